@@ -65,13 +65,18 @@ class Block {
   Block() = default;  // stands for nothing: absent
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;
-  ~Block();
+  ~Block() {
+    if (entry_ != nullptr) let_go();
+  }
 
   Block clone() const;
 
   // The best place to read from at this moment, without waiting: the copy once it is ready, unless
   // only a GPU reaches it, else the source if a CPU can address it, else nothing.
-  std::optional<std::span<const std::byte>> now() const;
+  std::optional<std::span<const std::byte>> now() const {
+    if (bytes_ != nullptr) return std::span(bytes_, extent_.length.value);
+    return look();
+  }
   // The copy, waiting for it at most `timeout`. If it cannot be had (the copy failed, or there was
   // no space for it) the source if a CPU can address it, and the failure is counted; for a file the
   // Error (of the copy, which may cover more: access() tries the extent again). timed_out: not
@@ -112,15 +117,20 @@ class Block {
 
  private:
   friend class CacheCore;
+  std::optional<std::span<const std::byte>> look() const;
+  void let_go() noexcept;
   Status wait_for_end(Nanoseconds timeout) const;
   enum class Refusal : std::uint8_t { none, told, invalid, too_large, no_space, no_memory };
 
-  Block(CacheCore& cache, CacheEntry& entry, std::atomic<CacheEntry*>& slot, const Extent& extent)
-      : cache_(&cache), entry_(&entry), slot_(&slot), extent_(extent), hit_(true) {}
+  // A ready copy; `bytes` is null if only a GPU reaches it.
+  Block(CacheCore& cache, CacheEntry& entry, std::atomic<CacheEntry*>& slot, const Extent& extent,
+        const std::byte* bytes)
+      : cache_(&cache), entry_(&entry), slot_(&slot), bytes_(bytes), extent_(extent), hit_(true) {}
 
   CacheCore* cache_ = nullptr;
   CacheEntry* entry_ = nullptr;               // null: no copy, only the source
   std::atomic<CacheEntry*>* slot_ = nullptr;  // what pins it; null: counted in the entry
+  const std::byte* bytes_ = nullptr;          // known from the start; null: look()
   Extent extent_;
   std::unique_ptr<Error> refused_;   // Refusal::told
   mutable Nanoseconds waited_{0};    // so far, in wait() calls that timed out
@@ -277,7 +287,8 @@ class Cache {
   // among pins, larger than the budget, no faster node) the block stands for the source: it is
   // absent, and for a file wait() says why. An invalid
   // extent gives a block whose wait() says so; an empty one is ready.
-  Block access(const Extent& extent, const AccessOptions& options = {});
+  Block access(const Extent& extent);
+  Block access(const Extent& extent, const AccessOptions& options);
   // The same for many: those that are ready without the lock, of the others what is there with the
   // lock taken once for many, misses one by one. Requires: blocks.size() == extents.size().
   void access(std::span<const Extent> extents, std::span<Block> blocks,

@@ -72,8 +72,9 @@ struct Knee {
   std::optional<double> bandwidth_at_1_5;
   std::optional<double> bandwidth_at_2;
 };
-// The knee of each curve with four quiet points or more. A curve whose latency falls somewhere as
-// the traffic grows, by more than its intervals allow, has none: something else ran.
+// The knee of each curve with four points or more that are neither "noisy" nor "few". A curve whose
+// latency falls somewhere as the traffic grows, by more than its intervals allow, has none:
+// something else ran.
 std::vector<Knee> knees(const Profile& profile);
 
 // A plateau of latency against working-set size.

@@ -89,6 +89,8 @@ class Transfer {
   Result<MoveStats> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
   // The outcome if done.
   std::optional<Result<MoveStats>> poll() const;
+  // MoveStats::total, if it is done and well; else 0.
+  Nanoseconds took() const;
   // How many pairs it has, and the outcome of pair `index` once that one is over, which may be long
   // before the whole is: from then on nothing will be written to it. A move of one extent is one
   // pair. Requires: index < size().

@@ -121,7 +121,8 @@ void bind_cost(nb::module_& m) {
   Record<CostChange>(m, "CostChange", "One input changed.")
       .field("name", &CostChange::name, "Which one.")
       .field("value", &CostChange::value, "What to.")
-      .field("result", &CostChange::result, "What it leads to.");
+      .field("result", &CostChange::result, "What it leads to; None: out of the model's range.")
+      .field("reason", &CostChange::reason, "Then why.");
   Record<InstanceGain>(m, "InstanceGain", "What selling stranded CPUs brings.")
       .field("stranded", &InstanceGain::stranded, "As a share of all CPUs.")
       .field("cxl_gib", &InstanceGain::cxl_gib, "Needed per CPU of the server.")

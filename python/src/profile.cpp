@@ -171,8 +171,8 @@ void bind_findings(nb::module_& m) {
         "Where cpu or memcpy clearly takes over; the first of a series is at the smallest size of "
         "both.");
   m.def("knees", &knees, "profile"_a,
-        "The knee of each curve with four quiet points or more whose latency does not fall as the "
-        "traffic grows.");
+        "The knee of each curve with four quiet points or more, of three mappings each, whose "
+        "latency does not fall as the traffic grows.");
   m.def("cache_steps", &cache_steps, "profile"_a,
         "The steps of each pair of nodes, from small to large.");
   m.def(

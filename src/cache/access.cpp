@@ -103,6 +103,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
     Space space = Space::none;
     std::uint32_t changes = 0;
     bool elsewhere = false;
+    bool chosen = false;
     {
       DeferredActions deferred(*this);
       const MutexLock lock(mutex_);
@@ -122,9 +123,10 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         started = &spare.use();
         start(*started, request, deferred);
         started->used = 1;
-        pin_new(*started, block);
+        pin_in_slot(*started, block);
         block.entry_ = started;
         block.missing_ = false;
+        chosen = choose_victims_ahead(nodes_[request.node]);
       } else if (space == Space::none && !elsewhere &&
                  (!to || !may_wait(request, options, patience))) {
         count_miss(extent, options, deferred);
@@ -135,7 +137,11 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         stall();
       }
     }
-    if (started != nullptr) return submit(*started, options.priority);
+    if (started != nullptr) {
+      submit(*started, options.priority);
+      if (chosen) count_victims(request.node);
+      return;
+    }
     if (elsewhere) {
       request.node = targets.next();
       continue;
@@ -217,17 +223,18 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
     }
   }
   emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
-  pin(entry);
+  if (ready) open(entry);
+  pin_in_slot(entry, block);
   block.entry_ = &entry;
   block.hit_ = ready;
-  if (ready) open(entry);
+  if (ready) block.bytes_ = entry.bytes_from(extent.offset);
 }
 
 // Somebody has come for what was fetched ahead: the copy is as urgent now as if they had started
 // it.
 void CacheCore::promote(Fill& fill, Priority priority, DeferredActions& deferred) {
   if (priority >= fill.priority) return;
-  deferred.promote.emplace_back(fill.transfer, priority);  // none: remember() does it
+  if (fill.transfer) deferred.promote(*fill.transfer, priority);  // else remember() does it
   fill.priority = priority;
 }
 
@@ -249,19 +256,6 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   fit_budget_by(node, gone ? nullptr : &entry, deferred);
 }
 
-// The first pin of a block that nobody else knows yet: in a slot, if there is one, so that it is
-// let go without the lock.
-void CacheCore::pin_new(CacheEntry& entry, Block& block) {
-  const bool counted = entry.has(CacheEntry::kCounted);
-  Reader* const reader = counted ? nullptr : readers_.mine();
-  block.slot_ = reader == nullptr ? nullptr : reader->free_slot();
-  if (block.slot_ == nullptr) {
-    pin(entry);
-  } else {
-    readers_.pin(*block.slot_, entry);
-  }
-}
-
 // Puts a new block into the index before its copy is submitted: whoever comes from now on finds it.
 // Where too many overlap each other (RangeIndex::kMostInCell) one of them goes, or else nobody
 // finds the new one. Cannot fail.
@@ -277,7 +271,6 @@ void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredAc
   entry.fill->to = {slab.owner.get(), static_cast<std::uint64_t>(entry.data - slab.begin),
                     request.extent.length};
   entry.fill->object = entry.id;
-  entry.fill->started = mover_.clock().now();
   entry.fill->priority = request.priority;
   fills_.push_front(*entry.fill);
   if (!hits_open_) entry.word.fetch_or(CacheEntry::kCounted);
@@ -314,22 +307,36 @@ void CacheCore::submit(CacheEntry& entry, Priority asked) noexcept {
         mover_.copy(entry.fill->to, entry.extent(),
                     {.priority = asked, .hint = CopyHint::automatic, .route = options_.route});
   } catch (const std::bad_alloc&) {
-    return complete(entry, out_of_memory());
+    const Error why = out_of_memory().error();
+    complete(entry, &why, {}, true);
+    return;
   }
+  if (complete_at_once(entry, transfer, false)) return;
   if (!transfer.done()) remember(entry, transfer, asked);
   while (!hear(entry, transfer)) {
     // It has begun and must be seen to end: as bounded as the copy.
     mover_.poll();
-    if (transfer.done()) return complete(entry, transfer.poll().value());
+    if (complete_at_once(entry, transfer, true)) return;
     std::this_thread::sleep_for(kFirstSleep);
   }
+}
+
+// Spares a callback where the copy is done already, as most are that a CPU makes. False: it is not,
+// or somebody would have to be called here.
+bool CacheCore::complete_at_once(CacheEntry& entry, const Transfer& transfer,
+                                 bool may_call) noexcept {
+  const std::optional<Status> outcome = transfer.poll(0);
+  if (!outcome) return false;
+  return complete(entry, *outcome ? nullptr : &outcome->error(), transfer.took(), may_call);
 }
 
 // Has complete() called at the end; false: there is no memory to note that.
 bool CacheCore::hear(CacheEntry& entry, const Transfer& transfer) {
   try {
-    transfer.on_done(
-        [this, &entry](const Result<MoveStats>& outcome) { complete(entry, outcome); });
+    transfer.on_done([this, &entry](const Result<MoveStats>& outcome) {
+      complete(entry, outcome ? nullptr : &outcome.error(),
+               outcome ? outcome->total : Nanoseconds{0}, true);
+    });
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -351,37 +358,21 @@ void CacheCore::remember(CacheEntry& entry, const Transfer& transfer, Priority a
   if (unwanted) transfer.cancel();
 }
 
-// Runs in whatever thread ended the copy, also inside submit().
-void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) noexcept {
+// Runs in whatever thread ended the copy, also inside submit(). `why`: it failed. False, and
+// nothing was done: somebody is to be told of the end, which this call may not do.
+bool CacheCore::complete(CacheEntry& entry, const Error* why, Nanoseconds took,
+                         bool may_call) noexcept {
   Waiting& waiting = mover_.waiting();
   const std::uint16_t number = entry.node;
   // Before its waiters are told: they will meet no block there any more.
-  if (!outcome && nodes_[number].on_gpu) lose_if_gone(number);
+  if (why != nullptr && nodes_[number].on_gpu) lose_if_gone(number);
   bool due = false;
   bool watched = false;
   {
     DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
-    Fill& fill = *entry.fill;
-    fills_.remove(fill);
-    deferred.ended = std::move(fill.transfer);
-    deferred.thens = std::move(fill.thens);
-    if (outcome) {
-      const Nanoseconds took = mover_.clock().now() - fill.started;
-      copy_latency_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
-      latency_ = latency_.count() == 0 ? took : (latency_ * 7 + took) / 8;
-      if (!entry.detached) emit(CacheEvent::Kind::ready, entry.extent(), entry.by_prefetch);
-      entries_.give_fill(entry);
-    } else {
-      give_up(entry, outcome.error());
-    }
-    const BlockState good = entry.detached ? BlockState::evicting : BlockState::ready;
-    if (publish(entry, outcome ? good : BlockState::failed)) deferred.awaited = &entry.word;
-    Node& node = nodes_[entry.node];
-    const bool gone = entry.detached;
-    if (gone) reap(entry);
-    fit_budget_by(node, gone ? nullptr : &entry, deferred);
-    go_on(deferred);
+    if (!may_call && !entry.fill->thens.empty()) return false;
+    end_copy(entry, why, took, deferred);
     due = take_pump_due() || deferred.any();
     watched = watchers_ > 0;
     if (!due) --running_;
@@ -395,6 +386,30 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) no
   }
   // The cache may be gone; a destructor that waits looks at the word again by itself in any case.
   if (watched) waiting.wake_all(running);
+  return true;
+}
+
+void CacheCore::end_copy(CacheEntry& entry, const Error* why, Nanoseconds took,
+                         DeferredActions& deferred) {
+  Fill& fill = *entry.fill;
+  fills_.remove(fill);
+  if (fill.transfer) deferred.forget(*std::move(fill.transfer));
+  if (!fill.thens.empty()) deferred.call(std::move(fill.thens));
+  if (why == nullptr) {
+    copy_latency_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
+    latency_ = latency_.count() == 0 ? took : (latency_ * 7 + took) / 8;
+    if (!entry.detached) emit(CacheEvent::Kind::ready, entry.extent(), entry.by_prefetch);
+    entries_.give_fill(entry);
+  } else {
+    give_up(entry, *why);
+  }
+  const BlockState good = entry.detached ? BlockState::evicting : BlockState::ready;
+  if (publish(entry, why == nullptr ? good : BlockState::failed)) deferred.awaited = &entry.word;
+  Node& node = nodes_[entry.node];
+  const bool gone = entry.detached;
+  if (gone) reap(entry);
+  fit_budget_by(node, gone ? nullptr : &entry, deferred);
+  go_on(deferred);
 }
 
 void CacheCore::on_ready(CacheEntry& entry, std::function<void()> then) {
@@ -422,10 +437,7 @@ void CacheCore::lose_if_gone(std::uint16_t number) noexcept try {
     node.grow_error = why;
     pump_due_ = true;
   }
-  for_blocks({}, [this, number](CacheEntry& entry, DeferredActions& deferred) {
-    mutex_.assert_held();
-    if (entry.node == number) drop(entry, CacheEvent::Kind::evicted, deferred);
-  });
+  drop_all(nodes_[number]);
   for (bool more = true; more;) {
     DeferredActions deferred(*this);
     const MutexLock lock(mutex_);

@@ -40,6 +40,7 @@ Block::Block(Block&& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)),
       entry_(std::exchange(other.entry_, nullptr)),
       slot_(std::exchange(other.slot_, nullptr)),
+      bytes_(std::exchange(other.bytes_, nullptr)),
       extent_(std::exchange(other.extent_, {})),
       refused_(std::move(other.refused_)),
       waited_(std::exchange(other.waited_, Nanoseconds{0})),
@@ -55,6 +56,7 @@ Block& Block::operator=(Block&& other) noexcept {
     cache_ = std::exchange(other.cache_, nullptr);
     entry_ = std::exchange(other.entry_, nullptr);
     slot_ = std::exchange(other.slot_, nullptr);
+    bytes_ = std::exchange(other.bytes_, nullptr);
     extent_ = std::exchange(other.extent_, {});
     refused_ = std::move(other.refused_);
     waited_ = std::exchange(other.waited_, Nanoseconds{0});
@@ -71,6 +73,7 @@ Block Block::clone() const {
   Block copy;
   copy.cache_ = cache_;
   copy.extent_ = extent_;
+  copy.bytes_ = bytes_;
   copy.hit_ = hit_;
   if (refused_ != nullptr) copy.refused_ = std::make_unique<Error>(*refused_);
   copy.refusal_ = refusal_;
@@ -83,7 +86,7 @@ Block Block::clone() const {
   return copy;
 }
 
-std::optional<std::span<const std::byte>> Block::now() const {
+std::optional<std::span<const std::byte>> Block::look() const {
   // A ready copy first: its object may be gone, and must not be looked at.
   if (entry_ != nullptr && entry_->has_bytes()) {
     return std::span<const std::byte>{entry_->data + (extent_.offset - entry_->offset),
@@ -116,6 +119,7 @@ inline Status Block::wait_for_end(Nanoseconds timeout) const {
 }
 
 Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
+  if (bytes_ != nullptr) return *now();
   HEADRACE_TRY_STATUS(wait_for_end(timeout));
   if (const auto bytes = now()) return *bytes;
   if (entry_ == nullptr) return Unexpected(cache_->why(*this));

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "cache/structures/index.h"
 #include "headrace/backend.h"
 #include "headrace/cache.h"
 #include "headrace/histogram.h"
@@ -146,6 +147,20 @@ void Miss(benchmark::State& state) {
 }
 BENCHMARK(Miss);
 
+// flush() of many blocks; the time is for each.
+void Flush(benchmark::State& state) {
+  constexpr int kBlocks = 16000;
+  const Bench bench(64_MiB);
+  for (auto _ : state) {
+    for (std::uint64_t i = 0; i < kBlocks; ++i) (void)bench.cache->access(bench.block(i * 3));
+    const auto begin = std::chrono::steady_clock::now();
+    bench.cache->flush();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    state.SetIterationTime(took.count() / kBlocks);
+  }
+}
+BENCHMARK(Flush)->UseManualTime()->Iterations(50);
+
 // The Mover's share of a miss, for comparison.
 void TransferAlone(benchmark::State& state) {
   Bench bench(1_MiB);
@@ -245,6 +260,31 @@ void Refused(benchmark::State& state) {
   }
 }
 BENCHMARK(Refused)->Threads(1)->Threads(2)->UseRealTime();
+
+// Insertions into an index that grows from nothing to range(0) items; each is timed by itself.
+void Grow(benchmark::State& state) {
+  struct Item {
+    Range bytes;
+    ChainLink<Item> next_in_cell;
+    const Range& range() const { return bytes; }
+  };
+  Histogram times;
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  for (auto _ : state) {
+    std::vector<Item> items(static_cast<std::size_t>(state.range(0)));
+    RangeIndex<Item> index;
+    for (std::uint64_t i = 0; i < items.size(); ++i) {
+      items[i].bytes = {ObjectId{1}, i * kBlock, kBlock};
+      const auto begin = now();
+      index.insert(items[i]);
+      times.record(static_cast<std::uint64_t>((now() - begin).count()));
+    }
+  }
+  for (const auto& [name, q] : {std::pair("p50", 0.5), {"p99.99", 0.9999}, {"max", 1.0}}) {
+    state.counters[name] = static_cast<double>(times.quantile(q).value_or(0));
+  }
+}
+BENCHMARK(Grow)->Arg(100'000)->Arg(10'000'000)->Iterations(1);
 
 enum class Beside : std::uint8_t { nothing, a_plan, a_plan_that_pauses };
 

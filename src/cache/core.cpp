@@ -71,14 +71,17 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
   return {};
 }
 
-DeferredActions::~DeferredActions() {
+void DeferredActions::act() {
   if (awaited != nullptr) core_.mover_.waiting().wake_all(*awaited);
-  for (const auto& [transfer, priority] : promote) transfer.promote(priority);
-  if (first_cancelled_) first_cancelled_->cancel();
-  for (const Transfer& transfer : more_cancelled_) transfer.cancel();
-  if (!free_.empty()) core_.give_back(std::move(free_));
+  if (lists_) {
+    for (const auto& [transfer, priority] : lists_->promote) transfer.promote(priority);
+    if (lists_->first_cancelled) lists_->first_cancelled->cancel();
+    for (const Transfer& transfer : lists_->more_cancelled) transfer.cancel();
+    if (!lists_->free.empty()) core_.give_back(std::move(lists_->free));
+  }
   if (wake) core_.mover_.waiting().wake_all(core_.space_changes_);
-  for (const auto& then : thens) then();
+  if (!lists_) return;
+  for (const auto& then : lists_->thens) then();
 }
 
 CacheCore::CacheCore(Mover& mover, CacheOptions options)
@@ -210,9 +213,9 @@ void CacheCore::invalidate(Extent extent) {
   if (take_pump_due()) pump(true);
 }
 
-// Calls `then` under the lock for all blocks that overlap `range` (none given: for all), their pins
-// counted: in slices, so that it holds up nobody.
-void CacheCore::for_blocks(const std::optional<Range>& range, const ForBlock& then) {
+// Calls `then` under the lock for all blocks that overlap `range`, their pins counted: in slices,
+// so that it holds up nobody.
+void CacheCore::for_blocks(const Range& range, const ForBlock& then) {
   for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended;) {
     std::array<CacheEntry*, kSlice> found;
     DeferredActions deferred(*this);
@@ -221,6 +224,31 @@ void CacheCore::for_blocks(const std::optional<Range>& range, const ForBlock& th
     count_pins(entries);
     for (CacheEntry* entry : entries) then(*entry, deferred);
     if (!entries.empty()) go_on(deferred);
+  }
+}
+
+// The same for all blocks of a node, by address: neighbours that go leave one gap.
+void CacheCore::for_blocks(Node& node, const ForBlock& then) {
+  Frames::Walk walk;
+  for (bool more = true; more;) {
+    std::array<CacheEntry*, kSlice> found;
+    std::size_t count = 0;
+    DeferredActions deferred(*this);
+    const MutexLock lock(mutex_);
+    for (std::size_t looks = 0; more && looks < kSlice; ++looks) {
+      Frame* const frame = node.frames.next(walk);
+      more = frame != nullptr;
+      if (more && static_cast<CacheEntry*>(frame)->detached == 0) {
+        found[count++] = static_cast<CacheEntry*>(frame);
+      }
+    }
+    const auto entries = std::span(found).first(count);
+    count_pins(entries);
+    {
+      const Frames::GivingMany many(node.frames);
+      for (CacheEntry* entry : entries) then(*entry, deferred);
+    }
+    if (count > 0) go_on(deferred);
   }
 }
 
@@ -265,14 +293,16 @@ std::vector<ObjectId> CacheCore::reading() const {
 
 void CacheCore::flush() {
   if (!origin_.here()) return;
-  for_blocks({}, [this](CacheEntry& entry, DeferredActions& deferred) {
-    mutex_.assert_held();
-    if (entry.pins == 0 && entry.planned == 0) {
-      drop(entry, CacheEvent::Kind::evicted, deferred);
-    } else if (entry.now() == BlockState::ready) {
-      open(entry);
-    }
-  });
+  for (Node& node : nodes_) {
+    for_blocks(node, [this](CacheEntry& entry, DeferredActions& deferred) {
+      mutex_.assert_held();
+      if (entry.pins == 0 && entry.planned == 0) {
+        drop(entry, CacheEvent::Kind::evicted, deferred);
+      } else if (entry.now() == BlockState::ready) {
+        open(entry);
+      }
+    });
+  }
   give_back_slabs();
   if (take_pump_due()) pump(true, kAllStarts);
 }
@@ -286,7 +316,11 @@ void CacheCore::clear() {
 }
 
 void CacheCore::drop_all() {
-  for_blocks({}, [this](CacheEntry& entry, DeferredActions& deferred) {
+  for (Node& node : nodes_) drop_all(node);
+}
+
+void CacheCore::drop_all(Node& node) {
+  for_blocks(node, [this](CacheEntry& entry, DeferredActions& deferred) {
     mutex_.assert_held();
     drop(entry, CacheEvent::Kind::evicted, deferred);
   });

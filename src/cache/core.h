@@ -83,37 +83,55 @@ class DeferredActions {
   explicit DeferredActions(CacheCore& core) : core_(core) {}
   DeferredActions(const DeferredActions&) = delete;
   DeferredActions& operator=(const DeferredActions&) = delete;
-  ~DeferredActions();
+  ~DeferredActions() {
+    if (awaited != nullptr || wake || lists_) act();
+  }
 
   // Whether it needs the cache, or calls somebody who may.
-  bool any() const { return awaited != nullptr || !free_.empty() || wake || !thens.empty(); }
+  bool any() const {
+    return awaited != nullptr || wake ||
+           (lists_ && !(lists_->free.empty() && lists_->thens.empty()));
+  }
+  void promote(const Transfer& transfer, Priority priority) {
+    lists().promote.emplace_back(transfer, priority);
+  }
   // Without memory only the first; the others end by themselves.
   void cancel(const Transfer& transfer) {
-    if (!first_cancelled_) {
-      first_cancelled_ = transfer;
+    Lists& all = lists();
+    if (!all.first_cancelled) {
+      all.first_cancelled = transfer;
       return;
     }
     try {
-      more_cancelled_.push_back(transfer);
+      all.more_cancelled.push_back(transfer);
     } catch (const std::bad_alloc&) {
     }
   }
+  void forget(Transfer transfer) { lists().ended = std::move(transfer); }
+  void call(std::vector<std::function<void()>> thens) { lists().thens = std::move(thens); }
   // Room for one more slab to free(), which then cannot fail.
-  void may_free() { grow_for_one(free_); }
-  void free(std::unique_ptr<Buffer> slab) { free_.push_back(std::move(slab)); }
+  void may_free() { grow_for_one(lists().free); }
+  void free(std::unique_ptr<Buffer> slab) { lists().free.push_back(std::move(slab)); }
 
-  std::vector<std::pair<Transfer, Priority>> promote;
-  Transfer ended;  // forgotten
   // Those who sleep on it are woken first.
   const std::atomic<std::uint32_t>* awaited = nullptr;
-  std::vector<std::function<void()>> thens;  // called
-  bool wake = false;                         // those who wait for space
+  bool wake = false;  // those who wait for space
 
  private:
+  // Most have none of these.
+  struct Lists {
+    std::vector<std::pair<Transfer, Priority>> promote;
+    std::optional<Transfer> first_cancelled;
+    std::vector<Transfer> more_cancelled;
+    std::vector<std::unique_ptr<Buffer>> free;
+    std::vector<std::function<void()>> thens;
+    Transfer ended;
+  };
+  Lists& lists() { return lists_ ? *lists_ : lists_.emplace(); }
+  void act();
+
   CacheCore& core_;
-  std::optional<Transfer> first_cancelled_;
-  std::vector<Transfer> more_cancelled_;
-  std::vector<std::unique_ptr<Buffer>> free_;
+  std::optional<Lists> lists_;
 };
 
 // Where a copy is to go, and whether it may go elsewhere where that is full.
@@ -123,6 +141,8 @@ struct Destination {
 };
 
 class CacheCore {
+  friend class Block;
+
  public:
   CacheCore(Mover& mover, CacheOptions options);
   ~CacheCore();
@@ -152,7 +172,6 @@ class CacheCore {
 
   // For the handles.
   void pin_again(CacheEntry& entry);
-  void release(Block& block);
   // The state once it is not filling, or after `timeout`. `waited` adds up what one handle waits
   // for its copy, in however many calls.
   bool in_callback() const { return mover_.in_callback(); }
@@ -165,10 +184,11 @@ class CacheCore {
   Prefetch::Progress progress(const PrefetchPlan& plan);
 
  private:
+  struct Node;
   // core.cpp
   using ForBlock = std::function<void(CacheEntry&, DeferredActions&)>;
-  void for_blocks(const std::optional<Range>& range, const ForBlock& then) EXCLUDES(mutex_);
-
+  void for_blocks(const Range& range, const ForBlock& then) EXCLUDES(mutex_);
+  void for_blocks(Node& node, const ForBlock& then) EXCLUDES(mutex_);
   // As many cells of the index, blocks or extents as are dealt with under the lock at a time: some
   // 0.1 ms.
   static constexpr std::size_t kSlice = PrefetchPlan::kSlice;
@@ -184,7 +204,7 @@ class CacheCore {
   // A search for space that found none. Valid until let_go_ changes.
   struct FailedSearch {
     std::uint64_t length = 0, offset_in_page = 0, let_go = 0;
-    bool order_seen = false;  // the order offered all blocks
+    std::size_t offered = 0;  // blocks that the order offered and that could not go
     bool bounded = false;     // a bound ended the search: another search may find space
   };
   struct Node {
@@ -199,6 +219,7 @@ class CacheCore {
     // Chosen by the order, their pins counted, next to be dropped from the back: so one heavy fence
     // serves many.
     std::vector<CacheEntry*> victims;  // has room for kVictims
+    bool counting = false;             // a thread is to count the pins of some of them
     std::uint64_t passed = 0;  // bytes that replaced others of their size, older ones passed over
     // Why the last slab could not be had, and when it is worth trying again.
     std::optional<Error> grow_error;
@@ -236,13 +257,18 @@ class CacheCore {
   struct Search;
 
   // hits.cpp
-  Block access_somehow(const Extent& asked, const AccessOptions& options);
-  bool hit(const Extent& extent, Block& block);
+  [[gnu::noinline]] Block access_somehow(const Extent& asked, const AccessOptions& options);
+  bool hit(const Extent& extent, Block& block, bool equal_first);
   bool hits_open() const;
+  template <bool kEqual>
   PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range);
-  CacheEntry* find_open(const Range& range) const;
+  [[gnu::cold, gnu::noinline]] bool pin_victim(PinSlot& slot, CacheEntry& entry, Range range,
+                                               bool equal);
   CacheEntry* find_wider(const Range& range) const;
   void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);
+  void count_pins_of(std::uint32_t flag) REQUIRES(mutex_);
+  void pin_in_slot(CacheEntry& entry, Block& block) REQUIRES(mutex_);
+  PinSlot* free_slot() REQUIRES(mutex_);
   void open(CacheEntry& entry) REQUIRES(mutex_);
   void notice(CacheEntry& entry) REQUIRES(mutex_);
   bool may_go(std::span<Frame* const> frames, bool planned_too) REQUIRES(mutex_);
@@ -267,14 +293,18 @@ class CacheCore {
   void promote(Fill& fill, Priority priority, DeferredActions& deferred) REQUIRES(mutex_);
   void pin(CacheEntry& entry) REQUIRES(mutex_);
   void unpin(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
-  void pin_new(CacheEntry& entry, Block& block) REQUIRES(mutex_);
   void start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool may_enter_index(const Range& range, DeferredActions& deferred) REQUIRES(mutex_);
   void submit(CacheEntry& entry, Priority asked) noexcept EXCLUDES(mutex_);
   bool hear(CacheEntry& entry, const Transfer& transfer) EXCLUDES(mutex_);
   void remember(CacheEntry& entry, const Transfer& transfer, Priority asked) EXCLUDES(mutex_);
-  void complete(CacheEntry& entry, const Result<MoveStats>& outcome) noexcept EXCLUDES(mutex_);
+  bool complete_at_once(CacheEntry& entry, const Transfer& transfer, bool may_call) noexcept
+      EXCLUDES(mutex_);
+  bool complete(CacheEntry& entry, const Error* why, Nanoseconds took, bool may_call) noexcept
+      EXCLUDES(mutex_);
+  void end_copy(CacheEntry& entry, const Error* why, Nanoseconds took, DeferredActions& deferred)
+      REQUIRES(mutex_);
   void give_up(CacheEntry& entry, const Error& error) REQUIRES(mutex_);
   void sleep(CacheEntry& entry, Nanoseconds timeout);
   bool publish(CacheEntry& entry, BlockState state) REQUIRES(mutex_);
@@ -295,7 +325,11 @@ class CacheCore {
       REQUIRES(mutex_);
   bool search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
                       DeferredActions& deferred) REQUIRES(mutex_);
+  bool pick_victims(Node& node) REQUIRES(mutex_);
+  std::size_t most_victims() const REQUIRES(mutex_);
   bool choose_victims(Node& node) REQUIRES(mutex_);
+  bool choose_victims_ahead(Node& node) REQUIRES(mutex_);
+  void count_victims(std::uint16_t number) EXCLUDES(mutex_);
   void enter_order(CacheEntry& entry, EvictionBlock::Use use) REQUIRES(mutex_);
   void offer(CacheEntry& entry) REQUIRES(mutex_);
   void spare(CacheEntry& entry) REQUIRES(mutex_);
@@ -320,6 +354,7 @@ class CacheCore {
   // To be asked under mutex_; not annotated, since the orders ask it through a callback.
   static bool droppable(const CacheEntry& entry, bool planned_too);
   void drop_all() EXCLUDES(mutex_);
+  void drop_all(Node& node) EXCLUDES(mutex_);
   void drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) REQUIRES(mutex_);
   void abandon(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
   void give_frame(CacheEntry& entry) REQUIRES(mutex_);

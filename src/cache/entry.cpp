@@ -50,8 +50,12 @@ const CacheEntry* EntryPool::any_pinned() const {
 
 void EntryPool::give_fill(CacheEntry& entry) {
   if (entry.fill == nullptr) return;
-  *entry.fill = Fill{};
-  entry.fill->next = free_fills_;
+  Fill& fill = *entry.fill;
+  fill.transfer.reset();
+  fill.cancelled = false;
+  fill.error.reset();
+  fill.thens.clear();
+  fill.next = free_fills_;
   free_fills_ = std::exchange(entry.fill, nullptr);
 }
 

@@ -29,11 +29,10 @@ namespace headrace {
 // somebody may ask why).
 struct Fill {
   Extent to;
-  Transfer transfer;     // set once submitted, if it is not done then
-  ObjectId object{};     // that it reads
-  Fill* next = nullptr;  // all that are in flight, or unused
+  std::optional<Transfer> transfer;  // once submitted, if it is not done then
+  ObjectId object{};                 // that it reads
+  Fill* next = nullptr;              // all that are in flight, or unused
   Fill* previous = nullptr;
-  Nanoseconds started{0};
   Priority priority = Priority::demand;
   bool cancelled = false;  // nobody wants it any more
   std::optional<Error> error;
@@ -59,6 +58,11 @@ struct HitPart {
   static constexpr std::uint32_t kCounted = 1U << 9;
   // A plan may want to know of accesses to it, which take the lock therefore.
   static constexpr std::uint32_t kNoticed = 1U << 10;
+  // With kCounted: chosen as a victim, but whoever hits it may make it open again, without the
+  // lock.
+  static constexpr std::uint32_t kVictim = 1U << 11;
+  // With kCounted: D1 is done, and the thread that did it has yet to do D2 to D5.
+  static constexpr std::uint32_t kUncounted = 1U << 12;
 };
 
 struct CacheEntry final : Frame, HitPart, EvictionLinks {
@@ -93,12 +97,39 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   static bool is_open(std::uint32_t word) {
     return (word & ~kOnGpu) == static_cast<std::uint32_t>(BlockState::ready);
   }
+  // As a victim is that no plan wants to know of.
+  static bool may_reopen(std::uint32_t word) {
+    return (word & ~kOnGpu) == (static_cast<std::uint32_t>(BlockState::ready) | kCounted | kVictim);
+  }
+  // P3 of a victim (readers.h). False: it is none, or no longer one. Thread-safe.
+  bool reopen() {
+    std::uint32_t seen = word.load();
+    return may_reopen(seen) && word.compare_exchange_strong(seen, seen & ~(kCounted | kVictim));
+  }
+  // D6 begins: nobody reopens it from here on. False: somebody has, or its pins are not counted.
+  bool claim() {
+    std::uint32_t seen = word.load();
+    while ((seen & (kVictim | kUncounted)) != 0 &&
+           !word.compare_exchange_weak(seen, seen & ~(kVictim | kUncounted))) {
+    }
+    return (seen & (kCounted | kUncounted)) == kCounted;
+  }
   [[gnu::always_inline]] Range range() const { return {id, offset, length}; }
   // P3 and P4 of readers.h: not asked before the slot is set. Thread-safe.
   [[gnu::always_inline]] bool is_open_for(const Range& wanted) const {
     return is_open(word.load()) && range().contains(wanted);
   }
+  // The same for a block of exactly that range.
+  [[gnu::always_inline]] bool is_open_as(const Range& wanted) const {
+    return is_open(word.load()) && range() == wanted;
+  }
   Extent extent() const { return {object, offset, Bytes{length}}; }
+  // The bytes of a block that is pinned and whole; null: only GPUs reach them.
+  const std::byte* bytes() const { return has(kOnGpu) ? nullptr : data.load(); }
+  // The same from an offset of the source on.
+  const std::byte* bytes_from(std::uint64_t at) const {
+    return has(kOnGpu) ? nullptr : data + (at - offset);
+  }
 
  private:
   bool is_whole_as(std::uint32_t where) const {

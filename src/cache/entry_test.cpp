@@ -40,6 +40,8 @@ TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
   entry.word = static_cast<std::uint32_t>(BlockState::ready);
   EXPECT_TRUE(entry.is_open_for(held));
   EXPECT_TRUE(entry.is_open_for(part));
+  EXPECT_TRUE(entry.is_open_as(held));
+  EXPECT_FALSE(entry.is_open_as(part));
   for (const Range& other : {Range{ObjectId{8}, 4096, 4096}, Range{ObjectId{7}, 0, 4096},
                              Range{ObjectId{7}, 8192, 4096}, Range{ObjectId{7}, 4096, 4097}}) {
     EXPECT_FALSE(entry.is_open_for(other)) << other.offset << "+" << other.length;
@@ -48,6 +50,28 @@ TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
        {CacheEntry::kCounted, CacheEntry::kNoticed, CacheEntry::kAwaited}) {
     entry.word = static_cast<std::uint32_t>(BlockState::ready) | flag;
     EXPECT_FALSE(entry.is_open_for(held)) << flag;
+    EXPECT_FALSE(entry.is_open_as(held)) << flag;
+  }
+}
+
+TEST(CacheEntryTest, ClaimedOnlyWhereAllPinsAreCounted) {
+  constexpr auto kReady = static_cast<std::uint32_t>(BlockState::ready);
+  CacheEntry entry;
+  for (const bool on_gpu : {false, true}) {
+    const std::uint32_t ready = kReady | (on_gpu ? CacheEntry::kOnGpu : 0);
+    const std::uint32_t counted = ready | CacheEntry::kCounted;
+    const std::uint32_t victim = counted | CacheEntry::kVictim;
+    const std::uint32_t uncounted = counted | CacheEntry::kUncounted;
+    for (const std::uint32_t word : {ready, counted, victim, uncounted}) {
+      entry.word = word;
+      EXPECT_EQ(entry.claim(), word == counted || word == victim) << word;
+      EXPECT_EQ(entry.word.load(), word == ready ? ready : counted);
+      entry.word = word;
+      EXPECT_EQ(entry.reopen(), word == victim) << word;
+      EXPECT_EQ(entry.word.load(), word == victim ? ready : word);
+    }
+    entry.word = victim | CacheEntry::kNoticed;
+    EXPECT_FALSE(entry.reopen()) << "a plan wants to know";
   }
 }
 

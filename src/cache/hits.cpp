@@ -10,15 +10,11 @@ namespace headrace {
 
 // The block that find() would give, if it and all that cover the range are open; or one that is
 // not, which the caller will see.
-inline CacheEntry* CacheCore::find_open(const Range& range) const {
-  if (CacheEntry* const equal = index_.racing_equal(range)) return equal;
-  return find_wider(range);
-}
-
 CacheEntry* CacheCore::find_wider(const Range& range) const {
   CacheEntry* best = nullptr;
   const bool whole = index_.racing(range, [&](CacheEntry& entry) {
-    if (!CacheEntry::is_open(entry.word.load())) {
+    const std::uint32_t word = entry.word.load();
+    if (!CacheEntry::is_open(word) && !CacheEntry::may_reopen(word)) {
       best = nullptr;
       return false;
     }
@@ -32,55 +28,72 @@ CacheEntry* CacheCore::find_wider(const Range& range) const {
 // Whether a hit needs no lock.
 inline bool CacheCore::hits_open() const { return hits_open_ && origin_.here(); }
 
-// P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is no
-// longer open or what was wanted.
+// P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is not
+// what was wanted by now. kEqual: a block of exactly that range is.
+template <bool kEqual>
 [[gnu::always_inline]] inline PinSlot* CacheCore::pin_open(Reader& reader, CacheEntry& entry,
                                                            const Range& range) {
   PinSlot* const slot = reader.free_slot();
-  if (slot == nullptr) return nullptr;
+  if (slot == nullptr) [[unlikely]]
+    return nullptr;
   readers_.pin(*slot, entry);
-  if (entry.is_open_for(range)) [[likely]] {
-    reader.hits = reader.hits + 1;
-    // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the
-    // line.
-    if (!entry.visited.load(std::memory_order_relaxed)) {
-      entry.visited.store(true, std::memory_order_relaxed);
-    }
-    return slot;
+  if (!(kEqual ? entry.is_open_as(range) : entry.is_open_for(range)) &&
+      !pin_victim(*slot, entry, range, kEqual)) [[unlikely]]
+    return nullptr;
+  reader.hits = reader.hits + 1;
+  // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the line.
+  if (!entry.visited.load(std::memory_order_relaxed)) {
+    entry.visited.store(true, std::memory_order_relaxed);
   }
-  if (!readers_.unpin(*slot)) unpin_locked(entry, slot, true);
-  return nullptr;
+  return slot;
 }
 
-bool CacheCore::hit(const Extent& extent, Block& block) {
+// The same where it was not open after P2, but may be a victim; false: then the slot is empty
+// again. The range is a copy, so that the caller keeps its own in registers.
+bool CacheCore::pin_victim(PinSlot& slot, CacheEntry& entry, Range range, bool equal) {
+  if (entry.reopen() && (equal ? entry.is_open_as(range) : entry.is_open_for(range))) return true;
+  if (!readers_.unpin(slot)) unpin_locked(entry, &slot, true);
+  return false;
+}
+
+// `equal_first`: most likely there is a block of exactly the extent.
+bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   if (!hits_open() || !extent.valid() || extent.length.value == 0) return false;
   Reader* const reader = readers_.mine();
   if (reader == nullptr) return false;
   const Range range = range_of(extent);
-  CacheEntry* const entry = find_open(range);
-  PinSlot* const slot = entry == nullptr ? nullptr : pin_open(*reader, *entry, range);
+  CacheEntry* entry = equal_first ? index_.racing_equal(range) : nullptr;
+  if (entry == nullptr) entry = find_wider(range);
+  if (entry == nullptr) return false;
+  PinSlot* const slot = pin_open<false>(*reader, *entry, range);
   if (slot == nullptr) return false;
-  block = Block(*this, *entry, *slot, extent);
+  block = Block(*this, *entry, *slot, extent, entry->bytes_from(range.offset));
   if (growth_due_.load()) [[unlikely]]
     pump(true);
   return true;
 }
 
-// The shortest way stands here alone. The extent is not asked whether it is valid: there would be
-// no block of exactly it.
-inline Block CacheCore::access(const Extent& asked, const AccessOptions& options) {
+// The shortest way stands here alone. A thread has a reader only where hits are open. The extent is
+// not asked whether it is valid: there would be no block of exactly it.
+[[gnu::always_inline]] inline Block CacheCore::access(const Extent& asked,
+                                                      const AccessOptions& options) {
   Reader* const reader = readers_.last();
-  if (reader == nullptr || asked.object == nullptr || options.plan != nullptr || !hits_open() ||
+  if (reader == nullptr || asked.object == nullptr || options.plan != nullptr || !origin_.here() ||
       growth_due_.load()) [[unlikely]]
     return access_somehow(asked, options);
   // Word by word, as the caller wrote it: a wider load would wait for its stores.
   const Extent extent{asked.object, asked.offset, asked.length};
   const Range range = range_of(extent);
   CacheEntry* const entry = index_.racing_equal(range);
-  PinSlot* const slot = entry == nullptr ? nullptr : pin_open(*reader, *entry, range);
+  PinSlot* const slot = entry == nullptr ? nullptr : pin_open<true>(*reader, *entry, range);
   if (slot == nullptr) [[unlikely]]
     return access_somehow(asked, options);
-  return {*this, *entry, *slot, extent};
+  return {*this, *entry, *slot, extent, entry->bytes()};
+}
+
+Block Cache::access(const Extent& extent) {
+  static constinit const AccessOptions kDefault;
+  return core_->access(extent, kDefault);
 }
 
 Block Cache::access(const Extent& extent, const AccessOptions& options) {
@@ -90,20 +103,17 @@ Block Cache::access(const Extent& extent, const AccessOptions& options) {
 Block CacheCore::access_somehow(const Extent& asked, const AccessOptions& options) {
   const Extent extent = asked;  // a callback that runs meanwhile may free the caller's
   Block block;
-  if (options.plan != nullptr || !hit(extent, block)) access({&extent, 1}, {&block, 1}, options);
+  if (options.plan != nullptr || !hit(extent, block, false))
+    access({&extent, 1}, {&block, 1}, options);
   return block;
 }
 
-inline void CacheCore::release(Block& block) {
-  if (!origin_.here()) return;
-  PinSlot* const slot = block.slot_;
-  const bool own = slot != nullptr && Readers::own(*slot);
-  if (!own || !readers_.unpin(*slot)) [[unlikely]]
-    unpin_locked(*block.entry_, slot, own);
-}
-
-Block::~Block() {
-  if (entry_ != nullptr) cache_->release(*this);
+// In a child of fork() the slot is the child's own.
+void Block::let_go() noexcept {
+  const bool own = slot_ != nullptr && Readers::own(*slot_);
+  if (own && cache_->readers_.unpin(*slot_)) [[likely]]
+    return;
+  cache_->unpin_locked(*entry_, slot_, own);
 }
 
 // The blocks of `extents` that can be had without the lock; false: call access() for the others.
@@ -118,7 +128,7 @@ bool CacheCore::hit_all(std::span<const Extent> extents, std::span<Block> blocks
   for (std::size_t i = 0; i < extents.size() + 2 * kAhead; ++i) {
     if (i < extents.size()) index_.ask_for_cell(range(i));
     if (i >= kAhead && i - kAhead < extents.size()) index_.ask_for_item(range(i - kAhead));
-    if (i >= 2 * kAhead && !hit(extents[i - 2 * kAhead], blocks[i - 2 * kAhead])) all = false;
+    if (i >= 2 * kAhead && !hit(extents[i - 2 * kAhead], blocks[i - 2 * kAhead], true)) all = false;
   }
   return all;
 }
@@ -135,6 +145,7 @@ void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
 // Gives a pin back under the lock: one in a slot, which is empty already if it is this thread's
 // own, or a counted one (no slot).
 void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
+  if (!origin_.here()) return;
   {
     DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
@@ -151,16 +162,47 @@ void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
   if (take_pump_due()) pump(false);
 }
 
+// In a slot, if there is one, so that it is let go without the lock; else counted, as for a block
+// that plans have used up: unpin() offers it.
+void CacheCore::pin_in_slot(CacheEntry& entry, Block& block) {
+  const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
+  const bool counted = used_up || entry.has(CacheEntry::kCounted);
+  block.slot_ = counted ? nullptr : free_slot();
+  if (block.slot_ == nullptr) {
+    pin(entry);
+  } else {
+    readers_.pin(*block.slot_, entry);
+  }
+}
+
+PinSlot* CacheCore::free_slot() {
+  Reader* const reader = readers_.mine();
+  if (reader == nullptr) return nullptr;
+  if (PinSlot* const slot = reader->free_slot()) return slot;
+  try {
+    Reader* const more = readers_.join_more();
+    return more == nullptr ? nullptr : more->free_slot();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 // From here on `pins` of these entries has all their pins, until open().
 void CacheCore::count_pins(std::span<CacheEntry* const> entries) {
   bool any = false;
   for (CacheEntry* entry : entries) {
-    if (entry->has(CacheEntry::kCounted)) continue;
+    if (entry->claim()) continue;
     entry->word.fetch_or(CacheEntry::kCounted);
     any = true;
   }
   if (!any) return;
-  const auto wanted = [](const CacheEntry& entry) { return entry.has(CacheEntry::kCounted); };
+  readers_.fence();
+  count_pins_of(CacheEntry::kCounted);
+}
+
+// D3 to D5 for all entries with that flag.
+void CacheCore::count_pins_of(std::uint32_t flag) {
+  const auto wanted = [flag](const CacheEntry& entry) { return entry.has(flag); };
   readers_.count(wanted, [this](CacheEntry& entry) {
     mutex_.assert_held();
     pin(entry);

@@ -132,6 +132,46 @@ TEST(CacheHitsTest, AHitAndItsEndNeedNoLock) {
   EXPECT_GE(rig.cache->stats().hits, 100u);
 }
 
+// Seven of the blocks are victims by then.
+TEST(CacheHitsTest, AHitOnAVictimNeedsNoLock_AndItStays) {
+  constexpr std::uint64_t kBlocks = 128;
+  Source source(2 * kBlocks * kPiece);
+  std::atomic<int> asked{0};
+  std::atomic<bool> locked{false}, done{false}, in_time{false};
+  auto options = unobserved(Bytes{kBlocks * kPiece});
+  options.cache.eviction = [&] {
+    return std::make_unique<AskedOrder>(
+        [&] {
+          if (asked++ != 1) return;
+          locked = true;
+          const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+          while (!done && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+          in_time = done.load();
+        },
+        true);
+  };
+  CacheRig rig(std::move(options));
+  for (std::uint64_t i = 0; i < kBlocks; ++i) rig.load(source.at(i * kPiece, kPiece));
+  rig.load(source.at(kBlocks * kPiece, kPiece));  // chooses eight, and drops one
+  ASSERT_EQ(asked, 1);
+  ASSERT_EQ(rig.cache->stats().evictions, 1u);
+  // The victims are too small for this one: the order is asked for more.
+  std::jthread other([&] { rig.load(source.at((kBlocks + 2) * kPiece, 2 * kPiece)); });
+  while (!locked) std::this_thread::yield();
+  std::vector<Block> held;
+  for (std::uint64_t i = 1; i < 5; ++i) {
+    held.push_back(rig.cache->access(source.at(i * kPiece, kPiece)));
+  }
+  done = true;
+  other.join();
+  EXPECT_TRUE(in_time) << "the hits waited for the lock";
+  for (const Block& block : held) {
+    EXPECT_TRUE(block.hit());
+    EXPECT_EQ(block.state(), BlockState::ready);
+    EXPECT_TRUE(source.equals(block.extent(), *block.now()));
+  }
+}
+
 TEST(CacheHitsTest, WhatASlotHoldsIsNotEvicted) {
   Source source(64 * kPiece);
   CacheRig rig(unobserved(Bytes{4 * kPiece}));
@@ -148,6 +188,25 @@ TEST(CacheHitsTest, WhatASlotHoldsIsNotEvicted) {
   EXPECT_EQ(rig.cache->stats().bytes_pinned, 0_B);
   rig.cache->flush();
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
+}
+
+// Victims are chosen sixteen at a time, the next while there are some left.
+TEST(CacheHitsTest, WhatSlotsHoldIsNotEvictedAmongMany) {
+  constexpr std::uint64_t kBlocks = 256;
+  Source source(4 * kBlocks * kPiece);
+  CacheRig rig(unobserved(Bytes{kBlocks * kPiece}));
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    Block block = rig.cache->access(source.at(i * kPiece, kPiece));
+    rig.settle();
+    if (i % 17 == 3) held.push_back(std::move(block));
+  }
+  for (std::uint64_t i = kBlocks; i < 4 * kBlocks; ++i) rig.load(source.at(i * kPiece, kPiece));
+  for (const Block& block : held) {
+    EXPECT_EQ(block.state(), BlockState::ready);
+    EXPECT_TRUE(source.equals(block.extent(), *block.now()));
+  }
+  EXPECT_EQ(rig.cache->stats().evictions, 3 * kBlocks);
 }
 
 TEST(CacheHitsTest, AnInvalidatedBlockStaysForWhomASlotHoldsIt) {

@@ -68,7 +68,7 @@ namespace {
 
 using namespace test;
 
-TEST(CacheMemoryTest, ABlockCostsAtMost128BytesBesideItsOwn) {
+TEST(CacheMemoryTest, ABlockCostsAtMost108BytesBesideItsOwnAndItsCells) {
   FakeOptions fake;
   fake.log = false;
   fake.inside_chance = 1;
@@ -92,8 +92,8 @@ TEST(CacheMemoryTest, ABlockCostsAtMost128BytesBesideItsOwn) {
     const CacheStats stats = rig.cache->stats();
     ASSERT_EQ(stats.blocks, blocks);
     const double each = static_cast<double>(live_bytes - before) / static_cast<double>(blocks);
-    EXPECT_LE(each, 128.0);
-    EXPECT_GE(each, 64.0) << "is anything counted?";
+    EXPECT_LE(each, 108.0) << "the index and the order add 10 to 27, in arrays of zeros";
+    EXPECT_GE(each, 48.0) << "is anything counted?";
     // Holes between blocks are described in the holes themselves.
     for (std::uint64_t i = 0; i < blocks; i += 2) rig.cache->invalidate(source.at(i * kBlock, 1));
     // Entries stay for other blocks (readers.h).

@@ -494,7 +494,8 @@ void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
 // Whether only plans that have ended wanted the block, and no engine has begun its copy.
 bool CacheCore::is_unwanted(const CacheEntry& entry) {
   return entry.planned == 0 && !entry.used && !entry.detached &&
-         entry.now() == BlockState::filling && !entry.fill->transfer.begun();
+         entry.now() == BlockState::filling && entry.fill->transfer &&
+         !entry.fill->transfer->begun();
 }
 
 // In slices; it starts nothing any more. Drops its blocks whose copy no engine has begun. Requires:

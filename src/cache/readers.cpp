@@ -65,7 +65,24 @@ Reader* Readers::mine_of_several() const {
 
 Reader* Readers::join() {
   if (thread_ends) return nullptr;
-  if (Reader* const reader = mine()) return reader;
+  Reader* const reader = mine();
+  return reader == nullptr ? take_one() : reader;
+}
+
+Reader* Readers::join_more() {
+  if (thread_ends) return nullptr;
+  std::size_t readers = 0;
+  for (const LastReader& one : joined.all) {
+    if (one.cache != id_) continue;
+    ++readers;
+    if (one.reader->free_slot() == nullptr) continue;
+    last_reader = one;
+    return one.reader;
+  }
+  return readers < kMostOfThread ? take_one() : nullptr;
+}
+
+Reader* Readers::take_one() {
   Reader* reader = nullptr;
   // Blocks that were moved to other threads may still hold some slots of an ended thread. A new
   // reader for every such one would let readers_ grow with the Blocks.

@@ -29,6 +29,11 @@
 // 5. Only its thread sets a slot, and only it clears one without the lock; a Block that was moved
 //    to another thread is let go under the lock. So a slot that is marked after D5 holds what was
 //    counted until L3 is through.
+// 6. A victim is chosen (D1 to D5) long before D6, and may be hit meanwhile: at P3 the thread sees
+//    *victim*, makes it open by a compare-and-swap and asks P3 and P4 again. D6 begins with one
+//    from victim to counted; where that fails, all begins again at D1. So either the hit comes
+//    first, and D3 finds its slot, or D6 does, and P3 fails.
+//    D2 is done without the lock; who needs the block meanwhile begins at D1 itself.
 //
 // Without a heavy fence (asymmetric_fence.h) P1 and L1 are sequentially consistent exchanges, and
 // the fences are nothing.
@@ -90,8 +95,10 @@ struct alignas(256) Reader {
   }
   // Null: all are taken. For its thread.
   PinSlot* free_slot() {
+    // Null also where another thread let go, under the lock; acquire pairs with its release.
+    if (slots[0].load(std::memory_order_acquire) == nullptr) [[likely]]
+      return &slots[0];
     for (PinSlot& slot : slots) {
-      // Null also where another thread let go, under the lock; acquire pairs with its release.
       if (slot.load(std::memory_order_acquire) == nullptr) return &slot;
     }
     return nullptr;
@@ -129,6 +136,10 @@ class Readers {
   // Makes one for this thread, unless it has one; null: the thread is about to end. Requires: the
   // cache's lock.
   Reader* join();
+  // For a thread whose slots are all taken: another reader of its own that has a free one, or one
+  // more. Null: it has kMostOfThread, or is about to end. Requires: the cache's lock.
+  static constexpr std::size_t kMostOfThread = 64;
+  Reader* join_more();
 
   // P1 and P2. Thread-safe.
   void pin(PinSlot& slot, CacheEntry& entry) const {
@@ -160,13 +171,16 @@ class Readers {
 
   // For the holder of the cache's lock:
 
-  // Steps D2 to D5, after step D1. Calls count(entry) once for each slot that pins an entry for
-  // which `wanted(entry)` is true.
+  // D2. Needs no lock.
+  void fence() const {
+    if (fences_) heavy_fence();
+  }
+  // Steps D3 to D5, after D2. Calls count(entry) once for each slot that pins an entry for which
+  // `wanted(entry)` is true.
   template <class Wanted, class Count>
   void count(const Wanted& wanted, const Count& count) {
-    if (fences_) heavy_fence();
     if (!mark(wanted)) return;
-    if (fences_) heavy_fence();
+    fence();
     for (const auto& reader : readers_) {
       for (PinSlot& slot : reader->slots) {
         const std::uint32_t bit = reader->bit(slot);
@@ -194,6 +208,7 @@ class Readers {
 
  private:
   Reader* mine_of_several() const;
+  Reader* take_one();
   // D3. False: none was.
   template <class Wanted>
   bool mark(const Wanted& wanted) {

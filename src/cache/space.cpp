@@ -18,8 +18,11 @@ namespace {
 // less throughput without such a cap than with one of 30 (its PR 12141); twice that here, since a
 // refused block costs more than a search.
 constexpr unsigned kEffort = 64;
+// After so many offers for each block all were offered: an order has several queues, and offers
+// those of one again before it has come through another (s3_fifo() a quarter of its offers).
+constexpr std::size_t kOffers = 4;
 // Victims are at most one of so many blocks.
-constexpr std::size_t kVictimShare = 32;
+constexpr std::size_t kVictimShare = 16;
 // A victim of another size is passed over for one of the size of the request until so many times
 // their bytes were replaced: else small blocks and large ones would take each other's places, and
 // each time whole rows of blocks that are used would go.
@@ -49,9 +52,13 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   if ((wanted = growth(request))) return Space::growth;
   if (was_refused(request)) {
     // All blocks that were held are held now. But the order may not have offered all blocks.
-    if (!node.refused.order_seen && evict_bytes_for(request, deferred) &&
-        (take(entry, request) || evict_row_for(entry, request, deferred))) {
-      return Space::found;
+    if (node.refused.offered < kOffers * index_.size()) {
+      node.search = node.refused;
+      if (evict_bytes_for(request, deferred) &&
+          (take(entry, request) || evict_row_for(entry, request, deferred))) {
+        return Space::found;
+      }
+      node.refused.offered = node.search.offered;
     }
     return node.growing > 0 ? Space::growing : Space::none;
   }
@@ -174,10 +181,15 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
   for (unsigned tries = kEffort; tries > 0; --tries) {
     offered = 0;
     if (node.order->choose(accept, effort) == nullptr) {
-      node.search.order_seen = search.effort > 0 && offered < effort;
+      if (search.effort > 0)
+        node.search.offered += offered < effort ? kOffers * index_.size() : offered;
       return false;
     }
-    if (!may_go(search.row.frames, false)) continue;
+    if (!may_go(search.row.frames, false)) {
+      // So many more are likely to be held.
+      if (tries == kEffort / 2) count_pins(readers_.pinned());
+      continue;
+    }
     take_row(entry, request, search.row, deferred);
     return true;
   }
@@ -190,11 +202,10 @@ void CacheCore::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
       entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
 }
 
-// The next in the order, as many as are few of all: their pins are counted at once. Those that were
-// chosen before go first. False: there are no more.
-bool CacheCore::choose_victims(Node& node) {
-  const std::size_t most = std::min(kVictims, index_.size() / kVictimShare);
-  if (most < 2 || !hits_open_) return false;  // closed: nothing is in slots, so no fence to share
+// The next in the order, as many as are few of all. Those that were chosen before go first. False:
+// there are no more.
+bool CacheCore::pick_victims(Node& node) {
+  const std::size_t most = most_victims();
   if (node.victims.size() >= most) return false;
   const auto before = static_cast<std::ptrdiff_t>(node.victims.size());
   const auto accept = [&](EvictionLinks& links) {
@@ -204,11 +215,53 @@ bool CacheCore::choose_victims(Node& node) {
     entry.chosen = 1;
     return node.victims.size() >= most;
   };
-  node.order->choose(accept, 2 * kVictims);
+  // An order with several queues gives one a part of the effort only (s3_fifo() a quarter): so much
+  // that the one whose turn it is can give all.
+  node.order->choose(accept, 8 * kVictims);
   std::ranges::reverse(node.victims);
   std::reverse(node.victims.end() - before, node.victims.end());
-  count_pins(node.victims);
   return std::cmp_greater(node.victims.size(), before);
+}
+
+// With hits closed nothing is in slots, so that there is no fence to share.
+std::size_t CacheCore::most_victims() const {
+  const std::size_t most = std::min(kVictims, index_.size() / kVictimShare);
+  return most < 2 || !hits_open_ ? 0 : most;
+}
+
+bool CacheCore::choose_victims(Node& node) {
+  if (!pick_victims(node)) return false;
+  count_pins(node.victims);
+  for (CacheEntry* victim : node.victims) victim->word.fetch_or(CacheEntry::kVictim);
+  return true;
+}
+
+// The same ahead of need, so that the fence is waited for without the lock: only D1. True:
+// count_victims() is to follow.
+bool CacheCore::choose_victims_ahead(Node& node) {
+  if (node.counting || node.victims.empty() || node.victims.size() >= most_victims() / 4) {
+    return false;
+  }
+  if (!pick_victims(node)) return false;
+  for (CacheEntry* victim : node.victims) {
+    if (!victim->has(CacheEntry::kCounted)) {
+      victim->word.fetch_or(CacheEntry::kCounted | CacheEntry::kUncounted);
+    }
+  }
+  node.counting = true;
+  return true;
+}
+
+void CacheCore::count_victims(std::uint16_t number) {
+  readers_.fence();
+  const MutexLock lock(mutex_);
+  Node& node = nodes_[number];
+  count_pins_of(CacheEntry::kUncounted);
+  for (CacheEntry* victim : node.victims) {
+    if (!victim->has(CacheEntry::kUncounted)) continue;
+    victim->word.fetch_xor(CacheEntry::kUncounted | CacheEntry::kVictim);
+  }
+  node.counting = false;
 }
 
 // A block that was let go where space was lacking, or that plans have used up, is tried before the
@@ -226,7 +279,10 @@ void CacheCore::offer(CacheEntry& entry) {
 void CacheCore::spare(CacheEntry& entry) {
   if (entry.chosen == 0) return;
   entry.chosen = 0;
-  std::erase(nodes_[entry.node].victims, &entry);
+  auto& victims = nodes_[entry.node].victims;
+  // Most often the last.
+  const auto at = std::ranges::find(victims.rbegin(), victims.rend(), &entry);
+  victims.erase(std::prev(at.base()));
 }
 
 // The first victim of about the size of the request. See kPasses.
@@ -238,6 +294,7 @@ bool CacheCore::evict_similar_for(CacheEntry& entry, const SpaceRequest& request
   bool passes = false;
   for (std::size_t i = node.victims.size(); i-- > 0;) {
     CacheEntry& victim = *node.victims[i];
+    if (victim.has(CacheEntry::kUncounted)) continue;
     if (!droppable(victim, false) || victim.visited) {
       spare(victim);
       continue;
@@ -482,7 +539,8 @@ std::byte* CacheCore::surplus_slab(const Node& node) {
 
 // Out of the index. Its bytes stay as long as a Block holds it or an engine writes to it.
 void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) {
-  DCHECK(entry.now() != BlockState::ready || entry.has(CacheEntry::kCounted));
+  DCHECK(entry.now() != BlockState::ready ||
+         (entry.has(CacheEntry::kCounted) && !entry.has(CacheEntry::kVictim)));
   index_.remove(entry);
   if (entry.planned == 0) {
     EvictionOrder& order = *nodes_[entry.node].order;
@@ -509,7 +567,7 @@ void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& d
 void CacheCore::abandon(CacheEntry& entry, DeferredActions& deferred) {
   if (entry.now() == BlockState::filling && entry.fill != nullptr) {
     entry.fill->cancelled = true;
-    deferred.cancel(entry.fill->transfer);
+    if (entry.fill->transfer) deferred.cancel(*entry.fill->transfer);
   }
   reap(entry);
 }

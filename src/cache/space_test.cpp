@@ -137,6 +137,42 @@ TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
   EXPECT_EQ(rig.cache->stats().evictions, 1u);
 }
 
+// More pins than the longest search looks at. Each refused access looks a little further.
+TEST(CacheRoomTest, VeryManyPinsHideWhatCanGoOnlyForAWhile) {
+  constexpr std::uint64_t kBlocks = 20032;  // whole pages of 64 bytes each
+  Source source((kBlocks + 1) * 64);
+  CacheRig rig({.cache = {.slab = Bytes{kBlocks * 64}}, .budget = Bytes{kBlocks * 64}});
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    held.push_back(rig.cache->access(source.at(i * 64, 64)));
+    if (i % 1000 == 999) rig.settle();
+  }
+  held[kBlocks - 1000] = {};
+  const Extent another = source.at(kBlocks * 64, 64);
+  std::uint64_t refused = 0;
+  while (rig.cache->access(another).state() == BlockState::absent && refused < kBlocks) ++refused;
+  EXPECT_LT(refused, 4 * kBlocks / 64);
+}
+
+// Victims are chosen many at a time: all from the queue whose turn it is.
+TEST(CacheRoomTest, NewBlocksTakeNoPlaceOfThoseInUse) {
+  constexpr std::uint64_t kBlocks = 8192, kUsed = 4096, kNew = 3 * kBlocks;
+  Source source((kBlocks + kNew) * 64);
+  FakeOptions fake;
+  fake.inside_chance = 1;
+  CacheRig rig({.fake = fake,
+                .cache = {.slab = Bytes{kBlocks * 64}},
+                .budget = Bytes{kBlocks * 64},
+                .observe = false});
+  const auto use = [&](std::uint64_t block) { (void)rig.cache->access(source.at(block * 64, 64)); };
+  for (std::uint64_t i = 0; i < kUsed; ++i) use(i);
+  for (std::uint64_t i = 0; i < kUsed; ++i) use(i);
+  for (std::uint64_t i = 0; i < kNew; ++i) use(kBlocks + i);
+  const std::uint64_t hits = rig.cache->stats().hits;
+  for (std::uint64_t i = 0; i < kUsed; ++i) use(i);
+  EXPECT_GT(rig.cache->stats().hits - hits, kUsed * 99 / 100);
+}
+
 // No slab can go: each has a block that is held.
 TEST(CacheRoomTest, ASmallerBudgetTakesWhatPlansProtect) {
   constexpr std::uint64_t kEach = 4096;

@@ -45,18 +45,18 @@ std::size_t Transfer::size() const {
   return move_ != nullptr && move_->pairs != nullptr ? move_->pairs->size() : ended_.pairs;
 }
 
+Nanoseconds Transfer::took() const {
+  if (move_ == nullptr) return ended_.total;
+  return move_->done() && *move_->outcome ? (*move_->outcome)->total : Nanoseconds{0};
+}
+
 std::optional<Status> Transfer::poll(std::size_t index) const {
   CHECK(index < size());
-  std::optional<Result<MoveStats>> outcome;
-  if (move_ != nullptr && move_->pairs != nullptr) {
-    const Move& pair = (*move_->pairs)[index];
-    if (pair.done()) outcome = copy_of(*pair.outcome);
-  } else {
-    outcome = poll();
-  }
-  if (!outcome) return std::nullopt;
-  if (!*outcome) return Unexpected(std::move(*outcome).error());
-  return Status{};
+  if (move_ == nullptr) return ended_.exhausted ? Status(out_of_memory()) : Status{};
+  const Move& pair = move_->pairs == nullptr ? *move_ : (*move_->pairs)[index];
+  if (!pair.done()) return std::nullopt;
+  if (*pair.outcome) return Status{};
+  return Unexpected(copy_of(*pair.outcome).error());
 }
 
 void Transfer::promote(Priority priority) const {

@@ -136,9 +136,11 @@ double pause_of(const Row* row) {
   return found == row->details.end() ? 0.0 : found->second;
 }
 
-// The quiet rows of a curve, from the least traffic to the most.
+// The rows of a curve that are quiet and have enough mappings for a spread, from the least traffic
+// to the most.
 std::vector<const Row*> by_traffic(std::vector<const Row*> rows) {
-  std::erase_if(rows, [](const Row* row) { return row->has_flag("noisy"); });
+  std::erase_if(rows,
+                [](const Row* row) { return row->has_flag("noisy") || row->has_flag("few"); });
   std::ranges::sort(rows, {},
                     [](const Row* row) { return std::pair(-pause_of(row), bandwidth_of(row)); });
   return rows;

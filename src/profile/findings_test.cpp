@@ -152,6 +152,16 @@ TEST(Knees, NoisyCurve_HasNone) {
   EXPECT_TRUE(knees(profile).empty()) << "three quiet points are no curve";
 }
 
+// One number has no spread, and the larger of two is no sign that more traffic took longer.
+TEST(Knees, CurveOfFewMappings_HasNone) {
+  Profile profile = loaded_curve({{1, 100}, {10, 105}, {20, 115}, {28, 150}, {30, 400}});
+  profile.rows[3].add_flag("few");
+  ASSERT_EQ(knees(profile).size(), 1u) << "of four points with enough";
+  EXPECT_EQ(knees(profile)[0].bandwidth, 20e9) << "the point of few is not counted";
+  for (Row& point : profile.rows) point.add_flag("few");
+  EXPECT_TRUE(knees(profile).empty()) << "measured in one or two rounds";
+}
+
 TEST(Knees, LatencyThatFallsAsTrafficGrows_HasNone) {
   const std::vector<std::pair<double, double>> points = {
       {1, 100}, {3, 210}, {10, 110}, {20, 155}, {30, 230}};

@@ -33,7 +33,7 @@ struct TrialMemory {
       HEADRACE_TRY(memory.shared, SharedMemory::make(size));
       memory.bytes = memory.shared->bytes();
     } else {
-      auto mapped = MappedMemory::make(size, 2_MiB, base_page(), PROT_READ | PROT_WRITE);
+      auto mapped = MappedMemory::make(size, huge_page(), base_page(), PROT_READ | PROT_WRITE);
       if (!mapped) return fail_errno(mapped.error(), "cannot map memory");
       memory.own = std::move(*mapped);
       memory.bytes = {memory.own.memory(), size.value};

@@ -60,6 +60,7 @@ std::uint64_t Kernel::max_mappings() {
   std::from_chars(line.data(), line.data() + line.size(), most);
   return most;
 }
+Bytes Kernel::huge_page() { return headrace::huge_page(); }
 std::int64_t Kernel::move_pages(std::span<void* const> pages, const int* nodes, int* status) {
   return headrace::move_pages(pages, nodes, status);
 }

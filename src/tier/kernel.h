@@ -74,6 +74,8 @@ class Kernel {
   virtual std::int64_t pread(int descriptor, void* bytes, std::size_t count, std::int64_t at);
   // Mappings that a process may have (vm.max_map_count).
   virtual std::uint64_t max_mappings();
+  // A transparent huge page: 2 MiB, on arm64 with pages of 64 KiB 512 MiB.
+  virtual Bytes huge_page();
   // Moves pages of this process, each to its node, or without `nodes` asks where they are; `status`
   // has the node of each, or -errno.
   virtual std::int64_t move_pages(std::span<void* const> pages, const int* nodes, int* status);

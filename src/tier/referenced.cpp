@@ -28,7 +28,6 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kHugePage = 2 << 20;
 // More pages than any kernel flushes one by one (x86: 33, arm64: 512).
 constexpr std::uint64_t kFlushedPages = 1024;
 
@@ -164,8 +163,8 @@ Result<Tracking> ReferencedSource::cut(const TrackedRange& range, const Vma& any
                 "vm.max_map_count",
                 used, most);
   }
-  Chunks chunks =
-      chunks_of(range.begin, range.end, options().chunk, any.huge ? kHugePage : 0, left / 2);
+  const std::uint64_t whole = any.huge ? kernel().huge_page().value : 0;
+  Chunks chunks = chunks_of(range.begin, range.end, options().chunk, whole, left / 2);
   int error = 0;
   const bool there = change(range, [&] {
     Undo undo([&] { end(range); });

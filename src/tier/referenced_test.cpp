@@ -385,6 +385,18 @@ TEST_F(Referenced, IsTheOnlyOneOfAProcess) {
   EXPECT_TRUE(open_hotness(HotnessKind::referenced));
 }
 
+TEST_F(Referenced, KeepsHugePagesWholeWhateverTheirSizeIs) {
+  struct LargePages final : Kernel {
+    Bytes huge_page() override { return 4_MiB; }
+  } kernel;
+  auto memory = MappedMemory::make(12_MiB, 4_MiB, 4_KiB, PROT_READ | PROT_WRITE).value();
+  ASSERT_EQ(madvise(memory.memory(), 12_MiB .value, MADV_HUGEPAGE), 0);
+  const auto source = open(kernel);
+  const auto tracking = source->track({memory.memory(), 12_MiB .value});
+  ASSERT_TRUE(tracking);
+  EXPECT_EQ(tracking->granularity, 4_MiB);
+}
+
 TEST_F(Referenced, KeepsHugePagesWhole) {
   auto memory = MappedMemory::make(8_MiB, 2_MiB, 4_KiB, PROT_READ | PROT_WRITE).value();
   ASSERT_EQ(madvise(memory.memory(), 8_MiB .value, MADV_HUGEPAGE), 0);

@@ -147,17 +147,17 @@ bool can_copy(const Engine& engine, const Node& from, const Node& to) {
   return false;
 }
 
-std::optional<Bytes> package_hbm(std::string_view cpu_model) {
+std::optional<PackageHbm> package_hbm(std::string_view cpu_model) {
   std::string lower(cpu_model);
   std::ranges::transform(lower, lower.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   // "Intel(R) Xeon(R) CPU Max 9480"; "Intel(R) Xeon Phi(TM) CPU 7250" (MCDRAM); "AMD Instinct
   // MI300A Accelerator"; MI300C, "AMD EPYC 9V64H 88-Core Processor".
-  constexpr std::pair<std::string_view, Bytes> kModels[] = {{"xeon(r) cpu max", 64_GiB},
-                                                            {"xeon phi", 16_GiB},
-                                                            {"mi300a", 128_GiB},
-                                                            {"9v64h", 128_GiB},
-                                                            {"a64fx", 32_GiB}};
+  constexpr std::pair<std::string_view, PackageHbm> kModels[] = {{"xeon(r) cpu max", {64_GiB}},
+                                                                 {"xeon phi", {16_GiB}},
+                                                                 {"mi300a", {128_GiB, true}},
+                                                                 {"9v64h", {128_GiB, true}},
+                                                                 {"a64fx", {32_GiB, true}}};
   for (const auto& [words, hbm] : kModels) {
     if (lower.contains(words)) return hbm;
   }

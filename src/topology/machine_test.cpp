@@ -138,15 +138,17 @@ TEST(CacheToPass, AVirtualMachineIsNotBelievedTheCacheOfItsHost) {
 }
 
 TEST(MachineTest, KnowsTheCpusThatCarryHbm) {
-  EXPECT_EQ(package_hbm("Intel(R) Xeon(R) CPU Max 9480"), 64_GiB);
-  EXPECT_EQ(package_hbm("INTEL(R) XEON(R) CPU MAX 9468"), 64_GiB);
-  EXPECT_EQ(package_hbm("Intel(R) Xeon Phi(TM) CPU 7250 @ 1.40GHz"), 16_GiB);
-  EXPECT_EQ(package_hbm("AMD Instinct MI300A Accelerator"), 128_GiB);
-  EXPECT_EQ(package_hbm("AMD EPYC 9V64H 88-Core Processor"), 128_GiB);
-  EXPECT_EQ(package_hbm("Fujitsu A64FX"), 32_GiB);
-  EXPECT_EQ(package_hbm("Intel(R) Xeon(R) Platinum 8480+"), std::nullopt);
-  EXPECT_EQ(package_hbm("AMD EPYC 9654 96-Core Processor"), std::nullopt);
-  EXPECT_EQ(package_hbm(""), std::nullopt);
+  EXPECT_EQ(package_hbm("Intel(R) Xeon(R) CPU Max 9480")->size, 64_GiB);
+  EXPECT_EQ(package_hbm("INTEL(R) XEON(R) CPU MAX 9468")->size, 64_GiB);
+  EXPECT_EQ(package_hbm("Intel(R) Xeon Phi(TM) CPU 7250 @ 1.40GHz")->size, 16_GiB);
+  EXPECT_EQ(package_hbm("AMD Instinct MI300A Accelerator")->size, 128_GiB);
+  EXPECT_EQ(package_hbm("AMD EPYC 9V64H 88-Core Processor")->size, 128_GiB);
+  EXPECT_EQ(package_hbm("Fujitsu A64FX")->size, 32_GiB);
+  EXPECT_TRUE(package_hbm("Fujitsu A64FX")->alone);
+  EXPECT_FALSE(package_hbm("Intel(R) Xeon(R) CPU Max 9480")->alone) << "it takes DIMMs too";
+  EXPECT_FALSE(package_hbm("Intel(R) Xeon(R) Platinum 8480+"));
+  EXPECT_FALSE(package_hbm("AMD EPYC 9654 96-Core Processor"));
+  EXPECT_FALSE(package_hbm(""));
 }
 
 }  // namespace

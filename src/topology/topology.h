@@ -81,8 +81,13 @@ std::vector<const CacheLevel*> first_level_caches(const Machine& machine, unsign
 // bands, inside a socket and across, so the widest gap between neighbouring values divides them.
 unsigned socket_reach(const Machine& machine);
 
-// The high-bandwidth memory that a package of CPUs of this model name carries; nothing: none.
-std::optional<Bytes> package_hbm(std::string_view cpu_model);
+// The high-bandwidth memory that a package of CPUs carries.
+struct PackageHbm {
+  Bytes size;
+  bool alone = false;  // such a package takes no DIMMs
+};
+// HBM of CPUs with this model name; nothing: they are not known to have any.
+std::optional<PackageHbm> package_hbm(std::string_view cpu_model);
 
 // Whether the machine was discovered from within a virtual machine.
 bool is_virtual(const Machine& machine);

@@ -2154,7 +2154,7 @@ def crossovers(profile: Profile) -> list[Crossover]:
 
 def knees(profile: Profile) -> list[Knee]:
     """
-    The knee of each curve with four quiet points or more whose latency does not fall as the traffic grows.
+    The knee of each curve with four quiet points or more, of three mappings each, whose latency does not fall as the traffic grows.
     """
 
 def cache_steps(profile: Profile) -> list[CacheStep]:
@@ -2508,8 +2508,12 @@ class CostChange:
         """What to."""
 
     @property
-    def result(self) -> ServerSaving:
-        """What it leads to."""
+    def result(self) -> ServerSaving | None:
+        """What it leads to; None: out of the model's range."""
+
+    @property
+    def reason(self) -> str:
+        """Then why."""
 
 class InstanceGain:
     """What selling stranded CPUs brings."""

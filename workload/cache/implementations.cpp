@@ -5,7 +5,6 @@
 #include <array>
 
 #include "core/fail.h"
-#include "workload/cache/small_miss.h"
 #include "workload/cache/stores/chase_store.h"
 #include "workload/cache/stores/headrace_store.h"
 #include "workload/cache/stores/sharded_store.h"
@@ -22,25 +21,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kSmallMissAbout =
-    "zipf-0.99 over 4 to 16 KiB of a file on disk, with room for an eighth; a scan beside it";
-
 constexpr auto kImplementations = std::to_array<Implementation>({
     {.name = "headrace",
      .about = "headrace::Cache",
      .run = run_scenario<HeadraceStore>,
-     .small_miss = run_small_miss<HeadraceStore>},
+     .run_on_file = run_file_scenario<HeadraceStore>},
     {.name = "thesis",
      .about = "std::map under a shared_mutex, counted entries, atomic wait (Fuerst 2024)",
-     .run = run_scenario<ThesisStore>},
+     .run = run_scenario<ThesisStore>,
+     .run_on_file = run_file_scenario<ThesisStore>},
     {.name = "sharded",
      .about = "std::unordered_map and LRU in 64 shards with a mutex each, shared_ptr",
      .run = run_scenario<ShardedStore>,
-     .small_miss = run_small_miss<ShardedStore>},
+     .run_on_file = run_file_scenario<ShardedStore>},
 #ifdef HEADRACE_WITH_TBB
     {.name = "tbb",
      .about = "tbb::concurrent_hash_map, first in first out, shared_ptr",
-     .run = run_scenario<TbbStore>},
+     .run = run_scenario<TbbStore>,
+     .run_on_file = run_file_scenario<TbbStore>},
 #else
     {.name = "tbb", .about = "tbb::concurrent_hash_map", .missing = "built without oneTBB"},
 #endif
@@ -48,7 +46,7 @@ constexpr auto kImplementations = std::to_array<Implementation>({
     {.name = "rocksdb",
      .about = "RocksDB's HyperClockCache",
      .run = run_scenario<RocksdbStore>,
-     .small_miss = run_small_miss<RocksdbStore>},
+     .run_on_file = run_file_scenario<RocksdbStore>},
 #else
     {.name = "rocksdb",
      .about = "RocksDB's HyperClockCache",
@@ -74,17 +72,18 @@ Result<Json> run(const Options& options) {
     return fail(ErrorCode::absent, "{}: {}", found->name, found->missing);
   }
   const Scenario* const scenario = find_scenario(options.scenario);
-  if (scenario == nullptr && options.scenario != kSmallMiss) {
+  const FileScenario* const on_file = find_file_scenario(options.scenario);
+  if (scenario == nullptr && on_file == nullptr) {
     return fail(ErrorCode::absent, "no scenario '{}'; --list names them", options.scenario);
   }
-  if (scenario == nullptr && found->small_miss == nullptr) {
+  if (on_file != nullptr && found->run_on_file == nullptr) {
     return fail(ErrorCode::unsupported, "{} has no blocks of files", found->name);
   }
   Json row = {{"implementation", found->name},
               {"scenario", options.scenario},
               {"threads", options.threads}};
-  HEADRACE_TRY(const Json made,
-               scenario != nullptr ? found->run(*scenario, options) : found->small_miss(options));
+  HEADRACE_TRY(const Json made, on_file != nullptr ? found->run_on_file(*on_file, options)
+                                                   : found->run(*scenario, options));
   row.update(made);
   return row;
 }
@@ -95,13 +94,15 @@ Json list() {
     there.push_back({{"name", each.name},
                      {"about", each.about},
                      {"missing", each.missing},
-                     {"files", each.small_miss != nullptr}});
+                     {"files", each.run_on_file != nullptr}});
   }
   Json scenarios = Json::array();
   for (const Scenario& each : kScenarios) {
-    scenarios.push_back({{"name", each.name}, {"about", each.about}});
+    scenarios.push_back({{"name", each.name}, {"about", each.about}, {"files", false}});
   }
-  scenarios.push_back({{"name", kSmallMiss}, {"about", kSmallMissAbout}});
+  for (const FileScenario& each : kFileScenarios) {
+    scenarios.push_back({{"name", each.name}, {"about", each.about}, {"files", true}});
+  }
   return {{"implementations", there}, {"scenarios", scenarios}};
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "headrace/result.h"
+#include "workload/cache/file_scenarios.h"
 #include "workload/cache/options.h"
 #include "workload/cache/scenarios.h"
 
@@ -19,8 +20,8 @@ struct Implementation {
   std::string_view about;
   std::string_view missing = {};  // why this build has none
   Result<nlohmann::ordered_json> (*run)(const Scenario&, const Options&) = nullptr;
-  Result<nlohmann::ordered_json> (*small_miss)(const Options&) =
-      nullptr;  // null: no source in files
+  // null: no source in files
+  Result<nlohmann::ordered_json> (*run_on_file)(const FileScenario&, const Options&) = nullptr;
 };
 
 // In the order of tables.

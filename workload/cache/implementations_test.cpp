@@ -40,7 +40,7 @@ TEST(Implementations, RunEveryScenarioWithHitsThatHitAndMissesThatMiss) {
 TEST(Implementations, WhatIsNotThereIsSaid) {
   EXPECT_EQ(run(of("none", "hit-spread")).error().code, ErrorCode::absent);
   EXPECT_EQ(run(of("headrace", "none")).error().code, ErrorCode::absent);
-  EXPECT_EQ(run(of("thesis", "small-miss")).error().code, ErrorCode::unsupported);
+  EXPECT_EQ(run(of("chase", "small-miss")).error().code, ErrorCode::unsupported);
 }
 
 TEST(Implementations, TheListNamesThemAll) {
@@ -49,8 +49,9 @@ TEST(Implementations, TheListNamesThemAll) {
   for (const auto& each : there.at("implementations")) {
     EXPECT_NE(each.at("about"), "");
   }
-  EXPECT_EQ(there.at("scenarios").size(), std::size(kScenarios) + 1);
-  EXPECT_EQ(there.at("scenarios").back().at("name"), "small-miss");
+  EXPECT_EQ(there.at("scenarios").size(), std::size(kScenarios) + std::size(kFileScenarios));
+  EXPECT_EQ(there.at("scenarios").back().at("name"), "buffer-pool");
+  EXPECT_EQ(there.at("scenarios").back().at("files"), true);
 }
 
 }  // namespace

@@ -36,9 +36,10 @@ struct Option {
 
 // Options that set fields of `options`, which outlives them.
 std::vector<Option> table(Options& options) {
-  const auto bytes = [](std::string_view name, Bytes& value, std::uint64_t least) {
+  const auto bytes = [](std::string_view name, std::optional<Bytes>& value) {
     return [=, &value](std::string_view text) {
-      return set_number(value.value, name, text, least, std::uint64_t{1} << 40);
+      return set_number(value.emplace().value, name, text, std::uint64_t{1} << 20,
+                        std::uint64_t{1} << 40);
     };
   };
   return {
@@ -53,7 +54,7 @@ std::vector<Option> table(Options& options) {
        [&](std::string_view text) {
          return set_number(options.threads, "--threads", text, 1U, 4096U);
        }},
-      {"--seconds", "S", "For so long; of small-miss each of its parts (0.1)",
+      {"--seconds", "S", "Time of a measurement; with files, of each part (0.1)",
        [&](std::string_view text) {
          return set_number(options.seconds, "--seconds", text, 0.001, 3600.0);
        }},
@@ -67,17 +68,17 @@ std::vector<Option> table(Options& options) {
          return set_number(options.seed, "--seed", text, std::uint64_t{0},
                            std::numeric_limits<std::uint64_t>::max());
        }},
-      {"--directory", "DIR", "Where small-miss has its files, which it makes (.)",
+      {"--directory", "DIR", "Where the files to read are, or are made (.)",
        [&](std::string_view text) { return options.directory = text, Status{}; }},
-      {"--extents", "N", "Extents of small-miss (200000)",
+      {"--extents", "N", "Extents of the file (small-miss 200000, buffer-pool 81920)",
        [&](std::string_view text) {
-         return set_number(options.extents, "--extents", text, std::uint64_t{16},
+         return set_number(options.extents.emplace(), "--extents", text, std::uint64_t{16},
                            std::uint64_t{1} << 30);
        }},
-      {"--budget", "BYTES", "Memory for copies in small-miss (268435456)",
-       bytes("--budget", options.budget, 1 << 20)},
-      {"--scan", "BYTES", "The file that small-miss scans (1073741824)",
-       bytes("--scan", options.scan, 1 << 20)},
+      {"--budget", "BYTES", "Memory for copies of a file (small-miss 256 MiB, buffer-pool 64 MiB)",
+       bytes("--budget", options.budget)},
+      {"--scan", "BYTES", "Size of the file that small-miss scans (1 GiB)",
+       bytes("--scan", options.scan)},
   };
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -21,11 +22,11 @@ struct Options {
   double seconds = 0.1;
   std::uint64_t operations = 0;  // of each thread, in place of seconds
   std::uint64_t seed = 1;
-  // What small-miss is about.
+  // For scenarios on files; none: as the scenario has it.
   std::filesystem::path directory = ".";
-  std::uint64_t extents = 200'000;
-  Bytes budget = 256_MiB;
-  Bytes scan = 1_GiB;
+  std::optional<std::uint64_t> extents;
+  std::optional<Bytes> budget;
+  std::optional<Bytes> scan;
 };
 
 // Without the program's name. invalid: with what is allowed.

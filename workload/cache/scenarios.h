@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is timed of every implementation, on sources in memory; small_miss.h has the one on files.
+// What is timed of every implementation, on sources in memory; file_scenarios.h has those on files.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -40,9 +40,10 @@ Result<ServerSaving> server_saving(const ServerCost& cost);
 struct CostChange {
   std::string name;  // the input that was changed: "cxl_speed"
   double value = 0;
-  ServerSaving result;
+  std::optional<ServerSaving> result;  // nothing: out of the model's range
+  std::string reason;                  // then why
 };
-// Each input a share less and a share more; one that leaves the model's range is left out.
+// Each input that is known a share less and a share more.
 Result<std::vector<CostChange>> sensitivity(const ServerCost& cost, double change = 0.1);
 
 struct InstanceCost {

@@ -82,8 +82,8 @@ struct PageTierOptions {
   // and swap.
   std::vector<NodeId> fast;
   std::vector<NodeId> slow;
-  // Moved as a whole, a power of two of pages; at least 2 MiB of memory that has huge pages, or is
-  // to have them (MADV_HUGEPAGE).
+  // Moved as a whole, a power of two of pages; at least a huge page (2 MiB on x86) of memory that
+  // has huge pages, or is to have them (MADV_HUGEPAGE).
   Bytes chunk{256 << 10};
   Nanoseconds half_life = std::chrono::seconds{10};
   Nanoseconds least_interval = std::chrono::milliseconds{100};

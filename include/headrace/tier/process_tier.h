@@ -53,9 +53,10 @@ struct ProcessTierOptions {
   // looks and moves take together, faults of the program after looks included; they are rarer
   // where they take longer. 0: no guard.
   double guard = 0.05;
-  // Memory that is told apart: a page, or more for processes of which more than 4 Mi chunks would
-  // have to be kept account of (between nodes 64 Ki), or, beside swap, 2 MiB for processes of which
-  // half of the memory or more is in huge pages. A power of two of pages.
+  // Memory that is told apart, a power of two of bytes and at least a page. It is more for
+  // processes of which more than 4 Mi chunks would have to be kept account of (between nodes
+  // 64 Ki). Beside swap it is a huge page for processes of which half of the memory or more is in
+  // huge pages.
   Bytes chunk{4096};
   // Beside swap: the kernel too keeps the process within the budget, by the limit of the memory
   // cgroup that it is alone in, or that headrace tier run made for it. It is let go while the guard

@@ -26,21 +26,21 @@ Row = dict[str, Any]
 Progress = Callable[[int, int, str], object]
 
 PROGRAM = "headrace-bench-cache"
-SMALL_MISS = "small-miss"
-#: Threads that look up in small-miss, whatever the number of cores.
-SMALL_MISS_THREADS = 8
+#: Threads that look up in scenarios on files, whatever the number of cores.
+FILE_THREADS = 8
 #: What instructions are counted of, by one thread, and of how many operations.
 COUNTED = ("hit-one-hot", "hit-spread", "zipf-0.99", "miss-fill")
 _COUNTED_OPERATIONS = 20_480
 #: Beyond what a measurement is asked to take: making its blocks, and the first time its files.
 _SLACK_SECONDS = 600.0
-#: Parts of small-miss at the most: until the cache is full, and the three that are told.
+#: Parts of a scenario on files: at most 20 until the cache is full, and three measured ones.
 _PARTS = 23
-#: What small-miss tells besides a time: by name, the median over rounds.
+#: Fields of scenarios on files, medians over rounds. Fields of a scan only where there is one.
 _DETAILS = (
-    "hit_p50_ns", "hit_p99_ns", "miss_p50_ns", "miss_p99_ns", "memory_over_budget_bytes",
-    "scan_alone_bytes_per_second", "scan_beside_bytes_per_second", "beside_ops_per_second",
-    "refused",
+    "extents", "budget_bytes", "hit_p50_ns", "hit_p99_ns", "hit_p999_ns", "hit_max_ns",
+    "miss_p50_ns", "miss_p99_ns", "memory_over_budget_bytes", "refused",
+    "scan_bytes", "lookups_beside_scan_per_second", "scan_alone_bytes_per_second",
+    "scan_beside_lookups_bytes_per_second",
 )  # fmt: skip
 
 
@@ -51,11 +51,11 @@ class Options:
     threads: list[int]  # empty: 1 to twice the cores
     rounds: int
     seconds: float  # of a measurement
-    part_seconds: float  # of a part of small-miss
-    extents: int
-    budget: int
-    scan: int
-    directory: Path | None  # of the files of small-miss; None: one that is removed again
+    part_seconds: float  # of a part of a scenario on files
+    extents: int | None  # of scenarios on files, as the next two; None: each scenario's own
+    budget: int | None
+    scan: int | None
+    directory: Path | None  # of the files; None: one that is removed again
     instructions: bool
     seed: int
 
@@ -67,6 +67,7 @@ class Point:
     implementation: str
     scenario: str
     threads: int
+    on_file: bool = False
     found: list[Row] = field(default_factory=list)
     instructions: float | None = None
     code: str = ""
@@ -96,14 +97,15 @@ def chosen(known: Row, options: Options) -> list[Point]:
         for name in names:
             if name not in there:
                 raise unknown(kind, name, there)
+    on_files = {each["name"] for each in known["scenarios"] if each["files"]}
     points = [
-        Point(name, scenario, threads, code="absent" if each["missing"] else "",
-              reason=each["missing"])
+        Point(name, scenario, threads, on_file=scenario in on_files,
+              code="absent" if each["missing"] else "", reason=each["missing"])
         for scenario in options.scenarios or scenarios
         for name, each in implementations.items()
         if name in (options.implementations or implementations)
-        if scenario != SMALL_MISS or each["files"]
-        for threads in ([SMALL_MISS_THREADS] if scenario == SMALL_MISS else options.threads)
+        if scenario not in on_files or each["files"]
+        for threads in ([FILE_THREADS] if scenario in on_files else options.threads)
     ]  # fmt: skip
     if not points:
         raise headrace.UnsupportedError("none of these has blocks of files; see --list")
@@ -183,12 +185,12 @@ def _command(point: Point, options: Options) -> list[str]:
 def _measure(point: Point, options: Options, directory: Path, stop: Callable[[], bool]) -> Row:
     seconds, parts = options.seconds, 1
     files: list[str] = []
-    if point.scenario == SMALL_MISS:
+    if point.on_file:
         seconds, parts = options.part_seconds, _PARTS
-        files = [
-            "--directory", str(directory), "--extents", str(options.extents),
-            "--budget", str(options.budget), "--scan", str(options.scan),
-        ]  # fmt: skip
+        files = ["--directory", str(directory)]
+        for name in ("extents", "budget", "scan"):
+            value = getattr(options, name)
+            files += [] if value is None else [f"--{name}", str(value)]
     command = [*_command(point, options), "--seconds", repr(seconds), *files]
     return programs.answer(command, parts * seconds + _SLACK_SECONDS, stop)
 
@@ -218,8 +220,14 @@ def _row(point: Point) -> Row:
     times = [1e9 * each["thread_seconds"] / each["operations"] for each in found]
     cpu = [1e9 * each["process_seconds"] / each["operations"] for each in found]
     middle, cpu_middle = headrace.summarize(times), headrace.summarize(cpu)
-    details = {name: _median([each[name] for each in found if each[name] is not None])
-               for name in _DETAILS} if point.scenario == SMALL_MISS and found else {}  # fmt: skip
+    details: Row = {}
+    if point.on_file and found:
+        details = {name: _median([each[name] for each in found if each[name] is not None])
+                   for name in _DETAILS if name in found[0]}  # fmt: skip
+        # All CPU time of the process, the hits' included.
+        per_miss = [1e9 * each["process_seconds"] / each["misses"]
+                    for each in found if each["misses"]]  # fmt: skip
+        details["cpu_ns_per_miss"] = _median(per_miss)
     return {
         "implementation": point.implementation,
         "scenario": point.scenario,

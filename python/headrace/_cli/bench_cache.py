@@ -22,7 +22,7 @@ def command(
     ] = None,
     scenarios: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Such as hit-spread,small-miss; default all."),
+        typer.Option(metavar="LIST", help="Such as hit-spread,buffer-pool; default all."),
     ] = None,
     threads: Annotated[
         Optional[str], typer.Option(metavar="LIST", help="Default 1 to twice the cores.")
@@ -34,20 +34,25 @@ def command(
         float, typer.Option(metavar="NUMBER", min=0.001, max=60, help="Each measurement's time.")
     ] = 0.1,
     part_seconds: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0.01, max=600, help="Each part of small-miss.")
+        float, typer.Option(metavar="NUMBER", min=0.01, max=600, help="Each part with files.")
     ] = 2.0,
     extents: Annotated[
-        int, typer.Option(metavar="NUMBER", min=16, max=1 << 30, help="Extents of small-miss.")
-    ] = 200_000,
+        Optional[int],
+        typer.Option(metavar="NUMBER", min=16, max=1 << 30,
+                     help="Extents of the file (default small-miss 200000, buffer-pool 81920)."),
+    ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory for copies in small-miss.")
-    ] = "256MiB",
+        Optional[str],
+        typer.Option(metavar="SIZE", help="Memory for copies of the file "
+                                          "(default small-miss 256MiB, buffer-pool 64MiB)."),
+    ] = None,
     scan: Annotated[
-        str, typer.Option(metavar="SIZE", help="The file that small-miss scans.")
-    ] = "1GiB",
+        Optional[str],
+        typer.Option(metavar="SIZE", help="File that small-miss scans (default 1GiB)."),
+    ] = None,
     data: Annotated[
         Optional[Path],
-        typer.Option(metavar="DIRECTORY", help="Keep small-miss's files here for the next run."),
+        typer.Option(metavar="DIRECTORY", help="Directory that keeps the files for the next run."),
     ] = None,
     instructions: Annotated[
         bool, typer.Option("--instructions", help="Count them too, with valgrind: minutes.")
@@ -65,7 +70,7 @@ def command(
 
     \b
     headrace bench cache --scenarios hit-one-hot,hit-spread --threads 1 --instructions
-    headrace bench cache --scenarios small-miss --data /ssd/bench
+    headrace bench cache --scenarios small-miss,buffer-pool --data /ssd/bench
     """
     from headrace._bench import cache
 
@@ -87,8 +92,7 @@ def command(
         cache.run(points, options, interrupt, bar)
     document = output.document(
         "bench cache", machine, rounds=rounds, seconds=seconds, seed=seed,
-        small_miss={"extents": extents, "budget_bytes": options.budget, "scan_bytes": options.scan,
-                    "part_seconds": part_seconds, "threads": cache.SMALL_MISS_THREADS},
+        files={"part_seconds": part_seconds, "threads": cache.FILE_THREADS},
         interrupted=interrupt.requested, **known, rows=cache.rows(points),
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_cache(document))
@@ -96,7 +100,9 @@ def command(
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
-def at_least_mib(text: str) -> int:
+def at_least_mib(text: str | None) -> int | None:
+    if text is None:
+        return None
     size = parse.size(text)
     if not 1 << 20 <= size <= 1 << 40:
         raise headrace.InvalidError(f"'{text}'; give 1MiB to 1TiB")
@@ -125,8 +131,8 @@ def print_cache(document: dict[str, Any]) -> None:
         if not measured:
             continue
         print(f"{scenario['name']}: {scenario['about']}")
-        if scenario["name"] == "small-miss":
-            _print_small_miss(measured, document["small_miss"])
+        if scenario["files"]:
+            _print_files(measured)
         else:
             _print_times(measured)
         print()
@@ -165,21 +171,34 @@ def _time(row: dict[str, Any] | None, name: str = "ns_per_op") -> str:
     return f"{row[name]:.{digits}f} +- {row[f'{name}_mad']:.{digits}f} ns"
 
 
-def _print_small_miss(rows: list[dict[str, Any]], setting: dict[str, Any]) -> None:
+def _print_files(rows: list[dict[str, Any]]) -> None:
+    """Lookups alone; then, where there is a scan, both alone and beside each other."""
+    first = rows[0]
     print(
-        f"{setting['threads']} threads, {setting['extents']} extents, "
-        f"{headrace.format_bytes(setting['budget_bytes'])}"
+        f"{first['threads']} threads, {first['extents']:.0f} extents, "
+        f"{headrace.format_bytes(int(first['budget_bytes']))}"
     )
     output.print_table(
-        ("", "ops/s", "CPU/op", "hits", "hit p50", "p99", "miss p50", "p99", "over budget",
-         "scan alone", "beside", "ops/s beside"),
+        ("", "ops/s", "hits", "hit p50", "p99", "p99.9", "max", "miss p50", "p99", "CPU/miss",
+         "over budget"),
+        (
+            (row["implementation"], f"{row['ops_per_second']:.0f}", f"{row['hit_ratio']:.0%}",
+             *(_micro(row[f"hit_{which}_ns"]) for which in ("p50", "p99", "p999", "max")),
+             *(_micro(row[f"miss_{which}_ns"]) for which in ("p50", "p99")),
+             _micro(row["cpu_ns_per_miss"]), _mib(row["memory_over_budget_bytes"]))
+            for row in rows
+        ),
+    )  # fmt: skip
+    if "scan_alone_bytes_per_second" not in first:
+        return
+    print()
+    output.print_table(
+        ("", "lookups/s alone", "beside the scan", "scan alone", "beside lookups"),
         (
             (row["implementation"], f"{row['ops_per_second']:.0f}",
-             f"{row['cpu_ns_per_op'] / 1e3:.1f} us", f"{row['hit_ratio']:.0%}",
-             *(_micro(row[f"{what}_{p}_ns"]) for what in ("hit", "miss") for p in ("p50", "p99")),
-             _mib(row["memory_over_budget_bytes"]),
-             *(_rate(row[f"scan_{how}_bytes_per_second"]) for how in ("alone", "beside")),
-             f"{row['beside_ops_per_second']:.0f}")
+             f"{row['lookups_beside_scan_per_second']:.0f}",
+             _rate(row["scan_alone_bytes_per_second"]),
+             _rate(row["scan_beside_lookups_bytes_per_second"]))
             for row in rows
         ),
     )  # fmt: skip

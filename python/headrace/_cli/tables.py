@@ -78,8 +78,8 @@ def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
             lines.append(f"{cached} of them partly in a cache larger than the machine shows")
     if unfit := _without_bend(profile, measured):
         lines.append(
-            f"no bend of {plural(unfit, 'curve')} of loaded latency: too noisy, or latency falls "
-            "as traffic grows"
+            f"no bend of {plural(unfit, 'curve')} of loaded latency: too noisy, fewer than three "
+            "mappings a point, or latency falls as traffic grows"
         )
     reasons: dict[str, int] = {}
     for row in profile.rows:

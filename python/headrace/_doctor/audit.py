@@ -46,6 +46,9 @@ def _nodes_per_socket(host: Host) -> Iterator[Finding]:
     if not sockets or not any(owners):
         yield Finding(feature, "unknown", "the kernel does not say which CPUs are one socket")
         return
+    if any(len(owner) > 1 for owner in owners) and host.is_guest:
+        yield Finding(feature, "unknown", f"one node has CPUs of several sockets; {_HYPERVISOR}")
+        return
     if any(len(owner) > 1 for owner in owners):
         yield Finding(
             feature, "spoils", "one node has CPUs of several sockets: near and far are mixed",
@@ -63,6 +66,8 @@ def _nodes_per_socket(host: Host) -> Iterator[Finding]:
             if most <= 4
             else f"{most}: these may be caches (L3 as NUMA), which share the channels"
         )
+        if host.is_guest:
+            why = f"{most}, as the hypervisor shows it"
         yield Finding(
             feature, "choice", why, "compare only with machines that have as many"
         )

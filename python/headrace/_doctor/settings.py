@@ -6,6 +6,7 @@ They move measurements and differ between hosts that should be alike. An unknown
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 
 from headrace._doctor import dmi
@@ -74,7 +75,8 @@ def _hbm_mode(host: Host) -> str:
 def _nodes_per_socket(host: Host) -> str:
     nodes = host.machine.asdict()["nodes"]
     sockets = Counter(node["socket"] for node in nodes if node["cpus"] and "socket" in node)
-    return "/".join(str(number) for number in sorted(set(sockets.values()))) or "unknown"
+    found = "/".join(str(number) for number in sorted(set(sockets.values()))) or "unknown"
+    return f"{found}, as the hypervisor shows it" if host.is_guest else found
 
 
 def _prefetchers(host: Host) -> str:
@@ -85,7 +87,11 @@ def _prefetchers(host: Host) -> str:
         with (host.root / _MSR).open("rb", buffering=0) as file:
             file.seek(register)
             value = int.from_bytes(file.read(8), "little")
-    except OSError:
-        return "unknown: takes root and the kernel's module msr"
+    except PermissionError:
+        return "unknown: only root may read them, and not under kernel lockdown"
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return "unknown: this CPU model has no such register"
+        return "unknown: takes the kernel's module msr; sudo modprobe msr"
     off = [name for bit, name in bits.items() if value >> bit & 1]
     return f"off: {', '.join(off)}" if off else "on"

@@ -12,9 +12,11 @@ from typing import Any
 
 Row = dict[str, Any]
 
-#: A row is noisy if other programs had more of the time of all CPUs, or the hypervisor; the latter
-#: as in `headrace measure`.
+#: A row is noisy if other programs had more of the time of all CPUs, or the hypervisor of the time
+#: for which CPUs had something to run; the latter as in `headrace measure`.
 MOST_OTHERS, MOST_STEAL = 0.05, 0.02
+#: In less CPU time one tick that was stolen would be more than that.
+_LEAST_SECONDS = 0.5
 #: What computes the same beside each store may differ by this.
 _SAME = 1.1
 
@@ -49,12 +51,14 @@ def counts(root: Path = Path("/")) -> Counts | None:
 
 
 def between(before: Counts | None, after: Counts | None) -> Row:
-    """Fields of a row: shares of the CPUs' time, unknown where nothing tells, and the flag."""
+    """Fields of a row: shares of CPU time, unknown where nothing tells, and the flag."""
     every = 0.0 if before is None or after is None else after.every - before.every
     if before is None or after is None or every <= 0:
         return {"others_share": None, "steal_share": None, "flags": []}
-    others = max(0.0, after.busy - before.busy - (after.own - before.own)) / every
-    stolen = (after.stolen - before.stolen) / every
+    busy = after.busy - before.busy
+    others = max(0.0, busy - (after.own - before.own)) / every
+    stolen = after.stolen - before.stolen
+    stolen = stolen / (busy + stolen) if busy + stolen >= _LEAST_SECONDS else 0.0
     noisy = others > MOST_OTHERS or stolen > MOST_STEAL
     return {
         "others_share": others, "steal_share": stolen, "flags": ["noisy"] if noisy else []

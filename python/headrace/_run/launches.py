@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import headrace
+from headrace._child import death
 from headrace._errors import error_of
 
 #: First of all the kernel is asked to send it SIGTERM when this process ends, however it does
@@ -61,11 +62,18 @@ def _launch(arguments: Sequence[str], stop: Callable[[], bool]) -> headrace.Prof
                 process.wait()
         if out.exists():
             return headrace.Profile.load(str(out))
+        if code is None:
+            raise headrace.TimedOutError(
+                f"a launch of the measurement did not end within {_LAST_SECONDS:g} s"
+            )
+        if code < 0:
+            raise death("a launch of the measurement", code)
         said = complaints.read_text(errors="replace").strip().splitlines() or [f"status {code}"]
         raise headrace.IoError(f"a launch of the measurement failed: {said[-1]}")
 
 
-def _wait(process: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int:
+def _wait(process: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int | None:
+    """Its exit code; None: it did not end when it was asked to."""
     while not stop():
         try:
             return process.wait(_LOOK_EVERY_SECONDS)
@@ -75,4 +83,4 @@ def _wait(process: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int:
     try:
         return process.wait(_LAST_SECONDS)
     except subprocess.TimeoutExpired:
-        return -1
+        return None

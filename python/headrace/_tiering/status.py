@@ -12,6 +12,7 @@ from headrace._tiering import damon, state
 from headrace._tiering.files import Files
 from headrace._tiering.plan import AUTOMATIC, BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
 from headrace._tiering.tiers import Tiers, tiers
+from headrace._words import size_text
 
 #: Counters of /proc/vmstat by what they count; those that end in "_" are all that begin so.
 COUNTERS = (
@@ -110,7 +111,9 @@ def _huge(files: Files) -> _Answer:
     if text is None:
         return "absent", None, "takes CONFIG_TRANSPARENT_HUGEPAGE"
     chosen = _chosen(text)
-    return _on(chosen != "never"), chosen, "pages of 2 MiB move as one"
+    size = files.read("sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+    pages = f"pages of {size_text(int(size))}" if size else "huge pages"
+    return _on(chosen != "never"), chosen, f"{pages} move as one"
 
 
 def _chosen(text: str) -> str:

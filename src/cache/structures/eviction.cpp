@@ -6,8 +6,8 @@
 #include <bit>
 #include <cstddef>
 #include <new>
-#include <vector>
 
+#include "cache/structures/zeroed_array.h"
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/intrusive_list.h"
@@ -81,22 +81,24 @@ class Ghosts {
   // Makes space for one key for each of `entries`. It forgets all when it has to grow, and
   // remembers nothing where there is no memory.
   void fit(std::size_t entries) {
-    if (entries <= lines_.size() * kWays) return;
+    if (entries <= count_ * kWays) return;
+    count_ = 0;
     try {
-      lines_.assign(std::max<std::size_t>(std::bit_ceil(entries) / kWays, 1), {});
+      const std::size_t count = std::max<std::size_t>(std::bit_ceil(entries) / kWays, 1);
+      lines_ = ZeroedArray<Line>(count);
+      count_ = count;
     } catch (const std::bad_alloc&) {
-      lines_.clear();
     }
   }
   void add(std::uint64_t key) {
-    if (lines_.empty()) return;
+    if (count_ == 0) return;
     Line& line = line_of(key);
     std::ranges::copy_backward(line.begin(), line.end() - 1, line.end());
     line.front() = mark_of(key);
   }
   // Whether it was there.
   bool take(std::uint64_t key) {
-    if (lines_.empty()) return false;
+    if (count_ == 0) return false;
     Line& line = line_of(key);
     auto* const at = std::ranges::find(line, mark_of(key));
     if (at == line.end()) return false;
@@ -112,9 +114,10 @@ class Ghosts {
   static std::uint32_t mark_of(std::uint64_t key) {
     return std::max(static_cast<std::uint32_t>(key >> 32), kNone + 1);
   }
-  Line& line_of(std::uint64_t key) { return lines_[key & (lines_.size() - 1)]; }
+  Line& line_of(std::uint64_t key) { return lines_[key & (count_ - 1)]; }
 
-  std::vector<Line> lines_;  // a power of two, or none
+  ZeroedArray<Line> lines_;
+  std::size_t count_ = 0;  // a power of two, or none
 };
 
 class S3Fifo final : public EvictionOrder {

@@ -87,15 +87,35 @@ void Frames::give(Frame& frame) {
   const Span own = granules(frame);
   const Span low = gap_below(frame);
   const Span high = gap_above(frame);
-  if (low.begin != low.end) erase_gap(gap_of(low));
-  if (high.begin != high.end) erase_gap(gap_of(high));
+  take_out(low);
+  take_out(high);
   (frame.below == nullptr ? slab.lowest : frame.below->above) = frame.above;
   if (frame.above != nullptr) frame.above->below = frame.below;
   if (slab.blocker == &frame) slab.blocker = nullptr;
+  pass(frame, frame.above);
   slab.used -= static_cast<std::uint64_t>(own.end - own.begin);
   --frames_;
-  add_gap({low.begin, high.end}, frame.below);
+  if (giving_many_) {
+    enter_grown();
+    grown_ = {.bytes = {low.begin, high.end}, .below = frame.below};
+  } else {
+    add_gap({low.begin, high.end}, frame.below);
+  }
   frame = {.below = nullptr, .above = nullptr, .data = nullptr, .length = frame.length};
+}
+
+void Frames::take_out(Span gap) {
+  if (gap.begin == gap.end) return;
+  if (gap.begin == grown_.bytes.begin) {
+    grown_ = {};
+  } else {
+    erase_gap(gap_of(gap));
+  }
+}
+
+void Frames::enter_grown() {
+  const Grown grown = std::exchange(grown_, {});
+  add_gap(grown.bytes, grown.below);
 }
 
 bool Frames::find_row(Frame& seed, std::uint64_t length, std::uint64_t offset,
@@ -138,6 +158,7 @@ bool Frames::replace(Frame& old, Frame& frame, std::uint64_t length, std::uint64
   (frame.below == nullptr ? slab.lowest : frame.below->above) = &frame;
   if (frame.above != nullptr) frame.above->below = &frame;
   if (slab.blocker == &old) slab.blocker = nullptr;
+  pass(old, &frame);
   const Span high = gap_above(frame);
   if (high.begin != high.end) gap_of(high).below = &frame;
   old = {.below = nullptr, .above = nullptr, .data = nullptr, .length = old.length};
@@ -179,6 +200,29 @@ Frame* Frames::blocker(const Slab& slab, const std::function<bool(Frame&)>& drop
 }
 
 const Frames::Slab& Frames::slab_of(const Frame& frame) const { return slab_at(frame.data); }
+
+Frame* Frames::next(Walk& walk) {
+  if (walk.slab_ == nullptr) walk.other_ = std::exchange(walks_, &walk);
+  while (walk.next_ == nullptr) {
+    const auto after = std::ranges::upper_bound(slabs_, walk.slab_, std::less<>{}, &Slab::begin);
+    if (after == slabs_.end()) {
+      Walk** link = &walks_;
+      while (*link != &walk) link = &(*link)->other_;
+      *link = walk.other_;
+      return nullptr;
+    }
+    walk.slab_ = after->begin;
+    walk.next_ = after->lowest;
+  }
+  return std::exchange(walk.next_, walk.next_->above);
+}
+
+// Walks that would come to `frame` next go on with `to`.
+void Frames::pass(const Frame& frame, Frame* to) {
+  for (Walk* walk = walks_; walk != nullptr; walk = walk->other_) {
+    if (walk->next_ == &frame) walk->next_ = to;
+  }
+}
 
 std::unique_ptr<Buffer> Frames::remove(const std::byte* begin) {
   Slab& slab = slab_at(begin);

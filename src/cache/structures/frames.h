@@ -65,6 +65,21 @@ class Frames {
   bool take_unaligned(Frame& frame, std::uint64_t length);
   // Gives it back; the gap joins its neighbours. Its length stays on record.
   void give(Frame& frame);
+  // While one lives, a gap that grows by one give() after the other enters the tree once. Nothing
+  // is taken meanwhile.
+  class GivingMany {
+   public:
+    explicit GivingMany(Frames& frames) : frames_(frames) { frames_.giving_many_ = true; }
+    ~GivingMany() {
+      frames_.giving_many_ = false;
+      frames_.enter_grown();
+    }
+    GivingMany(const GivingMany&) = delete;
+    GivingMany& operator=(const GivingMany&) = delete;
+
+   private:
+    Frames& frames_;
+  };
 
   // Frames in a row, seed first, and the gap that is left when they are given back.
   struct Row {
@@ -102,6 +117,23 @@ class Frames {
   // still may not is no search.
   Frame* blocker(const Slab& slab, const std::function<bool(Frame&)>& droppable) const;
   const Slab& slab_of(const Frame& frame) const;
+  // A walk through the frames of all slabs, by address. Between two steps others may be taken and
+  // given back, and slabs come and go; a frame that is there all the time is met.
+  class Walk {
+   public:
+    Walk() = default;
+    Walk(const Walk&) = delete;
+    Walk& operator=(const Walk&) = delete;
+
+   private:
+    friend class Frames;
+    const std::byte* slab_ = nullptr;  // where it is
+    Frame* next_ = nullptr;
+    Walk* other_ = nullptr;
+  };
+  // Null: there are no more. Requires: each walk that has begun is continued until then.
+  Frame* next(Walk& walk);
+
   // Removes the slab that begins there. Requires: it holds no frame.
   std::unique_ptr<Buffer> remove(const std::byte* begin);
 
@@ -145,6 +177,9 @@ class Frames {
   static std::byte* fit(Span gap, std::uint64_t length, std::uint64_t offset,
                         std::uint64_t modulus);
   bool take(Frame& frame, std::uint64_t length, std::uint64_t offset, std::uint64_t modulus);
+  void take_out(Span gap);
+  void enter_grown();
+  void pass(const Frame& frame, Frame* to);
   void cut(Gap& gap, Frame& frame, std::byte* data, std::uint64_t length);
   void add_gap(Span bytes, Frame* below);
 
@@ -159,6 +194,14 @@ class Frames {
   std::vector<Slab> slabs_;
   std::uint64_t capacity_ = 0;
   Gap* root_ = nullptr;  // a treap by (size, address)
+  // A gap that is in no tree yet.
+  struct Grown {
+    Span bytes{};
+    Frame* below = nullptr;
+  };
+  Grown grown_;
+  bool giving_many_ = false;
+  Walk* walks_ = nullptr;  // those that have begun
   // Where CPUs do not reach the memory.
   static constexpr std::size_t kChunk = 64;
   std::vector<std::unique_ptr<Gap[]>> chunks_;

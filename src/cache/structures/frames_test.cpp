@@ -6,6 +6,8 @@
 
 #include <list>
 #include <map>
+#include <optional>
+#include <set>
 
 namespace headrace {
 namespace {
@@ -30,6 +32,25 @@ class Memory {
 
 std::uint64_t address(const Frame& frame) {
   return reinterpret_cast<std::uint64_t>(frame.data.load());
+}
+
+// They share no granule, and the slabs know their bytes.
+void check(const Frames& frames, const std::list<Frame>& taken) {
+  std::map<std::uint64_t, std::uint64_t> granules;  // first and last of each frame
+  for (const Frame& frame : taken) {
+    granules[address(frame) / 64] = (address(frame) + frame.length - 1) / 64;
+  }
+  RC_ASSERT(granules.size() == taken.size());
+  std::uint64_t expected = 0;
+  std::uint64_t free_from = 0;
+  for (const auto& [first, last] : granules) {
+    RC_ASSERT(first >= free_from);
+    free_from = last + 1;
+    expected += (last + 1 - first) * 64;
+  }
+  std::uint64_t used = 0;
+  for (const auto& slab : frames.slabs()) used += slab.used;
+  RC_ASSERT(used == expected);
 }
 
 RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
@@ -83,26 +104,58 @@ RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
       RC_ASSERT(gone->data == nullptr);
       taken.erase(gone);
     }
-    std::map<std::uint64_t, std::uint64_t> granules;  // first and last of each frame
-    for (const Frame& frame : taken) {
-      granules[address(frame) / 64] = (address(frame) + frame.length - 1) / 64;
-    }
-    RC_ASSERT(granules.size() == taken.size());
-    std::uint64_t expected = 0;
-    std::uint64_t free_from = 0;
-    for (const auto& [first, last] : granules) {
-      RC_ASSERT(first >= free_from);
-      free_from = last + 1;
-      expected += (last + 1 - first) * 64;
-    }
-    std::uint64_t used = 0;
-    for (const auto& slab : frames.slabs()) used += slab.used;
-    RC_ASSERT(used == expected);
+    check(frames, taken);
   }
-  for (Frame& frame : taken) frames.give(frame);
+  {
+    std::optional<Frames::GivingMany> many;
+    if (*rc::gen::arbitrary<bool>()) many.emplace(frames);
+    for (Frame& frame : taken) frames.give(frame);
+  }
   Frame all;
   RC_ASSERT(frames.take(all, 64 << 10, 0));  // joined to one gap again
   RC_ASSERT(all.data == one.span().data());
+}
+
+RC_GTEST_PROP(FramesTest, AWalkMeetsInOrderWhatIsThereAllTheTime, ()) {
+  Memory one(64 << 10);
+  Memory two(64 << 10);
+  Frames frames;
+  frames.add(one.span(), nullptr);
+  frames.add(two.span(), nullptr);
+  std::list<Frame> all;
+  std::set<const Frame*> there;
+  const auto take = [&] {
+    Frame& frame = all.emplace_back();
+    if (frames.take(frame, *rc::gen::inRange<std::uint64_t>(1, 9000), 0)) there.insert(&frame);
+  };
+  for (int i = 0; i < 30; ++i) take();
+  std::set<const Frame*> always = there;
+  std::uint64_t last = 0;
+  Frames::Walk walk, other;
+  bool other_goes_on = true;
+  while (Frame* const frame = frames.next(walk)) {
+    RC_ASSERT(there.contains(frame));
+    RC_ASSERT(address(*frame) > last);
+    last = address(*frame);
+    always.erase(frame);
+    const Frames::GivingMany many(frames);
+    for (Frame& gone : all) {
+      if (gone.data == nullptr || *rc::gen::inRange(0, 8) > 0) continue;
+      frames.give(gone);
+      there.erase(&gone);
+      always.erase(&gone);
+    }
+    other_goes_on = other_goes_on && frames.next(other) != nullptr;
+  }
+  while (other_goes_on && frames.next(other) != nullptr) {
+  }
+  RC_ASSERT(always.empty());
+  for (Frame& frame : all) {
+    if (frame.data != nullptr) frames.give(frame);
+  }
+  for (int i = 0; i < 2; ++i) {
+    RC_ASSERT(frames.take(all.emplace_back(), 64 << 10, 0));  // joined to one gap again
+  }
 }
 
 TEST(FramesTest, SlabsAreAsManyForEachBudgetUpToOneTiB) {

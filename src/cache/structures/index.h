@@ -8,8 +8,9 @@
 // besides them the tables cost 6 to 19 bytes per item. It is not ordered: visits come class by
 // class, shortest first.
 //
-// Tables that were outgrown are kept, one of each size, and used again: whoever still reads one
-// finds items that moved on, or too few.
+// It grows a few cells at each insertion: until all are moved, a cell lies in the old table or,
+// from its turn on, as two in the new one. Tables that were outgrown are kept, one of each size,
+// and used again: whoever still reads one finds items that moved on, or too few.
 //
 // Single-thread: the cache calls it under its lock; racing(), racing_equal() and ask_for_...() are
 // Thread-safe beside all others, if items live as long as the index.
@@ -26,10 +27,10 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <optional>
 #include <span>
 
 #include "cache/structures/relaxed.h"
+#include "cache/structures/zeroed_array.h"
 #include "core/check.h"
 #include "headrace/units.h"
 
@@ -77,10 +78,12 @@ class RangeIndex {
 
   // The next insertion allocates nothing, nor does any before it.
   void make_room() {
+    move_some(kMoved);
     // At five items per four cells: just after growing that is 12.8 bytes of cells per item.
-    if (size_ >= cells() + cells() / 4) {
-      resize(std::max<std::size_t>(kMinCells, cells() * 2));
-    }
+    if (size_ < cells() + cells() / 4) return;
+    if (cells() < kMinCells) return resize(kMinCells);
+    move_some(cells());  // long done
+    begin_to_grow();
   }
   void insert(T& item) {
     make_room();
@@ -92,7 +95,7 @@ class RangeIndex {
 
   // Requires: it is in.
   void remove(T& item) {
-    ChainLink<T>* link = &table()->cell_of(item.range());
+    ChainLink<T>* link = &cell_of(item.range());
     while (*link != &item) {
       CHECK(*link != nullptr);
       link = &(*link)->next_in_cell;
@@ -116,7 +119,7 @@ class RangeIndex {
   T* crowded(const Range& range) const {
     unsigned items = 0;
     const unsigned c = class_of(range.length);
-    for (T* item = table()->cell_of(range); item != nullptr; item = item->next_in_cell) {
+    for (T* item = cell_of(range); item != nullptr; item = item->next_in_cell) {
       if (in_cell(*item, c, number(range.offset, c)) && ++items == kMostInCell) return item;
     }
     return nullptr;
@@ -130,7 +133,7 @@ class RangeIndex {
       const auto c = static_cast<unsigned>(std::countr_zero(left));
       const std::uint64_t cell = number(range.offset, c);
       for (std::uint64_t back = 0; back <= std::min<std::uint64_t>(cell, 1); ++back) {
-        for (T* item = table()->cell(range.object, c, cell - back); item != nullptr;) {
+        for (T* item = cell_at(range.object, c, cell - back); item != nullptr;) {
           T* const next = item->next_in_cell;
           if (in_cell(*item, c, cell - back) && item->range().contains(range) && !visit(*item)) {
             return;
@@ -142,13 +145,9 @@ class RangeIndex {
   }
 
   // Without the lock: has the memory that racing_equal() is going to read brought near.
-  void ask_for_cell(const Range& range) const {
-    // Acquire: pairs with the store of resize(), before which the cells are there.
-    __builtin_prefetch(&table_.load(std::memory_order_acquire)->cell_of(range));
-  }
+  void ask_for_cell(const Range& range) const { __builtin_prefetch(&cell_of(range)); }
   void ask_for_item(const Range& range) const {
-    // Acquire: pairs with the same.
-    const T* const item = table_.load(std::memory_order_acquire)->cell_of(range);
+    const T* const item = cell_of(range);
     if (item == nullptr) return;
     __builtin_prefetch(item);
     __builtin_prefetch(reinterpret_cast<const std::byte*>(item) + 64);
@@ -158,8 +157,7 @@ class RangeIndex {
   // seen.
   [[gnu::always_inline]] T* racing_equal(const Range& range) const {
     constexpr unsigned kMostItems = 16;  // changing chains could be followed for ever
-    // Acquire: pairs with the store of resize(), before which the cells are there.
-    T* item = table_.load(std::memory_order_acquire)->cell_of(range);
+    T* item = cell_of(range);
     for (unsigned i = 0; item != nullptr && i < kMostItems; ++i, item = item->next_in_cell) {
       if (item->range() == range) [[likely]]
         return item;
@@ -174,15 +172,13 @@ class RangeIndex {
   bool racing(const Range& range, Visit&& visit) const {
     constexpr unsigned kMostItems = 64;  // changing chains could be followed for ever
     unsigned items = 0;
-    // Acquire: pairs with the store of resize(), before which the cells are there.
-    const Table* const table = table_.load(std::memory_order_acquire);
     const unsigned first = class_of(range.length);
     bool found = false;
     for (std::uint64_t left = classes_ >> first << first; left != 0 && !found; left &= left - 1) {
       const auto c = static_cast<unsigned>(std::countr_zero(left));
       const std::uint64_t cell = number(range.offset, c);
       for (std::uint64_t back = 0; back <= std::min<std::uint64_t>(cell, 1); ++back) {
-        T* item = table->cell(range.object, c, cell - back);
+        T* item = cell_at(range.object, c, cell - back);
         for (; item != nullptr; item = item->next_in_cell) {
           if (++items > kMostItems) return false;
           if (!item->range().contains(range)) continue;
@@ -212,7 +208,7 @@ class RangeIndex {
       // A long range over short items has more cells than the whole table: look through that once.
       if (last - first >= cells()) return scan(range, visit);
       for (std::uint64_t cell = first; cell <= last; ++cell) {
-        for (T* item = table()->cell(range.object, c, cell); item != nullptr;) {
+        for (T* item = cell_at(range.object, c, cell); item != nullptr;) {
           T* const next = item->next_in_cell;
           if (in_cell(*item, c, cell) && item->range().overlaps(range) && !visit(*item)) return;
           item = next;
@@ -236,14 +232,14 @@ class RangeIndex {
     std::size_t cells = 0;
     std::size_t at = 0;
   };
-  // Writes the next of the items that overlap `range` (all items: none given) to `out` and returns
-  // how many. It looks at about out.size() cells, at least one. The index may change from call to
-  // call; what is in it all the time is found, if what was found in a range of few cells is removed
-  // each time. Requires: no chain is longer than out.
-  std::size_t next(const std::optional<Range>& range, Cursor& cursor, std::span<T*> out) const {
+  // Writes the next of the items that overlap `range` to `out` and returns how many. It looks at
+  // about out.size() cells, at least one. The index may change from call to call; what is in it all
+  // the time is found, if what was found in a range of few cells is removed each time. Requires: no
+  // chain is longer than out.
+  std::size_t next(const Range& range, Cursor& cursor, std::span<T*> out) const {
     std::size_t found = 0;
-    if (range && cells_of(*range) <= out.size()) {
-      visit_overlapping(*range, [&](T& item) {
+    if (cells_of(range) <= out.size()) {
+      visit_overlapping(range, [&](T& item) {
         out[found++] = &item;
         return found < out.size();
       });
@@ -253,10 +249,10 @@ class RangeIndex {
     // As many cells: each item is where it was.
     if (cursor.cells != cells()) cursor = {.cells = cells()};
     const std::size_t end = std::min(cursor.at + out.size(), cells());
-    for (; cursor.at < end; ++cursor.at) {
+    for (; cursor.at < end; cursor.at = next_cell(cursor.at)) {
       const std::size_t before = found;
-      for (T* item = table()->at[cursor.at]; item != nullptr; item = item->next_in_cell) {
-        if (range && !item->range().overlaps(*range)) continue;
+      for (T* item = chain(cursor.at); item != nullptr; item = item->next_in_cell) {
+        if (!item->range().overlaps(range)) continue;
         if (found == out.size()) {
           CHECK(before > 0);
           return before;  // this cell the next time
@@ -264,7 +260,7 @@ class RangeIndex {
         out[found++] = item;
       }
     }
-    cursor.ended = cursor.at == cells();
+    cursor.ended = cursor.at >= cells();
     return found;
   }
 
@@ -288,8 +284,8 @@ class RangeIndex {
   }
   template <class Visit>
   void scan(const Range& range, const Visit& visit) const {
-    for (std::size_t i = 0; i < cells(); ++i) {
-      for (T* item = table()->at[i]; item != nullptr;) {
+    for (std::size_t i = 0; i < cells(); i = next_cell(i)) {
+      for (T* item = chain(i); item != nullptr;) {
         T* const next = item->next_in_cell;
         if (item->range().overlaps(range) && !visit(*item)) return;
         item = next;
@@ -300,58 +296,103 @@ class RangeIndex {
   struct Table {
     std::size_t cells = 0;  // a power of two; 0 before the first insertion
     unsigned shift = 63;    // 64 - log2(cells)
-    std::uint64_t secret = 0;
-    std::unique_ptr<ChainLink<T>[]> at;
-
-    [[gnu::always_inline]] ChainLink<T>& cell(ObjectId object, unsigned c,
-                                              std::uint64_t number) const {
-      // The upper bits of a sum of products (Fibonacci hashing, Knuth 6.4), with odd constants of
-      // SplitMix64: neighbours in each part spread, and the products do not wait for each other.
-      // There are 64 classes. For every constant there are offsets that all come to one cell. With
-      // the secret they differ from process to process.
-      const std::uint64_t x =
-          (number ^ secret) * 0x9e3779b97f4a7c15 + (raw(object) * 64 + c) * 0xbf58476d1ce4e5b9;
-      return at[x >> shift];
-    }
-    ChainLink<T>& cell_of(const Range& range) const {
-      const unsigned c = class_of(range.length);
-      return cell(range.object, c, number(range.offset, c));
-    }
+    ZeroedArray<ChainLink<T>> at;
   };
+
+  // The upper bits of a sum of products (Fibonacci hashing, Knuth 6.4), with odd constants of
+  // SplitMix64: neighbours in each part spread, and the products do not wait for each other. There
+  // are 64 classes. For every constant there are offsets that all come to one cell. With the secret
+  // they differ from process to process.
+  [[gnu::always_inline]] std::uint64_t hash(ObjectId object, unsigned c,
+                                            std::uint64_t number) const {
+    return (number ^ secret_) * 0x9e3779b97f4a7c15 + (raw(object) * 64 + c) * 0xbf58476d1ce4e5b9;
+  }
+  [[gnu::always_inline]] ChainLink<T>& cell_at(ObjectId object, unsigned c,
+                                               std::uint64_t number) const {
+    const std::uint64_t x = hash(object, c, number);
+    // Acquire: pairs with the stores of begin_to_grow() and resize(), before which the cells are
+    // there.
+    const Table* const old = old_.load(std::memory_order_acquire);
+    if (old != nullptr && x >> old->shift >= moved_) [[unlikely]]
+      return old->at[x >> old->shift];
+    const Table* const table = table_.load(std::memory_order_acquire);  // pairs with the same
+    return table->at[x >> table->shift];
+  }
+  [[gnu::always_inline]] ChainLink<T>& cell_of(const Range& range) const {
+    const unsigned c = class_of(range.length);
+    return cell_at(range.object, c, number(range.offset, c));
+  }
 
   const Table* table() const { return table_.load(); }
   std::size_t cells() const { return table()->cells; }
+  bool is_old(std::size_t i) const { return old_.load() != nullptr && i / 2 >= moved_; }
+  // What lies in the cell of the new table, or in the old one that this and the next are to be.
+  T* chain(std::size_t i) const { return is_old(i) ? old_.load()->at[i / 2] : table()->at[i]; }
+  std::size_t next_cell(std::size_t i) const { return is_old(i) ? i / 2 * 2 + 2 : i + 1; }
+
   void link(T& item) {
-    ChainLink<T>& first = table()->cell_of(item.range());
+    ChainLink<T>& first = cell_of(item.range());
     item.next_in_cell = first;
     first = &item;
   }
-  void resize(std::size_t cells) {
-    const Table& old = *table();
+  Table& table_of(std::size_t cells) {
     Table& table = tables_[static_cast<unsigned>(std::countr_zero(cells))];
-    if (table.at == nullptr) {
-      table.at = std::make_unique<ChainLink<T>[]>(cells);
+    if (table.cells == 0) {
+      table.at = ZeroedArray<ChainLink<T>>(cells);
       table.cells = cells;
-      table.secret = hash_secret();
       table.shift = 64 - static_cast<unsigned>(std::countr_zero(cells));
     }
-    std::fill_n(table.at.get(), cells, nullptr);
-    table_.store(&table);
+    return table;
+  }
+  void begin_to_grow() {
+    Table& next = table_of(cells() * 2);
+    // Until the second store a reader finds nothing, or what is in the old one.
+    moved_ = 0;
+    old_.store(table());
+    table_.store(&next);
+  }
+  // The next cells of the old table, which are empty then.
+  void move_some(std::size_t most) {
+    const Table* const old = old_.load();
+    if (old == nullptr) return;
+    for (const std::size_t end = std::min(old->cells, moved_ + most); moved_ < end;) {
+      T* item = old->at[moved_];
+      old->at[moved_] = nullptr;
+      moved_ = moved_ + 1;
+      link_all(item);
+    }
+    if (moved_ == old->cells) old_.store(nullptr);
+  }
+  void link_all(T* item) {
+    while (item != nullptr) {
+      T* const next = item->next_in_cell;
+      link(*item);
+      item = next;
+    }
+  }
+  // All at once: for the first items, and for fewer.
+  void resize(std::size_t cells) {
+    move_some(this->cells());
+    Table& next = table_of(cells);
+    const Table& old = *table();
+    table_.store(&next);
     for (std::size_t i = 0; i < old.cells; ++i) {
-      for (T* item = old.at[i]; item != nullptr;) {
-        T* const next = item->next_in_cell;
-        link(*item);
-        item = next;
-      }
+      T* const item = old.at[i];
+      old.at[i] = nullptr;
+      link_all(item);
     }
   }
 
+  static constexpr std::size_t kMoved = 4;  // cells at each insertion
+  const std::uint64_t secret_ = hash_secret();
   std::array<Table, 64> tables_;  // those of 2^i cells that were needed so far
   // Before the first insertion one without items.
-  const Table none_{.at = std::make_unique<ChainLink<T>[]>(2)};
+  const Table none_{.at = ZeroedArray<ChainLink<T>>(2)};
   // Fields that hits read lie on another cache line than the counts that each insertion changes.
   alignas(64) std::atomic<const Table*> table_{&none_};
-  Relaxed<std::uint64_t> classes_{0};  // bit c: class c has items
+  std::atomic<const Table*> old_{nullptr};  // while it grows
+  Relaxed<std::size_t> moved_ = 0;          // cells of the old table
+  Relaxed<std::uint64_t> classes_{0};       // bit c: class c has items
   alignas(64) std::size_t size_ = 0;
   std::size_t least_ = kMinCells;
   std::array<std::size_t, 64> class_sizes_{};

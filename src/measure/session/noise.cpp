@@ -23,8 +23,9 @@ constexpr double kLeastLoaded = 0.12;
 constexpr double kMostSteal = 0.02;
 // The same for a single CPU, of which a check sees some hundred ticks.
 constexpr double kMostStealOfOne = 0.1;
-// In fewer ticks one that was stolen would be more than that.
+// In fewer ticks, of one CPU and of all, one that was stolen would be more than that.
 constexpr double kFewTicks = 20;
+constexpr double kFewTicksOfAll = 50;
 
 CpuTimes cpu_times() {
   std::ifstream stat("/proc/stat");
@@ -68,7 +69,8 @@ CpuTimes read_cpu_times(std::istream& stat, const CpuSet& cpus) {
     if (std::ranges::find(cpus, cpu) == cpus.end()) continue;
     double ticks = 0;
     for (int i = 0; i < 8 && words >> ticks; ++i) {
-      times[cpu].total += ticks;
+      const bool is_idle = i == 3 || i == 4;  // idle, iowait
+      if (!is_idle) times[cpu].wanted += ticks;
       if (i == 7) times[cpu].steal = ticks;
     }
   }
@@ -78,17 +80,17 @@ CpuTimes read_cpu_times(std::istream& stat, const CpuSet& cpus) {
 Steal steal_between(const CpuTimes& before, const CpuTimes& now) {
   Steal steal;
   double stolen = 0;
-  double total = 0;
+  double wanted = 0;
   for (const auto& [cpu, time] : now) {
     const auto then = before.find(cpu);
-    if (then == before.end() || time.total <= then->second.total) continue;
+    if (then == before.end() || time.wanted <= then->second.wanted) continue;
     const double own = time.steal - then->second.steal;
-    const double passed = time.total - then->second.total;
-    if (passed >= kFewTicks) steal.of_one = std::max(steal.of_one, own / passed);
+    const double own_wanted = time.wanted - then->second.wanted;
+    if (own_wanted >= kFewTicks) steal.of_one = std::max(steal.of_one, own / own_wanted);
     stolen += own;
-    total += passed;
+    wanted += own_wanted;
   }
-  if (total > 0) steal.of_all = stolen / total;
+  if (wanted >= kFewTicksOfAll) steal.of_all = stolen / wanted;
   return steal;
 }
 

@@ -4,10 +4,11 @@
 // Two sentinels, since one alone is not enough: on a shared host the idle latency stayed the same
 // while loaded points moved by a third. `idle` is a short chase in memory, `loaded` reads with all
 // CPUs for some milliseconds; both are compared with their own median over the session. And the
-// kernel's count of time that the hypervisor took away (steal), of all CPUs that this process may
-// use together and of each: one CPU of 64 that is taken away disturbs all points that use it, and
-// is little of all. What disturbs a single sample on our own CPUs shows in its cpu_share.
-// Single-thread.
+// kernel's count of time that the hypervisor took away (steal), as a part of the time for which
+// CPUs had something to run: idle CPUs lose none, and would hide what those in use lose. It is
+// counted of all CPUs that this process may use together and of each: one CPU of 64 that is taken
+// away disturbs all points that use it, and is little of all. What disturbs a single sample on our
+// own CPUs shows in its cpu_share. Single-thread.
 #pragma once
 
 #include <iosfwd>
@@ -32,7 +33,7 @@ struct Sentinels {
 struct NoiseCheck {
   double idle_ns = 0;
   double loaded_bytes_per_second = 0;
-  double steal = 0;         // part of all CPU time since the check before
+  double steal = 0;         // part of the CPU time that was wanted since the check before
   double steal_of_one = 0;  // and of the CPU that lost most
   double cpu_share = 1;     // of the sentinels' own threads
 };
@@ -40,14 +41,15 @@ struct NoiseCheck {
 // Ticks of each CPU since the host started.
 struct CpuTicks {
   double steal = 0;
-  double total = 0;
+  double wanted = 0;  // in which it ran, or had something to run and was stolen
 };
 using CpuTimes = std::map<unsigned, CpuTicks>;
 // The times of these CPUs, from lines of /proc/stat: "cpu3 user nice system idle iowait irq softirq
 // steal".
 CpuTimes read_cpu_times(std::istream& stat, const CpuSet& cpus);
 
-// Parts of the CPU time between two readings that the hypervisor took away.
+// Parts of the CPU time wanted between two readings that the hypervisor took away; 0 where that is
+// too little time to say.
 struct Steal {
   double of_all = 0;
   double of_one = 0;  // of the CPU that lost most

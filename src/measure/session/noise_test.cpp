@@ -58,8 +58,8 @@ TEST(NoiseTest, TheStealOfOneCpuIsNotLostAmongTheOthers) {
     std::string text = "cpu  1 2 3 4 5 6 7 8 0 0\n";
     for (int cpu = 0; cpu < 64; ++cpu) {
       const int stolen = cpu == 17 ? 50 * second : 0;
-      text += "cpu" + std::to_string(cpu) + " 10 0 0 " + std::to_string(100 * second - stolen) +
-              " 0 0 0 " + std::to_string(stolen) + " 0 0\n";
+      text += "cpu" + std::to_string(cpu) + " " + std::to_string(100 * second - stolen) +
+              " 0 0 10 0 0 0 " + std::to_string(stolen) + " 0 0\n";
     }
     return text + "intr 5 0\n";
   };
@@ -74,10 +74,36 @@ TEST(NoiseTest, TheStealOfOneCpuIsNotLostAmongTheOthers) {
   EXPECT_DOUBLE_EQ(steal(all).of_all, 0.5 / 64);
   EXPECT_DOUBLE_EQ(steal({16, 18}).of_one, 0) << "CPUs that this process does not use";
   EXPECT_DOUBLE_EQ(steal_between({}, {}).of_one, 0);
-  const CpuTimes first{{0, {.steal = 0, .total = 10}}};
-  const CpuTimes soon{{0, {.steal = 1, .total = 15}}};
+  const CpuTimes first{{0, {.steal = 0, .wanted = 10}}};
+  const CpuTimes soon{{0, {.steal = 1, .wanted = 15}}};
   EXPECT_DOUBLE_EQ(steal_between(first, soon).of_one, 0) << "one tick of five";
-  EXPECT_DOUBLE_EQ(steal_between(first, soon).of_all, 0.2);
+  EXPECT_DOUBLE_EQ(steal_between(first, soon).of_all, 0);
+}
+
+// Four of 384 CPUs are in use, and each loses a twentieth: as much as on a machine of four.
+TEST(NoiseTest, StealIsAPartOfTheTimeOfCpusInUse) {
+  const auto stat = [](int second) {
+    std::string text;
+    for (int cpu = 0; cpu < 384; ++cpu) {
+      const int used = cpu < 4 ? 95 * second : 0, stolen = cpu < 4 ? 5 * second : 0;
+      const int idle = 100 * second - used - stolen;
+      text += "cpu" + std::to_string(cpu) + " " + std::to_string(used) + " 0 0 " +
+              std::to_string(idle / 2) + " " + std::to_string(idle - idle / 2) + " 0 0 " +
+              std::to_string(stolen) + " 0 0\n";
+    }
+    return text;
+  };
+  std::istringstream before(stat(1));
+  std::istringstream now(stat(3));
+  CpuSet all(384);
+  std::iota(all.begin(), all.end(), 0U);
+  const Steal steal = steal_between(read_cpu_times(before, all), read_cpu_times(now, all));
+  EXPECT_DOUBLE_EQ(steal.of_all, 0.05);
+  EXPECT_DOUBLE_EQ(steal.of_one, 0.05);
+  auto checks = quiet_checks(3);
+  checks[1].steal = steal.of_all;
+  checks[1].steal_of_one = steal.of_one;
+  EXPECT_EQ(disturbed_checks(checks), (std::vector<bool>{false, true, false}));
 }
 
 // The loud half of a session must not make the quiet one look disturbed, nor hide itself by being

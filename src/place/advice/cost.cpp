@@ -60,7 +60,12 @@ Result<std::vector<CostChange>> sensitivity(const ServerCost& cost, double chang
       double* const input = input_of(other);
       if (input == nullptr) continue;
       *input *= factor;
-      if (const auto result = server_saving(other)) changes.push_back({name, *input, *result});
+      CostChange& made = changes.emplace_back(name, *input);
+      if (const auto result = server_saving(other)) {
+        made.result = *result;
+      } else {
+        made.reason = result.error().message;
+      }
     }
   }
   return changes;

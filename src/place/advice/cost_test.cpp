@@ -51,8 +51,23 @@ TEST(CostTest, EachInputIsChangedBothWays) {
   ASSERT_EQ(changes->size(), 8u);
   EXPECT_EQ(changes->front().name, "dram_speed");
   EXPECT_DOUBLE_EQ(changes->front().value, 9);
-  EXPECT_NEAR(*changes->back().result.saving, 1 - 0.6729 * 1.21, 1e-4);
-  EXPECT_EQ(sensitivity({.cxl_speed = 1})->size(), 5u) << "slower than the SSD is no CXL memory";
+  EXPECT_NEAR(*changes->back().result->saving, 1 - 0.6729 * 1.21, 1e-4);
+  for (const CostChange& each : *changes) EXPECT_TRUE(each.result && each.reason.empty());
+}
+
+TEST(CostTest, ChangeThatLeavesTheModel_HasAReason) {
+  const auto changes = sensitivity({.dram_speed = 10, .cxl_speed = 10}, 0.1);
+  ASSERT_EQ(changes->size(), 6u);
+  std::size_t without = 0;
+  for (const CostChange& each : *changes) {
+    EXPECT_NE(each.result.has_value(), !each.reason.empty());
+    if (each.result) continue;
+    ++without;
+    EXPECT_EQ(each.reason, each.name == "dram_speed"
+                               ? "CXL memory is no faster than DRAM; give at most 9, not 10"
+                               : "CXL memory is no faster than DRAM; give at most 10, not 11");
+  }
+  EXPECT_EQ(without, 2u) << "slower DRAM, and faster CXL memory";
 }
 
 TEST(CostTest, UnknownPrices_SaveNothingKnown) {

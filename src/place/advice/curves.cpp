@@ -70,6 +70,7 @@ void add(MeasuredMix& mix, const Row& row) {
   mix.curve.source = row.source;
   mix.curve.fitted |= row.has_flag("fitted");
   mix.curve.noisy |= row.has_flag("noisy");
+  mix.curve.few |= row.has_flag("few");
 }
 
 using ByMemory = std::map<NodeId, std::vector<MeasuredMix>>;
@@ -138,6 +139,7 @@ std::optional<MemoryCurve> curve_at(std::span<const MeasuredMix> mixes, std::str
   curve.curve = between(below->curve.curve, above->curve.curve, (write_share - from) / (to - from));
   curve.fitted |= above->curve.fitted;
   curve.noisy |= above->curve.noisy;
+  curve.few |= above->curve.few;
   curve.between = fmt::format("{} and {}", below->name, above->name);
   return curve;
 }

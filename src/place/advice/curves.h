@@ -17,6 +17,7 @@ struct MemoryCurve {
   std::string source;
   bool fitted = false;
   bool noisy = false;
+  bool few = false;     // mappings, of a point of it
   std::string between;  // the two mixes that it was interpolated between; empty: measured
 };
 

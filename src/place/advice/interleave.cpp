@@ -195,6 +195,12 @@ void warn(const Profile& profile, const MemoryCurves& curves, InterleaveAdvice& 
     if (each.noisy) {
       said.push_back(fmt::format("node {}: measured while something else ran", raw(each.node)));
     }
+    if (each.few) {
+      said.push_back(
+          fmt::format("node {}: points of one or two mappings, whose spread is not known; take "
+                      "headrace measure loaded --full",
+                      raw(each.node)));
+    }
     if (!each.between.empty()) {
       said.push_back(
           fmt::format("node {}: interpolated between the mixes {}; on published curves "

@@ -266,6 +266,27 @@ TEST(InterleaveTest, SaysWhatItDoesNotKnow) {
   EXPECT_TRUE(said("node 8: interpolated between the mixes read and 2:1"));
 }
 
+TEST(InterleaveTest, PointsThatAreNoisyOrFew_AreSaidToBe) {
+  for (const char* const flag : {"noisy", "few"}) {
+    Profile profile = published();
+    for (Row& row : profile.rows) {
+      if (row.word("mix") == "2:1" && *row.number("memory_node") == 8) row.add_flag(flag);
+    }
+    const auto said = [&](const char* mix) {
+      const auto advice = advise_interleave(profile, {.mix = mix});
+      std::string all;
+      for (const auto& each : advice->warnings) all += each;
+      return all;
+    };
+    const std::string part = flag == std::string("noisy")
+                                 ? "node 8: measured while something else ran"
+                                 : "node 8: points of one or two mappings";
+    EXPECT_TRUE(said("2:1").contains(part)) << said("2:1");
+    EXPECT_TRUE(said("3:1").contains(part)) << "interpolated: " << said("3:1");
+    EXPECT_FALSE(said("read").contains(part));
+  }
+}
+
 TEST(InterleaveTest, AMemoryWithoutTheMixIsNotCalledUnmeasured) {
   Profile three = published();
   for (Row row : published().rows) {

@@ -14,8 +14,7 @@ namespace headrace {
 namespace {
 
 constexpr std::size_t kKeptDecisions = 1000;
-constexpr unsigned kLongestBackOff = 64;      // steps
-constexpr std::uint64_t kHugePage = 2 << 20;  // bytes
+constexpr unsigned kLongestBackOff = 64;  // steps
 
 // Drops the last, coldest ones that are to come in: as many bytes as `refused` to make room.
 void drop_coldest_in(std::vector<TierDecision>& decisions, Bytes refused) {
@@ -134,7 +133,7 @@ Result<PageTier::Inside::Managed> PageTier::Inside::managed(
       why = "is locked (mlock), so that its pages stay; unlock it";
     else if (!vma.accessible && !slow_->moves_any())
       why = "has parts that nobody may access (PROT_NONE)";
-    if (vma.huge) range.chunk = std::max(range.chunk, kHugePage);
+    if (vma.huge) range.chunk = std::max(range.chunk, kernel_.huge_page().value);
   }));
   if (why.empty()) return range;
   return fail(ErrorCode::unsupported, "the memory {}; give private anonymous memory that may move",

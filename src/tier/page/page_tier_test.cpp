@@ -79,7 +79,10 @@ class FakeSwap final : public Kernel {
     return mincore(reinterpret_cast<void*>(address), kPage, &there) == 0 && there % 2 == 1;
   }
 
+  Bytes huge_page() override { return huge; }
+
   std::atomic<bool> full = false;
+  Bytes huge = 2_MiB;
   std::span<const std::byte> locked{};  // stays
   int tries_at_locked = 0;
   int calls_left = -1;  // until memory runs out
@@ -128,6 +131,21 @@ void expect_refused(const auto& result, ErrorCode code, const char* word) {
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, code) << result.error().message;
   EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
+}
+
+TEST_F(Tiered, MemoryThatIsToHaveHugePages_MovesByHugePagesOfThisKernel) {
+  const Trackable memory(HotnessKind::referenced, kPart * 16);
+  ASSERT_EQ(::madvise(memory.bytes().data(), memory.bytes().size(), MADV_HUGEPAGE), 0);
+  kernel_.huge = kPart * 4;
+  const auto tier = open(options(kPart * 8));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  for (int i = 0; i < 6; ++i) {
+    access_parts(memory.bytes(), {1});
+    clock_.advance(std::chrono::seconds{1});
+    ASSERT_TRUE(tier->step());
+  }
+  ASSERT_FALSE(tier->decisions().empty());
+  for (const TierDecision& each : tier->decisions()) EXPECT_EQ(each.bytes, kernel_.huge);
 }
 
 TEST_F(Tiered, KeepsTheHotWithinTheBudgetAndFollowsIt) {

@@ -47,10 +47,9 @@ Status check(const ProcessTierOptions& options) {
                 "a cgroup limits memory on all nodes together, and holds beside swap only; leave "
                 "that out, or take swap for the slow memory");
   }
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  if (!std::has_single_bit(options.chunk.value) || options.chunk.value < page) {
-    return fail(ErrorCode::invalid, "a chunk of {} is no power of two of pages of {}",
-                to_string(options.chunk), to_string(Bytes{page}));
+  if (!std::has_single_bit(options.chunk.value)) {
+    return fail(ErrorCode::invalid, "a chunk of {} is no power of two of bytes",
+                to_string(options.chunk));
   }
   return {};
 }
@@ -176,8 +175,10 @@ std::string_view to_string(ProcessHotness source) {
   return {};
 }
 
-Result<std::unique_ptr<ProcessTier>> ProcessTier::open(int pid, const ProcessTierOptions& options) {
-  HEADRACE_TRY_STATUS(check(options));
+Result<std::unique_ptr<ProcessTier>> ProcessTier::open(int pid, const ProcessTierOptions& asked) {
+  HEADRACE_TRY_STATUS(check(asked));
+  ProcessTierOptions options = asked;
+  options.chunk = std::max(options.chunk, base_page());
   HEADRACE_TRY(auto process, open_process(pid));
   ProcessTierStart start;
   if (!options.fast.empty()) {

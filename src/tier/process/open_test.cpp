@@ -76,6 +76,15 @@ class Program {
   pid_t child_ = -1;
 };
 
+// The default chunk is below a page where pages have 16 or 64 KiB.
+TEST(ProcessTierChunk, BelowAPage_IsAPage) {
+  ProcessTierOptions options{.policy = {.budget = 8_MiB}};
+  options.chunk = 1_KiB;
+  const auto tier = ProcessTier::open(::getpid(), options);
+  ASSERT_FALSE(tier);
+  EXPECT_EQ(tier.error().message.find("chunk"), std::string::npos) << tier.error().message;
+}
+
 class ProcessTierOpened : public testing::Test {
  protected:
   void SetUp() override {

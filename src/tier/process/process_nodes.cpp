@@ -177,10 +177,10 @@ bool ProcessNodes::due() const {
 
 Status ProcessNodes::move(std::span<const MappingUse> mappings, const HotnessSample& sample) {
   std::vector<PageTier::Inside::Managed> ranges;
+  const Bytes whole = std::max(kernel_->huge_page(), options_.chunk);
   for (const MappingUse& each : mappings) {
-    ranges.push_back(
-        {{each.begin, each.end},
-         each.huge ? std::max(kHugePage, options_.chunk).value : options_.chunk.value});
+    const Bytes chunk = each.huge ? whole : options_.chunk;
+    ranges.push_back({{each.begin, each.end}, chunk.value});
   }
   const PageTier::Inside::Moved before = engine_->moved();
   engine_->see(std::move(ranges), sample);

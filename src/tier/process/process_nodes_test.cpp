@@ -38,6 +38,7 @@ struct Pages {
   Bytes rewritten;     // besides, of a mapping of its own
   bool unmapped = false;
   bool tells_written = true;
+  Bytes huge_page;  // that the mappings are of; 0: none
 };
 
 class PagesOfProcess final : public OtherProcess {
@@ -54,6 +55,7 @@ class PagesOfProcess final : public OtherProcess {
       const std::uintptr_t begin = kHere + first * kBytes;
       MappingUse each{{begin, begin + pages_.of_mapping * kBytes}};
       each.present = each.bytes();
+      each.huge = pages_.huge_page > Bytes{};
       std::set<std::size_t> touched = pages_.read;
       touched.insert(pages_.written.begin(), pages_.written.end());
       const auto mine = [&](std::size_t i) { return i >= first && i < first + pages_.of_mapping; };
@@ -116,6 +118,7 @@ class TwoNodes final : public Kernel {
     return {{kNear, pages_.room}, {kFar, pages_.room}};
   }
   std::map<std::pair<NodeId, NodeId>, unsigned> distances() override { return {}; }
+  Bytes huge_page() override { return pages_.huge_page; }
 
  private:
   Pages& pages_;
@@ -214,6 +217,14 @@ TEST_F(BetweenNodes, PagesThatAreOnlyReadAreToldApartBySamplesAndNothingIsCleare
   for (const std::size_t page : hot) EXPECT_FALSE(pages_.far.contains(page)) << page;
   EXPECT_EQ(pages_.forgotten, 0) << "its soft-dirty bits are its own";
   EXPECT_GE(tier_->totals().tracker_cpu, seconds{30}) << "the sampler's is ours";
+}
+
+TEST_F(BetweenNodes, MemoryInHugePages_MovesByHugePagesOfThisKernel) {
+  pages_.huge_page = Bytes{16 * kBytes};
+  open(64);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(step({}, numbers(0, 8)));
+  ASSERT_FALSE(tier_->decisions().empty());
+  for (const TierDecision& each : tier_->decisions()) EXPECT_EQ(each.bytes, pages_.huge_page);
 }
 
 TEST_F(BetweenNodes, NothingMovesBeforeAnythingIsKnown) {

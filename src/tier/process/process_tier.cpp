@@ -93,7 +93,7 @@ Result<std::unique_ptr<ProcessSwap>> ProcessSwap::open(std::unique_ptr<OtherProc
   // slower.
   const bool huge = process->huge() * 2 >= state.resident && state.resident > Bytes{};
   with.chunk = chunk_for(std::max(state.resident * 2, options.policy.budget * 4),
-                         huge ? std::max(options.chunk, kHugePage) : options.chunk);
+                         huge ? std::max(options.chunk, start.huge_page) : options.chunk);
   std::unique_ptr<ProcessSwap> inside(
       new ProcessSwap(std::move(process), with, std::move(start), state));
   // Without perf surveys see what came back.

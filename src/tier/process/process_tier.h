@@ -11,6 +11,7 @@
 
 #include "core/fork.h"
 #include "headrace/tier/process_tier.h"
+#include "memory/memory.h"
 #include "tier/process/access_rates.h"
 #include "tier/process/guard.h"
 #include "tier/process/other_process.h"
@@ -19,8 +20,6 @@
 #include "tier/settings/hold.h"
 
 namespace headrace {
-
-inline constexpr Bytes kHugePage = 2_MiB;
 
 // Chance that memory of which `rate` touches per second come is touched within ten seconds: what a
 // TierPolicy is told as heat.
@@ -39,6 +38,7 @@ struct ProcessTierStart {
   std::optional<GroupHold> hold;           // by its cgroup, if asked for
   std::string why;                         // this source, and what is set
   Nanoseconds of_fault{};                  // that a page takes from swap
+  Bytes huge_page = headrace::huge_page();
   // Tried when the process has got threads, where nobody asked for another source.
   std::function<Result<HintFaults>()> hints_later;
 };

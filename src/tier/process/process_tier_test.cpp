@@ -543,15 +543,18 @@ TEST_F(ProcessTiered, TheCgroupIsLetGoWhereSwapIsScarceAndByAFailedStep) {
 TEST_F(ProcessTiered, MemoryInHugePages_MovesByHugePages) {
   memory_ = FakeMemory(4096);
   memory_.now.resident = Bytes{4096 * kPageBytes};
-  for (const bool huge : {false, true}) {
-    memory_.huge = Bytes{(huge ? 2048 : 1024) * kPageBytes};
-    open(options(2048));
+  for (const Bytes huge : {Bytes{}, 2_MiB, 4_MiB}) {
+    memory_.huge = Bytes{(huge > Bytes{} ? 2048 : 1024) * kPageBytes};
+    ProcessTierStart start;
+    start.huge_page = huge;
+    open(options(2048), std::move(start));
     ASSERT_TRUE(step([] {}));
     const std::vector<TierDecision> decisions = tier_->decisions();
     ASSERT_FALSE(decisions.empty());
+    const Bytes chunk = std::max(huge, Bytes{kPageBytes});
     for (const TierDecision& each : decisions) {
-      EXPECT_EQ(each.bytes, huge ? 2_MiB : Bytes{kPageBytes});
-      if (huge) EXPECT_EQ(each.begin % (2_MiB).value, 0u) << "none of them is split";
+      EXPECT_EQ(each.bytes, chunk);
+      EXPECT_EQ(each.begin % chunk.value, 0u) << "none of them is split";
     }
     memory_.out.assign(4096, false);
   }

@@ -261,7 +261,11 @@ Result<GroupHold> GroupHold::take(int pid, const path& directory, const path& ro
 GroupHold::~GroupHold() {
   if (file_.get() < 0 || !origin_.here()) return;
   const auto excluded = alone_with_groups(state_.parent_path());
-  if (put_group_back(file_, state_).done) ::unlink(state_.c_str());
+  if (put_group_back(file_, state_).done) {
+    ::unlink(state_.c_str());
+  } else {
+    guardian_->take_over();
+  }
 }
 
 // A limit that the guardian has lifted is to be set again.

@@ -37,7 +37,7 @@ class GroupHold {
                                 const std::filesystem::path& root = "/");
   GroupHold(GroupHold&&) = default;
   GroupHold& operator=(GroupHold&&) = delete;
-  // Puts back what is as it was written here.
+  // Puts back what is as it was written here; where that fails, the guardian tries it again.
   ~GroupHold();
 
   // Lets it have so much from now on, or what it has by now where that is more, so that a budget is

@@ -88,7 +88,10 @@ bool Guardian::lift() const {
 void Guardian::run(int state, int parent) const {
   ::setsid();  // what stops or ends the parent's process group is not for this one
   ::prctl(PR_SET_NAME, "tier-guardian");
-  // All descriptors but these two are closed: locks and pipes of the parent end with it.
+  // All descriptors but these two are closed: locks and pipes of the parent end with it. They may
+  // be 0 and 1 already, of a parent that has closed those.
+  state = ::fcntl(state, F_DUPFD, 2);
+  parent = ::fcntl(parent, F_DUPFD, 2);
   ::dup2(state, 0);
   ::dup2(parent, 1);
   ::syscall(SYS_close_range, 2U, ~0U, 0U);
@@ -114,8 +117,10 @@ Result<std::unique_ptr<Guardian>> Guardian::start(const OwnDescriptor& state,
   for (std::size_t i = 0; i < guardian->limits_.size(); ++i) {
     for (auto& value : guardian->shared_->ours[i]) value = limit_in(guardian->limits_[i].before);
   }
-  const OwnDescriptor parent(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  if (parent.get() < 0) return fail_errno(errno, "cannot hold a process (pidfd_open)");
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return fail_errno(errno, "cannot make a pipe");
+  const OwnDescriptor parent(pipe[0]);
+  guardian->alive_ = OwnDescriptor(pipe[1]);
   // No handler of the parent's signals runs in the child, and none of them ends it.
   sigset_t all;
   sigset_t before;
@@ -137,15 +142,26 @@ Result<std::unique_ptr<Guardian>> Guardian::start(const OwnDescriptor& state,
 Guardian::~Guardian() {
   if (!origin_.here()) {
     self_.forget();
+    alive_.forget();
   } else if (pid_ > 0) {
     // The signal is refused where the parent has given up its privileges since.
     shared_->stops = true;
     ::syscall(SYS_pidfd_send_signal, self_.get(), SIGKILL, nullptr, 0);
-    const bool has_ended = is_readable(self_.get(), 10 * kLookMilliseconds);
-    while (has_ended && ::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) {
-    }
+    reap();
   }
   ::munmap(shared_, sizeof(Shared));
+}
+
+void Guardian::take_over() {
+  alive_ = OwnDescriptor();
+  reap();
+  pid_ = -1;
+}
+
+void Guardian::reap() {
+  const bool has_ended = is_readable(self_.get(), 10 * kLookMilliseconds);
+  while (has_ended && ::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) {
+  }
 }
 
 void Guardian::expect(std::size_t limit, std::uint64_t value) {

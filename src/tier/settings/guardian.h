@@ -52,8 +52,12 @@ class Guardian {
                                                  std::vector<Limit> limits);
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
-  // Ends the process; what the limits are then stays.
+  // Ends the process; what the limits are then stays, unless they were left to it.
   ~Guardian();
+
+  // Leaves it to the process to put the limits back, where the parent could not: it tries for some
+  // seconds, as after the end of the parent, and ends. Waits for that at most a second.
+  void take_over();
 
   // Announces what is written to a limit next. The value before it counts as the parent's too.
   void expect(std::size_t limit, std::uint64_t value);
@@ -78,12 +82,14 @@ class Guardian {
   Guardian(std::vector<Limit> limits, Shared* shared)
       : limits_(std::move(limits)), shared_(shared) {}
   [[noreturn]] void run(int state, int parent) const;
+  void reap();
   bool lift() const;
 
   const Origin origin_;
   const std::vector<Limit> limits_;
   Shared* const shared_;
-  OwnDescriptor self_;  // a pidfd
+  OwnDescriptor self_;   // a pidfd
+  OwnDescriptor alive_;  // closes when the parent ends, or becomes another program (exec)
   int pid_ = -1;
   std::uint64_t seen_ = 0;  // of shared_->lifts
 };

@@ -155,6 +155,52 @@ TEST_F(Guarded, KilledParent_LimitIsPutBackBeforeTheLockIsFree) {
   for (const int each : told) ::close(each);
 }
 
+// The program in its place knows nothing of the limit, and may run for days.
+TEST_F(Guarded, ParentThatBecomesAnotherProgram_LimitIsPutBackAndTheLockIsFree) {
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    const auto state = open_locked(directory_ / "of_child", LOCK_EX);
+    auto guardian = Guardian::start(*state, {{limit(), "max"}});
+    if (!guardian) ::_exit(1);
+    (*guardian)->expect(0, 100);
+    write(limit(), "100");
+    ::execl("/bin/sleep", "sleep", "60", nullptr);
+    ::_exit(1);
+  }
+  const auto free = [&] {
+    return value(limit()) == "max" &&
+           open_locked(directory_ / "of_child", LOCK_EX | LOCK_NB).has_value();
+  };
+  const path name = "/proc/" + std::to_string(parent) + "/comm";
+  EXPECT_TRUE(becomes_so([&] { return read_setting(name).value() == "sleep"; }));
+  EXPECT_TRUE(becomes_so(free));
+  EXPECT_EQ(::waitpid(parent, nullptr, WNOHANG), 0) << "it runs";
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+}
+
+TEST_F(Guarded, DescriptorsInThePlaceOfStandardInput_AreNoTrouble) {
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    state_ = {};
+    for (const int each : {0, 1, 2}) ::close(each);
+    const auto state = open_locked(directory_ / "of_child", LOCK_EX);
+    auto guardian = Guardian::start(*state, {{limit(), "max"}});
+    if (!guardian) ::_exit(1);
+    (*guardian)->expect(0, 100);
+    write(limit(), "100");
+    for (int i = 0; i < 10; ++i) {
+      ::usleep(50'000);
+      (*guardian)->beat();
+    }
+    ::_exit((*guardian)->ended() ? 2 : 0);
+  }
+  int status = -1;
+  ::waitpid(parent, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(becomes_so([&] { return value(limit()) == "max"; }));
+}
+
 TEST_F(Guarded, PipesOfTheParent_AreNotKeptOpen) {
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);

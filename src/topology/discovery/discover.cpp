@@ -195,7 +195,7 @@ std::optional<Bytes> memory_of_package(const HostFacts& host, const NodeFacts& n
 }
 
 KindEvidence evidence_for(const HostFacts& host, const NodeFacts& node,
-                          const std::map<unsigned, Override>& overrides) {
+                          const std::map<unsigned, Override>& overrides, const Machine& machine) {
   KindEvidence evidence{.node = NodeId{node.id},
                         .has_cpus = !node.cpus.empty(),
                         .dax_device = node.dax_device,
@@ -212,9 +212,11 @@ KindEvidence evidence_for(const HostFacts& host, const NodeFacts& node,
     ++(each.cpus.empty() ? evidence.cpu_less_nodes : evidence.cpu_nodes);
   }
   evidence.side_cached = node.side_cache.has_value();
+  evidence.is_guest = is_virtual(machine);
   if (const auto hbm = package_hbm(host.cpu_model)) {
     evidence.hbm_cpu_model = host.cpu_model;
-    evidence.package_hbm = *hbm;
+    evidence.package_hbm = hbm->size;
+    evidence.hbm_alone = hbm->alone;
     evidence.package_memory = memory_of_package(host, node);
   }
   find_nearest(host, node, evidence);
@@ -242,7 +244,7 @@ void add_memory(const HostFacts& host, const std::map<unsigned, Override>& overr
   Capacities capacities = choose_capacities(host.nodes, host.total);
   for (std::size_t i = 0; i < host.nodes.size(); ++i) {
     const NodeFacts& facts = host.nodes[i];
-    KindDecision decision = decide_kind(evidence_for(host, facts, overrides));
+    KindDecision decision = decide_kind(evidence_for(host, facts, overrides, machine));
     Node node{.id = NodeId{facts.id},
               .kind = decision.kind,
               .reason = std::move(decision.reason),

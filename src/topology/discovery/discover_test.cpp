@@ -76,8 +76,11 @@ TEST(DiscoverTest, CpusWhosePackagesHaveHbmAlone) {
   const std::string max = "model name\t: Intel(R) Xeon(R) CPU Max 9480\n";
   EXPECT_EQ(kinds_without_other_nodes(max, 15_GiB), hbm);
   EXPECT_EQ(kinds_without_other_nodes(max, 64_GiB), dram) << "with DIMMs, HBM being their cache";
+  const std::string guest = "flags\t\t: fpu hypervisor\n";
+  EXPECT_EQ(kinds_without_other_nodes(max + guest, 15_GiB), dram) << "it may be DIMMs of the host";
   const std::string mi300a = "model name\t: AMD Instinct MI300A Accelerator\n";
   EXPECT_EQ(kinds_without_other_nodes(mi300a, 31_GiB), hbm);
+  EXPECT_EQ(kinds_without_other_nodes(mi300a + guest, 31_GiB), hbm) << "it takes no DIMMs";
   const std::string a64fx = "CPU implementer\t: 0x46\nCPU part\t: 0x001\n";
   EXPECT_EQ(kinds_without_other_nodes(a64fx, 8_GiB), hbm);
   const std::string other = "CPU implementer\t: 0x41\nCPU part\t: 0xd4f\n";

@@ -37,11 +37,15 @@ Decision by_device(const KindEvidence& e) {
   return std::nullopt;
 }
 
-// A package without DIMMs: its HBM is all that it has, and the node of its CPUs.
+// A package without DIMMs: its HBM is all that it has, and the node of its CPUs. A guest may have a
+// part of the DIMMs of its host, and any number of packages.
 Decision by_package(const KindEvidence& e) {
-  if (!e.has_cpus || e.hbm_cpu_model.empty() || e.cpu_less_nodes > 0 || e.side_cached) {
-    return std::nullopt;
+  if (!e.has_cpus || e.hbm_cpu_model.empty() || e.side_cached) return std::nullopt;
+  if (e.hbm_alone) {
+    return KindDecision{NodeKind::hbm,
+                        fmt::format("{} carries HBM and takes no DIMMs", e.hbm_cpu_model)};
   }
+  if (e.is_guest || e.cpu_less_nodes > 0) return std::nullopt;
   if (!e.package_memory || *e.package_memory > e.package_hbm) return std::nullopt;
   return KindDecision{
       NodeKind::hbm,
@@ -100,7 +104,8 @@ Decision by_tier(const KindEvidence& e) {
 }
 
 Decision by_cpu_model(const KindEvidence& e) {
-  if (e.has_cpus || e.hbm_cpu_model.empty() || e.cpu_less_nodes != e.cpu_nodes) return std::nullopt;
+  if (e.has_cpus || e.hbm_cpu_model.empty() || e.is_guest) return std::nullopt;
+  if (e.cpu_less_nodes != e.cpu_nodes) return std::nullopt;
   return KindDecision{
       NodeKind::hbm,
       fmt::format("no CPUs, one such node for each node with CPUs, and {} carries HBM",
@@ -124,6 +129,12 @@ Decision by_exclusion(const KindEvidence& e) {
 }
 
 KindDecision by_default(const KindEvidence& e) {
+  if (e.has_cpus && e.is_guest && !e.hbm_cpu_model.empty()) {
+    return {NodeKind::dram,
+            fmt::format("a guess: has CPUs, and a guest on {} may have its HBM or DIMMs; if it is "
+                        "HBM set HEADRACE_NODES={}=hbm",
+                        e.hbm_cpu_model, raw(e.node))};
+  }
   if (e.has_cpus) return {NodeKind::dram, "has CPUs, and nothing says it is other than dram"};
   return {NodeKind::dram, "no node of this machine shows CPUs, so none can be told apart"};
 }

@@ -49,9 +49,12 @@ struct KindEvidence {
   unsigned cpu_nodes = 0;       // nodes of the machine with CPUs
   unsigned cpu_less_nodes = 0;  // and without
   std::string hbm_cpu_model;    // the CPU's name if it is a model known to carry HBM
-  // For such a CPU: the HBM of a package, and the memory of all nodes of this node's package.
+  // For such a CPU: the HBM of a package, whether a package takes no DIMMs, and the memory of all
+  // nodes of this node's package.
   Bytes package_hbm = {};
+  bool hbm_alone = false;
   std::optional<Bytes> package_memory = {};
+  bool is_guest = false;     // a hypervisor decides on its packages, and which memory it has
   bool side_cached = false;  // fast memory is a cache before the node
 };
 

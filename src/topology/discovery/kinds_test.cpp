@@ -126,6 +126,24 @@ TEST(KindsTest, TheTable) {
   }
 }
 
+// A hypervisor makes packages up, and gives a guest any part of its host's memory.
+TEST(KindsTest, NameOfCpusInAGuest_SaysHbmOnlyIfTheyTakeNoDimms) {
+  const auto guest = [](const std::function<void(KindEvidence&)>& change) {
+    return decide_kind(make([&](auto& e) { change(e), e.is_guest = true; }));
+  };
+  const KindDecision max = guest(only_hbm);
+  EXPECT_EQ(max.kind, NodeKind::dram);
+  EXPECT_EQ(max.reason,
+            "a guess: has CPUs, and a guest on x may have its HBM or DIMMs; if it is HBM set "
+            "HEADRACE_NODES=0=hbm");
+  const KindDecision beside = guest([](auto& e) { e.hbm_cpu_model = "Xeon(R) CPU Max 9468"; });
+  EXPECT_EQ(beside.kind, NodeKind::cxl) << "as many nodes without CPUs as with";
+  const KindDecision alone =
+      guest([](auto& e) { only_hbm(e), e.hbm_alone = true, e.package_memory = 512_GiB; });
+  EXPECT_EQ(alone.kind, NodeKind::hbm);
+  EXPECT_EQ(alone.reason, "x carries HBM and takes no DIMMs");
+}
+
 // Each pair contradicts itself; the first is to win.
 TEST(KindsTest, StrongerEvidenceWins) {
   const std::vector<std::function<void(KindEvidence&)>> hbm = {

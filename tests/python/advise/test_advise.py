@@ -321,6 +321,20 @@ def test_cost(run: Run) -> None:
     assert made["instances"]["result"]["revenue"] == pytest.approx(0.267, abs=5e-4)
 
 
+def test_cost_says_which_change_leaves_the_model_and_why(run: Run) -> None:
+    speeds = ["--dram-speed", "10", "--cxl-speed", "10"]
+    rows = asked(run, "advise", "cost", *speeds)["servers"]["sensitivity"]
+    assert len(rows) == 6
+    without = [each for each in rows if "servers" not in each]
+    assert [each["input"] for each in without] == ["dram_speed", "cxl_speed"]
+    told = run("advise", "cost", *speeds).stdout
+    assert (
+        "\nno figures for speed in CXL memory (SSD: 1) 11: CXL memory is no faster than DRAM; "
+        "give at most 10, not 11\n"
+    ) in told
+    assert "no figures for" not in run("advise", "cost").stdout
+
+
 def test_cost_without_prices_saves_nothing_known(run: Run) -> None:
     made = asked(run, "advise", "cost", "--dram-speed", "9")
     assert made["servers"]["result"]["saving"] is None

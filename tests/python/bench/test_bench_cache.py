@@ -35,7 +35,7 @@ def options(**changed: Any) -> cache.Options:
 
 def test_a_run(run: Run, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     names = ["--implementations", "headrace,sharded,chase"]
-    scenarios = ["--scenarios", "hit-one-hot,miss-fill,small-miss"]
+    scenarios = ["--scenarios", "hit-one-hot,miss-fill,small-miss,buffer-pool"]
     result = run(
         "bench", "cache", *TINY, *names, *scenarios, "--data", "files", "--json", "--out", "c.json"
     )
@@ -45,16 +45,17 @@ def test_a_run(run: Run, tmp_path: Path, golden: Callable[[str, str], None]) -> 
     assert document["kind"] == "bench cache"
     assert {p.name for p in (tmp_path / "files").iterdir()} == {"lookups.bin", "scan.bin"}
     rows = {(r["implementation"], r["scenario"]): r for r in document["rows"]}
-    assert len(rows) == 8  # nothing of files for chase
+    assert len(rows) == 10  # chase reads no files
     for (_, scenario), row in rows.items():
         assert row["verified"] is True and row["reason"] == "" and len(row["samples"]) == 2
         assert row["ns_per_op"] > 0 and row["ops_per_second"] > 0
-        assert row["threads"] == (8 if scenario == "small-miss" else 2)
+        assert row["threads"] == (8 if scenario in ("small-miss", "buffer-pool") else 2)
     assert rows["headrace", "hit-one-hot"]["hit_ratio"] == 1
     assert rows["sharded", "miss-fill"]["hit_ratio"] < 0.5
     fields = [
         ("document", document), ("row", rows["chase", "hit-one-hot"]),
         ("row of small-miss", rows["headrace", "small-miss"]),
+        ("row of buffer-pool", rows["headrace", "buffer-pool"]),
     ]  # fmt: skip
     text = "".join(f"{what}: {' '.join(of)}\n" for what, of in fields)
     golden("bench_cache_fields.txt", text)
@@ -63,11 +64,12 @@ def test_a_run(run: Run, tmp_path: Path, golden: Callable[[str, str], None]) -> 
 def test_as_tables(run: Run) -> None:
     result = run(
         "bench", "cache", *TINY, "--implementations", "sharded,chase",
-        "--scenarios", "hit-spread,small-miss",
+        "--scenarios", "hit-spread,small-miss,buffer-pool",
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
     for told in ("hit-spread: 10 000 blocks", "2 threads", "8 threads, 500 extents, 1 MiB",
-                 "over budget", "medians of 2 rounds"):  # fmt: skip
+                 "over budget", "p99.9", "CPU/miss", "lookups/s alone", "beside the scan",
+                 "medians of 2 rounds"):  # fmt: skip
         assert told in result.stdout
     listed = run("bench", "cache", "--list").stdout
     assert "HyperClockCache" in listed and "small-miss" in listed
@@ -198,7 +200,7 @@ def test_what_was_not_built_is_a_row_with_its_reason() -> None:
             {"name": "chase", "about": "", "missing": "", "files": False},
             {"name": "rocksdb", "about": "", "missing": "built without RocksDB", "files": False},
         ],
-        "scenarios": [{"name": "hit-spread", "about": ""}],
+        "scenarios": [{"name": "hit-spread", "about": "", "files": False}],
     }
     points = cache.chosen(known, options())
     cache.run([points[1]], options(), lambda: False, lambda *_: None)

@@ -109,6 +109,13 @@ CASES: list[tuple[dict[str, str], str, str, str, str]] = [
     ({f"{CPU}/cpu{n}/topology/physical_package_id": str(n) for n in range(2)}
      | {"sys/devices/system/node/node0/cpulist": "0-1"},
      "nodes per socket", "spoils", "several sockets", "node interleaving off"),
+    ({f"{CPU}/cpu{n}/topology/physical_package_id": str(n) for n in range(2)}
+     | {"sys/devices/system/node/node0/cpulist": "0-1", "proc/cpuinfo": "flags\t: hypervisor"},
+     "nodes per socket", "unknown", "several sockets; the hypervisor decides", ""),
+    ({f"{CPU}/cpu{n}/topology/physical_package_id": "0" for n in range(2)}
+     | {f"sys/devices/system/node/node{n}/cpulist": str(n) for n in range(2)}
+     | {"proc/cpuinfo": "flags\t: hypervisor"},
+     "nodes per socket", "choice", "2, as the hypervisor shows it", "compare only"),
     ({"proc/self/cgroup": "0::/a/b", "proc/self/status": "Cpus_allowed_list:\t0-7",
       "sys/fs/cgroup/a/b/cpu.max": "max 100000", "sys/fs/cgroup/a/cpu.max": "250000 100000"},
      "CPU time", "spoils", "2.5 CPUs' time of 8 CPUs (/sys/fs/cgroup/a/cpu.max is 250000 100000): "
@@ -351,9 +358,27 @@ def test_prefetchers_are_read_from_the_register_of_the_maker(
     (tmp_path / "proc/cpuinfo").write_text(f"vendor_id\t: {vendor}\nflags\t: hypervisor\n")
     assert settings_of(tmp_path)["prefetchers"] == "unknown: the hypervisor decides"
     assert settings_of(tmp_path)["dimms"] == "unknown: the hypervisor decides"
+    assert settings_of(tmp_path)["nodes_per_socket"] == "4, as the hypervisor shows it"
 
 
-def test_firmware_says_that_this_is_a_guest_where_cpus_do_not(tmp_path: Path) -> None:
+def test_prefetchers_that_cannot_be_read_say_why(tmp_path: Path) -> None:
+    for path in ("proc/cpuinfo", "dev/cpu/0/msr"):
+        (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / "proc/cpuinfo").write_text("vendor_id\t: GenuineIntel\nflags\t: fpu\n")
+    assert settings_of(tmp_path)["prefetchers"] == (
+        "unknown: takes the kernel's module msr; sudo modprobe msr"
+    )
+    # Reads of memory that is not mapped fail as those of a register that is not there: EIO.
+    (tmp_path / "dev/cpu/0/msr").symlink_to("/proc/self/mem")
+    assert settings_of(tmp_path)["prefetchers"] == (
+        "unknown: this CPU model has no such register"
+    )
+
+
+def test_firmware_says_that_this_is_a_guest_where_cpus_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Host, "cpuinfo", lambda host, name: "fpu sse2")  # of any root
     document = headrace.Machine.load("xeon-max").asdict()
     document["provenance"] = {"hypervisor": "yes"}
     machine = headrace.Machine.fromdict(document)

@@ -16,6 +16,9 @@ import pytest
 from programs import ran
 from staged import POINT, SHORT, press_ctrl_c
 
+import headrace
+from headrace._run import launches
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 COPY = ["bench", "copy", "--sizes", "4KiB", "--engines", "memcpy", "--rounds", "1"]
@@ -118,6 +121,13 @@ def test_a_launch_that_fails(
     result = failing(what, error, arguments, tmp_path)
     assert (result.returncode, result.stderr) == (code, f"headrace: {told}\n")
     assert any(row["samples"] for row in json.loads(result.stdout)["rows"])
+
+
+def test_a_launch_that_is_killed_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import os; os.write(2, b'warning: few rounds'); os.kill(os.getpid(), 9)"
+    monkeypatch.setattr(launches, "_COMMAND", script)
+    with pytest.raises(headrace.ExhaustedError, match="was killed, as the kernel does when memory"):
+        launches.measure_again(["latency"], lambda: False)
 
 
 def test_several_launches_are_one_document_of_the_commands_own_output(

@@ -320,6 +320,42 @@ def test_a_program_is_followed_through_exec(
     assert capsys.readouterr().err.splitlines() == [f"headrace: {note}" for note in done.notes]
 
 
+@pytest.mark.parametrize("when", ["at the exec", "after it", "while nothing moves"])
+def test_ctrl_c_between_two_programs_keeps_what_was_done(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def execs() -> None:
+        if when == "at the exec":
+            signal.raise_signal(signal.SIGINT)
+        raise headrace.AbsentError("the process has become another program (exec)")
+
+    tries = 0
+
+    @contextmanager
+    def attached(pid: int, request: watch.Request) -> Iterator[Scripted]:
+        nonlocal tries
+        tries += 1
+        if tries == 2:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+        if tries > 1 and when == "while nothing moves":
+            raise headrace.ExhaustedError("swap is full")
+        if tries > 1:
+            raise headrace.AbsentError("the process has ended")
+        yield Scripted(execs)
+
+    monkeypatch.setattr(watch, "attached", attached)
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with subprocess.Popen(["sleep", "60"]) as child:
+            try:
+                done = run_command._tiered(child, watch.Request(MIB, None, 0, MIB))
+            finally:
+                child.kill()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert done is not None and done.interrupted
+
+
 def test_a_program_that_cannot_be_tiered_at_first_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

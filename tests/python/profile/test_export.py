@@ -236,11 +236,13 @@ def test_loaded_latencies_have_their_bandwidth_and_curves_without_a_bend_are_cou
     rate = headrace.format_rate(quiet.rows[0].details["bandwidth"])
     assert rate in text.splitlines()[2]
     assert "loaded latency bends at" in text and "no bend of" not in text
-    for row in document["rows"]:
-        row["flags"] = ["noisy"]
     curves = len(headrace.knees(quiet))
-    text = tables.profile_text(headrace.Profile.from_json(json.dumps(document)))
-    assert "bends at" not in text and f"no bend of {curves} curves of loaded latency" in text
+    for flag in ("noisy", "few"):
+        for row in document["rows"]:
+            row["flags"] = [flag]
+        text = tables.profile_text(headrace.Profile.from_json(json.dumps(document)))
+        assert "bends at" not in text and f"no bend of {curves} curves of loaded latency" in text
+        assert "fewer than three mappings a point" in text
 
 
 @pytest.mark.parametrize("preset", ["cxl-a1000", "xeon-max"])

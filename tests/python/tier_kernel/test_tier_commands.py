@@ -47,6 +47,7 @@ def _rich(root: Path) -> FakeKernel:
     files = {
         "sys/kernel/mm/lru_gen/enabled": "0x0007",
         "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+        "sys/kernel/mm/transparent_hugepage/hpage_pmd_size": str(512 << 20),  # Arm, 64 KiB
         "sys/kernel/mm/page_idle/bitmap": "",
         "sys/module/zswap/parameters/enabled": "N",
         "sys/module/zswap/parameters/compressor": "lzo",

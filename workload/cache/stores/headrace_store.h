@@ -23,8 +23,9 @@ class HeadraceStore {
   class Pin {
    public:
     Pin() = default;
-    Pin(Cache& cache, const Extent& extent, const AccessOptions& options = {})
-        : block_(cache.access(extent, options)) {}
+    template <class... Options>
+    Pin(Cache& cache, const Extent& extent, const Options&... options)
+        : block_(cache.access(extent, options...)) {}
     const std::byte* bytes() const { return bytes_of(block_); }
     bool ready() const { return block_.hit(); }
 
@@ -36,7 +37,7 @@ class HeadraceStore {
 
   Pin access(std::uint64_t block) { return {*cache_, source_.extent(block)}; }
   Pin access(std::uint64_t block, const Prefetch& plan) {
-    return {*cache_, source_.extent(block), {.plan = &plan}};
+    return {*cache_, source_.extent(block), AccessOptions{.plan = &plan}};
   }
   std::uint64_t misses() const { return cache_->stats().misses; }
   // Plans the use of all blocks of `source`, this one's or another, from `first` on, in order.

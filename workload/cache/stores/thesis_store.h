@@ -4,6 +4,9 @@
 // count, the pointer to the cached bytes and the pointer to what copies them, each an atomic of its
 // own; who needs the bytes waits on the last two.
 //
+// The source pointers of a file are those of its mapping, which nobody reads through unless a copy
+// failed: copies are made by pread, as the other stores make them.
+//
 // Kept of it: a policy asked at each access, the sentinel, the first to wait being the one that
 // ends the copy, a failed copy that stands for its source, and no order of replacement: without
 // room all that nobody uses is dropped. Not kept: the DSA, in whose place submission copies with
@@ -11,10 +14,11 @@
 #pragma once
 
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +27,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/fail.h"
+#include "headrace/file.h"
 #include "headrace/units.h"
 #include "workload/cache/stores/store.h"
 
@@ -112,17 +118,30 @@ class ThesisStore {
     bool ready_ = false;
   };
 
-  // Requires: a source in memory, since its pointers are the keys.
   static Result<std::unique_ptr<ThesisStore>> make(const Source& source, Bytes budget) {
-    return std::make_unique<ThesisStore>(source, budget);
+    if (source.memory(0) != nullptr) {
+      return std::make_unique<ThesisStore>(source, source.memory(0), budget);
+    }
+    const auto& file = static_cast<const File&>(source.object());
+    const std::size_t length = file.size().value;
+    void* const begin = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file.buffered_fd(), 0);
+    if (begin == MAP_FAILED) return fail_errno(errno, "cannot map " + file.quoted());
+    return std::make_unique<ThesisStore>(source, static_cast<std::byte*>(begin), budget, length);
   }
-  ThesisStore(const Source& source, Bytes budget) : source_(source), budget_(budget.value) {
+  ThesisStore(const Source& source, const std::byte* begin, Bytes budget, std::size_t mapped = 0)
+      : source_(source), begin_(begin), mapped_(mapped), budget_(budget.value) {
     nodes_.try_emplace(0);
   }
+  ~ThesisStore() {
+    if (mapped_ > 0) (void)::munmap(const_cast<std::byte*>(begin_), mapped_);
+  }
+  ThesisStore(const ThesisStore&) = delete;
+  ThesisStore& operator=(const ThesisStore&) = delete;
 
   Pin access(std::uint64_t block) {
-    auto* const pointer = const_cast<std::byte*>(source_.memory(block));
-    const std::uint64_t size = source_.place(block).length;
+    const Place at = source_.place(block);
+    auto* const pointer = const_cast<std::byte*>(begin_ + at.offset);
+    const std::uint64_t size = at.length;
     unsigned node = 0;
     (void)::getcpu(nullptr, &node);
     Node& place = nodes_.at(placement_(static_cast<int>(node), 1, size));
@@ -130,10 +149,11 @@ class ThesisStore {
       const std::shared_lock lock(place.mutex);
       if (const auto found = place.entries.find(pointer);
           found != place.entries.end() && found->second.size() == size) {
-        return {std::make_unique<CacheData>(found->second), true};
+        const bool ready = found->second.location() != nullptr;  // else its copy is under way
+        return {std::make_unique<CacheData>(found->second), ready};
       }
     }
-    return miss(place, pointer, size);
+    return miss(place, block, pointer, size);
   }
   std::uint64_t misses() const { return misses_.load(); }
 
@@ -143,7 +163,7 @@ class ThesisStore {
     std::map<std::byte*, CacheData> entries;
   };
 
-  Pin miss(Node& place, std::byte* pointer, std::uint64_t size) {
+  Pin miss(Node& place, std::uint64_t block, std::byte* pointer, std::uint64_t size) {
     misses_.fetch_add(1);
     std::unique_ptr<CacheData> data;
     {
@@ -152,24 +172,24 @@ class ThesisStore {
       data = std::make_unique<CacheData>(entry->second);
       if (!made) return {std::move(data), false};
     }
-    submit(place, *data);
+    submit(place, block, *data);
     return {std::move(data), false};
   }
 
   // Copies, or says that the copy failed: then the source is read.
-  void submit(Node& place, const CacheData& data) {
+  void submit(Node& place, std::uint64_t block, const CacheData& data) {
     if (!take(data.size())) {
       flush(place);
-      if (!take(data.size())) {
-        data.submitted(nullptr, new Handlers{{.good = false}});
-        const std::unique_lock lock(place.mutex);
-        place.entries.erase(data.source());  // it would fail for ever
-        return;
-      }
+      if (!take(data.size())) return give_up(place, data, nullptr);
     }
-    auto* const to = static_cast<std::byte*>(std::malloc(data.size()));
-    std::memcpy(to, data.source(), data.size());
+    std::byte* const to = new_bytes(source_, block);
+    if (!source_.read(block, to)) return give_up(place, data, to);
     data.submitted(to, new Handlers{{.good = true}});
+  }
+  static void give_up(Node& place, const CacheData& data, std::byte* to) {
+    data.submitted(to, new Handlers{{.good = false}});
+    const std::unique_lock lock(place.mutex);
+    place.entries.erase(data.source());  // it would fail for ever
   }
   bool take(std::uint64_t size) {
     if (used_.fetch_add(size) + size <= budget_) return true;
@@ -182,6 +202,8 @@ class ThesisStore {
   }
 
   const Source& source_;
+  const std::byte* const begin_;  // of the source: in memory, or mapped
+  const std::size_t mapped_;      // bytes
   const std::uint64_t budget_;
   const std::function<int(int, int, std::uint64_t)> placement_ = [](int, int, std::uint64_t) {
     return 0;

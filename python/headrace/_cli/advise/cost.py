@@ -97,7 +97,8 @@ def command(
             "inputs": inputs,
             "result": saving.asdict(),
             "sensitivity": [
-                {"input": each.name, "value": each.value, **each.result.asdict()}
+                {"input": each.name, "value": each.value}
+                | ({"reason": each.reason} if each.result is None else each.result.asdict())
                 for each in changes
             ],
         },
@@ -137,12 +138,19 @@ def text(made: Mapping[str, Any]) -> str:
         (
             _INPUTS[each["input"]],
             f"{each['value']:.3g}",
-            f"{each['servers'] * 100:.2f} %",
-            "-" if each["saving"] is None else f"{each['saving'] * 100:.2f} %",
+            *(
+                "-" if each.get(name) is None else f"{each[name] * 100:.2f} %"
+                for name in ("servers", "saving")
+            ),
         )
         for each in servers["sensitivity"]
     ]
     table = output.table_text((f"changed by {_CHANGE:.0%}", "to", "servers", "saving"), rows)
+    table += "".join(
+        f"\nno figures for {_INPUTS[each['input']]} {each['value']:.3g}: {each['reason']}"
+        for each in servers["sensitivity"]
+        if "reason" in each
+    )
     sold = (
         f"Stranded vCPUs: on a server with {said('server_gib', offer['server_gib'])} GiB of DRAM "
         f"per vCPU and instances of {said('instance_gib', offer['instance_gib'])}, "

@@ -351,7 +351,8 @@ def _noise(d: dict[str, Any]) -> list[str]:
         stolen = max(row["steal_share"] for row in d["rows"])
         lines.append(
             f"noisy: other programs had up to {max(shares):.0%} of the CPUs meanwhile, the "
-            f"hypervisor {stolen:.0%}; of such rows only large differences mean something."
+            f"hypervisor {stolen:.0%} of the busy ones; of such rows only large differences mean "
+            "something."
         )
     if (control := d["control"]) is not None and not control["holds"]:
         waits = ", ".join(f"{_number(ms)} ms beside {name}"

@@ -18,6 +18,7 @@ import typer
 
 import headrace
 from headrace._cli import exit_codes, output
+from headrace._cli.interrupt import Interrupt
 from headrace._cli.run import not_runnable
 from headrace._cli.tier import watch
 from headrace._files import check_writable, write_whole
@@ -110,33 +111,41 @@ def _code(code: int) -> int:
 
 def _tiered(child: subprocess.Popen[bytes], request: watch.Request) -> watch.Done | None:
     """Follows the process through exec, with which all its memory goes: places and totals that are
-    returned are of the last program. None: it was too short.
+    returned are of the last program. None: it was too short. A signal ends it, also between two
+    programs; KeyboardInterrupt if nothing was done until then.
     """
     done: watch.Done | None = None
     failed = 0
-    while child.poll() is None:
-        try:
-            with watch.attached(child.pid, request) as tier:
-                last = watch.until_end(
-                    tier, request, pid=child.pid, ended=lambda: child.poll() is not None
-                )
-        except headrace.Error as error:
-            failed += 1
-            passing = isinstance(error, headrace.AbsentError) and failed < _MOST_TRIES
-            if _has_memory(child) and not passing:
-                if done is None:
-                    raise
-                _note(done, f"{error}; the program goes on, and nothing moves any more")
-                child.wait()
-        else:
-            failed = 0
-            last.notes = [*done.notes, *last.notes] if done is not None else last.notes
-            done = last
-            if not done.gone:
-                return done
-            if child.poll() is None and _has_memory(child):
-                _note(done, "the program has become another (exec); tiering begins anew")
-        time.sleep(_BETWEEN_TRIES_SECONDS)
+    with Interrupt() as interrupt:
+        interrupt.keeps = True
+        while child.poll() is None and not interrupt():
+            try:
+                with watch.attached(child.pid, request) as tier:
+                    last = watch.until_end(
+                        tier, request, pid=child.pid, ended=lambda: child.poll() is not None
+                    )
+            except headrace.Error as error:
+                failed += 1
+                passing = isinstance(error, headrace.AbsentError) and failed < _MOST_TRIES
+                if _has_memory(child) and not passing:
+                    if done is None:
+                        raise
+                    _note(done, f"{error}; the program goes on, and nothing moves any more")
+                    while child.poll() is None and not interrupt():
+                        time.sleep(_BETWEEN_TRIES_SECONDS)
+            else:
+                failed = 0
+                last.notes = [*done.notes, *last.notes] if done is not None else last.notes
+                done = last
+                if done.interrupted or not done.gone:
+                    return done
+                if child.poll() is None and _has_memory(child):
+                    _note(done, "the program has become another (exec); tiering begins anew")
+            time.sleep(_BETWEEN_TRIES_SECONDS)
+        if interrupt():
+            if done is None:
+                raise KeyboardInterrupt
+            done.interrupted, done.ended = True, "interrupted"
     return done
 
 

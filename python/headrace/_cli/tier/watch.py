@@ -247,11 +247,11 @@ def until_end(
             now = time.monotonic()
             if now - told >= _TELL_SECONDS and not failed:
                 told, before = now, _sample(done, tier, before)
-            done.interrupted = interrupt()
             over = ended is not None and ended()
-            if done.interrupted or over or (seconds is not None and now - begun >= seconds):
+            if interrupt() or over or (seconds is not None and now - begun >= seconds):
                 break
             time.sleep(_STEP_SECONDS)
+        done.interrupted = interrupt()
     if not done.ended:
         done.ended = "interrupted" if done.interrupted else "as asked"
     if not failed:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scenario small-miss: many threads look small extents of a file up, most of them again and
-// again, in a cache much smaller than the file, while a scan of another file may go on.
+// The scenarios on files: many threads look small extents of a file up, most of them again and
+// again, in a cache much smaller than the file; in one of them a scan of another file goes on
+// beside that.
 //
 // All read past the page cache where the file system allows it. Headrace scans in extents of 1 MiB
 // by a plan, through the same cache; the peers by pread into one buffer, past theirs. Lookups of
@@ -10,10 +11,12 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,21 +32,44 @@
 
 namespace headrace::cache_bench {
 
-inline constexpr std::string_view kSmallMiss = "small-miss";
+inline constexpr std::uint32_t kFilePage = 4096;
 
-// The two files, and which extents the threads look up.
-struct SmallMiss {
-  Source lookups;
-  Source scan;
-  std::vector<Draws> numbers;  // of each thread
-
-  static Result<SmallMiss> make(const Options& options);
+struct FileScenario {
+  std::string_view name;
+  std::string_view about;
+  // Pages of an extent: at least and at most, all equally likely.
+  std::uint32_t least;
+  std::uint32_t most;
+  std::uint64_t extents;  // unless Options say otherwise, as of the next two
+  Bytes budget;
+  Bytes scan;  // none: nothing is scanned
 };
 
-// Nanoseconds of one lookup, from access to release.
+inline constexpr auto kFileScenarios = std::to_array<FileScenario>({
+    {"small-miss",
+     "zipf-0.99 over 4 to 16 KiB of a file on disk, with room for an eighth; a scan beside it", 1,
+     4, 200'000, 256_MiB, 1_GiB},
+    {"buffer-pool", "zipf-0.99 over pages of 8 KiB of a file on disk, with room for a tenth", 2, 2,
+     81'920, 64_MiB, 0_B},
+});
+
+const FileScenario* find_file_scenario(std::string_view name);
+
+// The two files, and which extents the threads look up.
+struct FileData {
+  Bytes budget;
+  Source lookups;
+  std::optional<Source> scan;
+  std::vector<Draws> numbers;  // of each thread
+
+  static Result<FileData> make(const FileScenario& scenario, const Options& options);
+};
+
+// Nanoseconds of lookups, from access to release.
 struct Latencies {
   Histogram hits;
   Histogram misses;
+  std::uint64_t longest_hit = 0;
 };
 
 // What one part of the run found.
@@ -85,6 +111,8 @@ Tally look_up(S& store, const Source& source, const Draws& numbers, std::uint64_
     }
     const auto taken = std::chrono::nanoseconds(Clock::now() - begin).count();
     (ready ? latencies.hits : latencies.misses).record(static_cast<std::uint64_t>(taken));
+    if (ready)
+      latencies.longest_hit = std::max(latencies.longest_hit, static_cast<std::uint64_t>(taken));
     ++tally.operations;
   } while (!until.enough(tally.operations));
   return tally;
@@ -93,7 +121,7 @@ Tally look_up(S& store, const Source& source, const Draws& numbers, std::uint64_
 // Whether a word of each page of the block is right.
 inline bool right(const Source& source, std::uint64_t block, const std::byte* bytes) {
   if (bytes == nullptr) return false;
-  for (std::uint64_t at = 0; at < source.place(block).length; at += 4096) {
+  for (std::uint64_t at = 0; at < source.place(block).length; at += kFilePage) {
     if (!source.holds(block, at + (at >> 9 & 4088), bytes)) return false;
   }
   return true;
@@ -129,7 +157,7 @@ Tally scan(S& store, const Source& source, const Until& until) {
 // So many lookup threads, and one that scans or none, for so long. `seed` is another for each part:
 // the same lookups once more would find what the last ones left.
 template <Store S>
-Part run_part(S& store, const SmallMiss& data, unsigned lookups, bool scanning,
+Part run_part(S& store, const FileData& data, unsigned lookups, bool scanning,
               const Options& options, std::uint64_t seed) {
   Part part;
   std::vector<Latencies> latencies(lookups);
@@ -144,36 +172,43 @@ Part run_part(S& store, const SmallMiss& data, unsigned lookups, bool scanning,
                                            seed * 4096 + thread, until, latencies[thread]);
         }
         const auto begin = std::chrono::steady_clock::now();
-        const Tally tally = scan(store, data.scan, until);
+        const Tally tally = scan(store, *data.scan, until);
         scan_seconds =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        scanned = tally.operations * data.scan.place(0).length;
+        scanned = tally.operations * data.scan->place(0).length;
         return tally;
       });
   for (unsigned thread = 0; thread < lookups; ++thread) {
     part.lookups.operations += tallies[thread].operations;
     part.latencies.hits.add(latencies[thread].hits);
     part.latencies.misses.add(latencies[thread].misses);
+    part.latencies.longest_hit =
+        std::max(part.latencies.longest_hit, latencies[thread].longest_hit);
   }
   if (scanning) part.scan_rate = static_cast<double>(scanned) / scan_seconds;
   return part;
 }
 
-// So many bytes more than the budget the process has taken for the store.
+// Bytes of the process in memory beyond `before` and the budget.
 std::int64_t over_budget(std::uint64_t before, Bytes budget);
 
-// Lookups alone, the scan alone, both beside each other.
-nlohmann::ordered_json told(const SmallMiss& data, const Part& alone, std::uint64_t misses,
-                            std::int64_t over, const Part& scan, const Part& beside);
+// Lookups alone, as JSON.
+nlohmann::ordered_json told(const FileData& data, const Part& alone, std::uint64_t misses,
+                            std::int64_t over);
+// Adds the scan alone and both beside each other. Requires: there is a scan.
+void add_scan(nlohmann::ordered_json& row, const FileData& data, const Part& scan,
+              const Part& beside);
 
 template <Store S>
-Result<nlohmann::ordered_json> run_small_miss(const Options& options) {
-  HEADRACE_TRY(const SmallMiss data, SmallMiss::make(options));
+Result<nlohmann::ordered_json> run_file_scenario(const FileScenario& scenario,
+                                                 const Options& options) {
+  HEADRACE_TRY(const FileData data, FileData::make(scenario, options));
   const std::uint64_t before = resident_bytes();
-  HEADRACE_TRY(const std::unique_ptr<S> store, S::make(data.lookups, options.budget));
+  HEADRACE_TRY(const std::unique_ptr<S> store, S::make(data.lookups, data.budget));
   // Until all of the budget has been filled once, at the latest after so many parts.
   constexpr int kMostWarmings = 20;
-  const std::uint64_t enough = options.budget.value / (10 << 10) * 5 / 4;
+  const std::uint64_t mean = kFilePage * (scenario.least + scenario.most) / 2;
+  const std::uint64_t enough = data.budget.value / mean * 5 / 4;
   std::uint64_t seed = options.seed * 100;
   for (int i = 0; i < kMostWarmings && store->misses() < enough; ++i) {
     (void)run_part(*store, data, options.threads, false, options, ++seed);
@@ -181,10 +216,12 @@ Result<nlohmann::ordered_json> run_small_miss(const Options& options) {
   const std::uint64_t misses = store->misses();
   const Part alone = run_part(*store, data, options.threads, false, options, ++seed);
   const std::uint64_t missed = store->misses() - misses;
-  const std::int64_t over = over_budget(before, options.budget);
-  const Part scan = run_part(*store, data, 0, true, options, ++seed);
-  const Part beside = run_part(*store, data, options.threads, true, options, ++seed);
-  return told(data, alone, missed, over, scan, beside);
+  nlohmann::ordered_json row = told(data, alone, missed, over_budget(before, data.budget));
+  if (data.scan) {
+    const Part scan = run_part(*store, data, 0, true, options, ++seed);
+    add_scan(row, data, scan, run_part(*store, data, options.threads, true, options, ++seed));
+  }
+  return row;
 }
 
 }  // namespace headrace::cache_bench
