@@ -8,6 +8,7 @@
 // Thread-safe, all of it. A child made by fork() needs backends of its own (docs/design/fork.md).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,9 @@ struct Piece {
   EngineId engine;
   CopyHint hint = CopyHint::automatic;
   std::uint64_t tag = 0;  // the submitter's, handed back with the outcome
+  // Becomes true when the piece should end early (Backend::cancel). Outlives the piece. Null:
+  // never.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // Hears how each accepted piece ended. Called from any thread, also from inside submit() or
@@ -56,7 +60,8 @@ struct Capabilities {
   bool may_fail = false;          // the hardware may refuse a piece that another could copy
   // Completions come by themselves. If not, somebody has to call poll().
   bool completes_itself = true;
-  std::string note;  // in words: "io_uring, O_DIRECT, 64 registered buffers"
+  bool helps = false;  // a thread that waits gains by help()
+  std::string note;    // in words: "io_uring, O_DIRECT, 64 registered buffers"
 };
 
 class Backend {
@@ -80,11 +85,10 @@ class Backend {
   // the kernel itself hangs with its memory (a hard-mounted network file system).
   virtual Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) = 0;
 
-  // Asks for an early end of an accepted piece, which is reported as ever: as cancelled, unless the
-  // hardware was faster or cannot stop. A piece that has been reported is ignored. Never blocks,
-  // reports nothing itself, and may be called with locks held.
-  virtual void cancel(EngineId /*engine*/, std::uint64_t /*tag*/,
-                      const Completion& /*completion*/) noexcept {}
+  // Called after Piece::cancelled of pieces of `engine` was set, which may be before or after their
+  // submission. They are reported as ever: as cancelled, unless the hardware was faster or cannot
+  // stop. Never blocks, reports nothing itself, and may be called with locks held.
+  virtual void cancel(EngineId /*engine*/) noexcept {}
 
   // Looks for completions, reports them and returns how many there were. Does nothing where
   // completes_itself.

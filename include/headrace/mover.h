@@ -14,7 +14,8 @@
 // copy none. What they leave the Mover's own thread does (MoverOptions::poller).
 //
 // Without memory a move fails as exhausted; one that has begun needs none to end. Only on_done()
-// and co_await throw std::bad_alloc, and then have done nothing.
+// and co_await throw std::bad_alloc, and then have done nothing. The first of them for a move that
+// is not done needs no memory, if its callback has none of its own (at most two pointers).
 //
 // Mover is Thread-safe; Transfer is Thread-compatible (copies of it may be used by many threads).
 #pragma once
@@ -146,9 +147,9 @@ class Transfer {
 inline constexpr Nanoseconds kShutdownBound = std::chrono::seconds{200};
 
 struct MoverOptions {
-  // Pure: its answers are remembered per pair of nodes and size.
+  // Pure, not empty: its answers are remembered per pair of nodes and size.
   RoutePolicy route = place::measured;
-  // Parts of a route are cut into pieces of at most this size (and the engine's maximum).
+  // Parts of a route are cut into pieces of at most this size (and the engine's maximum); not 0.
   Bytes piece = 1_MiB;
   // Bound on what is in flight between one pair of nodes, so that queues stay short and demand
   // overtakes prefetch. At least one piece is always allowed. Beside demand, a device of storage
@@ -162,7 +163,7 @@ struct MoverOptions {
   bool poller = true;
   // How long the destructor waits for pieces in flight before it gives the process up (CHECK):
   // memory that an engine may still write to must not be freed. Longer than any backend's own bound
-  // for a piece (Backend::submit).
+  // for a piece (Backend::submit); more than 0.
   Nanoseconds shutdown_bound = kShutdownBound;
 };
 
@@ -181,7 +182,8 @@ struct MoverStats {
 
 class Mover {
  public:
-  // Borrows `machine` and `backends`: both outlive it.
+  // Borrows `machine` and `backends`: both outlive it. With options out of their range each copy
+  // fails as invalid and says which.
   Mover(const Machine& machine, const Backends& backends, MoverOptions options = {});
   // Cancels what is queued and waits for what is in flight; transfers end as cancelled.
   ~Mover();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "core/fail.h"
 #include "move/core.h"
@@ -152,12 +153,14 @@ void MoverCore::cancel(Move& move) {
   });
 }
 
-// Under the lock: the tag of a piece belongs to no other piece before its end was settled.
-void MoverCore::cancel_in_flight(const Move& move) {
+// Pieces that were taken and not yet submitted have the mark when their engine gets them.
+void MoverCore::cancel_in_flight(Move& move) {
+  move.stop = true;
+  const EngineState* asked = nullptr;
   for (const Segment* piece = move.scheduling.segments.front(); piece != nullptr;
        piece = MoveSegments::next(*piece)) {
     const EngineState& engine = *piece->queue->engine;
-    engine.backend->cancel(engine.id, reinterpret_cast<std::uintptr_t>(piece), *this);
+    if (std::exchange(asked, &engine) != &engine) engine.backend->cancel(engine.id);
   }
 }
 

@@ -35,6 +35,18 @@ bool is_plain(const Extent& to, const Extent& from) {
   return to.valid() && from.valid() && to.length == from.length && !overlap(to, from);
 }
 
+Status check_options(const MoverOptions& options) {
+  if (options.piece == 0_B) {
+    return fail(ErrorCode::invalid, "MoverOptions::piece is 0 and moves nothing; give more");
+  }
+  if (options.shutdown_bound <= Nanoseconds{0}) {
+    return fail(ErrorCode::invalid,
+                "MoverOptions::shutdown_bound is {}, too short for any piece; leave {}",
+                to_string(options.shutdown_bound), to_string(kShutdownBound));
+  }
+  return {};
+}
+
 Status check_request(const Extent& to, const Extent& from) {
   for (const Extent* side : {&to, &from}) {
     if (side->valid()) continue;
@@ -74,6 +86,7 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
       waiters_poll_(!options_.poller) {
   for (const auto& backend : backends.all()) {
     (backend->capabilities().completes_itself ? others_ : polled_).push_back(backend.get());
+    if (backend->capabilities().helps) helped_.push_back(backend.get());
   }
   for (const Engine& engine : machine.engines) {
     if (raw(engine.id) >= by_engine_.size()) by_engine_.resize(raw(engine.id) + 1);
@@ -85,6 +98,7 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
 Result<Route> MoverCore::ask(const RoutePolicy& policy,
                              const RouteRequest& request) const noexcept {
   try {
+    if (!policy) return fail(ErrorCode::invalid, "no route policy; give one or leave the default");
     HEADRACE_TRY(Route route, policy(machine_, request));
     std::uint64_t at = 0;
     for (const RoutePart& part : route.parts) {
@@ -151,6 +165,7 @@ bool MoverCore::copy_at_once(const Extent& to, const Extent& from, EngineId engi
 // turn.at_once tells.
 Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
                        Turn& turn) {
+  HEADRACE_TRY_STATUS(check_options(options_));
   HEADRACE_TRY_STATUS(check_request(move->to, move->from));
   const RouteRequest request{
       .from = move->from.object->node(), .to = move->to.object->node(), .bytes = move->to.length};
@@ -329,7 +344,8 @@ void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
                             .to = move.to.part(segment.offset, Bytes{segment.length}),
                             .engine = segment.queue->engine->id,
                             .hint = move.hint,
-                            .tag = reinterpret_cast<std::uintptr_t>(&segment)});
+                            .tag = reinterpret_cast<std::uintptr_t>(&segment),
+                            .cancelled = &move.stop});
   }
   EngineState& engine = *segments.front()->queue->engine;
   auto accepted = submit_to(*engine.backend, {pieces, segments.size()}, *this);
@@ -426,14 +442,14 @@ bool MoverCore::advance(std::size_t& found) {
 // Waits at most that long for a move into `to`, where a backend is quicker if the waiting thread
 // helps; copies nothing.
 std::size_t MoverCore::help(std::span<const std::byte> to, Nanoseconds most) {
-  if (others_.empty() || to.empty() || most <= Nanoseconds{0} || !origin_.here()) return 0;
+  if (helped_.empty() || to.empty() || most <= Nanoseconds{0} || !origin_.here()) return 0;
   Visit visit(this, 0);
   if (stopped_.load() || !visit.outermost()) return 0;
   std::size_t found = 0;
-  const Nanoseconds end = options_.clock->now() + std::min(most, kHelp);
-  for (Backend* backend : others_) {
-    const Nanoseconds left = end - options_.clock->now();
-    if (found == 0 && left > Nanoseconds{0}) found = backend->help(to, left);
+  // Equal shares: the time is not read.
+  const Nanoseconds share = std::min(most, kHelp) / static_cast<std::int64_t>(helped_.size());
+  for (Backend* backend : helped_) {
+    if (found == 0) found = backend->help(to, share);
   }
   leave(visit);
   return found;
@@ -450,18 +466,21 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   }
   Patience patience(*options_.clock, *options_.waiting, timeout);
   Backoff naps(kFirstNap, kLongestNap);
+  Nanoseconds left = timeout;
   while (!move.done()) {
     const bool polls = waiters_poll_.load();
     std::size_t found = 0;
     const bool more = polls && advance(found);
-    if (found == 0 && !more && !move.done()) found = help(move.target, patience.left());
+    if (found == 0 && !more && !move.done()) found = help(move.target, left);
     if (found > 0) naps.reset();
     if (move.done()) break;
-    if (patience.over()) return not_done(move, *options_.clock);
+    left = patience.left();
+    if (left <= Nanoseconds{0}) return not_done(move, *options_.clock);
     if (more || found > 0) continue;
     std::uint32_t seen = Move::kRunning;
     if (!move.word.compare_exchange_strong(seen, Move::kAwaited) && seen == Move::kDone) break;
     patience.sleep(move.word, Move::kAwaited, polls ? naps.next() : timeout);
+    left = patience.left();
   }
   return copy_of(*move.outcome);
 }
@@ -477,7 +496,7 @@ void MoverCore::stop() {
       MutexLock lock(mutex_);
       stopping_ = true;
       scheduler_.cancel_all();
-      for (const Move* left = scheduler_.first_open(); left != nullptr; left = left->next_open) {
+      for (Move* left = scheduler_.first_open(); left != nullptr; left = left->next_open) {
         cancel_in_flight(*left);
       }
     }

@@ -69,7 +69,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void end_pair(Move& whole, Visit& visit) EXCLUDES(mutex_);
   template <class Change>
   void change(Move& move, const Change& change) EXCLUDES(mutex_);
-  void cancel_in_flight(const Move& move) REQUIRES(mutex_);
+  void cancel_in_flight(Move& move) REQUIRES(mutex_);
   void settle(Visit& visit) REQUIRES(mutex_);
   void take(Visit& visit, Turn& turn) REQUIRES(mutex_);
   // Whether something was left that may be done at once.
@@ -93,6 +93,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   const MoverOptions options_;
   std::vector<Backend*> polled_;     // those that do not complete by themselves
   std::vector<Backend*> others_;     // those that do
+  std::vector<Backend*> helped_;     // those that help() makes quicker
   std::vector<Backend*> by_engine_;  // index: raw(EngineId)
 
   mutable Mutex mutex_;

@@ -134,8 +134,10 @@ struct Scene {
     const Transfer transfer =
         mover->copy({&to, slot * kSlot, Bytes{kSlot}}, {&from, slot * kSlot, Bytes{kSlot}}, how);
     try {
-      transfer.on_done([this](const auto&) { ++told; });
-      ++listened;
+      for (int i = 0; i < 2; ++i) {  // the first needs no memory
+        transfer.on_done([this](const auto&) { ++told; });
+        ++listened;
+      }
     } catch (const std::bad_alloc&) {
       // It was not taken, and is not called.
     }
@@ -244,6 +246,37 @@ INSTANTIATE_TEST_SUITE_P(Ways, MoverWithoutMemory,
                            return std::string(each.param.first ? "WithAThread" : "WithoutAThread") +
                                   (each.param.second ? "AllFromThenOn" : "One");
                          });
+
+// A cache that starts a copy in a callback must hear of its end, and cannot wait there for memory.
+TEST(MoverCallbackWithoutMemory, TheFirstSmallCallbackIsTakenAndTheNextIsNot) {
+  Scene scene(false);
+  scene.mover.emplace(scene.machine, scene.backends,
+                      MoverOptions{.route = test::by_engine(kCpuA), .poller = false});
+  const Transfer transfer = scene.mover->copy(whole(scene.to), whole(scene.from));
+  int first = 0;
+  int second = 0;
+  until_failure.store(1);
+  and_after.store(true);
+  armed.store(true);
+  bool taken = true;
+  bool next_taken = true;
+  try {
+    transfer.on_done([&first, &second](const auto&) { first += second == 0; });
+  } catch (const std::bad_alloc&) {
+    taken = false;
+  }
+  try {
+    transfer.on_done([&second](const auto&) { ++second; });
+  } catch (const std::bad_alloc&) {
+    next_taken = false;
+  }
+  armed.store(false);
+  EXPECT_TRUE(taken);
+  EXPECT_FALSE(next_taken);
+  ASSERT_TRUE(transfer.wait());
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(second, 0);
+}
 
 }  // namespace
 }  // namespace headrace

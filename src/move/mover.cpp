@@ -82,22 +82,14 @@ Result<int> Transfer::event_fd() const {
 
 void Transfer::on_done(std::function<void(const Result<MoveStats>&)> then) const {
   if (move_ != nullptr && !move_->core->origin().here()) return then(wait(Nanoseconds{0}));
-  if (done()) return MoverCore::call(*this, std::move(then));
-  auto listener = std::make_unique<Listener>(std::move(then));
-  if (move_->add(*listener)) {
-    static_cast<void>(listener.release());
-  } else {
-    MoverCore::call(*this, std::move(listener->then));
-  }
+  if (done() || !move_->add(then)) MoverCore::call(*this, std::move(then));
 }
 
 bool Transfer::await_suspend(std::coroutine_handle<> waiter) const {
   if (move_ == nullptr || !move_->core->origin().here()) return false;
   // Once it is added, this coroutine may be resumed and gone.
-  auto listener = std::make_unique<Listener>([waiter](const auto&) { waiter.resume(); });
-  if (!move_->add(*listener)) return false;
-  static_cast<void>(listener.release());
-  return true;
+  Then resume = [waiter](const auto&) { waiter.resume(); };
+  return move_->add(resume);
 }
 
 Result<MoveStats> Transfer::await_resume() const { return wait(Nanoseconds{0}); }

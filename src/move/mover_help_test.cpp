@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "move/mover_testing.h"
@@ -21,9 +23,11 @@ class NeedsHelp final : public Backend {
     facts_.engines = {kCpuA};
     facts_.max_piece = 1_MiB;
     facts_.max_in_flight = 8;
+    facts_.helps = true;
   }
   const Capabilities& capabilities() const override { return facts_; }
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    if (submitting) std::exchange(submitting, nullptr)();
     for (const Piece& piece : pieces) open_.push_back({piece, &completion});
     return pieces.size();
   }
@@ -38,17 +42,23 @@ class NeedsHelp final : public Backend {
     completion->complete(piece.tag, {});
     return 1;
   }
-  void cancel(EngineId engine, std::uint64_t tag, const Completion& completion) noexcept override {
+  void cancel(EngineId engine) noexcept override {
     EXPECT_EQ(engine, kCpuA);
+    ++cancels;
+  }
+  // Where the cancelled pieces that it has go.
+  std::vector<const std::byte*> cancelled() const {
+    std::vector<const std::byte*> all;
     for (const Open& open : open_) {
-      if (open.piece.tag == tag && open.completion == &completion) {
-        cancelled.push_back(open.piece.to.memory());
-      }
+      if (open.piece.cancelled != nullptr && *open.piece.cancelled)
+        all.push_back(open.piece.to.memory());
     }
+    return all;
   }
 
   std::vector<Nanoseconds> asked;
-  std::vector<const std::byte*> cancelled;  // where its pieces go
+  std::function<void()> submitting;  // called once, before pieces are accepted
+  int cancels = 0;
 
  private:
   struct Open {
@@ -109,15 +119,27 @@ TEST_F(MoverHelp, NoLongerThanItMayWait) {
   EXPECT_LE(backend_->asked.back(), std::chrono::milliseconds{1});
 }
 
+// Another thread's cancel() may come after a piece was taken and before it is accepted.
+TEST_F(MoverHelp, CancelDuringTheSubmission_ReachesTheBackend) {
+  mover_.emplace(machine_, backends_, MoverOptions{.in_flight_per_link = 1_B});
+  const Transfer first = copy(to_);
+  const Transfer second = copy(other_);
+  backend_->submitting = [&] { second.cancel(); };
+  ASSERT_TRUE(first.wait());
+  EXPECT_EQ(backend_->cancelled(), std::vector<const std::byte*>{c_.data()});
+  EXPECT_EQ(second.wait().error().code, ErrorCode::cancelled);
+}
+
 TEST_F(MoverHelp, CancelAsksTheBackendToEndWhatIsInFlight) {
   const Transfer first = copy(to_);
   const Transfer second = copy(other_);
   first.cancel();
-  EXPECT_EQ(backend_->cancelled, std::vector<const std::byte*>{b_.data()});
+  EXPECT_EQ(backend_->cancelled(), std::vector<const std::byte*>{b_.data()});
+  EXPECT_EQ(backend_->cancels, 1);
   EXPECT_FALSE(first.done());
   EXPECT_EQ(first.wait().error().code, ErrorCode::cancelled);
   first.cancel();
-  EXPECT_EQ(backend_->cancelled.size(), 1U) << "it has ended";
+  EXPECT_EQ(backend_->cancels, 1) << "it has ended";
   ASSERT_TRUE(second.wait());
 }
 

@@ -63,6 +63,40 @@ TEST(Mover, PiecesAreNoLargerThanTheEngineTakes) {
   EXPECT_EQ(rig.copy(0, 10'000).wait()->pieces, 10u);
 }
 
+TEST(Mover, OptionsThatMakeNoSense_FailEveryMoveWithTheReason) {
+  const auto refused = [](auto change) {
+    MoverOptions options = by_hand();
+    change(options);
+    Rig rig({}, options);
+    const Transfer one = rig.copy(0, 100);
+    const MovePair pair{rig.target(0, 100), rig.source(0, 100)};
+    const Transfer batch = rig.mover->copy({&pair, 1});
+    return std::pair(code(one), code(batch));
+  };
+  const std::pair both(ErrorCode::invalid, ErrorCode::invalid);
+  EXPECT_EQ(refused([](MoverOptions& o) { o.piece = 0_B; }), both);
+  EXPECT_EQ(refused([](MoverOptions& o) { o.shutdown_bound = Nanoseconds{0}; }), both);
+  EXPECT_EQ(refused([](MoverOptions& o) { o.shutdown_bound = Nanoseconds{-1}; }), both);
+  EXPECT_EQ(refused([](MoverOptions& o) { o.route = {}; }), both);
+  Rig rig({}, by_hand());
+  EXPECT_EQ(code(rig.copy(0, 100, {.route = RoutePolicy{}})), ErrorCode::invalid);
+}
+
+TEST(Mover, TheLargestAndSmallestOptionsWork) {
+  constexpr Bytes kAll{~std::uint64_t{0}};
+  for (const Bytes bound : {0_B, Bytes{std::uint64_t{1} << 62}, kAll}) {
+    for (const Bytes piece : {1_KiB, Bytes{std::uint64_t{1} << 63}, kAll}) {
+      MoverOptions options = by_hand(piece, bound);
+      options.shutdown_bound = Nanoseconds::max();
+      Rig rig({}, options);
+      const Transfer transfer = rig.copy(1, 50'000);
+      EXPECT_GE(rig.mover->stats().in_flight_pieces, 1u);
+      ASSERT_TRUE(transfer.wait()) << piece.value << " " << bound.value;
+      EXPECT_TRUE(rig.copied(1, 50'000));
+    }
+  }
+}
+
 TEST(Mover, AnEmptyMoveIsDoneAtOnce) {
   Rig rig({}, by_hand());
   const Transfer transfer = rig.copy(5, 0);

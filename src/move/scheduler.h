@@ -149,7 +149,7 @@ class MoveScheduler {
   // The same for all moves.
   void cancel_all();
   // Linked by Move::next_open: those with segments.
-  const Move* first_open() const { return open_.front(); }
+  Move* first_open() const { return open_.front(); }
   // The moves that ended since it was last asked, in order, by Move::next_ended; each keeps itself
   // alive. They are forgotten here: nobody else writes to their fields.
   Move* take_ended();

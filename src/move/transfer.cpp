@@ -45,8 +45,12 @@ Move::~Move() {
   if (left == nobody_more()) left = nullptr;
   if (core != nullptr && !core->origin().here()) {
     abandon(std::exchange(left, nullptr));
+    if (first_listener.then) abandon(std::move(first_listener.then));
   }
-  while (left != nullptr) delete std::exchange(left, left->next);
+  while (left != nullptr) {
+    Listener* const listener = std::exchange(left, left->next);
+    if (!listener->in_move) delete listener;
+  }
   if (descriptor >= 0) close(descriptor);
 }
 
@@ -65,12 +69,18 @@ Listener* Move::finish(Result<MoveStats> result, Waiting& waiting) {
   return in_order;
 }
 
-bool Move::add(Listener& listener) {
+bool Move::add(Then& then) {
+  Listener* const listener = first_used.exchange(true) ? new Listener{} : &first_listener;
+  listener->then.swap(then);
   Listener* last = listeners.load();
   do {
-    if (last == nobody_more()) return false;
-    listener.next = last;
-  } while (!listeners.compare_exchange_weak(last, &listener));
+    if (last == nobody_more()) {
+      listener->then.swap(then);
+      if (!listener->in_move) delete listener;
+      return false;
+    }
+    listener->next = last;
+  } while (!listeners.compare_exchange_weak(last, listener));
   return true;
 }
 

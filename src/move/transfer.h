@@ -52,6 +52,7 @@ struct Listener {
   Then then;
   Transfer transfer = {};  // whose outcome it is told; set when that is over
   Listener* next = nullptr;
+  bool in_move = false;  // Move::first_listener
 };
 
 struct Move {
@@ -69,8 +70,9 @@ struct Move {
   bool done() const { return word.load() == kDone; }
   // Ends it: from here on the outcome is there. Returns whom to tell, in order. Called once.
   Listener* finish(Result<MoveStats> result, Waiting& waiting);
-  // Keeps `listener` for finish(), which then owns it, or refuses it (false) when it is done.
-  bool add(Listener& listener);
+  // Has finish() return a listener with `then`, or takes nothing of it (false) when it is done.
+  // std::bad_alloc: it is not the first.
+  bool add(Then& then);
   Result<int> event_fd() EXCLUDES(mutex);
 
   // A move of many pairs has a move for each, which the scheduler has instead of this one. They are
@@ -111,11 +113,15 @@ struct Move {
   static constexpr std::uint32_t kDone = 2;
   std::atomic<std::uint32_t> word{kRunning};
   std::atomic<bool> begun{false};  // an engine has a part of it
+  std::atomic<bool> stop{false};   // its pieces should end early (Piece::cancelled)
   // Written before `word` becomes kDone, never after.
   std::optional<Result<MoveStats>> outcome;
 
   // The last that came is first; after finish() the one that no listener is.
   std::atomic<Listener*> listeners{nullptr};
+  // Used once, so that who starts a move can hear of its end without memory.
+  Listener first_listener{.in_move = true};
+  std::atomic<bool> first_used{false};
   Mutex mutex;  // held while the descriptor is opened
   std::atomic<int> descriptor{-1};
 };

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -120,9 +119,13 @@ class MoverCore::Visit {
   }
   void run_all() {
     while (first_ != nullptr) {
-      const std::unique_ptr<Listener> one(std::exchange(first_, first_->next));
+      Listener* const one = std::exchange(first_, first_->next);
       if (first_ == nullptr) last_ = nullptr;
-      run(one->then, one->transfer);
+      Then then = std::move(one->then);
+      // Keeps the move, and what is in it, until the callback is over.
+      const Transfer done = std::exchange(one->transfer, {});
+      if (!one->in_move) delete one;
+      run(then, done);
     }
   }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 
@@ -172,14 +173,18 @@ TEST_P(Faults, CancelledPiecesOfASilentDevice_EndBeforeTheirTime) {
   back_.assign(data_.size(), std::byte{0});
   const MemoryRange memory(back_, kDram);
   constexpr std::uint64_t kPieces = 6;
-  const std::vector<Piece> pieces = cut(memory, kPieces);
+  std::vector<Piece> pieces = cut(memory, kPieces);
+  std::array<std::atomic<bool>, kPieces> cancelled{};
+  for (std::uint64_t i = 0; i < kPieces; ++i) pieces[i].cancelled = &cancelled[i];
   Outcomes outcomes(clock);
-  Outcomes others;
   ASSERT_EQ(backend->submit(pieces, outcomes), kPieces);
   ASSERT_TRUE(eventually([&] { return asked == 2; }));
-  for (std::uint64_t i = 0; i < kPieces; ++i) backend->cancel(kSsd, i, others);
-  backend->cancel(kSsd, kPieces, outcomes);
-  for (std::uint64_t i = 0; i < kPieces; ++i) backend->cancel(kSsd, i, outcomes);
+  backend->cancel(kSsd);
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    EXPECT_LE(outcomes.count(), i);
+    cancelled[i] = true;
+    backend->cancel(kSsd);
+  }
   ASSERT_TRUE(outcomes.wait(kPieces - 2)) << "those without a request need no answer";
   EXPECT_EQ(outcomes.count(), kPieces - 2);
   time.passing = true;
@@ -196,13 +201,20 @@ class ReusesTags final : public Completion {
  public:
   ReusesTags(const Piece& next, int times) : next_(next), left_(times) {}
   void complete(std::uint64_t tag, Status outcome) noexcept override {
+    EXPECT_EQ(tag, next_.tag);
     failed_ += !outcome;
-    backend->cancel(kSsd, tag, *this);
+    cancelled_.at(static_cast<std::size_t>(left_)) = true;
+    backend->cancel(kSsd);
     if (left_-- > 0) {
-      EXPECT_EQ(backend->submit({&next_, 1}, *this), 1U);
+      submit();
     } else {
       ended_ = true;
     }
+  }
+  void submit() {
+    Piece piece = next_;
+    piece.cancelled = &cancelled_.at(static_cast<std::size_t>(left_));
+    EXPECT_EQ(backend->submit({&piece, 1}, *this), 1U);
   }
   bool ended() const { return ended_; }
   int failed() const { return failed_; }
@@ -212,6 +224,7 @@ class ReusesTags final : public Completion {
  private:
   const Piece next_;
   int left_;
+  std::array<std::atomic<bool>, 21> cancelled_{};
   std::atomic<int> failed_{0};
   std::atomic<bool> ended_{false};
 };
@@ -228,10 +241,75 @@ TEST_P(Faults, ACancellationIsForNoLaterPieceOfTheSameTag) {
     const auto backend =
         open_or_die(with_faults(GetParam(), [](const Request&) { return Fault{}; }));
     completion.backend = backend.get();
-    ASSERT_EQ(backend->submit({&piece, 1}, completion), 1U);
+    completion.submit();
     ASSERT_TRUE(eventually([&] { return completion.ended(); })) << bytes;
     EXPECT_EQ(completion.failed(), 0) << bytes;
   }
+}
+
+// A cancellation that comes before the piece itself, as from a thread that overtakes the submitter.
+TEST_P(Faults, APieceCancelledBeforeItsSubmission_AsksNoDevice) {
+  std::atomic<int> asked = 0;
+  const auto backend = open_or_die(with_faults(GetParam(), [&](const Request&) {
+    ++asked;
+    return Fault{};
+  }));
+  back_.assign(data_.size(), std::byte{0});
+  const MemoryRange memory(back_, kDram);
+  const std::atomic<bool> cancelled = true;
+  backend->cancel(kSsd);
+  std::vector<Piece> pieces = cut(memory, 2);
+  pieces[0].cancelled = &cancelled;
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit(pieces, outcomes), 2U);
+  ASSERT_TRUE(outcomes.wait(2));
+  ASSERT_FALSE(outcomes.of(0));
+  EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::cancelled);
+  EXPECT_TRUE(outcomes.of(1));
+  EXPECT_EQ(asked, 1);
+}
+
+// A callback that holds up the lane's thread.
+class HoldsTheLane final : public Completion {
+ public:
+  void complete(std::uint64_t, Status) noexcept override {
+    static_cast<void>(eventually([this] { return go_on.load(); }));
+    ended = true;
+  }
+  std::atomic<bool> go_on = false;
+  std::atomic<bool> ended = false;
+};
+
+TEST_P(Faults, ThousandsOfCancellationsDisplaceNone) {
+  ManualClock clock;
+  FaultyQueue::Time time{.clock = clock};
+  std::atomic<int> lost = 0;
+  const auto backend = open_or_die(with_faults(
+      GetParam(),
+      [&](const Request& request) {
+        if (request.offset != 0) return Fault{};
+        ++lost;
+        return Fault{.lost = true};
+      },
+      &time));
+  back_.assign(data_.size(), std::byte{0});
+  const MemoryRange memory(back_, kDram);
+  std::vector<Piece> pieces = cut(memory, 2);
+  std::atomic<bool> cancelled = false;
+  pieces[0].cancelled = &cancelled;
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit(std::span(pieces).first(1), outcomes), 1U);
+  ASSERT_TRUE(eventually([&] { return lost == 1; }));
+  HoldsTheLane holds;
+  ASSERT_EQ(backend->submit(std::span(pieces).last(1), holds), 1U);
+  for (int i = 0; i < 5000; ++i) backend->cancel(kSsd);
+  cancelled = true;
+  backend->cancel(kSsd);
+  holds.go_on = true;
+  ASSERT_TRUE(outcomes.wait(1));
+  ASSERT_FALSE(outcomes.of(0));
+  EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::cancelled);
+  ASSERT_TRUE(eventually([&] { return holds.ended.load(); }));
 }
 
 TEST_P(Faults, ACancelledPieceIsNotTriedAgain) {
@@ -247,12 +325,17 @@ TEST_P(Faults, ACancelledPieceIsNotTriedAgain) {
       &time));
   back_.assign(data_.size(), std::byte{0});
   const MemoryRange memory(back_, kDram);
-  const Piece piece{
-      .from = {file_.get(), 0, 64_KiB}, .to = {&memory, 0, 64_KiB}, .engine = kSsd, .tag = 0};
+  std::atomic<bool> cancelled = false;
+  const Piece piece{.from = {file_.get(), 0, 64_KiB},
+                    .to = {&memory, 0, 64_KiB},
+                    .engine = kSsd,
+                    .tag = 0,
+                    .cancelled = &cancelled};
   Outcomes outcomes;
   ASSERT_EQ(backend->submit({&piece, 1}, outcomes), 1U);
   ASSERT_TRUE(eventually([&] { return asked == 1; }));
-  backend->cancel(kSsd, 0, outcomes);
+  cancelled = true;
+  backend->cancel(kSsd);
   ASSERT_TRUE(outcomes.wait(1));
   ASSERT_FALSE(outcomes.of(0));
   EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::cancelled);

@@ -92,23 +92,18 @@ bool reads_pin_pages() {
 
 }  // namespace
 
-std::uint64_t next_stamp() {
-  static std::atomic<std::uint64_t> stamps{0};
-  return stamps.fetch_add(1);
-}
-
 AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes request) {
   const bool write = piece.from.object->memory() != nullptr;
   const Extent& at = write ? piece.to : piece.from;
   const Extent& memory = write ? piece.from : piece.to;
   // A File is the only object without memory on a storage node (headrace/file.h).
   const auto* file = static_cast<const File*>(at.object);
-  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   AcceptedPiece accepted;
   accepted.file = file;
   accepted.completion = &completion;
   accepted.tag = piece.tag;
-  accepted.stamp = next_stamp();
+  accepted.cancelled = piece.cancelled;
   accepted.hint = piece.hint;
   accepted.next = at.offset;
   accepted.span = {.write = write,
@@ -134,11 +129,9 @@ StorageLane::StorageLane(const StorageOptions& options, SmallReads& small, bool 
   for (TrackedRequest& request : requests_) free_requests_.push_back(&request);
   finished_.reserve(options.queue_depth);
   taken_.reserve(options.max_pieces);
-  taken_cancelled_.reserve(options.max_pieces);
   waiting_.reserve(options.max_pieces);
   const MutexLock lock(mutex_);
   inbox_.reserve(options.max_pieces);
-  cancelled_.reserve(options.max_pieces);
 }
 
 StorageLane::~StorageLane() {
@@ -228,12 +221,11 @@ void StorageLane::again(AcceptedPiece&& piece) {
   if (wake) queue_->wake();
 }
 
-void StorageLane::cancel(std::uint64_t tag, const Completion& completion) noexcept {
+void StorageLane::cancel() noexcept {
   bool wake = false;
   {
     const MutexLock lock(mutex_);
-    if (cancelled_.size() == options_.max_pieces) return;
-    cancelled_.push_back({.tag = tag, .completion = &completion, .stamp = next_stamp()});
+    cancelled_ = true;
     wake = std::exchange(asleep_, false);
   }
   if (wake) queue_->wake();
@@ -275,10 +267,11 @@ void StorageLane::run() {
 // False once everything is done and the lane is to end.
 bool StorageLane::take_inbox() {
   bool ending = false;
+  bool cancelled = false;
   {
     const MutexLock lock(mutex_);
     std::swap(inbox_, taken_);
-    std::swap(cancelled_, taken_cancelled_);
+    cancelled = std::exchange(cancelled_, false);
     asleep_ = true;
     ending = ending_;
   }
@@ -288,9 +281,11 @@ bool StorageLane::take_inbox() {
     kept = std::move(piece);
     kept.since = time_.now();
     waiting_.push_back(&kept);
+    // Its cancellation may have come before it.
+    cancelled = cancelled || kept.is_cancelled();
   }
   taken_.clear();
-  take_cancelled();
+  if (cancelled) take_cancelled();
   if (!ending) return true;
   if (free_pieces_.size() == pieces_.size() && !(serves_ && small_.busy())) return false;
   const Nanoseconds now = time_.now();
@@ -300,22 +295,19 @@ bool StorageLane::take_inbox() {
 }
 
 void StorageLane::take_cancelled() {
-  for (const Cancelled& one : taken_cancelled_) {
-    const auto found = std::ranges::find_if(
-        pieces_, [&](const AcceptedPiece& piece) { return one.is_for(piece); });
-    if (found == pieces_.end()) {
-      if (!serves_ || !small_.cancel(one)) continue;
+  bool at_once = !asking_;
+  for (AcceptedPiece& piece : pieces_) {
+    if (piece.completion == nullptr || piece.cut_off() || !piece.is_cancelled()) continue;
+    fail_piece(piece, Unexpected(Error{ErrorCode::cancelled, "cancelled"}));
+    if (piece.in_flight == 0) {
+      report(piece);
     } else {
-      fail_piece(*found, Unexpected(cancelled_piece()));
-      if (found->in_flight == 0) {
-        report(*found);
-        continue;
-      }
+      at_once = true;
     }
-    asking_.emplace(kFirstPause, kLongestAsk);
-    next_ask_ = time_.now();
   }
-  taken_cancelled_.clear();
+  if (!at_once) return;
+  asking_.emplace(kFirstPause, kLongestAsk);
+  next_ask_ = time_.now();
 }
 
 // Asks the kernel to end what was cancelled, again and again: while it tries a request anew for

@@ -39,32 +39,17 @@ struct AcceptedPiece {
   const File* file = nullptr;
   Completion* completion = nullptr;
   std::uint64_t tag = 0;
-  std::uint64_t stamp = 0;              // see next_stamp()
-  CopyHint hint = CopyHint::automatic;  // for what is bounced
+  const std::atomic<bool>* cancelled = nullptr;  // Piece::cancelled
+  CopyHint hint = CopyHint::automatic;           // for what is bounced
   FileSpan span;
   std::uint64_t next = 0;     // first byte of the file not yet asked for
   std::size_t in_flight = 0;  // requests
   Nanoseconds since{0};       // when the lane took it
   Status outcome;             // the first failure
   bool cut_off() const { return !outcome; }
+  // Requires: it has not been reported.
+  bool is_cancelled() const { return cancelled != nullptr && cancelled->load(); }
 };
-
-// The order of accepted pieces and cancellations in this process. A tag is used again as soon as
-// its piece has been reported: a cancellation is for pieces with a smaller stamp alone.
-// Thread-safe.
-std::uint64_t next_stamp();
-
-struct Cancelled {
-  std::uint64_t tag = 0;
-  const Completion* completion = nullptr;
-  std::uint64_t stamp = 0;
-
-  bool is_for(const AcceptedPiece& piece) const {
-    return piece.completion == completion && piece.tag == tag && piece.stamp < stamp;
-  }
-};
-
-inline Error cancelled_piece() { return {ErrorCode::cancelled, "cancelled"}; }
 
 // A piece between file and memory, ready for a lane. Requires: the piece was checked.
 AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes request);
@@ -83,8 +68,8 @@ class StorageLane {
 
   // False: full. Never blocks.
   bool accept(AcceptedPiece&& piece);
-  // Backend::cancel.
-  void cancel(std::uint64_t tag, const Completion& completion) noexcept;
+  // Looks for pieces that were cancelled.
+  void cancel() noexcept;
   // For a piece that was accepted and that the short way ended, or could not do.
   void end(AcceptedPiece& piece, Status outcome);
   void again(AcceptedPiece&& piece);
@@ -148,7 +133,6 @@ class StorageLane {
   Nanoseconds last_answer_{0};  // of the device, or when it was first asked
   std::optional<Nanoseconds> ending_since_;
   std::vector<AcceptedPiece> taken_;
-  std::vector<Cancelled> taken_cancelled_;
   // The pauses between two times that the kernel is asked to end what was cancelled; nothing: all
   // of that has ended.
   std::optional<Backoff> asking_;
@@ -162,8 +146,8 @@ class StorageLane {
   // Constant once opened; the lane's thread owns it, others only wake it.
   std::unique_ptr<Queue> queue_;
   std::vector<AcceptedPiece> inbox_ GUARDED_BY(mutex_);
-  std::vector<Cancelled> cancelled_ GUARDED_BY(mutex_);  // beyond its capacity they are ignored
-  bool asleep_ GUARDED_BY(mutex_) = false;               // a wake() is needed after putting work in
+  bool cancelled_ GUARDED_BY(mutex_) = false;  // cancel() was called
+  bool asleep_ GUARDED_BY(mutex_) = false;     // a wake() is needed after putting work in
   bool ending_ GUARDED_BY(mutex_) = false;
   std::optional<Status> opened_ GUARDED_BY(mutex_);
 };

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "backend/storage/queue.h"
+#include "backend/storage/storage_testing.h"
 #include "headrace/clock.h"
 
 namespace headrace::storage {
@@ -150,7 +151,12 @@ TEST_F(SharedRingTest, AKeptEndThatWasTaken_LetsNobodySleepUntilItIsLetGo) {
   ring_->take(ended, &request_);
   ASSERT_EQ(ended.size(), 1U);
   EXPECT_EQ(ended[0].request, &request_);
-  ring_->sleep(std::chrono::hours{24});
+  std::atomic<bool> slept = false;
+  std::jthread sleeper([&] {
+    ring_->sleep(std::chrono::hours{24});  // the next end ends it
+    slept = true;
+  });
+  EXPECT_TRUE(test::eventually([&] { return slept.load(); }));
   Request other = {.fd = -1, .memory = bytes_.data(), .bytes = bytes_.size()};
   ring_->start(other);
   ASSERT_TRUE(ring_->send());

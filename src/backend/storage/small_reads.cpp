@@ -43,7 +43,6 @@ struct SmallReads::SmallRead : Request {
   Step step;
   int result = 0;
   int looks = 0;  // of the lane since it was accepted
-  bool cancelled = false;
   State state = State::free;
 };
 
@@ -132,6 +131,8 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   const std::size_t open_before = slot.open.fetch_add(1);
   piece.open = &slot.open;
   const MutexLock lock(slot.mutex);
+  // Here, so that ask() comes before this or finds it in flight.
+  if (piece.is_cancelled()) return false;
   if (!slot.tried) open(slot);
   if (slot.ring == nullptr || slot.ring->free.empty()) return false;
   Ring& ring = *slot.ring;
@@ -156,7 +157,6 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   read.piece = std::move(piece);
   read.step = step;
   read.looks = 0;
-  read.cancelled = false;
   read.state = SmallRead::State::in_flight;
   ++ring.in_flight;
   ring.unsent = true;
@@ -167,13 +167,7 @@ bool SmallReads::accept(AcceptedPiece& piece) {
 
 void SmallReads::send() {
   Slot& slot = mine();
-  {
-    const MutexLock lock(slot.mutex);
-    if (slot.ring == nullptr || !slot.ring->unsent) return;
-  }
-  settle(slot);
-  const MutexLock lock(slot.mutex);
-  if (slot.ring->unsent) eventfd_write(descriptor_, 1);
+  if (slot.busy.load() > 0 && settle(slot, true)) eventfd_write(descriptor_, 1);
 }
 
 std::size_t SmallReads::help(std::span<const std::byte> to, Nanoseconds most) {
@@ -201,9 +195,10 @@ std::size_t SmallReads::help(std::span<const std::byte> to, Nanoseconds most) {
   } else if (ring.awaited == read) {
     ring.shared = true;
   }
+  const bool mine = read->state == SmallRead::State::ended;
+  if (mine) take(slot, *read);
   arrange(slot);
-  if (read->state != SmallRead::State::ended) return 0;
-  take(slot, *read);
+  if (!mine) return 0;
   lock.unlock();
   const bool reported = report(*read);
   lock.lock();
@@ -214,10 +209,7 @@ std::size_t SmallReads::help(std::span<const std::byte> to, Nanoseconds most) {
 bool SmallReads::look() {
   bool unsent = false;
   for (Slot& slot : std::span(slots_.get(), kSlots)) {
-    if (!slot.watched) continue;
-    settle(slot);
-    const MutexLock lock(slot.mutex);
-    unsent = unsent || slot.ring->unsent;
+    if (slot.watched && settle(slot)) unsent = true;
   }
   return unsent;
 }
@@ -237,19 +229,6 @@ bool SmallReads::age() {
   return look();
 }
 
-bool SmallReads::cancel(const Cancelled& one) {
-  for (Slot& slot : std::span(slots_.get(), kSlots)) {
-    if (slot.busy.load() == 0) continue;
-    const MutexLock lock(slot.mutex);
-    for (SmallRead& read : slot.ring->reads) {
-      if (read.state == SmallRead::State::in_flight && one.is_for(read.piece)) {
-        return read.cancelled = true;
-      }
-    }
-  }
-  return false;
-}
-
 bool SmallReads::ask() {
   bool any = false;
   for (Slot& slot : std::span(slots_.get(), kSlots)) {
@@ -258,7 +237,7 @@ bool SmallReads::ask() {
     {
       const MutexLock lock(slot.mutex);
       for (SmallRead& read : slot.ring->reads) {
-        if (read.state != SmallRead::State::in_flight || !read.cancelled) continue;
+        if (read.state != SmallRead::State::in_flight || !read.piece.is_cancelled()) continue;
         slot.ring->queue->cancel(read);
         slot.ring->unsent = here = true;
       }
@@ -299,12 +278,14 @@ void SmallReads::collect(Ring& ring) {
   ring.finished.clear();
 }
 
-// Has the lane woken by each end that is not left to the thread that sleeps on the ring. What ended
-// before nobody was told of: the caller reports that.
+// Has the lane woken by each end that is not left to the thread that sleeps on the ring. An end
+// that came before was not announced: the caller reports it. Announcements stay on until all such
+// ends are reported: the kernel may have posted one that is taken here, and not yet looked at the
+// flag.
 void SmallReads::arrange(Slot& slot) {
   slot.mutex.assert_held();
   Ring& ring = *slot.ring;
-  const bool announce = ring.others_in_flight();
+  const bool announce = ring.others_in_flight() || ring.other_ended() != nullptr;
   // First: what is announced from here on makes the lane look.
   if (announce) slot.watched = true;
   if (std::exchange(ring.announced, announce) != announce) {
@@ -315,15 +296,17 @@ void SmallReads::arrange(Slot& slot) {
 }
 
 // Sends what is unsent, and reports what has ended, unless it is left to the thread that sleeps.
-void SmallReads::settle(Slot& slot) {
+// `if_unsent`: does nothing where all is sent. True: something is unsent still.
+bool SmallReads::settle(Slot& slot, bool if_unsent) {
   MutexLock lock(slot.mutex);
   Ring& ring = *slot.ring;
+  if (if_unsent && !ring.unsent) return false;
   if (ring.unsent) ring.unsent = !ring.queue->send();
   collect(ring);
   for (;;) {
     arrange(slot);
     SmallRead* const read = ring.other_ended();
-    if (read == nullptr) return;
+    if (read == nullptr) return ring.unsent;
     take(slot, *read);
     lock.unlock();
     report(*read);
@@ -346,7 +329,7 @@ void SmallReads::free(Slot& slot, SmallRead& read) {
   slot.busy.fetch_sub(1);
 }
 
-// False: the lane goes on with it.
+// False: the lane goes on with it, and ends it if it was cancelled.
 bool SmallReads::report(SmallRead& read) {
   AcceptedPiece piece = std::move(read.piece);
   StorageLane& lane = *piece.lane;
@@ -357,8 +340,6 @@ bool SmallReads::report(SmallRead& read) {
                  read.memory + (step.from - step.offset), step.to - step.from, piece.hint);
     }
     lane.end(piece, {});
-  } else if (read.cancelled) {
-    lane.end(piece, Unexpected(cancelled_piece()));
   } else if (read.looks > kLooksPerLimit) {
     lane.end(piece, lane.no_answer(piece, step.offset));
   } else {

@@ -52,9 +52,6 @@ class SmallReads {
   // As look(), which came before; and what is in flight is older by one look of the lane. What is
   // too old is cancelled.
   bool age();
-  // Backend::cancel, for a read in flight: from here on ask() is to be called. False: it is not
-  // here.
-  bool cancel(const Cancelled& one);
   // Asks the kernel to end what was cancelled. False: all of that has ended.
   bool ask();
   // Whether accepted reads have yet to be reported.
@@ -70,7 +67,7 @@ class SmallReads {
   static SmallRead* find(Ring& ring, std::span<const std::byte> to);
   static void collect(Ring& ring);
   static void arrange(Slot& slot);
-  static void settle(Slot& slot);
+  static bool settle(Slot& slot, bool if_unsent = false);
   static void take(Slot& slot, SmallRead& read);
   static void free(Slot& slot, SmallRead& read);
   static bool report(SmallRead& read);

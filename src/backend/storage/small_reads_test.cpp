@@ -59,6 +59,8 @@ class SmallReadsTest : public testing::Test {
   std::unique_ptr<File> file_ = open_file(path_, {});
   Data back_ = Data(1 << 20);
   MemoryRange memory_{back_, kDram};
+  Data large_bytes_ = Data(1 << 16);
+  MemoryRange large_{large_bytes_, kDram};
   std::atomic<int> by_lane_ = 0;
   std::atomic<int> by_threads_ = 0;
   FaultyRing::Held held_;
@@ -171,8 +173,6 @@ class TwoReadsTest : public SmallReadsTest {
 
   Data other_bytes_ = Data(4096);
   MemoryRange other_{other_bytes_, kDram};
-  Data large_bytes_ = Data(1 << 16);
-  MemoryRange large_{large_bytes_, kDram};
   Reporter reporter_;
   std::unique_ptr<Backend> backend_;
 };
@@ -217,6 +217,32 @@ TEST_F(TwoReadsTest, OnlyOtherReadsThanTheAwaitedAreAnnounced) {
   EXPECT_FALSE(held_.announced);
   held_.reads = false;
   EXPECT_TRUE(reporter_.outcomes.wait(1));
+}
+
+// The kernel first posts the end of a read, then looks whether ends are announced. A thread that
+// finds the end in between must not have turned that off.
+TEST_F(TwoReadsTest, AnEndThatTheThreadFinds_IsAnnounced) {
+  backend_ = open_or_die(with([](const Request& request) {
+    return request.offset == 4096 ? Fault{.lost = true} : Fault{.error = EIO};
+  }));
+  std::atomic<bool> cancelled = false;
+  std::jthread thread([&] {
+    std::array both = {piece(memory_, *file_, 4096, 4096, 0), piece(other_, *file_, 8192, 4096, 1)};
+    both[0].cancelled = &cancelled;
+    EXPECT_EQ(backend_->submit(both, reporter_), 2U);
+    held_.reads = false;
+    help(*backend_, std::chrono::milliseconds{300});
+    while (reporter_.outcomes.count() < 2) help(*backend_, std::chrono::milliseconds{1});
+  });
+  ASSERT_TRUE(eventually([this] { return held_.sleeps > 0; }));
+  EXPECT_TRUE(held_.announced);
+  make_the_lane_look();  // as the announcement does
+  EXPECT_TRUE(reporter_.outcomes.wait(1));
+  EXPECT_TRUE(reporter_.outcomes.of(1)) << "the lane has read it again";
+  EXPECT_NE(reporter_.threads[1], thread.get_id());
+  cancelled = true;
+  backend_->cancel(kSsd);
+  EXPECT_TRUE(reporter_.outcomes.wait(2));
 }
 
 // The second thread shares the ring of the first, and waits for its read.
@@ -316,19 +342,53 @@ TEST_F(SmallReadsTest, ACancelledReadEndsThoughItIsLost) {
   FaultyQueue::Time time{.clock = clock};
   const auto backend =
       open_or_die(with([](const Request&) { return Fault{.lost = true, .deaf = 3}; }, &time));
-  const Piece small = piece(memory_, *file_, 4096, 4096, 7);
+  std::atomic<bool> cancelled = false;
+  Piece small = piece(memory_, *file_, 4096, 4096, 7);
+  small.cancelled = &cancelled;
   Outcomes outcomes(clock);
   ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
-  Outcomes others;
-  backend->cancel(kSsd, 7, others);
-  backend->cancel(kSsd, 8, outcomes);
-  backend->cancel(kSsd, 7, outcomes);
+  backend->cancel(kSsd);
+  ASSERT_TRUE(copy_now(*backend, {&large_, 0, 64_KiB}, {file_.get(), 0, 64_KiB}))
+      << "the lane has looked";
+  EXPECT_EQ(held_.cancels, 0);
+  cancelled = true;
+  backend->cancel(kSsd);
   ASSERT_TRUE(eventually([this] { return held_.cancels > 0; }));
   time.passing = true;
   ASSERT_TRUE(outcomes.wait(1));
   EXPECT_LT(outcomes.last_end(), std::chrono::seconds{1});
   ASSERT_FALSE(outcomes.of(7));
   EXPECT_EQ(outcomes.of(7).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(by_lane_, 1) << "the large one";
+}
+
+TEST_F(SmallReadsTest, AReadCancelledBeforeItsSubmission_AsksNoDevice) {
+  const auto backend = open_or_die(with(none));
+  const std::atomic<bool> cancelled = true;
+  Piece small = piece(memory_, *file_, 4096, 4096);
+  small.cancelled = &cancelled;
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+  ASSERT_TRUE(outcomes.wait(1));
+  ASSERT_FALSE(outcomes.of(0));
+  EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(by_threads_ + by_lane_, 0);
+}
+
+// Its ring gave it up, and the lane was to read it again.
+TEST_F(SmallReadsTest, AReadCancelledWhileItsRingFails_IsNotReadAgain) {
+  std::atomic<bool> cancelled = false;
+  const auto backend = open_or_die(with([](const Request&) { return Fault{.error = EAGAIN}; }));
+  held_.reads = true;
+  Piece small = piece(memory_, *file_, 4096, 4096);
+  small.cancelled = &cancelled;
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+  cancelled = true;
+  held_.reads = false;
+  while (outcomes.count() == 0) help(*backend, std::chrono::milliseconds{1});
+  ASSERT_FALSE(outcomes.of(0));
+  EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::cancelled);
   EXPECT_EQ(by_lane_, 0);
 }
 

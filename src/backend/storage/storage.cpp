@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <new>
 #include <string_view>
 
 #include "backend/storage/lane.h"
 #include "backend/storage/small_reads.h"
 #include "core/fail.h"
 #include "core/fork.h"
+#include "core/waiting/duration.h"
 #include "headrace/file.h"
 
 namespace headrace {
@@ -25,6 +27,13 @@ using storage::StorageLane;
 constexpr Bytes kMaxPiece = 64_MiB;
 // Below it a read costs about the same as one of this size (docs/design/storage.md).
 constexpr Bytes kMinEfficient = storage::kSmall;
+
+// The largest options (storage.h). An io_uring has at most 32 768 entries.
+constexpr std::size_t kMostPieces = 65536;
+constexpr std::size_t kMostDepth = 16384;
+constexpr std::size_t kMostBounces = 4096;
+constexpr std::size_t kMostThreads = 4096;
+constexpr Nanoseconds kLongestLimit = std::chrono::hours{24};
 
 struct Line {
   NodeId home;
@@ -42,6 +51,7 @@ class StorageBackend final : public Backend {
     facts_.max_in_flight = options.max_pieces;
     facts_.min_efficient = kMinEfficient;
     facts_.may_reorder = true;
+    facts_.helps = true;
     facts_.note = fmt::format("{}, {} requests of {}", lines_.front().lane->note(),
                               options.queue_depth, to_string(options.request));
   }
@@ -66,12 +76,12 @@ class StorageBackend final : public Backend {
     return accepted;
   }
 
-  void cancel(EngineId engine, std::uint64_t tag, const Completion& completion) noexcept override {
+  void cancel(EngineId engine) noexcept override {
     if (!origin_.here()) return;
     StorageLane& lane = *line_of(engine).lane;
-    lane.cancel(tag, completion);
+    lane.cancel();
     // The first serves the small reads of all.
-    if (StorageLane& first = *lines_.front().lane; &first != &lane) first.cancel(tag, completion);
+    if (StorageLane& first = *lines_.front().lane; &first != &lane) first.cancel();
   }
 
   std::size_t help(std::span<const std::byte> to, Nanoseconds most) override {
@@ -132,15 +142,30 @@ class StorageBackend final : public Backend {
 };
 
 Status check_options(const StorageOptions& options) {
-  const std::size_t least =
-      std::min({options.max_pieces, options.queue_depth, options.bounce_buffers, options.threads});
-  if (least == 0 || options.limit <= Nanoseconds{0}) {
-    return fail(ErrorCode::invalid, "a storage option is 0; leave the defaults");
+  struct Number {
+    std::string_view name;
+    std::size_t value;
+    std::size_t most;
+  };
+  for (const auto& [name, value, most] :
+       {Number{"max_pieces", options.max_pieces, kMostPieces},
+        Number{"queue_depth", options.queue_depth, kMostDepth},
+        Number{"bounce_buffers", options.bounce_buffers, kMostBounces},
+        Number{"threads", options.threads, kMostThreads}}) {
+    if (value >= 1 && value <= most) continue;
+    return fail(ErrorCode::invalid, "StorageOptions::{} is {}; give 1 to {}", name, value, most);
   }
-  if (options.request < 4_KiB || !std::has_single_bit(options.request.value)) {
-    return fail(ErrorCode::invalid, "requests of {} are no power of two from 4 KiB up; use 512 KiB",
-                to_string(options.request));
+  if (options.limit <= Nanoseconds{0} || options.limit > kLongestLimit) {
+    return fail(ErrorCode::invalid, "StorageOptions::limit is {}; give more than 0, at most {}",
+                to_string(options.limit), to_string(kLongestLimit));
   }
+  if (options.request < 4_KiB || options.request > kMaxPiece ||
+      !std::has_single_bit(options.request.value)) {
+    return fail(ErrorCode::invalid,
+                "StorageOptions::request is {}; give a power of two from 4 KiB to {}",
+                to_string(options.request), to_string(kMaxPiece));
+  }
+  if (options.clock == nullptr) return fail(ErrorCode::invalid, "StorageOptions::clock is null");
   return {};
 }
 
@@ -157,7 +182,7 @@ Result<std::unique_ptr<Backend>> open_storage(const Machine& machine,
 }
 
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vector<EngineId> engines,
-                                              const StorageOptions& options) {
+                                              const StorageOptions& options) try {
   if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name an ssd engine");
   HEADRACE_TRY_STATUS(check_options(options));
   StorageOptions chosen = options;
@@ -180,6 +205,8 @@ Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vecto
   }
   return std::make_unique<StorageBackend>(std::move(engines), std::move(small), std::move(lines),
                                           chosen);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace headrace

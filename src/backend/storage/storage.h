@@ -32,24 +32,24 @@ enum class StorageQueue : std::uint8_t {
   threads,    // pread and pwrite; with HEADRACE_IO_URING=0 automatic is this
 };
 
-// All numbers and times are at least 1.
+// All numbers and times are at least 1; the most is in parentheses.
 struct StorageOptions {
-  // Pieces each engine accepts before it says that it is full.
+  // Pieces each engine accepts before it says that it is full (65 536).
   std::size_t max_pieces = 128;
-  // Requests each engine keeps in the kernel.
+  // Requests each engine keeps in the kernel (16 384).
   std::size_t queue_depth = 64;
-  // Larger pieces are cut into requests of this size, a power of two from 4 KiB up; of one block
-  // where the device's is larger.
+  // Larger pieces are cut into requests of this size, a power of two from 4 KiB to 64 MiB; of one
+  // block where the device's is larger.
   Bytes request = 512_KiB;
-  // Aligned buffers per engine, 256 KiB each, for what cannot go straight to memory.
+  // Aligned buffers per engine, 256 KiB each, for what cannot go straight to memory (4096).
   std::size_t bounce_buffers = 32;
   StorageQueue queue = StorageQueue::automatic;
-  // Threads per engine where io_uring is not used.
+  // Threads per engine where io_uring is not used (4096).
   std::size_t threads = 16;
   // A request not answered after this long is cancelled, and its piece ends as timed_out as soon
   // as the kernel has let go of its memory: within 120 s more, the time-out of block devices, or
   // the process ends. Pieces that wait for their turn end when the device has answered nothing for
-  // as long. What threads read from a hung network file system ends when that does.
+  // as long. What threads read from a hung network file system ends when that does. (24 h)
   Nanoseconds limit = std::chrono::seconds{30};
   const Clock* clock = &system_clock();
   // Puts another queue around each engine's: scripted faults in tests.

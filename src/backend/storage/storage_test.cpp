@@ -371,11 +371,22 @@ TEST(StorageOpen, RefusesEnginesThatAreNotStorage) {
 
 TEST(StorageOpen, RefusesOptionsOutOfRange) {
   const auto refused = [](auto change) {
-    StorageOptions options;
+    StorageOptions options{.queue = StorageQueue::threads};
     change(options);
     const auto backend = open_storage(small_machine(), {kSsd}, options);
     return !backend && backend.error().code == ErrorCode::invalid;
   };
+  for (const std::size_t huge : {std::size_t{100'000}, ~std::size_t{0}, ~std::size_t{0} / 8}) {
+    EXPECT_TRUE(refused([&](auto& o) { o.queue_depth = huge; })) << huge;
+    EXPECT_TRUE(refused([&](auto& o) { o.max_pieces = huge; })) << huge;
+    EXPECT_TRUE(refused([&](auto& o) { o.bounce_buffers = huge; })) << huge;
+    EXPECT_TRUE(refused([&](auto& o) { o.threads = huge; })) << huge;
+  }
+  EXPECT_TRUE(refused([](auto& o) { o.request = 128_MiB; }));
+  EXPECT_TRUE(refused([](auto& o) { o.request = Bytes{std::uint64_t{1} << 63}; }));
+  EXPECT_TRUE(refused([](auto& o) { o.limit = Nanoseconds{-1}; }));
+  EXPECT_TRUE(refused([](auto& o) { o.limit = Nanoseconds::max(); }));
+  EXPECT_TRUE(refused([](auto& o) { o.clock = nullptr; }));
   EXPECT_TRUE(refused([](auto& o) { o.request = 0_B; }));
   EXPECT_TRUE(refused([](auto& o) { o.request = 2_KiB; }));
   EXPECT_TRUE(refused([](auto& o) { o.request = 12_KiB; }));
@@ -384,6 +395,33 @@ TEST(StorageOpen, RefusesOptionsOutOfRange) {
   EXPECT_TRUE(refused([](auto& o) { o.bounce_buffers = 0; }));
   EXPECT_TRUE(refused([](auto& o) { o.threads = 0; }));
   EXPECT_TRUE(refused([](auto& o) { o.limit = Nanoseconds{0}; }));
+}
+
+TEST(StorageOpen, ARefusalNamesTheOptionItsValueAndItsRange) {
+  const auto backend = open_storage(small_machine(), {kSsd}, {.threads = 5000});
+  ASSERT_FALSE(backend);
+  EXPECT_EQ(backend.error().message, "StorageOptions::threads is 5000; give 1 to 4096");
+}
+
+TEST(StorageOpen, TakesTheLargestOptions) {
+  const StorageOptions most{.max_pieces = 65536,
+                            .queue_depth = 16384,
+                            .request = 64_MiB,
+                            .bounce_buffers = 4096,
+                            .threads = 4096,
+                            .limit = std::chrono::hours{24}};
+  for (const bool threads : {false, true}) {
+    StorageOptions options = most;
+    options.queue = queue_of(threads);
+    if (!threads) options.bounce_buffers = 1;  // they are pinned
+    const auto backend = open_or_die(options);
+    const TempDir dir;
+    const Data data = random_bytes(300'001, 11);
+    const auto file = open_file(dir.file("a", data), {});
+    const Guarded memory(data.size(), 1);
+    ASSERT_TRUE(copy_now(*backend, whole(memory.range()), whole(*file)));
+    EXPECT_TRUE(same(memory.bytes(), data));
+  }
 }
 
 TEST(StorageOpen, SharedMemoryFilesWork) {

@@ -284,8 +284,8 @@ class FaultyRing final : public storage::SharedRing {
     real_->announce(ends);
   }
   void sleep(Nanoseconds timeout) override {
+    if (held_ != nullptr) ++held_->sleeps;
     if (held_ == nullptr || !held_->reads) return real_->sleep(timeout);
-    ++held_->sleeps;
     ++held_->sleepers;
     const Nanoseconds end = system_clock().now() + timeout;
     const Nanoseconds bound = system_clock().now() + std::chrono::seconds{60};
