@@ -24,9 +24,10 @@ constexpr std::size_t kMostReaped = 32;
 // microseconds, then longer, so that a slow device costs little CPU time.
 constexpr Nanoseconds kFirstNap = std::chrono::microseconds{10};
 constexpr Nanoseconds kLongestNap = std::chrono::microseconds{200};
-// How long a waiting thread stays with a backend for what it has submitted there: longer than a
-// read of a healthy SSD. Then it sleeps, and is woken as others are.
-constexpr Nanoseconds kHelp = std::chrono::milliseconds{1};
+// How long a waiting thread stays with a backend for what it has submitted there. Then it sleeps,
+// and is woken as others are. Longer than any wait that is usual: a timer that would be the next of
+// its CPU costs some microseconds in a virtual machine.
+constexpr Nanoseconds kHelp = std::chrono::milliseconds{100};
 // Bound of sleeps that something is known to end; only limits the damage if it did not.
 constexpr Nanoseconds kLook = std::chrono::milliseconds{200};
 

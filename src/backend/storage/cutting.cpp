@@ -29,9 +29,11 @@ Step bounced(std::uint64_t next, std::uint64_t to, std::uint64_t block) {
           .bounce = true};
 }
 
-// Straight requests are whole units, at least one.
+// Straight requests are whole units, at least one, and so long that the memory of the next is
+// aligned as that of the first.
 std::uint64_t straight_bytes(const FileSpan& span, std::uint64_t unit) {
-  return std::max(round_down(span.request_bytes, unit), unit);
+  const std::uint64_t least = std::max<std::uint64_t>(unit, span.direct->memory);
+  return std::max(round_down(span.request_bytes, least), least);
 }
 
 // The part of a read that is whole blocks of the file and whole pages of memory; empty where there

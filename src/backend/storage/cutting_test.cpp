@@ -55,7 +55,9 @@ TEST(Cutting, DirectStepsKeepTheAlignmentOfTheDevice) {
         RC_ASSERT(step.offset == step.from && step.offset + step.bytes == step.to);
       }
       const std::uint64_t least =
-          span.direct ? std::max<std::uint64_t>(span.page, span.direct->offset) : 0;
+          span.direct
+              ? std::max<std::uint64_t>({span.page, span.direct->offset, span.direct->memory})
+              : 0;
       const std::uint64_t most = std::max(span.request_bytes, least);
       const bool is_edge = span.write && !step.direct;
       RC_ASSERT(step.bytes <= (step.bounce ? kBounceBytes : is_edge ? 2 * most : most));
