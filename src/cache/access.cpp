@@ -277,11 +277,11 @@ void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredAc
   notice(entry);
   if (may_enter_index(entry.range(), deferred)) {
     index_.insert(entry);
+    entry.detached = 0;
     using Use = EvictionBlock::Use;
     enter_order(entry, request.by_prefetch ? Use::used_up : Use::fresh);
   } else {
     // As if it had been dropped: all its pins are counted.
-    entry.detached = 1;
     entry.word.fetch_or(CacheEntry::kCounted);
   }
   ++running_;
@@ -311,7 +311,8 @@ void CacheCore::submit(CacheEntry& entry, Priority asked) noexcept {
     complete(entry, &why, {}, true);
     return;
   }
-  if (complete_at_once(entry, transfer, false)) return;
+  // In a callback the end is one too: chains of accesses that start each other keep the stack flat.
+  if (!mover_.in_callback() && complete_at_once(entry, transfer, false)) return;
   if (!transfer.done()) remember(entry, transfer, asked);
   while (!hear(entry, transfer)) {
     // It has begun and must be seen to end: as bounded as the copy.

@@ -379,6 +379,22 @@ TEST(CacheAccessTest, WhatIsLetGoAmongVeryManyPinsIsFound) {
   }
 }
 
+TEST(CacheAccessTest, AChainOfAccessesInACallback_KeepsTheStackFlat) {
+  constexpr std::uint64_t kLinks = 100'000;
+  Source source(64 * 4096);
+  FakeOptions fake;
+  fake.inside_chance = 1;
+  fake.log = false;
+  CacheRig rig({.fake = fake, .budget = Bytes{8 * 4096}, .observe = false});
+  std::uint64_t links = 0;
+  const std::function<void()> next = [&] {
+    if (++links < kLinks) rig.cache->access(source.at(links % 64 * 4096, 4096)).on_ready(next);
+  };
+  Transfer().on_done([&](const Result<MoveStats>&) { next(); });
+  rig.settle();
+  EXPECT_EQ(links, kLinks);
+}
+
 TEST(BlockTest, TellsWhenItIsReady) {
   Source source(4 * 4096);
   CacheRig rig;

@@ -227,7 +227,7 @@ void CacheCore::for_blocks(const Range& range, const ForBlock& then) {
   }
 }
 
-// The same for all blocks of a node, by address: neighbours that go leave one gap.
+// The same for all blocks of a node, by address, so that neighbours that go leave one gap.
 void CacheCore::for_blocks(Node& node, const ForBlock& then) {
   Frames::Walk walk;
   for (bool more = true; more;) {

@@ -219,6 +219,7 @@ class CacheCore {
     // Chosen by the order, their pins counted, next to be dropped from the back: so one heavy fence
     // serves many.
     std::vector<CacheEntry*> victims;  // has room for kVictims
+    bool victims_are_scarce = false;   // the last search found less than half of what it wanted
     bool counting = false;             // a thread is to count the pins of some of them
     std::uint64_t passed = 0;  // bytes that replaced others of their size, older ones passed over
     // Why the last slab could not be had, and when it is worth trying again.
@@ -264,6 +265,7 @@ class CacheCore {
   PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range, const Extent& asked);
   [[gnu::cold, gnu::noinline]] bool pin_victim(PinSlot& slot, CacheEntry& entry,
                                                const Extent& asked, bool equal);
+  void help_to_grow() EXCLUDES(mutex_);
   CacheEntry* find_wider(const Range& range) const;
   void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);
   void count_pins_of(std::uint32_t flag) REQUIRES(mutex_);
@@ -325,8 +327,9 @@ class CacheCore {
       REQUIRES(mutex_);
   bool search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
                       DeferredActions& deferred) REQUIRES(mutex_);
+  void count_pins_in_slots(const Node& node) REQUIRES(mutex_);
   bool pick_victims(Node& node) REQUIRES(mutex_);
-  std::size_t most_victims() const REQUIRES(mutex_);
+  std::size_t most_victims(const Node& node) const REQUIRES(mutex_);
   bool choose_victims(Node& node) REQUIRES(mutex_);
   bool choose_victims_ahead(Node& node) REQUIRES(mutex_);
   void count_victims(std::uint16_t number) EXCLUDES(mutex_);

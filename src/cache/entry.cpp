@@ -23,11 +23,13 @@ CacheEntry& EntryPool::take() {
     }
   }
   auto& entry = static_cast<CacheEntry&>(*free_);
+  DCHECK(entry.pins == 0);
   free_ = std::exchange(entry.newer, nullptr);
   entry.fill = free_fills_;
   free_fills_ = std::exchange(entry.fill->next, nullptr);
   entry.word = static_cast<std::uint32_t>(BlockState::filling);
-  entry.by_prefetch = entry.used = entry.detached = entry.chosen = 0;
+  entry.by_prefetch = entry.used = entry.chosen = 0;
+  entry.detached = 1;
   return entry;
 }
 

@@ -97,7 +97,7 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   static bool is_open(std::uint32_t word) {
     return (word & ~kOnGpu) == static_cast<std::uint32_t>(BlockState::ready);
   }
-  // As a victim is that no plan wants to know of.
+  // The word of a victim of which no plan wants to know.
   static bool may_reopen(std::uint32_t word) {
     return (word & ~kOnGpu) == (static_cast<std::uint32_t>(BlockState::ready) | kCounted | kVictim);
   }
@@ -148,7 +148,7 @@ static_assert(sizeof(CacheEntry) <= 104);
 // find another block in it, but an entry. Single-thread.
 class EntryPool {
  public:
-  // As it is filled first: filling, with a Fill, nothing else. bad_alloc: nothing was taken.
+  // As it is filled first: filling, with a Fill, in no index. bad_alloc: nothing was taken.
   CacheEntry& take();
   // Requires: it has no frame, and nobody pins it.
   void give(CacheEntry& entry);

@@ -59,12 +59,21 @@ bool CacheCore::pin_victim(PinSlot& slot, CacheEntry& entry, const Extent& asked
   return false;
 }
 
+// Blocks that are hit need not be inserted any more.
+void CacheCore::help_to_grow() {
+  constexpr std::size_t kCells = 256;
+  const MutexLock lock(mutex_);
+  index_.move_some(kCells);
+}
+
 // `equal_first`: most likely there is a block of exactly the extent.
 bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   if (!hits_open() || !extent.valid() || extent.length.value == 0) return false;
   Reader* const reader = readers_.mine();
   if (reader == nullptr) return false;
   const Range range = range_of(extent);
+  if (index_.is_growing()) [[unlikely]]
+    help_to_grow();
   CacheEntry* entry = equal_first ? index_.racing_equal(range) : nullptr;
   if (entry == nullptr) entry = find_wider(range);
   if (entry == nullptr) return false;

@@ -33,7 +33,7 @@
 //    *victim*, makes it open by a compare-and-swap and asks P3 and P4 again. D6 begins with one
 //    from victim to counted; where that fails, all begins again at D1. So either the hit comes
 //    first, and D3 finds its slot, or D6 does, and P3 fails.
-//    D2 is done without the lock; who needs the block meanwhile begins at D1 itself.
+//    D2 may be passed without the lock: until D5 whoever needs the block begins again at D1.
 //
 // Without a heavy fence (asymmetric_fence.h) P1 and L1 are sequentially consistent exchanges, and
 // the fences are nothing.
@@ -138,7 +138,7 @@ class Readers {
   Reader* join();
   // For a thread whose slots are all taken: another reader of its own that has a free one, or one
   // more. Null: it has kMostOfThread, or is about to end. Requires: the cache's lock.
-  static constexpr std::size_t kMostOfThread = 64;
+  static constexpr std::size_t kMostOfThread = 8;
   Reader* join_more();
 
   // P1 and P2. Thread-safe.

@@ -18,8 +18,8 @@ namespace {
 // less throughput without such a cap than with one of 30 (its PR 12141); twice that here, since a
 // refused block costs more than a search.
 constexpr unsigned kEffort = 64;
-// After so many offers for each block all were offered: an order has several queues, and offers
-// those of one again before it has come through another (s3_fifo() a quarter of its offers).
+// When the order has made this many offers for each block, it has offered all: it may offer those
+// of one queue again before it is through with another (s3_fifo() spends a quarter on each).
 constexpr std::size_t kOffers = 4;
 // Victims are at most one of so many blocks.
 constexpr std::size_t kVictimShare = 16;
@@ -52,7 +52,7 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   if ((wanted = growth(request))) return Space::growth;
   if (was_refused(request)) {
     // All blocks that were held are held now. But the order may not have offered all blocks.
-    if (node.refused.offered < kOffers * index_.size()) {
+    if (node.refused.offered < kOffers * node.frames.count()) {
       node.search = node.refused;
       if (evict_bytes_for(request, deferred) &&
           (take(entry, request) || evict_row_for(entry, request, deferred))) {
@@ -182,18 +182,28 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
     offered = 0;
     if (node.order->choose(accept, effort) == nullptr) {
       if (search.effort > 0)
-        node.search.offered += offered < effort ? kOffers * index_.size() : offered;
+        node.search.offered += offered < effort ? kOffers * node.frames.count() : offered;
       return false;
     }
     if (!may_go(search.row.frames, false)) {
-      // So many more are likely to be held.
-      if (tries == kEffort / 2) count_pins(readers_.pinned());
+      // Slots are likely to hold many more.
+      if (tries == kEffort / 2) count_pins_in_slots(node);
       continue;
     }
     take_row(entry, request, search.row, deferred);
     return true;
   }
   return false;
+}
+
+// A slot may name an entry that is no block of the node, or none at all: its thread has not looked
+// yet (P3).
+void CacheCore::count_pins_in_slots(const Node& node) {
+  std::vector<CacheEntry*> held = readers_.pinned();
+  std::erase_if(held, [&](const CacheEntry* entry) {
+    return entry->now() != BlockState::ready || &nodes_[entry->node] != &node;
+  });
+  count_pins(held);
 }
 
 // The order has the blocks of the index that no plan protects.
@@ -205,8 +215,9 @@ void CacheCore::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
 // The next in the order, as many as are few of all. Those that were chosen before go first. False:
 // there are no more.
 bool CacheCore::pick_victims(Node& node) {
-  const std::size_t most = most_victims();
+  const std::size_t most = most_victims(node);
   if (node.victims.size() >= most) return false;
+  const std::size_t wanted = most - node.victims.size();
   const auto before = static_cast<std::ptrdiff_t>(node.victims.size());
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
@@ -215,17 +226,18 @@ bool CacheCore::pick_victims(Node& node) {
     entry.chosen = 1;
     return node.victims.size() >= most;
   };
-  // An order with several queues gives one a part of the effort only (s3_fifo() a quarter): so much
-  // that the one whose turn it is can give all.
-  node.order->choose(accept, 8 * kVictims);
+  // An order with several queues spends a part of the effort on each (s3_fifo() a quarter): enough
+  // for the one whose turn it is to give all. Less where most blocks are held.
+  node.order->choose(accept, node.victims_are_scarce ? 2 * kVictims : 8 * kVictims);
+  node.victims_are_scarce = 2 * (node.victims.size() - static_cast<std::size_t>(before)) < wanted;
   std::ranges::reverse(node.victims);
   std::reverse(node.victims.end() - before, node.victims.end());
   return std::cmp_greater(node.victims.size(), before);
 }
 
 // With hits closed nothing is in slots, so that there is no fence to share.
-std::size_t CacheCore::most_victims() const {
-  const std::size_t most = std::min(kVictims, index_.size() / kVictimShare);
+std::size_t CacheCore::most_victims(const Node& node) const {
+  const std::size_t most = std::min(kVictims, node.frames.count() / kVictimShare);
   return most < 2 || !hits_open_ ? 0 : most;
 }
 
@@ -239,7 +251,8 @@ bool CacheCore::choose_victims(Node& node) {
 // The same ahead of need, so that the fence is waited for without the lock: only D1. True:
 // count_victims() is to follow.
 bool CacheCore::choose_victims_ahead(Node& node) {
-  if (node.counting || node.victims.empty() || node.victims.size() >= most_victims() / 4) {
+  if (node.counting || node.victims_are_scarce || node.victims.empty() ||
+      node.victims.size() >= most_victims(node) / 4) {
     return false;
   }
   if (!pick_victims(node)) return false;

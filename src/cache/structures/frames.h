@@ -137,6 +137,8 @@ class Frames {
   // Removes the slab that begins there. Requires: it holds no frame.
   std::unique_ptr<Buffer> remove(const std::byte* begin);
 
+  // Frames that are taken.
+  std::size_t count() const { return frames_; }
   // Bytes of all slabs, as given.
   std::uint64_t capacity() const { return capacity_; }
   // Bytes that would certainly suffice in an empty slab.

@@ -264,6 +264,22 @@ class RangeIndex {
     return found;
   }
 
+  // Thread-safe. Until all is moved, racing_equal() finds less.
+  bool is_growing() const { return old_.load() != nullptr; }
+  // Moves the items of at most that many cells of the old table.
+  void move_some(std::size_t most) {
+    const Table* const old = old_.load();
+    if (old == nullptr) return;
+    std::size_t at = moved_;
+    moved_ = std::min(old->cells, at + most);
+    for (; at < moved_; ++at) {
+      T* const item = old->at[at];
+      old->at[at] = nullptr;
+      link_all(item);
+    }
+    if (moved_ == old->cells) old_.store(nullptr);
+  }
+
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
@@ -332,7 +348,7 @@ class RangeIndex {
   const Table* table() const { return table_.load(); }
   std::size_t cells() const { return table()->cells; }
   bool is_old(std::size_t i) const { return old_.load() != nullptr && i / 2 >= moved_; }
-  // What lies in the cell of the new table, or in the old one that this and the next are to be.
+  // The items of a cell of the new table, or of the old one that becomes this and the next.
   T* chain(std::size_t i) const { return is_old(i) ? old_.load()->at[i / 2] : table()->at[i]; }
   std::size_t next_cell(std::size_t i) const { return is_old(i) ? i / 2 * 2 + 2 : i + 1; }
 
@@ -356,18 +372,6 @@ class RangeIndex {
     moved_ = 0;
     old_.store(table());
     table_.store(&next);
-  }
-  // The next cells of the old table, which are empty then.
-  void move_some(std::size_t most) {
-    const Table* const old = old_.load();
-    if (old == nullptr) return;
-    for (const std::size_t end = std::min(old->cells, moved_ + most); moved_ < end;) {
-      T* item = old->at[moved_];
-      old->at[moved_] = nullptr;
-      moved_ = moved_ + 1;
-      link_all(item);
-    }
-    if (moved_ == old->cells) old_.store(nullptr);
   }
   void link_all(T* item) {
     while (item != nullptr) {

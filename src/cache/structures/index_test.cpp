@@ -105,8 +105,8 @@ RC_GTEST_PROP(RangeIndexTest, AWalkFindsWhatIsThereAllTheTime, ()) {
   Index index;
   std::list<Item> items;
   // It grows at 160 items, and is done with that at 192.
-  const auto count = *rc::gen::inRange<std::uint64_t>(150, 300);
-  for (std::uint64_t i = 0; i < count; ++i) {
+  const auto last = *rc::gen::inRange<std::uint64_t>(150, 300);
+  for (std::uint64_t i = 0; i < last; ++i) {
     items.push_back({.bytes = {ObjectId{1}, i * 10, 10}});
     index.insert(items.back());
   }
@@ -136,6 +136,21 @@ RC_GTEST_PROP(RangeIndexTest, AWalkFindsWhatIsThereAllTheTime, ()) {
     }
   }
   RC_ASSERT(std::ranges::includes(seen, stay));
+}
+
+TEST(RangeIndexTest, WhileItGrowsAllIsFoundAndInTheEndWithoutTheLock) {
+  Index index;
+  std::list<Item> items;
+  while (!index.is_growing() || items.size() < 100) {
+    items.push_back({.bytes = {ObjectId{1}, items.size() * 10, 10}});
+    index.insert(items.back());
+  }
+  for (Item& item : items) EXPECT_TRUE(covering(index, item.bytes).contains(&item));
+  index.move_some(1);
+  EXPECT_TRUE(index.is_growing());
+  index.move_some(1000);
+  EXPECT_FALSE(index.is_growing());
+  for (const Item& item : items) EXPECT_EQ(index.racing_equal(item.bytes), &item);
 }
 
 // For TSan: nothing but the chain orders the item's making before its reading.

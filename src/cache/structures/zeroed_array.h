@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array of zeros that costs no time to make, however large: the kernel clears each page when it
-// is first touched.
+// An array of zeros. A large one is fresh memory, of which the kernel clears each page when it is
+// first touched: making it takes no time.
 #pragma once
 
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
-
-#include "core/check.h"
 
 namespace headrace {
 
@@ -20,18 +19,19 @@ class ZeroedArray {
   explicit ZeroedArray(std::size_t count) {
     at_.reset(static_cast<T*>(std::calloc(count, sizeof(T))));
     if (at_ != nullptr) return;
-    ::operator delete(
-        ::operator new(count * sizeof(T)));  // throws, or something was freed meanwhile
-    at_.reset(static_cast<T*>(std::calloc(count, sizeof(T))));
-    CHECK(at_ != nullptr);
+    // It throws, or has found memory after all.
+    at_ = Memory(static_cast<T*>(::operator new(count * sizeof(T))), {.by_new = true});
+    std::memset(static_cast<void*>(at_.get()), 0, count * sizeof(T));
   }
   T& operator[](std::size_t i) const { return at_.get()[i]; }
 
  private:
   struct Free {
-    void operator()(T* at) const { std::free(at); }
+    bool by_new = false;
+    void operator()(T* at) const { by_new ? ::operator delete(at) : std::free(at); }
   };
-  std::unique_ptr<T, Free> at_;
+  using Memory = std::unique_ptr<T, Free>;
+  Memory at_;
 };
 
 }  // namespace headrace
