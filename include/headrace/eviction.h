@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which block goes when there is no space: a replaceable order over the blocks of one node.
 //
-// The Cache calls it under a lock, so an order is Single-thread. It must not throw. It does not know
-// what is pinned: the Cache asks for victims and says no to those it cannot drop, at most `effort`
-// times per search, so that a cache full of pins is refused quickly instead of being searched.
+// The Cache calls it under a lock, so an order is Single-thread, and it must not throw. It does not
+// know what is pinned: the Cache asks for victims and says no to those it cannot drop, at most
+// `effort` times per search, so that a cache full of pins is refused quickly instead of being
+// searched.
 #pragma once
 
 #include <atomic>

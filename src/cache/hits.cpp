@@ -98,8 +98,10 @@ bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   const Range range = range_of(extent);
   CacheEntry* const entry = index_.racing_equal(range);
   PinSlot* const slot = entry == nullptr ? nullptr : pin_open<true>(*reader, *entry, range, asked);
-  if (slot == nullptr) [[unlikely]]
-    return access_somehow(asked, options);
+  if (slot == nullptr) [[unlikely]] {
+    // A copy of its own, made here: the caller's may be gone.
+    return access_somehow({extent.object, extent.offset, extent.length}, options);
+  }
   return {*this, *entry, *slot, extent, entry->bytes()};
 }
 

@@ -7,11 +7,18 @@
 
 namespace headrace {
 
-void Pace::record(Nanoseconds now, std::uint64_t bytes) {
+void Pace::record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step) {
   if (last_) {
-    constexpr double kKeep = 1 - 1 / kMemory;
-    bytes_ = bytes_ * kKeep + static_cast<double>(bytes);
-    seconds_ = seconds_ * kKeep + seconds(std::max(now - *last_, Nanoseconds{0}));
+    const Nanoseconds passed = std::max(now - *last_, Nanoseconds{0});
+    bytes_ += static_cast<double>(bytes);
+    seconds_ += seconds(passed);
+    in_step_ += passed;
+    if (in_step_ >= step) {
+      constexpr double kKeep = 1 - 1.0 / kSteps;
+      bytes_ *= kKeep;
+      seconds_ *= kKeep;
+      in_step_ = Nanoseconds{0};
+    }
   }
   last_ = now;
 }

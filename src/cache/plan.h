@@ -46,20 +46,22 @@ struct PlanItem {
 };
 
 // How fast a consumer uses bytes: a mean that forgets, so that it follows a change within about
-// kMemory uses. Sums of bytes and of time are decayed apart, since a mean of single rates would let
-// one short gap between two uses outweigh many long ones.
+// kSteps steps. A step is one use or more, and lasts: else uses in bursts, as of the pages of a
+// long block, would make it forget the pauses between them. Sums of bytes and of time are decayed
+// apart, since a mean of single rates would let one short gap between two uses outweigh many long
+// ones.
 class Pace {
  public:
-  void record(Nanoseconds now, std::uint64_t bytes);
+  static constexpr int kSteps = 16;
+  void record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step);
   // Nothing before two uses that are apart in time.
   std::optional<BytesPerSecond> rate() const;
 
  private:
-  static constexpr double kMemory = 16;
-
   std::optional<Nanoseconds> last_;
   double bytes_ = 0;
   double seconds_ = 0;
+  Nanoseconds in_step_{0};
 };
 
 struct PrefetchPlan {

@@ -20,12 +20,26 @@ TEST(PaceTest, IsTheRateOfUseAndFollowsAChange) {
   Pace pace;
   EXPECT_FALSE(pace.rate());
   Nanoseconds now{0};
-  pace.record(now, 1000);
+  pace.record(now, 1000, {});
   EXPECT_FALSE(pace.rate());
-  for (int i = 0; i < 100; ++i) pace.record(now += Nanoseconds{1000}, 1000);
+  for (int i = 0; i < 100; ++i) pace.record(now += Nanoseconds{1000}, 1000, {});
   EXPECT_NEAR(pace.rate()->value, 1e9, 1e3);
-  for (int i = 0; i < 100; ++i) pace.record(now += Nanoseconds{100}, 1000);
+  for (int i = 0; i < 100; ++i) pace.record(now += Nanoseconds{100}, 1000, {});
   EXPECT_NEAR(pace.rate()->value, 1e10, 1e9);
+}
+
+// The pages of a block of 1 MiB, then a pause until the next block.
+TEST(PaceTest, OfBurstsIsThatOverTheirPauses) {
+  constexpr double kTrue = (1 << 20) / 7.128e-3;
+  Pace pace;
+  Nanoseconds now{0};
+  for (int burst = 0; burst < 40; ++burst) {
+    for (int page = 0; page < 128; ++page) {
+      pace.record(now += Nanoseconds{1000}, 8192, std::chrono::milliseconds{3});
+      if (burst > 3) ASSERT_NEAR(pace.rate()->value, kTrue, kTrue / 3) << burst << " " << page;
+    }
+    now += std::chrono::milliseconds{7};
+  }
 }
 
 TEST(PlanTest, TheLimitCoversLeadAndLatencyAtThePaceSeen) {
@@ -34,8 +48,8 @@ TEST(PlanTest, TheLimitCoversLeadAndLatencyAtThePaceSeen) {
   PlanItem item;
   item.bytes.length = 1000;
   EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 1 << 30), 1U << 30);  // no pace yet
-  plan.pace.record(Nanoseconds{0}, 1);
-  plan.pace.record(std::chrono::milliseconds{1}, 1'000'000);  // 1 GB/s
+  plan.pace.record(Nanoseconds{0}, 1, {});
+  plan.pace.record(std::chrono::milliseconds{1}, 1'000'000, {});  // 1 GB/s
   EXPECT_NEAR(static_cast<double>(plan.limit(item, Nanoseconds{0}, 1 << 30)), 10e6, 1e3);
   const auto slow = plan.limit(item, std::chrono::milliseconds{20}, 1 << 30);
   EXPECT_NEAR(static_cast<double>(slow), 40e6, 1e3);

@@ -450,7 +450,7 @@ void CacheCore::use(PrefetchPlan& plan, const Range& range, DeferredActions& def
     let_go(*item, PlanItem::State::over);
     ++plan.progress.used;
     plan.touched = mover_.clock().now();
-    plan.pace.record(plan.touched, item->bytes.length);
+    plan.pace.record(plan.touched, item->bytes.length, plan.options.lead / Pace::kSteps);
     plan.furthest = std::max(plan.furthest, item->end_position());
   }
   std::size_t effort = PrefetchPlan::kSlice;
