@@ -6,9 +6,10 @@
 // take its place; CondVar is for threads the library owns.
 #pragma once
 
+#include <pthread.h>
+#include <time.h>
+
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 
 #include "headrace/units.h"
 
@@ -32,14 +33,23 @@ namespace headrace {
 
 class CAPABILITY("mutex") Mutex {
  public:
-  void lock() ACQUIRE() { mutex_.lock(); }
-  void unlock() RELEASE() { mutex_.unlock(); }
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  void lock() ACQUIRE() { pthread_mutex_lock(&mutex_); }
+  void unlock() RELEASE() { pthread_mutex_unlock(&mutex_); }
   // For the compiler: in a function that is only called by the lock's holder.
   void assert_held() const ASSERT_HELD() {}
 
  private:
   friend class CondVar;
-  std::mutex mutex_;
+  // Most are held for less time than it takes to sleep and be woken: with glibc a thread that finds
+  // one taken looks again, some hundred times, before it sleeps.
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+  pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+#else
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+#endif
 };
 
 // Holds a Mutex for a scope; may be let go and taken again inside it.
@@ -69,17 +79,23 @@ class SCOPED_CAPABILITY MutexLock {
 // For a worker thread that sleeps until there is work. Always with a bound.
 class CondVar {
  public:
+  CondVar() = default;
+  CondVar(const CondVar&) = delete;
+  CondVar& operator=(const CondVar&) = delete;
+  ~CondVar() { pthread_cond_destroy(&condition_); }
+
   // Sleeps until notified or `timeout` has passed. May wake early; the caller looks again.
   void wait_for(Mutex& mutex, Nanoseconds timeout) REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
-    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    condition_.wait_for(lock, timeout);
-    lock.release();
+    const auto end = (std::chrono::steady_clock::now() + timeout).time_since_epoch();
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(end);
+    const timespec at{.tv_sec = seconds.count(), .tv_nsec = Nanoseconds(end - seconds).count()};
+    pthread_cond_clockwait(&condition_, &mutex.mutex_, CLOCK_MONOTONIC, &at);
   }
-  void notify_one() { condition_.notify_one(); }
-  void notify_all() { condition_.notify_all(); }
+  void notify_one() { pthread_cond_signal(&condition_); }
+  void notify_all() { pthread_cond_broadcast(&condition_); }
 
  private:
-  std::condition_variable condition_;
+  pthread_cond_t condition_ = PTHREAD_COND_INITIALIZER;
 };
 
 }  // namespace headrace
