@@ -154,6 +154,23 @@ TEST(CacheRoomTest, VeryManyPinsHideWhatCanGoOnlyForAWhile) {
   EXPECT_LT(refused, 4 * kBlocks / 64);
 }
 
+// The large block is used up, and the first to go. More victims are chosen for a small one.
+TEST(CacheRoomTest, ASmallBlockTakesThePlaceOfASmallOne) {
+  constexpr std::uint64_t kLarge = 16 * 4096;
+  Source source(1 << 20);
+  CacheRig rig({.cache = {.slab = 256_KiB}, .budget = 256_KiB, .observe = false});
+  for (std::uint64_t i = 0; i < 48; ++i) rig.load(source.at(kLarge + i * 4096, 4096));
+  const std::vector<Extent> items{source.at(0, kLarge)};
+  {
+    const Prefetch plan = rig.cache->prefetch(items);
+    rig.settle();
+    EXPECT_TRUE(rig.cache->access(items[0], {.plan = &plan}).hit());
+  }
+  rig.load(source.at(512 * 1024, 4096));
+  EXPECT_EQ(rig.cache->stats().evictions, 1u);
+  EXPECT_TRUE(rig.cache->access(items[0]).hit());
+}
+
 // Victims are chosen many at a time: all from the queue whose turn it is.
 TEST(CacheRoomTest, NewBlocksTakeNoPlaceOfThoseInUse) {
   constexpr std::uint64_t kBlocks = 8192, kUsed = 4096, kNew = 3 * kBlocks;
