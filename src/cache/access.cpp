@@ -322,8 +322,8 @@ void CacheCore::submit(CacheEntry& entry, Priority asked) noexcept {
   }
 }
 
-// Spares a callback where the copy is done already, as most are that a CPU makes. False: it is not,
-// or somebody would have to be called here.
+// Spares a callback where the copy is done already, as most are that a CPU makes. False: it is not
+// done, or complete() did nothing.
 bool CacheCore::complete_at_once(CacheEntry& entry, const Transfer& transfer,
                                  bool may_call) noexcept {
   const std::optional<Status> outcome = transfer.poll(0);
@@ -359,8 +359,8 @@ void CacheCore::remember(CacheEntry& entry, const Transfer& transfer, Priority a
   if (unwanted) transfer.cancel();
 }
 
-// Runs in whatever thread ended the copy, also inside submit(). `why`: it failed. False, and
-// nothing was done: somebody is to be told of the end, which this call may not do.
+// Runs in whatever thread ended the copy, also inside submit(). `why`: it failed. `may_call`: the
+// callbacks of on_ready() may run here. False: they may not, there are some, and nothing was done.
 bool CacheCore::complete(CacheEntry& entry, const Error* why, Nanoseconds took,
                          bool may_call) noexcept {
   Waiting& waiting = mover_.waiting();

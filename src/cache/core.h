@@ -216,8 +216,7 @@ class CacheCore {
     std::uint64_t planned = 0;   // bytes of copies that plans protect
     std::uint64_t reserved = 0;  // bytes that the plan whose turn it is waits for
     std::unique_ptr<EvictionOrder> order;
-    // Chosen by the order, their pins counted, next to be dropped from the back: so one heavy fence
-    // serves many.
+    // Chosen by the order, next to be dropped from the back: so one heavy fence serves many.
     std::vector<CacheEntry*> victims;  // has room for kVictims
     bool victims_are_scarce = false;   // the last search found less than half of what it wanted
     bool counting = false;             // a thread is to count the pins of some of them

@@ -140,7 +140,7 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   }
 };
 
-// A block costs at most 131 bytes besides its own (docs/design/cache.md): the index adds 6 to 19
+// A block costs at most 138 bytes besides its own (docs/design/cache.md): the index adds 6 to 26
 // (index.h), S3-FIFO's keys of evicted blocks 4 to 8.
 static_assert(sizeof(CacheEntry) <= 104);
 

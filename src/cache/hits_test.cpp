@@ -97,19 +97,20 @@ TEST(CacheHitsTest, AnotherThreadsBlockIsLetGoUnderTheLock) {
   EXPECT_FALSE(too_early);
 }
 
+// Keeps the lock until `done`, at most 20 s; false: that was too short.
+bool keep_lock(std::atomic<bool>& locked, const std::atomic<bool>& done) {
+  locked = true;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!done && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  return done;
+}
+
 TEST(CacheHitsTest, AHitAndItsEndNeedNoLock) {
   Source source(16 * kPiece);
   std::atomic<bool> locked{false}, done{false}, in_time{false};
   auto options = unobserved(Bytes{2 * kPiece});
   options.cache.eviction = [&] {
-    return std::make_unique<AskedOrder>(
-        [&] {
-          locked = true;
-          const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-          while (!done && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-          in_time = done.load();
-        },
-        true);
+    return std::make_unique<AskedOrder>([&] { in_time = keep_lock(locked, done); }, true);
   };
   CacheRig rig(std::move(options));
   rig.load(source.at(0, kPiece));
@@ -142,11 +143,7 @@ TEST(CacheHitsTest, AHitOnAVictimNeedsNoLock_AndItStays) {
   options.cache.eviction = [&] {
     return std::make_unique<AskedOrder>(
         [&] {
-          if (asked++ != 1) return;
-          locked = true;
-          const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-          while (!done && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-          in_time = done.load();
+          if (asked++ == 1) in_time = keep_lock(locked, done);
         },
         true);
   };

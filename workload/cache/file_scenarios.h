@@ -154,8 +154,8 @@ Tally scan(S& store, const Source& source, const Until& until) {
   }
 }
 
-// So many lookup threads, and one that scans or none, for so long. `seed` is another for each part:
-// the same lookups once more would find what the last ones left.
+// Runs that many lookup threads, and one that scans or none, for that time. `seed` is another for
+// each part: the same lookups once more would find what the last ones left.
 template <Store S>
 Part run_part(S& store, const FileData& data, unsigned lookups, bool scanning,
               const Options& options, std::uint64_t seed) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is timed of every implementation, on sources in memory; file_scenarios.h has those on files.
+// The scenarios on sources in memory, timed for every implementation. Those on files are in
+// file_scenarios.h.
 #pragma once
 
 #include <nlohmann/json.hpp>

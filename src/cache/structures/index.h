@@ -5,8 +5,8 @@
 // class 0 also 1, and a cell is 2^(c+1) bytes of offset. A range of class c that contains the byte
 // x starts less than a cell below it, so it lies in the cell of x or in the one before: two probes
 // per class in use, however many ranges there are. The items carry the chain link themselves;
-// besides them the tables cost 6 to 19 bytes per item. It is not ordered: visits come class by
-// class, shortest first.
+// besides them the tables cost 6 to 26 bytes per item, those that were outgrown included. It is not
+// ordered: visits come class by class, shortest first.
 //
 // It grows a few cells at each insertion: until all are moved, a cell lies in the old table or,
 // from its turn on, as two in the new one. Tables that were outgrown are kept, one of each size,
