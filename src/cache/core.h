@@ -24,13 +24,13 @@
 #include <utility>
 #include <vector>
 
-#include "cache/entry.h"
 #include "cache/plan.h"
-#include "cache/readers.h"
 #include "cache/structures/destinations.h"
+#include "cache/entry.h"
 #include "cache/structures/frames.h"
 #include "cache/structures/grow.h"
 #include "cache/structures/index.h"
+#include "cache/readers.h"
 #include "core/fork.h"
 #include "core/intrusive_list.h"
 #include "core/mutex.h"
@@ -55,7 +55,7 @@ inline constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds{10};
 class CacheCore;
 
 // Requires: it has an object.
-inline Range range_of(const Extent& extent) {
+[[gnu::always_inline]] inline Range range_of(const Extent& extent) {
   return {extent.object->id(), extent.offset, extent.length.value};
 }
 
@@ -144,7 +144,8 @@ class CacheCore {
   friend class Block;
 
  public:
-  CacheCore(Mover& mover, CacheOptions options);
+  // The shard of that number, of `shards`; options.budgets are its own.
+  CacheCore(Mover& mover, CacheOptions options, std::size_t shard = 0, std::size_t shards = 1);
   ~CacheCore();
 
   static Status check(const Machine& machine, const CacheOptions& options);
@@ -152,19 +153,24 @@ class CacheCore {
   Status reserve();
 
   Block access(const Extent& extent, const AccessOptions& options);
-  // The blocks that can be had without the lock; false: call access() for the others.
-  bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);
-  // For the extents whose block stands for nothing yet.
-  void access(std::span<const Extent> extents, std::span<Block> blocks,
-              const AccessOptions& options);
-  Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);
+  // Requires: the blocks stand for nothing.
+  void access_all(std::span<const Extent> extents, std::span<Block> blocks,
+                  const AccessOptions& options);
+  // For a range that may lie in a block of this shard although its first byte is another's: whether
+  // there is one, and the block, if it is still there. Starts no copy.
+  bool may_cover(const Range& range) const;
+  bool find_there(const Extent& extent, const AccessOptions& options, Block& block);
+  std::shared_ptr<PrefetchPlan> prefetch(std::span<const Extent> extents,
+                                         const PrefetchOptions& options);
   void invalidate(Extent extent);
   Status forget(const Object& object, Nanoseconds timeout);
   std::vector<ObjectId> reading() const;
   void flush();
   void clear();
   Status resize(NodeId node, Bytes budget);
-  CacheStats stats() const;
+  // All but the percentiles, whose samples are added to the histograms.
+  CacheStats stats(Histogram& wait_time, Histogram& copy_latency) const;
+  Bytes budget(NodeId node) const;
 
   // Whose threads and locks its own are. In a child nothing of it changes any more: what was ready
   // can be read, with pins or without.
@@ -259,6 +265,8 @@ class CacheCore {
   // hits.cpp
   [[gnu::noinline]] Block access_somehow(const Extent& asked, const AccessOptions& options);
   bool hit(const Extent& extent, Block& block, bool equal_first);
+  // The blocks that can be had without the lock; false: call access() for the others.
+  bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);
   bool hits_open() const;
   template <bool kEqual>
   PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range, const Extent& asked);
@@ -276,6 +284,9 @@ class CacheCore {
   void unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) EXCLUDES(mutex_);
 
   // access.cpp
+  // For the extents whose block stands for nothing yet.
+  void access(std::span<const Extent> extents, std::span<Block> blocks,
+              const AccessOptions& options);
   void refuse(const Extent& extent, Block& block, Error why);
   void refuse(const Extent& extent, Block& block, Refusal why);
   void refuse_space(const SpaceRequest& request, Block& block) REQUIRES(mutex_);
@@ -432,6 +443,8 @@ class CacheCore {
   const Origin origin_;
   Mover& mover_;
   const CacheOptions options_;
+  const std::size_t shard_;   // its number
+  const std::size_t shards_;  // of the cache
   std::vector<std::optional<NodeId>> node_of_cpu_;
   mutable Destinations destinations_;  // Thread-safe
 

@@ -21,24 +21,21 @@ constexpr Nanoseconds kStallLook = std::chrono::milliseconds{10};
 
 }  // namespace
 
-Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
+std::shared_ptr<PrefetchPlan> CacheCore::prefetch(std::span<const Extent> extents,
+                                                  const PrefetchOptions& options) {
   auto plan = std::make_shared<PrefetchPlan>();
   plan->options = options;
   plan->named = options.named;
   plan->progress.planned = extents.size();
   if (!origin_.here()) {
     plan->progress.cancelled = true;
-    Prefetch ended;
-    ended.plan_ = std::move(plan);
-    return ended;
+    return plan;
   }
   fill(*plan, extents);
   plan->build();
   enlist(plan);
   pump(true, kAllStarts);
-  Prefetch handle;
-  handle.plan_ = std::move(plan);
-  return handle;
+  return plan;
 }
 
 // The items of a new plan: where they go, and what need not be fetched.
@@ -291,7 +288,7 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
-  const std::uint64_t most = plan.limit(item, latency_, window_of(item));
+  const std::uint64_t most = plan.limit(item, latency_ * shards_, window_of(item));
   if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
   CacheEntry* const found = find(item.bytes);
   std::uint64_t run = found != nullptr ? length : run_from(item, most);
@@ -426,7 +423,8 @@ void CacheCore::let_go_unused(PlanItem& item, PlanItem::State state, DeferredAct
 void CacheCore::use_planned(const Range& range, const AccessOptions& options,
                             DeferredActions& deferred) {
   if (options.plan != nullptr) {
-    PrefetchPlan* const named = options.plan->plan_.get();
+    const auto& parts = options.plan->plans_;
+    PrefetchPlan* const named = shard_ < parts.size() ? parts[shard_].get() : nullptr;
     if (named == nullptr || named->core != this || !named->listed) return;
     named->named = true;
     return use(*named, range, deferred);
