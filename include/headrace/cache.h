@@ -270,7 +270,7 @@ struct CacheOptions {
   bool reserve = false;
   // Parts of the cache with a lock, an eviction order and an equal share of each budget: misses in
   // different shards do not wait for each other. A power of two up to 256. 0: one for each two
-  // CPUs, at most 64, each with a budget of at least 1 GiB on every node; one with an observer.
+  // CPUs, at most 64, each with a budget of at least 256 MiB on every node; one with an observer.
   // A shard holds every N-th stretch of each object, of a 64th of its
   // budget, at most 16 MiB. With N shards a block can be
   // as large as a budget / N, and pins of more than about three quarters of a budget may be

@@ -485,7 +485,7 @@ constexpr const char* kOptionsOfCache =
     "'gpu:dram': where the first has no space, the next) instead of the nearest "
     "fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so "
     "that no access pays for its first touch. `shards`: parts with a lock and an equal share of "
-    "each budget, a power of two; 0: one for each two CPUs, each with at least 1 GiB.";
+    "each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB.";
 
 void bind_accesses(nb::class_<CacheRef>& cache) {
   cache

@@ -25,9 +25,9 @@ constexpr std::uint64_t kShortest = std::uint64_t{4} << 10;
 constexpr std::uint64_t kLongest = std::uint64_t{16} << 20;
 
 constexpr std::size_t kMostAutomatic = 64;
-constexpr std::size_t kCpus = 2;       // for each shard
-constexpr Bytes kLeastBudget = 4_KiB;  // of a shard: a page
-constexpr Bytes kGoodBudget = 1_GiB;   // of one that nobody asked for
+constexpr std::size_t kCpus = 2;        // for each shard
+constexpr Bytes kLeastBudget = 4_KiB;   // of a shard: a page
+constexpr Bytes kGoodBudget = 256_MiB;  // of a shard that nobody asked for
 
 Bytes smallest_budget(const CacheOptions& options) {
   return std::ranges::min_element(options.budgets, {}, [](const auto& one) { return one.second; })

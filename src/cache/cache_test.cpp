@@ -324,6 +324,14 @@ TEST_F(ShardsTest, BlockLargerThanAShardsPart_StandsForItsSource) {
   EXPECT_EQ(rig_.cache->stats().refusals, 1u);
 }
 
+TEST_F(ShardsTest, BlockLargerThanAShardsPart_NamesTheShards) {
+  const Opaque large(2_MiB);
+  const auto bytes = rig_.cache->access(whole(large)).wait();
+  ASSERT_FALSE(bytes.has_value());
+  EXPECT_NE(bytes.error().message.find("1 MiB on node 0 (one of 4 shards)"), std::string::npos)
+      << bytes.error().message;
+}
+
 TEST_F(ShardsTest, FullShard_RefusesWhatAnotherHasSpaceFor) {
   std::vector<Block> held;
   for (std::uint64_t i = 0; i < kStretches / 4; ++i) {
@@ -365,7 +373,7 @@ TEST(ShardsOptionsTest, AutomaticNumber_FollowsCpusAndBudget) {
   EXPECT_EQ(CacheShards::automatic(options, 2), 1u);
   EXPECT_EQ(CacheShards::automatic(options, 16), 8u);
   EXPECT_EQ(CacheShards::automatic(options, 384), 64u);
-  options.budgets.emplace_back(kHbm, 5_GiB);
+  options.budgets.emplace_back(kHbm, 1100_MiB);
   EXPECT_EQ(CacheShards::automatic(options, 384), 4u);
   options.budgets.emplace_back(NodeId{7}, 100_MiB);
   EXPECT_EQ(CacheShards::automatic(options, 384), 1u);

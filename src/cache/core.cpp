@@ -174,9 +174,10 @@ Error CacheCore::why(const Block& block) const {
   const std::string budget = to_string(block.refused_budget_);
   if (block.refusal_ == Refusal::too_large) {
     return fail(ErrorCode::exhausted,
-                "the block of {} exceeds the budget of {} on node {}; access smaller "
+                "the block of {} exceeds the budget of {} on node {}{}; access smaller "
                 "extents or resize() it",
-                length, budget, raw(node))
+                length, budget, raw(node),
+                shards_ > 1 ? fmt::format(" (one of {} shards)", shards_) : "")
         .error();
   }
   return fail(ErrorCode::exhausted,
