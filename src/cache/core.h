@@ -13,6 +13,7 @@
 // Thread-safe.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -24,13 +25,13 @@
 #include <utility>
 #include <vector>
 
-#include "cache/plan.h"
-#include "cache/structures/destinations.h"
 #include "cache/entry.h"
+#include "cache/plan.h"
+#include "cache/readers.h"
+#include "cache/structures/destinations.h"
 #include "cache/structures/frames.h"
 #include "cache/structures/grow.h"
 #include "cache/structures/index.h"
-#include "cache/readers.h"
 #include "core/fork.h"
 #include "core/intrusive_list.h"
 #include "core/mutex.h"
@@ -247,6 +248,7 @@ class CacheCore {
   };
   friend class DeferredActions;
   class Spare;
+  class Started;
   class Targets;
   using Refusal = Block::Refusal;
 
@@ -294,7 +296,8 @@ class CacheCore {
              DeferredActions& deferred) REQUIRES(mutex_);
   void serve_all(std::span<const Extent> extents, std::span<Block> blocks,
                  const AccessOptions& options) EXCLUDES(mutex_);
-  void miss(const Extent& extent, Block& block, const AccessOptions& options) EXCLUDES(mutex_);
+  void miss(const Extent& extent, Block& block, const AccessOptions& options, Started& all)
+      EXCLUDES(mutex_);
   void count_miss(const Extent& extent, const AccessOptions& options, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool may_wait(const SpaceRequest& request, const AccessOptions& options,
@@ -308,7 +311,9 @@ class CacheCore {
   void start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool may_enter_index(const Range& range, DeferredActions& deferred) REQUIRES(mutex_);
-  void submit(CacheEntry& entry, Priority asked) noexcept EXCLUDES(mutex_);
+  void submit(std::span<CacheEntry* const> entries, Priority asked) noexcept EXCLUDES(mutex_);
+  void follow(CacheEntry& entry, const Transfer& transfer, Priority asked) noexcept
+      EXCLUDES(mutex_);
   bool hear(CacheEntry& entry, const Transfer& transfer) EXCLUDES(mutex_);
   void remember(CacheEntry& entry, const Transfer& transfer, Priority asked) EXCLUDES(mutex_);
   bool complete_at_once(CacheEntry& entry, const Transfer& transfer, bool may_call) noexcept
@@ -527,6 +532,31 @@ class CacheCore::Targets {
   bool spills_ = false;
   std::vector<std::uint16_t> nodes_;  // empty: not asked for yet
   std::size_t at_ = 0;
+};
+
+// Blocks whose copies are submitted together: at the latest when it goes.
+class CacheCore::Started {
+ public:
+  Started(CacheCore& core, Priority asked) : core_(core), asked_(asked) {}
+  ~Started() { submit(); }
+  Started(const Started&) = delete;
+  Started& operator=(const Started&) = delete;
+
+  void add(CacheEntry& entry) {
+    entries_[count_++] = &entry;
+    if (count_ == entries_.size()) submit();
+  }
+  bool empty() const { return count_ == 0; }
+  // Before anything is waited for: nobody else submits them.
+  void submit() {
+    if (count_ > 0) core_.submit({entries_.data(), std::exchange(count_, 0)}, asked_);
+  }
+
+ private:
+  CacheCore& core_;
+  const Priority asked_;
+  std::array<CacheEntry*, kStarts> entries_;
+  std::size_t count_ = 0;
 };
 
 // Gives an entry back that did not become a block.

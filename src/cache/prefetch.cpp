@@ -153,6 +153,7 @@ bool CacheCore::begin_pump() {
 
 void CacheCore::start_most(bool may_grow, std::size_t most) {
   Spare spare(*this);
+  Started all(*this, Priority::prefetch);
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* entry = nullptr;
@@ -161,22 +162,26 @@ void CacheCore::start_most(bool may_grow, std::size_t most) {
       const MutexLock lock(mutex_);
       // Not stored again: hits read the line.
       if (may_grow && growth_due_.load()) growth_due_ = false;
-      if (most == 0) {
+      if (most > 0) entry = start_next(may_grow, spare, wanted, deferred);
+      // What is submitted after pumping_ is false may end there, and its end begin the next pump:
+      // on this stack.
+      if (entry == nullptr && !wanted && all.empty() &&
+          (most == 0 || !std::exchange(pump_again_, false))) {
         pumping_ = false;
-        pump_again_ = false;
-        pump_due_ = true;
-        return;
-      }
-      entry = start_next(may_grow, spare, wanted, deferred);
-      if (entry == nullptr && !wanted && !std::exchange(pump_again_, false)) {
-        pumping_ = false;
+        if (most == 0) {
+          pump_again_ = false;
+          pump_due_ = true;
+        }
         return;
       }
     }
+    if (entry != nullptr) {
+      all.add(*entry);
+      --most;
+    } else {
+      all.submit();
+    }
     if (wanted) grow(*wanted);
-    if (entry == nullptr) continue;
-    submit(*entry, Priority::prefetch);
-    --most;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "core/check.h"
 #include "core/fail.h"
 #include "move/core.h"
 #include "move/visit.h"
@@ -43,6 +44,17 @@ std::shared_ptr<Move> MoverCore::make_batch(std::span<const MovePair> pairs,
   whole->scheduling.stats.engines.reserve(by_engine_.size());
   whole->scheduling.self = whole;
   return whole;
+}
+
+// One visit: the moves inside it only enter the scheduler, and its end submits them.
+void MoverCore::copy(std::span<const MovePair> pairs, std::span<Transfer> transfers,
+                     const MoveOptions& options) {
+  CHECK(pairs.size() == transfers.size());
+  Visit visit(this, kMostInline);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    transfers[i] = copy(pairs[i].to, pairs[i].from, options);
+  }
+  leave_if_due(visit);
 }
 
 Transfer MoverCore::copy(std::span<const MovePair> pairs, const MoveOptions& options) {

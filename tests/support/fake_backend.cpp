@@ -141,6 +141,7 @@ Result<std::size_t> FakeBackend::submit(std::span<const Piece> pieces, Completio
   std::size_t taken = 0;
   {
     MutexLock lock(state_->mutex);
+    ++state_->stats.submits;
     for (const Piece& piece : pieces) {
       if (const auto& refusal = state_->engines[piece.engine].refusal) {
         ++state_->stats.refused;

@@ -62,6 +62,7 @@ struct FakeStats {
   std::uint64_t accepted = 0;
   std::uint64_t completed = 0;  // well or not
   std::uint64_t failed = 0;
+  std::uint64_t submits = 0;  // submit() calls
   std::uint64_t refused = 0;  // submit() calls answered with an Error
   std::uint64_t partial = 0;  // submit() calls that took fewer than offered
   Bytes bytes;                // copied
