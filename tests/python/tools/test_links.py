@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -46,11 +48,14 @@ def test_links_of_documents_lead_somewhere() -> None:
     assert [each for path in paths for each in broken(path)] == []
 
 
-def test_every_result_and_how_to_is_in_its_index() -> None:
-    for folder in ("howto", "results"):
-        index = ROOT / "docs" / folder / "README.md"
-        linked = set(re.findall(r"\]\(([\w.-]+\.md)\)", index.read_text()))
-        assert {path.name for path in index.parent.glob("*.md")} - {"README.md"} <= linked
+@pytest.mark.parametrize(
+    ("index", "folder"),
+    [("howto/README.md", "howto"), ("results/README.md", "results"), ("README.md", "design")],
+)
+def test_every_page_is_in_its_index(index: str, folder: str) -> None:
+    path = ROOT / "docs" / index
+    linked = {path.parent / each for each in re.findall(r"\]\(([\w./-]+\.md)\)", path.read_text())}
+    assert set((ROOT / "docs" / folder).rglob("*.md")) - {path} <= linked
 
 
 def test_a_missing_file_and_a_missing_heading_are_found(tmp_path: Path) -> None:
