@@ -142,9 +142,8 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
     }
     if (started != nullptr) {
       all.add(*started);
-      if (!chosen) return;
-      all.submit();
-      return count_victims(request.node);
+      if (chosen) count_victims(request.node, all);
+      return;
     }
     if (elsewhere) {
       request.node = targets.next();

@@ -347,7 +347,7 @@ class CacheCore {
   std::size_t most_victims(const Node& node) const REQUIRES(mutex_);
   bool choose_victims(Node& node) REQUIRES(mutex_);
   bool choose_victims_ahead(Node& node) REQUIRES(mutex_);
-  void count_victims(std::uint16_t number) EXCLUDES(mutex_);
+  void count_victims(std::uint16_t number, Started& before) EXCLUDES(mutex_);
   void enter_order(CacheEntry& entry, EvictionBlock::Use use) REQUIRES(mutex_);
   void offer(CacheEntry& entry) REQUIRES(mutex_);
   void spare(CacheEntry& entry) REQUIRES(mutex_);

@@ -265,7 +265,9 @@ bool CacheCore::choose_victims_ahead(Node& node) {
   return true;
 }
 
-void CacheCore::count_victims(std::uint16_t number) {
+// The fence takes a while: what the caller has started is submitted before it.
+void CacheCore::count_victims(std::uint16_t number, Started& before) {
+  before.submit();
   readers_.fence();
   const MutexLock lock(mutex_);
   Node& node = nodes_[number];

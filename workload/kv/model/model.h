@@ -18,12 +18,10 @@ namespace headrace::kv_bench {
 
 // An operation on the server, fitted once: cpu_ns and dependent_lines so that all in DRAM it takes
 // kOperationNs, and 3:1 and 1:3 are slower as kReported has them; ssd_ns so that both shares on SSD
-// are. docs/design/workloads/kv.md says what that leaves to be predicted; model_test.cpp fits them
-// again.
+// are. docs/design/workloads/kv-model.md says what that leaves to be predicted; model_test.cpp fits
+// them again.
 inline constexpr double kOperationNs = 10'400;
 inline constexpr Server kFitted{.cpu_ns = 5'700, .dependent_lines = 47, .ssd_ns = 27'870};
-
-inline constexpr std::string_view kFittedOn = "C";  // of the workloads
 
 struct ModelOptions {
   std::string machine = "cxl-a1000";  // a preset or a profile with loaded-latency curves
