@@ -137,7 +137,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         if (!to) return refuse(extent, block, to.error());
         return refuse_space(request, block);
       } else if (space == Space::none && !elsewhere) {
-        stall();
+        let_go_ += stall() ? 1 : 0;  // or it would be refused without a search
       }
     }
     if (started != nullptr) {

@@ -401,7 +401,7 @@ class CacheCore {
 
   // prefetch.cpp
   bool take_pump_due() { return pump_due_.load() && pump_due_.exchange(false); }
-  void stall() REQUIRES(mutex_);
+  bool stall() REQUIRES(mutex_);
   void go_on(DeferredActions& deferred) REQUIRES(mutex_);
   void pump(bool may_grow, std::size_t most = kStarts) noexcept EXCLUDES(mutex_);
   bool begin_pump() EXCLUDES(mutex_);

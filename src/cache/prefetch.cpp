@@ -106,10 +106,14 @@ bool CacheCore::are_concerned(const Range& range) const {
   return std::ranges::any_of(plans_, [&](const auto& plan) { return plan->concerns(range); });
 }
 
-// Whoever lets a block go from here on says so, until go_on().
-void CacheCore::stall() {
-  if (std::exchange(stalled_, true)) return;
+// Whoever lets a block go from here on says so, until go_on(). A release during the search that
+// found no space said nothing, so plans and waiting accesses search once more. True: now.
+bool CacheCore::stall() {
+  if (std::exchange(stalled_, true)) return false;
   readers_.ask_all(true);
+  pump_again_ = true;
+  space_changes_.fetch_add(1);
+  return true;
 }
 
 void CacheCore::go_on(DeferredActions& deferred) {
