@@ -236,9 +236,9 @@ std::uint64_t CacheCore::share_of(const Node& node) const {
   return node.budget / 2 / std::max<std::size_t>(plans_.size() - idle_, 1);
 }
 
-// Whether the plan of `item` may have `bytes` more protected on its node (docs/design/cache.md,
-// Plans): its share, or else one item, beside what all others have; more than that only as long as
-// all together have no more than half of the budget.
+// Whether the plan of `item` may have `bytes` more protected on its node: its share, or else one
+// item, beside what all others have; more than that only as long as all together have no more than
+// half of the budget (docs/design/cache/plans.md).
 bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred) {
   const PrefetchPlan& plan = *item.plan;
   Node& node = nodes_[item.node];
