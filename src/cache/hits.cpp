@@ -106,6 +106,31 @@ bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   return {*this, *entry, *slot, extent, entry->bytes()};
 }
 
+// Where blocks go on from one stretch into the next.
+Block CacheShards::access_across(const Extent& extent, const AccessOptions& options) {
+  CacheCore& own = of(extent);
+  if (!here() || !extent.valid()) return own.access(extent, options);
+  note(extent);
+  Block block;
+  if (!own.may_cover(range_of(extent)) && find_before(extent, options, block)) return block;
+  return own.access(extent, options);
+}
+
+// Looks into the shards of the stretches where a block that covers the extent may begin.
+bool CacheShards::find_before(const Extent& extent, const AccessOptions& options,
+                              Block& block) const {
+  const Range range = range_of(extent);
+  const std::uint64_t stretch = extent.offset >> shift_;
+  const std::uint64_t longest = longest_.load();
+  const std::uint64_t first = (extent.offset - std::min(extent.offset, longest)) >> shift_;
+  const std::uint64_t looks = std::min<std::uint64_t>(stretch - first, mask_);
+  for (std::uint64_t back = 1; back <= looks; ++back) {
+    CacheCore& core = *cores_[number_of(range.object, (stretch - back) << shift_)];
+    if (core.may_cover(range) && core.find_there(extent, options, block)) return true;
+  }
+  return false;
+}
+
 inline Block CacheShards::access(const Extent& extent, const AccessOptions& options) {
   if (longest_.load() > 0 || goes_on(extent)) [[unlikely]]
     return access_across(extent, options);
