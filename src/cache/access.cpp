@@ -145,17 +145,16 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       if (chosen) count_victims(request.node, all);
       return;
     }
+    waited = waited || !elsewhere;
     if (elsewhere) {
       request.node = targets.next();
-      continue;
-    }
-    waited = true;
-    all.submit();
-    if (wanted) {
-      grow(*wanted);
+    } else if (wanted) {
+      grow(*wanted);  // before a callback of what is submitted waits for this slab
     } else if (space == Space::growing) {
+      all.submit();
       late = !await_growth(changes);
     } else {
+      all.submit();
       mover_.poll();
       patience->sleep(space_changes_, changes, naps.next());
       if (options.stop != nullptr && (*options.stop)()) patience->give_up();

@@ -483,6 +483,32 @@ TEST(CacheAccessTest, MissesOfOneCall_AreSubmittedTogether) {
   }
 }
 
+// Whoever is called while blocks are submitted may need the slab that this thread is to allocate.
+TEST(CacheAccessTest, CallbackThatNeedsTheSlabOfItsThread_GetsIt) {
+  constexpr std::uint64_t kHalf = 32768;
+  Source source(8 * kHalf);
+  CacheRig* made = nullptr;
+  Block inner;
+  const RoutePolicy route = [&](const Machine& machine, const RouteRequest& request) {
+    if (made != nullptr) {
+      CacheRig& rig = *std::exchange(made, nullptr);
+      inner = rig.cache->access(source.at(3 * kHalf, kHalf - 4096));
+    }
+    return place::one(machine, request);
+  };
+  CacheRig rig({.cache = {.route = route, .slab = 64_KiB}, .budget = Bytes{4 * kHalf}});
+  const Block held = rig.cache->access(source.at(0, kHalf - 4096));
+  made = &rig;
+  const std::array extents{source.at(kHalf, kHalf - 4096), source.at(2 * kHalf, kHalf - 4096)};
+  std::array<Block, 2> blocks;
+  rig.cache->access(extents, blocks);
+  for (const Block* block : {&blocks[0], &blocks[1], &inner}) {
+    EXPECT_EQ(block->state(), BlockState::filling);
+  }
+  rig.settle();
+  inner = {};
+}
+
 // Whoever waits for space must not keep others from a copy that it has not submitted.
 TEST(CacheAccessTest, MissesBeforeOneWithoutSpace_AreSubmittedBeforeTheWait) {
   Source source(64 * 4096);

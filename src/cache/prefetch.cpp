@@ -182,10 +182,11 @@ void CacheCore::start_most(bool may_grow, std::size_t most) {
     if (entry != nullptr) {
       all.add(*entry);
       --most;
+    } else if (wanted) {
+      grow(*wanted);  // before a callback of what is submitted waits for this slab
     } else {
       all.submit();
     }
-    if (wanted) grow(*wanted);
   }
 }
 
