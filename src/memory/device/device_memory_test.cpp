@@ -32,12 +32,12 @@ TEST(DeviceMemory, IsZeroedAndReachedByItsAddress) {
   EXPECT_EQ(test::read_gpu(**buffer, 1 << 20, 100), written);
 }
 
-// What others have in the default stream may never end.
+// Other work in the default stream may never end.
 TEST(DeviceMemory, WaitsForNothingOfOthers) {
   const test::FakeGpu gpu;
   const auto context = cuda::Context::of(**cuda::driver(), 0).value();
   const cuda::CurrentContext current(*context);
-  static std::atomic<int> step;  // 1: it may return; 2: it has
+  static std::atomic<int> step;  // 1: it may return; 2: it has returned
   step = 0;
   const auto block = [](void*) {
     for (int i = 0; i < 10000 && step == 0; ++i) {

@@ -88,7 +88,7 @@ TEST(PinnedMemory, IsAllOrNothing) {
   auto buffer = allocate(gpu.machine, 4_MiB, Placement::on(test::kDram)).value();
   const auto third = PinnedMemory::pin(buffer->bytes().subspan(2 << 20, 1 << 20), test::kDram);
   ASSERT_TRUE(third);
-  // Its third part is registered already.
+  // The third part is registered already.
   const auto all = PinnedMemory::pin(buffer->bytes(), test::kDram, 1_MiB);
   ASSERT_FALSE(all);
   EXPECT_NE(all.error().message.find("refused after 2 MiB"), std::string::npos)

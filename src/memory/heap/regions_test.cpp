@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a heap takes from the system and gives back: budgets, stats, sizes of regions.
+// Memory that a heap takes from the system and returns: budgets, statistics, region sizes.
 
 #include "memory/heap/regions.h"
 

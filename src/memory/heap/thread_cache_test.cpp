@@ -28,7 +28,7 @@ TEST(SizeClasses, HoldTheirSizesAndWasteLessThanAQuarter) {
   }
 }
 
-// An allocator of one class that knows what it has given away.
+// An allocator of one class that counts the objects it gave out.
 struct Pool {
   static constexpr std::size_t kClass = 3;
   using Cell = std::array<std::byte, class_bytes(kClass)>;

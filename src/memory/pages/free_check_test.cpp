@@ -49,7 +49,7 @@ TEST(CheckFree, KeepsToTheMemoryCgroup) {
   EXPECT_NE(refused.error().message.find("memory.max"), std::string::npos);
 }
 
-// Not "4 KiB do not fit; free now: node 0 0 B": what is free is not known.
+// Not "4 KiB do not fit; free now: node 0 0 B": the free memory is unknown.
 TEST(CheckFree, SaysThatNoFileDescriptorIsLeft) {
   const int next = dup(STDERR_FILENO);
   ASSERT_GE(next, 0);

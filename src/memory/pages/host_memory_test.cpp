@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A host written down in a temporary folder.
+// A host made of files in a temporary folder.
 class HostMemoryTest : public testing::Test {
  protected:
   HostMemoryTest() {

@@ -13,7 +13,7 @@
 namespace headrace {
 namespace {
 
-// Three pages, the middle one of which can be taken out.
+// Three pages; a test can unmap the middle one.
 class PolicyTest : public testing::Test {
  protected:
   PolicyTest()

@@ -19,7 +19,7 @@ struct Set {
   std::uint64_t first_nodes = 0;  // node n is bit n
 };
 
-// What the kernel says this thread's policy is.
+// This thread's policy as the kernel reports it.
 Set policy_now() {
   Set set;
   std::array<unsigned long, 64> mask{};
@@ -28,7 +28,7 @@ Set policy_now() {
   return set;
 }
 
-// Each in a thread of its own, whose policy ends with it.
+// Runs `body` in a thread of its own; the policy ends with the thread.
 template <class Body>
 void in_a_thread(Body body) {
   std::jthread thread(body);
