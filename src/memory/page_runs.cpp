@@ -32,9 +32,7 @@ Bytes choose_unit(Bytes mapped, Bytes page, std::span<const NodeWeight> nodes,
                   std::uint64_t max_runs) {
   CHECK(mapped.value > 0 && page.value > 0 && max_runs >= nodes.size());
   Bytes unit = page;
-  const auto turns = [&] {
-    return (mapped - 1_B) / turn(nodes, unit) + 1;
-  };  // the last may be short
+  const auto turns = [&] { return (mapped - 1_B) / turn(nodes, unit) + 1; };  // the last is short
   while (times(turns(), nodes.size()) > max_runs) unit = unit * 2;
   return unit;
 }
