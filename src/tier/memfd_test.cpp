@@ -79,7 +79,7 @@ TEST_F(Memfd, RefusesOtherSharedMemoryWhichAnybodyMayUnmap) {
   munmap(other, kPage);
 }
 
-// Maps private memory full of 'x' in the place of `bytes`.
+// Maps private memory full of 'x' in place of `bytes`.
 void replace_by_private(std::span<std::byte> bytes) {
   ASSERT_EQ(mmap(bytes.data(), bytes.size(), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
@@ -107,7 +107,7 @@ TEST_F(Memfd, RefusesMemoryOfSomebodyElseAtTheAddressesOfSharedMemory) {
   EXPECT_FALSE(source_->track(partly.bytes())) << "the memory of another SharedMemory";
 }
 
-// Lets something happen between the list of pages and the dropping of entries.
+// Calls `meanwhile` between listing the pages and dropping their entries.
 struct Interrupted final : Kernel {
   std::function<void()> meanwhile;
   int ioctl(int descriptor, unsigned long request, void* argument) override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every source promises, each in turn.
+// The promises of every source, tested for each kind.
 #include "tier/source.h"
 
 #include <gtest/gtest.h>
@@ -152,7 +152,7 @@ TEST_P(Sources, TellWhatWasUnmappedAndGoOn) {
     EXPECT_EQ(sample->touches.size(), 1u);
   }
   other.unmap(0, other.count());
-  // Something else may have come into so large a hole.
+  // Other memory may have taken a hole of this size.
   EXPECT_GT(source->look()->unseen.value, 16 * kPage);
   EXPECT_TRUE(source->untrack(memory.bytes()));
   EXPECT_TRUE(source->untrack(other.bytes()));
@@ -327,7 +327,7 @@ TEST_P(Sources, BelongToTheProcessThatMadeThem) {
   EXPECT_EQ(sample->touches.front().touched.value, kPage);
 }
 
-// Writers that check and change each of their own bytes while others look.
+// Writers check and change each of their own bytes while other threads look.
 TEST_P(Sources, KeepTheBytesOfConcurrentWriters) {
   constexpr int kWriters = 2;
   constexpr int kRounds = 40;
@@ -383,7 +383,7 @@ TEST_P(Sources, MayBeUsedBySeveralThreads) {
   EXPECT_TRUE(right);
 }
 
-// Otherwise a source that is broken would only have its tests skipped.
+// Otherwise the tests of a broken source would merely be skipped.
 TEST(HotnessKinds, AreThereWhereTheKernelHasWhatTheyTake) {
   const auto pagemap = open_pagemap(system_kernel());
   const auto protection = open_write_protection(system_kernel());

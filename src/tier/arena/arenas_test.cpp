@@ -160,7 +160,7 @@ TEST_F(WatchedArenas, GoOnWhenMemoryGoesAway) {
     touch(memory);
     ASSERT_TRUE(arenas_->look());
     heap("values").free(memory.data());
-    // Somebody else's now, perhaps at the same addresses.
+    // New memory of another owner, perhaps at the same addresses.
     const auto other = headrace::allocate(here(), 4_MiB, Placement::on(NodeKind::dram)).value();
     ASSERT_TRUE(arenas_->look());
     EXPECT_EQ(other->bytes()[0], std::byte{0});
@@ -247,7 +247,7 @@ TEST_F(WatchedArenas, AreTheOnlyOnesOfAProcess) {
   EXPECT_TRUE(Arenas::open(here(), {.look_every = milliseconds{100}}));
 }
 
-// Most of the mappings that a process may have, until the end of the scope.
+// Uses most of the mappings that a process may have, until the end of the scope.
 class UsedMappings {
  public:
   explicit UsedMappings(std::uint64_t count)
@@ -282,7 +282,7 @@ TEST_F(WatchedArenas, SeeMemoryAgainForWhichMappingsWereShort) {
   EXPECT_EQ(use_of("index").why_unseen, "");
 }
 
-// All that malloc has left but for small pieces.
+// Uses up all memory that malloc has left, except small pieces.
 void use_up_memory() {
   for (std::size_t size = 1 << 20; size >= 32 << 10; size /= 2) {
     while (void* const block = std::malloc(size)) *static_cast<void* volatile*>(block) = block;
@@ -305,7 +305,7 @@ TEST(ArenasOfAThread, GoOnWhenMemoryRunsOut) {
               const rlimit none{1 << 20, limit.rlim_max};
               setrlimit(RLIMIT_AS, &none);
               use_up_memory();
-              const Status looked = arenas->look();            // the first, which begins to track
+              const Status looked = arenas->look();  // the first look, which begins to track
               std::this_thread::sleep_for(milliseconds{250});  // the thread looks too
               heap->free(object);
               setrlimit(RLIMIT_AS, &limit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans as texts, and which arenas go where.
+// The text form of plans, and the choice of a tier for each arena.
 #include <gtest/gtest.h>
 
 #include <cmath>

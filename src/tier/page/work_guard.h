@@ -34,7 +34,7 @@ class WorkGuard {
   // restarts.
   Verdict hear(std::uint64_t work, Nanoseconds now);
 
-  // Whether the next call of hear() begins a span.
+  // Whether a span began with the last call of hear().
   bool fresh() const { return calls_ == 0; }
   // Work per second in the last span at rest, and in the last span.
   double at_rest() const { return at_rest_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting in tests of this folder.
+// Waiting for a condition in tests of this folder.
 #pragma once
 
 #include <unistd.h>

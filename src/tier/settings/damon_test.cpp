@@ -14,7 +14,7 @@ namespace {
 
 using std::filesystem::path;
 
-// DAMON's files as a kernel has them with one kdamond, which nobody reads.
+// DAMON's files as of a kernel with one idle kdamond.
 class DamonFiles : public testing::Test {
  protected:
   void SetUp() override {
@@ -62,7 +62,7 @@ class DamonFiles : public testing::Test {
     EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
     EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
   }
-  // A child that watches and is killed.
+  // A child sets up DAMON and is killed.
   void watch_and_be_killed() const {
     const pid_t child = ::fork();
     if (child == 0) {

@@ -76,7 +76,8 @@ class GroupHold {
   std::vector<Setting> settings_;  // in the order of setting; the limit is last
   std::unique_ptr<Guardian> guardian_;
   std::string note_;
-  Bytes most_{std::numeric_limits<std::uint64_t>::max()};  // maximum use since the hold began
+  // The budget or, if that is more, the least movable memory since the hold began.
+  Bytes most_{std::numeric_limits<std::uint64_t>::max()};
 };
 
 // Restores settings of killed holders; true: there were any.

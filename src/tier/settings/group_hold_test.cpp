@@ -23,7 +23,7 @@ using std::filesystem::path;
 constexpr int kPid = 4711;
 constexpr const char* kHuge = "9223372036854771712";
 
-// Cgroups as a kernel shows them, with a process in one.
+// Cgroups as the kernel shows them, with a process in one.
 class HeldGroup : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -50,8 +50,8 @@ class HeldGroup : public testing::TestWithParam<int> {
     std::filesystem::create_directories((root_ / file).parent_path());
     std::ofstream(root_ / file) << text;
   }
-  // What the group has, its process of anonymous memory and of that locked, and the swap cache,
-  // mapped or not.
+  // Memory of the group; anonymous and locked memory of its process; swap cache, and its mapped
+  // part.
   void uses(Bytes all, Bytes anonymous, Bytes locked, Bytes cached = 0_B,
             Bytes mapped = 0_B) const {
     write(group_ / "memory.stat",
@@ -66,7 +66,7 @@ class HeldGroup : public testing::TestWithParam<int> {
   }
   std::string value(const path& file) const { return read_setting(root_ / file).value(); }
   Bytes limited() const { return {std::stoull(value(limit()))}; }
-  // Files that say what is to be put back.
+  // Number of files that record settings to restore.
   int notes() const {
     int count = 0;
     for (const auto& each : std::filesystem::directory_iterator(root_)) {
@@ -142,7 +142,7 @@ TEST_P(HeldGroup, AGroupIsHeldOnce) {
                            again.error().message.find("another headrace tier") != std::string::npos;
       ::_exit(refused ? 0 : 1);
     }
-    // The other waits a second, after which the limit of a silent holder is lifted.
+    // The other holder waits a second, after which the limit of a silent holder is lifted.
     int status = -1;
     while (::waitpid(other, &status, WNOHANG) == 0) {
       EXPECT_TRUE(held->keep(300_MiB));
@@ -185,7 +185,7 @@ TEST_P(HeldGroup, TheNextPutsBackWhatAKilledOneLeft) {
   if (child == 0) {
     auto held = take();
     if (held) (void)held->keep(300_MiB);
-    ::kill(held->guardian(), SIGKILL);  // else it would put back the limit
+    ::kill(held->guardian(), SIGKILL);  // otherwise it would restore the limit
     ::waitpid(held->guardian(), nullptr, __WALL);
     ::kill(::getpid(), SIGKILL);
   }
@@ -206,7 +206,7 @@ TEST_P(HeldGroup, TheNextPutsBackWhatAKilledOneLeft) {
   EXPECT_EQ(limited(), 600_MiB);
 }
 
-// A holder in a child of the test, which keeps the limit up ten times a second.
+// A holder in a child of the test, which renews the limit ten times a second.
 class Holder {
  public:
   explicit Holder(const std::function<Result<GroupHold>()>& take) : pid_(::fork()) {
@@ -267,7 +267,7 @@ TEST_P(HeldGroup, KilledGuardian_EndsTheHold) {
   EXPECT_EQ(value(limit()), first() ? kHuge : "max");
 }
 
-// Here the holder may open no file any more; its guardian, which is older, may.
+// The holder may open no file any more; its guardian, which is older, may.
 TEST_P(HeldGroup, WhatTheHolderCannotPutBack_TheGuardianDoes) {
   auto taken = take();
   ASSERT_TRUE(taken);

@@ -31,7 +31,7 @@ class Held : public testing::Test {
     return HintFaults::take(directory_, set, setting());
   }
 
-  // A child that takes and is killed.
+  // A child takes hint faults and is killed.
   void take_and_be_killed() {
     const pid_t child = ::fork();
     if (child == 0) {
