@@ -16,8 +16,8 @@
 
 namespace headrace::instruments {
 
-// Memory size for one thread whose lap covers at least `walked` bytes: each of its parts (divide)
-// has a power of two of page-sized blocks for its share.
+// Memory size for one thread whose lap covers at least `walked` bytes. In each of its parts
+// (divide) the number of blocks, of at most a page, is a power of two.
 Bytes random_area(const Mix& mix, Bytes walked);
 
 struct RandomPlaces;
