@@ -90,7 +90,7 @@ TEST(CoreToCoreTest, WithoutABudgetTheMatrixIsWholeUpToALimitThatIsSaid) {
   EXPECT_GE(*cpus.rbegin(), 288U) << "the last node has its part";
 }
 
-// Every sixth of 384 CPUs has neither the other thread of its core nor one that shares its cache.
+// Every sixth of 384 CPUs lacks both the other thread of its core and a CPU that shares its cache.
 TEST(CoreToCoreTest, TheMatrixOfALargeMachineHasEveryPairThatABudgetMeasures) {
   const Large large(96);
   std::set<std::string> keys;
