@@ -31,7 +31,7 @@ TEST_F(Drive, EveryAnswerIsRight) {
     const auto driven = drive(*find_workload(workload), options_for(server));
     ASSERT_TRUE(driven) << driven.error().message;
     EXPECT_GT(driven->operations, 0U);
-    EXPECT_EQ(driven->wrong, 0U) << workload;  // nor is a record read before it is stored
+    EXPECT_EQ(driven->wrong, 0U) << workload;  // no record is read before it is stored
     EXPECT_LE(driven->p50_us, driven->p99_us);
     EXPECT_FALSE(driven->cpu_us);
   }
@@ -61,7 +61,7 @@ TEST_F(Drive, AStallIsInTheLatenciesOfThoseMeantToComeMeanwhile) {
                        .rate = 1000};
   const auto driven = drive(*find_workload("C"), options);
   ASSERT_TRUE(driven) << driven.error().message;
-  // All were meant to begin within 50 ms and answered after 60; one client alone would have
+  // All were intended to begin within 50 ms, and were answered after 60; a single client would have
   // waited once.
   EXPECT_GT(driven->p50_us, 30'000);
 }

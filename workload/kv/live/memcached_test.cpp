@@ -45,7 +45,7 @@ class Listening {
   int fd_ = -1;
 };
 
-// The other end of one connection, whose words the test says itself.
+// The other end of one connection; the test writes its responses.
 class Peer {
  public:
   Peer() : connection(*open_memcached(listening_.socket())), fd_(listening_.accept()) {}
@@ -76,7 +76,7 @@ class Peer {
   int fd_;
 };
 
-// A server that has no memory for the first question, and says the same to all others.
+// A server without memory for the first request; it refuses all others the same way.
 class Forgetful {
  public:
   explicit Forgetful(const std::string& words)

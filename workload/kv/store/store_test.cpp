@@ -37,7 +37,7 @@ std::string got(Store& store, const std::string& name) {
   return found->block ? *Store::value_of(*found->block) : std::string(found->value);
 }
 
-// A cache of 64 values before several hundred, all of them overwritten now and then.
+// A cache of 64 values for several hundred, all of them overwritten now and then.
 TEST_P(StoreTest, GivesWhatWasLastStored) {
   auto opened = Store::open(options());
   ASSERT_TRUE(opened) << opened.error().message;
