@@ -119,7 +119,7 @@ TEST(Allocate, ResolvesAKind) {
 }
 
 // A node that resolve() added by itself never causes a refusal, however often it is resolved.
-TEST(Allocate, LeavesOutANodeThatNobodyNamedAndThatIsGone) {
+TEST(Allocate, OfflineNodeThatWasNotRequested_IsLeftOut) {
   const Machine machine = with_a_node_gone();
   Placement preferred = Placement::on(NodeKind::dram);
   preferred.strict = false;
@@ -144,7 +144,7 @@ TEST(Allocate, LeavesOutANodeThatNobodyNamedAndThatIsGone) {
 }
 
 // With no spill nodes named, memory that is touched later is neither counted nor split.
-TEST(Allocate, SparseMemoryThatMaySpillAnywhereMayBeLargerThanWhatIsFree) {
+TEST(Allocate, UntouchedMemoryThatMaySpillAnywhere_MayExceedFreeMemory) {
   const Machine machine = with_a_node_gone();
   Placement sparse = Placement::on(NodeKind::dram);
   sparse.strict = sparse.touch = false;
@@ -160,7 +160,7 @@ TEST(Allocate, SparseMemoryThatMaySpillAnywhereMayBeLargerThanWhatIsFree) {
   }
 }
 
-TEST(Allocate, RefusesRequestsWithoutSense) {
+TEST(Allocate, InvalidRequests_AreRefused) {
   const Machine machine = this_host();
   const NodeId id = machine.nodes.front().id;
   EXPECT_EQ(code_of(allocate(machine, 0_B, Placement::on(id))), ErrorCode::invalid);

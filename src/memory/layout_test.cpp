@@ -31,7 +31,7 @@ Placement spilling(const std::vector<NodeChoice>& spill) {
   return placement;
 }
 
-TEST(LayoutTest, WhatHasRoomStaysOnItsNodes) {
+TEST(LayoutTest, LayoutThatFits_StaysOnItsNodes) {
   const Machine machine = three_nodes();
   const Placement placement = spilling({kC, kB});
   Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
@@ -55,7 +55,7 @@ TEST(LayoutTest, TheRestSpillsInTheStatedOrder) {
   EXPECT_EQ(demand_of(layout, {}).nodes.at(kA), 1_MiB);
 }
 
-TEST(LayoutTest, NotEvenAllOfThemHaveRoom) {
+TEST(LayoutTest, TooLittleOnAllNodes_IsExhausted) {
   const Machine machine = three_nodes();
   const Placement placement = spilling({kC});
   Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
@@ -126,7 +126,7 @@ TEST(LayoutTest, AStrictKindSpillsBoundToTheNextOfIt) {
 }
 
 // Leaves out nodes that the request did not name, and only those.
-TEST(LayoutTest, WhatWasChosenAndIsNotToBeHadIsLeftOut) {
+TEST(LayoutTest, UnusableNodesThatResolveChose_AreLeftOut) {
   const Machine machine = three_nodes();
   HostMemory host = with_free(1_MiB, 1_MiB, 1_MiB);
   Placement resolved = Placement::on(kA);

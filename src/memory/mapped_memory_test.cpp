@@ -29,7 +29,7 @@ TEST(MappedMemoryTest, IsAlignedAndNoLongerThanAsked) {
   }
 }
 
-TEST(MappedMemoryTest, GoesUnlessItIsGivenAway) {
+TEST(MappedMemoryTest, Destructor_UnmapsUnlessReleased) {
   std::byte* gone = nullptr;
   std::byte* kept = nullptr;
   {

@@ -40,7 +40,7 @@ TEST_F(MigratePagesTest, NodesThatAreNotThereAreRefused) {
   EXPECT_EQ(bind_pages(buffer_->bytes(), NodeId{2000}).error().code, ErrorCode::unsupported);
 }
 
-TEST_F(MigratePagesTest, TellsWhatTheThreadsMemoryIsBoundTo) {
+TEST_F(MigratePagesTest, BoundThread_ReportsItsNodes) {
   ASSERT_TRUE(set_process_policy(MemoryPolicy::bind, {node_}));
   const auto bound = bound_nodes();
   ASSERT_TRUE(set_process_policy(MemoryPolicy::none));

@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-TEST(Relocate, ToWhereItIsAlreadyChangesNothing) {
+TEST(Relocate, ToItsPresentNodes_ChangesNothing) {
   const Machine machine = this_host();
   const auto buffer = allocate(machine, 1_MiB, on_first(machine)).value();
   std::byte* const memory = buffer->memory();

@@ -82,7 +82,7 @@ TEST(Kernel, OfASourceIsAskedWhenItIsOpened) {
 }
 
 // Words that would name a wrong reason.
-TEST(Kernel, GivesNoReasonThatIsNone) {
+TEST(Kernel, Refusal_NamesNoWrongReason) {
   Refusing kernel;
   kernel.open_error = kernel.faults_error = -EMFILE;
   const auto protection = open_write_protection(kernel);
@@ -130,7 +130,7 @@ struct Pretending final : Kernel {
   }
 };
 
-TEST(Kernel, ThatOnlyPretendsIsFoundOut) {
+TEST(Kernel, KernelThatDoesNothing_IsDetected) {
   Pretending kernel;
   for (const HotnessKind kind : kHotnessKinds) {
     expect_reason(open_hotness(kind, {}, kernel), ErrorCode::unsupported, "sandbox");

@@ -86,7 +86,7 @@ TEST_P(Sources, FollowAHotSetThatMoves) {
   }
 }
 
-TEST_P(Sources, SeeNothingOfWhatWasDoneBeforeOrWhereNothingIsTracked) {
+TEST_P(Sources, EarlierOrUntrackedTouches_AreNotSeen) {
   const Trackable memory(GetParam(), 4_MiB);
   const Trackable other(GetParam(), 4_MiB);
   const auto source = open();
@@ -104,7 +104,7 @@ TEST_P(Sources, SeeNothingOfWhatWasDoneBeforeOrWhereNothingIsTracked) {
   EXPECT_EQ(sample->why_unseen, "");
 }
 
-TEST_P(Sources, RefuseWhatIsNoMemory) {
+TEST_P(Sources, UnmappedMemory_IsRefused) {
   const auto source = open();
   const Trackable memory(GetParam(), 1_MiB);
   expect_error(source->track({}), ErrorCode::invalid, "no bytes");
@@ -116,7 +116,7 @@ TEST_P(Sources, RefuseWhatIsNoMemory) {
   EXPECT_TRUE(source->track(gone.pages(0, 1))) << "nothing is left of the refusal";
 }
 
-TEST_P(Sources, RefuseWhatIsTrackedAlready) {
+TEST_P(Sources, TrackedMemory_IsRefused) {
   const Trackable memory(GetParam(), 1_MiB);
   const auto source = open();
   ASSERT_TRUE(source->track(memory.pages(16, 32)));
@@ -134,7 +134,7 @@ TEST_P(Sources, RefuseWhatIsTrackedAlready) {
   EXPECT_TRUE(source->track(memory.pages(0, 64)));
 }
 
-TEST_P(Sources, TellWhatWasUnmappedAndGoOn) {
+TEST_P(Sources, UnmappedPart_IsReportedAsUnseen) {
   Trackable memory(GetParam(), 1_MiB);
   Trackable other(GetParam(), 1_MiB);
   const auto source = open();
@@ -297,7 +297,7 @@ TEST_P(Sources, RefuseANegativeInterval) {
                "0 or more");
 }
 
-TEST_P(Sources, RefuseChunksThatAreNone) {
+TEST_P(Sources, InvalidChunks_AreRefused) {
   for (const Bytes chunk : {0_B, 1_B, 2048_B, 12_KiB}) {
     expect_error(open_hotness(GetParam(), {.chunk = chunk}), ErrorCode::invalid, "power of two");
   }

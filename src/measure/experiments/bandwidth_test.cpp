@@ -69,7 +69,7 @@ TEST(BandwidthTest, EveryMixGivesItsThreeNumbers) {
   EXPECT_EQ(seen, mixes().size());
 }
 
-TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
+TEST(BandwidthTest, CountedBusTraffic_IsBesideTheArithmetic) {
   const Machine machine = test::small_host();
   const auto races = std::make_shared<Races>();
   const auto sample_with = [&](std::shared_ptr<BusMeter> bus) {
@@ -167,7 +167,7 @@ std::set<std::string> at_random(ParameterChoices only) {
   return found;
 }
 
-TEST(BandwidthTest, RandomOrderUnaskedByAllCpusAskedForByAnyNumberAndNeverInsteadOfWhatIsAskedFor) {
+TEST(BandwidthTest, RandomOrder_IsByAllCpusUnlessRequestedOtherwise) {
   const std::set<std::string> usual = {"read 8 64", "read 8 256", "read 8 4096", "nt_write 8 64"};
   EXPECT_EQ(at_random({}), usual);
   EXPECT_TRUE(at_random({{"mix", "read"}}).empty());

@@ -146,7 +146,7 @@ TEST(InterferenceTest, MoreAndMoreAggressorsWhereThatIsACurveOrAskedFor) {
       << "there are seven other CPUs";
 }
 
-TEST(InterferenceTest, ProcessesBesideEqualCopiesUnaskedAndBesideAllThatCanBeOneAskedFor) {
+TEST(InterferenceTest, Processes_AreUsedForEqualCopiesByDefault) {
   const Machine machine = eight_cpus();
   const AsIfUsable as_if(machine.nodes.front().cpus);
   const auto by_processes = [&](ParameterChoices only) {

@@ -54,7 +54,7 @@ TEST(TeamsTest, OfSixteenNodesTheMachineAndASocketForBoth) {
 }
 
 // CPUs 0 and 2 are threads of one core.
-TEST(TeamsTest, BesideAnObserverItsCoreRestsWhereThereIsAnother) {
+TEST(TeamsTest, BesideAnObserver_OtherCoresComeFirst) {
   Machine machine;
   machine.caches = {{.level = 1, .size = 32_KiB, .cpus = {0, 2}}};
   EXPECT_EQ(beside(machine, 0, {3, 2, 0, 1}), (std::vector<unsigned>{3, 1}));
@@ -116,7 +116,7 @@ std::set<std::string> sockets_of(const Machine& machine, const std::vector<NodeI
   return found;
 }
 
-TEST(TeamsTest, ASocketStandsForAnotherOnlyIfTheirMemoryIsAlikeAndMayBeUsed) {
+TEST(TeamsTest, SocketRepresentsAnother_OnlyWithSimilarUsableMemory) {
   Machine machine;
   for (std::uint32_t id = 0; id < 4; ++id) {
     machine.nodes.push_back({.id = NodeId{id},
@@ -163,7 +163,7 @@ TEST(TeamsTest, TheThreadsOfACoreWorkTogether) {
 }
 
 // As a laptop, a virtual machine or a container.
-TEST(TeamsTest, OfOneNodeTheMachineIsThereWhenAskedForAndElseTheNodesRowIsIt) {
+TEST(TeamsTest, MachineOfOneNode_HasARowOnlyOnRequest) {
   Machine machine = two_caches();
   machine.caches.clear();
   const AsIfUsable all(cpus_of(machine));

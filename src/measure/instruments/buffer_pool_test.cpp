@@ -145,7 +145,7 @@ TEST_F(ArenasTest, OneSmallPageIsNotAllHuge) {
   EXPECT_EQ(buffers_.huge_part_in_use(), 1);
 }
 
-TEST_F(ArenasTest, WhatIsNotToBeHadIsAnErrorAndLeavesTheRest) {
+TEST_F(ArenasTest, FailedAllocation_KeepsOtherBuffers) {
   ASSERT_TRUE(buffers_.get(base_, 0, 1_MiB).has_value());
   const auto too_much = buffers_.get(base_, 1, Bytes{1} * (std::uint64_t{1} << 45));
   ASSERT_FALSE(too_much.has_value());

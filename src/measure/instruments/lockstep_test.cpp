@@ -86,7 +86,7 @@ TEST(CommonEnd, AThreadThatNeverEndsHoldsTheOthersForSecondsAtMost) {
 }
 
 // Plain integers: writes before a meeting are read after it without a race.
-TEST(Lockstep, NobodyIsARoundAhead) {
+TEST(Lockstep, NoThread_IsARoundAhead) {
   constexpr std::size_t kThreads = 4;
   constexpr int kRounds = 300;
   Lockstep lockstep(kThreads);

@@ -108,7 +108,7 @@ TEST(NoiseTest, StealIsAPartOfTheTimeOfCpusInUse) {
 
 // The loud part of a session, up to half of the checks, must neither make the quiet part look
 // disturbed, nor pass as usual.
-TEST(NoiseTest, AThirdThatIsLoudIsFound) {
+TEST(NoiseTest, DisturbedThirdOfChecks_IsFound) {
   auto checks = quiet_checks(30);
   for (std::size_t i = 20; i < 30; ++i) checks[i].loaded_bytes_per_second *= 0.6;
   const auto disturbed = disturbed_checks(checks);

@@ -44,7 +44,7 @@ TEST(MeasureTest, OnlyThePointsAskedForAreRows) {
   }
 }
 
-TEST(MeasureTest, WhatThereIsNotNamesWhatThereIs) {
+TEST(MeasureTest, UnknownName_ListsTheKnownOnes) {
   const Machine machine = Machine::discover().value();
   const auto none = measure(machine, {.only = {{"mix", "reed"}}});
   ASSERT_FALSE(none);

@@ -157,7 +157,7 @@ TEST_F(SessionTest, ARaceLeavesNoPointOutThatFits) {
   EXPECT_TRUE(rows[1].value) << rows[1].reason;
 }
 
-TEST_F(SessionTest, RoundsThatAreAskedForAreJustSoMany) {
+TEST_F(SessionTest, RequestedRounds_AreExact) {
   options_.rounds = 5;
   Script loud{.values = {10, 20, 30, 5}};
   Script modelled{.values = {10, 20}};
@@ -173,7 +173,7 @@ TEST_F(SessionTest, RoundsThatAreAskedForAreJustSoMany) {
 }
 
 // Both are twice as fast in every second round; a ratio of medians would not show their ratio.
-TEST_F(SessionTest, AReferenceIsHeldAgainstItsGroupRoundByRound) {
+TEST_F(SessionTest, Reference_IsComparedRoundByRound) {
   options_.rounds = 4;
   Script own{.values = {20, 40, 20, 40}};
   Script reference{.values = {10, 20, 10, 20}};
@@ -282,7 +282,7 @@ TEST_F(SessionTest, AnErrorIsTheReasonOfItsRowAlone) {
   EXPECT_EQ(rows[2].value->median, 10);
 }
 
-TEST_F(SessionTest, StoppedItKeepsWhatItHas) {
+TEST_F(SessionTest, StoppedSession_KeepsItsMappings) {
   Script one{.values = {10}};
   Script two{.values = {10}};
   std::size_t measured = 0;

@@ -80,7 +80,7 @@ TEST(UnifiedMemory, TellsItsGpus) {
   EXPECT_EQ(unified_memory_gpu(*machine, 0).error().code, ErrorCode::absent);
 }
 
-TEST(UnifiedMemory, TellsWhatIsRefusedAboveWhateverOthersHaveOfTheGpu) {
+TEST(UnifiedMemory, MemoryOfOtherUsers_LowersTheLimit) {
   const test::FakeGpu fake("memory=64M,paradigm=managed,sms=4");
   const auto machine = Machine::discover();
   const auto room = [&] { return unified_memory_gpu(*machine, 0).value().managed_bytes; };

@@ -47,7 +47,7 @@ TEST(PinnedMemory, IsTouchedOnItsNodeAndPinned) {
   EXPECT_FALSE(is_pinned(at)) << "it is given back";
 }
 
-TEST(PinnedMemory, IsPinnedAndGivenBackWhileOthersCaptureAGraph) {
+TEST(PinnedMemory, GraphCaptureInAnotherThread_IsPinnedAndUnpinned) {
   const test::FakeGpu gpu("capturing=1");
   const std::byte* at = nullptr;
   {
@@ -98,7 +98,7 @@ TEST(PinnedMemory, IsAllOrNothing) {
   EXPECT_TRUE(is_pinned(buffer->memory() + (2 << 20))) << "another's";
 }
 
-TEST(PinnedMemory, IsNeverGivenUnpinned) {
+TEST(PinnedMemory, NoDriver_PinnedMemoryIsRefused) {
   const test::FakeGpu gpu;
   const ScopedVariable none("HEADRACE_LIBCUDA", "/nowhere/libcuda.so");
   const auto buffer = allocate(gpu.machine, 1_MiB, pinned_on(test::kDram));

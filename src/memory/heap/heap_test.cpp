@@ -49,7 +49,7 @@ TEST(Heap, AlignsAndSizesAsAsked) {
 }
 
 // As when a CXL device goes offline while the process runs.
-TEST(Heap, NeedsNoNodeThatNobodyNamed) {
+TEST(Heap, OfflineNodeThatWasNotRequested_IsNotNeeded) {
   Machine machine = this_host();
   machine.nodes.push_back(
       {.id = NodeId{999}, .kind = NodeKind::cxl, .reason = "test", .capacity = 1_GiB});
@@ -125,7 +125,7 @@ TEST(Heap, SaysWhatTheSystemRefused) {
   EXPECT_EQ(heap->stats().reserved, 0_B);
 }
 
-TEST(Heap, RefusesPlacementsThatCannotBe) {
+TEST(Heap, ImpossiblePlacements_AreRefused) {
   const auto code = [](const Placement& placement) {
     return Heap::open(this_host(), placement).error().code;
   };

@@ -62,7 +62,7 @@ struct Told final : HeapObserver {
   std::map<const std::byte*, std::size_t> there;
 };
 
-TEST(Regions, AreToldToAnObserverWhenTheyComeAndGo) {
+TEST(Regions, Observer_SeesThemAllocatedAndReleased) {
   Told told;
   auto heap = open_heap(HeapOptions{.region = 2_MiB, .observer = &told});
   void* const small = heap->allocate_bytes(100);

@@ -52,7 +52,7 @@ TEST(MemoryPolicyTest, IsWhatTheKernelThenSays) {
   EXPECT_EQ(policy_now().mode, MPOL_DEFAULT) << "other threads keep theirs";
 }
 
-TEST(MemoryPolicyTest, NewerPoliciesAreSetOrSaidToBeUnknown) {
+TEST(MemoryPolicyTest, NewerPolicies_AreSetOrReportedAsUnknown) {
   const NodeId node = this_host().nodes.front().id;
   in_a_thread([&] {
     for (const auto policy : {MemoryPolicy::preferred_many, MemoryPolicy::weighted_interleave}) {
@@ -66,7 +66,7 @@ TEST(MemoryPolicyTest, NewerPoliciesAreSetOrSaidToBeUnknown) {
   });
 }
 
-TEST(MemoryPolicyTest, SaysWhatItCannotHave) {
+TEST(MemoryPolicyTest, AbsentNode_IsNamedInTheError) {
   const NodeId node = this_host().nodes.front().id;
   const auto far = set_process_policy(MemoryPolicy::bind, {node, NodeId{777}});
   ASSERT_FALSE(far);

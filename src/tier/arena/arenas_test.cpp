@@ -53,7 +53,7 @@ TEST(Arenas, AllocateWhereThePlanSays) {
   EXPECT_EQ(placement.nodes.front().node, node);
 }
 
-TEST(Arenas, LeaveWhatThePlanDoesNotPlaceWhereOthersGo) {
+TEST(Arenas, ArenaThatThePlanDoesNotPlace_UsesTheDefault) {
   const ArenaPlan plan{{{"unseen", "-", {}, {}}}};
   const auto arenas = Arenas::open(here(), {.plan = plan}).value();
   EXPECT_EQ(arenas->heap("unseen").value()->placement().nodes,
@@ -67,13 +67,13 @@ TEST(Arenas, RefuseAPlanThatThisMachineCannotFollow) {
                  "index");
 }
 
-TEST(Arenas, RefuseNamesThatAreNone) {
+TEST(Arenas, InvalidNames_AreRefused) {
   const auto arenas = Arenas::open(here()).value();
   expect_refused(arenas->heap(""), ErrorCode::invalid, "64 letters");
   expect_refused(arenas->heap("a b\n"), ErrorCode::invalid, "a b?");
 }
 
-TEST(Arenas, TellTheMostMemoryTheyHad) {
+TEST(Arenas, PeakMemory_IsReported) {
   const auto arenas = Arenas::open(here()).value();
   Heap* const heap = arenas->heap("index").value();
   void* const first = heap->allocate_bytes((8_MiB).value);
@@ -88,7 +88,7 @@ TEST(Arenas, TellTheMostMemoryTheyHad) {
   heap->free(second);
 }
 
-TEST(Arenas, AreNotWatchedUnlessAsked) {
+TEST(Arenas, AreNotWatchedByDefault) {
   expect_refused(Arenas::open(here()).value()->look(), ErrorCode::unsupported, "look_every");
 }
 
@@ -181,7 +181,7 @@ TEST_F(WatchedArenas, SayWhyAnArenaWasNeverSeen) {
   EXPECT_EQ(use_of("long").why_unseen, "");
 }
 
-TEST_F(WatchedArenas, SayNothingOfWhatCameInThePlaceOfMemoryThatWent) {
+TEST_F(WatchedArenas, MemoryThatReplacedFreedMemory_IsNotCounted) {
   const auto before = allocate("first", 2_MiB);
   ASSERT_TRUE(arenas_->look());
   heap("first").free(before.data());

@@ -49,7 +49,7 @@ TEST(Decide, LetsAChunkTakeThePlaceOfAColderOneOnly) {
       << "0.55 is not hotter than 0.52 by more than 0.1";
 }
 
-TEST(Decide, MovesNoMoreThanItMay) {
+TEST(Decide, Allowance_BoundsTheMoves) {
   const std::vector chunks{resident(1, 0), resident(2, 0.1), resident(3, 0.2), out(4, 0.9)};
   EXPECT_EQ(moves(decide(chunks, {.budget = 1_MiB}, 1_MiB)), (Moves{{1, false}}));
   EXPECT_TRUE(decide(chunks, {.budget = 3_MiB}, 1_MiB).empty()) << "out and in take 2 MiB";
@@ -64,7 +64,7 @@ TEST(Decide, KeepsAChunkThatIsHalfOutInOnePlace) {
   EXPECT_EQ(moves(decide(chunks, {.budget = 4_MiB}, kAll)), (Moves{{1, true}}));
 }
 
-TEST(Decide, LeavesWhatIsBackedOffWhereItIsAndCountsIt) {
+TEST(Decide, ChunkInBackoff_StaysAndIsCounted) {
   std::vector chunks{resident(1, 0), resident(2, 0.1), resident(3, 0.2), out(4, 0.9)};
   chunks[0].backed_off = chunks[3].backed_off = true;
   EXPECT_EQ(moves(decide(chunks, {.budget = 2_MiB}, kAll)), (Moves{{2, false}}));

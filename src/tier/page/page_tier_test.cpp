@@ -222,7 +222,7 @@ TEST_F(Tiered, UndoesMovesThatHarmAndKeepsTheBudget) {
   }
 }
 
-TEST_F(Tiered, MovesWithoutAGuardWhereNoWorkIsTold) {
+TEST_F(Tiered, NoReportedWork_MovesWithoutGuard) {
   const Trackable memory(HotnessKind::referenced, kPart * 8);
   const auto tier = open(options(kPart * 4));
   ASSERT_TRUE(tier->add(memory.bytes()));
@@ -308,7 +308,7 @@ TEST_F(Tiered, SaysWhatTheKernelRefused) {
   EXPECT_EQ(step->resident, kPart * 8);
 }
 
-TEST_F(Tiered, LetsWhatRefusesBeAndMovesTheOthers) {
+TEST_F(Tiered, RefusingChunk_BacksOffAndOthersMove) {
   const Trackable memory(HotnessKind::referenced, kPart * 16);
   const auto tier = open(options(kPart * 4, kPart * 4));
   ASSERT_TRUE(tier->add(memory.bytes()));
@@ -329,7 +329,7 @@ TEST_F(Tiered, LetsWhatRefusesBeAndMovesTheOthers) {
   EXPECT_LE(kernel_.tries_at_locked, 4 * 8) << "4 chunks, tried again after 1, 2, 4, ... steps";
 }
 
-TEST_F(Tiered, TriesWhatRefusedAgain) {
+TEST_F(Tiered, RefusingChunk_IsRetried) {
   const Trackable memory(HotnessKind::referenced, kPart * 8);
   const auto tier = open(options(kPart * 4));
   ASSERT_TRUE(tier->add(memory.bytes()));
@@ -347,7 +347,7 @@ TEST_F(Tiered, TriesWhatRefusedAgain) {
   EXPECT_EQ(out, kPart * 4);
 }
 
-TEST_F(Tiered, MovesAtTheHighestRateThereIs) {
+TEST_F(Tiered, LargestRate_DoesNotOverflow) {
   const Trackable memory(HotnessKind::referenced, kPart * 8);
   const auto tier = open(options(kPart * 4, Bytes{UINT64_MAX}));
   ASSERT_TRUE(tier->add(memory.bytes()));

@@ -49,7 +49,7 @@ TEST(AccessRates, ARegionThatNobodyUsesAnyMoreGrowsColdWithTheKernelsRounds) {
   EXPECT_LT(rates.rate(page(0), seconds{120}), hot / 8);
 }
 
-TEST(AccessRates, OneThatIsOutIsExposed) {
+TEST(AccessRates, ChunkInSwap_IsExposed) {
   AccessRates rates = resident_pages(2);
   rates.went_out(page(0), seconds{10});
   rates.set_pages(page(0), {.out = 1}, seconds{10});
@@ -75,7 +75,7 @@ TEST(AccessRates, TheFirstWriteAfterAReturnProvesNothing) {
   EXPECT_LT(rates.rate(page(1), seconds{300}), other / 5);
 }
 
-TEST(AccessRates, FindsThatOfEachPageHoweverRarelyHintsCome) {
+TEST(AccessRates, RareHints_RatesAreStillFound) {
   constexpr std::size_t kPages = 512;
   std::mt19937_64 random(7);
   AccessRates rates({kPage}, minutes{10});
@@ -122,7 +122,7 @@ TEST(AccessRates, ForgetsWhatIsGone) {
   EXPECT_EQ(rates.chunk_of(page(3) + 77), page(3));
 }
 
-TEST(AccessRates, WhoIsSampledHasTheRateOfItsSamples) {
+TEST(AccessRates, SampledChunk_HasTheRateOfItsSamples) {
   AccessRates rates = resident_pages(2);
   for (int i = 1; i <= 100; ++i) {
     rates.sampled(page(0), seconds{i}, milliseconds{400}, 2);

@@ -228,7 +228,7 @@ TEST(OtherProcessHere, IsHeldByOneOnly) {
   EXPECT_TRUE(three) << three.error().message;
 }
 
-TEST(OtherProcessHere, BitsThatItUsesItselfAreLeftToIt) {
+TEST(OtherProcessHere, ProcessThatUsesItsBits_KeepsThem) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
@@ -263,7 +263,7 @@ pid_t fork_as(pid_t number) {
   return child;
 }
 
-TEST(OtherProcessHere, AnotherOfItsNumberIsNotTouched) {
+TEST(OtherProcessHere, LaterProcessWithTheSameNumber_IsNotTouched) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::pause();

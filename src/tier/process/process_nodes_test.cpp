@@ -236,7 +236,7 @@ TEST_F(BetweenNodes, NothingMovesBeforeAnythingIsKnown) {
   EXPECT_EQ(pages_.far, numbers(8, 120)) << "the coldest, the first of them by address";
 }
 
-TEST_F(BetweenNodes, WhatRefusesIsToldAndOthersGo) {
+TEST_F(BetweenNodes, RefusedChunks_AreReportedAndOthersMove) {
   pages_.pinned = numbers(8, 16);
   open(64);
   Bytes refused;
@@ -249,7 +249,7 @@ TEST_F(BetweenNodes, WhatRefusesIsToldAndOthersGo) {
   EXPECT_EQ(pages_.far.size(), 64u);
 }
 
-TEST_F(BetweenNodes, WhatComesInThePlaceOfTheUnmappedRefusesNothingYet) {
+TEST_F(BetweenNodes, NewMemoryAtUnmappedAddresses_HasNoBackoff) {
   pages_.pinned = numbers(0, 128);
   open(64);
   // The last chunk refused in the 13th step, and would back off for 8.
@@ -337,7 +337,7 @@ TEST(BetweenNodesTried, AProcessThatHasEndedIsAbsent) {
   EXPECT_NE(tried.error().message.find("ended"), std::string::npos) << tried.error().message;
 }
 
-TEST(TouchesOfMappings, WhatIsWrittenIsKnownAndWhatIsReadIsSpread) {
+TEST(TouchesOfMappings, WrittenPagesCountFully_ReadsAreSpread) {
   const std::vector<MappingUse> mappings{
       {{0x1000, 0x9000}, false, 0x6000_B, 0x3000_B, {{0x2000, 0x3000}, {0x8000, 0x9000}}},
       {{0x9000, 0xb000}, false, 0x2000_B, 0_B, {}},

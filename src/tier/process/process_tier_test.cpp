@@ -308,7 +308,7 @@ TEST_F(ProcessTiered, MovesAtItsRateAndNoFaster) {
   EXPECT_LE(1000 - memory_.resident(), 120u + 40u) << "no more after a pause";
 }
 
-TEST_F(ProcessTiered, WhatStaysIsToldAndNotAskedForAgainAtOnce) {
+TEST_F(ProcessTiered, ChunkThatStayed_IsReportedAndBacksOff) {
   for (std::size_t i = 0; i < 200; ++i) memory_.locked.insert(i);
   open(options(500));
   Bytes refused;
@@ -322,7 +322,7 @@ TEST_F(ProcessTiered, WhatStaysIsToldAndNotAskedForAgainAtOnce) {
 }
 
 // An idle program has no faults that would show it.
-TEST_F(ProcessTiered, WhatTheKernelTookIsFoundSoon) {
+TEST_F(ProcessTiered, PagesReclaimedByTheKernel_AreFoundSoon) {
   memory_ = FakeMemory(20'000);
   memory_.now.resident = Bytes{20'000 * kPageBytes};
   open(options(20'000));
@@ -340,7 +340,7 @@ TEST_F(ProcessTiered, WhatTheKernelTookIsFoundSoon) {
 }
 
 // Pages shared with a child of fork() stay, and are not managed.
-TEST_F(ProcessTiered, WhatAChildHasTooIsNotSaidToHaveGone) {
+TEST_F(ProcessTiered, PagesSharedWithAChild_AreNotReportedAsDemoted) {
   for (std::size_t i = 0; i < 700; ++i) {
     memory_.locked.insert(i);
     memory_.forked.insert(i);

@@ -86,7 +86,7 @@ class HeldGroup : public testing::TestWithParam<int> {
   path group_;
 };
 
-TEST_P(HeldGroup, TheLimitComesDownWithTheProcessAndKeepsWhatIsNoMatterOfTheBudget) {
+TEST_P(HeldGroup, UseAboveTheBudget_LimitFallsWithItAndIncludesUnmanagedMemory) {
   {
     auto held = take();
     ASSERT_TRUE(held) << held.error().message;
@@ -154,7 +154,7 @@ TEST_P(HeldGroup, AGroupIsHeldOnce) {
   EXPECT_TRUE(GroupHold::take(4712, root_, root_));
 }
 
-TEST_P(HeldGroup, ALowerLimitOfSomebodyElseStaysAndSoDoesOneThatComesMeanwhile) {
+TEST_P(HeldGroup, ForeignLimit_StaysIfLowerOrSetMeanwhile) {
   write(limit(), "104857600");
   {
     auto held = take();
@@ -180,7 +180,7 @@ TEST_P(HeldGroup, ALowerLimitOfSomebodyElseStaysAndSoDoesOneThatComesMeanwhile) 
   EXPECT_EQ(value(limit()), "838860800");
 }
 
-TEST_P(HeldGroup, TheNextPutsBackWhatAKilledOneLeft) {
+TEST_P(HeldGroup, SettingsOfAKilledHolder_AreRestoredByTheNext) {
   const pid_t child = ::fork();
   if (child == 0) {
     auto held = take();
@@ -268,7 +268,7 @@ TEST_P(HeldGroup, KilledGuardian_EndsTheHold) {
 }
 
 // The holder may open no file any more; its guardian, which is older, may.
-TEST_P(HeldGroup, WhatTheHolderCannotPutBack_TheGuardianDoes) {
+TEST_P(HeldGroup, SettingTheHolderCannotRestore_IsRestoredByTheGuardian) {
   auto taken = take();
   ASSERT_TRUE(taken);
   std::optional<GroupHold> held(*std::move(taken));
@@ -284,7 +284,7 @@ TEST_P(HeldGroup, WhatTheHolderCannotPutBack_TheGuardianDoes) {
   EXPECT_TRUE(becomes_so([&] { return take().has_value(); })) << "and nobody holds it";
 }
 
-TEST_P(HeldGroup, WhatCannotBePutBackIsNotForgotten) {
+TEST_P(HeldGroup, SettingThatCannotBeRestored_StaysRecorded) {
   const path away = root_ / "away";
   {
     auto held = take();
@@ -308,7 +308,7 @@ TEST_P(HeldGroup, WhatCannotBePutBackIsNotForgotten) {
   EXPECT_EQ(notes(), 0) << "a group that has gone";
 }
 
-TEST_P(HeldGroup, WhereItCannotBeItSaysWhy) {
+TEST_P(HeldGroup, UnholdableGroup_IsExplained) {
   write(group_ / "cgroup.procs", "4711\n4712\n");
   expect_refused(ErrorCode::denied, "with 1 more");
   write(group_ / "cgroup.procs", "4711\n");

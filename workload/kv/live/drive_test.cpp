@@ -43,7 +43,7 @@ TEST_F(Drive, WrongValuesAreCounted) {
   EXPECT_EQ(driven->wrong, driven->operations);
 }
 
-TEST_F(Drive, AtARateEveryOperationMeantHasItsTurn) {
+TEST_F(Drive, AtARate_EveryIntendedOperationRuns) {
   TestServer server;
   DriveOptions options = options_for(server);
   options.rate = 2000;
@@ -51,7 +51,7 @@ TEST_F(Drive, AtARateEveryOperationMeantHasItsTurn) {
   EXPECT_EQ(driven->operations + driven->not_begun, 100U);
 }
 
-TEST_F(Drive, AStallIsInTheLatenciesOfThoseMeantToComeMeanwhile) {
+TEST_F(Drive, Stall_CountsInLatenciesOfIntendedOperations) {
   TestServer server({.stall_ms = 60});
   DriveOptions options{.socket = server.socket(),
                        .records = 100,
@@ -66,7 +66,7 @@ TEST_F(Drive, AStallIsInTheLatenciesOfThoseMeantToComeMeanwhile) {
   EXPECT_GT(driven->p50_us, 30'000);
 }
 
-TEST_F(Drive, AServerThatGoesIsSaid) {
+TEST_F(Drive, ServerThatEnds_IsReported) {
   TestServer server({.ends_after = 120});
   const auto driven = drive(*find_workload("C"), options_for(server));
   EXPECT_EQ(driven.error().code, ErrorCode::io);

@@ -100,7 +100,7 @@ class Forgetful {
   std::thread thread_;
 };
 
-TEST(Memcached, WithoutMemoryForTheMomentIsAskedAgain) {
+TEST(Memcached, ServerWithoutMemory_IsRetried) {
   {
     const Forgetful server("STORED\r\n");
     EXPECT_TRUE(load({Protocol::memcached, server.socket(), 1, 100}));
@@ -136,7 +136,7 @@ TEST(Memcached, SpeaksItsText) {
   EXPECT_TRUE(peer.connection->right());
 }
 
-TEST(Memcached, WhatIsNotTheRecordsValueIsNotRight) {
+TEST(Memcached, ValueOfAnotherRecord_IsNotRight) {
   Peer peer;
   const std::string another = key_of(8) + " x", longer = key_of(7) + " xyz";
   for (const std::string& said :

@@ -41,7 +41,7 @@ TEST(ServerProcess, EndsWithItsParentHoweverThatEnds) {
   ::close(told[0]);
 }
 
-TEST(ServerProcess, WhoseParentHasEndedDoesNotBegin) {
+TEST(ServerProcess, EndedParent_ProgramDoesNotStart) {
   const std::array<const char*, 1> words = {"true"};
   const pid_t child = ::fork();
   if (child == 0) ::_exit(become(words, 1).error().code == ErrorCode::cancelled ? 0 : 1);
@@ -50,7 +50,7 @@ TEST(ServerProcess, WhoseParentHasEndedDoesNotBegin) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(ServerProcess, AProgramThatIsNotThereIsSaid) {
+TEST(ServerProcess, MissingProgram_IsReported) {
   const std::array<const char*, 1> words = {"headrace-no-such-program"};
   const pid_t self = ::getpid(), child = ::fork();
   if (child == 0) ::_exit(become(words, self).error().code == ErrorCode::absent ? 0 : 1);
@@ -143,7 +143,7 @@ TEST(ServerProcess, PagesGoToANodeAndLoseNothing) {
   EXPECT_LT(moved->out.value, moved->data.value * 2 / 3);
 }
 
-TEST(ServerProcess, NobodyHasNoPages) {
+TEST(ServerProcess, AbsentProcess_HasNoPages) {
   EXPECT_EQ(page_out(1 << 29, 0.5, 1).error().code, ErrorCode::absent);
 }
 

@@ -46,7 +46,7 @@ TEST(Promotion, TheRateBoundsIt) {
   EXPECT_LE(promoted.bytes, 10 * 16e6 * 1.05);
 }
 
-TEST(Promotion, WhatIsYoungerThanALookStaysWhereItIs) {
+TEST(Promotion, RecordsYoungerThanALook_Stay) {
   PromotionOptions options = unlimited();
   options.insertions_per_operation = 0.05;  // 300 000 per look
   const Promoted promoted = promote(hot_and_cold(), options, constant);

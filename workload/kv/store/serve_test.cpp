@@ -89,7 +89,7 @@ std::string answer_to(const std::string& socket, const std::string& question) {
   return came;
 }
 
-TEST(Serve, WhatIsNoQuestionIsRefusedOrHungUpOn) {
+TEST(Serve, InvalidRequest_IsRefusedOrClosesTheConnection) {
   const Served served(false);
   const std::string socket = served.socket();
   EXPECT_EQ(answer_to(socket, "*2\r\n$3\r\nGET\r\n$1\r\nx\r\n*1\r\n$4\r\nINFO\r\n"),

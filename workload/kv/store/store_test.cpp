@@ -59,7 +59,7 @@ TEST_P(StoreTest, GivesWhatWasLastStored) {
 
 INSTANTIATE_TEST_SUITE_P(InMemoryAndOnFile, StoreTest, ::testing::Bool());
 
-TEST(Store, WhatCannotBeOpenedOrStoredIsSaid) {
+TEST(Store, FailedOpenOrSet_IsReported) {
   EXPECT_EQ(Store::open({.file = "/nowhere/values"}).error().code, ErrorCode::absent);
   EXPECT_FALSE(Store::open({.placement = "tape"}));
   char name[] = "/tmp/headrace-kv-test-XXXXXX";

@@ -93,7 +93,7 @@ TEST(Keys, RanksAndTheirPartsAreInverse) {
   EXPECT_LT(ranks.at(1 - 0x1p-53), ranks.count());
 }
 
-TEST(Keys, GrowingIsHavingBeenThatLarge) {
+TEST(Keys, GrownGenerator_EqualsOneOfThatSize) {
   ZipfRanks grown(1000);
   for (int i = 0; i < 9000; ++i) grown.grow();
   const ZipfRanks made(10'000);

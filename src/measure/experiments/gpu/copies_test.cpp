@@ -92,7 +92,7 @@ void expect_not_what_was_sent(const test::FakeGpu& fake, const cuda::Driver& los
       << lost.error().message;
 }
 
-TEST(GpuCopies, ThatDoNotArriveHaveNoRate) {
+TEST(GpuCopies, MissingBytes_GiveNoRate) {
   const test::FakeGpu fake("memory=32M");
   static cuda::Driver whole;
   whole = **cuda::driver();

@@ -35,7 +35,7 @@ TEST(MigrationSample, AllThatStayedIsAnErrorAndNoRate) {
 }
 
 // Copying and the rest add up to the whole time, for the bytes that moved.
-TEST(MigrationSample, CopyingIsHeldAgainstTheWhole) {
+TEST(MigrationSample, CopyShare_IsOfTheWholeTime) {
   for (const Bytes bytes : {16_MiB, 8_MiB}) {
     const Sample sample = *moved(bytes);
     const double copying = sample.details.at("copy_share") * static_cast<double>(kTime.count());

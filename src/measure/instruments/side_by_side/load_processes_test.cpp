@@ -169,7 +169,7 @@ struct Stranger {
   bool there = false;
 };
 
-TEST_F(LoadProcessesTest, ANumberThatSomebodyElseHasByNowIsNotKilled) {
+TEST_F(LoadProcessesTest, ReusedProcessNumber_IsNotKilled) {
   auto processes = start(1);
   ASSERT_NE(processes, nullptr);
   const pid_t id = processes->ids()[0];
@@ -186,7 +186,7 @@ TEST_F(LoadProcessesTest, ANumberThatSomebodyElseHasByNowIsNotKilled) {
   EXPECT_EQ(text.find(") Z"), std::string::npos) << text;
 }
 
-TEST_F(LoadProcessesTest, ACtrlCAtTheTerminalIsForTheParentToAnswer) {
+TEST_F(LoadProcessesTest, CtrlC_IsLeftToTheParent) {
   auto processes = start(1);
   ASSERT_NE(processes, nullptr);
   ::kill(processes->ids()[0], SIGINT);

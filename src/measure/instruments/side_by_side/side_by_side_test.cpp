@@ -80,7 +80,7 @@ TEST(SideBySide, AnErrorOfAnyLoadEndsAll) {
   }
 }
 
-TEST(SideBySide, ALoadThatDoesNothingIsToldOf) {
+TEST(SideBySide, IdleLoad_IsReported) {
   Steady fine(1, Milliseconds{1});
   Steady idle(0, Milliseconds{1});
   std::vector<Load*> loads{&fine, &idle};
