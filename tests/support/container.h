@@ -36,8 +36,8 @@ inline void forbid_policies() {
   install_filter({rules.size(), rules.data()});
 }
 
-// From now on a call with `value` as its third argument, the advice of madvise or the mode of
-// mbind, fails with EINVAL, as in kernels that do not know the value.
+// From now on a call with `value` as its third argument fails with EINVAL, as in kernels that do
+// not know the value. That argument is the advice of madvise, or the mode of mbind.
 inline void forget_value(unsigned call, unsigned value) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
   constexpr std::size_t kThird = offsetof(seccomp_data, args[2]);

@@ -230,10 +230,10 @@ std::vector<Point> list_points(const Scope& scope) {
   points = matrix_of(spread(places, kMostOfMatrix));
   if (places.size() > kMostOfMatrix) {
     add_unknown(points, one_of_alike(scope.machine, places));
-    points.push_back(without(
-        {.experiment = std::string(kName)},
-        fmt::format("the matrix has {} of {} CPUs; those of a CPU are measured where it is named",
-                    kMostOfMatrix, places.size())));
+    points.push_back(
+        without({.experiment = std::string(kName)},
+                fmt::format("the matrix has {} of {} CPUs; name a CPU to measure all its pairs",
+                            kMostOfMatrix, places.size())));
   }
   return points;
 }

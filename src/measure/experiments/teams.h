@@ -16,10 +16,9 @@
 
 namespace headrace::session {
 
-// Parameters that only rows of teams have:
-// - the part of the machine
-// - where the memory is ("near", "interleave", "far")
-// - if only some of its CPUs work, the order in which they were taken ("close", "spread").
+// Parameters that only rows of teams have: the part of the machine; where the memory is ("near",
+// "interleave", "far"); and if only some of the CPUs work, the order in which they were taken
+// ("close", "spread").
 inline constexpr Parameter kOn{"on", ParameterKind::word, false, true};
 inline constexpr Parameter kPlaced{"placed", ParameterKind::word, false, true};
 inline constexpr Parameter kOrder{"order", ParameterKind::word, false, true};

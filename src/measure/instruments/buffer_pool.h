@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of experiments: a pool of buffers by node and page size. Every round maps them anew,
-// because the position of pages in caches and DRAM banks changes results by some per cent (the best
-// of 20 runs of STREAM in one process differed by a quarter between processes). Single-thread.
+// The memory of experiments: a pool of buffers by node and page size. Single-thread.
+//
+// Every round maps them anew, because the position of pages in caches and DRAM banks changes
+// results by some per cent. The best of 20 runs of STREAM in one process differed by a quarter
+// between processes.
 #pragma once
 
 #include <compare>

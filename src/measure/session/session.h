@@ -42,8 +42,8 @@ struct Trial {
 // Fills the row of a trial: summary, details, flags, reason.
 // - "not_huge": one mapping was not all in huge pages where requested; the detail `huge_part` has
 //   the share.
-// - "noisy": at least half of the mappings were disturbed, or control groups stopped their threads,
-//   and fewer than three quiet ones remain. Otherwise such mappings are left out.
+// - "noisy": fewer than three mappings were quiet, and at least half were disturbed or had their
+//   threads stopped by control groups. With three quiet ones, the others are left out.
 // - "throttled": at least one mapping had its threads stopped.
 Row row_of(Trial trial, const std::vector<bool>& disturbed);
 

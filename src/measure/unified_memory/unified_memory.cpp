@@ -41,9 +41,9 @@ Status check(const UnifiedMemoryCase& asked) {
   return {};
 }
 
-// Blocks of 256 threads that a multiprocessor surely runs at the same time, for any compiler, up to
-// 128 of its 65536 registers per thread (ptxas 12.9 gives the wide kernels at most 63, from sm_70
-// to sm_100).
+// Blocks of 256 threads that a multiprocessor surely runs at the same time: 128 of its 65536
+// registers per thread are enough for any compiler (ptxas 12.9 gives the wide kernels at most 63,
+// from sm_70 to sm_100).
 constexpr unsigned kSurelyResident = 2;
 
 // As discovery found it. All instances of one GPU (MIG) have its PCI address.

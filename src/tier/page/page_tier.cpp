@@ -133,7 +133,7 @@ Result<PageTier::Inside::Managed> PageTier::Inside::managed(
     else if (vma.locked && !slow_->moves_any())
       why = "is locked (mlock), so that its pages stay; unlock it";
     else if (!vma.accessible && !slow_->moves_any())
-      why = "has parts that nobody may access (PROT_NONE)";
+      why = "has parts without access rights (PROT_NONE)";
     if (vma.huge) range.chunk = std::max(range.chunk, kernel_.huge_page().value);
   }));
   if (why.empty()) return range;

@@ -156,7 +156,7 @@ Status check_free(const path& root) {
   for (const char* const holder : {"damon_stat", "damon_reclaim", "damon_lru_sort"}) {
     if (said(root / "sys/module" / holder / "parameters/enabled") == "Y") {
       return fail(ErrorCode::denied,
-                  "the kernel itself runs DAMON ({0}), and for nobody else then; echo N > "
+                  "the kernel runs DAMON for itself ({0}), so no other program can; echo N > "
                   "/sys/module/{0}/parameters/enabled, or leave --source out",
                   holder);
     }
@@ -211,7 +211,8 @@ Result<std::vector<SampledRegion>> Kdamond::look() {
   (void)cpu();  // read while its thread exists
   if (const Status told = tell(kdamonds_ / "0/state", "update_schemes_tried_regions"); !told) {
     if (said(kdamonds_ / "0/state") == "on") return Unexpected(told.error());
-    return fail(ErrorCode::denied, "DAMON has ended: the process has, or somebody switched it off");
+    return fail(ErrorCode::denied,
+                "DAMON has ended: the process ended, or a program switched it off");
   }
   std::vector<SampledRegion> regions;
   std::error_code error;

@@ -282,9 +282,10 @@ Status GroupHold::set(Setting& setting, const std::string& value) {
   if (!std::filesystem::exists(file)) return fail(ErrorCode::absent, "the cgroup has gone");
   if (word_of(file) != setting.now) note_lifts();
   if (const std::string said = word_of(file); said != setting.now) {
-    return fail(ErrorCode::denied,
-                "somebody else has set {} to {}, which stays; the cgroup holds the process no more",
-                file.native(), said);
+    return fail(
+        ErrorCode::denied,
+        "another program has set {} to {}, which stays; the cgroup no longer holds the process",
+        file.native(), said);
   }
   // Records the change before making it.
   std::string text = cgroup_namespace() + "\n" + group_.native() + "\n";
@@ -307,9 +308,10 @@ Status GroupHold::keep(std::optional<Bytes> budget) {
   guardian_->beat();
   note_lifts();
   if (budget && guardian_->ended()) {
-    return fail(ErrorCode::denied,
-                "the process that would lift the limit in the place of a stopped headrace has been "
-                "killed; the cgroup holds the process no more");
+    return fail(
+        ErrorCode::denied,
+        "the guardian, which lifts the limit when headrace is stopped, was killed; the cgroup "
+        "no longer holds the process");
   }
   if (!budget) {
     most_ = Bytes{kNoLimit};
