@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scenarios on files: many threads look up small extents of a file, most of them repeatedly, in
-// a cache much smaller than the file. One scenario also scans another file at the same time.
+// The scenarios on files: many threads look small extents of a file up, most of them again and
+// again, in a cache much smaller than the file; in one of them a scan of another file goes on
+// beside that.
 //
 // All read past the page cache where the file system allows it. Headrace scans in extents of 1 MiB
-// by a plan, through the same cache. The other caches scan by pread into one buffer, past the
-// cache; their lookups that miss pread the extent.
+// by a plan, through the same cache; the peers by pread into one buffer, past theirs. Lookups of
+// the peers that miss pread the extent.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -36,12 +37,12 @@ inline constexpr std::uint32_t kFilePage = 4096;
 struct FileScenario {
   std::string_view name;
   std::string_view about;
-  // Minimum and maximum pages of an extent, all equally likely.
+  // Pages of an extent: at least and at most, all equally likely.
   std::uint32_t least;
   std::uint32_t most;
-  std::uint64_t extents;  // default; Options may replace this and the next two
+  std::uint64_t extents;  // unless Options say otherwise, as of the next two
   Bytes budget;
-  Bytes scan;  // 0: no scan
+  Bytes scan;  // none: nothing is scanned
 };
 
 inline constexpr auto kFileScenarios = std::to_array<FileScenario>({
@@ -54,12 +55,12 @@ inline constexpr auto kFileScenarios = std::to_array<FileScenario>({
 
 const FileScenario* find_file_scenario(std::string_view name);
 
-// The two files, and the extents that the threads look up.
+// The two files, and which extents the threads look up.
 struct FileData {
   Bytes budget;
   Source lookups;
   std::optional<Source> scan;
-  std::vector<Draws> numbers;  // per thread
+  std::vector<Draws> numbers;  // of each thread
 
   static Result<FileData> make(const FileScenario& scenario, const Options& options);
 };
@@ -71,16 +72,16 @@ struct Latencies {
   std::uint64_t longest_hit = 0;
 };
 
-// Results of one part of the run.
+// What one part of the run found.
 struct Part {
-  Timing timing;         // of all threads
-  Tally lookups;         // of the threads that look up
+  Timing timing;         // of all its threads
+  Tally lookups;         // of those that look up
   double scan_rate = 0;  // bytes per second
   Latencies latencies;
 };
 
-// Reads a block that the cache refused, by pread into a buffer of this thread; nullptr: it could
-// not be read. Valid until the next call.
+// The bytes of a block that the cache refused, by pread into a buffer of this thread; nullptr: they
+// could not be read. Good until the next call.
 inline const std::byte* read_refused(const Source& source, std::uint64_t block, Tally& tally) {
   thread_local Held buffer;
   ++tally.refused;
@@ -126,7 +127,7 @@ inline bool right(const Source& source, std::uint64_t block, const std::byte* by
   return true;
 }
 
-// Scans the whole file repeatedly, one operation per block.
+// One operation for each block, over the whole file again and again.
 template <Store S>
 Tally scan(S& store, const Source& source, const Until& until) {
   Tally tally;
@@ -153,8 +154,8 @@ Tally scan(S& store, const Source& source, const Until& until) {
   }
 }
 
-// Runs `lookups` lookup threads, and a scan if `scanning`, for `options.seconds`. `seed` differs
-// per part: repeated lookups would find the blocks of the last part.
+// Runs that many lookup threads, and one that scans or none, for that time. `seed` is another for
+// each part: the same lookups once more would find what the last ones left.
 template <Store S>
 Part run_part(S& store, const FileData& data, unsigned lookups, bool scanning,
               const Options& options, std::uint64_t seed) {
@@ -191,10 +192,10 @@ Part run_part(S& store, const FileData& data, unsigned lookups, bool scanning,
 // Bytes of the process in memory beyond `before` and the budget.
 std::int64_t over_budget(std::uint64_t before, Bytes budget);
 
-// The results of lookups alone, as JSON.
+// Lookups alone, as JSON.
 nlohmann::ordered_json told(const FileData& data, const Part& alone, std::uint64_t misses,
                             std::int64_t over);
-// Adds the results of the scan alone, and of both at the same time. Requires: there is a scan.
+// Adds the scan alone and both beside each other. Requires: there is a scan.
 void add_scan(nlohmann::ordered_json& row, const FileData& data, const Part& scan,
               const Part& beside);
 
@@ -204,7 +205,7 @@ Result<nlohmann::ordered_json> run_file_scenario(const FileScenario& scenario,
   HEADRACE_TRY(const FileData data, FileData::make(scenario, options));
   const std::uint64_t before = resident_bytes();
   HEADRACE_TRY(const std::unique_ptr<S> store, S::make(data.lookups, data.budget));
-  // Warms up until the whole budget was filled once, for at most this many parts.
+  // Until all of the budget has been filled once, at the latest after so many parts.
   constexpr int kMostWarmings = 20;
   const std::uint64_t mean = kFilePage * (scenario.least + scenario.most) / 2;
   const std::uint64_t enough = data.budget.value / mean * 5 / 4;

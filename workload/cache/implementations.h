@@ -18,21 +18,21 @@ namespace headrace::cache_bench {
 struct Implementation {
   std::string_view name;
   std::string_view about;
-  std::string_view missing = {};  // why this build lacks it
+  std::string_view missing = {};  // why this build has none
   Result<nlohmann::ordered_json> (*run)(const Scenario&, const Options&) = nullptr;
-  // null: no file scenarios
+  // null: no source in files
   Result<nlohmann::ordered_json> (*run_on_file)(const FileScenario&, const Options&) = nullptr;
 };
 
 // In the order of tables.
 std::span<const Implementation> implementations();
 
-// Runs the scenario that the options select; "wrong" counts wrong words. Errors: absent: no such
-// implementation or scenario, or not in this build; unsupported: this implementation cannot run
-// this scenario.
+// Runs what the options ask for. absent: no such implementation or scenario, or not in this build;
+// unsupported: not this scenario with this implementation. "wrong" counts words that were not
+// right.
 Result<nlohmann::ordered_json> run(const Options& options);
 
-// The implementations and scenarios as JSON: names, descriptions, why one is missing.
+// What there is, as JSON: names, what they are, why one is missing.
 nlohmann::ordered_json list();
 
 }  // namespace headrace::cache_bench

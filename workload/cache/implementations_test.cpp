@@ -16,7 +16,7 @@ Options of(std::string_view implementation, std::string_view scenario) {
   return options;
 }
 
-// Scenarios with many blocks need optimised code; the others use the same paths.
+// Scenarios with many blocks are for optimised code; the rest go the same ways.
 bool quick(const Scenario& scenario) { return scenario.blocks <= 40'000; }
 
 TEST(Implementations, RunEveryScenarioWithHitsThatHitAndMissesThatMiss) {
@@ -37,7 +37,7 @@ TEST(Implementations, RunEveryScenarioWithHitsThatHitAndMissesThatMiss) {
   }
 }
 
-TEST(Implementations, UnknownNames_AreReported) {
+TEST(Implementations, WhatIsNotThereIsSaid) {
   EXPECT_EQ(run(of("none", "hit-spread")).error().code, ErrorCode::absent);
   EXPECT_EQ(run(of("headrace", "none")).error().code, ErrorCode::absent);
   EXPECT_EQ(run(of("chase", "small-miss")).error().code, ErrorCode::unsupported);

@@ -15,7 +15,7 @@
 namespace headrace::cache_bench {
 namespace {
 
-// By ErrorCode, as in python/headrace/_cli/exit_codes.py.
+// By ErrorCode, as python/headrace/_cli/exit_codes.py has them.
 constexpr auto kExitCodes = std::to_array<std::pair<ErrorCode, int>>({
     {ErrorCode::invalid, 2},
     {ErrorCode::absent, 3},

@@ -14,7 +14,7 @@ namespace {
 
 struct Ended {
   int code = -1;
-  std::string out;  // output, including errors
+  std::string out;  // what it printed, errors included
 };
 
 Ended run_program(const std::string& arguments) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scenarios on sources in memory, timed for every implementation. file_scenarios.h has those on
-// files.
+// The scenarios on sources in memory, timed for every implementation. Those on files are in
+// file_scenarios.h.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,12 +25,12 @@
 
 namespace headrace::cache_bench {
 
-// How a thread accesses its numbers.
+// What a thread does with its numbers.
 enum class Manner : std::uint8_t {
-  single,      // one access at a time
-  batch,       // kBatch in one call, if the store has one
-  one_by_one,  // as batch, by single accesses
-  planned,     // all in order, announced by a plan if the store has one
+  single,      // one access after the other
+  batch,       // kBatch in one call, where there is one
+  one_by_one,  // the same as batch by single accesses
+  planned,     // all in order, told before where there is a plan
 };
 
 enum class Order : std::uint8_t { uniform, one, zipf, in_order, mixed };
@@ -38,13 +38,13 @@ enum class Order : std::uint8_t { uniform, one, zipf, in_order, mixed };
 struct Scenario {
   std::string_view name;
   std::string_view about;
-  std::uint64_t block;   // bytes per block
+  std::uint64_t block;   // bytes of each
   std::uint64_t blocks;  // of the source
   std::uint64_t budget;  // in blocks
-  std::uint64_t warm;    // blocks read once before, from the first on
+  std::uint64_t warm;    // the first so many are read once before
   Order order;
   Manner manner = Manner::single;
-  bool pinned = false;  // warm blocks stay pinned
+  bool pinned = false;  // those that are warm stay pinned
 };
 
 inline constexpr std::uint64_t kHot = 10'000;
@@ -74,15 +74,15 @@ inline constexpr auto kScenarios = std::to_array<Scenario>({
 
 const Scenario* find_scenario(std::string_view name);
 
-// Accesses per look at the clock.
+// So many accesses between two looks at the clock.
 inline constexpr std::uint64_t kStride = 256;
 static_assert(kStride % kBatch == 0);
 
-// The numbers that a thread accesses repeatedly; a multiple of kStride.
+// The numbers that a thread goes through, again and again. Its length is a multiple of kStride.
 Draws numbers_for(const Scenario& scenario, unsigned thread, unsigned threads, std::uint64_t seed);
 
-// Offset of a thread's access in a block: spread over lines, since the first lines of all pages
-// compete for the same few places in the CPU's caches.
+// Where in a block a thread looks: spread over lines, since the first lines of all pages compete
+// for the same few places in the CPU's caches.
 inline std::uint64_t within(std::uint64_t block, std::uint64_t length) {
   return block * 72 & (length - 1) & ~std::uint64_t{7};
 }
@@ -130,7 +130,7 @@ Tally batched(S& store, const Source& source, std::span<const std::uint32_t> num
   return tally;
 }
 
-// All numbers in order, repeated while time remains; a new plan for each pass.
+// All of them in order, as often as there is time for; a plan for each time round.
 template <Store S>
 Tally planned(S& store, const Source& source, std::span<const std::uint32_t> numbers,
               std::uint64_t length, const Until& until) {
@@ -166,10 +166,10 @@ Tally work(S& store, const Source& source, const Scenario& scenario,
   return single(store, source, numbers, scenario.block, until);
 }
 
-// The results of one run as JSON: plain counts and times, no quotients.
+// What one run found, as JSON: counts and times as they are, nothing divided.
 nlohmann::ordered_json told(const Timing& timing, std::uint64_t misses);
 
-// One scenario with one implementation, on its own source.
+// One scenario with one implementation, on a source of its own.
 template <Store S>
 Result<nlohmann::ordered_json> run_scenario(const Scenario& scenario, const Options& options) {
   const Source source = Source::in_memory(scenario.blocks, scenario.block);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lower bound: no cache, but an array of pointers to existing copies.
+// The floor: no cache, but an array of pointers to copies that are all there, followed.
 //
-// A block without a copy in the array is copied to a buffer of the calling thread: the cost of the
-// copy alone. The next miss of the thread overwrites it, so nothing pins it.
+// What has no copy when the array is made is copied over the oldest copy made since, which nothing
+// pins: the cost of the copy and nothing else. Correct only while no two threads miss at once, so
+// each thread copies to a place of its own.
 #pragma once
 
 #include <atomic>

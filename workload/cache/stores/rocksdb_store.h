@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RocksDB's HyperClockCache, used as its block cache: keys of 16 bytes, its own shards and order,
-// values allocated by the reader.
+// RocksDB's HyperClockCache, as its block cache is used: keys of 16 bytes, its own shards and
+// order, values allocated by the reader.
 //
-// A miss first reads and then inserts, since the cache cannot reserve space. If it refuses because
-// of pins, the reader keeps its copy.
+// A miss reads first and inserts then: it cannot be asked for room. What it refuses among pins is
+// a copy of the reader's.
 #pragma once
 
 #include <rocksdb/cache.h>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A typical hand-written cache: unordered_map in 64 shards, each with a mutex, a list in LRU order
-// and a part of the budget; pins are shared_ptr.
+// What a program has that keeps its own blocks: unordered_map in 64 shards, each with a mutex, a
+// list in LRU order and a part of the budget; pins are shared_ptr.
 //
-// A miss reads without the lock: if two threads miss the same block, both read, and one copy is
-// kept.
+// A miss reads without the lock: of two that miss the same block both read, one is kept.
 #pragma once
 
 #include <atomic>
@@ -50,10 +49,10 @@ class ShardedStore {
     Held bytes;
     std::list<std::uint64_t>::iterator place;
   };
-  struct alignas(64) Shard {  // on separate cache lines
+  struct alignas(64) Shard {  // so that two do not share a line
     std::mutex mutex;
     std::unordered_map<std::uint64_t, Entry> entries;
-    std::list<std::uint64_t> order;  // most recently used first
+    std::list<std::uint64_t> order;  // the last used first
     std::uint64_t used = 0;          // bytes of entries, and of those being read
   };
 

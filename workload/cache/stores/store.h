@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common interface of the implementations, so that one loop times them all. Thread-safe; a pin
-// belongs to one thread at a time.
+// What the implementations have in common, so that one loop times them all.
 //
-// A store keeps copies of the blocks of a Source within a budget. access() returns a pin, at once
-// or once the block is read; a pin's bytes() stay valid until the pin ends. There are no virtual
-// calls: each loop is compiled for each implementation.
+// A store keeps copies of the blocks of a Source within a budget. access() gives a pin at once or
+// when the block is read; bytes() of a pin stay good until it goes. Nothing here is virtual: each
+// loop is compiled for each implementation. Thread-safe; a pin belongs to one thread at a time.
 #pragma once
 
 #include <array>
@@ -26,18 +25,18 @@ inline constexpr std::size_t kBatch = 16;
 template <class S>
 concept Store = std::default_initializable<typename S::Pin> && std::movable<typename S::Pin> &&
                 requires(S& store, const Source& source, const typename S::Pin& pin) {
-                  // Errors: those of its parts. Requires: the source outlives the store.
+                  // Errors of what it is made of. Borrows the source.
                   { S::make(source, Bytes{}) } -> std::same_as<Result<std::unique_ptr<S>>>;
                   { store.access(std::uint64_t{}) } -> std::same_as<typename S::Pin>;
                   // nullptr: it could not be read.
                   { pin.bytes() } -> std::same_as<const std::byte*>;
-                  // Whether it was cached without a read.
+                  // Whether it was there without reading it first.
                   { pin.ready() } -> std::same_as<bool>;
-                  // Accesses that found no copy; exact when no access is running.
+                  // Accesses that found no copy. Exact when none is running.
                   { store.misses() } -> std::same_as<std::uint64_t>;
                 };
 
-// kBatch pins by single accesses.
+// kBatch pins, one access after the other.
 template <class S>
 class OneByOne {
  public:
@@ -53,18 +52,18 @@ class OneByOne {
   std::array<typename S::Pin, kBatch> pins_;
 };
 
-// kBatch pins at a time; a store with a call for many blocks specializes it.
+// kBatch pins at a time: a store that looks many blocks up in one call has one of its own.
 template <class S>
 class BatchOf : public OneByOne<S> {};
 
-// Bytes that live while a pin holds them, as in the other caches.
+// Bytes that live as long as somebody holds them: how the peers pin.
 using Held = std::shared_ptr<std::byte>;
 
 struct Free {
   void operator()(std::byte* bytes) const { std::free(bytes); }
 };
 
-// Memory for a block, aligned as reads past the page cache require.
+// Room for a block of `length` bytes, aligned as reading past the page cache asks.
 inline std::byte* new_bytes(const Source& source, std::uint64_t block) {
   const std::uint64_t length = source.place(block).length;
   void* bytes = source.memory(block) != nullptr ? std::malloc(length)  // as `new` would
@@ -72,14 +71,14 @@ inline std::byte* new_bytes(const Source& source, std::uint64_t block) {
   return static_cast<std::byte*>(bytes);
 }
 
-// A copy of the block by its reader, unknown to any store; empty: it could not be read.
+// A copy of the block by its reader, of which no store knows; empty: it could not be read.
 inline Held read_copy(const Source& source, std::uint64_t block) {
   Held bytes(new_bytes(source, block), Free{});
   if (bytes == nullptr || !source.read(block, bytes.get())) return {};
   return bytes;
 }
 
-// For a full store: the source if a CPU can address it, else a copy.
+// Where a store has no room: the source where a CPU can address it, else a copy.
 inline Held uncached(const Source& source, std::uint64_t block) {
   if (const std::byte* memory = source.memory(block)) {
     return Held(Held{}, const_cast<std::byte*>(memory));  // owns nothing
@@ -87,7 +86,7 @@ inline Held uncached(const Source& source, std::uint64_t block) {
   return read_copy(source, block);
 }
 
-// A pin made of Held.
+// A pin that is Held.
 class HeldPin {
  public:
   HeldPin() = default;
@@ -100,7 +99,7 @@ class HeldPin {
   bool ready_ = false;
 };
 
-// Pinned victims that a cache examines before it gives up.
+// How many victims among pins a peer looks at before it gives up.
 inline constexpr unsigned kVictims = 64;
 
 }  // namespace headrace::cache_bench

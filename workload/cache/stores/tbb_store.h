@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneTBB's concurrent_hash_map with an eviction order, which it lacks: first in, first out,
-// skipping pinned blocks. Pins are shared_ptr, copied while the map's accessor holds the element.
+// oneTBB's concurrent_hash_map, with an order of its own, since it has none: first in, first out,
+// passing over what is pinned. Pins are shared_ptr, copied while the map's accessor holds the
+// element.
 //
-// A miss reads without a lock: if two threads miss the same block, both read, and one copy is kept.
+// A miss reads without a lock: of two that miss the same block both read, one is kept.
 #pragma once
 
 #include <oneapi/tbb/concurrent_hash_map.h>
@@ -81,7 +82,7 @@ class TbbStore {
   const Source& source_;
   const std::uint64_t budget_;
   Map map_;
-  tbb::concurrent_queue<std::uint64_t> order_;  // oldest first
+  tbb::concurrent_queue<std::uint64_t> order_;  // the first in first
   std::atomic<std::uint64_t> used_ = 0;         // bytes of entries, and of those being read
   std::atomic<std::uint64_t> misses_ = 0;
 };

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache of Fuerst's thesis (TU Dresden 2024), as described there. Each node has a map by source
-// pointer under a reader-writer lock. An access copies a CacheData; its copies share three atomics:
-// a count, the pointer to the cached bytes, and the pointer to the running copy. A reader that
-// needs the bytes waits on the last two.
+// The cache of Fuerst's thesis (TU Dresden 2024), as it is described there: for each node a map by
+// source pointer under a reader-writer lock; an access copies a CacheData, whose copies share a
+// count, the pointer to the cached bytes and the pointer to what copies them, each an atomic of its
+// own; who needs the bytes waits on the last two.
 //
-// The source pointers of a file are those of its mapping, which is read only if a copy failed:
-// copies are made by pread, as in the other stores.
+// The source pointers of a file are those of its mapping, which nobody reads through unless a copy
+// failed: copies are made by pread, as the other stores make them.
 //
-// Kept from the thesis:
-// - a policy that is called at each access;
-// - the sentinel, and the first waiter completes the copy;
-// - a failed copy stands for its source;
-// - no eviction order: a full cache drops all unused entries.
-//
-// Not kept: the DSA. Submission copies with the core instead.
+// Kept of it: a policy asked at each access, the sentinel, the first to wait being the one that
+// ends the copy, a failed copy that stands for its source, and no order of replacement: without
+// room all that nobody uses is dropped. Not kept: the DSA, in whose place submission copies with
+// the core.
 #pragma once
 
 #include <sched.h>
@@ -38,13 +35,13 @@
 namespace headrace::cache_bench {
 
 class ThesisStore {
-  // The software form of a copy engine's handle: complete when submitted.
+  // What copies: the software path of a copy engine's handle, over when it is submitted.
   struct Handler {
     bool good = false;
   };
   using Handlers = std::vector<Handler>;
 
-  // Shared by the copies of a CacheData, while its entry is in the map.
+  // Shared by the copies of a CacheData; there since its entry is in the map.
   struct Shared {
     std::atomic<std::int32_t> active = 1;
     std::atomic<std::byte*> cache = nullptr;
@@ -63,7 +60,7 @@ class ThesisStore {
     CacheData& operator=(const CacheData&) = delete;
     ~CacheData() {
       if (shared_->active.fetch_sub(1) != 1) return;
-      wait();  // the copy may still run
+      wait();  // the copy may be running
       if (shared_->incomplete != nullptr) {
         std::free(shared_->incomplete);
         used_->fetch_sub(size_);
@@ -96,7 +93,7 @@ class ThesisStore {
     std::byte* source() const { return source_; }
 
    private:
-    // 0xFFFF... in the thesis: a thread is waiting for the handlers.
+    // The thesis' 0xFFFF...: somebody is waiting for the handlers.
     static Handlers* taken() { return reinterpret_cast<Handlers*>(~std::uintptr_t{0}); }
 
     std::byte* const source_;
@@ -152,8 +149,7 @@ class ThesisStore {
       const std::shared_lock lock(place.mutex);
       if (const auto found = place.entries.find(pointer);
           found != place.entries.end() && found->second.size() == size) {
-        const bool ready =
-            found->second.location() != nullptr;  // otherwise the copy is in progress
+        const bool ready = found->second.location() != nullptr;  // else its copy is under way
         return {std::make_unique<CacheData>(found->second), ready};
       }
     }
@@ -180,7 +176,7 @@ class ThesisStore {
     return {std::move(data), false};
   }
 
-  // Copies, or records that the copy failed; then the source is read.
+  // Copies, or says that the copy failed: then the source is read.
   void submit(Node& place, std::uint64_t block, const CacheData& data) {
     if (!take(data.size())) {
       flush(place);
@@ -206,7 +202,7 @@ class ThesisStore {
   }
 
   const Source& source_;
-  const std::byte* const begin_;  // the source: in memory, or mapped
+  const std::byte* const begin_;  // of the source: in memory, or mapped
   const std::size_t mapped_;      // bytes
   const std::uint64_t budget_;
   const std::function<int(int, int, std::uint64_t)> placement_ = [](int, int, std::uint64_t) {
