@@ -12,17 +12,18 @@ namespace headrace::kv_bench {
 namespace {
 
 constexpr double kWithin = 0.15;
-constexpr double kReversed = 0.8;  // of the first memory's bandwidth, about where it begins
+constexpr double kReversed =
+    0.8;  // share of the first memory's bandwidth at which it begins, approximately
 constexpr double kMostThreads = 1 << 14;
 
-// What was reported, as how many times slower than MMEM.
+// A reported slowdown relative to MMEM.
 struct Reported {
   std::string_view config;
   double least;
   double most;
   std::string_view source;
-  // Constants were fitted to the claim, or to two claims between which it lies: no prediction, also
-  // of other workloads, whose claim is the same.
+  // Constants were fitted to the claim, or to two claims on both sides of it: no prediction, also
+  // for other workloads with the same claim.
   bool fitted;
 };
 constexpr std::array kReported = {
@@ -46,7 +47,7 @@ Check order(std::span<const ModelRow> rows) {
   Check check{.workload = rows.front().workload,
               .claim = "MMEM ~ Hot-Promote > 3:1 > 1:1 > 1:3 > MMEM-SSD-0.2 > MMEM-SSD-0.4",
               .source = "order, where latency is what counts",
-              .predicted = false,  // all but the place of Hot-Promote follows from the fit
+              .predicted = false,  // only the place of Hot-Promote does not follow from the fit
               .met = row_of(rows, kOrder.front()).slower <= 1 + kWithin};
   for (std::size_t i = 1; i < kOrder.size(); ++i) {
     const auto &faster = row_of(rows, kOrder[i - 1]), &slower = row_of(rows, kOrder[i]);
@@ -60,8 +61,8 @@ Check order(std::span<const ModelRow> rows) {
   return check;
 }
 
-// The part of what the first memory gives that MMEM uses when `better` first serves more
-// operations than `worse`, with ever more threads.
+// The used share of the first memory's maximum, for MMEM with a growing number of threads, when
+// `better` first serves more operations than `worse`.
 std::optional<double> crossing(std::span<const Tier> tiers, Server server,
                                const LinesPerOperation& lines, double better, double worse) {
   for (double threads = 1; threads <= kMostThreads; threads *= 1.05) {

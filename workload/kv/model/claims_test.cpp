@@ -59,7 +59,7 @@ Tier flat(unsigned node, double ns, double best) {
 
 TEST(Claims, ReversalIsFoundWhereTheCurvesHaveIt) {
   const Workload& reads = *find_workload("C");
-  // A second memory as good as the first: each share of it helps as soon as the first bends.
+  // A second memory as good as the first: each share of it helps once the first nears saturation.
   const std::vector<Tier> even = {flat(0, 100, 60e9), flat(1, 101, 600e9)};
   EXPECT_TRUE(check_reversal(reads, {}, even).met);
   const std::vector<Tier> far = {flat(0, 100, 60e9), flat(1, 3000, 6e9)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same copies by way of Headrace's own backend, to be held against those of the driver alone.
+// The same copies through Headrace's backend, for comparison with the driver alone.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace headrace::experiment_gpu {
 
-// The largest piece that the backend takes.
+// The largest piece that the backend accepts.
 inline constexpr Bytes kMostOfBackend = 64_MiB;
 
-// Copies of `bytes` each, as many in flight as the backend takes; the value is payload per second.
-// Random bytes of all of them have gone there and come back before.
+// Copies of `bytes` each, as many in flight as the backend accepts; the value is payload per
+// second. Before, random bytes of all copies made the way there and back and were compared.
 Prepared prepare_backend(const GpuSetting& setting, Random& random);
 
-// Fills `host` with random bytes, has them copied `there` and `back`, at most `depth` at once, and
-// compares: so both sides have them then. io: they are others. timed_out: the GPU takes too long.
-// Requires: pieces between `host` and something as large, with tags from 0 on.
+// Fills `host` with random bytes, copies them `there` and `back`, at most `depth` at once, and
+// compares; then both sides hold them. Requires: pieces between `host` and memory of the same size,
+// with tags from 0 on. Errors: io: other bytes came back; timed_out: the GPU takes too long.
 Status verify_both_ways(Backend& backend, std::span<const Piece> there, std::span<const Piece> back,
                         std::size_t depth, std::span<std::byte> host, Random& random);
 
