@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory allocated by a placement, and the location of memory as the kernel reports it.
 //
-//     auto buffer = allocate(machine, 1_GiB, Placement::on(NodeKind::hbm));
-//     if (!buffer) return Unexpected(buffer.error());
+//     auto buffer = headrace::allocate(machine, size, Placement::on(NodeKind::hbm));
+//     if (!buffer) return headrace::Unexpected(buffer.error());
 //     std::span<std::byte> bytes = (*buffer)->bytes();
 //
 // A buffer is mapped with mmap and bound with mbind, without an allocator in between. It is meant

@@ -2,7 +2,7 @@
 // Copies memory with the calling core, faster than memcpy where possible.
 //
 // A plain store first reads the line it overwrites. Non-temporal stores save that read, half of a
-// core's read traffic, but evict the line from the cache and lose if it was cached. So copy_bytes
+// copying core's reads, but evict the line from the cache and lose if it was cached. So copy_bytes
 // times a few loads of the destination. It uses non-temporal stores only if the lines turn out to
 // be uncached, or if the caller's hint says so. Copies below kStreamThreshold are plain memcpy.
 //

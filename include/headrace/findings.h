@@ -28,8 +28,8 @@ struct CopySeries {
   friend auto operator<=>(const CopySeries&, const CopySeries&) = default;
 };
 
-// The line T(V) = latency + V / bandwidth. V is the number of bytes that all threads copy together;
-// each thread copies the row's `bytes`. The fit minimises squared relative errors, so small copies
+// The line T(V) = latency + V / bandwidth. V is the number of bytes that all threads copy together.
+// Each thread copies the row's `bytes`. The fit minimises squared relative errors, so small copies
 // count like large ones. A negative latency becomes 0.
 struct CopyFit {
   CopySeries series;

@@ -2,9 +2,9 @@
 // Advice: the best distribution of a data set over memories under load, and the bandwidth and
 // latency that each distribution reaches.
 //
-//     auto advice = advise_interleave(profile, {.cpu_node = NodeId{0}, .mix = "2:1"});
-//     if (!advice) return Unexpected(advice.error());
-//     for (const AdvisedNode& node : advice->nodes) use(node.node, node.weight);
+//     auto advice = headrace::advise_interleave(profile, {.mix = "2:1"});
+//     if (!advice) return headrace::Unexpected(advice.error());
+//     for (const auto& node : advice->nodes) use(node.node, node.weight);
 //
 // Not a placement: nothing is allocated or moved. A memory under load answers more slowly than an
 // idle one, so the best distribution depends on the demand. The model and its alternatives:
