@@ -63,7 +63,7 @@ TEST(MadeOnce, AForkWaitsForWhatAnotherThreadMakes) {
   std::atomic<bool> stop{false};
   std::thread other([&] {
     EXPECT_EQ(made.get(make), 1);
-    // The thread sanitizer takes one that is over for a leak of the child's.
+    // The thread sanitizer would report a finished thread as a leak of the child.
     while (!stop) std::this_thread::yield();
   });
   while (!begun) std::this_thread::yield();
@@ -82,7 +82,7 @@ TEST(GlobalMutex, IsFreeInAChildWhateverOtherThreadsDo) {
     while (!stop) {
       const MutexLock outer(low);
       const MutexLock inner(high);
-      // Odd only while it is held.
+      // Odd only while the mutex is held.
       ++changes;
       std::this_thread::yield();
       ++changes;

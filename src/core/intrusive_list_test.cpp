@@ -22,7 +22,7 @@ struct Item {
 using List = IntrusiveList<Item, &Item::next, &Item::previous>;
 using All = IntrusiveList<Item, &Item::next_of_all, &Item::previous_of_all>;
 
-// Forwards and, to compare, backwards.
+// Traverses in both directions and compares.
 std::deque<Item*> items(const List& list) {
   std::deque<Item*> forwards;
   std::deque<Item*> backwards;

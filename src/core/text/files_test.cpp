@@ -41,7 +41,7 @@ TEST_F(FilesTest, WhatNeverEndsIsNotRead) {
   }
 }
 
-// Files of /proc have none; reading some of them (kmsg) takes away what others wait for.
+// Files of /proc have size 0; reading some of them (kmsg) takes messages from other readers.
 TEST_F(FilesTest, ADocumentHasASize) {
   std::ofstream(directory_ / "empty");
   std::ofstream(directory_ / "file") << "text";
@@ -116,7 +116,7 @@ TEST_F(FilesTest, WhatIsNoFileIsWrittenToAndStaysWhatItIs) {
 
 TEST_F(FilesTest, WithoutADraftTheOldFileStays) {
   std::ofstream(directory_ / "file") << "old";
-  // All the names there are for a draft.
+  // All possible names of a draft.
   for (int i = 0; i < 100; ++i) {
     std::ofstream(directory_ / (".headrace-" + std::to_string(getpid()) + "-" + std::to_string(i)));
   }
@@ -126,7 +126,7 @@ TEST_F(FilesTest, WithoutADraftTheOldFileStays) {
   EXPECT_EQ(read_file(directory_ / "file").value(), "old");
 }
 
-// As a container has a file of its host.
+// Like a host's file in a container.
 TEST_F(FilesTest, AMountPointIsWrittenToAsItIs) {
   constexpr int kSkipped = 77;
   const auto file = directory_ / "file";

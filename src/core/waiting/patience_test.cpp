@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Sleeping takes `times` what was asked, by the clock; with 0 the clock stands still.
+// A sleep takes `times` its requested time by the clock; 0: the clock stands still.
 class FakeWaiting final : public Waiting {
  public:
   FakeWaiting(ManualClock& clock, int times) : clock_(clock), times_(times) {}
@@ -57,7 +57,8 @@ TEST(Patience, EndsUnderAClockThatStandsStill) {
   EXPECT_EQ(waiting.sleeps, 10);
 }
 
-// Stopped for 40 s in each sleep of a second, and between two: the sleeps count as what they asked.
+// Stopped for 40 s in each sleep of a second, and between two sleeps: each sleep counts as its
+// requested time.
 TEST(Patience, IsNotUsedUpByAPauseOfTheProcess) {
   ManualClock clock;
   FakeWaiting waiting(clock, 40);
@@ -71,7 +72,7 @@ TEST(Patience, IsNotUsedUpByAPauseOfTheProcess) {
   EXPECT_EQ(waiting.sleeps, 10);
 }
 
-// Woken again and again by what it does not wait for: the clock counts.
+// Woken repeatedly by other events: the clock counts.
 TEST(Patience, CountsSleepsThatEndEarlyByTheClock) {
   ManualClock clock;
   FakeWaiting waiting(clock, 0);
