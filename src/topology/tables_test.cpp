@@ -6,7 +6,7 @@
 namespace headrace {
 namespace {
 
-// Two cores of two threads each behind caches of their own and one for both.
+// Two cores of two threads each, with caches per core and one shared cache.
 Machine machine_with_caches() {
   Machine machine{.name = "cached"};
   machine.nodes = {{.id = NodeId{0}, .kind = NodeKind::dram, .cpus = {0, 1, 2, 3}},

@@ -23,7 +23,7 @@ void set_wires(FakeHost& host, std::string_view function, const std::string& spe
   host.write(function + "current_link_width", lanes);
 }
 
-// Sockets with a node each.
+// Sockets with one node each.
 void add_sockets(FakeHost& host, unsigned count) {
   for (unsigned id = 0; id < count; ++id) {
     std::string distances;
@@ -183,7 +183,7 @@ TEST(DiscoverLinksTest, ADiskOfSeveralControllersHasTheFunctionOfEach) {
   EXPECT_EQ(functions_of_disk(host.at(subsystem + "nvme0n1")).size(), 2u);
 }
 
-// A node of CXL memory behind two devices, as `cxl create-region` makes it.
+// A node of CXL memory behind two devices, as created by `cxl create-region`.
 TEST(DiscoverLinksTest, ACxlRegionHasTheLinksOfItsDevices) {
   FakeHost host;
   add_sockets(host, 2);
