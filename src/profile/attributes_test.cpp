@@ -31,7 +31,7 @@ Row latency(std::uint64_t bytes, double value, const char* pages = "huge") {
   return row;
 }
 
-// What node 8 then says of itself to node 0.
+// Node 8's attributes for node 0 after the rows are entered.
 const AccessAttributes* learned(Profile& profile, std::vector<Row> rows) {
   profile.rows = std::move(rows);
   put_into_machine(profile);
@@ -113,14 +113,14 @@ TEST_F(AttributesTest, TheLinesOfTheMoversEngineBecomeCopyRates) {
   EXPECT_NEAR(rate.bandwidth.value / 60e9, 1, 1e-9) << "of all its cores";
 }
 
-// CPUs 48 to 59 are of node 4.
+// CPUs 48 to 59 belong to node 4.
 TEST_F(AttributesTest, ADiskIsReadIntoTheMemoryOfTheCpusThatReadIt) {
   Machine& machine = profile_.machine;
   machine.nodes.push_back({.id = NodeId{1000}, .kind = NodeKind::storage});
   machine.engines.push_back(
       {.id = EngineId{900}, .kind = EngineKind::ssd, .name = "nvme0", .home = NodeId{1000}});
   for (const auto& [cpus, memory] :
-       {std::pair{"48-59", NodeId{4}}, {"", NodeId{0}}}) {  // older profiles name none
+       {std::pair{"48-59", NodeId{4}}, {"", NodeId{0}}}) {  // older profiles name no CPUs
     machine.copy_rates.clear();
     std::vector<Row> rows;
     for (const std::uint64_t depth : {1, 16}) {
@@ -203,7 +203,7 @@ class GpuGatherTest : public testing::Test {
 
 TEST_F(GpuGatherTest, TheKernelTakesWhatItCopiesInHalfTheTimeAndAllBelow) {
   EXPECT_EQ(found(), std::nullopt);
-  add(4096, 1, 9e9, 1e9, 1e9);  // one copy is no gathering
+  add(4096, 1, 9e9, 1e9, 1e9);  // one copy is not gathered
   add(4096, 16, 2e9, 1e9, 3e9);
   add(4096, 64, 8e9, 4e9, 3e9);
   add(4096, 256, 9e9, 4e9, 3e9);

@@ -19,7 +19,7 @@ TEST(BetweenRuns, PoolsWhatTheSidesVaryBy) {
   EXPECT_EQ(pooled(std::array{std::vector<double>{1}, std::vector<double>{7}}).freedom, 0);
 }
 
-// Quantiles of tables; far out, where many rows are judged, the approximation is on the safe side.
+// Quantiles from tables. Far out, where many rows are judged, the approximation is too large.
 TEST(BetweenRuns, StudentsQuantiles) {
   struct Known {
     double p, freedom, t;
@@ -34,7 +34,7 @@ TEST(BetweenRuns, StudentsQuantiles) {
   EXPECT_NEAR(two_sided_z(0.05), 1.960, 0.001);
 }
 
-// Variances of normal values with a sigma of 1, of every third row another.
+// Variances of normal values with a sigma of 1; every third row has another sigma.
 std::vector<Variance> drawn(int freedom, std::size_t rows, double sigma_of_every_third) {
   Random random(1);
   std::vector<Variance> own;
