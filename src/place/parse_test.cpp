@@ -47,7 +47,7 @@ TEST(ParsePlacementTest, WeightsOfNodes) {
   EXPECT_EQ(placement->to_text(), "0=3,1=3,8=1:dram");
 }
 
-// The weight of a kind is spread over its nodes in equal parts.
+// The weight of a kind is spread evenly over its nodes.
 TEST(ParsePlacementTest, WeightsOfKindsAreTheKindsShares) {
   Machine machine = test::small_machine();
   EXPECT_EQ(Placement::parse(machine, "dram=6,hbm=2")->nodes,

@@ -86,7 +86,7 @@ TEST(ResolveTest, AKindIsItsNearestNodeAndSpillsToTheNextOfItOnly) {
   }
 }
 
-// Two CXL devices at each of two sockets: those of the caller's socket in turn.
+// Two CXL devices at each of two sockets: those of the caller's socket, interleaved.
 TEST(ResolveTest, EquallyNearNodesOfAKindAreDealtInTurn) {
   Machine machine;
   for (std::uint32_t i = 0; i < 6; ++i) {
@@ -140,7 +140,7 @@ TEST(ResolveTest, SpillsByKindAreNodesInOrderAndNotThoseAlreadyThere) {
   EXPECT_EQ(resolve(*machine, wish).error().code, ErrorCode::invalid);
 }
 
-// Threads on four tiles, or on all: the memory of each in turn, not all of them on one tile's.
+// Threads on four tiles, or on all: the memory of each is interleaved, instead of all on one tile.
 TEST(ResolveTest, CpusOfSeveralNodesHaveTheNearestNodeOfEachInTurn) {
   const auto machine = Machine::load("xeon-max");
   ASSERT_TRUE(machine);

@@ -44,7 +44,7 @@ TEST(RankedTest, ByKindWhereNothingElseIsKnown) {
   EXPECT_EQ(ranked_ids(machine, Property::largest), (Ids{9, 0, 8}));
 }
 
-// 60 and 58 GB/s are equal, so the nearest is taken; the fastest of equals has the lower latency.
+// 60 and 58 GB/s are equal, so the nearest is taken. The fastest of equals has the lower latency.
 TEST(RankedTest, MeasuredValuesDecideAndCloseOnesAreEqual) {
   const Machine machine = three_kinds(true);
   EXPECT_EQ(ranked_ids(machine, Property::highest_bandwidth), (Ids{0, 8, 9}));
@@ -52,7 +52,7 @@ TEST(RankedTest, MeasuredValuesDecideAndCloseOnesAreEqual) {
   EXPECT_EQ(ranked_ids(machine, Property::lowest_latency), (Ids{8, 0, 9}));
 }
 
-// A scale that does not know every node would compare what cannot be compared.
+// A scale that does not know every node cannot compare them.
 TEST(RankedTest, AScaleKnowsAllOrIsNotUsed) {
   Machine machine = three_kinds(true);
   machine.nodes[2].access.clear();

@@ -32,8 +32,8 @@ std::vector<Variance> moderated(std::span<const Variance> own);
 // Fractions of freedom are rounded down, to at least 1.
 double two_sided_t(double p, double freedom);
 
-// The z with P(|N(0,1)| > z) = p, by the rational approximation 26.2.23 of Abramowitz and Stegun;
-// error below 4.5e-4.
+// The z with P(|N(0,1)| > z) = p, by the rational approximation 26.2.23 of Abramowitz and Stegun.
+// Its error is below 4.5e-4.
 double two_sided_z(double p);
 
 }  // namespace headrace::between_runs

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Advice: the best distribution of a data set over memories under load, and the bandwidth and
-// latency that each distribution reaches.
+// Advice: the best spread of a data set over memories under load, and the bandwidth and
+// latency that each spread reaches.
 //
 //     auto advice = headrace::advise_interleave(profile, {.mix = "2:1"});
 //     if (!advice) return headrace::Unexpected(advice.error());
 //     for (const auto& node : advice->nodes) use(node.node, node.weight);
 //
 // Not a placement: nothing is allocated or moved. A memory under load answers more slowly than an
-// idle one, so the best distribution depends on the demand. The model and its alternatives:
+// idle one, so the best spread depends on the demand. The model and its alternatives:
 // docs/design/advice.md.
 //
 // Bandwidths are memory traffic, as in measured curves: a store reads its line first, and that read
@@ -86,7 +86,7 @@ struct Load {
   std::optional<double> lines = {};
 };
 
-// A distribution and its effect.
+// A spread and its effect.
 struct Spread {
   std::vector<double> share;           // per tier, in the order of the tiers; adds up to 1
   double bandwidth = 0;                // bytes per second, all tiers together
@@ -95,18 +95,18 @@ struct Spread {
   std::vector<double> tier_bandwidth;  // per tier
 };
 
-// The effect of a given distribution. Requires: as many shares as tiers.
+// The effect of a given spread. Requires: as many shares as tiers.
 // Errors: invalid: shares that are negative or do not add up to 1; a load without exactly one of
 // its two forms, or outside the bounds above; exhausted: a share that does not fit.
 Result<Spread> predict(std::span<const Tier> tiers, std::span<const double> share,
                        const Load& load);
 
-// The distribution of least latency at a demand, or of most bandwidth with lines in flight. Both
+// The spread of least latency at a demand, or of most bandwidth with lines in flight. Both
 // have the same solution: marginal latency d(bL(b))/db is equal on all tiers used.
-// Errors: as predict; exhausted: no distribution meets the demand, or the data set does not fit.
+// Errors: as predict; exhausted: no spread meets the demand, or the data set does not fit.
 Result<Spread> best_spread(std::span<const Tier> tiers, const Load& load);
 
-// The distribution in which no access gains by using another tier: latency is equal on all tiers
+// The spread in which no access gains by using another tier: latency is equal on all tiers
 // used. Errors as above.
 Result<Spread> equal_latency(std::span<const Tier> tiers, const Load& load);
 
@@ -123,12 +123,12 @@ struct Weights {
   double share_error = 0;  // the largest difference of a share
 };
 
-// Rounds the best distribution to integer weights. weight / sum is at most the most_share of its
+// Rounds the best spread to integer weights. weight / sum is at most the most_share of its
 // tier. Only if limits that add up to little more than 1 leave no integers are they exceeded, by
 // 0.005 if that is enough.
 Weights integer_weights(std::span<const Tier> tiers, const Spread& wanted, const Load& load);
 
-// The gain in latency from which a distribution counts as better than the first tier alone. It also
+// The gain in latency from which a spread counts as better than the first tier alone. It also
 // counts as better from the point where the first tier is saturated.
 inline constexpr double kFlipGain = 0.01;
 
@@ -136,7 +136,7 @@ struct Flip {
   double bandwidth = 0;  // bytes per second
   double lines = 0;      // in flight at this bandwidth
 };
-// The least demand at which a distribution is better than the first tier alone. nullopt: never; no
+// The least demand at which a spread is better than the first tier alone. nullopt: never; no
 // other tier helps.
 std::optional<Flip> demand_flip(std::span<const Tier> tiers);
 
@@ -165,7 +165,7 @@ struct InterleaveRequest {
 struct AdvisedNode {
   NodeId node;
   NodeKind kind = NodeKind::dram;
-  double share = 0;     // in the best distribution
+  double share = 0;     // in the best spread
   unsigned weight = 0;  // the same as an integer
   double idle_ns = 0;
   double best = 0;  // bytes per second
@@ -202,7 +202,7 @@ Result<std::vector<Tier>> loaded_tiers(const Profile& profile,
 // Errors:
 // - absent: no loaded rows, only those of one memory, or none of that mix
 // - invalid: a request that makes no sense
-// - exhausted: no distribution meets the demand, or the data does not fit
+// - exhausted: no spread meets the demand, or the data does not fit
 Result<InterleaveAdvice> advise_interleave(const Profile& profile,
                                            const InterleaveRequest& request = {});
 

@@ -34,7 +34,7 @@ TEST(CurveTest, RefusesWhatIsNoPoint) {
   }
 }
 
-// A queue with a sharp knee, by so many points.
+// A queue with a sharp knee, in `points` points.
 LoadedCurve queue_by(int points) {
   std::vector<LoadedPoint> all;
   for (int i = 1; i <= points; ++i) {

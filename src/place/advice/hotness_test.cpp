@@ -37,7 +37,7 @@ TEST(HotnessTest, RefusesWhatIsNoHistogram) {
   }
 }
 
-// Against the sum itself, which the integral stands for beyond a thousand pages.
+// Compared with the sum itself, which the integral replaces beyond a thousand pages.
 TEST(HotnessTest, ZipfIsItsSum) {
   for (const double exponent : {0.0, 0.5, 0.99, 1.0, 1.5}) {
     double sum = 0, part = 0;
@@ -71,7 +71,7 @@ TEST(HotnessTest, OneIsTheInverseOfTheOther) {
   }));
 }
 
-// The largest there are: 16 TiB of 4 KiB pages.
+// The largest supported number: 16 TiB of 4 KiB pages.
 TEST(HotnessTest, BillionsOfPages) {
   const double pages = 4.0 * (1 << 30);
   const double hot = *zipf_pages_for(0.99, pages, 0.9);

@@ -10,9 +10,8 @@
 namespace headrace {
 namespace {
 
-// GB/s by lines in flight at the memory, computed from all points of the published logs by
-// exhaustive search (docs/design/advice.md): DRAM only, 3:1, by bandwidth, 1:1, 1:3, equal latency,
-// the best.
+// GB/s by lines in flight at the memory, from all points of the published logs by exhaustive search
+// (docs/design/advice.md): DRAM only, 3:1, by bandwidth, 1:1, 1:3, equal latency, the best.
 struct Line {
   double lines;
   double gbps[7];
@@ -32,7 +31,7 @@ const std::vector<Line> kRead = {
     {600, {69.3, 92.5, 115.5, 95.9, 64.0, 110.1, 116.0}},
     {1000, {69.3, 92.5, 117.4, 96.1, 64.1, 117.2, 117.4}},
 };
-// MLC's 2:1, which a program causes that loads as much as it stores.
+// MLC's 2:1: the traffic of a program with as many loads as stores.
 const std::vector<Line> kTwoToOne = {
     {20, {12.3, 9.1, 7.4, 7.1, 5.8, 12.3, 12.3}},
     {80, {38.2, 33.6, 27.2, 26.2, 20.4, 38.2, 38.2}},
@@ -42,7 +41,7 @@ const std::vector<Line> kTwoToOne = {
     {400, {61.5, 81.5, 90.7, 88.6, 64.9, 82.0, 94.2}},
     {1000, {61.5, 82.0, 115.5, 108.4, 72.3, 111.8, 115.5}},
 };
-// MLC's 1:1, which a program causes that only stores.
+// MLC's 1:1: the traffic of a program that only stores.
 const std::vector<Line> kOneToOne = {
     {20, {12.2, 9.2, 7.4, 7.2, 5.9, 12.2, 12.2}},
     {80, {36.5, 34.0, 28.3, 27.8, 22.5, 36.5, 36.5}},
@@ -123,7 +122,7 @@ TEST(InterleaveTest, ADemandIsTheProgramsAndItsTrafficTheMemorys) {
             ErrorCode::exhausted);
 }
 
-// Little's law for the program: what it stores is read first, and written back besides.
+// Little's law for the program: its stores are also read first, and written back.
 TEST(InterleaveTest, LinesInFlightAreTheProgramsAndAStoreMovesTwo) {
   for (const char* mix : {"read", "2:1", "1:1", "write", "nt_write"}) {
     const auto advice = advise_interleave(published(), {.mix = mix, .lines = 40});
@@ -243,7 +242,7 @@ std::optional<NodeId> cpu_node_of_default(const Profile& profile) {
 }
 
 TEST(InterleaveTest, ANodeWithoutCpusIsAskedFromOnlyIfNamed) {
-  Profile both = seen_from(8);  // memory alone
+  Profile both = seen_from(8);  // memory node only
   EXPECT_EQ(advise_interleave(both, {}).error().message,
             "node 8 has no CPUs known; say how much is asked");
   EXPECT_TRUE(advise_interleave(both, {.lines = 100}));

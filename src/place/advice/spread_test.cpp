@@ -95,7 +95,7 @@ TEST(SpreadTest, MoreLoadGivesMoreAndNeverFaster) {
     for (int part = 1; part <= 10; ++part) {
       const auto best = best_spread(tiers, {.demand = most_traffic(tiers) * part / 10});
       RC_ASSERT(best->latency_ns.has_value());
-      // On curves that rise in steps, as these do, the best may be missed by a little.
+      // These curves rise in steps, on which the best may be missed by a little.
       RC_ASSERT(*best->latency_ns >= latency * 0.99);
       latency = *best->latency_ns;
     }

@@ -21,7 +21,7 @@ TEST(WeightsTest, AreTheSmallestThatCostAPerCentAtMost) {
   for (unsigned less = 1; less < total; ++less) {
     for (unsigned slow = 0; slow <= less; ++slow) {
       const double share = static_cast<double>(slow) / less;
-      if (std::abs(share - best->share[1]) > 0.5 / less) continue;  // not what rounding gives
+      if (std::abs(share - best->share[1]) > 0.5 / less) continue;  // not the result of rounding
       const auto other = predict(tiers, std::vector{1 - share, share}, load);
       EXPECT_LT(other->bandwidth, best->bandwidth * (1 - kWeightLoss));
     }
@@ -81,7 +81,7 @@ TEST(WeightsTest, NearSaturationAreAsLargeAsThatTakes) {
 }
 
 TEST(WeightsTest, HaveNoLossWhereTheyGiveLessThanIsAsked) {
-  // Thousandths of the second tier's pages are what the demand leaves, which no weight is.
+  // The demand leaves a few thousandths of pages for the second tier, which no weights can express.
   const std::vector tiers = {tier_of(0, {{1e9, 100}, {100e9, 200}}),
                              tier_of(1, {{1e6, 200}, {1e8, 300}})};
   const Load load = {.demand = 100.1e9};
