@@ -14,7 +14,7 @@ namespace {
 
 using test::status_of_child;
 
-TEST(Origin, IsElsewhereInAChildAndHereForWhatTheChildMakes) {
+TEST(Origin, InAChild_OnlyItsOwnObjectsAreHere) {
   const Origin origin;
   EXPECT_TRUE(origin.here());
   EXPECT_TRUE(origin.check("it").has_value());
@@ -28,7 +28,7 @@ TEST(Origin, IsElsewhereInAChildAndHereForWhatTheChildMakes) {
   EXPECT_TRUE(origin.here());
 }
 
-TEST(Origin, OfAGrandparentIsElsewhere) {
+TEST(Origin, ObjectOfAGrandparent_IsElsewhere) {
   const Origin origin;
   EXPECT_EQ(status_of_child([&] {
               const Origin own;
@@ -51,7 +51,7 @@ TEST(Abandon, RunsNoDestructor) {
   EXPECT_EQ(destroyed, 0);
 }
 
-TEST(MadeOnce, AForkWaitsForWhatAnotherThreadMakes) {
+TEST(MadeOnce, Fork_WaitsForACreationInAnotherThread) {
   static MadeOnce<int>& made = *new MadeOnce<int>(kRankOfKernel);
   std::atomic<bool> begun{false};
   std::atomic<int> times{0};

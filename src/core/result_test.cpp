@@ -128,7 +128,7 @@ void step(std::uint64_t what, Model& to, Model& from, int n) {
   }
 }
 
-TEST(Result, HoldsWhatAVariantWouldWhateverIsDone) {
+TEST(Result, RandomOperations_MatchAVariant) {
   Random random(1);
   {
     std::vector<Result<Counted>> ours(3, Counted(0));
@@ -166,7 +166,7 @@ TEST(Result, KeepsItsErrorIfTheValueCannotBeCopied) {
   EXPECT_EQ(result.error(), kOld);
 }
 
-TEST(Result, IsMadeOfWhatHoldsOnlyAnError) {
+TEST(Result, HoldersOfOnlyAnError_Convert) {
   const Result<int> from_ours = Unexpected(kOld);
   const Result<std::string> from_standard = std::unexpected(kOld);
   const Status from_other = std::unexpected(from_ours.error());
@@ -196,7 +196,7 @@ TEST(Result, ConvertsAsItsValueDoes) {
   EXPECT_EQ(*Result<std::string>(Result<const char*>("yes")), "yes");
 }
 
-TEST(Result, GivesTheValueOrAnother) {
+TEST(Result, ValueOrAndErrorOr_GiveDefaults) {
   EXPECT_EQ(half(4).value_or(9), 2);
   EXPECT_EQ(half(3).value_or(9), 9);
   EXPECT_EQ(half(3).error_or(kNew).code, ErrorCode::invalid);
@@ -242,7 +242,7 @@ TEST(Result, EmplaceAndSwap_ReplaceValuesAndErrors) {
   EXPECT_TRUE(nothing);
 }
 
-TEST(Result, OfNothingIsAssignedAndCompared) {
+TEST(Result, ResultOfVoid_IsAssignedAndCompared) {
   Status status;
   EXPECT_TRUE(status);
   *status;

@@ -15,7 +15,7 @@ namespace {
 
 using Samples = std::vector<double>;
 
-TEST(Statistics, NothingComesOfNothing) {
+TEST(Statistics, NoSamples_GiveNothing) {
   EXPECT_FALSE(median(Samples{}));
   EXPECT_FALSE(median_absolute_deviation(Samples{}));
   EXPECT_FALSE(quantile(Samples{}, 0.5));
@@ -64,7 +64,7 @@ Walk thrown_once_more(const Walk& walk) {
 
 // The caller may look at the interval of 6, 7, ... 24 samples and stop at any time. Exact for all
 // distributions, by all ways in which samples can fall on the two sides of the median.
-TEST(MedianInterval, HoldsTheMedianWheneverOneStops) {
+TEST(MedianInterval, StoppingAtAnyCount_KeepsTheCoverage) {
   Walk walk{{0, 1.0}};
   double missed = 0;
   for (std::size_t n = 1; n <= 24; ++n) {

@@ -79,7 +79,7 @@ TEST(ThreadTest, SleepsWithoutTimerSlack) {
   std::_Exit(2);
 }
 
-TEST(ThreadTest, ThatCannotBeStartedNamesTheNumberOfThreads) {
+TEST(ThreadTest, LimitOfThreads_IsNamed) {
   if (geteuid() != 0) GTEST_SKIP() << "a user's own threads are counted";
   const auto few = [] {
     const rlimit one{.rlim_cur = 1, .rlim_max = 1};
@@ -105,7 +105,7 @@ TEST(ThreadTest, ThatCannotBeStartedNamesTheNumberOfThreads) {
   start_none("(ulimit -v)");
 }
 
-TEST(ThreadTest, ThatCannotBeStartedNamesTheAddressSpace) {
+TEST(ThreadTest, LimitOfAddressSpace_IsNamed) {
 #if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
   GTEST_SKIP() << "sanitizers reserve more";
 #else
@@ -120,7 +120,7 @@ TEST(ThreadTest, ThatCannotBeStartedNamesTheAddressSpace) {
 #endif
 }
 
-TEST(ThreadTest, IsNotPinnedWithTheOneThatStartsIt) {
+TEST(ThreadTest, PinnedCreator_DoesNotPinTheThread) {
   const auto process = allowed_cpus(getpid());
   std::vector<unsigned> seen;
   std::jthread([&] {

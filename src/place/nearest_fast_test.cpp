@@ -97,7 +97,7 @@ TEST(AlwaysTest, IsThatNodeOrAnError) {
 }
 
 // Random machines: the chosen node is memory, has the capacity, and is not the source.
-TEST(NearestFastTest, NeverChoosesWhatItMustNot) {
+TEST(NearestFastTest, RandomMachines_GetAValidNode) {
   EXPECT_TRUE(rc::check([] {
     Machine machine;
     const auto count = *rc::gen::inRange(1u, 6u);

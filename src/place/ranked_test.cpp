@@ -53,13 +53,13 @@ TEST(RankedTest, MeasuredValuesDecideAndCloseOnesAreEqual) {
 }
 
 // A scale that does not know every node cannot compare them.
-TEST(RankedTest, AScaleKnowsAllOrIsNotUsed) {
+TEST(RankedTest, ScaleThatLacksANode_IsNotUsed) {
   Machine machine = three_kinds(true);
   machine.nodes[2].access.clear();
   EXPECT_EQ(ranked_ids(machine, Property::highest_bandwidth), (Ids{8, 0, 9}));
 }
 
-TEST(RankedTest, OfEqualsTheNearestIsNext) {
+TEST(RankedTest, EqualNodes_AreOrderedByNearness) {
   const Machine machine = Machine::load("xeon-max").value();
   const Ids ranked = ranked_ids(machine, Property::highest_bandwidth, 6);
   EXPECT_EQ(ranked.size(), 16U);

@@ -173,7 +173,7 @@ TEST(TeamTest, EquallyNearNodesAreTakenInTurn) {
             (std::vector{NodeId{1}, NodeId{2}, NodeId{1}}));
 }
 
-TEST(TeamTest, RefusesWhatIsNotThere) {
+TEST(TeamTest, MissingCpusAndMemory_AreErrors) {
   const Machine machine = epyc();
   const auto code = [&](const CpuSet& allowed, const TeamChoice& choice) {
     const auto team = choose_team(machine, allowed, choice);

@@ -56,7 +56,7 @@ TEST_F(AttributesTest, TheBestTeamCountsIfTheLargestWasMeasured) {
   EXPECT_EQ(access->read_bandwidth->value, 70e9);
 }
 
-TEST_F(AttributesTest, WhatMemoryGivesInRandomOrderIsNotItsBandwidth) {
+TEST_F(AttributesTest, RandomAccess_IsNotTheBandwidth) {
   Row random = bandwidth(12, 20e9);
   random.parameters.emplace_back("pattern", std::string("random"));
   EXPECT_EQ(learned(profile_, {random}), nullptr);
@@ -70,7 +70,7 @@ TEST_F(AttributesTest, AQuietRowCountsMoreThanANoisyOne) {
   EXPECT_EQ(learned(profile_, {bandwidth(12, 60e9, {"noisy"})})->read_bandwidth->value, 60e9);
 }
 
-TEST_F(AttributesTest, ARowSpeaksForThePairsThatItStandsFor) {
+TEST_F(AttributesTest, RowWithSimilarPairs_CountsForThem) {
   Row row = bandwidth(12, 60e9);
   row.stands_for = {"cpu_node=3 memory_node=11", "cpu_node=99 memory_node=99", "nonsense ="};
   ASSERT_NE(learned(profile_, {row}), nullptr);
@@ -81,7 +81,7 @@ TEST_F(AttributesTest, ARowSpeaksForThePairsThatItStandsFor) {
   EXPECT_EQ(found->read_bandwidth->value, 60e9);
 }
 
-TEST_F(AttributesTest, OnlyWhatPassesTheCachesIsALatency) {
+TEST_F(AttributesTest, WorkingSetInACache_IsNoLatency) {
   EXPECT_EQ(learned(profile_, {latency(1 << 20, 5)}), nullptr);
   const auto* access = learned(
       profile_, {latency(1 << 20, 5), latency(1ULL << 32, 110), latency(1ULL << 32, 150, "base")});
@@ -201,7 +201,7 @@ class GpuGatherTest : public testing::Test {
   Profile profile_{.machine = Machine::load("gh200").value()};
 };
 
-TEST_F(GpuGatherTest, TheKernelTakesWhatItCopiesInHalfTheTimeAndAllBelow) {
+TEST_F(GpuGatherTest, KernelTwiceAsFast_TakesThisSizeAndSmaller) {
   EXPECT_EQ(found(), std::nullopt);
   add(4096, 1, 9e9, 1e9, 1e9);  // one copy is not gathered
   add(4096, 16, 2e9, 1e9, 3e9);
@@ -216,7 +216,7 @@ TEST_F(GpuGatherTest, TheKernelTakesWhatItCopiesInHalfTheTimeAndAllBelow) {
   EXPECT_EQ(profile_.machine.rate(EngineId{2}, NodeId{2}, NodeId{0})->gather, std::nullopt);
 }
 
-TEST_F(GpuGatherTest, WhereASmallerSizeOrALargerCountDoesNotPayNoneIsTaken) {
+TEST_F(GpuGatherTest, SmallerSizeOrLargerCountThatDoesNotPay_GivesNoLimit) {
   add(4096, 64, 3e9, 2e9, 1e9);
   add(16384, 64, 9e9, 1e9, 1e9);
   EXPECT_EQ(found(), std::nullopt);

@@ -11,7 +11,7 @@
 namespace headrace::between_runs {
 namespace {
 
-TEST(BetweenRuns, PoolsWhatTheSidesVaryBy) {
+TEST(BetweenRuns, Pooled_IsTheVarianceWithinSides) {
   const Variance found =
       pooled(std::array{std::vector<double>{1, 3}, std::vector<double>{7, 8, 9}});
   EXPECT_DOUBLE_EQ(found.value, 4.0 / 3);
@@ -51,14 +51,14 @@ std::vector<Variance> drawn(int freedom, std::size_t rows, double sigma_of_every
   return own;
 }
 
-TEST(BetweenRuns, RowsThatVaryAlikeAreKnownTogether) {
+TEST(BetweenRuns, RowsOfEqualVariance_GainFreedom) {
   for (const Variance& each : moderated(drawn(4, 300, 1))) {
     EXPECT_NEAR(each.value, 1, 0.5);
     EXPECT_EQ(each.freedom, 8) << "as if each row had been measured twice as often";
   }
 }
 
-TEST(BetweenRuns, RowsThatVaryUnlikeKeepMoreOfTheirOwn) {
+TEST(BetweenRuns, RowsOfUnequalVariance_KeepTheirOwn) {
   const std::vector<Variance> own = drawn(4, 300, 10);
   const std::vector<Variance> found = moderated(own);
   for (std::size_t i = 0; i < own.size(); ++i) {
@@ -68,7 +68,7 @@ TEST(BetweenRuns, RowsThatVaryUnlikeKeepMoreOfTheirOwn) {
   }
 }
 
-TEST(BetweenRuns, NothingIsKnownOfNothing) {
+TEST(BetweenRuns, NoRows_GiveNoFreedom) {
   EXPECT_TRUE(moderated({}).empty());
   EXPECT_EQ(moderated(std::array{Variance{}})[0].freedom, 0);
   const auto found = moderated(std::array{Variance{0, 4}, Variance{}});

@@ -67,7 +67,7 @@ struct Side {
   std::vector<Value> values;
 
   std::size_t runs() const { return values.size(); }
-  // By run.
+  // One per run.
   std::vector<double> logs() const {
     std::vector<double> found;
     for (const Value& each : values) found.push_back(std::log(each.row->value->median));

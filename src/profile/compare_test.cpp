@@ -71,7 +71,7 @@ TEST(CompareTest, ATenthSlowerIsFoundInOneRowAndInAll) {
 }
 
 // Samples within a run agree, and the runs differ by 3 %: most rows show that difference.
-TEST(CompareTest, WhatTwoRunsDifferByIsNoChange) {
+TEST(CompareTest, UsualDifferenceOfTwoRuns_IsNoChange) {
   const auto run = [](std::uint64_t seed, std::size_t rows) {
     Profile profile = noisy_profile(seed, 0.03, 1, rows, 1);
     for (Row& row : profile.rows) row.samples.resize(3, row.samples[0]);
@@ -161,7 +161,7 @@ TEST(CompareTest, SmallDifferencesDoNotCountHoweverCertain) {
   EXPECT_FALSE(compare(exact(100), exact(106), {.least = 0.1}).changed());
 }
 
-TEST(CompareTest, RowsInOneAloneNoisyOnesAndThoseWithoutAValueAreSaidSo) {
+TEST(CompareTest, RowsThatAreNotJudged_SayWhy) {
   Profile before = one("a", {1, 1, 1});
   Profile after = one("b", {1, 1, 1});
   before.rows.push_back({.experiment = "c", .reason = "absent"});

@@ -85,7 +85,7 @@ TEST(Merge, LeavesOutNoisyLaunchesWhereAQuietOneIsKnown) {
 }
 
 // One launch with memory not all in huge pages is among the row's samples.
-TEST(Merge, KeepsThatNotAllWasHuge) {
+TEST(Merge, LaunchOutsideHugePages_KeepsTheFlag) {
   const Profile huge = launch({measured("a", {10, 10, 10})});
   const Profile small = launch({measured("a", {30, 30, 30}, {"not_huge"})});
   const std::vector<std::string> flag{"not_huge"};

@@ -91,7 +91,7 @@ TEST(ProfileTest, ARowSaysWhatItsIntervalIs) {
 
 // Before this field, three samples also had an "interval": its meaning is computed again. A meaning
 // stated by another version is kept.
-TEST(ProfileTest, BoundsThatNobodySaidAnythingOfAreSaidAnew) {
+TEST(ProfileTest, BoundsWithoutAMeaning_GetANewOne) {
   const auto row_with = [](const std::string& fields) {
     return *Profile::from_json(R"({"schema_version": 1, "rows": [{"experiment": "copy", "median": 2,
         "low": 1.9, "high": 2.1, "samples": [1, 2, 3])" +
@@ -146,7 +146,7 @@ TEST(ProfileTest, MistakesAreNamedByTheirPlace) {
 }
 
 // A number without a spread is its own bounds.
-TEST(ProfileTest, APublishedNumberNeedsNoMoreThanItself) {
+TEST(ProfileTest, PublishedNumber_NeedsNoSamples) {
   const auto profile = Profile::from_json(R"({"schema_version": 1, "rows": [
       {"experiment": "latency", "unit": "ns", "median": 97, "source": "Doe 2024"}]})");
   ASSERT_TRUE(profile.has_value()) << profile.error().message;

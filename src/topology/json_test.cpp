@@ -99,7 +99,7 @@ TEST(MachineJsonTest, FilesFromBeforeThereWereLinksLoad) {
   EXPECT_EQ(machine->nodes.size(), full_machine().nodes.size());
 }
 
-TEST(MachineJsonTest, OfALinkOnlyItsKindAndEndsMustBeKnown) {
+TEST(MachineJsonTest, Link_NeedsOnlyItsKindAndEnds) {
   const auto machine = Machine::from_json(
       R"({"schema_version": 1, "nodes": [{"id": 0, "kind": "dram"}, {"id": 1, "kind": "dram"}],
           "links": [{"kind": "upi", "a": [0], "b": [1]}]})");
@@ -141,7 +141,7 @@ TEST(MachineJsonTest, NodesAndCpusAreSorted) {
   EXPECT_EQ(machine->nodes[0].cpus, (CpuSet{0, 1}));
 }
 
-TEST(MachineJsonTest, EveryMistakeIsToldWithItsPlace) {
+TEST(MachineJsonTest, Mistakes_HaveTheirLocation) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "no JSON at line 1, column 1; is the file cut off or edited by hand?"},
       {"[]", "the document: must be an object"},

@@ -42,7 +42,7 @@ TEST(LinksTest, DevicesAreReachedOverTheLinkBetweenSockets) {
 }
 
 // Nor by leaving the socket and coming back.
-TEST(LinksTest, WithinASocketNoWayLeavesIt) {
+TEST(LinksTest, PathWithinASocket_StaysInside) {
   Machine machine = two_sockets();
   std::erase_if(machine.links, [](const Link& link) { return link.kind == LinkKind::mesh; });
   machine.links.push_back({.kind = LinkKind::nvlink, .a = {node(2)}, .b = {node(3)}});
@@ -59,7 +59,7 @@ TEST(LinksTest, NoWayIsKnownToANodeItselfAndWithoutLinks) {
 
 // The one with the earlier links is taken of two paths of equal length, so that equal machines
 // give equal results.
-TEST(LinksTest, DiagonallyDataGoOverTwoBoundaries) {
+TEST(LinksTest, DiagonalTiles_AreTwoLinksApart) {
   const Machine machine = *Machine::load("xeon-max");
   EXPECT_EQ(way_between(machine, node(0), node(11)), (Way{{1, true}, {3, true}}));
   EXPECT_EQ(way_between(machine, node(3), node(8)), (Way{{3, false}, {1, false}}));

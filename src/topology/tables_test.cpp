@@ -18,7 +18,7 @@ Machine machine_with_caches() {
   return machine;
 }
 
-TEST(MachineTablesTest, SayWhatASearchSays) {
+TEST(MachineTablesTest, TablesMatchASearch) {
   const Machine machine = machine_with_caches();
   const auto facts = [&] {
     std::vector<const void*> found;
@@ -36,7 +36,7 @@ TEST(MachineTablesTest, SayWhatASearchSays) {
   EXPECT_EQ(facts(), searched);
 }
 
-TEST(MachineTablesTest, AreOfOneMachineAsLongAsTheyLive) {
+TEST(MachineTablesTest, TablesServeOneMachineWhileTheyExist) {
   const Machine machine = machine_with_caches();
   const Machine other = machine;
   {

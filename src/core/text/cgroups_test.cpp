@@ -59,7 +59,7 @@ TEST_F(CpuTimeTest, VersionOneIsReadToo) {
   EXPECT_EQ(limit->threads(), 1U) << "one must run";
 }
 
-TEST_F(CpuTimeTest, HowOftenGroupsStoppedItIsAddedUp) {
+TEST_F(CpuTimeTest, ThrottlingOfAllGroups_IsAddedUp) {
   const auto times = [&] { return times_throttled(root_ / "sys", root_ / "proc"); };
   write("proc/self/cgroup", "0::/a/b\n");
   EXPECT_FALSE(times());

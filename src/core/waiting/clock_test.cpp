@@ -23,7 +23,7 @@ TEST(Clock, NeverGoesBackwards) {
   }
 }
 
-TEST(ManualClock, MovesOnlyWhenTold) {
+TEST(ManualClock, MovesOnlyByAdvance) {
   ManualClock clock;
   EXPECT_EQ(clock.now(), Nanoseconds{0});
   clock.advance(seconds{2});

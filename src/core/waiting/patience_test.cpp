@@ -26,7 +26,7 @@ class FakeWaiting final : public Waiting {
   const int times_;
 };
 
-TEST(AttendedTime, LeavesOutWhatPassedWhileNobodyLooked) {
+TEST(AttendedTime, PauseOfTheProcess_DoesNotCount) {
   ManualClock clock;
   clock.advance(1h);
   AttendedTime time(clock, 2s);
@@ -59,7 +59,7 @@ TEST(Patience, EndsUnderAClockThatStandsStill) {
 
 // Stopped for 40 s in each sleep of a second, and between two sleeps: each sleep counts as its
 // requested time.
-TEST(Patience, IsNotUsedUpByAPauseOfTheProcess) {
+TEST(Patience, PauseOfTheProcess_UsesNoBound) {
   ManualClock clock;
   FakeWaiting waiting(clock, 40);
   Patience patience(clock, waiting, 10s);

@@ -92,7 +92,7 @@ TEST_F(SuperviseTest, WorkThatStopsInTimeIsWaitedFor) {
   EXPECT_TRUE(told_);
 }
 
-TEST_F(SuperviseTest, WhatNothingComesFromTimesOut) {
+TEST_F(SuperviseTest, NoProgress_TimesOut) {
   const auto outcome = supervise_obedient();
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code, ErrorCode::timed_out);
@@ -101,7 +101,7 @@ TEST_F(SuperviseTest, WhatNothingComesFromTimesOut) {
   EXPECT_GE(clock_.now(), kStallBound);
 }
 
-TEST_F(SuperviseTest, WhatStillComesMayTakeAnyTime) {
+TEST_F(SuperviseTest, Progress_MayTakeAnyTime) {
   waiting_.asleep = [this] { ++progress_; };
   const auto outcome = supervise_work([this] {
     while (clock_.now() < 10 * kStallBound) std::this_thread::yield();

@@ -46,7 +46,7 @@ TEST(CheapestTest, MarginalLatenciesOfTiersInUseAreEqual) {
 
 // The answer for queues is known: idle / (1 - used)^2 is equal. It lies between points of the grid
 // of shares and of the curves, which only the hulls reach.
-TEST(CheapestTest, OfQueuesTheSharesAreExact) {
+TEST(CheapestTest, SharesOfQueues_AreExact) {
   const auto queue = [](unsigned node, double idle_ns, double best) {
     std::vector<LoadedPoint> points;
     for (int i = 1; i <= 200; ++i) {

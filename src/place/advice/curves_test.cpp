@@ -68,7 +68,7 @@ TEST(CurvesTest, AMixOutsideOfAllIsLeftOut) {
   EXPECT_EQ(curves->left_out[0].mixes, "read, 2:1, nt_write");
 }
 
-TEST(CurvesTest, APointThatIsNoneIsRefusedWithItsNode) {
+TEST(CurvesTest, PointOutOfBounds_IsRefusedWithItsNode) {
   for (const auto& [bandwidth, latency_ns] : {std::pair{-1.0, 200.0}, {80e9, 0.0}, {1e308, 200}}) {
     Profile profile;
     profile.rows = {loaded(3, "read", bandwidth, latency_ns)};
@@ -79,7 +79,7 @@ TEST(CurvesTest, APointThatIsNoneIsRefusedWithItsNode) {
   }
 }
 
-TEST(CurvesTest, LoadFromElsewhereIsNoCurve) {
+TEST(CurvesTest, LoadFromAnotherNode_IsNoCurve) {
   Profile profile;
   profile.rows = {loaded(0, "read", 80e9, 200)};
   profile.rows[0].parameters[2].second = std::uint64_t{1};

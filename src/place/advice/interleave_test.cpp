@@ -94,7 +94,7 @@ TEST(InterleaveTest, TheBestIsTheBestNamed) {
   }
 }
 
-TEST(InterleaveTest, ItsTiersAreThereForOthers) {
+TEST(InterleaveTest, LoadedTiers_AreThoseOfTheAdvice) {
   const auto advice = advise_interleave(published(), {.mix = "3:1", .lines = 200});
   const auto tiers = loaded_tiers(published(), {.mix = "3:1"});
   ASSERT_EQ(tiers->size(), advice->nodes.size());
@@ -130,15 +130,15 @@ TEST(InterleaveTest, LinesInFlightAreTheProgramsAndAStoreMovesTwo) {
     const double program = best.bandwidth / advice->traffic.bus;
     EXPECT_NEAR(program * *best.latency_ns / 1e9, 40 * kLineBytes, 1) << mix;
   }
-  const auto unasked = advise_interleave(published(), {.mix = "write"});
-  EXPECT_DOUBLE_EQ(*unasked->load.lines, 2 * 12 * kLinesPerThread);
+  const auto by_default = advise_interleave(published(), {.mix = "write"});
+  EXPECT_DOUBLE_EQ(*by_default->load.lines, 2 * 12 * kLinesPerThread);
 }
 
-TEST(InterleaveTest, NothingAskedIsAThreadPerCpu) {
+TEST(InterleaveTest, NoLoadGiven_UsesOneThreadPerCpu) {
   EXPECT_DOUBLE_EQ(*advise_interleave(published(), {})->load.lines, 12 * kLinesPerThread);
 }
 
-TEST(InterleaveTest, WhatDoesNotFitIsLimited) {
+TEST(InterleaveTest, DataThatDoesNotFit_LimitsShares) {
   // Node 0 has 128 GiB: half of the data.
   const auto advice = advise_interleave(published(), {.lines = 20, .data = 256_GiB});
   EXPECT_NEAR(advice->nodes[0].share, 0.5, 1e-6);
@@ -194,7 +194,7 @@ TEST(InterleaveTest, RefusesInWords) {
             "them: headrace measure loaded --out profile.json");
 }
 
-TEST(InterleaveTest, OneMemoryIsNothingToSpreadOver) {
+TEST(InterleaveTest, SingleMemory_IsRefused) {
   Profile one = published();
   std::erase_if(one.rows, [](const Row& row) {
     const auto* memory = row.number("memory_node");
@@ -220,7 +220,7 @@ Profile seen_from(std::uint64_t node) {
   return profile;
 }
 
-TEST(InterleaveTest, CpusThatTheMachineLacksAskForNothing) {
+TEST(InterleaveTest, RowsOfUnknownCpus_AreRefused) {
   const Profile strange = seen_from(50);
   for (const auto& asked : {std::optional<NodeId>{}, std::optional{NodeId{50}}}) {
     const auto advice = advise_interleave(strange, {.cpu_node = asked});
@@ -241,7 +241,7 @@ std::optional<NodeId> cpu_node_of_default(const Profile& profile) {
   return advice->cpu_node;
 }
 
-TEST(InterleaveTest, ANodeWithoutCpusIsAskedFromOnlyIfNamed) {
+TEST(InterleaveTest, NodeWithoutCpus_IsTheObserverOnlyIfNamed) {
   Profile both = seen_from(8);  // memory node only
   EXPECT_EQ(advise_interleave(both, {}).error().message,
             "node 8 has no CPUs known; say how much is asked");
@@ -255,7 +255,7 @@ TEST(InterleaveTest, ANodeWithoutCpusIsAskedFromOnlyIfNamed) {
   EXPECT_EQ(cpu_node_of_default(both), NodeId{7}) << "of those that have CPUs";
 }
 
-TEST(InterleaveTest, SaysWhatItDoesNotKnow) {
+TEST(InterleaveTest, MissingKnowledge_IsAWarning) {
   const auto warnings = advise_interleave(published(), {.mix = "3:1"})->warnings;
   const auto said = [&](std::string_view part) {
     return std::ranges::any_of(warnings, [&](const auto& each) { return each.contains(part); });
@@ -265,7 +265,7 @@ TEST(InterleaveTest, SaysWhatItDoesNotKnow) {
   EXPECT_TRUE(said("node 8: interpolated between the mixes read and 2:1"));
 }
 
-TEST(InterleaveTest, PointsThatAreNoisyOrFew_AreSaidToBe) {
+TEST(InterleaveTest, PointsThatAreNoisyOrFew_AreAWarning) {
   for (const char* const flag : {"noisy", "few"}) {
     Profile profile = published();
     for (Row& row : profile.rows) {

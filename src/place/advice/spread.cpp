@@ -91,7 +91,7 @@ Result<Spread> predict(std::span<const Tier> tiers, std::span<const double> shar
     if (!spread.saturated) {
       spread.bandwidth = last(0, most, [&](double total) { return bytes(total) <= flying; });
     }
-    // By Little's law, including the requests that wait at a saturated tier.
+    // Little's law, including the requests that wait at a saturated tier.
     spread.latency_ns = flying / spread.bandwidth * 1e9;
   }
   spread.tier_bandwidth = scaled(share, spread.bandwidth);

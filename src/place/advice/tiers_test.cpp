@@ -20,7 +20,7 @@ TEST(TiersTest, MostTrafficIsLessWhereOneHoldsLittle) {
   EXPECT_NEAR(most_traffic(tiers), 100, 1e-6);
 }
 
-TEST(TiersTest, RefusesLoadsThatAreNone) {
+TEST(TiersTest, InvalidLoads_AreRefused) {
   const std::vector tiers = {tier_of(0, {{10, 1}})};
   for (const double bad : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
     EXPECT_EQ(check_load(tiers, {.demand = bad}).error().code, ErrorCode::invalid);

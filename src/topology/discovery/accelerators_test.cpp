@@ -69,7 +69,7 @@ TEST(AcceleratorsTest, GpusAreSeenByPciClassAndVendor) {
 }
 
 // This host, with GPUs of a driver in software.
-TEST(AcceleratorsTest, TheDriverOfGpusTellsTheRest) {
+TEST(AcceleratorsTest, GpuDriver_CompletesTheFacts) {
   const FakeCudaLibrary library("devices=2,memory=64M,engines=3,host_node=0,paradigm=hmm");
   const auto machine = Machine::discover({.storage = {}});
   ASSERT_TRUE(machine) << machine.error().message;
@@ -123,7 +123,7 @@ TEST(AcceleratorsTest, TheMemoryOfAGpuMayBeANumaNode) {
   EXPECT_NE(node.reason.find("the memory of Headrace fake GPU"), std::string::npos);
 }
 
-TEST(AcceleratorsTest, TheDriverOfGpusIsLeftAloneWhereAsked) {
+TEST(AcceleratorsTest, GpuDriverTurnedOff_IsNotAsked) {
   const FakeCudaLibrary library;
   const auto emulated = [](const Machine& machine) {
     return std::ranges::any_of(machine.nodes,

@@ -291,10 +291,10 @@ void tell_missing_tables(Machine& machine) {
     }
   }
   const bool made_up = machine.nodes.size() > 2 && others == std::set<unsigned>{20};
-  machine.warnings.push_back(fmt::format(
-      "no HMAT: the firmware rates no memory, so kinds are told by other evidence; {}`headrace "
-      "measure` tells how fast each is",
-      others.empty() || made_up ? "without a SLIT nothing tells which is near; " : ""));
+  machine.warnings.push_back(
+      fmt::format("no HMAT: the firmware rates no memory, so kinds rest on other evidence; "
+                  "{}`headrace measure` measures the speed of each",
+                  others.empty() || made_up ? "without a SLIT distances are unknown; " : ""));
 }
 
 // References to left-out nodes would be dangling.

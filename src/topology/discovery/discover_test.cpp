@@ -87,7 +87,7 @@ TEST(DiscoverTest, CpusWhosePackagesHaveHbmAlone) {
   EXPECT_EQ(kinds_without_other_nodes(other, 8_GiB), dram);
 }
 
-TEST(DiscoverTest, XeonMaxWithoutHmatIsToldByItsName) {
+TEST(DiscoverTest, XeonMaxWithoutHmat_IsKnownByItsName) {
   FakeHost host;
   build_xeon_max(host, false);
   const auto unknown = Machine::discover(host.options());
@@ -115,7 +115,7 @@ TEST(DiscoverTest, MissingDistancesAreSaid) {
   EXPECT_NE(machine->warnings[0].find("without a SLIT"), std::string::npos) << machine->warnings[0];
 }
 
-TEST(DiscoverTest, WhereAllNodesHaveCpusNoTableIsMissed) {
+TEST(DiscoverTest, AllNodesWithCpus_GiveNoWarningOfTables) {
   FakeHost host;
   host.add_node(0, "0-1", 2_GiB, "10 20");
   host.add_node(1, "2-3", 2_GiB, "20 10");
@@ -346,7 +346,7 @@ TEST(DiscoverTest, ThisMachineIsDiscovered) {
 }
 
 // Also where a DSA device would need a home.
-TEST(DiscoverTest, WithoutAnyMemoryThereIsNoMachine) {
+TEST(DiscoverTest, HostWithoutMemory_IsAnError) {
   FakeHost host;
   host.add_node(0, "", 0_B, "10");
   host.set_total(16_GiB);

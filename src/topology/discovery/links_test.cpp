@@ -60,7 +60,7 @@ TEST(DiscoverLinksTest, OneSocketHasNone) {
   EXPECT_TRUE(discovered(host).links.empty());
 }
 
-TEST(DiscoverLinksTest, SocketsAreJoinedAndHowMuchThatTakesIsNotMadeUp) {
+TEST(DiscoverLinksTest, Sockets_HaveALinkOfUnknownLimit) {
   for (const auto& [model, kind] : std::vector<std::pair<std::string, LinkKind>>{
            {"Intel(R) Xeon(R) CPU Max 9468", LinkKind::upi},
            {"Intel(R) Xeon(R) Platinum 8480+", LinkKind::upi},
@@ -81,7 +81,7 @@ TEST(DiscoverLinksTest, SocketsAreJoinedAndHowMuchThatTakesIsNotMadeUp) {
   }
 }
 
-TEST(DiscoverLinksTest, AHypervisorsSocketsAreOfNoMake) {
+TEST(DiscoverLinksTest, SocketsOfAGuest_HaveALinkOfUnknownMake) {
   FakeHost host;
   add_sockets(host, 2);
   host.write("proc/cpuinfo", "model name\t: AMD EPYC 9654\nflags\t\t: fpu hypervisor");
@@ -115,7 +115,7 @@ TEST(DiscoverLinksTest, AGpuHasThePcieLinkOfItsFunction) {
   EXPECT_EQ(machine.links[0].b, ids({1})) << "devices are at no end of a link between sockets";
 }
 
-TEST(DiscoverLinksTest, AGpuAtRestCountsAsAwake) {
+TEST(DiscoverLinksTest, IdleGpu_CountsWithItsFullSpeed) {
   FakeHost host;
   add_sockets(host, 2);
   add_gpu(host, "2.5 GT/s PCIe");
@@ -145,7 +145,7 @@ TEST(DiscoverLinksTest, FewerLanesThanBothEndsHave_AreSaid) {
   EXPECT_EQ(discovered(host).links[1].reason, "PCIe 5.0 x8, 0000:17:00.0");
 }
 
-TEST(DiscoverLinksTest, WhatSysfsDoesNotTellStaysUnknown) {
+TEST(DiscoverLinksTest, MissingFiles_LeaveLinksUnknown) {
   FakeHost host;
   add_sockets(host, 2);
   add_gpu(host, "Unknown");

@@ -198,7 +198,7 @@ std::vector<std::string> list_directory(const fs::path& path) {
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     names.push_back(at->path().filename().string());
   }
-  // By length first: node2 comes before node10.
+  // Sorted by length first: node2 comes before node10.
   std::ranges::sort(names, {}, [](const std::string& name) {
     return std::tuple<std::size_t, const std::string&>(name.size(), name);
   });
