@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory allocated by a placement, and the location of memory as the kernel reports it.
 //
-//     auto buffer = headrace::allocate(machine, size, Placement::on(NodeKind::hbm));
+//     auto buffer = headrace::allocate(machine, size, headrace::Placement::on(kind));
 //     if (!buffer) return headrace::Unexpected(buffer.error());
 //     std::span<std::byte> bytes = (*buffer)->bytes();
 //

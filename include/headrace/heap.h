@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Heaps over placed memory: objects of any size, for std::pmr containers and for C (malloc.h).
 //
-//     auto heap = Heap::open(machine, Placement::on(NodeKind::hbm));
+//     auto heap = headrace::Heap::open(machine, headrace::Placement::on(kind));
 //     if (!heap) return headrace::Unexpected(heap.error());
 //     std::pmr::vector<double> values(n, heap->get());
 //

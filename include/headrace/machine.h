@@ -2,9 +2,9 @@
 // The graph of one host: its memories (nodes), copying devices (engines), connections (links), and,
 // once measured, the speed of copies (copy rates). A profile is a machine with its measurements.
 //
-//     auto machine = Machine::discover();
+//     auto machine = headrace::Machine::discover();
 //     if (!machine) return headrace::Unexpected(machine.error());
-//     for (const Node* node : machine->of_kind(NodeKind::hbm)) use(*node);
+//     for (const headrace::Node& node : machine->nodes) use(node);
 //
 // A Machine is plain data: reading it touches no hardware. A machine loaded from a file works like
 // a discovered one for place and for the command. It is not a handle on memory; for that see

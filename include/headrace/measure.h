@@ -83,7 +83,7 @@ struct MeasureOptions {
   // Alternative to `experiments` and `only`, which must then be empty: selected points of one
   // experiment after another.
   std::vector<Selection> selections = {};
-  // On the disk that `storage` and `interference` measure; the machine must be discovered with this
+  // A folder on the disk for `storage` and `interference`; the machine must be discovered with this
   // path. Needs 256 MiB free, twice that for buffered I/O. Creating the file is not in the budget.
   std::filesystem::path directory = ".";
   // The approximate time of the session, of which each experiment gets a share. The most important
@@ -218,8 +218,7 @@ struct GpuLayers {
   bool emulated = false;  // a GPU in software: its times are no measurement
   unsigned threads_per_block = 0;
   std::vector<GpuLayerRun> layers;  // in order; fewer after a stop
-  std::vector<GpuLayerRun>
-      others;  // the same layers, with fewer and more thread blocks, between the others
+  std::vector<GpuLayerRun> others;  // the same layers between them, with fewer and more blocks
 };
 // Runs the layers; blocks the caller.
 // Errors: absent: no such GPU; exhausted: too little memory; unsupported: a NUMA node whose memory

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A profile: a machine with its measurements, as one JSON document; and the comparison of profiles.
 //
-//     auto before = headrace::Profile::load("before.json"), after =
-//     headrace::Profile::load("after.json"); if (!before || !after) return
-//     headrace::Unexpected(!before ? before.error() : after.error()); for (const auto& row :
-//     headrace::compare(*before, *after).rows) use(row.key, row.ratio);
+//     const auto before = headrace::Profile::load("before.json");
+//     const auto after = headrace::Profile::load("after.json");
+//     if (!before || !after) return headrace::Unexpected(!before ? before.error() : after.error());
+//     const headrace::Comparison comparison = headrace::compare(*before, *after);
 //
 // A row is one point of one experiment: its parameters, and its result or the reason why it has
 // none. The result is a summary over fresh mappings of memory, and further numbers. Pure data.
