@@ -11,6 +11,9 @@
 // more than 64). Heaps open on first use and stay until the process ends: nothing is unmapped while
 // threads run at exit. malloc and free themselves are not replaced.
 //
+// Memory is touched at once, except with HEADRACE_DEFAULT and the first-touch kinds: a sparse 16
+// GiB takes 16 GiB. For sparse memory use allocate (buffer.h) with `touch = false`.
+//
 // On refusal the functions return NULL and set errno to ENOMEM; headrace_last_error returns the
 // reason. A child of fork() continues with its copies of all objects, whatever other threads of the
 // parent did (docs/design/fork.md).
