@@ -150,7 +150,7 @@ struct MixTraffic {
 Result<MixTraffic> mix_traffic(std::string_view mix);
 
 struct InterleaveRequest {
-  // The node whose CPUs use the data. Default: of the nodes with CPUs and most curves, the first.
+  // The node whose CPUs use the data. Default: the first node with CPUs and the most curves.
   std::optional<NodeId> cpu_node = {};
   std::string mix = "read";
   // At most one of these. Both count the program's accesses, without write-backs of the memory:

@@ -122,11 +122,11 @@ class ProcessTier {
   // - unsupported: a process that shares its page table with a virtual machine, a GPU or an RDMA
   //   device
   //
-  // By DAMON, which leaves those bits alone, further errors:
+  // Further errors with DAMON, which does not clear these bits:
   // - denied: needs root, or another program uses DAMON
   // - exhausted: another tier uses it
   //
-  // With `hold`, further errors:
+  // Further errors with `hold`:
   // - unsupported: no memory cgroup, or the root cgroup
   // - denied: the cgroup is shared, may not swap, or may not be changed
   // - exhausted: another tier holds the cgroup
