@@ -18,47 +18,71 @@ from headrace._words import plural
 
 def command(
     implementations: Annotated[
-        Optional[str], typer.Option(metavar="LIST", help="Such as headrace,sharded; default all.")
+        Optional[str],
+        typer.Option(
+            metavar="LIST", help="Implementations, such as headrace,sharded (default: all)."
+        ),
     ] = None,
     scenarios: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Such as hit-spread,buffer-pool; default all."),
+        typer.Option(
+            metavar="LIST", help="Scenarios, such as hit-spread,buffer-pool (default: all)."
+        ),
     ] = None,
     threads: Annotated[
-        Optional[str], typer.Option(metavar="LIST", help="Default 1 to twice the cores.")
+        Optional[str],
+        typer.Option(
+            metavar="LIST", help="Numbers of threads (default: 1, 2, 4, ... to twice the cores)."
+        ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Interleaved repetitions.")
+        int,
+        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of interleaved repetitions."),
     ] = 5,
     seconds: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0.001, max=60, help="Each measurement's time.")
+        float, typer.Option(metavar="NUMBER", min=0.001, max=60, help="Seconds per measurement.")
     ] = 0.1,
     part_seconds: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0.01, max=600, help="Each part with files.")
+        float,
+        typer.Option(
+            metavar="NUMBER", min=0.01, max=600, help="Seconds per part of a scenario with files."
+        ),
     ] = 2.0,
     extents: Annotated[
         Optional[int],
-        typer.Option(metavar="NUMBER", min=16, max=1 << 30,
-                     help="Extents of the file (default small-miss 200000, buffer-pool 81920)."),
+        typer.Option(
+            metavar="NUMBER",
+            min=16,
+            max=1 << 30,
+            help="Number of extents of the file (default: small-miss 200000, buffer-pool 81920).",
+        ),
     ] = None,
     budget: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="Memory for copies of the file "
-                                          "(default small-miss 256MiB, buffer-pool 64MiB)."),
+        typer.Option(
+            metavar="SIZE",
+            help="Memory for copies of the file (default: small-miss 256MiB, buffer-pool 64MiB).",
+        ),
     ] = None,
     scan: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="File that small-miss scans (default 1GiB)."),
+        typer.Option(
+            metavar="SIZE", help="Size of the file that small-miss scans (default: 1GiB)."
+        ),
     ] = None,
     data: Annotated[
         Optional[Path],
-        typer.Option(metavar="DIRECTORY", help="Directory that keeps the files for the next run."),
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Directory that keeps the files for the next run (default: a temporary one).",
+        ),
     ] = None,
     instructions: Annotated[
-        bool, typer.Option("--instructions", help="Count them too, with valgrind: minutes.")
+        bool,
+        typer.Option("--instructions", help="Count instructions too, with valgrind (minutes)."),
     ] = False,
     seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
+        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
     ] = 1,
     list_them: Annotated[
         bool, typer.Option("--list", help="List the implementations and scenarios.")
@@ -66,10 +90,13 @@ def command(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Measure the cache beside others: hits, misses, pins, plans, and small reads of a file.
+    """Compare caches: hits, misses, pins, plans, small reads.
+
+    The command prints an estimate of its duration first.
 
     \b
-    headrace bench cache --scenarios hit-one-hot,hit-spread --threads 1 --instructions
+    headrace bench cache --list
+    headrace bench cache --scenarios hit-spread --threads 1 --instructions
     headrace bench cache --scenarios small-miss,buffer-pool --data /ssd/bench
     """
     from headrace._bench import cache
@@ -156,8 +183,13 @@ def _print_times(rows: list[dict[str, Any]]) -> None:
         first = next(iter(found.values()))
         extra = [_number(first["instructions_per_op"], 0)] if counted else []
         lines.append(
-            (name, *(_time(found.get(n)) for n in threads), _time(first, "cpu_ns_per_op"),
-             f"{first['hit_ratio']:.0%}", *extra)
+            (
+                name,
+                *(_time(found.get(n)) for n in threads),
+                _time(first, "cpu_ns_per_op"),
+                f"{first['hit_ratio']:.0%}",
+                *extra,
+            )
         )
     headings = [f"{n} thread{'s' * (n > 1)}" for n in threads]
     headings += [f"CPU, {threads[0]}", "hits", *(["instructions"] if counted else [])]

@@ -78,19 +78,27 @@ def command(
     json: Json = False,
     sizes: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Such as 64KiB,1MiB; default 64 B to 1 GiB, times 4."),
+        typer.Option(
+            metavar="LIST", help="Sizes, such as 64KiB,1MiB (default: 64 B to 1 GiB in steps of 4)."
+        ),
     ] = None,
-    threads: Annotated[str, typer.Option(metavar="LIST", help="Such as 1,2.")] = "1",
+    threads: Annotated[
+        str, typer.Option(metavar="LIST", help="Numbers of threads, such as 1,2.")
+    ] = "1",
     engines: Annotated[
-        str, typer.Option(metavar="LIST", help="Such as memcpy,avx2_nt; all: every kernel.")
+        str,
+        typer.Option(
+            metavar="LIST", help="Engines, such as memcpy,avx2_nt; all: every copy kernel."
+        ),
     ] = "memcpy,cpu",
     rounds: Rounds = 7,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few sizes and rounds: seconds, less certain.")
+        bool,
+        typer.Option("--quick", help="Measure few sizes and rounds: seconds, but wider intervals."),
     ] = False,
     out: Out = None,
 ) -> int:
-    """Measure copying with cores against memcpy, in and out of the CPU's caches."""
+    """Compare copy kernels with memcpy, in and out of caches."""
     known = ["memcpy", "cpu", *headrace.copy_kernels()]
     wanted = known if engines == "all" else parse.words(engines)
     for engine in wanted:

@@ -29,20 +29,19 @@ def command(
     names: Experiments = None,
     emulated: Annotated[
         bool,
-        typer.Option(
-            "--emulated", help="Run on a model of DSA devices, not on those of this host."
-        ),
+        typer.Option("--emulated", help="Measure a model of DSA devices instead of this host's."),
     ] = False,
     sizes: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Sizes of submission and cpu; default 1 KiB to 1 GiB."),
+        typer.Option(metavar="LIST", help="Sizes of submission and cpu (default: 1 KiB to 1 GiB)."),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Repetitions, on hardware.")
+        int,
+        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of repetitions on hardware."),
     ] = 3,
     list_them: ListExperiments = False,
     html: Annotated[
-        Optional[Path], typer.Option(metavar="FILE", help="Write a page of charts too.")
+        Optional[Path], typer.Option(metavar="FILE", help="File for a page of charts.")
     ] = None,
     json: Json = False,
     out: Out = None,

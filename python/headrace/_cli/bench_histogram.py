@@ -17,26 +17,40 @@ from headrace._files import check_writable
 
 def command(
     data: Annotated[
-        Optional[str], typer.Option("--data", metavar="PLACE", help="Where the doubles are.")
+        Optional[str],
+        typer.Option(
+            "--data",
+            metavar="PLACE",
+            help="Memory of the doubles (default: the two fastest kinds, in turn).",
+        ),
     ] = None,
     bins: Annotated[
-        Optional[str], typer.Option("--bins", metavar="PLACE", help="Where the counters are.")
+        Optional[str],
+        typer.Option(
+            "--bins",
+            metavar="PLACE",
+            help="Memory of the counters (default: the two fastest kinds, in turn).",
+        ),
     ] = None,
     threads: Threads = None,
     size: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="All the data; default 171 MiB per thread, if it fits."),
+        typer.Option(
+            metavar="SIZE", help="Size of all data (default: 171 MiB per thread, if it fits)."
+        ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Rounds, each in fresh memory.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=1, max=1000, help="Number of rounds, each in fresh memory."
+        ),
     ] = 3,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Count many doubles into many bins, both in chosen memories (IT4I's example).
+    """Count doubles into bins, both in chosen memories.
 
-    PLACE is as for headrace run. An option left out stands for the two fastest kinds here, one
-    after the other.
+    The example is IT4I's. PLACE is the same as for headrace run.
 
     \b
     headrace bench histogram                          all four combinations

@@ -42,32 +42,38 @@ def command(
         typer.Option(
             "--mode",
             metavar="NAME",
-            help="resident, direct, mmap, prefetch or duckdb; repeat; default all.",
+            help="Mode: resident, direct, mmap, prefetch or duckdb; may be repeated (default: "
+            "all).",
         ),
     ] = None,
     slow: Annotated[
         Optional[int],
-        typer.Option(metavar="NODE", help="Where the columns start; default storage."),
+        typer.Option(metavar="NODE", help="Node of the columns at the start (default: storage)."),
     ] = None,
     fast: Annotated[
         Optional[int],
-        typer.Option(metavar="NODE", help="Where they are wanted; default the fastest."),
+        typer.Option(
+            metavar="NODE", help="Node that the columns are copied to (default: the fastest)."
+        ),
     ] = None,
     threads: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=1, max=1024, help="Threads of the pipeline; default all CPUs."
+            metavar="NUMBER",
+            min=1,
+            max=1024,
+            help="Number of pipeline threads (default: all CPUs).",
         ),
     ] = None,
     block: Annotated[
-        str, typer.Option(metavar="SIZE", help="Size of a block of the widest column.")
+        str, typer.Option(metavar="SIZE", help="Block size of the widest column.")
     ] = "1MiB",
     budget: Annotated[str, typer.Option(metavar="SIZE", help="Memory for the cache.")] = "256MiB",
     data: Data = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Run a query with its columns fetched ahead, and without, to compare."""
+    """Compare a query on prefetched columns with one without."""
     from headrace._bench.query import MODES, PEER, QueryBenchOptions, checked
 
     if out is not None:

@@ -25,63 +25,77 @@ def command(
     context: typer.Context,
     model: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME|FILE", help="Compute it for these memories instead: cxl-a1000."),
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Memories to compute the results for, instead of measuring: cxl-a1000.",
+        ),
     ] = None,
     queries: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="TPC-H's Q5, Q7, Q8 and Q9; default all."),
+        typer.Option(metavar="LIST", help="TPC-H queries: Q5, Q7, Q8, Q9 (default: all)."),
     ] = None,
     configs: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Such as MMEM,3:1,ssd-spill; default all."),
+        typer.Option(
+            metavar="LIST", help="Configurations, such as MMEM,3:1,ssd-spill (default: all)."
+        ),
     ] = None,
     scale: Scale = 1,
     rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Repetitions after the first.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=1, max=1000, help="Number of repetitions after the first."
+        ),
     ] = 3,
     master: Annotated[
         Optional[str],
         typer.Option(
-            metavar="URL", help="Spark's: local[N], spark://HOST:PORT, k8s://..., yarn; default "
-            "local, all CPUs of a node."
+            metavar="URL",
+            help="Spark master: local[N], spark://HOST:PORT, k8s://..., yarn (default: local, "
+            "all CPUs of a node).",
         ),
     ] = None,
     memory: Annotated[
         Optional[str],
         typer.Option(
-            metavar="SIZE", help="The heap of each JVM; default 256 MiB for each thread of "
-            "local[N], 2 GiB at least."
+            metavar="SIZE",
+            help="Heap of each JVM (default: 256 MiB per thread of local[N], at least 2 GiB).",
         ),
     ] = None,
     spill_memory: Annotated[
         Optional[str],
         typer.Option(
-            metavar="SIZE", help="What tasks have of it in ssd-spill and tmpfs-spill; default 8 "
-            "MiB for each thread, 16 MiB at least."
+            metavar="SIZE",
+            help="Memory of tasks in ssd-spill and tmpfs-spill (default: 8 MiB per thread, at "
+            "least 16 MiB).",
         ),
     ] = None,
     partitions: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=1, max=10**5, help="Parts of each shuffle; default 2 for each "
-            "thread, 64 at least."
+            metavar="NUMBER",
+            min=1,
+            max=10**5,
+            help="Number of partitions per shuffle (default: 2 per thread, at least 64).",
         ),
     ] = None,
     spill: Annotated[
         Optional[Path],
         typer.Option(
-            metavar="DIRECTORY", help="On an SSD, for shuffled and spilled files; default $TMPDIR."
+            metavar="DIRECTORY",
+            help="Directory on an SSD for shuffled and spilled files (default: $TMPDIR).",
         ),
     ] = None,
     data: Data = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Measure TPC-H on Spark with its memory interleaved, or spilling to SSD or to memory.
+    """Measure TPC-H on Spark: interleaved memory or spilling.
 
-    Configurations and queries are those of a talk on CXL memory (P. Zhou, MemCon 2024); answers are
-    compared with DuckDB's. What this machine lacks is left out, with the reason; --model computes
-    it from published curves. A measurement takes Spark and Java (docs/design/workloads/spark.md).
+    Configurations and queries come from a talk on CXL memory (P. Zhou, MemCon 2024). Answers are
+    compared with DuckDB's. Configurations that this machine lacks are skipped, with the reason;
+    --model computes them from published curves. A measurement needs Spark and Java
+    (docs/design/workloads/spark.md).
 
     \b
     headrace bench spark --scale 0.1

@@ -41,36 +41,42 @@ def rewritten(arguments: list[str]) -> list[str]:
 def command(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="OLD... [--] NEW...", help="Measured profiles."),
+        typer.Argument(
+            metavar="OLD... [--] NEW...", help="Measured profiles, each side one or more."
+        ),
     ],
     least: Annotated[
-        str, typer.Option(metavar="SHARE", help="Smaller changes do not count.")
+        str, typer.Option(metavar="SHARE", help="Smallest change that counts.")
     ] = "5%",
     judged: Annotated[
         str,
         typer.Option(
-            metavar="SHARE", help="Exit code 10 if fewer of the old rows can be judged."
+            metavar="SHARE",
+            help="Share of the old rows that must be judged; exit code 10 otherwise.",
         ),
     ] = "50%",
     resolution: Annotated[
         str,
         typer.Option(
             metavar="SHARE",
-            help="A row in which only larger changes would be seen, in it or in its experiment as "
-            "a whole, does not count as judged.",
+            help="Largest detectable change of a row, or of its experiment, for the row to "
+            "count as judged.",
         ),
     ] = "20%",
     json: Json = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Show every row, not only those that changed.")
+        bool, typer.Option("--all", help="Print every row, not only those that changed.")
     ] = False,
 ) -> int:
-    """Show what differs beyond noise between profiles; exit code 9 if anything changed, 10 if the
-    result is inconclusive.
+    """Compare profiles: show what changed beyond noise.
+
+    Exit code 9: something changed. Exit code 10: the result is inconclusive.
 
     \b
     headrace compare old.json new.json
-    headrace compare old*.json -- new*.json    several runs of each: noisy rows are judged too
+    headrace compare old*.json -- new*.json
+
+    The second line compares several runs of each side, which also judges noisy rows.
     """
     share = parse.share(least)
     asked = Asked(parse.share(judged), max(share, parse.share(resolution)))
@@ -107,9 +113,7 @@ def _sides(files: list[Path]) -> tuple[list[Path], list[Path]]:
     )
 
 
-def refuse_twice(
-    files: list[Path], what_once: str = "each run", *, presets: bool = False
-) -> None:
+def refuse_twice(files: list[Path], what_once: str = "each run", *, presets: bool = False) -> None:
     """InvalidError: one measurement is there as two, of which nothing can be learned by how much
     runs differ. `presets`: of those too, which are no runs.
     """
@@ -240,9 +244,7 @@ def _document(
         "enough_judged": not asked.is_blind(found),
         "verdicts": dict(sorted(Counter(row.outcome for row in found.rows).items())),
         "rows": [_row_document(row) for row in found.rows],
-        "shifts": [
-            {**shift.asdict(), "verdict": _outcome(shift)} for shift in found.shifts
-        ],
+        "shifts": [{**shift.asdict(), "verdict": _outcome(shift)} for shift in found.shifts],
     }
 
 

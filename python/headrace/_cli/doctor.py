@@ -23,10 +23,14 @@ _SETTING_MARKS = {"fine": "fine", "choice": "choice", "spoils": "SPOILS", "unkno
 def command(
     json: Json = False,
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIRECTORY", help="Where the data to be moved lies.")
+        Path, typer.Option("--data", metavar="DIRECTORY", help="Directory on the disk to examine.")
     ] = Path(),
 ) -> None:
-    """Show what is missing for full use and what spoils measurements, with remedies."""
+    """Show missing features, harmful settings and the remedies.
+
+    Examined are the features that Headrace can use, and the settings that make measurements slow
+    or unsteady. A remedy stands beside each.
+    """
     machine = headrace.Machine.discover()
     host = Host(machine, data)
     features, settings = examine(host), audit(host)

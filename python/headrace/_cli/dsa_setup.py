@@ -112,7 +112,7 @@ def command(
         bool,
         typer.Option(
             "--show",
-            help="Print what is there and accel-config commands for the layout; change nothing.",
+            help="Print the devices and the accel-config commands of the layout; change nothing.",
         ),
     ] = False,
     config: Annotated[
@@ -122,17 +122,23 @@ def command(
     layout: Annotated[
         str | None,
         typer.Option(
-            "--layout", metavar="NnDdEeWw",
-            help="Nodes, devices per node, engines and work queues per device.  [default: all "
-            "devices of this host, 8n1d1e1w where it has none]",
+            "--layout",
+            metavar="NnDdEeWw",
+            help="Nodes, devices per node, engines and work queues per device (default: all "
+            "devices of this host; 8n1d1e1w if there are none).",
             show_default=False,
         ),
     ] = None,
     mode: Annotated[
-        str, typer.Option("--mode", metavar="MODE", help="shared, or dedicated: one process each.")
+        str,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="Mode of the work queues: shared, or dedicated (one process each).",
+        ),
     ] = "shared",
 ) -> int:
-    """Print how to give programs the DSA devices of a machine."""
+    """Print commands that set up a machine's DSA devices."""
     here = devices_in(_sysfs())
     wanted = Layout.parse(layout or (_of_all(here) if here else _THESIS), mode, here)
     if show == config:
@@ -186,8 +192,7 @@ def document(layout: Layout) -> list[dict[str, Any]]:
                     "dev": f"group{device}.0",
                     "grouped_workqueues": [layout.queue(device, i) for i in range(layout.queues)],
                     "grouped_engines": [
-                        {"dev": f"engine{device}.{i}", "group_id": 0}
-                        for i in range(layout.engines)
+                        {"dev": f"engine{device}.{i}", "group_id": 0} for i in range(layout.engines)
                     ],
                 }
             ],

@@ -16,23 +16,36 @@ from headrace._files import check_apart, check_writable, read_whole
 
 def command(
     file: Annotated[
-        Optional[Path], typer.Argument(metavar="FILE", help="A document that --out or demo wrote.")
+        Optional[Path],
+        typer.Argument(metavar="FILE", help="Document that demo or an --out option wrote."),
     ] = None,
     machine: Annotated[
         Optional[str],
         typer.Option(
-            "--machine", metavar="PRESET", help="Instead of FILE: published figures, of xeon-max."
+            "--machine",
+            metavar="PRESET",
+            help="Preset whose published figures are drawn instead of FILE: xeon-max.",
         ),
     ] = None,
     html: Annotated[
         Optional[Path],
-        typer.Option(metavar="FILE", help="Where to write; default report.html next to FILE."),
+        typer.Option(
+            metavar="FILE",
+            help="File for the page (default: report.html beside FILE; required with --machine).",
+        ),
     ] = None,
     png: Annotated[
-        Optional[Path], typer.Option(metavar="FILE", help="Write a picture too.")
+        Optional[Path], typer.Option(metavar="FILE", help="File for a picture of the page.")
     ] = None,
 ) -> None:
-    """Make a page of charts, readable offline, from a document or of a published machine."""
+    """Draw a document or a published machine as a page of charts.
+
+    The page is one file, readable offline.
+
+    \b
+    headrace report out/demo.json                    writes out/report.html
+    headrace report --machine xeon-max --html x.html
+    """
     if (file is None) == (machine is None):
         raise headrace.InvalidError("give FILE or --machine, one of them")
     page = html or (file.parent if file else Path()) / "report.html"

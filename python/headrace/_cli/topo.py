@@ -15,9 +15,11 @@ from headrace._cli.options import Json, Machine
 def command(
     json: Json = False,
     source: Machine = None,
-    xml: Annotated[bool, typer.Option("--xml", help="hwloc XML with the kinds of nodes.")] = False,
+    xml: Annotated[
+        bool, typer.Option("--xml", help="Print hwloc XML with the kind of each node.")
+    ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="A line for each node, also where several are alike.")
+        bool, typer.Option("--all", help="Print one line per node, even where several are alike.")
     ] = False,
 ) -> None:
     """Show a machine: its memories and what copies between them."""

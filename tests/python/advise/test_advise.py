@@ -30,15 +30,6 @@ def asked(run: Run, *arguments: str) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize(
-    "name", ["advise", "advise/interleave", "advise/capacity", "advise/cost", "advise/um"]
-)
-def test_help(run: Run, golden: Golden, name: str) -> None:
-    result = run(*name.split("/"), "--help")
-    assert (result.returncode, result.stderr) == (0, "")
-    golden(f"help/{name}.txt", result.stdout)
-
-
 TOLD = [
     [*INTERLEAVE, "--threads", "16"],
     [*INTERLEAVE, "--threads", "1"],

@@ -21,13 +21,6 @@ from headrace._cli import app
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-#: Commands whose help is a golden file.
-HELPS = [
-    "headrace", "topo", "doctor", "bench", "bench/cache", "bench/copy", "bench/dsa",
-    "bench/histogram", "bench/kv", "bench/kvcache", "bench/layer", "bench/query", "bench/spark",
-    "bench/stream", "bench/um", "compare", "export", "report", "demo",
-]  # fmt: skip
-
 #: Arguments, exit code: one line each in the golden file.
 ERRORS: list[tuple[list[str], int]] = [
     (["nonsense"], 2),
@@ -72,14 +65,6 @@ def inputs(tmp_path: Path) -> Path:
     (tmp_path / "machine.json").write_text(json.dumps(documents.machine()))
     (tmp_path / "folder").mkdir()
     return tmp_path
-
-
-@pytest.mark.parametrize("name", HELPS)
-def test_help(run: Run, golden: Callable[[str, str], None], name: str) -> None:
-    words = [] if name == "headrace" else name.split("/")
-    result = run(*words, "--help")
-    assert (result.returncode, result.stderr) == (0, "")
-    golden(f"help/{name}.txt", result.stdout)
 
 
 @pytest.mark.parametrize("words", [[], ["bench"], ["dsa"]])

@@ -25,10 +25,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ["measure", "stream", "--budget", "2s", "--width", "100%", "--out", "p.json"]
 
 
-def test_help_and_list(run: Run, golden: Callable[[str, str], None]) -> None:
-    result = run("measure", "--help")
-    assert (result.returncode, result.stderr) == (0, "")
-    golden("help/measure.txt", result.stdout)
+def test_list(run: Run, golden: Callable[[str, str], None]) -> None:
     golden("measure_list.txt", run("measure", "--list").stdout)
     for command, what in (("bench dsa", "experiments"), ("bench cache", "scenarios")):
         document = document_of(run, *command.split(), "--list")

@@ -76,13 +76,6 @@ def clean(extra: dict[str, str]) -> dict[str, str]:
     return {name: "" for name in os.environ if name.startswith(launchers)} | extra
 
 
-@pytest.mark.parametrize("name", ["run", "where"])
-def test_help(run: Run, golden: Callable[[str, str], None], name: str) -> None:
-    result = run(name, "--help")
-    assert (result.returncode, result.stderr) == (0, "")
-    golden(f"help/{name}.txt", result.stdout)
-
-
 def test_dry_runs_on_xeon_max(run: Run, golden: Callable[[str, str], None]) -> None:
     told = []
     for flags, variables in DRY:

@@ -72,11 +72,6 @@ def _rich(root: Path) -> FakeKernel:
     return kernel
 
 
-@pytest.mark.parametrize("name", ["explain", "status", "kernel"])
-def test_help(run: Run, golden: Golden, name: str) -> None:
-    golden(f"help/tier/{name}.txt", run("tier", name, "--help").stdout)
-
-
 def test_status_of_a_kernel_with_everything(tmp_path: Path, golden: Golden) -> None:
     kernel = _rich(tmp_path)
     before = kernel.everything()

@@ -24,60 +24,76 @@ _MOST_COLUMNS = 4
 def command(
     machine: Annotated[
         Optional[str],
-        typer.Option("--machine", metavar="NAME|FILE", help="Whose curves: a preset."),
+        typer.Option("--machine", metavar="NAME|FILE", help="Preset whose curves are used."),
     ] = None,
     profile: Annotated[
         Optional[str],
-        typer.Option("--profile", metavar="FILE", help="Whose curves: what measure wrote."),
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Profile whose curves are used, written by headrace measure loaded.",
+        ),
     ] = None,
     threads: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=1, max=4096, help="How many use the data; default: one per CPU."
+            metavar="NUMBER",
+            min=1,
+            max=4096,
+            help="Number of threads that use the data (default: one per CPU).",
         ),
     ] = None,
     demand: Annotated[
         Optional[str],
-        typer.Option(metavar="RATE", help="Instead: what they read and write, 40GB/s."),
+        typer.Option(
+            metavar="RATE", help="Bandwidth that is read and written, instead of --threads: 40GB/s."
+        ),
     ] = None,
     lines: Annotated[
         Optional[float],
-        typer.Option(metavar="NUMBER", help="Instead: cache lines in flight all the time."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Number of cache lines in flight at all times, instead of --threads.",
+        ),
     ] = None,
     lines_per_thread: Annotated[
         float,
         typer.Option(
             metavar="NUMBER",
-            help="That a thread keeps in flight: 10 to 16 by its core, 1 if it chases pointers.",
+            help="Cache lines in flight per thread: 10 to 16 by the core, 1 for pointer chasing.",
         ),
     ] = headrace.LINES_PER_THREAD,
     mix: Annotated[
         str,
-        typer.Option(metavar="MIX", help="read, write, nt_write, or loads to stores: 2:1."),
+        typer.Option(
+            metavar="MIX", help="Accesses: read, write, nt_write, or loads to stores (2:1)."
+        ),
     ] = "read",
     data_size: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="Of the data set, where it has to fit."),
+        typer.Option(metavar="SIZE", help="Size of the data set (default: any size fits)."),
     ] = None,
     free: Annotated[
         Optional[str],
-        typer.Option(metavar="NODE=SIZE,...", help="What is free; default: all of a node."),
+        typer.Option(
+            metavar="NODE=SIZE,...", help="Free memory by node (default: all of each node)."
+        ),
     ] = None,
     cpu_node: Annotated[
         Optional[int],
-        typer.Option(metavar="NODE", min=0, help="Whose CPUs use the data."),
+        typer.Option(metavar="NODE", min=0, help="Node whose CPUs use the data."),
     ] = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Advise how much of a data set belongs on which memory, for a given load.
+    """Advise how to split a data set between memories.
 
-    A memory answers the slower the more is asked of it, so the best split depends on the load:
-    little stays on the nearest memory, much is spread. Rests on loaded-latency curves, measured or
-    published; the figures are predictions.
+    A memory answers more slowly under load, so the best split depends on the load: a light load
+    belongs on the nearest memory, a heavy one is spread. The figures are predictions from
+    loaded-latency curves, measured or published.
 
     \b
-    headrace measure loaded --full --out p.json              measures the curves here
+    headrace measure loaded --full --out p.json
     headrace advise interleave --profile p.json --threads 16
     headrace advise interleave --profile p.json --demand 40GB/s --mix 2:1
     headrace advise interleave --machine cxl-a1000 --data-size 200GiB

@@ -35,71 +35,94 @@ def command(
     context: typer.Context,
     rates: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Model these tiers instead: dram=50GB/s,ssd=7GB/s."),
+        typer.Option(
+            metavar="LIST", help="Tiers to model instead of measuring: dram=50GB/s,ssd=7GB/s."
+        ),
     ] = None,
     operations: Annotated[
         float,
-        typer.Option("--tflops", metavar="NUMBER", help="What a modelled accelerator computes."),
+        typer.Option(
+            "--tflops", metavar="NUMBER", help="Speed of the modelled accelerator in TFLOP/s."
+        ),
     ] = 400.0,
     bandwidth: Annotated[
-        str, typer.Option(metavar="RATE", help="At which a modelled one reads weights.")
+        str,
+        typer.Option(metavar="RATE", help="Rate at which the modelled accelerator reads weights."),
     ] = "3.35TB/s",
     model: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME", help="Default llama-3.2-1b; for --rates llama-3.1-8b."),
+        typer.Option(
+            metavar="NAME",
+            help="Language model (default: llama-3.2-1b; with --rates llama-3.1-8b).",
+        ),
     ] = None,
     requests: Annotated[
         Optional[int],
-        typer.Option(metavar="NUMBER", min=2, max=10**5, help="Default 60; for --rates all 12031."),
+        typer.Option(
+            metavar="NUMBER",
+            min=2,
+            max=10**5,
+            help="Number of requests (default: 60; with --rates all 12031).",
+        ),
     ] = None,
     block_tokens: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=1, max=1 << 16, help="Of a block; default 64, for --rates 512."
+            metavar="NUMBER",
+            min=1,
+            max=1 << 16,
+            help="Number of tokens per block (default: 64; with --rates 512).",
         ),
     ] = None,
     policies: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="layerwise, ahead, load-first, demand, recompute; all."),
+        typer.Option(
+            metavar="LIST",
+            help="Policies: layerwise, ahead, load-first, demand, recompute (default: all).",
+        ),
     ] = None,
     work: Annotated[
-        str, typer.Option(metavar="SHARE", help="Of a layer's weights and operations is done.")
+        str,
+        typer.Option(
+            metavar="SHARE", help="Share of a layer's weights and operations that is computed."
+        ),
     ] = "0.5%",
     store: Annotated[
         Optional[str],
         typer.Option(
-            metavar="LIST", help="What keeps the blocks: headrace, asyncio; default both."
+            metavar="LIST", help="Stores of the blocks: headrace, asyncio (default: both)."
         ),
     ] = None,
     on: Annotated[
-        str, typer.Option(metavar="PLACE", help="Where blocks are loaded to: dram or gpu.")
+        str, typer.Option(metavar="PLACE", help="Memory that blocks are loaded to: dram or gpu.")
     ] = "dram",
     data: Annotated[
-        Path, typer.Option(metavar="DIRECTORY", help="On the disk that is the slow tier.")
+        Path, typer.Option(metavar="DIRECTORY", help="Directory on the disk that is the slow tier.")
     ] = Path("."),
     depth: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1024, help="Reads of the disk at once.")
+        int, typer.Option(metavar="NUMBER", min=1, max=1024, help="Number of disk reads at once.")
     ] = 16,
     rounds: Annotated[
         int,
         typer.Option(
-            metavar="NUMBER", min=1, max=1000,
-            help="Of the comparisons, interleaved; an interval takes 6.",
+            metavar="NUMBER",
+            min=1,
+            max=1000,
+            help="Number of interleaved comparisons; an interval takes 6.",
         ),
     ] = 5,
     threads: Threads = None,
     seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
+        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
     ] = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Measure what a prefill waits for cached blocks of a KV cache over tiers, by policy.
+    """Measure how long a prefill waits for cached KV blocks.
 
-    Requests come as in a published trace of conversations; something that reads and multiplies
-    stands for computing. It is traffic of keys and values, no tokens. Each policy on each store
-    takes all requests: minutes with the defaults, in proportion to --requests, less with one
-    --store or fewer --policies; --rates takes seconds.
+    Requests come from a published trace of conversations. A loop that reads and multiplies stands
+    for the computation; no tokens are computed. Each policy on each store takes all requests:
+    minutes with the defaults, in proportion to --requests. --rates takes seconds.
 
     \b
     headrace bench kvcache --requests 60

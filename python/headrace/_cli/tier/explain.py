@@ -14,7 +14,7 @@ from headrace._cli.options import Json
 
 
 def command(json: Json = False) -> int:
-    """Show which sources tell hot memory from cold on this host, and what each costs.
+    """Show the hotness sources of this host and their costs.
 
     \b
     headrace tier explain          a second or two; changes nothing

@@ -22,17 +22,20 @@ def command(
     watch: Annotated[
         Optional[float],
         typer.Option(
-            "--watch", metavar="SECONDS", min=0.1, max=86400,
-            help="Wait so long, and say what was counted meanwhile too.",
+            "--watch",
+            metavar="SECONDS",
+            min=0.1,
+            max=86400,
+            help="Seconds to wait; the counters are those of that time.",
         ),
     ] = None,
     json: Json = False,
 ) -> int:
-    """Show what of the kernel's tiering is on, and what it did since boot.
+    """Show the kernel's tiering: settings, counters since boot.
 
     \b
     headrace tier status              settings, tiers, swap, DAMON, counters
-    headrace tier status --watch 10   and what was counted in ten seconds
+    headrace tier status --watch 10   counters of the next ten seconds
     headrace tier status --json       for scripts
     """
     files = Files()
