@@ -83,10 +83,10 @@ struct MeasureOptions {
   // In the place of these two, which must be empty: points of one experiment after the other.
   std::vector<Selection> selections = {};
   // On the disk that `storage` and `interference` measure; the machine must have been discovered
-  // with it. 256 MiB must be free there, twice for buffered I/O; making the file is not in the
-  // budget.
+  // with it. 256 MiB must be free there, twice for buffered I/O. Where making the file takes more
+  // than a quarter of the budget, it is given up, and rows say so.
   std::filesystem::path directory = ".";
-  // The time it may take, roughly, of which each experiment has a share; what
+  // The time it may take, all preparation included, of which each experiment has a share; what
   // is most worth knowing is measured first, and rows say what was left out.
   // Nothing: all points, until each is certain. Pairs of nodes that are alike
   // are measured once (Row::stands_for): all of them where a node is named, and

@@ -31,7 +31,7 @@ def command(
         Optional[Path],
         typer.Option(
             metavar="FILE",
-            help="File for the page (default: report.html beside FILE; required with --machine).",
+            help="File for the page (default: report.html beside FILE; with --machine here).",
         ),
     ] = None,
     png: Annotated[
@@ -44,7 +44,7 @@ def command(
 
     \b
     headrace report out/demo.json                    writes out/report.html
-    headrace report --machine xeon-max --html x.html
+    headrace report --machine xeon-max               writes ./report.html
     """
     if (file is None) == (machine is None):
         raise headrace.InvalidError("give FILE or --machine, one of them")
@@ -63,7 +63,7 @@ def command(
         raise headrace.InvalidError(
             f"{file or machine}: not a document this version wrote: {type(error).__name__}: {error}"
         ) from error
-    output.print_text(str(page))
+    output.print_text(str(page.absolute()))
 
 
 def read(file: Path) -> dict[str, Any]:

@@ -22,8 +22,8 @@ Result<std::unique_ptr<File>> measuring_file(const Machine& machine,
                                              bool direct = true);
 
 // Fills it with bytes no device can compress and returns the rate in B/s, flushing included.
-// Nothing of it is in the page cache then.
-Result<double> fill(const File& file);
+// Nothing of it is in the page cache then. unsupported: it takes longer than `most`.
+Result<double> fill(const File& file, std::optional<Nanoseconds> most = {});
 
 // Nothing of the file may be in the page cache, or a read through it is one of memory. unsupported:
 // the file system keeps it there.
@@ -39,14 +39,14 @@ class MeasuringFile {
       : machine_(machine), directory_(std::move(directory)), direct_(direct) {}
 
   // As measuring_file, and the same answer each time. unsupported: the file system has no direct
-  // I/O, which was asked for.
-  Result<const File*> get();
+  // I/O, which was asked for, or filling the file took longer than `most`.
+  Result<const File*> get(std::optional<Nanoseconds> most = {});
 
  private:
   const Machine& machine_;
   const std::filesystem::path directory_;
   const bool direct_;
-  Result<std::unique_ptr<File>> make() const;
+  Result<std::unique_ptr<File>> make(std::optional<Nanoseconds> most) const;
 
   std::optional<Result<std::unique_ptr<File>>> made_;
 };

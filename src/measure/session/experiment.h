@@ -91,6 +91,9 @@ struct Point {
   // Races of loops (traffic_race.h), by name, whose winners it goes by: each is run once a session,
   // before the first point that does.
   std::vector<std::string> races;
+  // File that it reads or writes; a session makes it before it measures, so that its time is in no
+  // point's.
+  std::shared_ptr<MeasuringFile> file = {};
   // Points with the same memory are measured one after the other, so that it is mapped once.
   MemoryKey memory;
   // What it uses besides, where its row names it by no parameter of a node.
@@ -120,7 +123,7 @@ struct Scope {
   const Machine& machine;
   ParameterChoices only = {};
   std::filesystem::path directory = ".";  // on the disk to be measured
-  // There, past the page cache; made when the first point asks.
+  // There, past the page cache; made by the session, or when the first point asks.
   std::shared_ptr<MeasuringFile> file = std::make_shared<MeasuringFile>(machine, directory, true);
 
   // Where the machine counts what crosses its bus; without a counter unless a session found one.

@@ -52,7 +52,9 @@ std::optional<double> paired_ratio(std::span<const Mapping> own,
 // Runs the points. Rows come in their order. `sentinels`: see noise.h; without them nothing is
 // checked but the samples' own CPU time. `throttled`: how often control groups have stopped this
 // process (times_throttled); empty where none limits its CPU time. A repetition in which it rose
-// counts time in which nothing ran, and is done again, three times at most.
+// counts time in which nothing ran, and is done again, three times at most. The budget runs from
+// `begin`, a time of system_clock() (default: the time of the call). Measuring files are made first
+// and may take a quarter of it.
 struct SessionResult {
   std::vector<Row> rows;
   std::vector<NoiseCheck> checks;
@@ -63,6 +65,7 @@ struct SessionResult {
 SessionResult run_session(const Machine& machine, std::vector<Point> points,
                           const Sentinels& sentinels, const MeasureOptions& options,
                           const ExperimentContext& context,
-                          const std::function<std::uint64_t()>& throttled = {});
+                          const std::function<std::uint64_t()>& throttled = {},
+                          std::optional<Nanoseconds> begin = {});
 
 }  // namespace headrace::session
