@@ -112,8 +112,9 @@ def command(
         raise headrace.InvalidError("--free matters for a data set of a size; add --data-size")
     if threads is None and demand is None and lines is None:
         threads = _cpus(curves, cpu_node)
-    advice = headrace.advise_interleave(
+    advice = _advised(
         curves,
+        profile,
         cpu_node=cpu_node,
         mix=mix,
         demand=None if demand is None else parse.rate(demand),
@@ -133,6 +134,16 @@ def _curves(machine: str | None, profile: str | None) -> headrace.Profile:
             "--out p.json) or --machine cxl-a1000"
         )
     return parse.profile(machine or profile or "")
+
+
+def _advised(
+    curves: headrace.Profile, file: str | None, **load: Any
+) -> headrace.InterleaveAdvice:
+    """The advice. Errors name the file."""
+    try:
+        return headrace.advise_interleave(curves, **load)
+    except headrace.Error as error:
+        raise type(error)(f"{file}: {error}" if file else str(error)) from None
 
 
 def _cpus(curves: headrace.Profile, cpu_node: int | None) -> int | None:
@@ -284,11 +295,13 @@ def _table(made: Mapping[str, Any]) -> str:
     headings += ["GB/s of the memory"] if stores else []
     headings += ["ns per access", ""]
     rows = []
+    by_node = ":".join(str(weight) for weight in made["weights"].values())
     for name, each in made["predicted"].items():
         label = name.replace("_", " ")
         if name == "weights":
-            by_node = ":".join(str(weight) for weight in made["weights"].values())
             label = f"{by_node} (advised)" if few else "weights (advised)"
+        elif few and label == by_node:
+            continue  # the advised weights, which have their line
         if each["bandwidth"] is None:
             rows.append([label, *["-"] * (len(headings) - 2), each["reason"]])
             continue
