@@ -144,7 +144,7 @@ def command(
     if show == config:
         raise headrace.InvalidError("say --show for the commands or --config for the file")
     if config:
-        output.print_text(json.dumps(document(wanted), indent=2))
+        output.print_as_is(json.dumps(document(wanted), indent=2))
     else:
         whose = "" if here else "; the names are those of another host, this one has no device"
         wish = f"# for {wanted.text}, {mode}{whose}:"

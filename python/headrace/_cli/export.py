@@ -47,7 +47,8 @@ def command(
         check_writable(out, profile)
     found = headrace.Profile.load(profile)
     if out is None:
-        output.print_text(formats[form](parse.in_lines(found)))
+        show = output.print_text if form == "table" else output.print_as_is
+        show(formats[form](parse.in_lines(found)))
     else:
         write_whole(out, formats[form](found))
     return exit_codes.SUCCESS

@@ -30,10 +30,10 @@ def command(
     else:
         machine = parse.machine(source)
     if json:
-        output.print_text(machine.to_json())
+        output.print_as_is(machine.to_json())
         return
     machine = parse.in_lines(machine)
     if xml:
-        output.print_text(machine.to_hwloc_xml())
+        output.print_as_is(machine.to_hwloc_xml())
     else:
         output.print_text(machine.to_text() if every else machine.overview())

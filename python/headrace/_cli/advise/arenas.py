@@ -54,7 +54,7 @@ def command(
     uses = headrace.arenas_in_plan(_read(seen))
     plan = headrace.plan_arenas(uses, tiers)
     if out is None:
-        output.print_text("\n".join(map(in_one_line, plan.rstrip("\n").split("\n"))))
+        output.print_as_is("\n".join(map(in_one_line, plan.rstrip("\n").split("\n"))))
     else:
         write_whole(out, plan)
     if unseen := [use.name for use in uses if use.looks == 0]:

@@ -16,7 +16,7 @@ from headrace._words import wrap
 PAGE = mmap.PAGESIZE
 MOST_RUNS = 512
 #: Sentences are folded to it, so that they may be indented.
-_WIDTH = 92
+_WIDTH = 74
 
 
 def orders(weights: Mapping[int, int], data: int | None) -> dict[str, Any]:
