@@ -84,7 +84,9 @@ def _run() -> int:
     try:
         code = int(app.run() or exit_codes.SUCCESS)
         _flush()
-        return _complain_of_signal() if code == exit_codes.INTERRUPTED else code
+        if code != exit_codes.INTERRUPTED:
+            return code
+        return _complain(interrupt.words_of_results(), interrupt.exit_code())
     except Error as error:
         return _complain_of(error)
     except WrongAnswer as error:

@@ -13,7 +13,11 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._profile.plans import in_words
+from headrace._words import plural, rounds_text, say
+
+#: An estimate is printed for what takes longer.
+_TOLD_SECONDS = 10.0
 
 
 def command(
@@ -116,7 +120,7 @@ def command(
     )  # fmt: skip
     points = cache.chosen(known, options)
     with Interrupt() as interrupt, output.ProgressBar("caches") as bar:
-        cache.run(points, options, interrupt, bar)
+        cache.run(points, options, interrupt, bar, begin=lambda: _tell_duration(points, options))
     document = output.document(
         "bench cache", machine, rounds=rounds, seconds=seconds, seed=seed,
         files={"part_seconds": part_seconds, "threads": cache.FILE_THREADS},
@@ -125,6 +129,15 @@ def command(
     output.deliver(document, out=out, json=json, show=lambda: print_cache(document))
     cache.check(document)
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
+
+
+def _tell_duration(points: list[Any], options: Any) -> None:
+    from headrace._bench import cache
+
+    count, seconds = cache.estimate(points, options)
+    if seconds > _TOLD_SECONDS:
+        told = f"{plural(count, 'measurement')}, about {in_words(seconds)}"
+        say(f"{told}; Ctrl-C keeps what is measured")
 
 
 def at_least_mib(text: str | None) -> int | None:
@@ -142,7 +155,7 @@ def print_known(known: dict[str, Any]) -> None:
         lines = [(each["name"], each["about"] + _missing(each)) for each in known[kind]]
         output.print_table((heading, "what it is"), lines, left=2)
         if kind == "implementations":
-            print()
+            output.print_text("")
 
 
 def _missing(each: dict[str, Any]) -> str:
@@ -157,16 +170,16 @@ def print_cache(document: dict[str, Any]) -> None:
         measured = [row for row in found if row["ns_per_op"] is not None]
         if not measured:
             continue
-        print(f"{scenario['name']}: {scenario['about']}")
+        output.print_text(f"{scenario['name']}: {scenario['about']}")
         if scenario["files"]:
             _print_files(measured)
         else:
             _print_times(measured)
-        print()
+        output.print_text("")
     for row in {row["implementation"]: row for row in rows if row["reason"]}.values():
-        print(f"{row['implementation']}: {row['reason']}")
+        output.print_text(f"{row['implementation']}: {row['reason']}")
     rests_on = document["rests_on"]["detail"]
-    print(f"medians of {plural(document['rounds'], 'round')}; a thread's time, {rests_on}")
+    output.print_text(f"medians of {rounds_text(document)}; a thread's time, {rests_on}")
 
 
 def _print_times(rows: list[dict[str, Any]]) -> None:
@@ -206,24 +219,31 @@ def _time(row: dict[str, Any] | None, name: str = "ns_per_op") -> str:
 def _print_files(rows: list[dict[str, Any]]) -> None:
     """Lookups alone; then, where there is a scan, both alone and beside each other."""
     first = rows[0]
-    print(
+    output.print_text(
         f"{first['threads']} threads, {first['extents']:.0f} extents, "
         f"{headrace.format_bytes(int(first['budget_bytes']))}"
     )
     output.print_table(
-        ("", "ops/s", "hits", "hit p50", "p99", "p99.9", "max", "miss p50", "p99", "CPU/miss",
-         "over budget"),
+        ("", "ops/s", "hits", "CPU/miss", "over budget"),
         (
             (row["implementation"], f"{row['ops_per_second']:.0f}", f"{row['hit_ratio']:.0%}",
-             *(_micro(row[f"hit_{which}_ns"]) for which in ("p50", "p99", "p999", "max")),
-             *(_micro(row[f"miss_{which}_ns"]) for which in ("p50", "p99")),
              _micro(row["cpu_ns_per_miss"]), _mib(row["memory_over_budget_bytes"]))
+            for row in rows
+        ),
+    )  # fmt: skip
+    output.print_text("")
+    output.print_table(
+        ("", "hit p50", "p99", "p99.9", "max", "miss p50", "p99"),
+        (
+            (row["implementation"],
+             *(_micro(row[f"hit_{which}_ns"]) for which in ("p50", "p99", "p999", "max")),
+             *(_micro(row[f"miss_{which}_ns"]) for which in ("p50", "p99")))
             for row in rows
         ),
     )  # fmt: skip
     if "scan_alone_bytes_per_second" not in first:
         return
-    print()
+    output.print_text("")
     output.print_table(
         ("", "lookups/s alone", "beside the scan", "scan alone", "beside lookups"),
         (

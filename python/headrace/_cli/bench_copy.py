@@ -134,7 +134,7 @@ def print_copy(rows: list[dict[str, Any]]) -> None:
         ),
     )
     for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
-        print(f"not measured: {reason}")
+        output.print_text(f"not measured: {reason}")
 
 
 def _cell(row: dict[str, Any]) -> str:

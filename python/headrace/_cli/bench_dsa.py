@@ -148,15 +148,15 @@ def dsa_document(
 def print_dsa(document: Row) -> None:
     """What the numbers rest on, then a table for each experiment and why numbers are missing."""
     basis = "modelled" if document["emulated"] else "hardware"
-    print(f"{basis}: {document['rests_on']['detail']}")
+    output.print_text(f"{basis}: {document['rests_on']['detail']}")
     for name in dsa_rows.EXPERIMENTS:
         rows = dsa_rows.of(document["rows"], name)
         if not rows:
             continue
-        print()
+        output.print_text("")
         _PRINTERS[name](rows)
         for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
-            print(f"no number: {reason}")
+            output.print_text(f"no number: {reason}")
         if name == "cpu":
             _print_crossovers(document["crossovers"])
 
@@ -223,7 +223,7 @@ def _print_cpu(rows: list[Row]) -> None:
     of_nodes = [row for row in rows if row["from_node"] != row["to_node"]]
     _pivot(of_sizes, (("cpu", lambda row: ""), ("bytes", _size)), _cpu_column)
     if of_nodes:
-        print()
+        output.print_text("")
         lines = (
             ("cpu", lambda row: f"{row['from_node']} -> {row['to_node']}"),
             ("bytes", _size),
@@ -241,10 +241,10 @@ def _print_crossovers(crossovers: Iterable[Row]) -> None:
     for each in crossovers:
         who = f"DSA of {each['machine']} ({dsa_rows.way({**each, 'at_once': 1})})"
         if each["bytes"] is None:
-            print(f"crossover: {who}: {each['reason']}")
+            output.print_text(f"crossover: {who}: {each['reason']}")
         else:
             size = headrace.format_bytes(each["bytes"])
-            print(f"crossover: {who} beats a core of {each['cores_of']} from {size} on")
+            output.print_text(f"crossover: {who} beats a core of {each['cores_of']} from {size} on")
 
 
 def _print_queue(rows: list[Row]) -> None:

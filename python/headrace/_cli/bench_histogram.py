@@ -83,7 +83,7 @@ def command(
 def print_histogram(document: dict[str, Any]) -> None:
     rows = document["rows"]
     first = rows[0]
-    print(
+    output.print_text(
         f"{headrace.format_bytes(first['bytes'])} of doubles into {document['bins']} bins for each "
         f"of {first['threads']} threads, {document['iterations']} iterations, "
         f"{document['rests_on']['detail']}"
@@ -97,12 +97,12 @@ def print_histogram(document: dict[str, Any]) -> None:
     )  # fmt: skip
     for row in rows:
         if row["reason"]:
-            print(f"data {row['data']}, bins {row['bins']}: {row['reason']}")
+            output.print_text(f"data {row['data']}, bins {row['bins']}: {row['reason']}")
     if len({place for row in rows for place in (row["data"], row["bins"])}) == 1:
-        print(f"one kind of memory only, {first['data']}: nothing to compare it with")
+        output.print_text(f"one kind of memory only, {first['data']}: nothing to compare it with")
     holds = {True: "holds here", False: "does NOT hold here", None: "unproven here"}
     told = document["conclusion"]
-    print(f"IT4I's conclusion ({told['claim']}): {holds[told['holds']]}; {told['why']}")
+    output.print_text(f"IT4I's conclusion ({told['claim']}): {holds[told['holds']]}; {told['why']}")
 
 
 def _number(value: float | None) -> str:

@@ -18,7 +18,7 @@ from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._words import rounds_text
 
 #: Options that a model has no use for.
 _MEASURED = (
@@ -207,7 +207,7 @@ def print_measured(document: dict[str, Any]) -> None:
     """A table for each workload; what has no number, and why."""
     size = headrace.format_bytes(document["value_bytes"])
     loop = "" if document["rate"] is None else f", {document['rate']:g} operations per second"
-    print(
+    output.print_text(
         f"{', '.join(document['servers'].values())}; {document['records']} records of {size}, "
         f"{document['clients']} clients{loop}"
     )
@@ -215,12 +215,12 @@ def print_measured(document: dict[str, Any]) -> None:
         rows = [row for row in document["rows"] if row["workload"] == name]
         found = [row for row in rows if row["ops_per_second"] is not None]
         if found:
-            print(f"\nworkload {name}")
+            output.print_text(f"\nworkload {name}")
             _print_found(found)
     for who, told in _remarks(document["rows"]):
-        print(f"{who}: {told}")
+        output.print_text(f"{who}: {told}")
     rests_on = document["rests_on"]["detail"]
-    print(f"medians of {plural(document['rounds'], 'round')}, {rests_on}")
+    output.print_text(f"medians of {rounds_text(document)}, {rests_on}")
 
 
 def _remarks(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:

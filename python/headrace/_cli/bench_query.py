@@ -115,7 +115,7 @@ def print_query(document: dict[str, Any]) -> None:
     for what, seconds in (("transfer", floor["seconds"]), ("compute", [])):
         middle = floor.get(f"{what}_seconds")
         rows.append((f"floor: {what}", _seconds(middle), _interval(seconds), "", "", ""))
-    print(
+    output.print_text(
         f"{document['query']} at scale {document['scale']:g}, "
         f"{headrace.format_bytes(document['bytes'])} of columns from {document['slow']['name']} "
         f"to {document['fast']['name']}, {document['threads']} threads"
@@ -123,17 +123,17 @@ def print_query(document: dict[str, Any]) -> None:
     output.print_table(("mode", "seconds", "interval", "waited", "cached", "runs"), rows)
     if document["overlap_efficiency"] is not None:
         low, high, words = document["overlap_efficiency_interval"].values()
-        print(
-            f"overlap efficiency: {efficiency(document)}; max(transfer, compute) / prefetch, "
-            f"{low:.2f} to {high:.2f} ({words})"
+        output.print_text(
+            f"overlap efficiency: {efficiency(document)}, max(transfer, compute) / prefetch in "
+            f"each run; median, {low:.2f} to {high:.2f} ({words})"
         )
     right = {True: "equal to DuckDB's", False: "WRONG: differs from DuckDB's", None: "not checked"}
-    print(f"answer: {right[document['answer_ok']]}")
+    output.print_text(f"answer: {right[document['answer_ok']]}")
     for mode in document["modes"].values():
         if "reason" in mode:
-            print(f"not measured: {mode['reason']}")
+            output.print_text(f"not measured: {mode['reason']}")
     for warning in document["warnings"]:
-        print(f"warning: {warning}")
+        output.print_text(f"warning: {warning}")
 
 
 def _mode_row(name: str, mode: dict[str, Any]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Scale, given
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._words import rounds_text
 
 
 def command(
@@ -210,7 +210,7 @@ def text(document: Mapping[str, Any]) -> str:
 
 def print_measured(document: dict[str, Any]) -> None:
     """A table for each query; what has no number, and why."""
-    print(
+    output.print_text(
         f"Spark {document['versions']['spark']} on {document['master']}, "
         f"TPC-H at scale {document['scale']:g}, heaps of "
         f"{headrace.format_bytes(document['memory_bytes'])}, {document['partitions']} partitions; "
@@ -218,7 +218,7 @@ def print_measured(document: dict[str, Any]) -> None:
     )
     if document["master"].startswith("local") and document["fast_node"] is not None:
         slow = document["slow_node"]
-        print(
+        output.print_text(
             f"all on the CPUs of node {document['fast_node']}, its memory first; "
             + ("no node is slower" if slow is None else f"the slow memory is node {slow}")
         )
@@ -227,15 +227,16 @@ def print_measured(document: dict[str, Any]) -> None:
             row for row in document["rows"] if row["query"] == name and row["seconds"] is not None
         ]
         if found:
-            print(f"\n{name}")
+            output.print_text(f"\n{name}")
             _print_found(found)
     for row in {row["config"]: row for row in document["rows"] if row["reason"]}.values():
-        print(f"{row['config']}: {row['reason']}")
+        output.print_text(f"{row['config']}: {row['reason']}")
     answers = [row["verified"] for row in document["rows"] if row["verified"] is not None]
     if answers:
-        print("answers: equal to DuckDB's" if all(answers) else "answers: WRONG, see below")
-    rounds = plural(document["rounds"], "round")
-    print(f"medians of {rounds}, {document['rests_on']['detail']}")
+        told = "equal to DuckDB's" if all(answers) else "WRONG, see below"
+        output.print_text(f"answers: {told}")
+    rounds = rounds_text(document)
+    output.print_text(f"medians of {rounds}, {document['rests_on']['detail']}")
 
 
 def _print_found(rows: list[dict[str, Any]]) -> None:

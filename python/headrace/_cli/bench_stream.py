@@ -115,7 +115,7 @@ def print_stream(document: dict[str, Any]) -> None:
     lines.append(("all", "", str(sum(r["threads"] for r in ranks)), "", "", "", "", *whole))
     headings = ("rank", "host", "threads", "a", "b", "c", "each", *kernels)
     output.print_table(headings, lines, left=2)
-    print(
+    output.print_text(
         f"best of {document['repetitions']} repetitions, counted as STREAM does; all: the bytes of "
         "all ranks by the time of the slowest, of the best repetition"
     )
@@ -123,8 +123,8 @@ def print_stream(document: dict[str, Any]) -> None:
         print_sweep(document)
     small = [rank for rank in ranks if rank["in_cache"]]
     if small:
-        print(_cache_note(small))
-    print(document["rests_on"]["detail"])
+        output.print_text(_cache_note(small))
+    output.print_text(document["rests_on"]["detail"])
 
 
 def print_sweep(document: dict[str, Any]) -> None:

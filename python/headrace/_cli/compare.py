@@ -88,10 +88,12 @@ def command(
     if json:
         output.print_json(_document(old, new, found, share, asked))
     else:
-        _print(old, new, found, everything)
+        _print(old, new, found, asked, everything)
         if blind:
             output.print_text(asked.why_blind(found))
-        elif (found.changed or found.inconclusive) and len(old.profiles) == len(new.profiles) == 1:
+        output.print_text(summary(found))
+        one_run_each = len(old.profiles) == len(new.profiles) == 1
+        if one_run_each and not blind and (found.changed or found.inconclusive):
             output.print_text(_ONE_RUN_EACH)
     if blind or found.inconclusive:
         return exit_codes.UNJUDGED
@@ -204,12 +206,17 @@ class Asked:
         seen = self.seen(found)
         coarse = found.judged - seen
         return (
-            f"too little to say so: {seen} of {plural(found.expected, 'old row')} could be judged"
-            + (f", {coarse} more would show only changes of over {self.resolution:.0%} "
+            f"Inconclusive: {seen} of {plural(found.expected, 'point')} precise enough "
+            f"({self.judged * 100:.0f} % needed: --judged)"
+            + (f"; {coarse} more would show only changes of over {self.resolution * 100:.0f} % "
                "(--resolution)" if coarse > 0 else "")
-            + f", and {self.judged:.0%} are asked for (--judged); measure several runs of each "
-            "side in turn, which judges noisy rows too, or in a quieter moment"
+            + "; measure several runs of each side in turn, or on a quieter host"
         )  # fmt: skip
+
+    def shown(self, outcome: str, threshold: float) -> str:
+        """For people: "same" would promise too much where only a large change would be seen."""
+        is_coarse = outcome == "same" and threshold > math.log1p(self.resolution)
+        return "inconclusive" if is_coarse else outcome.replace("_", " ")
 
 
 def _group(row: headrace.Difference) -> tuple[str, bool]:
@@ -261,30 +268,31 @@ def _row_document(row: headrace.Difference) -> dict[str, object]:
     return {"verdict" if name == "outcome" else name: value for name, value in row.asdict().items()}
 
 
-def _print(old: Side, new: Side, found: headrace.Comparison, everything: bool) -> None:
+def _print(
+    old: Side, new: Side, found: headrace.Comparison, asked: Asked, everything: bool
+) -> None:
     for line in _differing_conditions(old, new):
         output.print_text(line)
     rows = [row for row in found.rows if everything or row.outcome == "changed"]
     if rows:
         cells = [
-            (row.key, row.outcome.replace("_", " "), value_text(row.old_value, row.unit),
+            (row.key, asked.shown(row.outcome, row.threshold), value_text(row.old_value, row.unit),
              value_text(row.new_value, row.unit), *_change(row.ratio, row.threshold))
             for row in rows
         ]  # fmt: skip
-        headings = ("point", "outcome", "old", "new", "change", "counts from")
+        headings = ("point", "outcome", "old", "new", "change", "detectable")
         output.print_table(headings, cells, left=2)
         output.print_text("")
     shifts = [shift for shift in found.shifts if everything or found.changed]
     if shifts:
         lines = [
-            (_name(shift), _outcome(shift).replace("_", " "), str(shift.rows),
+            (_name(shift), asked.shown(_outcome(shift), shift.threshold), str(shift.rows),
              *_change(shift.ratio, shift.threshold))
             for shift in shifts
         ]  # fmt: skip
-        columns = ("experiment", "outcome", "rows", "median change", "counts from")
+        columns = ("experiment", "outcome", "rows", "median change", "detectable")
         output.print_table(columns, lines, left=2)
         output.print_text("")
-    output.print_text(summary(found))
 
 
 def _differing_conditions(before: Side, after: Side) -> list[str]:
@@ -298,7 +306,7 @@ def _differing_conditions(before: Side, after: Side) -> list[str]:
 
 
 def _change(ratio: float | None, threshold: float) -> tuple[str, str]:
-    """By how much it changed, and from where on that counts: logarithms as shares upwards."""
+    """By how much it changed, and the smallest change that counts: logarithms as shares upwards."""
     if ratio is None:
         return "", ""
     if threshold == 0:  # not judged
@@ -307,7 +315,7 @@ def _change(ratio: float | None, threshold: float) -> tuple[str, str]:
         share = math.expm1(threshold)
     except OverflowError:  # of numbers as far apart as there are
         share = math.inf
-    return f"{(ratio - 1) * 100:+.1f} %", f"± {share * 100:.1f} %"
+    return f"{(ratio - 1) * 100:+.1f} %", f"{share * 100:.1f} %"
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -330,7 +338,7 @@ def summary(found: headrace.Comparison) -> str:
             f"no change beyond noise in {judged}"
         )
     elif not found.changed:
-        text = f"no change beyond noise in {judged}"
+        text = f"No change beyond noise in {judged}"
     elif shifted:
         text = f"{counts['changed']} of {judged} changed, and {listed(shifted)} as a whole"
     else:
@@ -338,15 +346,17 @@ def summary(found: headrace.Comparison) -> str:
     rest = [
         f"{count} {words}"
         for count, words in (
-            (counts["noisy"], "noisy"),
+            (counts["noisy"], "too noisy"),
             (0 if found.inconclusive else counts["inconclusive"], "inconclusive"),
             (counts["too_few"], "in too few runs"),
             (counts["other_pages"], "not all in huge pages on one side"),
-            (alone, "in one alone"),
-            (counts["unmeasured"], "without a value"),
+            (alone, "in one profile only"),
+            (counts["unmeasured"], "not measured"),
         )
         if count
     ]
+    if rest and not (found.changed or found.inconclusive or counts["same"]):
+        return f"Inconclusive: {', '.join(rest)}"
     return text + (f"; {', '.join(rest)}" if rest else "") + _smallest_detectable(found)
 
 
@@ -359,4 +369,4 @@ def _smallest_detectable(found: headrace.Comparison) -> str:
         middle = math.expm1(thresholds[len(thresholds) // 2])
     except OverflowError:
         return ""
-    return f"; smallest detectable change {middle:.1%} (median of the judged rows)"
+    return f"; smallest detectable change {middle * 100:.1f} % (median of the judged rows)"

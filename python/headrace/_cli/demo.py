@@ -144,7 +144,7 @@ def _print(document: dict[str, Any]) -> None:
     )
     for part, show in (("copy", _print_copy), ("query", bench_query.print_query)):
         if part in document:
-            print()
+            output.print_text("")
             show(document[part])
 
 

@@ -239,11 +239,11 @@ def measure(options: Options, *, convention: str | None, json: bool) -> int:
     kept = out is not None and output.keeps_old(out, loads(text))
     lost = None if out is None or kept else output.save(out, text)
     if json or lost is not None:
-        output.print_text(text)
+        output.print_as_is(text)
     else:
         output.print_text(tables.profile_text(profile, convention))
         if out is not None and not kept:
-            print(f"\nprofile: {out}")
+            output.print_text(f"\nprofile: {out}")
     for error in (lost, failed):
         if error is not None:
             raise error

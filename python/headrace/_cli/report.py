@@ -63,7 +63,7 @@ def command(
         raise headrace.InvalidError(
             f"{file or machine}: not a document this version wrote: {type(error).__name__}: {error}"
         ) from error
-    output.print_text(str(page.absolute()))
+    output.print_text(str(page if html or file else page.absolute()))
 
 
 def read(file: Path) -> dict[str, Any]:

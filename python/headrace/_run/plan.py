@@ -464,8 +464,7 @@ def _not_fitting(made: Plan, needs: int, host: Host, ranks: Sequence[set[int]]) 
         if needs * count > sum(free.values()):
             by = f" by {count} ranks" if count > 1 else ""
             return (
-                f"{format_bytes(needs * count)} needed{by} do not fit on node {ranges(nodes)}; "
-                f"free now: {_free_text(free)}"
+                f"{format_bytes(needs * count)} needed{by} do not fit: {_free_text(free)}"
             )
         wider = nodes.union(*(each for each in ranks if each & nodes))
         if wider == nodes:
@@ -474,8 +473,15 @@ def _not_fitting(made: Plan, needs: int, host: Host, ranks: Sequence[set[int]]) 
 
 
 def _free_text(free: Mapping[int, int]) -> str:
-    each = _by_value({node: format_bytes(size) for node, size in free.items()}, "node {} {}")
-    return each if len(free) == 1 else f"{each}, together {format_bytes(sum(free.values()))}"
+    """ "nodes 8-15 have 128 GiB free (16 GiB each)"."""
+    whole = format_bytes(sum(free.values()))
+    if len(free) == 1:
+        return f"node {ranges(free)} has {whole} free"
+    if len(set(free.values())) == 1:
+        size = format_bytes(next(iter(free.values())))
+        return f"nodes {ranges(free)} have {whole} free ({size} each)"
+    each = _by_value({node: format_bytes(size) for node, size in free.items()}, "{}: {}")
+    return f"nodes {ranges(free)} have {whole} free ({each})"
 
 
 def _by_value(values: Mapping[int, object], form: str) -> str:

@@ -292,8 +292,9 @@ class Session {
     SessionResult result;
     for (Trial& trial : trials_) {
       if (trial.mappings.empty() && !trial.error && trial.point.row.reason.empty()) {
-        trial.point.row.reason = stopped_ ? "stopped before it was measured"
-                                          : "the budget was over before it was measured";
+        trial.point.row.reason =
+            stopped_ ? "stopped before it was measured"
+                     : "skipped (the budget is used up); a larger budget measures it";
         trial.point.row.add_flag(stopped_ ? "stopped" : "left_out");
       }
     }

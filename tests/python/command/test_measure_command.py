@@ -90,7 +90,7 @@ def test_a_profile_is_a_machine_that_can_be_compared(run: Run, tmp_path: Path) -
     (tmp_path / "same.json").write_text(json.dumps(json.loads(profile.to_json())))
     same = run("compare", "p.json", "same.json")
     assert same.returncode in (0, 10), "on a busy host all rows are noisy, and none is judged"
-    assert "no change beyond noise" in same.stdout
+    assert "No change beyond noise" in same.stdout or "Inconclusive" in same.stdout
 
 
 def test_json_is_the_profile(run: Run, tmp_path: Path) -> None:
@@ -138,6 +138,7 @@ def test_a_signal_keeps_what_was_measured(
 ) -> None:
     arguments = ["measure", "stream", "latency", "--budget", "200s", "--out", "p.json"]
     result = press_ctrl_c(arguments, tmp_path, 2, signal=signal)
+    told += "; results cover the time until then"
     assert (result.returncode, result.stderr) == (code, f"headrace: {told}\n")
     profile = headrace.Profile.load(tmp_path / "p.json")
     measured = [row for row in profile.rows if row.median is not None]

@@ -245,7 +245,7 @@ def test_what_cannot_fit_does_not_start(run: Run) -> None:
         pytest.skip("in a memory cgroup that is limited no policy gives 900 TiB")
     result = run("run", "--prefer", "dram", *needs, "--", "echo", "started")
     assert (result.returncode, result.stdout) == (0, "started\n")
-    assert result.stderr.startswith("headrace: warning: 900 TiB needed do not fit on node ")
+    assert result.stderr.startswith("headrace: warning: 900 TiB needed do not fit: node")
 
 
 def test_what_ulimit_forbids_does_not_start(command: Path) -> None:

@@ -134,9 +134,9 @@ def text(made: Mapping[str, Any]) -> str:
     fewer = [
         f"Fewer servers, for a job that reads from SSD what does not fit:\n{inputs}",
         prose(
-            f"{saving['servers'] * 100:.2f} % as many servers with CXL memory take as long: "
-            f"{_saved(saving['saving'])}; nothing is saved once such a server costs "
-            f"{saving['break_even']:.2f} times one without."
+            f"{saving['servers'] * 100:.1f} servers with CXL memory replace 100; break-even price "
+            f"{saving['break_even']:.2f} x; {_saved(saving['saving'])}"
+            f"{_assumed(made['assumed'], servers['inputs'])}."
         ),
     ]
     rows = [
@@ -168,8 +168,14 @@ def text(made: Mapping[str, Any]) -> str:
 
 def _saved(saving: float | None) -> str:
     if saving is None:
-        return "saving not computed: give --cost-ratio"
+        return "saving unknown: give --cost-ratio"
     return f"this {'saves' if saving >= 0 else 'costs'} {abs(saving) * 100:.2f} %"
+
+
+def _assumed(assumed: list[str], inputs: Mapping[str, float | None]) -> str:
+    """The inputs that nobody gave."""
+    names = [_INPUTS[name] for name in inputs if name in assumed]
+    return f"; assumed, not yours: {', '.join(names)}" if names else ""
 
 
 def _earned(revenue: float | None, discount: float | None) -> str:

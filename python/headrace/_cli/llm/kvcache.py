@@ -280,40 +280,41 @@ def _policies(bench: Any, makers: list[Any], interrupt: Interrupt) -> list[dict[
 
 
 def print_kvcache(d: dict[str, Any]) -> None:
-    print(
+    output.print_text(
         f"{d['model']} ({d['dtype']}): blocks of {d['block_tokens']} tokens, "
         f"{headrace.format_bytes(d['block_bytes'])}, in fragments of "
         f"{headrace.format_bytes(d['fragment_bytes'])} per layer, {d['layout']}"
     )
     if d["scale"] is not None:
         s = d["scale"]
-        print(
+        output.print_text(
             f"scaled down: {s['requests']} of {s['of_requests']} requests, blocks of "
             f"{s['block_tokens']} of {s['of_block_tokens']} tokens, {s['tier_blocks']} blocks in "
             f"the tiers, {s['work']:.2%} of a layer's weights and operations"
         )
-    print(
+    output.print_text(
         f"{d['trace']['reusable']:.1%} of {d['trace']['blocks']} blocks were there before; rates "
         + ", ".join(f"{name} {_rate(rate)}" for name, rate in d["rates"].items())
     )
     for name, tokens in d["hides"].items():
-        print(f"from {name} 8192 tokens hide behind {tokens:.0f} new ones or more")
+        output.print_text(f"from {name} 8192 tokens hide behind {tokens:.0f} new ones or more")
     measured = d["scale"] is not None
     output.print_table(
         ("policy", "store", "hits", "n", "stall p50", *(["95 %"] if measured else []), "stall p99",
-         "hidden", "where it can", "n", "of roofline", ""),
+         "overlapped", "overlappable", "n", "of peak", ""),
         [_line(row, measured) for row in d["rows"]], left=2,
     )  # fmt: skip
-    print(prose(
+    output.print_text(prose(
         "stall: what each layer of a request with cached blocks waits, in ms (recompute: for "
         "them to be computed again), and n such requests; p99 of fewer than 100 is the longest; "
-        "hidden: the part of the policy's own loading time in which layers were computed; where "
-        "it can: of the n requests whose layers take as long as their loads."
+        "overlapped: share of the policy's own loading time in which layers were computed, over "
+        "all requests; overlappable: over the n requests whose layers take as long as their "
+        "loads; of peak: share of the best rate of source and destination."
     ))  # fmt: skip
     for line in [*_of_alone(d), *_first_layers(d), *_noise(d)] if measured else []:
-        print(prose(line))
+        output.print_text(prose(line))
     _print_beside(d)
-    print(d["rests_on"]["detail"])
+    output.print_text(d["rests_on"]["detail"])
 
 
 def _line(row: dict[str, Any], measured: bool) -> tuple[str, ...]:
@@ -334,11 +335,11 @@ def _of_alone(d: dict[str, Any]) -> list[str]:
     """What a policy hides of loads that take their time alone, not of its own."""
     loaded = [row for row in d["rows"] if row["policy"] in ("layerwise", "ahead")]
     if loaded and not any(row["policy"] == "load-first" for row in d["rows"]):
-        return ["What is hidden of loads alone takes load-first among --policies."]
+        return ["Overlap with loads alone is not known: add load-first to --policies."]
     return [
         f"{row['policy']} with {row['store']}, of what load-first takes to load for the same "
-        f"{plural(row['of_alone'], 'request')}: {_share(row['hidden_of_alone'])} hidden, "
-        f"{_share(row['hidden_of_alone_where_it_can'])} where it can."
+        f"{plural(row['of_alone'], 'request')}: {_share(row['hidden_of_alone'])} overlapped, "
+        f"{_share(row['hidden_of_alone_where_it_can'])} of overlappable requests."
         for row in loaded if row["hidden_of_alone"] is not None
     ]  # fmt: skip
 
@@ -346,11 +347,12 @@ def _of_alone(d: dict[str, Any]) -> list[str]:
 def _first_layers(d: dict[str, Any]) -> list[str]:
     """Why layer-wise loads that can hide are not hidden whole."""
     return [
-        f"{row['policy']} with {row['store']}, where it can, medians: a layer takes "
+        f"{row['policy']} with {row['store']}, overlappable requests, medians: a layer takes "
         f"{terms['layer_ms']:.3g} ms and its keys and values at the best rates "
         f"{terms['layer_load_ms']:.3g} ms, so they can come behind the layer before; waiting for "
-        f"the first takes {terms['first_layer_ms']:.3g} ms, which nothing hides. That leaves at "
-        f"most {terms['most_hidden']:.0%} to be hidden; {row['hidden_share_where_it_can']:.0%} is."
+        f"the first takes {terms['first_layer_ms']:.3g} ms, which nothing overlaps. At "
+        f"most {terms['most_hidden']:.0%} can be overlapped; "
+        f"{row['hidden_share_where_it_can']:.0%} is."
         for row in d["rows"]
         if row["policy"] in ("layerwise", "ahead") and (terms := row["inequality"]) is not None
     ]
@@ -369,7 +371,7 @@ def _noise(d: dict[str, Any]) -> list[str]:
         )
     shares = [row["others_share"] for row in d["rows"]]
     if None in shares:
-        lines.append("How much others used the CPUs is not known here: nothing marks noisy rows.")
+        lines.append("The CPU use of other programs is not known here: no row is marked noisy.")
     elif any(row["flags"] for row in d["rows"]):
         stolen = max(row["steal_share"] for row in d["rows"])
         lines.append(
@@ -390,12 +392,14 @@ def _noise(d: dict[str, Any]) -> list[str]:
 def _print_beside(d: dict[str, Any]) -> None:
     for row in d["interference"]:
         if row["ratio"] is not None:
-            print(f"{row['of']} beside {row['beside']}: {row['ratio']:.2f} of the speed alone"
-                  f"{_flags(row)}")  # fmt: skip
+            output.print_text(
+                f"{row['of']} beside {row['beside']}: {row['ratio']:.2f} of the speed alone"
+                f"{_flags(row)}"
+            )
     for row in d["loads"]:
-        print(
+        output.print_text(
             f"{row['store']}: {_rate(row['bytes_per_second'])}{_spread(row)} from {row['tier']}, "
-            f"{row['depth']} at once, {_share(row['roofline_share'])} of the roofline{_flags(row)}"
+            f"{row['depth']} at once, {_share(row['roofline_share'])} of peak{_flags(row)}"
         )
 
 

@@ -187,7 +187,7 @@ def _model(
 
 def print_layer(document: dict[str, Any]) -> None:
     d = document
-    print(
+    output.print_text(
         f"{d['model']}, batch {d['batch']}, context {d['context']}: a layer reads "
         f"{_mb(d['weight_bytes'])} of weights ({d['dtype']}) and {_mb(d['kv_bytes'])} of KV "
         f"({d['kv_dtype']})"
@@ -195,10 +195,10 @@ def print_layer(document: dict[str, Any]) -> None:
     for row in d["rows"]:
         _print_row(row)
     for line in _claim(d):
-        print(line)
+        output.print_text(line)
     if d["engines"]:
         _print_engines(d["engines"])
-    print(d["rests_on"]["detail"])
+    output.print_text(d["rests_on"]["detail"])
 
 
 def _print_row(row: dict[str, Any]) -> None:
@@ -207,19 +207,19 @@ def _print_row(row: dict[str, Any]) -> None:
         left = ""
         if "left_bytes" in row:
             left = f", {_mb(row['left_bytes'])} left in {row['target_ms']:g} ms"
-        print(
+        output.print_text(
             f"modelled at {rate}: {row['ms_per_layer']:.2f} ms per layer, "
             f"{row['ms_per_step']:.1f} ms per step{left}"
         )
         return
     if row["ms_per_layer"] is None:
-        print("interrupted before a layer was measured")
+        output.print_text("interrupted before a layer was measured")
         return
     spread = f"± {row['ms_mad']:.2f}; " if len(row["ms_samples"]) > 1 else ""
     who = f"{row['device']}, " if "device" in row else ""
     if row["basis"] == "emulated":
         who = f"emulated {who}"
-    print(
+    output.print_text(
         f"{row['on']} (node {row['place']}), {who}{plural(row['threads'], 'thread')}: "
         f"{row['ms_per_layer']:.2f} ms per layer ({spread}"
         f"the first {row['first_ms']:.2f}), {rate}, "
@@ -227,7 +227,7 @@ def _print_row(row: dict[str, Any]) -> None:
         f"which gives {row['floor_ms']:.2f} ms"
     )
     if row["shrunk"]:
-        print(
+        output.print_text(
             f"streamed in {headrace.format_bytes(row['memory_bytes'])} again and again: not enough "
             f"is free on {row['on']} for {headrace.format_bytes(row['wanted_bytes'])}"
         )
@@ -248,7 +248,7 @@ def _claim(d: dict[str, Any]) -> list[str]:
 
 def _print_engines(engines: list[dict[str, Any]]) -> None:
     target = engines[0].get("target_ms")
-    print(f"\nleft for moving into this memory while a layer takes {target:.2f} ms:")
+    output.print_text(f"\nleft for moving into this memory while a layer takes {target:.2f} ms:")
     lines = [
         (row["engine"], "-" if row["from_node"] is None else str(row["from_node"]),
          _rate(row["bytes_per_second"]), "-" if row["bytes"] is None else _mb(row["bytes"]),

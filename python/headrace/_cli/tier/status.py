@@ -125,7 +125,7 @@ def _cgroup(cgroup: Mapping[str, Any]) -> str:
 def _counters(since_boot: Mapping[str, int], watched: Mapping[str, Any] | None) -> list[str]:
     if not since_boot:
         return ["counters: none; the kernel has no /proc/vmstat"]
-    headings = ["counted", "since boot"]
+    headings = ["events", "since boot"]
     if watched is not None:
         headings.append(f"in {watched['seconds']:g} s")
     rows = [
@@ -135,4 +135,4 @@ def _counters(since_boot: Mapping[str, int], watched: Mapping[str, Any] | None) 
     ]
     zero = [name for name, count in since_boot.items() if not count]
     lines = [output.table_text(headings, rows)] if rows else []
-    return lines + ([f"0: {', '.join(zero)}"] if zero else [])
+    return lines + ([f"0 since boot: {', '.join(zero)}"] if zero else [])
