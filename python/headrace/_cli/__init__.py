@@ -47,7 +47,7 @@ def _open_closed_output() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")
 
 
-#: What is drawn where a terminal or a file takes ASCII or Latin-1 only.
+#: Replacements where a terminal or a file takes ASCII or Latin-1 only.
 _PLAIN = {"├": "|", "└": "`", "│": "|", "─": "-", "≈": "~", "±": "+-", "×": "x", "→": "->"}
 
 
@@ -128,7 +128,7 @@ def _complain_of_defect(error: BaseException) -> int:
     )
 
 
-#: What Python and C++ say where the limit of processes is reached.
+#: Messages of Python and C++ where the limit of processes is reached.
 _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
 
 

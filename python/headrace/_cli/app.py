@@ -31,7 +31,7 @@ class _Command(TyperCommand):
     is within every range, are refused before the work.
     """
 
-    #: What its module makes of the arguments before they are parsed, if it has `rewritten`.
+    #: Rewrites the arguments before they are parsed, where its module has `rewritten`.
     rewrite: Callable[[list[str]], list[str]] | None = None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from headrace._cli.options import Json, Out, Rounds
 from headrace._errors import unknown
 from headrace._files import check_writable
 
-#: What --quick and the demo measure: below, at and above the streaming threshold, out of all
+#: Sizes of --quick and the demo: below, at and above the streaming threshold, out of all
 #: caches; and the fewest rounds that give a median.
 QUICK_SIZES = (4 << 10, 256 << 10, 4 << 20, 64 << 20)
 QUICK_ROUNDS = 3
@@ -64,7 +64,7 @@ def measure_copy(
 
 
 def _first_node(machine: headrace.Machine) -> int:
-    """That of the first CPU this process may use, else the first that is memory."""
+    """Node of the first CPU this process may use, else the first that is memory."""
     node = machine.node_of_cpu(min(os.sched_getaffinity(0)))
     if node is not None and node.capacity:
         return int(node.id)

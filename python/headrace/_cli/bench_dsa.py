@@ -112,7 +112,7 @@ def check_names(names: list[str]) -> None:
 
 
 def checked(sizes: list[int]) -> list[int]:
-    """What one descriptor of a device can copy."""
+    """The sizes. InvalidError: one is more than a descriptor of a device can copy."""
     for size in sizes:
         if size > MOST_BYTES:
             raise headrace.InvalidError(
@@ -146,7 +146,7 @@ def dsa_document(
 
 
 def print_dsa(document: Row) -> None:
-    """What the numbers rest on, then a table for each experiment and why numbers are missing."""
+    """The basis of the numbers, then a table for each experiment and why numbers are missing."""
     basis = "modelled" if document["emulated"] else "hardware"
     output.print_text(f"{basis}: {document['rests_on']['detail']}")
     for name in dsa_rows.EXPERIMENTS:

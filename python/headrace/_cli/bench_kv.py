@@ -224,7 +224,7 @@ def print_measured(document: dict[str, Any]) -> None:
 
 
 def _remarks(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """What is said of rows, once of all servers of which the same is said."""
+    """Remarks on rows, each once for all servers that it holds for."""
     by: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if told := row["reason"] or row["note"]:

@@ -250,7 +250,7 @@ def text(document: dict[str, Any]) -> str:
 
 
 def _measured(document: dict[str, Any]) -> list[str]:
-    """What one's own rows rest on, and where the pages were."""
+    """The basis of measured rows, and where the pages were."""
     how = (
         "Emulated by software, so that no speed means anything"
         if document["emulated"]
@@ -338,7 +338,7 @@ def _error(error: float | None) -> str:
 
 
 def _judged(document: dict[str, Any]) -> list[str]:
-    """What is met within 15 %, what not, and single runs that are off by more."""
+    """Figures met within 15 %, figures missed, and single runs that are off by more."""
     lines = [f"{case['case']}: {case['reason']}" for case in document["cases"] if case["reason"]]
     judged = um_rows.figures(document)
     if not judged:

@@ -28,7 +28,7 @@ _ONE_RUN_EACH = (
     "to be sure: headrace compare old*.json -- new*.json, three runs of each or more"
 )
 
-#: The shift of an experiment counts from so many rows on, of two runs as of more.
+#: The shift of an experiment counts if it has at least this number of rows.
 _ROWS_OF_A_SHIFT = 5
 #: Stands for `--` between the two sides, which the parser would take away; no file has this name.
 _BETWEEN = "\1"
@@ -130,7 +130,7 @@ def refuse_twice(files: list[Path], what_once: str = "each run", *, presets: boo
 
 
 def _identities(file: Path) -> list[object]:
-    """What two names of one measurement have in common: the file, or all that it holds."""
+    """Values that two names of one measurement share: the file, or its contents."""
     try:
         found = file.stat()
         return [(found.st_dev, found.st_ino), hashlib.sha256(read_whole(file)).digest()]
@@ -167,7 +167,7 @@ class Side:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Those of all runs; where they differ, each value once."""
+        """Conditions of all runs; where they differ, each value once."""
         names = dict.fromkeys(name for profile in self.profiles for name in profile.conditions)
         return {
             name: ", ".join(dict.fromkeys(p.conditions.get(name, "") for p in self.profiles))
@@ -296,7 +296,7 @@ def _print(
 
 
 def _differing_conditions(before: Side, after: Side) -> list[str]:
-    """What may explain a change, one line each."""
+    """Conditions that may explain a change, one line each."""
     old, new = ({"machine": side.machine, **side.conditions} for side in (before, after))
     return [
         f"{name}: {old.get(name) or 'not said'} -> {new.get(name) or 'not said'}"
@@ -306,7 +306,7 @@ def _differing_conditions(before: Side, after: Side) -> list[str]:
 
 
 def _change(ratio: float | None, threshold: float) -> tuple[str, str]:
-    """By how much it changed, and the smallest change that counts: logarithms as shares upwards."""
+    """The change, and the smallest change that counts: logarithms as shares upwards."""
     if ratio is None:
         return "", ""
     if threshold == 0:  # not judged

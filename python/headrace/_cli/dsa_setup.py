@@ -25,7 +25,7 @@ from headrace._doctor.setup_steps import DEVICES, Device, devices_in
 #: divided into (accel-config list of a Sapphire Rapids device).
 _QUEUE_ENTRIES, _MOST_ENGINES, _MOST_QUEUES = 128, 4, 8
 _MAX_TRANSFER, _MAX_BATCH = 1 << 31, 1024
-#: That of the thesis: a device on each node of a Xeon Max in SNC-4.
+#: Layout of the thesis: a device on each node of a Xeon Max in SNC-4.
 _THESIS = "8n1d1e1w"
 _LAYOUT = re.compile(r"([1-9]\d?)n([1-9]\d?)d([1-9]\d?)e([1-9]\d?)w")
 
@@ -83,7 +83,7 @@ class Layout:
 
 
 def _chosen(layout: Layout, present: Sequence[Device]) -> tuple[int, ...]:
-    """The first devices of the first nodes that have so many."""
+    """The first devices of the first nodes that have enough of them."""
     by_node: dict[int, list[int]] = {}
     for device in present:
         by_node.setdefault(device.node, []).append(device.number)

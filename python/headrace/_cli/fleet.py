@@ -19,7 +19,7 @@ from headrace._files import check_writable
 from headrace._profile.fleet import LEAST_HOSTS, Fleet, Outlier, examine
 from headrace._words import listed, plural, say
 
-#: So many rows of a host are shown, the farthest ones; --json has all.
+#: Most rows of a host that are shown, the farthest ones; --json has all.
 _SHOWN = 5
 
 

@@ -21,11 +21,11 @@ from headrace._words import say
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: The signals that asked this process to end, in their order.
 _asked: list[int] = []
-#: Those for which KeyboardInterrupt was raised outside of any Interrupt.
+#: Signals for which KeyboardInterrupt was raised outside of any Interrupt.
 _raised: list[int] = []
 #: Whether work ended without an answer: by a second Ctrl-C, or where it keeps nothing.
 _lost: list[bool] = []
-#: So long a step in flight may take before an answer is given without it.
+#: Time that a step in flight may take before an answer is given without it.
 _PATIENCE_SECONDS = 0.8
 
 
@@ -35,7 +35,7 @@ def by_ctrl_c() -> bool:
 
 
 def exit_code() -> int:
-    """What shells say of a program that the signal has ended, which was the first to ask."""
+    """The code that shells give a program that the first of these signals ended."""
     return 128 + (signal.SIGINT if by_ctrl_c() else _asked[0])
 
 

@@ -174,7 +174,7 @@ class Options:
             check_writable(self.out)
 
     def chosen(self) -> dict[str, int | str | list[int | str]]:
-        """What --only asks for."""
+        """The parameters that --only names."""
         return parse.settings(self.only)
 
     def count(self) -> int:
@@ -185,7 +185,7 @@ class Options:
         return self.part_of or self.count()
 
     def storage(self) -> list[Path]:
-        """What must be a directory on a disk; not what the experiments asked for do not use."""
+        """Directories that must be on a disk; none where no experiment uses one."""
         uses = not self.names or not _ON_DISK.isdisjoint(self.names)
         return [self.directory] if uses or self.directory.is_dir() else []
 
@@ -215,7 +215,7 @@ def _tell_plan(options: Options, source: str | None, json: bool) -> int:
 
 
 def _plan(options: Options, machine: headrace.Machine) -> list[headrace.PlannedPoint]:
-    """What one launch measures."""
+    """The points of one launch."""
     points: list[headrace.PlannedPoint] = headrace.plan_session(
         machine,
         experiments=options.names,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command prints and writes: JSON documents, tables, progress, files."""
+"""The output of the command: JSON documents, tables, progress, files."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: in
 
 
 def print_list(command: str, *, json: bool, show: Callable[[], None], **known: Any) -> None:
-    """What there is to choose from, for --list."""
+    """The choices, for --list."""
     if not json:
         show()
         return
@@ -282,7 +282,7 @@ def deliver(
         raise failed
 
 
-#: What rows hold of what was measured, by the kinds of documents; null where nothing was.
+#: Fields of rows with a measured value, by kind of document; null where there is none.
 _RESULTS = (
     "median", "bytes_per_second", "seconds", "seconds_median", "ns_per_op", "ops_per_second",
     "measured", "layer_p50_ms",

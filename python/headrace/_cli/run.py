@@ -23,7 +23,7 @@ from headrace._tiering.setting import Setting
 from headrace._tiering.switch import set_weights, unset_weights
 from headrace._words import say
 
-#: What follows the program are its own options.
+#: Options after the program are its own.
 SETTINGS = {"allow_interspersed_args": False}
 
 

@@ -13,7 +13,7 @@ from headrace._words import busy_host, by_options, plural, traffic_text
 
 
 def profile_text(profile: headrace.Profile, convention: str | None = None) -> str:
-    """What was measured by experiment; what was not measured is counted by its reason."""
+    """Measured rows by experiment; rows without a value are counted by their reason."""
     profile = parse.in_lines(profile)
     measured = [row for row in profile.rows if row.median is not None]
     parts = [
@@ -28,7 +28,7 @@ def profile_text(profile: headrace.Profile, convention: str | None = None) -> st
 
 
 def _findings(profile: headrace.Profile) -> list[str]:
-    """What the rows say together, a table per kind."""
+    """Findings from several rows, a table per kind."""
     found: list[tuple[str, tuple[str, ...], int, list[tuple[str, ...]]]] = [
         ("caches, by latency against size",
          ("cpu_node", "memory_node", "step", "from", "to", "latency"), 3,

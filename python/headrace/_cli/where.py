@@ -52,7 +52,7 @@ def command(
 
 
 def _look(pid: int, proc: Path = Path("/proc")) -> tuple[numa_maps.Places, int | None]:
-    """What the kernel says now. AbsentError: no such process, or it has just ended."""
+    """The kernel's present figures. AbsentError: no such process, or it has just ended."""
     folder = proc / str(pid)
     try:
         with (folder / "numa_maps").open(errors="replace") as file:

@@ -181,7 +181,7 @@ def text(made: Mapping[str, Any]) -> str:
         f"{made['of']}, {made['pages']:.0f} pages, {total}",
         f"{asked['share'] * 100:g} % of accesses go to the hottest "
         f"{headrace.format_bytes(int(asked['bytes']))}, {asked['share_of_pages'] * 100:.3g} % of "
-        "the pages: so much fast memory is needed.",
+        "the pages, which fast memory must hold.",
     ]
     if made["fast"] is not None:
         fast = made["fast"]

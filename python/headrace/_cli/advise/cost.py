@@ -21,7 +21,7 @@ _INPUTS = {
     "capacity_ratio": "DRAM to CXL capacity",
     "cost_ratio": "cost of a server with CXL to one without",
 }
-#: Inputs are changed by so much for the table.
+#: Change of each input in the table.
 _CHANGE = 0.1
 
 

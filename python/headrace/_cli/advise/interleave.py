@@ -229,7 +229,7 @@ def _predicted(advice: headrace.InterleaveAdvice, each: headrace.NamedSpread) ->
 
 
 def text(made: Mapping[str, Any]) -> str:
-    """What to do, what each choice gives, why, how, and what it rests on."""
+    """The advice, a table of the choices, the reason, the commands, and the basis."""
     parts = [prose(_asked(made)), prose(_answer(made)), _table(made), prose(_why(made))]
     parts.append("To do it:\n" + "\n".join(f"  {line}" for line in order_lines(made["orders"])))
     parts.append("\n".join(prose(line, "  ") for line in _basis(made)))
@@ -286,7 +286,7 @@ def _outcome(predicted: Mapping[str, Any]) -> str:
 
 
 def _table(made: Mapping[str, Any]) -> str:
-    """What each spread gives, with its shares where there are few nodes."""
+    """Bandwidth and latency of each spread, with its shares where there are few nodes."""
     nodes = list(made["weights"])
     few = len(nodes) <= _MOST_COLUMNS
     shown = nodes if few else []
@@ -317,7 +317,7 @@ def _table(made: Mapping[str, Any]) -> str:
 
 
 def _nodes(made: Mapping[str, Any]) -> str:
-    """What each memory gets, and what it can."""
+    """Weight, share and limits of each memory."""
     rows = [
         (
             _name(made, node),
@@ -355,7 +355,7 @@ def _why(made: Mapping[str, Any]) -> str:
 
 
 def _loss(made: Mapping[str, Any]) -> str:
-    """What the weights cost; no latency where they give less than is asked."""
+    """Loss by whole weights; no latency where they give less than is asked."""
     if made["weight_loss"] is None:
         given = made["predicted"]["weights"]["bandwidth"] / made["predicted"]["best"]["bandwidth"]
         return f"Whole weights give {(1 - given) * 100:.2g} % less than is asked,"

@@ -141,7 +141,7 @@ def text(made: Mapping[str, Any]) -> str:
 
 
 def beyond(made: Mapping[str, Any]) -> str:
-    """What managed memory beyond the card does, wherever any of it is among the recipes."""
+    """Effect of managed memory larger than the card, wherever any of it is among the recipes."""
     plain = next(row for row in made["rows"] if row["recipe"] == "managed")
     if plain["rate"] is None:
         what = "how fast is not known there, as nobody published it"

@@ -26,7 +26,7 @@ _MEASURED = ("work", "store", "on", "data", "depth", "rounds", "threads")
 _OF_MODEL = {"operations": "tflops", "bandwidth": "bandwidth"}
 #: Blocks of each tier where the first is a GPU's memory, for the whole trace.
 _CAPACITIES_WITH_GPU = (2_000, 8_000, 40_000)
-#: By what is asked: the model, requests, and tokens of a block where nobody says.
+#: Defaults with and without --rates: the model, requests, and tokens of a block where nobody says.
 _MODELLED = ("llama-3.1-8b", 12_031, 512)
 _SMALL = ("llama-3.2-1b", 60, 64)
 
@@ -332,7 +332,7 @@ def _line(row: dict[str, Any], measured: bool) -> tuple[str, ...]:
 
 
 def _of_alone(d: dict[str, Any]) -> list[str]:
-    """What a policy hides of loads that take their time alone, not of its own."""
+    """The overlap of a policy with loads as long as they take alone, not with its own."""
     loaded = [row for row in d["rows"] if row["policy"] in ("layerwise", "ahead")]
     if loaded and not any(row["policy"] == "load-first" for row in d["rows"]):
         return ["Overlap with loads alone is not known: add load-first to --policies."]
@@ -359,7 +359,7 @@ def _first_layers(d: dict[str, Any]) -> list[str]:
 
 
 def _noise(d: dict[str, Any]) -> list[str]:
-    """What says that rows cannot be compared, and what of it is not known."""
+    """Reasons why rows cannot be compared, and the unknown among them."""
     lines = []
     if any(row["stall_p50_interval_ms"] is None for row in d["rows"]):
         lines.append("95 % of the median takes 6 requests with cached blocks: more --requests.")

@@ -136,7 +136,7 @@ class Mechanism:
 
 
 def of_kernel(root: Path = Path("/")) -> list[Mechanism]:
-    """What the kernel says below `root`; nothing is tried or changed."""
+    """Settings of the kernel below `root`; nothing is tried or changed."""
     return [Mechanism(name, *_asked(probe, root)) for name, probe in _PROBES.items()]
 
 

@@ -106,7 +106,7 @@ def command(
 
 
 def _weights(given: str | None) -> dict[int, int]:
-    """By node, from what was typed or a file of advise interleave."""
+    """Weights by node, from the option or a file of advise interleave."""
     if given is None:
         return {}
     found: dict[str, Any] = dict(parse.settings(given)) if "=" in given else _advised(Path(given))
@@ -158,7 +158,7 @@ def _switched(action: str, done: switch.Switched) -> dict[str, Any]:
 
 
 def text(told: dict[str, Any]) -> str:
-    """What is planned or was done; DAMON's files by the kdamond they are of."""
+    """The plan or the changes; DAMON's files by the kdamond they are of."""
     settings = [each for each in told["settings"] if each["before"] is not None]
     inner = len(told["settings"]) - len(settings)
     lines = []

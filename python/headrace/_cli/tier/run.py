@@ -26,9 +26,9 @@ from headrace._tiering.files import Files
 from headrace._tiering.groups import enter, made
 from headrace._words import say
 
-#: What follows the program are its own options.
+#: Options after the program are its own.
 SETTINGS = {"allow_interspersed_args": False}
-#: Between two programs a process has no memory to tier: it is asked again at most so often.
+#: Between two programs a process has no memory to tier: it is asked again at most 100 times.
 _MOST_TRIES = 100
 _BETWEEN_TRIES_SECONDS = 0.05
 

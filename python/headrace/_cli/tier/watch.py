@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attaching and running have in common: options, the loop of steps, what is told of it."""
+"""Options, loop and output that `tier attach` and `tier run` share."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Request:
 
 @dataclass
 class Done:
-    """What was done from begin to end."""
+    """A summary from begin to end."""
 
     source: str = ""
     kept_on: str = "in DRAM"
