@@ -71,7 +71,7 @@ def _first_node(machine: headrace.Machine) -> int:
     for each in machine.nodes:
         if each.byte_addressable and each.capacity:
             return int(each.id)
-    raise headrace.AbsentError(f"machine {machine.name} has no memory node")
+    raise headrace.AbsentError(f"machine {machine.name} has no memory node; see headrace topo")
 
 
 def command(

@@ -154,7 +154,7 @@ def command(
         return measured(options, json, out)
     if foreign := [name for name in given(context) if name in _MEASURED]:
         told = ", ".join(f"--{name}" for name in foreign)
-        raise headrace.InvalidError(f"{told}: of a measurement, not of a --model")
+        raise headrace.InvalidError(f"{told}: for a measurement only; leave it out, or --model")
     return modelled(
         kv.ModelOptions(
             machine=model, records=records or 512_000_000, value=size, threads=threads or 7,

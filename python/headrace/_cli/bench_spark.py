@@ -107,7 +107,10 @@ def command(
         check_writable(out, model)
     if model is not None:
         if set(given(context)) - {"model", "json", "out"}:
-            raise headrace.InvalidError("--model NAME goes with --json and --out, and with no more")
+            raise headrace.InvalidError(
+                "--model goes with --json and --out only; "
+                "leave the other options out"
+            )
         return modelled(model, json, out)
     machine = headrace.Machine.discover()
     cpus = len(memories_here(machine).cpus)

@@ -144,7 +144,10 @@ def command(
     if model is None:
         return measured(case, size is None, device, oversubscribe, json, out, show)
     if foreign := [n for n in ("device", "node", "oversubscribe") if n in given(context)]:
-        raise headrace.InvalidError(f"--{foreign[0]}: of a measurement, not of a --model")
+        raise headrace.InvalidError(
+            f"--{foreign[0]}: for a measurement only; "
+            "leave it out, or --model"
+        )
     document = {
         "schema_version": headrace.SCHEMA_VERSION,
         "kind": "bench um",

@@ -142,7 +142,10 @@ def command(
     here = devices_in(_sysfs())
     wanted = Layout.parse(layout or (_of_all(here) if here else _THESIS), mode, here)
     if show == config:
-        raise headrace.InvalidError("say --show for the commands or --config for the file")
+        raise headrace.InvalidError(
+            "nothing to print; "
+            "give --show for the commands or --config for the file"
+        )
     if config:
         output.print_as_is(json.dumps(document(wanted), indent=2))
     else:

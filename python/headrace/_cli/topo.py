@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Show a machine: its memories and what copies between them."""
     if json and xml:
-        raise headrace.InvalidError("--json and --xml exclude each other")
+        raise headrace.InvalidError("--json and --xml exclude each other; give one")
     if source is None:
         machine = headrace.Machine.discover()
     else:

@@ -40,7 +40,7 @@ def command(
     headrace where --json 4711    for scripts
     """
     if watch and json:
-        raise headrace.InvalidError("--watch and --json exclude each other")
+        raise headrace.InvalidError("--watch and --json exclude each other; give one")
     machine = headrace.Machine.discover(storage=[])
     if watch:
         _watch(machine, pid)

@@ -165,7 +165,7 @@ def _check_flags(request: Request) -> None:
     if request.per_rank and request.cpus is not None:
         raise InvalidError("--tile chooses the CPUs itself; leave out --cpus")
     if request.per_rank and given and given[0] in ("--weights", "--interleave"):
-        raise InvalidError(f"--tile per-rank goes with --on or --prefer, not with {given[0]}")
+        raise InvalidError(f"--tile per-rank goes with --on or --prefer; leave {given[0]} out")
     if request.set_system_weights and request.weights is None:
         raise InvalidError("--set-system-weights is about --weights; give them too")
     if not given and not request.per_rank:
@@ -180,9 +180,9 @@ def _check_flags(request: Request) -> None:
         if "storage" in text:
             raise InvalidError(f"{flag} {text}: a program's memory is not on storage; name memory")
         if ":" in text and flag != "--prefer":
-            raise InvalidError(f"{flag} {text}: an order to spill in is given with --prefer")
+            raise InvalidError(f"{flag} {text}: an order to spill in; give it with --prefer")
         if "=" in text and flag != "--weights":
-            raise InvalidError(f"{flag} {text}: weights are given with --weights")
+            raise InvalidError(f"{flag} {text}: weights; give them with --weights")
         if "=" not in text and flag == "--weights":
             raise InvalidError(f"{flag} {text}: no weight in it; write dram=3,cxl=1 or 0=3,8=1")
 

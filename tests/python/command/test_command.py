@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ import headrace
 from headrace._cli import app
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+ROOT = Path(__file__).resolve().parents[3]
 
 #: Arguments, exit code: one line each in the golden file.
 ERRORS: list[tuple[list[str], int]] = [
@@ -99,6 +102,17 @@ def test_errors_are_one_line(run: Run, golden: Callable[[str, str], None]) -> No
         assert result.stdout == ""
         assert result.stderr.startswith("headrace: ") and result.stderr.count("\n") == 1, result
     golden("errors.txt", "".join(lines))
+
+
+#: "What failed: why; what to do."
+_TO_DO = re.compile(r"; |: (give|write) |\? give ")
+
+
+@pytest.mark.parametrize("name", ["errors", "advise_refused", "run_refused"])
+def test_errors_say_what_to_do(name: str) -> None:
+    lines = (ROOT / "tests" / "golden" / f"{name}.txt").read_text().splitlines()
+    errors = [line for line in lines if line.startswith("headrace: ")]
+    assert [line for line in errors if not _TO_DO.search(line)] == []
 
 
 def test_an_unknown_mode_is_refused_before_data_are_made(run: Run, tmp_path: Path) -> None:

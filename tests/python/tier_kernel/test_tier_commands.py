@@ -192,10 +192,10 @@ def test_weights_that_advise_wrote(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        ([], 2, "say one of --show, --on and --off"),
-        (["--on", "--off"], 2, "say one of"),
+        ([], 2, "nothing to do, or two things; give one of --show, --on and --off"),
+        (["--on", "--off"], 2, "nothing to do, or two things"),
         (["--show", "--force"], 2, "--force is for --off"),
-        (["--off", "--rate", "1GB/s"], 2, "--off takes no other option"),
+        (["--off", "--rate", "1GB/s"], 2, "--off restores all settings"),
         (["--show", "--rate", "fast"], 2, "is no rate"),
         (["--show", "--weights", "0=three"], 2, "is no weight"),
         (["--show", "--weights", "0=3,x=1"], 2, "is no weight"),

@@ -145,7 +145,7 @@ def read_histogram(path: Path) -> list[tuple[float, float]]:
     except FileNotFoundError:
         raise headrace.AbsentError(f"no file {path}; give a histogram") from None
     except OSError as error:
-        raise headrace.IoError(f"cannot read {path}: {error.strerror}") from None
+        raise headrace.IoError(f"cannot read {path}: {error.strerror}; give another file") from None
     if not found:
         raise headrace.InvalidError(f"{path} holds no counts; write a number per line")
     return found
@@ -159,8 +159,8 @@ def _line(path: Path, number: int, words: list[str]) -> tuple[float, float]:
     except ValueError:
         pass
     raise headrace.InvalidError(
-        f"{path}:{number}: '{' '.join(words)[:40]}' is neither ACCESSES nor PAGES ACCESSES, of 0 "
-        f"to {_MOST:.0e} each"
+        f"{path}:{number}: '{' '.join(words)[:40]}' is no count; write ACCESSES or PAGES ACCESSES, "
+        f"of 0 to {_MOST:.0e} each"
     )
 
 

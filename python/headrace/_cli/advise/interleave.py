@@ -106,7 +106,10 @@ def command(
     if len(given) > 1:
         raise headrace.InvalidError(f"{listed(given)} each say how much is asked; give one")
     if not 0 < lines_per_thread <= 1024:
-        raise headrace.InvalidError("--lines-per-thread is 1 to 1024")
+        raise headrace.InvalidError(
+            f"--lines-per-thread {lines_per_thread:g} is out of range; "
+            "give 1 to 1024"
+        )
     size = None if data_size is None else parse.size(data_size)
     if free is not None and size is None:
         raise headrace.InvalidError("--free matters for a data set of a size; add --data-size")

@@ -81,11 +81,17 @@ def command(
     sudo headrace tier kernel --off restores them, also after a killed --on
     """  # fmt: skip
     if on + off + show != 1:
-        raise headrace.InvalidError("say one of --show, --on and --off")
+        raise headrace.InvalidError(
+            "nothing to do, or two things; "
+            "give one of --show, --on and --off"
+        )
     if force and not off:
-        raise headrace.InvalidError("--force is for --off")
+        raise headrace.InvalidError("--force is for --off only; leave it out")
     if off and not (promotion and demotion and rate is weights is damon_schemes is None):
-        raise headrace.InvalidError("--off takes no other option than --force: it puts back all")
+        raise headrace.InvalidError(
+            "--off restores all settings; "
+            "leave other options out, except --force"
+        )
     files = Files()
     wish = Wish(
         promotion, demotion, None if rate is None else parse.rate(rate), _weights(weights),
