@@ -107,8 +107,8 @@ def test_the_page_says_that_it_was_published(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        ([], 2, "give FILE or --machine"),
-        (["p.json", "--machine", "xeon-max"], 2, "give FILE or --machine"),
+        ([], 2, "nothing to draw, or two things"),
+        (["p.json", "--machine", "xeon-max"], 2, "nothing to draw, or two things"),
         (["--machine", "eniac"], 3, "no file and no preset 'eniac'; presets are "),
     ],
 )
