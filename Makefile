@@ -32,6 +32,8 @@ test:
 	@tools/test.sh
 
 install: .venv/.programs-installed
+	@echo "installed in .venv: the Python package headrace, the command .venv/bin/headrace" \
+	  "(try .venv/bin/headrace topo) and the programs of headrace bench"
 
 wheel: .venv/.requirements-installed
 	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) tools/wheel.sh

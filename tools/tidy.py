@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import language
+
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = ROOT / "tools" / "budgets.json"
 
@@ -400,6 +402,7 @@ def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
     usual = sum(f.length <= USUAL_FUNCTION for f in functions) / max(1, len(functions))
     measured = {
         "comments_that_begin_with_of": begin_with_of(paths),
+        "language": language.counts(paths),
         "long_files": long_files,
         "long_functions": long_functions,
         "usual_functions_percent": round(100 * usual, 1),
@@ -412,6 +415,10 @@ def worse(measured: dict, allowed: dict) -> Iterator[str]:
     """What got worse than the committed budgets, in words."""
     if measured["comments_that_begin_with_of"] > allowed["comments_that_begin_with_of"]:
         yield "more comments begin with Of; begin with a subject or a verb"
+    for rule, count in measured["language"].items():
+        if count > allowed["language"].get(rule, 0):
+            yield (f"{count} sentences break the rule of {rule}; at most"
+                   f" {allowed['language'].get(rule, 0)}: tools/language.py {rule} lists them")
     for name, length in measured["long_files"].items():
         if length > allowed["long_files"].get(name, MAX_FILE):
             yield f"{name}: {length} lines; at most {allowed['long_files'].get(name, MAX_FILE)}"
@@ -434,7 +441,7 @@ def main() -> int:
     arguments = parser.parse_args()
     measured, findings = measure(sorted(tracked()))
     allowed = json.loads(BUDGETS.read_text()) if BUDGETS.is_file() else {
-        "comments_that_begin_with_of": 0, "long_files": {}, "long_functions": {},
+        "comments_that_begin_with_of": 0, "language": {}, "long_files": {}, "long_functions": {},
         "usual_functions_percent": 100 * USUAL_SHARE, "without_own_test": [],
     }
     problems = [str(f) for f in findings] + list(worse(measured, allowed))

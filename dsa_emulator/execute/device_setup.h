@@ -56,7 +56,7 @@ struct DeviceSetup {
 
 // A Sapphire Rapids device as `accel-config list` shows it (idxd-config issue 40), but for the four
 // DIF operations, which the emulator does not execute. One group with one engine and one shared
-// queue of 128 descriptors (the set-up of Fuerst 2024, docs/design/routes.md).
+// queue of 128 descriptors (the set-up of Fürst 2024, docs/design/routes.md).
 DeviceSetup sapphire_rapids();
 // The same with what SPEC 2.0 added (drain readback, 16-byte fill, 64-bit CRC, batch continuation,
 // translation fetch). No listing of a real one is public: which of it a product has is a guess.

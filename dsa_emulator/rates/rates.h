@@ -17,11 +17,11 @@ using namespace experiment_dsa;
 
 struct DsaCosts {
   // The limit of one device: 31.17 GB/s (intel/DML issue 25: 16 KiB, dedicated queue) lies between
-  // the ~30 GB/s of Kuper et al., ASPLOS'24, and the "close to 30 GiB/s" of Fuerst 2024, 3.2.1.
+  // the ~30 GB/s of Kuper et al., ASPLOS'24, and the "close to 30 GiB/s" of Fürst 2024, 3.2.1.
   // An engine alone reaches it.
   BytesPerSecond device{31.17e9};
   // A thread's time for one ENQCMD, which waits for the device's answer: shared queues are slower
-  // from 1 to 8 KB and no longer above (Kuper et al., as Fuerst 2024, 3.2.1, cites it), so it is
+  // from 1 to 8 KB and no longer above (Kuper et al., as Fürst 2024, 3.2.1, cites it), so it is
   // what 8 KiB take.
   Nanoseconds enqcmd{263};
   // One MOVDIR64B, which waits for nothing: dedicated queues are not slower even at 1 KB, so it is
@@ -40,7 +40,7 @@ struct DsaCosts {
 };
 
 // The bandwidth of reads from a DDR node of a Xeon Max: at least the 96 GiB/s that were observed
-// (Fuerst 2024, 3.2.3, which could not explain why it exceeds the 76.8 GB/s computed from the two
+// (Fürst 2024, 3.2.3, which could not explain why it exceeds the 76.8 GB/s computed from the two
 // DIMMs). For nodes with that rating; assumed for DRAM nodes of which no bandwidth is known.
 inline constexpr BytesPerSecond kRatedOfDdr{76.8e9};
 inline constexpr BytesPerSecond kObservedFromDdr{96.0 * 1024 * 1024 * 1024};

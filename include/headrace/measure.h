@@ -84,11 +84,12 @@ struct MeasureOptions {
   // experiment after another.
   std::vector<Selection> selections = {};
   // A folder on the disk for `storage` and `interference`; the machine must be discovered with this
-  // path. Needs 256 MiB free, twice that for buffered I/O. Creating the file is not in the budget.
+  // path. Needs 256 MiB free, twice that for buffered I/O. If creating the file takes more than a
+  // quarter of the budget, it is given up, and rows say so.
   std::filesystem::path directory = ".";
-  // The approximate time of the session, of which each experiment gets a share. The most important
-  // points are measured first; rows say which points were left out. Nothing: all points, each until
-  // it is certain.
+  // The time of the session, all preparation included, of which each experiment gets a share. The
+  // most important points are measured first; rows say which points were left out. Nothing: all
+  // points, each until it is certain.
   //
   // Similar pairs of nodes are measured once (Row::stands_for), with two exceptions. All pairs are
   // measured where a node is named. Without a budget, all pairs of the two matrices are measured:

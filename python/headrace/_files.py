@@ -53,7 +53,7 @@ def read_whole(path: Path) -> bytes:
     if found.st_size == 0:
         raise InvalidError(f"{path} is empty; give what headrace wrote")
     if found.st_size > LARGEST_DOCUMENT:
-        raise InvalidError(f"{path} is larger than any document of headrace")
+        raise InvalidError(f"{path} is larger than any document of headrace; give another file")
     return path.read_bytes()
 
 

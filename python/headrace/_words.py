@@ -30,6 +30,23 @@ def efficiency(query: dict[str, Any]) -> str:
     return f"≈ 100 % ({percent(share - 1)} faster than the floor as measured)"
 
 
+def busy_host(checks: str) -> tuple[str, str]:
+    """A warning if each check of the host found it busy, else "", and how many did: of "2 of 25",
+    the condition that a profile has.
+    """
+    found, _, of = checks.partition(" of ")
+    warning = "WARNING: host busy during the whole run; results unreliable"
+    return (
+        warning if found == of != "0" else "",
+        f"host busy at {checks} checks" if found != "0" else f"host quiet at all {of} checks",
+    )
+
+
+def by_options(reason: str) -> str:
+    """The reason of a row that the budget left out, with the options of the command."""
+    return reason.replace("a larger budget measures it", "use a larger --budget, or --full")
+
+
 def megabytes(size: int) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
@@ -59,6 +76,18 @@ def size_text(size: int) -> str:
 
 def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def rounds_text(document: dict[str, Any]) -> str:
+    """The rounds that the rows of a benchmark have: "5 rounds", and of an interrupted one "1 to 2
+    rounds of 5, interrupted".
+    """
+    if not document.get("interrupted"):
+        return plural(document["rounds"], "round")
+    counts = [len(row["samples"]) for row in document["rows"] if row.get("samples")]
+    least, most = min(counts, default=0), max(counts, default=0)
+    text = plural(most, "round") if least == most else f"{least} to {plural(most, 'round')}"
+    return f"{text} of {document['rounds']}, interrupted"
 
 
 def listed(items: list[str]) -> str:

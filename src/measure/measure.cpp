@@ -446,6 +446,7 @@ std::vector<ExperimentInfo> experiments() {
 
 Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
                         const ExperimentContext& context) {
+  const Nanoseconds begin = system_clock().now();
   HEADRACE_TRY_STATUS(check_is_here(machine));
   HEADRACE_TRY_STATUS(check_options(options));
   Profile profile;
@@ -471,7 +472,7 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   std::function<std::uint64_t()> throttled;
   if (available.cpu_time) throttled = [] { return times_throttled().value_or(0); };
   SessionResult found =
-      run_session(machine, std::move(points), sentinels, options, context, throttled);
+      run_session(machine, std::move(points), sentinels, options, context, throttled, begin);
   flag_partly_cached(found.rows);
   for (Row& row : found.rows) {
     if (row.value && available.has_less_cpu_time()) row.add_flag("cpu_limited");

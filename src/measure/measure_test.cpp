@@ -404,7 +404,7 @@ TEST(ModelDsa, TheSameRunGivesTheSameRates) {
   for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i].samples, second[i].samples);
 }
 
-// Fuerst 2024, 3.2.1 to 3.2.3: the text's statements about the figures.
+// Fürst 2024, 3.2.1 to 3.2.3: the text's statements about the figures.
 TEST(ModelDsa, FollowsThePublishedShapes) {
   const auto rows = modelled({part("submission"), part("threads"), part("route")});
   const auto rate = [&](std::map<std::string, ParameterValue> wanted) {

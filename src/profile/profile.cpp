@@ -231,6 +231,8 @@ nlohmann::ordered_json json_of(const Profile& profile) {
 
 Result<Profile> Profile::from_json(std::string_view text) {
   HEADRACE_TRY(const Json document, parse_document(text));
+  HEADRACE_TRY_STATUS(
+      check_has_no_kind(document, "profile", "headrace measure --out profile.json"));
   return read_profile(document);
 }
 

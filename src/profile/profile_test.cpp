@@ -118,6 +118,19 @@ TEST(ProfileTest, IsAMachineAndAMachineIsAProfile) {
   EXPECT_TRUE(back->rows.empty());
 }
 
+TEST(ProfileTest, DocumentOfAnotherCommand_IsRefusedWithTheCommandThatWritesProfiles) {
+  constexpr std::string_view kDemo = R"({"schema_version": 1, "kind": "demo", "rates": []})";
+  const auto profile = Profile::from_json(kDemo);
+  ASSERT_FALSE(profile);
+  EXPECT_EQ(profile.error().code, ErrorCode::invalid);
+  EXPECT_EQ(profile.error().message,
+            "a document of 'demo', not a profile; headrace measure --out profile.json writes one");
+  const auto machine = Machine::from_json(kDemo);
+  ASSERT_FALSE(machine);
+  EXPECT_EQ(machine.error().message,
+            "a document of 'demo', not a machine; headrace topo --json writes one");
+}
+
 TEST(ProfileTest, KeysNameThePoint) {
   const Row one = row("bandwidth", 3, {1});
   EXPECT_EQ(one.key(), "bandwidth memory_node=3 mix=read");

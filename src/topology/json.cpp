@@ -409,6 +409,7 @@ nlohmann::ordered_json json_of(const Machine& machine) {
 
 Result<Machine> Machine::from_json(std::string_view text) {
   HEADRACE_TRY(const Json document, parse_document(text));
+  HEADRACE_TRY_STATUS(check_has_no_kind(document, "machine", "headrace topo --json"));
   std::optional<Error> error;
   Machine machine = read_machine(JsonReader(document, "", error));
   if (error) return Unexpected(*std::move(error));

@@ -118,11 +118,33 @@ def default_threads(machine: headrace.Machine) -> list[int]:
     return sorted({cores, 2 * cores, *(1 << i for i in range((2 * cores).bit_length()))})
 
 
+#: Time of a measurement beside the one asked for, and parts that a scenario on files usually takes.
+_START_SECONDS, _USUAL_PARTS = 0.1, 5
+
+
+def estimate(points: list[Point], options: Options) -> tuple[int, float]:
+    """How many measurements there are, and how many seconds they take, roughly; the first ones on
+    files make these besides.
+    """
+    steps = [point for point, _ in _steps(points, options) if not point.reason]
+    seconds = (
+        _USUAL_PARTS * options.part_seconds if point.on_file else options.seconds for point in steps
+    )
+    return len(steps), sum(seconds) + len(steps) * _START_SECONDS
+
+
 def run(
-    points: list[Point], options: Options, stop: Callable[[], bool], progress: Progress
+    points: list[Point],
+    options: Options,
+    stop: Callable[[], bool],
+    progress: Progress,
+    begin: Callable[[], None] = lambda: None,
 ) -> None:
-    """Fills the points, in rounds, until done or stopped."""
+    """Fills the points, in rounds, until done or stopped. Calls `begin` once nothing but the
+    measuring is left.
+    """
     with _directory(options) as directory:
+        begin()
         steps = list(_steps(points, options))
         for number, (point, counting) in enumerate(steps):
             progress(number, len(steps), f"{point.implementation} {point.scenario}")

@@ -199,5 +199,5 @@ def directory(chosen: Path | None, default: str) -> Path:
     """Where values on SSD go. AbsentError: it is not there."""
     found = Path(default) if chosen is None else chosen
     if not found.is_dir():
-        raise headrace.AbsentError(f"no directory {found}")
+        raise headrace.AbsentError(f"no directory {found}; make it first")
     return found

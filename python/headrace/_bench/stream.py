@@ -105,7 +105,10 @@ def on_tile(
     cpus: set[int] = set()
     for place in places:
         if "=" in place:
-            raise headrace.InvalidError(f"{place}: with --per-rank-tile give a kind or nodes")
+            raise headrace.InvalidError(
+                f"{place}: no place for ranks; "
+                "give --per-rank-tile a kind or nodes"
+            )
         first, *spill = place.split(":")
         made = plan(machine, Request(on=first, per_rank=True), host)
         found.append(":".join([ranges(made.nodes), *_left(machine, spill, made.nodes)]))

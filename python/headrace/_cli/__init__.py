@@ -7,12 +7,15 @@ import codecs
 import os
 import sys
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from headrace import Error
 from headrace._cli import exit_codes, interrupt
 from headrace._errors import SaidElsewhere, WrongAnswer, error_of, limit_of_threads, printing
 from headrace._words import say
+
+if TYPE_CHECKING:
+    from typer.exceptions import TyperException
 
 
 def main() -> NoReturn:
@@ -47,7 +50,7 @@ def _open_closed_output() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")
 
 
-#: What is drawn where a terminal or a file takes ASCII or Latin-1 only.
+#: Replacements where a terminal or a file takes ASCII or Latin-1 only.
 _PLAIN = {"├": "|", "└": "`", "│": "|", "─": "-", "≈": "~", "±": "+-", "×": "x", "→": "->"}
 
 
@@ -84,7 +87,9 @@ def _run() -> int:
     try:
         code = int(app.run() or exit_codes.SUCCESS)
         _flush()
-        return _complain_of_signal() if code == exit_codes.INTERRUPTED else code
+        if code != exit_codes.INTERRUPTED:
+            return code
+        return _complain(interrupt.words_of_results(), interrupt.exit_code())
     except Error as error:
         return _complain_of(error)
     except WrongAnswer as error:
@@ -92,7 +97,7 @@ def _run() -> int:
     except SaidElsewhere as end:
         return end.code
     except TyperException as error:
-        return _complain(error.format_message(), error.exit_code)
+        return _complain(_with_help(error), error.exit_code)
     except Abort:
         return _complain_of_signal()
     except SystemExit:  # how Typer ends when the reader of our output went away
@@ -105,6 +110,13 @@ def _run() -> int:
         if os.environ.get("HEADRACE_TRACEBACK"):
             raise
         return _complain_of_defect(error)
+
+
+def _with_help(error: TyperException) -> str:
+    """The parser's complaint, and the help that says what may be written."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "headrace"
+    return f"{error.format_message().removesuffix('.')}; see {path} --help"
 
 
 def _flush() -> None:
@@ -126,7 +138,7 @@ def _complain_of_defect(error: BaseException) -> int:
     )
 
 
-#: What Python and C++ say where the limit of processes is reached.
+#: Messages of Python and C++ where the limit of processes is reached.
 _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
 
 

@@ -31,7 +31,7 @@ class _Command(TyperCommand):
     is within every range, are refused before the work.
     """
 
-    #: What its module makes of the arguments before they are parsed, if it has `rewritten`.
+    #: Rewrites the arguments before they are parsed, where its module has `rewritten`.
     rewrite: Callable[[list[str]], list[str]] | None = None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -88,7 +88,7 @@ class _Commands(TyperGroup):
 
 
 class _Bench(_Commands):
-    """Measure copying, STREAM, a histogram, DSA, caches, queries, Unified Memory, LLMs and more."""
+    """Measure copies, caches, DSA, queries, servers, GPUs, LLMs."""
 
     modules = {
         name: f"bench_{name}"
@@ -97,7 +97,7 @@ class _Bench(_Commands):
 
 
 class _Advise(_Commands):
-    """Advise how to spread data, how much fast memory it needs, what CXL is worth, GPU memory."""
+    """Advise on page placement, fast memory, CXL cost and GPUs."""
 
     modules = {
         name: f"advise.{name}" for name in ("interleave", "capacity", "cost", "arenas", "um")
@@ -111,7 +111,7 @@ class _Dsa(_Commands):
 
 
 class _Tier(_Commands):
-    """Show which memory is hot, drive the kernel's tiering, keep a program within a budget."""
+    """Tier memory by the kernel, or within a program's budget."""
 
     modules = {
         name: f"tier.{name}" for name in ("explain", "status", "kernel", "attach", "run")
@@ -125,7 +125,7 @@ class _Tier(_Commands):
 
 
 class _Headrace(_Commands):
-    """Headrace brings data to the memory that will use it, before it is used."""
+    """Move data to the memory that will use it, before it is used."""
 
     modules = {
         name: name
@@ -148,7 +148,7 @@ def _version(asked: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     pass

@@ -13,52 +13,80 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._profile.plans import in_words
+from headrace._words import plural, rounds_text, say
+
+#: An estimate is printed for what takes longer.
+_TOLD_SECONDS = 10.0
 
 
 def command(
     implementations: Annotated[
-        Optional[str], typer.Option(metavar="LIST", help="Such as headrace,sharded; default all.")
+        Optional[str],
+        typer.Option(
+            metavar="LIST", help="Implementations, such as headrace,sharded (default: all)."
+        ),
     ] = None,
     scenarios: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Such as hit-spread,buffer-pool; default all."),
+        typer.Option(
+            metavar="LIST", help="Scenarios, such as hit-spread,buffer-pool (default: all)."
+        ),
     ] = None,
     threads: Annotated[
-        Optional[str], typer.Option(metavar="LIST", help="Default 1 to twice the cores.")
+        Optional[str],
+        typer.Option(
+            metavar="LIST", help="Numbers of threads (default: 1, 2, 4, ... to twice the cores)."
+        ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Interleaved repetitions.")
+        int,
+        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of interleaved repetitions."),
     ] = 5,
     seconds: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0.001, max=60, help="Each measurement's time.")
+        float, typer.Option(metavar="NUMBER", min=0.001, max=60, help="Seconds per measurement.")
     ] = 0.1,
     part_seconds: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0.01, max=600, help="Each part with files.")
+        float,
+        typer.Option(
+            metavar="NUMBER", min=0.01, max=600, help="Seconds per part of a scenario with files."
+        ),
     ] = 2.0,
     extents: Annotated[
         Optional[int],
-        typer.Option(metavar="NUMBER", min=16, max=1 << 30,
-                     help="Extents of the file (default small-miss 200000, buffer-pool 81920)."),
+        typer.Option(
+            metavar="NUMBER",
+            min=16,
+            max=1 << 30,
+            help="Number of extents of the file (default: small-miss 200000, buffer-pool 81920).",
+        ),
     ] = None,
     budget: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="Memory for copies of the file "
-                                          "(default small-miss 256MiB, buffer-pool 64MiB)."),
+        typer.Option(
+            metavar="SIZE",
+            help="Memory for copies of the file (default: small-miss 256MiB, buffer-pool 64MiB).",
+        ),
     ] = None,
     scan: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="File that small-miss scans (default 1GiB)."),
+        typer.Option(
+            metavar="SIZE", help="Size of the file that small-miss scans (default: 1GiB)."
+        ),
     ] = None,
     data: Annotated[
         Optional[Path],
-        typer.Option(metavar="DIRECTORY", help="Directory that keeps the files for the next run."),
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Directory that keeps the files for the next run (default: a temporary one).",
+        ),
     ] = None,
     instructions: Annotated[
-        bool, typer.Option("--instructions", help="Count them too, with valgrind: minutes.")
+        bool,
+        typer.Option("--instructions", help="Count instructions too, with valgrind (minutes)."),
     ] = False,
     seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
+        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
     ] = 1,
     list_them: Annotated[
         bool, typer.Option("--list", help="List the implementations and scenarios.")
@@ -66,10 +94,13 @@ def command(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Measure the cache beside others: hits, misses, pins, plans, and small reads of a file.
+    """Compare caches: hits, misses, pins, plans, small reads.
+
+    The command prints an estimate of its duration first.
 
     \b
-    headrace bench cache --scenarios hit-one-hot,hit-spread --threads 1 --instructions
+    headrace bench cache --list
+    headrace bench cache --scenarios hit-spread --threads 1 --instructions
     headrace bench cache --scenarios small-miss,buffer-pool --data /ssd/bench
     """
     from headrace._bench import cache
@@ -89,7 +120,7 @@ def command(
     )  # fmt: skip
     points = cache.chosen(known, options)
     with Interrupt() as interrupt, output.ProgressBar("caches") as bar:
-        cache.run(points, options, interrupt, bar)
+        cache.run(points, options, interrupt, bar, begin=lambda: _tell_duration(points, options))
     document = output.document(
         "bench cache", machine, rounds=rounds, seconds=seconds, seed=seed,
         files={"part_seconds": part_seconds, "threads": cache.FILE_THREADS},
@@ -98,6 +129,15 @@ def command(
     output.deliver(document, out=out, json=json, show=lambda: print_cache(document))
     cache.check(document)
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
+
+
+def _tell_duration(points: list[Any], options: Any) -> None:
+    from headrace._bench import cache
+
+    count, seconds = cache.estimate(points, options)
+    if seconds > _TOLD_SECONDS:
+        told = f"{plural(count, 'measurement')}, about {in_words(seconds)}"
+        say(f"{told}; Ctrl-C keeps what is measured")
 
 
 def at_least_mib(text: str | None) -> int | None:
@@ -115,7 +155,7 @@ def print_known(known: dict[str, Any]) -> None:
         lines = [(each["name"], each["about"] + _missing(each)) for each in known[kind]]
         output.print_table((heading, "what it is"), lines, left=2)
         if kind == "implementations":
-            print()
+            output.print_text("")
 
 
 def _missing(each: dict[str, Any]) -> str:
@@ -130,16 +170,16 @@ def print_cache(document: dict[str, Any]) -> None:
         measured = [row for row in found if row["ns_per_op"] is not None]
         if not measured:
             continue
-        print(f"{scenario['name']}: {scenario['about']}")
+        output.print_text(f"{scenario['name']}: {scenario['about']}")
         if scenario["files"]:
             _print_files(measured)
         else:
             _print_times(measured)
-        print()
+        output.print_text("")
     for row in {row["implementation"]: row for row in rows if row["reason"]}.values():
-        print(f"{row['implementation']}: {row['reason']}")
+        output.print_text(f"{row['implementation']}: {row['reason']}")
     rests_on = document["rests_on"]["detail"]
-    print(f"medians of {plural(document['rounds'], 'round')}; a thread's time, {rests_on}")
+    output.print_text(f"medians of {rounds_text(document)}; a thread's time, {rests_on}")
 
 
 def _print_times(rows: list[dict[str, Any]]) -> None:
@@ -156,8 +196,13 @@ def _print_times(rows: list[dict[str, Any]]) -> None:
         first = next(iter(found.values()))
         extra = [_number(first["instructions_per_op"], 0)] if counted else []
         lines.append(
-            (name, *(_time(found.get(n)) for n in threads), _time(first, "cpu_ns_per_op"),
-             f"{first['hit_ratio']:.0%}", *extra)
+            (
+                name,
+                *(_time(found.get(n)) for n in threads),
+                _time(first, "cpu_ns_per_op"),
+                f"{first['hit_ratio']:.0%}",
+                *extra,
+            )
         )
     headings = [f"{n} thread{'s' * (n > 1)}" for n in threads]
     headings += [f"CPU, {threads[0]}", "hits", *(["instructions"] if counted else [])]
@@ -174,24 +219,31 @@ def _time(row: dict[str, Any] | None, name: str = "ns_per_op") -> str:
 def _print_files(rows: list[dict[str, Any]]) -> None:
     """Lookups alone; then, where there is a scan, both alone and beside each other."""
     first = rows[0]
-    print(
+    output.print_text(
         f"{first['threads']} threads, {first['extents']:.0f} extents, "
         f"{headrace.format_bytes(int(first['budget_bytes']))}"
     )
     output.print_table(
-        ("", "ops/s", "hits", "hit p50", "p99", "p99.9", "max", "miss p50", "p99", "CPU/miss",
-         "over budget"),
+        ("", "ops/s", "hits", "CPU/miss", "over budget"),
         (
             (row["implementation"], f"{row['ops_per_second']:.0f}", f"{row['hit_ratio']:.0%}",
-             *(_micro(row[f"hit_{which}_ns"]) for which in ("p50", "p99", "p999", "max")),
-             *(_micro(row[f"miss_{which}_ns"]) for which in ("p50", "p99")),
              _micro(row["cpu_ns_per_miss"]), _mib(row["memory_over_budget_bytes"]))
+            for row in rows
+        ),
+    )  # fmt: skip
+    output.print_text("")
+    output.print_table(
+        ("", "hit p50", "p99", "p99.9", "max", "miss p50", "p99"),
+        (
+            (row["implementation"],
+             *(_micro(row[f"hit_{which}_ns"]) for which in ("p50", "p99", "p999", "max")),
+             *(_micro(row[f"miss_{which}_ns"]) for which in ("p50", "p99")))
             for row in rows
         ),
     )  # fmt: skip
     if "scan_alone_bytes_per_second" not in first:
         return
-    print()
+    output.print_text("")
     output.print_table(
         ("", "lookups/s alone", "beside the scan", "scan alone", "beside lookups"),
         (

@@ -16,7 +16,7 @@ from headrace._cli.options import Json, Out, Rounds
 from headrace._errors import unknown
 from headrace._files import check_writable
 
-#: What --quick and the demo measure: below, at and above the streaming threshold, out of all
+#: Sizes of --quick and the demo: below, at and above the streaming threshold, out of all
 #: caches; and the fewest rounds that give a median.
 QUICK_SIZES = (4 << 10, 256 << 10, 4 << 20, 64 << 20)
 QUICK_ROUNDS = 3
@@ -64,33 +64,41 @@ def measure_copy(
 
 
 def _first_node(machine: headrace.Machine) -> int:
-    """That of the first CPU this process may use, else the first that is memory."""
+    """Node of the first CPU this process may use, else the first that is memory."""
     node = machine.node_of_cpu(min(os.sched_getaffinity(0)))
     if node is not None and node.capacity:
         return int(node.id)
     for each in machine.nodes:
         if each.byte_addressable and each.capacity:
             return int(each.id)
-    raise headrace.AbsentError(f"machine {machine.name} has no memory node")
+    raise headrace.AbsentError(f"machine {machine.name} has no memory node; see headrace topo")
 
 
 def command(
     json: Json = False,
     sizes: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Such as 64KiB,1MiB; default 64 B to 1 GiB, times 4."),
+        typer.Option(
+            metavar="LIST", help="Sizes, such as 64KiB,1MiB (default: 64 B to 1 GiB in steps of 4)."
+        ),
     ] = None,
-    threads: Annotated[str, typer.Option(metavar="LIST", help="Such as 1,2.")] = "1",
+    threads: Annotated[
+        str, typer.Option(metavar="LIST", help="Numbers of threads, such as 1,2.")
+    ] = "1",
     engines: Annotated[
-        str, typer.Option(metavar="LIST", help="Such as memcpy,avx2_nt; all: every kernel.")
+        str,
+        typer.Option(
+            metavar="LIST", help="Engines, such as memcpy,avx2_nt; all: every copy kernel."
+        ),
     ] = "memcpy,cpu",
     rounds: Rounds = 7,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few sizes and rounds: seconds, less certain.")
+        bool,
+        typer.Option("--quick", help="Measure few sizes and rounds: seconds, but wider intervals."),
     ] = False,
     out: Out = None,
 ) -> int:
-    """Measure copying with cores against memcpy, in and out of the CPU's caches."""
+    """Compare copy kernels with memcpy, in and out of caches."""
     known = ["memcpy", "cpu", *headrace.copy_kernels()]
     wanted = known if engines == "all" else parse.words(engines)
     for engine in wanted:
@@ -126,7 +134,7 @@ def print_copy(rows: list[dict[str, Any]]) -> None:
         ),
     )
     for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
-        print(f"not measured: {reason}")
+        output.print_text(f"not measured: {reason}")
 
 
 def _cell(row: dict[str, Any]) -> str:

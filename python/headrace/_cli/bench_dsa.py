@@ -29,20 +29,19 @@ def command(
     names: Experiments = None,
     emulated: Annotated[
         bool,
-        typer.Option(
-            "--emulated", help="Run on a model of DSA devices, not on those of this host."
-        ),
+        typer.Option("--emulated", help="Measure a model of DSA devices instead of this host's."),
     ] = False,
     sizes: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Sizes of submission and cpu; default 1 KiB to 1 GiB."),
+        typer.Option(metavar="LIST", help="Sizes of submission and cpu (default: 1 KiB to 1 GiB)."),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Repetitions, on hardware.")
+        int,
+        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of repetitions on hardware."),
     ] = 3,
     list_them: ListExperiments = False,
     html: Annotated[
-        Optional[Path], typer.Option(metavar="FILE", help="Write a page of charts too.")
+        Optional[Path], typer.Option(metavar="FILE", help="File for a page of charts.")
     ] = None,
     json: Json = False,
     out: Out = None,
@@ -113,7 +112,7 @@ def check_names(names: list[str]) -> None:
 
 
 def checked(sizes: list[int]) -> list[int]:
-    """What one descriptor of a device can copy."""
+    """The sizes. InvalidError: one is more than a descriptor of a device can copy."""
     for size in sizes:
         if size > MOST_BYTES:
             raise headrace.InvalidError(
@@ -147,17 +146,17 @@ def dsa_document(
 
 
 def print_dsa(document: Row) -> None:
-    """What the numbers rest on, then a table for each experiment and why numbers are missing."""
+    """The basis of the numbers, then a table for each experiment and why numbers are missing."""
     basis = "modelled" if document["emulated"] else "hardware"
-    print(f"{basis}: {document['rests_on']['detail']}")
+    output.print_text(f"{basis}: {document['rests_on']['detail']}")
     for name in dsa_rows.EXPERIMENTS:
         rows = dsa_rows.of(document["rows"], name)
         if not rows:
             continue
-        print()
+        output.print_text("")
         _PRINTERS[name](rows)
         for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
-            print(f"no number: {reason}")
+            output.print_text(f"no number: {reason}")
         if name == "cpu":
             _print_crossovers(document["crossovers"])
 
@@ -224,7 +223,7 @@ def _print_cpu(rows: list[Row]) -> None:
     of_nodes = [row for row in rows if row["from_node"] != row["to_node"]]
     _pivot(of_sizes, (("cpu", lambda row: ""), ("bytes", _size)), _cpu_column)
     if of_nodes:
-        print()
+        output.print_text("")
         lines = (
             ("cpu", lambda row: f"{row['from_node']} -> {row['to_node']}"),
             ("bytes", _size),
@@ -242,10 +241,10 @@ def _print_crossovers(crossovers: Iterable[Row]) -> None:
     for each in crossovers:
         who = f"DSA of {each['machine']} ({dsa_rows.way({**each, 'at_once': 1})})"
         if each["bytes"] is None:
-            print(f"crossover: {who}: {each['reason']}")
+            output.print_text(f"crossover: {who}: {each['reason']}")
         else:
             size = headrace.format_bytes(each["bytes"])
-            print(f"crossover: {who} beats a core of {each['cores_of']} from {size} on")
+            output.print_text(f"crossover: {who} beats a core of {each['cores_of']} from {size} on")
 
 
 def _print_queue(rows: list[Row]) -> None:

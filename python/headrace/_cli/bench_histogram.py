@@ -17,26 +17,40 @@ from headrace._files import check_writable
 
 def command(
     data: Annotated[
-        Optional[str], typer.Option("--data", metavar="PLACE", help="Where the doubles are.")
+        Optional[str],
+        typer.Option(
+            "--data",
+            metavar="PLACE",
+            help="Memory of the doubles (default: the two fastest kinds, in turn).",
+        ),
     ] = None,
     bins: Annotated[
-        Optional[str], typer.Option("--bins", metavar="PLACE", help="Where the counters are.")
+        Optional[str],
+        typer.Option(
+            "--bins",
+            metavar="PLACE",
+            help="Memory of the counters (default: the two fastest kinds, in turn).",
+        ),
     ] = None,
     threads: Threads = None,
     size: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="All the data; default 171 MiB per thread, if it fits."),
+        typer.Option(
+            metavar="SIZE", help="Size of all data (default: 171 MiB per thread, if it fits)."
+        ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Rounds, each in fresh memory.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=1, max=1000, help="Number of rounds, each in fresh memory."
+        ),
     ] = 3,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Count many doubles into many bins, both in chosen memories (IT4I's example).
+    """Count doubles into bins, both in chosen memories.
 
-    PLACE is as for headrace run. An option left out stands for the two fastest kinds here, one
-    after the other.
+    The example is IT4I's. PLACE is the same as for headrace run.
 
     \b
     headrace bench histogram                          all four combinations
@@ -69,7 +83,7 @@ def command(
 def print_histogram(document: dict[str, Any]) -> None:
     rows = document["rows"]
     first = rows[0]
-    print(
+    output.print_text(
         f"{headrace.format_bytes(first['bytes'])} of doubles into {document['bins']} bins for each "
         f"of {first['threads']} threads, {document['iterations']} iterations, "
         f"{document['rests_on']['detail']}"
@@ -83,12 +97,12 @@ def print_histogram(document: dict[str, Any]) -> None:
     )  # fmt: skip
     for row in rows:
         if row["reason"]:
-            print(f"data {row['data']}, bins {row['bins']}: {row['reason']}")
+            output.print_text(f"data {row['data']}, bins {row['bins']}: {row['reason']}")
     if len({place for row in rows for place in (row["data"], row["bins"])}) == 1:
-        print(f"one kind of memory only, {first['data']}: nothing to compare it with")
+        output.print_text(f"one kind of memory only, {first['data']}: nothing to compare it with")
     holds = {True: "holds here", False: "does NOT hold here", None: "unproven here"}
     told = document["conclusion"]
-    print(f"IT4I's conclusion ({told['claim']}): {holds[told['holds']]}; {told['why']}")
+    output.print_text(f"IT4I's conclusion ({told['claim']}): {holds[told['holds']]}; {told['why']}")
 
 
 def _number(value: float | None) -> str:

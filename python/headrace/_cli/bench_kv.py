@@ -20,7 +20,7 @@ from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
 from headrace._tiering import status
 from headrace._tiering.files import Files
-from headrace._words import plural
+from headrace._words import rounds_text
 
 #: Options that a model has no use for.
 _MEASURED = (
@@ -32,21 +32,26 @@ def command(
     context: typer.Context,
     model: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME|FILE", help="Compute it for these memories instead: cxl-a1000."),
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Memories to compute the results for, instead of measuring: cxl-a1000.",
+        ),
     ] = None,
     server: Annotated[
         Optional[str],
         typer.Option(
-            metavar="LIST", help="redis, valkey, memcached, own (Headrace's); default redis."
+            metavar="LIST", help="Servers: redis, valkey, memcached, own (default: redis)."
         ),
     ] = None,
     workloads: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="YCSB's; default C, of a model A,B,C,D."),
+        typer.Option(metavar="LIST", help="YCSB workloads (default: C; with --model A,B,C,D)."),
     ] = None,
     configs: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Such as MMEM,MMEM-SSD-0.2,3:1; default all."),
+        typer.Option(
+            metavar="LIST", help="Configurations, such as MMEM,MMEM-SSD-0.2,3:1 (default: all)."
+        ),
     ] = None,
     records: Annotated[
         Optional[int],
@@ -54,13 +59,18 @@ def command(
             metavar="NUMBER",
             min=1000,
             max=10**11,
-            help="Stored; default a million, of a model 512 million.",
+            help="Number of records (default: 1 million; with --model 512 million).",
         ),
     ] = None,
-    value: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of each value.")] = "1KiB",
+    value: Annotated[str, typer.Option(metavar="SIZE", help="Size of each value.")] = "1KiB",
     threads: Annotated[
         Optional[int],
-        typer.Option(metavar="NUMBER", min=1, max=10**4, help="The model's server has; default 7."),
+        typer.Option(
+            metavar="NUMBER",
+            min=1,
+            max=10**4,
+            help="Number of server threads, with --model (default: 7).",
+        ),
     ] = None,
     clients: Annotated[
         Optional[int],
@@ -68,51 +78,61 @@ def command(
             metavar="NUMBER",
             min=1,
             max=10**4,
-            help="That ask, each one thing at a time; default 8, of a model 56.",
+            help="Number of clients, one outstanding request each (default: 8; with --model 56).",
         ),
     ] = None,
     rate: Annotated[
         Optional[float],
         typer.Option(
-            metavar="NUMBER", min=1, max=1e7, help="Operations per second; default a closed loop."
+            metavar="NUMBER",
+            min=1,
+            max=1e7,
+            help="Operations per second (default: as many as a closed loop gives).",
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0.01, max=600, help="Each measurement's time.")
+        float, typer.Option(metavar="NUMBER", min=0.01, max=600, help="Seconds per measurement.")
     ] = 2.0,
     rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Repetitions.")
+        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of repetitions.")
     ] = 5,
     settle: Annotated[
         float,
         typer.Option(
-            metavar="NUMBER", min=0.01, max=3600,
-            help="Seconds before what moves to and fro is measured.",
+            metavar="NUMBER",
+            min=0.01,
+            max=3600,
+            help="Seconds of warm-up in configurations that move pages.",
         ),
     ] = 30.0,
     directory: Annotated[
         Optional[Path],
-        typer.Option(metavar="DIR", help="On SSD, for values there; default: for temporary files."),
+        typer.Option(
+            metavar="DIR",
+            help="Directory on the SSD for values there (default: the one for temporary files).",
+        ),
     ] = None,
     profile: Annotated[
         Optional[str],
-        typer.Option(metavar="FILE", help="Curves for the best share: what measure loaded wrote."),
+        typer.Option(
+            metavar="FILE", help="Profile of measure loaded, whose curves give the best share."
+        ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
+        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
     ] = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Measure a key-value store with its data in DRAM, partly in slower memory, or on SSD.
+    """Measure key-value servers on DRAM, CXL memory and SSD.
 
-    Configurations and workloads are those of a talk on CXL memory (P. Zhou, MemCon 2024; YCSB A to
-    D). What this machine lacks is left out, with the reason; --model computes it from published
-    curves (docs/design/workloads/kv.md).
+    Configurations and workloads come from a talk on CXL memory (P. Zhou, MemCon 2024; YCSB A to
+    D). Configurations that this machine lacks are skipped, with the reason. --model computes them
+    from published curves (docs/design/workloads/kv.md).
 
     \b
     headrace bench kv --workloads A,C --records 1000000
-    headrace bench kv --server redis,memcached,own --configs MMEM,MMEM-SSD-0.2
+    headrace bench kv --server redis,own --configs MMEM,MMEM-SSD-0.2
     headrace bench kv --configs MMEM --rate 5000
     headrace bench kv --model cxl-a1000
     headrace bench kv --model cxl-a1000 --workloads C --threads 200
@@ -136,7 +156,7 @@ def command(
         return measured(options, json, out)
     if foreign := [name for name in given(context) if name in _MEASURED]:
         told = ", ".join(f"--{name}" for name in foreign)
-        raise headrace.InvalidError(f"{told}: of a measurement, not of a --model")
+        raise headrace.InvalidError(f"{told}: for a measurement only; leave it out, or --model")
     return modelled(
         kv.ModelOptions(
             machine=model, records=records or 512_000_000, value=size, threads=threads or 7,
@@ -190,7 +210,7 @@ def print_measured(document: dict[str, Any]) -> None:
     """A table for each workload; what has no number, and why."""
     size = headrace.format_bytes(document["value_bytes"])
     loop = "" if document["rate"] is None else f", {document['rate']:g} operations per second"
-    print(
+    output.print_text(
         f"{', '.join(document['servers'].values())}; {document['records']} records of {size}, "
         f"{document['clients']} clients{loop}"
     )
@@ -198,12 +218,12 @@ def print_measured(document: dict[str, Any]) -> None:
         rows = [row for row in document["rows"] if row["workload"] == name]
         found = [row for row in rows if row["ops_per_second"] is not None]
         if found:
-            print(f"\nworkload {name}")
+            output.print_text(f"\nworkload {name}")
             _print_found(found)
     for who, told in _remarks(document["rows"]):
-        print(f"{who}: {told}")
+        output.print_text(f"{who}: {told}")
     rests_on = document["rests_on"]["detail"]
-    print(f"medians of {plural(document['rounds'], 'round')}, {rests_on}")
+    output.print_text(f"medians of {rounds_text(document)}, {rests_on}")
     if any(row["slow_share"] for row in document["rows"]):
         print("slow: faults per operation, pages elsewhere and slow reads; compare within a config")
     if "zram" in document.get("swap", ()) and any(
@@ -214,7 +234,7 @@ def print_measured(document: dict[str, Any]) -> None:
 
 
 def _remarks(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """What is said of rows, once of all servers of which the same is said."""
+    """Remarks on rows, each once for all servers that it holds for."""
     by: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if told := row["reason"] or row["note"]:

@@ -42,32 +42,38 @@ def command(
         typer.Option(
             "--mode",
             metavar="NAME",
-            help="resident, direct, mmap, prefetch or duckdb; repeat; default all.",
+            help="Mode: resident, direct, mmap, prefetch or duckdb; may be repeated (default: "
+            "all).",
         ),
     ] = None,
     slow: Annotated[
         Optional[int],
-        typer.Option(metavar="NODE", help="Where the columns start; default storage."),
+        typer.Option(metavar="NODE", help="Node of the columns at the start (default: storage)."),
     ] = None,
     fast: Annotated[
         Optional[int],
-        typer.Option(metavar="NODE", help="Where they are wanted; default the fastest."),
+        typer.Option(
+            metavar="NODE", help="Node that the columns are copied to (default: the fastest)."
+        ),
     ] = None,
     threads: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=1, max=1024, help="Threads of the pipeline; default all CPUs."
+            metavar="NUMBER",
+            min=1,
+            max=1024,
+            help="Number of pipeline threads (default: all CPUs).",
         ),
     ] = None,
     block: Annotated[
-        str, typer.Option(metavar="SIZE", help="Size of a block of the widest column.")
+        str, typer.Option(metavar="SIZE", help="Block size of the widest column.")
     ] = "1MiB",
     budget: Annotated[str, typer.Option(metavar="SIZE", help="Memory for the cache.")] = "256MiB",
     data: Data = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Run a query with its columns fetched ahead, and without, to compare."""
+    """Compare a query on prefetched columns with one without."""
     from headrace._bench.query import MODES, PEER, QueryBenchOptions, checked
 
     if out is not None:
@@ -109,7 +115,7 @@ def print_query(document: dict[str, Any]) -> None:
     for what, seconds in (("transfer", floor["seconds"]), ("compute", [])):
         middle = floor.get(f"{what}_seconds")
         rows.append((f"floor: {what}", _seconds(middle), _interval(seconds), "", "", ""))
-    print(
+    output.print_text(
         f"{document['query']} at scale {document['scale']:g}, "
         f"{headrace.format_bytes(document['bytes'])} of columns from {document['slow']['name']} "
         f"to {document['fast']['name']}, {document['threads']} threads"
@@ -117,17 +123,17 @@ def print_query(document: dict[str, Any]) -> None:
     output.print_table(("mode", "seconds", "interval", "waited", "cached", "runs"), rows)
     if document["overlap_efficiency"] is not None:
         low, high, words = document["overlap_efficiency_interval"].values()
-        print(
-            f"overlap efficiency: {efficiency(document)}; max(transfer, compute) / prefetch, "
-            f"{low:.2f} to {high:.2f} ({words})"
+        output.print_text(
+            f"overlap efficiency: {efficiency(document)}, max(transfer, compute) / prefetch in "
+            f"each run; median, {low:.2f} to {high:.2f} ({words})"
         )
     right = {True: "equal to DuckDB's", False: "WRONG: differs from DuckDB's", None: "not checked"}
-    print(f"answer: {right[document['answer_ok']]}")
+    output.print_text(f"answer: {right[document['answer_ok']]}")
     for mode in document["modes"].values():
         if "reason" in mode:
-            print(f"not measured: {mode['reason']}")
+            output.print_text(f"not measured: {mode['reason']}")
     for warning in document["warnings"]:
-        print(f"warning: {warning}")
+        output.print_text(f"warning: {warning}")
 
 
 def _mode_row(name: str, mode: dict[str, Any]) -> tuple[str, ...]:

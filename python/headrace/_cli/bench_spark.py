@@ -18,70 +18,84 @@ from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Scale, given
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._words import rounds_text
 
 
 def command(
     context: typer.Context,
     model: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME|FILE", help="Compute it for these memories instead: cxl-a1000."),
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Memories to compute the results for, instead of measuring: cxl-a1000.",
+        ),
     ] = None,
     queries: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="TPC-H's Q5, Q7, Q8 and Q9; default all."),
+        typer.Option(metavar="LIST", help="TPC-H queries: Q5, Q7, Q8, Q9 (default: all)."),
     ] = None,
     configs: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Such as MMEM,3:1,ssd-spill; default all."),
+        typer.Option(
+            metavar="LIST", help="Configurations, such as MMEM,3:1,ssd-spill (default: all)."
+        ),
     ] = None,
     scale: Scale = 1,
     rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Repetitions after the first.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=1, max=1000, help="Number of repetitions after the first."
+        ),
     ] = 3,
     master: Annotated[
         Optional[str],
         typer.Option(
-            metavar="URL", help="Spark's: local[N], spark://HOST:PORT, k8s://..., yarn; default "
-            "local, all CPUs of a node."
+            metavar="URL",
+            help="Spark master: local[N], spark://HOST:PORT, k8s://..., yarn (default: local, "
+            "all CPUs of a node).",
         ),
     ] = None,
     memory: Annotated[
         Optional[str],
         typer.Option(
-            metavar="SIZE", help="The heap of each JVM; default 256 MiB for each thread of "
-            "local[N], 2 GiB at least."
+            metavar="SIZE",
+            help="Heap of each JVM (default: 256 MiB per thread of local[N], at least 2 GiB).",
         ),
     ] = None,
     spill_memory: Annotated[
         Optional[str],
         typer.Option(
-            metavar="SIZE", help="What tasks have of it in ssd-spill and tmpfs-spill; default 8 "
-            "MiB for each thread, 16 MiB at least."
+            metavar="SIZE",
+            help="Memory of tasks in ssd-spill and tmpfs-spill (default: 8 MiB per thread, at "
+            "least 16 MiB).",
         ),
     ] = None,
     partitions: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=1, max=10**5, help="Parts of each shuffle; default 2 for each "
-            "thread, 64 at least."
+            metavar="NUMBER",
+            min=1,
+            max=10**5,
+            help="Number of partitions per shuffle (default: 2 per thread, at least 64).",
         ),
     ] = None,
     spill: Annotated[
         Optional[Path],
         typer.Option(
-            metavar="DIRECTORY", help="On an SSD, for shuffled and spilled files; default $TMPDIR."
+            metavar="DIRECTORY",
+            help="Directory on an SSD for shuffled and spilled files (default: $TMPDIR).",
         ),
     ] = None,
     data: Data = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Measure TPC-H on Spark with its memory interleaved, or spilling to SSD or to memory.
+    """Measure TPC-H on Spark: interleaved memory or spilling.
 
-    Configurations and queries are those of a talk on CXL memory (P. Zhou, MemCon 2024); answers are
-    compared with DuckDB's. What this machine lacks is left out, with the reason; --model computes
-    it from published curves. A measurement takes Spark and Java (docs/design/workloads/spark.md).
+    Configurations and queries come from a talk on CXL memory (P. Zhou, MemCon 2024). Answers are
+    compared with DuckDB's. Configurations that this machine lacks are skipped, with the reason;
+    --model computes them from published curves. A measurement needs Spark and Java
+    (docs/design/workloads/spark.md).
 
     \b
     headrace bench spark --scale 0.1
@@ -93,7 +107,10 @@ def command(
         check_writable(out, model)
     if model is not None:
         if set(given(context)) - {"model", "json", "out"}:
-            raise headrace.InvalidError("--model NAME goes with --json and --out, and with no more")
+            raise headrace.InvalidError(
+                "--model goes with --json and --out only; "
+                "leave the other options out"
+            )
         return modelled(model, json, out)
     machine = headrace.Machine.discover()
     cpus = len(memories_here(machine).cpus)
@@ -196,7 +213,7 @@ def text(document: Mapping[str, Any]) -> str:
 
 def print_measured(document: dict[str, Any]) -> None:
     """A table for each query; what has no number, and why."""
-    print(
+    output.print_text(
         f"Spark {document['versions']['spark']} on {document['master']}, "
         f"TPC-H at scale {document['scale']:g}, heaps of "
         f"{headrace.format_bytes(document['memory_bytes'])}, {document['partitions']} partitions; "
@@ -204,7 +221,7 @@ def print_measured(document: dict[str, Any]) -> None:
     )
     if document["master"].startswith("local") and document["fast_node"] is not None:
         slow = document["slow_node"]
-        print(
+        output.print_text(
             f"all on the CPUs of node {document['fast_node']}, its memory first; "
             + ("no node is slower" if slow is None else f"the slow memory is node {slow}")
         )
@@ -213,15 +230,16 @@ def print_measured(document: dict[str, Any]) -> None:
             row for row in document["rows"] if row["query"] == name and row["seconds"] is not None
         ]
         if found:
-            print(f"\n{name}")
+            output.print_text(f"\n{name}")
             _print_found(found)
     for row in {row["config"]: row for row in document["rows"] if row["reason"]}.values():
-        print(f"{row['config']}: {row['reason']}")
+        output.print_text(f"{row['config']}: {row['reason']}")
     answers = [row["verified"] for row in document["rows"] if row["verified"] is not None]
     if answers:
-        print("answers: equal to DuckDB's" if all(answers) else "answers: WRONG, see below")
-    rounds = plural(document["rounds"], "round")
-    print(f"medians of {rounds}, {document['rests_on']['detail']}")
+        told = "equal to DuckDB's" if all(answers) else "WRONG, see below"
+        output.print_text(f"answers: {told}")
+    rounds = rounds_text(document)
+    output.print_text(f"medians of {rounds}, {document['rests_on']['detail']}")
 
 
 def _print_found(rows: list[dict[str, Any]]) -> None:

@@ -16,24 +16,31 @@ from headrace._files import check_writable
 
 
 def command(
-    a: Annotated[str, typer.Option("--a", metavar="PLACE", help="Where array a is.")] = "dram",
-    b: Annotated[str, typer.Option("--b", metavar="PLACE", help="Where array b is.")] = "dram",
-    c: Annotated[str, typer.Option("--c", metavar="PLACE", help="Where array c is.")] = "dram",
+    a: Annotated[str, typer.Option("--a", metavar="PLACE", help="Memory of array a.")] = "dram",
+    b: Annotated[str, typer.Option("--b", metavar="PLACE", help="Memory of array b.")] = "dram",
+    c: Annotated[str, typer.Option("--c", metavar="PLACE", help="Memory of array c.")] = "dram",
     size: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="One array's size; default four times the caches."),
+        typer.Option(metavar="SIZE", help="Size of each array (default: four times the caches)."),
     ] = None,
     threads: Threads = None,
     repetitions: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Runs, of which the best counts.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=1, max=1000, help="Number of runs; the best one counts."
+        ),
     ] = 10,
     tile: Annotated[
         bool,
-        typer.Option("--per-rank-tile", help="Each rank on its own tile and the memory near it."),
+        typer.Option(
+            "--per-rank-tile", help="Place each rank on its own tile and the memory near it."
+        ),
     ] = False,
     sweep: Annotated[
         bool,
-        typer.Option("--sweep", help="1, 2, 4, ... threads of a rank, one per core, one per CPU."),
+        typer.Option(
+            "--sweep", help="Measure 1, 2, 4, ... threads per rank, one per core, and one per CPU."
+        ),
     ] = False,
     non_temporal: Annotated[
         bool,
@@ -42,9 +49,9 @@ def command(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Run STREAM's kernels with each array in a chosen memory, in one process or an MPI job.
+    """Run STREAM with each array in a chosen memory.
 
-    PLACE is as for headrace run. An MPI job needs mpi4py.
+    PLACE is the same as for headrace run. An MPI job needs mpi4py.
 
     \b
     headrace bench stream --a hbm --b dram --c hbm
@@ -108,7 +115,7 @@ def print_stream(document: dict[str, Any]) -> None:
     lines.append(("all", "", str(sum(r["threads"] for r in ranks)), "", "", "", "", *whole))
     headings = ("rank", "host", "threads", "a", "b", "c", "each", *kernels)
     output.print_table(headings, lines, left=2)
-    print(
+    output.print_text(
         f"best of {document['repetitions']} repetitions, counted as STREAM does; all: the bytes of "
         "all ranks by the time of the slowest, of the best repetition"
     )
@@ -116,8 +123,8 @@ def print_stream(document: dict[str, Any]) -> None:
         print_sweep(document)
     small = [rank for rank in ranks if rank["in_cache"]]
     if small:
-        print(_cache_note(small))
-    print(document["rests_on"]["detail"])
+        output.print_text(_cache_note(small))
+    output.print_text(document["rests_on"]["detail"])
 
 
 def print_sweep(document: dict[str, Any]) -> None:

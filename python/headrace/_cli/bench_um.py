@@ -32,56 +32,73 @@ def command(
     context: typer.Context,
     model: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME", help="Compute it for ac922, x86-pcie3 or gh200."),
+        typer.Option(
+            metavar="NAME", help="Machine to compute the results for: ac922, x86-pcie3 or gh200."
+        ),
     ] = None,
     memory: Annotated[
-        str, typer.Option(metavar="WHICH", help="managed, system, or node:N.")
+        str, typer.Option(metavar="WHICH", help="Memory of the array: managed, system, or node:N.")
     ] = "managed",
     accessed_by: Annotated[
-        bool, typer.Option("--accessed-by", help="Advise that the GPU will access it.")
+        bool,
+        typer.Option("--accessed-by", help="Advise the driver that the GPU will access the array."),
     ] = False,
     read_mostly: Annotated[
-        bool, typer.Option("--read-mostly", help="Advise that it is mostly read.")
+        bool, typer.Option("--read-mostly", help="Advise the driver that the array is mostly read.")
     ] = False,
     preferred_location_cpu: Annotated[
         bool,
-        typer.Option("--preferred-location-cpu", help="Advise that it belongs in host memory."),
+        typer.Option(
+            "--preferred-location-cpu", help="Advise the driver to keep the array in host memory."
+        ),
     ] = False,
     touch_on_host: Annotated[
-        bool, typer.Option("--touch-on-host", help="The host writes it before each run.")
+        bool, typer.Option("--touch-on-host", help="Write the array on the host before each run.")
     ] = False,
-    op: Annotated[str, typer.Option(metavar="WHAT", help="read or write.")] = "read",
+    op: Annotated[
+        str, typer.Option(metavar="WHAT", help="Access of the kernel: read or write.")
+    ] = "read",
     size: Annotated[
         Optional[str],
         typer.Option(
-            metavar="SIZE", help="Of the array; default 32GiB, at most half of what is free."
+            metavar="SIZE",
+            help="Size of the array (default: 32GiB, at most half of the free memory).",
         ),
     ] = None,
     runs: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Of the kernel.")
+        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of kernel runs.")
     ] = 5,
     prefetch_block: Annotated[
         Optional[str],
         typer.Option(
             metavar="SIZE",
-            help="Prefetch it in blocks, ahead of the kernel: 16MiB. A model's are whole 2MiB.",
+            help="Size of the blocks to prefetch ahead of the kernel: 16MiB; with --model a "
+            "multiple of 2MiB.",
         ),
     ] = None,
     streams: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=64, help="That take turns to prefetch.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=1, max=64, help="Number of streams that prefetch in turn."
+        ),
     ] = 2,
     kernel: Annotated[
         str,
-        typer.Option(metavar="NAME", help="reprex, the original's, or wide: far more in flight."),
+        typer.Option(
+            metavar="NAME", help="Kernel: reprex (the original) or wide (far more loads in flight)."
+        ),
     ] = "reprex",
     device: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1000, help="The GPU, by its driver.")
+        int, typer.Option(metavar="NUMBER", min=0, max=1000, help="GPU number of the driver.")
     ] = 0,
     node: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=0, max=100000,
-            help="Of the host: its CPUs run it, and touch it first; default the GPU's nearest.",
+            metavar="NUMBER",
+            min=0,
+            max=100000,
+            help="Host node that runs the host's part and touches the array first (default: "
+            "the nearest to the GPU).",
         ),
     ] = None,
     oversubscribe: Annotated[
@@ -89,17 +106,16 @@ def command(
         typer.Option("--oversubscribe", help="Allow more managed memory than the GPU has free."),
     ] = False,
     as_reprex: Annotated[
-        bool, typer.Option("--as-reprex", help="Print what the original prints.")
+        bool, typer.Option("--as-reprex", help="Print the original program's output.")
     ] = False,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Read an array of the host's with a GPU, run by run: Unified Memory and advice on it.
+    """Read a host array with a GPU through Unified Memory.
 
-    The experiment is C. Lutz's um_reprex with its parameters as options; what was published of
-    the same case stands beside it. --model computes it from a model of the driver, without further
-    options for all that was published, of ac922 with its control group on x86
-    (docs/design/gpu/um.md).
+    The experiment is C. Lutz's um_reprex with its parameters as options. Published figures of the
+    same case stand beside the results. --model computes them from a model of the driver
+    (docs/design/gpu/um.md); without other options it computes every published case.
 
     \b
     headrace bench um --size 1GiB --accessed-by
@@ -128,7 +144,10 @@ def command(
     if model is None:
         return measured(case, size is None, device, oversubscribe, json, out, show)
     if foreign := [n for n in ("device", "node", "oversubscribe") if n in given(context)]:
-        raise headrace.InvalidError(f"--{foreign[0]}: of a measurement, not of a --model")
+        raise headrace.InvalidError(
+            f"--{foreign[0]}: for a measurement only; "
+            "leave it out, or --model"
+        )
     document = {
         "schema_version": headrace.SCHEMA_VERSION,
         "kind": "bench um",
@@ -153,9 +172,7 @@ def measured(
         say(told)
     with Interrupt() as interrupt, output.ProgressBar("Unified Memory") as bar:
         fields = um_live.run(machine, case, device, oversubscribe, interrupt, bar)
-    document = output.document(
-        "bench um", machine, interrupted=interrupt.requested, **fields
-    )
+    document = output.document("bench um", machine, interrupted=interrupt.requested, **fields)
     if fields["emulated"]:
         document["rests_on"] = EMULATED_GPUS
     output.deliver(document, out=out, json=json, show=lambda: output.print_text(show(document)))
@@ -236,9 +253,11 @@ def text(document: dict[str, Any]) -> str:
 
 
 def _measured(document: dict[str, Any]) -> list[str]:
-    """What one's own rows rest on, and where the pages were."""
-    how = "Emulated by software, so that no speed means anything" if document["emulated"] else (
-        "Measured here"
+    """The basis of measured rows, and where the pages were."""
+    how = (
+        "Emulated by software, so that no speed means anything"
+        if document["emulated"]
+        else ("Measured here")
     )
     flight = headrace.format_bytes(document["cases"][0]["bytes_in_flight"])
     lines = [
@@ -288,8 +307,10 @@ def _table(document: dict[str, Any], machine: str) -> str:
         ]  # fmt: skip
         named = False
         for whose in ("published", "modelled", "measured"):
-            if case["first"].get(whose) is None and case["steady"].get(whose) is None and (
-                whose != "modelled" or case["first"].get("measured") is not None
+            if (
+                case["first"].get(whose) is None
+                and case["steady"].get(whose) is None
+                and (whose != "modelled" or case["first"].get("measured") is not None)
             ):
                 continue
             first, named = not named, True
@@ -320,7 +341,7 @@ def _error(error: float | None) -> str:
 
 
 def _judged(document: dict[str, Any]) -> list[str]:
-    """What is met within 15 %, what not, and single runs that are off by more."""
+    """Figures met within 15 %, figures missed, and single runs that are off by more."""
     lines = [f"{case['case']}: {case['reason']}" for case in document["cases"] if case["reason"]]
     judged = um_rows.figures(document)
     if not judged:

@@ -28,7 +28,7 @@ _ONE_RUN_EACH = (
     "to be sure: headrace compare old*.json -- new*.json, three runs of each or more"
 )
 
-#: The shift of an experiment counts from so many rows on, of two runs as of more.
+#: The shift of an experiment counts if it has at least this number of rows.
 _ROWS_OF_A_SHIFT = 5
 #: Stands for `--` between the two sides, which the parser would take away; no file has this name.
 _BETWEEN = "\1"
@@ -41,36 +41,42 @@ def rewritten(arguments: list[str]) -> list[str]:
 def command(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="OLD... [--] NEW...", help="Measured profiles."),
+        typer.Argument(
+            metavar="OLD... [--] NEW...", help="Measured profiles, each side one or more."
+        ),
     ],
     least: Annotated[
-        str, typer.Option(metavar="SHARE", help="Smaller changes do not count.")
+        str, typer.Option(metavar="SHARE", help="Smallest change that counts.")
     ] = "5%",
     judged: Annotated[
         str,
         typer.Option(
-            metavar="SHARE", help="Exit code 10 if fewer of the old rows can be judged."
+            metavar="SHARE",
+            help="Share of the old rows that must be judged; exit code 10 otherwise.",
         ),
     ] = "50%",
     resolution: Annotated[
         str,
         typer.Option(
             metavar="SHARE",
-            help="A row in which only larger changes would be seen, in it or in its experiment as "
-            "a whole, does not count as judged.",
+            help="Largest detectable change of a row, or of its experiment, for the row to "
+            "count as judged.",
         ),
     ] = "20%",
     json: Json = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Show every row, not only those that changed.")
+        bool, typer.Option("--all", help="Print every row, not only those that changed.")
     ] = False,
 ) -> int:
-    """Show what differs beyond noise between profiles; exit code 9 if anything changed, 10 if the
-    result is inconclusive.
+    """Compare profiles: show what changed beyond noise.
+
+    Exit code 9: something changed. Exit code 10: the result is inconclusive.
 
     \b
     headrace compare old.json new.json
-    headrace compare old*.json -- new*.json    several runs of each: noisy rows are judged too
+    headrace compare old*.json -- new*.json
+
+    The second line compares several runs of each side, which also judges noisy rows.
     """
     share = parse.share(least)
     asked = Asked(parse.share(judged), max(share, parse.share(resolution)))
@@ -82,10 +88,12 @@ def command(
     if json:
         output.print_json(_document(old, new, found, share, asked))
     else:
-        _print(old, new, found, everything)
+        _print(old, new, found, asked, everything)
         if blind:
             output.print_text(asked.why_blind(found))
-        elif (found.changed or found.inconclusive) and len(old.profiles) == len(new.profiles) == 1:
+        output.print_text(summary(found))
+        one_run_each = len(old.profiles) == len(new.profiles) == 1
+        if one_run_each and not blind and (found.changed or found.inconclusive):
             output.print_text(_ONE_RUN_EACH)
     if blind or found.inconclusive:
         return exit_codes.UNJUDGED
@@ -107,9 +115,7 @@ def _sides(files: list[Path]) -> tuple[list[Path], list[Path]]:
     )
 
 
-def refuse_twice(
-    files: list[Path], what_once: str = "each run", *, presets: bool = False
-) -> None:
+def refuse_twice(files: list[Path], what_once: str = "each run", *, presets: bool = False) -> None:
     """InvalidError: one measurement is there as two, of which nothing can be learned by how much
     runs differ. `presets`: of those too, which are no runs.
     """
@@ -124,7 +130,7 @@ def refuse_twice(
 
 
 def _identities(file: Path) -> list[object]:
-    """What two names of one measurement have in common: the file, or all that it holds."""
+    """Values that two names of one measurement share: the file, or its contents."""
     try:
         found = file.stat()
         return [(found.st_dev, found.st_ino), hashlib.sha256(read_whole(file)).digest()]
@@ -161,7 +167,7 @@ class Side:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Those of all runs; where they differ, each value once."""
+        """Conditions of all runs; where they differ, each value once."""
         names = dict.fromkeys(name for profile in self.profiles for name in profile.conditions)
         return {
             name: ", ".join(dict.fromkeys(p.conditions.get(name, "") for p in self.profiles))
@@ -200,12 +206,17 @@ class Asked:
         seen = self.seen(found)
         coarse = found.judged - seen
         return (
-            f"too little to say so: {seen} of {plural(found.expected, 'old row')} could be judged"
-            + (f", {coarse} more would show only changes of over {self.resolution:.0%} "
+            f"Inconclusive: {seen} of {plural(found.expected, 'point')} precise enough "
+            f"({self.judged * 100:.0f} % needed: --judged)"
+            + (f"; {coarse} more would show only changes of over {self.resolution * 100:.0f} % "
                "(--resolution)" if coarse > 0 else "")
-            + f", and {self.judged:.0%} are asked for (--judged); measure several runs of each "
-            "side in turn, which judges noisy rows too, or in a quieter moment"
+            + "; measure several runs of each side in turn, or on a quieter host"
         )  # fmt: skip
+
+    def shown(self, outcome: str, threshold: float) -> str:
+        """For people: "same" would promise too much where only a large change would be seen."""
+        is_coarse = outcome == "same" and threshold > math.log1p(self.resolution)
+        return "inconclusive" if is_coarse else outcome.replace("_", " ")
 
 
 def _group(row: headrace.Difference) -> tuple[str, bool]:
@@ -240,9 +251,7 @@ def _document(
         "enough_judged": not asked.is_blind(found),
         "verdicts": dict(sorted(Counter(row.outcome for row in found.rows).items())),
         "rows": [_row_document(row) for row in found.rows],
-        "shifts": [
-            {**shift.asdict(), "verdict": _outcome(shift)} for shift in found.shifts
-        ],
+        "shifts": [{**shift.asdict(), "verdict": _outcome(shift)} for shift in found.shifts],
     }
 
 
@@ -259,34 +268,35 @@ def _row_document(row: headrace.Difference) -> dict[str, object]:
     return {"verdict" if name == "outcome" else name: value for name, value in row.asdict().items()}
 
 
-def _print(old: Side, new: Side, found: headrace.Comparison, everything: bool) -> None:
+def _print(
+    old: Side, new: Side, found: headrace.Comparison, asked: Asked, everything: bool
+) -> None:
     for line in _differing_conditions(old, new):
         output.print_text(line)
     rows = [row for row in found.rows if everything or row.outcome == "changed"]
     if rows:
         cells = [
-            (row.key, row.outcome.replace("_", " "), value_text(row.old_value, row.unit),
+            (row.key, asked.shown(row.outcome, row.threshold), value_text(row.old_value, row.unit),
              value_text(row.new_value, row.unit), *_change(row.ratio, row.threshold))
             for row in rows
         ]  # fmt: skip
-        headings = ("point", "outcome", "old", "new", "change", "counts from")
+        headings = ("point", "outcome", "old", "new", "change", "detectable")
         output.print_table(headings, cells, left=2)
         output.print_text("")
     shifts = [shift for shift in found.shifts if everything or found.changed]
     if shifts:
         lines = [
-            (_name(shift), _outcome(shift).replace("_", " "), str(shift.rows),
+            (_name(shift), asked.shown(_outcome(shift), shift.threshold), str(shift.rows),
              *_change(shift.ratio, shift.threshold))
             for shift in shifts
         ]  # fmt: skip
-        columns = ("experiment", "outcome", "rows", "median change", "counts from")
+        columns = ("experiment", "outcome", "rows", "median change", "detectable")
         output.print_table(columns, lines, left=2)
         output.print_text("")
-    output.print_text(summary(found))
 
 
 def _differing_conditions(before: Side, after: Side) -> list[str]:
-    """What may explain a change, one line each."""
+    """Conditions that may explain a change, one line each."""
     old, new = ({"machine": side.machine, **side.conditions} for side in (before, after))
     return [
         f"{name}: {old.get(name) or 'not said'} -> {new.get(name) or 'not said'}"
@@ -296,7 +306,7 @@ def _differing_conditions(before: Side, after: Side) -> list[str]:
 
 
 def _change(ratio: float | None, threshold: float) -> tuple[str, str]:
-    """By how much it changed, and from where on that counts: logarithms as shares upwards."""
+    """The change, and the smallest change that counts: logarithms as shares upwards."""
     if ratio is None:
         return "", ""
     if threshold == 0:  # not judged
@@ -305,7 +315,7 @@ def _change(ratio: float | None, threshold: float) -> tuple[str, str]:
         share = math.expm1(threshold)
     except OverflowError:  # of numbers as far apart as there are
         share = math.inf
-    return f"{(ratio - 1) * 100:+.1f} %", f"± {share * 100:.1f} %"
+    return f"{(ratio - 1) * 100:+.1f} %", f"{share * 100:.1f} %"
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -328,7 +338,7 @@ def summary(found: headrace.Comparison) -> str:
             f"no change beyond noise in {judged}"
         )
     elif not found.changed:
-        text = f"no change beyond noise in {judged}"
+        text = f"No change beyond noise in {judged}"
     elif shifted:
         text = f"{counts['changed']} of {judged} changed, and {listed(shifted)} as a whole"
     else:
@@ -336,15 +346,17 @@ def summary(found: headrace.Comparison) -> str:
     rest = [
         f"{count} {words}"
         for count, words in (
-            (counts["noisy"], "noisy"),
+            (counts["noisy"], "too noisy"),
             (0 if found.inconclusive else counts["inconclusive"], "inconclusive"),
             (counts["too_few"], "in too few runs"),
             (counts["other_pages"], "not all in huge pages on one side"),
-            (alone, "in one alone"),
-            (counts["unmeasured"], "without a value"),
+            (alone, "in one profile only"),
+            (counts["unmeasured"], "not measured"),
         )
         if count
     ]
+    if rest and not (found.changed or found.inconclusive or counts["same"]):
+        return f"Inconclusive: {', '.join(rest)}"
     return text + (f"; {', '.join(rest)}" if rest else "") + _smallest_detectable(found)
 
 
@@ -357,4 +369,4 @@ def _smallest_detectable(found: headrace.Comparison) -> str:
         middle = math.expm1(thresholds[len(thresholds) // 2])
     except OverflowError:
         return ""
-    return f"; smallest detectable change {middle:.1%} (median of the judged rows)"
+    return f"; smallest detectable change {middle * 100:.1f} % (median of the judged rows)"

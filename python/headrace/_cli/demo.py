@@ -29,12 +29,13 @@ def command(
     query: Query = "q6",
     data: Data = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIRECTORY", help="For demo.json and the report.")
+        Path,
+        typer.Option("--out", metavar="DIRECTORY", help="Directory for demo.json and the report."),
     ] = Path("out"),
-    png: Annotated[bool, typer.Option(help="Make a picture of the report too.")] = True,
+    png: Annotated[bool, typer.Option(help="Draw the report as a picture too.")] = True,
     json: Json = False,
 ) -> int:
-    """Measure this machine, run a query fetched ahead, report."""
+    """Measure this machine, run a prefetched query, draw a report."""
     _check(query, scale)
     if out.exists() and not out.is_dir():
         raise headrace.InvalidError(f"{out} is no directory; give one to --out, or a new name")
@@ -143,7 +144,7 @@ def _print(document: dict[str, Any]) -> None:
     )
     for part, show in (("copy", _print_copy), ("query", bench_query.print_query)):
         if part in document:
-            print()
+            output.print_text("")
             show(document[part])
 
 

@@ -23,10 +23,14 @@ _SETTING_MARKS = {"fine": "fine", "choice": "choice", "spoils": "SPOILS", "unkno
 def command(
     json: Json = False,
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIRECTORY", help="Where the data to be moved lies.")
+        Path, typer.Option("--data", metavar="DIRECTORY", help="Directory on the disk to examine.")
     ] = Path(),
 ) -> None:
-    """Show what is missing for full use and what spoils measurements, with remedies."""
+    """Show missing features, harmful settings and the remedies.
+
+    Examined are the features that Headrace can use, and the settings that make measurements slow
+    or unsteady. A remedy stands beside each.
+    """
     machine = headrace.Machine.discover()
     host = Host(machine, data)
     features, settings = examine(host), audit(host)
@@ -38,19 +42,19 @@ def command(
         output.print_json(output.document("doctor", machine, **parts))
         return
     _print("feature", features, _MARKS)
-    print(_summary(features, STATES))
-    print()
+    output.print_text(_summary(features, STATES))
+    output.print_text("")
     _print("setting for measuring", settings, _SETTING_MARKS)
-    print(_summary(settings, SETTING_STATES))
+    output.print_text(_summary(settings, SETTING_STATES))
 
 
 def _print(heading: str, findings: Sequence[Finding], marks: Mapping[str, str]) -> None:
     rows = [(finding.feature, marks[finding.state], finding.why) for finding in findings]
     output.print_table((heading, "state", "why"), rows, left=3)
-    print()
+    output.print_text("")
     for finding in findings:
         if finding.remedy is not None:
-            print(f"{finding.feature}:\n    {finding.remedy}")
+            output.print_text(f"{finding.feature}:\n    {finding.remedy}")
 
 
 def _summary(findings: Sequence[Finding], states: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from headrace._doctor.setup_steps import DEVICES, Device, devices_in
 #: divided into (accel-config list of a Sapphire Rapids device).
 _QUEUE_ENTRIES, _MOST_ENGINES, _MOST_QUEUES = 128, 4, 8
 _MAX_TRANSFER, _MAX_BATCH = 1 << 31, 1024
-#: That of the thesis: a device on each node of a Xeon Max in SNC-4.
+#: Layout of the thesis: a device on each node of a Xeon Max in SNC-4.
 _THESIS = "8n1d1e1w"
 _LAYOUT = re.compile(r"([1-9]\d?)n([1-9]\d?)d([1-9]\d?)e([1-9]\d?)w")
 
@@ -83,7 +83,7 @@ class Layout:
 
 
 def _chosen(layout: Layout, present: Sequence[Device]) -> tuple[int, ...]:
-    """The first devices of the first nodes that have so many."""
+    """The first devices of the first nodes that have enough of them."""
     by_node: dict[int, list[int]] = {}
     for device in present:
         by_node.setdefault(device.node, []).append(device.number)
@@ -112,7 +112,7 @@ def command(
         bool,
         typer.Option(
             "--show",
-            help="Print what is there and accel-config commands for the layout; change nothing.",
+            help="Print the devices and the accel-config commands of the layout; change nothing.",
         ),
     ] = False,
     config: Annotated[
@@ -122,23 +122,32 @@ def command(
     layout: Annotated[
         str | None,
         typer.Option(
-            "--layout", metavar="NnDdEeWw",
-            help="Nodes, devices per node, engines and work queues per device.  [default: all "
-            "devices of this host, 8n1d1e1w where it has none]",
+            "--layout",
+            metavar="NnDdEeWw",
+            help="Nodes, devices per node, engines and work queues per device (default: all "
+            "devices of this host; 8n1d1e1w if there are none).",
             show_default=False,
         ),
     ] = None,
     mode: Annotated[
-        str, typer.Option("--mode", metavar="MODE", help="shared, or dedicated: one process each.")
+        str,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="Mode of the work queues: shared, or dedicated (one process each).",
+        ),
     ] = "shared",
 ) -> int:
-    """Print how to give programs the DSA devices of a machine."""
+    """Print commands that set up a machine's DSA devices."""
     here = devices_in(_sysfs())
     wanted = Layout.parse(layout or (_of_all(here) if here else _THESIS), mode, here)
     if show == config:
-        raise headrace.InvalidError("say --show for the commands or --config for the file")
+        raise headrace.InvalidError(
+            "nothing to print; "
+            "give --show for the commands or --config for the file"
+        )
     if config:
-        output.print_text(json.dumps(document(wanted), indent=2))
+        output.print_as_is(json.dumps(document(wanted), indent=2))
     else:
         whose = "" if here else "; the names are those of another host, this one has no device"
         wish = f"# for {wanted.text}, {mode}{whose}:"
@@ -186,8 +195,7 @@ def document(layout: Layout) -> list[dict[str, Any]]:
                     "dev": f"group{device}.0",
                     "grouped_workqueues": [layout.queue(device, i) for i in range(layout.queues)],
                     "grouped_engines": [
-                        {"dev": f"engine{device}.{i}", "group_id": 0}
-                        for i in range(layout.engines)
+                        {"dev": f"engine{device}.{i}", "group_id": 0} for i in range(layout.engines)
                     ],
                 }
             ],

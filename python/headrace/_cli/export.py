@@ -17,22 +17,27 @@ from headrace._profile import exports
 
 def command(
     profile: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="A measured profile, or a preset.")
+        str, typer.Argument(metavar="PROFILE", help="Measured profile, or a preset.")
     ],
     form: Annotated[
         str,
         typer.Option(
             "--as",
             metavar="FORMAT",
-            help="table; csv; mlc, as latency checkers print; nvbandwidth, copies as a matrix; "
-            "hwloc, XML with memory attributes; weights, for the kernel's interleave; memkind; "
-            "audit, of what firmware rates.",
+            help="Output format: table; csv; mlc (latency checkers); nvbandwidth (matrix of "
+            "copies); hwloc (XML with memory attributes); weights (kernel interleave); "
+            "memkind; audit (measured against firmware).",
         ),
     ],
     convention: Convention = None,
     out: OutOnly = None,
 ) -> int:
-    """Turn a profile into what other tools read."""
+    """Convert a profile to the formats of other tools.
+
+    \b
+    headrace export profile.json --as csv --out profile.csv
+    headrace export xeon-max --as weights
+    """
     formats = exports.FORMATS | {"table": partial(tables.profile_text, convention=convention)}
     if form not in formats:
         raise headrace.InvalidError(f"no format '{form}'; there are {', '.join(formats)}")
@@ -42,7 +47,8 @@ def command(
         check_writable(out, profile)
     found = headrace.Profile.load(profile)
     if out is None:
-        output.print_text(formats[form](parse.in_lines(found)))
+        show = output.print_text if form == "table" else output.print_as_is
+        show(formats[form](parse.in_lines(found)))
     else:
         write_whole(out, formats[form](found))
     return exit_codes.SUCCESS

@@ -19,29 +19,33 @@ from headrace._files import check_writable
 from headrace._profile.fleet import LEAST_HOSTS, Fleet, Outlier, examine
 from headrace._words import listed, plural, say
 
-#: So many rows of a host are shown, the farthest ones; --json has all.
+#: Most rows of a host that are shown, the farthest ones; --json has all.
 _SHOWN = 5
 
 
 def command(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="PROFILE...", help="A profile of each host, measured alike."),
+        typer.Argument(
+            metavar="PROFILE...", help="Profile of each host, all measured with the same options."
+        ),
     ],
     least: Annotated[
-        str, typer.Option(metavar="SHARE", help="Smaller differences do not count.")
+        str, typer.Option(metavar="SHARE", help="Smallest difference that counts.")
     ] = "10%",
     json: Json = False,
     out: Out = None,
 ) -> int:
     """Show which host is slow or configured differently.
 
-    The exit code is 9 if one is; else 10 if the speed of a host could not be judged, which takes
+    Exit code 9: a host differs. Exit code 10: the speed of a host could not be judged; that takes
     three hosts with quiet rows.
 
     \b
-    mpirun --map-by ppr:1:node headrace measure --mpi --out p.json   measures them all and compares
-    headrace fleet p.*.json                                          compares again
+    headrace fleet p.*.json
+    mpirun --map-by ppr:1:node headrace measure --mpi --out p.json
+
+    The second line measures one profile per host and compares them.
     """
     share = parse.share(least)
     if len(files) < 2:

@@ -21,9 +21,11 @@ from headrace._words import say
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: The signals that asked this process to end, in their order.
 _asked: list[int] = []
-#: Those for which KeyboardInterrupt was raised outside of any Interrupt.
+#: Signals for which KeyboardInterrupt was raised outside of any Interrupt.
 _raised: list[int] = []
-#: So long a step in flight may take before an answer is given without it.
+#: Whether work ended without an answer: by a second Ctrl-C, or where it keeps nothing.
+_lost: list[bool] = []
+#: Time that a step in flight may take before an answer is given without it.
 _PATIENCE_SECONDS = 0.8
 
 
@@ -33,12 +35,23 @@ def by_ctrl_c() -> bool:
 
 
 def exit_code() -> int:
-    """What shells say of a program that the signal has ended, which was the first to ask."""
+    """The code that shells give a program that the first of these signals ended."""
     return 128 + (signal.SIGINT if by_ctrl_c() else _asked[0])
 
 
 def words() -> str:
-    """What is said at the end."""
+    """The last line of a command that a signal ended: by what, and what is lost."""
+    return _cause() + ("; unsaved results are lost" if _lost else "")
+
+
+def words_of_results() -> str:
+    """The same of a command that ended by itself, and has written what it has."""
+    if _lost or _raised:
+        return words()
+    return f"{_cause()}; results cover the time until then"
+
+
+def _cause() -> str:
     return "interrupted" if by_ctrl_c() else f"ended by {signal.Signals(_asked[0]).name}"
 
 
@@ -46,6 +59,7 @@ def end_with_a_line() -> None:
     """From now on SIGTERM and SIGHUP end the command as Ctrl-C does: with a line, and what it
     began cleared up.
     """
+    _lost.clear()
     for number in _SIGNALS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _raise)
@@ -142,6 +156,8 @@ class Interrupt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is KeyboardInterrupt:
+            _lost.append(True)
         self._unplug()
         _restore(self._before)
         self._heeded.set()
@@ -169,6 +185,7 @@ class Interrupt:
 
     def _answer(self) -> None:
         if self._presses > 1 or self._ends_at_once:
+            _lost.append(True)
             _say(words())
             os._exit(exit_code())
         kept = ", with what was measured" if self.keeps else ""

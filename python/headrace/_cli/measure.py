@@ -37,8 +37,9 @@ def command(
         typer.Option(
             "--only",
             metavar="NAME=VALUE,...",
-            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB; placed= for what "
-            "has none. May be repeated; a name that is there twice takes any of its values.",
+            help="Points to measure, by parameter: mix=read; a=hbm,b=dram; bytes=16MiB; "
+            "placed= for points without it. May be repeated; several values of one name "
+            "are alternatives.",
         ),
     ] = None,
     budget: Annotated[
@@ -46,51 +47,67 @@ def command(
         typer.Option(
             "--budget",
             metavar="TIME",
-            help="30s, 5m; each experiment has a share, and its most important points come first.",
+            help="Time for the measurement: 30s, 5m. Each experiment has a share; its most "
+            "important points come first.",
         ),
     ] = "60s",
     full: Annotated[
-        bool, typer.Option("--full", help="Measure all points, however long, in six launches.")
+        bool,
+        typer.Option("--full", help="Measure all points in six launches, without a time limit."),
     ] = False,
     width: Annotated[
         str,
         typer.Option(
             "--width",
             metavar="SHARE",
-            help="A point is certain, in 6 to 18 rounds, with a 95 % interval narrower than this.",
+            help="Target width of the 95 % interval; 6-18 repetitions per point.",
         ),
     ] = "3%",
     rounds: Annotated[
         Optional[int],
-        typer.Option("--rounds", min=1, max=999, help="Measure each point just so often."),
+        typer.Option("--rounds", min=1, max=999, help="Fixed number of repetitions per point."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the points' order.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the order of points.")] = 1,
     launches: Annotated[
         Optional[int],
-        typer.Option("--launches", min=1, max=99, help="Processes in turn: 1, or 6 with --full."),
+        typer.Option(
+            "--launches",
+            min=1,
+            max=99,
+            help="Number of processes, one after the other (default: 1; 6 with --full).",
+        ),
     ] = None,
     part_of: Annotated[Optional[int], typer.Option("--part-of", hidden=True)] = None,
     directory: Annotated[
-        Path, typer.Option("--directory", metavar="DIR", help="A directory on the disk to measure.")
+        Path, typer.Option("--directory", metavar="DIR", help="Directory on the disk to measure.")
     ] = Path("."),
     resume: Annotated[
-        bool, typer.Option("--resume", help="Measure only what --out FILE does not have.")
+        bool, typer.Option("--resume", help="Measure only the points that --out FILE lacks.")
     ] = False,
     mpi: Annotated[
         bool, typer.Option("--mpi", help="Measure and compare the hosts of an MPI job.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be measured, and how long.")
+        bool, typer.Option("--dry-run", help="Print the plan and its duration; measure nothing.")
     ] = False,
     source: Machine = None,
     list_them: ListExperiments = False,
     convention: Convention = None,
     json: Json = False,
     out: Annotated[
-        Optional[Path], typer.Option("--out", metavar="FILE", help="Write the profile here.")
+        Optional[Path], typer.Option("--out", metavar="FILE", help="File for the profile.")
     ] = None,
 ) -> int:
-    """Measure memory, links, copies, disk, DSA devices and GPUs into a profile."""
+    """Measure memories, links, copies, disks, DSA and GPUs.
+
+    The result is a profile: `compare`, `report`, `export` and `advise` read it.
+
+    \b
+    headrace measure --out profile.json               one minute
+    headrace measure --budget 5m --out profile.json   more points, smaller errors
+    headrace measure loaded --full --out loaded.json  all points of one experiment
+    headrace measure --dry-run                        the plan and its duration
+    """
     if list_them:
         _list(json)
         return exit_codes.SUCCESS
@@ -157,7 +174,7 @@ class Options:
             check_writable(self.out)
 
     def chosen(self) -> dict[str, int | str | list[int | str]]:
-        """What --only asks for."""
+        """The parameters that --only names."""
         return parse.settings(self.only)
 
     def count(self) -> int:
@@ -168,7 +185,7 @@ class Options:
         return self.part_of or self.count()
 
     def storage(self) -> list[Path]:
-        """What must be a directory on a disk; not what the experiments asked for do not use."""
+        """Directories that must be on a disk; none where no experiment uses one."""
         uses = not self.names or not _ON_DISK.isdisjoint(self.names)
         return [self.directory] if uses or self.directory.is_dir() else []
 
@@ -198,7 +215,7 @@ def _tell_plan(options: Options, source: str | None, json: bool) -> int:
 
 
 def _plan(options: Options, machine: headrace.Machine) -> list[headrace.PlannedPoint]:
-    """What one launch measures."""
+    """The points of one launch."""
     points: list[headrace.PlannedPoint] = headrace.plan_session(
         machine,
         experiments=options.names,
@@ -222,11 +239,11 @@ def measure(options: Options, *, convention: str | None, json: bool) -> int:
     kept = out is not None and output.keeps_old(out, loads(text))
     lost = None if out is None or kept else output.save(out, text)
     if json or lost is not None:
-        output.print_text(text)
+        output.print_as_is(text)
     else:
         output.print_text(tables.profile_text(profile, convention))
         if out is not None and not kept:
-            print(f"\nprofile: {out}")
+            output.print_text(f"\nprofile: {out}")
     for error in (lost, failed):
         if error is not None:
             raise error

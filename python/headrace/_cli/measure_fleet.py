@@ -98,7 +98,7 @@ def _tell(found: Sequence[_Found], out: Path | None, json: bool, interrupted: bo
     else:
         output.print_text(fleet.text(examined))
         if out is not None:
-            print(f"\nprofiles: {file_of(out, 'HOST')}; fleet: {out}")
+            output.print_text(f"\nprofiles: {file_of(out, 'HOST')}; fleet: {out}")
     if lost is not None:
         raise lost
     if interrupted:

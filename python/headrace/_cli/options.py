@@ -16,20 +16,24 @@ def presets() -> list[str]:
     return list(headrace.presets())
 
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Out = Annotated[
-    Optional[Path], typer.Option("--out", metavar="FILE", help="Write the JSON document here too.")
+    Optional[Path],
+    typer.Option(
+        "--out", metavar="FILE", help="File for the JSON document, in addition to stdout."
+    ),
 ]
 #: Instead of stdout, not besides it.
 OutOnly = Annotated[
-    Optional[Path], typer.Option("--out", metavar="FILE", help="Write it here instead.")
+    Optional[Path],
+    typer.Option("--out", metavar="FILE", help="File for the output (default: stdout)."),
 ]
 Machine = Annotated[
     Optional[str],
     typer.Option(
         "--from",
         metavar="FILE|PRESET",
-        help="A machine other than this one.",
+        help="Another machine: a file of topo --json, or a preset (default: this host).",
         autocompletion=presets,
     ),
 ]
@@ -38,29 +42,40 @@ Convention = Annotated[
     typer.Option(
         "--convention",
         metavar="NAME",
-        help="Add a column with what stream, likwid, mlc or mbw would print.",
+        help="Another tool's counting, as one more column: stream, likwid, mlc or mbw.",
     ),
 ]
 Experiments = Annotated[
     Optional[list[str]],
-    typer.Argument(metavar="[EXPERIMENT]...", help="Which to run; default all. --list names them."),
+    typer.Argument(
+        metavar="[EXPERIMENT]...", help="Experiments to run (default: all; --list names them)."
+    ),
 ]
 ListExperiments = Annotated[bool, typer.Option("--list", help="List the experiments.")]
 Rounds = Annotated[
-    int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Interleaved repetitions.")
+    int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of interleaved repetitions.")
 ]
 Threads = Annotated[
     Optional[int],
-    typer.Option(metavar="NUMBER", min=1, max=4096, help="Default: one per core."),
+    typer.Option(
+        metavar="NUMBER", min=1, max=4096, help="Number of threads (default: one per core)."
+    ),
 ]
-Query = Annotated[str, typer.Option(metavar="NAME", help="sum, q6 or q1.")]
+Query = Annotated[str, typer.Option(metavar="NAME", help="Query to run: sum, q6 or q1.")]
 Scale = Annotated[float, typer.Option(metavar="NUMBER", help="TPC-H scale factor.")]
 Runs = Annotated[
-    int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Interleaved runs of each mode.")
+    int,
+    typer.Option(
+        metavar="NUMBER", min=1, max=1000, help="Number of interleaved runs of each mode."
+    ),
 ]
 Data = Annotated[
     Optional[Path],
-    typer.Option("--data", metavar="DIRECTORY", help="Where tables are kept and made."),
+    typer.Option(
+        "--data",
+        metavar="DIRECTORY",
+        help="Directory of the generated tables (default: ~/.cache/headrace).",
+    ),
 ]
 
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command prints and writes: JSON documents, tables, progress, files."""
+"""The output of the command: JSON documents, tables, progress, files."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import re
+import shutil
 import sys
-import time
+import textwrap
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -63,20 +67,60 @@ def _finite(value: Any) -> Any:
 
 def print_json(value: dict[str, Any]) -> None:
     """Exactly one document on stdout."""
-    print_text(json_text(value))
+    print_as_is(json_text(value))
 
 
 def print_text(text: str) -> None:
+    """Lines for people: on a terminal none is wider than it, except commands to copy."""
+    with printing():
+        terminal = _is_terminal(sys.stdout)
+    if terminal:
+        text = folded(text, shutil.get_terminal_size().columns)
+    print_as_is(text)
+
+
+def print_as_is(text: str) -> None:
+    """Text that another program may read: a document, XML, a plan."""
     with printing():
         sys.stdout.write(printable(text if text.endswith("\n") else text + "\n"))
         sys.stdout.flush()
 
 
+#: Begin a line that is to be copied into a shell, and must stay one line.
+_TYPED = re.compile(
+    r"\s*(\$ )?(sudo|headrace|numactl|accel-config|echo|mpirun|pip|python3?|[A-Z_]+=\S+) "
+)
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")
+#: Branches of a tree, and what goes on below them.
+_BELOW = str.maketrans({"├": "│", "└": " ", "─": " ", "!": " "})
+
+
+def folded(text: str, columns: int) -> str:
+    """The text with lines of at most `columns`, broken at spaces; a continuation is indented."""
+    return "\n".join(each for line in text.split("\n") for each in _folded(line, columns))
+
+
+def _folded(line: str, columns: int) -> list[str]:
+    if len(_COLOURS.sub("", line)) <= columns or _TYPED.match(line):
+        return [line]
+    found = re.match(r"! |[ │├└─]*", line)
+    indent = (found[0] if found else "").translate(_BELOW) + "  "
+    if len(indent) > columns // 2:
+        indent = "  "
+    return textwrap.wrap(
+        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _is_terminal(file: Any) -> bool:
+    """Open MPI gives its ranks a terminal of its own, whatever their output goes to."""
+    return bool(file.isatty()) and launched(os.environ)[0] == 1
+
+
 def _console(file: Any) -> Console:
     from rich.console import Console
 
-    # Open MPI gives its ranks a terminal of its own, whatever their output goes to.
-    terminal = bool(file.isatty()) and launched(os.environ)[0] == 1
+    terminal = _is_terminal(file)
     return Console(
         file=file,
         highlight=False,
@@ -93,7 +137,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: in
 
 
 def print_list(command: str, *, json: bool, show: Callable[[], None], **known: Any) -> None:
-    """What there is to choose from, for --list."""
+    """The choices, for --list."""
     if not json:
         show()
         return
@@ -129,19 +173,31 @@ class ProgressBar:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._start = time.monotonic()
+        self._step: tuple[float, float | None] = (0, None)
+        self._lock = threading.Lock()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+        # Shows it though the first step may take minutes.
+        self._timer = threading.Timer(_BAR_AFTER_SECONDS, self._show)
+        self._timer.daemon = True
 
     def __call__(self, done: float, total: float, what: str | None = None) -> None:
         """`done` of `total`; may be called from any thread that holds the GIL."""
-        self._what = what or self._what
-        if self._bar is None:
-            if not sys.stderr.isatty() or time.monotonic() - self._start < _BAR_AFTER_SECONDS:
-                return
-            self._bar, self._task = self._begin()
-        assert self._task is not None
-        self._bar.update(self._task, completed=done, total=total, description=self._what)
+        with self._lock:
+            self._what = what or self._what
+            self._step = done, total
+            self._update()
+
+    def _show(self) -> None:
+        with self._lock:
+            if not self._timer.finished.is_set():  # else the work has ended meanwhile
+                self._bar, self._task = self._begin()
+                self._update()
+
+    def _update(self) -> None:
+        if self._bar is not None and self._task is not None:
+            done, total = self._step
+            self._bar.update(self._task, completed=done, total=total, description=self._what)
 
     def _begin(self) -> tuple[Progress, TaskID]:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -155,9 +211,12 @@ class ProgressBar:
             transient=True,
         )
         bar.start()
-        return bar, bar.add_task(self._what)
+        return bar, bar.add_task(self._what, total=None)
 
     def __enter__(self) -> ProgressBar:
+        if sys.stderr.isatty():
+            with suppress(RuntimeError):  # no thread to be had: no bar
+                self._timer.start()
         return self
 
     def __exit__(
@@ -166,8 +225,10 @@ class ProgressBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        with self._lock:
+            self._timer.cancel()
+            if self._bar is not None:
+                self._bar.stop()
 
 
 class Live:
@@ -214,14 +275,14 @@ def deliver(
     kept = out is None or (made.get("interrupted") is True and keeps_old(out, made))
     failed = None if out is None or kept else save(out, text)
     if json or failed is not None:
-        print_text(text)
+        print_as_is(text)
     else:
         show()
     if failed is not None:
         raise failed
 
 
-#: What rows hold of what was measured, by the kinds of documents; null where nothing was.
+#: Fields of rows with a measured value, by kind of document; null where there is none.
 _RESULTS = (
     "median", "bytes_per_second", "seconds", "seconds_median", "ns_per_op", "ops_per_second",
     "measured", "layer_p50_ms",

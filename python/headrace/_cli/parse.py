@@ -94,7 +94,7 @@ def words(text: str | None) -> list[str]:
 def chosen(
     given: str | None, there: Sequence[str], what: str, default: list[str]
 ) -> list[str]:  # fmt: skip
-    """Those of `there` that a list names. InvalidError: it names what there is."""
+    """The members of `there` that a list names. InvalidError: lists them."""
     names = []
     for word in words(given):
         name = next((each for each in there if each.lower() == word.lower()), None)
@@ -104,7 +104,7 @@ def chosen(
     return list(dict.fromkeys(names)) or default
 
 
-#: What JSON has where a text moves a cursor, colours what follows, or ends a line.
+#: Escapes of JSON where a text moves a cursor, colours what follows, or ends a line.
 _ODD = re.compile(
     r"\\[bfnrt]|\\u00[0189]|\\u007f|\\u061c|\\u200[ef]|\\u202[89a-e]|\\u206[6-9]"
     f"|[\x7f-\x9f\u2028\u2029{BIDI}]"
@@ -117,7 +117,7 @@ def profile(source: str | Path) -> Profile:
 
 
 def in_lines(found: P) -> P:
-    """A profile or a machine as its file has it, but for texts that would do something to a
+    """A profile or a machine as its file has it, except texts that would do something to a
     terminal: a file may be anybody's.
     """
     if not _ODD.search(found.to_json()):

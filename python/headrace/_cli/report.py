@@ -16,25 +16,38 @@ from headrace._files import check_apart, check_writable, read_whole
 
 def command(
     file: Annotated[
-        Optional[Path], typer.Argument(metavar="FILE", help="A document that --out or demo wrote.")
+        Optional[Path],
+        typer.Argument(metavar="FILE", help="Document that demo or an --out option wrote."),
     ] = None,
     machine: Annotated[
         Optional[str],
         typer.Option(
-            "--machine", metavar="PRESET", help="Instead of FILE: published figures, of xeon-max."
+            "--machine",
+            metavar="PRESET",
+            help="Preset whose published figures are drawn instead of FILE: xeon-max.",
         ),
     ] = None,
     html: Annotated[
         Optional[Path],
-        typer.Option(metavar="FILE", help="Where to write; default report.html next to FILE."),
+        typer.Option(
+            metavar="FILE",
+            help="File for the page (default: report.html beside FILE; with --machine here).",
+        ),
     ] = None,
     png: Annotated[
-        Optional[Path], typer.Option(metavar="FILE", help="Write a picture too.")
+        Optional[Path], typer.Option(metavar="FILE", help="File for a picture of the page.")
     ] = None,
 ) -> None:
-    """Make a page of charts, readable offline, from a document or of a published machine."""
+    """Draw a document or a published machine as a page of charts.
+
+    The page is one file, readable offline.
+
+    \b
+    headrace report out/demo.json                    writes out/report.html
+    headrace report --machine xeon-max               writes ./report.html
+    """
     if (file is None) == (machine is None):
-        raise headrace.InvalidError("give FILE or --machine, one of them")
+        raise headrace.InvalidError("nothing to draw, or two things; give either FILE or --machine")
     page = html or (file.parent if file else Path()) / "report.html"
     check_apart(page, png)
     for target in (page, png):
@@ -48,9 +61,10 @@ def command(
     except Exception as error:
         # Valid JSON with our head may still be anything; only drawing it tells.
         raise headrace.InvalidError(
-            f"{file or machine}: not a document this version wrote: {type(error).__name__}: {error}"
+            f"{file or machine}: not a document this version wrote: {type(error).__name__}: "
+            f"{error}; make it again"
         ) from error
-    output.print_text(str(page))
+    output.print_text(str(page if html or file else page.absolute()))
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -68,19 +82,23 @@ def read(file: Path) -> dict[str, Any]:
             f"{file}:{error.lineno}:{error.colno}: {error.msg}; give what headrace wrote"
         ) from None
     except (ValueError, RecursionError):  # not UTF-8, endless numbers, endless brackets
-        raise headrace.InvalidError(f"{file} is not a JSON document of headrace") from None
+        raise headrace.InvalidError(_not_ours(file)) from None
     if (
         not isinstance(document, dict)
         or "schema_version" not in document
         or not {"kind", "rows", "nodes"} & document.keys()
     ):
-        raise headrace.InvalidError(f"{file} is not a JSON document of headrace")
+        raise headrace.InvalidError(_not_ours(file))
     if document["schema_version"] != headrace.SCHEMA_VERSION:
         raise headrace.InvalidError(
             f"{file} has schema version {document['schema_version']}; this version reads "
             f"{headrace.SCHEMA_VERSION}: make it again"
         )
     return document
+
+
+def _not_ours(file: Path) -> str:
+    return f"{file} is not a JSON document of headrace; give one that --out or demo wrote"
 
 
 def write(document: dict[str, Any], page: Path, png: Path | None) -> None:

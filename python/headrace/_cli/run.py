@@ -23,67 +23,78 @@ from headrace._tiering.setting import Setting
 from headrace._tiering.switch import set_weights, unset_weights
 from headrace._words import say
 
-#: What follows the program are its own options.
+#: Options after the program are its own.
 SETTINGS = {"allow_interspersed_args": False}
 
 
 def command(
     program: Annotated[
         list[str],
-        typer.Argument(metavar="PROGRAM", help="What to run, and its arguments."),
+        typer.Argument(metavar="PROGRAM", help="Program to run, and its arguments."),
     ],
     on: Annotated[
         Optional[str],
-        typer.Option("--on", metavar="PLACE", help="Take memory from there, or none (strict)."),
+        typer.Option(
+            "--on",
+            metavar="PLACE",
+            help="Memory to allocate from, strictly: the program is killed when it is full.",
+        ),
     ] = None,
     prefer: Annotated[
         Optional[str],
-        typer.Option("--prefer", metavar="PLACE", help="Take it from there while there is space."),
+        typer.Option(
+            "--prefer", metavar="PLACE", help="Memory to allocate from while it has space."
+        ),
     ] = None,
     weights: Annotated[
         Optional[str],
-        typer.Option("--weights", metavar="PLACE=N,...", help="Pages in turn by weight."),
+        typer.Option("--weights", metavar="PLACE=N,...", help="Pages in turn by these weights."),
     ] = None,
     interleave: Annotated[
         Optional[str],
-        typer.Option("--interleave", metavar="PLACE", help="Page by page in turn over its nodes."),
+        typer.Option(
+            "--interleave", metavar="PLACE", help="Pages in turn over these nodes, one each."
+        ),
     ] = None,
     cpus: Annotated[
         Optional[str],
-        typer.Option("--cpus", metavar="near:PLACE|LIST", help="Run only on these."),
+        typer.Option("--cpus", metavar="near:PLACE|LIST", help="CPUs to run on."),
     ] = None,
     tile: Annotated[
         Optional[Literal["per-rank"]],
         typer.Option(
-            "--tile", help="Each MPI rank on its own tile (a node with CPUs) and memory near it."
+            "--tile",
+            help="Place each MPI rank on its own tile (a node with CPUs) and the memory near it.",
         ),
     ] = None,
     needs: Annotated[
         Optional[str],
         typer.Option(
-            "--needs", metavar="SIZE", help="Refuse to start if it cannot fit; warn if it spills."
+            "--needs",
+            metavar="SIZE",
+            help="Memory that must be free: refuse to start otherwise; warn where it would spill.",
         ),
     ] = None,
     set_system_weights: Annotated[
-        bool, typer.Option("--set-system-weights", help="As root: set the kernel's weights too.")
+        bool, typer.Option("--set-system-weights", help="Set the kernel's weights too (root).")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Print what is done, as a line for numactl.")
+        bool, typer.Option("-v", "--verbose", help="Print the placement as a numactl line.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print that line, and run nothing.")
+        bool, typer.Option("--dry-run", help="Print the placement as a numactl line; run nothing.")
     ] = False,
     source: Annotated[
         Optional[str],
         typer.Option(
             "--from",
             metavar="FILE|PRESET",
-            help="Plan for another machine, with --dry-run.",
+            help="Machine to plan for, with --dry-run: a file of topo --json, or a preset.",
             autocompletion=options.presets,
         ),
     ] = None,
 ) -> int:
-    """Run a program with its memory and CPUs where it should be.
+    """Run a program on chosen memories and CPUs.
 
     PLACE is a kind (dram, hbm, cxl), a property (fastest, lowest_latency, highest_bandwidth,
     largest) or nodes (8-15).
@@ -97,11 +108,12 @@ def command(
     headrace run --cpus near:hbm --on hbm -- ./a     on the CPUs next to the HBM
     headrace run --on hbm --needs 20GiB -- ./a       only if 20 GiB are free
     headrace run -v --on hbm -- ./a                  prints numactl --membind 8-15
-    headrace run --on hbm --from xeon-max --dry-run -- ./a     what it would be
+    headrace run --on hbm --from xeon-max --dry-run -- ./a     prints the plan
     mpirun -np 8 headrace run --tile per-rank --prefer hbm -- ./stream_mpi
 
-    The program takes the place of headrace: same process, its signals, its exit code. Not found:
-    127; not executable: 126. Placement is inherited by what it starts.
+    The program replaces headrace in the same process: it gets the signals, and its exit code is
+    returned. Exit code 127: program not found; 126: not executable. Child processes inherit the
+    placement.
     """
     request = Request(
         on=on, prefer=prefer, weights=weights, interleave=interleave, cpus=cpus,

@@ -9,11 +9,11 @@ import headrace
 from headrace._cli import output, parse
 from headrace._points import SIZES
 from headrace._profile import conventions, promises
-from headrace._words import plural, traffic_text
+from headrace._words import busy_host, by_options, plural, traffic_text
 
 
 def profile_text(profile: headrace.Profile, convention: str | None = None) -> str:
-    """What was measured by experiment; what was not measured is counted by its reason."""
+    """Measured rows by experiment; rows without a value are counted by their reason."""
     profile = parse.in_lines(profile)
     measured = [row for row in profile.rows if row.median is not None]
     parts = [
@@ -22,18 +22,20 @@ def profile_text(profile: headrace.Profile, convention: str | None = None) -> st
     ]
     if convention is not None:
         parts.append(f"{convention} counts: {conventions.find(convention).counts}\n")
-    return "\n".join([*parts, *_findings(profile), _summary(profile, measured)])
+    warning, _ = busy_host(profile.conditions.get("looks_disturbed", "0 of 0"))
+    first = [f"{warning}\n"] if warning else []
+    return "\n".join([*first, *parts, *_findings(profile), _summary(profile, measured)])
 
 
 def _findings(profile: headrace.Profile) -> list[str]:
-    """What the rows say together, a table per kind."""
+    """Findings from several rows, a table per kind."""
     found: list[tuple[str, tuple[str, ...], int, list[tuple[str, ...]]]] = [
         ("caches, by latency against size",
          ("cpu_node", "memory_node", "step", "from", "to", "latency"), 3,
          [(str(s.cpu_node), str(s.memory_node), s.name, headrace.format_bytes(s.from_size),
            headrace.format_bytes(s.to_size), value(s.latency_ns, "ns"))
           for s in headrace.cache_steps(profile)]),
-        ("loaded latency bends at",
+        ("knees of loaded latency: most bandwidth per latency",
          ("observer", "traffic", "mix", "bandwidth", "latency", "unloaded", "at 1.5x", "at 2x"), 3,
          [(f"{k.cpu_node}>{k.memory_node}", f"{k.traffic_cpu_node}>{k.traffic_memory_node}",
            traffic_text(k.mix, k.threads), value(k.bandwidth, "B/s"),
@@ -67,9 +69,9 @@ def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
         lines = [f"{count} were published with a number; none was measured here"]
     else:
         noisy = sum("noisy" in row.flags for row in measured)
-        lines = [f"{count} measured, {noisy} of them in noisy moments"]
-        if disturbed := profile.conditions.get("looks_disturbed"):
-            lines[0] += f"; {disturbed} looks at the machine found it disturbed"
+        lines = [f"{count} measured, {noisy} of them noisy"]
+        if checks := profile.conditions.get("looks_disturbed"):
+            lines[0] += f"; {busy_host(checks)[1]}"
         if small := sum("not_huge" in row.flags for row in measured):
             lines.append(f"{small} of them not all in huge pages (huge_part says how much)")
         if unsteady := sum("unsteady" in row.flags for row in measured):
@@ -78,14 +80,14 @@ def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
             lines.append(f"{cached} of them partly in a cache larger than the machine shows")
     if unfit := _without_bend(profile, measured):
         lines.append(
-            f"no bend of {plural(unfit, 'curve')} of loaded latency: too noisy, fewer than three "
-            "mappings a point, or latency falls as traffic grows"
+            f"no knee in {plural(unfit, 'curve')} of loaded latency: too noisy, fewer than three "
+            "mappings per point, or latency falls as traffic grows"
         )
     reasons: dict[str, int] = {}
     for row in profile.rows:
         if row.median is None:
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
-    lines += (f"not measured, {count}: {reason}" for reason, count in reasons.items())
+    lines += (f"{count} not measured: {by_options(reason)}" for reason, count in reasons.items())
     return "\n".join(lines) + "\n"
 
 

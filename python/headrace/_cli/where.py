@@ -21,9 +21,14 @@ _SECONDS = 1.0
 
 
 def command(
-    pid: Annotated[int, typer.Argument(metavar="PID", min=1, help="A running program's number.")],
+    pid: Annotated[
+        int, typer.Argument(metavar="PID", min=1, help="Process ID of a running program.")
+    ],
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it each second, until it ends or Ctrl-C.")
+        bool,
+        typer.Option(
+            "--watch", help="Print the table every second until the program ends or Ctrl-C."
+        ),
     ] = False,
     json: Json = False,
 ) -> int:
@@ -35,7 +40,7 @@ def command(
     headrace where --json 4711    for scripts
     """
     if watch and json:
-        raise headrace.InvalidError("--watch and --json exclude each other")
+        raise headrace.InvalidError("--watch and --json exclude each other; give one")
     machine = headrace.Machine.discover(storage=[])
     if watch:
         _watch(machine, pid)
@@ -47,7 +52,7 @@ def command(
 
 
 def _look(pid: int, proc: Path = Path("/proc")) -> tuple[numa_maps.Places, int | None]:
-    """What the kernel says now. AbsentError: no such process, or it has just ended."""
+    """The kernel's present figures. AbsentError: no such process, or it has just ended."""
     folder = proc / str(pid)
     try:
         with (folder / "numa_maps").open(errors="replace") as file:
@@ -114,9 +119,7 @@ def _document(
     )
 
 
-def _text(
-    machine: headrace.Machine, pid: int, places: numa_maps.Places, huge: int | None
-) -> str:
+def _text(machine: headrace.Machine, pid: int, places: numa_maps.Places, huge: int | None) -> str:
     everything = sum(map(places.total, places.nodes))
     rows = []
     for node, kind in _kinds(machine, places).items():
@@ -124,9 +127,7 @@ def _text(
         total = places.total(node)
         share = f"{100 * total / everything:.0f} %" if everything else "-"
         rows.append([f"{node}", kind, *(_size(size) for size in (*sizes, total)), share])
-    table = output.table_text(
-        ["node", "kind", *numa_maps.GROUPS, "total", "share"], rows, left=2
-    )
+    table = output.table_text(["node", "kind", *numa_maps.GROUPS, "total", "share"], rows, left=2)
     pools = [f"hugetlb {_size(size)} on node {node}" for node, size in places.hugetlb.items()]
     if huge:
         pools.insert(0, f"transparent {_size(huge)}")

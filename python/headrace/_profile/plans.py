@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import headrace
+from headrace._words import by_options
 
 _APART = {
     "core": "same core", "cache": "same cache", "node": "same node", "socket": "same socket",
@@ -73,7 +74,10 @@ def reasons(points: Sequence[headrace.PlannedPoint]) -> list[str]:
         if point.row.reason:
             key = (point.row.experiment, point.row.reason)
             out[key] = out.get(key, 0) + 1
-    return [f"not measured, {count} of {name}: {why}" for (name, why), count in out.items()]
+    return [
+        f"{count} of {name} not measured: {by_options(why)}"
+        for (name, why), count in out.items()
+    ]
 
 
 def document(

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from headrace import _core
 from headrace._report.figure import Figure
 from headrace._report.rows import bars_are
-from headrace._words import plural
+from headrace._words import busy_host, plural
 
 
 def condition_lines(conditions: Mapping[str, str]) -> list[str]:
     """How it was measured, and on what kind of host; nothing of what the document does not say."""
-    lines = [_how(conditions), _host(conditions), _limits(conditions)]
+    warning, _ = busy_host(conditions.get("looks_disturbed", "0 of 0"))
+    lines = [warning and f"{warning}.", _how(conditions), _host(conditions), _limits(conditions)]
     return [line for line in lines if line]
 
 
@@ -79,8 +80,8 @@ def _how(conditions: Mapping[str, str]) -> str:
         parts.append("no budget" if budget == "full" else f"budget {budget} s")
     if rounds := conditions.get("rounds"):
         parts.append("1 round" if rounds == "1" else f"{rounds} rounds")
-    if disturbed := conditions.get("looks_disturbed"):
-        parts.append(f"disturbed moments: {disturbed}")
+    if checks := conditions.get("looks_disturbed"):
+        parts.append(busy_host(checks)[1])
     if stopped := conditions.get("stopped"):
         parts.append(f"stopped {stopped}")
     return "Measured with " + ", ".join(parts) + "." if parts else ""

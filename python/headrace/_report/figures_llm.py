@@ -63,7 +63,7 @@ def _noise(rows: Sequence[Row]) -> str:
 
 
 def _policies(rows: Sequence[Row]) -> Table:
-    head = ["policy", "store", "requests", "hits", "p50, ms", "p99, ms", "hidden", "of roofline",
+    head = ["policy", "store", "requests", "hits", "p50, ms", "p99, ms", "overlapped", "of peak",
             ""]  # fmt: skip
     lines = [
         [row["policy"], _line(row), str(row["with_cached"]),
@@ -77,12 +77,12 @@ def _policies(rows: Sequence[Row]) -> Table:
 
 
 def _hidden(document: Row) -> Figure:
-    title = "The part of what loads take alone that is not waited for"
+    title = "Share of load time overlapped with computation"
     bars = [
         _bar(f"{row['policy']}\n{words}", _line(row), 100 * row[name], "{:.0f} %")
         for name, words in (
-            ("hidden_of_alone", "of all requests"),
-            ("hidden_of_alone_where_it_can", "where it can hide"),
+            ("hidden_of_alone", "all requests"),
+            ("hidden_of_alone_where_it_can", "overlappable requests"),
         )
         for row in document["rows"] if row.get(name) is not None
     ]  # fmt: skip

@@ -65,8 +65,8 @@ def _picture(machine: _core.Machine, experiments: dict[str, Rows]) -> Figure:
     else:
         cpus, memories = _alike(machine, pairs, latencies, rates)
         caption += (
-            f" Of {len(pairs)} pairs of nodes those alike are one arrow, as wide as the best of "
-            "them: each memory with its nearest CPUs, and with all others."
+            f" Similar CPU-memory pairs of the {len(pairs)} are merged; the best one is shown: "
+            "each memory with its nearest CPUs, and with all others."
         )
     chart = machine_chart(cpus, memories + _storage(machine, experiments))
     rows = [

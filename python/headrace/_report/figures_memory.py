@@ -72,7 +72,7 @@ def _team_words(rows: Rows, row: _core.Row) -> str:
 
 
 def latency(rows: Rows) -> Figure:
-    figure = Figure("How long a load takes")
+    figure = Figure("Latency of a load")
     whole = rows.of(window="all")
     windows = rows.having(lambda row: row.parameters["window"] != "all")
     if far := memory_latency(rows):
@@ -161,8 +161,8 @@ def bandwidth(rows: Rows) -> Figure:
     best = nodes.best()
     figure.charts.append(("by mix of reads and writes", charts.bars(points, title="GB/s")))
     figure.caption = (
-        f"The best number of threads for each mix of reads and writes. The most of a node's CPUs "
-        f"was {text_of(best)} ({best.parameters['mix']}, {nodes.where(best)}). Bytes of payload: a "
+        f"Bars: the best number of threads for each mix of reads and writes. Peak of one node: "
+        f"{text_of(best)} ({best.parameters['mix']}, {nodes.where(best)}). Bytes of payload: a "
         f"copy counts once.{nodes.left_out(pairs)}"
     )
     return figure
@@ -181,7 +181,7 @@ def loaded(rows: Rows) -> Figure:
     if len(mixes) > MOST_LINES:
         mixes = [mix for mix in mixes if mix in _USUAL_MIXES] or mixes[:MOST_LINES]
     shown = rows.among(pairs).having(lambda row: row.parameters["mix"] in mixes)
-    figure, more = Figure("How long a load takes while others use the memory"), ""
+    figure, more = Figure("Loaded latency"), ""
     several = len(rows.pairs()) > 1
     for mix in mixes if several else [""]:
         chosen = shown.of(mix=mix) if mix else shown
@@ -196,12 +196,12 @@ def loaded(rows: Rows) -> Figure:
     if len({delay_of(row) for row in reads.rows}) > 1:
         # Latency checkers of others inject a delay whose unit they do not define.
         foreign = any(row.source for row in reads.rows)
-        pause = "delay injected" if foreign else "pause that each of them makes after every KiB"
         points, left = few_lines(_by_delay(reads, several))
         more = more or left
         chart = charts.lines(points, x="delay", y_title="GB/s",
                              x_title="delay, in the source's unit" if foreign else "pause, ns")
-        heading = f"what the others reach, by the {pause}" + (": read" if several else "")
+        unit = "the source's unit" if foreign else "ns/KiB"
+        heading = f"background bandwidth by injected delay ({unit})" + (": read" if several else "")
         figure.charts.append((heading, chart))
     idle = min(rows.rows, key=value)
     busy = max(rows.rows, key=value)

@@ -125,7 +125,7 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
         sentences.append(
             f"Moving the {megabytes(query['bytes'])} alone takes {ms(transfer)} and computing "
             f"alone {ms(compute)} (dashed lines): one after the other they would take "
-            f"{ms(transfer + compute)}; overlapped in full, the larger of the two."
+            f"{ms(transfer + compute)}; a complete overlap takes the larger of the two."
         )
     if "prefetch" in times and query.get("overlap_efficiency"):
         others = [
@@ -134,8 +134,11 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
             if mode in times
         ]
         sentences.append(
-            f"Prefetching took {ms(times['prefetch'])}, which is {efficiency(query)} of the "
-            "speed that the larger of the two allows."
+            f"Prefetching took {ms(times['prefetch'])}: overlap efficiency {efficiency(query)}, "
+            "the larger of the two divided by the time with prefetching"
+            + (f", {ms(max(transfer, compute))} / {ms(times['prefetch'])}"
+               if transfer and compute else "")
+            + " (computed for each run; the median is given)."
             + (f" The others took, as multiples of that: {listed(others)}." if others else "")
         )
     sentences.append(

@@ -32,13 +32,19 @@ def _bends(profile: _core.Profile) -> list[str]:
     own = [bend for bend in bends if _nodes(bend) == _nodes(bends[0])]
     if not own:
         return []
-    words = ", ".join(
-        f"{rate_text(bend.bandwidth)} ({time_text(bend.latency_ns)}, "
-        f"{traffic_text(bend.mix, bend.threads)})"
+    words = "; ".join(
+        f"{rate_text(bend.bandwidth)} at {time_text(bend.latency_ns)} "
+        f"({traffic_text(bend.mix, bend.threads)}{_doubles(bend)})"
         for bend in own
     )
     where = f"CPUs {own[0].cpu_node}, memory {own[0].memory_node}"
-    return [f"Curves bend, most bandwidth per latency, at {words} ({where})."]
+    name = "Knee" if len(own) == 1 else "Knees"
+    return [f"{name}, the most bandwidth per latency: {words} ({where})."]
+
+
+def _doubles(bend: _core.Knee) -> str:
+    twice = bend.bandwidth_at_2
+    return "" if twice is None else f", latency doubles at {rate_text(twice)}"
 
 
 def _nodes(bend: _core.Knee) -> tuple[int, int]:

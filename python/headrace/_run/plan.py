@@ -165,7 +165,7 @@ def _check_flags(request: Request) -> None:
     if request.per_rank and request.cpus is not None:
         raise InvalidError("--tile chooses the CPUs itself; leave out --cpus")
     if request.per_rank and given and given[0] in ("--weights", "--interleave"):
-        raise InvalidError(f"--tile per-rank goes with --on or --prefer, not with {given[0]}")
+        raise InvalidError(f"--tile per-rank goes with --on or --prefer; leave {given[0]} out")
     if request.set_system_weights and request.weights is None:
         raise InvalidError("--set-system-weights is about --weights; give them too")
     if not given and not request.per_rank:
@@ -180,9 +180,9 @@ def _check_flags(request: Request) -> None:
         if "storage" in text:
             raise InvalidError(f"{flag} {text}: a program's memory is not on storage; name memory")
         if ":" in text and flag != "--prefer":
-            raise InvalidError(f"{flag} {text}: an order to spill in is given with --prefer")
+            raise InvalidError(f"{flag} {text}: an order to spill in; give it with --prefer")
         if "=" in text and flag != "--weights":
-            raise InvalidError(f"{flag} {text}: weights are given with --weights")
+            raise InvalidError(f"{flag} {text}: weights; give them with --weights")
         if "=" not in text and flag == "--weights":
             raise InvalidError(f"{flag} {text}: no weight in it; write dram=3,cxl=1 or 0=3,8=1")
 
@@ -464,8 +464,7 @@ def _not_fitting(made: Plan, needs: int, host: Host, ranks: Sequence[set[int]]) 
         if needs * count > sum(free.values()):
             by = f" by {count} ranks" if count > 1 else ""
             return (
-                f"{format_bytes(needs * count)} needed{by} do not fit on node {ranges(nodes)}; "
-                f"free now: {_free_text(free)}"
+                f"{format_bytes(needs * count)} needed{by} do not fit: {_free_text(free)}"
             )
         wider = nodes.union(*(each for each in ranks if each & nodes))
         if wider == nodes:
@@ -474,8 +473,15 @@ def _not_fitting(made: Plan, needs: int, host: Host, ranks: Sequence[set[int]]) 
 
 
 def _free_text(free: Mapping[int, int]) -> str:
-    each = _by_value({node: format_bytes(size) for node, size in free.items()}, "node {} {}")
-    return each if len(free) == 1 else f"{each}, together {format_bytes(sum(free.values()))}"
+    """ "nodes 8-15 have 128 GiB free (16 GiB each)"."""
+    whole = format_bytes(sum(free.values()))
+    if len(free) == 1:
+        return f"node {ranges(free)} has {whole} free"
+    if len(set(free.values())) == 1:
+        size = format_bytes(next(iter(free.values())))
+        return f"nodes {ranges(free)} have {whole} free ({size} each)"
+    each = _by_value({node: format_bytes(size) for node, size in free.items()}, "{}: {}")
+    return f"nodes {ranges(free)} have {whole} free ({each})"
 
 
 def _by_value(values: Mapping[int, object], form: str) -> str:

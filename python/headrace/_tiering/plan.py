@@ -182,7 +182,10 @@ def weights_of(files: Files, weights: Mapping[int, int]) -> Iterator[Setting]:
     used = {node: weight for node, weight in weights.items() if weight}
     for node, weight in used.items():
         if not 1 <= weight <= _MOST_WEIGHT:
-            raise InvalidError(f"weight {weight} of node {node} is not in 1 to {_MOST_WEIGHT}")
+            raise InvalidError(
+                f"weight {weight} of node {node} is out of range; "
+                f"give 1 to {_MOST_WEIGHT}"
+            )
     before = {node: files.read(f"{WEIGHTS}/node{node}") for node in sorted(weights)}
     if weights and not files.names(f"{WEIGHTS}/node*"):
         raise UnsupportedError("the kernel cannot weigh nodes (Linux 6.9 can); leave out --weights")

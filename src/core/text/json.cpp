@@ -56,6 +56,14 @@ Result<Json> parse_document(std::string_view text) {
   }
 }
 
+Status check_has_no_kind(const Json& document, std::string_view wanted, std::string_view command) {
+  if (!document.is_object()) return {};
+  const auto kind = document.find("kind");
+  if (kind == document.end() || !kind->is_string()) return {};
+  return fail(ErrorCode::invalid, "a document of '{}', not a {}; {} writes one",
+              kind->get_ref<const std::string&>(), wanted, command);
+}
+
 std::string print_document(const Json& document) {
   // Names come from firmware and file systems and need not be UTF-8; a bad byte becomes U+FFFD.
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -86,6 +86,10 @@ struct InterferenceSetting {
   const Node* aggressor_cpu_node = nullptr;
   CpuSet cpus;  // the victim's first
   bool processes = false;
+
+  bool uses_file() const {
+    return victim.kind == ActivityKind::file || aggressor.kind == ActivityKind::file;
+  }
 };
 
 Runs by_threads(CpuSet cpus, std::vector<std::unique_ptr<Load>> loads) {
@@ -116,15 +120,12 @@ class Interference final : public Probe {
       : setting_(setting), runs_(std::move(runs)) {}
 
   Result<Sample> sample() override {
-    const ActivityKind victim = setting_.victim.kind;
-    const ActivityKind aggressor = setting_.aggressor.kind;
-    return interference_of(
-        runs_,
-        {.victim_chases = victim == ActivityKind::chase,
-         .aggressor_chases = aggressor == ActivityKind::chase,
-         .equal = setting_.victim == setting_.aggressor,
-         .gives_up_cpu = victim == ActivityKind::file || aggressor == ActivityKind::file},
-        setting_.cpus.size() - 1);
+    return interference_of(runs_,
+                           {.victim_chases = setting_.victim.kind == ActivityKind::chase,
+                            .aggressor_chases = setting_.aggressor.kind == ActivityKind::chase,
+                            .equal = setting_.victim == setting_.aggressor,
+                            .gives_up_cpu = setting_.uses_file()},
+                           setting_.cpus.size() - 1);
   }
 
  private:
@@ -367,6 +368,7 @@ Point interference_point(const Scope& scope, const InterferenceSetting& setting)
                         .detail = "ratio_to_threads",
                         .reference = !setting.processes};
   }
+  if (setting.uses_file()) point.file = scope.file;
   point.prepare = [setting, &machine = scope.machine, file = scope.file, races = scope.races, each](
                       BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
     LoadMaker maker(machine, buffers, random, *file, *races, each);

@@ -167,6 +167,7 @@ Point storage_point(const Machine& machine, const StorageSetting& setting, const
   point.row.cpus = list_of_cpus(near.empty() ? usable_cpus() : near);
   point.rank = rank_of(setting);
   point.memory = {memory.id, PageSize::transparent};
+  point.file = file;
   const Bytes wanted = setting.write ? kMostWritten : kMostRead;
   if (fitting(memory, wanted) < wanted) {
     return without(std::move(point.row), "node " + std::to_string(raw(memory.id)) +

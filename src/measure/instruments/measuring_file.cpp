@@ -19,6 +19,8 @@ namespace headrace::instruments {
 namespace {
 
 constexpr std::size_t kWriteBlock = 4 << 20;
+// Bytes between two looks at the time of a file that goes through the page cache.
+constexpr std::size_t kFlushed = 32 << 20;
 
 // Whole pages, as writes past the page cache require.
 class Pages {
@@ -39,6 +41,13 @@ class Pages {
  private:
   void* const memory_;
 };
+
+Unexpected fail_too_slow(const File& file, std::uint64_t done, Nanoseconds most) {
+  return fail(ErrorCode::unsupported,
+              "a quarter of the budget ({:.3g} s) wrote {} of the {} that a measuring file needs; "
+              "give a larger budget, or another directory",
+              seconds(most), to_string(Bytes{done}), to_string(file.size()));
+}
 
 }  // namespace
 
@@ -64,7 +73,7 @@ Result<std::unique_ptr<File>> measuring_file(const Machine& machine,
   return file;
 }
 
-Result<double> fill(const File& file) {
+Result<double> fill(const File& file, std::optional<Nanoseconds> most) {
   const Pages block;
   if (block.bytes().empty()) return fail_errno(errno, "no memory to write from");
   Random random(1);
@@ -80,6 +89,9 @@ Result<double> fill(const File& file) {
                         "cannot write the measuring file; free some space");
     }
     at += static_cast<std::uint64_t>(wrote);
+    // The page cache takes all at once, and the device only when it is flushed.
+    if (most && !file.direct() && at % kFlushed == 0) static_cast<void>(fdatasync(fd));
+    if (most && system_clock().now() - start > *most) return fail_too_slow(file, at, *most);
   }
   if (fdatasync(fd) != 0) return fail_errno(errno, "cannot flush the measuring file");
   const Nanoseconds took = system_clock().now() - start;
@@ -87,19 +99,19 @@ Result<double> fill(const File& file) {
   return (file.size() / std::max(took, Nanoseconds{1})).value;
 }
 
-Result<const File*> MeasuringFile::get() {
-  if (!made_) made_ = make();
+Result<const File*> MeasuringFile::get(std::optional<Nanoseconds> most) {
+  if (!made_) made_ = make(most);
   if (!*made_) return Unexpected(made_->error());
   return (*made_)->get();
 }
 
-Result<std::unique_ptr<File>> MeasuringFile::make() const {
+Result<std::unique_ptr<File>> MeasuringFile::make(std::optional<Nanoseconds> most) const {
   HEADRACE_TRY(auto file, measuring_file(machine_, directory_, direct_));
   if (direct_ && !file->direct()) {
     return fail(ErrorCode::unsupported, "the file system of {} has no direct I/O",
                 directory_.string());
   }
-  HEADRACE_TRY_STATUS(fill(*file));
+  HEADRACE_TRY_STATUS(fill(*file, most));
   return file;
 }
 

@@ -22,8 +22,8 @@ Result<std::unique_ptr<File>> measuring_file(const Machine& machine,
                                              bool direct = true);
 
 // Fills it with incompressible bytes and returns the rate in B/s, including the flush. Then none of
-// it is in the page cache.
-Result<double> fill(const File& file);
+// it is in the page cache. Errors: unsupported: it takes longer than `most`.
+Result<double> fill(const File& file, std::optional<Nanoseconds> most = {});
 
 // Drops the file from the page cache, since a cached read is one of memory. Errors: unsupported:
 // the file system keeps it there.
@@ -39,14 +39,14 @@ class MeasuringFile {
       : machine_(machine), directory_(std::move(directory)), direct_(direct) {}
 
   // As measuring_file, with the same answer each time. Errors: also unsupported: `direct`, but the
-  // file system has no direct I/O.
-  Result<const File*> get();
+  // file system has no direct I/O, or filling the file took longer than `most`.
+  Result<const File*> get(std::optional<Nanoseconds> most = {});
 
  private:
   const Machine& machine_;
   const std::filesystem::path directory_;
   const bool direct_;
-  Result<std::unique_ptr<File>> make() const;
+  Result<std::unique_ptr<File>> make(std::optional<Nanoseconds> most) const;
 
   std::optional<Result<std::unique_ptr<File>>> made_;
 };

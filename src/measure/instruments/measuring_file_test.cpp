@@ -41,6 +41,20 @@ TEST_F(MeasuringFileTest, HasNoNameAndIsFilledOnceAndCold) {
   EXPECT_EQ(lazy.get().value(), *file);
 }
 
+TEST_F(MeasuringFileTest, SlowDisk_IsGivenUpWithTheReason) {
+  for (const bool direct : {false, true}) {
+    MeasuringFile slow(machine_, directory_, direct);
+    const auto file = slow.get(Nanoseconds{1});
+    ASSERT_FALSE(file);
+    if (direct && file.error().message.find("no direct I/O") != std::string::npos) continue;
+    EXPECT_EQ(file.error().code, ErrorCode::unsupported);
+    EXPECT_NE(file.error().message.find("give a larger budget"), std::string::npos)
+        << file.error().message;
+    EXPECT_EQ(slow.get().error(), file.error()) << "it is not tried again without a limit";
+    EXPECT_TRUE(std::filesystem::is_empty(directory_));
+  }
+}
+
 TEST_F(MeasuringFileTest, SaysWhatToDoWhereItCannotBeMade) {
   const auto missing = measuring_file(machine_, directory_ / "none");
   ASSERT_FALSE(missing);

@@ -90,6 +90,9 @@ struct Point {
   // Names of the races of loops (traffic_race.h) whose winners it uses. A race runs once per
   // session, before its first point.
   std::vector<std::string> races;
+  // File that it reads or writes; a session makes it before it measures, so that its time is in no
+  // point's.
+  std::shared_ptr<MeasuringFile> file = {};
   // Points with the same memory are measured one after the other, so that it is mapped once.
   MemoryKey memory;
   // Further nodes in use that no parameter of its row names.
@@ -119,7 +122,7 @@ struct Scope {
   const Machine& machine;
   ParameterChoices only = {};
   std::filesystem::path directory = ".";  // on the disk to measure
-  // A file in `directory`, past the page cache; made at the first use.
+  // A file in `directory`, past the page cache; made by the session, or at the first use.
   std::shared_ptr<MeasuringFile> file = std::make_shared<MeasuringFile>(machine, directory, true);
 
   // Counter of bus traffic; has none unless a session found one.

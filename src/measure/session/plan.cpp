@@ -18,10 +18,8 @@ namespace {
 // The share of the budget for points; the rest is for sentinels and statistics.
 constexpr double kForPoints = 0.85;
 
-void leave_out(Point& point, const MeasureOptions& options) {
-  point.row.reason = fmt::format(
-      "left out: a budget of {:.0f} s went to more important points; a larger one measures it",
-      seconds(*options.budget));
+void leave_out(Point& point) {
+  point.row.reason = "skipped (low priority); a larger budget measures it";
   point.row.add_flag("left_out");
 }
 
@@ -104,7 +102,7 @@ void leave_out(std::vector<Point>& points, const MeasureOptions& options, const 
   take(by_rank, allowed);
   if (in.empty()) in.insert(by_rank.front());
   for (Point* point : by_rank) {
-    if (!in.contains(point)) leave_out(*point, options);
+    if (!in.contains(point)) leave_out(*point);
   }
 }
 

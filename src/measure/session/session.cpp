@@ -24,6 +24,8 @@ constexpr unsigned kMostBusy = 3;
 constexpr unsigned kTries = 4;
 constexpr unsigned kMostThrottled = 3;
 constexpr Nanoseconds kBetweenChecks = std::chrono::seconds{1};
+// The part of the budget that making one file may take: a quarter.
+constexpr int kFilesOfBudget = 4;
 
 bool is_modelled(const Point& point) { return point.row.basis == Basis::modelled; }
 
@@ -31,14 +33,15 @@ class Session {
  public:
   Session(const Machine& machine, std::vector<Point> points, const MeasureOptions& options,
           const ExperimentContext& context, const std::function<std::uint64_t()>& throttled,
-          Noise noise, Random random)
+          Nanoseconds begin, Noise noise, Random random)
       : clock_(system_clock()),
         options_(options),
         context_(context),
         throttled_(throttled),
         buffers_(machine),
         noise_(std::move(noise)),
-        random_(random) {
+        random_(random),
+        begin_(begin) {
     for (Point& point : points) trials_.push_back({.point = std::move(point)});
     for (const Trial& trial : trials_) {
       costs_.add(trial.point, options_.repetitions);
@@ -48,7 +51,7 @@ class Session {
   }
 
   SessionResult run() {
-    begin_ = clock_.now();
+    make_files();
     check_noise();
     while (!over() && round()) ++rounds_;
     noise_.check();
@@ -57,6 +60,18 @@ class Session {
 
  private:
   bool over() { return stopped_ = stopped_ || context_.stop(); }
+
+  // Before any point is measured: no point knows how long its file takes, and one that was made
+  // late would end after the budget.
+  void make_files() {
+    for (const Trial& trial : trials_) {
+      if (over()) return;
+      if (!can_more(trial) || trial.point.file == nullptr) continue;
+      // An error is the same again for each point of the file, and stands in its row.
+      static_cast<void>(trial.point.file->get(
+          options_.budget ? std::optional(*options_.budget / kFilesOfBudget) : std::nullopt));
+    }
+  }
   Nanoseconds spent() const { return clock_.now() - begin_; }
   bool late() const { return options_.budget && spent() >= *options_.budget; }
 
@@ -274,8 +289,9 @@ class Session {
     SessionResult result;
     for (Trial& trial : trials_) {
       if (trial.mappings.empty() && !trial.error && trial.point.row.reason.empty()) {
-        trial.point.row.reason = stopped_ ? "stopped before it was measured"
-                                          : "the budget was over before it was measured";
+        trial.point.row.reason =
+            stopped_ ? "stopped before it was measured"
+                     : "skipped (the budget is used up); a larger budget measures it";
         trial.point.row.add_flag(stopped_ ? "stopped" : "left_out");
       }
     }
@@ -318,7 +334,7 @@ class Session {
   Costs costs_;
   Noise noise_;
   Random random_;
-  Nanoseconds begin_{0};
+  const Nanoseconds begin_;
   Nanoseconds checked_{0};
   std::size_t check_ = 0;
   unsigned rounds_ = 0;
@@ -399,10 +415,13 @@ Row row_of(Trial trial, const std::vector<bool>& disturbed) {
 SessionResult run_session(const Machine& machine, std::vector<Point> points,
                           const Sentinels& sentinels, const MeasureOptions& options,
                           const ExperimentContext& context,
-                          const std::function<std::uint64_t()>& throttled) {
+                          const std::function<std::uint64_t()>& throttled,
+                          std::optional<Nanoseconds> begin) {
+  const Nanoseconds start = begin.value_or(system_clock().now());
   Random random(options.seed);
   Noise noise = Noise::start(machine, sentinels, random);
-  return Session(machine, std::move(points), options, context, throttled, std::move(noise), random)
+  return Session(machine, std::move(points), options, context, throttled, start, std::move(noise),
+                 random)
       .run();
 }
 

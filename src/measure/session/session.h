@@ -54,7 +54,8 @@ std::optional<double> paired_ratio(std::span<const Mapping> own,
 // Runs the points; rows come in their order. Without `sentinels` (noise.h), only the samples' own
 // CPU time is checked. `throttled`: returns how often control groups have stopped this process
 // (times_throttled); empty: no limit. A repetition during which it rose includes time without work,
-// and is repeated, at most three times.
+// and is repeated, at most three times. The budget runs from `begin`, a time of system_clock()
+// (default: the time of the call). Measuring files are made first and may take a quarter of it.
 struct SessionResult {
   std::vector<Row> rows;
   std::vector<NoiseCheck> checks;
@@ -65,6 +66,7 @@ struct SessionResult {
 SessionResult run_session(const Machine& machine, std::vector<Point> points,
                           const Sentinels& sentinels, const MeasureOptions& options,
                           const ExperimentContext& context,
-                          const std::function<std::uint64_t()>& throttled = {});
+                          const std::function<std::uint64_t()>& throttled = {},
+                          std::optional<Nanoseconds> begin = {});
 
 }  // namespace headrace::session

@@ -9,6 +9,9 @@
 #include <numeric>
 #include <thread>
 
+#include "headrace/clock.h"
+#include "measure/instruments/measuring_file.h"
+
 namespace headrace::session {
 namespace {
 
@@ -123,6 +126,36 @@ TEST_F(SessionTest, SomethingIsMeasuredHoweverLittleTimeThereIs) {
   for (int i = 0; i < 9; ++i) many.push_back(scripted(std::to_string(i), busy));
   run(std::move(many));
   EXPECT_EQ(busy.prepared, 3u) << "it does not try for ever";
+}
+
+TEST_F(SessionTest, Budget_CountsTheTimeBeforeTheFirstPoint) {
+  options_.budget = std::chrono::minutes{1};
+  Script values{.values = {10}};
+  const Nanoseconds an_hour_ago = system_clock().now() - std::chrono::hours{1};
+  const auto rows = run_session(machine_, {scripted("first", values), scripted("second", values)},
+                                {}, options_, context_, {}, an_hour_ago);
+  EXPECT_EQ(values.prepared, 1u) << "one is measured however late it is";
+}
+
+// A file that is made late would end after the budget.
+TEST_F(SessionTest, Files_AreMadeBeforeTheFirstPoint) {
+  options_.budget = Nanoseconds{4};
+  const std::filesystem::path directory = std::filesystem::temp_directory_path();
+  const Machine machine = Machine::discover({.storage = {directory}}).value();
+  const auto file = std::make_shared<instruments::MeasuringFile>(machine, directory, false);
+  Script values{.values = {10}};
+  Point first = scripted("first", values);
+  Point of_file = scripted("of the file", values);
+  of_file.file = file;
+  of_file.rank = 1;
+  std::string why;
+  first.prepare = [&why, file, prepare = first.prepare](BufferPool& buffers, Random& random) {
+    const auto made = file->get();  // without a limit
+    if (!made) why = made.error().message;
+    return prepare(buffers, random);
+  };
+  run({first, of_file});
+  EXPECT_NE(why.find("a quarter of the budget"), std::string::npos) << why;
 }
 
 // Each takes ten times its estimate: the most wanted are measured three times, instead of all once.

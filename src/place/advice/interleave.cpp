@@ -84,7 +84,8 @@ Status check(const Profile& profile, const InterleaveRequest& request) {
   }
   for (const auto& [node, bytes] : request.free) {
     if (profile.machine.find(node) == nullptr) {
-      return fail(ErrorCode::absent, "no node {} on {}", raw(node), profile.machine.name);
+      return fail(ErrorCode::absent, "no node {} on {}; give one that it has", raw(node),
+                  profile.machine.name);
     }
   }
   return {};

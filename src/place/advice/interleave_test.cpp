@@ -186,7 +186,8 @@ TEST(InterleaveTest, RefusesInWords) {
   EXPECT_EQ(error({.lines = 1e308}),
             "1e+308 lines in flight are no load; give 0.001 to 1000000000");
   EXPECT_EQ(error({.demand = {{0.5}}}), "a demand of 0.5 B/s is none; give 1 to 1e+18");
-  EXPECT_EQ(error({.free = {{NodeId{99}, 1_GiB}}}), "no node 99 on cxl-a1000");
+  EXPECT_EQ(error({.free = {{NodeId{99}, 1_GiB}}}),
+            "no node 99 on cxl-a1000; give one that it has");
   const auto bare = advise_interleave(*Profile::load("one-node"), {});
   EXPECT_EQ(bare.error().code, ErrorCode::absent);
   EXPECT_EQ(bare.error().message,

@@ -135,7 +135,7 @@ KindDecision by_default(const KindEvidence& e) {
                         "HBM set HEADRACE_NODES={}=hbm",
                         e.hbm_cpu_model, raw(e.node))};
   }
-  if (e.has_cpus) return {NodeKind::dram, "has CPUs, and nothing says it is other than dram"};
+  if (e.has_cpus) return {NodeKind::dram, "has CPUs; assumed: no evidence of HBM or CXL"};
   return {NodeKind::dram, "no node of this machine shows CPUs, so none can be told apart"};
 }
 

@@ -30,15 +30,6 @@ def asked(run: Run, *arguments: str) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize(
-    "name", ["advise", "advise/interleave", "advise/capacity", "advise/cost", "advise/um"]
-)
-def test_help(run: Run, golden: Golden, name: str) -> None:
-    result = run(*name.split("/"), "--help")
-    assert (result.returncode, result.stderr) == (0, "")
-    golden(f"help/{name}.txt", result.stdout)
-
-
 TOLD = [
     [*INTERLEAVE, "--threads", "16"],
     [*INTERLEAVE, "--threads", "1"],
@@ -342,7 +333,8 @@ def test_cost_without_prices_saves_nothing_known(run: Run) -> None:
     assert made["instances"]["result"]["revenue"] is None
     assert "dram_speed" not in made["assumed"] and "cost_ratio" not in made["assumed"]
     told = run("advise", "cost", "--dram-speed", "9").stdout
-    assert "saving not computed: give --cost-ratio" in told and "more revenue" not in told
+    assert "saving unknown: give --cost-ratio" in " ".join(told.split())
+    assert "more revenue" not in told
     assert "speed in DRAM (SSD: 1): 9\n" in told
     assert "speed in CXL memory (SSD: 1): 8 (assumed)\n" in told
 

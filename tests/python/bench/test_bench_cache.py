@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from headrace._bench import cache
+from headrace._cli import app
 from headrace._errors import WrongAnswer
+from headrace._words import rounds_text
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -73,6 +75,29 @@ def test_as_tables(run: Run) -> None:
         assert told in result.stdout
     listed = run("bench", "cache", "--list").stdout
     assert "HyperClockCache" in listed and "small-miss" in listed
+
+
+def test_what_takes_long_says_so_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cache, "_measure", lambda *_: json.loads(ROW))
+    assert app.run(["bench", "cache", "--scenarios", "hit-spread,miss-fill", "--threads", "1",
+                    "--implementations", "headrace,chase", "--seconds", "3", "--json"]) == 0
+    told = capsys.readouterr().err
+    assert told == "headrace: 20 measurements, about 62.0 s; Ctrl-C keeps what is measured\n"
+
+
+@pytest.mark.parametrize(
+    ("samples", "stopped", "told"),
+    [([5, 5], False, "5 rounds"), ([2, 2], True, "2 rounds of 5, interrupted"),
+     ([1, 0], True, "1 round of 5, interrupted"), ([2, 1], True, "1 to 2 rounds of 5, interrupted"),
+     ([], True, "0 rounds of 5, interrupted")],
+)  # fmt: skip
+def test_an_interrupted_run_says_how_many_rounds_there_are(
+    samples: list[int], stopped: bool, told: str
+) -> None:
+    rows = [{"samples": [1.0] * count} for count in samples]
+    assert rounds_text({"rounds": 5, "rows": rows, "interrupted": stopped}) == told
 
 
 @pytest.mark.parametrize(

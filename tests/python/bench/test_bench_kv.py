@@ -295,8 +295,8 @@ def wait_for(what: Callable[[], Any]) -> Any:
     [
         (["--configs", "none"], 2, "no configuration 'none'; there are MMEM, MMEM-SSD-0.2"),
         (["--threads", "3"], 2, "--threads goes with --model"),
-        (["--model", "cxl-a1000", "--rate", "5"], 2, "--rate: of a measurement, not of a --model"),
-        (["--model", "cxl-a1000", "--rounds", "7", "--settle", "3"], 2, "--rounds, --settle: of a"),
+        (["--model", "cxl-a1000", "--rate", "5"], 2, "--rate: for a measurement only"),
+        (["--model", "cxl-a1000", "--rounds", "7", "--settle", "3"], 2, "--rounds, --settle: for"),
         (["--rate", "0"], 2, ""),
         (["--rate", "nan"], 2, "--rate nan: give a number"),
         (["--seconds", "nan"], 2, "--seconds nan: give a number"),

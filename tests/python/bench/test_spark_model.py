@@ -92,7 +92,7 @@ def test_as_a_document(run: Run, tmp_path: Path) -> None:
     [
         (["--model", "nowhere"], 3, "no file and no preset 'nowhere'"),
         (["--model", "one-node"], 3, "'one-node' has no loaded latencies of two memories"),
-        ([*MODEL[2:], "--queries", "Q5"], 2, "--model NAME goes with --json and --out"),
+        ([*MODEL[2:], "--queries", "Q5"], 2, "--model goes with --json and --out only"),
     ],
 )
 def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: str) -> None:
@@ -105,4 +105,6 @@ def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: s
 def test_a_model_takes_nothing_of_a_measurement(run: Run, arguments: list[str]) -> None:
     result = run(*MODEL, *arguments)
     assert result.returncode == 2
-    assert result.stderr == "headrace: --model NAME goes with --json and --out, and with no more\n"
+    assert result.stderr == (
+        "headrace: --model goes with --json and --out only; leave the other options out\n"
+    )

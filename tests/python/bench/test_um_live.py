@@ -83,7 +83,7 @@ def test_the_node_that_runs_it(run: Run, gpu: Callable[[str], dict[str, str]]) -
     for wrong, code, why in (
         (["--node", "77"], 3, "no memory node 77"),
         (["--node", "0", "--memory", "node:0"], 2, "leave one out"),
-        (["--node", "0", "--model", "ac922"], 2, "of a measurement"),
+        (["--node", "0", "--model", "ac922"], 2, "for a measurement"),
     ):
         refused = run(*asked, *wrong, env=env)
         assert (refused.returncode, refused.stdout) == (code, "") and why in refused.stderr, refused

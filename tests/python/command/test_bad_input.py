@@ -343,7 +343,7 @@ def deaf(keeps: bool, alone: bool = True) -> subprocess.Popen[str]:
 def test_ctrl_c_in_a_step_that_hears_nothing() -> None:
     process = deaf(keeps=False)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1] == "headrace: interrupted\n"
+    assert process.communicate(timeout=30)[1] == "headrace: interrupted; unsaved results are lost\n"
     assert process.returncode == 130
 
 
@@ -361,7 +361,7 @@ def test_ctrl_c_in_a_step_whose_end_is_waited_for(keeps: bool, alone: bool, told
     assert process.stderr is not None
     assert process.stderr.readline().startswith(told)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1] == "headrace: interrupted\n"
+    assert process.communicate(timeout=30)[1] == "headrace: interrupted; unsaved results are lost\n"
     assert process.returncode == 130
 
 
@@ -371,7 +371,8 @@ def test_ctrl_c_in_a_step_whose_end_is_waited_for(keeps: bool, alone: bool, told
 def test_another_signal_in_such_a_step(number: int, code: int, name: str) -> None:
     process = deaf(keeps=False)
     process.send_signal(number)
-    assert process.communicate(timeout=30)[1] == f"headrace: ended by {name}\n"
+    told = f"headrace: ended by {name}; unsaved results are lost\n"
+    assert process.communicate(timeout=30)[1] == told
     assert process.returncode == code
     process = deaf(keeps=True)
     process.send_signal(number)

@@ -108,7 +108,7 @@ def test_too_little_was_judged(run: Run, tmp_path: Path) -> None:
     result = run("compare", old, new)
     assert (result.returncode, result.stderr) == (10, "")
     text = " ".join(result.stdout.split())
-    assert re.search(r"too little to say so: \d+ of \d+ old rows could be judged, and 50%", text)
+    assert re.search(r"Inconclusive: \d+ of \d+ points precise enough \(50 % needed", text)
     assert run("compare", old, new, "--judged", "20%").returncode == 0
     document = json.loads(run("compare", old, new, "--json").stdout)
     assert document["enough_judged"] is False and document["least_judged"] == 0.5
@@ -140,7 +140,7 @@ def test_rows_that_would_show_only_large_changes_were_not_judged(run: Run, tmp_p
     sides = [*wild("old", 1), "--", *wild("new", 0.8)]
     result = run("compare", *sides)
     assert result.returncode == 10, result
-    assert "4 more would show only changes of over 20%" in " ".join(result.stdout.split())
+    assert "4 more would show only changes of over 20 %" in " ".join(result.stdout.split())
     document = json.loads(run("compare", *sides, "--json").stdout)
     assert (document["judged"], document["seen"], document["resolution"]) == (4, 0, 0.2)
     assert run("compare", *sides, "--resolution", "100%").returncode == 0
@@ -185,7 +185,7 @@ def test_several_runs_of_each_side(run: Run, tmp_path: Path) -> None:
     slow = runs(tmp_path, "slow", range(9, 13), 1, 0.9)
     result = run("compare", *old, "--", *same)
     assert (result.returncode, result.stderr) == (0, "")
-    assert "no change beyond noise in" in result.stdout and "noisy" not in result.stdout
+    assert "No change beyond noise in" in result.stdout and "noisy" not in result.stdout
     result = run("compare", *old, "--", *slow, "--json")
     assert result.returncode == 9
     document = json.loads(result.stdout)

@@ -14,10 +14,6 @@ import pytest
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_help(run: Run, golden: Callable[[str, str], None]) -> None:
-    golden("help/dsa/setup.txt", run("dsa", "setup", "--help").stdout)
-
-
 #: A host without devices.
 NONE = {"HEADRACE_DSA_SYSFS": "/nowhere"}
 

@@ -25,10 +25,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ["measure", "stream", "--budget", "2s", "--width", "100%", "--out", "p.json"]
 
 
-def test_help_and_list(run: Run, golden: Callable[[str, str], None]) -> None:
-    result = run("measure", "--help")
-    assert (result.returncode, result.stderr) == (0, "")
-    golden("help/measure.txt", result.stdout)
+def test_list(run: Run, golden: Callable[[str, str], None]) -> None:
     golden("measure_list.txt", run("measure", "--list").stdout)
     for command, what in (("bench dsa", "experiments"), ("bench cache", "scenarios")):
         document = document_of(run, *command.split(), "--list")
@@ -93,7 +90,7 @@ def test_a_profile_is_a_machine_that_can_be_compared(run: Run, tmp_path: Path) -
     (tmp_path / "same.json").write_text(json.dumps(json.loads(profile.to_json())))
     same = run("compare", "p.json", "same.json")
     assert same.returncode in (0, 10), "on a busy host all rows are noisy, and none is judged"
-    assert "no change beyond noise" in same.stdout
+    assert "No change beyond noise" in same.stdout or "Inconclusive" in same.stdout
 
 
 def test_json_is_the_profile(run: Run, tmp_path: Path) -> None:
@@ -141,6 +138,7 @@ def test_a_signal_keeps_what_was_measured(
 ) -> None:
     arguments = ["measure", "stream", "latency", "--budget", "200s", "--out", "p.json"]
     result = press_ctrl_c(arguments, tmp_path, 2, signal=signal)
+    told += "; results cover the time until then"
     assert (result.returncode, result.stderr) == (code, f"headrace: {told}\n")
     profile = headrace.Profile.load(tmp_path / "p.json")
     measured = [row for row in profile.rows if row.median is not None]

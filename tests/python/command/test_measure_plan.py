@@ -141,7 +141,7 @@ def test_a_plan_of_nothing_says_why(run: Run) -> None:
     why = "another host's disk and devices are not known; plan it there\n"
     result = run("measure", "gpu", "--dry-run", "--from", "gh200")
     assert result.returncode == 4
-    assert result.stdout == f"gh200: 0 points in 0.0 s\nnot measured, 1 of gpu: {why}"
+    assert result.stdout == f"gh200: 0 points in 0.0 s\n1 of gpu not measured: {why}"
     assert result.stderr == f"headrace: nothing would be measured: {why}"
     as_json = run("measure", "gpu", "--dry-run", "--from", "gh200", "--json")
     assert (as_json.returncode, as_json.stderr) == (4, result.stderr)

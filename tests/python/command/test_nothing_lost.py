@@ -72,7 +72,7 @@ def test_ctrl_c_before_the_first_value_keeps_the_old_profile(
     result = ran(EARLY.format(arguments=arguments), cwd=tmp_path)
     assert result.returncode == 130 and profile.read_text() == old
     assert "k.json stays as it was" in result.stderr
-    assert result.stderr.endswith("headrace: interrupted\n")
+    assert result.stderr.endswith("headrace: interrupted; results cover the time until then\n")
 
 
 def test_hosts_without_values_replace_no_profile(tmp_path: Path) -> None:

@@ -163,7 +163,9 @@ def test_ctrl_c_while_a_pipe_has_no_reader(command: Path, tmp_path: Path) -> Non
 
 def test_ctrl_c_while_a_demos_data_are_made(tmp_path: Path) -> None:
     result = press_ctrl_c(DEMO, tmp_path, 1, "TPC-H")
-    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+    assert (result.returncode, result.stderr) == (
+        130, "headrace: interrupted; results cover the time until then\n",
+    )
     document = json.loads((tmp_path / "out" / "demo.json").read_text())
     assert document["rates"] and document["copy"]["rows"] and "query" not in document
     assert list((tmp_path / "data").iterdir()) == []

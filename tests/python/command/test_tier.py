@@ -17,10 +17,6 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
 
 
-def test_help(run: Run, golden: Golden) -> None:
-    golden("help/tier.txt", run("tier", "--help").stdout)
-
-
 def test_each_source_is_measured_or_says_why_not(run: Run) -> None:
     result = run("tier", "--explain", "--json")
     assert (result.returncode, result.stderr) == (0, "")

@@ -59,11 +59,6 @@ def live_or_skip(result: subprocess.CompletedProcess[str], code: int) -> None:
     assert result.returncode == code, result.stderr
 
 
-def test_help(run: Run, golden: Golden) -> None:
-    golden("help/tier/attach.txt", run("tier", "attach", "--help").stdout)
-    golden("help/tier/run.txt", run("tier", "run", "--help").stdout)
-
-
 def test_what_makes_no_sense_is_refused_in_a_line(run: Run) -> None:
     for code, word, *arguments in (
         (3, "no process", "attach", "999999999", "--budget", "1MiB"),

@@ -235,14 +235,14 @@ def test_loaded_latencies_have_their_bandwidth_and_curves_without_a_bend_are_cou
     assert re.search(r" bandwidth +median +interval", text)
     rate = headrace.format_rate(quiet.rows[0].details["bandwidth"])
     assert rate in text.splitlines()[2]
-    assert "loaded latency bends at" in text and "no bend of" not in text
+    assert "knees of loaded latency" in text and "no knee in" not in text
     curves = len(headrace.knees(quiet))
     for flag in ("noisy", "few"):
         for row in document["rows"]:
             row["flags"] = [flag]
         text = tables.profile_text(headrace.Profile.from_json(json.dumps(document)))
-        assert "bends at" not in text and f"no bend of {curves} curves of loaded latency" in text
-        assert "fewer than three mappings a point" in text
+        assert "knees of" not in text and f"no knee in {curves} curves of loaded latency" in text
+        assert "fewer than three mappings per point" in text
 
 
 @pytest.mark.parametrize("preset", ["cxl-a1000", "xeon-max"])

@@ -178,7 +178,6 @@ FILES = [f"p.n{number}.json" for number in range(4)]
 
 
 def test_the_command(run: Run, golden: Golden, files: Path) -> None:
-    golden("help/fleet.txt", run("fleet", "--help").stdout)
     result = run("fleet", *FILES)
     assert (result.returncode, result.stderr) == (9, "")
     golden("fleet.txt", result.stdout)

@@ -109,7 +109,7 @@ def test_nothing_is_faster_than_its_floor(tmp_path: Path, share: float, text: st
     assert _words.efficiency(document) == text
     report.build(document, tmp_path / "r.html")
     shown = text_of((tmp_path / "r.html").read_text())
-    assert f"which is {text} of the speed" in shown
+    assert f"overlap efficiency {text}, the larger of the two" in " ".join(shown.split())
     assert text.partition(" (")[0] + " overlap efficiency" in " ".join(shown.split())
     assert "no overlap can take less" not in shown
 

@@ -29,7 +29,7 @@ COPY, MIGRATE = "Copying from memory to memory", "Moving pages to another node"
 STORAGE, DSA, GPU = "Files on storage", "Copies by DSA devices", "GPUs"
 #: Figures with numbers that are details of their rows, of which a row has no samples.
 OF_DETAILS = {
-    "How long a load takes while others use the memory": {"what the others reach"},
+    "Loaded latency": {"background bandwidth by injected delay"},
     MIGRATE: {"when the first page is there"},
     STORAGE: {"how long one takes"},
     "Who slows whom": {"what equal jobs reach together", "how evenly they share it"},

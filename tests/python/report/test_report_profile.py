@@ -25,9 +25,9 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 TITLES = [
     "The machine",
-    "How long a load takes",
+    "Latency of a load",
     "How many bytes per second",
-    "How long a load takes while others use the memory",
+    "Loaded latency",
     "STREAM's kernels",
     "Copying from memory to memory",
     "Moving pages to another node",
@@ -118,7 +118,7 @@ def test_conditions_are_at_the_top_of_page_and_picture() -> None:
     document["conditions"] |= CONDITIONS
     content = contents.content_of(document)
     assert content.basis[2:] == [
-        "Measured with budget 60.0 s, 6 rounds, disturbed moments: 5 of 61.",
+        "Measured with budget 60.0 s, 6 rounds, host busy at 5 of 61 checks.",
         "Host: governor powersave, transparent huge pages madvise, NUMA balancing on (1), under a "
         "hypervisor, load 0.05 at the beginning.",
         "Limited by control groups: 2.5 CPUs' time, memory of nodes 0-7.",
@@ -172,7 +172,7 @@ def test_noisy_rows_are_drawn_as_noisy(tmp_path: Path) -> None:
         row["flags"] = ["noisy"] if row["parameters"].get("window") == "all" else []
     next(row for row in chosen if row["experiment"] == "stream")["flags"] = ["noisy"]
     page = drawn(document | {"rows": chosen}, tmp_path)
-    heat, sizes, *_ = charts_of(page, "How long a load takes")
+    heat, sizes, *_ = charts_of(page, "Latency of a load")
     cells = heat["data"]["values"]
     assert all(cell["text"].startswith("~") and "noisy" in cell["words"] for cell in cells)
     (hollow,) = hollow_points(sizes)
@@ -230,7 +230,7 @@ def test_unsteady_rows_say_so_and_quiet_ones_nothing(tmp_path: Path) -> None:
     chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "loaded"]
     for row in chosen:
         row["flags"] = []
-    title = "How long a load takes while others use the memory"
+    title = "Loaded latency"
     page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
     assert "unsteady" not in section(page, title)
     assert not any(hollow_points(chart) for chart in charts_of(page, title))
@@ -261,7 +261,7 @@ def test_curves_of_other_numbers_of_threads_are_other_lines(tmp_path: Path, pair
             and row["parameters"]["mix"] in ("read", "1:1")
         ]  # fmt: skip
     page = drawn(document, tmp_path)
-    title = "How long a load takes while others use the memory"
+    title = "Loaded latency"
     whole = {"one": "read", "several": "CPUs 0, CXL 3"}[pairs]
     first, *others = charts_of(page, title)
     assert {whole, f"{whole}, 4 threads", f"{whole}, 16 threads"} <= lines_in(first)
@@ -277,7 +277,7 @@ def test_curves_of_many_mixes_are_families_by_the_share_of_reads(tmp_path: Path)
     made = documents.Maker(7)
     chosen = list(documents.family(made))
     page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
-    title = "How long a load takes while others use the memory"
+    title = "Loaded latency"
     usual, plain, around, _ = charts_of(page, title)
     assert {p["line"] for p in usual["data"]["values"]} == {
         "read", "1:1 (W2)", "nt_write (W6)"
@@ -465,7 +465,7 @@ def test_sentences_are_made_from_the_numbers(tmp_path: Path) -> None:
     }  # fmt: skip
     report.build(document, tmp_path / "page.html")
     page = html.unescape((tmp_path / "page.html").read_text())
-    assert "The most of a node's CPUs was 25 GB/s (read, CPUs 0, HBM 2)." in page
+    assert "Peak of one node: 25 GB/s (read, CPUs 0, HBM 2)." in page
     assert "CPUs 0: 25 GB/s" in page
 
 
@@ -533,8 +533,8 @@ def test_a_large_machine_makes_no_heavy_page(tmp_path: Path) -> None:
     ]  # fmt: skip
     page = drawn(document, tmp_path)
     assert len(page) < 2_500_000
-    assert len(charts_of(page, "How long a load takes")[0]["data"]["values"]) == 256
-    table = section(page, "How long a load takes").partition("<details>")[2]
+    assert len(charts_of(page, "Latency of a load")[0]["data"]["values"]) == 256
+    table = section(page, "Latency of a load").partition("<details>")[2]
     assert "2048 rows, the first 2000 of them; the document has all" in table
     assert table.count("<tr>") == 2001
 
@@ -544,10 +544,10 @@ def test_published_figures_say_so(page: str, tmp_path: Path) -> None:
     document = json.loads(headrace.Profile.load("cxl-a1000").to_json())
     document["rows"] = [row for row in document["rows"] if row["experiment"] == "loaded"]
     page = drawn(document, tmp_path)
-    text = section(page, "How long a load takes while others use the memory")
+    text = section(page, "Loaded latency")
     assert "<figcaption>Published, not measured here. A load took" in text
-    assert "by the delay injected: read" in text and "pause" not in text
-    (*_, delays) = charts_of(page, "How long a load takes while others use the memory")
+    assert "background bandwidth by injected delay (the source's unit): read" in text
+    (*_, delays) = charts_of(page, "Loaded latency")
     assert "\"title\": \"delay, in the source's unit\"" in json.dumps(delays)
 
 

@@ -198,7 +198,8 @@ def check(document: dict[str, Any], ranks: int) -> None:
     [
         (["--a", "mars"], 2, ""),
         (["--size", "0", "--threads", "1"], 2, "0 bytes for 1 threads"),
-        (["--a", "0=1", "--per-rank-tile"], 2, "0=1: with --per-rank-tile give a kind or nodes"),
+        (["--a", "0=1", "--per-rank-tile"], 2, "0=1: no place for ranks; give "
+     "--per-rank-tile a kind or nodes"),
         (["--out", "nowhere/x.json"], 3, "no directory nowhere"),
     ],
 )

@@ -369,7 +369,7 @@ class TestTopologies:
         assert kernel.written == []
 
     @pytest.mark.parametrize(
-        ("weights", "told"), [({0: 256}, "not in 1 to 255"), ({7: 1}, "no weight of node 7")]
+        ("weights", "told"), [({0: 256}, "give 1 to 255"), ({7: 1}, "no weight of node 7")]
     )
     def test_weights_that_cannot_be(
         self, kernel: FakeKernel, weights: dict[int, int], told: str

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache of Fuerst's thesis (TU Dresden 2024), as it is described there: for each node a map by
+// The cache of Fürst's thesis (TU Dresden 2024), as it is described there: for each node a map by
 // source pointer under a reader-writer lock; an access copies a CacheData, whose copies share a
 // count, the pointer to the cached bytes and the pointer to what copies them, each an atomic of its
 // own; who needs the bytes waits on the last two.

@@ -18,27 +18,28 @@ from headrace._words import in_one_line, say
 
 def command(
     seen: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What HEADRACE_ARENAS_SEEN wrote, or a plan.")
+        Path,
+        typer.Argument(metavar="FILE", help="File that HEADRACE_ARENAS_SEEN named, or a plan."),
     ],
     tier: Annotated[
         list[str],
         typer.Option(
             metavar="PLACE[=SIZE]",
-            help="Memory to use, the fastest first: hbm:dram=16GiB, dram. The last takes what is "
-            "left.",
+            help="Memory to use, fastest first: hbm:dram=16GiB, dram. The last one takes the rest.",
         ),
     ],
     out: OutOnly = None,
 ) -> int:
-    """Advise which arenas belong on which memory: a plan for the next start.
+    """Plan which arenas (named heaps) belong on which memory.
 
-    Arenas are named heaps (headrace.arena): the hottest go, each whole, to the first memory that
-    has room left for the most they had. What was not seen is not placed: it goes where arenas go
-    that a plan does not name. The plan is a text; edit it as you like.
+    An arena is a named heap (headrace.arena). The hottest arenas come first; each goes as a whole
+    to the first memory with room for its peak size. Arenas that were not seen are not in the plan
+    and get the default placement. The plan is a text file that you may edit.
 
     \b
     HEADRACE_ARENAS_SEEN=seen.txt python program.py
-    headrace advise arenas seen.txt --tier hbm:dram=16GiB --tier dram --out plan.txt
+    headrace advise arenas seen.txt --tier hbm:dram=16GiB --tier dram \\
+      --out plan.txt
     HEADRACE_ARENAS=plan.txt python program.py
     """
     if out is not None:
@@ -53,7 +54,7 @@ def command(
     uses = headrace.arenas_in_plan(_read(seen))
     plan = headrace.plan_arenas(uses, tiers)
     if out is None:
-        output.print_text("\n".join(map(in_one_line, plan.rstrip("\n").split("\n"))))
+        output.print_as_is("\n".join(map(in_one_line, plan.rstrip("\n").split("\n"))))
     else:
         write_whole(out, plan)
     if unseen := [use.name for use in uses if use.looks == 0]:

@@ -31,31 +31,37 @@ def command(
         Optional[Path],
         typer.Option(
             metavar="FILE",
-            help="A line per page with its accesses, or per group: PAGES ACCESSES (of each).",
+            help="File with the accesses of one page per line, or of a group: PAGES ACCESSES "
+            "(of each).",
         ),
     ] = None,
     zipf: Annotated[
         Optional[float],
-        typer.Option(metavar="EXPONENT", help="Instead: accesses as 1 / rank^EXPONENT, 0.99."),
+        typer.Option(
+            metavar="EXPONENT",
+            help="Exponent of a Zipf distribution, instead of a histogram: 0.99.",
+        ),
     ] = None,
     pages: Annotated[
         Optional[int],
-        typer.Option(metavar="NUMBER", min=1, help="With --zipf: how many pages there are."),
+        typer.Option(metavar="NUMBER", min=1, help="Number of pages, with --zipf."),
     ] = None,
     accesses: Annotated[
-        str, typer.Option(metavar="SHARE", help="That are to find fast memory.")
+        str, typer.Option(metavar="SHARE", help="Share of accesses that fast memory must serve.")
     ] = "90%",
     fast: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="The inverse: what accesses so much memory takes."),
+        typer.Option(
+            metavar="SIZE", help="Size of fast memory, to compute the share of accesses it serves."
+        ),
     ] = None,
-    page_size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of a page.")] = "4KiB",
+    page_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of a page.")] = "4KiB",
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Advise how much fast memory takes a given share of accesses.
+    """Advise how much fast memory serves a share of accesses.
 
-    The hottest pages are taken to lie in fast memory: what promotion aims at. In a histogram, #
+    The hottest pages are assumed to be in fast memory, as promotion aims for. In a histogram, #
     begins a comment.
 
     \b
@@ -139,7 +145,7 @@ def read_histogram(path: Path) -> list[tuple[float, float]]:
     except FileNotFoundError:
         raise headrace.AbsentError(f"no file {path}; give a histogram") from None
     except OSError as error:
-        raise headrace.IoError(f"cannot read {path}: {error.strerror}") from None
+        raise headrace.IoError(f"cannot read {path}: {error.strerror}; give another file") from None
     if not found:
         raise headrace.InvalidError(f"{path} holds no counts; write a number per line")
     return found
@@ -153,8 +159,8 @@ def _line(path: Path, number: int, words: list[str]) -> tuple[float, float]:
     except ValueError:
         pass
     raise headrace.InvalidError(
-        f"{path}:{number}: '{' '.join(words)[:40]}' is neither ACCESSES nor PAGES ACCESSES, of 0 "
-        f"to {_MOST:.0e} each"
+        f"{path}:{number}: '{' '.join(words)[:40]}' is no count; write ACCESSES or PAGES ACCESSES, "
+        f"of 0 to {_MOST:.0e} each"
     )
 
 
@@ -175,7 +181,7 @@ def text(made: Mapping[str, Any]) -> str:
         f"{made['of']}, {made['pages']:.0f} pages, {total}",
         f"{asked['share'] * 100:g} % of accesses go to the hottest "
         f"{headrace.format_bytes(int(asked['bytes']))}, {asked['share_of_pages'] * 100:.3g} % of "
-        "the pages: so much fast memory is needed.",
+        "the pages, which fast memory must hold.",
     ]
     if made["fast"] is not None:
         fast = made["fast"]

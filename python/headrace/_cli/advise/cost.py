@@ -21,49 +21,53 @@ _INPUTS = {
     "capacity_ratio": "DRAM to CXL capacity",
     "cost_ratio": "cost of a server with CXL to one without",
 }
-#: Inputs are changed by so much for the table.
+#: Change of each input in the table.
 _CHANGE = 0.1
 
 
 def command(
     context: typer.Context,
     dram_speed: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Of the job in DRAM; on SSD it is 1.")
+        float, typer.Option(metavar="NUMBER", help="Speed of the job in DRAM, relative to SSD.")
     ] = 10.0,
     cxl_speed: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Of the job in CXL memory.")
+        float,
+        typer.Option(metavar="NUMBER", help="Speed of the job in CXL memory, relative to SSD."),
     ] = 8.0,
     capacity_ratio: Annotated[
-        float, typer.Option(metavar="NUMBER", help="DRAM to CXL memory of one server.")
+        float, typer.Option(metavar="NUMBER", help="DRAM of a server, relative to its CXL memory.")
     ] = 2.0,
     cost_ratio: Annotated[
         Optional[float],
-        typer.Option(metavar="NUMBER", help="A server with CXL memory to one without, in all."),
+        typer.Option(
+            metavar="NUMBER", help="Cost of a server with CXL memory, relative to one without."
+        ),
     ] = None,
     instance_gib: Annotated[
         Optional[float],
-        typer.Option(metavar="NUMBER", help="GiB per vCPU that instances have; default: 4."),
+        typer.Option(metavar="NUMBER", help="GiB per vCPU of the instances (default: 4)."),
     ] = None,
     instance: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME", help="Instead: those of a cloud's instance, m7a.large."),
+        typer.Option(metavar="NAME", help="Cloud instance whose GiB per vCPU is used: m7a.large."),
     ] = None,
     server_gib: Annotated[
         float, typer.Option(metavar="NUMBER", help="GiB of DRAM per vCPU of the server.")
     ] = 3.0,
     discount: Annotated[
-        Optional[str], typer.Option(metavar="SHARE", help="On instances in CXL memory.")
+        Optional[str], typer.Option(metavar="SHARE", help="Discount on instances in CXL memory.")
     ] = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Compute what CXL memory is worth: fewer servers, or vCPUs that could not be sold.
+    """Compute what CXL memory is worth.
 
-    Two models as arithmetic (docs/design/advice.md); nothing is measured. Speeds and sizes that are
-    not given are assumed. What CXL memory saves takes --cost-ratio, what it earns --discount.
+    One model computes how many servers it saves, with --cost-ratio; another how many more vCPUs can
+    be sold, with --discount. Both are arithmetic (docs/design/advice.md): nothing is measured, and
+    values that you do not give are assumed.
 
     \b
-    headrace advise cost --dram-speed 10 --cxl-speed 8 --capacity-ratio 2 --cost-ratio 1.1
+    headrace advise cost --dram-speed 10 --cxl-speed 8 --cost-ratio 1.1
     headrace advise cost --instance m7a.large --server-gib 3 --discount 20%
     """
     if out is not None:
@@ -90,7 +94,8 @@ def command(
         "version": headrace.__version__,
         "basis": "modelled",
         "assumed": [
-            name for name, value in {**inputs, **offer}.items()
+            name
+            for name, value in {**inputs, **offer}.items()
             if value is not None and name not in (*given(context), *chosen)
         ],
         "servers": {
@@ -129,9 +134,9 @@ def text(made: Mapping[str, Any]) -> str:
     fewer = [
         f"Fewer servers, for a job that reads from SSD what does not fit:\n{inputs}",
         prose(
-            f"{saving['servers'] * 100:.2f} % as many servers with CXL memory take as long: "
-            f"{_saved(saving['saving'])}; nothing is saved once such a server costs "
-            f"{saving['break_even']:.2f} times one without."
+            f"{saving['servers'] * 100:.1f} servers with CXL memory replace 100; break-even price "
+            f"{saving['break_even']:.2f} x; {_saved(saving['saving'])}"
+            f"{_assumed(made['assumed'], servers['inputs'])}."
         ),
     ]
     rows = [
@@ -163,8 +168,14 @@ def text(made: Mapping[str, Any]) -> str:
 
 def _saved(saving: float | None) -> str:
     if saving is None:
-        return "saving not computed: give --cost-ratio"
+        return "saving unknown: give --cost-ratio"
     return f"this {'saves' if saving >= 0 else 'costs'} {abs(saving) * 100:.2f} %"
+
+
+def _assumed(assumed: list[str], inputs: Mapping[str, float | None]) -> str:
+    """The inputs that nobody gave."""
+    names = [_INPUTS[name] for name in inputs if name in assumed]
+    return f"; assumed, not yours: {', '.join(names)}" if names else ""
 
 
 def _earned(revenue: float | None, discount: float | None) -> str:

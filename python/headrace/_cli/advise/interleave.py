@@ -24,60 +24,76 @@ _MOST_COLUMNS = 4
 def command(
     machine: Annotated[
         Optional[str],
-        typer.Option("--machine", metavar="NAME|FILE", help="Whose curves: a preset."),
+        typer.Option("--machine", metavar="NAME|FILE", help="Preset whose curves are used."),
     ] = None,
     profile: Annotated[
         Optional[str],
-        typer.Option("--profile", metavar="FILE", help="Whose curves: what measure wrote."),
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Profile whose curves are used, written by headrace measure loaded.",
+        ),
     ] = None,
     threads: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=1, max=4096, help="How many use the data; default: one per CPU."
+            metavar="NUMBER",
+            min=1,
+            max=4096,
+            help="Number of threads that use the data (default: one per CPU).",
         ),
     ] = None,
     demand: Annotated[
         Optional[str],
-        typer.Option(metavar="RATE", help="Instead: what they read and write, 40GB/s."),
+        typer.Option(
+            metavar="RATE", help="Bandwidth that is read and written, instead of --threads: 40GB/s."
+        ),
     ] = None,
     lines: Annotated[
         Optional[float],
-        typer.Option(metavar="NUMBER", help="Instead: cache lines in flight all the time."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Number of cache lines in flight at all times, instead of --threads.",
+        ),
     ] = None,
     lines_per_thread: Annotated[
         float,
         typer.Option(
             metavar="NUMBER",
-            help="That a thread keeps in flight: 10 to 16 by its core, 1 if it chases pointers.",
+            help="Cache lines in flight per thread: 10 to 16 by the core, 1 for pointer chasing.",
         ),
     ] = headrace.LINES_PER_THREAD,
     mix: Annotated[
         str,
-        typer.Option(metavar="MIX", help="read, write, nt_write, or loads to stores: 2:1."),
+        typer.Option(
+            metavar="MIX", help="Accesses: read, write, nt_write, or loads to stores (2:1)."
+        ),
     ] = "read",
     data_size: Annotated[
         Optional[str],
-        typer.Option(metavar="SIZE", help="Of the data set, where it has to fit."),
+        typer.Option(metavar="SIZE", help="Size of the data set (default: any size fits)."),
     ] = None,
     free: Annotated[
         Optional[str],
-        typer.Option(metavar="NODE=SIZE,...", help="What is free; default: all of a node."),
+        typer.Option(
+            metavar="NODE=SIZE,...", help="Free memory by node (default: all of each node)."
+        ),
     ] = None,
     cpu_node: Annotated[
         Optional[int],
-        typer.Option(metavar="NODE", min=0, help="Whose CPUs use the data."),
+        typer.Option(metavar="NODE", min=0, help="Node whose CPUs use the data."),
     ] = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Advise how much of a data set belongs on which memory, for a given load.
+    """Advise how to split a data set between memories.
 
-    A memory answers the slower the more is asked of it, so the best split depends on the load:
-    little stays on the nearest memory, much is spread. Rests on loaded-latency curves, measured or
-    published; the figures are predictions.
+    A memory answers more slowly under load, so the best split depends on the load: a light load
+    belongs on the nearest memory, a heavy one is spread. The figures are predictions from
+    loaded-latency curves, measured or published.
 
     \b
-    headrace measure loaded --full --out p.json              measures the curves here
+    headrace measure loaded --full --out p.json
     headrace advise interleave --profile p.json --threads 16
     headrace advise interleave --profile p.json --demand 40GB/s --mix 2:1
     headrace advise interleave --machine cxl-a1000 --data-size 200GiB
@@ -90,14 +106,18 @@ def command(
     if len(given) > 1:
         raise headrace.InvalidError(f"{listed(given)} each say how much is asked; give one")
     if not 0 < lines_per_thread <= 1024:
-        raise headrace.InvalidError("--lines-per-thread is 1 to 1024")
+        raise headrace.InvalidError(
+            f"--lines-per-thread {lines_per_thread:g} is out of range; "
+            "give 1 to 1024"
+        )
     size = None if data_size is None else parse.size(data_size)
     if free is not None and size is None:
         raise headrace.InvalidError("--free matters for a data set of a size; add --data-size")
     if threads is None and demand is None and lines is None:
         threads = _cpus(curves, cpu_node)
-    advice = headrace.advise_interleave(
+    advice = _advised(
         curves,
+        profile,
         cpu_node=cpu_node,
         mix=mix,
         demand=None if demand is None else parse.rate(demand),
@@ -117,6 +137,16 @@ def _curves(machine: str | None, profile: str | None) -> headrace.Profile:
             "--out p.json) or --machine cxl-a1000"
         )
     return parse.profile(machine or profile or "")
+
+
+def _advised(
+    curves: headrace.Profile, file: str | None, **load: Any
+) -> headrace.InterleaveAdvice:
+    """The advice. Errors name the file."""
+    try:
+        return headrace.advise_interleave(curves, **load)
+    except headrace.Error as error:
+        raise type(error)(f"{file}: {error}" if file else str(error)) from None
 
 
 def _cpus(curves: headrace.Profile, cpu_node: int | None) -> int | None:
@@ -202,7 +232,7 @@ def _predicted(advice: headrace.InterleaveAdvice, each: headrace.NamedSpread) ->
 
 
 def text(made: Mapping[str, Any]) -> str:
-    """What to do, what each choice gives, why, how, and what it rests on."""
+    """The advice, a table of the choices, the reason, the commands, and the basis."""
     parts = [prose(_asked(made)), prose(_answer(made)), _table(made), prose(_why(made))]
     parts.append("To do it:\n" + "\n".join(f"  {line}" for line in order_lines(made["orders"])))
     parts.append("\n".join(prose(line, "  ") for line in _basis(made)))
@@ -259,7 +289,7 @@ def _outcome(predicted: Mapping[str, Any]) -> str:
 
 
 def _table(made: Mapping[str, Any]) -> str:
-    """What each spread gives, with its shares where there are few nodes."""
+    """Bandwidth and latency of each spread, with its shares where there are few nodes."""
     nodes = list(made["weights"])
     few = len(nodes) <= _MOST_COLUMNS
     shown = nodes if few else []
@@ -268,11 +298,13 @@ def _table(made: Mapping[str, Any]) -> str:
     headings += ["GB/s of the memory"] if stores else []
     headings += ["ns per access", ""]
     rows = []
+    by_node = ":".join(str(weight) for weight in made["weights"].values())
     for name, each in made["predicted"].items():
         label = name.replace("_", " ")
         if name == "weights":
-            by_node = ":".join(str(weight) for weight in made["weights"].values())
             label = f"{by_node} (advised)" if few else "weights (advised)"
+        elif few and label == by_node:
+            continue  # the advised weights, which have their line
         if each["bandwidth"] is None:
             rows.append([label, *["-"] * (len(headings) - 2), each["reason"]])
             continue
@@ -288,7 +320,7 @@ def _table(made: Mapping[str, Any]) -> str:
 
 
 def _nodes(made: Mapping[str, Any]) -> str:
-    """What each memory gets, and what it can."""
+    """Weight, share and limits of each memory."""
     rows = [
         (
             _name(made, node),
@@ -326,7 +358,7 @@ def _why(made: Mapping[str, Any]) -> str:
 
 
 def _loss(made: Mapping[str, Any]) -> str:
-    """What the weights cost; no latency where they give less than is asked."""
+    """Loss by whole weights; no latency where they give less than is asked."""
     if made["weight_loss"] is None:
         given = made["predicted"]["weights"]["bandwidth"] / made["predicted"]["best"]["bandwidth"]
         return f"Whole weights give {(1 - given) * 100:.2g} % less than is asked,"

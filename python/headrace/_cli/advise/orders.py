@@ -11,16 +11,18 @@ from headrace import format_bytes
 from headrace._run.plan import TABLE
 from headrace._words import wrap
 
-#: Weights count units of a page times a power of two, so that a data set has at most so many runs:
-#: each is a mapping of the kernel's, as docs/design/placement-on-linux.md says.
+#: Weights count units of a page times a power of two, so that a data set has at most MOST_RUNS
+#: runs: each is a mapping of the kernel's, as docs/design/placement-on-linux.md says.
 PAGE = mmap.PAGESIZE
 MOST_RUNS = 512
 #: Sentences are folded to it, so that they may be indented.
-_WIDTH = 92
+_WIDTH = 74
 
 
 def orders(weights: Mapping[int, int], data: int | None) -> dict[str, Any]:
-    """By what carries it out. `weights` without zeros; `data`: bytes of the data set if known."""
+    """Commands by the tool that executes them. `weights` without zeros; `data`: bytes of the data
+    set, if known.
+    """
     nodes = sorted(weights)
     if len(nodes) == 1:
         node = nodes[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from headrace._words import wrap
 
-_WIDTH = 100
+_WIDTH = 80
 
 
 def prose(words: str, indent: str = "") -> str:

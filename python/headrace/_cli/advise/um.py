@@ -30,27 +30,34 @@ _PARADIGMS = {
 
 
 def command(
-    size: Annotated[str, typer.Option(metavar="SIZE", help="Of the array: 40GiB.")],
+    size: Annotated[str, typer.Option(metavar="SIZE", help="Size of the array: 40GiB.")],
     machine: Annotated[
         Optional[str],
         typer.Option(
-            metavar="NAME", help="ac922, x86-pcie3 or gh200; default the one most like this host."
+            metavar="NAME",
+            help="Machine: ac922, x86-pcie3 or gh200 (default: the most similar to this host).",
         ),
     ] = None,
     runs: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="How often it is read.")
+        int,
+        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of times the array is read."),
     ] = 5,
-    op: Annotated[str, typer.Option(metavar="WHAT", help="read or write.")] = "read",
+    op: Annotated[
+        str, typer.Option(metavar="WHAT", help="Access of the GPU: read or write.")
+    ] = "read",
     touch_on_host: Annotated[
-        bool, typer.Option("--touch-on-host", help="The host writes it before each run.")
+        bool,
+        typer.Option(
+            "--touch-on-host", help="Assume that the host writes the array before each run."
+        ),
     ] = False,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Advise how to allocate what a GPU reads, and what to tell the driver of it.
+    """Advise how to allocate an array that a GPU reads.
 
-    Recipes are run on the model of headrace bench um --model, which says why the advised one is the
-    fastest and what the others cost (docs/design/gpu/um.md).
+    The recipes run on the model of headrace bench um --model, which says why the advised one is
+    the fastest and what the others cost (docs/design/gpu/um.md).
 
     \b
     headrace advise um --size 40GiB --machine ac922
@@ -134,7 +141,7 @@ def text(made: Mapping[str, Any]) -> str:
 
 
 def beyond(made: Mapping[str, Any]) -> str:
-    """What managed memory beyond the card does, wherever any of it is among the recipes."""
+    """Effect of managed memory larger than the card, wherever any of it is among the recipes."""
     plain = next(row for row in made["rows"] if row["recipe"] == "managed")
     if plain["rate"] is None:
         what = "how fast is not known there, as nobody published it"

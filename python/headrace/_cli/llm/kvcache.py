@@ -26,7 +26,7 @@ _MEASURED = ("work", "store", "on", "data", "depth", "rounds", "threads")
 _OF_MODEL = {"operations": "tflops", "bandwidth": "bandwidth"}
 #: Blocks of each tier where the first is a GPU's memory, for the whole trace.
 _CAPACITIES_WITH_GPU = (2_000, 8_000, 40_000)
-#: By what is asked: the model, requests, and tokens of a block where nobody says.
+#: Defaults with and without --rates: the model, requests, and tokens of a block where nobody says.
 _MODELLED = ("llama-3.1-8b", 12_031, 512)
 _SMALL = ("llama-3.2-1b", 60, 64)
 
@@ -35,71 +35,94 @@ def command(
     context: typer.Context,
     rates: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="Model these tiers instead: dram=50GB/s,ssd=7GB/s."),
+        typer.Option(
+            metavar="LIST", help="Tiers to model instead of measuring: dram=50GB/s,ssd=7GB/s."
+        ),
     ] = None,
     operations: Annotated[
         float,
-        typer.Option("--tflops", metavar="NUMBER", help="What a modelled accelerator computes."),
+        typer.Option(
+            "--tflops", metavar="NUMBER", help="Speed of the modelled accelerator in TFLOP/s."
+        ),
     ] = 400.0,
     bandwidth: Annotated[
-        str, typer.Option(metavar="RATE", help="At which a modelled one reads weights.")
+        str,
+        typer.Option(metavar="RATE", help="Rate at which the modelled accelerator reads weights."),
     ] = "3.35TB/s",
     model: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME", help="Default llama-3.2-1b; for --rates llama-3.1-8b."),
+        typer.Option(
+            metavar="NAME",
+            help="Language model (default: llama-3.2-1b; with --rates llama-3.1-8b).",
+        ),
     ] = None,
     requests: Annotated[
         Optional[int],
-        typer.Option(metavar="NUMBER", min=2, max=10**5, help="Default 60; for --rates all 12031."),
+        typer.Option(
+            metavar="NUMBER",
+            min=2,
+            max=10**5,
+            help="Number of requests (default: 60; with --rates all 12031).",
+        ),
     ] = None,
     block_tokens: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=1, max=1 << 16, help="Of a block; default 64, for --rates 512."
+            metavar="NUMBER",
+            min=1,
+            max=1 << 16,
+            help="Number of tokens per block (default: 64; with --rates 512).",
         ),
     ] = None,
     policies: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="layerwise, ahead, load-first, demand, recompute; all."),
+        typer.Option(
+            metavar="LIST",
+            help="Policies: layerwise, ahead, load-first, demand, recompute (default: all).",
+        ),
     ] = None,
     work: Annotated[
-        str, typer.Option(metavar="SHARE", help="Of a layer's weights and operations is done.")
+        str,
+        typer.Option(
+            metavar="SHARE", help="Share of a layer's weights and operations that is computed."
+        ),
     ] = "0.5%",
     store: Annotated[
         Optional[str],
         typer.Option(
-            metavar="LIST", help="What keeps the blocks: headrace, asyncio; default both."
+            metavar="LIST", help="Stores of the blocks: headrace, asyncio (default: both)."
         ),
     ] = None,
     on: Annotated[
-        str, typer.Option(metavar="PLACE", help="Where blocks are loaded to: dram or gpu.")
+        str, typer.Option(metavar="PLACE", help="Memory that blocks are loaded to: dram or gpu.")
     ] = "dram",
     data: Annotated[
-        Path, typer.Option(metavar="DIRECTORY", help="On the disk that is the slow tier.")
+        Path, typer.Option(metavar="DIRECTORY", help="Directory on the disk that is the slow tier.")
     ] = Path("."),
     depth: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1024, help="Reads of the disk at once.")
+        int, typer.Option(metavar="NUMBER", min=1, max=1024, help="Number of disk reads at once.")
     ] = 16,
     rounds: Annotated[
         int,
         typer.Option(
-            metavar="NUMBER", min=1, max=1000,
-            help="Of the comparisons, interleaved; an interval takes 6.",
+            metavar="NUMBER",
+            min=1,
+            max=1000,
+            help="Number of interleaved comparisons; an interval takes 6.",
         ),
     ] = 5,
     threads: Threads = None,
     seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
+        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
     ] = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Measure what a prefill waits for cached blocks of a KV cache over tiers, by policy.
+    """Measure how long a prefill waits for cached KV blocks.
 
-    Requests come as in a published trace of conversations; something that reads and multiplies
-    stands for computing. It is traffic of keys and values, no tokens. Each policy on each store
-    takes all requests: minutes with the defaults, in proportion to --requests, less with one
-    --store or fewer --policies; --rates takes seconds.
+    Requests come from a published trace of conversations. A loop that reads and multiplies stands
+    for the computation; no tokens are computed. Each policy on each store takes all requests:
+    minutes with the defaults, in proportion to --requests. --rates takes seconds.
 
     \b
     headrace bench kvcache --requests 60
@@ -257,40 +280,41 @@ def _policies(bench: Any, makers: list[Any], interrupt: Interrupt) -> list[dict[
 
 
 def print_kvcache(d: dict[str, Any]) -> None:
-    print(
+    output.print_text(
         f"{d['model']} ({d['dtype']}): blocks of {d['block_tokens']} tokens, "
         f"{headrace.format_bytes(d['block_bytes'])}, in fragments of "
         f"{headrace.format_bytes(d['fragment_bytes'])} per layer, {d['layout']}"
     )
     if d["scale"] is not None:
         s = d["scale"]
-        print(
+        output.print_text(
             f"scaled down: {s['requests']} of {s['of_requests']} requests, blocks of "
             f"{s['block_tokens']} of {s['of_block_tokens']} tokens, {s['tier_blocks']} blocks in "
             f"the tiers, {s['work']:.2%} of a layer's weights and operations"
         )
-    print(
+    output.print_text(
         f"{d['trace']['reusable']:.1%} of {d['trace']['blocks']} blocks were there before; rates "
         + ", ".join(f"{name} {_rate(rate)}" for name, rate in d["rates"].items())
     )
     for name, tokens in d["hides"].items():
-        print(f"from {name} 8192 tokens hide behind {tokens:.0f} new ones or more")
+        output.print_text(f"from {name} 8192 tokens hide behind {tokens:.0f} new ones or more")
     measured = d["scale"] is not None
     output.print_table(
         ("policy", "store", "hits", "n", "stall p50", *(["95 %"] if measured else []), "stall p99",
-         "hidden", "where it can", "n", "of roofline", ""),
+         "overlapped", "overlappable", "n", "of peak", ""),
         [_line(row, measured) for row in d["rows"]], left=2,
     )  # fmt: skip
-    print(prose(
+    output.print_text(prose(
         "stall: what each layer of a request with cached blocks waits, in ms (recompute: for "
         "them to be computed again), and n such requests; p99 of fewer than 100 is the longest; "
-        "hidden: the part of the policy's own loading time in which layers were computed; where "
-        "it can: of the n requests whose layers take as long as their loads."
+        "overlapped: share of the policy's own loading time in which layers were computed, over "
+        "all requests; overlappable: over the n requests whose layers take as long as their "
+        "loads; of peak: share of the best rate of source and destination."
     ))  # fmt: skip
     for line in [*_of_alone(d), *_first_layers(d), *_noise(d)] if measured else []:
-        print(prose(line))
+        output.print_text(prose(line))
     _print_beside(d)
-    print(d["rests_on"]["detail"])
+    output.print_text(d["rests_on"]["detail"])
 
 
 def _line(row: dict[str, Any], measured: bool) -> tuple[str, ...]:
@@ -308,14 +332,14 @@ def _line(row: dict[str, Any], measured: bool) -> tuple[str, ...]:
 
 
 def _of_alone(d: dict[str, Any]) -> list[str]:
-    """What a policy hides of loads that take their time alone, not of its own."""
+    """The overlap of a policy with loads as long as they take alone, not with its own."""
     loaded = [row for row in d["rows"] if row["policy"] in ("layerwise", "ahead")]
     if loaded and not any(row["policy"] == "load-first" for row in d["rows"]):
-        return ["What is hidden of loads alone takes load-first among --policies."]
+        return ["Overlap with loads alone is not known: add load-first to --policies."]
     return [
         f"{row['policy']} with {row['store']}, of what load-first takes to load for the same "
-        f"{plural(row['of_alone'], 'request')}: {_share(row['hidden_of_alone'])} hidden, "
-        f"{_share(row['hidden_of_alone_where_it_can'])} where it can."
+        f"{plural(row['of_alone'], 'request')}: {_share(row['hidden_of_alone'])} overlapped, "
+        f"{_share(row['hidden_of_alone_where_it_can'])} of overlappable requests."
         for row in loaded if row["hidden_of_alone"] is not None
     ]  # fmt: skip
 
@@ -323,18 +347,19 @@ def _of_alone(d: dict[str, Any]) -> list[str]:
 def _first_layers(d: dict[str, Any]) -> list[str]:
     """Why layer-wise loads that can hide are not hidden whole."""
     return [
-        f"{row['policy']} with {row['store']}, where it can, medians: a layer takes "
+        f"{row['policy']} with {row['store']}, overlappable requests, medians: a layer takes "
         f"{terms['layer_ms']:.3g} ms and its keys and values at the best rates "
         f"{terms['layer_load_ms']:.3g} ms, so they can come behind the layer before; waiting for "
-        f"the first takes {terms['first_layer_ms']:.3g} ms, which nothing hides. That leaves at "
-        f"most {terms['most_hidden']:.0%} to be hidden; {row['hidden_share_where_it_can']:.0%} is."
+        f"the first takes {terms['first_layer_ms']:.3g} ms, which nothing overlaps. At "
+        f"most {terms['most_hidden']:.0%} can be overlapped; "
+        f"{row['hidden_share_where_it_can']:.0%} is."
         for row in d["rows"]
         if row["policy"] in ("layerwise", "ahead") and (terms := row["inequality"]) is not None
     ]
 
 
 def _noise(d: dict[str, Any]) -> list[str]:
-    """What says that rows cannot be compared, and what of it is not known."""
+    """Reasons why rows cannot be compared, and the unknown among them."""
     lines = []
     if any(row["stall_p50_interval_ms"] is None for row in d["rows"]):
         lines.append("95 % of the median takes 6 requests with cached blocks: more --requests.")
@@ -346,7 +371,7 @@ def _noise(d: dict[str, Any]) -> list[str]:
         )
     shares = [row["others_share"] for row in d["rows"]]
     if None in shares:
-        lines.append("How much others used the CPUs is not known here: nothing marks noisy rows.")
+        lines.append("The CPU use of other programs is not known here: no row is marked noisy.")
     elif any(row["flags"] for row in d["rows"]):
         stolen = max(row["steal_share"] for row in d["rows"])
         lines.append(
@@ -367,12 +392,14 @@ def _noise(d: dict[str, Any]) -> list[str]:
 def _print_beside(d: dict[str, Any]) -> None:
     for row in d["interference"]:
         if row["ratio"] is not None:
-            print(f"{row['of']} beside {row['beside']}: {row['ratio']:.2f} of the speed alone"
-                  f"{_flags(row)}")  # fmt: skip
+            output.print_text(
+                f"{row['of']} beside {row['beside']}: {row['ratio']:.2f} of the speed alone"
+                f"{_flags(row)}"
+            )
     for row in d["loads"]:
-        print(
+        output.print_text(
             f"{row['store']}: {_rate(row['bytes_per_second'])}{_spread(row)} from {row['tier']}, "
-            f"{row['depth']} at once, {_share(row['roofline_share'])} of the roofline{_flags(row)}"
+            f"{row['depth']} at once, {_share(row['roofline_share'])} of peak{_flags(row)}"
         )
 
 

@@ -27,57 +27,71 @@ _MEASURED = ("on", "threads", "repetitions", "directory", "profile")
 def command(
     context: typer.Context,
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose layer: llama-3.1-8b, qwen3-32b, ...")
+        str,
+        typer.Option(
+            metavar="NAME", help="Model whose layer is streamed: llama-3.1-8b, qwen3-32b, ..."
+        ),
     ] = "llama-3.1-8b",
     batch: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=10**6, help="Sequences at once.")
+        int,
+        typer.Option(metavar="NUMBER", min=1, max=10**6, help="Number of sequences in the batch."),
     ] = 2,
     tokens: Annotated[
         int,
-        typer.Option("--context", metavar="NUMBER", min=0, max=10**8, help="Tokens of each."),
+        typer.Option(
+            "--context", metavar="NUMBER", min=0, max=10**8, help="Number of tokens per sequence."
+        ),
     ] = 8192,
     on: Annotated[
-        str, typer.Option(metavar="PLACE", help="The memory, as for headrace run.")
+        str, typer.Option(metavar="PLACE", help="Memory of the layer, as for headrace run.")
     ] = "dram",
     dtype: Annotated[
-        str, typer.Option(metavar="TYPE", help="Of the weights: bf16, fp16, fp8, int8, fp32.")
+        str, typer.Option(metavar="TYPE", help="Type of the weights: bf16, fp16, fp8, int8, fp32.")
     ] = "bf16",
-    kv_dtype: Annotated[str, typer.Option(metavar="TYPE", help="Of keys and values.")] = "bf16",
+    kv_dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="Type of keys and values.")
+    ] = "bf16",
     target: Annotated[
         Optional[str],
         typer.Option(
             metavar="DURATION",
-            help="What a layer may take: 2ms; default a tenth more than it does.",
+            help="Time limit per layer: 2ms (default: 1.1 times the measured time).",
         ),
     ] = None,
     bandwidth: Annotated[
         Optional[str],
         typer.Option(
-            metavar="LIST", help="Model memories of these rates instead: 306GB/s,200GB/s."
+            metavar="LIST", help="Rates of memories to model instead of measuring: 306GB/s,200GB/s."
         ),
     ] = None,
     threads: Threads = None,
     repetitions: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Layers after the first one.")
+        int,
+        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of layers after the first."),
     ] = 10,
     directory: Annotated[
-        Path, typer.Option(metavar="DIRECTORY", help="On the disk whose reads count as an engine.")
+        Path,
+        typer.Option(
+            metavar="DIRECTORY", help="Directory on the disk whose reads count as an engine."
+        ),
     ] = Path("."),
     profile: Annotated[
         Optional[str],
         typer.Option(
-            metavar="FILE", help="Of headrace measure here: rates that are not measured again."
+            metavar="FILE",
+            help="Profile of this host whose rates are used instead of measuring them.",
         ),
     ] = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Stream what one layer of a language model reads while it decodes, and say what is left.
+    """Stream the bytes that a layer of a language model reads.
 
-    Its weights and the KV cache of a batch, in random bytes of the same size: traffic, no tokens.
+    The layer's weights and the KV cache of a batch are random bytes of the real size. No tokens
+    are computed. The table shows what is left of each memory's bandwidth.
 
     \b
-    headrace bench layer --model llama-3.1-8b --batch 2 --context 8192 --on hbm
+    headrace bench layer --model llama-3.1-8b --batch 2 --on hbm
     headrace bench layer --bandwidth 306GB/s --dtype int8
     """
     from headrace._llm import layer, models, settings
@@ -173,7 +187,7 @@ def _model(
 
 def print_layer(document: dict[str, Any]) -> None:
     d = document
-    print(
+    output.print_text(
         f"{d['model']}, batch {d['batch']}, context {d['context']}: a layer reads "
         f"{_mb(d['weight_bytes'])} of weights ({d['dtype']}) and {_mb(d['kv_bytes'])} of KV "
         f"({d['kv_dtype']})"
@@ -181,10 +195,10 @@ def print_layer(document: dict[str, Any]) -> None:
     for row in d["rows"]:
         _print_row(row)
     for line in _claim(d):
-        print(line)
+        output.print_text(line)
     if d["engines"]:
         _print_engines(d["engines"])
-    print(d["rests_on"]["detail"])
+    output.print_text(d["rests_on"]["detail"])
 
 
 def _print_row(row: dict[str, Any]) -> None:
@@ -193,19 +207,19 @@ def _print_row(row: dict[str, Any]) -> None:
         left = ""
         if "left_bytes" in row:
             left = f", {_mb(row['left_bytes'])} left in {row['target_ms']:g} ms"
-        print(
+        output.print_text(
             f"modelled at {rate}: {row['ms_per_layer']:.2f} ms per layer, "
             f"{row['ms_per_step']:.1f} ms per step{left}"
         )
         return
     if row["ms_per_layer"] is None:
-        print("interrupted before a layer was measured")
+        output.print_text("interrupted before a layer was measured")
         return
     spread = f"± {row['ms_mad']:.2f}; " if len(row["ms_samples"]) > 1 else ""
     who = f"{row['device']}, " if "device" in row else ""
     if row["basis"] == "emulated":
         who = f"emulated {who}"
-    print(
+    output.print_text(
         f"{row['on']} (node {row['place']}), {who}{plural(row['threads'], 'thread')}: "
         f"{row['ms_per_layer']:.2f} ms per layer ({spread}"
         f"the first {row['first_ms']:.2f}), {rate}, "
@@ -213,7 +227,7 @@ def _print_row(row: dict[str, Any]) -> None:
         f"which gives {row['floor_ms']:.2f} ms"
     )
     if row["shrunk"]:
-        print(
+        output.print_text(
             f"streamed in {headrace.format_bytes(row['memory_bytes'])} again and again: not enough "
             f"is free on {row['on']} for {headrace.format_bytes(row['wanted_bytes'])}"
         )
@@ -234,7 +248,7 @@ def _claim(d: dict[str, Any]) -> list[str]:
 
 def _print_engines(engines: list[dict[str, Any]]) -> None:
     target = engines[0].get("target_ms")
-    print(f"\nleft for moving into this memory while a layer takes {target:.2f} ms:")
+    output.print_text(f"\nleft for moving into this memory while a layer takes {target:.2f} ms:")
     lines = [
         (row["engine"], "-" if row["from_node"] is None else str(row["from_node"]),
          _rate(row["bytes_per_second"]), "-" if row["bytes"] is None else _mb(row["bytes"]),

@@ -14,7 +14,7 @@ from headrace._cli.tier import watch
 
 def command(
     pid: Annotated[
-        int, typer.Argument(metavar="PID", min=1, max=(1 << 31) - 1, help="The process.")
+        int, typer.Argument(metavar="PID", min=1, max=(1 << 31) - 1, help="Process ID.")
     ],
     budget: watch.Budget,
     fast: watch.Fast = None,
@@ -25,25 +25,32 @@ def command(
     hold: watch.Hold = None,
     seconds: Annotated[
         Optional[float],
-        typer.Option("--for", metavar="SECONDS", min=0.1, help="End after this time."),
+        typer.Option(
+            "--for",
+            metavar="SECONDS",
+            min=0.1,
+            help="Seconds until the end (default: until Ctrl-C or the process ends).",
+        ),
     ] = None,
     decisions: watch.Decisions = 0,
     json: Json = False,
 ) -> int:
-    """Keep a running process within a budget of fast memory, the hot of it first.
+    """Keep a running process within a budget of fast memory.
+
+    The hottest pages stay in fast memory.
 
     \b
-    headrace tier attach 4711 --budget 8GiB               until Ctrl-C, or it ends
+    headrace tier attach 4711 --budget 8GiB              until Ctrl-C, or its end
     headrace tier attach 4711 --budget 8GiB --for 60 --json
-    headrace tier attach 4711 --budget 8GiB --guard 0     whatever it costs the program
-    headrace tier attach 4711 --budget 8GiB --decisions 20    and the last 20 of them
+    headrace tier attach 4711 --budget 8GiB --guard 0    at any cost to it
+    headrace tier attach 4711 --budget 8GiB --decisions 20   lists the last 20
     headrace tier attach 4711 --budget 8GiB --fast 0 --slow 1
-    headrace tier attach 4711 --budget 8GiB --slow swap   though there are slower nodes
-    headrace tier attach 4711 --budget 8GiB --hold cgroup    not over it between two steps either
+    headrace tier attach 4711 --budget 8GiB --slow swap  despite slower nodes
+    headrace tier attach 4711 --budget 8GiB --hold cgroup    limits it, too
 
-    Slow are the nodes of the kernel's slower memory tiers (CXL; DRAM beside HBM), for which the
-    same user is enough. Without any it is swap (zram, or on an SSD), and takes root. What is out
-    at the end stays out: in swap until it is used.
+    Slow memory is the nodes of the kernel's slower memory tiers (CXL; DRAM beside HBM); the same
+    user may use them. Without such nodes it is swap (zram, or on an SSD), which needs root. Pages
+    that are out at the end stay out: in swap until they are used.
     """
     request = watch.request(budget, source, guard, rate, fast, slow, hold)
     with watch.attached(pid, request) as tier:

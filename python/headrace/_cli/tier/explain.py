@@ -14,7 +14,7 @@ from headrace._cli.options import Json
 
 
 def command(json: Json = False) -> int:
-    """Show which sources tell hot memory from cold on this host, and what each costs.
+    """Show the hotness sources of this host and their costs.
 
     \b
     headrace tier explain          a second or two; changes nothing
@@ -136,7 +136,7 @@ class Mechanism:
 
 
 def of_kernel(root: Path = Path("/")) -> list[Mechanism]:
-    """What the kernel says below `root`; nothing is tried or changed."""
+    """Settings of the kernel below `root`; nothing is tried or changed."""
     return [Mechanism(name, *_asked(probe, root)) for name, probe in _PROBES.items()]
 
 

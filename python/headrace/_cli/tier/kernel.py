@@ -23,64 +23,75 @@ from headrace._tiering.state import ON, State
 
 def command(
     show: Annotated[
-        bool, typer.Option("--show", help="Print what --on would set; change nothing.")
+        bool,
+        typer.Option("--show", help="Print the settings that --on would change; change nothing."),
     ] = False,
-    on: Annotated[bool, typer.Option("--on", help="Set it, as root.")] = False,
+    on: Annotated[bool, typer.Option("--on", help="Change the settings (root).")] = False,
     off: Annotated[
-        bool, typer.Option("--off", help="Put back what was there before --on.")
+        bool, typer.Option("--off", help="Restore the settings from before --on.")
     ] = False,
     promotion: Annotated[
         bool,
         typer.Option(
-            "--promotion/--no-promotion", help="numa_balancing gets 2: hot pages move up."
+            "--promotion/--no-promotion", help="Set numa_balancing to 2: hot pages move up."
         ),
     ] = True,
     demotion: Annotated[
         bool,
-        typer.Option(
-            "--demotion/--no-demotion", help="Reclaim moves pages to slower memory before swap."
-        ),
+        typer.Option("--demotion/--no-demotion", help="Move pages to slower memory before swap."),
     ] = True,
     rate: Annotated[
         Optional[str],
         typer.Option(
-            metavar="RATE", help="Promoted into a node at most; default: a tenth of what the slow "
-            "nodes write, where firmware says it.",
+            metavar="RATE",
+            help="Limit of promotion into a node (default: a tenth of the slow nodes' write "
+            "rate, if firmware reports it).",
         ),
     ] = None,
     weights: Annotated[
         Optional[str],
         typer.Option(
             metavar="WEIGHTS|FILE",
-            help="For weighted interleave: 0=3,1=1, or what advise interleave --out wrote.",
+            help="Weights of weighted interleave: 0=3,1=1, or a file of advise interleave --out.",
         ),
     ] = None,
     damon_schemes: Annotated[
         Optional[str],
         typer.Option(
-            "--damon", metavar="SCHEMES", help="DAMON too: hot, cold or hot,cold; one thread of "
-            "the kernel for each node that gives pages away.",
+            "--damon",
+            metavar="SCHEMES",
+            help="DAMON schemes too: hot, cold or hot,cold; one kernel thread per node that "
+            "gives pages away.",
         ),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="With --off: also what somebody else has set since."),
+        typer.Option(
+            "--force",
+            help="Restore settings that another program has changed since, too (with --off).",
+        ),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Switch the kernel's tiering on, and back to what was there before.
+    """Switch the kernel's tiering on, and back.
 
     \b
-    headrace tier kernel --show          the plan, without root
-    sudo headrace tier kernel --on       notes what is there, then sets it
-    sudo headrace tier kernel --off      puts it back, also after a --on that was killed
+    headrace tier kernel --show     prints the plan, without root
+    sudo headrace tier kernel --on  saves the settings, then changes them
+    sudo headrace tier kernel --off restores them, also after a killed --on
     """  # fmt: skip
     if on + off + show != 1:
-        raise headrace.InvalidError("say one of --show, --on and --off")
+        raise headrace.InvalidError(
+            "nothing to do, or two things; "
+            "give one of --show, --on and --off"
+        )
     if force and not off:
-        raise headrace.InvalidError("--force is for --off")
+        raise headrace.InvalidError("--force is for --off only; leave it out")
     if off and not (promotion and demotion and rate is weights is damon_schemes is None):
-        raise headrace.InvalidError("--off takes no other option than --force: it puts back all")
+        raise headrace.InvalidError(
+            "--off restores all settings; "
+            "leave other options out, except --force"
+        )
     files = Files()
     wish = Wish(
         promotion, demotion, None if rate is None else parse.rate(rate), _weights(weights),
@@ -101,12 +112,10 @@ def command(
 
 
 def _weights(given: str | None) -> dict[int, int]:
-    """By node, from what was typed or a file of advise interleave."""
+    """Weights by node, from the option or a file of advise interleave."""
     if given is None:
         return {}
-    found: dict[str, Any] = (
-        dict(parse.settings(given)) if "=" in given else _advised(Path(given))
-    )
+    found: dict[str, Any] = dict(parse.settings(given)) if "=" in given else _advised(Path(given))
     for node, weight in found.items():
         if not (node.isascii() and node.isdecimal() and len(node) <= 5 and type(weight) is int):
             raise headrace.InvalidError(f"'{node}={weight}' is no weight; write 0=3,1=1")
@@ -155,7 +164,7 @@ def _switched(action: str, done: switch.Switched) -> dict[str, Any]:
 
 
 def text(told: dict[str, Any]) -> str:
-    """What is planned or was done; DAMON's files by the kdamond they are of."""
+    """The plan or the changes; DAMON's files by the kdamond they are of."""
     settings = [each for each in told["settings"] if each["before"] is not None]
     inner = len(told["settings"]) - len(settings)
     lines = []

@@ -26,9 +26,9 @@ from headrace._tiering.files import Files
 from headrace._tiering.groups import enter, made
 from headrace._words import say
 
-#: What follows the program are its own options.
+#: Options after the program are its own.
 SETTINGS = {"allow_interspersed_args": False}
-#: Between two programs a process has no memory to tier: it is asked again at most so often.
+#: Between two programs a process has no memory to tier: it is asked again at most 100 times.
 _MOST_TRIES = 100
 _BETWEEN_TRIES_SECONDS = 0.05
 
@@ -36,7 +36,7 @@ _BETWEEN_TRIES_SECONDS = 0.05
 def command(
     program: Annotated[
         list[str],
-        typer.Argument(metavar="PROGRAM", help="What to run, and its arguments."),
+        typer.Argument(metavar="PROGRAM", help="Program to run, and its arguments."),
     ],
     budget: watch.Budget,
     fast: watch.Fast = None,
@@ -47,28 +47,30 @@ def command(
     hold: watch.Hold = None,
     user: Annotated[
         Optional[str],
-        typer.Option("--user", metavar="NAME", help="User that the program runs as; takes root."),
+        typer.Option("--user", metavar="NAME", help="User that the program runs as (needs root)."),
     ] = None,
     decisions: watch.Decisions = 0,
     out: Annotated[
         Optional[Path],
-        typer.Option("--out", metavar="FILE", help="Write what was done there, as JSON."),
+        typer.Option("--out", metavar="FILE", help="File for a JSON document of what was done."),
     ] = None,
 ) -> int:
-    """Run a program within a budget of fast memory, the hot of it first.
+    """Run a program within a budget of fast memory.
+
+    The hottest pages stay in fast memory.
 
     \b
     headrace tier run --budget 8GiB -- redis-server redis.conf
     headrace tier run --budget 8GiB --out done.json -- ./db
     headrace tier run --budget 8GiB --fast 0 --slow 1 -- ./db
-    headrace tier run --budget 8GiB --hold cgroup -- ./db    held by its cgroup, after 2 s
+    headrace tier run --budget 8GiB --hold cgroup -- ./db  limits it after 2 s
     sudo headrace tier run --budget 8GiB --user alice -- ./db
 
-    Slow are the nodes of the kernel's slower memory tiers (CXL; DRAM beside HBM); without any it is
-    swap, and takes root. Whether it can work is tried before the program begins. That process is
-    kept within the budget, also after an exec; others that it starts are not. If tiering fails
-    later, the program goes on without.
-    Its output is its own, ours goes to stderr; its exit code is ours.
+    Slow memory is the nodes of the kernel's slower memory tiers (CXL; DRAM beside HBM). Without
+    such nodes it is swap, which needs root. Headrace checks that tiering can work before it starts
+    the program. The budget holds for that process, also after an exec, but not for its children.
+    If tiering fails later, the program continues without it. The program keeps stdout; Headrace
+    prints to stderr and returns the program's exit code.
     """
     if out is not None:
         check_writable(out)

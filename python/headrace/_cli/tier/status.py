@@ -22,17 +22,20 @@ def command(
     watch: Annotated[
         Optional[float],
         typer.Option(
-            "--watch", metavar="SECONDS", min=0.1, max=86400,
-            help="Wait so long, and say what was counted meanwhile too.",
+            "--watch",
+            metavar="SECONDS",
+            min=0.1,
+            max=86400,
+            help="Seconds to wait; the counters are those of that time.",
         ),
     ] = None,
     json: Json = False,
 ) -> int:
-    """Show what of the kernel's tiering is on, and what it did since boot.
+    """Show the kernel's tiering: settings, counters since boot.
 
     \b
     headrace tier status              settings, tiers, swap, DAMON, counters
-    headrace tier status --watch 10   and what was counted in ten seconds
+    headrace tier status --watch 10   counters of the next ten seconds
     headrace tier status --json       for scripts
     """
     files = Files()
@@ -122,7 +125,7 @@ def _cgroup(cgroup: Mapping[str, Any]) -> str:
 def _counters(since_boot: Mapping[str, int], watched: Mapping[str, Any] | None) -> list[str]:
     if not since_boot:
         return ["counters: none; the kernel has no /proc/vmstat"]
-    headings = ["counted", "since boot"]
+    headings = ["events", "since boot"]
     if watched is not None:
         headings.append(f"in {watched['seconds']:g} s")
     rows = [
@@ -132,4 +135,4 @@ def _counters(since_boot: Mapping[str, int], watched: Mapping[str, Any] | None) 
     ]
     zero = [name for name, count in since_boot.items() if not count]
     lines = [output.table_text(headings, rows)] if rows else []
-    return lines + ([f"0: {', '.join(zero)}"] if zero else [])
+    return lines + ([f"0 since boot: {', '.join(zero)}"] if zero else [])

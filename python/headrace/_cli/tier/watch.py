@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attaching and running have in common: options, the loop of steps, what is told of it."""
+"""Options, loop and output that `tier attach` and `tier run` share."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from headrace._tiering.files import Files
 from headrace._tiering.tiers import tiers
 from headrace._words import percent, say
 
-Budget = Annotated[
-    str, typer.Option("--budget", metavar="SIZE", help="Most that is to stay in fast memory.")
-]
+Budget = Annotated[str, typer.Option("--budget", metavar="SIZE", help="Limit of fast memory.")]
 Fast = Annotated[
     Optional[str],
     typer.Option(
-        "--fast", metavar="NODES", help="The fast nodes (0-3,8); else the kernel's fastest tier."
+        "--fast",
+        metavar="NODES",
+        help="Fast nodes, such as 0-3,8 (default: the kernel's fastest tier).",
     ),
 ]
 Slow = Annotated[
     Optional[str],
     typer.Option(
         "--slow", metavar="NODES",
-        help="Where the rest goes: nodes, or swap; else the slower tiers, or swap without those.",
+        help="Slow nodes, or swap (default: the kernel's slower tiers; swap without those).",
     ),
 ]  # fmt: skip
 Word = Literal["hint-faults", "refaults", "damon"]
@@ -44,28 +44,35 @@ Source = Annotated[
     Optional[Word],
     typer.Option(
         "--source",
-        help="Hotness source (default: the best that changes no setting of the whole host). "
-        "hint-faults switches kernel.numa_balancing on; damon, also between nodes, needs root.",
+        help="Hotness source (default: the best that changes no setting of the whole "
+        "host). hint-faults switches kernel.numa_balancing on; damon, also between "
+        "nodes, needs root.",
     ),
 ]
 Hold = Annotated[
     Optional[Literal["cgroup"]],
     typer.Option(
         "--hold",
-        help="Beside swap the kernel too keeps to the budget, by the limit of its cgroup.",
+        help="Beside swap, limit the process by its cgroup too.",
     ),
 ]
 Guard = Annotated[
     str,
     typer.Option(
         "--guard", metavar="SHARE",
-        help="Undo when faults take so much more of the program's CPU time than before; between "
-        "nodes take so much of a CPU at most. 0: no guard.",
+        help="Largest cost for the program: beside swap, growth of its share of CPU time "
+            "in faults; between nodes, share of a CPU. Tiering is undone above it. 0: no "
+            "guard.",
     ),
 ]  # fmt: skip
-Rate = Annotated[str, typer.Option("--rate", metavar="SIZE", help="Most that moves in a second.")]
+Rate = Annotated[
+    str, typer.Option("--rate", metavar="SIZE", help="Limit of bytes moved per second.")
+]
 Decisions = Annotated[
-    int, typer.Option("--decisions", metavar="N", min=0, max=1000, help="List the last N.")
+    int,
+    typer.Option(
+        "--decisions", metavar="N", min=0, max=1000, help="Number of last decisions to list."
+    ),
 ]
 GUARD = "5%"
 RATE = "64MiB"
@@ -94,7 +101,7 @@ class Request:
 
 @dataclass
 class Done:
-    """What was done from begin to end."""
+    """A summary from begin to end."""
 
     source: str = ""
     kept_on: str = "in DRAM"

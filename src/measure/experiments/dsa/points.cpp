@@ -21,7 +21,7 @@ constexpr Bytes kMovedPerTime = 256_MiB;
 constexpr std::size_t kMostRepeats = 1000;
 constexpr std::size_t kModelRepeats = 4;
 constexpr Bytes kMoved = 1_GiB;    // by route
-constexpr unsigned kCopies = 120;  // split over the threads (Fuerst 2024, 3.2.2)
+constexpr unsigned kCopies = 120;  // split over the threads (Fürst 2024, 3.2.2)
 constexpr unsigned kAsync = 32;    // in flight, of who does not wait for each
 // One descriptor of a Sapphire Rapids device copies so much (its GENCAP); more would be cut.
 constexpr Bytes kMostBytes = 2_GiB;
@@ -88,7 +88,7 @@ DsaPoint without_number(DsaPoint point, std::string reason) {
   return point;
 }
 
-// Copies within the first device's node, as Fuerst 2024 does in 3.2.1 and 3.2.2.
+// Copies within the first device's node, as Fürst 2024 does in 3.2.1 and 3.2.2.
 DsaThread at_home(const DsaScope& scope, Bytes bytes) {
   return {.engine = scope.target.engines().front(),
           .from = scope.home(),
@@ -200,7 +200,7 @@ DsaPoint between_nodes(const DsaScope& scope, std::pair<NodeId, NodeId> ends, st
   return without_number(
       {.row =
            row_of(scope, {.part = "cpu", .method = "cores", .route = "cores"}, all, cores, {}, {})},
-      fmt::format("how fast the cores of {} copy between these nodes is published nowhere (Fuerst "
+      fmt::format("how fast the cores of {} copy between these nodes is published nowhere (Fürst "
                   "2024, 3.2.4, has no figure), and the model has no cores",
                   scope.machine().name));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The points of the experiment `dsa`, as data: what C. Fuerst measured ("Data Movement in
+// The points of the experiment `dsa`, as data: what C. Fürst measured ("Data Movement in
 // Heterogeneous Memories with Intel Data Streaming Accelerator", TU Dresden 2024, chapter 3; below
-// "Fuerst 2024"), and what that left unmeasured. Pure. Thread-compatible.
+// "Fürst 2024"), and what that left unmeasured. Pure. Thread-compatible.
 #pragma once
 
 #include <span>
@@ -51,7 +51,7 @@ std::vector<DsaPoint> dsa_points(const DsaScope& scope);
 // The experiment's parameters.
 std::span<const session::Parameter> dsa_parameters();
 
-// From where to where `route` and the cores of `cpu` copy: the pairs of Fuerst 2024 (node 0 to 8,
+// From where to where `route` and the cores of `cpu` copy: the pairs of Fürst 2024 (node 0 to 8,
 // 11, 12 and 15) where the machine has these nodes with HBM; else from the first engine's node to
 // every other memory.
 std::vector<std::pair<NodeId, NodeId>> dsa_pairs(const DsaScope& scope);

@@ -79,7 +79,7 @@ TEST(DsaPoints, RowsSayWhatIsRun) {
                                              "interference"}));
 }
 
-// Fuerst 2024, 3.2.2: the same 120 copies whatever the number of threads.
+// Fürst 2024, 3.2.2: the same 120 copies whatever the number of threads.
 TEST(DsaPoints, ThreadsSplitTheSameCopies) {
   for (const DsaPoint& point : points_of(Imagined(test::xeon_max()), "threads")) {
     EXPECT_EQ(point.row.details.at("copies"), 120);
