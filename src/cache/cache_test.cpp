@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles: when a Block gives which bytes; counts and events; shards.
+// The handles: the bytes of a Block; counts and events; shards.
 #include "headrace/cache.h"
 
 #include <gtest/gtest.h>
@@ -134,7 +134,7 @@ TEST(CacheStatsTest, WordsOfStatesAndEvents) {
   EXPECT_EQ(to_string(CacheEvent::Kind::invalidated), "invalidated");
 }
 
-// However many wait() calls it takes: a wait in slices is one wait.
+// A wait in slices, by several wait() calls, is one wait.
 TEST(CacheStatsTest, AWaitCountsOncePerHandle) {
   Source source(4096);
   CacheRig rig;
@@ -164,7 +164,7 @@ CacheRig::Options four(CacheOptions cache = {}) {
 
 class ShardsTest : public testing::Test {
  protected:
-  // Ready, with the right bytes.
+  // The block is ready and has the right bytes.
   void expect_hit(const Extent& extent, const AccessOptions& options = {}) {
     const Block block = rig_.cache->access(extent, options);
     EXPECT_TRUE(block.hit());
@@ -206,7 +206,7 @@ TEST_F(ShardsTest, BlockOverSeveralStretches_ServesWhatBeginsInTheLaterOnes) {
     expect_hit(source_.at(at, 512));
   }
   EXPECT_EQ(misses(), 1u);
-  // Not beyond its end, nor in another object at the same place.
+  // Not beyond its end, nor in another object at the same offset.
   const Source other(64 * kStretch);
   EXPECT_FALSE(rig_.cache->access(source_.at(4 * kStretch, 512)).hit());
   EXPECT_FALSE(rig_.cache->access(other.at(2 * kStretch, 512)).hit());
@@ -241,7 +241,7 @@ TEST_F(ShardsTest, ManyExtents_AreAsSingleOnes) {
 TEST_F(ShardsTest, Invalidate_ReachesAllShards) {
   for (std::uint64_t i = 0; i < 8; ++i) rig_.load(source_.at(i * kStretch, 512));
   rig_.load(source_.at(9 * kStretch, 3 * kStretch));
-  rig_.cache->invalidate(source_.at(2 * kStretch, 9 * kStretch));  // and the last in part
+  rig_.cache->invalidate(source_.at(2 * kStretch, 9 * kStretch));  // the last one in part
   EXPECT_EQ(rig_.cache->stats().blocks, 2u);
   EXPECT_EQ(rig_.cache->stats().invalidations, 7u);
   EXPECT_FALSE(rig_.cache->access(source_.at(11 * kStretch, 512)).hit());

@@ -29,7 +29,7 @@ TEST(EntryPoolTest, WhatIsTakenIsNewAndStaysWhereItIs) {
   EXPECT_EQ(again.detached, 1) << "in no index yet";
 }
 
-// Whoever found it without the lock may have set its slot when it was another block by then.
+// A thread that found it without the lock may have set its slot while it was another block.
 TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
   CacheEntry entry;
   entry.id = ObjectId{7};

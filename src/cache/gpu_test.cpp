@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks in the memory of a GPU, on the driver in software: its memory faults when the host touches
-// it, so that a copy, a gap or a look by mistake is seen.
+// Blocks in GPU memory, on the software driver: its memory faults when the host touches it, so a
+// copy, a gap or a read by mistake is noticed.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace {
 
 using namespace test;
 
-// Memory of the host that changes, announced.
+// Memory of the host that changes and calls invalidate().
 class HostSource {
  public:
   explicit HostSource(std::uint64_t size) : bytes_(size), object_(bytes_, kDram) {
@@ -43,7 +43,7 @@ class HostSource {
   MemoryRange object_;
 };
 
-// What code of the GPU would read there.
+// The bytes that code of the GPU would read there.
 std::vector<std::byte> on_gpu(const Block& block) {
   std::vector<std::byte> bytes(block.extent().length.value);
   const auto address = block.device_address();
@@ -235,13 +235,14 @@ TEST(CacheGpu, ItSpillsWhereThePlacementSaysSo) {
   const HostSource source(1 << 20);
   std::vector<Placement> placements{Placement::on(NodeKind::gpu), Placement::on(kGpu)};
   placements[0].spill = {NodeKind::dram};
-  placements[1].spill = {kHbm, kDram};  // no budget, and one
+  placements[1].spill = {kHbm, kDram};  // one without a budget, one with
   for (Placement& placement : placements) {
     placement.strict = false;
     Rig rig("devices=2", always(placement, {{kDram, 64_KiB}, {kGpu, 8_KiB}}));
     const Block first = rig.cache->access(source.at(0, 8192));
     ASSERT_TRUE(first.wait_on_gpu().has_value());
-    // What fits there takes the place of what nobody holds; else it goes elsewhere.
+    // A block that fits on the GPU takes the place of unpinned ones; otherwise it is placed
+    // elsewhere.
     const Block second = rig.cache->access(source.at(10000, 8000));
     ASSERT_TRUE(second.wait().has_value());
     EXPECT_EQ(second.node(), kDram);
@@ -280,7 +281,7 @@ TEST(CacheGpu, ALostGpuTakesItsBlocksWithIt) {
   }
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code, ErrorCode::io) << error->message;
-  // From now on nothing is asked of it.
+  // From now on the GPU is not used.
   const std::uint64_t failures = rig.cache->stats().failures;
   const Block again = rig.cache->access(source.at(0, 4096));
   EXPECT_FALSE(again.hit());
@@ -325,10 +326,9 @@ TEST(CacheGpu, ReservesAndGivesBackItsMemory) {
   EXPECT_TRUE(allocate(rig.gpu.machine, 3_MiB, Placement::on(kGpu)).has_value());
 }
 
-// Random operations between memory, a GPU and a node it spills to, with calls and copies of the
-// driver that fail, and too little memory there, against what a cache must never do: show bytes
-// older than the last invalidate before the access, take more than its budgets, use a frame twice
-// or lose count.
+// Random operations between host memory, a GPU and a node that it spills to. Calls and copies of
+// the driver fail, and the GPU has too little memory. The cache must never return bytes older than
+// the last invalidate before the access, exceed its budgets, use a frame twice or count wrongly.
 class GpuModel {
  public:
   GpuModel(std::uint64_t seed, bool failing)
@@ -389,9 +389,9 @@ class GpuModel {
  private:
   struct Held {
     Block block;
-    // A write adds one to a byte, so what is seen later is this or more.
+    // A write adds one to a byte, so a later read returns this or more.
     std::vector<std::byte> at_access;
-    std::vector<std::byte> copy;  // once seen; it never changes
+    std::vector<std::byte> copy;  // filled at the first read; it never changes
   };
 
   CacheOptions options() {
@@ -411,7 +411,7 @@ class GpuModel {
   void write() {
     if (++writes_ > 250) return;
     const Extent written = extent();
-    // Not while copies read it, which would be a race of the test's own.
+    // Not while copies read it: that would be a race of the test itself.
     plans_.clear();
     for (int i = 0; i < 30000; ++i) {
       const MoverStats stats = rig_.mover.stats();
@@ -434,7 +434,7 @@ class GpuModel {
     if (!held.block.device_address()) return;
     ++on_gpu_;
     std::vector<std::byte> bytes(held.at_access.size());
-    // The reader of the test is refused copies now and then, too.
+    // The reader of the test gets refused copies too.
     bool read = false;
     for (int i = 0; i < 100 && !read; ++i) {
       read = copy_with_gpu(*held.block.device_address(), bytes.data(), bytes.size(), false);

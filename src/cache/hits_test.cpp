@@ -25,7 +25,7 @@ CacheRig::Options unobserved(Bytes budget) {
   return {.fake = fake, .cache = {.slab = budget}, .budget = budget, .observe = false};
 }
 
-// An order that is asked under the lock and tells a test.
+// An order that calls the test under the lock.
 class AskedOrder final : public EvictionOrder {
  public:
   AskedOrder(std::function<void()> asked, bool marks) : asked_(std::move(asked)), marks_(marks) {}
@@ -55,7 +55,7 @@ TEST(CacheHitsTest, APlanIsToldOfEachUseOfWhatItHasMoreThanOnce) {
   CacheRig rig(unobserved(1_MiB));
   const Extent extent = source.at(0, kPiece);
   rig.load(extent);
-  (void)rig.cache->access(extent);  // from here on hits take no lock
+  (void)rig.cache->access(extent);  // from now on hits take no lock
   const Prefetch plan =
       rig.cache->prefetch(std::vector{extent, source.at(kPiece, kPiece), extent, extent});
   rig.settle();
@@ -66,7 +66,7 @@ TEST(CacheHitsTest, APlanIsToldOfEachUseOfWhatItHasMoreThanOnce) {
   EXPECT_EQ(plan.progress().used, 4u);
 }
 
-// Without the lock the slot could become another pin of its own thread before all is done.
+// Without the lock the slot could become another pin of its thread before the release is complete.
 TEST(CacheHitsTest, AnotherThreadsBlockIsLetGoUnderTheLock) {
   constexpr auto kLongEnough = std::chrono::milliseconds(100);
   Source source(16 * kPiece);
@@ -97,7 +97,7 @@ TEST(CacheHitsTest, AnotherThreadsBlockIsLetGoUnderTheLock) {
   EXPECT_FALSE(too_early);
 }
 
-// Keeps the lock until `done`, at most 20 s; false: that was too short.
+// Keeps the lock until `done`, at most 20 s. False: that was too short.
 bool keep_lock(std::atomic<bool>& locked, const std::atomic<bool>& done) {
   locked = true;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -133,7 +133,7 @@ TEST(CacheHitsTest, AHitAndItsEndNeedNoLock) {
   EXPECT_GE(rig.cache->stats().hits, 100u);
 }
 
-// Seven of the blocks are victims by then.
+// Seven of the blocks are victims then.
 TEST(CacheHitsTest, AHitOnAVictimNeedsNoLock_AndItStays) {
   constexpr std::uint64_t kBlocks = 128;
   Source source(2 * kBlocks * kPiece);
@@ -152,7 +152,7 @@ TEST(CacheHitsTest, AHitOnAVictimNeedsNoLock_AndItStays) {
   rig.load(source.at(kBlocks * kPiece, kPiece));  // chooses eight, and drops one
   ASSERT_EQ(asked, 1);
   ASSERT_EQ(rig.cache->stats().evictions, 1u);
-  // The victims are too small for this one: the order is asked for more.
+  // The victims are too small for this block, so the order is asked for more.
   std::jthread other([&] { rig.load(source.at((kBlocks + 2) * kPiece, 2 * kPiece)); });
   while (!locked) std::this_thread::yield();
   std::vector<Block> held;
@@ -187,7 +187,7 @@ TEST(CacheHitsTest, WhatASlotHoldsIsNotEvicted) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-// Victims are chosen sixteen at a time, the next while there are some left.
+// Victims are chosen sixteen at a time, and more while some are left.
 TEST(CacheHitsTest, WhatSlotsHoldIsNotEvictedAmongMany) {
   constexpr std::uint64_t kBlocks = 256;
   Source source(4 * kBlocks * kPiece);
@@ -218,7 +218,7 @@ TEST(CacheHitsTest, AnInvalidatedBlockStaysForWhomASlotHoldsIt) {
   EXPECT_NE(again.now()->data(), held.now()->data());
 }
 
-// The first pin of a block is in a slot too, while it is in flight.
+// The first pin of a block is in a slot too, while the block is in flight.
 TEST(CacheHitsTest, ABlockInFlightThatASlotHolds) {
   Source source(16 * kPiece);
   CacheRig rig({.budget = Bytes{4 * kPiece}, .observe = false});
@@ -331,7 +331,7 @@ TEST(CacheHitsTest, AfterARefusalNobodySearchesUntilSomethingIsLetGo) {
   }
   EXPECT_EQ(searches, first);
   EXPECT_EQ(rig.cache->stats().refusals, 5u);
-  // Another length may find space that the refused one did not.
+  // Another length may find space although the first was refused.
   EXPECT_EQ(rig.cache->access(source.at(4 * kPiece, 64)).state(), BlockState::absent);
   EXPECT_GT(searches, first);
   for (const std::size_t i : {2U, 0U}) {
@@ -369,7 +369,7 @@ TEST(CacheHitsTest, PlansGoOnWithoutHitsThatTakeNoLock) {
   const auto started = [&] { return rig.cache->stats().prefetched; };
   EXPECT_EQ(started(), kItems) << "who plans starts all of them";
   rig.settle();
-  // All are to be fetched again.
+  // All items must be fetched again.
   rig.cache->invalidate(source.at(2 * kPiece, 3 * kItems * kPiece));
   const std::uint64_t after = started();
   EXPECT_EQ(after, kItems + 16) << "who invalidates is held up by few";
@@ -383,7 +383,7 @@ TEST(CacheHitsTest, PlansGoOnWithoutHitsThatTakeNoLock) {
   EXPECT_EQ(plan.progress().started, kItems) << "the ends of copies start the rest";
 }
 
-// Nothing is in flight whose end could start more.
+// No copy is in flight whose end could start more.
 TEST(CacheHitsTest, APlanOfCopiesThatEndAtOnce_GoesOnForWhomAsksForProgress) {
   constexpr std::uint64_t kItems = 64;
   Source source(4 * kItems * kPiece);

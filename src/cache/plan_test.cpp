@@ -59,7 +59,7 @@ TEST(PlanTest, TheLimitCoversLeadAndLatencyAtThePaceSeen) {
   EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 1 << 30), 200'000'000u);
 }
 
-// More than is dealt with at a time: skipped, passed over, ended and cleared.
+// More items than one slice: skipped, passed over, ended and cleared.
 TEST(PlanTest, PlansOfVeryManyItems) {
   constexpr std::uint64_t kItems = 50'000;
   test::Source source(kItems * 64);
@@ -72,7 +72,7 @@ TEST(PlanTest, PlansOfVeryManyItems) {
     const Block jump = rig.cache->access(plan[kItems - 200], {.plan = &prefetch});
   }
   rig.settle();
-  // What lies within the window behind it is waited for.
+  // Items at most a window behind the jump are not passed over.
   for (std::uint64_t i = kItems - 299; i < kItems; ++i) {
     EXPECT_EQ(rig.cache->access(plan[i], {.plan = &prefetch}).state(), BlockState::ready) << i;
     rig.settle();
@@ -108,7 +108,7 @@ TEST(PlanTest, APlanThatIsToBeNamedIsNotMovedByWhatComesBefore) {
   EXPECT_EQ(prefetch.progress().used, 64u);
 }
 
-// Half of the budget is used again and again while a scan goes through the other half.
+// Half of the budget is used repeatedly while a scan goes through the other half.
 TEST(PlanTest, AScanLeavesWhatIsUsedAgain) {
   test::Source source(1024 * kUnit);
   test::CacheRig rig({.budget = Bytes{64 * kUnit}, .observe = false});
@@ -128,7 +128,7 @@ TEST(PlanTest, AScanLeavesWhatIsUsedAgain) {
   EXPECT_EQ(rig.cache->stats().misses - before, 0u);
 }
 
-// Only one copy has begun when the consumer passes over the others.
+// Only one copy has begun when the consumer passes over the other items.
 TEST(PlanTest, QueuedItemsThatArePassedOver_AreNotRead) {
   test::Source source(20 * kUnit);
   test::CacheRig rig({.fake = {.max_in_flight = 1}, .budget = Bytes{64 * kUnit}});

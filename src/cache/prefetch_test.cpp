@@ -26,7 +26,7 @@ TEST(PrefetchTest, FetchesInOrderUpToTheWindowAndSlidesWithUse) {
   const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
   EXPECT_EQ(prefetch.progress().started, 4u);
   rig.settle();
-  EXPECT_EQ(prefetch.progress().started, 4u);  // the window counts what is not yet used
+  EXPECT_EQ(prefetch.progress().started, 4u);  // the window counts unused items
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Block block = rig.cache->access(plan[i]);
     EXPECT_EQ(block.state(), BlockState::ready) << i;
@@ -73,7 +73,7 @@ TEST(PrefetchTest, WhatIsThereCountsAsStartedAndIsProtected) {
   for (std::uint64_t i = 10; i < 30; ++i) rig.load(source.at(i * kBlock, kBlock));
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
   EXPECT_EQ(prefetch.progress().used, 1u);
-  rig.cache->flush();  // used once, the protection is gone
+  rig.cache->flush();  // used once, so no longer protected
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::filling);
   rig.settle();
 }
@@ -93,7 +93,7 @@ TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
   EXPECT_EQ(stats.late, 1u);
 }
 
-// What somebody waits for goes before what nobody does.
+// A copy that a thread waits for is read before one that none waits for.
 TEST(PrefetchTest, AnAccessMakesACopyThatWasFetchedAheadUrgent) {
   Source source(4 * kBlock);
   CacheRig rig({.fake = {.max_in_flight = 1}, .budget = kNoRuns});
@@ -107,7 +107,7 @@ TEST(PrefetchTest, AnAccessMakesACopyThatWasFetchedAheadUrgent) {
   rig.settle();
   std::vector<std::uint64_t> order;
   for (const Piece& piece : rig.fake->accepted()) order.push_back(piece.from.offset / kBlock);
-  // Both engines of the rig have taken one by the time of the access.
+  // Both engines of the rig have taken one copy before the access.
   EXPECT_LT(std::ranges::find(order, 3), std::ranges::find(order, 2));
 }
 
@@ -138,7 +138,7 @@ TEST(PrefetchTest, CancelStartsNoMoreAndTakesTheProtection) {
   EXPECT_EQ(rig.cache->stats().wasted_bytes, Bytes{4 * kBlock});
   rig.settle();
   EXPECT_EQ(rig.cache->stats().prefetched, 4u);
-  prefetch.cancel();  // twice is harmless
+  prefetch.cancel();  // a second call is harmless
 }
 
 TEST(PrefetchTest, DroppingTheHandle_CancelsAndKeepsWhatAnEngineHas) {
@@ -255,7 +255,7 @@ TEST(PrefetchTest, AStrangersAccessesDoNotEndAPlan) {
   EXPECT_EQ(prefetch.progress().used, 24u);
 }
 
-// One item again and again, and one access over many items, while the consumer pauses.
+// One item repeatedly, and one access over many items, while the consumer pauses.
 TEST(PrefetchTest, AStrangersBusyAndWideAccessesDoNotEndAPlan) {
   Source source(64 * kBlock);
   CacheRig rig({.budget = Bytes{64 * kBlock}});
@@ -334,7 +334,7 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfAPlannedUseBehindOneThatIsPending) {
   rig.fake->hold(true);
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 2));
   EXPECT_EQ(prefetch.progress().started, 2u);
-  rig.cache->invalidate(source.at(0, kBlock));  // pending again, its frame still written to
+  rig.cache->invalidate(source.at(0, kBlock));  // pending again; an engine still writes its frame
   EXPECT_EQ(prefetch.progress().started, 1u);
   const Block c = rig.cache->access(source.at(12 * kBlock, kBlock));
   EXPECT_EQ(c.state(), BlockState::filling);
@@ -355,7 +355,7 @@ TEST(PrefetchTest, APlanOfLargeBlocksIsNotStarvedByOneOfSmallOnes) {
   for (std::size_t i = 0; i < 8; ++i) rig.load(small[i]);
   rig.load(source.at(32 * kBlock, 6 * kBlock));
   rig.settle();
-  // From now on the small ones have what the large one leaves.
+  // From now on the plan of small blocks has the space that the other leaves.
   for (std::size_t i = 8; i < 14; ++i) rig.load(small[i]);
   rig.settle();
   EXPECT_EQ(other.progress().started, 2u);
@@ -387,7 +387,7 @@ TEST(PrefetchTest, APlanWhoseConsumerPausesLeavesOthersTheirShare) {
   EXPECT_EQ(paused.progress().started, 32u) << "nobody needed what it has";
 }
 
-// However many pause, the next one has half of the budget.
+// However many plans pause, the next one has half of the budget.
 TEST(PrefetchTest, WhatPausedPlansHoldIsTakenBackAndFetchedAgain) {
   Source source(1024 * kBlock);
   ManualClock clock;
@@ -403,7 +403,7 @@ TEST(PrefetchTest, WhatPausedPlansHoldIsTakenBackAndFetchedAgain) {
   const auto scan = [&](std::size_t plan) {
     for (std::size_t i = 0; i < 128; ++i) {
       const Block block = rig.cache->access(all[plan * 128 + i], {.plan = &plans[plan]});
-      // What was taken back is a miss once, when its consumer comes again.
+      // The first item was taken back, so the first access of a returning consumer misses.
       EXPECT_TRUE(i == 0 || block.state() == BlockState::ready) << plan << ' ' << i;
       rig.settle();
       clock.advance(std::chrono::milliseconds{1});
@@ -438,7 +438,7 @@ TEST(PrefetchTest, NeighboursAreFetchedAsOneBlock) {
   EXPECT_EQ(rig.cache->stats().prefetched, 128u);
 }
 
-// Not over a gap, over another object, over what is there, nor backwards.
+// Not over a gap, another object, or a cached block, nor backwards.
 TEST(PrefetchTest, OnlyNeighboursThatAreNotThereAreFetchedAsOneBlock) {
   Source one(64 * kBlock);
   Source other(64 * kBlock);
@@ -466,7 +466,7 @@ TEST(PrefetchTest, OnlyNeighboursThatAreNotThereAreFetchedAsOneBlock) {
   EXPECT_EQ(prefetch.progress().used, plan.size());
 }
 
-// What was fetched for a scan goes before what is used again.
+// Blocks that were fetched for a scan are evicted before blocks that are used again.
 TEST(PrefetchTest, ARunIsNoReasonToKeepIt) {
   Source source(512 * kBlock);
   CacheRig rig({.budget = Bytes{128 * kBlock}, .observe = false});
@@ -481,7 +481,7 @@ TEST(PrefetchTest, ARunIsNoReasonToKeepIt) {
   EXPECT_EQ(rig.cache->stats().misses, 1u) << "the one that is used all the time stayed";
 }
 
-// One neighbour cannot be read: the others are read without it.
+// One of the neighbours cannot be read: the others are read without it.
 TEST(PrefetchTest, ARunThatFailsIsTriedItemByItem) {
   Source source(64 * kBlock);
   CacheRig rig;
@@ -555,7 +555,7 @@ TEST(PrefetchTest, CopiesThatCompleteInsideSubmitDoNotRecur) {
   std::vector<Extent> plan;
   for (std::uint64_t i = 0; i < 20000; ++i) plan.push_back(source.at(i * 64, 64));
   const Prefetch prefetch = rig.cache->prefetch(plan);
-  EXPECT_EQ(prefetch.progress().started, 20000u);  // and the stack still stands
+  EXPECT_EQ(prefetch.progress().started, 20000u);  // and the stack did not overflow
 }
 
 TEST(PrefetchTest, ClearCancelsPlansAndAHandleMayOutliveTheCache) {

@@ -62,7 +62,7 @@ TEST(ReadersTest, AReaderMostOfWhoseSlotsBlocksStillHold_IsNotTakenOver) {
   }).join();
   std::jthread([&] { EXPECT_NE(readers.join(), first); }).join();
   readers.unpin_elsewhere(first->slots[0]);
-  // Both are without a thread now, and the other has more free slots.
+  // Now both readers are without a thread, and the other one has more free slots.
   std::jthread([&] {
     EXPECT_NE(readers.join(), first);
     std::jthread([&] { EXPECT_EQ(readers.join(), first) << "half of them are free"; }).join();
@@ -137,7 +137,7 @@ TEST(ReadersTest, APinThatIsLetGoBetweenTheLooksIsNotCounted) {
   for (const std::size_t i : {0U, 1U, 2U}) readers.pin(mine->slots[i], entry);
   int looks = 0;
   const auto wanted = [&](const CacheEntry& found) {
-    // All slots are looked at before the first is marked.
+    // All slots are read before the first is marked.
     if (++looks == 3) {
       EXPECT_TRUE(readers.unpin(mine->slots[0]));
       EXPECT_TRUE(readers.unpin(mine->slots[1]));
@@ -184,11 +184,11 @@ TEST(ReadersTest, AnotherThreadLetsGoUnderTheLock) {
   EXPECT_EQ(slot->load(), nullptr);
 }
 
-// The protocol at the head of readers.h as a machine of small steps, all of whose interleavings are
-// tried: two threads that pin the block of key 1, one of them twice, and one that chooses it as a
-// victim, drops it later, and uses its frame and its entry for key 2. Memory is x86's: a thread's
-// stores lie in a buffer of its own, in order, until they are drained one by one, by a locked
-// instruction of the thread, or by the heavy fence.
+// The protocol of readers.h as a machine of small steps, of which all interleavings are tried. Two
+// threads pin the block of key 1, one of them twice. A third chooses it as a victim, drops it
+// later, and uses its frame and entry for key 2. Memory is x86's: the stores of a thread stay in
+// its own buffer, in order, until they are drained one by one, by a locked instruction of the
+// thread, or by the heavy fence.
 namespace protocol {
 
 enum Where : std::uint8_t { word, key, frame, slot0, slot1, mark0, mark1, places };
@@ -234,15 +234,15 @@ struct State {
   }
 };
 
-// What may be left out; each must be missed.
+// The steps that may be left out; each omission must be noticed.
 enum class Without { nothing, fence, word, key, mark, second_fence, second_look, order, claim };
 
 class Protocol {
  public:
   explicit Protocol(Without without) : without_(without) {}
 
-  // Whether some interleaving reads another block's bytes, or ends with a pin that nobody gives
-  // back or a frame that nobody frees.
+  // Whether an interleaving reads another block's bytes, or ends with a pin that nobody releases or
+  // a frame that nobody frees.
   bool fails() {
     std::vector<State> left{State{}};
     while (!left.empty()) {
@@ -274,7 +274,7 @@ class Protocol {
            state.memory[slot1] == 0 && state.memory[mark0] == 0 && state.memory[mark1] == 0 &&
            state.memory[frame] == 2;
   }
-  // The entry and its frame become another block's.
+  // The entry and its frame become another block.
   static void reuse(State& state, std::size_t thread) {
     state.locked_store(thread, word, gone);
     state.store(thread, frame, 2);
@@ -374,7 +374,7 @@ class Protocol {
         break;
       case 7: count(state, 0); break;  // D5
       case 8: count(state, 1); break;
-      case 9:  // a victim, of which others may make an open block meanwhile
+      case 9:  // a victim, which others may make open meanwhile
         if (std::exchange(state.was_chosen, true)) {
           step = 12;
           break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gets space, at whose cost, and what a block without space gives.
+// Space: which block gets it, which is evicted for it, and what a block without space returns.
 #include "headrace/cache.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST(CacheRoomTest, ABlockLargerThanASlabTakesThePlaceOfSmallOnes) {
   rig.load(source.at(100000, 20000));
   EXPECT_EQ(rig.cache->access(source.at(100000, 20000)).state(), BlockState::ready);
   EXPECT_LE(rig.cache->stats().bytes_used, 32768_B);
-  // And small ones take the place of the large one again.
+  // And small ones take the place of the large one.
   for (std::uint64_t i = 0; i < 8; ++i) rig.load(source.at(i * 4096, 4096));
   EXPECT_EQ(rig.cache->stats().refusals, 0u);
 }
@@ -83,7 +83,7 @@ TEST(CacheRoomTest, ALargeBlockTakesARowOfSmallOnesAndNotMore) {
   EXPECT_EQ(rig.cache->stats().bytes_used, 65536_B);
 }
 
-// The large slab is full of pins, so the small ones have to make the space.
+// The large slab is full of pins, so space must come from the small ones.
 TEST(CacheRoomTest, ALargeBlockFindsRoomBesideASlabOfPins) {
   Source source(200000);
   CacheRig rig({.cache = {.slab = 4096_B}, .budget = 65536_B});
@@ -95,8 +95,8 @@ TEST(CacheRoomTest, ALargeBlockFindsRoomBesideASlabOfPins) {
   EXPECT_EQ(rig.cache->stats().refusals, 0u);
 }
 
-// A run of four ends before the third block, which is there. The cell of the index for the two that
-// are left is full of blocks that are in use.
+// A run of four blocks ends before the third, which is cached. The index cell for the remaining two
+// is full of blocks in use.
 TEST(CacheRoomTest, ARunWithoutSpaceInTheIndex_IsFetchedBlockByBlock) {
   constexpr std::uint64_t kEach = 4096;
   Source source(8 * kEach);
@@ -120,7 +120,7 @@ TEST(CacheRoomTest, ARunWithoutSpaceInTheIndex_IsFetchedBlockByBlock) {
   EXPECT_EQ(prefetch.progress().used, 4u);
 }
 
-// More pins than one search looks at, all older than what can go.
+// More pins than one search examines, all older than the droppable blocks.
 TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
   Source source(256 * 1024);
   CacheRig rig({.cache = {.slab = 65536_B}, .budget = 131072_B});
@@ -137,9 +137,9 @@ TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
   EXPECT_EQ(rig.cache->stats().evictions, 1u);
 }
 
-// More pins than the longest search looks at. Each refused access looks a little further.
+// More pins than the longest search examines. Each refused access looks a little further.
 TEST(CacheRoomTest, VeryManyPinsHideWhatCanGoOnlyForAWhile) {
-  constexpr std::uint64_t kBlocks = 20032;  // whole pages of 64 bytes each
+  constexpr std::uint64_t kBlocks = 20032;  // whole pages, of 64 blocks each
   Source source((kBlocks + 1) * 64);
   CacheRig rig({.cache = {.slab = Bytes{kBlocks * 64}}, .budget = Bytes{kBlocks * 64}});
   std::vector<Block> held;
@@ -154,7 +154,7 @@ TEST(CacheRoomTest, VeryManyPinsHideWhatCanGoOnlyForAWhile) {
   EXPECT_LT(refused, 4 * kBlocks / 64);
 }
 
-// The large block is used up, and the first to go. More victims are chosen for a small one.
+// The large block is used up and would be evicted first. More victims are chosen for the small one.
 TEST(CacheRoomTest, ASmallBlockTakesThePlaceOfASmallOne) {
   constexpr std::uint64_t kLarge = 16 * 4096;
   Source source(1 << 20);
@@ -190,7 +190,7 @@ TEST(CacheRoomTest, NewBlocksTakeNoPlaceOfThoseInUse) {
   EXPECT_GT(rig.cache->stats().hits - hits, kUsed * 99 / 100);
 }
 
-// No slab can go: each has a block that is held.
+// No slab can be released: each has a held block.
 TEST(CacheRoomTest, ASmallerBudgetTakesWhatPlansProtect) {
   constexpr std::uint64_t kEach = 4096;
   Source source(64 * kEach);
@@ -210,8 +210,8 @@ TEST(CacheRoomTest, ASmallerBudgetTakesWhatPlansProtect) {
   EXPECT_LE(prefetch.progress().started, 8u) << "the others are pending again";
 }
 
-// A quarter of the budget is in use, among blocks that were used once. Then scans of many times the
-// budget, beside lookups of what is in use and of others.
+// A quarter of the budget is in use, among blocks that were used once. Then come scans of many
+// times the budget, beside lookups of blocks in use and of others.
 struct CacheScanTest : ::testing::Test {
   static constexpr std::uint64_t kEach = 4096;
   static constexpr std::uint64_t kBlocks = 256;
@@ -253,7 +253,7 @@ TEST_F(CacheScanTest, WithoutAPlan_LeavesWhatIsUsedAgain) {
   EXPECT_EQ(misses_in_use, 0u);
 }
 
-// The runs of the plan are larger than the blocks beside them.
+// The runs of the plan are longer than the other blocks.
 TEST_F(CacheScanTest, InRuns_LeavesWhatIsUsedAgain) {
   const auto all = scan(0, kScan * kEach, kEach);
   const Prefetch plan = rig.cache->prefetch(all, {.window = Bytes{16 * kEach}});
@@ -283,7 +283,7 @@ TEST_F(CacheScanTest, ByAPlanForEachMatch_LeavesWhatIsUsedAgain) {
   EXPECT_LE(misses_in_use, lookups / 100);
 }
 
-// Each piece but the first comes to what is there.
+// Each piece except the first finds a cached block.
 TEST_F(CacheScanTest, InSmallPieces_LeavesWhatIsUsedAgain) {
   constexpr std::uint64_t kItem = 4 * kEach;
   const auto all = scan(0, kScan * kEach, kItem);
@@ -310,7 +310,7 @@ TEST_F(CacheScanTest, AfterAPlanForWhatIsInUse_LeavesIt) {
   EXPECT_EQ(rig.cache->stats().misses, before);
 }
 
-// The other way round: what nobody uses any more leaves for what is used now.
+// The other way round: blocks that are no longer used leave for blocks that are used now.
 TEST_F(CacheScanTest, BesideANewWorkingSet_DoesNotKeepTheOldOne) {
   const auto now = scan(0, kBlocks / 2 * kEach, kEach);
   std::uint64_t others = kBlocks;

@@ -16,7 +16,7 @@ Options of(std::string_view implementation, std::string_view scenario) {
   return options;
 }
 
-// Scenarios with many blocks are for optimised code; the rest go the same ways.
+// Scenarios with many blocks are for optimised code; the others execute the same paths.
 bool quick(const Scenario& scenario) { return scenario.blocks <= 40'000; }
 
 TEST(Implementations, RunEveryScenarioWithHitsThatHitAndMissesThatMiss) {

@@ -14,7 +14,7 @@ namespace {
 
 struct Ended {
   int code = -1;
-  std::string out;  // what it printed, errors included
+  std::string out;  // its output, errors included
 };
 
 Ended run_program(const std::string& arguments) {

@@ -34,7 +34,7 @@ struct Option {
   std::function<Status(std::string_view)> set;
 };
 
-// Options that set fields of `options`, which outlives them.
+// Options that set fields of `options`, which must outlive them.
 std::vector<Option> table(Options& options) {
   const auto bytes = [](std::string_view name, std::optional<Bytes>& value) {
     return [=, &value](std::string_view text) {

@@ -12,8 +12,8 @@
 namespace headrace {
 namespace {
 
-// A slab of memory that begins at a page, as one from allocate() does; or, where CPUs do not reach
-// it, an address that faults.
+// A slab of memory that begins at a page, like memory from allocate(). If CPUs do not reach it, it
+// is an address that faults.
 class Memory {
  public:
   explicit Memory(std::uint64_t size, bool reached = true, std::uintptr_t at = 0)
@@ -34,7 +34,7 @@ std::uint64_t address(const Frame& frame) {
   return reinterpret_cast<std::uint64_t>(frame.data.load());
 }
 
-// They share no granule, and the slabs know their bytes.
+// Frames share no granule, and the slabs know their bytes.
 void check(const Frames& frames, const std::list<Frame>& taken) {
   std::map<std::uint64_t, std::uint64_t> granules;  // first and last of each frame
   for (const Frame& frame : taken) {
@@ -56,10 +56,10 @@ void check(const Frames& frames, const std::list<Frame>& taken) {
 RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
   const bool reached = *rc::gen::arbitrary<bool>();
   Memory one(64 << 10, reached, 0x3000);
-  Memory two(24 << 10, reached, 0x3000 + (64 << 10));  // right behind: gaps stay in their slabs
+  Memory two(24 << 10, reached, 0x3000 + (64 << 10));  // directly behind: gaps stay in their slabs
   Frames frames(reached);
   const auto fill = [&](const Frame& frame) {
-    // What describes gaps does not lie in there.
+    // Descriptions of gaps do not lie in that memory.
     if (reached) std::fill_n(frame.data.load(), frame.length.load(), std::byte{0xff});
   };
   frames.add(one.span(), nullptr);
@@ -83,7 +83,7 @@ RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
       auto gone =
           std::next(taken.begin(), *rc::gen::inRange<int>(0, static_cast<int>(taken.size())));
       if (*rc::gen::arbitrary<bool>()) {
-        // Another takes its place, if it has nearly the size.
+        // Another frame takes its place, if it has nearly the size.
         const std::uint64_t before = gone->length;
         const std::uint64_t length = before + *rc::gen::inRange<std::uint64_t>(0, 3);
         const auto offset = address(*gone) + *rc::gen::inRange<std::uint64_t>(0, 2) * 64;
