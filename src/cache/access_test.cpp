@@ -48,7 +48,7 @@ TEST(CacheAccessTest, HitsInFlightAndReadyShareOneCopy) {
   EXPECT_FALSE(Block().hit());
 }
 
-TEST(CacheAccessTest, APartOfACachedExtentIsServedFromIt) {
+TEST(CacheAccessTest, PartOfACachedExtent_IsReadFromItsBlock) {
   Source source(100000);
   CacheRig rig;
   rig.load(source.at(1000, 50000));
@@ -63,7 +63,7 @@ TEST(CacheAccessTest, APartOfACachedExtentIsServedFromIt) {
   EXPECT_TRUE(source.equals(other.extent(), *other.wait()));
 }
 
-TEST(CacheAccessTest, WhatIsHeldWhileItLeavesTheBooksIsEvictingAndKeepsItsBytes) {
+TEST(CacheAccessTest, InvalidatedBlockThatIsHeld_IsEvictingAndKeepsItsBytes) {
   Source source(8192);
   CacheRig rig;
   rig.load(source.at(0, 4096));
@@ -84,7 +84,7 @@ TEST(CacheAccessTest, WhatIsHeldWhileItLeavesTheBooksIsEvictingAndKeepsItsBytes)
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-TEST(CacheAccessTest, WaitingInACallbackIsRefusedInsteadOfHanging) {
+TEST(CacheAccessTest, WaitInACallback_IsRefused) {
   Source source(8192);
   CacheRig rig;
   rig.load(source.at(0, 4096));
@@ -107,7 +107,7 @@ TEST(CacheAccessTest, WaitingInACallbackIsRefusedInsteadOfHanging) {
   EXPECT_FALSE(rig.mover->in_callback());
 }
 
-TEST(CacheAccessTest, AFailedCopyGivesTheSourceIsCountedAndTriedAgain) {
+TEST(CacheAccessTest, FailedCopy_GivesTheSourceAndIsTriedAgain) {
   Source source(4096);
   CacheRig rig;
   rig.fake->break_engine(kCpuA, Error{ErrorCode::io, "broken"});
@@ -128,7 +128,7 @@ TEST(CacheAccessTest, AFailedCopyGivesTheSourceIsCountedAndTriedAgain) {
   EXPECT_EQ(rig.cache->stats().misses, 2u);
 }
 
-TEST(CacheAccessTest, AFailedCopyOfWhatNoCpuCanAddressIsAnError) {
+TEST(CacheAccessTest, FailedCopyOfASourceThatNoCpuReaches_IsAnError) {
   Opaque opaque(4096_B);
   CacheRig rig;
   const Block block = rig.cache->access(whole(opaque));
@@ -150,7 +150,7 @@ TEST(CacheAccessTest, WaitEndsAtItsBoundAndCanBeRepeated) {
   EXPECT_TRUE(block.wait().has_value());
 }
 
-TEST(CacheAccessTest, WaitEndsAtItsBoundUnderAClockThatStands) {
+TEST(CacheAccessTest, WaitUnderAStoppedClock_EndsAtItsBound) {
   ManualClock clock;
   Source source(4096);
   CacheRig rig({.clock = &clock});
@@ -182,7 +182,7 @@ TEST(CacheAccessTest, ABatchIsServedLikeSingleAccesses) {
 // Fürst's thesis, 5.1.2: T2 and T3 get the block after it entered the cache and before T1 submitted
 // its copy. Only T1 can wait for the copy. Here T2 and T3 wait for the state of the block, and T1
 // never waits.
-TEST(ThesisTest, BlockingScenarioT2AndT3DoNotDependOnT1Waiting) {
+TEST(ThesisTest, BlockingScenario_T2AndT3DoNotDependOnAWaitOfT1) {
   std::atomic<int> stage{0};
   CacheRig::Options options;
   options.poller = true;
@@ -215,7 +215,7 @@ TEST(ThesisTest, BlockingScenarioT2AndT3DoNotDependOnT1Waiting) {
 
 // The first deadlock: a wake-up did not change the awaited value, so the thread went back to sleep.
 // Here the word changes before any thread is woken, also for a failed copy.
-TEST(ThesisTest, FirstDeadlockWaitersWakeAfterSuccessAndAfterFailure) {
+TEST(ThesisTest, FirstDeadlock_WaitingThreadsWakeAfterSuccessAndFailure) {
   for (const bool broken : {false, true}) {
     Source source(4096);
     CacheRig rig({.poller = true});
@@ -245,7 +245,7 @@ TEST(ThesisTest, FirstDeadlockWaitersWakeAfterSuccessAndAfterFailure) {
 
 // The second deadlock: an instance for an extent that was cached already was destroyed without
 // being submitted. Its destructor waited for a copy that no thread started.
-TEST(ThesisTest, SecondDeadlockABlockThatWasNeverSubmittedCanBeDropped) {
+TEST(ThesisTest, SecondDeadlock_BlockThatWasNeverSubmittedCanBeDropped) {
   Source source(4096);
   CacheRig rig({.poller = true});
   rig.record = false;
@@ -265,7 +265,7 @@ TEST(ThesisTest, SecondDeadlockABlockThatWasNeverSubmittedCanBeDropped) {
 }
 
 // The index cell is full of held blocks, so only its holder reaches the new block.
-TEST(CacheAccessTest, OneOfVeryManyThatOverlapLivesWhileItIsHeld) {
+TEST(CacheAccessTest, BlockBesideAFullIndexCell_LivesWhileItIsHeld) {
   Source source(65536);
   CacheRig rig({.budget = 2_MiB, .observe = false});
   std::vector<Block> held;
@@ -286,7 +286,7 @@ TEST(CacheAccessTest, OneOfVeryManyThatOverlapLivesWhileItIsHeld) {
 }
 
 // Extents a byte apart: each has the right bytes, and a lookup does not examine all of them.
-TEST(CacheAccessTest, VeryManyExtentsThatOverlapEachOther) {
+TEST(CacheAccessTest, ManyOverlappingExtents_HaveTheRightBytes) {
   Source source(16384);
   CacheRig rig({.budget = 16_MiB});
   std::vector<Block> held;
@@ -307,7 +307,7 @@ TEST(CacheAccessTest, VeryManyExtentsThatOverlapEachOther) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-TEST(CacheAccessTest, WaitsForSpaceUntilSomebodyLetsGo) {
+TEST(CacheAccessTest, AccessWithoutSpace_WaitsForARelease) {
   Source source(8 * 4096);
   ManualClock clock;
   ManualWaiting waiting(clock);
@@ -331,7 +331,7 @@ TEST(CacheAccessTest, WaitsForSpaceUntilSomebodyLetsGo) {
     const Nanoseconds before = clock.now();
     const Block refused = rig.cache->access(source.at(3 * 4096, 4096), patient);
     EXPECT_EQ(refused.state(), BlockState::absent);
-    EXPECT_GE(clock.now() - before, std::chrono::seconds{10}) << "nobody let go";
+    EXPECT_GE(clock.now() - before, std::chrono::seconds{10}) << "no block was released";
   }
   const Nanoseconds before = clock.now();
   const Block large = rig.cache->access(source.at(0, 3 * 4096), patient);
@@ -339,7 +339,7 @@ TEST(CacheAccessTest, WaitsForSpaceUntilSomebodyLetsGo) {
   EXPECT_EQ(clock.now(), before) << "it never fits";
 }
 
-TEST(CacheAccessTest, StopEndsTheWaitForSpace) {
+TEST(CacheAccessTest, Stop_EndsTheWaitForSpace) {
   Source source(4 * 4096);
   ManualClock clock;
   ManualWaiting waiting(clock);
@@ -358,7 +358,7 @@ TEST(CacheAccessTest, StopEndsTheWaitForSpace) {
 }
 
 // The released block is found at once, for any number of pins.
-TEST(CacheAccessTest, WhatIsLetGoAmongVeryManyPinsIsFound) {
+TEST(CacheAccessTest, BlockReleasedAmongManyPins_IsFound) {
   constexpr std::uint64_t kMany = 2000;
   Source source((kMany + 2) * 4096);
   CacheRig rig({.budget = Bytes{kMany * 4096}, .observe = false});
@@ -401,7 +401,7 @@ TEST(CacheAccessTest, AChainOfAccessesInACallback_KeepsTheStackFlat) {
   EXPECT_EQ(links, kLinks);
 }
 
-TEST(BlockTest, TellsWhenItIsReady) {
+TEST(BlockTest, OnReady_CallsBackAtTheEndOfTheCopy) {
   Source source(4 * 4096);
   CacheRig rig;
   rig.fake->hold(true);

@@ -16,7 +16,7 @@ namespace {
 
 using namespace test;
 
-TEST(CacheCoreTest, CreateRefusesBudgetsThatMakeNoSense) {
+TEST(CacheCoreTest, Create_RefusesInvalidBudgets) {
   CacheRig rig;
   const auto create = [&](CacheOptions options) {
     return Cache::create(*rig.mover, std::move(options));
@@ -89,7 +89,7 @@ TEST(CacheCoreTest, TheFrameOfAnInvalidatedCopyIsNotReusedBeforeTheEngineIsDone)
   rig.settle();
 }
 
-TEST(CacheCoreTest, FlushDropsWhatNobodyHoldsAndClearDropsAll) {
+TEST(CacheCoreTest, Flush_DropsUnpinnedBlocks_ClearDropsAll) {
   Source source(100000);
   CacheRig rig;
   rig.load(source.at(0, 4096));
@@ -159,7 +159,7 @@ class BoundedMemory {
   rlimit before_{};
 };
 
-TEST(CacheCoreTest, ResizeWithReserve_AllocatesAtOnceWhatItGrowsBy) {
+TEST(CacheCoreTest, ResizeWithReserve_AllocatesTheGrowthAtOnce) {
   CacheRig rig({.cache = {.slab = 1_MiB, .reserve = true}, .budget = 1_MiB});
   const rlim_t before = data_kib();
   ASSERT_TRUE(rig.cache->resize(kDram, 65_MiB).has_value());
@@ -216,7 +216,7 @@ TEST(CacheCoreTest, ForgetDropsAnObjectAndWaitsUntilNoEngineReadsIt) {
   EXPECT_TRUE(rig.cache->forget(kept.object(), Nanoseconds{0}).has_value());
 }
 
-TEST(CacheForgetTest, AHeldBlockDoesNotLookAtItsObjectAnyMore) {
+TEST(CacheForgetTest, HeldBlockOfAForgottenObject_DoesNotReadTheObject) {
   CacheRig rig;
   Block held;
   {

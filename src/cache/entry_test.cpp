@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-TEST(EntryPoolTest, WhatIsTakenIsNewAndStaysWhereItIs) {
+TEST(EntryPoolTest, TakenEntry_IsNewAndKeepsItsAddress) {
   EntryPool pool;
   std::set<CacheEntry*> taken;
   for (int i = 0; i < 1000; ++i) {
@@ -30,7 +30,7 @@ TEST(EntryPoolTest, WhatIsTakenIsNewAndStaysWhereItIs) {
 }
 
 // A thread that found it without the lock may have set its slot while it was another block.
-TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
+TEST(CacheEntryTest, Entry_IsOpenOnlyForItsRangeAndWhileReady) {
   CacheEntry entry;
   entry.id = ObjectId{7};
   entry.offset = 4096;
@@ -55,7 +55,7 @@ TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
   }
 }
 
-TEST(CacheEntryTest, ClaimedOnlyWhereAllPinsAreCounted) {
+TEST(CacheEntryTest, Claim_SucceedsOnlyIfAllPinsAreCounted) {
   constexpr auto kReady = static_cast<std::uint32_t>(BlockState::ready);
   CacheEntry entry;
   for (const bool on_gpu : {false, true}) {

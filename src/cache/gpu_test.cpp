@@ -72,7 +72,7 @@ CacheOptions always(const Placement& placement,
   return {.budgets = std::move(budgets), .placement = place::always(placement)};
 }
 
-TEST(CacheGpu, ABlockIsWhereCodeOfTheGpuFindsIt) {
+TEST(CacheGpu, Block_HasADeviceAddress) {
   for (const Placement& placement : {Placement::on(kGpu), Placement::on(NodeKind::gpu)}) {
     const HostSource source(100000);
     Rig rig("", always(placement));
@@ -92,7 +92,7 @@ TEST(CacheGpu, ABlockIsWhereCodeOfTheGpuFindsIt) {
   }
 }
 
-TEST(CacheGpu, ACpuReadsTheSourceNeverTheCopy) {
+TEST(CacheGpu, Cpu_ReadsTheSourceNeverTheCopy) {
   const HostSource source(10000);
   Rig rig("", always(Placement::on(kGpu)));
   const Block block = rig.cache->access(source.at(100, 5000));
@@ -105,7 +105,7 @@ TEST(CacheGpu, ACpuReadsTheSourceNeverTheCopy) {
   EXPECT_EQ(clone.now()->data(), bytes->data());
 }
 
-TEST(CacheGpu, FilesComeThereAndSayWhatReadsThem) {
+TEST(CacheGpu, BlockOfAFile_IsOnlyReadByItsDeviceAddress) {
   const std::string path = testing::TempDir() + fmt::format("cache-gpu-{}", getpid());
   std::vector<std::byte> bytes(300000);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 13 >> 3);
@@ -133,7 +133,7 @@ TEST(CacheGpu, FilesComeThereAndSayWhatReadsThem) {
   }
 }
 
-TEST(CacheGpu, WhatTheHostReachesHasNoAddressThere) {
+TEST(CacheGpu, BlockThatCpusReach_HasNoDeviceAddress) {
   const HostSource source(10000);
   Rig rig("", always(Placement::on(kDram), {{kDram, 1_MiB}, {kGpu, 1_MiB}}));
   const Block block = rig.cache->access(source.at(0, 1000));
@@ -197,7 +197,7 @@ TEST(CacheGpu, InvalidatedBlocksAreCopiedAnew) {
   ASSERT_TRUE(fresh.wait_on_gpu().has_value());
   EXPECT_EQ(on_gpu(fresh)[17], std::byte{200});
   EXPECT_EQ(old.state(), BlockState::evicting);
-  EXPECT_EQ(on_gpu(old), before) << "who holds it keeps it";
+  EXPECT_EQ(on_gpu(old), before) << "a held block keeps its bytes";
 }
 
 TEST(CacheGpu, PlansFetchAhead) {
@@ -216,7 +216,7 @@ TEST(CacheGpu, PlansFetchAhead) {
   EXPECT_GT(rig.cache->stats().prefetched, 0u);
 }
 
-TEST(CacheGpu, WithoutMemoryThereABlockStandsForItsSourceAndSaysWhy) {
+TEST(CacheGpu, GpuWithoutMemory_GivesTheSourceAndTheReason) {
   const HostSource source(1 << 20);
   Rig rig("memory=4M", always(Placement::on(kGpu), {{kGpu, 64_MiB}}));
   const auto all = allocate(rig.gpu.machine, 4_MiB, Placement::on(kGpu));
@@ -231,7 +231,7 @@ TEST(CacheGpu, WithoutMemoryThereABlockStandsForItsSourceAndSaysWhy) {
   EXPECT_EQ(rig.cache->stats().refusals, 1u);
 }
 
-TEST(CacheGpu, ItSpillsWhereThePlacementSaysSo) {
+TEST(CacheGpu, FullGpu_SpillsIfThePlacementSaysSo) {
   const HostSource source(1 << 20);
   std::vector<Placement> placements{Placement::on(NodeKind::gpu), Placement::on(kGpu)};
   placements[0].spill = {NodeKind::dram};
@@ -259,7 +259,7 @@ TEST(CacheGpu, ItSpillsWhereThePlacementSaysSo) {
   }
 }
 
-TEST(CacheGpu, WithSeveralTheBudgetSaysWhich) {
+TEST(CacheGpu, SeveralGpus_TheOneWithABudgetIsUsed) {
   const HostSource source(100000);
   Rig rig("devices=2", always(Placement::on(NodeKind::gpu), {{kOtherGpu, 1_MiB}}));
   const Block block = rig.cache->access(source.at(0, 5000));
@@ -267,7 +267,7 @@ TEST(CacheGpu, WithSeveralTheBudgetSaysWhich) {
   EXPECT_EQ(block.node(), kOtherGpu);
 }
 
-TEST(CacheGpu, ALostGpuTakesItsBlocksWithIt) {
+TEST(CacheGpu, LostGpu_LosesItsBlocks) {
   const HostSource source(1 << 20);
   Rig rig("lost_after=60", always(Placement::on(kGpu)));
   const Block held = rig.cache->access(source.at(0, 4096));
@@ -277,7 +277,7 @@ TEST(CacheGpu, ALostGpuTakesItsBlocksWithIt) {
     const Block block = rig.cache->access(source.at(i * 4096, 4096));
     const auto address = block.wait_on_gpu();
     if (!address) error = address.error();
-    EXPECT_EQ(block.wait()->data(), source.at(i * 4096, 1).memory()) << "told, and read elsewhere";
+    EXPECT_EQ(block.wait()->data(), source.at(i * 4096, 1).memory()) << "read from the source";
   }
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code, ErrorCode::io) << error->message;
@@ -297,7 +297,7 @@ TEST(CacheGpu, ALostGpuTakesItsBlocksWithIt) {
   EXPECT_EQ(plan.progress().started, 0u);
 }
 
-TEST(CacheGpu, WhatWasOnALostOneGoesElsewhereWhereThePlacementSaysSo) {
+TEST(CacheGpu, LostGpu_SpillsIfThePlacementSaysSo) {
   const HostSource source(1 << 20);
   Placement placement = Placement::on(kGpu);
   placement.strict = false;
@@ -314,7 +314,7 @@ TEST(CacheGpu, WhatWasOnALostOneGoesElsewhereWhereThePlacementSaysSo) {
   EXPECT_EQ(block.state(), BlockState::ready);
 }
 
-TEST(CacheGpu, ReservesAndGivesBackItsMemory) {
+TEST(CacheGpu, Memory_IsReservedAndReleased) {
   Rig rig("memory=4M", [] {
     CacheOptions options = always(Placement::on(kGpu), {{kGpu, 3_MiB}});
     options.reserve = true;
@@ -483,7 +483,7 @@ TEST(CacheGpu, RandomOperationsKeepThePromises) {
   }
 }
 
-TEST(CacheGpu, AChildReadsTheSource) {
+TEST(CacheGpu, ForkChild_ReadsTheSource) {
   const HostSource source(10000);
   Rig rig("", always(Placement::on(kGpu)));
   const Block block = rig.cache->access(source.at(0, 4096));

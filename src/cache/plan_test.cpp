@@ -29,7 +29,7 @@ TEST(PaceTest, IsTheRateOfUseAndFollowsAChange) {
 }
 
 // The pages of a block of 1 MiB, then a pause until the next block.
-TEST(PaceTest, OfBurstsIsThatOverTheirPauses) {
+TEST(PaceTest, OfBursts_IncludesTheirPauses) {
   constexpr double kTrue = (1 << 20) / 7.128e-3;
   Pace pace;
   Nanoseconds now{0};
@@ -60,7 +60,7 @@ TEST(PlanTest, TheLimitCoversLeadAndLatencyAtThePaceSeen) {
 }
 
 // More items than one slice: skipped, passed over, ended and cleared.
-TEST(PlanTest, PlansOfVeryManyItems) {
+TEST(PlanTest, PlanOfManyItems_IsSkippedEndedAndCleared) {
   constexpr std::uint64_t kItems = 50'000;
   test::Source source(kItems * 64);
   test::CacheRig rig({.budget = 1_MiB});
@@ -80,7 +80,7 @@ TEST(PlanTest, PlansOfVeryManyItems) {
   EXPECT_EQ(prefetch.progress().used, 299u);
   prefetch = rig.cache->prefetch(plan);
   rig.settle();
-  EXPECT_GT(prefetch.progress().started, 8192u - 256) << "half of the budget, but for a run";
+  EXPECT_GT(prefetch.progress().started, 8192u - 256) << "half of the budget, except for a run";
   EXPECT_LE(prefetch.progress().started, 8192u);
   rig.cache->clear();
   EXPECT_TRUE(prefetch.progress().cancelled);
@@ -93,7 +93,7 @@ TEST(PlanTest, PlansOfVeryManyItems) {
   EXPECT_EQ(prefetch.progress().started, 8192u) << "again";
 }
 
-TEST(PlanTest, APlanThatIsToBeNamedIsNotMovedByWhatComesBefore) {
+TEST(PlanTest, NamedPlan_IgnoresEarlierAccesses) {
   test::Source source(64 * kUnit);
   test::CacheRig rig({.budget = Bytes{64 * kUnit}});
   const auto plan = blocks(source, 64);
@@ -109,7 +109,7 @@ TEST(PlanTest, APlanThatIsToBeNamedIsNotMovedByWhatComesBefore) {
 }
 
 // Half of the budget is used repeatedly while a scan goes through the other half.
-TEST(PlanTest, AScanLeavesWhatIsUsedAgain) {
+TEST(PlanTest, Scan_KeepsBlocksInUse) {
   test::Source source(1024 * kUnit);
   test::CacheRig rig({.budget = Bytes{64 * kUnit}, .observe = false});
   const auto all = blocks(source, 1024);
@@ -144,7 +144,7 @@ TEST(PlanTest, QueuedItemsThatArePassedOver_AreNotRead) {
   std::vector<std::uint64_t> read;
   for (const Piece& piece : rig.fake->accepted()) read.push_back(piece.from.offset / kUnit);
   for (std::uint64_t i = begun; i < 7; ++i) EXPECT_EQ(std::ranges::count(read, i), 0) << i;
-  EXPECT_EQ(std::ranges::count(read, 7), 1) << "somebody waits for it";
+  EXPECT_EQ(std::ranges::count(read, 7), 1) << "an access waits for it";
   EXPECT_TRUE(source.equals(plan[7], *kept.wait()));
   EXPECT_TRUE(source.equals(plan[19], *last.wait()));
 }

@@ -63,7 +63,7 @@ TEST(PrefetchTest, TakesAtMostHalfOfTheBudgetAndAPlanLargerThanItSlides) {
   EXPECT_EQ(rig.cache->stats().misses, 0u);
 }
 
-TEST(PrefetchTest, WhatIsThereCountsAsStartedAndIsProtected) {
+TEST(PrefetchTest, CachedExtent_CountsAsStartedAndIsProtected) {
   Source source(100 * kBlock);
   CacheRig rig({.budget = Bytes{4 * kBlock}});
   rig.load(source.at(0, kBlock));
@@ -78,7 +78,7 @@ TEST(PrefetchTest, WhatIsThereCountsAsStartedAndIsProtected) {
   rig.settle();
 }
 
-TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
+TEST(PrefetchTest, UseBeforeTheCopyIsReady_IsLate) {
   Source source(2 * kBlock);
   CacheRig rig({.budget = kNoRuns});
   rig.fake->hold(true);
@@ -94,7 +94,7 @@ TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
 }
 
 // A copy that a thread waits for is read before one that none waits for.
-TEST(PrefetchTest, AnAccessMakesACopyThatWasFetchedAheadUrgent) {
+TEST(PrefetchTest, AccessToAPrefetchInFlight_MakesItUrgent) {
   Source source(4 * kBlock);
   CacheRig rig({.fake = {.max_in_flight = 1}, .budget = kNoRuns});
   const auto plan = blocks_of(source, 4);
@@ -111,7 +111,7 @@ TEST(PrefetchTest, AnAccessMakesACopyThatWasFetchedAheadUrgent) {
   EXPECT_LT(std::ranges::find(order, 3), std::ranges::find(order, 2));
 }
 
-TEST(PrefetchTest, APartOfAPlannedExtentUsesIt) {
+TEST(PrefetchTest, AccessToAPart_UsesThePlannedExtent) {
   Source source(4 * kBlock);
   CacheRig rig;
   const Prefetch prefetch = rig.cache->prefetch(std::vector{source.at(0, 4 * kBlock)});
@@ -121,7 +121,7 @@ TEST(PrefetchTest, APartOfAPlannedExtentUsesIt) {
   EXPECT_EQ(rig.cache->stats().hits, 1u);
 }
 
-TEST(PrefetchTest, CancelStartsNoMoreAndTakesTheProtection) {
+TEST(PrefetchTest, Cancel_StartsNoMoreAndEndsTheProtection) {
   Source source(100 * kBlock);
   CacheRig rig({.budget = Bytes{8 * kBlock}});
   std::vector<Extent> plan = blocks_of(source, 20);
@@ -141,7 +141,7 @@ TEST(PrefetchTest, CancelStartsNoMoreAndTakesTheProtection) {
   prefetch.cancel();  // a second call is harmless
 }
 
-TEST(PrefetchTest, DroppingTheHandle_CancelsAndKeepsWhatAnEngineHas) {
+TEST(PrefetchTest, DroppingTheHandle_CancelsAndKeepsCopiesThatHaveBegun) {
   Source source(20 * kBlock);
   CacheRig rig({.fake = {.max_in_flight = 1}, .budget = kNoRuns});
   rig.fake->hold(true);
@@ -154,12 +154,12 @@ TEST(PrefetchTest, DroppingTheHandle_CancelsAndKeepsWhatAnEngineHas) {
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::filling);
   rig.fake->hold(false);
   rig.settle();
-  EXPECT_EQ(rig.fake->accepted().size(), begun + 1) << "and what somebody waits for";
+  EXPECT_EQ(rig.fake->accepted().size(), begun + 1) << "and the copy that an access waits for";
   EXPECT_EQ(rig.cache->access(source.at(19 * kBlock, kBlock)).state(), BlockState::ready);
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
 }
 
-TEST(PrefetchTest, WhatIsInvalidatedBeforeItsUseIsFetchedAgain) {
+TEST(PrefetchTest, ItemInvalidatedBeforeItsUse_IsFetchedAgain) {
   Source source(4 * kBlock);
   CacheRig rig({.budget = kNoRuns});
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
@@ -174,7 +174,7 @@ TEST(PrefetchTest, WhatIsInvalidatedBeforeItsUseIsFetchedAgain) {
   EXPECT_EQ((*block.now())[0], std::byte{0x55});
 }
 
-TEST(PrefetchTest, AFailedFetchIsLeftToTheAccess) {
+TEST(PrefetchTest, FailedItem_IsLeftToTheAccess) {
   Source source(4 * kBlock);
   CacheRig rig({.budget = kNoRuns});
   for (const EngineId engine : {kCpuA, kCpuB}) {
@@ -220,7 +220,7 @@ TEST(PrefetchTest, AnExtentPlannedTwiceIsProtectedUntilItsSecondUse) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-TEST(PrefetchTest, WhatLiesAWindowBehindTheFurthestUseIsPassedOver) {
+TEST(PrefetchTest, ItemAWindowBehindTheFurthestUse_IsPassedOver) {
   Source source(64 * kBlock);
   CacheRig rig({.budget = Bytes{64 * kBlock}});
   const auto plan = blocks_of(source, 64);
@@ -241,7 +241,7 @@ TEST(PrefetchTest, WhatLiesAWindowBehindTheFurthestUseIsPassedOver) {
   rig.settle();
 }
 
-TEST(PrefetchTest, AStrangersAccessesDoNotEndAPlan) {
+TEST(PrefetchTest, AccessesOfOthers_DoNotEndAPlan) {
   Source source(64 * kBlock);
   CacheRig rig({.budget = Bytes{32 * kBlock}});
   const auto plan = blocks_of(source, 64);
@@ -256,7 +256,7 @@ TEST(PrefetchTest, AStrangersAccessesDoNotEndAPlan) {
 }
 
 // One item repeatedly, and one access over many items, while the consumer pauses.
-TEST(PrefetchTest, AStrangersBusyAndWideAccessesDoNotEndAPlan) {
+TEST(PrefetchTest, RepeatedAndWideAccessesOfOthers_DoNotEndAPlan) {
   Source source(64 * kBlock);
   CacheRig rig({.budget = Bytes{64 * kBlock}});
   const auto plan = blocks_of(source, 64);
@@ -271,7 +271,7 @@ TEST(PrefetchTest, AStrangersBusyAndWideAccessesDoNotEndAPlan) {
   }
 }
 
-TEST(PrefetchTest, APlanThatIsNamedCountsNoOtherAccess) {
+TEST(PrefetchTest, PlanThatWasNamed_IgnoresOtherAccesses) {
   Source source(16 * kBlock);
   CacheRig rig({.budget = Bytes{32 * kBlock}});
   const auto plan = blocks_of(source, 16);
@@ -283,15 +283,15 @@ TEST(PrefetchTest, APlanThatIsNamedCountsNoOtherAccess) {
     rig.settle();
   };
   use(0, &prefetch);
-  EXPECT_EQ(other.progress().used, 0u) << "that of another plan";
+  EXPECT_EQ(other.progress().used, 0u) << "the access named another plan";
   for (const std::size_t i : {1U, 2U, 3U}) use(i, nullptr);
   EXPECT_EQ(prefetch.progress().used, 1u);
-  EXPECT_EQ(other.progress().used, 3u) << "nobody named it";
+  EXPECT_EQ(other.progress().used, 3u) << "no access named it";
   for (std::size_t i = 1; i < plan.size(); ++i) use(i, &prefetch);
   EXPECT_EQ(prefetch.progress().used, 16u);
 }
 
-TEST(PrefetchTest, ManyAccessesFarAheadAreTheConsumersJump) {
+TEST(PrefetchTest, ManyAccessesFarAhead_AreAJumpOfTheConsumer) {
   Source source(128 * kBlock);
   CacheRig rig({.budget = Bytes{64 * kBlock}});
   const auto plan = blocks_of(source, 128);
@@ -305,7 +305,7 @@ TEST(PrefetchTest, ManyAccessesFarAheadAreTheConsumersJump) {
   }
 }
 
-TEST(PrefetchTest, AnAccessTakesTheRoomOfTheFurthestPlannedUseAsTheLastResort) {
+TEST(PrefetchTest, AccessWithoutSpace_EvictsTheFurthestPlannedBlock) {
   Source source(20 * kBlock);
   CacheRig rig({.budget = Bytes{4 * kBlock}});
   const Block a = rig.cache->access(source.at(10 * kBlock, kBlock));
@@ -325,7 +325,7 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfTheFurthestPlannedUseAsTheLastResort) {
   EXPECT_EQ(rig.cache->access(source.at(kBlock, kBlock)).state(), BlockState::ready);  // again
 }
 
-TEST(PrefetchTest, AnAccessTakesTheRoomOfAPlannedUseBehindOneThatIsPending) {
+TEST(PrefetchTest, AccessWithoutSpace_EvictsAPlannedBlockBehindAPendingItem) {
   Source source(20 * kBlock);
   CacheRig rig({.budget = Bytes{4 * kBlock}});
   const Block a = rig.cache->access(source.at(10 * kBlock, kBlock));
@@ -342,7 +342,7 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfAPlannedUseBehindOneThatIsPending) {
   rig.settle();
 }
 
-TEST(PrefetchTest, APlanOfLargeBlocksIsNotStarvedByOneOfSmallOnes) {
+TEST(PrefetchTest, PlanOfLargeBlocks_IsNotStarvedBySmallOnes) {
   Source source(64 * kBlock);
   CacheRig rig({.cache = {.slab = Bytes{kBlock}}, .budget = Bytes{16 * kBlock}});
   const auto small = blocks_of(source, 24);
@@ -365,7 +365,7 @@ TEST(PrefetchTest, APlanOfLargeBlocksIsNotStarvedByOneOfSmallOnes) {
   EXPECT_EQ(one.progress().used, 24u);
 }
 
-TEST(PrefetchTest, APlanWhoseConsumerPausesLeavesOthersTheirShare) {
+TEST(PrefetchTest, PausedPlan_LeavesOthersTheirShare) {
   Source source(256 * kBlock);
   ManualClock clock;
   ManualWaiting waiting(clock);
@@ -384,11 +384,11 @@ TEST(PrefetchTest, APlanWhoseConsumerPausesLeavesOthersTheirShare) {
     clock.advance(std::chrono::milliseconds{1});
   }
   EXPECT_EQ(rig.cache->stats().misses, 0u);
-  EXPECT_EQ(paused.progress().started, 32u) << "nobody needed what it has";
+  EXPECT_EQ(paused.progress().started, 32u) << "no plan needed its blocks";
 }
 
 // However many plans pause, the next one has half of the budget.
-TEST(PrefetchTest, WhatPausedPlansHoldIsTakenBackAndFetchedAgain) {
+TEST(PrefetchTest, BlocksOfPausedPlans_AreTakenBackAndFetchedAgain) {
   Source source(1024 * kBlock);
   ManualClock clock;
   ManualWaiting waiting(clock);
@@ -439,7 +439,7 @@ TEST(PrefetchTest, NeighboursAreFetchedAsOneBlock) {
 }
 
 // Not over a gap, another object, or a cached block, nor backwards.
-TEST(PrefetchTest, OnlyNeighboursThatAreNotThereAreFetchedAsOneBlock) {
+TEST(PrefetchTest, OnlyMissingNeighbours_AreFetchedAsOneBlock) {
   Source one(64 * kBlock);
   Source other(64 * kBlock);
   CacheRig rig;  // four blocks of 4 KiB
@@ -467,7 +467,7 @@ TEST(PrefetchTest, OnlyNeighboursThatAreNotThereAreFetchedAsOneBlock) {
 }
 
 // Blocks that were fetched for a scan are evicted before blocks that are used again.
-TEST(PrefetchTest, ARunIsNoReasonToKeepIt) {
+TEST(PrefetchTest, UsedRun_IsEvictedBeforeBlocksInUse) {
   Source source(512 * kBlock);
   CacheRig rig({.budget = Bytes{128 * kBlock}, .observe = false});
   for (int i = 0; i < 2; ++i) rig.load(source.at(511 * kBlock, kBlock));
@@ -482,7 +482,7 @@ TEST(PrefetchTest, ARunIsNoReasonToKeepIt) {
 }
 
 // One of the neighbours cannot be read: the others are read without it.
-TEST(PrefetchTest, ARunThatFailsIsTriedItemByItem) {
+TEST(PrefetchTest, FailedRun_IsTriedItemByItem) {
   Source source(64 * kBlock);
   CacheRig rig;
   for (const EngineId engine : {kCpuA, kCpuB}) {
@@ -527,7 +527,7 @@ TEST(PrefetchTest, RepeatedExtentsAreUsedOneByOne) {
   }
   EXPECT_EQ(other.progress().used, 2u);
   rig.load(source.at(0, 2 * kBlock));
-  EXPECT_EQ(prefetch.progress().used, 6u) << "of repeats one per access";
+  EXPECT_EQ(prefetch.progress().used, 6u) << "one of the repeats per access";
   rig.load(a);
   EXPECT_EQ(prefetch.progress().used, 6u);
   rig.cache->invalidate(source.at(0, 8 * kBlock));
@@ -547,7 +547,7 @@ TEST(PrefetchTest, EmptyInvalidAndTooLargeExtentsDoNotHoldAPlanUp) {
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
 }
 
-TEST(PrefetchTest, CopiesThatCompleteInsideSubmitDoNotRecur) {
+TEST(PrefetchTest, CopiesThatEndInsideSubmit_DoNotRecurse) {
   FakeOptions fake;
   fake.inside_chance = 1;
   Source source(20000 * 64);
@@ -573,7 +573,7 @@ TEST(PrefetchTest, ClearCancelsPlansAndAHandleMayOutliveTheCache) {
   EXPECT_EQ(Prefetch{}.progress().planned, 0u);
 }
 
-TEST(PrefetchTest, ReadingNamesWhatMustLive) {
+TEST(PrefetchTest, Reading_ListsTheObjectsThatMustLive) {
   Source one(4 * kBlock);
   Source other(kBlock);
   CacheRig rig;

@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-TEST(ReadersTest, AThreadThatEndedLeavesItsSlotsToTheNext) {
+TEST(ReadersTest, EndedThread_LeavesItsSlotsToTheNext) {
   Readers readers;
   Reader* first = nullptr;
   std::jthread([&] { first = readers.join(); }).join();
@@ -28,7 +28,7 @@ TEST(ReadersTest, AThreadThatEndedLeavesItsSlotsToTheNext) {
   std::jthread([&] { EXPECT_NE(readers.join(), first); }).join();
 }
 
-TEST(ReadersTest, AThreadOfManyPinsHasSeveralReaders) {
+TEST(ReadersTest, ThreadOfManyPins_HasSeveralReaders) {
   Readers readers;
   EntryPool pool;
   Reader* const first = readers.join();
@@ -50,7 +50,7 @@ TEST(ReadersTest, AThreadOfManyPinsHasSeveralReaders) {
   std::jthread([&] { EXPECT_FALSE(Readers::own(*slots.back())); }).join();
 }
 
-TEST(ReadersTest, AReaderMostOfWhoseSlotsBlocksStillHold_IsNotTakenOver) {
+TEST(ReadersTest, ReaderWithFewFreeSlots_IsNotTakenOver) {
   Readers readers;
   EntryPool pool;
   Reader* first = nullptr;
@@ -69,7 +69,7 @@ TEST(ReadersTest, AReaderMostOfWhoseSlotsBlocksStillHold_IsNotTakenOver) {
   }).join();
 }
 
-TEST(ReadersTest, APinIsCountedOnceAndItsEndIsTold) {
+TEST(ReadersTest, Pin_IsCountedOnceAndItsReleaseReported) {
   Readers readers;
   Reader* const mine = readers.join();
   EntryPool pool;
@@ -91,10 +91,10 @@ TEST(ReadersTest, APinIsCountedOnceAndItsEndIsTold) {
   EXPECT_FALSE(readers.unpin(*slot)) << "the lock's holder has to know";
   EXPECT_TRUE(readers.unpin_asked(*slot));
   readers.pin(*slot, entry);
-  EXPECT_TRUE(readers.unpin(*slot)) << "nobody asked";
+  EXPECT_TRUE(readers.unpin(*slot)) << "it was not counted";
 }
 
-TEST(ReadersTest, AFenceComesBeforeEachLookAndNobodyElseIsHeldUp) {
+TEST(ReadersTest, Count_FencesBeforeEachReadAndDelaysNoOtherPins) {
   Readers readers;
   Reader* const mine = readers.join();
   Reader* other = nullptr;
@@ -119,7 +119,7 @@ TEST(ReadersTest, AFenceComesBeforeEachLookAndNobodyElseIsHeldUp) {
   const auto this_one = [&](const CacheEntry& found) { return &found == &entry; };
   readers.count(this_one, [&](CacheEntry&) {
     EXPECT_EQ(heavy_fences_passed(), before + 2 * fences);
-    EXPECT_EQ(other->marks, 0u) << "others let go without the lock";
+    EXPECT_EQ(other->marks, 0u) << "others release without the lock";
     ++counted;
   });
   EXPECT_EQ(counted, 1);
@@ -128,7 +128,7 @@ TEST(ReadersTest, AFenceComesBeforeEachLookAndNobodyElseIsHeldUp) {
   EXPECT_FALSE(readers.unpin_elsewhere(other->slots[0])) << "not counted";
 }
 
-TEST(ReadersTest, APinThatIsLetGoBetweenTheLooksIsNotCounted) {
+TEST(ReadersTest, PinReleasedBetweenTheReads_IsNotCounted) {
   Readers readers;
   Reader* const mine = readers.join();
   EntryPool pool;
@@ -147,14 +147,14 @@ TEST(ReadersTest, APinThatIsLetGoBetweenTheLooksIsNotCounted) {
   };
   int counted = 0;
   readers.count(wanted, [&](CacheEntry&) { ++counted; });
-  EXPECT_EQ(counted, 1) << "of the third slot";
+  EXPECT_EQ(counted, 1) << "the third slot";
   EXPECT_TRUE(readers.unpin(mine->slots[0])) << "no mark is left";
   EXPECT_TRUE(readers.unpin(mine->slots[1])) << "nor on what is another pin by now";
   EXPECT_FALSE(readers.unpin(mine->slots[2]));
   EXPECT_TRUE(readers.unpin_asked(mine->slots[2]));
 }
 
-TEST(ReadersTest, WhoAsksAllIsToldOfEachEnd) {
+TEST(ReadersTest, AskAll_ReportsEachRelease) {
   Readers readers;
   Reader* const mine = readers.join();
   EntryPool pool;
@@ -168,7 +168,7 @@ TEST(ReadersTest, WhoAsksAllIsToldOfEachEnd) {
   EXPECT_TRUE(readers.unpin(mine->slots[0]));
 }
 
-TEST(ReadersTest, AnotherThreadLetsGoUnderTheLock) {
+TEST(ReadersTest, AnotherThread_ReleasesUnderTheLock) {
   Readers readers;
   EntryPool pool;
   CacheEntry& entry = pool.take();
@@ -423,7 +423,7 @@ TEST(ReadersProtocolTest, NoInterleavingMissesAPin) {
   EXPECT_GT(whole.states(), 1000u) << "all interleavings are few";
 }
 
-TEST(ReadersProtocolTest, EachPartIsNeeded) {
+TEST(ReadersProtocolTest, EachStepIsNeeded) {
   using protocol::Without;
   for (const Without without :
        {Without::fence, Without::word, Without::key, Without::mark, Without::second_fence,

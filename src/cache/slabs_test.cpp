@@ -21,7 +21,7 @@ using namespace test;
 
 // Found by the model: a planned block must not be dropped for the budget and fetched again for ever
 // while a pin keeps the slab anyway.
-TEST(CacheRoomTest, ANodeOverItsBudgetByAPinComesToRest) {
+TEST(CacheSpaceTest, NodeOverItsBudgetByAPin_StopsFetching) {
   Source source(100000);
   CacheRig rig({.budget = 65536_B});
   const Block held = rig.cache->access(source.at(0, 4096));
@@ -98,7 +98,7 @@ namespace headrace {
 namespace {
 
 // The kernel counts a slab until it is unmapped, which takes longer than to release it.
-TEST(CacheRoomTest, NothingIsRefusedWhileASlabIsBeingUnmapped) {
+TEST(CacheSpaceTest, WhileASlabIsUnmapped_NoAccessIsRefused) {
   EXPECT_EXIT(access_beside_a_flush(), testing::ExitedWithCode(0), "");
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 using namespace test;
 
-TEST(CacheRoomTest, WithoutRoomTheBlockStandsForTheSourceOrSaysWhy) {
+TEST(CacheSpaceTest, BlockWithoutSpace_GivesTheSourceOrTheReason) {
   Source source(100000);
   CacheRig rig({.budget = 8192_B});
   const Block large = rig.cache->access(source.at(0, 8193));
@@ -32,7 +32,7 @@ TEST(CacheRoomTest, WithoutRoomTheBlockStandsForTheSourceOrSaysWhy) {
   EXPECT_EQ(stats.bytes_used, 0_B);
 }
 
-TEST(CacheRoomTest, APolicyWithoutAnAnswerOrABudgetIsARefusal) {
+TEST(CacheSpaceTest, PolicyWithoutAnAnswerOrABudget_IsARefusal) {
   Source fastest(4096, kHbm);
   CacheRig rig;
   for (const PlacementPolicy& policy :
@@ -46,7 +46,7 @@ TEST(CacheRoomTest, APolicyWithoutAnAnswerOrABudgetIsARefusal) {
   }
 }
 
-TEST(CacheRoomTest, ABlockThatFitsIntoNoSlabWithItsAlignment_IsNotRefused) {
+TEST(CacheSpaceTest, BlockThatFitsIntoNoSlabWithItsAlignment_IsNotRefused) {
   Source source(1 << 20);
   CacheRig rig({.cache = {.slab = 8192_B}, .budget = 32768_B});
   for (std::uint64_t i = 0; i < 4; ++i) rig.load(source.at(i * 8192, 8192));
@@ -61,7 +61,7 @@ TEST(CacheRoomTest, ABlockThatFitsIntoNoSlabWithItsAlignment_IsNotRefused) {
   EXPECT_EQ(rig.cache->stats().refusals, 0u);
 }
 
-TEST(CacheRoomTest, ABlockLargerThanASlabTakesThePlaceOfSmallOnes) {
+TEST(CacheSpaceTest, BlockLargerThanASlab_TakesThePlaceOfSmallOnes) {
   Source source(200000);
   CacheRig rig({.cache = {.slab = 4096_B}, .budget = 32768_B});
   for (std::uint64_t i = 0; i < 8; ++i) rig.load(source.at(i * 4096, 4096));
@@ -73,7 +73,7 @@ TEST(CacheRoomTest, ABlockLargerThanASlabTakesThePlaceOfSmallOnes) {
   EXPECT_EQ(rig.cache->stats().refusals, 0u);
 }
 
-TEST(CacheRoomTest, ALargeBlockTakesARowOfSmallOnesAndNotMore) {
+TEST(CacheSpaceTest, LargeBlock_EvictsOneRowOfSmallOnes) {
   Source source(400000);
   CacheRig rig({.cache = {.slab = 65536_B}, .budget = 65536_B});
   for (std::uint64_t i = 0; i < 16; ++i) rig.load(source.at(i * 4096, 4096));
@@ -84,7 +84,7 @@ TEST(CacheRoomTest, ALargeBlockTakesARowOfSmallOnesAndNotMore) {
 }
 
 // The large slab is full of pins, so space must come from the small ones.
-TEST(CacheRoomTest, ALargeBlockFindsRoomBesideASlabOfPins) {
+TEST(CacheSpaceTest, LargeBlock_FindsSpaceBesideASlabOfPins) {
   Source source(200000);
   CacheRig rig({.cache = {.slab = 4096_B}, .budget = 65536_B});
   const Block held = rig.cache->access(source.at(0, 32768));
@@ -97,7 +97,7 @@ TEST(CacheRoomTest, ALargeBlockFindsRoomBesideASlabOfPins) {
 
 // A run of four blocks ends before the third, which is cached. The index cell for the remaining two
 // is full of blocks in use.
-TEST(CacheRoomTest, ARunWithoutSpaceInTheIndex_IsFetchedBlockByBlock) {
+TEST(CacheSpaceTest, RunWithoutSpaceInTheIndex_IsFetchedBlockByBlock) {
   constexpr std::uint64_t kEach = 4096;
   Source source(8 * kEach);
   CacheRig rig({.budget = 16_MiB});
@@ -121,7 +121,7 @@ TEST(CacheRoomTest, ARunWithoutSpaceInTheIndex_IsFetchedBlockByBlock) {
 }
 
 // More pins than one search examines, all older than the droppable blocks.
-TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
+TEST(CacheSpaceTest, ManyPins_DoNotHideDroppableBlocks) {
   Source source(256 * 1024);
   CacheRig rig({.cache = {.slab = 65536_B}, .budget = 131072_B});
   std::vector<Block> held;
@@ -138,7 +138,7 @@ TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
 }
 
 // More pins than the longest search examines. Each refused access looks a little further.
-TEST(CacheRoomTest, VeryManyPinsHideWhatCanGoOnlyForAWhile) {
+TEST(CacheSpaceTest, VeryManyPins_HideDroppableBlocksOnlyForAWhile) {
   constexpr std::uint64_t kBlocks = 20032;  // whole pages, of 64 blocks each
   Source source((kBlocks + 1) * 64);
   CacheRig rig({.cache = {.slab = Bytes{kBlocks * 64}}, .budget = Bytes{kBlocks * 64}});
@@ -155,7 +155,7 @@ TEST(CacheRoomTest, VeryManyPinsHideWhatCanGoOnlyForAWhile) {
 }
 
 // The large block is used up and would be evicted first. More victims are chosen for the small one.
-TEST(CacheRoomTest, ASmallBlockTakesThePlaceOfASmallOne) {
+TEST(CacheSpaceTest, SmallBlock_TakesThePlaceOfASmallOne) {
   constexpr std::uint64_t kLarge = 16 * 4096;
   Source source(1 << 20);
   CacheRig rig({.cache = {.slab = 256_KiB}, .budget = 256_KiB, .observe = false});
@@ -172,7 +172,7 @@ TEST(CacheRoomTest, ASmallBlockTakesThePlaceOfASmallOne) {
 }
 
 // Victims are chosen many at a time: all from the queue whose turn it is.
-TEST(CacheRoomTest, NewBlocksTakeNoPlaceOfThoseInUse) {
+TEST(CacheSpaceTest, NewBlocks_DoNotEvictBlocksInUse) {
   constexpr std::uint64_t kBlocks = 8192, kUsed = 4096, kNew = 3 * kBlocks;
   Source source((kBlocks + kNew) * 64);
   FakeOptions fake;
@@ -191,7 +191,7 @@ TEST(CacheRoomTest, NewBlocksTakeNoPlaceOfThoseInUse) {
 }
 
 // No slab can be released: each has a held block.
-TEST(CacheRoomTest, ASmallerBudgetTakesWhatPlansProtect) {
+TEST(CacheSpaceTest, SmallerBudget_EvictsPlannedBlocks) {
   constexpr std::uint64_t kEach = 4096;
   Source source(64 * kEach);
   CacheRig rig({.cache = {.slab = 65536_B}, .budget = 131072_B});
@@ -245,7 +245,7 @@ struct CacheScanTest : ::testing::Test {
   std::uint64_t misses_in_use = 0;
 };
 
-TEST_F(CacheScanTest, WithoutAPlan_LeavesWhatIsUsedAgain) {
+TEST_F(CacheScanTest, WithoutAPlan_KeepsBlocksInUse) {
   for (const Extent& extent : scan(0, kScan * kEach, kEach)) {
     rig.load(extent);
     look_up();
@@ -254,7 +254,7 @@ TEST_F(CacheScanTest, WithoutAPlan_LeavesWhatIsUsedAgain) {
 }
 
 // The runs of the plan are longer than the other blocks.
-TEST_F(CacheScanTest, InRuns_LeavesWhatIsUsedAgain) {
+TEST_F(CacheScanTest, InRuns_KeepsBlocksInUse) {
   const auto all = scan(0, kScan * kEach, kEach);
   const Prefetch plan = rig.cache->prefetch(all, {.window = Bytes{16 * kEach}});
   for (const Extent& extent : all) {
@@ -265,7 +265,7 @@ TEST_F(CacheScanTest, InRuns_LeavesWhatIsUsedAgain) {
   EXPECT_LE(misses_in_use, lookups / 100);
 }
 
-TEST_F(CacheScanTest, ByAPlanForEachMatch_LeavesWhatIsUsedAgain) {
+TEST_F(CacheScanTest, ByAPlanForEachMatch_KeepsBlocksInUse) {
   const auto all = scan(0, kScan / 2 * kEach, kEach);
   const Prefetch filter = rig.cache->prefetch(all, {.window = Bytes{16 * kEach}});
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -284,7 +284,7 @@ TEST_F(CacheScanTest, ByAPlanForEachMatch_LeavesWhatIsUsedAgain) {
 }
 
 // Each piece except the first finds a cached block.
-TEST_F(CacheScanTest, InSmallPieces_LeavesWhatIsUsedAgain) {
+TEST_F(CacheScanTest, InSmallPieces_KeepsBlocksInUse) {
   constexpr std::uint64_t kItem = 4 * kEach;
   const auto all = scan(0, kScan * kEach, kItem);
   const Prefetch plan = rig.cache->prefetch(all, {.window = Bytes{4 * kItem}});
@@ -298,7 +298,7 @@ TEST_F(CacheScanTest, InSmallPieces_LeavesWhatIsUsedAgain) {
   EXPECT_LE(misses_in_use, lookups / 100);
 }
 
-TEST_F(CacheScanTest, AfterAPlanForWhatIsInUse_LeavesIt) {
+TEST_F(CacheScanTest, AfterAPlanForBlocksInUse_KeepsThem) {
   std::vector<Extent> in_use;
   for (std::uint64_t i = 0; i < kBlocks; i += 4) in_use.push_back(source.at(i * kEach, kEach));
   const Prefetch plan = rig.cache->prefetch(in_use);

@@ -116,7 +116,7 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) { read_and_invalidat
 TEST(CacheStressTest, ReadersAndInvalidationsInShards) { read_and_invalidate(4); }
 
 // The whole budget is one slab, which the first miss allocates. Other misses meanwhile wait for it.
-TEST(CacheStressTest, NobodyIsRefusedWhileASlabIsOnItsWay) {
+TEST(CacheStressTest, WhileASlabIsAllocated_NoAccessIsRefused) {
   constexpr std::size_t kThreads = 8;
   for (int round = 0; round < 5; ++round) {
     FakeOptions fake;
@@ -144,7 +144,7 @@ TEST(CacheStressTest, NobodyIsRefusedWhileASlabIsOnItsWay) {
 }
 
 // Four frames, one of them held: each of three threads has a block and finds a frame for the next.
-TEST(CacheStressTest, NobodyIsRefusedWhileAFrameIsFree) {
+TEST(CacheStressTest, WhileAFrameIsFree_NoAccessIsRefused) {
   FakeOptions fake;
   fake.own_thread = true;
   fake.log = false;

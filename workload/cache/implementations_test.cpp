@@ -37,7 +37,7 @@ TEST(Implementations, RunEveryScenarioWithHitsThatHitAndMissesThatMiss) {
   }
 }
 
-TEST(Implementations, WhatIsNotThereIsSaid) {
+TEST(Implementations, UnknownNamesAndPairs_AreErrors) {
   EXPECT_EQ(run(of("none", "hit-spread")).error().code, ErrorCode::absent);
   EXPECT_EQ(run(of("headrace", "none")).error().code, ErrorCode::absent);
   EXPECT_EQ(run(of("chase", "small-miss")).error().code, ErrorCode::unsupported);

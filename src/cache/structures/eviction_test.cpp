@@ -237,7 +237,7 @@ TEST(EvictionOrderTest, HasAName) {
   EXPECT_EQ(unknown.error().message, "no eviction order 'lru'; there are s3-fifo, sieve, clock");
 }
 
-TEST(EvictionOrderTest, AFullHouseOfPinsIsRefusedAfterTheEffort) {
+TEST(EvictionOrderTest, OnlyPins_AreRefusedAfterTheEffort) {
   for (const EvictionFactory& make : kOrders) {
     const auto order = make();
     std::vector<Entry> entries(100);
@@ -289,14 +289,14 @@ double hit_ratio(EvictionOrder& order, std::size_t size) {
   return static_cast<double>(hits) / static_cast<double>(hot_accesses);
 }
 
-TEST(SieveTest, AScanDoesNotWashOutWhatIsUsed) {
+TEST(SieveTest, Scan_KeepsBlocksInUse) {
   // Space for 60 blocks: 50 hot ones and an endless scan, half of the accesses each. In FIFO order
   // a hot block would live 60 misses. SIEVE keeps it.
   EXPECT_GT(hit_ratio(*sieve(), 60), 0.95);
   EXPECT_GT(hit_ratio(*sieve(), 60), hit_ratio(*clock_order(), 60));
 }
 
-TEST(S3FifoTest, ManyThatAreHeldInTheSmallQueueHideNothing) {
+TEST(S3FifoTest, PinsInTheSmallQueue_HideNoOtherBlocks) {
   const auto order = s3_fifo();
   std::vector<Entry> held(1000);
   std::array<Entry, 100> free;
@@ -313,7 +313,7 @@ TEST(S3FifoTest, ManyThatAreHeldInTheSmallQueueHideNothing) {
 }
 
 // Wherever the hand is: a marked entry is offered after it was unmarked.
-TEST(EvictionTest, TheOneThatMayGoIsFoundAmongOthersAlsoWhenItIsMarked) {
+TEST(EvictionTest, OnlyDroppableBlock_IsFoundEvenIfMarked) {
   for (const EvictionFactory& make : kOrders) {
     for (std::size_t free = 0; free < 4; ++free) {
       const auto order = make();

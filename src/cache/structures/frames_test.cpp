@@ -53,7 +53,7 @@ void check(const Frames& frames, const std::list<Frame>& taken) {
   RC_ASSERT(used == expected);
 }
 
-RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
+RC_GTEST_PROP(FramesTest, Frames_AreDisjointAlignedAndCompletelyReleased, ()) {
   const bool reached = *rc::gen::arbitrary<bool>();
   Memory one(64 << 10, reached, 0x3000);
   Memory two(24 << 10, reached, 0x3000 + (64 << 10));  // directly behind: gaps stay in their slabs
@@ -116,7 +116,7 @@ RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
   RC_ASSERT(all.data == one.span().data());
 }
 
-RC_GTEST_PROP(FramesTest, AWalkMeetsInOrderWhatIsThereAllTheTime, ()) {
+RC_GTEST_PROP(FramesTest, Walk_VisitsTheFramesThatStayInOrder, ()) {
   Memory one(64 << 10);
   Memory two(64 << 10);
   Frames frames;
@@ -158,7 +158,7 @@ RC_GTEST_PROP(FramesTest, AWalkMeetsInOrderWhatIsThereAllTheTime, ()) {
   }
 }
 
-TEST(FramesTest, SlabsAreAsManyForEachBudgetUpToOneTiB) {
+TEST(FramesTest, NumberOfSlabs_IsTheSameUpToOneTiB) {
   constexpr std::uint64_t kGiB = 1 << 30;
   EXPECT_EQ(Frames::slab_share(kGiB), 0u) << "CacheOptions::slab is more";
   EXPECT_EQ(Frames::slab_share(64 * kGiB), std::uint64_t{64} << 20);
@@ -166,7 +166,7 @@ TEST(FramesTest, SlabsAreAsManyForEachBudgetUpToOneTiB) {
   EXPECT_EQ(Frames::slab_share(2048 * kGiB), kGiB);
 }
 
-TEST(FramesTest, AFreedFrameIsTakenAgainAndTheSmallestGapFirst) {
+TEST(FramesTest, FreedFrame_IsTakenAgainAndTheSmallestGapFirst) {
   Memory memory(64 << 10);
   Frames frames;
   frames.add(memory.span(), nullptr);
@@ -180,7 +180,7 @@ TEST(FramesTest, AFreedFrameIsTakenAgainAndTheSmallestGapFirst) {
   EXPECT_EQ(d.data, of_b);  // not the large gap above c
 }
 
-TEST(FramesTest, ARowIsTheNeighboursThatMakeRoomTogether) {
+TEST(FramesTest, Row_HasTheNeighboursThatMakeSpaceTogether) {
   Memory memory(16 << 10);
   Frames frames;
   frames.add(memory.span(), nullptr);
@@ -208,7 +208,7 @@ TEST(FramesTest, ARowIsTheNeighboursThatMakeRoomTogether) {
   EXPECT_EQ(taken.data, low);
 }
 
-TEST(FramesTest, WithoutAlignmentAFrameFitsWhereItElseWouldNot) {
+TEST(FramesTest, UnalignedFrame_FitsWhereAnAlignedOneDoesNot) {
   Memory memory(8192);
   Frames frames;
   frames.add(memory.span(), nullptr);
@@ -217,7 +217,7 @@ TEST(FramesTest, WithoutAlignmentAFrameFitsWhereItElseWouldNot) {
   EXPECT_TRUE(frames.take_unaligned(frame, 8192));
 }
 
-TEST(FramesTest, ASlabGoesWhenItIsEmpty) {
+TEST(FramesTest, EmptySlab_CanBeRemoved) {
   Memory memory(8192);
   Frames frames;
   frames.add(memory.span(), nullptr);

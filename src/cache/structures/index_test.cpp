@@ -92,7 +92,7 @@ TEST(RangeIndexTest, EndsOfTheAddressSpaceAndOfAnObject) {
   EXPECT_EQ(overlapping(index, {ObjectId{2}, 0, 5}).size(), 0u);
 }
 
-TEST(RangeIndexTest, AVisitStopsWhenTold) {
+TEST(RangeIndexTest, Visit_StopsWhenItReturnsFalse) {
   Index index;
   std::list<Item> items(5, Item{.bytes = {ObjectId{1}, 0, 8}});
   for (Item& item : items) index.insert(item);
@@ -102,7 +102,7 @@ TEST(RangeIndexTest, AVisitStopsWhenTold) {
 }
 
 // In parts, while other items come and go and the table grows and shrinks.
-RC_GTEST_PROP(RangeIndexTest, AWalkFindsWhatIsThereAllTheTime, ()) {
+RC_GTEST_PROP(RangeIndexTest, Walk_FindsTheItemsThatStay, ()) {
   Index index;
   std::list<Item> items;
   // It grows at 160 items, and has moved all at 192.
@@ -139,7 +139,7 @@ RC_GTEST_PROP(RangeIndexTest, AWalkFindsWhatIsThereAllTheTime, ()) {
   RC_ASSERT(std::ranges::includes(seen, stay));
 }
 
-TEST(RangeIndexTest, WhileItGrowsAllIsFoundAndInTheEndWithoutTheLock) {
+TEST(RangeIndexTest, GrowingIndex_FindsAllItems) {
   Index index;
   std::list<Item> items;
   while (!index.is_growing() || items.size() < 100) {
@@ -155,7 +155,7 @@ TEST(RangeIndexTest, WhileItGrowsAllIsFoundAndInTheEndWithoutTheLock) {
 }
 
 // For TSan: only the chain orders the writes of the item before its reads.
-TEST(RangeIndexTest, WhoFindsAnItemWithoutTheLockFindsItMade) {
+TEST(RangeIndexTest, ItemFoundWithoutTheLock_IsComplete) {
   const Range wanted{ObjectId{1}, 4096, 512};
   for (int round = 0; round < 20; ++round) {
     Index index;
@@ -171,7 +171,7 @@ TEST(RangeIndexTest, WhoFindsAnItemWithoutTheLockFindsItMade) {
   }
 }
 
-TEST(RangeIndexTest, TellsWhenACellIsFull) {
+TEST(RangeIndexTest, Crowded_ReportsAFullCell) {
   Index index;
   std::list<Item> items;
   const Range asked{ObjectId{1}, 100, 2048};
@@ -206,7 +206,7 @@ TEST(RangeIndexTest, OffsetsChosenForOneCell_Spread) {
   EXPECT_EQ(all, kItems);
 }
 
-TEST(RangeIndexTest, ReservedItNeitherGrowsNorShrinks) {
+TEST(RangeIndexTest, ReservedIndex_NeitherGrowsNorShrinks) {
   Index index;
   index.reserve(1000);
   const std::uint64_t cells = index.cells_of({ObjectId{1}, 0, std::uint64_t{1} << 62});

@@ -34,7 +34,7 @@ inline constexpr NodeId kSlowNode{1};
 
 class Source {
  public:
-  // `count` blocks of one size, a power of two of at least eight bytes, in memory.
+  // Blocks of one size, a power of two of at least eight bytes, in memory.
   static Source in_memory(std::uint64_t blocks, std::uint64_t block);
   // Blocks of these lengths, one after the other, in a file of write_words(). Errors: those of
   // File::open; invalid: the file is too short.

@@ -132,7 +132,7 @@ TYPED_TEST(StoreTest, BytesAreRightForThreads) {
   EXPECT_EQ(good, std::vector<int>(3, 1));
 }
 
-TYPED_TEST(StoreTest, ReadsTheSourceWhenAllIsHeld) {
+TYPED_TEST(StoreTest, AllBlocksPinned_ReadsTheSource) {
   std::vector<typename TypeParam::Pin> pins;
   for (std::uint64_t block = 0; block < kBlocks; ++block) {
     pins.push_back(this->store->access(block));
@@ -144,7 +144,7 @@ TYPED_TEST(StoreTest, ReadsTheSourceWhenAllIsHeld) {
   EXPECT_TRUE(this->right(0, first));
 }
 
-TYPED_TEST(StoreTest, BatchesAreAsSingleAccesses) {
+TYPED_TEST(StoreTest, Batch_GivesTheSameAsSingleAccesses) {
   Random random(4);
   BatchOf<TypeParam> batch;
   for (int i = 0; i < 200; ++i) {
@@ -159,7 +159,7 @@ TYPED_TEST(StoreTest, BatchesAreAsSingleAccesses) {
   }
 }
 
-TEST(ChaseStore, HasWhatFitsAndCopiesTheRest) {
+TEST(ChaseStore, BlocksBeyondTheBudget_AreCopied) {
   const Source source = Source::in_memory(64, 64);
   ChaseStore store(source, Bytes{32 * 64});
   for (std::uint64_t block = 0; block < 64; ++block) {
