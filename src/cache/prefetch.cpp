@@ -522,8 +522,7 @@ void CacheCore::end_plan(const std::shared_ptr<PrefetchPlan>& plan) {
     }
     if (i < plan->started_end) continue;
     const auto at = std::ranges::find(plans_, plan);
-    if (static_cast<std::size_t>(at - plans_.begin()) < turn_)
-      --turn_;  // the turn of the same plan
+    if (static_cast<std::size_t>(at - plans_.begin()) < turn_) --turn_;  // the same plan's turn
     plans_.erase(at);
     set_idle(*plan, false);  // no longer counted
     plan->progress.cancelled = true;

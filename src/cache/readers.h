@@ -16,20 +16,18 @@
 //   L3 marked? then, under the lock: marked
 //      still? not any longer, and pins - 1
 //
-// 1. No pin is missed between D1 and the end of D6: because of the fences, D3 sees the slot of P1,
-// or
-//    P3 sees the word of D1. After a pin has passed P3, its entry is neither freed nor used for
-//    other bytes until L1: either takes D1 to D6, and D3 finds the slot.
+// 1. No pin is missed between D1 and the end of D6: because of the fences, D3 sees the slot of
+//    P1, or P3 sees the word of D1. After a pin has passed P3, its entry is neither freed nor used
+//    for other bytes until L1: either takes D1 to D6, and D3 finds the slot.
 // 2. No counted pin stays: because of the fence of D4, D5 sees the null of L1, or L3 sees the mark
-// of
-//    D3. If both are seen, D5 removes the mark before L3 has the lock, and nothing was counted.
+//    of D3. If both are seen, D5 removes the mark before L3 has the lock, and nothing was counted.
 //    Only the release of a marked pin takes the lock.
 // 3. Entries are not returned to the allocator while the cache lives, so P3 and P4 may read an
-// entry
-//    that has become another block. Its word is ready again only after the new key is written
-//    (release; P3 acquires). A thread that sees the new word and key has pinned the new block.
+//    entry that has become another block. Its word is ready again only after the new key is
+//    written (release; P3 acquires). A thread that sees the new word and key has pinned the new
+//    block.
 // 4. The bytes: a frame is written again only after D5. D5 or D3 acquires the null that L1
-// released.
+//    released.
 // 5. Only its thread sets a slot, and only its thread clears it without the lock. A Block that was
 //    moved to another thread is released under the lock. So a slot that is marked after D5 holds
 //    the counted entry until L3 is done.

@@ -15,8 +15,8 @@ namespace headrace {
 namespace {
 
 // Most victims examined per miss. Among many pins a longer search rarely pays: RocksDB measured 16
-// x less throughput without such a cap than with one of 30 (its PR 12141). Twice that here, since a
-// refused block costs more than a search.
+// times less throughput without such a cap than with one of 30 (its PR 12141). Twice that here,
+// since a refused block costs more than a search.
 constexpr unsigned kEffort = 64;
 // After this many offers per block, the order has offered all blocks. An order may repeat the
 // blocks of one queue before it is done with another (s3_fifo() spends a quarter on each).
@@ -125,8 +125,7 @@ bool CacheCore::droppable(const CacheEntry& entry, bool planned_too) {
 // Evicts until the bytes fit into the budget: needed only while pins keep a node above its budget.
 bool CacheCore::evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) {
   Node& node = nodes_[request.node];
-  if (node.frames.capacity() <= node.budget)
-    return true;  // blocks that fit into the slabs fit into the budget
+  if (node.frames.capacity() <= node.budget) return true;  // the slabs are the tighter limit
   while (node.used + request.extent.length.value > node.budget) {
     const auto accept = [&](EvictionLinks& links) {
       return droppable(static_cast<CacheEntry&>(links), false);
