@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache of extents (of buffers, memory ranges and files) in fast memory, with prefetching by
-// plan.
+// A cache of extents of buffers, memory ranges and files in fast memory. Prefetches by plan.
 //
 //   auto cache = Cache::create(mover, {.budgets = {{dram, 1_GiB}}});
 //   const Prefetch ahead = (*cache)->prefetch(extents);  // optional: the order of use
@@ -125,8 +124,7 @@ class Block {
   // The Block may be destroyed before the call.
   void on_ready(std::function<void()> then) const;
 
-  // co_await block: the result of wait() once the copy has ended. Resumes as a callback of
-  // on_ready().
+  // co_await block: the result of wait() after the copy's end. Resumes as a callback of on_ready().
   bool await_ready() const { return state() != BlockState::filling; }
   void await_suspend(std::coroutine_handle<> waiter) const {
     on_ready([waiter] { waiter.resume(); });
@@ -167,8 +165,7 @@ class Block {
 
 struct AccessOptions {
   Priority priority = Priority::demand;
-  // The node that will read the copy, for the placement policy. Default: the node of the calling
-  // CPU.
+  // The node that reads the copy, for the placement policy. Default: the node of the calling CPU.
   std::optional<NodeId> initiator = {};
   // The plan that this access uses, from any of its threads. The handle must not move during the
   // call. Once a plan was named, accesses that do not name it are no uses of it. Null: the access
@@ -187,10 +184,9 @@ struct PrefetchOptions {
   // bytes that are used in this time at the measured pace, and at least enough to cover the
   // measured copy latency.
   Nanoseconds lead = std::chrono::milliseconds{50};
-  // Most bytes fetched ahead and not yet used; at most half of the node's budget, divided among the
+  // Most bytes fetched ahead and not yet used; at most half of the node's budget, shared by the
   // plans.
-  // - A plan whose consumer pauses (for a second, and longer than usual) may lose its bytes to
-  //   others.
+  // - A plan whose consumer pauses (a second, and longer than usual) may lose its bytes to others.
   // - Neighbours may be fetched as one block of at most 1 MiB and a 64th of the budget. A Block of
   //   a part of it pins all of it.
   // - Extents more than the window behind the furthest use are passed over: unprotected, and no
@@ -296,8 +292,7 @@ struct CacheOptions {
   bool reserve = false;
   // Parts of the cache, a power of two up to 256. Each has a lock, an eviction order and an equal
   // share of each budget, so misses in different shards do not wait for each other. 0: one per two
-  // CPUs, at most 64, each with a budget of at least 256 MiB on every node; one if there is an
-  // observer.
+  // CPUs, at most 64, each with a budget of at least 256 MiB on every node; one with an observer.
   //
   // Objects are cut into stretches of a 64th of a shard's budget, at most 16 MiB. Shard k of N gets
   // every N-th stretch. The largest block is budget / N. Pins of more than about three quarters of
@@ -344,8 +339,7 @@ class Cache {
   // source was changed before the call.
   void invalidate(Extent extent);
   // Drops all copies of `object` and waits, at most `timeout`, until no engine reads it. Then it
-  // may be destroyed, if no plan and no access names it. Errors: timed_out: an engine still reads
-  // it.
+  // may be destroyed, if no plan or access names it. Errors: timed_out: an engine still reads it.
   Status forget(const Object& object, Nanoseconds timeout = std::chrono::seconds{60});
   // The objects that copies in flight and plans read from. They must live.
   std::vector<ObjectId> reading() const;
@@ -355,8 +349,7 @@ class Cache {
   void clear();
   // Changes a node's budget. It shrinks at once as far as pins allow; with CacheOptions::reserve,
   // it allocates the growth at once. Errors: absent: the node has no budget. With `reserve` also:
-  // exhausted: less memory is free, and nothing has changed; the errors of allocate(): the budget
-  // has changed.
+  // exhausted: less is free, and nothing has changed; errors of allocate(): the budget has changed.
   Status resize(NodeId node, Bytes budget);
 
   CacheStats stats() const;

@@ -170,8 +170,8 @@ void CacheCore::count_miss(const Extent& extent, const AccessOptions& options,
   use_planned(range_of(extent), options, deferred);
 }
 
-// Whether to wait until a block is released. Not in a callback: the threads that hold blocks may
-// wait for it.
+// Whether to wait until a block is released. Not in a callback: threads that hold blocks may wait
+// for it.
 bool CacheCore::may_wait(const SpaceRequest& request, const AccessOptions& options,
                          std::optional<Patience>& patience) {
   if (options.space_timeout <= Nanoseconds{0} || mover_.in_callback()) return false;
@@ -523,8 +523,7 @@ Result<Destination> CacheCore::destination(const Extent& extent,
   return first;
 }
 
-// The first node of the placement that has a budget, then the nodes with a budget that it spills
-// to.
+// The first node of the placement with a budget, then the nodes with a budget that it spills to.
 Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
     const Extent& extent, std::optional<NodeId> initiator) const {
   if (!initiator) initiator = calling_node();

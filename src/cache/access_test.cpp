@@ -180,7 +180,7 @@ TEST(CacheAccessTest, ABatchIsServedLikeSingleAccesses) {
 }
 
 // Fürst's thesis, 5.1.2: T2 and T3 get the block after it entered the cache and before T1 submitted
-// its copy. Only T1 can wait for the copy. Here T2 and T3 wait for the state of the block, and T1
+// the copy. Only T1 can wait for the copy. Here T2 and T3 wait for the state of the block, and T1
 // never waits.
 TEST(ThesisTest, BlockingScenario_T2AndT3DoNotDependOnAWaitOfT1) {
   std::atomic<int> stage{0};

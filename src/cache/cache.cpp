@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public classes Cache, Block and Prefetch, and the shards. A shard is a CacheCore; hits are in
-// hits.cpp.
+// The public classes Cache, Block and Prefetch, and the shards. A shard is a CacheCore.
 #include "headrace/cache.h"
 
 #include <algorithm>

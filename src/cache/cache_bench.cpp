@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Benchmarks of the cache without copies: hits, misses, evictions, refusals, hits beside plans and
-// scans.
+// Benchmarks of the cache without copies: hits, misses, evictions, refusals, plans, scans.
 //
 // The backend copies nothing and completes inside submit(), so a miss is only the work of the cache
 // and the Mover. Run with --benchmark_filter=Miss for the cost of a miss.

@@ -16,8 +16,7 @@
 namespace headrace {
 namespace {
 
-// After this time the Mover has lost a copy. Memory that an engine may still write to must not be
-// freed.
+// After this the Mover has lost a copy, whose memory must not be freed: an engine may write to it.
 constexpr Nanoseconds kEndBound = kShutdownBound;
 // The thread that ends a copy wakes the waiting one. The slice is for a Mover that must be polled.
 constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
@@ -215,8 +214,7 @@ void CacheCore::for_blocks(const Range& range, const ForBlock& then) {
   }
 }
 
-// Like above, for all blocks of a node. By address, so that neighbours that are dropped leave one
-// gap.
+// Like above, for all blocks of a node. By address, so that dropped neighbours leave one gap.
 void CacheCore::for_blocks(Node& node, const ForBlock& then) {
   Frames::Walk walk;
   for (bool more = true; more;) {

@@ -8,9 +8,8 @@
 // Never done under the lock, since each may take long or call back: submit a copy, allocate or free
 // a slab, ask a policy, cancel a transfer, wake a thread.
 //
-// Files: core.cpp (construction, destruction, handles, counts), hits.cpp (no lock), access.cpp
-// (lookup, miss, end of a copy), space.cpp (frames, eviction, dropping), slabs.cpp, prefetch.cpp
-// (plans).
+// Files: core.cpp (making, ending, handles, counts), hits.cpp (no lock), access.cpp (lookup, miss,
+// end of a copy), space.cpp (frames, eviction, dropping), slabs.cpp, prefetch.cpp (plans).
 //
 // Thread-safe.
 #pragma once
@@ -456,8 +455,7 @@ class CacheCore {
 
   bool hits_open_ = true;  // no observer, and orders that only mark
 
-  // Read by hits, seldom written. A plan waits for a slab, which only a thread of the user may
-  // allocate.
+  // Read by hits, seldom written. A plan waits for a slab, which only a user's thread may allocate.
   std::atomic<bool> growth_due_{false};
   // Changed under mutex_; hits read it without.
   RangeIndex<CacheEntry> index_;
@@ -465,8 +463,7 @@ class CacheCore {
 
   alignas(64) mutable Mutex mutex_;
   EntryPool entries_ GUARDED_BY(mutex_);
-  // The vector and the ids are immutable after construction; the rest of a Node is guarded by
-  // mutex_.
+  // The vector and ids are immutable after construction. The rest of a Node is guarded by mutex_.
   std::vector<Node> nodes_;
   // Reused by each search.
   Frames::Row row_ GUARDED_BY(mutex_);
@@ -489,8 +486,7 @@ class CacheCore {
   std::uint64_t let_go_ GUARDED_BY(mutex_) = 1;
   // Threads that wait on running_. A thread that lowers it wakes them.
   unsigned watchers_ GUARDED_BY(mutex_) = 0;
-  // Slabs being released, for whose memory the kernel may refuse others meanwhile, and slabs
-  // released.
+  // Slabs being released (meanwhile the kernel may refuse others), and slabs released so far.
   std::size_t unmapping_ GUARDED_BY(mutex_) = 0;
   std::uint64_t unmapped_ GUARDED_BY(mutex_) = 0;
   // Changes under mutex_ when a slab was added, refused or released; and, while a thread waits for

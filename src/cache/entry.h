@@ -40,8 +40,7 @@ struct Fill {
   std::vector<std::function<void()>> thens;  // to be called at its end
 };
 
-// The fields that a hit reads besides the frame. With the frame's data and length they take 48
-// bytes.
+// The fields that a hit reads besides the frame. With the frame's data and length: 48 bytes.
 struct HitPart {
   // Written before the word becomes ready; unchanged while it is ready.
   Relaxed<ObjectId> id{};
@@ -106,8 +105,7 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
     std::uint32_t seen = word.load();
     return may_reopen(seen) && word.compare_exchange_strong(seen, seen & ~(kCounted | kVictim));
   }
-  // D6 begins: the entry cannot be reopened any more. False: it was reopened, or its pins are not
-  // counted.
+  // D6 begins: no hit can reopen the entry. False: one has, or its pins are not counted.
   bool claim() {
     std::uint32_t seen = word.load();
     while ((seen & (kVictim | kUncounted)) != 0 &&

@@ -241,8 +241,7 @@ TEST(CacheGpu, FullGpu_SpillsIfThePlacementSaysSo) {
     Rig rig("devices=2", always(placement, {{kDram, 64_KiB}, {kGpu, 8_KiB}}));
     const Block first = rig.cache->access(source.at(0, 8192));
     ASSERT_TRUE(first.wait_on_gpu().has_value());
-    // A block that fits on the GPU takes the place of unpinned ones; otherwise it is placed
-    // elsewhere.
+    // A block that fits on the GPU takes the place of unpinned ones; otherwise it spills.
     const Block second = rig.cache->access(source.at(10000, 8000));
     ASSERT_TRUE(second.wait().has_value());
     EXPECT_EQ(second.node(), kDram);

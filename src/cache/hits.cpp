@@ -51,8 +51,7 @@ template <bool kEqual>
   return slot;
 }
 
-// P3 and P4 again for an entry that was not open, but may be a victim. False: the slot is empty
-// again.
+// P3 and P4 again for an entry that was not open, but may be a victim. False: the slot is empty.
 bool CacheCore::pin_victim(PinSlot& slot, CacheEntry& entry, const Extent& asked, bool equal) {
   const Range range = range_of(asked);
   if (entry.reopen() && (equal ? entry.is_open_as(range) : entry.is_open_for(range))) return true;
@@ -212,7 +211,7 @@ void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
   shards_->access(extents, blocks, options);
 }
 
-// Releases a pin under the lock. `slot` null: the pin was counted. The thread's `own` slot is empty
+// Releases a pin under the lock. `slot` null: the pin was counted. `own`: this thread's slot, empty
 // already.
 void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
   if (!origin_.here()) return;

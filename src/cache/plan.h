@@ -70,8 +70,7 @@ struct PrefetchPlan {
   // Most items handled under the lock at once: about 0.1 ms.
   static constexpr std::size_t kSlice = 1024;
 
-  // Null before the cache knows the plan and after it has ended. Only then another thread may write
-  // it.
+  // Null before the cache knows the plan and after its end: then no other thread writes to it.
   std::atomic<CacheCore*> core{nullptr};
   std::vector<PlanItem> items;
   RangeIndex<PlanItem> index;  // items not over; the first of equal ones
@@ -86,7 +85,7 @@ struct PrefetchPlan {
   std::uint64_t furthest = 0;   // end position of the furthest item used
   std::uint64_t begin = 0;      // position to which the consumer jumped; items before are over
   bool named = false;           // an access named it: only such accesses are uses of it
-  // Starts nothing until its next use: all is over, or its consumer paused and other plans took its
+  // Starts nothing until its next use: all is over, or its consumer paused and others took its
   // bytes.
   bool idle = false;
   Nanoseconds touched{0};  // when an item was last used or started
@@ -99,14 +98,12 @@ struct PrefetchPlan {
   bool is_consumers(const PlanItem& item, std::uint64_t window);
 
   // Builds the index of the pending items and counts their objects. Of items with the same bytes,
-  // only the first that is not over is in the index, so that an access need not look at all of
-  // them.
+  // only the first that is not over is in the index, so that an access need not see all.
   void build();
   // Whether an item of the plan overlaps `range`.
   bool concerns(const Range& range) const;
   // The items that an access to `range` may use, in their order: those that contain it or lie
-  // inside it. If the range has more than kSlice cells of the index: only from the next kSlice
-  // items.
+  // inside it. If it has more than kSlice cells of the index: only from the next kSlice items.
   std::vector<PlanItem*> concerned(const Range& range);
   // Removes `item` from the index and the count of its object. The next item with the same bytes
   // takes its place in the index.
@@ -114,8 +111,7 @@ struct PrefetchPlan {
   std::size_t index_of(const PlanItem& item) const {
     return static_cast<std::size_t>(&item - items.data());
   }
-  // The first pending item; null: there is none among the next `effort` items. Counts down
-  // `effort`.
+  // The first pending item; null: none is among the next `effort` items. Counts `effort` down.
   PlanItem* first_pending(std::size_t& effort);
   // Lowers started_end to its true value and returns it.
   std::size_t furthest_started();

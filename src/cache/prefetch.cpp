@@ -428,8 +428,7 @@ void CacheCore::let_go_unused(PlanItem& item, PlanItem::State state, DeferredAct
 }
 
 // An access to `range` uses the plan that it names, or else each unnamed plan. In a plan it uses
-// the first item that covers the range and all items inside it. An extent planned several times is
-// used once.
+// the first item that covers the range and all items inside it. A repeated extent is used once.
 void CacheCore::use_planned(const Range& range, const AccessOptions& options,
                             DeferredActions& deferred) {
   if (options.plan != nullptr) {
@@ -477,8 +476,7 @@ void CacheCore::pass_over(PrefetchPlan& plan, std::size_t& effort, DeferredActio
   }
 }
 
-// The block of these items has been dropped or has failed. An item that failed in a run is tried
-// alone.
+// The block of these items was dropped or failed. An item that failed in a run is tried alone.
 void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
   for (const auto& plan : plans_) {
     if (entry.planned == 0) return;

@@ -4,8 +4,7 @@
 //
 // An object is cut into stretches, which belong to the shards in turn. The first byte of an extent
 // decides its shard. A block may continue into the next stretch. Accesses that begin there find it
-// too: they look into the shards of earlier stretches. Caches without such blocks pay one load for
-// this.
+// too: they look into the shards of earlier stretches. Other caches pay one load for this.
 //
 // A plan is cut into one part per shard. A consumer comes to the shards in turn, so a part sees its
 // share of the pace and fetches its share of the window.

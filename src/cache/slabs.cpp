@@ -166,8 +166,7 @@ Status CacheCore::reserve_all_of(std::uint16_t node) {
   }
 }
 
-// Errors: exhausted: less memory is free than a larger budget needs besides the node's present
-// slabs.
+// Errors: exhausted: less memory is free than a larger budget needs besides the present slabs.
 Status CacheCore::check_reserve(NodeId id, Bytes budget) {
   Bytes has;
   {

@@ -196,8 +196,7 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
   return false;
 }
 
-// A slot may hold an entry that is no block of this node, or no block: its thread has not reached
-// P3.
+// A slot may hold another node's block or an unused entry: its thread has not reached P3.
 void CacheCore::count_pins_in_slots(const Node& node) {
   std::vector<CacheEntry*> held = readers_.pinned();
   std::erase_if(held, [&](const CacheEntry* entry) {

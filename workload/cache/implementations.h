@@ -28,7 +28,7 @@ struct Implementation {
 std::span<const Implementation> implementations();
 
 // Runs one scenario as the options say. Errors: absent: no such implementation or scenario, or not
-// in this build; unsupported: this implementation cannot run this scenario. "wrong" counts wrong
+// in this build; unsupported: not this scenario with this implementation. "wrong" counts wrong
 // words.
 Result<nlohmann::ordered_json> run(const Options& options);
 

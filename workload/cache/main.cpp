@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace-bench-cache: runs one scenario once, with one cache. `headrace bench cache` runs rounds
-// of all.
+// headrace-bench-cache: runs one scenario once, with one cache. `headrace bench cache` runs all.
 #include <fmt/core.h>
 
 #include <array>

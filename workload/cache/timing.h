@@ -8,8 +8,7 @@
 
 namespace headrace::cache_bench {
 
-// How long threads work: for this time, or, to count instructions, for this number of operations
-// each.
+// How long threads work: for this time, or, to count instructions, this number of operations each.
 struct Duration {
   double seconds = 0.1;
   std::uint64_t operations = 0;  // per thread; 0: as many as `seconds` allow

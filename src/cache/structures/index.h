@@ -10,8 +10,7 @@
 //
 // The table grows by a few cells at each insertion. Until all are moved, a cell lies in the old
 // table or, once it was moved, as two cells in the new one. Outgrown tables are kept, one of each
-// size, and used again: a thread that still reads one misses some items, or finds items that have
-// moved.
+// size, and used again: a thread that still reads one misses items, or finds moved ones.
 //
 // Single-thread: the cache calls it under its lock. racing(), racing_equal() and ask_for_...() are
 // Thread-safe beside all other calls, if items live as long as the index.

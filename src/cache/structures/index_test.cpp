@@ -44,8 +44,7 @@ std::vector<Item*> overlapping(const Index& index, const Range& range) {
 }
 
 Range any_range() {
-  // Few objects and offsets, and lengths of all classes, so that many ranges cover or overlap
-  // others.
+  // Few objects and offsets, and lengths of all classes, so that many cover or overlap others.
   const auto length = *rc::gen::oneOf(rc::gen::inRange<std::uint64_t>(1, 20),
                                       rc::gen::inRange<std::uint64_t>(1, 3000));
   return {ObjectId{*rc::gen::inRange<std::uint64_t>(1, 3)},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A variable that one thread changes under a lock while others read it without the lock. Readers
-// may see an old value, or values of two variables from different times, and must detect that.
-// Thread-safe.
+// may see an old value, or two variables from different times, and must detect that. Thread-safe.
 #pragma once
 
 #include <atomic>

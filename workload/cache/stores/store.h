@@ -3,8 +3,8 @@
 //
 // A store keeps copies of the blocks of a Source within a budget. access() returns a pin at once,
 // or when the block is read. The bytes() of a pin stay valid until it is destroyed. Nothing is
-// virtual: each loop is compiled for each implementation. Thread-safe; a pin belongs to one thread
-// at a time.
+// virtual: each loop is compiled for each implementation. Thread-safe; a pin has one thread at a
+// time.
 #pragma once
 
 #include <array>
