@@ -298,7 +298,7 @@ void CacheShards::note(const Extent& extent) {
   }
 }
 
-// An access in a cache with blocks that continue into another stretch.
+// Where blocks go on from one stretch into the next.
 Block CacheShards::access_across(const Extent& extent, const AccessOptions& options) {
   CacheCore& own = of(extent);
   if (!here() || !extent.valid()) return own.access(extent, options);
@@ -308,7 +308,7 @@ Block CacheShards::access_across(const Extent& extent, const AccessOptions& opti
   return own.access(extent, options);
 }
 
-// Looks into the shards of earlier stretches, where a block that covers the extent may begin.
+// Looks into the shards of the stretches where a block that covers the extent may begin.
 bool CacheShards::find_before(const Extent& extent, const AccessOptions& options,
                               Block& block) const {
   const Range range = range_of(extent);
