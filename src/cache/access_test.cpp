@@ -484,7 +484,7 @@ TEST(CacheAccessTest, MissesOfOneCall_AreSubmittedTogether) {
   }
 }
 
-// An access that waits for space must not hold copies that it has not submitted.
+// Whoever waits for space must not keep others from a copy that it has not submitted.
 TEST(CacheAccessTest, MissesBeforeOneWithoutSpace_AreSubmittedBeforeTheWait) {
   Source source(64 * 4096);
   CacheRig rig({.budget = 16384_B, .observe = false});
