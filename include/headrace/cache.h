@@ -1,27 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves
-// old bytes. In a child of fork() its blocks stand for their sources (docs/design/fork.md).
+// A cache of extents of buffers, memory ranges and files in fast memory. Prefetches by plan.
 //
-// A block is a cached copy of an extent; holding a Block pins it. A lookup waits for no copy: it
-// finds one, finds it in flight, or starts it. Where the source is byte-addressable there is always
-// a place to read from now. Copies in the memory of a GPU that is no NUMA node are for code of that
-// GPU, by their device_address(): CPUs never see them, and read the source. Copies are read-only: a
-// changed source is announced by invalidate(). An object must live until no copy of it is in
-// flight: forget() it before it goes. A GPU that is lost takes its blocks with it: copies there
-// fail, no access finds what was there, and it takes no more; what was to go there goes where the
-// placement spills to, or stands for its source. It is not a page cache: what it holds was asked
-// for by extent, and nothing is written back.
+//   auto cache = Cache::create(mover, {.budgets = {{dram, 1_GiB}}});
+//   const Prefetch ahead = (*cache)->prefetch(extents);  // optional: the order of use
+//   for (const Extent& extent : extents) {
+//     const Block block = (*cache)->access(extent, {.plan = &ahead});  // a pin on the copy
+//     if (const auto bytes = block.wait()) use(*bytes);                // the copy, or an Error
+//   }
+//
+// A block is a cached copy of an extent. A Block (the handle) pins it.
+//
+// Promises:
+// - access() waits for no copy. It finds a block that is ready or in flight, or starts one.
+// - Where a CPU can address the source, a Block always has a place to read from at once.
+// - No access returns old bytes, if each change of a source is followed by invalidate().
+// - Only extents that were asked for are cached: it is no page cache. Copies are read-only, and
+//   nothing is written back.
+//
+// Requires: an object lives until no copy of it is in flight. Call forget() before destroying it.
 //
 // States of a block:
 //   absent -> filling -> ready  -> evicting -> absent
 //                    \-> failed ----------------^
-// A block is evicting once it has left the index (dropped or invalidated) while a Block holds it:
-// its bytes are good for the holder, but no access finds them any more.
-//
-// Without memory for what the cache keeps, access() gives a block that stands for the source, plans
-// go on later, and all else throws std::bad_alloc and can be called again.
+// A block is `evicting` when it was dropped or invalidated while a Block holds it. The holder may
+// read its bytes; no access finds it.
 //
 // Cache is Thread-safe. Block and Prefetch are Thread-compatible: one thread at a time per handle.
+//
+// Cost: a hit takes no lock; a miss takes one twice. A block costs at most 138 bytes besides its
+// own (docs/design/cache.md).
+//
+// Rare cases:
+// - GPU memory that is no NUMA node: its copies are for code of that GPU (device_address()). CPUs
+//   read the source instead.
+// - A lost GPU: copies there fail, and no access finds its blocks. New copies go where the
+//   placement spills to; otherwise the Block has no copy and reads the source.
+// - No memory for the cache's own data: access() returns a Block without a copy, and plans continue
+//   later. All other functions throw std::bad_alloc and can be called again.
+// - A child of fork(): ready copies that a Block holds can be read. New Blocks have no copy and
+// read
+//   the source (docs/design/fork.md).
 #pragma once
 
 #include <atomic>
@@ -59,11 +77,11 @@ enum class BlockState : std::uint8_t { absent, filling, ready, failed, evicting 
 
 std::string_view to_string(BlockState state);
 
-// A pin on the copy of one extent. Move-only; clone() for another pin. The bytes it gave stay good
-// until it goes, whatever happens in the cache meanwhile. Must not outlive its Cache.
+// A pin on the copy of one extent. Move-only; clone() makes another pin. The bytes that it returned
+// stay valid until it is destroyed. Must not outlive its Cache.
 class Block {
  public:
-  Block() = default;  // stands for nothing: absent
+  Block() = default;  // absent; has no extent
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;
   ~Block() {
@@ -72,48 +90,53 @@ class Block {
 
   Block clone() const;
 
-  // The best place to read from at this moment, without waiting: the copy once it is ready, unless
-  // only a GPU reaches it, else the source if a CPU can address it, else nothing.
+  // The best place to read from now, without waiting: the copy if it is ready and a CPU can address
+  // it; else the source if a CPU can address it; else nothing.
   std::optional<std::span<const std::byte>> now() const {
     if (bytes_ != nullptr) return std::span(bytes_, extent_.length.value);
     return look();
   }
-  // The copy, waiting for it at most `timeout`. If it cannot be had (the copy failed, or there was
-  // no space for it) the source if a CPU can address it, and the failure is counted; for a file the
-  // Error (of the copy, which may cover more: access() tries the extent again). timed_out: not
-  // ready yet; wait again. invalid: not ready, and this thread is in a callback of the Mover
-  // (Mover::in_callback), which the copy may need. A copy that only a GPU reaches is waited for,
-  // then the source given; for a file unsupported.
+  // The copy; waits for it at most `timeout`. If there is no copy (it failed, there was no space,
+  // or only a GPU reaches it), returns the source if a CPU can address it. CacheStats counts
+  // failures. Errors:
+  // - timed_out: the copy is not ready yet; wait again.
+  // - invalid: the copy is not ready, and this thread is in a callback of the Mover
+  //   (Mover::in_callback), which the copy may need.
+  // - unsupported: only a GPU reaches the copy, and the source is a file.
+  // - the copy's own error, if the source is a file. The copy may cover more than the extent, so
+  //   access() may succeed for the extent alone.
   Result<std::span<const std::byte>> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
 
-  // Where code of the GPU node() finds the copy (a CUdeviceptr), once it is ready, if only GPUs
-  // reach it; good as long as the bytes are. Whatever a stream is to do with it must be done before
-  // the last pin goes: the cache knows nothing of streams. Never in a child of fork().
+  // The address of the copy for code of the GPU node() (a CUdeviceptr), if the copy is ready and
+  // only GPUs reach it. Valid as long as the bytes. The cache knows no streams: work of a stream on
+  // the copy must be done before the last pin is released. Nothing in a child of fork().
   std::optional<std::uint64_t> device_address() const;
-  // The same, waiting for it at most `timeout`. timed_out and invalid: as wait(). unsupported: the
-  // copy is where CPUs reach it: wait() has it. Else the Error of the copy, or why there is none.
+  // Like device_address(); waits for the copy at most `timeout`. Errors: timed_out, invalid: as for
+  // wait(); unsupported: CPUs reach the copy, so use wait(); else the copy's own error, or why
+  // there is no copy.
   Result<std::uint64_t> wait_on_gpu(Nanoseconds timeout = std::chrono::seconds{60}) const;
 
   BlockState state() const;
-  // Whether the copy was there already when access() was called. A copy that ended since then, or
-  // that another access had started, is no hit; nor is what stands for its source, or for nothing.
+  // Whether the copy was ready when access() was called. False for a copy that became ready since
+  // then, and for a Block without a copy.
   bool hit() const { return hit_; }
-  // Calls `then` once the copy is there or has failed: at once in this thread if that is so (or if
-  // there is no copy), else from the thread that ends it, as Transfer::on_done() does, with no lock
-  // held; it must not be held up, nor destroy the cache, nor throw. The Block may go before.
+  // Calls `then` when the copy is ready or has failed. If that is so already, or if there is no
+  // copy, it is called at once in this thread. Otherwise the thread that ends the copy calls it
+  // without a lock, as for Transfer::on_done(). `then` must not block, destroy the cache, or throw.
+  // The Block may be destroyed before the call.
   void on_ready(std::function<void()> then) const;
 
-  // co_await block: what wait() gives, once it is there. Resumes as a callback of on_ready().
+  // co_await block: the result of wait() after the copy's end. Resumes as a callback of on_ready().
   bool await_ready() const { return state() != BlockState::filling; }
   void await_suspend(std::coroutine_handle<> waiter) const {
     on_ready([waiter] { waiter.resume(); });
   }
   Result<std::span<const std::byte>> await_resume() const { return wait(Nanoseconds{0}); }
 
-  // The node of the copy once it is ready, else the one that now() would read; nothing when it has
+  // The node of the copy if it is ready, else the node that now() reads. Nothing if there is
   // nothing to read.
   std::optional<NodeId> node() const;
-  // The extent asked for (the copy may cover more).
+  // The extent that was asked for. The copy may cover more.
   Extent extent() const { return extent_; }
 
  private:
@@ -123,63 +146,64 @@ class Block {
   Status wait_for_end(Nanoseconds timeout) const;
   enum class Refusal : std::uint8_t { none, told, invalid, too_large, no_space, no_memory };
 
-  // A ready copy; `bytes` is null if only a GPU reaches it.
+  // A hit. `bytes` is null if only a GPU reaches the copy.
   Block(CacheCore& cache, CacheEntry& entry, std::atomic<CacheEntry*>& slot, const Extent& extent,
         const std::byte* bytes)
       : cache_(&cache), entry_(&entry), slot_(&slot), bytes_(bytes), extent_(extent), hit_(true) {}
 
   CacheCore* cache_ = nullptr;
   CacheEntry* entry_ = nullptr;               // null: no copy, only the source
-  std::atomic<CacheEntry*>* slot_ = nullptr;  // what pins it; null: counted in the entry
-  const std::byte* bytes_ = nullptr;          // known from the start; null: look()
+  std::atomic<CacheEntry*>* slot_ = nullptr;  // the slot that pins it; null: counted in the entry
+  const std::byte* bytes_ = nullptr;          // known from the start; null: use look()
   Extent extent_;
-  std::unique_ptr<Error> refused_;   // Refusal::told
-  mutable Nanoseconds waited_{0};    // so far, in wait() calls that timed out
-  Bytes refused_budget_;             // then
+  std::unique_ptr<Error> refused_;   // for Refusal::told
+  mutable Nanoseconds waited_{0};    // so far, by wait() calls that timed out
+  Bytes refused_budget_;             // the node's budget at the refusal
   std::uint16_t refused_by_ = 0;     // the cache's number of the node
   Refusal refusal_ = Refusal::none;  // why there is no entry
-  bool missing_ = false;             // while its access goes on
+  bool missing_ = false;             // during its access
   bool hit_ = false;
 };
 
 struct AccessOptions {
   Priority priority = Priority::demand;
-  // Who will read it; the placement policy is told. Nothing: the node of the calling CPU.
+  // The node that reads the copy, for the placement policy. Default: the node of the calling CPU.
   std::optional<NodeId> initiator = {};
-  // The plan whose extent is used by this access, by whichever of its threads; the handle must stay
-  // where it is meanwhile. A plan that was named once counts only accesses that name it. Nothing:
-  // the access counts for all plans that were never named, as far as it lies where they are used
-  // (see PrefetchOptions::window).
+  // The plan that this access uses, from any of its threads. The handle must not move during the
+  // call. Once a plan was named, accesses that do not name it are no uses of it. Null: the access
+  // is a use of each plan that was never named, if it lies near the plan's uses
+  // (PrefetchOptions::window).
   const Prefetch* plan = nullptr;
-  // How long to wait for space when all is held or in flight, before the access is refused. The
-  // wait ends as soon as enough was let go; there is none in a callback of the Mover.
+  // How long to wait for space if all blocks are pinned or in flight. Then the access is refused.
+  // The wait ends as soon as enough was released. In a callback of the Mover there is no wait.
   Nanoseconds space_timeout{0};
-  // Called again and again during that wait, with no lock held; true ends it. Null: nothing is.
+  // Called repeatedly during that wait, without a lock; true ends the wait. Null: not called.
   const std::function<bool()>* stop = nullptr;
 };
 
 struct PrefetchOptions {
-  // How long before its use an extent should be ready. The plan keeps as many bytes ahead of the
-  // last used extent as are used up in this time at the pace seen so far, and at least enough to
-  // cover the copy latency seen so far.
+  // How long before its use an extent should be ready. The plan keeps ahead of the last use the
+  // bytes that are used in this time at the measured pace, and at least enough to cover the
+  // measured copy latency.
   Nanoseconds lead = std::chrono::milliseconds{50};
-  // Most bytes fetched ahead and not yet used; at most half of the node's budget, of which each of
-  // several plans has its share. A plan whose consumer pauses (for a second, and longer than usual)
-  // may lose what it has to others. Neighbours may be fetched as one block of up to 1 MiB and a
-  // 64th of the budget, which a Block of a part of it pins.
-  // What lies more than this behind the furthest use is passed over: no longer protected, not
-  // fetched any more. An access that names no plan and lies more than this ahead of the furthest
-  // use is taken for somebody else's: it moves nothing, unless many go on from it and none comes
-  // here.
+  // Most bytes fetched ahead and not yet used; at most half of the node's budget, shared by the
+  // plans.
+  // - A plan whose consumer pauses (a second, and longer than usual) may lose its bytes to others.
+  // - Neighbours may be fetched as one block of at most 1 MiB and a 64th of the budget. A Block of
+  //   a part of it pins all of it.
+  // - Extents more than the window behind the furthest use are passed over: unprotected, and no
+  //   longer fetched.
+  // - An access without a plan more than the window ahead of the furthest use is no use of this
+  //   plan, unless many accesses continue from there and none comes here.
   Bytes window = 64_MiB;
   std::optional<NodeId> initiator = {};
-  // Only accesses that name the plan are uses of it, from the beginning; else from the first that
-  // does. Say so where others access the same objects before that.
+  // Only accesses that name the plan are uses of it, from the start. Otherwise this holds from the
+  // first access that names it. Set this if earlier accesses by others read the same objects.
   bool named = false;
 };
 
-// A running prefetch plan. Dropping the handle cancels it. It may outlive its Cache, but must not
-// be used or dropped while another thread destroys that.
+// A running plan. Destroying the handle cancels it. The handle may outlive its Cache, but must not
+// be used or destroyed while another thread destroys the Cache.
 class Prefetch {
  public:
   Prefetch() = default;
@@ -187,8 +211,8 @@ class Prefetch {
   Prefetch& operator=(Prefetch&&) noexcept;
   ~Prefetch();
 
-  // Starts no more copies, drops most of those that no engine has begun with, unless they were
-  // accessed, and takes the protection from those not yet used. Does not wait.
+  // Starts no more copies. Drops those that no engine has begun and nobody accessed, as far as
+  // possible. Unused blocks lose their protection. Does not wait.
   void cancel();
   struct Progress {
     std::size_t planned = 0;
@@ -201,7 +225,7 @@ class Prefetch {
  private:
   friend class CacheCore;
   friend class CacheShards;
-  // The part of each shard; null where a shard has none.
+  // The part for each shard; null if a shard has none.
   std::vector<std::shared_ptr<PrefetchPlan>> plans_;
 };
 
@@ -209,29 +233,29 @@ struct CacheStats {
   std::uint64_t hits = 0;           // ready at access
   std::uint64_t inflight_hits = 0;  // in flight at access
   std::uint64_t misses = 0;         // copy started by the access, or refused
-  std::uint64_t prefetched = 0;     // copies started by a plan, each of one or more of its extents
+  std::uint64_t prefetched = 0;     // copies started by plans, of one or more extents each
   std::uint64_t first_uses = 0;     // prefetched copies used for the first time
-  std::uint64_t late = 0;           // of those: not ready at that time
+  std::uint64_t late = 0;           // first uses before the copy was ready
   Bytes wasted_bytes;               // prefetched and dropped without a use
-  std::uint64_t evictions = 0;      // blocks dropped for space, or by flush(), clear(), resize()
-                                    // or the end of a plan
+  std::uint64_t evictions = 0;      // blocks dropped for space, by flush(), clear(),
+                                    // resize() or the end of a plan
   std::uint64_t invalidations = 0;  // blocks dropped by invalidate()
   std::uint64_t failures = 0;       // copies that failed
-  std::uint64_t refusals = 0;       // no space or no placement: served from the source
-  Bytes bytes_used;                 // by copies now, all nodes
+  std::uint64_t refusals = 0;       // no space or no placement: read from the source
+  Bytes bytes_used;                 // by copies now, on all nodes
   Bytes bytes_pinned;
   std::uint64_t blocks = 0;
-  // Nanoseconds; nothing when nothing was counted yet.
+  // In nanoseconds. Nothing if nothing was counted.
   struct Percentiles {
     std::uint64_t count = 0;
     std::optional<std::uint64_t> p50, p90, p99;
   };
-  Percentiles wait_time;     // of handles that had to wait, until their copy was there or failed
+  Percentiles wait_time;     // per handle that waited, until its copy was ready or had failed
   Percentiles copy_latency;  // from start to ready
 };
 
-// What happened to a block and when: for timelines and tests. The object of the extent may be gone
-// when a block is dropped or fails: compare it, do not read through it.
+// An event of a block, for timelines and tests. The extent's object may be destroyed when a block
+// is dropped or fails: compare the pointer, do not dereference it.
 struct CacheEvent {
   enum class Kind : std::uint8_t {
     fill_started,
@@ -252,81 +276,82 @@ struct CacheEvent {
 std::string_view to_string(CacheEvent::Kind kind);
 
 struct CacheOptions {
-  // Bytes of copies per node, memory of the host or of a GPU. A node without a budget takes none.
+  // Bytes of copies per node, of the host or a GPU. A node without a budget gets no copies.
   std::vector<std::pair<NodeId, Bytes>> budgets;
-  // Asked for lengths rounded up to a power of two; its answers are remembered. A copy goes to the
-  // first node with a budget that the placement names; where that has no space for an access, and
-  // the placement spills to nodes that it names, to the next of them. Plans do not spill.
+  // Asked with lengths rounded up to a power of two; its answers are remembered. A copy is made on
+  // the first of the placement's nodes that has a budget. If that node has no space for an access,
+  // the next node that the placement spills to is tried. Plans do not spill.
   PlacementPolicy placement = place::nearest_fast;
-  // Instead of the Mover's route policy.
+  // Replaces the Mover's route policy.
   std::optional<RoutePolicy> route = {};
   EvictionFactory eviction = s3_fifo;
-  // Frames are cut from slabs of at least this size, allocated when first needed: of a 1024th of
-  // the node's budget where that is more, up to 1 GiB.
+  // Least size of the slabs from which frames are cut. Slabs have at least a 1024th of the node's
+  // budget, up to 1 GiB. They are allocated when first needed.
   Bytes slab = 32_MiB;
   PageSize pages = PageSize::transparent;
-  // Allocate all slabs in create() and keep them through flush() and clear(), so that no access
-  // pays for the first touch of their pages.
+  // Allocates all slabs in create() and keeps them in flush() and clear(), so that no access pays
+  // for the first touch of their pages.
   bool reserve = false;
-  // Parts of the cache with a lock, an eviction order and an equal share of each budget: misses in
-  // different shards do not wait for each other. A power of two up to 256. 0: one for each two
+  // Parts of the cache, a power of two up to 256. Each has a lock, an eviction order and an equal
+  // share of each budget, so misses in different shards do not wait for each other. 0: one per two
   // CPUs, at most 64, each with a budget of at least 256 MiB on every node; one with an observer.
-  // A shard holds every N-th stretch of each object, of a 64th of its
-  // budget, at most 16 MiB. With N shards a block can be
-  // as large as a budget / N, and pins of more than about three quarters of a budget may be
-  // refused, since one shard is full before the others.
+  //
+  // Objects are cut into stretches of a 64th of a shard's budget, at most 16 MiB. Shard k of N gets
+  // every N-th stretch. The largest block is budget / N. Pins of more than about three quarters of
+  // a budget may be refused, since one shard is full before the others.
   std::size_t shards = 0;
-  // Called under a lock of the cache (of a shard: by several threads at once): must be quick and
+  // Called under a lock of a shard, so several threads may call it at once. It must be quick and
   // must not call the cache.
   std::function<void(const CacheEvent&)> observer = {};
 };
 
 class Cache {
  public:
-  // Borrows `mover` (and its machine): it outlives the cache. invalid: a budget for storage, no
-  // budget at all, or a number of shards that is no power of two or too large for a budget.
-  // With CacheOptions::reserve, also the errors of allocate(). If the budgets exceed the free
-  // memory, create() returns exhausted before it allocates any.
+  // Borrows `mover` and its machine, which must outlive the cache. Errors: invalid: a budget for
+  // storage, no budget, or a number of shards that is no power of two or too large for a budget.
+  // With `reserve` also: exhausted: the budgets exceed the free memory, and nothing was allocated;
+  // the errors of allocate().
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
-  // Cancels plans, waits for copies in flight. Requires: no Block is left.
+  // Cancels plans and waits for copies in flight. Requires: all Blocks are destroyed.
   ~Cache();
 
-  // The block of `extent`: a pin on a ready copy, on one in flight, or on one started now. It waits
-  // for no copy, but a miss may take a while: it may allocate a slab, or wait (at most 30 s) for
-  // one that another thread allocates (CacheOptions::reserve spares both), and the engine may do a
-  // small copy at once, in this thread. An extent inside a cached larger one is served from it; one
-  // that overlaps others only in part gets a copy of its own. Where no copy can be made (no space
-  // among pins, larger than the budget, no faster node) the block stands for the source: it is
-  // absent, and for a file wait() says why. An invalid
-  // extent gives a block whose wait() says so; an empty one is ready.
+  // A pin on the block of `extent`: ready, in flight, or started now. An extent inside a larger
+  // block is read from that block. An extent that only overlaps blocks gets a copy of its own.
+  //
+  // If there is no copy (no space among pins, larger than the budget, no faster node), the Block is
+  // absent: it reads the source, and for a file wait() returns the reason. For an invalid extent
+  // wait() returns that error. An empty extent is ready.
+  //
+  // A miss may allocate a slab, or wait at most 30 s for another thread that allocates one
+  // (CacheOptions::reserve avoids both). The engine may do a small copy at once in this thread.
   Block access(const Extent& extent);
   Block access(const Extent& extent, const AccessOptions& options);
-  // The same for many: those that are ready without the lock, of the others what is there with the
-  // lock taken once for many, misses one by one. Requires: blocks.size() == extents.size().
+  // Like access() for each extent. Ready blocks are pinned without the lock; blocks in flight under
+  // one lock for many; then misses follow one by one, submitted together. Requires: blocks.size()
+  // == extents.size().
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options = {});
 
   // Plans the use of `extents` in this order and fetches them ahead. Each is protected from
-  // eviction until its first use or the cancellation.
+  // eviction until its first use or until the plan is cancelled.
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options = {});
 
-  // Drops all copies that overlap `extent`. After it returns no access sees bytes read before it
-  // was called, even from a copy that was in flight; blocks already held keep what they have.
-  // Requires (for the promise): the source was changed before the call.
+  // Drops all copies that overlap `extent`, also those in flight. An access that begins after the
+  // return sees no bytes read before the call. Blocks that are held keep their bytes. Requires: the
+  // source was changed before the call.
   void invalidate(Extent extent);
-  // Drops all copies of `object` and waits, at most `timeout`, until no engine reads it: after this
-  // it may go, if no plan and no access names it any more. timed_out: it is still being read.
+  // Drops all copies of `object` and waits, at most `timeout`, until no engine reads it. Then it
+  // may be destroyed, if no plan or access names it. Errors: timed_out: an engine still reads it.
   Status forget(const Object& object, Nanoseconds timeout = std::chrono::seconds{60});
-  // The objects that copies in flight and plans read from: those must live.
+  // The objects that copies in flight and plans read from. They must live.
   std::vector<ObjectId> reading() const;
-  // Drops all copies that nobody holds and no plan protects.
+  // Drops all copies that are not pinned and not protected by a plan.
   void flush();
-  // Drops all copies; those held live until their last Block goes. Cancels plans.
+  // Drops all copies and cancels plans. Pinned copies live until their last Block is destroyed.
   void clear();
-  // Changes a node's budget; shrinks at once as far as pins allow, and with CacheOptions::reserve
-  // allocates at once what it grows by. absent: the node had none. With `reserve` also exhausted,
-  // if less is free and nothing has changed, and the errors of allocate(), after which the budget
-  // has changed.
+  // Changes a node's budget. It shrinks at once as far as pins allow; with CacheOptions::reserve,
+  // it allocates the growth at once. Errors: absent: the node has no budget. With `reserve` also:
+  // exhausted: less is free, and nothing has changed; errors of allocate(): the budget has changed.
   Status resize(NodeId node, Bytes budget);
 
   CacheStats stats() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block from the lookup to the end of its copy.
+// A block, from the lookup to the end of its copy.
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -16,7 +16,7 @@
 namespace headrace {
 namespace {
 
-// A placement policy is not asked for more than the next power of two of this.
+// Placement policies are asked for no greater length.
 constexpr std::uint64_t kLongestAsked = std::uint64_t{1} << 62;
 
 }  // namespace
@@ -56,11 +56,11 @@ void CacheCore::serve_all(std::span<const Extent> extents, std::span<Block> bloc
       }
     }
   } catch (const std::bad_alloc&) {
-    // The others are tried one by one.
+    // The other extents are tried one by one.
   }
 }
 
-// A block that stands for the source.
+// Makes a Block without a copy.
 void CacheCore::refuse(const Extent& extent, Block& block, Error why) {
   block.refused_ = std::make_unique<Error>(std::move(why));
   refuse(extent, block, Refusal::told);
@@ -73,7 +73,7 @@ void CacheCore::refuse(const Extent& extent, Block& block, Refusal why) {
   block.refusal_ = why;
 }
 
-// What needs no copy to be started; else the block is missing.
+// Serves an extent that needs no new copy; otherwise the block is missing.
 void CacheCore::serve(const Extent& extent, const AccessOptions& options, Block& block,
                       DeferredActions& deferred) {
   block.cache_ = this;
@@ -88,7 +88,7 @@ void CacheCore::serve(const Extent& extent, const AccessOptions& options, Block&
   block.missing_ = false;
 }
 
-// The extent is served from what is there by now, or refused, or is a new block in `all`.
+// Serves the extent from a block that exists by now, refuses it, or adds a new block to `all`.
 void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& options,
                      Started& all) {
   Targets targets(*this, extent, options.initiator);
@@ -96,8 +96,8 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
   SpaceRequest request{
       .node = to ? to->node : std::uint16_t{0}, .extent = extent, .priority = options.priority};
   Spare spare(*this);
-  bool late = false;    // another thread's slab has not come in all its time
-  bool waited = false;  // what is there now came meanwhile
+  bool late = false;    // another thread's slab did not arrive in time
+  bool waited = false;  // a block found now was made meanwhile
   std::optional<Patience> patience;
   Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
@@ -137,7 +137,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         if (!to) return refuse(extent, block, to.error());
         return refuse_space(request, block);
       } else if (space == Space::none && !elsewhere) {
-        let_go_ += stall() ? 1 : 0;  // or it would be refused without a search
+        let_go_ += stall() ? 1 : 0;  // else it would be refused without a search
       }
     }
     if (started != nullptr) {
@@ -169,8 +169,8 @@ void CacheCore::count_miss(const Extent& extent, const AccessOptions& options,
   use_planned(range_of(extent), options, deferred);
 }
 
-// Whether to wait until somebody lets go of a block; not in a callback, which may be what they wait
-// for.
+// Whether to wait until a block is released. Not in a callback: threads that hold blocks may wait
+// for it.
 bool CacheCore::may_wait(const SpaceRequest& request, const AccessOptions& options,
                          std::optional<Patience>& patience) {
   if (options.space_timeout <= Nanoseconds{0} || mover_.in_callback()) return false;
@@ -182,14 +182,14 @@ bool CacheCore::may_wait(const SpaceRequest& request, const AccessOptions& optio
 void CacheCore::refuse_space(const SpaceRequest& request, Block& block) {
   const Node& node = nodes_[request.node];
   const bool too_large = request.extent.length.value > node.budget;
-  if (!too_large) stall();  // whoever lets go says so to the next
+  if (!too_large) stall();  // from now on a release starts another search
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
   refuse(request.extent, block, too_large ? Refusal::too_large : Refusal::no_space);
   block.refused_by_ = request.node;
   block.refused_budget_ = Bytes{node.budget};
 }
 
-// The shortest ready copy that covers the range; else the shortest in flight.
+// The shortest ready block that covers the range; else the shortest in flight.
 CacheEntry* CacheCore::find(const Range& range) const {
   CacheEntry* best = nullptr;
   bool best_ready = false;
@@ -216,8 +216,8 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
   ++(ready ? counts_.hits : counts_.inflight_hits);
   counts_.first_uses += first;
   counts_.late += first && !ready;
-  // The first use of what was planned is what a miss is without a plan, and whoever names a plan
-  // reads a block once, in however many pieces: no reason to keep it.
+  // The first use of a planned block corresponds to a miss without a plan. An access that names a
+  // plan reads a block once, in one or more pieces. Neither is a reason to keep the block.
   if (!first && entry.planned >= planned && options.plan == nullptr) {
     if (entry.planned > 0) {
       entry.visited = true;  // enter_order() asks for it
@@ -233,8 +233,7 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
   if (ready) block.bytes_ = entry.bytes_from(extent.offset);
 }
 
-// Somebody has come for what was fetched ahead: the copy is as urgent now as if they had started
-// it.
+// An access needs a prefetched copy now, so the copy becomes as urgent as the access.
 void CacheCore::promote(Fill& fill, Priority priority, DeferredActions& deferred) {
   if (priority >= fill.priority) return;
   if (fill.transfer) deferred.promote(*fill.transfer, priority);  // else remember() does it
@@ -259,9 +258,9 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   fit_budget_by(node, gone ? nullptr : &entry, deferred);
 }
 
-// Puts a new block into the index before its copy is submitted: whoever comes from now on finds it.
-// Where too many overlap each other (RangeIndex::kMostInCell) one of them goes, or else nobody
-// finds the new one. Cannot fail.
+// Puts a new block into the index before its copy is submitted, so that other accesses find it. If
+// too many blocks overlap each other (RangeIndex::kMostInCell), one of them is dropped; if that is
+// not possible, the new block stays out of the index. Cannot fail.
 void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred) {
   Node& node = nodes_[request.node];
   const Frames::Slab& slab = node.frames.slab_of(entry);
@@ -284,7 +283,7 @@ void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredAc
     using Use = EvictionBlock::Use;
     enter_order(entry, request.by_prefetch ? Use::used_up : Use::fresh);
   } else {
-    // As if it had been dropped: all its pins are counted.
+    // As for a dropped block, all its pins are counted.
     entry.word.fetch_or(CacheEntry::kCounted);
   }
   ++running_;
@@ -302,7 +301,7 @@ bool CacheCore::may_enter_index(const Range& range, DeferredActions& deferred) {
   return true;
 }
 
-// Until complete() has run, an entry and its Fill stay.
+// The entries and their Fills stay until complete() has run.
 void CacheCore::submit(std::span<CacheEntry* const> entries, Priority asked) noexcept {
   std::array<Transfer, kStarts> transfers;
   try {
@@ -326,21 +325,21 @@ void CacheCore::submit(std::span<CacheEntry* const> entries, Priority asked) noe
   for (std::size_t i = 0; i < entries.size(); ++i) follow(*entries[i], transfers[i], asked);
 }
 
-// Has complete() called at the end of the copy.
+// Ensures that complete() runs at the end of the copy.
 void CacheCore::follow(CacheEntry& entry, const Transfer& transfer, Priority asked) noexcept {
-  // In a callback the end is one too: chains of accesses that start each other keep the stack flat.
+  // Not inside a callback: chains of accesses that start each other must keep the stack flat.
   if (!mover_.in_callback() && complete_at_once(entry, transfer, false)) return;
   if (!transfer.done()) remember(entry, transfer, asked);
   while (!hear(entry, transfer)) {
-    // It has begun and must be seen to end: as bounded as the copy.
+    // The copy has begun and its end must be seen. The loop is as bounded as the copy.
     mover_.poll();
     if (complete_at_once(entry, transfer, true)) return;
     std::this_thread::sleep_for(kFirstSleep);
   }
 }
 
-// Spares a callback where the copy is done already, as most are that a CPU makes. False: it is not
-// done, or complete() did nothing.
+// Saves a callback if the copy is done already, as most copies by a CPU are. False: it is not done,
+// or complete() did nothing.
 bool CacheCore::complete_at_once(CacheEntry& entry, const Transfer& transfer,
                                  bool may_call) noexcept {
   const std::optional<Status> outcome = transfer.poll(0);
@@ -348,7 +347,7 @@ bool CacheCore::complete_at_once(CacheEntry& entry, const Transfer& transfer,
   return complete(entry, *outcome ? nullptr : &outcome->error(), transfer.took(), may_call);
 }
 
-// Has complete() called at the end; false: there is no memory to note that.
+// Calls complete() at the end of the copy. False: there is no memory for the callback.
 bool CacheCore::hear(CacheEntry& entry, const Transfer& transfer) {
   try {
     transfer.on_done([this, &entry](const Result<MoveStats>& outcome) {
@@ -361,7 +360,7 @@ bool CacheCore::hear(CacheEntry& entry, const Transfer& transfer) {
   return true;
 }
 
-// For promote() and cancel(), which may have come before.
+// Stores the transfer for promote() and cancel(). Does now what they asked for before.
 void CacheCore::remember(CacheEntry& entry, const Transfer& transfer, Priority asked) {
   Priority wanted = asked;
   bool unwanted = false;
@@ -376,13 +375,14 @@ void CacheCore::remember(CacheEntry& entry, const Transfer& transfer, Priority a
   if (unwanted) transfer.cancel();
 }
 
-// Runs in whatever thread ended the copy, also inside submit(). `why`: it failed. `may_call`: the
-// callbacks of on_ready() may run here. False: they may not, there are some, and nothing was done.
+// Runs in the thread that ended the copy, also inside submit(). `why`: the error; null: success.
+// `may_call`: callbacks of on_ready() may run here. Returns false, and does nothing, if they may
+// not and there are some.
 bool CacheCore::complete(CacheEntry& entry, const Error* why, Nanoseconds took,
                          bool may_call) noexcept {
   Waiting& waiting = mover_.waiting();
   const std::uint16_t number = entry.node;
-  // Before its waiters are told: they will meet no block there any more.
+  // Before waiting threads are woken, so that they find no block on a lost GPU.
   if (why != nullptr && nodes_[number].on_gpu) lose_if_gone(number);
   bool due = false;
   bool watched = false;
@@ -402,7 +402,7 @@ bool CacheCore::complete(CacheEntry& entry, const Error* why, Nanoseconds took,
     watched = watchers_ > 0;
     --running_;
   }
-  // The cache may be gone; a destructor that waits looks at the word again by itself in any case.
+  // The cache may be destroyed. A destructor that waits also reads the word by itself.
   if (watched) waiting.wake_all(running);
   return true;
 }
@@ -441,9 +441,8 @@ void CacheCore::on_ready(CacheEntry& entry, std::function<void()> then) {
   then();
 }
 
-// A GPU that is lost is so with all that was copied there. It takes nothing more: no access finds
-// those blocks, and what would go there goes elsewhere, where its placement says so. Who holds one
-// keeps an address that no code of that GPU can use any more.
+// After a GPU is lost: no access finds its blocks, and its budget is 0. New copies go to nodes that
+// the placement spills to. A Block that is held keeps an address that no code of the GPU can use.
 void CacheCore::lose_if_gone(std::uint16_t number) noexcept try {
   const std::optional<Error> why = loss_of(*mover_.machine().find(nodes_[number].id));
   if (!why) return;
@@ -462,7 +461,7 @@ void CacheCore::lose_if_gone(std::uint16_t number) noexcept try {
     more = fit_budget(nodes_[number], deferred);
   }
 } catch (const std::bad_alloc&) {
-  // The blocks are out of the index; their slabs go with the cache.
+  // The blocks have left the index; their slabs are released with the cache.
 }
 
 bool CacheCore::being_read(ObjectId object) const {
@@ -472,8 +471,8 @@ bool CacheCore::being_read(ObjectId object) const {
   return false;
 }
 
-// The block leaves the index, so that the next access tries again; those who hold it can still ask
-// for the reason.
+// The copy failed. The block leaves the index, so that the next access tries again; Blocks that
+// hold it can still ask for the reason.
 void CacheCore::give_up(CacheEntry& entry, const Error& error) {
   CacheEntry* const one = &entry;
   count_pins({&one, 1});
@@ -486,7 +485,7 @@ void CacheCore::give_up(CacheEntry& entry, const Error& error) {
     index_.remove(entry);
     if (entry.planned == 0) nodes_[entry.node].order->remove(entry);
     entry.detached = 1;
-    // Not tried again by the plan: what fails now is likely to fail at once again.
+    // The plan does not try again: the copy would probably fail again at once.
     if (entry.planned > 0) unplan(entry, PlanItem::State::over);
   }
   if (entry.pins > 0) counts_.pinned_bytes -= entry.length;
@@ -498,8 +497,8 @@ void CacheCore::give_up(CacheEntry& entry, const Error& error) {
   }
 }
 
-// True: somebody has to be woken. The value changes before anybody is woken, and a word that is
-// waited on never goes back to what it was: nobody can miss the end and sleep on.
+// True: a thread must be woken. The value changes before that, and a word that is waited on never
+// returns to an old value. So no thread misses the end and sleeps on.
 bool CacheCore::publish(CacheEntry& entry, BlockState state) {
   const std::uint32_t kept =
       entry.word.load() & (CacheEntry::kCounted | CacheEntry::kNoticed | CacheEntry::kOnGpu);
@@ -507,8 +506,8 @@ bool CacheCore::publish(CacheEntry& entry, BlockState state) {
          0;
 }
 
-// Policies are pure, and asked once for all lengths up to a power of two: their answers cost
-// allocations.
+// Asking a policy costs allocations. Policies are pure, so each is asked once for all lengths up to
+// the same power of two.
 Result<Destination> CacheCore::destination(const Extent& extent,
                                            std::optional<NodeId> initiator) const {
   if (!initiator) initiator = calling_node();
@@ -523,13 +522,13 @@ Result<Destination> CacheCore::destination(const Extent& extent,
   return first;
 }
 
-// The first with a budget of those that the placement names, then those with one it spills to.
+// The first node of the placement with a budget, then the nodes with a budget that it spills to.
 Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
     const Extent& extent, std::optional<NodeId> initiator) const {
   if (!initiator) initiator = calling_node();
   const std::uint64_t bytes = std::bit_ceil(std::min(extent.length.value, kLongestAsked));
   const Machine& machine = mover_.machine();
-  // noexcept: policies must not throw, but for lack of memory.
+  // noexcept: policies must not throw, except without memory.
   const auto ask = [&]() noexcept -> Result<Placement> {
     try {
       return options_.placement(
@@ -572,7 +571,7 @@ Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
   return found;
 }
 
-// As resolve(); of GPUs that are no NUMA nodes the nearest, then the others with a budget.
+// Like resolve(). For GPUs that are no NUMA nodes: the nearest, then the others with a budget.
 Result<Placement> CacheCore::resolve_here(const Placement& placement,
                                           std::optional<NodeId> initiator) const {
   const Machine& machine = mover_.machine();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lookups, copies and waiting; what blocked an earlier cache of this kind (docs/design/cache.md).
+// Lookups, copies and waiting; and three blocking scenarios of an earlier cache
+// (docs/design/cache.md).
 #include "headrace/cache.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ TEST(CacheAccessTest, HitsInFlightAndReadyShareOneCopy) {
   EXPECT_FALSE(Block().hit());
 }
 
-TEST(CacheAccessTest, APartOfACachedExtentIsServedFromIt) {
+TEST(CacheAccessTest, PartOfACachedExtent_IsReadFromItsBlock) {
   Source source(100000);
   CacheRig rig;
   rig.load(source.at(1000, 50000));
@@ -55,14 +56,14 @@ TEST(CacheAccessTest, APartOfACachedExtentIsServedFromIt) {
   EXPECT_EQ(part.state(), BlockState::ready);
   EXPECT_TRUE(source.equals(part.extent(), *part.now()));
   EXPECT_EQ(rig.cache->stats().hits, 1u);
-  // One that only overlaps gets a copy of its own.
+  // An extent that only overlaps a block gets a copy of its own.
   const Block other = rig.cache->access(source.at(50000, 10000));
   EXPECT_EQ(other.state(), BlockState::filling);
   EXPECT_EQ(rig.cache->stats().blocks, 2u);
   EXPECT_TRUE(source.equals(other.extent(), *other.wait()));
 }
 
-TEST(CacheAccessTest, WhatIsHeldWhileItLeavesTheBooksIsEvictingAndKeepsItsBytes) {
+TEST(CacheAccessTest, InvalidatedBlockThatIsHeld_IsEvictingAndKeepsItsBytes) {
   Source source(8192);
   CacheRig rig;
   rig.load(source.at(0, 4096));
@@ -83,7 +84,7 @@ TEST(CacheAccessTest, WhatIsHeldWhileItLeavesTheBooksIsEvictingAndKeepsItsBytes)
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-TEST(CacheAccessTest, WaitingInACallbackIsRefusedInsteadOfHanging) {
+TEST(CacheAccessTest, WaitInACallback_IsRefused) {
   Source source(8192);
   CacheRig rig;
   rig.load(source.at(0, 4096));
@@ -106,7 +107,7 @@ TEST(CacheAccessTest, WaitingInACallbackIsRefusedInsteadOfHanging) {
   EXPECT_FALSE(rig.mover->in_callback());
 }
 
-TEST(CacheAccessTest, AFailedCopyGivesTheSourceIsCountedAndTriedAgain) {
+TEST(CacheAccessTest, FailedCopy_GivesTheSourceAndIsTriedAgain) {
   Source source(4096);
   CacheRig rig;
   rig.fake->break_engine(kCpuA, Error{ErrorCode::io, "broken"});
@@ -127,7 +128,7 @@ TEST(CacheAccessTest, AFailedCopyGivesTheSourceIsCountedAndTriedAgain) {
   EXPECT_EQ(rig.cache->stats().misses, 2u);
 }
 
-TEST(CacheAccessTest, AFailedCopyOfWhatNoCpuCanAddressIsAnError) {
+TEST(CacheAccessTest, FailedCopyOfASourceThatNoCpuReaches_IsAnError) {
   Opaque opaque(4096_B);
   CacheRig rig;
   const Block block = rig.cache->access(whole(opaque));
@@ -149,7 +150,7 @@ TEST(CacheAccessTest, WaitEndsAtItsBoundAndCanBeRepeated) {
   EXPECT_TRUE(block.wait().has_value());
 }
 
-TEST(CacheAccessTest, WaitEndsAtItsBoundUnderAClockThatStands) {
+TEST(CacheAccessTest, WaitUnderAStoppedClock_EndsAtItsBound) {
   ManualClock clock;
   Source source(4096);
   CacheRig rig({.clock = &clock});
@@ -178,10 +179,10 @@ TEST(CacheAccessTest, ABatchIsServedLikeSingleAccesses) {
   EXPECT_EQ(stats.inflight_hits, 1u);
 }
 
-// Fürst's thesis, 5.1.2: T2 and T3 get the block between its entry into the cache and the
-// submission by T1; only T1 has what to wait on. Here they wait on the state of the block, and T1
+// Fürst's thesis, 5.1.2: T2 and T3 get the block after it entered the cache and before T1 submitted
+// the copy. Only T1 can wait for the copy. Here T2 and T3 wait for the state of the block, and T1
 // never waits.
-TEST(ThesisTest, BlockingScenarioT2AndT3DoNotDependOnT1Waiting) {
+TEST(ThesisTest, BlockingScenario_T2AndT3DoNotDependOnAWaitOfT1) {
   std::atomic<int> stage{0};
   CacheRig::Options options;
   options.poller = true;
@@ -212,9 +213,9 @@ TEST(ThesisTest, BlockingScenarioT2AndT3DoNotDependOnT1Waiting) {
   EXPECT_EQ(rig.cache->stats().inflight_hits, 2u);
 }
 
-// The first deadlock: a wake-up without a change of the value that is waited on puts the waiter
-// back to sleep. Here the word changes before anybody is woken, for a failed copy as well.
-TEST(ThesisTest, FirstDeadlockWaitersWakeAfterSuccessAndAfterFailure) {
+// The first deadlock: a wake-up did not change the awaited value, so the thread went back to sleep.
+// Here the word changes before any thread is woken, also for a failed copy.
+TEST(ThesisTest, FirstDeadlock_WaitingThreadsWakeAfterSuccessAndFailure) {
   for (const bool broken : {false, true}) {
     Source source(4096);
     CacheRig rig({.poller = true});
@@ -242,9 +243,9 @@ TEST(ThesisTest, FirstDeadlockWaitersWakeAfterSuccessAndAfterFailure) {
   }
 }
 
-// The second deadlock: an instance made for an extent that turned out to be there already, and
-// dropped without ever being submitted, waited in its destructor for a copy nobody started.
-TEST(ThesisTest, SecondDeadlockABlockThatWasNeverSubmittedCanBeDropped) {
+// The second deadlock: an instance for an extent that was cached already was destroyed without
+// being submitted. Its destructor waited for a copy that no thread started.
+TEST(ThesisTest, SecondDeadlock_BlockThatWasNeverSubmittedCanBeDropped) {
   Source source(4096);
   CacheRig rig({.poller = true});
   rig.record = false;
@@ -263,8 +264,8 @@ TEST(ThesisTest, SecondDeadlockABlockThatWasNeverSubmittedCanBeDropped) {
   EXPECT_EQ(stats.bytes_pinned, 0_B);
 }
 
-// The cell of the index is full of what others hold: nobody finds the new block, but who has it.
-TEST(CacheAccessTest, OneOfVeryManyThatOverlapLivesWhileItIsHeld) {
+// The index cell is full of held blocks, so only its holder reaches the new block.
+TEST(CacheAccessTest, BlockBesideAFullIndexCell_LivesWhileItIsHeld) {
   Source source(65536);
   CacheRig rig({.budget = 2_MiB, .observe = false});
   std::vector<Block> held;
@@ -284,8 +285,8 @@ TEST(CacheAccessTest, OneOfVeryManyThatOverlapLivesWhileItIsHeld) {
   EXPECT_EQ(rig.cache->stats().bytes_used, 0_B);
 }
 
-// Extents a byte apart: each is right, and a lookup does not look at all of them.
-TEST(CacheAccessTest, VeryManyExtentsThatOverlapEachOther) {
+// Extents a byte apart: each has the right bytes, and a lookup does not examine all of them.
+TEST(CacheAccessTest, ManyOverlappingExtents_HaveTheRightBytes) {
   Source source(16384);
   CacheRig rig({.budget = 16_MiB});
   std::vector<Block> held;
@@ -306,7 +307,7 @@ TEST(CacheAccessTest, VeryManyExtentsThatOverlapEachOther) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-TEST(CacheAccessTest, WaitsForSpaceUntilSomebodyLetsGo) {
+TEST(CacheAccessTest, AccessWithoutSpace_WaitsForARelease) {
   Source source(8 * 4096);
   ManualClock clock;
   ManualWaiting waiting(clock);
@@ -330,7 +331,7 @@ TEST(CacheAccessTest, WaitsForSpaceUntilSomebodyLetsGo) {
     const Nanoseconds before = clock.now();
     const Block refused = rig.cache->access(source.at(3 * 4096, 4096), patient);
     EXPECT_EQ(refused.state(), BlockState::absent);
-    EXPECT_GE(clock.now() - before, std::chrono::seconds{10}) << "nobody let go";
+    EXPECT_GE(clock.now() - before, std::chrono::seconds{10}) << "no block was released";
   }
   const Nanoseconds before = clock.now();
   const Block large = rig.cache->access(source.at(0, 3 * 4096), patient);
@@ -338,7 +339,7 @@ TEST(CacheAccessTest, WaitsForSpaceUntilSomebodyLetsGo) {
   EXPECT_EQ(clock.now(), before) << "it never fits";
 }
 
-TEST(CacheAccessTest, StopEndsTheWaitForSpace) {
+TEST(CacheAccessTest, Stop_EndsTheWaitForSpace) {
   Source source(4 * 4096);
   ManualClock clock;
   ManualWaiting waiting(clock);
@@ -356,13 +357,13 @@ TEST(CacheAccessTest, StopEndsTheWaitForSpace) {
   EXPECT_EQ(asked, 3) << "there was nothing to wait for";
 }
 
-// However many are held, the one that was let go is found at once.
-TEST(CacheAccessTest, WhatIsLetGoAmongVeryManyPinsIsFound) {
+// The released block is found at once, for any number of pins.
+TEST(CacheAccessTest, BlockReleasedAmongManyPins_IsFound) {
   constexpr std::uint64_t kMany = 2000;
   Source source((kMany + 2) * 4096);
   CacheRig rig({.budget = Bytes{kMany * 4096}, .observe = false});
   std::vector<Block> held;
-  constexpr std::uint64_t kEach = 125;  // as many as a thread can pin in slots, nearly
+  constexpr std::uint64_t kEach = 125;  // nearly as many as a thread can pin in slots
   for (std::uint64_t first = 0; first < kMany; first += kEach) {
     std::jthread([&] {
       for (std::uint64_t i = first; i < first + kEach; ++i) {
@@ -400,7 +401,7 @@ TEST(CacheAccessTest, AChainOfAccessesInACallback_KeepsTheStackFlat) {
   EXPECT_EQ(links, kLinks);
 }
 
-TEST(BlockTest, TellsWhenItIsReady) {
+TEST(BlockTest, OnReady_CallsBackAtTheEndOfTheCopy) {
   Source source(4 * 4096);
   CacheRig rig;
   rig.fake->hold(true);
@@ -411,7 +412,7 @@ TEST(BlockTest, TellsWhenItIsReady) {
     const Block other = rig.cache->access(source.at(0, 4096));
     other.on_ready([&, open = rig.cache.get()] {
       told += 'b';
-      // No lock is held.
+      // No lock is held here.
       (void)open->access(source.at(0, 4096));
       EXPECT_EQ(open->stats().blocks, 1u);
     });
@@ -433,7 +434,7 @@ TEST(BlockTest, TellsWhenItIsReady) {
   EXPECT_EQ(told, "abcde");
 }
 
-// Resumes whoever waits; the frame frees itself.
+// Resumes the waiting coroutine; the frame frees itself.
 struct Task {
   struct promise_type {
     Task get_return_object() { return {}; }
@@ -483,7 +484,7 @@ TEST(CacheAccessTest, MissesOfOneCall_AreSubmittedTogether) {
   }
 }
 
-// Whoever is called while blocks are submitted may need the slab that this thread is to allocate.
+// A callback during the submission of blocks may need the slab that its thread is to allocate.
 TEST(CacheAccessTest, CallbackThatNeedsTheSlabOfItsThread_GetsIt) {
   constexpr std::uint64_t kHalf = 32768;
   Source source(8 * kHalf);
@@ -509,7 +510,7 @@ TEST(CacheAccessTest, CallbackThatNeedsTheSlabOfItsThread_GetsIt) {
   inner = {};
 }
 
-// Whoever waits for space must not keep others from a copy that it has not submitted.
+// An access that waits for space must not hold copies that it has not submitted.
 TEST(CacheAccessTest, MissesBeforeOneWithoutSpace_AreSubmittedBeforeTheWait) {
   Source source(64 * 4096);
   CacheRig rig({.budget = 16384_B, .observe = false});

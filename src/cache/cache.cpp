@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public classes Cache, Block and Prefetch, and the shards of a cache. A shard's work is done
-// by CacheCore; hits are in hits.cpp.
+// The public classes Cache, Block and Prefetch, and the shards. A shard is a CacheCore.
 #include "headrace/cache.h"
 
 #include <algorithm>
@@ -18,8 +17,8 @@
 namespace headrace {
 namespace {
 
-// Stretches are short, so that hot ones spread over the shards, but as long as the longest run of
-// planned neighbours (prefetch.cpp), so that few runs are cut.
+// Stretches are short, so that hot ones spread over the shards. They are at least as long as the
+// longest run of planned neighbours (prefetch.cpp), so that few runs are cut.
 constexpr std::uint64_t kStretches = 64;  // in a shard's smallest budget
 constexpr std::uint64_t kShortest = std::uint64_t{4} << 10;
 constexpr std::uint64_t kLongest = std::uint64_t{16} << 20;
@@ -27,7 +26,7 @@ constexpr std::uint64_t kLongest = std::uint64_t{16} << 20;
 constexpr std::size_t kMostAutomatic = 64;
 constexpr std::size_t kCpus = 2;        // for each shard
 constexpr Bytes kLeastBudget = 4_KiB;   // of a shard: a page
-constexpr Bytes kGoodBudget = 256_MiB;  // of a shard that nobody asked for
+constexpr Bytes kGoodBudget = 256_MiB;  // of a shard, by default
 
 Bytes smallest_budget(const CacheOptions& options) {
   return std::ranges::min_element(options.budgets, {}, [](const auto& one) { return one.second; })
@@ -136,7 +135,7 @@ Block Block::clone() const {
 }
 
 std::optional<std::span<const std::byte>> Block::look() const {
-  // A ready copy first: its object may be gone, and must not be looked at.
+  // A ready copy first: its object may be destroyed, and must not be read.
   if (entry_ != nullptr && entry_->has_bytes()) {
     return std::span<const std::byte>{entry_->data + (extent_.offset - entry_->offset),
                                       extent_.length.value};
@@ -147,11 +146,11 @@ std::optional<std::span<const std::byte>> Block::look() const {
   return std::span<const std::byte>{extent_.memory(), extent_.length.value};
 }
 
-// What wait() waits for.
+// The wait of wait() and wait_on_gpu().
 inline Status Block::wait_for_end(Nanoseconds timeout) const {
   if (cache_ == nullptr) return fail(ErrorCode::invalid, "an empty Block; get one by access()");
   if (entry_ != nullptr && entry_->now() == BlockState::filling && !cache_->origin().here()) {
-    // Whoever filled it is not in this process.
+    // No thread of this process ends the copy.
     if (now()) return {};
     HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
   } else if (entry_ != nullptr) {
@@ -264,7 +263,7 @@ Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOpti
                                  : automatic(options, std::thread::hardware_concurrency());
   std::unique_ptr<CacheShards> made(new CacheShards(mover, options, shards));
   if (!options.reserve) return made;
-  // Checked as a whole: a check per slab would succeed until no memory is left on the machine.
+  // Checked as a whole: checks per slab would succeed until the machine has no memory left.
   std::map<NodeId, Bytes> all;
   for (const auto& [id, budget] : options.budgets) {
     if (mover.machine().find(id)->byte_addressable()) all[id] = budget;
@@ -286,7 +285,7 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
   }
 }
 
-// All of them together are the budget.
+// The shares of all shards add up to the budget.
 Bytes CacheShards::share(Bytes budget, std::size_t number) const {
   const std::size_t shards = mask_ + 1;
   return Bytes{budget.value / shards + (number < budget.value % shards ? 1 : 0)};
@@ -313,7 +312,7 @@ Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOp
   }
   PrefetchOptions own = options;
   own.window = options.window / (mask_ + 1);
-  // What is used first is fetched first.
+  // The shard that is used first fetches first.
   const std::size_t first = extents[0].object == nullptr ? 0 : number_of(extents[0]);
   for (std::size_t i = 0; i <= mask_; ++i) {
     const std::size_t shard = (first + i) & mask_;
@@ -327,7 +326,7 @@ void CacheShards::invalidate(const Extent& extent) {
 }
 
 Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
-  // Nothing is found from here on, then all ends are waited for together.
+  // No access finds the copies any more; then it waits for all ends together.
   invalidate(whole(object));
   const Nanoseconds end = mover_.clock().now() + timeout;
   for (const auto& core : cores_) {
@@ -362,7 +361,7 @@ Status CacheShards::resize(NodeId node, Bytes budget) {
     const Bytes before = cores_[i]->budget(node);
     const Status resized = cores_[i]->resize(node, share(budget, i));
     if (resized) continue;
-    // What a shard refused at once has changed nothing.
+    // A refusal of the first check has changed nothing.
     if (cores_[i]->budget(node) == before) {
       for (std::size_t k = 0; k < i; ++k) std::ignore = cores_[k]->resize(node, before);
     }

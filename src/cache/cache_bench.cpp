@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Benchmarks of the cache without the copies: hits, misses, evictions, refusals, hits beside plans
-// and scans.
+// Benchmarks of the cache without copies: hits, misses, evictions, refusals, plans, scans.
 //
-// The backend copies nothing and completes inside submit(), so that a miss is all bookkeeping: the
-// cache's and the Mover's. Run with --benchmark_filter=Miss for the cost of a miss.
+// The backend copies nothing and completes inside submit(), so a miss is only the work of the cache
+// and the Mover. Run with --benchmark_filter=Miss for the cost of a miss.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -29,7 +28,7 @@ constexpr NodeId kDram{0};
 constexpr NodeId kHbm{8};
 constexpr EngineId kCpuA{0};
 
-// Node 0 and one to copy from, which need not exist.
+// Node 0 and a node to copy from, which need not exist.
 Machine two_nodes() {
   Machine machine;
   machine.nodes = {
@@ -83,7 +82,7 @@ struct Bench {
 
 std::unique_ptr<Bench> shared_bench;
 
-// Access and release of ready blocks; range(0) of them, 1: all threads use one hot block.
+// Access and release of range(0) ready blocks. With 1, all threads use one hot block.
 void Hit(benchmark::State& state) {
   if (state.thread_index() == 0) {
     shared_bench = std::make_unique<Bench>(64_MiB);
@@ -95,16 +94,16 @@ void Hit(benchmark::State& state) {
   const std::uint64_t step = 4099 % blocks;
   auto i = static_cast<std::uint64_t>(state.thread_index()) * 977 % blocks;
   for (auto _ : state) {
-    const Bench& bench = *shared_bench;  // there once the first thread has come here
+    const Bench& bench = *shared_bench;  // made before the first thread is here
     benchmark::DoNotOptimize(bench.cache->access({&bench.source, i * kBlock, Bytes{kBlock}}));
-    i += step;  // not the next block, and no division, which takes as long as a hit
+    i += step;  // not the next block; a division would take as long as a hit
     if (i >= blocks) i -= blocks;
   }
   if (state.thread_index() == 0) shared_bench.reset();
 }
 BENCHMARK(Hit)->Arg(1)->Arg(10000)->Arg(16000)->Threads(1)->Threads(2)->UseRealTime();
 
-// The same for 16 extents in one call; the time is for each call.
+// Like above for 16 extents in one call; the time is per call.
 void HitBatch(benchmark::State& state) {
   shared_bench = nullptr;
   Bench bench(256_MiB, s3_fifo, 256 << 20);
@@ -147,7 +146,7 @@ void Miss(benchmark::State& state) {
 }
 BENCHMARK(Miss);
 
-// flush() of many blocks; the time is for each.
+// flush() of many blocks; the time is per block.
 void Flush(benchmark::State& state) {
   constexpr int kBlocks = 16000;
   const Bench bench(64_MiB);
@@ -186,9 +185,10 @@ BENCHMARK(Evict)->Arg(0)->Arg(1)->Arg(2);
 
 enum class Scan : std::uint8_t { none, without_a_plan, by_a_plan, by_plans_of_matches, in_pieces };
 
-// Share of hits among lookups of 8 KiB, Zipf's distribution (0.99) over 10 times the budget, beside
-// a scan that reads as many bytes, 32 KiB of a 1 GiB object at a time (of a plan of items of 64 KiB
-// or 1 MiB, or two plans of which the second is made for each match of the first).
+// Share of hits among lookups of 8 KiB, with Zipf's distribution (0.99) over 10 times the budget,
+// beside a scan that reads as many bytes: 32 KiB of a 1 GiB object at a time. The scan uses no
+// plan, a plan with items of 64 KiB or 1 MiB, or two plans, where a second one is made for each
+// match of the first.
 void HitsBesideScan(benchmark::State& state) {
   shared_bench = nullptr;
   constexpr std::uint64_t kPage = 8192, kPages = 40960, kObject = 1 << 30, kStep = 32768;
@@ -231,7 +231,7 @@ void HitsBesideScan(benchmark::State& state) {
   for (auto _ : state) {
     for (int i = 0; i < kLookups; ++i) {
       const auto rank = std::ranges::lower_bound(sums, random.unit() * sum) - sums.begin();
-      // An odd multiple: popular pages are not neighbours.
+      // An odd multiple, so that popular pages are not neighbours.
       const std::uint64_t page = static_cast<std::uint64_t>(rank) * 16381 % kPages;
       const Block block = bench.cache->access({&bench.source, page * kPage, Bytes{kPage}});
       hits += i >= kLookups / 3 && block.hit();
@@ -242,7 +242,7 @@ void HitsBesideScan(benchmark::State& state) {
 }
 BENCHMARK(HitsBesideScan)->DenseRange(0, 4)->Iterations(1);
 
-// An access that is refused: threads hold all blocks.
+// An access that is refused, because all blocks are pinned.
 void Refused(benchmark::State& state) {
   if (state.thread_index() == 0) shared_bench = std::make_unique<Bench>(64_MiB, s3_fifo, 128 << 20);
   static std::vector<Block> held;
@@ -261,7 +261,7 @@ void Refused(benchmark::State& state) {
 }
 BENCHMARK(Refused)->Threads(1)->Threads(2)->UseRealTime();
 
-// Insertions into an index that grows from nothing to range(0) items; each is timed by itself.
+// Insertions into an index that grows from nothing to range(0) items. Each is timed alone.
 void Grow(benchmark::State& state) {
   struct Item {
     Range bytes;
@@ -288,8 +288,8 @@ BENCHMARK(Grow)->Arg(100'000)->Arg(10'000'000)->Iterations(1);
 
 enum class Beside : std::uint8_t { nothing, a_plan, a_plan_that_pauses };
 
-// The consumer of a plan of 4 KiB blocks that are not neighbours, until told to end. If it pauses,
-// another plan takes what it had meanwhile, so that it starts a whole window afterwards.
+// The consumer of a plan of 4 KiB blocks that are not neighbours, until `end`. If it pauses,
+// another plan takes its blocks meanwhile, so that it starts a whole window afterwards.
 void consume(const Bench& bench, bool pauses, const std::atomic<bool>& end) {
   std::vector<Extent> items(8000), others(8000);
   for (std::uint64_t i = 0; i < items.size(); ++i) {
@@ -308,7 +308,7 @@ void consume(const Bench& bench, bool pauses, const std::atomic<bool>& end) {
   }
 }
 
-// Each hit of one hot block is timed by itself, with the two looks at the clock, 8 s long.
+// Times each hit of one hot block alone, with both clock reads. Runs for 8 s.
 void HitBeside(benchmark::State& state) {
   shared_bench = nullptr;
   const Bench bench(64_MiB, s3_fifo, 160 << 20);

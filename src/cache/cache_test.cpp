@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles: when a Block gives which bytes; counts and events; shards.
+// The handles: the bytes of a Block; counts and events; shards.
 #include "headrace/cache.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace test;
 
-TEST(BlockTest, AMissIsServedByTheSourceUntilTheCopyIsReady) {
+TEST(BlockTest, MissedBlock_GivesTheSourceUntilTheCopyIsReady) {
   Source source(100000);
   CacheRig rig;
   const Extent extent = source.at(100, 5000);
@@ -127,15 +127,15 @@ TEST(CacheStatsTest, PercentilesAreUnknownUntilSomethingWasCounted) {
   EXPECT_LE(*stats.copy_latency.p50, 1063u);  // the histogram's buckets are 1/16 wide
 }
 
-TEST(CacheStatsTest, WordsOfStatesAndEvents) {
+TEST(CacheStatsTest, StatesAndEvents_HaveNames) {
   EXPECT_EQ(to_string(BlockState::filling), "filling");
   EXPECT_EQ(to_string(BlockState::evicting), "evicting");
   EXPECT_EQ(to_string(CacheEvent::Kind::inflight_hit), "inflight_hit");
   EXPECT_EQ(to_string(CacheEvent::Kind::invalidated), "invalidated");
 }
 
-// However many wait() calls it takes: a wait in slices is one wait.
-TEST(CacheStatsTest, AWaitCountsOncePerHandle) {
+// A wait in slices, by several wait() calls, is one wait.
+TEST(CacheStatsTest, WaitInSlices_CountsOncePerHandle) {
   Source source(4096);
   CacheRig rig;
   rig.fake->hold(true);
@@ -164,7 +164,7 @@ CacheRig::Options four(CacheOptions cache = {}) {
 
 class ShardsTest : public testing::Test {
  protected:
-  // Ready, with the right bytes.
+  // The block is ready and has the right bytes.
   void expect_hit(const Extent& extent, const AccessOptions& options = {}) {
     const Block block = rig_.cache->access(extent, options);
     EXPECT_TRUE(block.hit());
@@ -199,14 +199,14 @@ TEST_F(ShardsTest, Stretches_GoToAllShards) {
   EXPECT_EQ(rig_.cache->stats().evictions, 0u);
 }
 
-TEST_F(ShardsTest, BlockOverSeveralStretches_ServesWhatBeginsInTheLaterOnes) {
+TEST_F(ShardsTest, BlockOverSeveralStretches_ServesExtentsInLaterOnes) {
   rig_.load(source_.at(kStretch - 512, 3 * kStretch));
   for (const std::uint64_t at :
        {kStretch, 2 * kStretch + 4096, 3 * kStretch, 4 * kStretch - 1024}) {
     expect_hit(source_.at(at, 512));
   }
   EXPECT_EQ(misses(), 1u);
-  // Not beyond its end, nor in another object at the same place.
+  // Not beyond its end, nor in another object at the same offset.
   const Source other(64 * kStretch);
   EXPECT_FALSE(rig_.cache->access(source_.at(4 * kStretch, 512)).hit());
   EXPECT_FALSE(rig_.cache->access(other.at(2 * kStretch, 512)).hit());
@@ -224,7 +224,7 @@ TEST_F(ShardsTest, BlockOverSeveralStretches_IsJoinedInFlight) {
   EXPECT_EQ(part.now()->data(), whole.now()->data() + kStretch);
 }
 
-TEST_F(ShardsTest, ManyExtents_AreAsSingleOnes) {
+TEST_F(ShardsTest, ManyExtents_GiveTheSameAsSingleOnes) {
   rig_.load(source_.at(kStretch, 2 * kStretch));
   std::vector<Extent> extents;
   for (std::uint64_t i = 0; i < 40; ++i) extents.push_back(source_.at(i * kStretch / 2, 512));
@@ -241,7 +241,7 @@ TEST_F(ShardsTest, ManyExtents_AreAsSingleOnes) {
 TEST_F(ShardsTest, Invalidate_ReachesAllShards) {
   for (std::uint64_t i = 0; i < 8; ++i) rig_.load(source_.at(i * kStretch, 512));
   rig_.load(source_.at(9 * kStretch, 3 * kStretch));
-  rig_.cache->invalidate(source_.at(2 * kStretch, 9 * kStretch));  // and the last in part
+  rig_.cache->invalidate(source_.at(2 * kStretch, 9 * kStretch));  // the last one in part
   EXPECT_EQ(rig_.cache->stats().blocks, 2u);
   EXPECT_EQ(rig_.cache->stats().invalidations, 7u);
   EXPECT_FALSE(rig_.cache->access(source_.at(11 * kStretch, 512)).hit());
@@ -305,7 +305,7 @@ TEST_F(ShardsTest, PlanWithoutExtents_HasNothingToDo) {
   EXPECT_EQ(rig_.cache->prefetch(invalid).progress().planned, 2u);
 }
 
-TEST_F(ShardsTest, Budget_IsThatOfAllShards) {
+TEST_F(ShardsTest, Budget_IsTheSumOfAllShards) {
   for (std::uint64_t i = 0; i < kStretches; ++i) rig_.load(source_.at(i * kStretch, kStretch));
   EXPECT_EQ(rig_.cache->stats().bytes_used, 4_MiB);
   ASSERT_TRUE(rig_.cache->resize(kDram, 1_MiB + 3_B).has_value());
@@ -316,7 +316,7 @@ TEST_F(ShardsTest, Budget_IsThatOfAllShards) {
   EXPECT_EQ(absent.error().code, ErrorCode::absent);
 }
 
-TEST_F(ShardsTest, BlockLargerThanAShardsPart_StandsForItsSource) {
+TEST_F(ShardsTest, BlockLargerThanAShardsPart_ReadsItsSource) {
   const Extent large = source_.at(0, (1 << 20) + 1);
   const Block block = rig_.cache->access(large);
   EXPECT_EQ(block.state(), BlockState::absent);
@@ -332,7 +332,7 @@ TEST_F(ShardsTest, BlockLargerThanAShardsPart_NamesTheShards) {
       << bytes.error().message;
 }
 
-TEST_F(ShardsTest, FullShard_RefusesWhatAnotherHasSpaceFor) {
+TEST_F(ShardsTest, FullShard_RefusesWhileOthersHaveSpace) {
   std::vector<Block> held;
   for (std::uint64_t i = 0; i < kStretches / 4; ++i) {
     held.push_back(rig_.cache->access(source_.at(i * 4 * kStretch, kStretch)));

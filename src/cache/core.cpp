@@ -16,13 +16,12 @@
 namespace headrace {
 namespace {
 
-// Past it the Mover has lost a copy, and memory that an engine may still write to must not be
-// freed.
+// After this the Mover has lost a copy, whose memory must not be freed: an engine may write to it.
 constexpr Nanoseconds kEndBound = kShutdownBound;
-// Whoever ends a copy wakes the waiting thread; the slice is for a Mover that wants to be polled.
+// The thread that ends a copy wakes the waiting one. The slice is for a Mover that must be polled.
 constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
 
-// Prints the object's number: the object may be gone.
+// Prints the number of the object, which may be destroyed.
 [[noreturn]] void outlived(const CacheEntry& held) {
   const std::string what = fmt::format("a Block outlives its cache: {} at offset {} of object {}",
                                        to_string(Bytes{held.length}), held.offset.load(),
@@ -108,7 +107,7 @@ CacheCore::~CacheCore() {
   }
   end_plans();
   drop_all();
-  // There the copies it would wait for may need this very thread.
+  // In a callback, the copies that it would wait for may need this thread.
   CHECK(running_.load() == 0 || !mover_.in_callback());
   Patience patience(mover_.clock(), mover_.waiting(), kEndBound);
   for (auto left = running_.load(); left != 0; left = running_.load()) {
@@ -116,7 +115,7 @@ CacheCore::~CacheCore() {
     mover_.poll();
     patience.sleep(running_, left, kEndSlice);
   }
-  const MutexLock lock(mutex_);  // the last to end has let go of it
+  const MutexLock lock(mutex_);  // the thread that ended the last copy has released it
 }
 
 Status CacheCore::reserve() {
@@ -201,8 +200,8 @@ void CacheCore::invalidate(Extent extent) {
   if (take_pump_due()) pump(true);
 }
 
-// Calls `then` under the lock for all blocks that overlap `range`, their pins counted: in slices,
-// so that it holds up nobody.
+// Calls `then` under the lock for all blocks that overlap `range`, with their pins counted. Works
+// in slices, so that the lock is never held for long.
 void CacheCore::for_blocks(const Range& range, const ForBlock& then) {
   for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended;) {
     std::array<CacheEntry*, kSlice> found;
@@ -215,7 +214,7 @@ void CacheCore::for_blocks(const Range& range, const ForBlock& then) {
   }
 }
 
-// The same for all blocks of a node, by address, so that neighbours that go leave one gap.
+// Like above, for all blocks of a node. By address, so that dropped neighbours leave one gap.
 void CacheCore::for_blocks(Node& node, const ForBlock& then) {
   Frames::Walk walk;
   for (bool more = true; more;) {
@@ -300,7 +299,7 @@ void CacheCore::clear() {
   end_plans();
   drop_all();
   give_back_slabs();
-  if (take_pump_due()) pump(true, kAllStarts);  // of plans that came meanwhile
+  if (take_pump_due()) pump(true, kAllStarts);  // of plans made meanwhile
 }
 
 void CacheCore::drop_all() {

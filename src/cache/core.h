@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Cache behind its handles. One lock for everything but hits, the waiting and the bytes: the
-// state of a block is an atomic word, so wait() and now() of a Block take no lock, and a ready
-// block is pinned and let go without it (readers.h).
+// One shard of a Cache: the work behind the handles.
 //
-// What is never done under the lock: submitting a copy, allocating or freeing a slab, asking a
-// policy, cancelling a transfer, waking a thread. Each of these may take long or call back.
+// One lock guards everything but hits, waiting and the bytes. The state of a block is an atomic
+// word, so wait() and now() of a Block take no lock. A ready block is pinned and released without
+// it (readers.h).
 //
-// Split by concern: core.cpp (making, ending, handles, counts), hits.cpp (without the lock),
-// access.cpp (lookup, miss, the end of a copy), space.cpp (frames, eviction, dropping), slabs.cpp,
-// prefetch.cpp (plans).
+// Never done under the lock, since each may take long or call back: submit a copy, allocate or free
+// a slab, ask a policy, cancel a transfer, wake a thread.
+//
+// Files: core.cpp (making, ending, handles, counts), hits.cpp (no lock), access.cpp (lookup, miss,
+// end of a copy), space.cpp (frames, eviction, dropping), slabs.cpp, prefetch.cpp (plans).
 //
 // Thread-safe.
 #pragma once
@@ -47,15 +48,15 @@ inline constexpr std::string_view kInCallback =
     "{} in a callback of the Mover would hold up the very copy it waits for; call it from a thread "
     "of your own";
 
-// How long a waiting thread sleeps before it looks whether a backend wants to be polled: doubling
-// from the first to the second. With a poller in the Mover the end of the copy wakes it at once; in
-// a Mover without one (MoverOptions::poller) this thread does the polling.
+// How long a waiting thread sleeps before it polls the Mover: doubling from the first to the
+// second. If the Mover has a poller (MoverOptions::poller), the end of the copy wakes the thread at
+// once; otherwise this thread does the polling.
 inline constexpr Nanoseconds kFirstSleep = std::chrono::microseconds{50};
 inline constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds{10};
 
 class CacheCore;
 
-// Requires: it has an object.
+// Requires: the extent has an object.
 [[gnu::always_inline]] inline Range range_of(const Extent& extent) {
   return {extent.object->id(), extent.offset, extent.length.value};
 }
@@ -64,21 +65,21 @@ class CacheCore;
 inline std::uint64_t key_of(const Range& range) {
   std::uint64_t key = hash_secret();
   for (const std::uint64_t part : {raw(range.object), range.offset, range.length}) {
-    key = (key ^ part) * 0x9e3779b97f4a7c15;  // as the index (Fibonacci hashing)
+    key = (key ^ part) * 0x9e3779b97f4a7c15;  // as in the index (Fibonacci hashing)
     key ^= key >> 32;
   }
   return key;
 }
 
-// A slab of its own for a large block is a whole number of these: the smallest page.
+// Slabs for one large block are multiples of this: the smallest page.
 inline constexpr std::uint64_t kPage = 4096;
 
-// The bytes that certainly suffice for a block in an empty slab.
+// Bytes of an empty slab that certainly hold the block.
 inline std::uint64_t slab_for(const Extent& extent) {
   return (Frames::slab_bytes(extent.length.value, extent.offset) + kPage - 1) / kPage * kPage;
 }
 
-// What is to be done when the lock is let go. Declare it before the MutexLock.
+// Actions to run after the lock is released. Declare it before the MutexLock.
 class DeferredActions {
  public:
   explicit DeferredActions(CacheCore& core) : core_(core) {}
@@ -88,7 +89,7 @@ class DeferredActions {
     if (awaited != nullptr || wake || lists_) act();
   }
 
-  // Whether it needs the cache, or calls somebody who may.
+  // Whether act() needs the cache, or calls code that may need it.
   bool any() const {
     return awaited != nullptr || wake ||
            (lists_ && !(lists_->free.empty() && lists_->thens.empty()));
@@ -96,7 +97,7 @@ class DeferredActions {
   void promote(const Transfer& transfer, Priority priority) {
     lists().promote.emplace_back(transfer, priority);
   }
-  // Without memory only the first; the others end by themselves.
+  // Without memory only the first is cancelled; the others end by themselves.
   void cancel(const Transfer& transfer) {
     Lists& all = lists();
     if (!all.first_cancelled) {
@@ -110,16 +111,16 @@ class DeferredActions {
   }
   void forget(Transfer transfer) { lists().ended = std::move(transfer); }
   void call(std::vector<std::function<void()>> thens) { lists().thens = std::move(thens); }
-  // Room for one more slab to free(), which then cannot fail.
+  // Reserves memory for one more slab, so that free() cannot fail.
   void may_free() { grow_for_one(lists().free); }
   void free(std::unique_ptr<Buffer> slab) { lists().free.push_back(std::move(slab)); }
 
-  // Those who sleep on it are woken first.
+  // The word whose sleeping threads are woken first.
   const std::atomic<std::uint32_t>* awaited = nullptr;
-  bool wake = false;  // those who wait for space
+  bool wake = false;  // threads that wait for space
 
  private:
-  // Most have none of these.
+  // Most calls need none of these.
   struct Lists {
     std::vector<std::pair<Transfer, Priority>> promote;
     std::optional<Transfer> first_cancelled;
@@ -135,7 +136,7 @@ class DeferredActions {
   std::optional<Lists> lists_;
 };
 
-// Where a copy is to go, and whether it may go elsewhere where that is full.
+// The node of a copy, and whether another may be used if that one is full.
 struct Destination {
   std::uint16_t node = 0;
   bool spills = false;
@@ -145,20 +146,21 @@ class CacheCore {
   friend class Block;
 
  public:
-  // The shard of that number, of `shards`; options.budgets are its own.
+  // Shard number `shard` of `shards`. options.budgets are its own.
   CacheCore(Mover& mover, CacheOptions options, std::size_t shard = 0, std::size_t shards = 1);
   ~CacheCore();
 
   static Status check(const Machine& machine, const CacheOptions& options);
-  // Allocates what the budgets allow (CacheOptions::reserve).
+  // Allocates all that the budgets allow (CacheOptions::reserve).
   Status reserve();
 
   Block access(const Extent& extent, const AccessOptions& options);
-  // Requires: the blocks stand for nothing.
+  // Requires: the blocks are empty.
   void access_all(std::span<const Extent> extents, std::span<Block> blocks,
                   const AccessOptions& options);
-  // For a range that may lie in a block of this shard although its first byte is another's: whether
-  // there is one, and the block, if it is still there. Starts no copy.
+  // For a range that may lie in a block of this shard although its first byte belongs to another
+  // shard. may_cover(): whether there may be such a block. find_there(): pins it, if it is still
+  // there. Neither starts a copy.
   bool may_cover(const Range& range) const;
   bool find_there(const Extent& extent, const AccessOptions& options, Block& block);
   std::shared_ptr<PrefetchPlan> prefetch(std::span<const Extent> extents,
@@ -169,18 +171,18 @@ class CacheCore {
   void flush();
   void clear();
   Status resize(NodeId node, Bytes budget);
-  // All but the percentiles, whose samples are added to the histograms.
+  // All counts except the percentiles, whose samples are added to the histograms.
   CacheStats stats(Histogram& wait_time, Histogram& copy_latency) const;
   Bytes budget(NodeId node) const;
 
-  // Whose threads and locks its own are. In a child nothing of it changes any more: what was ready
-  // can be read, with pins or without.
+  // The process of its threads and locks. In a child of fork() nothing changes any more: ready
+  // blocks can be read, with pins or without.
   const Origin& origin() const { return origin_; }
 
   // For the handles.
   void pin_again(CacheEntry& entry);
-  // The state once it is not filling, or after `timeout`. `waited` adds up what one handle waits
-  // for its copy, in however many calls.
+  // Waits until the block is not filling, or for `timeout`; returns its state. `waited` sums the
+  // time that one handle waits for its copy, over all calls.
   bool in_callback() const { return mover_.in_callback(); }
   BlockState wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited);
   std::optional<NodeId> node_of(const CacheEntry& entry) const { return nodes_[entry.node].id; }
@@ -196,23 +198,22 @@ class CacheCore {
   using ForBlock = std::function<void(CacheEntry&, DeferredActions&)>;
   void for_blocks(const Range& range, const ForBlock& then) EXCLUDES(mutex_);
   void for_blocks(Node& node, const ForBlock& then) EXCLUDES(mutex_);
-  // As many cells of the index, blocks or extents as are dealt with under the lock at a time: some
-  // 0.1 ms.
+  // Most cells of the index, blocks or extents handled under the lock at once: about 0.1 ms.
   static constexpr std::size_t kSlice = PrefetchPlan::kSlice;
-  // A remembered Destination is its node and a bit.
+  // A remembered Destination is its node and this bit.
   static constexpr std::uint16_t kSpills = 1U << 15;
-  // Victims chosen together: one heavy fence serves all of them.
+  // Most victims chosen together, for one heavy fence.
   static constexpr std::size_t kVictims = 256;
   // An access, a release or the end of a copy starts at most kStarts blocks of plans. A thread that
   // makes or ends a plan, empties the cache or changes a budget starts all.
   static constexpr std::size_t kStarts = 16;
   static constexpr std::size_t kAllStarts = std::numeric_limits<std::size_t>::max();
 
-  // A search for space that found none. Valid until let_go_ changes.
+  // A search that found no space. Valid until let_go_ changes.
   struct FailedSearch {
     std::uint64_t length = 0, offset_in_page = 0, let_go = 0;
-    std::size_t offered = 0;  // blocks that the order offered and that could not go
-    bool bounded = false;     // a bound ended the search: another search may find space
+    std::size_t offered = 0;  // blocks offered by the order that could not be dropped
+    bool bounded = false;     // a bound ended it: another search may find space
   };
   struct Node {
     NodeId id{};
@@ -221,20 +222,20 @@ class CacheCore {
     std::uint64_t growing = 0;   // bytes of slabs that are being allocated
     std::uint64_t used = 0;      // bytes of copies
     std::uint64_t planned = 0;   // bytes of copies that plans protect
-    std::uint64_t reserved = 0;  // bytes that the plan whose turn it is waits for
+    std::uint64_t reserved = 0;  // bytes kept for the plan whose turn it is
     std::unique_ptr<EvictionOrder> order;
-    // Chosen by the order, next to be dropped from the back: so one heavy fence serves many.
-    std::vector<CacheEntry*> victims;  // has room for kVictims
-    bool victims_are_scarce = false;   // the last search found less than half of what it wanted
-    bool counting = false;             // a thread is to count the pins of some of them
-    std::uint64_t passed = 0;  // bytes that replaced others of their size, older ones passed over
-    // Why the last slab could not be had, and when it is worth trying again.
+    // Chosen by the order, to be dropped next, from the back. One heavy fence serves many.
+    std::vector<CacheEntry*> victims;  // has memory for kVictims
+    bool victims_are_scarce = false;   // the last search found less than half of the wanted victims
+    bool counting = false;             // a thread will count the pins of some of them
+    std::uint64_t passed = 0;  // bytes that took the place of similar sizes, ahead of older victims
+    // Why the last slab was refused, and when to ask again.
     std::optional<Error> grow_error;
     Nanoseconds grow_again{0};
     bool on_gpu = false;   // only GPUs reach it; immutable
-    bool lost = false;     // and this one is lost: `grow_error` says how
+    bool lost = false;     // this GPU is lost: see `grow_error`
     FailedSearch search;   // the one under way
-    FailedSearch refused;  // the last of a demand: an equal one would find nothing either
+    FailedSearch refused;  // the last of a demand; an equal one finds nothing either
   };
   // A slab to allocate outside the lock; its bytes are reserved.
   struct Growth {
@@ -252,10 +253,9 @@ class CacheCore {
   class Targets;
   using Refusal = Block::Refusal;
 
-  // growth: the caller is to allocate a slab; growing: another thread is at it; none: refused.
+  // growth: the caller must allocate a slab; growing: another thread allocates one; none: refused.
   enum class Space : std::uint8_t { found, growth, growing, none };
-  // What a block to be placed needs. For a plan nothing is dropped that another planned use waits
-  // for.
+  // The needs of a new block. For a plan, no block is dropped that another planned use waits for.
   struct SpaceRequest {
     std::uint16_t node = 0;
     Extent extent;
@@ -267,7 +267,7 @@ class CacheCore {
   // hits.cpp
   [[gnu::noinline]] Block access_somehow(const Extent& asked, const AccessOptions& options);
   bool hit(const Extent& extent, Block& block, bool equal_first);
-  // The blocks that can be had without the lock; false: call access() for the others.
+  // Pins the blocks that need no lock. False: call access() for the others.
   bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);
   bool hits_open() const;
   template <bool kEqual>
@@ -286,7 +286,7 @@ class CacheCore {
   void unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) EXCLUDES(mutex_);
 
   // access.cpp
-  // For the extents whose block stands for nothing yet.
+  // For the extents whose block is still empty.
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options);
   void refuse(const Extent& extent, Block& block, Error why);
@@ -369,7 +369,7 @@ class CacheCore {
   std::byte* surplus_slab(const Node& node) REQUIRES(mutex_);
   bool free_slabs_for(const SpaceRequest& request, bool planned_too, DeferredActions& deferred)
       REQUIRES(mutex_);
-  // To be asked under mutex_; not annotated, since the orders ask it through a callback.
+  // Requires mutex_. Not annotated, since the orders call it through a callback.
   static bool droppable(const CacheEntry& entry, bool planned_too);
   void drop_all() EXCLUDES(mutex_);
   void drop_all(Node& node) EXCLUDES(mutex_);
@@ -455,54 +455,52 @@ class CacheCore {
 
   bool hits_open_ = true;  // no observer, and orders that only mark
 
-  // Read by hits, written seldom. A plan waits for a slab, which only a thread of the user may
-  // allocate.
+  // Read by hits, seldom written. A plan waits for a slab, which only a user's thread may allocate.
   std::atomic<bool> growth_due_{false};
-  // Changed under mutex_; hits look into it without.
+  // Changed under mutex_; hits read it without.
   RangeIndex<CacheEntry> index_;
   Readers readers_;
 
   alignas(64) mutable Mutex mutex_;
   EntryPool entries_ GUARDED_BY(mutex_);
-  // The vector itself is immutable after construction, and so are the ids; the rest of a Node is
-  // guarded by mutex_.
+  // The vector and ids are immutable after construction. The rest of a Node is guarded by mutex_.
   std::vector<Node> nodes_;
-  // Used again by each search.
+  // Reused by each search.
   Frames::Row row_ GUARDED_BY(mutex_);
   std::vector<CacheEntry*> asked_ GUARDED_BY(mutex_);
   Counts counts_ GUARDED_BY(mutex_);
   IntrusiveList<Fill, &Fill::next, &Fill::previous> fills_ GUARDED_BY(mutex_);  // in flight
-  Nanoseconds latency_ GUARDED_BY(mutex_){0};  // of copies, a mean that forgets
+  Nanoseconds latency_ GUARDED_BY(mutex_){0};  // of copies, a decaying mean
 
   std::vector<std::shared_ptr<PrefetchPlan>> plans_ GUARDED_BY(mutex_);
-  std::size_t turn_ GUARDED_BY(mutex_) = 0;  // whose plan's turn it is
-  std::size_t idle_ GUARDED_BY(mutex_) = 0;  // plans that are
+  std::size_t turn_ GUARDED_BY(mutex_) = 0;  // index of the plan whose turn it is
+  std::size_t idle_ GUARDED_BY(mutex_) = 0;  // number of idle plans
   Nanoseconds stall_look_ GUARDED_BY(mutex_){0};
-  // Something happened that may let a plan go on. Set under mutex_, not read by hits.
+  // An item may be startable. Set under mutex_, not read by hits.
   std::atomic<bool> pump_due_{false};
   bool pumping_ GUARDED_BY(mutex_) = false;
   bool pump_again_ GUARDED_BY(mutex_) = false;
-  // A plan or an access found no space: whatever becomes droppable is a reason to look again.
+  // A plan or an access found no space, so the next release starts another search.
   bool stalled_ GUARDED_BY(mutex_) = false;
-  // Changes whenever something may have become droppable that a search had found held.
+  // Changes when a block that a search found pinned or protected may have become droppable.
   std::uint64_t let_go_ GUARDED_BY(mutex_) = 1;
-  // Threads that wait on running_: whoever lowers it wakes them.
+  // Threads that wait on running_. A thread that lowers it wakes them.
   unsigned watchers_ GUARDED_BY(mutex_) = 0;
-  // Slabs that are given back to the kernel, which may refuse others meanwhile, and how many were.
+  // Slabs being released (meanwhile the kernel may refuse others), and slabs released so far.
   std::size_t unmapping_ GUARDED_BY(mutex_) = 0;
   std::uint64_t unmapped_ GUARDED_BY(mutex_) = 0;
-  // Changes, under mutex_, whenever a slab came, was refused or is gone, and, while somebody waits
-  // for space, whenever a block was let go.
+  // Changes under mutex_ when a slab was added, refused or released; and, while a thread waits for
+  // space, when a block was released.
   std::atomic<std::uint32_t> space_changes_{0};
 
   Histogram wait_time_;
   Histogram copy_latency_;
-  // Copies whose end has not been wholly dealt with. Changed under mutex_; the destructor waits.
+  // Copies whose end is not completely handled. Changed under mutex_; the destructor waits for 0.
   std::atomic<std::uint32_t> running_{0};
 };
 
-// Where a missing block may go: where its placement wants it, and, as far as that spills, one node
-// after the other while they have no space.
+// The nodes to try for a missing block: the first of its placement, then, if the placement spills,
+// one node after the other while they have no space.
 class CacheCore::Targets {
  public:
   Targets(const CacheCore& core, const Extent& extent, std::optional<NodeId> initiator)
@@ -512,13 +510,13 @@ class CacheCore::Targets {
     spills_ = first_ && first_->spills;
   }
 
-  // The error: there is none.
+  // An error: there is no node.
   const Result<Destination>& first() const { return first_; }
-  // Whether there may be another than the last given.
+  // Whether there may be another node after the last one.
   bool more() const { return spills_ && (nodes_.empty() || at_ + 1 < nodes_.size()); }
-  // The next; the first, if there is none after all. Asks the policy: not to be called with a lock.
+  // The next node, or the first if there is no other. Asks the policy, so call it without a lock.
   std::uint16_t next();
-  // From the beginning.
+  // Starts again with the first node.
   std::uint16_t again() {
     at_ = 0;
     return first_->node;
@@ -534,7 +532,7 @@ class CacheCore::Targets {
   std::size_t at_ = 0;
 };
 
-// Blocks whose copies are submitted together: at the latest when it goes.
+// Blocks whose copies are submitted together, at the latest by the destructor.
 class CacheCore::Started {
  public:
   Started(CacheCore& core, Priority asked) : core_(core), asked_(asked) {}
@@ -547,7 +545,7 @@ class CacheCore::Started {
     if (count_ == entries_.size()) submit();
   }
   bool empty() const { return count_ == 0; }
-  // Before anything is waited for: nobody else submits them.
+  // Call it before waiting for anything: no other thread submits these copies.
   void submit() {
     if (count_ > 0) core_.submit({entries_.data(), std::exchange(count_, 0)}, asked_);
   }
@@ -559,7 +557,7 @@ class CacheCore::Started {
   std::size_t count_ = 0;
 };
 
-// Gives an entry back that did not become a block.
+// An entry for a new block. The destructor returns it to the pool if it was not used.
 class CacheCore::Spare {
  public:
   explicit Spare(CacheCore& core) : core_(core) {}
@@ -572,7 +570,7 @@ class CacheCore::Spare {
   Spare(const Spare&) = delete;
   Spare& operator=(const Spare&) = delete;
 
-  // All that start() needs, so that it cannot fail.
+  // The entry, with everything that start() needs, so that start() cannot fail.
   CacheEntry& get() {
     core_.mutex_.assert_held();
     if (entry_ == nullptr) entry_ = &core_.entries_.take();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache as a whole: made, emptied, resized, ended; and the order of invalidate().
+// The cache as a whole: made, emptied, resized, destroyed; and the order of invalidate().
 #include "headrace/cache.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace test;
 
-TEST(CacheCoreTest, CreateRefusesBudgetsThatMakeNoSense) {
+TEST(CacheCoreTest, Create_RefusesInvalidBudgets) {
   CacheRig rig;
   const auto create = [&](CacheOptions options) {
     return Cache::create(*rig.mover, std::move(options));
@@ -43,7 +43,7 @@ TEST(CacheCoreTest, InvalidateDropsAllOverlappingReadyCopies) {
   const CacheStats stats = rig.cache->stats();
   EXPECT_EQ(stats.invalidations, 2u);
   EXPECT_EQ(stats.blocks, 1u);
-  EXPECT_EQ((*held.now())[3000], old);  // held blocks keep what they have
+  EXPECT_EQ((*held.now())[3000], old);  // held blocks keep their bytes
   const Block fresh = rig.cache->access(source.at(0, 4096));
   rig.settle();
   EXPECT_EQ((*fresh.wait())[3000], ~old);
@@ -60,7 +60,7 @@ TEST(CacheCoreTest, NoAccessAfterInvalidateSeesACopyThatWasInFlight) {
   rig.cache->invalidate(source.at(0, 4096));
   const Block after = rig.cache->access(source.at(0, 4096));
   EXPECT_EQ(after.state(), BlockState::filling);
-  rig.fake->finish(1);  // the first copy ends: that is not what the second access waits for
+  rig.fake->finish(1);  // the first copy ends: the second access does not wait for it
   EXPECT_EQ(before.state(), BlockState::evicting);
   EXPECT_EQ(after.state(), BlockState::filling);
   rig.fake->hold(false);
@@ -89,7 +89,7 @@ TEST(CacheCoreTest, TheFrameOfAnInvalidatedCopyIsNotReusedBeforeTheEngineIsDone)
   rig.settle();
 }
 
-TEST(CacheCoreTest, FlushDropsWhatNobodyHoldsAndClearDropsAll) {
+TEST(CacheCoreTest, Flush_DropsUnpinnedBlocks_ClearDropsAll) {
   Source source(100000);
   CacheRig rig;
   rig.load(source.at(0, 4096));
@@ -141,7 +141,7 @@ rlim_t data_kib() {
   return data;
 }
 
-// A broken cache would fill the machine: with this it allocates at most two slabs of 1 GiB.
+// A broken cache would fill the machine. With this limit it allocates at most two slabs of 1 GiB.
 class BoundedMemory {
  public:
   BoundedMemory() {
@@ -159,7 +159,7 @@ class BoundedMemory {
   rlimit before_{};
 };
 
-TEST(CacheCoreTest, ResizeWithReserve_AllocatesAtOnceWhatItGrowsBy) {
+TEST(CacheCoreTest, ResizeWithReserve_AllocatesTheGrowthAtOnce) {
   CacheRig rig({.cache = {.slab = 1_MiB, .reserve = true}, .budget = 1_MiB});
   const rlim_t before = data_kib();
   ASSERT_TRUE(rig.cache->resize(kDram, 65_MiB).has_value());
@@ -177,7 +177,7 @@ TEST(CacheCoreTest, ResizeWithReserveBeyondFreeMemory_ChangesNothing) {
   EXPECT_EQ(rig.cache->stats().bytes_used, 1_MiB) << "the budget";
 }
 
-// A check per slab would fill the machine and call the OOM killer.
+// A check per slab would fill the machine and start the OOM killer.
 TEST(CacheCoreTest, Reserve_BeyondFreeMemory_AllocatesNothing) {
   CacheRig rig;
   const BoundedMemory bounded;
@@ -212,11 +212,11 @@ TEST(CacheCoreTest, ForgetDropsAnObjectAndWaitsUntilNoEngineReadsIt) {
   rig.fake->hold(false);
   EXPECT_TRUE(rig.cache->forget(gone.object()).has_value());
   EXPECT_EQ(rig.fake->in_flight(), 0u);
-  EXPECT_EQ(held.state(), BlockState::evicting);  // what is held is kept
+  EXPECT_EQ(held.state(), BlockState::evicting);  // held blocks are kept
   EXPECT_TRUE(rig.cache->forget(kept.object(), Nanoseconds{0}).has_value());
 }
 
-TEST(CacheForgetTest, AHeldBlockDoesNotLookAtItsObjectAnyMore) {
+TEST(CacheForgetTest, HeldBlockOfAForgottenObject_DoesNotReadTheObject) {
   CacheRig rig;
   Block held;
   {
@@ -225,7 +225,7 @@ TEST(CacheForgetTest, AHeldBlockDoesNotLookAtItsObjectAnyMore) {
     rig.settle();
     ASSERT_TRUE(rig.cache->forget(gone.object()));
   }
-  // Under AddressSanitizer a look at the object would end the test.
+  // AddressSanitizer ends the test if the object is read.
   EXPECT_EQ(held.now()->size(), 10u);
   EXPECT_EQ((*held.wait())[0], std::byte{(100 * 7 + 1) % 256});
   EXPECT_EQ(held.node(), kDram);

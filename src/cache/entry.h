@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cache knows about one block, and about its copy while that is in flight.
+// One block in the cache, and its copy while that is in flight.
 //
-// Life of an entry: made `filling` and put into the index under the lock, before its copy is
-// submitted, so that nobody copies twice; then ready or failed, set once by the end of the
-// transfer. It leaves the index when it is evicted, invalidated or failed (then it is `detached`:
-// no new access finds it, and what was ready is `evicting`), and goes back to the pool when it is
-// detached, unpinned and not being filled.
+// Life of an entry:
+// - It is made `filling` and put into the index under the lock, before its copy is submitted, so
+//   that no extent is copied twice.
+// - The end of the transfer sets it once, to ready or failed.
+// - It leaves the index when it is evicted, invalidated or failed. Then it is `detached`: no new
+//   access finds it, and a ready one becomes `evicting`.
+// - It returns to the pool when it is detached, unpinned and not filling.
 #pragma once
 
 #include <atomic>
@@ -25,41 +27,38 @@
 
 namespace headrace {
 
-// What is needed only from the start of a copy to its end (and for a failed one, as long as
-// somebody may ask why).
+// Needed from the start of a copy to its end. A failed copy keeps it while a Block may ask why.
 struct Fill {
   Extent to;
-  std::optional<Transfer> transfer;  // once submitted, if it is not done then
-  ObjectId object{};                 // that it reads
-  Fill* next = nullptr;              // all that are in flight, or unused
+  std::optional<Transfer> transfer;  // once submitted, unless it was done then
+  ObjectId object{};                 // of the source
+  Fill* next = nullptr;              // in the list of those in flight, or of unused ones
   Fill* previous = nullptr;
   Priority priority = Priority::demand;
-  bool cancelled = false;  // nobody wants it any more
+  bool cancelled = false;  // its result is not wanted any more
   std::optional<Error> error;
   std::vector<std::function<void()>> thens;  // to be called at its end
 };
 
-// What a hit reads besides the frame, in one place: with the frame's data and length 48 bytes.
+// The fields that a hit reads besides the frame. With the frame's data and length: 48 bytes.
 struct HitPart {
-  // Written before the word says ready; then they stay until it no longer does.
+  // Written before the word becomes ready; unchanged while it is ready.
   Relaxed<ObjectId> id{};
   Relaxed<std::uint64_t> offset = 0;
-  ChainLink<struct CacheEntry> next_in_cell;  // the index's
+  ChainLink<struct CacheEntry> next_in_cell;  // of the index
   // A BlockState and flags. Changed under the lock; kAwaited also without it.
   std::atomic<std::uint32_t> word{0};
-  std::uint32_t pins = 0;  // Blocks, but for those in slots (readers.h)
+  std::uint32_t pins = 0;  // Blocks, except those in slots (readers.h)
 
-  // Its frame is memory that only GPUs reach. In the byte of the state, so that one comparison asks
-  // for both.
+  // Only GPUs reach its frame. In the byte of the state, so that one comparison checks both.
   static constexpr std::uint32_t kOnGpu = 1U << 7;
-  // Somebody sleeps on the word: only then the end of a copy makes a system call.
+  // A thread sleeps on the word. Without this flag the end of a copy makes no system call.
   static constexpr std::uint32_t kAwaited = 1U << 8;
   // All its pins are in `pins`, and every access to it takes the lock.
   static constexpr std::uint32_t kCounted = 1U << 9;
-  // A plan may want to know of accesses to it, which take the lock therefore.
+  // A plan may use accesses to it, so they take the lock.
   static constexpr std::uint32_t kNoticed = 1U << 10;
-  // With kCounted: chosen as a victim, but whoever hits it may make it open again, without the
-  // lock.
+  // With kCounted: chosen as a victim. A hit may make it open again without the lock.
   static constexpr std::uint32_t kVictim = 1U << 11;
   // With kCounted: D1 is done, and the thread that did it has yet to do D2 to D5.
   static constexpr std::uint32_t kUncounted = 1U << 12;
@@ -71,25 +70,25 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   std::uint8_t used : 1 = 0;      // accessed at least once
   std::uint8_t detached : 1 = 0;  // not in the index
   std::uint8_t chosen : 1 = 0;    // among the victims of its node
-  // Index of the node in the cache. Stays while somebody holds the block, who may read it without
-  // the lock.
+  // Index of the node in the cache. Unchanged while a Block holds the entry, so that its thread may
+  // read it without the lock.
   std::uint8_t node = 0;
   std::uint32_t planned = 0;  // items of plans that protect it
 
   static constexpr std::size_t kMostNodes = 256;
 
-  const Object* object = nullptr;  // never read through: it may be gone. For events
-  Fill* fill = nullptr;            // of the pool; while filling, and for a failed block
+  const Object* object = nullptr;  // for events; may be destroyed, so never dereferenced
+  Fill* fill = nullptr;            // from the pool; while filling, and for a failed block
 
   CacheEntry() = default;
   CacheEntry(const CacheEntry&) = delete;
   CacheEntry& operator=(const CacheEntry&) = delete;
 
-  // The copy is whole, in the index or not.
+  // The copy is whole, whether in the index or not.
   bool is_whole() const { return now() == BlockState::ready || now() == BlockState::evicting; }
-  // And CPUs reach it.
+  // The copy is whole, and CPUs reach it.
   bool has_bytes() const { return is_whole_as(0); }
-  // And only GPUs do.
+  // The copy is whole, and only GPUs reach it.
   bool is_whole_on_gpu() const { return is_whole_as(kOnGpu); }
   BlockState now() const { return static_cast<BlockState>(word.load() & (kOnGpu - 1)); }
   bool has(std::uint32_t flag) const { return (word.load() & flag) != 0; }
@@ -97,16 +96,16 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   static bool is_open(std::uint32_t word) {
     return (word & ~kOnGpu) == static_cast<std::uint32_t>(BlockState::ready);
   }
-  // The word of a victim of which no plan wants to know.
+  // The word of a victim that no plan watches.
   static bool may_reopen(std::uint32_t word) {
     return (word & ~kOnGpu) == (static_cast<std::uint32_t>(BlockState::ready) | kCounted | kVictim);
   }
-  // P3 of a victim (readers.h). False: it is none, or no longer one. Thread-safe.
+  // P3 of a victim (readers.h). False: it is no victim, or no longer one. Thread-safe.
   bool reopen() {
     std::uint32_t seen = word.load();
     return may_reopen(seen) && word.compare_exchange_strong(seen, seen & ~(kCounted | kVictim));
   }
-  // D6 begins: nobody reopens it from here on. False: somebody has, or its pins are not counted.
+  // D6 begins: no hit can reopen the entry. False: one has, or its pins are not counted.
   bool claim() {
     std::uint32_t seen = word.load();
     while ((seen & (kVictim | kUncounted)) != 0 &&
@@ -115,18 +114,18 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
     return (seen & (kCounted | kUncounted)) == kCounted;
   }
   [[gnu::always_inline]] Range range() const { return {id, offset, length}; }
-  // P3 and P4 of readers.h: not asked before the slot is set. Thread-safe.
+  // P3 and P4 of readers.h. Requires: the slot is set. Thread-safe.
   [[gnu::always_inline]] bool is_open_for(const Range& wanted) const {
     return is_open(word.load()) && range().contains(wanted);
   }
-  // The same for a block of exactly that range.
+  // Like is_open_for(), for a block of exactly that range.
   [[gnu::always_inline]] bool is_open_as(const Range& wanted) const {
     return is_open(word.load()) && range() == wanted;
   }
   Extent extent() const { return {object, offset, Bytes{length}}; }
   // The bytes of a block that is pinned and whole; null: only GPUs reach them.
   const std::byte* bytes() const { return has(kOnGpu) ? nullptr : data.load(); }
-  // The same from an offset of the source on.
+  // The same bytes, from an offset of the source on.
   const std::byte* bytes_from(std::uint64_t at) const {
     return has(kOnGpu) ? nullptr : data + (at - offset);
   }
@@ -144,15 +143,15 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
 // (index.h), S3-FIFO's keys of evicted blocks 4 to 8.
 static_assert(sizeof(CacheEntry) <= 104);
 
-// Entries that stay where they are while the pool lives: whoever looks at one without the lock may
-// find another block in it, but an entry. Single-thread.
+// Entries keep their address while the pool lives. A thread that reads one without the lock may
+// find another block in it, but always an entry. Single-thread.
 class EntryPool {
  public:
-  // As it is filled first: filling, with a Fill, in no index. bad_alloc: nothing was taken.
+  // A new entry: filling, with a Fill, in no index. Throws bad_alloc, and then has taken nothing.
   CacheEntry& take();
-  // Requires: it has no frame, and nobody pins it.
+  // Requires: it has no frame and no pins.
   void give(CacheEntry& entry);
-  // The copy is there.
+  // Returns only the Fill, when the copy is ready.
   void give_fill(CacheEntry& entry);
   // An entry whose `pins` are not 0; null: none.
   const CacheEntry* any_pinned() const;

@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-TEST(EntryPoolTest, WhatIsTakenIsNewAndStaysWhereItIs) {
+TEST(EntryPoolTest, TakenEntry_IsNewAndKeepsItsAddress) {
   EntryPool pool;
   std::set<CacheEntry*> taken;
   for (int i = 0; i < 1000; ++i) {
@@ -29,8 +29,8 @@ TEST(EntryPoolTest, WhatIsTakenIsNewAndStaysWhereItIs) {
   EXPECT_EQ(again.detached, 1) << "in no index yet";
 }
 
-// Whoever found it without the lock may have set its slot when it was another block by then.
-TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
+// A thread that found it without the lock may have set its slot while it was another block.
+TEST(CacheEntryTest, Entry_IsOpenOnlyForItsRangeAndWhileReady) {
   CacheEntry entry;
   entry.id = ObjectId{7};
   entry.offset = 4096;
@@ -55,7 +55,7 @@ TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
   }
 }
 
-TEST(CacheEntryTest, ClaimedOnlyWhereAllPinsAreCounted) {
+TEST(CacheEntryTest, Claim_SucceedsOnlyIfAllPinsAreCounted) {
   constexpr auto kReady = static_cast<std::uint32_t>(BlockState::ready);
   CacheEntry entry;
   for (const bool on_gpu : {false, true}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks in the memory of a GPU, on the driver in software: its memory faults when the host touches
-// it, so that a copy, a gap or a look by mistake is seen.
+// Blocks in GPU memory, on the software driver: its memory faults when the host touches it, so a
+// copy, a gap or a read by mistake is noticed.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace {
 
 using namespace test;
 
-// Memory of the host that changes, announced.
+// Memory of the host that changes and calls invalidate().
 class HostSource {
  public:
   explicit HostSource(std::uint64_t size) : bytes_(size), object_(bytes_, kDram) {
@@ -43,7 +43,7 @@ class HostSource {
   MemoryRange object_;
 };
 
-// What code of the GPU would read there.
+// The bytes that code of the GPU would read there.
 std::vector<std::byte> on_gpu(const Block& block) {
   std::vector<std::byte> bytes(block.extent().length.value);
   const auto address = block.device_address();
@@ -72,7 +72,7 @@ CacheOptions always(const Placement& placement,
   return {.budgets = std::move(budgets), .placement = place::always(placement)};
 }
 
-TEST(CacheGpu, ABlockIsWhereCodeOfTheGpuFindsIt) {
+TEST(CacheGpu, Block_HasADeviceAddress) {
   for (const Placement& placement : {Placement::on(kGpu), Placement::on(NodeKind::gpu)}) {
     const HostSource source(100000);
     Rig rig("", always(placement));
@@ -92,7 +92,7 @@ TEST(CacheGpu, ABlockIsWhereCodeOfTheGpuFindsIt) {
   }
 }
 
-TEST(CacheGpu, ACpuReadsTheSourceNeverTheCopy) {
+TEST(CacheGpu, Cpu_ReadsTheSourceNeverTheCopy) {
   const HostSource source(10000);
   Rig rig("", always(Placement::on(kGpu)));
   const Block block = rig.cache->access(source.at(100, 5000));
@@ -105,7 +105,7 @@ TEST(CacheGpu, ACpuReadsTheSourceNeverTheCopy) {
   EXPECT_EQ(clone.now()->data(), bytes->data());
 }
 
-TEST(CacheGpu, FilesComeThereAndSayWhatReadsThem) {
+TEST(CacheGpu, BlockOfAFile_IsOnlyReadByItsDeviceAddress) {
   const std::string path = testing::TempDir() + fmt::format("cache-gpu-{}", getpid());
   std::vector<std::byte> bytes(300000);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 13 >> 3);
@@ -133,7 +133,7 @@ TEST(CacheGpu, FilesComeThereAndSayWhatReadsThem) {
   }
 }
 
-TEST(CacheGpu, WhatTheHostReachesHasNoAddressThere) {
+TEST(CacheGpu, BlockThatCpusReach_HasNoDeviceAddress) {
   const HostSource source(10000);
   Rig rig("", always(Placement::on(kDram), {{kDram, 1_MiB}, {kGpu, 1_MiB}}));
   const Block block = rig.cache->access(source.at(0, 1000));
@@ -197,7 +197,7 @@ TEST(CacheGpu, InvalidatedBlocksAreCopiedAnew) {
   ASSERT_TRUE(fresh.wait_on_gpu().has_value());
   EXPECT_EQ(on_gpu(fresh)[17], std::byte{200});
   EXPECT_EQ(old.state(), BlockState::evicting);
-  EXPECT_EQ(on_gpu(old), before) << "who holds it keeps it";
+  EXPECT_EQ(on_gpu(old), before) << "a held block keeps its bytes";
 }
 
 TEST(CacheGpu, PlansFetchAhead) {
@@ -216,7 +216,7 @@ TEST(CacheGpu, PlansFetchAhead) {
   EXPECT_GT(rig.cache->stats().prefetched, 0u);
 }
 
-TEST(CacheGpu, WithoutMemoryThereABlockStandsForItsSourceAndSaysWhy) {
+TEST(CacheGpu, GpuWithoutMemory_GivesTheSourceAndTheReason) {
   const HostSource source(1 << 20);
   Rig rig("memory=4M", always(Placement::on(kGpu), {{kGpu, 64_MiB}}));
   const auto all = allocate(rig.gpu.machine, 4_MiB, Placement::on(kGpu));
@@ -231,17 +231,17 @@ TEST(CacheGpu, WithoutMemoryThereABlockStandsForItsSourceAndSaysWhy) {
   EXPECT_EQ(rig.cache->stats().refusals, 1u);
 }
 
-TEST(CacheGpu, ItSpillsWhereThePlacementSaysSo) {
+TEST(CacheGpu, FullGpu_SpillsIfThePlacementSaysSo) {
   const HostSource source(1 << 20);
   std::vector<Placement> placements{Placement::on(NodeKind::gpu), Placement::on(kGpu)};
   placements[0].spill = {NodeKind::dram};
-  placements[1].spill = {kHbm, kDram};  // no budget, and one
+  placements[1].spill = {kHbm, kDram};  // one without a budget, one with
   for (Placement& placement : placements) {
     placement.strict = false;
     Rig rig("devices=2", always(placement, {{kDram, 64_KiB}, {kGpu, 8_KiB}}));
     const Block first = rig.cache->access(source.at(0, 8192));
     ASSERT_TRUE(first.wait_on_gpu().has_value());
-    // What fits there takes the place of what nobody holds; else it goes elsewhere.
+    // A block that fits on the GPU takes the place of unpinned ones; otherwise it spills.
     const Block second = rig.cache->access(source.at(10000, 8000));
     ASSERT_TRUE(second.wait().has_value());
     EXPECT_EQ(second.node(), kDram);
@@ -258,7 +258,7 @@ TEST(CacheGpu, ItSpillsWhereThePlacementSaysSo) {
   }
 }
 
-TEST(CacheGpu, WithSeveralTheBudgetSaysWhich) {
+TEST(CacheGpu, SeveralGpus_TheOneWithABudgetIsUsed) {
   const HostSource source(100000);
   Rig rig("devices=2", always(Placement::on(NodeKind::gpu), {{kOtherGpu, 1_MiB}}));
   const Block block = rig.cache->access(source.at(0, 5000));
@@ -266,7 +266,7 @@ TEST(CacheGpu, WithSeveralTheBudgetSaysWhich) {
   EXPECT_EQ(block.node(), kOtherGpu);
 }
 
-TEST(CacheGpu, ALostGpuTakesItsBlocksWithIt) {
+TEST(CacheGpu, LostGpu_LosesItsBlocks) {
   const HostSource source(1 << 20);
   Rig rig("lost_after=60", always(Placement::on(kGpu)));
   const Block held = rig.cache->access(source.at(0, 4096));
@@ -276,11 +276,11 @@ TEST(CacheGpu, ALostGpuTakesItsBlocksWithIt) {
     const Block block = rig.cache->access(source.at(i * 4096, 4096));
     const auto address = block.wait_on_gpu();
     if (!address) error = address.error();
-    EXPECT_EQ(block.wait()->data(), source.at(i * 4096, 1).memory()) << "told, and read elsewhere";
+    EXPECT_EQ(block.wait()->data(), source.at(i * 4096, 1).memory()) << "read from the source";
   }
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code, ErrorCode::io) << error->message;
-  // From now on nothing is asked of it.
+  // From now on the GPU is not used.
   const std::uint64_t failures = rig.cache->stats().failures;
   const Block again = rig.cache->access(source.at(0, 4096));
   EXPECT_FALSE(again.hit());
@@ -296,7 +296,7 @@ TEST(CacheGpu, ALostGpuTakesItsBlocksWithIt) {
   EXPECT_EQ(plan.progress().started, 0u);
 }
 
-TEST(CacheGpu, WhatWasOnALostOneGoesElsewhereWhereThePlacementSaysSo) {
+TEST(CacheGpu, LostGpu_SpillsIfThePlacementSaysSo) {
   const HostSource source(1 << 20);
   Placement placement = Placement::on(kGpu);
   placement.strict = false;
@@ -313,7 +313,7 @@ TEST(CacheGpu, WhatWasOnALostOneGoesElsewhereWhereThePlacementSaysSo) {
   EXPECT_EQ(block.state(), BlockState::ready);
 }
 
-TEST(CacheGpu, ReservesAndGivesBackItsMemory) {
+TEST(CacheGpu, Memory_IsReservedAndReleased) {
   Rig rig("memory=4M", [] {
     CacheOptions options = always(Placement::on(kGpu), {{kGpu, 3_MiB}});
     options.reserve = true;
@@ -325,10 +325,9 @@ TEST(CacheGpu, ReservesAndGivesBackItsMemory) {
   EXPECT_TRUE(allocate(rig.gpu.machine, 3_MiB, Placement::on(kGpu)).has_value());
 }
 
-// Random operations between memory, a GPU and a node it spills to, with calls and copies of the
-// driver that fail, and too little memory there, against what a cache must never do: show bytes
-// older than the last invalidate before the access, take more than its budgets, use a frame twice
-// or lose count.
+// Random operations between host memory, a GPU and a node that it spills to. Calls and copies of
+// the driver fail, and the GPU has too little memory. The cache must never return bytes older than
+// the last invalidate before the access, exceed its budgets, use a frame twice or count wrongly.
 class GpuModel {
  public:
   GpuModel(std::uint64_t seed, bool failing)
@@ -389,9 +388,9 @@ class GpuModel {
  private:
   struct Held {
     Block block;
-    // A write adds one to a byte, so what is seen later is this or more.
+    // A write adds one to a byte, so a later read returns this or more.
     std::vector<std::byte> at_access;
-    std::vector<std::byte> copy;  // once seen; it never changes
+    std::vector<std::byte> copy;  // filled at the first read; it never changes
   };
 
   CacheOptions options() {
@@ -411,7 +410,7 @@ class GpuModel {
   void write() {
     if (++writes_ > 250) return;
     const Extent written = extent();
-    // Not while copies read it, which would be a race of the test's own.
+    // Not while copies read it: that would be a race of the test itself.
     plans_.clear();
     for (int i = 0; i < 30000; ++i) {
       const MoverStats stats = rig_.mover.stats();
@@ -434,7 +433,7 @@ class GpuModel {
     if (!held.block.device_address()) return;
     ++on_gpu_;
     std::vector<std::byte> bytes(held.at_access.size());
-    // The reader of the test is refused copies now and then, too.
+    // The reader of the test gets refused copies too.
     bool read = false;
     for (int i = 0; i < 100 && !read; ++i) {
       read = copy_with_gpu(*held.block.device_address(), bytes.data(), bytes.size(), false);
@@ -483,7 +482,7 @@ TEST(CacheGpu, RandomOperationsKeepThePromises) {
   }
 }
 
-TEST(CacheGpu, AChildReadsTheSource) {
+TEST(CacheGpu, ForkChild_ReadsTheSource) {
   const HostSource source(10000);
   Rig rig("", always(Placement::on(kGpu)));
   const Block block = rig.cache->access(source.at(0, 4096));

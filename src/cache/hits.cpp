@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ready block found, pinned and let go without the lock, and how such pins are counted when a
-// block is about to go. Why it is right stands at the head of readers.h.
+// Hits: a ready block is found, pinned and released without the lock. Also how such pins are
+// counted before a block is dropped. The proof is in readers.h.
 #include <algorithm>
 
 #include "cache/core.h"
@@ -9,8 +9,8 @@
 
 namespace headrace {
 
-// The block that find() would give, if it and all that cover the range are open; or one that is
-// not, which the caller will see.
+// The block that find() would return, if it and all blocks that cover the range are open. Otherwise
+// it may return a block that is not open; the caller checks that.
 CacheEntry* CacheCore::find_wider(const Range& range) const {
   CacheEntry* best = nullptr;
   const bool whole = index_.racing(range, [&](CacheEntry& entry) {
@@ -29,9 +29,9 @@ CacheEntry* CacheCore::find_wider(const Range& range) const {
 // Whether a hit needs no lock.
 inline bool CacheCore::hits_open() const { return hits_open_ && origin_.here(); }
 
-// P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is not
-// what was wanted by now. kEqual: a block of exactly that range is. `asked` is the same range,
-// which stays in registers.
+// P1 to P4: the slot that pins `entry`, which was found without the lock. Null: no slot is free, or
+// the entry is no longer the wanted block. kEqual: only a block of exactly the range is wanted.
+// `asked` is the same range as `range`, which stays in registers.
 template <bool kEqual>
 [[gnu::always_inline]] inline PinSlot* CacheCore::pin_open(Reader& reader, CacheEntry& entry,
                                                            const Range& range,
@@ -44,15 +44,14 @@ template <bool kEqual>
       !pin_victim(*slot, entry, asked, kEqual)) [[unlikely]]
     return nullptr;
   reader.hits = reader.hits + 1;
-  // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the line.
+  // Pairs with nothing: a late mark is good enough. Written only once: other threads read the line.
   if (!entry.visited.load(std::memory_order_relaxed)) {
     entry.visited.store(true, std::memory_order_relaxed);
   }
   return slot;
 }
 
-// The same where it was not open after P2, but may be a victim; false: then the slot is empty
-// again.
+// P3 and P4 again for an entry that was not open, but may be a victim. False: the slot is empty.
 bool CacheCore::pin_victim(PinSlot& slot, CacheEntry& entry, const Extent& asked, bool equal) {
   const Range range = range_of(asked);
   if (entry.reopen() && (equal ? entry.is_open_as(range) : entry.is_open_for(range))) return true;
@@ -60,14 +59,14 @@ bool CacheCore::pin_victim(PinSlot& slot, CacheEntry& entry, const Extent& asked
   return false;
 }
 
-// Blocks that are hit need not be inserted any more.
+// Called by hits, because blocks that are hit cause no insertions, which otherwise move the items.
 void CacheCore::help_to_grow() {
   constexpr std::size_t kCells = 256;
   const MutexLock lock(mutex_);
   index_.move_some(kCells);
 }
 
-// `equal_first`: most likely there is a block of exactly the extent.
+// `equal_first`: a block of exactly the extent is likely.
 bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   if (!hits_open() || !extent.valid() || extent.length.value == 0) return false;
   Reader* const reader = readers_.mine();
@@ -86,27 +85,27 @@ bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   return true;
 }
 
-// The shortest way stands here alone. A thread has a reader only where hits are open. The extent is
-// not asked whether it is valid: there would be no block of exactly it.
+// The shortest path of a hit, and nothing else. A thread has a reader only if hits are open. The
+// extent is not checked, since an invalid one has no block of exactly its range.
 [[gnu::always_inline]] inline Block CacheCore::access(const Extent& asked,
                                                       const AccessOptions& options) {
   Reader* const reader = readers_.last();
   if (reader == nullptr || asked.object == nullptr || options.plan != nullptr || !origin_.here() ||
       growth_due_.load()) [[unlikely]]
     return access_somehow(asked, options);
-  // Word by word, as the caller wrote it: a wider load would wait for its stores.
+  // Copied word by word, as the caller wrote it: a wider load would wait for the stores.
   const Extent extent{asked.object, asked.offset, asked.length};
   const Range range = range_of(extent);
   CacheEntry* const entry = index_.racing_equal(range);
   PinSlot* const slot = entry == nullptr ? nullptr : pin_open<true>(*reader, *entry, range, asked);
   if (slot == nullptr) [[unlikely]] {
-    // A copy of its own, made here: the caller's may be gone.
+    // A copy made here, since the caller's extent may no longer exist.
     return access_somehow({extent.object, extent.offset, extent.length}, options);
   }
   return {*this, *entry, *slot, extent, entry->bytes()};
 }
 
-// Where blocks go on from one stretch into the next.
+// An access in a cache with blocks that continue into another stretch.
 Block CacheShards::access_across(const Extent& extent, const AccessOptions& options) {
   CacheCore& own = of(extent);
   if (!here() || !extent.valid()) return own.access(extent, options);
@@ -116,7 +115,7 @@ Block CacheShards::access_across(const Extent& extent, const AccessOptions& opti
   return own.access(extent, options);
 }
 
-// Looks into the shards of the stretches where a block that covers the extent may begin.
+// Looks into the shards of earlier stretches, where a block that covers the extent may begin.
 bool CacheShards::find_before(const Extent& extent, const AccessOptions& options,
                               Block& block) const {
   const Range range = range_of(extent);
@@ -190,9 +189,8 @@ void Block::let_go() noexcept {
   cache_->unpin_locked(*entry_, slot_, own);
 }
 
-// The blocks of `extents` that can be had without the lock; false: call access() for the others.
-// What the lookups of several extents wait for in memory is asked for ahead, the cell first and
-// what it names when that is there.
+// Pins the blocks of `extents` that need no lock. False: call access() for the others. The memory
+// that several lookups read is prefetched: first the cell, then the entry that the cell points to.
 bool CacheCore::hit_all(std::span<const Extent> extents, std::span<Block> blocks) {
   constexpr std::size_t kAhead = 4;
   const auto range = [&](std::size_t i) {
@@ -212,7 +210,7 @@ void CacheCore::access_all(std::span<const Extent> extents, std::span<Block> blo
   if (options.plan != nullptr || !hit_all(extents, blocks)) access(extents, blocks, options);
 }
 
-// Neighbours that belong to one shard are one access.
+// Neighbours of one shard are one access.
 void CacheShards::access(std::span<const Extent> extents, std::span<Block> blocks,
                          const AccessOptions& options) {
   for (std::size_t begin = 0, end = 0; begin < extents.size(); begin = end) {
@@ -238,8 +236,8 @@ void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
   shards_->access(extents, blocks, options);
 }
 
-// Gives a pin back under the lock: one in a slot, which is empty already if it is this thread's
-// own, or a counted one (no slot).
+// Releases a pin under the lock. `slot` null: the pin was counted. `own`: this thread's slot, empty
+// already.
 void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
   if (!origin_.here()) return;
   {
@@ -258,8 +256,8 @@ void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
   if (take_pump_due()) pump(false);
 }
 
-// In a slot, if there is one, so that it is let go without the lock; else counted, as for a block
-// that plans have used up: unpin() offers it.
+// Pins in a slot if one is free, so that the release needs no lock. Otherwise the pin is counted. A
+// block that plans have used up is always counted: unpin() offers it for eviction.
 void CacheCore::pin_in_slot(CacheEntry& entry, Block& block) {
   const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
   const bool counted = used_up || entry.has(CacheEntry::kCounted);
@@ -283,7 +281,7 @@ PinSlot* CacheCore::free_slot() {
   }
 }
 
-// From here on `pins` of these entries has all their pins, until open().
+// Makes `pins` of these entries count all their pins, until open().
 void CacheCore::count_pins(std::span<CacheEntry* const> entries) {
   bool any = false;
   for (CacheEntry* entry : entries) {
@@ -305,14 +303,14 @@ void CacheCore::count_pins_of(std::uint32_t flag) {
   });
 }
 
-// A ready block that was accessed: the next access needs no lock, unless somebody wants to know of
-// it. A node beyond its budget waits for the last pin of each block.
+// After an access to a ready block: the next access needs no lock, unless a plan watches the block.
+// A node beyond its budget needs the last release of each block under the lock.
 void CacheCore::open(CacheEntry& entry) {
   if (CacheEntry::is_open(entry.word.load()) || !hits_open_) return;
   const Node& node = nodes_[entry.node];
   spare(entry);
   if (node.frames.capacity() > node.budget || node.used > node.budget) return;
-  // The first use of what a plan fetched is counted under the lock.
+  // The first use of a prefetched block is counted under the lock.
   if (entry.by_prefetch != 0 && entry.used == 0) return;
   const bool noticed =
       entry.has(CacheEntry::kNoticed) && (entry.planned > 0 || are_concerned(entry.range()));
@@ -321,12 +319,12 @@ void CacheCore::open(CacheEntry& entry) {
   entry.word = noticed ? ready | CacheEntry::kNoticed : ready;
 }
 
-// Accesses to a new block are told to the plans that have it.
+// Marks a new block if a plan contains it, so that the plan learns of accesses.
 void CacheCore::notice(CacheEntry& entry) {
   if (are_concerned(entry.range())) entry.word.fetch_or(CacheEntry::kNoticed);
 }
 
-// Whether all of these can be dropped now, all their pins counted.
+// Whether all of these can be dropped now. Counts their pins.
 bool CacheCore::may_go(std::span<Frame* const> frames, bool planned_too) {
   asked_.clear();
   for (Frame* frame : frames) asked_.push_back(static_cast<CacheEntry*>(frame));

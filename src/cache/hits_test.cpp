@@ -25,7 +25,7 @@ CacheRig::Options unobserved(Bytes budget) {
   return {.fake = fake, .cache = {.slab = budget}, .budget = budget, .observe = false};
 }
 
-// An order that is asked under the lock and tells a test.
+// An order that calls the test under the lock.
 class AskedOrder final : public EvictionOrder {
  public:
   AskedOrder(std::function<void()> asked, bool marks) : asked_(std::move(asked)), marks_(marks) {}
@@ -50,12 +50,12 @@ class AskedOrder final : public EvictionOrder {
   const bool marks_;
 };
 
-TEST(CacheHitsTest, APlanIsToldOfEachUseOfWhatItHasMoreThanOnce) {
+TEST(CacheHitsTest, ExtentPlannedThreeTimes_CountsEachUse) {
   Source source(16 * kPiece);
   CacheRig rig(unobserved(1_MiB));
   const Extent extent = source.at(0, kPiece);
   rig.load(extent);
-  (void)rig.cache->access(extent);  // from here on hits take no lock
+  (void)rig.cache->access(extent);  // from now on hits take no lock
   const Prefetch plan =
       rig.cache->prefetch(std::vector{extent, source.at(kPiece, kPiece), extent, extent});
   rig.settle();
@@ -66,8 +66,8 @@ TEST(CacheHitsTest, APlanIsToldOfEachUseOfWhatItHasMoreThanOnce) {
   EXPECT_EQ(plan.progress().used, 4u);
 }
 
-// Without the lock the slot could become another pin of its own thread before all is done.
-TEST(CacheHitsTest, AnotherThreadsBlockIsLetGoUnderTheLock) {
+// Without the lock the slot could become another pin of its thread before the release is complete.
+TEST(CacheHitsTest, BlockOfAnotherThread_IsReleasedUnderTheLock) {
   constexpr auto kLongEnough = std::chrono::milliseconds(100);
   Source source(16 * kPiece);
   std::atomic<bool> locked{false}, released{false}, too_early{false};
@@ -97,7 +97,7 @@ TEST(CacheHitsTest, AnotherThreadsBlockIsLetGoUnderTheLock) {
   EXPECT_FALSE(too_early);
 }
 
-// Keeps the lock until `done`, at most 20 s; false: that was too short.
+// Keeps the lock until `done`, at most 20 s. False: that was too short.
 bool keep_lock(std::atomic<bool>& locked, const std::atomic<bool>& done) {
   locked = true;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -105,7 +105,7 @@ bool keep_lock(std::atomic<bool>& locked, const std::atomic<bool>& done) {
   return done;
 }
 
-TEST(CacheHitsTest, AHitAndItsEndNeedNoLock) {
+TEST(CacheHitsTest, HitAndRelease_NeedNoLock) {
   Source source(16 * kPiece);
   std::atomic<bool> locked{false}, done{false}, in_time{false};
   auto options = unobserved(Bytes{2 * kPiece});
@@ -133,8 +133,8 @@ TEST(CacheHitsTest, AHitAndItsEndNeedNoLock) {
   EXPECT_GE(rig.cache->stats().hits, 100u);
 }
 
-// Seven of the blocks are victims by then.
-TEST(CacheHitsTest, AHitOnAVictimNeedsNoLock_AndItStays) {
+// Seven of the blocks are victims then.
+TEST(CacheHitsTest, HitOnAVictim_NeedsNoLockAndKeepsTheBlock) {
   constexpr std::uint64_t kBlocks = 128;
   Source source(2 * kBlocks * kPiece);
   std::atomic<int> asked{0};
@@ -152,7 +152,7 @@ TEST(CacheHitsTest, AHitOnAVictimNeedsNoLock_AndItStays) {
   rig.load(source.at(kBlocks * kPiece, kPiece));  // chooses eight, and drops one
   ASSERT_EQ(asked, 1);
   ASSERT_EQ(rig.cache->stats().evictions, 1u);
-  // The victims are too small for this one: the order is asked for more.
+  // The victims are too small for this block, so the order is asked for more.
   std::jthread other([&] { rig.load(source.at((kBlocks + 2) * kPiece, 2 * kPiece)); });
   while (!locked) std::this_thread::yield();
   std::vector<Block> held;
@@ -169,7 +169,7 @@ TEST(CacheHitsTest, AHitOnAVictimNeedsNoLock_AndItStays) {
   }
 }
 
-TEST(CacheHitsTest, WhatASlotHoldsIsNotEvicted) {
+TEST(CacheHitsTest, BlockInASlot_IsNotEvicted) {
   Source source(64 * kPiece);
   CacheRig rig(unobserved(Bytes{4 * kPiece}));
   rig.load(source.at(0, kPiece));
@@ -187,8 +187,8 @@ TEST(CacheHitsTest, WhatASlotHoldsIsNotEvicted) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-// Victims are chosen sixteen at a time, the next while there are some left.
-TEST(CacheHitsTest, WhatSlotsHoldIsNotEvictedAmongMany) {
+// Victims are chosen sixteen at a time, and more while some are left.
+TEST(CacheHitsTest, BlocksInSlotsAmongMany_AreNotEvicted) {
   constexpr std::uint64_t kBlocks = 256;
   Source source(4 * kBlocks * kPiece);
   CacheRig rig(unobserved(Bytes{kBlocks * kPiece}));
@@ -206,7 +206,7 @@ TEST(CacheHitsTest, WhatSlotsHoldIsNotEvictedAmongMany) {
   EXPECT_EQ(rig.cache->stats().evictions, 3 * kBlocks);
 }
 
-TEST(CacheHitsTest, AnInvalidatedBlockStaysForWhomASlotHoldsIt) {
+TEST(CacheHitsTest, InvalidatedBlockInASlot_KeepsItsBytes) {
   Source source(4 * kPiece);
   CacheRig rig(unobserved(Bytes{4 * kPiece}));
   rig.load(source.at(0, kPiece));
@@ -218,8 +218,8 @@ TEST(CacheHitsTest, AnInvalidatedBlockStaysForWhomASlotHoldsIt) {
   EXPECT_NE(again.now()->data(), held.now()->data());
 }
 
-// The first pin of a block is in a slot too, while it is in flight.
-TEST(CacheHitsTest, ABlockInFlightThatASlotHolds) {
+// The first pin of a block is in a slot too, while the block is in flight.
+TEST(CacheHitsTest, InvalidatedBlockInFlightInASlot_KeepsItsBytes) {
   Source source(16 * kPiece);
   CacheRig rig({.budget = Bytes{4 * kPiece}, .observe = false});
   rig.fake->hold(true);
@@ -233,7 +233,7 @@ TEST(CacheHitsTest, ABlockInFlightThatASlotHolds) {
   rig.settle();
   EXPECT_EQ(stale.state(), BlockState::evicting);
   EXPECT_TRUE(source.equals(stale.extent(), *stale.now()));
-  EXPECT_EQ(rig.cache->stats().bytes_used, Bytes{kPiece}) << "what it holds";
+  EXPECT_EQ(rig.cache->stats().bytes_used, Bytes{kPiece}) << "the held block";
   for (std::uint64_t i = 2; i < 16; ++i) rig.load(source.at(i * kPiece, kPiece));
   EXPECT_TRUE(source.equals(stale.extent(), *stale.now()));
   for (const EngineId engine : {kCpuA, kCpuB}) {
@@ -250,7 +250,7 @@ TEST(CacheHitsTest, ABlockInFlightThatASlotHolds) {
   EXPECT_TRUE(source.equals(failed->extent(), *failed->wait())) << "the source";
 }
 
-TEST(CacheHitsTest, MorePinsThanSlotsAndEachCountsOnce) {
+TEST(CacheHitsTest, MorePinsThanSlots_CountOnceEach) {
   Source source(2 * kPiece);
   CacheRig rig(unobserved(Bytes{4 * kPiece}));
   rig.load(source.at(0, kPiece));
@@ -267,7 +267,7 @@ TEST(CacheHitsTest, MorePinsThanSlotsAndEachCountsOnce) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-TEST(CacheHitsTest, APinOutlivesItsThreadAndEndsInAnother) {
+TEST(CacheHitsTest, PinOfAnEndedThread_IsReleasedByAnother) {
   Source source(8 * kPiece);
   CacheRig rig(unobserved(Bytes{2 * kPiece}));
   rig.load(source.at(0, kPiece));
@@ -283,7 +283,7 @@ TEST(CacheHitsTest, APinOutlivesItsThreadAndEndsInAnother) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-TEST(CacheHitsTest, ManyAtOnceOfWhichSomeAreThere) {
+TEST(CacheHitsTest, BatchOfHitsAndMisses_GivesTheRightBytes) {
   Source source(64 * kPiece);
   CacheRig rig(unobserved(Bytes{64 * kPiece}));
   for (std::uint64_t i = 0; i < 64; i += 3) rig.load(source.at(i * kPiece, kPiece));
@@ -304,7 +304,7 @@ TEST(CacheHitsTest, ManyAtOnceOfWhichSomeAreThere) {
   EXPECT_EQ(rig.cache->stats().misses, 22u + 42u);
 }
 
-TEST(CacheHitsTest, AnOrderThatWantsToKnowIsTold) {
+TEST(CacheHitsTest, OrderThatDoesMoreThanMark_LearnsOfEachHit) {
   Source source(2 * kPiece);
   int touched = 0;
   auto options = unobserved(Bytes{2 * kPiece});
@@ -315,7 +315,7 @@ TEST(CacheHitsTest, AnOrderThatWantsToKnowIsTold) {
   EXPECT_EQ(touched, 5);
 }
 
-TEST(CacheHitsTest, AfterARefusalNobodySearchesUntilSomethingIsLetGo) {
+TEST(CacheHitsTest, AfterARefusal_NoSearchBeforeARelease) {
   Source source(8 * kPiece);
   int searches = 0;
   auto options = unobserved(Bytes{4 * kPiece});
@@ -331,7 +331,7 @@ TEST(CacheHitsTest, AfterARefusalNobodySearchesUntilSomethingIsLetGo) {
   }
   EXPECT_EQ(searches, first);
   EXPECT_EQ(rig.cache->stats().refusals, 5u);
-  // Another length may find space that the refused one did not.
+  // Another length may find space although the first was refused.
   EXPECT_EQ(rig.cache->access(source.at(4 * kPiece, 64)).state(), BlockState::absent);
   EXPECT_GT(searches, first);
   for (const std::size_t i : {2U, 0U}) {
@@ -340,7 +340,7 @@ TEST(CacheHitsTest, AfterARefusalNobodySearchesUntilSomethingIsLetGo) {
   }
 }
 
-TEST(CacheHitsTest, ARefusalOfLongAgoSaysNothingWhereAPlanLacksSpace) {
+TEST(CacheHitsTest, OldRefusal_IsNoReasonToRefuseWhenAPlanLacksSpace) {
   Source source(8 * kPiece);
   CacheRig rig(unobserved(Bytes{4 * kPiece}));
   const auto access = [&](std::uint64_t i) {
@@ -356,7 +356,7 @@ TEST(CacheHitsTest, ARefusalOfLongAgoSaysNothingWhereAPlanLacksSpace) {
   EXPECT_EQ(access(4).state(), BlockState::ready) << "in the place of what is planned";
 }
 
-TEST(CacheHitsTest, PlansGoOnWithoutHitsThatTakeNoLock) {
+TEST(CacheHitsTest, HitsWithoutTheLock_StartNoPlannedCopies) {
   constexpr std::uint64_t kItems = 64;
   Source source(4 * kItems * kPiece);
   CacheRig rig({.budget = Bytes{4 * kItems * kPiece}, .observe = false});
@@ -367,24 +367,24 @@ TEST(CacheHitsTest, PlansGoOnWithoutHitsThatTakeNoLock) {
   for (std::uint64_t i = 1; i <= kItems; ++i) items.push_back(source.at(2 * i * kPiece, kPiece));
   const Prefetch plan = rig.cache->prefetch(items);
   const auto started = [&] { return rig.cache->stats().prefetched; };
-  EXPECT_EQ(started(), kItems) << "who plans starts all of them";
+  EXPECT_EQ(started(), kItems) << "prefetch() starts all of them";
   rig.settle();
-  // All are to be fetched again.
+  // All items must be fetched again.
   rig.cache->invalidate(source.at(2 * kPiece, 3 * kItems * kPiece));
   const std::uint64_t after = started();
-  EXPECT_EQ(after, kItems + 16) << "who invalidates is held up by few";
+  EXPECT_EQ(after, kItems + 16) << "invalidate() starts few";
   for (int i = 0; i < 100; ++i) EXPECT_EQ(rig.cache->access(hot).state(), BlockState::ready);
-  EXPECT_EQ(started(), after) << "a hit by none";
+  EXPECT_EQ(started(), after) << "a hit starts none";
   {
     const Block miss = rig.cache->access(source.at(kPiece, kPiece));
   }
-  EXPECT_EQ(started(), after + 16) << "a miss by few";
+  EXPECT_EQ(started(), after + 16) << "a miss starts few";
   rig.settle();
   EXPECT_EQ(plan.progress().started, kItems) << "the ends of copies start the rest";
 }
 
-// Nothing is in flight whose end could start more.
-TEST(CacheHitsTest, APlanOfCopiesThatEndAtOnce_GoesOnForWhomAsksForProgress) {
+// No copy is in flight whose end could start more.
+TEST(CacheHitsTest, PlanOfCopiesThatEndAtOnce_ContinuesOnProgress) {
   constexpr std::uint64_t kItems = 64;
   Source source(4 * kItems * kPiece);
   CacheRig rig(unobserved(Bytes{4 * kItems * kPiece}));
@@ -398,7 +398,7 @@ TEST(CacheHitsTest, APlanOfCopiesThatEndAtOnce_GoesOnForWhomAsksForProgress) {
   EXPECT_EQ(plan.progress().started, kItems);
 }
 
-TEST(CacheHitsTest, AThreadOfManyCaches) {
+TEST(CacheHitsTest, ThreadOfManyCaches_HitsInEach) {
   Source source(kPiece);
   std::vector<std::unique_ptr<CacheRig>> rigs;
   for (int i = 0; i < 5; ++i) {

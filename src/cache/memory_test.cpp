@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block costs besides its bytes: everything the process allocates for it, counted. And what
-// becomes of a cache for which memory runs out: each allocation of a scenario fails in turn.
+// The cost of a block besides its bytes: every allocation of the process is counted. And a cache
+// that runs out of memory: each allocation of a scenario fails in turn.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -17,21 +17,21 @@
 #include "core/sanitizers.h"
 #include "tests/support/cache_rig.h"
 
-// ThreadSanitizer of clang has the operators new and delete itself.
+// Clang's ThreadSanitizer defines operators new and delete itself.
 #if !defined(HEADRACE_TSAN)
 
 namespace {
 std::atomic<std::int64_t> live_bytes{0};
 
-// The allocation that counts it down to 0 fails; below it none does.
+// The allocation that counts it down to 0 fails. At 0 or less none fails.
 std::atomic<std::int64_t> until_failure{0};
 
-// Null when there is none.
+// Null: there is no memory.
 void* counted(std::size_t size) {
   const bool fails = until_failure > 0 && until_failure.fetch_sub(1) == 1;
   void* const memory = fails ? nullptr : std::malloc(size);
   if (memory == nullptr) return nullptr;
-  // The allocator's own header of 8 bytes counts too.
+  // The allocator's header of 8 bytes counts too.
   live_bytes += static_cast<std::int64_t>(malloc_usable_size(memory) + 8);
   return memory;
 }
@@ -51,7 +51,7 @@ void discount(void* memory) {
 
 void* operator new(std::size_t size) { return counted_or_thrown(size); }
 void* operator new[](std::size_t size) { return counted_or_thrown(size); }
-// As std::stable_partition asks for its buffer.
+// Used by std::stable_partition for its buffer.
 void* operator new(std::size_t size, const std::nothrow_t& /*unused*/) noexcept {
   return counted(size);
 }
@@ -82,8 +82,8 @@ TEST(CacheMemoryTest, ABlockCostsAtMost108BytesBesideItsOwnAndItsCells) {
     }
     rig.settle();
   };
-  load(0, 100);  // what is allocated once
-  // Just after the index grew is its worst moment; 41000 is just beyond 5/4 * 2^15.
+  load(0, 100);  // allocated once
+  // The worst moment is just after the index grew: 41000 is just beyond 5/4 * 2^15.
   for (const std::uint64_t blocks : {20000U, 41000U}) {
     rig.cache->flush();
     EXPECT_EQ(rig.cache->stats().blocks, 0u);
@@ -94,7 +94,7 @@ TEST(CacheMemoryTest, ABlockCostsAtMost108BytesBesideItsOwnAndItsCells) {
     const double each = static_cast<double>(live_bytes - before) / static_cast<double>(blocks);
     EXPECT_LE(each, 108.0) << "the index and the order add 10 to 34, in arrays of zeros";
     EXPECT_GE(each, 48.0) << "is anything counted?";
-    // Holes between blocks are described in the holes themselves.
+    // Gaps between blocks are described in the gaps.
     for (std::uint64_t i = 0; i < blocks; i += 2) rig.cache->invalidate(source.at(i * kBlock, 1));
     // Entries stay for other blocks (readers.h).
     const double halved = static_cast<double>(live_bytes - before) / static_cast<double>(blocks);
@@ -102,7 +102,7 @@ TEST(CacheMemoryTest, ABlockCostsAtMost108BytesBesideItsOwnAndItsCells) {
   }
 }
 
-// Copies when it is polled, or inside submit(); allocates nothing.
+// Copies when it is polled, or inside submit(). Allocates nothing.
 class PlainBackend final : public Backend {
  public:
   explicit PlainBackend(bool inlines) : inlines_(inlines) {
@@ -146,8 +146,8 @@ class PlainBackend final : public Backend {
 
 constexpr std::uint64_t kPart = 4096;
 
-// Everything that a cache does, in one thread, but to allocate slabs: std::filesystem::path frees
-// twice in libstdc++ 12 when its own memory runs out, and allocate() reads the host's files.
+// Everything that a cache does, in one thread, except allocating slabs: std::filesystem::path frees
+// twice in libstdc++ 12 when its own memory runs out, and allocate() reads files of the host.
 class FailingScene {
  public:
   explicit FailingScene(bool inlines) : machine_(small_machine()), source_(64 * kPart) {
@@ -177,7 +177,7 @@ class FailingScene {
     use(1, true);
   }
 
-  // With memory again: what there is is right, all ends, and everything works.
+  // With memory again: all bytes are right, all copies end, and everything works.
   void judge() {
     for (const Block& block : held_) check(block);
     EXPECT_TRUE(cache_->forget(source_.object()).has_value());
@@ -201,7 +201,7 @@ class FailingScene {
     try {
       work();
     } catch (const std::bad_alloc&) {
-      // It can be called again.
+      // The call can be repeated.
     }
   }
   std::vector<Extent> blocks(std::uint64_t first, std::uint64_t last) const {
@@ -221,7 +221,7 @@ class FailingScene {
       if (keep) held_.push_back(std::move(block));
     });
   }
-  // Its bytes are those of the source, here or there.
+  // The block has the bytes of the source, here or there.
   void check(const Block& block) const {
     const auto bytes = block.wait();
     EXPECT_TRUE(bytes.has_value());
@@ -247,7 +247,7 @@ TEST(CacheMemoryTest, EachAllocationMayFail) {
       FailingScene scene(inlines);
       until_failure = n;
       scene.play();
-      // 0: there was an n-th.
+      // 0: there was an n-th allocation.
       if (until_failure.exchange(0) == 0) most = n + 1;
       scene.judge();
       ASSERT_FALSE(HasFailure());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random operations against what a cache must never do, whatever happens below it: show bytes older
-// than the last invalidate before the access, take more than its budget, evict what is held, use a
-// frame twice, or lose count.
+// Random operations. Whatever happens below it, the cache must never return bytes older than the
+// last invalidate before the access, exceed its budget, evict a pinned block, use a frame twice, or
+// count wrongly.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -16,7 +16,7 @@ using namespace test;
 
 constexpr std::uint64_t kSource = 40000;
 
-// The engines of the fake, at random: delays, partial acceptance, failures, reordering.
+// The fake's engines, at random: delays, partial acceptance, failures, reordering.
 FakeOptions any_fake() {
   FakeOptions fake;
   fake.seed = *rc::gen::inRange<std::uint64_t>(1, 1000);
@@ -31,10 +31,10 @@ FakeOptions any_fake() {
 
 struct Held {
   Block block;
-  // Each byte of the source at the time of the access: a write adds one to it, so what is seen
-  // later is this or more.
+  // The bytes of the source at the time of the access. A write adds one to a byte, so a later read
+  // returns this or more.
   std::vector<std::byte> at_access;
-  std::vector<std::byte> copy;  // once seen; it never changes
+  std::vector<std::byte> copy;  // filled at the first read; it never changes
 };
 
 class Model {
@@ -84,7 +84,7 @@ class Model {
     check();
     const CacheStats stats = rig_.cache->stats();
     const std::uint64_t pinned = stats.bytes_pinned.value;
-    // With several shards some may have less than their share, and others pins beyond it.
+    // Some of several shards may have less than their share, and others pins beyond it.
     RC_ASSERT(stats.bytes_used.value <=
               (shards_ == 1 ? std::max(budget_.value, pinned) : budget_.value + pinned));
     RC_ASSERT(stats.first_uses >= stats.late);
@@ -105,7 +105,7 @@ class Model {
 
  private:
   Extent any_extent() {
-    // A grid of blocks mostly, so that things meet; anything at all sometimes.
+    // Usually blocks of a grid, so that operations meet; sometimes any extent.
     const bool grid = *rc::gen::inRange(0, 4) > 0;
     const auto length = grid ? 1000 * *rc::gen::inRange<std::uint64_t>(1, 5)
                              : *rc::gen::inRange<std::uint64_t>(1, 12000);
@@ -185,7 +185,7 @@ class Model {
       const auto progress = plan.progress();
       RC_ASSERT(progress.used <= progress.started && progress.started <= progress.planned);
     }
-    // Beyond the budget lies only what was held or in flight when the budget shrank.
+    // Above the budget lie only blocks that were held or in flight when the budget shrank.
     if (shards_ == 1 && stats.bytes_used > budget_) RC_ASSERT(stats.bytes_used <= most_used_);
     most_used_ = std::max(budget_, stats.bytes_used);
   }
@@ -210,7 +210,7 @@ class Model {
     RC_ASSERT(std::ranges::equal(*bytes, held.copy));
   }
 
-  // Where two held copies share memory they are parts of one block.
+  // Two held copies that share memory are parts of one block.
   void check_frames() {
     for (std::size_t i = 0; i < held_.size(); ++i) {
       for (std::size_t k = 0; k < i; ++k) {
@@ -237,7 +237,7 @@ class Model {
   Bytes most_used_{60000};
 
  public:
-  // A byte holds 255 writes.
+  // A byte counts 255 writes.
   bool full() const { return writes_ >= 255; }
 };
 

@@ -33,7 +33,7 @@ void PrefetchPlan::build() {
   for (PlanItem& item : items) {
     if (item.state == PlanItem::State::pending) order.push_back(&item);
   }
-  // Equals by address, which is their order in the plan.
+  // Equal items by address, which is their order in the plan.
   std::ranges::sort(order, {}, [](PlanItem* item) { return std::pair(item->bytes, item); });
   index.reserve(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -130,7 +130,7 @@ bool PrefetchPlan::is_consumers(const PlanItem& item, std::uint64_t window) {
   far_end_ = item.end_position();
   if (far_ < kJump) return false;
   far_ = 0;
-  begin = item.position;  // it has been there and has what lies before
+  begin = item.position;  // the consumer has used or skipped the items before
   return true;
 }
 

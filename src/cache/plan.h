@@ -2,11 +2,13 @@
 // A prefetch plan: the extents in the order of their planned use, and how far ahead of the use to
 // fetch. It starts no copies; the cache core does.
 //
-// An item is pending (not started), started (its block is there or in flight, and protected), or
-// over: used, passed over or given up.
+// States of an item:
+// - pending: not started.
+// - started: its block is ready or in flight, and protected.
+// - over: used, passed over or given up.
 //
-// Built by one thread before the cache knows of it; from then on guarded by the cache's lock. What
-// is done with many items is done in slices of kSlice, so that no plan holds up anybody.
+// Built by one thread before the cache knows it; then guarded by the cache's lock. Work on many
+// items is done in slices of kSlice, so that no plan holds the lock for long.
 #pragma once
 
 #include <atomic>
@@ -32,29 +34,29 @@ struct PlanItem {
   Range bytes;
   std::uint64_t position = 0;        // bytes planned before it
   ChainLink<PlanItem> next_in_cell;  // of the index
-  PlanItem* repeat = nullptr;        // the next of the plan with the same bytes
+  PlanItem* repeat = nullptr;        // the next item of the plan with the same bytes
   PrefetchPlan* plan = nullptr;
   CacheEntry* entry = nullptr;  // that it protects; set while started
   std::uint16_t node = 0;       // index of the node in the cache
   State state = State::pending;
   bool indexed = false;
-  bool alone = false;  // not to be fetched with its neighbours: that failed
+  bool alone = false;  // not fetched with its neighbours, since that failed
 
   Range range() const { return bytes; }
   Extent extent() const { return {object, bytes.offset, Bytes{bytes.length}}; }
   std::uint64_t end_position() const { return position + bytes.length; }
 };
 
-// How fast a consumer uses bytes: a mean that forgets, so that it follows a change within about
-// kSteps steps. A step is one use or more, and lasts: else uses in bursts, as of the pages of a
-// long block, would make it forget the pauses between them. Sums of bytes and of time are decayed
-// apart, since a mean of single rates would let one short gap between two uses outweigh many long
-// ones.
+// How fast a consumer uses bytes: a decaying mean, which follows a change within about kSteps
+// steps. A step lasts at least a given time and has at least one use. Otherwise uses in bursts,
+// such as the pages of a long block, would make it forget the pauses between them. Bytes and time
+// are summed and decayed separately: in a mean of rates, one short gap between two uses would
+// outweigh many long ones.
 class Pace {
  public:
   static constexpr int kSteps = 16;
   void record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step);
-  // Nothing before two uses that are apart in time.
+  // Nothing before two uses at different times.
   std::optional<BytesPerSecond> rate() const;
 
  private:
@@ -65,15 +67,15 @@ class Pace {
 };
 
 struct PrefetchPlan {
-  // As many items as are dealt with under the lock at a time: at most some 0.1 ms.
+  // Most items handled under the lock at once: about 0.1 ms.
   static constexpr std::size_t kSlice = 1024;
 
-  // Null before the cache knows of it and once the plan has ended: then nobody else writes to it.
+  // Null before the cache knows the plan and after its end: then no other thread writes to it.
   std::atomic<CacheCore*> core{nullptr};
   std::vector<PlanItem> items;
-  RangeIndex<PlanItem> index;  // items not over, of equals the first
+  RangeIndex<PlanItem> index;  // items not over; the first of equal ones
   PrefetchOptions options;
-  bool listed = false;  // what was in the cache before it knows of the plan
+  bool listed = false;  // blocks that were cached before report their uses
   bool ended = false;
 
   std::size_t next = 0;         // no item before it is pending
@@ -81,58 +83,60 @@ struct PrefetchPlan {
   std::size_t started_end = 0;  // no item from it on is started
   std::uint64_t ahead = 0;      // bytes of started items
   std::uint64_t furthest = 0;   // end position of the furthest item used
-  std::uint64_t begin = 0;      // position to which the consumer jumped: what is before is over
-  bool named = false;           // by an access: only those that name it are uses of it
-  // It starts nothing: all is over, or its consumer paused and others took what it had, until its
-  // next use.
+  std::uint64_t begin = 0;      // position to which the consumer jumped; items before are over
+  bool named = false;           // an access named it: only such accesses are uses of it
+  // Starts nothing until its next use: all is over, or its consumer paused and others took its
+  // bytes.
   bool idle = false;
   Nanoseconds touched{0};  // when an item was last used or started
   Pace pace;
   Prefetch::Progress progress;
 
-  // Whether an access that named no plan and came to `item` is the consumer's. One far ahead of the
-  // furthest use is somebody else's, until kJump in succession went on from each other there: then
-  // the consumer has jumped. Lookups, even of one item again and again, do not go on.
+  // Whether an access without a plan that found `item` came from the plan's consumer. An access far
+  // ahead of the furthest use does not, until kJump such accesses in succession continue each
+  // other: then the consumer has jumped. Repeated lookups of one item do not continue each other.
   bool is_consumers(const PlanItem& item, std::uint64_t window);
 
-  // Builds the index of the pending items and counts their objects. Of those with the same bytes
-  // only the first that is not over is in the index, so that an access need not look at all.
+  // Builds the index of the pending items and counts their objects. Of items with the same bytes,
+  // only the first that is not over is in the index, so that an access need not see all.
   void build();
   // Whether an item of the plan overlaps `range`.
   bool concerns(const Range& range) const;
-  // Those that an access to `range` may use, in their order: what contains it, or lies in it. Of a
-  // range with more items than kSlice those that come next.
+  // The items that an access to `range` may use, in their order: those that contain it or lie
+  // inside it. If it has more than kSlice cells of the index: only from the next kSlice items.
   std::vector<PlanItem*> concerned(const Range& range);
-  // Leaves the index to the next item with the same bytes, and the objects to be read.
+  // Removes `item` from the index and the count of its object. The next item with the same bytes
+  // takes its place in the index.
   void remove(PlanItem& item);
   std::size_t index_of(const PlanItem& item) const {
     return static_cast<std::size_t>(&item - items.data());
   }
-  // The first pending item; null: none is left among the next `effort`, which it counts down.
+  // The first pending item; null: none is among the next `effort` items. Counts `effort` down.
   PlanItem* first_pending(std::size_t& effort);
-  // started_end, after looking for it.
+  // Lowers started_end to its true value and returns it.
   std::size_t furthest_started();
   std::size_t left() const { return left_; }  // items not over
-  // The objects that it is going to read.
+  // The objects that it has yet to read.
   std::vector<ObjectId> reading() const;
-  // Its consumer has not come in the time in which it used up as much, nor in a second.
+  // Whether the consumer has paused: for a second, and for the time in which it uses up `ahead`.
   bool is_stalled(Nanoseconds now) const;
-  // How many bytes may be started and not over, when a copy takes `latency`: what is used up in the
-  // lead time or in two latencies, at the pace seen; at least two extents like `item`, so that one
-  // is fetched while another is used; at most `most`. Before there is a pace: `most`.
+  // Most bytes that may be started and not over, when a copy takes `latency`. These are the bytes
+  // used in the lead time or in two latencies at the measured pace, but at least two extents like
+  // `item`, so that one is fetched while another is used, and at most `most`. Without a measured
+  // pace: `most`.
   std::uint64_t limit(const PlanItem& item, Nanoseconds latency, std::uint64_t most) const;
 
  private:
   static constexpr unsigned kJump = 16;
 
-  // All its items lie between these; of one object if it has only one.
+  // Bounds of all items if they are of one object.
   Range bounds_;
   // Items not over by object, ascending.
   std::vector<std::pair<ObjectId, std::size_t>> objects_;
   std::size_t left_ = 0;
 
   std::uint64_t far_end_ = 0;  // end position of the last access far ahead
-  unsigned far_ = 0;           // such accesses that went on from each other, and none came here
+  unsigned far_ = 0;           // accesses far ahead in succession that continued each other
 };
 
 }  // namespace headrace

@@ -29,7 +29,7 @@ TEST(PaceTest, IsTheRateOfUseAndFollowsAChange) {
 }
 
 // The pages of a block of 1 MiB, then a pause until the next block.
-TEST(PaceTest, OfBurstsIsThatOverTheirPauses) {
+TEST(PaceTest, OfBursts_IncludesTheirPauses) {
   constexpr double kTrue = (1 << 20) / 7.128e-3;
   Pace pace;
   Nanoseconds now{0};
@@ -59,8 +59,8 @@ TEST(PlanTest, TheLimitCoversLeadAndLatencyAtThePaceSeen) {
   EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 1 << 30), 200'000'000u);
 }
 
-// More than is dealt with at a time: skipped, passed over, ended and cleared.
-TEST(PlanTest, PlansOfVeryManyItems) {
+// More items than one slice: skipped, passed over, ended and cleared.
+TEST(PlanTest, PlanOfManyItems_IsSkippedEndedAndCleared) {
   constexpr std::uint64_t kItems = 50'000;
   test::Source source(kItems * 64);
   test::CacheRig rig({.budget = 1_MiB});
@@ -72,7 +72,7 @@ TEST(PlanTest, PlansOfVeryManyItems) {
     const Block jump = rig.cache->access(plan[kItems - 200], {.plan = &prefetch});
   }
   rig.settle();
-  // What lies within the window behind it is waited for.
+  // Items at most a window behind the jump are not passed over.
   for (std::uint64_t i = kItems - 299; i < kItems; ++i) {
     EXPECT_EQ(rig.cache->access(plan[i], {.plan = &prefetch}).state(), BlockState::ready) << i;
     rig.settle();
@@ -80,7 +80,7 @@ TEST(PlanTest, PlansOfVeryManyItems) {
   EXPECT_EQ(prefetch.progress().used, 299u);
   prefetch = rig.cache->prefetch(plan);
   rig.settle();
-  EXPECT_GT(prefetch.progress().started, 8192u - 256) << "half of the budget, but for a run";
+  EXPECT_GT(prefetch.progress().started, 8192u - 256) << "half of the budget, except for a run";
   EXPECT_LE(prefetch.progress().started, 8192u);
   rig.cache->clear();
   EXPECT_TRUE(prefetch.progress().cancelled);
@@ -93,7 +93,7 @@ TEST(PlanTest, PlansOfVeryManyItems) {
   EXPECT_EQ(prefetch.progress().started, 8192u) << "again";
 }
 
-TEST(PlanTest, APlanThatIsToBeNamedIsNotMovedByWhatComesBefore) {
+TEST(PlanTest, NamedPlan_IgnoresEarlierAccesses) {
   test::Source source(64 * kUnit);
   test::CacheRig rig({.budget = Bytes{64 * kUnit}});
   const auto plan = blocks(source, 64);
@@ -108,8 +108,8 @@ TEST(PlanTest, APlanThatIsToBeNamedIsNotMovedByWhatComesBefore) {
   EXPECT_EQ(prefetch.progress().used, 64u);
 }
 
-// Half of the budget is used again and again while a scan goes through the other half.
-TEST(PlanTest, AScanLeavesWhatIsUsedAgain) {
+// Half of the budget is used repeatedly while a scan goes through the other half.
+TEST(PlanTest, Scan_KeepsBlocksInUse) {
   test::Source source(1024 * kUnit);
   test::CacheRig rig({.budget = Bytes{64 * kUnit}, .observe = false});
   const auto all = blocks(source, 1024);
@@ -128,7 +128,7 @@ TEST(PlanTest, AScanLeavesWhatIsUsedAgain) {
   EXPECT_EQ(rig.cache->stats().misses - before, 0u);
 }
 
-// Only one copy has begun when the consumer passes over the others.
+// Only one copy has begun when the consumer passes over the other items.
 TEST(PlanTest, QueuedItemsThatArePassedOver_AreNotRead) {
   test::Source source(20 * kUnit);
   test::CacheRig rig({.fake = {.max_in_flight = 1}, .budget = Bytes{64 * kUnit}});
@@ -144,7 +144,7 @@ TEST(PlanTest, QueuedItemsThatArePassedOver_AreNotRead) {
   std::vector<std::uint64_t> read;
   for (const Piece& piece : rig.fake->accepted()) read.push_back(piece.from.offset / kUnit);
   for (std::uint64_t i = begun; i < 7; ++i) EXPECT_EQ(std::ranges::count(read, i), 0) << i;
-  EXPECT_EQ(std::ranges::count(read, 7), 1) << "somebody waits for it";
+  EXPECT_EQ(std::ranges::count(read, 7), 1) << "an access waits for it";
   EXPECT_TRUE(source.equals(plan[7], *kept.wait()));
   EXPECT_TRUE(source.equals(plan[19], *last.wait()));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans: what is fetched ahead, when, and for how long it is protected.
+// Plans: which extents are fetched ahead, when, and how long they are protected.
 #include <algorithm>
 #include <utility>
 
@@ -9,14 +9,14 @@
 namespace headrace {
 namespace {
 
-// A run of planned neighbours is fetched as one block of at most this many bytes: what makes a read
-// of an SSD as fast as a long one (docs/design/storage.md). At most one of so many of the budget,
-// since who holds a part of it pins all of it.
+// A run of planned neighbours is fetched as one block of at most this many bytes. A read of this
+// length gets the full speed of an SSD (docs/design/storage.md). A run is at most this share of the
+// budget, since a Block of a part of it pins all of it.
 constexpr std::uint64_t kMerged = 1 << 20;
 constexpr std::uint64_t kMergedShare = 64;
 constexpr std::size_t kMergedItems = 256;
 
-// Plans that lack space look for those whose consumers pause this often.
+// How often plans that lack space look for paused consumers.
 constexpr Nanoseconds kStallLook = std::chrono::milliseconds{10};
 
 }  // namespace
@@ -38,7 +38,7 @@ std::shared_ptr<PrefetchPlan> CacheCore::prefetch(std::span<const Extent> extent
   return plan;
 }
 
-// The items of a new plan: where they go, and what need not be fetched.
+// Makes the items of a new plan: their nodes, and which of them need not be fetched.
 void CacheCore::fill(PrefetchPlan& plan, std::span<const Extent> extents) const {
   plan.items.resize(extents.size());
   std::uint64_t position = 0;
@@ -49,7 +49,7 @@ void CacheCore::fill(PrefetchPlan& plan, std::span<const Extent> extents) const 
     PlanItem& item = plan.items[i];
     item.plan = &plan;
     if (!extent.valid()) {
-      item.state = PlanItem::State::over;  // an access will say what is wrong
+      item.state = PlanItem::State::over;  // an access will report the error
       continue;
     }
     item.object = extent.object;
@@ -72,8 +72,8 @@ void CacheCore::fill(PrefetchPlan& plan, std::span<const Extent> extents) const 
   }
 }
 
-// Accesses to what is there already are to be told to the plan; in slices. Until the last one no
-// access and no pump looks at it, but blocks made meanwhile are told (notice()).
+// Marks the blocks that are cached already, in slices, so that the plan learns of accesses to them.
+// Before the last slice is done, no access and no pump uses the plan; notice() marks new blocks.
 void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   {
     const MutexLock lock(mutex_);
@@ -84,7 +84,7 @@ void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   const std::span<PlanItem> items(plan->items);
   for (std::size_t at = 0; at < items.size();) {
     const MutexLock lock(mutex_);
-    // Blocks of 4 KiB are the most that one usually finds in an item.
+    // An item usually overlaps at most one block per 4 KiB.
     for (std::uint64_t work = 0; work < PrefetchPlan::kSlice && at < items.size(); ++at) {
       const PlanItem& item = items[at];
       work += 1 + (item.bytes.length >> 14);
@@ -101,13 +101,13 @@ void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   set_idle(*plan, plan->left() == 0);
 }
 
-// Whether a plan has to be told of accesses to `range`.
+// Whether an item of a plan overlaps `range`.
 bool CacheCore::are_concerned(const Range& range) const {
   return std::ranges::any_of(plans_, [&](const auto& plan) { return plan->concerns(range); });
 }
 
-// Whoever lets a block go from here on says so, until go_on(). A release during the search that
-// found no space said nothing, so plans and waiting accesses search once more. True: now.
+// From now on releases are reported, until go_on(). A release during the search that found no space
+// was not reported, so plans and waiting accesses search once more. True: the reports begin now.
 bool CacheCore::stall() {
   if (std::exchange(stalled_, true)) return false;
   readers_.ask_all(true);
@@ -125,11 +125,12 @@ void CacheCore::go_on(DeferredActions& deferred) {
   deferred.wake = true;
 }
 
-// Starts copies that plans may start now, at most `most` blocks, so that no access is held up for
-// long. The ends of these copies start more; so do later uses, wait() and progress().
-// One thread at a time: a copy may complete inside submit(), and then complete() only leaves word.
-// may_grow: the thread may allocate slabs. Threads that complete copies must not.
-// If memory runs out, the next caller tries again.
+// Starts at most `most` blocks that plans may start now, so that no access is delayed for long. The
+// ends of these copies start more; so do later uses, wait() and progress().
+//
+// One thread at a time: a copy may complete inside submit(), and then complete() only sets
+// pump_again_. may_grow: the thread may allocate slabs. Threads that complete copies must not. If
+// memory runs out, the next caller tries again.
 void CacheCore::pump(bool may_grow, std::size_t most) noexcept {
   if (!begin_pump()) return;
   try {
@@ -167,8 +168,8 @@ void CacheCore::start_most(bool may_grow, std::size_t most) {
       // Not stored again: hits read the line.
       if (may_grow && growth_due_.load()) growth_due_ = false;
       if (most > 0) entry = start_next(may_grow, spare, wanted, deferred);
-      // What is submitted after pumping_ is false may end there, and its end begin the next pump:
-      // on this stack.
+      // A copy submitted after pumping_ is false might end there, and its end would begin the next
+      // pump on this stack.
       if (entry == nullptr && !wanted && all.empty() &&
           (most == 0 || !std::exchange(pump_again_, false))) {
         pumping_ = false;
@@ -190,8 +191,8 @@ void CacheCore::start_most(bool may_grow, std::size_t most) {
   }
 }
 
-// The next block of the plan whose turn it is; null: none can be started now. Of a plan with much
-// to skip a slice, and pump_again_ is set.
+// The next block of the plan whose turn it is; null: none can be started now. Of a plan with many
+// items to skip, it skips one slice and sets pump_again_.
 CacheEntry* CacheCore::start_next(bool may_grow, Spare& spare, std::optional<Growth>& wanted,
                                   DeferredActions& deferred) {
   const std::size_t plans = plans_.size();
@@ -210,7 +211,7 @@ CacheEntry* CacheCore::start_next(bool may_grow, Spare& spare, std::optional<Gro
         return entry;
       }
       if (wanted) {
-        turn_ = turn;  // it is first when the slab is there
+        turn_ = turn;  // the plan is first when the slab is there
         return nullptr;
       }
       if (item->state != PlanItem::State::pending) {
@@ -237,9 +238,9 @@ std::uint64_t CacheCore::share_of(const Node& node) const {
   return node.budget / 2 / std::max<std::size_t>(plans_.size() - idle_, 1);
 }
 
-// Whether the plan of `item` may have `bytes` more protected on its node: its share, or else one
-// item, beside what all others have; more than that only as long as all together have no more than
-// half of the budget (docs/design/cache/plans.md).
+// Whether the plan of `item` may have `bytes` more protected on its node
+// (docs/design/cache/plans.md). It may have its share, or else one item, besides the bytes of all
+// other plans. It may have more while all plans together have at most half of the budget.
 bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred) {
   const PrefetchPlan& plan = *item.plan;
   Node& node = nodes_[item.node];
@@ -256,7 +257,7 @@ bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes, DeferredAction
   return false;
 }
 
-// What a plan needs that has nothing is kept for it until there is space; others go on beside that.
+// Keeps space for a plan that has none, until there is enough. Other plans use the rest.
 void CacheCore::reserve(const PlanItem& item, std::uint64_t bytes) {
   Node& node = nodes_[item.node];
   if (item.plan->ahead == 0 && node.reserved == 0) node.reserved = bytes;
@@ -267,8 +268,8 @@ void CacheCore::set_idle(PrefetchPlan& plan, bool idle) {
   idle_ = idle ? idle_ + 1 : idle_ - 1;
 }
 
-// From plans whose consumers pause, at most a slice: what they have fetched for their furthest uses
-// is no longer protected, until all plans have no more than half of the budget.
+// Unprotects blocks of plans whose consumers pause, the furthest uses first, until all plans
+// together have at most half of the budget. At most a slice.
 void CacheCore::take_back(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred) {
   const Nanoseconds now = mover_.clock().now();
   if (idle_ == 0 && now < stall_look_) return;
@@ -304,15 +305,15 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
   std::uint64_t run = found != nullptr ? length : run_from(item, most);
   if (plan.ahead > 0 && plan.ahead + run > most) return nullptr;
   if (!grants(item, found != nullptr && found->planned > 0 ? 0 : run, deferred)) return nullptr;
-  if (found != nullptr && found->detached != 0) return nullptr;  // taken back from another plan
+  if (found != nullptr && found->detached != 0) return nullptr;  // take_back() dropped it
   if (found == nullptr) run = not_there_of(item, run);
   plan.touched = mover_.clock().now();
   if (found != nullptr) {
     adopt(item, *found);
     return nullptr;
   }
-  // A run lies in another cell of the index than its first item. Where that cell is full, the item
-  // is fetched alone.
+  // A run lies in another cell of the index than its first item. If that cell is full, the item is
+  // fetched alone.
   Range bytes = item.bytes;
   bytes.length = run;
   if (run > length && index_.crowded(bytes) != nullptr) bytes.length = run = length;
@@ -345,8 +346,8 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
   return &entry;
 }
 
-// The bytes of the pending items from here on that lie one behind the other, as far as they may be
-// fetched as one block; the plan waits until there is space for all of them.
+// Bytes of the adjacent pending items, from `item` on, that may be fetched as one block. The plan
+// waits until there is space for all of them.
 std::uint64_t CacheCore::run_from(const PlanItem& item, std::uint64_t most) {
   const PrefetchPlan& plan = *item.plan;
   const Node& node = nodes_[item.node];
@@ -368,7 +369,7 @@ std::uint64_t CacheCore::run_from(const PlanItem& item, std::uint64_t most) {
   return index_.crowded(run) == nullptr ? run.length : item.bytes.length;
 }
 
-// The part of a run before the first item that is there already.
+// The part of a run before its first later item that is cached already.
 std::uint64_t CacheCore::not_there_of(const PlanItem& item, std::uint64_t run) {
   std::uint64_t bytes = item.bytes.length;
   for (const PlanItem* next = &item + 1; bytes < run; ++next) {
@@ -392,7 +393,7 @@ void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
   node.order->remove(entry);
 }
 
-// From pending or started to `state`: back to pending when its block was dropped, or over.
+// Moves a pending or started item to `state`: pending again if its block was dropped, or over.
 void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
   PrefetchPlan& plan = *item.plan;
   if (item.state == PlanItem::State::started) {
@@ -418,7 +419,7 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
   pump_due_ = true;
 }
 
-// The same; a block that nobody wants then, and whose copy no engine has begun, is dropped.
+// Like let_go(). Also drops a block that nobody wants any more if no engine has begun its copy.
 void CacheCore::let_go_unused(PlanItem& item, PlanItem::State state, DeferredActions& deferred) {
   CacheEntry* const entry = item.state == PlanItem::State::started ? item.entry : nullptr;
   let_go(item, state);
@@ -427,9 +428,8 @@ void CacheCore::let_go_unused(PlanItem& item, PlanItem::State state, DeferredAct
   }
 }
 
-// An access to `range` by the consumer of the plan it names, or by whoever where it names none: in
-// each plan concerned the first item that covers it is used, and all that lie inside (each once, if
-// it was planned several times).
+// An access to `range` uses the plan that it names, or else each unnamed plan. In a plan it uses
+// the first item that covers the range and all items inside it. A repeated extent is used once.
 void CacheCore::use_planned(const Range& range, const AccessOptions& options,
                             DeferredActions& deferred) {
   if (options.plan != nullptr) {
@@ -448,8 +448,8 @@ void CacheCore::use(PrefetchPlan& plan, const Range& range, DeferredActions& def
   bool covered = false;
   bool any = false;
   for (PlanItem* item : plan.concerned(range)) {
-    if (item->state == PlanItem::State::over) continue;  // passed over by the use of another
-    // Asked once: a wide access is one, too.
+    if (item->state == PlanItem::State::over) continue;  // passed over by the use of another item
+    // Asked once per access, also for a wide one.
     if (!any && !plan.named && !plan.is_consumers(*item, window_of(*item))) return;
     any = true;
     if (item->bytes.contains(range) && std::exchange(covered, true)) continue;
@@ -465,8 +465,8 @@ void CacheCore::use(PrefetchPlan& plan, const Range& range, DeferredActions& def
   if (any) pass_over(plan, effort, deferred);
 }
 
-// Uses need not come in order, but an item that lies more than the window behind the furthest use
-// is not waited for any longer: it loses its protection, or is never started.
+// Uses may come in any order. But an item more than the window behind the furthest use is passed
+// over: it loses its protection, or is never started.
 void CacheCore::pass_over(PrefetchPlan& plan, std::size_t& effort, DeferredActions& deferred) {
   for (; plan.oldest < plan.items.size() && effort > 0; ++plan.oldest, --effort) {
     PlanItem& item = plan.items[plan.oldest];
@@ -477,13 +477,13 @@ void CacheCore::pass_over(PrefetchPlan& plan, std::size_t& effort, DeferredActio
   }
 }
 
-// The block of these items is gone. What failed as a part of a run is tried alone.
+// The block of these items was dropped or failed. An item that failed in a run is tried alone.
 void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
   for (const auto& plan : plans_) {
     if (entry.planned == 0) return;
     plan->index.visit_overlapping(entry.range(), [&](PlanItem& first) {
       mutex_.assert_held();
-      // Those with the same bytes are started one after the other.
+      // Items with the same bytes are started one after the other.
       PlanItem* item = &first;
       while (item != nullptr && plan->index_of(*item) < plan->started_end) {
         if (item->entry == &entry) {
@@ -506,8 +506,8 @@ bool CacheCore::is_unwanted(const CacheEntry& entry) {
          !entry.fill->transfer->begun();
 }
 
-// In slices; it starts nothing any more. Drops its blocks whose copy no engine has begun. Requires:
-// nobody else ends it.
+// Ends a plan in slices; it starts nothing any more. Drops its blocks whose copy no engine has
+// begun. Requires: no other thread ends it.
 void CacheCore::end_plan(const std::shared_ptr<PrefetchPlan>& plan) {
   for (std::size_t i = 0;;) {
     DeferredActions deferred(*this);
@@ -530,7 +530,7 @@ void CacheCore::end_plan(const std::shared_ptr<PrefetchPlan>& plan) {
   }
 }
 
-// Whether the caller is to end it; nobody uses it from now on.
+// Whether the caller must end the plan. No access uses it from now on.
 bool CacheCore::give_up(PrefetchPlan& plan) {
   plan.listed = false;
   return !std::exchange(plan.ended, true);
@@ -554,10 +554,10 @@ void CacheCore::cancel(const std::shared_ptr<PrefetchPlan>& plan) {
   if (!origin_.here()) return;
   {
     const MutexLock lock(mutex_);
-    if (!give_up(*plan)) return;  // by clear(), meanwhile
+    if (!give_up(*plan)) return;  // clear() ended it meanwhile
   }
   end_plan(plan);
-  if (take_pump_due()) pump(true, kAllStarts);  // others may go on in its space
+  if (take_pump_due()) pump(true, kAllStarts);  // other plans may use its space
 }
 
 Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) {

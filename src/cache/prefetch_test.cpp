@@ -26,7 +26,7 @@ TEST(PrefetchTest, FetchesInOrderUpToTheWindowAndSlidesWithUse) {
   const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
   EXPECT_EQ(prefetch.progress().started, 4u);
   rig.settle();
-  EXPECT_EQ(prefetch.progress().started, 4u);  // the window counts what is not yet used
+  EXPECT_EQ(prefetch.progress().started, 4u);  // the window counts unused items
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Block block = rig.cache->access(plan[i]);
     EXPECT_EQ(block.state(), BlockState::ready) << i;
@@ -63,7 +63,7 @@ TEST(PrefetchTest, TakesAtMostHalfOfTheBudgetAndAPlanLargerThanItSlides) {
   EXPECT_EQ(rig.cache->stats().misses, 0u);
 }
 
-TEST(PrefetchTest, WhatIsThereCountsAsStartedAndIsProtected) {
+TEST(PrefetchTest, CachedExtent_CountsAsStartedAndIsProtected) {
   Source source(100 * kBlock);
   CacheRig rig({.budget = Bytes{4 * kBlock}});
   rig.load(source.at(0, kBlock));
@@ -73,12 +73,12 @@ TEST(PrefetchTest, WhatIsThereCountsAsStartedAndIsProtected) {
   for (std::uint64_t i = 10; i < 30; ++i) rig.load(source.at(i * kBlock, kBlock));
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
   EXPECT_EQ(prefetch.progress().used, 1u);
-  rig.cache->flush();  // used once, the protection is gone
+  rig.cache->flush();  // used once, so no longer protected
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::filling);
   rig.settle();
 }
 
-TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
+TEST(PrefetchTest, UseBeforeTheCopyIsReady_IsLate) {
   Source source(2 * kBlock);
   CacheRig rig({.budget = kNoRuns});
   rig.fake->hold(true);
@@ -93,8 +93,8 @@ TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
   EXPECT_EQ(stats.late, 1u);
 }
 
-// What somebody waits for goes before what nobody does.
-TEST(PrefetchTest, AnAccessMakesACopyThatWasFetchedAheadUrgent) {
+// A copy that a thread waits for is read before one that none waits for.
+TEST(PrefetchTest, AccessToAPrefetchInFlight_MakesItUrgent) {
   Source source(4 * kBlock);
   CacheRig rig({.fake = {.max_in_flight = 1}, .budget = kNoRuns});
   const auto plan = blocks_of(source, 4);
@@ -107,11 +107,11 @@ TEST(PrefetchTest, AnAccessMakesACopyThatWasFetchedAheadUrgent) {
   rig.settle();
   std::vector<std::uint64_t> order;
   for (const Piece& piece : rig.fake->accepted()) order.push_back(piece.from.offset / kBlock);
-  // Both engines of the rig have taken one by the time of the access.
+  // Both engines of the rig have taken one copy before the access.
   EXPECT_LT(std::ranges::find(order, 3), std::ranges::find(order, 2));
 }
 
-TEST(PrefetchTest, APartOfAPlannedExtentUsesIt) {
+TEST(PrefetchTest, AccessToAPart_UsesThePlannedExtent) {
   Source source(4 * kBlock);
   CacheRig rig;
   const Prefetch prefetch = rig.cache->prefetch(std::vector{source.at(0, 4 * kBlock)});
@@ -121,7 +121,7 @@ TEST(PrefetchTest, APartOfAPlannedExtentUsesIt) {
   EXPECT_EQ(rig.cache->stats().hits, 1u);
 }
 
-TEST(PrefetchTest, CancelStartsNoMoreAndTakesTheProtection) {
+TEST(PrefetchTest, Cancel_StartsNoMoreAndEndsTheProtection) {
   Source source(100 * kBlock);
   CacheRig rig({.budget = Bytes{8 * kBlock}});
   std::vector<Extent> plan = blocks_of(source, 20);
@@ -138,10 +138,10 @@ TEST(PrefetchTest, CancelStartsNoMoreAndTakesTheProtection) {
   EXPECT_EQ(rig.cache->stats().wasted_bytes, Bytes{4 * kBlock});
   rig.settle();
   EXPECT_EQ(rig.cache->stats().prefetched, 4u);
-  prefetch.cancel();  // twice is harmless
+  prefetch.cancel();  // a second call is harmless
 }
 
-TEST(PrefetchTest, DroppingTheHandle_CancelsAndKeepsWhatAnEngineHas) {
+TEST(PrefetchTest, DroppingTheHandle_CancelsAndKeepsCopiesThatHaveBegun) {
   Source source(20 * kBlock);
   CacheRig rig({.fake = {.max_in_flight = 1}, .budget = kNoRuns});
   rig.fake->hold(true);
@@ -154,12 +154,12 @@ TEST(PrefetchTest, DroppingTheHandle_CancelsAndKeepsWhatAnEngineHas) {
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::filling);
   rig.fake->hold(false);
   rig.settle();
-  EXPECT_EQ(rig.fake->accepted().size(), begun + 1) << "and what somebody waits for";
+  EXPECT_EQ(rig.fake->accepted().size(), begun + 1) << "and the copy that an access waits for";
   EXPECT_EQ(rig.cache->access(source.at(19 * kBlock, kBlock)).state(), BlockState::ready);
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
 }
 
-TEST(PrefetchTest, WhatIsInvalidatedBeforeItsUseIsFetchedAgain) {
+TEST(PrefetchTest, ItemInvalidatedBeforeItsUse_IsFetchedAgain) {
   Source source(4 * kBlock);
   CacheRig rig({.budget = kNoRuns});
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
@@ -174,7 +174,7 @@ TEST(PrefetchTest, WhatIsInvalidatedBeforeItsUseIsFetchedAgain) {
   EXPECT_EQ((*block.now())[0], std::byte{0x55});
 }
 
-TEST(PrefetchTest, AFailedFetchIsLeftToTheAccess) {
+TEST(PrefetchTest, FailedItem_IsLeftToTheAccess) {
   Source source(4 * kBlock);
   CacheRig rig({.budget = kNoRuns});
   for (const EngineId engine : {kCpuA, kCpuB}) {
@@ -220,7 +220,7 @@ TEST(PrefetchTest, AnExtentPlannedTwiceIsProtectedUntilItsSecondUse) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-TEST(PrefetchTest, WhatLiesAWindowBehindTheFurthestUseIsPassedOver) {
+TEST(PrefetchTest, ItemAWindowBehindTheFurthestUse_IsPassedOver) {
   Source source(64 * kBlock);
   CacheRig rig({.budget = Bytes{64 * kBlock}});
   const auto plan = blocks_of(source, 64);
@@ -241,7 +241,7 @@ TEST(PrefetchTest, WhatLiesAWindowBehindTheFurthestUseIsPassedOver) {
   rig.settle();
 }
 
-TEST(PrefetchTest, AStrangersAccessesDoNotEndAPlan) {
+TEST(PrefetchTest, AccessesOfOthers_DoNotEndAPlan) {
   Source source(64 * kBlock);
   CacheRig rig({.budget = Bytes{32 * kBlock}});
   const auto plan = blocks_of(source, 64);
@@ -255,8 +255,8 @@ TEST(PrefetchTest, AStrangersAccessesDoNotEndAPlan) {
   EXPECT_EQ(prefetch.progress().used, 24u);
 }
 
-// One item again and again, and one access over many items, while the consumer pauses.
-TEST(PrefetchTest, AStrangersBusyAndWideAccessesDoNotEndAPlan) {
+// One item repeatedly, and one access over many items, while the consumer pauses.
+TEST(PrefetchTest, RepeatedAndWideAccessesOfOthers_DoNotEndAPlan) {
   Source source(64 * kBlock);
   CacheRig rig({.budget = Bytes{64 * kBlock}});
   const auto plan = blocks_of(source, 64);
@@ -271,7 +271,7 @@ TEST(PrefetchTest, AStrangersBusyAndWideAccessesDoNotEndAPlan) {
   }
 }
 
-TEST(PrefetchTest, APlanThatIsNamedCountsNoOtherAccess) {
+TEST(PrefetchTest, PlanThatWasNamed_IgnoresOtherAccesses) {
   Source source(16 * kBlock);
   CacheRig rig({.budget = Bytes{32 * kBlock}});
   const auto plan = blocks_of(source, 16);
@@ -283,15 +283,15 @@ TEST(PrefetchTest, APlanThatIsNamedCountsNoOtherAccess) {
     rig.settle();
   };
   use(0, &prefetch);
-  EXPECT_EQ(other.progress().used, 0u) << "that of another plan";
+  EXPECT_EQ(other.progress().used, 0u) << "the access named another plan";
   for (const std::size_t i : {1U, 2U, 3U}) use(i, nullptr);
   EXPECT_EQ(prefetch.progress().used, 1u);
-  EXPECT_EQ(other.progress().used, 3u) << "nobody named it";
+  EXPECT_EQ(other.progress().used, 3u) << "no access named it";
   for (std::size_t i = 1; i < plan.size(); ++i) use(i, &prefetch);
   EXPECT_EQ(prefetch.progress().used, 16u);
 }
 
-TEST(PrefetchTest, ManyAccessesFarAheadAreTheConsumersJump) {
+TEST(PrefetchTest, ManyAccessesFarAhead_AreAJumpOfTheConsumer) {
   Source source(128 * kBlock);
   CacheRig rig({.budget = Bytes{64 * kBlock}});
   const auto plan = blocks_of(source, 128);
@@ -305,7 +305,7 @@ TEST(PrefetchTest, ManyAccessesFarAheadAreTheConsumersJump) {
   }
 }
 
-TEST(PrefetchTest, AnAccessTakesTheRoomOfTheFurthestPlannedUseAsTheLastResort) {
+TEST(PrefetchTest, AccessWithoutSpace_EvictsTheFurthestPlannedBlock) {
   Source source(20 * kBlock);
   CacheRig rig({.budget = Bytes{4 * kBlock}});
   const Block a = rig.cache->access(source.at(10 * kBlock, kBlock));
@@ -325,7 +325,7 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfTheFurthestPlannedUseAsTheLastResort) {
   EXPECT_EQ(rig.cache->access(source.at(kBlock, kBlock)).state(), BlockState::ready);  // again
 }
 
-TEST(PrefetchTest, AnAccessTakesTheRoomOfAPlannedUseBehindOneThatIsPending) {
+TEST(PrefetchTest, AccessWithoutSpace_EvictsAPlannedBlockBehindAPendingItem) {
   Source source(20 * kBlock);
   CacheRig rig({.budget = Bytes{4 * kBlock}});
   const Block a = rig.cache->access(source.at(10 * kBlock, kBlock));
@@ -334,7 +334,7 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfAPlannedUseBehindOneThatIsPending) {
   rig.fake->hold(true);
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 2));
   EXPECT_EQ(prefetch.progress().started, 2u);
-  rig.cache->invalidate(source.at(0, kBlock));  // pending again, its frame still written to
+  rig.cache->invalidate(source.at(0, kBlock));  // pending again; an engine still writes its frame
   EXPECT_EQ(prefetch.progress().started, 1u);
   const Block c = rig.cache->access(source.at(12 * kBlock, kBlock));
   EXPECT_EQ(c.state(), BlockState::filling);
@@ -342,7 +342,7 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfAPlannedUseBehindOneThatIsPending) {
   rig.settle();
 }
 
-TEST(PrefetchTest, APlanOfLargeBlocksIsNotStarvedByOneOfSmallOnes) {
+TEST(PrefetchTest, PlanOfLargeBlocks_IsNotStarvedBySmallOnes) {
   Source source(64 * kBlock);
   CacheRig rig({.cache = {.slab = Bytes{kBlock}}, .budget = Bytes{16 * kBlock}});
   const auto small = blocks_of(source, 24);
@@ -355,7 +355,7 @@ TEST(PrefetchTest, APlanOfLargeBlocksIsNotStarvedByOneOfSmallOnes) {
   for (std::size_t i = 0; i < 8; ++i) rig.load(small[i]);
   rig.load(source.at(32 * kBlock, 6 * kBlock));
   rig.settle();
-  // From now on the small ones have what the large one leaves.
+  // From now on the plan of small blocks has the space that the other leaves.
   for (std::size_t i = 8; i < 14; ++i) rig.load(small[i]);
   rig.settle();
   EXPECT_EQ(other.progress().started, 2u);
@@ -365,7 +365,7 @@ TEST(PrefetchTest, APlanOfLargeBlocksIsNotStarvedByOneOfSmallOnes) {
   EXPECT_EQ(one.progress().used, 24u);
 }
 
-TEST(PrefetchTest, APlanWhoseConsumerPausesLeavesOthersTheirShare) {
+TEST(PrefetchTest, PausedPlan_LeavesOthersTheirShare) {
   Source source(256 * kBlock);
   ManualClock clock;
   ManualWaiting waiting(clock);
@@ -384,11 +384,11 @@ TEST(PrefetchTest, APlanWhoseConsumerPausesLeavesOthersTheirShare) {
     clock.advance(std::chrono::milliseconds{1});
   }
   EXPECT_EQ(rig.cache->stats().misses, 0u);
-  EXPECT_EQ(paused.progress().started, 32u) << "nobody needed what it has";
+  EXPECT_EQ(paused.progress().started, 32u) << "no plan needed its blocks";
 }
 
-// However many pause, the next one has half of the budget.
-TEST(PrefetchTest, WhatPausedPlansHoldIsTakenBackAndFetchedAgain) {
+// However many plans pause, the next one has half of the budget.
+TEST(PrefetchTest, BlocksOfPausedPlans_AreTakenBackAndFetchedAgain) {
   Source source(1024 * kBlock);
   ManualClock clock;
   ManualWaiting waiting(clock);
@@ -403,7 +403,7 @@ TEST(PrefetchTest, WhatPausedPlansHoldIsTakenBackAndFetchedAgain) {
   const auto scan = [&](std::size_t plan) {
     for (std::size_t i = 0; i < 128; ++i) {
       const Block block = rig.cache->access(all[plan * 128 + i], {.plan = &plans[plan]});
-      // What was taken back is a miss once, when its consumer comes again.
+      // The first item was taken back, so the first access of a returning consumer misses.
       EXPECT_TRUE(i == 0 || block.state() == BlockState::ready) << plan << ' ' << i;
       rig.settle();
       clock.advance(std::chrono::milliseconds{1});
@@ -438,8 +438,8 @@ TEST(PrefetchTest, NeighboursAreFetchedAsOneBlock) {
   EXPECT_EQ(rig.cache->stats().prefetched, 128u);
 }
 
-// Not over a gap, over another object, over what is there, nor backwards.
-TEST(PrefetchTest, OnlyNeighboursThatAreNotThereAreFetchedAsOneBlock) {
+// Not over a gap, another object, or a cached block, nor backwards.
+TEST(PrefetchTest, OnlyMissingNeighbours_AreFetchedAsOneBlock) {
   Source one(64 * kBlock);
   Source other(64 * kBlock);
   CacheRig rig;  // four blocks of 4 KiB
@@ -466,8 +466,8 @@ TEST(PrefetchTest, OnlyNeighboursThatAreNotThereAreFetchedAsOneBlock) {
   EXPECT_EQ(prefetch.progress().used, plan.size());
 }
 
-// What was fetched for a scan goes before what is used again.
-TEST(PrefetchTest, ARunIsNoReasonToKeepIt) {
+// Blocks that were fetched for a scan are evicted before blocks that are used again.
+TEST(PrefetchTest, UsedRun_IsEvictedBeforeBlocksInUse) {
   Source source(512 * kBlock);
   CacheRig rig({.budget = Bytes{128 * kBlock}, .observe = false});
   for (int i = 0; i < 2; ++i) rig.load(source.at(511 * kBlock, kBlock));
@@ -481,8 +481,8 @@ TEST(PrefetchTest, ARunIsNoReasonToKeepIt) {
   EXPECT_EQ(rig.cache->stats().misses, 1u) << "the one that is used all the time stayed";
 }
 
-// One neighbour cannot be read: the others are read without it.
-TEST(PrefetchTest, ARunThatFailsIsTriedItemByItem) {
+// One of the neighbours cannot be read: the others are read without it.
+TEST(PrefetchTest, FailedRun_IsTriedItemByItem) {
   Source source(64 * kBlock);
   CacheRig rig;
   for (const EngineId engine : {kCpuA, kCpuB}) {
@@ -527,7 +527,7 @@ TEST(PrefetchTest, RepeatedExtentsAreUsedOneByOne) {
   }
   EXPECT_EQ(other.progress().used, 2u);
   rig.load(source.at(0, 2 * kBlock));
-  EXPECT_EQ(prefetch.progress().used, 6u) << "of repeats one per access";
+  EXPECT_EQ(prefetch.progress().used, 6u) << "one of the repeats per access";
   rig.load(a);
   EXPECT_EQ(prefetch.progress().used, 6u);
   rig.cache->invalidate(source.at(0, 8 * kBlock));
@@ -547,7 +547,7 @@ TEST(PrefetchTest, EmptyInvalidAndTooLargeExtentsDoNotHoldAPlanUp) {
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
 }
 
-TEST(PrefetchTest, CopiesThatCompleteInsideSubmitDoNotRecur) {
+TEST(PrefetchTest, CopiesThatEndInsideSubmit_DoNotRecurse) {
   FakeOptions fake;
   fake.inside_chance = 1;
   Source source(20000 * 64);
@@ -555,7 +555,7 @@ TEST(PrefetchTest, CopiesThatCompleteInsideSubmitDoNotRecur) {
   std::vector<Extent> plan;
   for (std::uint64_t i = 0; i < 20000; ++i) plan.push_back(source.at(i * 64, 64));
   const Prefetch prefetch = rig.cache->prefetch(plan);
-  EXPECT_EQ(prefetch.progress().started, 20000u);  // and the stack still stands
+  EXPECT_EQ(prefetch.progress().started, 20000u);  // and the stack did not overflow
 }
 
 TEST(PrefetchTest, ClearCancelsPlansAndAHandleMayOutliveTheCache) {
@@ -573,7 +573,7 @@ TEST(PrefetchTest, ClearCancelsPlansAndAHandleMayOutliveTheCache) {
   EXPECT_EQ(Prefetch{}.progress().planned, 0u);
 }
 
-TEST(PrefetchTest, ReadingNamesWhatMustLive) {
+TEST(PrefetchTest, Reading_ListsTheObjectsThatMustLive) {
   Source one(4 * kBlock);
   Source other(kBlock);
   CacheRig rig;

@@ -11,21 +11,21 @@ thread_local constinit std::array<LastReader, kLastReaders> last_readers{};
 
 namespace {
 
-// The caches there are: whether the readers of one still exist. Never freed: threads may end after
-// the last destructor of the program.
+// The ids of the existing caches, so that an ending thread knows whether a reader still exists.
+// Never freed: threads may end after the last destructor of the program.
 GlobalMutex caches_mutex(kRankOfReaders);
 constinit std::vector<std::uint64_t>* caches = nullptr;
 constinit std::atomic<std::uint64_t> next_id{1};
 thread_local constinit bool thread_ends = false;
 
-// Slots that the next thread needs to take over a reader.
+// Free slots that a reader of an ended thread must have to be used by another thread.
 constexpr std::size_t kLeastFree = Reader::kSlots / 2;
 
 bool exists(const LastReader& one) {
   return std::ranges::find(*caches, one.cache) != caches->end();
 }
 
-// What a thread has in all caches it came to; its end gives that to others.
+// The readers of a thread in all its caches. When the thread ends, other threads may use them.
 struct Joined {
   ~Joined() {
     thread_ends = true;
@@ -84,11 +84,11 @@ Reader* Readers::join_more() {
 
 Reader* Readers::take_one() {
   Reader* reader = nullptr;
-  // Blocks that were moved to other threads may still hold some slots of an ended thread. A new
-  // reader for every such one would let readers_ grow with the Blocks.
+  // Blocks that were moved to other threads may still hold slots of an ended thread. If each such
+  // reader were replaced by a new one, readers_ would grow with the Blocks.
   std::size_t most = kLeastFree - 1;
   for (const auto& one : readers_) {
-    // Acquire: pairs with the end of its thread, whose writes to the slots come before.
+    // Acquire: pairs with the end of its thread, after its writes to the slots.
     if (one->owner.load(std::memory_order_acquire) != nullptr) continue;
     if (const std::size_t free = one->free_slots(); free > most) {
       most = free;
@@ -101,7 +101,7 @@ Reader* Readers::take_one() {
     reader->ask(asked_);
   }
   {
-    // Those of caches that are gone make place: a thread may come to any number of them.
+    // Removes readers of destroyed caches, since a thread may use any number of caches.
     const MutexLock lock(caches_mutex);
     std::erase_if(joined.all, [](const LastReader& one) { return !exists(one); });
   }

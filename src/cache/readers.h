@@ -1,44 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pins that take no lock: each thread has a few slots, and whoever is about to drop blocks looks
-// through all of them first.
+// Pins that take no lock. Each thread has a few slots. A thread that is about to drop blocks reads
+// all slots first.
 //
-// The word of an entry says whether it may be pinned so: it is *open* while the word is exactly
-// BlockState::ready, and else its pins are taken and counted under the cache's lock.
+// An entry is *open* while its word is exactly BlockState::ready. Only an open entry may be pinned
+// in this way. Pins of other entries are taken and counted under the cache's lock.
 //
 // A thread pins:                             The lock's holder drops:
 //   P1 slot = entry                            D1 word = ready | counted
 //   P2 light fence                             D2 heavy fence
 //   P3 word == ready? else slot = null, lock   D3 slot == entry? then it is marked
 //   P4 key as wanted? else slot = null         D4 any marked? then a heavy fence
-// It lets go:                                  D5 marked: slot == entry still? then it is
+// It releases:                                 D5 marked: slot == entry still? then it is
 //   L1 slot = null                                counted in entry.pins, else marked no longer
 //   L2 light fence                             D6 entry.pins == 0: frame and entry are free
 //   L3 marked? then, under the lock: marked
 //      still? not any longer, and pins - 1
 //
-// 1. Between D1 and the end of D6 no pin is missed: by the fences D3 sees the slot of P1, or P3
-//    sees the word of D1. An entry whose slot was seen at P3 is neither freed nor used for other
-//    bytes until L1: that takes D1 to D6, and D3 finds the slot.
-// 2. No counted pin is left behind: by the fence of D4, D5 sees the null of L1, or L3 sees the mark
-//    of D3. Where both are seen, D5 takes the mark back before L3 has the lock: nothing was
-//    counted. Only who lets go of a marked pin takes the lock.
-// 3. Entries are never given back to the allocator while the cache lives, so that P3 and P4 may
-//    read what has become another block: the word is ready again only after the new key is there
-//    (release, P3 acquires), and whoever sees the new word and key has pinned the new block.
-// 4. The bytes: a frame is written anew only after D5. It or D3 acquires the null that L1 released.
-// 5. Only its thread sets a slot, and only it clears one without the lock; a Block that was moved
-//    to another thread is let go under the lock. So a slot that is marked after D5 holds what was
-//    counted until L3 is through.
-// 6. A victim is chosen (D1 to D5) long before D6, and may be hit meanwhile: at P3 the thread sees
-//    *victim*, makes it open by a compare-and-swap and asks P3 and P4 again. D6 begins with one
-//    from victim to counted; where that fails, all begins again at D1. So either the hit comes
-//    first, and D3 finds its slot, or D6 does, and P3 fails.
-//    D2 may be passed without the lock: until D5 whoever needs the block begins again at D1.
+// 1. No pin is missed between D1 and the end of D6: because of the fences, D3 sees the slot of
+//    P1, or P3 sees the word of D1. After a pin has passed P3, its entry is neither freed nor used
+//    for other bytes until L1: either takes D1 to D6, and D3 finds the slot.
+// 2. No counted pin stays: because of the fence of D4, D5 sees the null of L1, or L3 sees the mark
+//    of D3. If both are seen, D5 removes the mark before L3 has the lock, and nothing was counted.
+//    Only the release of a marked pin takes the lock.
+// 3. Entries are not returned to the allocator while the cache lives, so P3 and P4 may read an
+//    entry that has become another block. Its word is ready again only after the new key is
+//    written (release; P3 acquires). A thread that sees the new word and key has pinned the new
+//    block.
+// 4. The bytes: a frame is written again only after D5. D5 or D3 acquires the null that L1
+//    released.
+// 5. Only its thread sets a slot, and only its thread clears it without the lock. A Block that was
+//    moved to another thread is released under the lock. So a slot that is marked after D5 holds
+//    the counted entry until L3 is done.
+// 6. A victim is chosen (D1 to D5) long before D6 and may be hit meanwhile. At P3 the thread sees
+//    *victim*, makes the entry open by a compare-and-swap, and repeats P3 and P4. D6 begins with a
+//    compare-and-swap from victim to counted; if that fails, everything begins again at D1. So
+//    either the hit is first, and D3 finds its slot, or D6 is first, and P3 fails. D2 may be done
+//    without the lock: until D5, a thread that needs the block begins again at D1.
 //
-// Without a heavy fence (asymmetric_fence.h) P1 and L1 are sequentially consistent exchanges, and
-// the fences are nothing.
+// Without a heavy fence (asymmetric_fence.h), P1 and L1 are sequentially consistent exchanges, and
+// the fences do nothing.
 //
-// Thread-safe as said at each.
+// Thread-safe where a function says so.
 #pragma once
 
 #include <algorithm>
@@ -59,15 +61,15 @@ struct CacheEntry;
 // A slot holds the entry that a Block pins, or null.
 using PinSlot = std::atomic<CacheEntry*>;
 
-// The slots of one thread for one cache. Aligned so that a slot tells its reader.
+// The slots of one thread for one cache. Aligned so that the address of a slot gives its reader.
 struct alignas(256) Reader {
   static constexpr std::size_t kSlots = 16;
 
   std::array<PinSlot, kSlots> slots{};
   // Written by its thread only.
   Relaxed<std::uint64_t> hits{0};
-  // A line that others write, seldom.
-  // Bit i: slot i is marked; kAsked. Changed under the cache's lock.
+  // On a line that others write seldom. Bit i: slot i is marked; and kAsked. Changed under the
+  // cache's lock.
   alignas(64) std::atomic<std::uint32_t> marks{0};
   std::uint32_t marked_now = 0;             // by D3; guarded by the cache's lock
   std::atomic<const void*> owner{nullptr};  // this_thread_mark(); null: its thread has ended
@@ -88,14 +90,14 @@ struct alignas(256) Reader {
       marks.fetch_and(~kAsked);
     }
   }
-  // For its thread, or for the lock's holder once its thread has ended.
+  // For its thread; for the lock's holder once its thread has ended.
   std::size_t free_slots() const {
     return static_cast<std::size_t>(
         std::ranges::count_if(slots, [](const PinSlot& slot) { return slot.load() == nullptr; }));
   }
   // Null: all are taken. For its thread.
   PinSlot* free_slot() {
-    // Null also where another thread let go, under the lock; acquire pairs with its release.
+    // Another thread may have cleared it, under the lock; acquire pairs with its release.
     if (slots[0].load(std::memory_order_acquire) == nullptr) [[likely]]
       return &slots[0];
     for (PinSlot& slot : slots) {
@@ -107,9 +109,9 @@ struct alignas(256) Reader {
 static_assert(sizeof(Reader) == 256);
 
 // The readers that this thread used last, by the last bits of their cache's id, so that the next
-// access finds its own at once: those of 64 caches, or shards of one. (Not of the TLS model
-// initial-exec, which would spare a shared library a call: a module that is loaded late, as
-// Python's extensions are, may find no room for it.)
+// access finds its own at once. There is space for 64 caches, or shards of one. The TLS model is
+// not initial-exec, which would save a call in a shared library: a module that is loaded late, such
+// as an extension of Python, may find no space for it.
 struct LastReader {
   std::uint64_t cache = 0;  // Readers::id()
   Reader* reader = nullptr;
@@ -128,21 +130,21 @@ class Readers {
   Readers(const Readers&) = delete;
   Readers& operator=(const Readers&) = delete;
 
-  // This thread's; null: it has none yet. Thread-safe.
+  // This thread's reader; null: it has none yet. Thread-safe.
   Reader* mine() const {
     if (Reader* const reader = last()) return reader;
     return mine_of_several();
   }
-  // The same, or null if this thread used another cache in its place. Thread-safe.
+  // Like mine(), but null if another cache took its place in last_readers. Thread-safe.
   Reader* last() const {
     const LastReader& last = last_readers[id_ % kLastReaders];
     return last.cache == id_ ? last.reader : nullptr;
   }
-  // Makes one for this thread, unless it has one; null: the thread is about to end. Requires: the
-  // cache's lock.
+  // Makes a reader for this thread, unless it has one. Null: the thread is about to end. Requires:
+  // the cache's lock.
   Reader* join();
-  // For a thread whose slots are all taken: another reader of its own that has a free one, or one
-  // more. Null: it has kMostOfThread, or is about to end. Requires: the cache's lock.
+  // For a thread whose slots are all taken: another of its readers that has a free slot, or a new
+  // one. Null: it has kMostOfThread readers, or is about to end. Requires: the cache's lock.
   static constexpr std::size_t kMostOfThread = 8;
   Reader* join_more();
 
@@ -155,12 +157,13 @@ class Readers {
       slot.exchange(&entry);
     }
   }
-  // Whether this thread may let go of it without the lock. Thread-safe.
+  // Whether this thread may release the slot without the lock. Thread-safe.
   static bool own(const PinSlot& slot) {
-    // Pairs with nothing: a thread sees what it wrote itself, and another's mark is not its own.
+    // Pairs with nothing: a thread sees its own writes, and another thread's mark differs from its
+    // own.
     return Reader::of(slot).owner.load(std::memory_order_relaxed) == this_thread_mark();
   }
-  // L1 to L3. False: the lock is needed, whose holder calls unpin_asked(). For its thread.
+  // L1 to L3. False: call unpin_asked() under the lock. For its thread.
   bool unpin(PinSlot& slot) const {
     if (fences_) {
       slot.store(nullptr, std::memory_order_release);  // pairs with the loads of count()
@@ -170,7 +173,7 @@ class Readers {
     }
     const Reader& reader = Reader::of(slot);
     const std::uint32_t marks = reader.marks.load();
-    if (marks == 0) return true;  // most often: spares the bit
+    if (marks == 0) return true;  // the most frequent case
     return (marks & (Reader::kAsked | reader.bit(slot))) == 0;
   }
 
@@ -199,13 +202,14 @@ class Readers {
       }
     }
   }
-  // The rest of L3; true: the pin was counted, the caller takes it back.
+  // The rest of L3. True: the pin was counted, and the caller subtracts it.
   bool unpin_asked(PinSlot& slot);
-  // The whole of letting go for a Block that was moved to another thread; as unpin_asked().
+  // The whole release of a Block that was moved to another thread. Returns the same as
+  // unpin_asked().
   bool unpin_elsewhere(PinSlot& slot);
-  // From here on every thread that lets go takes the lock, until told otherwise.
+  // Sets whether every release of every thread takes the lock.
   void ask_all(bool asked);
-  // Entries pinned by slots and not counted, once for each slot.
+  // Entries pinned by slots and not counted, once per slot.
   std::vector<CacheEntry*> pinned() const;
   // An entry that a slot pins, counted or not; null: none.
   const CacheEntry* any_pinned() const;
@@ -215,7 +219,7 @@ class Readers {
   Reader* mine_of_several() const;
   void remember(const LastReader& one) const { last_readers[id_ % kLastReaders] = one; }
   Reader* take_one();
-  // D3. False: none was.
+  // D3. False: no slot was marked.
   template <class Wanted>
   bool mark(const Wanted& wanted) {
     bool any = false;
@@ -226,7 +230,7 @@ class Readers {
         if (entry == nullptr || reader->is_marked(slot) || !wanted(*entry)) continue;
         found |= reader->bit(slot);
       }
-      // Not stored again: each end of a pin reads the line.
+      // Written only if it changes: each release of a pin reads the line.
       if (reader->marked_now != found) reader->marked_now = found;
       if (found == 0) continue;
       reader->marks.fetch_or(found);

@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-TEST(ReadersTest, AThreadThatEndedLeavesItsSlotsToTheNext) {
+TEST(ReadersTest, EndedThread_LeavesItsSlotsToTheNext) {
   Readers readers;
   Reader* first = nullptr;
   std::jthread([&] { first = readers.join(); }).join();
@@ -28,7 +28,7 @@ TEST(ReadersTest, AThreadThatEndedLeavesItsSlotsToTheNext) {
   std::jthread([&] { EXPECT_NE(readers.join(), first); }).join();
 }
 
-TEST(ReadersTest, AThreadOfManyPinsHasSeveralReaders) {
+TEST(ReadersTest, ThreadOfManyPins_HasSeveralReaders) {
   Readers readers;
   EntryPool pool;
   Reader* const first = readers.join();
@@ -50,7 +50,7 @@ TEST(ReadersTest, AThreadOfManyPinsHasSeveralReaders) {
   std::jthread([&] { EXPECT_FALSE(Readers::own(*slots.back())); }).join();
 }
 
-TEST(ReadersTest, AReaderMostOfWhoseSlotsBlocksStillHold_IsNotTakenOver) {
+TEST(ReadersTest, ReaderWithFewFreeSlots_IsNotTakenOver) {
   Readers readers;
   EntryPool pool;
   Reader* first = nullptr;
@@ -62,14 +62,14 @@ TEST(ReadersTest, AReaderMostOfWhoseSlotsBlocksStillHold_IsNotTakenOver) {
   }).join();
   std::jthread([&] { EXPECT_NE(readers.join(), first); }).join();
   readers.unpin_elsewhere(first->slots[0]);
-  // Both are without a thread now, and the other has more free slots.
+  // Now both readers are without a thread, and the other one has more free slots.
   std::jthread([&] {
     EXPECT_NE(readers.join(), first);
     std::jthread([&] { EXPECT_EQ(readers.join(), first) << "half of them are free"; }).join();
   }).join();
 }
 
-TEST(ReadersTest, APinIsCountedOnceAndItsEndIsTold) {
+TEST(ReadersTest, Pin_IsCountedOnceAndItsReleaseReported) {
   Readers readers;
   Reader* const mine = readers.join();
   EntryPool pool;
@@ -91,10 +91,10 @@ TEST(ReadersTest, APinIsCountedOnceAndItsEndIsTold) {
   EXPECT_FALSE(readers.unpin(*slot)) << "the lock's holder has to know";
   EXPECT_TRUE(readers.unpin_asked(*slot));
   readers.pin(*slot, entry);
-  EXPECT_TRUE(readers.unpin(*slot)) << "nobody asked";
+  EXPECT_TRUE(readers.unpin(*slot)) << "it was not counted";
 }
 
-TEST(ReadersTest, AFenceComesBeforeEachLookAndNobodyElseIsHeldUp) {
+TEST(ReadersTest, Count_FencesBeforeEachReadAndDelaysNoOtherPins) {
   Readers readers;
   Reader* const mine = readers.join();
   Reader* other = nullptr;
@@ -119,7 +119,7 @@ TEST(ReadersTest, AFenceComesBeforeEachLookAndNobodyElseIsHeldUp) {
   const auto this_one = [&](const CacheEntry& found) { return &found == &entry; };
   readers.count(this_one, [&](CacheEntry&) {
     EXPECT_EQ(heavy_fences_passed(), before + 2 * fences);
-    EXPECT_EQ(other->marks, 0u) << "others let go without the lock";
+    EXPECT_EQ(other->marks, 0u) << "others release without the lock";
     ++counted;
   });
   EXPECT_EQ(counted, 1);
@@ -128,7 +128,7 @@ TEST(ReadersTest, AFenceComesBeforeEachLookAndNobodyElseIsHeldUp) {
   EXPECT_FALSE(readers.unpin_elsewhere(other->slots[0])) << "not counted";
 }
 
-TEST(ReadersTest, APinThatIsLetGoBetweenTheLooksIsNotCounted) {
+TEST(ReadersTest, PinReleasedBetweenTheReads_IsNotCounted) {
   Readers readers;
   Reader* const mine = readers.join();
   EntryPool pool;
@@ -137,7 +137,7 @@ TEST(ReadersTest, APinThatIsLetGoBetweenTheLooksIsNotCounted) {
   for (const std::size_t i : {0U, 1U, 2U}) readers.pin(mine->slots[i], entry);
   int looks = 0;
   const auto wanted = [&](const CacheEntry& found) {
-    // All slots are looked at before the first is marked.
+    // All slots are read before the first is marked.
     if (++looks == 3) {
       EXPECT_TRUE(readers.unpin(mine->slots[0]));
       EXPECT_TRUE(readers.unpin(mine->slots[1]));
@@ -147,14 +147,14 @@ TEST(ReadersTest, APinThatIsLetGoBetweenTheLooksIsNotCounted) {
   };
   int counted = 0;
   readers.count(wanted, [&](CacheEntry&) { ++counted; });
-  EXPECT_EQ(counted, 1) << "of the third slot";
+  EXPECT_EQ(counted, 1) << "the third slot";
   EXPECT_TRUE(readers.unpin(mine->slots[0])) << "no mark is left";
   EXPECT_TRUE(readers.unpin(mine->slots[1])) << "nor on what is another pin by now";
   EXPECT_FALSE(readers.unpin(mine->slots[2]));
   EXPECT_TRUE(readers.unpin_asked(mine->slots[2]));
 }
 
-TEST(ReadersTest, WhoAsksAllIsToldOfEachEnd) {
+TEST(ReadersTest, AskAll_ReportsEachRelease) {
   Readers readers;
   Reader* const mine = readers.join();
   EntryPool pool;
@@ -168,7 +168,7 @@ TEST(ReadersTest, WhoAsksAllIsToldOfEachEnd) {
   EXPECT_TRUE(readers.unpin(mine->slots[0]));
 }
 
-TEST(ReadersTest, AnotherThreadLetsGoUnderTheLock) {
+TEST(ReadersTest, AnotherThread_ReleasesUnderTheLock) {
   Readers readers;
   EntryPool pool;
   CacheEntry& entry = pool.take();
@@ -184,11 +184,11 @@ TEST(ReadersTest, AnotherThreadLetsGoUnderTheLock) {
   EXPECT_EQ(slot->load(), nullptr);
 }
 
-// The protocol at the head of readers.h as a machine of small steps, all of whose interleavings are
-// tried: two threads that pin the block of key 1, one of them twice, and one that chooses it as a
-// victim, drops it later, and uses its frame and its entry for key 2. Memory is x86's: a thread's
-// stores lie in a buffer of its own, in order, until they are drained one by one, by a locked
-// instruction of the thread, or by the heavy fence.
+// The protocol of readers.h as a machine of small steps, of which all interleavings are tried. Two
+// threads pin the block of key 1, one of them twice. A third chooses it as a victim, drops it
+// later, and uses its frame and entry for key 2. Memory is x86's: the stores of a thread stay in
+// its own buffer, in order, until they are drained one by one, by a locked instruction of the
+// thread, or by the heavy fence.
 namespace protocol {
 
 enum Where : std::uint8_t { word, key, frame, slot0, slot1, mark0, mark1, places };
@@ -234,15 +234,15 @@ struct State {
   }
 };
 
-// What may be left out; each must be missed.
+// The steps that may be left out; each omission must be noticed.
 enum class Without { nothing, fence, word, key, mark, second_fence, second_look, order, claim };
 
 class Protocol {
  public:
   explicit Protocol(Without without) : without_(without) {}
 
-  // Whether some interleaving reads another block's bytes, or ends with a pin that nobody gives
-  // back or a frame that nobody frees.
+  // Whether an interleaving reads another block's bytes, or ends with a pin that nobody releases or
+  // a frame that nobody frees.
   bool fails() {
     std::vector<State> left{State{}};
     while (!left.empty()) {
@@ -274,7 +274,7 @@ class Protocol {
            state.memory[slot1] == 0 && state.memory[mark0] == 0 && state.memory[mark1] == 0 &&
            state.memory[frame] == 2;
   }
-  // The entry and its frame become another block's.
+  // The entry and its frame become another block.
   static void reuse(State& state, std::size_t thread) {
     state.locked_store(thread, word, gone);
     state.store(thread, frame, 2);
@@ -374,7 +374,7 @@ class Protocol {
         break;
       case 7: count(state, 0); break;  // D5
       case 8: count(state, 1); break;
-      case 9:  // a victim, of which others may make an open block meanwhile
+      case 9:  // a victim, which others may make open meanwhile
         if (std::exchange(state.was_chosen, true)) {
           step = 12;
           break;
@@ -423,7 +423,7 @@ TEST(ReadersProtocolTest, NoInterleavingMissesAPin) {
   EXPECT_GT(whole.states(), 1000u) << "all interleavings are few";
 }
 
-TEST(ReadersProtocolTest, EachPartIsNeeded) {
+TEST(ReadersProtocolTest, EachStepIsNeeded) {
   using protocol::Without;
   for (const Without without :
        {Without::fence, Without::word, Without::key, Without::mark, Without::second_fence,

@@ -2,13 +2,12 @@
 // The shards of a cache: each is a CacheCore with a lock, an index, an eviction order and an equal
 // part of each budget.
 //
-// The first byte of an extent says where it belongs: an object is cut into stretches, which go to
-// the shards in turn. A block that goes on into the next stretch is found by accesses that begin
-// there all the same: they look into the shards of the stretches before. A cache without such
-// blocks pays for that one load.
+// An object is cut into stretches, which belong to the shards in turn. The first byte of an extent
+// decides its shard. A block may continue into the next stretch. Accesses that begin there find it
+// too: they look into the shards of earlier stretches. Other caches pay one load for this.
 //
-// A plan is cut into one part for each shard. A consumer comes to a shard only in its turn, so a
-// part sees its share of the pace and fetches its share of the window.
+// A plan is cut into one part per shard. A consumer comes to the shards in turn, so a part sees its
+// share of the pace and fetches its share of the window.
 //
 // Thread-safe.
 #pragma once
@@ -32,15 +31,15 @@ class CacheShards {
 
   static Result<std::unique_ptr<CacheShards>> create(Mover& mover, CacheOptions options);
 
-  // The number that CacheOptions::shards = 0 stands for, with that many CPUs.
+  // The number of shards that CacheOptions::shards = 0 gives with that many CPUs.
   static std::size_t automatic(const CacheOptions& options, std::size_t cpus);
 
   // Null: there are several.
   CacheCore* only() const { return mask_ == 0 ? cores_[0].get() : nullptr; }
-  // Whether this process made it, not its parent.
+  // Whether this process made it. False in a child of fork().
   bool here() const { return cores_[0]->origin().here(); }
 
-  // In hits.cpp, where hits are inlined into them.
+  // Defined in hits.cpp, where hits are inlined into them.
   Block access(const Extent& extent, const AccessOptions& options);
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options);
@@ -57,7 +56,7 @@ class CacheShards {
   CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards);
 
   std::size_t number_of(ObjectId object, std::uint64_t offset) const {
-    // Objects begin in different shards (Fibonacci hashing, as the index).
+    // Objects begin in different shards (Fibonacci hashing, as in the index).
     const std::uint64_t first = raw(object) * 0x9e3779b97f4a7c15 >> 32;
     return static_cast<std::size_t>(first + (offset >> shift_)) & mask_;
   }
@@ -79,8 +78,8 @@ class CacheShards {
   Mover& mover_;
   std::vector<std::unique_ptr<CacheCore>> cores_;  // a power of two
   std::size_t mask_ = 0;
-  unsigned shift_ = 0;  // log2 of a stretch
-  // The longest extent so far that goes on into another stretch; 0: none does.
+  unsigned shift_ = 0;  // log2 of the bytes of a stretch
+  // The longest extent so far that continues into another stretch; 0: none does.
   std::atomic<std::uint64_t> longest_{0};
 };
 

@@ -11,10 +11,10 @@
 namespace headrace {
 namespace {
 
-// After the kernel refused a slab, misses do not ask again for this long.
+// After the kernel refused a slab, misses do not ask again for this time.
 constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
 // How long an access waits for a slab that another thread allocates, before it is refused. The
-// other does nothing but ask the kernel and touch the pages.
+// other thread only asks the kernel and touches the pages.
 constexpr Nanoseconds kGrowBound = std::chrono::seconds{30};
 
 }  // namespace
@@ -23,8 +23,7 @@ bool CacheCore::growing_is_paused(const Node& node) const {
   return node.grow_error && mover_.clock().now() < node.grow_again;
 }
 
-// The slab that would make space, if the budget and the kernel let us have it; its bytes are
-// reserved from now on.
+// The slab that would make space, if the budget and the kernel allow it. Reserves its bytes.
 std::optional<CacheCore::Growth> CacheCore::growth(const SpaceRequest& request) {
   Node& node = nodes_[request.node];
   const std::uint64_t taken = node.frames.capacity() + node.growing;
@@ -40,8 +39,8 @@ std::optional<CacheCore::Growth> CacheCore::growth(const SpaceRequest& request) 
   return Growth{.node = request.node, .bytes = bytes};
 }
 
-// Slabs that are being given back may be what the kernel lacks: then it is worth trying again when
-// they are gone, which is waited for.
+// The kernel may lack the memory of slabs that are being released. Then this waits until they are
+// gone, so that the caller tries again.
 void CacheCore::grow(const Growth& growth) {
   std::uint64_t unmapped = 0;
   {
@@ -63,7 +62,7 @@ void CacheCore::grow(const Growth& growth) {
       added = Unexpected(std::move(slab).error());
     }
     if (node.lost) {
-      // Nothing else is to be told of it.
+      // `grow_error` keeps the loss of the GPU.
     } else if (added) {
       node.grow_error.reset();
     } else if (again = unmapping_ > 0; !again && unmapped == unmapped_) {
@@ -88,10 +87,10 @@ Result<std::unique_ptr<Buffer>> CacheCore::new_slab(const Growth& growth) const 
   }
 }
 
-// The budget may have shrunk meanwhile: then the slab goes again, and little else.
+// If the budget has shrunk meanwhile, the slab is released again, and little else.
 Status CacheCore::add_slab(Node& node, std::unique_ptr<Buffer> slab, DeferredActions& deferred) {
   try {
-    // The address of one on a GPU is a number, which nobody here looks behind.
+    // The address of a slab on a GPU is a number, which is not dereferenced here.
     std::byte* const begin = slab->device_address()
                                  ? reinterpret_cast<std::byte*>(*slab->device_address())  // NOLINT
                                  : slab->memory();
@@ -105,7 +104,7 @@ Status CacheCore::add_slab(Node& node, std::unique_ptr<Buffer> slab, DeferredAct
   return {};
 }
 
-// To the kernel, which takes a while.
+// Returns slabs to the kernel, which takes a while.
 void CacheCore::give_back(std::vector<std::unique_ptr<Buffer>> slabs) {
   const std::size_t count = slabs.size();
   slabs.clear();
@@ -118,8 +117,8 @@ void CacheCore::give_back(std::vector<std::unique_ptr<Buffer>> slabs) {
   mover_.waiting().wake_all(space_changes_);
 }
 
-// Until another thread's slab is there or was refused; false: neither within the bound. That thread
-// never waits for this one, also not if this one is inside a callback.
+// Waits until another thread's slab is there or was refused. False: neither happened in time. That
+// thread never waits for this one, even if this one is inside a callback.
 bool CacheCore::await_growth(std::uint32_t seen) {
   Patience patience(mover_.clock(), mover_.waiting(), kGrowBound);
   while (space_changes_.load() == seen) {
@@ -129,7 +128,7 @@ bool CacheCore::await_growth(std::uint32_t seen) {
   return true;
 }
 
-// With its blocks, all of which can be dropped.
+// Releases a slab and drops its blocks. Requires: all of them can be dropped.
 void CacheCore::free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) {
   deferred.may_free();
   const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
@@ -153,7 +152,7 @@ void CacheCore::give_back_slabs() {
   }
 }
 
-// Slab by slab, until the node has its budget.
+// Allocates slab by slab, until the node has its budget.
 Status CacheCore::reserve_all_of(std::uint16_t node) {
   for (;;) {
     std::optional<Growth> wanted;
@@ -167,7 +166,7 @@ Status CacheCore::reserve_all_of(std::uint16_t node) {
   }
 }
 
-// exhausted: less memory is free than a larger budget needs beside what the node has.
+// Errors: exhausted: less memory is free than a larger budget needs besides the present slabs.
 Status CacheCore::check_reserve(NodeId id, Bytes budget) {
   Bytes has;
   {

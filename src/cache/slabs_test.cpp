@@ -19,9 +19,9 @@ namespace {
 
 using namespace test;
 
-// Found by the model: a block that a plan wants must not be dropped for the budget and fetched
-// again for ever, when a pin keeps the slab anyway.
-TEST(CacheRoomTest, ANodeOverItsBudgetByAPinComesToRest) {
+// Found by the model: a planned block must not be dropped for the budget and fetched again for ever
+// while a pin keeps the slab anyway.
+TEST(CacheSpaceTest, NodeOverItsBudgetByAPin_StopsFetching) {
   Source source(100000);
   CacheRig rig({.budget = 65536_B});
   const Block held = rig.cache->access(source.at(0, 4096));
@@ -34,10 +34,10 @@ TEST(CacheRoomTest, ANodeOverItsBudgetByAPinComesToRest) {
   EXPECT_LE(rig.cache->stats().bytes_used, 16384_B);
 }
 
-#if !defined(HEADRACE_ASAN) && !defined(HEADRACE_TSAN)  // they need all addresses there are
+#if !defined(HEADRACE_ASAN) && !defined(HEADRACE_TSAN)  // these need all addresses
 
 constexpr std::uint64_t kHeldSlab = 32 << 20;
-// While it is set, slabs of that size are not unmapped; who would unmap one says so.
+// While it is set, slabs of that size are not unmapped. `unmapping`: a thread tried to unmap one.
 std::atomic<bool> held_back{false};
 std::atomic<bool> unmapping{false};
 
@@ -54,25 +54,25 @@ std::atomic<bool> unmapping{false};
                 .observe = false});
   const auto refused = [&] {
     const Block block = rig.cache->access(source.at(0, kHeldSlab));
-    // A copy still in flight when its block goes holds the slab's only frame.
+    // A copy in flight whose Block is destroyed would hold the slab's only frame.
     if (!block.wait()) std::_Exit(4);
     return block.state() == BlockState::absent;
   };
   std::atomic<bool> go{false};
-  // The threads are there before their stacks would be counted.
+  // The threads exist before the limit, so that it does not include their stacks.
   std::jthread flusher([&] {
     while (!go) std::this_thread::yield();
     rig.cache->flush();
   });
   std::jthread releaser([&] {
     while (!unmapping) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds{20});  // for the access to begin
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});  // so that the access begins
     held_back = false;
   });
   if (refused()) std::_Exit(2);
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
-  // Not for two slabs at a time.
+  // Not enough for two slabs.
   const rlim_t most = pages * 4096 + kHeldSlab / 2;
   const rlimit limit{.rlim_cur = most, .rlim_max = most};
   if (setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(3);
@@ -85,7 +85,7 @@ std::atomic<bool> unmapping{false};
 }  // namespace
 }  // namespace headrace
 
-// In the place of the C library's, for this program.
+// Replaces munmap() of the C library in this program.
 extern "C" int munmap(void* memory, std::size_t length) noexcept {
   if (length >= headrace::kHeldSlab && headrace::held_back) {
     headrace::unmapping = true;
@@ -97,8 +97,8 @@ extern "C" int munmap(void* memory, std::size_t length) noexcept {
 namespace headrace {
 namespace {
 
-// The kernel counts a slab until it is unmapped, which takes longer than to give it back.
-TEST(CacheRoomTest, NothingIsRefusedWhileASlabIsBeingUnmapped) {
+// The kernel counts a slab until it is unmapped, which takes longer than to release it.
+TEST(CacheSpaceTest, WhileASlabIsUnmapped_NoAccessIsRefused) {
   EXPECT_EXIT(access_beside_a_flush(), testing::ExitedWithCode(0), "");
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Space for a block: frames, slabs, who is evicted for it, and how blocks leave.
+// Space for a block: frames, slabs, choice of the blocks to evict, and how blocks leave.
 //
-// The order of what a miss tries is a table in docs/design/cache.md. Nothing is evicted unless it
-// makes the space: a row is dropped whole or not at all. Nothing is refused while a slab is being
-// made.
+// A table in docs/design/cache.md has the order in which a miss tries things. No block is evicted
+// unless that makes the space: a row is dropped whole or not at all. No request is refused while a
+// slab is being allocated.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -14,20 +14,20 @@
 namespace headrace {
 namespace {
 
-// Victims looked at per miss. Among many pins a longer search rarely pays: RocksDB measured 16 x
-// less throughput without such a cap than with one of 30 (its PR 12141); twice that here, since a
-// refused block costs more than a search.
+// Most victims examined per miss. Among many pins a longer search rarely pays: RocksDB measured 16
+// times less throughput without such a cap than with one of 30 (its PR 12141). Twice that here,
+// since a refused block costs more than a search.
 constexpr unsigned kEffort = 64;
-// When the order has made this many offers for each block, it has offered all: it may offer those
-// of one queue again before it is through with another (s3_fifo() spends a quarter on each).
+// After this many offers per block, the order has offered all blocks. An order may repeat the
+// blocks of one queue before it is done with another (s3_fifo() spends a quarter on each).
 constexpr std::size_t kOffers = 4;
-// Victims are at most one of so many blocks.
+// Victims are at most this share of all blocks.
 constexpr std::size_t kVictimShare = 16;
-// A victim of another size is passed over for one of the size of the request until so many times
-// their bytes were replaced: else small blocks and large ones would take each other's places, and
-// each time whole rows of blocks that are used would go.
+// Victims of about the request's size go first, until this many times the bytes of a passed-over
+// victim were replaced. Otherwise small and large blocks would take each other's places, and each
+// time whole rows of used blocks would be evicted.
 constexpr std::uint64_t kPasses = 32;
-// Frames looked at per search, which bounds the rows of many small blocks for one large one.
+// Most frames examined per search. It bounds the rows of many small blocks for one large block.
 constexpr unsigned kFrameEffort = 16384;
 
 CacheEntry& entry_of(Frame& frame) { return static_cast<CacheEntry&>(frame); }
@@ -51,7 +51,7 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   if (take(entry, request)) return Space::found;
   if ((wanted = growth(request))) return Space::growth;
   if (was_refused(request)) {
-    // All blocks that were held are held now. But the order may not have offered all blocks.
+    // All pinned blocks are still pinned. But the order may not have offered all blocks.
     if (node.refused.offered < kOffers * node.frames.count()) {
       node.search = node.refused;
       if (evict_bytes_for(request, deferred) &&
@@ -76,7 +76,7 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
     if (sacrifice_for(entry, request, deferred)) return Space::found;
     if (evict_in_slab_for(entry, request, true, deferred)) return Space::found;
     if (free_slabs_for(request, true, deferred) && (wanted = growth(request))) return Space::growth;
-    // Once after something was let go: then a long search among pins may find it.
+    // Once after a release: a long search among pins may find the released block.
     if (!stalled_ && node.frames.capacity() <= node.budget &&
         search_row_for(entry, request, kFrameEffort, deferred)) {
       return Space::found;
@@ -91,7 +91,7 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   if (request.by_prefetch) return Space::none;
   const FailedSearch failed = node.search;
   if (request.extent.offset % kPage != 0) {
-    // The block with its alignment may fit into no slab.
+    // The block with its alignment may not fit into any slab.
     SpaceRequest anywhere = request;
     anywhere.extent.offset = 0;
     const Space space = make_space(entry, anywhere, wanted, deferred);
@@ -122,10 +122,10 @@ bool CacheCore::droppable(const CacheEntry& entry, bool planned_too) {
   return entry.pins == 0 && entry.now() == BlockState::ready && (planned_too || entry.planned == 0);
 }
 
-// Until the bytes fit into the budget. Only needed after a shrinking resize() that pins resisted.
+// Evicts until the bytes fit into the budget: needed only while pins keep a node above its budget.
 bool CacheCore::evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) {
   Node& node = nodes_[request.node];
-  if (node.frames.capacity() <= node.budget) return true;  // what fits into the slabs fits
+  if (node.frames.capacity() <= node.budget) return true;  // the slabs are the tighter limit
   while (node.used + request.extent.length.value > node.budget) {
     const auto accept = [&](EvictionLinks& links) {
       return droppable(static_cast<CacheEntry&>(links), false);
@@ -156,7 +156,7 @@ struct CacheCore::Search {
   }
 };
 
-// Blocks that lie in a row around a victim: one, if all blocks are of one size.
+// Evicts a row of blocks around a victim. If all blocks have one size, the row is one block.
 bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
                               DeferredActions& deferred) {
   if (evict_similar_for(entry, request, deferred)) return true;
@@ -167,7 +167,7 @@ bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
          search_row_for(entry, request, kEffort, deferred);
 }
 
-// The same by the order alone, which offers at most `effort` blocks.
+// Like evict_row_for(), but only with blocks that the order offers, at most `effort`.
 bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
                                DeferredActions& deferred) {
   Node& node = nodes_[request.node];
@@ -177,7 +177,7 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
     ++offered;
     return search.from(static_cast<CacheEntry&>(links));
   };
-  // Each row that turns out to be held by a slot is known to be held the next time.
+  // A row that a slot pins is known to be pinned the next time.
   for (unsigned tries = kEffort; tries > 0; --tries) {
     offered = 0;
     if (node.order->choose(accept, effort) == nullptr) {
@@ -186,7 +186,7 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
       return false;
     }
     if (!may_go(search.row.frames, false)) {
-      // Slots are likely to hold many more.
+      // Slots probably pin many more.
       if (tries == kEffort / 2) count_pins_in_slots(node);
       continue;
     }
@@ -196,8 +196,7 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
   return false;
 }
 
-// A slot may name an entry that is no block of the node, or none at all: its thread has not looked
-// yet (P3).
+// A slot may hold another node's block or an unused entry: its thread has not reached P3.
 void CacheCore::count_pins_in_slots(const Node& node) {
   std::vector<CacheEntry*> held = readers_.pinned();
   std::erase_if(held, [&](const CacheEntry* entry) {
@@ -206,14 +205,14 @@ void CacheCore::count_pins_in_slots(const Node& node) {
   count_pins(held);
 }
 
-// The order has the blocks of the index that no plan protects.
+// The order has all blocks of the index that no plan protects.
 void CacheCore::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
   nodes_[entry.node].order->insert(
       entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
 }
 
-// The next in the order, as many as are few of all. Those that were chosen before go first. False:
-// there are no more.
+// Adds the next blocks in the order to the victims, up to a small share of all. Victims chosen
+// before stay first. False: there are no more.
 bool CacheCore::pick_victims(Node& node) {
   const std::size_t most = most_victims(node);
   if (node.victims.size() >= most) return false;
@@ -226,8 +225,8 @@ bool CacheCore::pick_victims(Node& node) {
     entry.chosen = 1;
     return node.victims.size() >= most;
   };
-  // An order with several queues spends a part of the effort on each (s3_fifo() a quarter): enough
-  // for the one whose turn it is to give all. Less where most blocks are held.
+  // An order with several queues spends a part of the effort on each (s3_fifo() a quarter). This is
+  // enough for the queue whose turn it is to give all victims. Less if most blocks are pinned.
   node.order->choose(accept, node.victims_are_scarce ? 2 * kVictims : 8 * kVictims);
   node.victims_are_scarce = 2 * (node.victims.size() - static_cast<std::size_t>(before)) < wanted;
   std::ranges::reverse(node.victims);
@@ -235,7 +234,7 @@ bool CacheCore::pick_victims(Node& node) {
   return std::cmp_greater(node.victims.size(), before);
 }
 
-// With hits closed nothing is in slots, so that there is no fence to share.
+// If hits are closed, no slot holds a pin, so there is no fence to share.
 std::size_t CacheCore::most_victims(const Node& node) const {
   const std::size_t most = std::min(kVictims, node.frames.count() / kVictimShare);
   return most < 2 || !hits_open_ ? 0 : most;
@@ -248,8 +247,8 @@ bool CacheCore::choose_victims(Node& node) {
   return true;
 }
 
-// The same ahead of need, so that the fence is waited for without the lock: only D1. True:
-// count_victims() is to follow.
+// Like choose_victims(), ahead of need: only D1, so that the fence is waited for without the lock.
+// True: count_victims() must follow.
 bool CacheCore::choose_victims_ahead(Node& node) {
   if (node.counting || node.victims_are_scarce || node.victims.empty() ||
       node.victims.size() >= most_victims(node) / 4 || !pick_victims(node)) {
@@ -277,9 +276,9 @@ void CacheCore::count_victims(std::uint16_t number, Started& before) {
   node.counting = false;
 }
 
-// A block that was let go where space was lacking, or that plans have used up, is tried before the
-// order is asked: among very many pins that would take a while to come to it. It may be another by
-// now, if it was let go without the lock.
+// A released block is tried before the order is asked, if space was lacking or plans have used it
+// up: among very many pins the order would take a while to offer it. If it was released without the
+// lock, the entry may be another block by now.
 void CacheCore::offer(CacheEntry& entry) {
   Node& node = nodes_[entry.node];
   if (entry.chosen != 0 || entry.detached != 0 || !droppable(entry, false) || entry.visited) return;
@@ -288,17 +287,17 @@ void CacheCore::offer(CacheEntry& entry) {
   node.victims.push_back(&entry);
 }
 
-// No victim any more.
+// Makes a block no victim any more.
 void CacheCore::spare(CacheEntry& entry) {
   if (entry.chosen == 0) return;
   entry.chosen = 0;
   auto& victims = nodes_[entry.node].victims;
-  // Most often the last.
+  // Usually the last.
   const auto at = std::ranges::find(victims.rbegin(), victims.rend(), &entry);
   victims.erase(std::prev(at.base()));
 }
 
-// The first victim of about the size of the request. See kPasses.
+// Evicts the first victim of about the request's size. See kPasses.
 bool CacheCore::evict_similar_for(CacheEntry& entry, const SpaceRequest& request,
                                   DeferredActions& deferred) {
   Node& node = nodes_[request.node];
@@ -324,13 +323,13 @@ bool CacheCore::evict_similar_for(CacheEntry& entry, const SpaceRequest& request
   return false;
 }
 
-// The row of the first victim that has one.
+// Evicts the row of the first victim that has one.
 bool CacheCore::evict_victim_for(CacheEntry& entry, const SpaceRequest& request,
                                  DeferredActions& deferred) {
   Node& node = nodes_[request.node];
   Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
   for (std::size_t i = node.victims.size(); i-- > 0;) {
-    // One whose row does not suffice stays for a smaller block.
+    // A victim whose row does not suffice stays for a smaller block.
     if (!take_row_of(*node.victims[i], entry, search, deferred)) continue;
     node.passed = 0;
     return true;
@@ -345,7 +344,7 @@ bool CacheCore::take_row_of(CacheEntry& victim, CacheEntry& entry, Search& searc
   return true;
 }
 
-// The usual case: a block goes for one of its size.
+// The usual case: a block takes the place of one of its size.
 bool CacheCore::replace(CacheEntry& victim, CacheEntry& entry, const SpaceRequest& request,
                         DeferredActions& deferred) {
   Node& node = nodes_[request.node];
@@ -369,8 +368,8 @@ void CacheCore::take_row(CacheEntry& entry, const SpaceRequest& request, const F
   node.used += entry.length;
 }
 
-// The same in a slab whose blocks can all go, if there is one with space for the block: finds what
-// a search of bounded effort among the pins of other slabs missed.
+// Evicts a row in a slab whose blocks can all be dropped, if one has space for the block. It finds
+// rows that a search of bounded effort among the pins of other slabs missed.
 bool CacheCore::evict_in_slab_for(CacheEntry& entry, const SpaceRequest& request, bool planned_too,
                                   DeferredActions& deferred) {
   const Frames& frames = nodes_[request.node].frames;
@@ -390,8 +389,8 @@ bool CacheCore::evict_in_slab_for(CacheEntry& entry, const SpaceRequest& request
   return false;
 }
 
-// The last resort of an access: what plans have fetched for their furthest uses. Those items are
-// pending again and will be fetched once more when there is space.
+// The last resort of an access: blocks that plans fetched for their furthest uses. Their items are
+// pending again and are fetched once more when there is space.
 bool CacheCore::sacrifice_for(CacheEntry& entry, const SpaceRequest& request,
                               DeferredActions& deferred) {
   Node& node = nodes_[request.node];
@@ -420,13 +419,12 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const SpaceRequest& request,
   return false;
 }
 
-// Gives slabs back, the emptiest first, until the budget has space for a slab for the block. Does
-// nothing if there are not enough whose blocks can all be dropped, nor if one of them has the size
-// already: a new one would be no better.
+// Releases slabs, the emptiest first, until the budget has space for a slab for the block. Does
+// nothing if too few can be dropped, or if one has the size already: a new one would be no better.
 bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
                                DeferredActions& deferred) {
   Node& node = nodes_[request.node];
-  // Each choice of which a slot holds something teaches that it is held.
+  // If a slot pins a block of the chosen slabs, the next choice knows it.
   for (unsigned tries = kEffort; tries > 0; --tries) {
     const auto chosen = slabs_for(request, planned_too);
     if (chosen.empty()) return false;
@@ -438,13 +436,13 @@ bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
   return false;
 }
 
-// Those to give back; none: it would not help.
+// The slabs to release; empty: it would not help.
 std::vector<std::byte*> CacheCore::slabs_for(const SpaceRequest& request, bool planned_too) {
   Node& node = nodes_[request.node];
   const std::uint64_t space = std::min(slab_for(request.extent), node.budget);
   if (growing_is_paused(node) ||
       space / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
-    return {};  // they would go for nothing
+    return {};  // released in vain
   }
   std::vector<const Frames::Slab*> slabs;
   for (const Frames::Slab& slab : node.frames.slabs()) {
@@ -467,7 +465,7 @@ std::vector<std::byte*> CacheCore::slabs_for(const SpaceRequest& request, bool p
   return chosen;
 }
 
-// Blocks that plans protect, and which therefore no order has, until `take` says that it is enough.
+// Visits blocks that plans protect, which are in no order, until `take` returns true.
 void CacheCore::visit_planned(const Node& node, const std::function<bool(CacheEntry&)>& take) {
   unsigned looks = kFrameEffort;
   for (const Frames::Slab& slab : node.frames.slabs()) {
@@ -478,9 +476,8 @@ void CacheCore::visit_planned(const Node& node, const std::function<bool(CacheEn
   }
 }
 
-// After the budget became smaller, or a slab came too late for it. Protection by plans does not
-// count here; the items become pending again. A slab or a slice of blocks at a time; false: there
-// is no more to do.
+// After the budget became smaller, or a slab came too late for it. Plans protect no blocks here;
+// their items become pending. Handles one slab or one slice of blocks. False: nothing is left.
 bool CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
   if (free_surplus_slab(node, deferred)) return true;
   if (node.used <= node.budget) return false;
@@ -497,7 +494,7 @@ bool CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
   return drop_until_fit(node, blocks, deferred);
 }
 
-// False: slots hold all of these blocks.
+// False: slots pin all of these blocks.
 bool CacheCore::drop_until_fit(Node& node, std::span<CacheEntry* const> blocks,
                                DeferredActions& deferred) {
   count_pins(blocks);
@@ -511,7 +508,7 @@ bool CacheCore::drop_until_fit(Node& node, std::span<CacheEntry* const> blocks,
   return any;
 }
 
-// The same after one block (null: gone already) became droppable while the node is over its budget.
+// Like fit_budget(), after one block became droppable on a node over its budget. Null: it is gone.
 void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) {
   if (node.frames.capacity() <= node.budget) return;
   try {
@@ -521,14 +518,14 @@ void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& de
     }
     free_surplus_slab(node, deferred);
   } catch (const std::bad_alloc&) {
-    // The next that is let go tries again.
+    // The next release tries again.
   }
 }
 
-// Gives back the emptiest slab without pins and copies in flight. Only whole slabs count: a block
-// dropped from one that stays would be fetched again by its plan, and dropped, for ever.
+// Releases the emptiest slab without pins and copies in flight. Only whole slabs help: a block
+// dropped from a slab that stays would be fetched again by its plan, and dropped, for ever.
 bool CacheCore::free_surplus_slab(Node& node, DeferredActions& deferred) {
-  // Again while a slot turns out to hold something of the one chosen.
+  // Again if a slot turns out to pin a block of the chosen slab.
   for (unsigned tries = kEffort; tries > 0; --tries) {
     std::byte* const chosen = surplus_slab(node);
     if (chosen == nullptr) return false;
@@ -550,7 +547,7 @@ std::byte* CacheCore::surplus_slab(const Node& node) {
   return emptiest == nullptr ? nullptr : emptiest->begin;
 }
 
-// Out of the index. Its bytes stay as long as a Block holds it or an engine writes to it.
+// Removes a block from the index. Its bytes stay while a Block holds it or an engine writes to it.
 void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) {
   DCHECK(entry.now() != BlockState::ready ||
          (entry.has(CacheEntry::kCounted) && !entry.has(CacheEntry::kVictim)));
@@ -572,11 +569,11 @@ void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& d
   if (entry.pins == 0) {
     abandon(entry, deferred);
   } else if (entry.now() == BlockState::ready) {
-    publish(entry, BlockState::evicting);  // nobody waits for what is ready
+    publish(entry, BlockState::evicting);  // nobody waits for a ready block
   }
 }
 
-// A detached block that nobody holds: delete it, or stop its copy, whose end will.
+// A detached block without pins: frees it, or cancels its copy, whose end frees it.
 void CacheCore::abandon(CacheEntry& entry, DeferredActions& deferred) {
   if (entry.now() == BlockState::filling && entry.fill != nullptr) {
     entry.fill->cancelled = true;

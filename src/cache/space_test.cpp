@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gets space, at whose cost, and what a block without space gives.
+// Space: which block gets it, which is evicted for it, and what a block without space returns.
 #include "headrace/cache.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace test;
 
-TEST(CacheRoomTest, WithoutRoomTheBlockStandsForTheSourceOrSaysWhy) {
+TEST(CacheSpaceTest, BlockWithoutSpace_GivesTheSourceOrTheReason) {
   Source source(100000);
   CacheRig rig({.budget = 8192_B});
   const Block large = rig.cache->access(source.at(0, 8193));
@@ -32,7 +32,7 @@ TEST(CacheRoomTest, WithoutRoomTheBlockStandsForTheSourceOrSaysWhy) {
   EXPECT_EQ(stats.bytes_used, 0_B);
 }
 
-TEST(CacheRoomTest, APolicyWithoutAnAnswerOrABudgetIsARefusal) {
+TEST(CacheSpaceTest, PolicyWithoutAnAnswerOrABudget_IsARefusal) {
   Source fastest(4096, kHbm);
   CacheRig rig;
   for (const PlacementPolicy& policy :
@@ -46,7 +46,7 @@ TEST(CacheRoomTest, APolicyWithoutAnAnswerOrABudgetIsARefusal) {
   }
 }
 
-TEST(CacheRoomTest, ABlockThatFitsIntoNoSlabWithItsAlignment_IsNotRefused) {
+TEST(CacheSpaceTest, BlockThatFitsIntoNoSlabWithItsAlignment_IsNotRefused) {
   Source source(1 << 20);
   CacheRig rig({.cache = {.slab = 8192_B}, .budget = 32768_B});
   for (std::uint64_t i = 0; i < 4; ++i) rig.load(source.at(i * 8192, 8192));
@@ -61,19 +61,19 @@ TEST(CacheRoomTest, ABlockThatFitsIntoNoSlabWithItsAlignment_IsNotRefused) {
   EXPECT_EQ(rig.cache->stats().refusals, 0u);
 }
 
-TEST(CacheRoomTest, ABlockLargerThanASlabTakesThePlaceOfSmallOnes) {
+TEST(CacheSpaceTest, BlockLargerThanASlab_TakesThePlaceOfSmallOnes) {
   Source source(200000);
   CacheRig rig({.cache = {.slab = 4096_B}, .budget = 32768_B});
   for (std::uint64_t i = 0; i < 8; ++i) rig.load(source.at(i * 4096, 4096));
   rig.load(source.at(100000, 20000));
   EXPECT_EQ(rig.cache->access(source.at(100000, 20000)).state(), BlockState::ready);
   EXPECT_LE(rig.cache->stats().bytes_used, 32768_B);
-  // And small ones take the place of the large one again.
+  // And small ones take the place of the large one.
   for (std::uint64_t i = 0; i < 8; ++i) rig.load(source.at(i * 4096, 4096));
   EXPECT_EQ(rig.cache->stats().refusals, 0u);
 }
 
-TEST(CacheRoomTest, ALargeBlockTakesARowOfSmallOnesAndNotMore) {
+TEST(CacheSpaceTest, LargeBlock_EvictsOneRowOfSmallOnes) {
   Source source(400000);
   CacheRig rig({.cache = {.slab = 65536_B}, .budget = 65536_B});
   for (std::uint64_t i = 0; i < 16; ++i) rig.load(source.at(i * 4096, 4096));
@@ -83,8 +83,8 @@ TEST(CacheRoomTest, ALargeBlockTakesARowOfSmallOnesAndNotMore) {
   EXPECT_EQ(rig.cache->stats().bytes_used, 65536_B);
 }
 
-// The large slab is full of pins, so the small ones have to make the space.
-TEST(CacheRoomTest, ALargeBlockFindsRoomBesideASlabOfPins) {
+// The large slab is full of pins, so space must come from the small ones.
+TEST(CacheSpaceTest, LargeBlock_FindsSpaceBesideASlabOfPins) {
   Source source(200000);
   CacheRig rig({.cache = {.slab = 4096_B}, .budget = 65536_B});
   const Block held = rig.cache->access(source.at(0, 32768));
@@ -95,9 +95,9 @@ TEST(CacheRoomTest, ALargeBlockFindsRoomBesideASlabOfPins) {
   EXPECT_EQ(rig.cache->stats().refusals, 0u);
 }
 
-// A run of four ends before the third block, which is there. The cell of the index for the two that
-// are left is full of blocks that are in use.
-TEST(CacheRoomTest, ARunWithoutSpaceInTheIndex_IsFetchedBlockByBlock) {
+// A run of four blocks ends before the third, which is cached. The index cell for the remaining two
+// is full of blocks in use.
+TEST(CacheSpaceTest, RunWithoutSpaceInTheIndex_IsFetchedBlockByBlock) {
   constexpr std::uint64_t kEach = 4096;
   Source source(8 * kEach);
   CacheRig rig({.budget = 16_MiB});
@@ -120,8 +120,8 @@ TEST(CacheRoomTest, ARunWithoutSpaceInTheIndex_IsFetchedBlockByBlock) {
   EXPECT_EQ(prefetch.progress().used, 4u);
 }
 
-// More pins than one search looks at, all older than what can go.
-TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
+// More pins than one search examines, all older than the droppable blocks.
+TEST(CacheSpaceTest, ManyPins_DoNotHideDroppableBlocks) {
   Source source(256 * 1024);
   CacheRig rig({.cache = {.slab = 65536_B}, .budget = 131072_B});
   std::vector<Block> held;
@@ -137,9 +137,9 @@ TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
   EXPECT_EQ(rig.cache->stats().evictions, 1u);
 }
 
-// More pins than the longest search looks at. Each refused access looks a little further.
-TEST(CacheRoomTest, VeryManyPinsHideWhatCanGoOnlyForAWhile) {
-  constexpr std::uint64_t kBlocks = 20032;  // whole pages of 64 bytes each
+// More pins than the longest search examines. Each refused access looks a little further.
+TEST(CacheSpaceTest, VeryManyPins_HideDroppableBlocksOnlyForAWhile) {
+  constexpr std::uint64_t kBlocks = 20032;  // whole pages, of 64 blocks each
   Source source((kBlocks + 1) * 64);
   CacheRig rig({.cache = {.slab = Bytes{kBlocks * 64}}, .budget = Bytes{kBlocks * 64}});
   std::vector<Block> held;
@@ -154,8 +154,8 @@ TEST(CacheRoomTest, VeryManyPinsHideWhatCanGoOnlyForAWhile) {
   EXPECT_LT(refused, 4 * kBlocks / 64);
 }
 
-// The large block is used up, and the first to go. More victims are chosen for a small one.
-TEST(CacheRoomTest, ASmallBlockTakesThePlaceOfASmallOne) {
+// The large block is used up and would be evicted first. More victims are chosen for the small one.
+TEST(CacheSpaceTest, SmallBlock_TakesThePlaceOfASmallOne) {
   constexpr std::uint64_t kLarge = 16 * 4096;
   Source source(1 << 20);
   CacheRig rig({.cache = {.slab = 256_KiB}, .budget = 256_KiB, .observe = false});
@@ -172,7 +172,7 @@ TEST(CacheRoomTest, ASmallBlockTakesThePlaceOfASmallOne) {
 }
 
 // Victims are chosen many at a time: all from the queue whose turn it is.
-TEST(CacheRoomTest, NewBlocksTakeNoPlaceOfThoseInUse) {
+TEST(CacheSpaceTest, NewBlocks_DoNotEvictBlocksInUse) {
   constexpr std::uint64_t kBlocks = 8192, kUsed = 4096, kNew = 3 * kBlocks;
   Source source((kBlocks + kNew) * 64);
   FakeOptions fake;
@@ -190,8 +190,8 @@ TEST(CacheRoomTest, NewBlocksTakeNoPlaceOfThoseInUse) {
   EXPECT_GT(rig.cache->stats().hits - hits, kUsed * 99 / 100);
 }
 
-// No slab can go: each has a block that is held.
-TEST(CacheRoomTest, ASmallerBudgetTakesWhatPlansProtect) {
+// No slab can be released: each has a held block.
+TEST(CacheSpaceTest, SmallerBudget_EvictsPlannedBlocks) {
   constexpr std::uint64_t kEach = 4096;
   Source source(64 * kEach);
   CacheRig rig({.cache = {.slab = 65536_B}, .budget = 131072_B});
@@ -210,8 +210,8 @@ TEST(CacheRoomTest, ASmallerBudgetTakesWhatPlansProtect) {
   EXPECT_LE(prefetch.progress().started, 8u) << "the others are pending again";
 }
 
-// A quarter of the budget is in use, among blocks that were used once. Then scans of many times the
-// budget, beside lookups of what is in use and of others.
+// A quarter of the budget is in use, among blocks that were used once. Then come scans of many
+// times the budget, beside lookups of blocks in use and of others.
 struct CacheScanTest : ::testing::Test {
   static constexpr std::uint64_t kEach = 4096;
   static constexpr std::uint64_t kBlocks = 256;
@@ -245,7 +245,7 @@ struct CacheScanTest : ::testing::Test {
   std::uint64_t misses_in_use = 0;
 };
 
-TEST_F(CacheScanTest, WithoutAPlan_LeavesWhatIsUsedAgain) {
+TEST_F(CacheScanTest, WithoutAPlan_KeepsBlocksInUse) {
   for (const Extent& extent : scan(0, kScan * kEach, kEach)) {
     rig.load(extent);
     look_up();
@@ -253,8 +253,8 @@ TEST_F(CacheScanTest, WithoutAPlan_LeavesWhatIsUsedAgain) {
   EXPECT_EQ(misses_in_use, 0u);
 }
 
-// The runs of the plan are larger than the blocks beside them.
-TEST_F(CacheScanTest, InRuns_LeavesWhatIsUsedAgain) {
+// The runs of the plan are longer than the other blocks.
+TEST_F(CacheScanTest, InRuns_KeepsBlocksInUse) {
   const auto all = scan(0, kScan * kEach, kEach);
   const Prefetch plan = rig.cache->prefetch(all, {.window = Bytes{16 * kEach}});
   for (const Extent& extent : all) {
@@ -265,7 +265,7 @@ TEST_F(CacheScanTest, InRuns_LeavesWhatIsUsedAgain) {
   EXPECT_LE(misses_in_use, lookups / 100);
 }
 
-TEST_F(CacheScanTest, ByAPlanForEachMatch_LeavesWhatIsUsedAgain) {
+TEST_F(CacheScanTest, ByAPlanForEachMatch_KeepsBlocksInUse) {
   const auto all = scan(0, kScan / 2 * kEach, kEach);
   const Prefetch filter = rig.cache->prefetch(all, {.window = Bytes{16 * kEach}});
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -283,8 +283,8 @@ TEST_F(CacheScanTest, ByAPlanForEachMatch_LeavesWhatIsUsedAgain) {
   EXPECT_LE(misses_in_use, lookups / 100);
 }
 
-// Each piece but the first comes to what is there.
-TEST_F(CacheScanTest, InSmallPieces_LeavesWhatIsUsedAgain) {
+// Each piece except the first finds a cached block.
+TEST_F(CacheScanTest, InSmallPieces_KeepsBlocksInUse) {
   constexpr std::uint64_t kItem = 4 * kEach;
   const auto all = scan(0, kScan * kEach, kItem);
   const Prefetch plan = rig.cache->prefetch(all, {.window = Bytes{4 * kItem}});
@@ -298,7 +298,7 @@ TEST_F(CacheScanTest, InSmallPieces_LeavesWhatIsUsedAgain) {
   EXPECT_LE(misses_in_use, lookups / 100);
 }
 
-TEST_F(CacheScanTest, AfterAPlanForWhatIsInUse_LeavesIt) {
+TEST_F(CacheScanTest, AfterAPlanForBlocksInUse_KeepsThem) {
   std::vector<Extent> in_use;
   for (std::uint64_t i = 0; i < kBlocks; i += 4) in_use.push_back(source.at(i * kEach, kEach));
   const Prefetch plan = rig.cache->prefetch(in_use);
@@ -310,7 +310,7 @@ TEST_F(CacheScanTest, AfterAPlanForWhatIsInUse_LeavesIt) {
   EXPECT_EQ(rig.cache->stats().misses, before);
 }
 
-// The other way round: what nobody uses any more leaves for what is used now.
+// The other way round: blocks that are no longer used leave for blocks that are used now.
 TEST_F(CacheScanTest, BesideANewWorkingSet_DoesNotKeepTheOldOne) {
   const auto now = scan(0, kBlocks / 2 * kEach, kEach);
   std::uint64_t others = kBlocks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many threads at once, with copies that end in a thread of their own: for ThreadSanitizer, and for
-// the order between a writer's invalidate() and the reads of others.
+// the order between a writer's invalidate() and other threads' reads.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -65,7 +65,7 @@ void read_and_invalidate(std::size_t shards) {
       ++accesses;
       if (random.chance(0.2)) {
         const MutexLock lock(exchange_mutex);
-        std::swap(exchanged[random.below(exchanged.size())], block);  // let go by another thread
+        std::swap(exchanged[random.below(exchanged.size())], block);  // released by another thread
         block = rig.cache->access(extent);
         ++accesses;
       }
@@ -115,9 +115,8 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) { read_and_invalidat
 
 TEST(CacheStressTest, ReadersAndInvalidationsInShards) { read_and_invalidate(4); }
 
-// The whole budget is one slab that the first miss allocates: those that miss meanwhile wait for
-// it.
-TEST(CacheStressTest, NobodyIsRefusedWhileASlabIsOnItsWay) {
+// The whole budget is one slab, which the first miss allocates. Other misses meanwhile wait for it.
+TEST(CacheStressTest, WhileASlabIsAllocated_NoAccessIsRefused) {
   constexpr std::size_t kThreads = 8;
   for (int round = 0; round < 5; ++round) {
     FakeOptions fake;
@@ -144,8 +143,8 @@ TEST(CacheStressTest, NobodyIsRefusedWhileASlabIsOnItsWay) {
   }
 }
 
-// Four frames, one of them held: three threads with a block each find one for the next.
-TEST(CacheStressTest, NobodyIsRefusedWhileAFrameIsFree) {
+// Four frames, one of them held: each of three threads has a block and finds a frame for the next.
+TEST(CacheStressTest, WhileAFrameIsFree_NoAccessIsRefused) {
   FakeOptions fake;
   fake.own_thread = true;
   fake.log = false;
@@ -170,7 +169,7 @@ TEST(CacheStressTest, NobodyIsRefusedWhileAFrameIsFree) {
 }
 
 // Rows are cached, then written (while nothing copies them), then invalidated, then announced to
-// the readers: whoever knows of a row must see what was written, in every word.
+// the readers. A reader that knows of a row must see every word of the write.
 TEST(CacheStressTest, NoReaderSeesAVersionOlderThanTheLastInvalidate) {
   FakeOptions fake;
   fake.own_thread = true;
@@ -182,7 +181,7 @@ TEST(CacheStressTest, NoReaderSeesAVersionOlderThanTheLastInvalidate) {
   std::atomic<std::uint64_t> written{0};
   std::jthread writer([&] {
     for (std::uint64_t row = 0; row < kRows; ++row) {
-      // Somebody has cached the row before it is written: those bytes are old afterwards.
+      // The row was cached before it is written, so those bytes are old afterwards.
       (void)rig.cache->access(rows.at(row * kSlot, kSlot)).wait();
       for (std::uint64_t i = 0; i < kSlot; i += 8) {
         const std::uint64_t version = row + 1;

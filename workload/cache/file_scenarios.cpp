@@ -7,7 +7,7 @@ namespace headrace::cache_bench {
 namespace {
 
 constexpr std::uint32_t kScanned = 1 << 20;
-// For each thread; more than it looks up in the warm seconds of a run.
+// For each thread; more than it looks up in the warm-up seconds of a run.
 constexpr std::uint64_t kLookups = 1 << 19;
 
 nlohmann::ordered_json quantile(const Histogram& histogram, double q) {

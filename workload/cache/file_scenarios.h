@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scenarios on files: many threads look small extents of a file up, most of them again and
-// again, in a cache much smaller than the file; in one of them a scan of another file goes on
-// beside that.
+// The scenarios on files. Many threads look up small extents of a file, most of them repeatedly, in
+// a cache much smaller than the file. In one scenario a scan of another file runs at the same time.
 //
-// All read past the page cache where the file system allows it. Headrace scans in extents of 1 MiB
-// by a plan, through the same cache; the peers by pread into one buffer, past theirs. Lookups of
-// the peers that miss pread the extent.
+// All reads bypass the page cache if the file system allows it. Headrace scans in extents of 1 MiB
+// by a plan, through the same cache. The peers scan by pread into one buffer, past their caches,
+// and pread the extent when a lookup misses.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -37,12 +36,12 @@ inline constexpr std::uint32_t kFilePage = 4096;
 struct FileScenario {
   std::string_view name;
   std::string_view about;
-  // Pages of an extent: at least and at most, all equally likely.
+  // Pages of an extent: least and most, all equally likely.
   std::uint32_t least;
   std::uint32_t most;
-  std::uint64_t extents;  // unless Options say otherwise, as of the next two
+  std::uint64_t extents;  // this and the next two: unless Options give them
   Bytes budget;
-  Bytes scan;  // none: nothing is scanned
+  Bytes scan;  // 0: no scan
 };
 
 inline constexpr auto kFileScenarios = std::to_array<FileScenario>({
@@ -55,7 +54,7 @@ inline constexpr auto kFileScenarios = std::to_array<FileScenario>({
 
 const FileScenario* find_file_scenario(std::string_view name);
 
-// The two files, and which extents the threads look up.
+// The two files, and the extents that the threads look up.
 struct FileData {
   Bytes budget;
   Source lookups;
@@ -65,23 +64,23 @@ struct FileData {
   static Result<FileData> make(const FileScenario& scenario, const Options& options);
 };
 
-// Nanoseconds of lookups, from access to release.
+// Nanoseconds per lookup, from access to release.
 struct Latencies {
   Histogram hits;
   Histogram misses;
   std::uint64_t longest_hit = 0;
 };
 
-// What one part of the run found.
+// The results of one part of the run.
 struct Part {
   Timing timing;         // of all its threads
-  Tally lookups;         // of those that look up
+  Tally lookups;         // of the lookup threads
   double scan_rate = 0;  // bytes per second
   Latencies latencies;
 };
 
-// The bytes of a block that the cache refused, by pread into a buffer of this thread; nullptr: they
-// could not be read. Good until the next call.
+// The bytes of a block that the cache refused, by pread into a buffer of this thread. Null: they
+// could not be read. Valid until the next call.
 inline const std::byte* read_refused(const Source& source, std::uint64_t block, Tally& tally) {
   thread_local Held buffer;
   ++tally.refused;
@@ -127,7 +126,7 @@ inline bool right(const Source& source, std::uint64_t block, const std::byte* by
   return true;
 }
 
-// One operation for each block, over the whole file again and again.
+// One operation per block, over the whole file, repeatedly.
 template <Store S>
 Tally scan(S& store, const Source& source, const Until& until) {
   Tally tally;
@@ -154,8 +153,8 @@ Tally scan(S& store, const Source& source, const Until& until) {
   }
 }
 
-// Runs that many lookup threads, and one that scans or none, for that time. `seed` is another for
-// each part: the same lookups once more would find what the last ones left.
+// Runs `lookups` threads and perhaps a scan for that time. `seed` differs in each part, since the
+// same lookups would find the blocks that the last part left.
 template <Store S>
 Part run_part(S& store, const FileData& data, unsigned lookups, bool scanning,
               const Options& options, std::uint64_t seed) {
@@ -189,13 +188,13 @@ Part run_part(S& store, const FileData& data, unsigned lookups, bool scanning,
   return part;
 }
 
-// Bytes of the process in memory beyond `before` and the budget.
+// Resident bytes of the process beyond `before` and the budget.
 std::int64_t over_budget(std::uint64_t before, Bytes budget);
 
-// Lookups alone, as JSON.
+// The lookups alone, as JSON.
 nlohmann::ordered_json told(const FileData& data, const Part& alone, std::uint64_t misses,
                             std::int64_t over);
-// Adds the scan alone and both beside each other. Requires: there is a scan.
+// Adds the scan alone and both together. Requires: there is a scan.
 void add_scan(nlohmann::ordered_json& row, const FileData& data, const Part& scan,
               const Part& beside);
 
@@ -205,7 +204,7 @@ Result<nlohmann::ordered_json> run_file_scenario(const FileScenario& scenario,
   HEADRACE_TRY(const FileData data, FileData::make(scenario, options));
   const std::uint64_t before = resident_bytes();
   HEADRACE_TRY(const std::unique_ptr<S> store, S::make(data.lookups, data.budget));
-  // Until all of the budget has been filled once, at the latest after so many parts.
+  // Until the whole budget has been filled once, at most this number of parts.
   constexpr int kMostWarmings = 20;
   const std::uint64_t mean = kFilePage * (scenario.least + scenario.most) / 2;
   const std::uint64_t enough = data.budget.value / mean * 5 / 4;

@@ -73,7 +73,7 @@ TEST_F(FileScenarios, OnlySmallMissScans) {
   EXPECT_FALSE(std::filesystem::exists(directory / "scan.bin"));
 }
 
-TEST_F(FileScenarios, SizesAreTheScenariosUnlessGiven) {
+TEST_F(FileScenarios, Sizes_AreThoseOfTheScenarioByDefault) {
   const FileScenario& pool = *find_file_scenario("buffer-pool");
   Options options;
   options.directory = directory;
@@ -86,7 +86,7 @@ TEST_F(FileScenarios, SizesAreTheScenariosUnlessGiven) {
   EXPECT_EQ(data->lookups.place(99).length, 8192U);
 }
 
-TEST(FileScenariosAlone, WithoutTheirDirectoryThereAreNone) {
+TEST(FileScenariosAlone, MissingDirectory_IsAnError) {
   Options options = tiny("small-miss", "/nowhere");
   options.implementation = "sharded";
   const auto row = run(options);

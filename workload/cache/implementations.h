@@ -18,21 +18,21 @@ namespace headrace::cache_bench {
 struct Implementation {
   std::string_view name;
   std::string_view about;
-  std::string_view missing = {};  // why this build has none
+  std::string_view missing = {};  // why this build lacks it
   Result<nlohmann::ordered_json> (*run)(const Scenario&, const Options&) = nullptr;
-  // null: no source in files
+  // null: it reads no files
   Result<nlohmann::ordered_json> (*run_on_file)(const FileScenario&, const Options&) = nullptr;
 };
 
 // In the order of tables.
 std::span<const Implementation> implementations();
 
-// Runs what the options ask for. absent: no such implementation or scenario, or not in this build;
-// unsupported: not this scenario with this implementation. "wrong" counts words that were not
-// right.
+// Runs one scenario as the options say. Errors: absent: no such implementation or scenario, or not
+// in this build; unsupported: not this scenario with this implementation. "wrong" counts wrong
+// words.
 Result<nlohmann::ordered_json> run(const Options& options);
 
-// What there is, as JSON: names, what they are, why one is missing.
+// All implementations and scenarios as JSON: names, descriptions, and why one is missing.
 nlohmann::ordered_json list();
 
 }  // namespace headrace::cache_bench

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace-bench-cache: one scenario, once, with one cache. `headrace bench cache` runs rounds of
-// all.
+// headrace-bench-cache: runs one scenario once, with one cache. `headrace bench cache` runs all.
 #include <fmt/core.h>
 
 #include <array>
@@ -15,7 +14,7 @@
 namespace headrace::cache_bench {
 namespace {
 
-// By ErrorCode, as python/headrace/_cli/exit_codes.py has them.
+// Exit codes by ErrorCode, as in python/headrace/_cli/exit_codes.py.
 constexpr auto kExitCodes = std::to_array<std::pair<ErrorCode, int>>({
     {ErrorCode::invalid, 2},
     {ErrorCode::absent, 3},

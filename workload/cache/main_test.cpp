@@ -14,7 +14,7 @@ namespace {
 
 struct Ended {
   int code = -1;
-  std::string out;  // what it printed, errors included
+  std::string out;  // its output, errors included
 };
 
 Ended run_program(const std::string& arguments) {
@@ -38,12 +38,12 @@ TEST(Program, PrintsARow) {
   EXPECT_EQ(row.at("operations"), 2048);
 }
 
-TEST(Program, ListsWhatThereIs) {
+TEST(Program, List_HasAllImplementations) {
   EXPECT_EQ(run_program("--help").out.rfind("Usage: headrace-bench-cache", 0), 0U);
   EXPECT_EQ(nlohmann::json::parse(run_program("--list").out).at("implementations").size(), 7U);
 }
 
-TEST(Program, SaysInOneLineWhatIsWrong) {
+TEST(Program, WrongOption_IsReportedInOneLine) {
   const Ended wrong = run_program("--threads many");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_EQ(wrong.out, "headrace-bench-cache: --threads 'many': give 1 to 4096\n");

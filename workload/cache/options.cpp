@@ -34,7 +34,7 @@ struct Option {
   std::function<Status(std::string_view)> set;
 };
 
-// Options that set fields of `options`, which outlives them.
+// Options that set fields of `options`, which must outlive them.
 std::vector<Option> table(Options& options) {
   const auto bytes = [](std::string_view name, std::optional<Bytes>& value) {
     return [=, &value](std::string_view text) {
@@ -43,41 +43,43 @@ std::vector<Option> table(Options& options) {
     };
   };
   return {
-      {"--help", "", "Print this text", [&](auto) { return options.help = true, Status{}; }},
-      {"--list", "", "Print what implementations and scenarios there are",
+      {"--help", "", "Print this text and exit",
+       [&](auto) { return options.help = true, Status{}; }},
+      {"--list", "", "List implementations and scenarios as JSON",
        [&](auto) { return options.list = true, Status{}; }},
-      {"--implementation", "NAME", "Whose cache",
+      {"--implementation", "NAME", "Cache to run",
        [&](std::string_view text) { return options.implementation = text, Status{}; }},
-      {"--scenario", "NAME", "What is done with it",
+      {"--scenario", "NAME", "Scenario to run",
        [&](std::string_view text) { return options.scenario = text, Status{}; }},
-      {"--threads", "N", "By so many at once (1)",
+      {"--threads", "N", "Number of threads (default 1)",
        [&](std::string_view text) {
          return set_number(options.threads, "--threads", text, 1U, 4096U);
        }},
-      {"--seconds", "S", "Time of a measurement; with files, of each part (0.1)",
+      {"--seconds", "S", "Time of a run, or of each part with files (default 0.1)",
        [&](std::string_view text) {
          return set_number(options.seconds, "--seconds", text, 0.001, 3600.0);
        }},
-      {"--operations", "N", "So many by each thread, in place of a time",
+      {"--operations", "N", "Operations per thread instead of a time",
        [&](std::string_view text) {
          return set_number(options.operations, "--operations", text, std::uint64_t{1},
                            std::uint64_t{1} << 40);
        }},
-      {"--seed", "N", "Of all that is drawn (1)",
+      {"--seed", "N", "Seed of all random numbers (default 1)",
        [&](std::string_view text) {
          return set_number(options.seed, "--seed", text, std::uint64_t{0},
                            std::numeric_limits<std::uint64_t>::max());
        }},
-      {"--directory", "DIR", "Where the files to read are, or are made (.)",
+      {"--directory", "DIR", "Folder of the files; makes missing files (default .)",
        [&](std::string_view text) { return options.directory = text, Status{}; }},
-      {"--extents", "N", "Extents of the file (small-miss 200000, buffer-pool 81920)",
+      {"--extents", "N", "Extents of the file (default: small-miss 200000, buffer-pool 81920)",
        [&](std::string_view text) {
          return set_number(options.extents.emplace(), "--extents", text, std::uint64_t{16},
                            std::uint64_t{1} << 30);
        }},
-      {"--budget", "BYTES", "Memory for copies of a file (small-miss 256 MiB, buffer-pool 64 MiB)",
+      {"--budget", "BYTES",
+       "Memory for copies of a file (default: small-miss 256 MiB, buffer-pool 64 MiB)",
        bytes("--budget", options.budget)},
-      {"--scan", "BYTES", "Size of the file that small-miss scans (1 GiB)",
+      {"--scan", "BYTES", "Size of the file that small-miss scans (default 1 GiB)",
        bytes("--scan", options.scan)},
   };
 }
@@ -107,8 +109,8 @@ Result<Options> parse_options(std::span<const char* const> arguments) {
 std::string help_text() {
   std::string text =
       "Usage: headrace-bench-cache --implementation NAME --scenario NAME [OPTION...]\n"
-      "Runs one scenario once with one cache and prints what it took as one line of JSON. Rounds\n"
-      "of all of them, one after the other, are run by `headrace bench cache`.\n\n";
+      "Runs one scenario once with one cache and prints the result as one line of JSON.\n"
+      "`headrace bench cache` runs rounds of all scenarios and caches.\n\n";
   Options options;
   for (const Option& option : table(options)) {
     text +=

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program is told on its command line.
+// The command line of the program.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ namespace headrace::cache_bench {
 
 struct Options {
   bool help = false;
-  bool list = false;  // what there is, in place of a run
+  bool list = false;  // list instead of running
   std::string implementation;
   std::string scenario;
   unsigned threads = 1;
   double seconds = 0.1;
-  std::uint64_t operations = 0;  // of each thread, in place of seconds
+  std::uint64_t operations = 0;  // per thread, instead of seconds
   std::uint64_t seed = 1;
-  // For scenarios on files; none: as the scenario has it.
+  // For scenarios on files. Nothing: as in the scenario.
   std::filesystem::path directory = ".";
   std::optional<std::uint64_t> extents;
   std::optional<Bytes> budget;
   std::optional<Bytes> scan;
 };
 
-// Without the program's name. invalid: with what is allowed.
+// Arguments without the program's name. Errors: invalid: with the allowed values.
 Result<Options> parse_options(std::span<const char* const> arguments);
 
-// What --help prints.
+// The text of --help.
 std::string help_text();
 
 }  // namespace headrace::cache_bench

@@ -28,7 +28,7 @@ TEST(Options, AreSet) {
   EXPECT_EQ(options->scan, 2_MiB);
 }
 
-TEST(Options, NonsenseIsSaid) {
+TEST(Options, InvalidValues_AreErrors) {
   const std::vector<std::vector<const char*>> all = {
       {"--thread", "1"},   {"--threads"},         {"--threads", "0"}, {"--threads", "1x"},
       {"--seconds", "-1"}, {"--seconds", "nan"},  {"--seconds", ""},  {"--operations", "0"},

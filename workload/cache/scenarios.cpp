@@ -9,7 +9,7 @@ namespace {
 
 // 256 KiB: more than any predictor remembers, less than the cache of a core.
 constexpr std::uint64_t kDraws = 1 << 16;
-// One access in so many of `mixed` is to what is not cached.
+// One access in this many of `mixed` is to a block that is not cached.
 constexpr std::uint64_t kInsertOneIn = 20;
 
 Draws in_order(std::uint64_t first, std::uint64_t end, std::uint64_t begin) {
@@ -30,7 +30,7 @@ const Scenario* find_scenario(std::string_view name) {
 Draws numbers_for(const Scenario& scenario, unsigned thread, unsigned threads, std::uint64_t seed) {
   Random random(seed * 4096 + thread);
   const std::uint64_t n = scenario.blocks;
-  // Where the i-th thread begins in [first, n): far from the others.
+  // Where thread i begins in [first, n): far from the others.
   const auto begin_of = [&](std::uint64_t first, std::uint64_t i) {
     return first + (n - first) / threads * i / kStride * kStride;
   };
@@ -47,7 +47,7 @@ Draws numbers_for(const Scenario& scenario, unsigned thread, unsigned threads, s
       return in_order(scenario.pinned ? scenario.warm : 0, n, begin_of(scenario.warm, thread));
     case Order::mixed: break;
   }
-  // Long enough for every block that is not cached, so that none comes again soon.
+  // Long enough for every uncached block, so that none returns soon.
   const std::uint64_t count = (n - scenario.warm) * kInsertOneIn / kStride * kStride;
   Draws numbers = uniform(random, scenario.warm, count);
   std::uint64_t cold = begin_of(scenario.warm, thread);

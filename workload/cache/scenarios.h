@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scenarios on sources in memory, timed for every implementation. Those on files are in
+// The scenarios on sources in memory, timed for every implementation. Scenarios on files are in
 // file_scenarios.h.
 #pragma once
 
@@ -25,12 +25,12 @@
 
 namespace headrace::cache_bench {
 
-// What a thread does with its numbers.
+// How a thread accesses its numbers.
 enum class Manner : std::uint8_t {
   single,      // one access after the other
-  batch,       // kBatch in one call, where there is one
-  one_by_one,  // the same as batch by single accesses
-  planned,     // all in order, told before where there is a plan
+  batch,       // kBatch in one call, if the store has one
+  one_by_one,  // like batch, by single accesses
+  planned,     // all in order, planned ahead if the store has plans
 };
 
 enum class Order : std::uint8_t { uniform, one, zipf, in_order, mixed };
@@ -41,10 +41,10 @@ struct Scenario {
   std::uint64_t block;   // bytes of each
   std::uint64_t blocks;  // of the source
   std::uint64_t budget;  // in blocks
-  std::uint64_t warm;    // the first so many are read once before
+  std::uint64_t warm;    // the first blocks, read once before
   Order order;
   Manner manner = Manner::single;
-  bool pinned = false;  // those that are warm stay pinned
+  bool pinned = false;  // warm blocks stay pinned
 };
 
 inline constexpr std::uint64_t kHot = 10'000;
@@ -74,15 +74,15 @@ inline constexpr auto kScenarios = std::to_array<Scenario>({
 
 const Scenario* find_scenario(std::string_view name);
 
-// So many accesses between two looks at the clock.
+// Accesses between two reads of the clock.
 inline constexpr std::uint64_t kStride = 256;
 static_assert(kStride % kBatch == 0);
 
-// The numbers that a thread goes through, again and again. Its length is a multiple of kStride.
+// The numbers that a thread goes through repeatedly. Its length is a multiple of kStride.
 Draws numbers_for(const Scenario& scenario, unsigned thread, unsigned threads, std::uint64_t seed);
 
-// Where in a block a thread looks: spread over lines, since the first lines of all pages compete
-// for the same few places in the CPU's caches.
+// The word of a block that a thread reads. Spread over cache lines, since the first lines of all
+// pages compete for the same few places in the CPU's caches.
 inline std::uint64_t within(std::uint64_t block, std::uint64_t length) {
   return block * 72 & (length - 1) & ~std::uint64_t{7};
 }
@@ -130,7 +130,7 @@ Tally batched(S& store, const Source& source, std::span<const std::uint32_t> num
   return tally;
 }
 
-// All of them in order, as often as there is time for; a plan for each time round.
+// All blocks in order, repeated until the time is over; one plan per round.
 template <Store S>
 Tally planned(S& store, const Source& source, std::span<const std::uint32_t> numbers,
               std::uint64_t length, const Until& until) {
@@ -166,7 +166,7 @@ Tally work(S& store, const Source& source, const Scenario& scenario,
   return single(store, source, numbers, scenario.block, until);
 }
 
-// What one run found, as JSON: counts and times as they are, nothing divided.
+// The results of one run as JSON: counts and times, nothing divided.
 nlohmann::ordered_json told(const Timing& timing, std::uint64_t misses);
 
 // One scenario with one implementation, on a source of its own.

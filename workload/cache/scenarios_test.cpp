@@ -45,7 +45,7 @@ TEST(Scenarios, ThreadsOfAScanReadApart) {
   EXPECT_EQ(seen.size(), scan.blocks);
 }
 
-TEST(Scenarios, AWrongWordIsCounted) {
+TEST(Scenarios, WrongWord_IsCounted) {
   const Source source = Source::in_memory(512, 4096);
   const Source other = Source::in_memory(1024, 4096);
   ChaseStore store(source, 2_MiB);

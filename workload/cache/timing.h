@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that do the same for a while, and how long it took them.
+// Threads that do the same work for a while, and their times.
 #pragma once
 
 #include <atomic>
@@ -8,20 +8,20 @@
 
 namespace headrace::cache_bench {
 
-// How long threads work: so many seconds, or, for counting instructions, so many operations each.
+// How long threads work: for this time, or, to count instructions, this number of operations each.
 struct Duration {
   double seconds = 0.1;
-  std::uint64_t operations = 0;  // of each thread; 0: as many as `seconds` allow
+  std::uint64_t operations = 0;  // per thread; 0: as many as `seconds` allow
 };
 
-// Says to one thread when it has done enough. Ask every few hundred operations.
+// Whether one thread has done enough. Ask every few hundred operations.
 class Until {
  public:
   Until(const std::atomic<bool>& over, std::uint64_t operations)
       : over_(over), operations_(operations) {}
   bool enough(std::uint64_t done) const {
     if (operations_ != 0) return done >= operations_;
-    // pairs with nothing: the thread is joined before anything is read of it.
+    // pairs with nothing: the thread is joined before its results are read.
     return over_.load(std::memory_order_relaxed);
   }
 
@@ -30,28 +30,28 @@ class Until {
   const std::uint64_t operations_;
 };
 
-// What one thread did.
+// The results of one thread.
 struct Tally {
   std::uint64_t operations = 0;
   std::uint64_t wrong = 0;    // operations that read a wrong word, or could not read
-  std::uint64_t refused = 0;  // that had to read by themselves, past the cache
+  std::uint64_t refused = 0;  // operations that read by themselves, past the cache
 };
 
 struct Timing {
   Tally tally;                 // of all threads
   double seconds = 0;          // from the first thread's begin to the last one's end
-  double thread_seconds = 0;   // of all threads: their own times added
+  double thread_seconds = 0;   // the sum of the threads' own times
   double cpu_seconds = 0;      // of all threads: on a CPU
-  double process_seconds = 0;  // on a CPU, threads of the store's own included
+  double process_seconds = 0;  // on a CPU, including the store's own threads
 };
 
-// Runs `work(thread, until)` in so many threads at once.
+// Runs `work(thread, until)` in `threads` threads at once.
 Timing run_threads(unsigned threads, const Duration& duration,
                    const std::function<Tally(unsigned, const Until&)>& work);
 
 // CPU time of the whole process until now.
 double process_cpu_seconds();
-// Bytes of the process in memory now.
+// Resident bytes of the process now.
 std::uint64_t resident_bytes();
 
 }  // namespace headrace::cache_bench

@@ -8,7 +8,7 @@
 namespace headrace::cache_bench {
 namespace {
 
-TEST(RunThreads, SoManyOperationsEach) {
+TEST(RunThreads, Operations_AreCountedPerThread) {
   const Timing timing =
       run_threads(3, {.operations = 100}, [](unsigned thread, const Until& until) {
         Tally tally;

@@ -171,7 +171,10 @@ def _basis(parts: Row) -> list[str]:
     rests = parts["rests_on"] or {}
     level = rests.get("level", "unknown")
     words = rests.get("detail") or BASIS_WORDS.get(level, "it is not said what was measured")
-    lines = ["Source: published data." if level == "published" else f"Rests on {level}: {words}."]
+    if level == "published":
+        lines = ["; ".join(filter(None, ["Source: published data", rests.get("detail")])) + "."]
+    else:
+        lines = [f"Rests on {level}: {words}."]
     machine = parts["machine"] or {}
     provenance = machine.get("provenance") or {}
     where = [machine.get("name"), provenance.get("cpu"), provenance.get("kernel")]

@@ -37,9 +37,8 @@ def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
     profile = _core.Profile.fromdict(document)
     rests = None
     if profile.published:
-        detail = "figures of others, published, not measured here"
-        if any(engine.kind == "dsa" for engine in profile.machine.engines):
-            detail += "; lines called modelled are computed"
+        modelled = any(engine.kind == "dsa" for engine in profile.machine.engines)
+        detail = "lines called modelled are computed" if modelled else None
         rests = {"level": "published", "detail": detail}
     elif {row.basis for row in profile.rows if row.samples} == {"emulated"}:
         rests = EMULATED_GPUS

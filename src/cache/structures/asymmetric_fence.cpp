@@ -23,13 +23,13 @@ bool prepare_asymmetric_fence() {
 #if defined(HEADRACE_TSAN)
   return false;
 #else
-  // Again for each caller: a child of fork() has to register by itself.
+  // Again for each caller: a child of fork() must register itself.
   return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
 #endif
 }
 
 void heavy_fence() {
-  constexpr int kTries = 100;  // of what failed for a moment's lack of memory
+  constexpr int kTries = 100;  // if the kernel lacks memory for a moment
   bool passed = false;
   for (int i = 0; i < kTries && !passed; ++i) {
     passed = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;

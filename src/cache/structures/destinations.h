@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a placement policy answered: a few words, each with the question and the answer, so that a
-// miss need not ask again. Thread-safe; an answer that another one displaced is asked for again.
+// Answers of a placement policy, so that a miss need not ask again. Each word has a question and
+// its answer. Thread-safe; an answer that another one displaced is asked for again.
 #pragma once
 
 #include <array>

@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-TEST(DestinationsTest, GivesTheAnswerToThisQuestionOrNone) {
+TEST(DestinationsTest, Find_GivesTheAnswerToThisQuestionOrNone) {
   Destinations memory;
   std::map<std::tuple<unsigned, int, unsigned>, std::uint16_t> asked;
   std::uint16_t answer = 0;

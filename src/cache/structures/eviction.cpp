@@ -21,7 +21,7 @@ using Use = EvictionBlock::Use;
 class ByAge {
  public:
   void push_newest(EvictionLinks& entry) { push(entry, Use::fresh); }
-  // One that is used up goes to the oldest end.
+  // A block that is used up enters at the oldest end.
   void push(EvictionLinks& entry, Use use) {
     if (use == Use::used_up) {
       list_.push_back(entry);
@@ -43,10 +43,10 @@ class ByAge {
   std::size_t size_ = 0;
 };
 
-// One choice of an order: each entry is unmarked if it is marked, else offered; those unmarked
-// are offered the next time round, marked again or not, so that none that could go is left out.
-// Offers are what `effort` bounds. Unmarking is paid for by the touch that marked, but all of a
-// large cache may be marked: beyond kUnmark a marked entry is offered too.
+// One call of choose(). Each entry is unmarked if it is marked, else offered. Unmarked entries are
+// offered in the second round, even if they were marked again, so that no droppable entry is left
+// out. `effort` bounds the offers. An unmarking is paid for by the touch that marked, but all
+// entries of a large cache may be marked: after kUnmark of them, marked entries are offered too.
 class Round {
  public:
   Round(std::size_t entries, unsigned effort) : entries_(entries), effort_(effort) {}
@@ -74,12 +74,12 @@ class Round {
   unsigned unmarked_ = 0;
 };
 
-// Keys of blocks that have gone, each for about as many insertions as there is space for.
-// A line of memory is a queue of its own: the newest key of a line displaces its oldest.
+// Keys of evicted blocks, each kept for about as many insertions as there are keys. A line of
+// memory is a queue of its own: the newest key of a line displaces its oldest.
 class Ghosts {
  public:
-  // Makes space for one key for each of `entries`. It forgets all when it has to grow, and
-  // remembers nothing where there is no memory.
+  // Makes space for one key per entry. It forgets all keys when it must grow, and remembers none
+  // without memory.
   void fit(std::size_t entries) {
     if (entries <= count_ * kWays) return;
     count_ = 0;
@@ -96,7 +96,7 @@ class Ghosts {
     std::ranges::copy_backward(line.begin(), line.end() - 1, line.end());
     line.front() = mark_of(key);
   }
-  // Whether it was there.
+  // Whether the key was there. Removes it.
   bool take(std::uint64_t key) {
     if (count_ == 0) return false;
     Line& line = line_of(key);
@@ -117,7 +117,7 @@ class Ghosts {
   Line& line_of(std::uint64_t key) { return lines_[key & (count_ - 1)]; }
 
   ZeroedArray<Line> lines_;
-  std::size_t count_ = 0;  // a power of two, or none
+  std::size_t count_ = 0;  // a power of two, or 0
 };
 
 class S3Fifo final : public EvictionOrder {
@@ -189,7 +189,7 @@ class S3Fifo final : public EvictionOrder {
     queues_[to].entries.push_newest(entry);
   }
   Queue& queue_of(const EvictionLinks& entry) { return queues_[entry.of_order >> 6]; }
-  // The next power of two: only the shares of the queues depend on it.
+  // Rounded up to a power of two: only the shares of the queues depend on it.
   static std::uint64_t bytes_of(const EvictionLinks& entry) {
     return std::uint64_t{1} << (entry.of_order & kSize);
   }
@@ -198,7 +198,7 @@ class S3Fifo final : public EvictionOrder {
     for (const Queue& queue : queues_) sum += queue.entries.size();
     return sum;
   }
-  // The queue of the next victim. Where all of one were refused, another.
+  // The queue of the next victim. If all blocks of a queue were refused, another queue.
   Number next_queue() {
     if (std::ranges::none_of(queues_, &Queue::has_more)) {
       for (Queue& queue : queues_) queue.refused = 0;
@@ -212,13 +212,13 @@ class S3Fifo final : public EvictionOrder {
     }
     return kUsedUp;
   }
-  // Many that are held in one queue do not hide what can go in another.
+  // Many pinned blocks in one queue do not hide droppable ones in another.
   bool is_worth_asking(Number number) const {
     return queues_[number].has_more() && queues_[number].refused <= patience_;
   }
 
   std::array<Queue, 3> queues_;
-  std::size_t patience_ = 0;  // with each queue, in this choice
+  std::size_t patience_ = 0;  // refusals by each queue in this choice before another is tried
   Ghosts ghosts_;
 };
 
@@ -253,7 +253,7 @@ class Sieve final : public EvictionOrder {
 
  private:
   ByAge entries_;
-  EvictionLinks* hand_ = nullptr;  // next to look at; null: the oldest
+  EvictionLinks* hand_ = nullptr;  // the next to examine; null: the oldest
 };
 
 class SecondChance final : public EvictionOrder {

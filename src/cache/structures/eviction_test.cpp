@@ -38,14 +38,14 @@ Entry* choose(EvictionOrder& order, unsigned effort = 64) {
       [](EvictionLinks& links) { return !static_cast<Entry&>(links).pinned; }, effort));
 }
 
-// The papers' descriptions, on a std::list from old to new, without any cleverness.
+// The papers' descriptions, on a std::list from old to new, as simple as possible.
 struct Naive {
   struct Item {
     int id;
     bool visited = false;
   };
   std::list<Item> queue;
-  std::optional<int> hand;  // SIEVE: the id it points at
+  std::optional<int> hand;  // SIEVE: the id at the hand
   bool is_sieve;
 
   void insert(int id, std::uint64_t /*bytes*/, Use use) {
@@ -66,7 +66,7 @@ struct Naive {
     queue.erase(at);
   }
   std::optional<int> choose(const std::array<bool, 8>& pinned, unsigned effort) {
-    std::size_t rounds = 1;  // a second one if there was anything to unmark
+    std::size_t rounds = 1;  // a second one if anything was unmarked
     std::size_t left = effort;
     for (std::size_t looked = 0; left > 0 && looked < rounds * queue.size(); ++looked) {
       const auto at = is_sieve && hand ? find(*hand) : queue.begin();
@@ -90,7 +90,7 @@ struct Naive {
   }
 };
 
-// The same with three queues.
+// Like above, with three queues.
 struct NaiveS3 {
   struct Item {
     int id;
@@ -237,7 +237,7 @@ TEST(EvictionOrderTest, HasAName) {
   EXPECT_EQ(unknown.error().message, "no eviction order 'lru'; there are s3-fifo, sieve, clock");
 }
 
-TEST(EvictionOrderTest, AFullHouseOfPinsIsRefusedAfterTheEffort) {
+TEST(EvictionOrderTest, OnlyPins_AreRefusedAfterTheEffort) {
   for (const EvictionFactory& make : kOrders) {
     const auto order = make();
     std::vector<Entry> entries(100);
@@ -255,7 +255,7 @@ TEST(EvictionOrderTest, AFullHouseOfPinsIsRefusedAfterTheEffort) {
   }
 }
 
-// Hits of a cache of `size` in which a few hot blocks are used between long scans.
+// Hits in a cache of `size`, in which a few hot blocks are used between long scans.
 double hit_ratio(EvictionOrder& order, std::size_t size) {
   constexpr int kHot = 50;
   std::vector<Entry> entries(20000);
@@ -289,14 +289,14 @@ double hit_ratio(EvictionOrder& order, std::size_t size) {
   return static_cast<double>(hits) / static_cast<double>(hot_accesses);
 }
 
-TEST(SieveTest, AScanDoesNotWashOutWhatIsUsed) {
-  // 60 places for 50 hot blocks and an endless scan, half of the accesses each. In FIFO order a hot
-  // block would live 60 misses; SIEVE keeps it.
+TEST(SieveTest, Scan_KeepsBlocksInUse) {
+  // Space for 60 blocks: 50 hot ones and an endless scan, half of the accesses each. In FIFO order
+  // a hot block would live 60 misses. SIEVE keeps it.
   EXPECT_GT(hit_ratio(*sieve(), 60), 0.95);
   EXPECT_GT(hit_ratio(*sieve(), 60), hit_ratio(*clock_order(), 60));
 }
 
-TEST(S3FifoTest, ManyThatAreHeldInTheSmallQueueHideNothing) {
+TEST(S3FifoTest, PinsInTheSmallQueue_HideNoOtherBlocks) {
   const auto order = s3_fifo();
   std::vector<Entry> held(1000);
   std::array<Entry, 100> free;
@@ -312,8 +312,8 @@ TEST(S3FifoTest, ManyThatAreHeldInTheSmallQueueHideNothing) {
   }
 }
 
-// Wherever the hand stands: what is marked is offered once it was unmarked.
-TEST(EvictionTest, TheOneThatMayGoIsFoundAmongOthersAlsoWhenItIsMarked) {
+// Wherever the hand is: a marked entry is offered after it was unmarked.
+TEST(EvictionTest, OnlyDroppableBlock_IsFoundEvenIfMarked) {
   for (const EvictionFactory& make : kOrders) {
     for (std::size_t free = 0; free < 4; ++free) {
       const auto order = make();
@@ -323,7 +323,7 @@ TEST(EvictionTest, TheOneThatMayGoIsFoundAmongOthersAlsoWhenItIsMarked) {
         insert(*order, entry);
       }
       for (int turn = 0; turn < 4; ++turn) {
-        EXPECT_EQ(choose(*order, 1), nullptr);  // the hand goes on by one
+        EXPECT_EQ(choose(*order, 1), nullptr);  // the hand moves by one
         entries[free].pinned = false;
         order->touch(entries[free]);
         EXPECT_EQ(choose(*order, 64), &entries[free]) << free << " " << turn;

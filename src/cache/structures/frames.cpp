@@ -14,21 +14,21 @@ namespace {
 
 std::uint64_t address(const void* p) { return reinterpret_cast<std::uint64_t>(p); }
 
-// The finaliser of MurmurHash3: spreads addresses, which differ in few bits.
+// The finaliser of MurmurHash3: it spreads addresses, which differ in few bits.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 33)) * 0xff51afd7ed558ccd;
   x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53;
   return x ^ (x >> 33);
 }
 
-// Random enough for a balanced tree and free: the hash of where a gap begins.
+// The hash of a gap's address: random enough for a balanced tree, and free.
 std::uint64_t priority(const std::byte* begin) { return mix(address(begin)); }
 
 }  // namespace
 
 std::uint64_t Frames::modulus_of(std::uint64_t length) const {
   if (!reached_) return kOnGpu;
-  // Shorter reads hold no whole sector and bounce anyway.
+  // Shorter reads have no whole sector and bounce anyway.
   return length >= kDirect ? kDirect : kGranule;
 }
 
@@ -62,10 +62,10 @@ bool Frames::take_unaligned(Frame& frame, std::uint64_t length) {
 
 bool Frames::take(Frame& frame, std::uint64_t length, std::uint64_t offset, std::uint64_t modulus) {
   CHECK(length > 0 && frame.data == nullptr);
-  // A gap lies above each frame at most, and at the begin of each slab.
+  // There is at most one gap above each frame, and one at the begin of each slab.
   reserve_gaps(frames_ + 1 + slabs_.size());
-  // The smallest gaps fit only if they happen to be aligned; freed frames of equal blocks do. After
-  // a few, take one that fits in any case.
+  // The smallest gaps hold it only if they happen to be aligned; freed frames of equal blocks are.
+  // After a few tries, take a gap that holds it in any case.
   constexpr int kTries = 16;
   Gap* gap = at_least(length, nullptr);
   for (int i = 0; i < kTries && gap != nullptr; ++i) {
@@ -172,7 +172,7 @@ Frames::Gap& Frames::gap_of(Span bytes) const {
   return *gap;
 }
 
-// All that there will be at once.
+// Allocates the descriptions of all gaps that may exist at once.
 void Frames::reserve_gaps(std::size_t most) {
   while (!reached_ && chunks_.size() * kChunk < most) {
     grow_for_one(chunks_);
@@ -217,7 +217,7 @@ Frame* Frames::next(Walk& walk) {
   return std::exchange(walk.next_, walk.next_->above);
 }
 
-// Walks that would come to `frame` next go on with `to`.
+// Walks that would visit `frame` next continue with `to`.
 void Frames::pass(const Frame& frame, Frame* to) {
   for (Walk* walk = walks_; walk != nullptr; walk = walk->other_) {
     if (walk->next_ == &frame) walk->next_ = to;
@@ -264,7 +264,7 @@ Frames::Span Frames::gap_above(const Frame& frame) const {
   return {granules(frame).end, slab.begin + slab.size};
 }
 
-// The first address in the gap congruent to `offset` from which `length` bytes fit; null if none.
+// The first address in the gap that is congruent to `offset` and has `length` bytes; null if none.
 std::byte* Frames::fit(Span gap, std::uint64_t length, std::uint64_t offset,
                        std::uint64_t modulus) {
   const std::uint64_t lead = (offset - address(gap.begin)) & (modulus - 1);
@@ -317,7 +317,7 @@ Frames::Gap* Frames::merge(Gap* low, Gap* high) {
   return high;
 }
 
-// Parts the tree into what is less than (size, at) and the rest.
+// Splits the tree into the gaps less than (size, at) and the rest.
 void Frames::split(Gap* root, std::uint64_t size, const std::byte* at, Gap*& low, Gap*& high) {
   if (root == nullptr) {
     low = high = nullptr;
@@ -349,7 +349,7 @@ void Frames::erase_gap(Gap& gap) {
   if (!reached_) gap.left = std::exchange(unused_, &gap);
 }
 
-// The least gap that is not below (size, at).
+// The least gap that is not less than (size, at).
 Frames::Gap* Frames::at_least(std::uint64_t size, const std::byte* at) const {
   Gap* best = nullptr;
   for (Gap* gap = root_; gap != nullptr;) {

@@ -12,8 +12,8 @@
 namespace headrace {
 namespace {
 
-// A slab of memory that begins at a page, as one from allocate() does; or, where CPUs do not reach
-// it, an address that faults.
+// A slab of memory that begins at a page, like memory from allocate(). If CPUs do not reach it, it
+// is an address that faults.
 class Memory {
  public:
   explicit Memory(std::uint64_t size, bool reached = true, std::uintptr_t at = 0)
@@ -34,7 +34,7 @@ std::uint64_t address(const Frame& frame) {
   return reinterpret_cast<std::uint64_t>(frame.data.load());
 }
 
-// They share no granule, and the slabs know their bytes.
+// Frames share no granule, and the slabs know their bytes.
 void check(const Frames& frames, const std::list<Frame>& taken) {
   std::map<std::uint64_t, std::uint64_t> granules;  // first and last of each frame
   for (const Frame& frame : taken) {
@@ -53,13 +53,13 @@ void check(const Frames& frames, const std::list<Frame>& taken) {
   RC_ASSERT(used == expected);
 }
 
-RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
+RC_GTEST_PROP(FramesTest, Frames_AreDisjointAlignedAndCompletelyReleased, ()) {
   const bool reached = *rc::gen::arbitrary<bool>();
   Memory one(64 << 10, reached, 0x3000);
-  Memory two(24 << 10, reached, 0x3000 + (64 << 10));  // right behind: gaps stay in their slabs
+  Memory two(24 << 10, reached, 0x3000 + (64 << 10));  // directly behind: gaps stay in their slabs
   Frames frames(reached);
   const auto fill = [&](const Frame& frame) {
-    // What describes gaps does not lie in there.
+    // Descriptions of gaps do not lie in that memory.
     if (reached) std::fill_n(frame.data.load(), frame.length.load(), std::byte{0xff});
   };
   frames.add(one.span(), nullptr);
@@ -83,7 +83,7 @@ RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
       auto gone =
           std::next(taken.begin(), *rc::gen::inRange<int>(0, static_cast<int>(taken.size())));
       if (*rc::gen::arbitrary<bool>()) {
-        // Another takes its place, if it has nearly the size.
+        // Another frame takes its place, if it has nearly the size.
         const std::uint64_t before = gone->length;
         const std::uint64_t length = before + *rc::gen::inRange<std::uint64_t>(0, 3);
         const auto offset = address(*gone) + *rc::gen::inRange<std::uint64_t>(0, 2) * 64;
@@ -116,7 +116,7 @@ RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
   RC_ASSERT(all.data == one.span().data());
 }
 
-RC_GTEST_PROP(FramesTest, AWalkMeetsInOrderWhatIsThereAllTheTime, ()) {
+RC_GTEST_PROP(FramesTest, Walk_VisitsTheFramesThatStayInOrder, ()) {
   Memory one(64 << 10);
   Memory two(64 << 10);
   Frames frames;
@@ -158,7 +158,7 @@ RC_GTEST_PROP(FramesTest, AWalkMeetsInOrderWhatIsThereAllTheTime, ()) {
   }
 }
 
-TEST(FramesTest, SlabsAreAsManyForEachBudgetUpToOneTiB) {
+TEST(FramesTest, NumberOfSlabs_IsTheSameUpToOneTiB) {
   constexpr std::uint64_t kGiB = 1 << 30;
   EXPECT_EQ(Frames::slab_share(kGiB), 0u) << "CacheOptions::slab is more";
   EXPECT_EQ(Frames::slab_share(64 * kGiB), std::uint64_t{64} << 20);
@@ -166,7 +166,7 @@ TEST(FramesTest, SlabsAreAsManyForEachBudgetUpToOneTiB) {
   EXPECT_EQ(Frames::slab_share(2048 * kGiB), kGiB);
 }
 
-TEST(FramesTest, AFreedFrameIsTakenAgainAndTheSmallestGapFirst) {
+TEST(FramesTest, FreedFrame_IsTakenAgainAndTheSmallestGapFirst) {
   Memory memory(64 << 10);
   Frames frames;
   frames.add(memory.span(), nullptr);
@@ -180,7 +180,7 @@ TEST(FramesTest, AFreedFrameIsTakenAgainAndTheSmallestGapFirst) {
   EXPECT_EQ(d.data, of_b);  // not the large gap above c
 }
 
-TEST(FramesTest, ARowIsTheNeighboursThatMakeRoomTogether) {
+TEST(FramesTest, Row_HasTheNeighboursThatMakeSpaceTogether) {
   Memory memory(16 << 10);
   Frames frames;
   frames.add(memory.span(), nullptr);
@@ -208,7 +208,7 @@ TEST(FramesTest, ARowIsTheNeighboursThatMakeRoomTogether) {
   EXPECT_EQ(taken.data, low);
 }
 
-TEST(FramesTest, WithoutAlignmentAFrameFitsWhereItElseWouldNot) {
+TEST(FramesTest, UnalignedFrame_FitsWhereAnAlignedOneDoesNot) {
   Memory memory(8192);
   Frames frames;
   frames.add(memory.span(), nullptr);
@@ -217,7 +217,7 @@ TEST(FramesTest, WithoutAlignmentAFrameFitsWhereItElseWouldNot) {
   EXPECT_TRUE(frames.take_unaligned(frame, 8192));
 }
 
-TEST(FramesTest, ASlabGoesWhenItIsEmpty) {
+TEST(FramesTest, EmptySlab_CanBeRemoved) {
   Memory memory(8192);
   Frames frames;
   frames.add(memory.span(), nullptr);

@@ -8,8 +8,8 @@
 
 namespace headrace {
 
-// After this call, one push_back() or insert() allocates nothing. The capacity doubles when it is
-// used up; reserve(size() + 1) would copy all elements each time. Throws std::bad_alloc and then
+// After this call, one push_back() or insert() allocates nothing. A full vector doubles its
+// capacity; reserve(size() + 1) would copy all elements each time. Throws std::bad_alloc and then
 // leaves the vector unchanged.
 template <class T>
 void grow_for_one(std::vector<T>& all) {

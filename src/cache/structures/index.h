@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the ranges of objects that cover or overlap a given one.
+// Finds the ranges of objects that cover or overlap a given range.
 //
-// A hash table whose key is (object, length class, cell): class c holds lengths in (2^c, 2^(c+1)],
-// class 0 also 1, and a cell is 2^(c+1) bytes of offset. A range of class c that contains the byte
-// x starts less than a cell below it, so it lies in the cell of x or in the one before: two probes
-// per class in use, however many ranges there are. The items carry the chain link themselves;
-// besides them the tables cost 6 to 26 bytes per item, those that were outgrown included. It is not
-// ordered: visits come class by class, shortest first.
+// A hash table with the key (object, length class, cell). Class c holds lengths in (2^c, 2^(c+1)],
+// class 0 also 1. A cell is 2^(c+1) bytes of offset. A range of class c that contains byte x starts
+// less than a cell below x, so it lies in the cell of x or in the one before. A lookup takes two
+// probes per class in use, for any number of ranges. It is not ordered: visits go class by class,
+// shortest first. The items carry the chain link themselves. Besides the items, the tables cost 6
+// to 26 bytes per item, outgrown tables included.
 //
-// It grows a few cells at each insertion: until all are moved, a cell lies in the old table or,
-// from its turn on, as two in the new one. Tables that were outgrown are kept, one of each size,
-// and used again: whoever still reads one finds items that moved on, or too few.
+// The table grows by a few cells at each insertion. Until all are moved, a cell lies in the old
+// table or, once it was moved, as two cells in the new one. Outgrown tables are kept, one of each
+// size, and used again: a thread that still reads one misses items, or finds moved ones.
 //
-// Single-thread: the cache calls it under its lock; racing(), racing_equal() and ask_for_...() are
-// Thread-safe beside all others, if items live as long as the index.
+// Single-thread: the cache calls it under its lock. racing(), racing_equal() and ask_for_...() are
+// Thread-safe beside all other calls, if items live as long as the index.
 #pragma once
 
 #include <sys/random.h>
@@ -36,7 +36,7 @@
 
 namespace headrace {
 
-// Bytes [offset, offset + length) of an object. Not empty, and offset + length does not overflow.
+// Bytes [offset, offset + length) of an object. Not empty; offset + length does not overflow.
 struct Range {
   ObjectId object;
   std::uint64_t offset = 0;
@@ -66,23 +66,23 @@ inline std::uint64_t hash_secret() {
 template <class T>
 class RangeIndex {
  public:
-  // Ranges of one cell overlap each other, but for two. More than this many are not kept in one, so
-  // that lookups are bounded: crowded() tells, before an insertion.
+  // Most ranges in a cell, so that lookups are bounded. At most two ranges of a cell do not
+  // overlap. Call crowded() before an insertion.
   static constexpr unsigned kMostInCell = 64;
 
-  // For so many items; it does not shrink below that.
+  // Makes space for `items`; the table does not shrink below that.
   void reserve(std::size_t items) {
     least_ = std::bit_ceil(std::max(kMinCells, items - items / 5));
     if (cells() < least_) resize(least_);
   }
 
-  // The next insertion allocates nothing, nor does any before it.
+  // Then the next insertion allocates nothing.
   void make_room() {
     move_some(kMoved);
-    // At five items per four cells: just after growing that is 12.8 bytes of cells per item.
+    // At five items per four cells. Just after growing that is 12.8 bytes of cells per item.
     if (size_ < cells() + cells() / 4) return;
     if (cells() < kMinCells) return resize(kMinCells);
-    move_some(cells());  // long done
+    move_some(cells());  // usually all are moved long before
     begin_to_grow();
   }
   void insert(T& item) {
@@ -93,7 +93,7 @@ class RangeIndex {
     if (++class_sizes_[c] == 1) classes_ = classes_ | std::uint64_t{1} << c;
   }
 
-  // Requires: it is in.
+  // Requires: the item is in the index.
   void remove(T& item) {
     ChainLink<T>* link = &cell_of(item.range());
     while (*link != &item) {
@@ -105,17 +105,17 @@ class RangeIndex {
     --size_;
     const unsigned c = class_of(item.range().length);
     if (--class_sizes_[c] == 0) classes_ = classes_ & ~(std::uint64_t{1} << c);
-    // An eighth full, far enough from growing again to not swing: a scan has less to look through.
+    // At an eighth, which is far from growing again. A smaller table makes scans shorter.
     if (cells() > least_ && size_ < cells() / 8) {
       try {
         resize(cells() / 2);
       } catch (const std::bad_alloc&) {
-        // It stays as large as it is.
+        // The table keeps its size.
       }
     }
   }
 
-  // One of the items in the cell of `range` if that is full; else null.
+  // If the cell of `range` is full, one of its items; else null.
   T* crowded(const Range& range) const {
     unsigned items = 0;
     const unsigned c = class_of(range.length);
@@ -125,7 +125,7 @@ class RangeIndex {
     return nullptr;
   }
 
-  // Calls visit(T&) for the items that contain `range` until it returns false.
+  // Calls visit(T&) for the items that contain `range`, until it returns false.
   template <class Visit>
   void covering(const Range& range, Visit&& visit) const {
     const unsigned first = class_of(range.length);
@@ -144,7 +144,7 @@ class RangeIndex {
     }
   }
 
-  // Without the lock: has the memory that racing_equal() is going to read brought near.
+  // Without the lock: prefetch the memory that racing_equal() is going to read.
   void ask_for_cell(const Range& range) const { __builtin_prefetch(&cell_of(range)); }
   void ask_for_item(const Range& range) const {
     const T* const item = new_cell_of(range);
@@ -153,10 +153,10 @@ class RangeIndex {
     __builtin_prefetch(reinterpret_cast<const std::byte*>(item) + 64);
   }
 
-  // Without the lock: an item that had exactly this range when it was looked at; null: none was
-  // seen. While the index grows it finds those that have moved.
+  // Without the lock: an item that had exactly this range when it was read; null: none was seen.
+  // While the index grows, it finds only items that have moved.
   [[gnu::always_inline]] T* racing_equal(const Range& range) const {
-    constexpr unsigned kMostItems = 16;  // changing chains could be followed for ever
+    constexpr unsigned kMostItems = 16;  // a changing chain could be endless
     T* item = new_cell_of(range);
     for (unsigned i = 0; item != nullptr && i < kMostItems; ++i, item = item->next_in_cell) {
       if (item->range() == range) [[likely]]
@@ -165,12 +165,12 @@ class RangeIndex {
     return nullptr;
   }
 
-  // Without the lock: calls visit(T&) for items that contained `range` when they were looked at,
-  // as covering() does, until it returns false; may miss some. Visits nothing that follows after a
-  // class with something in it. False: it gave up, since the chains changed.
+  // Without the lock: calls visit(T&) for items that contained `range` when they were read, as
+  // covering() does, until it returns false. It may miss some. It visits no classes after the first
+  // with an item. False: it gave up, since the chains changed.
   template <class Visit>
   bool racing(const Range& range, Visit&& visit) const {
-    constexpr unsigned kMostItems = 64;  // changing chains could be followed for ever
+    constexpr unsigned kMostItems = 64;  // a changing chain could be endless
     unsigned items = 0;
     const unsigned first = class_of(range.length);
     bool found = false;
@@ -196,8 +196,8 @@ class RangeIndex {
     return any;
   }
 
-  // Calls visit(T&) for the items that overlap `range` until it returns false. It may remove the
-  // item, and insert others, if the table was reserved for as many.
+  // Calls visit(T&) for the items that overlap `range`, until it returns false. `visit` may remove
+  // the item, and insert others if reserve() made space for them.
   template <class Visit>
   void visit_overlapping(const Range& range, Visit&& visit) const {
     for (std::uint64_t left = classes_; left != 0; left &= left - 1) {
@@ -205,7 +205,7 @@ class RangeIndex {
       const std::uint64_t reach = (std::uint64_t{2} << c) - 1;
       const std::uint64_t first = number(range.offset > reach ? range.offset - reach : 0, c);
       const std::uint64_t last = number(range.end() - 1, c);
-      // A long range over short items has more cells than the whole table: look through that once.
+      // A long range over short items has more cells than the table: then scan the table once.
       if (last - first >= cells()) return scan(range, visit);
       for (std::uint64_t cell = first; cell <= last; ++cell) {
         for (T* item = cell_at(range.object, c, cell); item != nullptr;) {
@@ -217,7 +217,7 @@ class RangeIndex {
     }
   }
 
-  // How many cells visit_overlapping() would look at, at most.
+  // The most cells that visit_overlapping() would read.
   std::uint64_t cells_of(const Range& range) const {
     std::uint64_t looks = 0;
     for (std::uint64_t left = classes_; left != 0; left &= left - 1) {
@@ -226,16 +226,16 @@ class RangeIndex {
     return std::min<std::uint64_t>(looks, cells());
   }
 
-  // How far a walk through all that overlaps a range has come.
+  // The position of a walk through all items that overlap a range.
   struct Cursor {
     bool ended = false;
     std::size_t cells = 0;
     std::size_t at = 0;
   };
-  // Writes the next of the items that overlap `range` to `out` and returns how many. It looks at
-  // about out.size() cells, at least one. The index may change from call to call; what is in it all
-  // the time is found, if what was found in a range of few cells is removed each time. Requires: no
-  // chain is longer than out.
+  // Writes the next items that overlap `range` to `out` and returns their number. Reads about
+  // out.size() cells, at least one. The index may change between calls: an item that stays is
+  // found, if the items found in a range of few cells are removed each time. Requires: no chain is
+  // longer than out.
   std::size_t next(const Range& range, Cursor& cursor, std::span<T*> out) const {
     std::size_t found = 0;
     if (cells_of(range) <= out.size()) {
@@ -246,7 +246,7 @@ class RangeIndex {
       cursor.ended = found < out.size();
       return found;
     }
-    // As many cells: each item is where it was.
+    // The number of cells is unchanged, so each item is where it was.
     if (cursor.cells != cells()) cursor = {.cells = cells()};
     const std::size_t end = std::min(cursor.at + out.size(), cells());
     for (; cursor.at < end; cursor.at = next_cell(cursor.at)) {
@@ -264,9 +264,9 @@ class RangeIndex {
     return found;
   }
 
-  // Thread-safe. Until all is moved, racing_equal() finds less.
+  // Thread-safe. While it grows, racing_equal() finds only some items.
   bool is_growing() const { return old_.load() != nullptr; }
-  // Moves the items of at most that many cells of the old table.
+  // Moves the items of at most `most` cells of the old table.
   void move_some(std::size_t most) {
     const Table* const old = old_.load();
     if (old == nullptr) return;
@@ -283,7 +283,7 @@ class RangeIndex {
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  // c for lengths in (2^c, 2^(c+1)], 0 also for 1.
+  // The class of a length: c for lengths in (2^c, 2^(c+1)], 0 also for 1.
   static unsigned class_of(std::uint64_t length) {
     return 63U ^ static_cast<unsigned>(std::countl_zero((length - 1) | 1));
   }
@@ -291,9 +291,9 @@ class RangeIndex {
  private:
   static constexpr std::size_t kMinCells = 16;
 
-  // The cell of class c in which a byte lies. Two shifts: a cell of class 63 is everything.
+  // The cell of class c with that byte. Two shifts, because a cell of class 63 is everything.
   static std::uint64_t number(std::uint64_t offset, unsigned c) { return offset >> c >> 1; }
-  // Two cells may share a chain; a visit of one must not report the other's items.
+  // Two cells may share a chain. A visit of one cell must not report items of the other.
   static bool in_cell(const T& item, unsigned c, std::uint64_t cell) {
     const Range range = item.range();
     return class_of(range.length) == c && number(range.offset, c) == cell;
@@ -316,9 +316,9 @@ class RangeIndex {
   };
 
   // The upper bits of a sum of products (Fibonacci hashing, Knuth 6.4), with odd constants of
-  // SplitMix64: neighbours in each part spread, and the products do not wait for each other. There
-  // are 64 classes. For every constant there are offsets that all come to one cell. With the secret
-  // they differ from process to process.
+  // SplitMix64. Neighbours in each part spread, and the products do not wait for each other. There
+  // are 64 classes. For fixed constants, offsets could be chosen that all fall into one cell; the
+  // secret differs from process to process.
   [[gnu::always_inline]] std::uint64_t hash(ObjectId object, unsigned c,
                                             std::uint64_t number) const {
     return (number ^ secret_) * 0x9e3779b97f4a7c15 + (raw(object) * 64 + c) * 0xbf58476d1ce4e5b9;
@@ -326,8 +326,8 @@ class RangeIndex {
   [[gnu::always_inline]] ChainLink<T>& cell_at(ObjectId object, unsigned c,
                                                std::uint64_t number) const {
     const std::uint64_t x = hash(object, c, number);
-    // Acquire: pairs with the stores of begin_to_grow() and resize(), before which the cells are
-    // there.
+    // Acquire: pairs with the stores of begin_to_grow() and resize(), which come after the cells
+    // are made.
     const Table* const old = old_.load(std::memory_order_acquire);
     if (old != nullptr && x >> old->shift >= moved_) [[unlikely]]
       return old->at[x >> old->shift];
@@ -348,7 +348,7 @@ class RangeIndex {
   const Table* table() const { return table_.load(); }
   std::size_t cells() const { return table()->cells; }
   bool is_old(std::size_t i) const { return old_.load() != nullptr && i / 2 >= moved_; }
-  // The items of a cell of the new table, or of the old one that becomes this and the next.
+  // The items of cell i of the new table, or of the old cell that becomes cells i and i + 1.
   T* chain(std::size_t i) const { return is_old(i) ? old_.load()->at[i / 2] : table()->at[i]; }
   std::size_t next_cell(std::size_t i) const { return is_old(i) ? i / 2 * 2 + 2 : i + 1; }
 
@@ -368,7 +368,7 @@ class RangeIndex {
   }
   void begin_to_grow() {
     Table& next = table_of(cells() * 2);
-    // Until the second store a reader finds nothing, or what is in the old one.
+    // Until the second store a reader finds nothing, or the items of the old table.
     moved_ = 0;
     old_.store(table());
     table_.store(&next);
@@ -380,7 +380,7 @@ class RangeIndex {
       item = next;
     }
   }
-  // All at once: for the first items, and for fewer.
+  // All at once: for the first items, and for a smaller table.
   void resize(std::size_t cells) {
     move_some(this->cells());
     Table& next = table_of(cells);
@@ -393,14 +393,14 @@ class RangeIndex {
     }
   }
 
-  static constexpr std::size_t kMoved = 4;  // cells at each insertion
+  static constexpr std::size_t kMoved = 4;  // at each insertion
   const std::uint64_t secret_ = hash_secret();
-  std::array<Table, 64> tables_;  // those of 2^i cells that were needed so far
-  // Before the first insertion one without items.
+  std::array<Table, 64> tables_;  // the tables of 2^i cells needed so far
+  // The table before the first insertion.
   const Table none_{.at = ZeroedArray<ChainLink<T>>(2)};
-  // Fields that hits read lie on another cache line than the counts that each insertion changes.
+  // Fields that hits read lie on another cache line than the counts, which each insertion changes.
   alignas(64) std::atomic<const Table*> table_{&none_};
-  std::atomic<const Table*> old_{nullptr};  // while it grows
+  std::atomic<const Table*> old_{nullptr};  // while the index grows
   Relaxed<std::size_t> moved_ = 0;          // cells of the old table
   Relaxed<std::uint64_t> classes_{0};       // bit c: class c has items
   alignas(64) std::size_t size_ = 0;

@@ -44,7 +44,7 @@ std::vector<Item*> overlapping(const Index& index, const Range& range) {
 }
 
 Range any_range() {
-  // Few objects and offsets, and lengths of all classes, so that much covers and overlaps.
+  // Few objects and offsets, and lengths of all classes, so that many cover or overlap others.
   const auto length = *rc::gen::oneOf(rc::gen::inRange<std::uint64_t>(1, 20),
                                       rc::gen::inRange<std::uint64_t>(1, 3000));
   return {ObjectId{*rc::gen::inRange<std::uint64_t>(1, 3)},
@@ -91,7 +91,7 @@ TEST(RangeIndexTest, EndsOfTheAddressSpaceAndOfAnObject) {
   EXPECT_EQ(overlapping(index, {ObjectId{2}, 0, 5}).size(), 0u);
 }
 
-TEST(RangeIndexTest, AVisitStopsWhenTold) {
+TEST(RangeIndexTest, Visit_StopsWhenItReturnsFalse) {
   Index index;
   std::list<Item> items(5, Item{.bytes = {ObjectId{1}, 0, 8}});
   for (Item& item : items) index.insert(item);
@@ -100,11 +100,11 @@ TEST(RangeIndexTest, AVisitStopsWhenTold) {
   EXPECT_EQ(visits, 2);
 }
 
-// In parts, while others come and go and the table grows and shrinks.
-RC_GTEST_PROP(RangeIndexTest, AWalkFindsWhatIsThereAllTheTime, ()) {
+// In parts, while other items come and go and the table grows and shrinks.
+RC_GTEST_PROP(RangeIndexTest, Walk_FindsTheItemsThatStay, ()) {
   Index index;
   std::list<Item> items;
-  // It grows at 160 items, and is done with that at 192.
+  // It grows at 160 items, and has moved all at 192.
   const auto last = *rc::gen::inRange<std::uint64_t>(150, 300);
   for (std::uint64_t i = 0; i < last; ++i) {
     items.push_back({.bytes = {ObjectId{1}, i * 10, 10}});
@@ -138,7 +138,7 @@ RC_GTEST_PROP(RangeIndexTest, AWalkFindsWhatIsThereAllTheTime, ()) {
   RC_ASSERT(std::ranges::includes(seen, stay));
 }
 
-TEST(RangeIndexTest, WhileItGrowsAllIsFoundAndInTheEndWithoutTheLock) {
+TEST(RangeIndexTest, GrowingIndex_FindsAllItems) {
   Index index;
   std::list<Item> items;
   while (!index.is_growing() || items.size() < 100) {
@@ -153,8 +153,8 @@ TEST(RangeIndexTest, WhileItGrowsAllIsFoundAndInTheEndWithoutTheLock) {
   for (const Item& item : items) EXPECT_EQ(index.racing_equal(item.bytes), &item);
 }
 
-// For TSan: nothing but the chain orders the item's making before its reading.
-TEST(RangeIndexTest, WhoFindsAnItemWithoutTheLockFindsItMade) {
+// For TSan: only the chain orders the writes of the item before its reads.
+TEST(RangeIndexTest, ItemFoundWithoutTheLock_IsComplete) {
   const Range wanted{ObjectId{1}, 4096, 512};
   for (int round = 0; round < 20; ++round) {
     Index index;
@@ -170,7 +170,7 @@ TEST(RangeIndexTest, WhoFindsAnItemWithoutTheLockFindsItMade) {
   }
 }
 
-TEST(RangeIndexTest, TellsWhenACellIsFull) {
+TEST(RangeIndexTest, Crowded_ReportsAFullCell) {
   Index index;
   std::list<Item> items;
   const Range asked{ObjectId{1}, 100, 2048};
@@ -186,9 +186,9 @@ TEST(RangeIndexTest, TellsWhenACellIsFull) {
   EXPECT_EQ(index.crowded(asked), nullptr);
 }
 
-// Without the secret all of these come to the first or the last cell: the index multiplies by 2^64
-// divided by the golden ratio, so multiples of a Fibonacci number come out close together. next()
-// ended the process at a chain that is longer than its output.
+// Without the secret all of these fall into the first or the last cell. The index multiplies by
+// 2^64 divided by the golden ratio, so multiples of a Fibonacci number come out close together.
+// Before, next() ended the process at a chain longer than its output.
 TEST(RangeIndexTest, OffsetsChosenForOneCell_Spread) {
   constexpr std::uint64_t kFibonacci = 14'930'352;  // the 36th; cells of class 0 are two bytes
   constexpr std::size_t kItems = 2500;
@@ -205,7 +205,7 @@ TEST(RangeIndexTest, OffsetsChosenForOneCell_Spread) {
   EXPECT_EQ(all, kItems);
 }
 
-TEST(RangeIndexTest, ReservedItNeitherGrowsNorShrinks) {
+TEST(RangeIndexTest, ReservedIndex_NeitherGrowsNorShrinks) {
   Index index;
   index.reserve(1000);
   const std::uint64_t cells = index.cells_of({ObjectId{1}, 0, std::uint64_t{1} << 62});

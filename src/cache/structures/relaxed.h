@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A variable that one thread changes under a lock while others read it without: they may see an old
-// value, or the values of two variables from different times, and have to find out. Thread-safe.
+// A variable that one thread changes under a lock while others read it without the lock. Readers
+// may see an old value, or two variables from different times, and must detect that. Thread-safe.
 #pragma once
 
 #include <atomic>
 
 namespace headrace {
 
-// Reads and writes as T does. Nothing is ordered by it: what says that the values belong together
-// pairs with an acquire elsewhere.
+// Reads and writes like T. It orders nothing: the access that shows that several values belong
+// together pairs with an acquire elsewhere.
 template <class T>
 class Relaxed {
  public:
@@ -29,8 +29,8 @@ class Relaxed {
   std::atomic<T> value_{};
 };
 
-// A link of a chain that others follow without the lock. Whoever finds an object by it sees what
-// was written to the object before: memory that was just allocated has been made one.
+// A link of a chain that threads follow without the lock. A thread that finds an object by it sees
+// all earlier writes to the object, also if its memory was just allocated.
 template <class T>
 class ChainLink {
  public:
@@ -38,7 +38,7 @@ class ChainLink {
   ChainLink(const ChainLink& other) : ChainLink(static_cast<T*>(other)) {}
   ChainLink& operator=(const ChainLink& other) { return *this = static_cast<T*>(other); }
   ChainLink& operator=(T* to) {
-    to_.store(to, std::memory_order_release);  // pairs with the load of whoever follows it
+    to_.store(to, std::memory_order_release);  // pairs with the load of a thread that follows it
     return *this;
   }
   operator T*() const {

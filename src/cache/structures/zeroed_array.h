@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array of zeros. A large one is fresh memory, of which the kernel clears each page when it is
-// first touched: making it takes no time.
+// An array of zeros. Making a large one takes no time: it is new memory, whose pages the kernel
+// clears when they are first touched.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace headrace {
 
-// Requires: a T of zero bytes is one, and none needs its destructor. Throws std::bad_alloc.
+// Requires: zero bytes are a valid T, and T needs no destructor. Throws std::bad_alloc.
 template <class T>
 class ZeroedArray {
  public:
@@ -19,7 +19,7 @@ class ZeroedArray {
   explicit ZeroedArray(std::size_t count) {
     at_.reset(static_cast<T*>(std::calloc(count, sizeof(T))));
     if (at_ != nullptr) return;
-    // It throws, or has found memory after all.
+    // This throws, or finds memory after all.
     at_ = Memory(static_cast<T*>(::operator new(count * sizeof(T))), {.by_new = true});
     std::memset(static_cast<void*>(at_.get()), 0, count * sizeof(T));
   }

@@ -12,8 +12,8 @@ namespace headrace {
 
 // Parses any text. Errors: invalid, with the location.
 Result<nlohmann::ordered_json> parse_document(std::string_view text);
-// Checks that a document is one of topo or measure: those of other commands name themselves ("demo",
-// "bench copy"). Errors: invalid: another command wrote it, not `command`, which writes `wanted`.
+// Checks that a document is one of topo or measure: those of other commands name themselves, as
+// "demo" does. Errors: invalid: another command wrote it, not `command`, which writes `wanted`.
 Status check_has_no_kind(const nlohmann::ordered_json& document, std::string_view wanted,
                          std::string_view command);
 // Prints with two spaces of indent and a final newline.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floor: no cache, but an array of pointers to copies that are all there, followed.
+// The lower bound: no cache, but an array of pointers to copies that all exist.
 //
-// What has no copy when the array is made is copied over the oldest copy made since, which nothing
-// pins: the cost of the copy and nothing else. Correct only while no two threads miss at once, so
-// each thread copies to a place of its own.
+// A block without a copy at construction is copied over the oldest later copy, which nothing pins:
+// this costs the copy and nothing else. Correct only while no two threads miss at once, so each
+// thread copies to a place of its own.
 #pragma once
 
 #include <atomic>

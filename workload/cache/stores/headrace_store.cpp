@@ -27,7 +27,7 @@ Machine two_nodes() {
   return machine;
 }
 
-// memcpy in the calling thread, as the peers have it.
+// memcpy in the calling thread, as for the peers.
 class InlineBackend final : public Backend {
  public:
   const Capabilities& capabilities() const override { return capabilities_; }

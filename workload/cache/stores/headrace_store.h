@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Headrace itself. A source in memory is copied by a backend that copies inside submit(), as the
-// peers copy in the accessing thread; a file by the storage backend of this machine.
+// Headrace itself. A backend copies sources in memory inside submit(), as the peers copy in the
+// accessing thread. The storage backend of this machine reads files.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace headrace::cache_bench {
 
-// In that many shards; 0: as it chooses.
+// The number of shards; 0: automatic.
 template <std::size_t kShards>
 class HeadraceStoreOf {
  public:
@@ -42,7 +42,7 @@ class HeadraceStoreOf {
     return {*cache_, source_.extent(block), AccessOptions{.plan = &plan}};
   }
   std::uint64_t misses() const { return cache_->stats().misses; }
-  // Plans the use of all blocks of `source`, this one's or another, from `first` on, in order.
+  // Plans the use of all blocks of `source` (this store's or another), from `first` on, in order.
   Prefetch plan(const Source& source, std::uint64_t first, std::uint64_t count);
   Cache& cache() { return *cache_; }
   const Source& source() const { return source_; }

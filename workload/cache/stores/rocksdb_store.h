@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RocksDB's HyperClockCache, as its block cache is used: keys of 16 bytes, its own shards and
-// order, values allocated by the reader.
+// RocksDB's HyperClockCache, used like its block cache: keys of 16 bytes, its own shards and order,
+// values allocated by the reader.
 //
-// A miss reads first and inserts then: it cannot be asked for room. What it refuses among pins is
-// a copy of the reader's.
+// A miss reads first and inserts afterwards, since the cache cannot reserve space. If it refuses a
+// block among pins, the reader keeps its copy.
 #pragma once
 
 #include <rocksdb/cache.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program has that keeps its own blocks: unordered_map in 64 shards, each with a mutex, a
-// list in LRU order and a part of the budget; pins are shared_ptr.
+// The usual cache of a program that keeps its own blocks: unordered_map in 64 shards, each with a
+// mutex, a list in LRU order and a part of the budget. Pins are shared_ptr.
 //
-// A miss reads without the lock: of two that miss the same block both read, one is kept.
+// A miss reads without the lock: if two threads miss the same block, both read and one copy is
+// kept.
 #pragma once
 
 #include <atomic>
@@ -49,11 +50,11 @@ class ShardedStore {
     Held bytes;
     std::list<std::uint64_t>::iterator place;
   };
-  struct alignas(64) Shard {  // so that two do not share a line
+  struct alignas(64) Shard {  // so that two shards share no line
     std::mutex mutex;
     std::unordered_map<std::uint64_t, Entry> entries;
     std::list<std::uint64_t> order;  // the last used first
-    std::uint64_t used = 0;          // bytes of entries, and of those being read
+    std::uint64_t used = 0;          // bytes of entries, and of blocks being read
   };
 
   Shard& shard_of(std::uint64_t block) { return shards_[block * 0x9E37'79B9'7F4A'7C15 >> 58]; }

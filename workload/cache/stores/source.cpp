@@ -116,7 +116,7 @@ Status write_words(const std::filesystem::path& path, std::uint64_t size) {
         write_all(file.number(), std::as_bytes(std::span(words)).first(length), offset, path));
     offset += length;
   }
-  // What is dirty in the page cache would be written while others are measured.
+  // Otherwise dirty pages of the page cache would be written during measurements.
   if (::fdatasync(file.number()) != 0) {
     return fail_errno(errno, fmt::format("cannot write {}", path.string()));
   }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the implementations have in common, so that one loop times them all.
+// The common interface of the implementations, so that one loop times them all.
 //
-// A store keeps copies of the blocks of a Source within a budget. access() gives a pin at once or
-// when the block is read; bytes() of a pin stay good until it goes. Nothing here is virtual: each
-// loop is compiled for each implementation. Thread-safe; a pin belongs to one thread at a time.
+// A store keeps copies of the blocks of a Source within a budget. access() returns a pin at once,
+// or when the block is read. The bytes() of a pin stay valid until it is destroyed. Nothing is
+// virtual: each loop is compiled for each implementation. Thread-safe; a pin has one thread at a
+// time.
 #pragma once
 
 #include <array>
@@ -25,12 +26,12 @@ inline constexpr std::size_t kBatch = 16;
 template <class S>
 concept Store = std::default_initializable<typename S::Pin> && std::movable<typename S::Pin> &&
                 requires(S& store, const Source& source, const typename S::Pin& pin) {
-                  // Errors of what it is made of. Borrows the source.
+                  // Errors: those of its parts. Borrows the source.
                   { S::make(source, Bytes{}) } -> std::same_as<Result<std::unique_ptr<S>>>;
                   { store.access(std::uint64_t{}) } -> std::same_as<typename S::Pin>;
-                  // nullptr: it could not be read.
+                  // Null: the block could not be read.
                   { pin.bytes() } -> std::same_as<const std::byte*>;
-                  // Whether it was there without reading it first.
+                  // Whether the block was there without reading it first.
                   { pin.ready() } -> std::same_as<bool>;
                   // Accesses that found no copy. Exact when none is running.
                   { store.misses() } -> std::same_as<std::uint64_t>;
@@ -52,18 +53,18 @@ class OneByOne {
   std::array<typename S::Pin, kBatch> pins_;
 };
 
-// kBatch pins at a time: a store that looks many blocks up in one call has one of its own.
+// kBatch pins at a time. A store that looks up many blocks in one call has a batch of its own.
 template <class S>
 class BatchOf : public OneByOne<S> {};
 
-// Bytes that live as long as somebody holds them: how the peers pin.
+// Bytes that live as long as a pin holds them: the pins of the peers.
 using Held = std::shared_ptr<std::byte>;
 
 struct Free {
   void operator()(std::byte* bytes) const { std::free(bytes); }
 };
 
-// Room for a block of `length` bytes, aligned as reading past the page cache asks.
+// Memory for a block of `length` bytes, aligned for reads past the page cache.
 inline std::byte* new_bytes(const Source& source, std::uint64_t block) {
   const std::uint64_t length = source.place(block).length;
   void* bytes = source.memory(block) != nullptr ? std::malloc(length)  // as `new` would
@@ -71,14 +72,14 @@ inline std::byte* new_bytes(const Source& source, std::uint64_t block) {
   return static_cast<std::byte*>(bytes);
 }
 
-// A copy of the block by its reader, of which no store knows; empty: it could not be read.
+// A copy of the block for its reader, of which no store knows. Empty: it could not be read.
 inline Held read_copy(const Source& source, std::uint64_t block) {
   Held bytes(new_bytes(source, block), Free{});
   if (bytes == nullptr || !source.read(block, bytes.get())) return {};
   return bytes;
 }
 
-// Where a store has no room: the source where a CPU can address it, else a copy.
+// For a store without space: the source if a CPU can address it, else a copy.
 inline Held uncached(const Source& source, std::uint64_t block) {
   if (const std::byte* memory = source.memory(block)) {
     return Held(Held{}, const_cast<std::byte*>(memory));  // owns nothing
@@ -99,7 +100,7 @@ class HeldPin {
   bool ready_ = false;
 };
 
-// How many victims among pins a peer looks at before it gives up.
+// Most victims among pins that a peer examines before it gives up.
 inline constexpr unsigned kVictims = 64;
 
 }  // namespace headrace::cache_bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every implementation gives right bytes, however it evicts, and keeps what is held.
+// Every implementation returns right bytes, however it evicts, and keeps pinned blocks.
 #include "workload/cache/stores/store.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ using Stores = testing::Types<HeadraceStore, ThesisStore, ShardedStore
                               >;
 TYPED_TEST_SUITE(StoreTest, Stores);
 
-// TSan does not see what happens inside libraries that were compiled without it.
+// TSan does not see into libraries that were compiled without it.
 template <class S>
 constexpr bool seen_by_tsan() {
 #ifdef HEADRACE_WITH_TBB
@@ -82,7 +82,7 @@ TYPED_TEST(StoreTest, FindsWhatItRead) {
   EXPECT_EQ(this->store->misses(), 1U);
 }
 
-// Pins taken and let go at random, from four times as many blocks as there is room for.
+// Pins are taken and released at random, from four times as many blocks as there is space for.
 template <class S, class Check>
 bool random_operations(S& store, std::uint64_t seed, const Check& right) {
   struct Held {
@@ -112,7 +112,7 @@ TYPED_TEST(StoreTest, BytesAreRightUnderEviction) {
   for (const std::uint64_t seed : {1U, 2U, 3U}) {
     EXPECT_TRUE(random_operations(*this->store, seed, right)) << "seed " << seed;
   }
-  EXPECT_GT(this->store->misses(), kBlocks);  // so blocks went
+  EXPECT_GT(this->store->misses(), kBlocks);  // so blocks were evicted
   EXPECT_LT(this->store->misses(), 12'000U);  // and others stayed
 }
 
@@ -132,7 +132,7 @@ TYPED_TEST(StoreTest, BytesAreRightForThreads) {
   EXPECT_EQ(good, std::vector<int>(3, 1));
 }
 
-TYPED_TEST(StoreTest, ReadsTheSourceWhenAllIsHeld) {
+TYPED_TEST(StoreTest, AllBlocksPinned_ReadsTheSource) {
   std::vector<typename TypeParam::Pin> pins;
   for (std::uint64_t block = 0; block < kBlocks; ++block) {
     pins.push_back(this->store->access(block));
@@ -144,7 +144,7 @@ TYPED_TEST(StoreTest, ReadsTheSourceWhenAllIsHeld) {
   EXPECT_TRUE(this->right(0, first));
 }
 
-TYPED_TEST(StoreTest, BatchesAreAsSingleAccesses) {
+TYPED_TEST(StoreTest, Batch_GivesTheSameAsSingleAccesses) {
   Random random(4);
   BatchOf<TypeParam> batch;
   for (int i = 0; i < 200; ++i) {
@@ -159,7 +159,7 @@ TYPED_TEST(StoreTest, BatchesAreAsSingleAccesses) {
   }
 }
 
-TEST(ChaseStore, HasWhatFitsAndCopiesTheRest) {
+TEST(ChaseStore, BlocksBeyondTheBudget_AreCopied) {
   const Source source = Source::in_memory(64, 64);
   ChaseStore store(source, Bytes{32 * 64});
   for (std::uint64_t block = 0; block < 64; ++block) {

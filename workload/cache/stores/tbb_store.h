@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneTBB's concurrent_hash_map, with an order of its own, since it has none: first in, first out,
-// passing over what is pinned. Pins are shared_ptr, copied while the map's accessor holds the
+// oneTBB's concurrent_hash_map with an order of its own, since it has none: first in, first out,
+// passing over pinned blocks. Pins are shared_ptr, copied while the map's accessor holds the
 // element.
 //
-// A miss reads without a lock: of two that miss the same block both read, one is kept.
+// A miss reads without a lock: if two threads miss the same block, both read and one copy is kept.
 #pragma once
 
 #include <oneapi/tbb/concurrent_hash_map.h>
@@ -83,7 +83,7 @@ class TbbStore {
   const std::uint64_t budget_;
   Map map_;
   tbb::concurrent_queue<std::uint64_t> order_;  // the first in first
-  std::atomic<std::uint64_t> used_ = 0;         // bytes of entries, and of those being read
+  std::atomic<std::uint64_t> used_ = 0;         // bytes of entries, and of blocks being read
   std::atomic<std::uint64_t> misses_ = 0;
 };
 

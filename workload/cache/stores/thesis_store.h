@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache of Fürst's thesis (TU Dresden 2024), as it is described there: for each node a map by
-// source pointer under a reader-writer lock; an access copies a CacheData, whose copies share a
-// count, the pointer to the cached bytes and the pointer to what copies them, each an atomic of its
-// own; who needs the bytes waits on the last two.
+// The cache of Fürst's thesis (TU Dresden 2024), as described there. Each node has a map by source
+// pointer under a reader-writer lock. An access copies a CacheData. Its copies share three atomics:
+// a count, the pointer to the cached bytes and the pointer to the copy operations. A thread that
+// needs the bytes waits for the last two.
 //
-// The source pointers of a file are those of its mapping, which nobody reads through unless a copy
-// failed: copies are made by pread, as the other stores make them.
+// The source pointers of a file are those of its mapping, which is read only after a failed copy.
+// Copies are made by pread, as in the other stores.
 //
-// Kept of it: a policy asked at each access, the sentinel, the first to wait being the one that
-// ends the copy, a failed copy that stands for its source, and no order of replacement: without
-// room all that nobody uses is dropped. Not kept: the DSA, in whose place submission copies with
-// the core.
+// Kept:
+// - A policy is asked at each access.
+// - The sentinel; the first waiting thread ends the copy; a failed copy is replaced by its source.
+// - No order of replacement: without space, all unused blocks are dropped.
+//
+// Not kept: the DSA. Instead, submission copies with the core.
 #pragma once
 
 #include <sched.h>
@@ -35,13 +37,13 @@
 namespace headrace::cache_bench {
 
 class ThesisStore {
-  // What copies: the software path of a copy engine's handle, over when it is submitted.
+  // The software path of a copy engine's handle; done when it is submitted.
   struct Handler {
     bool good = false;
   };
   using Handlers = std::vector<Handler>;
 
-  // Shared by the copies of a CacheData; there since its entry is in the map.
+  // Shared by the copies of a CacheData; exists once its entry is in the map.
   struct Shared {
     std::atomic<std::int32_t> active = 1;
     std::atomic<std::byte*> cache = nullptr;
@@ -93,7 +95,7 @@ class ThesisStore {
     std::byte* source() const { return source_; }
 
    private:
-    // The thesis' 0xFFFF...: somebody is waiting for the handlers.
+    // The thesis' 0xFFFF...: a thread is waiting for the handlers.
     static Handlers* taken() { return reinterpret_cast<Handlers*>(~std::uintptr_t{0}); }
 
     std::byte* const source_;
@@ -149,7 +151,7 @@ class ThesisStore {
       const std::shared_lock lock(place.mutex);
       if (const auto found = place.entries.find(pointer);
           found != place.entries.end() && found->second.size() == size) {
-        const bool ready = found->second.location() != nullptr;  // else its copy is under way
+        const bool ready = found->second.location() != nullptr;  // else its copy is in flight
         return {std::make_unique<CacheData>(found->second), ready};
       }
     }
@@ -176,7 +178,7 @@ class ThesisStore {
     return {std::move(data), false};
   }
 
-  // Copies, or says that the copy failed: then the source is read.
+  // Copies, or reports that the copy failed; then the source is read.
   void submit(Node& place, std::uint64_t block, const CacheData& data) {
     if (!take(data.size())) {
       flush(place);
