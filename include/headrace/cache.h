@@ -292,13 +292,19 @@ struct CacheOptions {
   // Allocates all slabs in create() and keeps them in flush() and clear(), so that no access pays
   // for the first touch of their pages.
   bool reserve = false;
-  // Parts of the cache, a power of two up to 256. Each has a lock, an eviction order and an equal
-  // share of each budget, so misses in different shards do not wait for each other. 0: one per two
-  // CPUs, at most 64, each with a budget of at least 256 MiB on every node; one with an observer.
+  // Parts of the cache. Each has a lock, an eviction order and 1/N of every budget, so misses in
+  // different shards do not wait for each other. A power of two up to 256. 0: one shard for each
+  // two CPUs, rounded down to a power of two, at most 64, each with at least 256 MiB of every
+  // budget; a single shard if there is an observer.
   //
-  // Objects are cut into stretches of a 64th of a shard's budget, at most 16 MiB. Shard k of N gets
-  // every N-th stretch. The largest block is budget / N. Pins of more than about three quarters of
-  // a budget may be refused, since one shard is full before the others.
+  // With N shards:
+  // - A block can be as large as a budget / N. So with 0 the largest block depends on the CPUs.
+  // - An object is cut into stretches of a 64th of a shard's smallest budget, at most 1 MiB.
+  //   Neighbouring stretches are in different shards.
+  // - One shard is full before the others. So pins of more than about three quarters of a budget
+  //   may be refused.
+  // - Each shard fetches window / N of a plan ahead, and passes over what lies that far behind.
+  // - Slabs are of `slab` / N, at least 2 MiB.
   std::size_t shards = 0;
   // Called under a lock of a shard, so several threads may call it at once. It must be quick and
   // must not call the cache.

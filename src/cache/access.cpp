@@ -22,7 +22,7 @@ constexpr std::uint64_t kLongestAsked = std::uint64_t{1} << 62;
 }  // namespace
 
 void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
-                       const AccessOptions& options) {
+                       const AccessOptions& options, Started* together) {
   if (const Status ours = origin_.check(kTheCache); !ours) {
     for (std::size_t i = 0; i < extents.size(); ++i) {
       if (blocks[i].cache_ == nullptr) refuse(extents[i], blocks[i], ours.error());
@@ -30,7 +30,8 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
     return;
   }
   if (extents.size() > 1) serve_all(extents, blocks, options);
-  Started all(*this, options.priority);
+  Started own(options.priority);
+  Started& all = together == nullptr ? own : *together;
   for (std::size_t i = 0; i < extents.size(); ++i) {
     Block& block = blocks[i];
     if (block.cache_ != nullptr && !block.missing_) continue;
@@ -40,8 +41,10 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
       refuse(extents[i], block, Refusal::no_memory);
     }
   }
+  own.submit();
+  if (!take_pump_due() && !growth_due_) return;
   all.submit();
-  if (take_pump_due() || growth_due_) pump(true);
+  pump(true);
 }
 
 void CacheCore::serve_all(std::span<const Extent> extents, std::span<Block> blocks,
@@ -141,7 +144,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       }
     }
     if (started != nullptr) {
-      all.add(*started);
+      all.add(*this, *started);
       if (chosen) count_victims(request.node, all);
       return;
     }
@@ -299,30 +302,6 @@ bool CacheCore::may_enter_index(const Range& range, DeferredActions& deferred) {
   if (!droppable(*other, false)) return false;
   drop(*other, CacheEvent::Kind::evicted, deferred);
   return true;
-}
-
-// The entries and their Fills stay until complete() has run.
-void CacheCore::submit(std::span<CacheEntry* const> entries, Priority asked) noexcept {
-  std::array<Transfer, kStarts> transfers;
-  try {
-    const MoveOptions options{
-        .priority = asked, .hint = CopyHint::automatic, .route = options_.route};
-    if (entries.size() == 1) {
-      transfers[0] = mover_.copy(entries[0]->fill->to, entries[0]->extent(), options);
-    } else {
-      std::array<MovePair, kStarts> pairs;
-      for (std::size_t i = 0; i < entries.size(); ++i) {
-        pairs[i] = {entries[i]->fill->to, entries[i]->extent()};
-      }
-      mover_.copy(std::span(pairs).first(entries.size()),
-                  std::span(transfers).first(entries.size()), options);
-    }
-  } catch (const std::bad_alloc&) {
-    const Error why = out_of_memory().error();
-    for (CacheEntry* entry : entries) complete(*entry, &why, {}, true);
-    return;
-  }
-  for (std::size_t i = 0; i < entries.size(); ++i) follow(*entries[i], transfers[i], asked);
 }
 
 // Ensures that complete() runs at the end of the copy.

@@ -21,10 +21,11 @@ namespace {
 // longest run of planned neighbours (prefetch.cpp), so that few runs are cut.
 constexpr std::uint64_t kStretches = 64;  // in a shard's smallest budget
 constexpr std::uint64_t kShortest = std::uint64_t{4} << 10;
-constexpr std::uint64_t kLongest = std::uint64_t{16} << 20;
+constexpr std::uint64_t kLongest = std::uint64_t{1} << 20;
 
 constexpr std::size_t kMostAutomatic = 64;
 constexpr std::size_t kCpus = 2;        // for each shard
+constexpr Bytes kLeastSlab = 2_MiB;     // of a shard: a huge page
 constexpr Bytes kLeastBudget = 4_KiB;   // of a shard: a page
 constexpr Bytes kGoodBudget = 256_MiB;  // of a shard, by default
 
@@ -274,14 +275,27 @@ Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOpti
 }
 
 CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards)
-    : mover_(mover), mask_(shards - 1) {
+    : mover_(mover), reserve_(options.reserve), mask_(shards - 1) {
   const std::uint64_t stretch = smallest_budget(options).value / shards / kStretches;
   shift_ = static_cast<unsigned>(
       std::countr_zero(std::bit_floor(std::clamp(stretch, kShortest, kLongest))));
+  shards_shift_ = static_cast<unsigned>(std::countr_zero(shards));
   for (std::size_t i = 0; i < shards; ++i) {
     CacheOptions own = options;
-    for (auto& [id, budget] : own.budgets) budget = share(budget, i);
+    for (auto& [id, budget] : own.budgets) {
+      budget = share(budget, i);
+      largest_ = std::max(largest_.load(), budget.value);
+    }
+    own.slab = std::max(options.slab / shards, std::min(options.slab, kLeastSlab));
     cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), i, shards));
+  }
+}
+
+// A callback of a copy that ends may access any shard, so all come to rest before one is freed.
+CacheShards::~CacheShards() {
+  for (bool more = cores_.size() > 1; more;) {
+    more = false;
+    for (const auto& core : cores_) more = core->end() || more;
   }
 }
 
@@ -293,6 +307,7 @@ Bytes CacheShards::share(Bytes budget, std::size_t number) const {
 
 void CacheShards::note(const Extent& extent) {
   if (!extent.valid() || !goes_on(extent)) return;
+  if (extent.length.value > largest_.load()) return;  // it is refused
   std::uint64_t seen = longest_.load();
   while (seen < extent.length.value && !longest_.compare_exchange_weak(seen, extent.length.value)) {
   }
@@ -357,17 +372,22 @@ void CacheShards::clear() {
 }
 
 Status CacheShards::resize(NodeId node, Bytes budget) {
-  for (std::size_t i = 0; i < cores_.size(); ++i) {
-    const Bytes before = cores_[i]->budget(node);
-    const Status resized = cores_[i]->resize(node, share(budget, i));
-    if (resized) continue;
-    // A refusal of the first check has changed nothing.
-    if (cores_[i]->budget(node) == before) {
-      for (std::size_t k = 0; k < i; ++k) std::ignore = cores_[k]->resize(node, before);
+  HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
+  const MutexLock lock(resizing_);
+  if (reserve_) {
+    Bytes more;
+    for (std::size_t i = 0; i < cores_.size(); ++i) {
+      more += cores_[i]->more_for(node, share(budget, i));
     }
-    return resized;
+    if (more > 0_B) HEADRACE_TRY_STATUS(check_free({{node, more}}));
   }
-  return {};
+  largest_ = std::max(largest_.load(), share(budget, 0).value);
+  Status first;
+  for (std::size_t i = 0; i < cores_.size(); ++i) {
+    Status resized = cores_[i]->resize(node, share(budget, i));
+    if (!resized && first) first = std::move(resized);
+  }
+  return first;
 }
 
 CacheStats CacheShards::stats() const {

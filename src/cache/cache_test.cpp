@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <limits>
 
 #include "cache/shards.h"
@@ -334,14 +335,72 @@ TEST_F(ShardsTest, BlockLargerThanAShardsPart_NamesTheShards) {
 
 TEST_F(ShardsTest, FullShard_RefusesWhileOthersHaveSpace) {
   std::vector<Block> held;
-  for (std::uint64_t i = 0; i < kStretches / 4; ++i) {
-    held.push_back(rig_.cache->access(source_.at(i * 4 * kStretch, kStretch)));
+  for (std::uint64_t i = 0; i < kStretches; ++i) {
+    if (i != 1) held.push_back(rig_.cache->access(source_.at(i * kStretch, kStretch)));
   }
   rig_.settle();
-  EXPECT_EQ(rig_.cache->access(source_.at(4096, 4096)).hit(), true);
+  EXPECT_TRUE(rig_.cache->access(source_.at(4096, 4096)).hit());
+  // Neighbours are in different shards.
   EXPECT_EQ(rig_.cache->access(source_.at(1, kStretch)).state(), BlockState::absent);
   EXPECT_EQ(rig_.cache->access(source_.at(kStretch, kStretch)).state(), BlockState::filling);
   rig_.settle();
+}
+
+TEST_F(ShardsTest, Strides_MeetAllShards) {
+  // A quarter of the budget: it fits only if no shard gets much more than its part.
+  for (std::uint64_t i = 0; i < kStretches / 4; ++i) {
+    rig_.load(source_.at(i * 4 * kStretch, kStretch));
+  }
+  EXPECT_EQ(rig_.cache->stats().evictions, 0u);
+  std::size_t hits = 0;
+  for (std::uint64_t i = 0; i < kStretches / 4; ++i) {
+    hits += rig_.cache->access(source_.at(i * 4 * kStretch + 512, 512)).hit() ? 1 : 0;
+  }
+  EXPECT_EQ(hits, kStretches / 4);
+  rig_.load(source_.at(kStretch, 3 * kStretch));
+  EXPECT_LT(rig_.cache->stats().evictions, 8u);
+}
+
+TEST_F(ShardsTest, MissesOfOneCall_AreSubmittedTogether) {
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 16; ++i) extents.push_back(source_.at(i * kStretch, 512));
+  extents.push_back(source_.at(20 * kStretch - 512, 1024));
+  std::vector<Block> blocks(extents.size());
+  rig_.cache->access(std::span(extents).first(8), std::span(blocks).first(8));
+  EXPECT_EQ(rig_.fake->stats().submits, 1u);
+  rig_.cache->access(std::span(extents).subspan(8), std::span(blocks).subspan(8));
+  EXPECT_EQ(rig_.fake->stats().submits, 2u);
+  rig_.settle();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_TRUE(source_.equals(extents[i], *blocks[i].wait()));
+  }
+}
+
+TEST_F(ShardsTest, WideAccess_UsesThePlannedItemsOfAllShards) {
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 32; ++i)
+    extents.push_back(source_.at(i * kStretch / 4, kStretch / 4));
+  const Prefetch plan = rig_.cache->prefetch(extents, {.named = true});
+  rig_.settle();
+  (void)rig_.cache->access(source_.at(0, 8 * kStretch), {.plan = &plan});
+  EXPECT_EQ(plan.progress().used, 32u);
+  rig_.settle();
+}
+
+TEST_F(ShardsTest, CallbackDuringTheEnd_MayAccessAllShards) {
+  rig_.fake->hold(true);
+  std::atomic<int> called{0};
+  Cache& cache = *rig_.cache;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    const Block block = cache.access(source_.at(i * kStretch, 512));
+    block.on_ready([this, &called, &cache] {
+      for (std::uint64_t k = 4; k < 12; ++k) (void)cache.access(source_.at(k * kStretch, 512));
+      ++called;
+    });
+  }
+  rig_.fake->hold(false);
+  rig_.cache.reset();
+  EXPECT_EQ(called, 4);
 }
 
 TEST(ShardsReserveTest, TooLargeBudget_ChangesNothing) {

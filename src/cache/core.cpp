@@ -76,6 +76,35 @@ void DeferredActions::act() {
   for (const auto& then : lists_->thens) then();
 }
 
+// The entries and their Fills stay until complete() has run.
+void CacheCore::Started::submit_all() noexcept {
+  const auto blocks = std::span(blocks_).first(std::exchange(count_, 0));
+  CacheCore& core = *blocks[0].first;  // all have one Mover and one route
+  std::array<Transfer, kStarts> transfers;
+  try {
+    const MoveOptions options{
+        .priority = asked_, .hint = CopyHint::automatic, .route = core.options_.route};
+    std::array<MovePair, kStarts> pairs;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const CacheEntry& entry = *blocks[i].second;
+      pairs[i] = {entry.fill->to, entry.extent()};
+    }
+    if (blocks.size() == 1) {
+      transfers[0] = core.mover_.copy(pairs[0].to, pairs[0].from, options);
+    } else {
+      core.mover_.copy(std::span(pairs).first(blocks.size()),
+                       std::span(transfers).first(blocks.size()), options);
+    }
+  } catch (const std::bad_alloc&) {
+    const Error why = out_of_memory().error();
+    for (const auto& [owner, entry] : blocks) owner->complete(*entry, &why, {}, true);
+    return;
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i].first->follow(*blocks[i].second, transfers[i], asked_);
+  }
+}
+
 CacheCore::CacheCore(Mover& mover, CacheOptions options, std::size_t shard, std::size_t shards)
     : mover_(mover), options_(std::move(options)), shard_(shard), shards_(shards) {
   CHECK(options_.budgets.size() <= kSpills);
@@ -99,6 +128,11 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options, std::size_t shard, std:
 }
 
 CacheCore::~CacheCore() {
+  end();
+  const MutexLock lock(mutex_);  // the thread that ended the last copy has released it
+}
+
+bool CacheCore::end() {
   {
     const MutexLock lock(mutex_);
     if (const CacheEntry* held = readers_.any_pinned()) outlived(*held);
@@ -107,15 +141,18 @@ CacheCore::~CacheCore() {
   }
   end_plans();
   drop_all();
+  const bool waits = running_.load() != 0;
   // In a callback, the copies that it would wait for may need this thread.
-  CHECK(running_.load() == 0 || !mover_.in_callback());
+  CHECK(!waits || !mover_.in_callback());
   Patience patience(mover_.clock(), mover_.waiting(), kEndBound);
   for (auto left = running_.load(); left != 0; left = running_.load()) {
     CHECK(!patience.over());
     mover_.poll();
     patience.sleep(running_, left, kEndSlice);
   }
-  const MutexLock lock(mutex_);  // the thread that ended the last copy has released it
+  const MutexLock lock(mutex_);
+  --watchers_;
+  return waits;
 }
 
 Status CacheCore::reserve() {
@@ -315,7 +352,6 @@ void CacheCore::drop_all(Node& node) {
 
 Status CacheCore::resize(NodeId id, Bytes budget) {
   HEADRACE_TRY_STATUS(origin_.check(kTheCache));
-  if (options_.reserve) HEADRACE_TRY_STATUS(check_reserve(id, budget));
   std::uint16_t number = 0;
   for (bool first = true, more = true; more; first = false) {
     DeferredActions deferred(*this);
@@ -365,12 +401,6 @@ CacheStats CacheCore::stats(Histogram& wait_time, Histogram& copy_latency) const
   wait_time.add(wait_time_);
   copy_latency.add(copy_latency_);
   return stats;
-}
-
-Bytes CacheCore::budget(NodeId id) const {
-  const MutexLock lock(mutex_);
-  const auto node = std::ranges::find(nodes_, id, &Node::id);
-  return Bytes{node == nodes_.end() ? 0 : node->budget};
 }
 
 // Bytes of the blocks that only slots pin. Each block counts once.

@@ -146,9 +146,13 @@ class CacheCore {
   friend class Block;
 
  public:
+  class Started;
   // Shard number `shard` of `shards`. options.budgets are its own.
   CacheCore(Mover& mover, CacheOptions options, std::size_t shard = 0, std::size_t shards = 1);
   ~CacheCore();
+  // Cancels plans, drops all blocks and waits for copies. True: there were copies. Requires: no
+  // Block is left, and nobody but callbacks of those copies uses the cache.
+  bool end();
 
   static Status check(const Machine& machine, const CacheOptions& options);
   // Allocates all that the budgets allow (CacheOptions::reserve).
@@ -157,12 +161,14 @@ class CacheCore {
   Block access(const Extent& extent, const AccessOptions& options);
   // Requires: the blocks are empty.
   void access_all(std::span<const Extent> extents, std::span<Block> blocks,
-                  const AccessOptions& options);
+                  const AccessOptions& options, Started* together);
   // For a range that may lie in a block of this shard although its first byte belongs to another
   // shard. may_cover(): whether there may be such a block. find_there(): pins it, if it is still
   // there. Neither starts a copy.
   bool may_cover(const Range& range) const;
   bool find_there(const Extent& extent, const AccessOptions& options, Block& block);
+  // The range was accessed in another shard: plans of this one may have been used.
+  void use(const Range& range, const AccessOptions& options);
   std::shared_ptr<PrefetchPlan> prefetch(std::span<const Extent> extents,
                                          const PrefetchOptions& options);
   void invalidate(Extent extent);
@@ -173,7 +179,8 @@ class CacheCore {
   Status resize(NodeId node, Bytes budget);
   // All counts except the percentiles, whose samples are added to the histograms.
   CacheStats stats(Histogram& wait_time, Histogram& copy_latency) const;
-  Bytes budget(NodeId node) const;
+  // The memory of the host that it would allocate for a budget beside what it has.
+  Bytes more_for(NodeId node, Bytes budget) const;
 
   // The process of its threads and locks. In a child of fork() nothing changes any more: ready
   // blocks can be read, with pins or without.
@@ -249,7 +256,6 @@ class CacheCore {
   };
   friend class DeferredActions;
   class Spare;
-  class Started;
   class Targets;
   using Refusal = Block::Refusal;
 
@@ -288,7 +294,7 @@ class CacheCore {
   // access.cpp
   // For the extents whose block is still empty.
   void access(std::span<const Extent> extents, std::span<Block> blocks,
-              const AccessOptions& options);
+              const AccessOptions& options, Started* together);
   void refuse(const Extent& extent, Block& block, Error why);
   void refuse(const Extent& extent, Block& block, Refusal why);
   void refuse_space(const SpaceRequest& request, Block& block) REQUIRES(mutex_);
@@ -311,7 +317,6 @@ class CacheCore {
   void start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool may_enter_index(const Range& range, DeferredActions& deferred) REQUIRES(mutex_);
-  void submit(std::span<CacheEntry* const> entries, Priority asked) noexcept EXCLUDES(mutex_);
   void follow(CacheEntry& entry, const Transfer& transfer, Priority asked) noexcept
       EXCLUDES(mutex_);
   bool hear(CacheEntry& entry, const Transfer& transfer) EXCLUDES(mutex_);
@@ -388,9 +393,9 @@ class CacheCore {
   // slabs.cpp
   bool growing_is_paused(const Node& node) const REQUIRES(mutex_);
   std::optional<Growth> growth(const SpaceRequest& request) REQUIRES(mutex_);
+  void give_back(const Growth& growth) REQUIRES(mutex_);
   void grow(const Growth& growth) EXCLUDES(mutex_);
   Status reserve_all_of(std::uint16_t node) EXCLUDES(mutex_);
-  Status check_reserve(NodeId id, Bytes budget) EXCLUDES(mutex_);
   bool await_growth(std::uint32_t seen) EXCLUDES(mutex_);
   Result<std::unique_ptr<Buffer>> new_slab(const Growth& growth) const;
   Status add_slab(Node& node, std::unique_ptr<Buffer> slab, DeferredActions& deferred)
@@ -532,28 +537,30 @@ class CacheCore::Targets {
   std::size_t at_ = 0;
 };
 
-// Blocks whose copies are submitted together, at the latest by the destructor.
+// Blocks of one cache, in one shard or several, whose copies are submitted together, at the latest
+// by the destructor.
 class CacheCore::Started {
  public:
-  Started(CacheCore& core, Priority asked) : core_(core), asked_(asked) {}
+  explicit Started(Priority asked) : asked_(asked) {}
   ~Started() { submit(); }
   Started(const Started&) = delete;
   Started& operator=(const Started&) = delete;
 
-  void add(CacheEntry& entry) {
-    entries_[count_++] = &entry;
-    if (count_ == entries_.size()) submit();
+  void add(CacheCore& core, CacheEntry& entry) {
+    blocks_[count_++] = {&core, &entry};
+    if (count_ == blocks_.size()) submit();
   }
   bool empty() const { return count_ == 0; }
   // Call it before waiting for anything: no other thread submits these copies.
-  void submit() {
-    if (count_ > 0) core_.submit({entries_.data(), std::exchange(count_, 0)}, asked_);
+  void submit() noexcept {
+    if (count_ > 0) submit_all();
   }
 
  private:
-  CacheCore& core_;
+  void submit_all() noexcept;
+
   const Priority asked_;
-  std::array<CacheEntry*, kStarts> entries_;
+  std::array<std::pair<CacheCore*, CacheEntry*>, kStarts> blocks_;
   std::size_t count_ = 0;
 };
 

@@ -106,13 +106,25 @@ bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
 }
 
 // An access in a cache with blocks that continue into another stretch.
-Block CacheShards::access_across(const Extent& extent, const AccessOptions& options) {
+void CacheShards::access_across(const Extent& extent, Block& block, const AccessOptions& options,
+                                CacheCore::Started& all) {
   CacheCore& own = of(extent);
-  if (!here() || !extent.valid()) return own.access(extent, options);
+  if (!here() || !extent.valid() || extent.length.value == 0) {
+    return own.access_all({&extent, 1}, {&block, 1}, options, &all);
+  }
   note(extent);
-  Block block;
-  if (!own.may_cover(range_of(extent)) && find_before(extent, options, block)) return block;
-  return own.access(extent, options);
+  if (!own.may_cover(range_of(extent)) && find_before(extent, options, block)) {
+    own.use(range_of(extent), options);
+  } else {
+    own.access_all({&extent, 1}, {&block, 1}, options, &all);
+  }
+  if (!goes_on(extent)) return;
+  // Plans of the other stretches: their items may lie in this extent.
+  const std::uint64_t first = extent.offset >> shift_;
+  const std::uint64_t last = (extent.end() - 1) >> shift_;
+  for (std::uint64_t stretch = first + 1; stretch <= last && stretch - first <= mask_; ++stretch) {
+    cores_[number_of(extent.object->id(), stretch << shift_)]->use(range_of(extent), options);
+  }
 }
 
 // Looks into the shards of earlier stretches, where a block that covers the extent may begin.
@@ -131,9 +143,13 @@ bool CacheShards::find_before(const Extent& extent, const AccessOptions& options
 }
 
 inline Block CacheShards::access(const Extent& extent, const AccessOptions& options) {
-  if (longest_.load() > 0 || goes_on(extent)) [[unlikely]]
-    return access_across(extent, options);
-  return of(extent).access(extent, options);
+  if (longest_.load() == 0 && !goes_on(extent)) [[likely]]
+    return of(extent).access(extent, options);
+  const Extent asked = extent;  // a callback that runs meanwhile may free the caller's
+  Block block;
+  CacheCore::Started all(options.priority);
+  access_across(asked, block, options, all);
+  return block;
 }
 
 Block Cache::access(const Extent& extent) {
@@ -168,16 +184,29 @@ bool CacheCore::find_there(const Extent& extent, const AccessOptions& options, B
   } catch (const std::bad_alloc&) {
     return false;
   }
-  if (!block.missing_) return true;
-  block = Block{};
-  return false;
+  if (block.missing_) {
+    block = Block{};
+    return false;
+  }
+  if (take_pump_due()) pump(true);
+  return true;
+}
+
+void CacheCore::use(const Range& range, const AccessOptions& options) {
+  {
+    DeferredActions deferred(*this);
+    const MutexLock lock(mutex_);
+    if (plans_.empty()) return;
+    use_planned(range, options, deferred);
+  }
+  if (take_pump_due()) pump(true);
 }
 
 Block CacheCore::access_somehow(const Extent& asked, const AccessOptions& options) {
   const Extent extent = asked;  // a callback that runs meanwhile may free the caller's
   Block block;
   if (options.plan != nullptr || !hit(extent, block, false))
-    access({&extent, 1}, {&block, 1}, options);
+    access({&extent, 1}, {&block, 1}, options, nullptr);
   return block;
 }
 
@@ -206,13 +235,16 @@ bool CacheCore::hit_all(std::span<const Extent> extents, std::span<Block> blocks
 }
 
 void CacheCore::access_all(std::span<const Extent> extents, std::span<Block> blocks,
-                           const AccessOptions& options) {
-  if (options.plan != nullptr || !hit_all(extents, blocks)) access(extents, blocks, options);
+                           const AccessOptions& options, Started* together) {
+  if (options.plan != nullptr || !hit_all(extents, blocks)) {
+    access(extents, blocks, options, together);
+  }
 }
 
-// Neighbours of one shard are one access.
+// Neighbours of one shard are one access. The copies of all shards are submitted together.
 void CacheShards::access(std::span<const Extent> extents, std::span<Block> blocks,
                          const AccessOptions& options) {
+  CacheCore::Started all(options.priority);
   for (std::size_t begin = 0, end = 0; begin < extents.size(); begin = end) {
     CacheCore& core = of(extents[begin]);
     bool across = longest_.load() > 0;
@@ -221,10 +253,10 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
     }
     if (!across) {
       core.access_all(extents.subspan(begin, end - begin), blocks.subspan(begin, end - begin),
-                      options);
+                      options, &all);
       continue;
     }
-    for (std::size_t i = begin; i < end; ++i) blocks[i] = access_across(extents[i], options);
+    for (std::size_t i = begin; i < end; ++i) access_across(extents[i], blocks[i], options, all);
   }
 }
 
@@ -232,7 +264,7 @@ void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
                    const AccessOptions& options) {
   CHECK(extents.size() == blocks.size());
   for (Block& block : blocks) block = Block{};
-  if (only_ != nullptr) return only_->access_all(extents, blocks, options);
+  if (only_ != nullptr) return only_->access_all(extents, blocks, options, nullptr);
   shards_->access(extents, blocks, options);
 }
 

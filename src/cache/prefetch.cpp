@@ -158,7 +158,7 @@ bool CacheCore::begin_pump() {
 
 void CacheCore::start_most(bool may_grow, std::size_t most) {
   Spare spare(*this);
-  Started all(*this, Priority::prefetch);
+  Started all(Priority::prefetch);
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* entry = nullptr;
@@ -181,7 +181,7 @@ void CacheCore::start_most(bool may_grow, std::size_t most) {
       }
     }
     if (entry != nullptr) {
-      all.add(*entry);
+      all.add(*this, *entry);
       --most;
     } else if (wanted) {
       grow(*wanted);  // before a callback of what is submitted waits for this slab
@@ -327,7 +327,7 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
   switch (make_space(spare.get(), request, wanted, deferred)) {
     case Space::growth:
       if (!may_grow) {
-        node.growing -= wanted->bytes;
+        give_back(*wanted);
         wanted.reset();
         if (!growth_due_.load()) growth_due_ = true;
       }

@@ -2,6 +2,7 @@
 #include "cache/readers.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/fork.h"
 
@@ -100,8 +101,9 @@ Reader* Readers::take_one() {
     reader = readers_.back().get();
     reader->ask(asked_);
   }
-  {
-    // Removes readers of destroyed caches, since a thread may use any number of caches.
+  // Removes readers of destroyed caches, since a thread may use any number of caches: now and then,
+  // since a look at all costs as many looks at all caches.
+  if (std::has_single_bit(joined.all.size())) {
     const MutexLock lock(caches_mutex);
     std::erase_if(joined.all, [](const LastReader& one) { return !exists(one); });
   }

@@ -109,14 +109,14 @@ struct alignas(256) Reader {
 static_assert(sizeof(Reader) == 256);
 
 // The readers that this thread used last, by the last bits of their cache's id, so that the next
-// access finds its own at once. There is space for 64 caches, or shards of one. The TLS model is
+// access finds its own at once. There is space for 256 caches, or shards of one. The TLS model is
 // not initial-exec, which would save a call in a shared library: a module that is loaded late, such
 // as an extension of Python, may find no space for it.
 struct LastReader {
   std::uint64_t cache = 0;  // Readers::id()
   Reader* reader = nullptr;
 };
-inline constexpr std::size_t kLastReaders = 64;
+inline constexpr std::size_t kLastReaders = 256;
 extern thread_local constinit std::array<LastReader, kLastReaders> last_readers;
 
 // An address that no other living thread has.

@@ -30,6 +30,7 @@ class CacheShards {
   static constexpr std::size_t kMost = 256;
 
   static Result<std::unique_ptr<CacheShards>> create(Mover& mover, CacheOptions options);
+  ~CacheShards();
 
   // The number of shards that CacheOptions::shards = 0 gives with that many CPUs.
   static std::size_t automatic(const CacheOptions& options, std::size_t cpus);
@@ -56,9 +57,11 @@ class CacheShards {
   CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards);
 
   std::size_t number_of(ObjectId object, std::uint64_t offset) const {
-    // Objects begin in different shards (Fibonacci hashing, as in the index).
-    const std::uint64_t first = raw(object) * 0x9e3779b97f4a7c15 >> 32;
-    return static_cast<std::size_t>(first + (offset >> shift_)) & mask_;
+    // As many neighbours as there are shards go to different ones; each such group begins in
+    // another, or strides of a power of two would meet in one (Fibonacci hashing, as the index).
+    const std::uint64_t stretch = offset >> shift_;
+    const std::uint64_t group = raw(object) * 0xbf58476d1ce4e5b9 + (stretch >> shards_shift_);
+    return static_cast<std::size_t>((group * 0x9e3779b97f4a7c15 >> 32) + stretch) & mask_;
   }
   // Requires: the extent has an object.
   std::size_t number_of(const Extent& extent) const {
@@ -71,16 +74,21 @@ class CacheShards {
     return ((extent.offset ^ (extent.offset + extent.length.value - 1)) >> shift_) != 0;
   }
   void note(const Extent& extent);
-  [[gnu::noinline]] Block access_across(const Extent& extent, const AccessOptions& options);
+  void access_across(const Extent& extent, Block& block, const AccessOptions& options,
+                     CacheCore::Started& all);
   bool find_before(const Extent& extent, const AccessOptions& options, Block& block) const;
   Bytes share(Bytes budget, std::size_t number) const;
 
   Mover& mover_;
+  const bool reserve_;
+  Mutex resizing_;                                 // so that all shards get one budget
   std::vector<std::unique_ptr<CacheCore>> cores_;  // a power of two
   std::size_t mask_ = 0;
-  unsigned shift_ = 0;  // log2 of the bytes of a stretch
+  unsigned shift_ = 0;         // log2 of the bytes of a stretch
+  unsigned shards_shift_ = 0;  // log2 of the shards
   // The longest extent so far that continues into another stretch; 0: none does.
   std::atomic<std::uint64_t> longest_{0};
+  std::atomic<std::uint64_t> largest_{0};  // no block is longer: the largest share so far
 };
 
 }  // namespace headrace

@@ -17,6 +17,9 @@ constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
 // other thread only asks the kernel and touches the pages.
 constexpr Nanoseconds kGrowBound = std::chrono::seconds{30};
 
+// Slabs that calls on this thread's stack have reserved and not yet allocated.
+thread_local constinit std::size_t slabs_owed = 0;
+
 }  // namespace
 
 bool CacheCore::growing_is_paused(const Node& node) const {
@@ -36,7 +39,13 @@ std::optional<CacheCore::Growth> CacheCore::growth(const SpaceRequest& request) 
     return std::nullopt;
   }
   node.growing += bytes;
+  ++slabs_owed;
   return Growth{.node = request.node, .bytes = bytes};
+}
+
+void CacheCore::give_back(const Growth& growth) {
+  nodes_[growth.node].growing -= growth.bytes;
+  --slabs_owed;
 }
 
 // The kernel may lack the memory of slabs that are being released. Then this waits until they are
@@ -54,7 +63,7 @@ void CacheCore::grow(const Growth& growth) {
     DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
     Node& node = nodes_[growth.node];
-    node.growing -= growth.bytes;
+    give_back(growth);
     Status added;
     if (slab) {
       added = add_slab(node, *std::move(slab), deferred);
@@ -118,8 +127,10 @@ void CacheCore::give_back(std::vector<std::unique_ptr<Buffer>> slabs) {
 }
 
 // Waits until another thread's slab is there or was refused. False: neither happened in time. That
-// thread never waits for this one, even if this one is inside a callback.
+// thread never waits for this one, even if this one is inside a callback. A callback on a thread
+// that owes a slab itself does not wait.
 bool CacheCore::await_growth(std::uint32_t seen) {
+  if (slabs_owed > 0) return false;
   Patience patience(mover_.clock(), mover_.waiting(), kGrowBound);
   while (space_changes_.load() == seen) {
     if (patience.over()) return false;
@@ -166,16 +177,12 @@ Status CacheCore::reserve_all_of(std::uint16_t node) {
   }
 }
 
-// Errors: exhausted: less memory is free than a larger budget needs besides the present slabs.
-Status CacheCore::check_reserve(NodeId id, Bytes budget) {
-  Bytes has;
-  {
-    const MutexLock lock(mutex_);
-    const auto node = std::ranges::find(nodes_, id, &Node::id);
-    if (node == nodes_.end() || node->on_gpu || node->lost) return {};
-    has = Bytes{node->frames.capacity()};
-  }
-  return budget > has ? check_free({{id, budget - has}}) : Status{};
+Bytes CacheCore::more_for(NodeId id, Bytes budget) const {
+  const MutexLock lock(mutex_);
+  const auto node = std::ranges::find(nodes_, id, &Node::id);
+  if (node == nodes_.end() || node->on_gpu || node->lost) return {};
+  const Bytes has{node->frames.capacity()};
+  return budget > has ? budget - has : Bytes{};
 }
 
 }  // namespace headrace

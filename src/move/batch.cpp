@@ -46,15 +46,17 @@ std::shared_ptr<Move> MoverCore::make_batch(std::span<const MovePair> pairs,
   return whole;
 }
 
-// One visit: the moves inside it only enter the scheduler, and its end submits them.
+// Moves inside a visit only enter the scheduler, and its end submits them.
 void MoverCore::copy(std::span<const MovePair> pairs, std::span<Transfer> transfers,
                      const MoveOptions& options) {
   CHECK(pairs.size() == transfers.size());
-  Visit visit(this, kMostInline);
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    transfers[i] = copy(pairs[i].to, pairs[i].from, options);
+  for (std::size_t begin = 0; begin < pairs.size(); begin += kBatch) {
+    Visit visit(this, kMostInline);
+    for (std::size_t i = begin; i < std::min(begin + kBatch, pairs.size()); ++i) {
+      transfers[i] = copy(pairs[i].to, pairs[i].from, options);
+    }
+    leave_if_due(visit);
   }
-  leave_if_due(visit);
 }
 
 Transfer MoverCore::copy(std::span<const MovePair> pairs, const MoveOptions& options) {
