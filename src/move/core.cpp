@@ -28,6 +28,9 @@ constexpr Nanoseconds kLongestNap = std::chrono::microseconds{200};
 // and is woken as others are. Longer than any wait that is usual: a timer that would be the next of
 // its CPU costs some microseconds in a virtual machine.
 constexpr Nanoseconds kHelp = std::chrono::milliseconds{100};
+// How long it looks for what an engine has been given: longer than a small copy takes, and as long
+// as it takes to wake the thread of a backend, and that this one.
+constexpr Nanoseconds kLookLong = std::chrono::microseconds{50};
 // Bound of sleeps that something is known to end; only limits the damage if it did not.
 constexpr Nanoseconds kLook = std::chrono::milliseconds{200};
 
@@ -36,8 +39,20 @@ bool is_plain(const Extent& to, const Extent& from) {
   return to.valid() && from.valid() && to.length == from.length && !overlap(to, from);
 }
 
+Result<MoveStats> not_done(const Move& move, const Clock& clock) noexcept {
+  try {
+    return fail(ErrorCode::timed_out,
+                "a move of {} is not done after {}; it goes on, so wait again or cancel it",
+                to_string(move.to.length), to_string(clock.now() - move.started));
+  } catch (const std::bad_alloc&) {
+    return Unexpected(error_in_words(ErrorCode::timed_out, "not done yet"));
+  }
+}
+
+}  // namespace
+
 Status check_options(const MoverOptions& options) {
-  if (options.piece == 0_B) {
+  if (options.piece && *options.piece == 0_B) {
     return fail(ErrorCode::invalid, "MoverOptions::piece is 0 and moves nothing; give more");
   }
   if (options.shutdown_bound <= Nanoseconds{0}) {
@@ -66,18 +81,6 @@ Status check_request(const Extent& to, const Extent& from) {
   return {};
 }
 
-Result<MoveStats> not_done(const Move& move, const Clock& clock) noexcept {
-  try {
-    return fail(ErrorCode::timed_out,
-                "a move of {} is not done after {}; it goes on, so wait again or cancel it",
-                to_string(move.to.length), to_string(clock.now() - move.started));
-  } catch (const std::bad_alloc&) {
-    return Unexpected(error_in_words(ErrorCode::timed_out, "not done yet"));
-  }
-}
-
-}  // namespace
-
 thread_local MoverCore::Visit* MoverCore::Visit::top = nullptr;
 
 MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOptions options)
@@ -88,10 +91,18 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
   for (const auto& backend : backends.all()) {
     (backend->capabilities().completes_itself ? others_ : polled_).push_back(backend.get());
     if (backend->capabilities().helps) helped_.push_back(backend.get());
+    if (backend->capabilities().looks) looked_.push_back(backend.get());
   }
   for (const Engine& engine : machine.engines) {
     if (raw(engine.id) >= by_engine_.size()) by_engine_.resize(raw(engine.id) + 1);
-    by_engine_[raw(engine.id)] = backends.find(engine.id);
+    Backend* const backend = by_engine_[raw(engine.id)] = backends.find(engine.id);
+    const Node* const home = machine.find(engine.home);
+    if (backend == nullptr || home == nullptr || home->kind != NodeKind::gpu) continue;
+    const Capabilities& facts = backend->capabilities();
+    if (!facts.lists || home->byte_addressable()) continue;  // where cores copy, too
+    Bytes piece = options_.piece.value_or(facts.piece);
+    if (facts.max_piece > 0_B) piece = std::min(piece, facts.max_piece);
+    listers_.push_back({engine.home, engine.id, backend, piece});
   }
 }
 
@@ -340,13 +351,16 @@ void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const Segment& segment = *segments[i];
     const Move& move = *segment.move;
-    std::construct_at(pieces + i,
-                      Piece{.from = move.from.part(segment.offset, Bytes{segment.length}),
-                            .to = move.to.part(segment.offset, Bytes{segment.length}),
-                            .engine = segment.queue->engine->id,
-                            .hint = move.hint,
-                            .tag = reinterpret_cast<std::uintptr_t>(&segment),
-                            .cancelled = &move.stop});
+    const auto part = [&](const Extent& whole) {
+      return move.list != nullptr ? whole : whole.part(segment.offset, Bytes{segment.length});
+    };
+    std::construct_at(pieces + i, Piece{.from = part(move.from),
+                                        .to = part(move.to),
+                                        .engine = segment.queue->engine->id,
+                                        .hint = move.hint,
+                                        .tag = reinterpret_cast<std::uintptr_t>(&segment),
+                                        .cancelled = &move.stop,
+                                        .list = move.list.get()});
   }
   EngineState& engine = *segments.front()->queue->engine;
   auto accepted = submit_to(*engine.backend, {pieces, segments.size()}, *this);
@@ -456,6 +470,23 @@ std::size_t MoverCore::help(std::span<const std::byte> to, Nanoseconds most) {
   return found;
 }
 
+// Looks whether engines have done something, as long as that may be sooner than to be woken. When
+// the next look is due, where one is.
+std::optional<Nanoseconds> MoverCore::look(Nanoseconds most, std::size_t& found) {
+  if (looked_.empty() || !origin_.here()) return std::nullopt;
+  Visit visit(this, 0);
+  if (stopped_.load() || !visit.outermost()) return std::nullopt;
+  std::optional<Nanoseconds> again;
+  for (Backend* backend : looked_) {
+    if (found > 0) break;
+    const Backend::Look looked = backend->look(std::min(most, kLookLong));
+    found += looked.found;
+    if (looked.again) again = std::min(again.value_or(*looked.again), *looked.again);
+  }
+  leave(visit);
+  return again;
+}
+
 Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   if (move.done()) return copy_of(*move.outcome);
   HEADRACE_TRY_STATUS(origin_.check("the mover"));
@@ -473,6 +504,8 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
     std::size_t found = 0;
     const bool more = polls && advance(found);
     if (found == 0 && !more && !move.done()) found = help(move.target, left);
+    std::optional<Nanoseconds> again;
+    if (found == 0 && !more && !move.done()) again = look(left, found);
     if (found > 0) naps.reset();
     if (move.done()) break;
     left = patience.left();
@@ -480,7 +513,9 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
     if (more || found > 0) continue;
     std::uint32_t seen = Move::kRunning;
     if (!move.word.compare_exchange_strong(seen, Move::kAwaited) && seen == Move::kDone) break;
-    patience.sleep(move.word, Move::kAwaited, polls ? naps.next() : timeout);
+    Nanoseconds nap = polls ? naps.next() : timeout;
+    if (again) nap = std::min(nap, *again);
+    patience.sleep(move.word, Move::kAwaited, nap);
     left = patience.left();
   }
   return copy_of(*move.outcome);

@@ -42,7 +42,7 @@ std::optional<Result<MoveStats>> Transfer::poll() const {
 }
 
 std::size_t Transfer::size() const {
-  return move_ != nullptr && move_->pairs != nullptr ? move_->pairs->size() : ended_.pairs;
+  return move_ != nullptr && move_->pairs != nullptr ? move_->pairs_count : ended_.pairs;
 }
 
 Nanoseconds Transfer::took() const {
@@ -53,9 +53,9 @@ Nanoseconds Transfer::took() const {
 std::optional<Status> Transfer::poll(std::size_t index) const {
   CHECK(index < size());
   if (move_ == nullptr) return ended_.exhausted ? Status(out_of_memory()) : Status{};
-  const Move& pair = move_->pairs == nullptr ? *move_ : (*move_->pairs)[index];
+  const Move& pair = move_->pairs == nullptr ? *move_ : move_->pair(index);
   if (!pair.done()) return std::nullopt;
-  if (*pair.outcome) return Status{};
+  if (!pair.failed(index - pair.first_pair)) return Status{};
   return Unexpected(copy_of(*pair.outcome).error());
 }
 

@@ -77,15 +77,23 @@ Error told(const Error& why) noexcept;
 
 // Tasks that were given to a stream together.
 struct Group {
-  Group(std::unique_ptr<Event> e, std::shared_ptr<struct Mailbox> m)
-      : event(std::move(e)), mailbox(std::move(m)) {}
+  Group(const Context& context, std::unique_ptr<Event> e, std::shared_ptr<struct Mailbox> m)
+      : event(std::move(e)), mailbox(std::move(m)), list(context) {}
   const std::unique_ptr<Event> event;
   const std::shared_ptr<struct Mailbox> mailbox;
+  GatherList list;
   Direction direction = Direction::across;
+  std::uint64_t number = 0;  // of launches; tells one use of the group from the next
+  std::uint64_t bytes = 0;
+  Nanoseconds launched{0};  // by the clock, as `due`: when it should be done
+  Nanoseconds due{0};
   Task* first = nullptr;  // nullptr: they have ended
   Group* next = nullptr;
   bool uncalled = false;  // no callback will come: the stream is asked
   bool asked = false;     // the stream was, after it had the tasks
+  bool marked = false;    // the event stands behind the tasks
+  bool direct = false;    // whoever finds it done may end it: no slot is to be emptied
+  bool found = false;     // somebody did; the callback is still to come
   // Multiprocessors may make some of the copies: those inside a GPU, and those of a kernel.
   bool by_multiprocessors = false;
 };
@@ -101,6 +109,11 @@ struct Mailbox {
   Task* refused GUARDED_BY(mutex) = nullptr;  // the GPU was lost before they were given to it
   bool uncalled GUARDED_BY(mutex) = false;    // one of `flying` is
   std::size_t owed GUARDED_BY(mutex) = 0;     // callbacks to come for groups that have ended
+  std::size_t found GUARDED_BY(mutex) = 0;    // the same, ended by who looked: nothing is held up
+  // By direction: when what the stream has should be done, and at which rate, in bytes per ns.
+  std::array<Nanoseconds, kDirections> due GUARDED_BY(mutex){};
+  std::array<double, kDirections> rate GUARDED_BY(mutex);
+  std::array<Nanoseconds, kDirections> ended GUARDED_BY(mutex){};  // the last that was found done
   bool ending GUARDED_BY(mutex) = false;
 };
 
@@ -125,13 +138,18 @@ class Lane {
   // Accepts the first n; the error where the GPU is lost or hung. exhausted: no memory on it for a
   // context, or no thread.
   Result<std::size_t> accept(std::span<const Piece> pieces, Completion& completion);
+  // As Backend::list().
+  std::size_t list(std::span<const MovePair> pairs, Bytes most);
+  // As Backend::look().
+  Backend::Look look(Nanoseconds most);
 
  private:
   class Stored;
   struct News;
 
   Lane(const Machine& machine, const Engine& engine, const CudaOptions& options,
-       const Driver& driver, const Device& device, const GatherLimits& limits);
+       const Driver& driver, const Device& device, const GatherLimits& limits,
+       const GatherLimit& list_limit);
   Status begin() EXCLUDES(beginning_);
   Status start();
   void drop_streams();
@@ -145,6 +163,12 @@ class Lane {
   std::optional<EngineId> ssd_of(const Extent& extent) const;
   // Gives tasks of one direction to its stream, or notes that they end without it.
   void launch(Direction direction, std::span<Task* const> tasks) EXCLUDES(mutex_);
+  void launch_group(Direction direction, std::span<Task* const> tasks) EXCLUDES(mutex_);
+  void copy_tasks(Group& group, std::span<Task* const> tasks);
+  void fly(Group& group) EXCLUDES(mutex_);
+  Backend::Look look_alone(Nanoseconds most) EXCLUDES(mutex_);
+  std::optional<std::size_t> look_once(Nanoseconds now) EXCLUDES(mutex_);
+  void note_rate(const Group& group, Nanoseconds now) REQUIRES(mailbox_->mutex);
   void refuse_tasks(std::span<Task* const> tasks, const Error& why);
   static void called_back(void* group);
 
@@ -186,6 +210,7 @@ class Lane {
   const CUdevice device_;
   const bool page_tables_;
   const GatherLimits limits_;
+  const GatherLimit list_limit_;
   const std::string note_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   const std::unique_ptr<Stored> stored_;
@@ -205,6 +230,8 @@ class Lane {
   std::vector<AcceptedPiece*> free_pieces_ GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Group>> groups_;  // constant after begin()
   std::vector<Group*> free_groups_ GUARDED_BY(mutex_);
+  std::uint64_t launches_ GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> looking_{false};  // a thread looks; one is enough
   std::optional<Error> lost_ GUARDED_BY(mutex_);  // why nothing is accepted any more
 
   // Only the lane's thread, which has nobody to throw to: start() reserves what the lists ever

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+# headrace-bench-gpu: the Mover and the KV store beside a GPU's driver alone (workload/gpu).
+
+add_executable(headrace-bench-gpu ${PROJECT_SOURCE_DIR}/workload/gpu/main.cpp)
+target_include_directories(headrace-bench-gpu PRIVATE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+target_link_libraries(headrace-bench-gpu PRIVATE headrace headrace_warnings ${HEADRACE_DEPENDENCIES})
