@@ -33,7 +33,7 @@ struct CudaOptions {
   std::size_t max_pieces = 128;
   // Pinned buffers per engine for what is not pinned, and their size, a power of two from 64 KiB
   // up.
-  std::size_t slots = 16;
+  std::size_t slots = 32;
   Bytes slot = 1_MiB;
   // Several copies by one call where the driver can (cuMemcpyBatchAsync).
   bool batches = true;

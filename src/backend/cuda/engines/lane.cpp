@@ -160,8 +160,7 @@ Status Lane::start() {
   // As many are in flight as there are pieces and slots, as many owe their callbacks at most, and
   // of as many pieces that somebody found done the callbacks are still to come.
   for (std::size_t i = 0; i < 3 * options_.max_pieces + 2 * options_.slots; ++i) {
-    HEADRACE_TRY(auto event, Event::make(*context_));
-    groups_.push_back(std::make_unique<Group>(*context_, std::move(event), mailbox_));
+    groups_.push_back(std::make_unique<Group>(*context_, mailbox_));
   }
   const MutexLock lock(mutex_);
   for (const auto& group : groups_) free_groups_.push_back(group.get());
@@ -192,6 +191,7 @@ Lane::~Lane() {
     mailbox_->wake.notify_all();
     thread_.join();
   }
+  crew_.reset();
   if (context_ == nullptr) return;
   ring_.reset();
   bool all_there = true;
@@ -444,6 +444,16 @@ void Lane::copy_tasks(Group& group, std::span<Task* const> tasks) try {
   for (Task* task : tasks) task->result = CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// Without one the stream is asked instead.
+bool Lane::has_event(Group& group) noexcept try {
+  if (group.event != nullptr) return true;
+  auto made = Event::make(*context_);
+  if (made) group.event = *std::move(made);
+  return made.has_value();
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 void Lane::launch_group(Direction direction, std::span<Task* const> tasks) {
   const CopyStream& stream = *streams_[static_cast<std::size_t>(direction)];
   Group* group = nullptr;
@@ -473,7 +483,7 @@ void Lane::launch_group(Direction direction, std::span<Task* const> tasks) {
     group->direct = group->direct && task->piece->way == Way::direct;
     task->next = std::exchange(group->first, task);
   }
-  group->marked = stream.mark(*group->event) == CUDA_SUCCESS;
+  group->marked = has_event(*group) && stream.mark(*group->event) == CUDA_SUCCESS;
   fly(*group);
 }
 

@@ -7,7 +7,8 @@
 //             is to be had): given to a stream by the lane's thread, since the driver may block
 //   staged    a side in other memory of the host: in parts, or with other small pieces, through
 //             slots of pinned memory
-//   filed     a side in a file: the same, and the storage backend fills or empties the slots
+//   filed     a side in a file: the same, and the storage backend fills or empties the slots, unless
+//             the page cache has the bytes
 // A task is what one stream does at once: a piece, or a part of one that has a slot for itself.
 // Tasks given to a stream together are a group. The driver calls back when a group is done; that
 // only notes the group and wakes the lane's thread, which does all the rest: host copies, reports,
@@ -25,12 +26,14 @@
 #include <vector>
 
 #include "backend/cuda/engines/copy_stream.h"
+#include "backend/cuda/engines/crew.h"
 #include "backend/cuda/engines/engines.h"
 #include "backend/cuda/engines/gathering.h"
 #include "core/mutex.h"
 #include "core/waiting/patience.h"
 #include "headrace/backend.h"
 #include "headrace/buffer.h"
+#include "headrace/file.h"
 
 namespace headrace::cuda {
 
@@ -77,9 +80,9 @@ Error told(const Error& why) noexcept;
 
 // Tasks that were given to a stream together.
 struct Group {
-  Group(const Context& context, std::unique_ptr<Event> e, std::shared_ptr<struct Mailbox> m)
-      : event(std::move(e)), mailbox(std::move(m)), list(context) {}
-  const std::unique_ptr<Event> event;
+  Group(const Context& context, std::shared_ptr<struct Mailbox> m)
+      : mailbox(std::move(m)), list(context) {}
+  std::unique_ptr<Event> event;  // once it was needed
   const std::shared_ptr<struct Mailbox> mailbox;
   GatherList list;
   Direction direction = Direction::across;
@@ -107,6 +110,8 @@ struct Mailbox {
   Group* done GUARDED_BY(mutex) = nullptr;
   Task* stored GUARDED_BY(mutex) = nullptr;   // the storage backend is done with them
   Task* refused GUARDED_BY(mutex) = nullptr;  // the GPU was lost before they were given to it
+  Task* emptied GUARDED_BY(mutex) = nullptr;  // their slots' bytes are where they belong
+  Task* absent GUARDED_BY(mutex) = nullptr;   // the page cache has not all of them
   bool uncalled GUARDED_BY(mutex) = false;    // one of `flying` is
   std::size_t owed GUARDED_BY(mutex) = 0;     // callbacks to come for groups that have ended
   std::size_t found GUARDED_BY(mutex) = 0;    // the same, ended by who looked: nothing is held up
@@ -166,6 +171,7 @@ class Lane {
   void launch_group(Direction direction, std::span<Task* const> tasks) EXCLUDES(mutex_);
   void copy_tasks(Group& group, std::span<Task* const> tasks);
   void fly(Group& group) EXCLUDES(mutex_);
+  bool has_event(Group& group) noexcept;
   Backend::Look look_alone(Nanoseconds most) EXCLUDES(mutex_);
   std::optional<std::size_t> look_once(Nanoseconds now) EXCLUDES(mutex_);
   void note_rate(const Group& group, Nanoseconds now) REQUIRES(mailbox_->mutex);
@@ -183,6 +189,9 @@ class Lane {
   // Begins as much of the piece as goes into what is left of the slot.
   void begin(Task& task, AcceptedPiece& piece, Slot& slot);
   void give_to_storage(Task& task);
+  // Large copies between slots and memory, and from the page cache, are several threads' work.
+  void give_to_crew(Task& task);
+  void work(Task& task) noexcept;  // in one of them
   void offer_to_storage();
   void launch_ready();
   void end_task(Task& task);
@@ -224,6 +233,8 @@ class Lane {
   std::string not_gathered_;              // why, where something was to be
   std::array<std::unique_ptr<CopyStream>, kDirections> streams_;
   std::thread thread_;
+  std::unique_ptr<Crew> crew_;  // made by the lane's thread
+  std::atomic<bool> cached_{true};  // files may be asked what of them is in the page cache
 
   mutable Mutex mutex_;                                 // taken before the mailbox's
   std::vector<std::unique_ptr<AcceptedPiece>> pieces_;  // constant after begin()
