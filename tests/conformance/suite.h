@@ -36,10 +36,11 @@ MakeSide file_of(const Machine& machine);
 
 struct Case {
   std::string name;
-  std::function<std::unique_ptr<Backend>()> open;
+  std::function<std::unique_ptr<Backend>()> open;  // nullptr: not on this machine, as `skipped` says
   EngineId engine;  // one of the backend's
   MakeSide source;
   MakeSide destination;
+  std::string skipped = {};
 };
 
 inline std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name; }
