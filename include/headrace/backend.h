@@ -76,9 +76,9 @@ struct Capabilities {
   // MoverOptions do not say otherwise. 0: as for any engine.
   Bytes piece;
   Bytes in_flight;
-  Bytes inline_below;             // pieces below it are copied and reported in submit()
-  bool may_reorder = false;       // completions may overtake each other
-  bool may_fail = false;          // the hardware may refuse a piece that another could copy
+  Bytes inline_below;        // pieces below it are copied and reported in submit()
+  bool may_reorder = false;  // completions may overtake each other
+  bool may_fail = false;     // the hardware may refuse a piece that another could copy
   // Completions come by themselves. If not, somebody has to call poll().
   bool completes_itself = true;
   bool helps = false;  // a thread that waits gains by help()
@@ -137,8 +137,8 @@ class Backend {
   // reports those. Never needed: the backend reports them itself, later by what it takes to wake
   // two threads.
   struct Look {
-    std::size_t found = 0;                    // pieces reported here
-    std::optional<Nanoseconds> again = {};    // when to look again; absent: sleep until woken
+    std::size_t found = 0;                  // pieces reported here
+    std::optional<Nanoseconds> again = {};  // when to look again; absent: sleep until woken
   };
   virtual Look look([[maybe_unused]] Nanoseconds most) { return {}; }
 };

@@ -211,7 +211,8 @@ class Mover {
   std::size_t poll();
   // As poll(), for a thread that has nothing to do but wait for a move into `to`: where nothing has
   // completed it also sleeps, at most `most` and at most 1 ms, if the move ends sooner that way
-  // (Backend::help).
+  // (Backend::help), or looks for at most 0.2 ms for what a GPU should have done by now
+  // (Backend::look).
   std::size_t poll(std::span<const std::byte> to, Nanoseconds most);
 
   MoverStats stats() const;

@@ -20,6 +20,8 @@ constexpr Nanoseconds kLongestNap = std::chrono::milliseconds{1};
 constexpr Nanoseconds kWorkerSleep = std::chrono::seconds{1};
 // Most that one poll() does.
 constexpr unsigned kJobsOfPoll = 64;
+// A look of a thread that waits at what a GPU should have done by now.
+constexpr Nanoseconds kLookLong = std::chrono::microseconds{200};
 
 std::size_t hash_of(const Key& key) { return key.low; }
 
@@ -355,7 +357,8 @@ Status StoreCore::wait(const std::atomic<std::uint32_t>& word, const std::functi
   for (;;) {
     const std::uint32_t seen = word.load();
     if (ended()) return {};
-    mover_.poll();
+    mover_.poll({}, kLookLong);
+    if (ended()) return {};
     promote_due();
     look_at_streams();
     while (!ended() && run_one() && !patience.over()) {

@@ -295,6 +295,8 @@ class StoreCore {
   void take_passage(LoadState& load) noexcept;
   void start_copies(LoadGroup& group);
   void plan_copies(LoadGroup& group, std::vector<MovePair>& pairs);
+  Extent passing(const LoadState& load, const LoadItem& item, unsigned layer,
+                 Bytes bytes) const noexcept;
   void plan_copy(LoadGroup& group, unsigned item, unsigned first, unsigned layers,
                  std::vector<MovePair>& pairs);
   static bool has_turns(const LoadState& load) {

@@ -273,7 +273,7 @@ void StoreCore::promote_leaders(LoadGroup& group) noexcept {
 Extent StoreCore::landing(const LoadState& load, unsigned number, unsigned layer) const noexcept {
   const LoadItem& item = load.items[number];
   const std::uint64_t fragment = options_.geometry.fragment().value;
-  if (item.through.object != nullptr) return item.through.part(fragment * layer, Bytes{fragment});
+  if (item.through.object != nullptr) return passing(load, item, layer, Bytes{fragment});
   const std::uint64_t blocks = load.into.length.value / block_;
   const std::uint64_t at = load.options.layout == Layout::page_first
                                ? item.position * block_ + layer * fragment

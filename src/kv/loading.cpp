@@ -226,13 +226,12 @@ void StoreCore::take_passage(LoadState& load) noexcept {
     }
   } catch (const std::bad_alloc&) {
   }
-  std::uint64_t at = 0;
   for (unsigned i = 0; i < load.items.size(); ++i) {
     LoadItem& item = load.items[i];
     if (!needs(item)) continue;
     if (load.passage != nullptr) {
-      item.through = {load.passage.get(), at, Bytes{block_}};
-      at += slot_;
+      item.in_passage = load.passing++;
+      item.through = whole(*load.passage);
       continue;
     }
     for (LoadGroup& group : load.groups) fail_item(group, i, why, false);
@@ -311,6 +310,8 @@ void StoreCore::give_up(LoadGroup& group, const Error& why, bool read) noexcept 
 
 void StoreCore::start_copies(LoadGroup& group) {
   std::vector<MovePair> pairs;
+  pairs.reserve(group.load->items.size());
+  group.owners.reserve(group.load->items.size());
   plan_copies(group, pairs);
   const bool reads = !pairs.empty();
   if (reads) listen_to(group, pairs, &StoreCore::arrived);
@@ -345,9 +346,8 @@ void StoreCore::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned
   const Bytes fragment = options_.geometry.fragment();
   if (item.through.object != nullptr) {
     const Bytes bytes = fragment * layers;
-    const std::uint64_t at = fragment.value * first;
-    pairs.push_back({.to = item.through.part(at, bytes),
-                     .from = in_slot(tiers_[item.tier], item.slot, at, bytes)});
+    pairs.push_back({.to = passing(load, item, first, bytes),
+                     .from = in_slot(tiers_[item.tier], item.slot, fragment.value * first, bytes)});
     group.owners.push_back(i);
     return;
   }
@@ -358,6 +358,20 @@ void StoreCore::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned
                      .from = in_slot(tiers_[item.tier], item.slot, part.in_block, part.bytes)});
     group.owners.push_back(i);
   }
+}
+
+// Where the bytes from a layer on are that pass through memory. Requires: where that is layer after
+// layer, they are of one.
+Extent StoreCore::passing(const LoadState& load, const LoadItem& item, unsigned layer,
+                          Bytes bytes) const noexcept {
+  const std::uint64_t fragment = options_.geometry.fragment().value;
+  if (item.through.object != load.passage.get()) return item.through.part(layer * fragment, bytes);
+  // Devices want the same offset in a page on both sides.
+  const bool by_layer = load.groups.size() > 1 && fragment % 4096 == 0;
+  const std::uint64_t at = by_layer
+                               ? (std::uint64_t{layer} * load.passing + item.in_passage) * fragment
+                               : item.in_passage * slot_ + layer * fragment;
+  return item.through.part(at, bytes);
 }
 
 // What may throw does so before anything is copied.
@@ -448,7 +462,8 @@ void StoreCore::pass_on(LoadGroup& group) {
     parts.clear();
     fragments(load.into, load.options.layout, item.position, group.first, group.layers, parts);
     for (const Fragment& part : parts) {
-      pairs.push_back({.to = part.user, .from = item.through.part(part.in_block, part.bytes)});
+      const auto layer = static_cast<unsigned>(part.in_block / options_.geometry.fragment().value);
+      pairs.push_back({.to = part.user, .from = passing(load, item, layer, part.bytes)});
       group.owners.push_back(i);
     }
   }

@@ -61,8 +61,8 @@ std::shared_ptr<Move> MoverCore::make_batch(std::span<const MovePair> pairs,
   return whole;
 }
 
-// The engine that copies lists between these nodes, which is the only one there: a GPU's, between it
-// and memory.
+// The engine that copies lists between these nodes, which is the only one there: a GPU's, between
+// it and memory.
 const MoverCore::Lister* MoverCore::lister_of(NodeId from, NodeId to) const {
   for (const Lister& lister : listers_) {
     const bool into = to == lister.gpu && is_memory(machine_, from);

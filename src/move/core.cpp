@@ -28,9 +28,8 @@ constexpr Nanoseconds kLongestNap = std::chrono::microseconds{200};
 // and is woken as others are. Longer than any wait that is usual: a timer that would be the next of
 // its CPU costs some microseconds in a virtual machine.
 constexpr Nanoseconds kHelp = std::chrono::milliseconds{100};
-// How long it looks for what an engine has been given: longer than a small copy takes, and as long
-// as it takes to wake the thread of a backend, and that this one.
-constexpr Nanoseconds kLookLong = std::chrono::microseconds{50};
+// Most that a look takes: backends end it sooner where nothing should be done by then.
+constexpr Nanoseconds kLookLong = std::chrono::microseconds{200};
 // Bound of sleeps that something is known to end; only limits the damage if it did not.
 constexpr Nanoseconds kLook = std::chrono::milliseconds{200};
 
@@ -440,7 +439,10 @@ void MoverCore::call(const Transfer& done, Then then) {
 
 std::size_t MoverCore::poll(std::span<const std::byte> to, Nanoseconds most) {
   std::size_t found = 0;
-  if (!advance(found) && found == 0) found = help(to, most);
+  if (!advance(found) && found == 0 && most > Nanoseconds{0}) {
+    found = help(to, most);
+    if (found == 0) look(most, found);
+  }
   return found;
 }
 

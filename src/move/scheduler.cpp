@@ -144,7 +144,10 @@ LinkQueue& MoveScheduler::add_queue(NodePair& link, EngineState& engine) {
   const Bytes usual = prefers && facts.piece > 0_B ? facts.piece : kPiece;
   queue->piece = std::max<std::uint64_t>(stated_piece_.value_or(usual).value, 1);
   if (facts.max_piece > 0_B) queue->piece = std::min(queue->piece, facts.max_piece.value);
-  if (prefers && !stated_bound_) link.bound = std::max(link.bound, facts.in_flight.value);
+  if (!stated_bound_) {
+    const Bytes bound = prefers && facts.in_flight > 0_B ? facts.in_flight : kInFlight;
+    link.bound = link.queues.empty() ? bound.value : std::max(link.bound, bound.value);
+  }
   link.queues.push_back(std::move(queue));
   ++queues_;
   return *link.queues.back();

@@ -197,7 +197,7 @@ class MoveScheduler {
   bool between_memories(const NodePair& link) const;
   const std::optional<Bytes> stated_piece_;
   const std::optional<Bytes> stated_bound_;
-  const std::uint64_t bound_;  // of links of which no engine prefers another
+  const std::uint64_t bound_;         // of links of which no engine prefers another
   std::vector<EngineState> engines_;  // index: raw(EngineId)
   std::unordered_map<std::uint64_t, std::unique_ptr<NodePair>> links_;
   std::vector<LinkQueue*> active_;  // with segments; has capacity for all queues

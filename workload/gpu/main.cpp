@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // headrace-bench-gpu: the public Mover and the KV store beside the driver alone, on the first GPU.
 //
-//     headrace-bench-gpu [FOLDER]
+//     headrace-bench-gpu [FOLDER [PART]]      PART: pinned, small, plain, fragments, kv, disk
 //
 // A line for each: wait() for copies of pinned and plain memory, small ones, many fragments, loads
 // of KV blocks from pinned DRAM and from FOLDER, a file of FOLDER cold and warm. Medians of 7, with
-// least and most. CPU is that of the whole process. HEADRACE_LIBCUDA=libheadrace-fake-cuda.so and
-// HEADRACE_FAKE_CUDA=h200 give the costs of a call on an H200 without one: such lines are
-// `emulated`.
+// least and most (HEADRACE_BENCH_REPETITIONS). CPU is that of the whole process.
+// HEADRACE_LIBCUDA=libheadrace-fake-cuda.so and HEADRACE_FAKE_CUDA=h200 give the costs of a call on
+// an H200 without one: such lines are `emulated`.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -33,7 +33,10 @@
 namespace headrace {
 namespace {
 
-constexpr int kRepetitions = 7;
+const int kRepetitions = [] {
+  const char* const said = std::getenv("HEADRACE_BENCH_REPETITIONS");
+  return said == nullptr ? 7 : std::atoi(said);
+}();
 
 double now() { return static_cast<double>(system_clock().now().count()) * 1e-9; }
 
@@ -53,7 +56,8 @@ struct Times {
   double cpu = 0;  // median
 };
 
-Times time(int repetitions, const std::function<void()>& prepare, const std::function<void()>& run) {
+Times time(int repetitions, const std::function<void()>& prepare,
+           const std::function<void()>& run) {
   std::vector<double> walls;
   std::vector<double> cpus;
   for (int i = 0; i < repetitions + 1; ++i) {
@@ -108,13 +112,14 @@ class Bench {
     std::fill_n(reinterpret_cast<char*>(pinned_->memory()), kSize.value, 'q');
   }
 
-  void run() {
-    big();
-    small();
-    plain();
-    fragments();
-    kv(false);
-    if (emulated_) return;  // its copies move no bytes
+  void run(const std::string& only) {
+    const auto wanted = [&](const char* part) { return only.empty() || only == part; };
+    if (wanted("pinned")) big();
+    if (wanted("small")) small();
+    if (wanted("plain")) plain();
+    if (wanted("fragments")) fragments();
+    if (wanted("kv")) kv(false);
+    if (emulated_ || !wanted("disk")) return;  // its copies move no bytes
     file();
     kv(true);
   }
@@ -122,8 +127,11 @@ class Bench {
  private:
   static constexpr Bytes kSize = 512_MiB;
 
-  void line(const std::string& what, Bytes bytes, const Times& times, const std::string& more = "") {
-    const auto rate = [&](double seconds) { return static_cast<double>(bytes.value) / seconds / 1e9; };
+  void line(const std::string& what, Bytes bytes, const Times& times,
+            const std::string& more = "") {
+    const auto rate = [&](double seconds) {
+      return static_cast<double>(bytes.value) / seconds / 1e9;
+    };
     fmt::print("{:46} {:6.1f} GB/s ({:.1f}..{:.1f}), CPU {:.2f} ms{}\n", what, rate(times.median),
                rate(times.most), rate(times.least), times.cpu * 1e3, more);
     std::fflush(stdout);
@@ -149,17 +157,17 @@ class Bench {
   Times copy(const Buffer& host, Bytes bytes, bool to_gpu, int repetitions) {
     const Extent here = whole(host).part(0, bytes);
     const Extent there = whole(*device_).part(0, bytes);
-    return time(repetitions, nothing, [&] {
-      need(to_gpu ? mover_.copy(there, here) : mover_.copy(here, there));
-    });
+    return time(repetitions, nothing,
+                [&] { need(to_gpu ? mover_.copy(there, here) : mover_.copy(here, there)); });
   }
 
   void pair(const char* kind, const Buffer& host, Bytes bytes) {
     for (const bool to_gpu : {true, false}) {
       const Times times = copy(host, bytes, to_gpu, kRepetitions);
       const double alone = driver_alone(bytes, to_gpu, &host == plain_.get(), kRepetitions);
-      line(fmt::format("{} {}, {}", kind, to_string(bytes), to_gpu ? "to the GPU" : "from it"), bytes,
-           times, fmt::format("; driver alone {:.1f}", static_cast<double>(bytes.value) / alone / 1e9));
+      line(fmt::format("{} {}, {}", kind, to_string(bytes), to_gpu ? "to the GPU" : "from it"),
+           bytes, times,
+           fmt::format("; driver alone {:.1f}", static_cast<double>(bytes.value) / alone / 1e9));
     }
   }
 
@@ -173,8 +181,7 @@ class Bench {
       const Times times = copy(*pinned_, bytes, true, 201);
       fmt::print("{:46} {:6.1f} us ({:.1f}..{:.1f}); driver alone {:.1f}\n",
                  fmt::format("pinned {} to the GPU, wait()", to_string(bytes)), times.median * 1e6,
-                 times.least * 1e6, times.most * 1e6,
-                 driver_alone(bytes, true, false, 201) * 1e6);
+                 times.least * 1e6, times.most * 1e6, driver_alone(bytes, true, false, 201) * 1e6);
     }
   }
 
@@ -185,7 +192,8 @@ class Bench {
       std::vector<std::uint64_t> places(count / run);
       std::iota(places.begin(), places.end(), 0);
       Random random(7);
-      for (std::size_t i = places.size(); i > 1; --i) std::swap(places[i - 1], places[random() % i]);
+      for (std::size_t i = places.size(); i > 1; --i)
+        std::swap(places[i - 1], places[random() % i]);
       std::vector<MovePair> pairs;
       for (std::uint64_t i = 0; i < count; ++i) {
         const std::uint64_t to = (places[i / run] * run + i % run) * fragment.value;
@@ -209,8 +217,8 @@ class Bench {
     const auto path = folder_ / "headrace-bench-gpu-kv";
     std::filesystem::remove_all(path);
     kv::StoreOptions options{.geometry = geometry, .in_flight = 4_GiB};
-    options.tiers.push_back({.budget = from_folder ? geometry.block() * 4 : bytes + 64_MiB,
-                             .memory = pinned});
+    options.tiers.push_back(
+        {.budget = from_folder ? geometry.block() * 4 : bytes + 64_MiB, .memory = pinned});
     if (from_folder) options.tiers.push_back({.budget = bytes + 64_MiB, .folder = path});
     const auto store = need(kv::Store::open(mover_, options));
     std::vector<std::uint32_t> tokens(blocks * geometry.block_tokens);
@@ -233,13 +241,13 @@ class Bench {
     }
     fmt::print("{:46} {:6.1f} GB/s, CPU {:.2f} ms, {} of {} blocks\n",
                from_folder ? "KV store to a folder" : "KV store to pinned DRAM",
-               static_cast<double>(bytes.value) / (now() - begun) / 1e9, (cpu() - used) * 1e3, stored,
-               blocks);
+               static_cast<double>(bytes.value) / (now() - begun) / 1e9, (cpu() - used) * 1e3,
+               stored, blocks);
     kv::LoadOptions load{.layout = kv::Layout::layer_first, .promote = false};
     for (std::size_t i = 0; i < blocks; ++i) load.positions.push_back(blocks + i * 211 % blocks);
     std::vector<double> firsts;
     const double fragments = static_cast<double>(blocks * geometry.layers);
-    const Times times = time(from_folder ? 3 : kRepetitions, [&] { sync(); }, [&] {
+    const Times times = time(from_folder ? 3 : kRepetitions, nothing, [&] {
       const double start = now();
       const kv::Match match = store->match(keys);
       const kv::Load loading = need(store->load(match.keys(), whole(*pool), load));
@@ -261,7 +269,6 @@ class Bench {
     fmt::print(stderr, "headrace-bench-gpu: {}\n", status.error().message);
     std::exit(1);
   }
-  static void sync() {}
 
   void file() {
     const auto path = folder_ / "headrace-bench-gpu-file";
@@ -281,7 +288,8 @@ class Bench {
          time(3, cold, [&] { need(mover_.copy(whole(*to), whole(*file))); }));
     line("the same into pinned memory (512 MiB)", kSize,
          time(3, cold, [&] { need(mover_.copy(whole(*pinned_), whole(*file).part(0, kSize))); }));
-    line("O_DIRECT by 16 threads of 1 MiB, no GPU", bytes, time(3, cold, [&] { read_alone(*file); }));
+    line("O_DIRECT by 16 threads of 1 MiB, no GPU", bytes,
+         time(3, cold, [&] { read_alone(*file); }));
     const auto warm = [&] {
       std::vector<char> some(1 << 20);
       for (std::uint64_t at = 0; at < bytes.value; at += some.size()) {
@@ -324,6 +332,7 @@ class Bench {
 }  // namespace headrace
 
 int main(int argc, char** argv) {
-  headrace::Bench(argc > 1 ? argv[1] : std::filesystem::temp_directory_path()).run();
+  headrace::Bench(argc > 1 ? argv[1] : std::filesystem::temp_directory_path())
+      .run(argc > 2 ? argv[2] : "");
   return 0;
 }

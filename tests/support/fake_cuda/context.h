@@ -122,6 +122,8 @@ class Device {
   // Holds an engine for as long as `size` bytes take, then does `work`. Who is late, since threads
   // sleep for longer than they ask to, holds up nothing that comes after.
   void transfer(Context& context, Direction direction, std::size_t size, const Work& work);
+  // Holds the link for kernels as long, from `begun` on: they share it.
+  void use_link(Context& context, Clock::time_point begun, std::chrono::nanoseconds time);
   // What `operations` take on a link, each with its latency, with `size` bytes in all.
   std::chrono::nanoseconds link_time(std::size_t operations, std::size_t size) const;
 
@@ -134,6 +136,7 @@ class Device {
   const int ordinal_;
   const Settings& settings_;
   std::vector<std::unique_ptr<Engine>> engines_;
+  Engine kernels_;
   mutable Mutex mutex_;
   unsigned retained_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Context> context_ GUARDED_BY(mutex_);

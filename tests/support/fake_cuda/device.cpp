@@ -131,4 +131,14 @@ void Device::transfer(Context& context, Direction direction, std::size_t size, c
   if (settings_.data != 0 || direction == Direction::within) work();
 }
 
+void Device::use_link(Context& context, Clock::time_point begun, std::chrono::nanoseconds time) {
+  if (time <= std::chrono::nanoseconds(0)) return;
+  Clock::time_point end;
+  {
+    const MutexLock lock(kernels_.mutex);
+    end = kernels_.busy = std::max(begun, kernels_.busy) + time;
+  }
+  context.sleep_until(end);
+}
+
 }  // namespace headrace::cuda::fake

@@ -100,8 +100,9 @@ std::expected<Settings, std::string> parse_settings(std::string_view text) {
   // What was measured on an H200 (docs/results/2026-11-27-gpu-link.md).
   std::string costs;
   if (text == "h200" || text.starts_with("h200,")) {
-    costs = "bandwidth=51G,kernel_bandwidth=47G,call_cost=2300,descriptor_cost=780,"
-            "launch_cost=5300,callback_cost=1970,data=0,memory=4G";
+    costs =
+        "bandwidth=51G,kernel_bandwidth=47G,call_cost=2300,descriptor_cost=780,"
+        "launch_cost=5300,callback_cost=1970,data=0,memory=4G";
     costs += text.substr(4);
     text = costs;
   }

@@ -48,7 +48,7 @@ class Crew {
 enum class Cached : std::uint8_t { read, absent, never };
 
 // Reads a part of a file that is in the page cache, all of it or nothing. `absent`: some of it is
-// not there. `never`: this file system does not say so without waiting for its device.
+// not there. `never`: the kernel does not say (older than 6.5, or the file is another user's).
 Cached read_cached(const File& file, std::uint64_t offset, std::span<std::byte> to);
 
 }  // namespace headrace::cuda

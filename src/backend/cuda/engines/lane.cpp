@@ -29,6 +29,8 @@ CUdeviceptr address_of(const Extent& extent) {
 constexpr std::uint64_t kGroup = 4ULL << 20;
 // Parts of a list.
 constexpr std::size_t kMostOfList = 4096;
+// A callback comes so long after what it is for.
+constexpr Nanoseconds kCallback = std::chrono::microseconds{30};
 // Bytes per ns of a link of which nothing has been seen yet.
 constexpr double kUsualRate = 50;
 // The node for the slots: the GPU's nearest, else the first that has memory.
@@ -173,6 +175,7 @@ Status Lane::start() {
     mailbox_->staged.reserve(options_.max_pieces);
     mailbox_->flying.reserve(groups_.size());
     mailbox_->rate.fill(kUsualRate);
+    mailbox_->clock = options_.clock;
   }
   waiting_.reserve(options_.max_pieces);
   to_store_.reserve(options_.max_pieces + options_.slots);
@@ -388,8 +391,8 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
   return accepted;
 }
 
-// In groups of some bytes: while one is reported and followed by more, the link has the next. A list
-// is one by itself.
+// In groups of some bytes: while one is reported and followed by more, the link has the next. A
+// list is one by itself.
 void Lane::launch(Direction direction, std::span<Task* const> tasks) {
   while (!tasks.empty()) {
     std::size_t count = 0;
@@ -406,42 +409,57 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
 // Puts the copies of tasks in the stream; what came of each is in the task, of each part of a list
 // there.
 void Lane::copy_tasks(Group& group, std::span<Task* const> tasks) try {
+  if (tasks.front()->piece->piece.list != nullptr) return copy_list(group, *tasks.front());
   const auto direction = static_cast<std::size_t>(group.direction);
-  PieceList* const list = tasks.front()->piece->piece.list;
   std::vector<StreamCopy> copies;
-  if (list != nullptr) {
-    copies.reserve(list->parts.size());
-    const bool gathers = gather_ != nullptr && list_limit_.bytes > 0_B;
-    MemoryRanges ranges(driver_);
-    for (const MovePair& part : list->parts) {
-      const auto reached = [&](const Extent& extent) {
-        return ranges.reached(address_of(extent), extent.length.value);
-      };
-      copies.push_back({.to = address_of(part.to),
-                        .from = address_of(part.from),
-                        .bytes = part.from.length.value,
-                        .reached = gathers && reached(part.to) && reached(part.from)});
-    }
-  } else {
-    for (const Task* task : tasks) copies.push_back(task->copy);
-  }
+  copies.reserve(tasks.size());
+  for (const Task* task : tasks) copies.push_back(task->copy);
   std::vector<CUresult> results(copies.size(), CUDA_ERROR_OUT_OF_MEMORY);
-  const bool by_kernel =
-      streams_[direction]->enqueue(copies, results, list != nullptr ? list_limit_ : limits_[direction],
-                                   list != nullptr ? &group.list : nullptr);
+  const bool by_kernel = streams_[direction]->enqueue(copies, results, limits_[direction]);
   group.by_multiprocessors = group.direction == Direction::across || by_kernel;
-  if (list == nullptr) {
-    for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i]->result = results[i];
-    return;
-  }
-  tasks.front()->result = CUDA_SUCCESS;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    if (results[i] == CUDA_SUCCESS) continue;
-    tasks.front()->result = results[i];
-    if (i < list->failed.size()) list->failed[i] = 1;
-  }
+  for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i]->result = results[i];
 } catch (const std::bad_alloc&) {
   for (Task* task : tasks) task->result = CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// All by one launch where a kernel may have all; else as other copies go.
+void Lane::copy_list(Group& group, Task& task) {
+  PieceList& list = *task.piece->piece.list;
+  const CopyStream& stream = *streams_[static_cast<std::size_t>(group.direction)];
+  const std::size_t count = list.parts.size();
+  const bool gathers = gather_ != nullptr && count >= list_limit_.count;
+  MemoryRanges ranges(driver_);
+  std::vector<ListedCopy> copies;
+  copies.reserve(count);
+  std::size_t runs = 0;
+  bool all = gathers;
+  for (const MovePair& part : list.parts) {
+    const ListedCopy copy{address_of(part.to), address_of(part.from), part.from.length.value};
+    const bool goes_on = !copies.empty() && copies.back().to + copies.back().bytes == copy.to &&
+                         copies.back().from + copies.back().bytes == copy.from;
+    runs += !goes_on;
+    all = all && copy.bytes <= list_limit_.bytes.value && fits_gather(copy) &&
+          ranges.reached(copy.to, copy.bytes) && ranges.reached(copy.from, copy.bytes);
+    copies.push_back(copy);
+  }
+  task.result = CUDA_SUCCESS;
+  group.by_multiprocessors = true;
+  // Neighbours are few large copies.
+  if (all && 2 * runs > count && stream.enqueue_list(copies, group.list, group.aside)) return;
+  std::vector<StreamCopy> others;
+  others.reserve(count);
+  for (const ListedCopy& copy : copies) {
+    const bool reached =
+        gathers && ranges.reached(copy.to, copy.bytes) && ranges.reached(copy.from, copy.bytes);
+    others.push_back({.to = copy.to, .from = copy.from, .bytes = copy.bytes, .reached = reached});
+  }
+  std::vector<CUresult> results(count, CUDA_ERROR_OUT_OF_MEMORY);
+  group.by_multiprocessors = stream.enqueue(others, results, list_limit_, &group.list, group.aside);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (results[i] == CUDA_SUCCESS) continue;
+    task.result = results[i];
+    if (i < list.failed.size()) list.failed[i] = 1;
+  }
 }
 
 // Without one the stream is asked instead.
@@ -474,6 +492,7 @@ void Lane::launch_group(Direction direction, std::span<Task* const> tasks) {
   group->uncalled = false;
   group->asked = false;
   group->found = false;
+  group->aside = tasks.front()->piece->piece.list != nullptr && group->number % 2 == 1;
   group->by_multiprocessors = direction == Direction::across || gather_ != nullptr;
   copy_tasks(*group, tasks);
   group->bytes = 0;
@@ -483,7 +502,7 @@ void Lane::launch_group(Direction direction, std::span<Task* const> tasks) {
     group->direct = group->direct && task->piece->way == Way::direct;
     task->next = std::exchange(group->first, task);
   }
-  group->marked = has_event(*group) && stream.mark(*group->event) == CUDA_SUCCESS;
+  group->marked = has_event(*group) && stream.mark(*group->event, group->aside) == CUDA_SUCCESS;
   fly(*group);
 }
 
@@ -499,11 +518,11 @@ void Lane::fly(Group& flown) {
     const MutexLock lock(mailbox_->mutex);
     prompt = mailbox_->owed == 0 && group->marked;
     group->uncalled = !prompt;
-    const auto takes = static_cast<double>(group->bytes) / mailbox_->rate[direction];
-    auto& due = mailbox_->due[direction];
-    due = std::max(due, now) + Nanoseconds{static_cast<std::int64_t>(takes)};
-    group->due = due;
     group->launched = now;
+    group->before = 0;
+    for (const Group* other : mailbox_->flying) {
+      if (other->direction == group->direction) group->before = other->number;
+    }
     mailbox_->flying.push_back(group);
     if (!prompt) {
       mailbox_->uncalled = true;
@@ -537,6 +556,11 @@ void Lane::called_back(void* data) {
   Group* const group = static_cast<Group*>(data);
   const std::shared_ptr<Mailbox> mailbox = group->mailbox;
   const MutexLock lock(mailbox->mutex);
+  const auto direction = static_cast<std::size_t>(group->direction);
+  if (group->number > mailbox->last[direction]) {
+    mailbox->last[direction] = 0;  // it ended some time ago: nothing follows for the rate
+    mailbox->ended[direction] = mailbox->clock->now() - kCallback;
+  }
   // Not there: it has ended without this.
   if (std::erase(mailbox->flying, group) == 0) --(group->found ? mailbox->found : mailbox->owed);
   group->next = std::exchange(mailbox->done, group);

@@ -7,7 +7,8 @@
 //             is to be had): given to a stream by the lane's thread, since the driver may block
 //   staged    a side in other memory of the host: in parts, or with other small pieces, through
 //             slots of pinned memory
-//   filed     a side in a file: the same, and the storage backend fills or empties the slots, unless
+//   filed     a side in a file: the same, and the storage backend fills or empties the slots,
+//   unless
 //             the page cache has the bytes
 // A task is what one stream does at once: a piece, or a part of one that has a slot for itself.
 // Tasks given to a stream together are a group. The driver calls back when a group is done; that
@@ -88,15 +89,16 @@ struct Group {
   Direction direction = Direction::across;
   std::uint64_t number = 0;  // of launches; tells one use of the group from the next
   std::uint64_t bytes = 0;
-  Nanoseconds launched{0};  // by the clock, as `due`: when it should be done
-  Nanoseconds due{0};
-  Task* first = nullptr;  // nullptr: they have ended
+  Nanoseconds launched{0};   // by the clock
+  std::uint64_t before = 0;  // the number of the last one in its stream then; 0: that had ended
+  Task* first = nullptr;     // nullptr: they have ended
   Group* next = nullptr;
   bool uncalled = false;  // no callback will come: the stream is asked
   bool asked = false;     // the stream was, after it had the tasks
   bool marked = false;    // the event stands behind the tasks
   bool direct = false;    // whoever finds it done may end it: no slot is to be emptied
   bool found = false;     // somebody did; the callback is still to come
+  bool aside = false;     // in the second stream of its direction
   // Multiprocessors may make some of the copies: those inside a GPU, and those of a kernel.
   bool by_multiprocessors = false;
 };
@@ -115,10 +117,11 @@ struct Mailbox {
   bool uncalled GUARDED_BY(mutex) = false;    // one of `flying` is
   std::size_t owed GUARDED_BY(mutex) = 0;     // callbacks to come for groups that have ended
   std::size_t found GUARDED_BY(mutex) = 0;    // the same, ended by who looked: nothing is held up
-  // By direction: when what the stream has should be done, and at which rate, in bytes per ns.
-  std::array<Nanoseconds, kDirections> due GUARDED_BY(mutex){};
+  // By direction: bytes per ns; which group was the last to end, and when, as far as is known.
+  const Clock* clock GUARDED_BY(mutex) = nullptr;
   std::array<double, kDirections> rate GUARDED_BY(mutex);
-  std::array<Nanoseconds, kDirections> ended GUARDED_BY(mutex){};  // the last that was found done
+  std::array<std::uint64_t, kDirections> last GUARDED_BY(mutex){};
+  std::array<Nanoseconds, kDirections> ended GUARDED_BY(mutex){};
   bool ending GUARDED_BY(mutex) = false;
 };
 
@@ -170,11 +173,17 @@ class Lane {
   void launch(Direction direction, std::span<Task* const> tasks) EXCLUDES(mutex_);
   void launch_group(Direction direction, std::span<Task* const> tasks) EXCLUDES(mutex_);
   void copy_tasks(Group& group, std::span<Task* const> tasks);
+  void copy_list(Group& group, Task& task);
   void fly(Group& group) EXCLUDES(mutex_);
   bool has_event(Group& group) noexcept;
   Backend::Look look_alone(Nanoseconds most) EXCLUDES(mutex_);
+  struct Dues {
+    Nanoseconds first = Nanoseconds::max();
+    Nanoseconds last{0};
+  };
+  Dues dues_now(Nanoseconds now);
   std::optional<std::size_t> look_once(Nanoseconds now) EXCLUDES(mutex_);
-  void note_rate(const Group& group, Nanoseconds now) REQUIRES(mailbox_->mutex);
+  static void note_rate(Mailbox& box, const Group& group, Nanoseconds now) REQUIRES(box.mutex);
   void refuse_tasks(std::span<Task* const> tasks, const Error& why);
   static void called_back(void* group);
 
@@ -233,7 +242,7 @@ class Lane {
   std::string not_gathered_;              // why, where something was to be
   std::array<std::unique_ptr<CopyStream>, kDirections> streams_;
   std::thread thread_;
-  std::unique_ptr<Crew> crew_;  // made by the lane's thread
+  std::unique_ptr<Crew> crew_;      // made by the lane's thread
   std::atomic<bool> cached_{true};  // files may be asked what of them is in the page cache
 
   mutable Mutex mutex_;                                 // taken before the mailbox's
@@ -242,7 +251,7 @@ class Lane {
   std::vector<std::unique_ptr<Group>> groups_;  // constant after begin()
   std::vector<Group*> free_groups_ GUARDED_BY(mutex_);
   std::uint64_t launches_ GUARDED_BY(mutex_) = 0;
-  std::atomic<bool> looking_{false};  // a thread looks; one is enough
+  std::atomic<bool> looking_{false};              // a thread looks; one is enough
   std::optional<Error> lost_ GUARDED_BY(mutex_);  // why nothing is accepted any more
 
   // Only the lane's thread, which has nobody to throw to: start() reserves what the lists ever

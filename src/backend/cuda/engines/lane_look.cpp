@@ -30,21 +30,12 @@ Backend::Look Lane::look(Nanoseconds most) {
 
 Backend::Look Lane::look_alone(Nanoseconds most) {
   const Nanoseconds begun = options_.clock->now();
-  Nanoseconds first = Nanoseconds::max();  // when the next group should be done
-  Nanoseconds last{0};                     // and the last of that direction
-  {
-    const MutexLock lock(mailbox_->mutex);
-    for (const Group* group : mailbox_->flying) {
-      if (!group->direct || group->uncalled) continue;
-      first = std::min(first, group->due);
-      last = std::max(last, group->due);
-    }
-  }
-  if (first == Nanoseconds::max()) return {};
-  if (first - begun > kSpin + kEarly) return {.again = last - begun - kEarly};
+  Dues dues = dues_now(begun);
+  if (dues.first == Nanoseconds::max()) return {};
+  if (dues.first - begun > kSpin + kEarly) return {.again = dues.last - begun - kEarly};
   const CurrentContext current(*context_);
   if (current.result() != CUDA_SUCCESS) return {};
-  const Nanoseconds end = std::min(begun + most, std::max(begun, first) + kSpin);
+  const Nanoseconds end = std::min(begun + most, std::max(begun, dues.first) + kSpin);
   for (int i = 0; i < kMostQuestions; ++i) {
     const Nanoseconds now = options_.clock->now();
     const auto found = look_once(now);
@@ -52,13 +43,32 @@ Backend::Look Lane::look_alone(Nanoseconds most) {
     if (*found > 0) return {.found = *found};
     if (now >= end) break;
   }
-  const Nanoseconds left = last - options_.clock->now() - kEarly;
-  if (left <= kSpin) return {};
-  return {.again = left};
+  const Nanoseconds now = options_.clock->now();
+  dues = dues_now(now);
+  if (dues.first == Nanoseconds::max() || dues.last - now <= kSpin + kEarly) return {};
+  return {.again = dues.last - now - kEarly};
 }
 
-// Asks for the oldest group of each direction, and ends one that is done. How many pieces that were;
-// nullopt: there is nothing to look for.
+// When the next group should be done that a look may end, and the last of all.
+Lane::Dues Lane::dues_now(Nanoseconds now) {
+  Dues dues;
+  std::array<Nanoseconds, kDirections> due{};
+  const MutexLock lock(mailbox_->mutex);
+  for (const Group* group : mailbox_->flying) {
+    const auto direction = static_cast<std::size_t>(group->direction);
+    Nanoseconds& at = due[direction];
+    const Nanoseconds free = at == Nanoseconds{0} ? mailbox_->ended[direction] : at;
+    const double takes = static_cast<double>(group->bytes) / mailbox_->rate[direction];
+    at = std::max(free, group->launched) + Nanoseconds{static_cast<std::int64_t>(takes)};
+    if (!group->direct || group->uncalled) continue;
+    dues.first = std::min(dues.first, std::max(at, now));
+    dues.last = std::max(dues.last, at);
+  }
+  return dues;
+}
+
+// Asks for the oldest group of each direction, and ends one that is done. How many pieces that
+// were; nullopt: there is nothing to look for.
 std::optional<std::size_t> Lane::look_once(Nanoseconds now) {
   struct Asked {
     Group* group = nullptr;
@@ -74,52 +84,54 @@ std::optional<std::size_t> Lane::look_once(Nanoseconds now) {
       if (asked.group == nullptr) asked = {group, group->number};
     }
   }
+  Mailbox& box = *mailbox_;
+  // Neither ended nor used again since: its event is this one's, and stands behind its copies.
+  const auto is_there = [&](const Asked& asked) REQUIRES(box.mutex) {
+    if (std::ranges::find(box.flying, asked.group) == box.flying.end()) return false;
+    const Group& group = *asked.group;
+    return group.number == asked.number && group.direct && group.marked && !group.uncalled;
+  };
   bool any = false;
   for (const Asked& asked : oldest) {
     if (asked.group == nullptr) continue;
+    {
+      const MutexLock lock(box.mutex);
+      if (!is_there(asked)) continue;
+    }
+    any = true;
+    if (driver_.cuEventQuery(asked.group->event->handle()) != CUDA_SUCCESS) continue;
     Task* first = nullptr;
     {
-      // Neither ended nor used again since: its event is this one's, and stands behind its copies.
-      const auto is_there = [&]() REQUIRES(mailbox_->mutex) {
-        const auto& flying = mailbox_->flying;
-        return std::ranges::find(flying, asked.group) != flying.end() &&
-               asked.group->number == asked.number && asked.group->direct &&
-               asked.group->marked && !asked.group->uncalled;
-      };
-      {
-        const MutexLock lock(mailbox_->mutex);
-        if (!is_there()) continue;
-      }
-      any = true;
-      if (driver_.cuEventQuery(asked.group->event->handle()) != CUDA_SUCCESS) continue;
-      const MutexLock lock(mailbox_->mutex);
-      if (!is_there()) continue;
-      std::erase(mailbox_->flying, asked.group);
+      const MutexLock lock(box.mutex);
+      if (!is_there(asked)) continue;
+      std::erase(box.flying, asked.group);
       asked.group->found = true;
-      ++mailbox_->found;
+      ++box.found;
       first = std::exchange(asked.group->first, nullptr);
-      note_rate(*asked.group, now);
+      note_rate(box, *asked.group, now);
     }
     std::size_t found = 0;
-    while (first != nullptr) {
-      Task* const task = std::exchange(first, first->next);
+    for (; first != nullptr; ++found) {
+      Task* const task = first;
+      first = task->next;
       stream_ended(*task);
-      ++found;
     }
     return found;
   }
   return any ? std::optional<std::size_t>(0) : std::nullopt;
 }
 
-// A group was found done: what that says of the link, if it had been waiting for it.
-void Lane::note_rate(const Group& group, Nanoseconds now) {
+// A group was found done: what that says of the link, if it was all the link had, or the one before
+// was found done, too.
+void Lane::note_rate(Mailbox& box, const Group& group, Nanoseconds now) {
   const auto direction = static_cast<std::size_t>(group.direction);
-  const Nanoseconds began = std::max(mailbox_->ended[direction], group.launched);
-  mailbox_->ended[direction] = now;
-  if (group.bytes < kFewest || now <= began) return;
-  auto& rate = mailbox_->rate[direction];
-  const double seen =
-      static_cast<double>(group.bytes) / static_cast<double>((now - began).count());
+  const bool known = group.before == 0 || group.before == box.last[direction];
+  const Nanoseconds began = std::max(box.ended[direction], group.launched);
+  box.ended[direction] = now;
+  box.last[direction] = group.number;
+  if (!known || group.bytes < kFewest || now <= began) return;
+  double& rate = box.rate[direction];
+  const double seen = static_cast<double>(group.bytes) / static_cast<double>((now - began).count());
   rate = std::clamp((rate + seen) / 2, 0.1, 1000.0);
 }
 

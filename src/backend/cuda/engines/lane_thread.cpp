@@ -252,7 +252,8 @@ void Lane::begin(Task& task, AcceptedPiece& piece, Slot& slot) {
                .bytes = task.length.value};
   const bool shared = task.length >= kShared;
   if (to_gpu && piece.way == Way::filed) {
-    return shared && cached_ ? give_to_crew(task) : give_to_storage(task);
+    const bool asks = shared && cached_;
+    return asks ? give_to_crew(task) : give_to_storage(task);
   }
   if (to_gpu && shared) return give_to_crew(task);
   if (to_gpu) copy_bytes(in_slot, piece.piece.from.memory() + task.offset, task.length.value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same copies by way of Headrace's own backend, to be held against those of the driver alone.
+// The same copies by a Mover, as programs have them, beside those of the driver alone.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,8 @@
 
 namespace headrace::experiment_gpu {
 
-// The largest piece that the backend takes.
-inline constexpr Bytes kMostOfBackend = 64_MiB;
-
-// Copies of `bytes` each, as many in flight as the backend takes; the value is payload per second.
-// Random bytes of all of them have gone there and come back before.
+// Copies of `bytes` each, one after the other, small ones as moves of many; the value is payload
+// per second. Random bytes of all of them have gone there and come back before.
 Prepared prepare_backend(const GpuSetting& setting, Random& random);
 
 // Fills `host` with random bytes, has them copied `there` and `back`, at most `depth` at once, and

@@ -5,8 +5,9 @@
 //
 // A row's `node` is the memory on the other side: a node of the host, another GPU, or the GPU
 // itself. Of `copy` the value is payload per second, of both directions at once their sum; of
-// `batch` the calling thread's time for each copy; of `latency` that of one dependent load in so
-// much memory that caches of the GPU and the host (`l2_bytes`) keep little of it; of `allocation`
+// `batch` the calling thread's time for each copy; of `latency` that of one dependent load in 2 MiB
+// of the host, as nvbandwidth has it, and in so much memory that caches of the GPU and the host
+// (`l2_bytes`) keep little of it; of `allocation`
 // that for each MiB. All sizes are listed for the nearest node of the host, two for the others;
 // asking for nodes or sizes lists those. Where there is no GPU, one row says why. The value of
 // `fragments`, which are runs of neighbours, is payload per second, too.
@@ -51,10 +52,11 @@ constexpr std::array kFragments = {4_KiB, 16_KiB, 64_KiB};
 constexpr std::array<std::uint64_t, 5> kCounts = {1, 16, 64, 256, 1024};
 constexpr std::uint64_t kOfRun = 16;  // fragments that are neighbours
 constexpr std::array kAllocated = {64_MiB, 1_GiB};
+constexpr Bytes kSmallChase = 2_MiB;  // as nvbandwidth's
 
-// Pinning, filling, and three samples; and what the bytes of a mapping take besides, at some 2
-// GB/s.
-constexpr Nanoseconds kMapping = std::chrono::milliseconds{120};
+// A workspace, and three samples; what is verified takes some time besides, at 300 MB/s. Memory of
+// the host is pinned once for all points of a node.
+constexpr Nanoseconds kMapping = std::chrono::milliseconds{50};
 
 // So that sizes times counts are numbers; no GPU has as much.
 constexpr Bytes kMostBytes = 1024_GiB;
@@ -123,8 +125,9 @@ Point& PointList::add(const GpuSetting& setting, std::string_view unit, unsigned
   point.row = gpu_row(setting, unit);
   point.rank = rank;
   point.memory = {setting.gpu->host};
-  const Bytes moved = std::max(setting.bytes * setting.count, setting.gpu->beyond_caches());
-  point.cost = kMapping + Nanoseconds{static_cast<std::int64_t>(2 * moved.value)};
+  const bool chased = setting.part == "latency";
+  const Bytes moved = chased ? setting.bytes : verified_of(setting.bytes * setting.count);
+  point.cost = kMapping + Nanoseconds{static_cast<std::int64_t>(3 * moved.value)};
   point.prepare = [setting, prepare = std::move(prepare)](BufferPool&, Random& random) {
     return prepare(setting, random);
   };
@@ -147,7 +150,6 @@ void PointList::add_copies(GpuSetting setting, unsigned rank) {
       leave(setting, "B/s", kImpossible);
       continue;
     }
-    if (setting.by == kHeadrace && bytes > kMostOfBackend) continue;  // it is given parts
     Point& point = add(setting, "B/s", bytes == kUsualSize ? rank : rank + 1,
                        setting.by == kHeadrace ? prepare_backend : prepare_copies);
     if (with_host) {
@@ -237,8 +239,10 @@ void PointList::add_fragments(GpuSetting setting) {
 
 void PointList::add_latencies(GpuSetting setting) {
   setting.part = "latency";
-  for (const Bytes bytes : sizes(std::array{setting.gpu->beyond_caches()})) {
+  const Bytes large = setting.gpu->beyond_caches();
+  for (const Bytes bytes : sizes(std::array{kSmallChase, large})) {
     setting.bytes = bytes;
+    const bool of_host = bytes == kSmallChase && large > bytes;
     const auto add_chase = [&](std::string_view direction, std::string_view by,
                                std::string_view memory, NodeId node) {
       setting.direction = direction;
@@ -256,6 +260,7 @@ void PointList::add_latencies(GpuSetting setting) {
     for (const Node* node : host_nodes(scope_.machine)) {
       add_chase(kToGpu, kKernel, kPinned, node->id);
     }
+    if (of_host && !scope_.asks("bytes")) continue;
     add_chase(kInside, kKernel, kDevice, setting.gpu->node.id);
     add_chase(kFromGpu, kCpu, kManaged, setting.gpu->host);
   }

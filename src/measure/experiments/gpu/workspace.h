@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +47,9 @@ struct GpuTarget {
   const NodeId host;  // the memory of CPUs nearest to it
   std::shared_ptr<const cuda::Context> context = {};
   std::optional<Error> hung = {};
+  // Memory of the host that no workspace uses now, by node and whether it is pinned: to pin a GiB
+  // for each point took longer than all that was measured in it.
+  std::multimap<std::pair<NodeId, bool>, std::unique_ptr<Buffer>> spare = {};
 };
 
 // What is put in the stream between the two events is timed.
@@ -100,10 +104,13 @@ class GpuWorkspace {
   std::unique_ptr<GpuSession> gpu_;
   const instruments::BoundToNode near_;
   Bytes quarter_;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::pair<std::pair<NodeId, bool>, std::unique_ptr<Buffer>>> buffers_;
   std::vector<cuda::CUdeviceptr> memory_;  // on this GPU, and managed
   std::vector<Foreign> foreign_;
 };
+
+// How much of the memory of copies of `piece` bytes is compared before they are timed: whole ones.
+Bytes verified_of(Bytes piece);
 
 // Numbers that do not compress, and a sum that tells them and their order from others: the one that
 // the kernel kChecksum makes.

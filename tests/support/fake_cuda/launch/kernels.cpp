@@ -155,10 +155,10 @@ constexpr Kernel kernel(const char* name, unsigned registers) {
 }
 
 constexpr std::array kKernels = {
-    kernel<read<4>>(kReadNarrow, 16), kernel<write_narrow>(kWriteNarrow, 18),
-    kernel<read<16>>(kReadWide, 58),  kernel<write_wide>(kWriteWide, 20),
-    kernel<copy_bytes>(kCopy, 22),    kernel<copy_list>(kGather, 48),
-    kernel<checksum>(kChecksum, 22),  kernel<chase>(kChase, 12),
+    kernel<read<4>>(kReadNarrow, 16),      kernel<write_narrow>(kWriteNarrow, 18),
+    kernel<read<16>>(kReadWide, 58),       kernel<write_wide>(kWriteWide, 20),
+    kernel<copy_bytes>(kCopy, 22),         kernel<copy_list>(kGather, 48),
+    kernel<checksum>(kChecksum, 22),       kernel<chase>(kChase, 12),
     kernel<copy_list_at>(kGatherList, 48),
 };
 

@@ -57,7 +57,7 @@ CUresult launch(BoundStream& its, const Kernel& kernel, void** parameters) {
     const auto begun = Clock::now();
     DeviceView memory(context);
     const CUresult result = launched(memory);
-    context.sleep_until(begun + memory.time());
+    context.device().use_link(context, begun, memory.time());
     return result;
   });
   return CUDA_SUCCESS;
