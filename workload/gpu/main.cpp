@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // headrace-bench-gpu: the public Mover and the KV store beside the driver alone, on the first GPU.
 //
-//     headrace-bench-gpu [FOLDER [PART]]      PART: pinned, small, plain, fragments, kv, disk
+//     headrace-bench-gpu [FOLDER [PART]]      PART: pinned, small, plain, fragments, kv,
+//                                                   disk; or measure: `measure gpu` within 60 s
 //
 // A line for each: wait() for copies of pinned and plain memory, small ones, many fragments, loads
 // of KV blocks from pinned DRAM and from FOLDER, a file of FOLDER cold and warm. Medians of 7, with
@@ -27,6 +28,7 @@
 #include "headrace/buffer.h"
 #include "headrace/file.h"
 #include "headrace/kv/store.h"
+#include "headrace/measure.h"
 #include "headrace/mover.h"
 #include "headrace/random.h"
 
@@ -119,6 +121,7 @@ class Bench {
     if (wanted("plain")) plain();
     if (wanted("fragments")) fragments();
     if (wanted("kv")) kv(false);
+    if (only == "measure") measured();
     if (emulated_ || !wanted("disk")) return;  // its copies move no bytes
     file();
     kv(true);
@@ -301,6 +304,20 @@ class Bench {
     line("file of 2 GiB to the GPU, warm", bytes,
          time(3, warm, [&] { need(mover_.copy(whole(*to), whole(*file))); }));
     std::filesystem::remove(path);
+  }
+
+  // As `headrace measure gpu --budget 60s`.
+  void measured() {
+    const double begun = now();
+    const Profile profile =
+        need(measure(machine_, {.experiments = {"gpu"}, .noise_checks = false}));
+    std::size_t with_value = 0;
+    for (const Row& row : profile.rows) {
+      with_value += row.value.has_value();
+      if (!row.value) continue;
+      fmt::print("{} {:.6g} {}\n", row.key(), row.value->median, row.unit);
+    }
+    fmt::print("{} of {} points in {:.1f} s\n", with_value, profile.rows.size(), now() - begun);
   }
 
   void read_alone(const File& file) {

@@ -58,7 +58,7 @@ class BackendCopies final : public Probe {
     const auto back = pieces(kFromGpu, walked, engine->id, area);
     const auto used = host.first(walked * setting_.bytes.value);
     // A backend takes parts of what is larger.
-    if (setting_.bytes <= opened.capabilities().max_piece) {
+    if (is_first(setting_) && setting_.bytes <= opened.capabilities().max_piece) {
       const std::size_t depth = std::min<std::size_t>(opened.capabilities().max_in_flight, 64);
       HEADRACE_TRY_STATUS(verify_both_ways(opened, there, back, depth, used, random));
     }

@@ -94,6 +94,7 @@ class Copies final : public Probe {
   KernelCopier copier_;
   Bytes area_;
   Bytes verified_;  // of it: the first copies
+  bool first_ = true;
   std::vector<Way> ways_;
   std::uint64_t copies_ = 1;
 };
@@ -143,6 +144,8 @@ Status Copies::add_host_way(std::string_view direction, Random& random) {
     measured.kernel = true;
     HEADRACE_TRY((direction == kToGpu ? measured.from : measured.to), space_->address_of(host));
   }
+  ways_.push_back(measured);
+  if (!first_) return {};
   const auto seen = host.first(verified_.value);
   fill_randomly(seen, random);
   const std::uint64_t sent = checksum(seen);
@@ -152,7 +155,6 @@ Status Copies::add_host_way(std::string_view direction, Random& random) {
   std::ranges::fill(seen, std::byte{0});
   HEADRACE_TRY_STATUS(carry(back));
   if (checksum(seen) != sent) return fail(ErrorCode::io, "what came back is not what was sent");
-  ways_.push_back(measured);
   return {};
 }
 
@@ -176,6 +178,8 @@ Status Copies::add_device_way(Random& random) {
     way.from_context = home.to_context = space_->target().context->handle();
     way.to_context = home.from_context = setting_.other->context->handle();
   }
+  ways_.push_back(way);
+  if (!first_) return {};
   HEADRACE_TRY(const auto host, space_->on_host(space_->target().host, verified_, false));
   fill_randomly(host, random);
   const std::uint64_t sent = checksum(host);
@@ -186,7 +190,6 @@ Status Copies::add_device_way(Random& random) {
   if (!across) {
     HEADRACE_TRY(const std::uint64_t arrived, space_->checksum_of(to, verified_));
     if (arrived != sent) return fail(ErrorCode::io, "what arrived is not what was sent");
-    ways_.push_back(way);
     return {};
   }
   // The other GPU has none of our kernels: what it got comes back.
@@ -195,7 +198,6 @@ Status Copies::add_device_way(Random& random) {
   HEADRACE_TRY_STATUS(carry(home));
   HEADRACE_TRY_STATUS(carry(back));
   if (checksum(host) != sent) return fail(ErrorCode::io, "what came back is not what was sent");
-  ways_.push_back(way);
   return {};
 }
 
@@ -205,6 +207,7 @@ Status Copies::prepare(Random& random) {
   HEADRACE_TRY(area_, space_->area(walked(space_->target(), setting_.bytes), setting_.bytes,
                                    two_areas ? 2 : 1));
   verified_ = std::min(area_, verified_of(setting_.bytes));
+  first_ = is_first(setting_);
   if (setting_.direction == kBoth) {
     for (const std::string_view direction : {kToGpu, kFromGpu}) {
       HEADRACE_TRY_STATUS(add_host_way(direction, random));

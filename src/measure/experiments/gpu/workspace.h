@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/cuda.h"
@@ -50,6 +52,7 @@ struct GpuTarget {
   // Memory of the host that no workspace uses now, by node and whether it is pinned: to pin a GiB
   // for each point took longer than all that was measured in it.
   std::multimap<std::pair<NodeId, bool>, std::unique_ptr<Buffer>> spare = {};
+  std::set<std::string> verified = {};  // points of which what arrived has been compared
 };
 
 // What is put in the stream between the two events is timed.
