@@ -360,20 +360,6 @@ void StoreCore::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned
   }
 }
 
-// Where the bytes from a layer on are that pass through memory. Requires: where that is layer after
-// layer, they are of one.
-Extent StoreCore::passing(const LoadState& load, const LoadItem& item, unsigned layer,
-                          Bytes bytes) const noexcept {
-  const std::uint64_t fragment = options_.geometry.fragment().value;
-  if (item.through.object != load.passage.get()) return item.through.part(layer * fragment, bytes);
-  // Devices want the same offset in a page on both sides.
-  const bool by_layer = load.groups.size() > 1 && fragment % 4096 == 0;
-  const std::uint64_t at = by_layer
-                               ? (std::uint64_t{layer} * load.passing + item.in_passage) * fragment
-                               : item.in_passage * slot_ + layer * fragment;
-  return item.through.part(at, bytes);
-}
-
 // What may throw does so before anything is copied.
 void StoreCore::listen_to(LoadGroup& group, std::span<const MovePair> pairs,
                           void (StoreCore::*then)(LoadGroup&, bool)) {

@@ -221,8 +221,8 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   Nanoseconds asked{0};  // when: its deadlines count from then
   std::vector<LoadItem> items;
   std::vector<LoadGroup> groups;
-  // Of blocks that CPUs look at on the way. Layer after layer where they are read so: block after
-  // block the first layer would touch, and the kernel clear, every huge page of it (200 ms of a
+  // For blocks that CPUs look at on the way. Layer after layer where they are read so: block after
+  // block the first layer would touch every huge page, which the kernel clears first (200 ms a
   // GiB).
   std::unique_ptr<Buffer> passage;
   std::uint32_t passing = 0;        // blocks in it

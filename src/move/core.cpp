@@ -50,36 +50,6 @@ Result<MoveStats> not_done(const Move& move, const Clock& clock) noexcept {
 
 }  // namespace
 
-Status check_options(const MoverOptions& options) {
-  if (options.piece && *options.piece == 0_B) {
-    return fail(ErrorCode::invalid, "MoverOptions::piece is 0 and moves nothing; give more");
-  }
-  if (options.shutdown_bound <= Nanoseconds{0}) {
-    return fail(ErrorCode::invalid,
-                "MoverOptions::shutdown_bound is {}, too short for any piece; leave {}",
-                to_string(options.shutdown_bound), to_string(kShutdownBound));
-  }
-  return {};
-}
-
-Status check_request(const Extent& to, const Extent& from) {
-  for (const Extent* side : {&to, &from}) {
-    if (side->valid()) continue;
-    if (side->object == nullptr) return fail(ErrorCode::invalid, "an extent of no object; set it");
-    return fail(ErrorCode::invalid, "extent [{}, +{}) is not inside its object of {}; shorten it",
-                side->offset, side->length.value, to_string(side->object->size()));
-  }
-  if (to.length != from.length) {
-    return fail(ErrorCode::invalid, "cannot copy {} bytes to an extent of {}; make them equal",
-                from.length.value, to.length.value);
-  }
-  if (to.length > 0_B && overlap(to, from)) {
-    return fail(ErrorCode::invalid,
-                "source and destination overlap; copy through a third extent instead");
-  }
-  return {};
-}
-
 thread_local MoverCore::Visit* MoverCore::Visit::top = nullptr;
 
 MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOptions options)

@@ -36,7 +36,8 @@ MakeSide file_of(const Machine& machine);
 
 struct Case {
   std::string name;
-  std::function<std::unique_ptr<Backend>()> open;  // nullptr: not on this machine, as `skipped` says
+  // nullptr: not on this machine, as `skipped` says.
+  std::function<std::unique_ptr<Backend>()> open;
   EngineId engine;  // one of the backend's
   MakeSide source;
   MakeSide destination;

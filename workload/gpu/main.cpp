@@ -35,10 +35,12 @@
 namespace headrace {
 namespace {
 
-const int kRepetitions = [] {
-  const char* const said = std::getenv("HEADRACE_BENCH_REPETITIONS");
-  return said == nullptr ? 7 : std::atoi(said);
-}();
+int number(const char* variable, int usual) {
+  const char* const said = std::getenv(variable);
+  return said == nullptr ? usual : std::atoi(said);
+}
+
+const int kRepetitions = number("HEADRACE_BENCH_REPETITIONS", 7);
 
 double now() { return static_cast<double>(system_clock().now().count()) * 1e-9; }
 
@@ -107,11 +109,11 @@ class Bench {
     fmt::print("{}{}\n", gpu->name, emulated_ ? ", emulated" : "");
     Placement pinned = Placement::on(NodeId{0});
     pinned.pin = true;
-    device_ = need(allocate(machine_, kSize, Placement::on(gpu_)));
-    pinned_ = need(allocate(machine_, kSize, pinned));
-    plain_ = need(allocate(machine_, kSize, Placement::on(NodeId{0})));
-    std::fill_n(reinterpret_cast<char*>(plain_->memory()), kSize.value, 'p');
-    std::fill_n(reinterpret_cast<char*>(pinned_->memory()), kSize.value, 'q');
+    device_ = need(allocate(machine_, size_, Placement::on(gpu_)));
+    pinned_ = need(allocate(machine_, size_, pinned));
+    plain_ = need(allocate(machine_, size_, Placement::on(NodeId{0})));
+    std::fill_n(reinterpret_cast<char*>(plain_->memory()), size_.value, 'p');
+    std::fill_n(reinterpret_cast<char*>(pinned_->memory()), size_.value, 'q');
   }
 
   void run(const std::string& only) {
@@ -128,7 +130,7 @@ class Bench {
   }
 
  private:
-  static constexpr Bytes kSize = 512_MiB;
+  const Bytes size_ = Bytes{std::uint64_t(number("HEADRACE_BENCH_MIB", 512)) << 20};
 
   void line(const std::string& what, Bytes bytes, const Times& times,
             const std::string& more = "") {
@@ -175,9 +177,11 @@ class Bench {
   }
 
   void big() {
-    for (const Bytes bytes : {8_MiB, 64_MiB, 512_MiB}) pair("pinned", *pinned_, bytes);
+    for (const Bytes bytes : {8_MiB, 64_MiB, size_}) {
+      if (bytes <= size_) pair("pinned", *pinned_, bytes);
+    }
   }
-  void plain() { pair("plain", *plain_, 512_MiB); }
+  void plain() { pair("plain", *plain_, size_); }
 
   void small() {
     for (const Bytes bytes : {4_KiB, 64_KiB, 1_MiB}) {
@@ -190,7 +194,7 @@ class Bench {
 
   void fragments() {
     const Bytes fragment = 64_KiB;
-    const std::uint64_t count = kSize / fragment;
+    const std::uint64_t count = size_ / fragment;
     for (const std::uint64_t run : {1UL, 16UL}) {
       std::vector<std::uint64_t> places(count / run);
       std::iota(places.begin(), places.end(), 0);
@@ -204,7 +208,7 @@ class Bench {
                          .from = whole(*pinned_).part(i * fragment.value, fragment)});
       }
       const Times times = time(kRepetitions, nothing, [&] { need(mover_.copy(pairs)); });
-      line(fmt::format("fragments of 64 KiB in runs of {}", run), kSize, times,
+      line(fmt::format("fragments of 64 KiB in runs of {}", run), size_, times,
            fmt::format(", {:.2f} us a fragment", times.cpu * 1e6 / static_cast<double>(count)));
     }
   }
@@ -278,8 +282,8 @@ class Bench {
     const Bytes bytes = 2_GiB;
     {
       const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
-      for (std::uint64_t at = 0; at < bytes.value; at += kSize.value) {
-        if (write(fd, plain_->memory(), kSize.value) < 0) std::exit(1);
+      for (std::uint64_t at = 0; at < bytes.value; at += size_.value) {
+        if (write(fd, plain_->memory(), size_.value) < 0) std::exit(1);
       }
       fsync(fd);
       close(fd);
@@ -289,8 +293,8 @@ class Bench {
     const auto cold = [&] { need_status(file->drop_page_cache()); };
     line("file of 2 GiB to the GPU, cold", bytes,
          time(3, cold, [&] { need(mover_.copy(whole(*to), whole(*file))); }));
-    line("the same into pinned memory (512 MiB)", kSize,
-         time(3, cold, [&] { need(mover_.copy(whole(*pinned_), whole(*file).part(0, kSize))); }));
+    line("the same into pinned memory (512 MiB)", size_,
+         time(3, cold, [&] { need(mover_.copy(whole(*pinned_), whole(*file).part(0, size_))); }));
     line("O_DIRECT by 16 threads of 1 MiB, no GPU", bytes,
          time(3, cold, [&] { read_alone(*file); }));
     const auto warm = [&] {

@@ -74,7 +74,7 @@ Cached read_cached(const File& file, std::uint64_t offset, std::span<std::byte> 
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t first = offset / page;
   const std::uint64_t pages = (offset + to.size() + page - 1) / page - first;
-  // Of Linux 6.5; not in glibc 2.36.
+  // Linux 6.5 has it, glibc 2.36 not.
   struct {
     std::uint64_t offset;
     std::uint64_t length;

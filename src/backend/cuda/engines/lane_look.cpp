@@ -15,7 +15,7 @@ constexpr Nanoseconds kSpin = std::chrono::microseconds{50};
 constexpr Nanoseconds kEarly = std::chrono::microseconds{100};
 // Questions in one call, under a clock that stands still.
 constexpr int kMostQuestions = 256;
-// Of a smaller group the time says more about the call than about the link.
+// The time of a smaller group says more about the call than about the link.
 constexpr std::uint64_t kFewest = 1ULL << 20;
 
 }  // namespace
