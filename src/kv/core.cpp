@@ -20,8 +20,6 @@ constexpr Nanoseconds kLongestNap = std::chrono::milliseconds{1};
 constexpr Nanoseconds kWorkerSleep = std::chrono::seconds{1};
 // Most that one poll() does.
 constexpr unsigned kJobsOfPoll = 64;
-// A look of a thread that waits at what a GPU should have done by now.
-constexpr Nanoseconds kLookLong = std::chrono::microseconds{200};
 
 std::size_t hash_of(const Key& key) { return key.low; }
 
@@ -345,7 +343,7 @@ Status StoreCore::check_user(const Extent& user, std::size_t blocks,
 }
 
 Status StoreCore::wait(const std::atomic<std::uint32_t>& word, const std::function<bool()>& ended,
-                       Nanoseconds timeout, const char* what) {
+                       Nanoseconds timeout, const char* what, Nanoseconds looking) {
   HEADRACE_TRY_STATUS(origin_.check(kTheStore));
   if (mover_.in_callback()) {
     return fail(ErrorCode::invalid,
@@ -357,7 +355,7 @@ Status StoreCore::wait(const std::atomic<std::uint32_t>& word, const std::functi
   for (;;) {
     const std::uint32_t seen = word.load();
     if (ended()) return {};
-    mover_.poll({}, kLookLong);
+    mover_.poll({}, looking);
     if (ended()) return {};
     promote_due();
     look_at_streams();

@@ -158,7 +158,7 @@ class StoreCore {
 
   // Sleeps until `ended`, doing what is to be done. `word` changes once `ended` has become true.
   Status wait(const std::atomic<std::uint32_t>& word, const std::function<bool()>& ended,
-              Nanoseconds timeout, const char* what);
+              Nanoseconds timeout, const char* what, Nanoseconds looking = {});
   void poll();
   StoreStats stats() const;
 

@@ -60,7 +60,7 @@ class GatherList {
   bool launch(const GatherKernel& kernel, std::span<const ListedCopy> copies, CUstream stream);
 
  private:
-  static constexpr std::size_t kMost = 4096;
+  static constexpr std::size_t kMost = 8192;
   const Context& context_;
   ListedCopy* list_ = nullptr;  // kMost, once it was needed
 };

@@ -81,7 +81,7 @@ TEST_F(GatherTest, AListIsOneLaunchHoweverLong) {
   EXPECT_FALSE(list.launch(*kernel_, {}, nullptr));
   ASSERT_TRUE(list.launch(*kernel_, copies_, nullptr));
   EXPECT_EQ(arrived(), 300U);
-  const std::vector<ListedCopy> many(5000, copies_[0]);
+  const std::vector<ListedCopy> many(9000, copies_[0]);
   EXPECT_FALSE(list.launch(*kernel_, many, nullptr)) << "more than it holds";
 }
 

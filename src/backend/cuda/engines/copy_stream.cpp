@@ -44,8 +44,8 @@ Result<std::unique_ptr<CopyStream>> CopyStream::open(const Context& context,
   std::unique_ptr<CopyStream> stream(new CopyStream(context, means));
   const Driver& driver = context.driver();
   CUresult result = driver.cuStreamCreate(&stream->copies_, CU_STREAM_NON_BLOCKING);
-  for (CUstream* const other : {&stream->signals_, &stream->aside_}) {
-    if (result == CUDA_SUCCESS) result = driver.cuStreamCreate(other, CU_STREAM_NON_BLOCKING);
+  if (result == CUDA_SUCCESS) {
+    result = driver.cuStreamCreate(&stream->signals_, CU_STREAM_NON_BLOCKING);
   }
   if (result != CUDA_SUCCESS) return fail_cuda(driver, result, "cannot make a stream");
   return stream;
@@ -53,14 +53,13 @@ Result<std::unique_ptr<CopyStream>> CopyStream::open(const Context& context,
 
 CopyStream::~CopyStream() {
   if (!context_.here()) return;
-  for (CUstream const stream : {signals_, aside_, copies_}) {
-    if (stream != nullptr) context_.driver().cuStreamDestroy_v2(stream);
-  }
+  if (signals_ != nullptr) context_.driver().cuStreamDestroy_v2(signals_);
+  if (copies_ != nullptr) context_.driver().cuStreamDestroy_v2(copies_);
 }
 
 std::vector<std::size_t> CopyStream::enqueue_gathered(std::span<const StreamCopy> copies,
                                                       const GatherLimit& limit,
-                                                      GatherList* its_list, CUstream stream) const {
+                                                      GatherList* its_list) const {
   std::vector<std::size_t> rest;
   std::vector<std::size_t> small;
   std::vector<ListedCopy> list;
@@ -74,9 +73,9 @@ std::vector<std::size_t> CopyStream::enqueue_gathered(std::span<const StreamCopy
   std::size_t put = 0;
   // A launch that is refused has copied nothing.
   if (small.size() >= std::max<std::uint64_t>(2, limit.count)) {
-    const bool whole = its_list != nullptr && its_list->launch(*means_.kernel, list, stream);
+    const bool whole = its_list != nullptr && its_list->launch(*means_.kernel, list, copies_);
     if (whole) put = list.size();
-    if (!whole) gather(context_.driver(), means_.kernel->function(), list, stream, put);
+    if (!whole) gather(context_.driver(), means_.kernel->function(), list, copies_, put);
   }
   rest.insert(rest.end(), small.begin() + static_cast<std::ptrdiff_t>(put), small.end());
   return rest;
@@ -86,7 +85,7 @@ std::vector<std::size_t> CopyStream::enqueue_gathered(std::span<const StreamCopy
 // while the next is given to them. A layer of 512 fragments of 64 KiB took 0.7 ms so, 1.0 ms by one
 // call (H200, docs/results/2026-11-27-gpu-link.md).
 CUresult CopyStream::enqueue_batch(std::span<const StreamCopy> copies,
-                                   std::span<const std::size_t> which, CUstream stream) const {
+                                   std::span<const std::size_t> which) const {
   std::vector<CUdeviceptr> to;
   std::vector<CUdeviceptr> from;
   std::vector<std::size_t> bytes;
@@ -97,29 +96,28 @@ CUresult CopyStream::enqueue_batch(std::span<const StreamCopy> copies,
   }
   for (std::size_t at = 0; at < to.size(); at += kMostOfBatch) {
     const std::size_t count = std::min(kMostOfBatch, to.size() - at);
-    const CUresult result =
-        copy_batch(context_.driver(), std::span(to).subspan(at, count),
-                   std::span(from).subspan(at, count), std::span(bytes).subspan(at, count), stream);
+    const CUresult result = copy_batch(context_.driver(), std::span(to).subspan(at, count),
+                                       std::span(from).subspan(at, count),
+                                       std::span(bytes).subspan(at, count), copies_);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }
 
 bool CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results,
-                         const GatherLimit& limit, GatherList* list, bool aside) const {
+                         const GatherLimit& limit, GatherList* list) const {
   const Driver& driver = context_.driver();
-  CUstream const to = stream(aside);
   std::vector<std::size_t> part_of;
   const std::vector<StreamCopy> made = coalesce(copies, part_of);
-  const std::vector<std::size_t> rest = enqueue_gathered(made, limit, list, to);
+  const std::vector<std::size_t> rest = enqueue_gathered(made, limit, list);
   const bool possible = takes_batches(driver);
   std::vector<CUresult> of_made(made.size(), CUDA_SUCCESS);
   // After a batch that failed each is copied by itself, maybe once more, behind it: the same bytes
   // to the same place.
   if (!means_.batches || !possible || rest.size() < 2 ||
-      enqueue_batch(made, rest, to) != CUDA_SUCCESS) {
+      enqueue_batch(made, rest) != CUDA_SUCCESS) {
     for (const std::size_t i : rest) {
-      of_made[i] = driver.cuMemcpyAsync(made[i].to, made[i].from, made[i].bytes, to);
+      of_made[i] = driver.cuMemcpyAsync(made[i].to, made[i].from, made[i].bytes, copies_);
     }
   }
   for (std::size_t i = 0; i < copies.size(); ++i) {
@@ -127,19 +125,18 @@ bool CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult>
     results[i] = of_made[part];
     // The driver refuses to go from one registration or allocation to the next: each by itself.
     if (results[i] != CUDA_SUCCESS && made[part].bytes != copies[i].bytes) {
-      results[i] = driver.cuMemcpyAsync(copies[i].to, copies[i].from, copies[i].bytes, to);
+      results[i] = driver.cuMemcpyAsync(copies[i].to, copies[i].from, copies[i].bytes, copies_);
     }
   }
   return rest.size() < made.size();
 }
 
-bool CopyStream::enqueue_list(std::span<const ListedCopy> copies, GatherList& list,
-                              bool aside) const {
-  return means_.kernel != nullptr && list.launch(*means_.kernel, copies, stream(aside));
+bool CopyStream::enqueue_list(std::span<const ListedCopy> copies, GatherList& list) const {
+  return means_.kernel != nullptr && list.launch(*means_.kernel, copies, copies_);
 }
 
-CUresult CopyStream::mark(const Event& event, bool aside) const {
-  return context_.driver().cuEventRecord(event.handle(), stream(aside));
+CUresult CopyStream::mark(const Event& event) const {
+  return context_.driver().cuEventRecord(event.handle(), copies_);
 }
 
 CUresult CopyStream::when_done(const Event& event, CUhostFn then, void* data) const {
@@ -149,9 +146,6 @@ CUresult CopyStream::when_done(const Event& event, CUhostFn then, void* data) co
   return result;
 }
 
-CUresult CopyStream::query() const {
-  const CUresult result = context_.driver().cuStreamQuery(copies_);
-  return result == CUDA_SUCCESS ? context_.driver().cuStreamQuery(aside_) : result;
-}
+CUresult CopyStream::query() const { return context_.driver().cuStreamQuery(copies_); }
 
 }  // namespace headrace::cuda

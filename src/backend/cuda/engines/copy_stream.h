@@ -70,17 +70,15 @@ class CopyStream {
   // which a kernel may have; by `list`, where it is not nullptr, which is used for nothing else
   // until the stream has come so far. Whether a kernel has some of them.
   bool enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results,
-               const GatherLimit& limit, GatherList* list = nullptr, bool aside = false) const;
+               const GatherLimit& limit, GatherList* list = nullptr) const;
   // All by one launch of the kernel; false: none are in the stream.
-  bool enqueue_list(std::span<const ListedCopy> copies, GatherList& list, bool aside) const;
+  bool enqueue_list(std::span<const ListedCopy> copies, GatherList& list) const;
   // Marks where the stream is now. The event is not used for another place until that is done.
-  // `aside`: as of enqueue(), in a second stream beside the first. The end of one kernel there
-  // overlaps with the begin of the next one here: each alone leaves the link idle for some us.
-  CUresult mark(const Event& event, bool aside = false) const;
+  CUresult mark(const Event& event) const;
   // Calls `then` from a thread of the driver when all before the mark has been done; never if the
   // GPU is lost.
   CUresult when_done(const Event& event, CUhostFn then, void* data) const;
-  // cuStreamQuery of the copies, in both streams.
+  // cuStreamQuery of the copies.
   CUresult query() const;
 
  private:
@@ -88,16 +86,13 @@ class CopyStream {
       : context_(context), means_(means) {}
   // The copies that are not in the stream by a kernel.
   std::vector<std::size_t> enqueue_gathered(std::span<const StreamCopy> copies,
-                                            const GatherLimit& limit, GatherList* list,
-                                            CUstream stream) const;
-  CUresult enqueue_batch(std::span<const StreamCopy> copies, std::span<const std::size_t> which,
-                         CUstream stream) const;
-  CUstream stream(bool aside) const { return aside ? aside_ : copies_; }
+                                            const GatherLimit& limit, GatherList* list) const;
+  CUresult enqueue_batch(std::span<const StreamCopy> copies,
+                         std::span<const std::size_t> which) const;
 
   const Context& context_;
   const CopyMeans means_;
   CUstream copies_ = nullptr;   // constant after open()
-  CUstream aside_ = nullptr;    // constant after open()
   CUstream signals_ = nullptr;  // constant after open()
 };
 

@@ -445,7 +445,7 @@ void Lane::copy_list(Group& group, Task& task) {
   task.result = CUDA_SUCCESS;
   group.by_multiprocessors = true;
   // Neighbours are few large copies.
-  if (all && 2 * runs > count && stream.enqueue_list(copies, group.list, group.aside)) return;
+  if (all && 2 * runs > count && stream.enqueue_list(copies, group.list)) return;
   std::vector<StreamCopy> others;
   others.reserve(count);
   for (const ListedCopy& copy : copies) {
@@ -454,7 +454,7 @@ void Lane::copy_list(Group& group, Task& task) {
     others.push_back({.to = copy.to, .from = copy.from, .bytes = copy.bytes, .reached = reached});
   }
   std::vector<CUresult> results(count, CUDA_ERROR_OUT_OF_MEMORY);
-  group.by_multiprocessors = stream.enqueue(others, results, list_limit_, &group.list, group.aside);
+  group.by_multiprocessors = stream.enqueue(others, results, list_limit_, &group.list);
   for (std::size_t i = 0; i < count; ++i) {
     if (results[i] == CUDA_SUCCESS) continue;
     task.result = results[i];
@@ -492,7 +492,6 @@ void Lane::launch_group(Direction direction, std::span<Task* const> tasks) {
   group->uncalled = false;
   group->asked = false;
   group->found = false;
-  group->aside = tasks.front()->piece->piece.list != nullptr && group->number % 2 == 1;
   group->by_multiprocessors = direction == Direction::across || gather_ != nullptr;
   copy_tasks(*group, tasks);
   group->bytes = 0;
@@ -502,7 +501,7 @@ void Lane::launch_group(Direction direction, std::span<Task* const> tasks) {
     group->direct = group->direct && task->piece->way == Way::direct;
     task->next = std::exchange(group->first, task);
   }
-  group->marked = has_event(*group) && stream.mark(*group->event, group->aside) == CUDA_SUCCESS;
+  group->marked = has_event(*group) && stream.mark(*group->event) == CUDA_SUCCESS;
   fly(*group);
 }
 

@@ -98,7 +98,6 @@ struct Group {
   bool marked = false;    // the event stands behind the tasks
   bool direct = false;    // whoever finds it done may end it: no slot is to be emptied
   bool found = false;     // somebody did; the callback is still to come
-  bool aside = false;     // in the second stream of its direction
   // Multiprocessors may make some of the copies: those inside a GPU, and those of a kernel.
   bool by_multiprocessors = false;
 };
