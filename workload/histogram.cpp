@@ -10,11 +10,11 @@
 namespace headrace {
 namespace {
 
-// Cut as OpenMP's static schedule does, so that the data are those of the guide's program.
+// Cut as by OpenMP's static schedule, so that the data equal those of the guide's program.
 template <class T>
 std::span<T> histogram_part(std::span<T> all, std::size_t index, std::size_t parts) {
   const std::size_t each = all.size() / parts;
-  const std::size_t longer = all.size() % parts;  // so many have one more, the first ones
+  const std::size_t longer = all.size() % parts;  // parts with one more element, the first ones
   return all.subspan(index * each + std::min(index, longer), each + (index < longer ? 1 : 0));
 }
 

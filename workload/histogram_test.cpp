@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-// The data of the guide's program with so many threads, which OpenMP cuts by rounding up first.
+// The data of the guide's program with `threads` threads; OpenMP gives the first parts one more.
 std::vector<double> guides_data(std::size_t size, std::size_t threads) {
   std::vector<double> data;
   for (std::size_t i = 0; i < threads; ++i) {
@@ -38,7 +38,7 @@ TEST(HistogramWorkloadTest, CountsAsTheNaiveLoop) {
   std::vector<double> data(100'003);
   ASSERT_TRUE(histogram_fill(data, cpus).has_value());
   data.front() = 0;
-  data.back() = 0x1.fffffffffffffp-1;  // the largest that drand48 could give: it wraps to bin 0
+  data.back() = 0x1.fffffffffffffp-1;  // the largest possible drand48 value: it wraps to bin 0
   std::vector<std::uint64_t> bins(cpus.size() * kHistogramBins, 77);
   const auto time = histogram_count(data, bins, cpus);
   ASSERT_TRUE(time.has_value()) << time.error().message;

@@ -54,10 +54,12 @@ class ModelPaths {
  public:
   ModelPaths(const Machine& machine, const DsaCosts& costs) : machine_(machine) {
     for (const Node& node : machine.nodes) {
-      double rate = node.kind == NodeKind::dram ? kObservedFromDdr.value : 0;
+      double rate = 0;
       for (const AccessAttributes& access : node.access) {
         if (access.read_bandwidth) rate = std::max(rate, access.read_bandwidth->value);
       }
+      const bool as_observed = rate == 0 || rate == kRatedOfDdr.value;
+      if (node.kind == NodeKind::dram && as_observed) rate = kObservedFromDdr.value;
       if (rate > 0) nodes_[node.id].rate = BytesPerSecond{rate};
     }
     for (const Link& link : machine.links) {

@@ -41,7 +41,8 @@ struct DsaCosts {
 
 // The bandwidth of reads from a DDR node of a Xeon Max: at least the 96 GiB/s that were observed
 // (Fuerst 2024, 3.2.3, which could not explain why it exceeds the 76.8 GB/s computed from the two
-// DIMMs).
+// DIMMs). For nodes with that rating; assumed for DRAM nodes of which no bandwidth is known.
+inline constexpr BytesPerSecond kRatedOfDdr{76.8e9};
 inline constexpr BytesPerSecond kObservedFromDdr{96.0 * 1024 * 1024 * 1024};
 
 class DsaModel final : public DsaTarget {

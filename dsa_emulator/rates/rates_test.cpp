@@ -121,6 +121,23 @@ TEST(DsaModel, RoutesAreAsTheirTableSays) {
   }
 }
 
+// What one machine's memory was seen to give is no floor for other memories.
+TEST(DsaModel, MemoryWithABandwidthOfItsOwn_GivesThat) {
+  Machine machine = test::xeon_max();
+  for (AccessAttributes& access : machine.nodes[0].access) {
+    access.read_bandwidth = BytesPerSecond{50e9};
+  }
+  std::vector<DsaThread> threads;
+  for (std::uint32_t device = 0; device < 4; ++device) {
+    threads.push_back({.engine = EngineId{device},
+                       .from = NodeId{0},
+                       .to = NodeId{8},
+                       .bytes = Bytes{(1_GiB).value / 4}});
+  }
+  EXPECT_NEAR(seconds(DsaModel(machine).run(threads, {})->all),
+              static_cast<double>((1_GiB).value) / 50e9, 1e-3);
+}
+
 // Two copies between the same sockets share what joins them; each had enough for itself.
 TEST(DsaModel, ALinkLimitsAllWhoCrossIt) {
   Machine machine = test::xeon_max();

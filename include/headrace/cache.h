@@ -50,6 +50,7 @@ namespace HEADRACE_API headrace {
 
 class Cache;
 class CacheCore;
+class CacheShards;
 class Prefetch;
 struct CacheEntry;
 struct PrefetchPlan;
@@ -199,7 +200,9 @@ class Prefetch {
 
  private:
   friend class CacheCore;
-  std::shared_ptr<PrefetchPlan> plan_;
+  friend class CacheShards;
+  // The part of each shard; null where a shard has none.
+  std::vector<std::shared_ptr<PrefetchPlan>> plans_;
 };
 
 struct CacheStats {
@@ -265,14 +268,23 @@ struct CacheOptions {
   // Allocate all slabs in create() and keep them through flush() and clear(), so that no access
   // pays for the first touch of their pages.
   bool reserve = false;
-  // Called under a lock of the cache: must be quick and must not call the cache.
+  // Parts of the cache with a lock, an eviction order and an equal share of each budget: misses in
+  // different shards do not wait for each other. A power of two up to 256. 0: one for each two
+  // CPUs, at most 64, each with a budget of at least 256 MiB on every node; one with an observer.
+  // A shard holds every N-th stretch of each object, of a 64th of its
+  // budget, at most 16 MiB. With N shards a block can be
+  // as large as a budget / N, and pins of more than about three quarters of a budget may be
+  // refused, since one shard is full before the others.
+  std::size_t shards = 0;
+  // Called under a lock of the cache (of a shard: by several threads at once): must be quick and
+  // must not call the cache.
   std::function<void(const CacheEvent&)> observer = {};
 };
 
 class Cache {
  public:
-  // Borrows `mover` (and its machine): it outlives the cache. invalid: a budget for storage, or no
-  // budget at all.
+  // Borrows `mover` (and its machine): it outlives the cache. invalid: a budget for storage, no
+  // budget at all, or a number of shards that is no power of two or too large for a budget.
   // With CacheOptions::reserve, also the errors of allocate(). If the budgets exceed the free
   // memory, create() returns exhausted before it allocates any.
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
@@ -320,8 +332,9 @@ class Cache {
   CacheStats stats() const;
 
  private:
-  explicit Cache(std::unique_ptr<CacheCore> core);
-  std::unique_ptr<CacheCore> core_;
+  explicit Cache(std::unique_ptr<CacheShards> shards);
+  std::unique_ptr<CacheShards> shards_;
+  CacheCore* only_ = nullptr;  // the only shard; null: there are several
 };
 
 }  // namespace HEADRACE_API headrace

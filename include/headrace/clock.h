@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time and blocking as arguments, so that a test can run the same code with a clock of its own, and
-// the same seed gives the same run.
+// Time and blocking as arguments: a test runs the same code with its own clock, and the same seed
+// gives the same run.
 //
-// On a real machine Clock is CLOCK_MONOTONIC and Waiting is the futex system call. Thread-safe.
+// In production, Clock is CLOCK_MONOTONIC and Waiting is the futex system call. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -13,14 +13,14 @@
 
 namespace HEADRACE_API headrace {
 
-// Tells the time since an arbitrary start; never goes backwards.
+// Returns the time since an arbitrary start; never decreases.
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual Nanoseconds now() const = 0;
 };
 
-// A clock that moves only when told to: for tests.
+// A clock that only advance() moves: for tests.
 class ManualClock final : public Clock {
  public:
   Nanoseconds now() const override { return Nanoseconds{now_.load()}; }
@@ -30,22 +30,22 @@ class ManualClock final : public Clock {
   std::atomic<std::int64_t> now_{0};
 };
 
-// How a caller waits for a word to change, always with a bound. Threads that the library owns sleep
-// otherwise (core/mutex.h), with bounds too, and are joined when what they do has ended.
+// Waits, always with a bound, until a word changes. The library's own threads sleep otherwise
+// (core/mutex.h), also with bounds; they are joined when their work has ended.
 class Waiting {
  public:
   virtual ~Waiting() = default;
-  // Returns once `word` no longer holds `seen` (true) or `timeout` has passed (false). Needs a
-  // wake_all() after each change.
+  // Returns true once `word` no longer holds `seen`, false after `timeout`. Needs a wake_all()
+  // after each change.
   virtual bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
                     Nanoseconds timeout) = 0;
-  // Wakes all threads that wait on `word`. `word` is not read: it may already be gone.
+  // Wakes all threads that wait on `word`. Does not read `word`, which may already be destroyed.
   virtual void wake_all(const std::atomic<std::uint32_t>& word) = 0;
 };
 
-// The monotonic clock of this system.
+// The system's monotonic clock.
 const Clock& system_clock();
-// Sleeping in the kernel (futex).
+// Sleeps in the kernel (futex).
 Waiting& system_waiting();
 
 }  // namespace HEADRACE_API headrace

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying memory with the calling core, faster than memcpy where that is possible.
+// Copies memory with the calling core, faster than memcpy where possible.
 //
-// A plain store first reads the line it overwrites. For data that is not in the cache, non-temporal
-// stores save that read, half of all a copying core reads; for data that is, they throw it out and
-// lose. So copy_bytes looks: it times a few loads of the destination and takes non-temporal stores
-// only when the lines turn out to be far away, or when the caller says so by a hint. Small copies
-// go straight to memcpy.
+// A plain store first reads the line it overwrites. Non-temporal stores save that read, half of a
+// copying core's reads, but evict the line from the cache and lose if it was cached. So copy_bytes
+// times a few loads of the destination. It uses non-temporal stores only if the lines turn out to
+// be uncached, or if the caller's hint says so. Copies below kStreamThreshold are plain memcpy.
 //
-// The kernel (SSE2, AVX2, AVX-512, by what the CPU has) is chosen by a race of some 25 ms at the
-// first copy that streams, or by HEADRACE_COPY_KERNEL. docs/design/copying-with-cores.md has the
-// reasons. Thread-safe. Not for overlapping ranges.
+// The kernel (SSE2, AVX2, AVX-512, as far as the CPU has it) is chosen by a race of about 25 ms at
+// the first streaming copy, or by HEADRACE_COPY_KERNEL. Reasons: docs/design/copying-with-cores.md.
+// Thread-safe. Ranges must not overlap.
 #pragma once
 
 #include <cstddef>
@@ -23,23 +22,23 @@
 
 namespace HEADRACE_API headrace {
 
-// What is known about the destination of a copy.
+// The caller's knowledge about the destination of a copy.
 enum class CopyHint : std::uint8_t {
-  automatic,  // nothing: look, and never lose against memcpy
-  keep,       // it will be used next by this core: leave it in the cache
-  stream,     // it is cold and will be used later or elsewhere: go around the cache
+  automatic,  // nothing is known: test the destination, never lose against memcpy
+  keep,       // this core uses it next: leave it in the cache
+  stream,     // it is uncached, and used later or elsewhere: bypass the cache
 };
 
 std::string_view to_string(CopyHint hint);
 
-// Below this size every copy is a memcpy: the non-temporal kernels do not pay.
+// Copies below this size are a memcpy: non-temporal kernels do not pay.
 inline constexpr std::size_t kStreamThreshold = 256 << 10;
 
-// The part of copy_bytes above the threshold.
+// copy_bytes from kStreamThreshold on.
 void copy_large(void* to, const void* from, std::size_t bytes, CopyHint hint);
 
-// Copies `bytes` from `from` to `to`, which must not overlap. All stores are visible to other
-// threads as after memcpy (the non-temporal kernels end with a fence).
+// Copies `bytes` from `from` to `to`, which must not overlap. Stores are visible to other threads
+// as after memcpy: the non-temporal kernels end with a fence.
 inline void copy_bytes(void* to, const void* from, std::size_t bytes,
                        CopyHint hint = CopyHint::automatic) {
   if (bytes < kStreamThreshold) [[likely]] {
@@ -49,15 +48,15 @@ inline void copy_bytes(void* to, const void* from, std::size_t bytes,
   }
 }
 
-// A way to copy around the cache that this CPU can run.
+// A cache-bypassing copy loop that this CPU can run.
 struct CopyKernel {
   std::string_view name;  // "movsb", "sse2_nt", "avx2_nt_3streams", "avx512_nt_ahead", ...
   void (*copy)(void* to, const void* from, std::size_t bytes);
 };
 
-// All kernels this CPU can run, for tests and benchmarks. Empty where none are written for it.
+// All kernels that this CPU can run, for tests and benchmarks. Empty: none for this architecture.
 std::vector<CopyKernel> copy_kernels();
-// The one the calibration chose for cold data; it may be memcpy itself, named "memcpy".
+// The kernel that calibration chose for uncached data. It may be memcpy itself, named "memcpy".
 CopyKernel chosen_copy_kernel();
 
 }  // namespace HEADRACE_API headrace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets of logical CPUs, and the kernel's way to write them. Thread-compatible.
+// Sets of logical CPUs, and the kernel's text format for them. Thread-compatible.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace HEADRACE_API headrace {
 
-// Logical CPUs, as the kernel numbers them; sorted, no duplicates.
+// Logical CPUs by the kernel's numbers; sorted, without duplicates.
 using CpuSet = std::vector<unsigned>;
 
 // "0-3,8" <-> {0,1,2,3,8}: the kernel's list format.

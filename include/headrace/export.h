@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks what the shared library exports: everything declared in a public header, nothing else.
+// Marks the exports of the shared library: everything declared in a public header, nothing else.
 #pragma once
 
 #if __cplusplus < 202002L

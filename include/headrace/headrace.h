@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of the library. Programs that show its gain (headrace/workload) are a library of their own,
-// headrace::workload.
+// Includes the whole library. The benchmark programs (headrace/workload) are a library of their
+// own, headrace::workload.
 #pragma once
 
 #include "headrace/advice/cost.h"

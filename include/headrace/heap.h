@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Heaps over placed memory: objects of any size, for std::pmr containers and for C (malloc.h), in
-// memory that a Placement chose.
+// Heaps over placed memory: objects of any size, for std::pmr containers and for C (malloc.h).
 //
-// A heap is not a replacement for malloc: nothing comes from it that was not asked of it. On a real
-// machine a heap per tier is what one wants (hot tables in HBM, the rest in DRAM), a SpillChain
-// over them where the fast one may fill up. docs/design/heap.md says what it stands on and what it
-// cannot do. A child of fork() goes on with its copy of each heap, whatever other threads of the
-// parent did; of a heap on storage it has nothing, and may only destroy it
-// (docs/design/fork.md).
+//     auto heap = headrace::Heap::open(machine, headrace::Placement::on(kind));
+//     if (!heap) return headrace::Unexpected(heap.error());
+//     std::pmr::vector<double> values(n, heap->get());
 //
-// Thread-safe, except that a heap is closed by one thread after all others are done with it.
+// A heap does not replace malloc: it serves only its own callers. Typical use is one heap per tier
+// (hot tables in HBM, the rest in DRAM), and a SpillChain over them where the fast tier may become
+// full. Basis and limits: docs/design/heap.md.
+//
+// A child of fork() continues with its copy of each heap, whatever other threads of the parent did.
+// A heap on storage is not usable in the child, which may only destroy it (docs/design/fork.md).
+//
+// Thread-safe, except that one thread closes a heap after all other threads have finished with it.
 #pragma once
 
 #include <atomic>
@@ -30,16 +33,16 @@
 
 namespace HEADRACE_API headrace {
 
-// How much heaps may take from the system together: all that hold the same one spend it.
+// A limit on the memory that heaps take from the system. Heaps with the same Budget share it.
 class Budget {
  public:
   explicit Budget(Bytes limit) : limit_(limit) {}
 
   Bytes limit() const { return limit_; }
   Bytes used() const { return {used_.load()}; }
-  // Counts `bytes` as used if they fit; false, and nothing counted, if not.
+  // Counts `bytes` as used if they fit. Returns false, and counts nothing, if they do not.
   bool take(Bytes bytes);
-  // Requires: taken before.
+  // Returns bytes to the budget. Requires: a take() of them before.
   void give(Bytes bytes) { used_ -= bytes.value; }
 
  private:
@@ -49,70 +52,71 @@ class Budget {
 
 class CacheSlot;
 
-// Told of the memory that a heap takes from the system and gives back, by the thread that allocates
-// or frees; not in a child of fork(). It may wait, must not throw and must not use the heap.
+// Notified when a heap takes memory from the system or returns it, by the thread that allocates or
+// frees. Not called in a child of fork(). A function may wait, must not throw and must not use the
+// heap.
 class HeapObserver {
  public:
   virtual ~HeapObserver() = default;
   virtual void took(std::span<const std::byte> memory) = 0;
-  // Still mapped until this returns.
+  // The memory is mapped until this returns.
   virtual void giving(std::span<const std::byte> memory) = 0;
 };
 
 struct HeapOptions {
-  // What the heap's memory counts against, its own or shared; nothing: the nodes are the limit.
+  // The budget of the heap's memory, its own or a shared one. Nothing: the nodes are the limit.
   std::shared_ptr<Budget> budget = {};
-  // The memory small objects are cut from is taken this much at a time, rounded up to the size of
-  // the placement's pages; nothing: 2 MiB for each node of the placement. Over several nodes less
-  // than one turn of 2 MiB pages gets base pages (docs/design/placement-on-linux.md).
+  // Memory for small objects is taken from the system in pieces of this size, rounded up to the
+  // placement's page size. Nothing: 2 MiB per node of the placement. Over several nodes, a piece
+  // shorter than one turn of 2 MiB pages gets base pages (docs/design/placement-on-linux.md).
   std::optional<Bytes> region = {};
   // Borrowed; must outlive the heap.
   HeapObserver* observer = nullptr;
 };
 
 struct HeapStats {
-  Bytes reserved;           // taken from the system now; objects, free room and headers
-  std::size_t buffers = 0;  // in so many pieces
+  Bytes reserved;           // taken from the system now: objects, free space and headers
+  std::size_t buffers = 0;  // the number of pieces in which it was taken
 };
 
-// Aligned so that a table of pages can tell a heap and a size in one word (owners.h).
+// Aligned so that a page table can store a heap and a size in one word (owners.h).
 class alignas(32) Heap final : public std::pmr::memory_resource {
  public:
-  // A heap whose memory is allocated by `placement`, from the first object on; what the system
-  // refuses then is in last_error. A kind is resolved now, for Placement::near, else for the CPU of
-  // the thread that opens the heap: threads elsewhere want a heap of their own, or
-  // Dealing::first_touch, or to interleave. Errors as of
-  // resolve_with_storage, and exhausted when the process has no more room for heaps (each takes one
-  // of its about 1000 thread-specific keys).
+  // Opens a heap whose memory `placement` allocates, from the first object on; if the system
+  // refuses memory then, last_error says why. A kind is resolved now, for Placement::near, else for
+  // the CPU of the opening thread. Threads elsewhere need a heap of their own, Dealing::first_touch
+  // or interleaving.
+  // Errors: as resolve_with_storage; exhausted: the process cannot open more heaps (each takes one
+  // of about 1000 thread-specific keys).
   static Result<std::unique_ptr<Heap>> open(const Machine& machine, const Placement& placement,
                                             const HeapOptions& options = {});
-  // Gives all memory back, that of objects still there included.
+  // Returns all memory to the system, including that of existing objects.
   ~Heap() override;
 
-  // Memory for `size` bytes (0 counts as 1), not zeroed; nullptr when there is no room: last_error
-  // says why. From 1 MiB an object is a Buffer of its own, page-aligned and returned to the system
-  // when freed. Requires: `align` is a power of two.
+  // Returns memory for `size` bytes (0 counts as 1), not zeroed. nullptr: no memory; last_error
+  // says why. An object of 1 MiB or more is a Buffer of its own: page-aligned, and returned to the
+  // system when freed. Requires: `align` is a power of two.
   void* allocate_bytes(std::size_t size, std::size_t align = alignof(std::max_align_t)) noexcept;
-  // Any thread may free what any thread allocated. Requires: from this heap, or nullptr.
+  // Any thread may free an object of any other thread. Requires: from this heap, or nullptr.
   void free(void* object) noexcept;
-  // As C's realloc, for `size` > 0: the contents move if they must; nullptr when there is no room,
-  // and the object stays as it was. Aligned for max_align_t. Requires: as free.
+  // As C's realloc, for `size` > 0. The contents move if necessary. nullptr: no memory, and the
+  // object is unchanged. Aligned for max_align_t. Requires: as free.
   void* reallocate(void* object, std::size_t size) noexcept;
 
-  // Whether `object`, the beginning of an object somewhere, lies here.
+  // True if the object that begins at `object` is in this heap.
   bool owns(const void* object) const noexcept { return owner(object) == this; }
-  // Bytes that may be used, at least what was asked for. Requires: owns(object).
+  // The usable bytes of an object, at least its requested size. Requires: owns(object).
   std::size_t usable_size(void* object) const noexcept;
-  // The heap of this process in which `object` begins; nullptr: none.
+  // The heap of this process that owns the object at `object`; nullptr: none.
   static Heap* owner(const void* object) noexcept;
-  // As `free` of its owner; false: it has none.
+  // free() by its owner. Returns false if it has none.
   static bool free_if_owned(void* object) noexcept;
 
-  // As it was given to open, its kind or property replaced by nodes.
+  // The placement given to open, with its kind or property replaced by nodes.
   const Placement& placement() const;
   HeapStats stats() const;
-  // Why memory was last refused, by the budget or the system, with what was free where. Kept until
-  // the next refusal; an allocation that got by without that memory leaves one too.
+  // The last refusal of memory, by the budget or the system, with the free memory per node. Kept
+  // until the next refusal. Also set if an allocation succeeded without the refused memory.
   std::optional<Error> last_error() const;
 
  private:
@@ -120,10 +124,10 @@ class alignas(32) Heap final : public std::pmr::memory_resource {
   explicit Heap(std::unique_ptr<Regions> regions);
 
   void* allocate_in_pool(std::size_t size, std::size_t align) noexcept;
-  // The object's page has objects of different sizes.
+  // For an object on a page with objects of different sizes.
   void free_from_mixed(void* object) noexcept;
 
-  // What std::pmr demands: std::bad_alloc when there is no room.
+  // std::pmr requires std::bad_alloc when there is no memory.
   void* do_allocate(std::size_t size, std::size_t align) override;
   void do_deallocate(void* object, std::size_t size, std::size_t align) override;
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override;
@@ -134,16 +138,17 @@ class alignas(32) Heap final : public std::pmr::memory_resource {
   std::unique_ptr<CacheSlot> cache_;
 };
 
-// Heaps in order: an object goes to the first that has room for it. Heaps that share a Budget spill
-// when a node is full; where each has its own, also when that is spent.
+// Heaps in order: an object is allocated in the first heap with space for it. A heap is full when
+// its nodes are full or its budget is spent. Heaps that share a Budget spill only when nodes are
+// full.
 class SpillChain final : public std::pmr::memory_resource {
  public:
-  // Borrows the heaps, which must outlive it. Requires: at least one.
+  // Borrows the heaps, which must outlive the chain. Requires: at least one.
   explicit SpillChain(const std::vector<Heap*>& heaps);
 
-  // As Heap::allocate_bytes; nullptr when none has room. A heap that refused a size is passed over
-  // for that and larger ones until something is freed into it through this chain, or 1024 times:
-  // asking a full node costs a look at the whole system.
+  // As Heap::allocate_bytes; nullptr: every heap is full. A heap that refused a size is skipped for
+  // that size and larger ones. It is tried again after a free into it through this chain, or after
+  // 1024 skips: asking a full node scans the whole system.
   void* allocate_bytes(std::size_t size, std::size_t align = alignof(std::max_align_t)) noexcept;
   // Requires: from one of the heaps, or nullptr.
   void free(void* object) noexcept;
@@ -151,8 +156,8 @@ class SpillChain final : public std::pmr::memory_resource {
  private:
   struct Link {
     Heap* heap = nullptr;
-    std::atomic<std::size_t> refused = kNone;  // the smallest size it had no room for
-    std::atomic<unsigned> passed = 0;          // times it was passed over since
+    std::atomic<std::size_t> refused = kNone;  // the smallest refused size
+    std::atomic<unsigned> passed = 0;          // skips since the refusal
   };
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 

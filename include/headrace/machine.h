@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph of one host: its memories (nodes), what can copy between them (engines), what joins
-// them (links), and, once measured, how fast copies are (copy rates). With the measurements it is
-// called a profile.
+// The graph of one host: its memories (nodes), copying devices (engines), connections (links), and,
+// once measured, the speed of copies (copy rates). A profile is a machine with its measurements.
 //
-// A Machine is plain data: reading it touches no hardware, and one loaded from a file serves place
-// and the command as well as one discovered here. It is not a handle on memory; for that see
+//     auto machine = headrace::Machine::discover();
+//     if (!machine) return headrace::Unexpected(machine.error());
+//     for (const headrace::Node& node : machine->nodes) use(node);
+//
+// A Machine is plain data: reading it touches no hardware. A machine loaded from a file works like
+// a discovered one for place and for the command. It is not a handle on memory; for that see
 // buffer.h.
 //
 // Thread-compatible.
@@ -24,11 +27,11 @@
 
 namespace HEADRACE_API headrace {
 
-// What a node is made of, as far as software can tell; decided by the rule in
-// docs/design/node-kinds.md and always given with its reason.
+// The kind of memory, as far as software can tell. Decided by the rule in
+// docs/design/node-kinds.md, always with a reason.
 enum class NodeKind : std::uint8_t { dram, hbm, cxl, gpu, storage };
 
-// What kind of thing copies.
+// The kind of copying device.
 enum class EngineKind : std::uint8_t {
   cpu,      // the cores of one memory node
   ssd,      // the queue of one storage device
@@ -37,11 +40,11 @@ enum class EngineKind : std::uint8_t {
   migrate,  // the kernel's page migration: moves pages, keeps addresses
 };
 
-// What kind of way joins places of a machine.
+// The kind of connection between parts of a machine.
 enum class LinkKind : std::uint8_t {
   upi,     // between sockets: Intel's Ultra Path Interconnect
   xgmi,    // between sockets: AMD's Infinity Fabric
-  socket,  // between sockets, of another or an unknown make
+  socket,  // between sockets, of another or unknown make
   mesh,    // within a socket, between neighbouring tiles
   pcie,    // a device and its socket
   cxl,     // a memory expander and its socket
@@ -54,41 +57,41 @@ std::string_view to_string(EngineKind kind);
 std::string_view to_string(LinkKind kind);
 Result<NodeKind> parse_node_kind(std::string_view text);
 
-// What an initiator (a node with CPUs) can expect of a memory node: rated by firmware (HMAT, CDAT),
-// or measured with all its CPUs reading. What engines reach are copy rates.
+// Speed of a memory node for an initiator (a node with CPUs): rated by firmware (HMAT, CDAT), or
+// measured with all its CPUs reading. The speed of engines is in CopyRate.
 struct AccessAttributes {
   NodeId initiator;
   std::optional<Nanoseconds> read_latency;
   std::optional<Nanoseconds> write_latency;
   std::optional<BytesPerSecond> read_bandwidth;
   std::optional<BytesPerSecond> write_bandwidth;
-  std::string source;  // "hmat (sysfs)", "hwloc", the experiment
+  std::string source;  // "hmat (sysfs)", "hwloc", or the experiment
   bool measured = false;
 };
 
-// How far the CPUs and a GPU see each other's memory (CUDA programming guide, "unified memory").
+// The memory that CPUs and a GPU share (CUDA programming guide, "unified memory").
 enum class GpuParadigm : std::uint8_t {
-  ats,      // all of it, by the page tables of the CPUs: GH200, POWER9 with NVLink
-  hmm,      // all of it, by page faults in software
-  managed,  // what is allocated as managed memory, by page faults
-  limited,  // managed memory that no processor may touch while a GPU works
+  ats,      // all memory, by the CPUs' page tables: GH200, POWER9 with NVLink
+  hmm,      // all memory, by page faults in software
+  managed,  // memory allocated as managed, by page faults
+  limited,  // managed memory, which no CPU may touch while the GPU works
 };
 
 std::string_view to_string(GpuParadigm paradigm);
 
-// What the driver of a GPU says about it.
+// Attributes reported by a GPU's driver.
 struct GpuAttributes {
   std::string pci;   // "0000:17:00.0"; empty when unknown
-  std::string uuid;  // 32 hexadecimal digits, of a MIG device its own; empty when unknown
+  std::string uuid;  // 32 hexadecimal digits; a MIG device has its own; empty when unknown
   GpuParadigm paradigm = GpuParadigm::limited;
-  unsigned copy_engines = 0;        // copies that may be under way at the same time
-  std::optional<NodeId> host = {};  // the memory node of CPUs nearest to it
-  bool emulated = false;            // a GPU made of software; its speed says nothing
+  unsigned copy_engines = 0;        // copies that can run at the same time
+  std::optional<NodeId> host = {};  // the nearest memory node of CPUs
+  bool emulated = false;            // a GPU in software; its speed means nothing
 };
 
-// A cache in front of a node's memory that every access to it passes: HBM in cache mode, or DRAM
-// before slower memory. The kernel tells of it where HMAT does (memory_side_cache); what it is made
-// of is no memory to allocate.
+// A cache before a node's memory that all accesses to the node pass: HBM in cache mode, or DRAM
+// before slower memory. The kernel reports it if HMAT does (memory_side_cache). Memory that serves
+// as a cache cannot be allocated.
 struct MemorySideCache {
   Bytes size;
   std::optional<Bytes> line = {};
@@ -96,28 +99,28 @@ struct MemorySideCache {
   std::string write_policy = {};  // "write-back", "write-through"; empty when unknown
 };
 
-// One memory with one location.
+// One memory at one location.
 struct Node {
   NodeId id;
   NodeKind kind;
-  std::string reason;  // why this kind: the evidence, in words
+  std::string reason;  // the evidence for the kind, in words
   std::string name;    // "node 0", "vda", "NVIDIA H200"
   std::optional<Bytes> capacity;
   std::string capacity_source;  // "meminfo", "/proc/meminfo (node meminfo says 4.1 GiB)", ...
   CpuSet cpus;                  // local CPUs; empty for a CPU-less node
   std::vector<AccessAttributes> access;
-  std::map<NodeId, unsigned> distances;  // SLIT: 10 is local; only memory nodes
-  std::string path;                      // storage: a directory on it; else empty
-  // The package (socket) it is attached to, as the firmware counts them; nothing when unknown or
-  // not local to one.
+  std::map<NodeId, unsigned> distances;  // by SLIT: 10 is local; only memory nodes
+  std::string path;                      // for storage: a directory on it; else empty
+  // The socket (package) that it is attached to, by the firmware's number. Nothing: unknown, or not
+  // local to one socket.
   std::optional<unsigned> socket;
-  // GPUs whose driver was asked; else nothing.
+  // Nothing: not a GPU, or its driver was not asked.
   std::optional<GpuAttributes> gpu = {};
-  // The largest of those before its memory.
+  // The largest cache before its memory.
   std::optional<MemorySideCache> side_cache = {};
 
-  // Loads and stores of a CPU reach it. The memory of a GPU only where it is a NUMA node (GH200),
-  // which has the kernel's number.
+  // True if CPUs can load from it and store to it. A GPU's memory counts only if it is a NUMA node
+  // (GH200), which has the kernel's number.
   bool byte_addressable() const {
     return kind != NodeKind::storage && (kind != NodeKind::gpu || raw(id) < kFirstGpuNode);
   }
@@ -130,24 +133,24 @@ struct CacheLevel {
   CpuSet cpus;
 };
 
-// Something that can copy. Which backend drives it follows from its kind.
+// A copying device. The engine's kind decides which backend drives it.
 struct Engine {
   EngineId id;
   EngineKind kind;
   std::string name;    // "cpu0", "vda", "dsa0"
-  NodeId home;         // the node it sits at
+  NodeId home;         // the node at which it is located
   std::string reason;  // how it was found
 };
 
-// Many small copies given to a GPU together: each of at most `bytes`, `count` of them or more, are
-// made by a kernel on its multiprocessors. 0 bytes: none are.
+// When a GPU copies many small pieces with a kernel on its multiprocessors: pieces of at most
+// `bytes`, submitted together, `count` or more of them. 0 bytes: never.
 struct GatherLimit {
   Bytes bytes;
   std::uint64_t count = 0;
   friend bool operator==(const GatherLimit&, const GatherLimit&) = default;
 };
 
-// A measured cost of copying with one engine between two nodes: T(V) = latency + V / bandwidth.
+// Measured cost of copies by one engine between two nodes: T(V) = latency + V / bandwidth.
 struct CopyRate {
   EngineId engine;
   NodeId from;
@@ -155,19 +158,19 @@ struct CopyRate {
   Nanoseconds latency;
   BytesPerSecond bandwidth;
   std::string source;  // the experiment and its date
-  // A GPU's: where its kernel was measured to be at least twice as fast as its copy engines.
+  // For a GPU: the pieces for which its kernel was at least twice as fast as its copy engines.
   std::optional<GatherLimit> gather = {};
 };
 
-// A way that data take between the nodes of its one end and those of its other, with limits of its
-// own, which all who cross it share. Not how fast an engine copies over it, which is a CopyRate.
+// A connection between two groups of nodes, with its own limits, which all its traffic shares. The
+// speed of an engine over it is a CopyRate, not a property of the link.
 struct Link {
   LinkKind kind;
-  std::vector<NodeId> a;  // what is at one end: the memory of a socket, a tile or a device
-  std::vector<NodeId> b;  // and at the other
-  std::string reason;     // how it was found, what is not known of it
-  // The most in one direction, in both at once where that is not twice as much, and the time that
-  // it adds to an access. Each with who says so; nothing when unknown.
+  std::vector<NodeId> a;  // nodes at one end: the memory of a socket, a tile or a device
+  std::vector<NodeId> b;  // nodes at the other end
+  std::string reason;     // how it was found, and unknown properties
+  // Peak bandwidth in one direction; in both at once, if that is not twice as much; and the latency
+  // added to an access. Each with its source; nothing when unknown.
   std::optional<BytesPerSecond> each_way = {};
   std::string each_way_source = {};
   std::optional<BytesPerSecond> both_ways = {};
@@ -176,29 +179,29 @@ struct Link {
   std::string latency_source = {};
 };
 
-// Where discovery looks, as paths, so that tests can show it another machine.
+// The places where discovery looks. Tests set these paths to show it another machine.
 struct DiscoverOptions {
   std::string sysfs = "/sys";
   std::string procfs = "/proc";
-  // The folder of DSA devices; HEADRACE_DSA_SYSFS is read where this holds nothing, and without
-  // that it is bus/dsa/devices of `sysfs`.
+  // The folder of DSA devices. Nothing: HEADRACE_DSA_SYSFS, and without that variable
+  // bus/dsa/devices of `sysfs`.
   std::optional<std::string> dsa = {};
-  // hwloc XML to read instead of asking the running system.
+  // hwloc XML to read instead of the running system.
   std::optional<std::string> hwloc_xml = {};
-  // Whether GPUs are asked for by their driver, and not only for by sysfs: their memory, copy
-  // engines and places. It is initialised by that, after which children made by fork() cannot use
-  // it (docs/design/gpu.md). HEADRACE_LIBCUDA names its library; empty: as false.
+  // True: the GPU driver reports the GPUs' memory, copy engines and location. This initialises the
+  // driver, so children made by fork() cannot use it (docs/design/gpu.md). False: only sysfs.
+  // HEADRACE_LIBCUDA names the driver's library; empty: as false.
   bool gpu_driver = true;
-  // Paths whose storage devices become nodes; those that do not exist are an error.
+  // Paths whose storage devices become nodes. A path that does not exist is an error.
   std::vector<std::string> storage = {"."};
-  // Overrides in the format of HEADRACE_NODES and MEMKIND_HBW_NODES; the environment is read where
-  // these hold nothing. "8-15=hbm,2=cxl"; "8-15".
+  // Overrides in the format of HEADRACE_NODES ("8-15=hbm,2=cxl") and MEMKIND_HBW_NODES ("8-15").
+  // Nothing: the environment variable is read.
   std::optional<std::string> headrace_nodes = {};
   std::optional<std::string> memkind_hbw_nodes = {};
 };
 
 struct Machine {
-  std::string name;  // host name, or the preset's
+  std::string name;  // the host's name, or the preset's
   std::string description;
   std::string source;       // "discovered", "preset xeon-max", a path
   std::vector<Node> nodes;  // ascending ids
@@ -206,62 +209,66 @@ struct Machine {
   std::vector<Engine> engines;  // engines[i].id == i
   std::vector<Link> links;      // those between sockets first
   std::vector<CopyRate> copy_rates;
-  std::vector<std::string> warnings;              // contradictions met in discovery, one line each
+  std::vector<std::string> warnings;  // contradictions found in discovery, one line each
   std::map<std::string, std::string> provenance;  // kernel, cpu model, hwloc version, ...
 
-  // Asks hwloc and sysfs what this host has. Missing HMAT, caches or permissions leave facts out.
-  // Errors: invalid: a malformed override. absent: a path or a node of an override that does not
-  // exist, or no node is online. io: no node has memory, though CPUs are online.
+  // Discovers this host through hwloc and sysfs. Missing HMAT, caches or permissions leave out
+  // facts.
+  // Errors: invalid: a malformed override; absent: a path, or a node of an override, does not
+  // exist, or no node is online; io: no node has memory, though CPUs are online.
   static Result<Machine> discover(const DiscoverOptions& options = {});
-  // Reads a preset by its name (`presets()`), a JSON file, or NAME.json of the directory in the
-  // environment variable HEADRACE_MACHINES. absent, io, or invalid with the place.
+  // Loads a preset by name (see presets()), a JSON file, or NAME.json in the directory of the
+  // environment variable HEADRACE_MACHINES. Errors: absent; io; invalid, with the location.
   static Result<Machine> load(const std::string& path_or_preset);
-  // Any text gives a machine or invalid with the place. Unknown fields are passed over.
+  // Parses a machine. Ignores unknown fields. Errors: invalid, with the location.
   static Result<Machine> from_json(std::string_view text);
-  // `{"schema_version": 1, ...}`, stable field order, two spaces of indent.
+  // JSON: `{"schema_version": 1, ...}`, in a stable field order, indented by two spaces.
   std::string to_json() const;
-  // A tree people like to read; one node or engine per line.
+  // A tree for people, one line per node or engine.
   std::string to_text() const;
 
-  // The node or engine of that id; nullptr if there is none.
+  // The node or engine with this id; nullptr: none.
   const Node* find(NodeId id) const;
   const Engine* find(EngineId id) const;
-  // As find(), with an Error that lists what there is.
+  // As find(). Errors: absent, with a list of the nodes.
   Result<const Node*> node(NodeId id) const;
-  // Nodes of one kind, ascending.
+  // Nodes of one kind, in ascending order.
   std::vector<const Node*> of_kind(NodeKind kind) const;
-  // The node whose cpus hold `cpu`; nullptr if none does.
+  // The node whose cpus contain `cpu`; nullptr: none.
   const Node* node_of_cpu(unsigned cpu) const;
   const CopyRate* rate(EngineId engine, NodeId from, NodeId to) const;
 };
 
-// The driver of GPUs that this process uses, in words: "libcuda.so.1, CUDA 13.0". It is initialised
-// by being asked, as by Machine::discover. absent: none here, or it sees no GPU. unsupported: it is
-// too old, or this process is a child made by fork() of one that used it. The message says what to
-// do.
+// The GPU driver of this process, in words: "libcuda.so.1, CUDA 13.0". Initialises it, as
+// Machine::discover does. The message of an error says what to do.
+// Errors: absent: no driver, or it sees no GPU; unsupported: the driver is too old, or this process
+// is a child made by fork() of a process that used it.
 Result<std::string> gpu_driver();
 
-// The topology in hwloc's XML format, for programs that ask hwloc (HWLOC_XMLFILE=machine.xml): with
-// node subtypes by our kinds (HBM, ...) and with latencies and bandwidths as memory attributes, per
-// initiator, measured ones before rated ones; hwloc's units, ns and MiB/s. The discovered machine
-// is hwloc's own export plus these; another one has what a Machine knows: packages, memory nodes
-// and CPUs, no caches and no devices. invalid: it has no CPUs, or hwloc does not take it.
+// The topology in hwloc's XML format, for programs that use hwloc (HWLOC_XMLFILE=machine.xml). It
+// contains node subtypes by Headrace's kinds (HBM, ...), and latencies and bandwidths as memory
+// attributes per initiator, measured ones before rated ones, in hwloc's units (ns and MiB/s). For
+// the discovered machine it is hwloc's own export plus these. For any other machine it contains the
+// packages, memory nodes and CPUs, without caches and devices.
+// Errors: invalid: the machine has no CPUs, or hwloc rejects it.
 Result<std::string> to_hwloc_xml(const Machine& machine);
 
-// Names of the machines that come with Headrace, for Machine::load.
+// Names of the machines that Headrace ships, for Machine::load.
 std::vector<std::string> presets();
 
-// Whether `engine` can copy from `from` to `to` at all: cores and DSA between byte-addressable
-// nodes, an SSD queue between its storage node and byte-addressable ones, a GPU engine where one
-// side is its GPU and the other memory, a GPU, or storage that nothing else copies to that GPU.
+// True if `engine` can copy between these nodes:
+// - cores and DSA: between byte-addressable nodes
+// - an SSD queue: between its storage node and byte-addressable nodes
+// - a GPU engine: one side is its GPU; the other is memory, a GPU, or storage that no other engine
+//   copies to that GPU
 bool can_copy(const Engine& engine, const Node& from, const Node& to);
 
-// Why memory that the host has is no node: "HBM is in cache mode: ...", or, of a CPU that is not
-// known to carry HBM, what is before which nodes; with the way to change it. Empty where no node
-// has a memory-side cache.
+// Why memory of the host is not a node: "HBM is in cache mode: ...". For a CPU without known HBM it
+// names the memory-side caches and their nodes. Contains the way to change it. Empty: no node has a
+// memory-side cache.
 std::string cache_mode(const Machine& machine);
 
-// The largest cache that data of `cpu` can stay in; nullptr when unknown.
+// The largest cache for data of `cpu`; nullptr when unknown.
 const CacheLevel* last_level_cache(const Machine& machine, unsigned cpu);
 
 }  // namespace HEADRACE_API headrace

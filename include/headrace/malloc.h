@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// malloc, free and their kin in memory of a chosen kind, for C (C99 and later) and for programs
-// that were written for memkind (docs/howto/memkind.md).
+// malloc, free and related functions in memory of a chosen kind, for C (C99 and later) and for
+// programs written for memkind (docs/howto/memkind.md).
 //
-// The machine is discovered once, by the first call that needs it, and each kind has one heap for
-// the whole process (heap.h), of the kinds that are near a thread one for each node with CPUs (of
-// more than 64 some share), opened when first used and kept until the process ends: nothing is
-// unmapped while threads still run at exit. malloc and free themselves are not replaced.
+//     double* values = headrace_malloc(HEADRACE_HBM, count * sizeof(double));  // not zeroed
+//     if (values == NULL) fprintf(stderr, "%s\n", headrace_last_error());  // why
+//     headrace_free(values);  // of any kind
 //
-// Where memory is refused the functions return NULL and set errno to ENOMEM; headrace_last_error
-// says why in words. A child of fork() goes on with its copies of all objects, whatever other
-// threads of the parent did (docs/design/fork.md).
+// The first call that needs the machine discovers it, once. Each kind has one heap for the process
+// (heap.h). Kinds near a thread have one heap per node with CPUs (shared by some nodes if there are
+// more than 64). Heaps open on first use and stay until the process ends: nothing is unmapped while
+// threads run at exit. malloc and free themselves are not replaced.
+//
+// Memory is touched at once, except with HEADRACE_DEFAULT and the first-touch kinds: a sparse 16
+// GiB takes 16 GiB. For sparse memory use allocate (buffer.h) with `touch = false`.
+//
+// On refusal the functions return NULL and set errno to ENOMEM; headrace_last_error returns the
+// reason. A child of fork() continues with its copies of all objects, whatever other threads of the
+// parent did (docs/design/fork.md).
 //
 // Thread-safe.
 #pragma once
@@ -22,60 +29,60 @@
 extern "C" {
 #endif
 
-// In C++ of a fixed type, so that any number a C program passes may be looked at, and refused.
+// C++ gets a fixed type, so any number from a C program can be checked and refused.
 #ifdef __cplusplus
 typedef enum headrace_kind : int {
 #else
 typedef enum headrace_kind {
 #endif
   HEADRACE_DEFAULT,  // malloc and free of the C library: any node, by the process's own policy
-  // Nodes of one kind only: that which is nearest to the CPU of the calling thread; when it is full
-  // the next nearest of the kind, and so on; refused when all of them are full.
+  // Nodes of one kind: the nearest to the calling thread's CPU; when that is full, the next nearest
+  // of the kind. Refused when all are full.
   HEADRACE_DRAM,
   HEADRACE_HBM,
   HEADRACE_CXL,
-  // The same, but then the nearest of other kinds, and HEADRACE_DEFAULT where there are none of it.
+  // The same, then the nearest of other kinds. HEADRACE_DEFAULT if no node has this kind.
   HEADRACE_DRAM_PREFERRED,
   HEADRACE_HBM_PREFERRED,
   HEADRACE_CXL_PREFERRED,
-  HEADRACE_INTERLEAVE,  // pages in turn over all nodes that CPUs can address
+  HEADRACE_INTERLEAVE,  // pages interleaved over all nodes that CPUs can address
   HEADRACE_FASTEST,     // the kind of the fastest node, as Property::fastest (placement.h)
   HEADRACE_LARGEST,     // the kind of the largest node
-  // Nodes of one kind only, pages in turn over all of them.
+  // Nodes of one kind, with pages interleaved over all of them.
   HEADRACE_DRAM_INTERLEAVE,
   HEADRACE_HBM_INTERLEAVE,
   HEADRACE_CXL_INTERLEAVE,
-  // Nodes of one kind only: each page of an object of 1 MiB or more on that which is nearest to the
-  // thread that writes there first, so that threads which fill their parts of an array have these
-  // near. Of smaller objects only where the page was never used before.
+  // Nodes of one kind. Each page of an object of 1 MiB or more is on the node nearest to the first
+  // thread that writes it, so threads that fill their parts of an array have them near. For smaller
+  // objects this holds only for pages never used before.
   HEADRACE_DRAM_FIRST_TOUCH,
   HEADRACE_HBM_FIRST_TOUCH,
   HEADRACE_CXL_FIRST_TOUCH
 } headrace_kind;
 
-// Memory for `size` bytes, aligned for any type and not zeroed; for a size of 0 something that may
-// be freed.
+// Memory for `size` bytes, aligned for any type and not zeroed. Size 0: a pointer that may be
+// freed.
 HEADRACE_C_API void* headrace_malloc(headrace_kind kind, size_t size);
-// Zeroed, for `count` times `size` bytes.
+// Zeroed memory for `count` objects of `size` bytes.
 HEADRACE_C_API void* headrace_calloc(headrace_kind kind, size_t count, size_t size);
-// `pointer`, of any kind or of malloc, with `size` bytes and of `kind` from now on; its contents
-// move if they must. What is of the kind stays near the thread that it was given to. NULL: refused,
-// and it stays as it was; or `size` is 0, and it was freed.
+// Resizes `pointer`, from any kind or from malloc, to `size` bytes of `kind`. The contents move if
+// necessary; memory already of this kind stays near the thread that allocated it. NULL: refused,
+// and the object is unchanged; or `size` is 0, and the object was freed.
 HEADRACE_C_API void* headrace_realloc(headrace_kind kind, void* pointer, size_t size);
-// As posix_memalign: 0, or EINVAL (`alignment` is not a power of two, or no multiple of
-// sizeof(void*)), or ENOMEM; `*pointer` is set only with 0, errno never.
+// As posix_memalign: 0, EINVAL (`alignment` is not a power of two, or not a multiple of
+// sizeof(void*)) or ENOMEM. Sets `*pointer` only on 0, and never errno.
 HEADRACE_C_API int headrace_posix_memalign(headrace_kind kind, void** pointer, size_t alignment,
                                            size_t size);
-// Whatever kind it is of; also what malloc gave, and NULL.
+// Frees an object of any kind or of malloc, or NULL.
 HEADRACE_C_API void headrace_free(void* pointer);
-// The bytes that may be used, at least as many as were asked for; 0 for NULL.
+// The usable bytes of an object, at least its requested size; 0 for NULL.
 HEADRACE_C_API size_t headrace_usable_size(void* pointer);
 
 // 0 if this machine has memory of the kind and this process may use it, else ENOMEM.
 HEADRACE_C_API int headrace_check_available(headrace_kind kind);
-// The kind called "default", "hbm", "hbm_preferred", "fastest", ...: 0, or EINVAL.
+// Finds a kind by name: "default", "hbm", "hbm_preferred", "fastest", ... Returns 0 or EINVAL.
 HEADRACE_C_API int headrace_parse_kind(const char* name, headrace_kind* kind);
-// Why memory was last refused to this thread, in one line; "" when it never was. Good until the
+// The last refusal of memory to this thread, in one line; "" if there was none. Valid until the
 // thread's next call of a function in this header.
 HEADRACE_C_API const char* headrace_last_error(void);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments: short measurements described as data, each giving rows.
+// Experiments: short measurements described as data. Each gives rows.
 //
-// `measure` runs points of the experiments as one session and gives a profile. The demo's few
-// seconds, `headrace bench copy` and `headrace bench dsa` are such sessions with chosen points.
-// `model_dsa` runs the points of the experiment `dsa` on a model of devices, and
-// gives rows that no profile holds. A row that could not be measured says why instead of having a
-// number. How it is measured, and why so: docs/design/measure.md. Thread-compatible; do not run two
-// sessions at once, they would measure each other.
+// `measure` runs points of the experiments as one session and returns a profile. `make demo`,
+// `headrace bench copy` and `headrace bench dsa` are sessions with chosen points. `model_dsa` runs
+// the points of the experiment `dsa` on a model of devices; no profile contains its rows. A row
+// without a number says why it was not measured. Method and reasons: docs/design/measure.md.
+//
+// Thread-compatible; run one session at a time, since two would disturb each other.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@
 
 namespace HEADRACE_API headrace {
 
-// Asked between points: true stops the experiment, which returns the rows it has.
+// Called between points. If it returns true, the experiment stops and returns its rows.
 using StopRequested = std::function<bool()>;
-// Told after each point: points done, points in all.
+// Called after each point with the number of points done and in all.
 using Progress = std::function<void(std::size_t done, std::size_t total)>;
 
 struct ExperimentContext {
@@ -39,11 +39,11 @@ struct ExperimentContext {
   Progress progress = [](std::size_t, std::size_t) {};
 };
 
-// What values a parameter of an experiment has.
+// The kind of value that a parameter of an experiment has.
 enum class ParameterKind : std::uint8_t {
-  node,          // the number of a node; what was published may say "0-7"
+  node,          // the number of a node; published rows may say "0-7"
   count,         // a number
-  count_or_all,  // or the word "all"
+  count_or_all,  // a number or the word "all"
   word,
   operation,  // "read" or "write"
   mix,        // of reads and writes: "read", "2:1", "nt_copy"
@@ -54,24 +54,24 @@ std::string_view to_string(ParameterKind kind);
 struct ParameterInfo {
   std::string name;
   ParameterKind kind = ParameterKind::word;
-  bool required = true;  // false: profiles of others and of older versions may lack it
+  bool required = true;  // false: third-party profiles and those of older versions may lack it
 };
 
 struct ExperimentInfo {
   std::string name;
   std::string description;                // one line
-  std::vector<ParameterInfo> parameters;  // of its rows, in their order
-  std::vector<std::string> details;       // that each of its rows with a number has
+  std::vector<ParameterInfo> parameters;  // of its rows, in order
+  std::vector<std::string> details;       // in each of its rows with a number
 };
 std::vector<ExperimentInfo> experiments();
 
-// The value asked for of a parameter, or several of which any will do. A node by its number or its
-// kind: "hbm". "": to have no such parameter.
+// The requested value of a parameter, or several values of which any matches. A node is given by
+// its number or its kind ("hbm"). "" selects rows without this parameter.
 using ParameterChoice = std::variant<std::uint64_t, std::string, std::vector<ParameterValue>>;
-// Only points with these parameters: {{"mix", "read"}, {"threads", std::uint64_t{2}}}.
+// Selects the points with these parameters: {{"mix", "read"}, {"threads", std::uint64_t{2}}}.
 using ParameterChoices = std::map<std::string, ParameterChoice>;
 
-// Chosen points of one experiment.
+// Selected points of one experiment.
 struct Selection {
   std::string experiment;  // by name
   ParameterChoices only = {};
@@ -80,83 +80,82 @@ struct Selection {
 struct MeasureOptions {
   std::vector<std::string> experiments;  // by name; empty: all
   ParameterChoices only = {};
-  // In the place of these two, which must be empty: points of one experiment after the other.
+  // Alternative to `experiments` and `only`, which must then be empty: selected points of one
+  // experiment after another.
   std::vector<Selection> selections = {};
-  // On the disk that `storage` and `interference` measure; the machine must have been discovered
-  // with it. 256 MiB must be free there, twice for buffered I/O; making the file is not in the
-  // budget.
+  // A folder on the disk for `storage` and `interference`; the machine must be discovered with this
+  // path. Needs 256 MiB free, twice that for buffered I/O. Creating the file is not in the budget.
   std::filesystem::path directory = ".";
-  // The time it may take, roughly, of which each experiment has a share; what
-  // is most worth knowing is measured first, and rows say what was left out.
-  // Nothing: all points, until each is certain. Pairs of nodes that are alike
-  // are measured once (Row::stands_for): all of them where a node is named, and
-  // without a budget those of the two matrices, idle latency and the bandwidth
-  // of all threads reading or writing.
+  // The approximate time of the session, of which each experiment gets a share. The most important
+  // points are measured first; rows say which points were left out. Nothing: all points, each until
+  // it is certain.
+  //
+  // Similar pairs of nodes are measured once (Row::stands_for), with two exceptions. All pairs are
+  // measured where a node is named. Without a budget, all pairs of the two matrices are measured:
+  // idle latency, and the bandwidth of all threads reading or writing.
   std::optional<Nanoseconds> budget = std::chrono::seconds{60};
-  // A point is measured again, on fresh memory, until the 95 % interval of its median is no wider
-  // than this part of the median: at least 6 times, at most 18, which is asked after 6, 10 and 14;
-  // with a budget 3 times at least. What others are compared with is measured whenever one of them
-  // is.
+  // Target width of the 95 % interval of a point's median, as a part of the median. A point is
+  // measured 6 to 18 times, on fresh memory; the width is checked after 6, 10 and 14 times. With a
+  // budget the minimum is 3 times. A baseline row is measured whenever a row that is compared with
+  // it is.
   double width = 0.03;
-  std::uint64_t seed = 1;  // the orders are drawn from it
-  // Rows of an earlier session: those that were measured are kept and not measured again.
+  std::uint64_t seed = 1;  // seed of the measuring orders
+  // Rows of an earlier session. Measured ones are kept and not measured again.
   std::vector<Row> known = {};
-  // Each point is measured just so often, however wide its interval.
+  // A fixed number of measurements per point, whatever the width of its interval.
   std::optional<unsigned> rounds = {};
-  // This is one of so many processes that measure the same one after the other, whose profiles are
-  // merged. Without a budget and `rounds` each measures a point twice, and once what is wanted
-  // last: the interval of a row is over launches.
+  // The number of processes that run this session one after another, whose profiles are then
+  // merged. Without a budget and `rounds`, each process measures a point twice, and the least
+  // important points once: a row's interval is over launches.
   unsigned launches = 1;
-  unsigned repetitions = 3;  // on one mapping of memory, of which the middle one counts
-  // Whether the machine is watched for disturbances; it takes a second to begin, and some per cent
-  // of the time.
+  unsigned repetitions = 3;  // per mapping of memory; the middle one counts
+  // Watches the machine for disturbances. Takes a second at the start and a few per cent of the
+  // time.
   bool noise_checks = true;
 };
 
-// Measures this host. Stopped by the context, it returns what it has. invalid: no such experiment,
-// no point with the parameters asked for, no round or repetition, too small a budget, or selections
-// together with experiments or parameters. unsupported: `machine` is not this host. What latency,
-// bandwidth, copy, storage and gpu give is put into the profile's machine as measured attributes
-// and copy rates.
+// Measures this host. If the context stops it, returns the rows measured so far. Results of
+// latency, bandwidth, copy, storage and gpu enter the profile's machine as measured attributes and
+// copy rates.
+// Errors:
+// - invalid: no such experiment; no point with these parameters; no round or repetition; too small
+//   a budget; selections together with experiments or parameters
+// - unsupported: `machine` is not this host
 Result<Profile> measure(const Machine& machine, const MeasureOptions& options = {},
                         const ExperimentContext& context = {});
 
-// A point as measure() would begin: `row` without a number, and with a reason
-// where it would not be measured.
+// A point of a future session: `row` has no number, and a reason if it would not be measured.
 struct PlannedPoint {
   Row row;
-  // Estimated for the mappings it has at least; what points share is counted at
-  // the first of them. 0 where it is not measured.
+  // Estimated for its least number of mappings. Work shared by points is counted at the first of
+  // them. 0: it is not measured.
   Nanoseconds time{0};
-  // How the memory lies to the CPUs, or the target of a copy to its source:
-  // "near" (no other CPUs are as near), "socket" (the same one), "far"; empty
-  // where nothing lies anywhere.
+  // Distance from the CPUs to the memory, or from a copy's source to its target: "near" (no other
+  // CPUs are as near), "socket" (the same one), "far"; empty: has no memory.
   std::string distance = {};
 };
 
-// What measure() would do, without measuring anything. Of a machine that is not
-// this host all CPUs may be used and all memory is free; its disk and devices,
-// which only itself can be asked for, have a row that says so. invalid: as
-// measure().
+// The points that measure() would run, without measuring. For a machine other than this host, all
+// CPUs are assumed usable and all memory free. Its disk and devices cannot be asked, so their row
+// says that. Errors: as measure().
 Result<std::vector<PlannedPoint>> plan_session(const Machine& machine,
                                                const MeasureOptions& options = {});
 
-// A quick session for a first look: what cores read, write and copy in each
-// memory and between kinds of memory, and what the disk behind `directory`
-// does. It takes a few seconds for the disk and for each memory.
+// A short session for a first look: reads, writes and copies by cores in each memory and between
+// kinds of memory, and the disk of `directory`. Takes a few seconds per memory and for the disk.
 MeasureOptions quick_session(const Machine& machine, const std::filesystem::path& directory);
 
-// Points of the experiment `dsa` (of each selection in turn; none: all) on a model of the devices
-// of `machine` (docs/design/dsa-rates.md) instead of on devices: rows of the basis `modelled`, the
-// same in every run. Copies by cores, which the model does not have, are measured on this host,
-// `rounds` times; their basis is `measured`. invalid: as measure(); unsupported: `machine` has no
-// dsa engine.
+// Runs points of the experiment `dsa` (of each selection in turn; none: all) on a model of the
+// machine's devices (docs/design/dsa-rates.md). Rows have the basis `modelled` and are the same in
+// every run. Copies by cores, which the model lacks, are measured on this host `rounds` times;
+// their basis is `measured`.
+// Errors: as measure(); unsupported: `machine` has no dsa engine.
 Result<std::vector<Row>> model_dsa(const Machine& machine,
                                    const std::vector<ParameterChoices>& selections = {},
                                    unsigned rounds = 3, const ExperimentContext& context = {});
 
-// STREAM's kernels (src/measure/experiments/stream.cpp) over memory of the caller, one repetition
-// at a time: so that several processes can wait for each other before each (`headrace bench
+// STREAM's kernels (src/measure/experiments/stream.cpp) over the caller's memory, one repetition
+// per call, so that several processes can synchronise before each repetition (`headrace bench
 // stream`).
 struct StreamArrays {  // of equal length
   std::span<double> a;
@@ -164,64 +163,66 @@ struct StreamArrays {  // of equal length
   std::span<double> c;
 };
 struct StreamRun {
-  Bytes bytes;           // as STREAM counts: stores not fetched first
-  Nanoseconds time{0};   // from the first thread's start to the last one's end
-  double cpu_share = 1;  // the part of it in which they had their CPUs, the least of them
+  Bytes bytes;           // as STREAM counts: without reads of overwritten lines
+  Nanoseconds time{0};   // from the first thread's start to the last thread's end
+  double cpu_share = 1;  // the share of it in which a thread had its CPU; the least of all threads
 };
 // copy, scale, add, triad; and nt_copy ... nt_triad, which store around the caches.
 std::vector<std::string> stream_kernels();
-// What the arrays must hold before each repetition. Pages not touched before come near to the
-// thread that will use them: thread i, on cpus[i]. invalid: no CPU, or unequal lengths.
+// Sets the values that the arrays hold before each repetition. Untouched pages are placed near the
+// thread that will use them: thread i, on cpus[i]. Errors: invalid: no CPU, or unequal lengths.
 Status stream_fill(const StreamArrays& arrays, const CpuSet& cpus);
-// One repetition, and a check of what it left. Requires: stream_fill() of the same before. invalid:
-// no such kernel, no CPU. io: the memory has other numbers than it must.
+// Runs one repetition and checks its result. Requires: stream_fill() of the same arrays before.
+// Errors: invalid: no such kernel, no CPU; io: the memory has wrong values.
 Result<StreamRun> stream_run(std::string_view kernel, const StreamArrays& arrays,
                              const CpuSet& cpus);
 
-// What a layer of a network does to a machine, over memory of the caller: it reads so much, as its
-// weights and what was kept of earlier tokens, and multiplies. It computes nothing; its time and
-// the traffic it makes are real (`headrace bench layer`, `headrace bench kvcache`).
+// The load of a network's layer on a machine: it reads `bytes` of the caller's memory, as its
+// weights and the cache of earlier tokens, and multiplies. It computes no result, but its time and
+// traffic are real (`headrace bench layer`, `headrace bench kvcache`).
 struct LayerWork {
-  std::uint64_t from = 0;        // where in the memory it begins, in bytes; goes on at its start
-  Bytes bytes;                   // to read; may be more than there is
-  std::uint64_t operations = 0;  // on floats; a multiplication and an addition are two
+  std::uint64_t from = 0;        // first byte to read; wraps around at the end of the memory
+  Bytes bytes;                   // to read; may exceed the memory's size
+  std::uint64_t operations = 0;  // on floats; a multiply-add is two
 };
 struct LayerRun {
-  Bytes bytes;  // read: what was asked for, less than 256 bytes of each thread left out
+  Bytes bytes;  // read: the requested bytes, minus less than 256 bytes per thread
   std::uint64_t operations = 0;
-  Nanoseconds time{0};   // from the first thread's start to the last one's end
-  double cpu_share = 1;  // the part of it in which they had their CPUs, the least of them
+  Nanoseconds time{0};   // from the first thread's start to the last thread's end
+  double cpu_share = 1;  // the share of it in which a thread had its CPU; the least of all threads
 };
-// Random bytes, written by a thread on each CPU; the same for the same seed. invalid: no CPU.
+// Fills with random bytes, by a thread on each CPU; the same for the same seed. Errors: invalid: no
+// CPU.
 Status fill_random(std::span<std::byte> memory, std::uint64_t seed, const CpuSet& cpus);
-// One layer, shared out to a thread on each CPU. Each reads a tile of 256 KiB, does as many
-// of the operations, reads the next. invalid: no CPU, or bytes to read from memory below 4 KiB or
-// not beginning with a line.
+// Runs one layer, divided over a thread on each CPU. Each thread alternately reads a tile of 256
+// KiB and does the tile's share of operations.
+// Errors: invalid: no CPU; bytes to read from memory below 4 KiB or not aligned to a cache line.
 Result<LayerRun> run_layer(std::span<const std::byte> memory, const LayerWork& work,
                            const CpuSet& cpus);
 
-// The same on a GPU, from its own memory: kernels read so much, layer after layer, 64 bytes in
-// flight for each thread. Nothing multiplies.
+// The same on a GPU, from its own memory: kernels read layer after layer, with 64 bytes in flight
+// per thread. They multiply nothing.
 struct GpuLayerWork {
-  NodeId gpu{};  // its memory
-  Bytes memory;  // that the layers lie in, one behind the other; whole MiB
-  Bytes bytes;   // of a layer; may be more than there is
+  NodeId gpu{};  // reads its own memory
+  Bytes memory;  // holds the layers one behind the other; whole MiB
+  Bytes bytes;   // per layer; may exceed `memory`
   unsigned runs = 1;
 };
 struct GpuLayerRun {
-  unsigned blocks = 0;   // of threads
-  Nanoseconds time{0};   // on the GPU's own clock
-  bool correct = false;  // the sum of what was read is that of what is there
+  unsigned blocks = 0;   // number of thread blocks
+  Nanoseconds time{0};   // by the GPU's own clock
+  bool correct = false;  // the sum of the bytes read is right
 };
 struct GpuLayers {
   std::string device;
-  bool emulated = false;  // a GPU made of software: its times are no measurement
+  bool emulated = false;  // a GPU in software: its times are no measurement
   unsigned threads_per_block = 0;
-  std::vector<GpuLayerRun> layers;  // in their order; fewer after a stop
-  std::vector<GpuLayerRun> others;  // the same between them, by fewer and more blocks of threads
+  std::vector<GpuLayerRun> layers;  // in order; fewer after a stop
+  std::vector<GpuLayerRun> others;  // the same layers between them, with fewer and more blocks
 };
-// Blocks. absent: no such GPU. exhausted: it has less memory. unsupported: it is a NUMA node whose
-// memory it does not reach by the host's addresses. Errors of the driver.
+// Runs the layers; blocks the caller.
+// Errors: absent: no such GPU; exhausted: too little memory; unsupported: a NUMA node whose memory
+// the GPU does not reach by host addresses; and the driver's errors.
 Result<GpuLayers> run_layers_on_gpu(const Machine& machine, const GpuLayerWork& work,
                                     const ExperimentContext& context = {});
 

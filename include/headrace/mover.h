@@ -199,6 +199,11 @@ class Mover {
   // and cancel() concern all pairs that are not over. MoverStats counts each pair as a transfer.
   Transfer copy(std::span<const MovePair> pairs, const MoveOptions& options = {});
 
+  // The same as a Transfer for each pair. Engines are given the pairs together: up to 16 small
+  // reads of files are one system call. Requires: pairs.size() == transfers.size().
+  void copy(std::span<const MovePair> pairs, std::span<Transfer> transfers,
+            const MoveOptions& options = {});
+
   // Whether this thread is in a callback of a Mover, this or another (on_done, a coroutine that it
   // resumed, a route policy), where waiting for what is not done is refused.
   bool in_callback() const;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine at a glance, as `headrace topo` prints it: the tree of Machine::to_text(), with a line
-// for nodes that are alike. The largest machine of today, 16 nodes of two kinds, takes ten lines,
-// not 33.
+// A machine in a few lines, as `headrace topo` prints it: the tree of Machine::to_text(), with one
+// line for similar nodes. The largest machine of today, 16 nodes of two kinds, takes 10 lines
+// instead of 33.
 //
-// Not for programs: they ask the Machine. Thread-safe.
+// Not for programs, which should read the Machine. Thread-safe.
 #pragma once
 
 #include <string>
@@ -13,8 +13,9 @@
 
 namespace HEADRACE_API headrace {
 
-// Nodes are alike that differ in numbers only: theirs, those of CPUs, sockets and engines, those in
-// reasons. Capacities count as equal to two digits; firmware and kernel take a little from some.
+// Nodes are similar if they differ only in numbers: their own, those of CPUs, sockets and engines,
+// and those in reasons. Capacities are equal if their first two digits are: firmware and kernel
+// reserve a little on some nodes.
 std::string overview(const Machine& machine);
 
 }  // namespace HEADRACE_API headrace

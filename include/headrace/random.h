@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers as an argument: the same seed gives the same run on every machine.
+// Random numbers from an explicit generator: the same seed gives the same run on every machine.
 //
-// Not for cryptography. Single-thread: give each thread its own, seeded by `fork()`.
+// Not for cryptography. Single-thread: each thread has its own generator, made by `fork()`.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace HEADRACE_API headrace {
 
-// xoshiro256** 1.0 by Blackman and Vigna (public domain), seeded by SplitMix64 as they advise.
+// xoshiro256** 1.0 by Blackman and Vigna (public domain), seeded by SplitMix64 as they recommend.
 // Models std::uniform_random_bit_generator.
 class Random {
  public:

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value, or the Error that explains why there is none: how functions report expected failures.
-// `if (!result) return Unexpected(result.error());` hands an error on, `*result` is the value.
+// A value, or the Error that explains its absence: how functions report expected failures.
+//
+//     headrace::Result<headrace::Bytes> size = file->update_size();
+//     if (!size) return headrace::Unexpected(size.error());
+//     const headrace::Bytes bytes = *size;
 //
 // Missing hardware, bad input and a full disk are expected failures. The library throws nothing of
 // its own. Programmer errors are not Results: they end the program through CHECK.
 //
 // Result has the interface of std::expected<T, Error>, except that value() of an error ends the
-// program. It is a class of its own, so that it is the same in C++20 and C++23: a program of one
-// standard links a library of the other.
+// program. It is a class of its own, the same in C++20 and C++23, so a program of one standard can
+// link a library of the other.
 //
 // Thread-compatible.
 #pragma once
@@ -25,23 +28,23 @@
 
 namespace HEADRACE_API headrace {
 
-// The closed set of reasons. Python exceptions and exit codes are mapped from it in one table each
+// All reasons of failure. One table each maps them to Python exceptions and exit codes
 // (python/src/shared/errors.cpp, python/headrace/_cli/exit_codes.py).
 enum class ErrorCode : std::uint8_t {
-  absent,       // it is not there: a node, an engine, a file, a column
-  unsupported,  // it is there and cannot do this
+  absent,       // it does not exist: a node, an engine, a file, a column
+  unsupported,  // it exists and cannot do this
   denied,       // the system refuses permission
-  exhausted,    // no room: memory, budget, queue, disk
+  exhausted,    // no space: memory, budget, queue, disk
   io,           // a device or file failed or ended early
   invalid,      // the request makes no sense
-  cancelled,    // somebody asked to stop
-  timed_out,    // it did not happen within its bound
+  cancelled,    // stopped on request
+  timed_out,    // not finished within its time bound
 };
 
-// "absent", "io", ... : the same words as in JSON.
+// "absent", "io", ...: as in JSON.
 std::string_view to_string(ErrorCode code);
 
-// What went wrong and what to do about it, in one line without a final full stop.
+// The failure and its remedy, in one line without a final full stop.
 struct Error {
   ErrorCode code;
   std::string message;
@@ -49,7 +52,7 @@ struct Error {
   friend bool operator==(const Error&, const Error&) = default;
 };
 
-// Becomes a Result of any type that holds this Error, as std::unexpected<Error> of C++23 does.
+// Converts to a Result of any type that holds this Error, like std::unexpected<Error> of C++23.
 class Unexpected {
  public:
   constexpr explicit Unexpected(Error error) noexcept : error_(std::move(error)) {}
@@ -64,13 +67,13 @@ class Unexpected {
   Error error_;
 };
 
-// Prints the error to stderr and aborts: value() was called of a Result that holds this error.
+// Prints the error to stderr and aborts. Called by value() of a Result that holds this error.
 [[noreturn]] void no_value(const Error& error);
 
 template <class T>
 class Result;
 
-// Success, or the Error that explains why not.
+// Success, or the Error that explains the failure.
 using Status = Result<void>;
 
 template <class R>
@@ -78,7 +81,7 @@ inline constexpr bool is_result = false;
 template <class T>
 inline constexpr bool is_result<Result<T>> = true;
 
-// Has an Error and never a value: Unexpected, std::unexpected<Error>.
+// A type that always holds an Error and never a value: Unexpected, std::unexpected<Error>.
 template <class E>
 concept HoldsOnlyError = (!requires(E&& e) { e.has_value(); }) && requires(E&& e) {
   { std::forward<E>(e).error() } -> std::convertible_to<Error>;
@@ -95,17 +98,17 @@ concept MakesValue = (!std::is_void_v<T>) && (!std::is_same_v<std::remove_cvref_
                      (!(std::is_same_v<T, bool> && is_result<std::remove_cvref_t<U>>)) &&
                      (!MakesError<U, T>) && std::is_constructible_v<T, U>;
 
-// Result<U>, of which a Result<T> is made: not where a T itself is made of a Result<U>.
+// Result<U> converts to Result<T>, except where a T itself is constructible from a Result<U>.
 template <class From, class U, class T>
 concept Converts =
     (!std::is_same_v<U, T>) && (!std::is_same_v<T, bool>) && (!std::is_void_v<T>) &&
     std::is_constructible_v<T, From> && (!std::is_constructible_v<T, Result<U>&>) &&
     (!std::is_constructible_v<T, const Result<U>&>) && (!std::is_constructible_v<T, Result<U>>);
 
-// A T, or the Error that explains why there is none. T is an object type or void.
+// A T, or the Error that explains its absence. T is an object type or void.
 //
-// A function given to and_then() or its like is called as f(value) or f(error); for the value of a
-// Result<void> as f().
+// and_then() and the similar functions call their argument as f(value) or f(error); for the value
+// of a Result<void> as f().
 template <class T>
 class [[nodiscard]] Result {
   static constexpr bool kVoid = std::is_void_v<T>;
@@ -177,7 +180,7 @@ class [[nodiscard]] Result {
     has_ ? std::destroy_at(std::addressof(value_)) : std::destroy_at(std::addressof(error_));
   }
 
-  // Replaces the value or the error by a value made of the arguments, which must not throw.
+  // Replaces the value or the error by a value made from the arguments. Requires: must not throw.
   template <class... Args>
     requires std::is_nothrow_constructible_v<Value, Args...>
   constexpr Reference emplace(Args&&... args) noexcept {
@@ -211,7 +214,7 @@ class [[nodiscard]] Result {
     return std::addressof(get(*this));
   }
 
-  // Ends the program where there is none, with the error on stderr.
+  // The value. Without a value, prints the error to stderr and ends the program.
   constexpr Reference value() & { return checked(*this); }
   constexpr ConstReference value() const& { return checked(*this); }
   constexpr Moved value() && { return checked(std::move(*this)); }
@@ -234,7 +237,7 @@ class [[nodiscard]] Result {
   constexpr Error error_or(Error other) const& { return has_ ? std::move(other) : error_; }
   constexpr Error error_or(Error other) && { return has_ ? std::move(other) : std::move(error_); }
 
-  // Returns f(value), which is a Result; keeps an error.
+  // Returns f(value), a Result; keeps an error.
   template <class F>
   constexpr auto and_then(F&& f) & {
     return chain(*this, std::forward<F>(f));
@@ -247,7 +250,7 @@ class [[nodiscard]] Result {
   constexpr auto and_then(F&& f) && {
     return chain(std::move(*this), std::forward<F>(f));
   }
-  // Returns f(error), which is a Result; keeps a value.
+  // Returns f(error), a Result; keeps a value.
   template <class F>
   constexpr Result or_else(F&& f) & {
     return mend(*this, std::forward<F>(f));
@@ -273,7 +276,7 @@ class [[nodiscard]] Result {
   constexpr auto transform(F&& f) && {
     return map(std::move(*this), std::forward<F>(f));
   }
-  // Applies f to the error, which gives an Error; keeps a value.
+  // Applies f to the error, which returns an Error; keeps a value.
   template <class F>
   constexpr Result transform_error(F&& f) & {
     return reword(*this, std::forward<F>(f));
@@ -287,7 +290,7 @@ class [[nodiscard]] Result {
     return reword(std::move(*this), std::forward<F>(f));
   }
 
-  // Templates, so that they are asked for a Result alone, not for all that one is made of.
+  // Templates, so that only Results are compared, not types that convert to one.
   template <std::same_as<Result> Same>
     requires std::equality_comparable<Value>
   friend constexpr bool operator==(const Same& a, const Same& b) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one move is split: which engine copies which part. Pure functions of the machine; the Mover
-// carries a route out.
+// The division of one move over engines. Pure functions of the machine; the Mover executes a route.
 //
-// A route covers the move exactly: parts in ascending order, without gaps or overlaps, none empty
-// (no parts for a move of no bytes), cut on 4 KiB boundaries. Devices made for copying (DSA, GPU)
-// are taken before cores, which have other work. How each policy decides, and what was published of
-// it: docs/design/routes.md.
-// Thread-compatible.
+// A route covers the move exactly: parts in ascending order, without gaps or overlaps, none empty,
+// cut at multiples of 4 KiB. A move of no bytes has no parts. Devices made for copying (DSA, GPU)
+// are preferred to cores, which have other work. Rules of each policy and published results:
+// docs/design/routes.md. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +24,7 @@ struct RouteRequest {
   NodeId from;
   NodeId to;
   Bytes bytes;
-  std::optional<NodeId> initiator = {};  // the node of the asking CPU; nothing when unknown
+  std::optional<NodeId> initiator = {};  // the node of the requesting CPU; nothing when unknown
 };
 
 struct RoutePart {
@@ -41,35 +39,36 @@ struct Route {
   std::string reason;
 };
 
-// (machine, request) -> route. absent: no engine of the machine can copy between these nodes. Must
-// not throw: an exception ends the program.
+// (machine, request) -> route. Must not throw: an exception ends the program.
+// Errors: absent: no engine of the machine can copy between these nodes.
 using RoutePolicy = std::function<Result<Route>(const Machine&, const RouteRequest&)>;
 
 namespace HEADRACE_API place {
 
-// One engine: the one at the destination, else at the source, else the first that can. An end
-// without an engine of its own is served from the nearest node with CPUs.
+// One engine: at the destination, else at the source, else the first that can copy. A node without
+// its own engine uses that of the nearest node with CPUs.
 Result<Route> one(const Machine& machine, const RouteRequest& request);
 
-// All engines of the kind `one` would use, an equal share each (brute force; Fürst 2024, 3.2.3).
+// All engines of the kind that `one` would use, with equal shares (brute force; Fürst 2024, 3.2.3).
 Result<Route> brute_force(const Machine& machine, const RouteRequest& request);
 
-// Smart copy (Fürst 2024, 3.2.3): within a socket all engines of that socket, across sockets only
-// the two at the ends; and below 1 MiB one engine, since splitting costs more than it gives (5.2).
+// Smart copy (Fürst 2024, 3.2.3). Within a socket: all its engines. Across sockets: only the
+// engines at both ends. Below 1 MiB: one engine, since splitting costs more than it gains (5.2).
 Result<Route> smart(const Machine& machine, const RouteRequest& request);
 
-// By the measured rates of the profile: the set of engines and shares that finish first, each share
-// such that all engines end together (T = latency + share / bandwidth). It takes the rates of
-// several engines to add up, as they were measured one by one. Falls back to `smart` where nothing
-// was measured, and says so.
+// The set of engines and shares that finishes first by the profile's measured rates. Shares are
+// chosen so that all engines end together (T = latency + share / bandwidth). Assumes that the rates
+// of several engines add up, as they were measured one at a time. Falls back to `smart` if no rate
+// was measured; the route's reason says so.
 Result<Route> measured(const Machine& machine, const RouteRequest& request);
 
-// The policy of that name: "one", "brute_force", "smart", "measured". absent lists them.
+// The policy of this name: "one", "brute_force", "smart", "measured". Errors: absent, with this
+// list.
 Result<RoutePolicy> route_policy(std::string_view name);
 
 }  // namespace HEADRACE_API place
 
-// The engines of `machine` that can copy between two nodes, ascending.
+// The engines of `machine` that can copy between two nodes, in ascending order.
 std::vector<EngineId> engines_between(const Machine& machine, NodeId from, NodeId to);
 
 }  // namespace HEADRACE_API headrace

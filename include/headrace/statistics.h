@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Summaries of repeated measurements.
 //
-// Times on a shared machine have a floor (the work) and a long tail (neighbours, interrupts), so
-// they are summarised by the median and the median absolute deviation (MAD), which ignore up to
-// half of the samples being disturbed; mean and standard deviation would report the disturbance.
-// Intervals are of the median and assume no distribution: two of the samples themselves, or, of
+// Times on a shared machine have a floor (the work) and a long tail (neighbours, interrupts). The
+// median and the median absolute deviation (MAD) tolerate disturbance of up to half of the samples.
+// Mean and standard deviation would report the disturbance.
+//
+// Intervals are of the median and assume no distribution. Each is two of the samples, or, for
 // several launches of a program, a bootstrap over launches. Fewer than six samples, or launches,
-// have no interval but a range (docs/design/intervals.md). Not a significance test between two sets
-// (that is `compare` of headrace/profile.h).
+// have a range instead of an interval (docs/design/intervals.md). For a significance test between
+// two sets see `compare` in headrace/profile.h.
 //
 // Thread-compatible.
 #pragma once
@@ -22,16 +23,16 @@
 
 namespace HEADRACE_API headrace {
 
-// The value with half of the samples on each side; mean of the middle two when their number is
-// even. Nothing for no samples.
+// The value with half of the samples on each side; the mean of the middle two if their number is
+// even. Nothing: no samples.
 std::optional<double> median(std::span<const double> samples);
 
-// Median of |sample - median|: spread that a few outliers cannot move. Unscaled (for a normal
-// distribution sigma is about 1.4826 x MAD). Nothing for no samples.
+// Median of |sample - median|: a spread that a few outliers cannot change. Unscaled (sigma of a
+// normal distribution is about 1.4826 x MAD). Nothing: no samples.
 std::optional<double> median_absolute_deviation(std::span<const double> samples);
 
 // The q-quantile, 0 <= q <= 1, linear between the two nearest ranks (type 7 of Hyndman and Fan,
-// 1996, as NumPy). Nothing for no samples.
+// 1996, as in NumPy). Nothing: no samples.
 std::optional<double> quantile(std::span<const double> samples, double q);
 
 struct Interval {
@@ -39,47 +40,47 @@ struct Interval {
   double high = 0;
 };
 
-// So many samples, or launches, an interval takes: all of five lie on one side of the median once
-// in 16 times.
+// The least number of samples, or launches, for an interval. Fewer are too few: five samples are
+// all on one side of the median once in 16 times.
 inline constexpr std::size_t kLeastForInterval = 6;
-// What an interval states: the chance that it holds the true median is at least this.
+// The least chance that an interval contains the true median.
 inline constexpr double kCoverage = 0.95;
 
-// The samples at two ranks that hold the median of what they are drawn from, with a chance of
-// kCoverage or more if they are independent, whatever their distribution. Up to 24 samples that is
-// so for all numbers of samples at once, that is also for who looked at the interval of 6, 7, ...
-// of them and went on as long as it was wide. Nothing below kLeastForInterval.
+// Two of the samples as an interval. It contains the median of their distribution with a chance of
+// at least kCoverage if they are independent, whatever the distribution. Up to 24 samples the
+// chance holds for all numbers of samples at once, so it also holds if the caller looks after 6, 7,
+// ... samples and continues while the interval is wide. Nothing: fewer than kLeastForInterval.
 std::optional<Interval> median_interval(std::span<const double> samples);
 
-// The same where the samples come from launches of a program, which differ from each other by more
-// than samples of one do: `launches` are their numbers of samples, in order. The expanded
-// percentile bootstrap (Hesterberg 2015) of the median, which draws launches and then samples in
-// each; the same for the same samples. Nothing below kLeastForInterval launches. Requires: the sum
-// of `launches` is the number of samples, none is 0.
+// The same for samples from several launches of a program, which differ more than samples of one
+// launch. `launches` holds the number of samples per launch, in order. The expanded percentile
+// bootstrap (Hesterberg 2015) of the median, which draws launches and then samples in each.
+// Deterministic: equal samples give equal intervals. Nothing: fewer than kLeastForInterval
+// launches. Requires: the sum of `launches` is the number of samples, none is 0.
 std::optional<Interval> launch_interval(std::span<const double> samples,
                                         std::span<const std::size_t> launches,
                                         int resamples = 1000);
 
-// Centre and spread of one measurement, as tables and JSON print it.
+// Centre and spread of one measurement, as printed in tables and JSON.
 struct Summary {
   std::size_t runs = 0;
   double median = 0;
   double mad = 0;
   double min = 0;
   double max = 0;
-  // An interval of the median where there is a coverage; else the range of the samples, or of the
+  // An interval of the median if `coverage` has a value; else the range of the samples, or of the
   // launches' medians.
   Interval interval;
-  // The stated chance that `interval` holds the true median; nothing: of too few for one.
+  // The least chance that `interval` contains the true median. Nothing: too few samples.
   std::optional<double> coverage;
-  std::size_t launches = 1;  // that the runs are of
+  std::size_t launches = 1;  // number of launches of the runs
 };
 
-// What its interval is: "95 %", "range of 3", "95 % of 6 launches", "range of 3 launches";
+// The meaning of its interval: "95 %", "range of 3", "95 % of 6 launches", "range of 3 launches";
 // "unknown" without runs.
 std::string interval_words(const Summary& summary);
 
-// Nothing for no samples. `launches`: as above; none or one: the samples are of one.
+// Nothing: no samples. `launches`: as above; none or one: all samples are from one launch.
 std::optional<Summary> summarize(std::span<const double> samples,
                                  std::span<const std::size_t> launches = {});
 

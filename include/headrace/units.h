@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantities and ids as types, so that a byte count is never taken for a node or a time.
+// Quantities and ids as types, so that the compiler rejects a byte count used as a node or a time.
 //
 // Unknown quantities are std::optional, never 0 or -1. Thread-compatible.
 #pragma once
@@ -34,10 +34,10 @@ constexpr Bytes operator""_KiB(unsigned long long n) { return {n << 10}; }
 constexpr Bytes operator""_MiB(unsigned long long n) { return {n << 20}; }
 constexpr Bytes operator""_GiB(unsigned long long n) { return {n << 30}; }
 
-// A time span, or a point on the scale of a Clock.
+// A time span, or a point in time of a Clock.
 using Nanoseconds = std::chrono::nanoseconds;
 
-// The nearest number there is: dividing rounds once, 1e-9 itself is rounded already.
+// Exact to one rounding: 1e9 is exact, and multiplying by 1e-9 would round twice.
 constexpr double seconds(Nanoseconds t) { return static_cast<double>(t.count()) / 1e9; }
 
 // A rate of payload: each byte moved counts once (a copy of n bytes moves n, not 2n).
@@ -47,30 +47,30 @@ struct BytesPerSecond {
   friend auto operator<=>(const BytesPerSecond&, const BytesPerSecond&) = default;
 };
 
-// The rate of `bytes` in `time`. Requires: time > 0.
+// Requires: time > 0.
 constexpr BytesPerSecond operator/(Bytes bytes, Nanoseconds time) {
   return {static_cast<double>(bytes.value) / seconds(time)};
 }
 
-// The time `bytes` take at `rate`. Requires: rate > 0.
+// Requires: rate > 0.
 constexpr Nanoseconds operator/(Bytes bytes, BytesPerSecond rate) {
   return Nanoseconds{
       static_cast<std::int64_t>(static_cast<double>(bytes.value) / rate.value * 1e9)};
 }
 
-// "64 KiB", "1.5 GiB": binary multiples, at most one decimal.
+// "64 KiB", "1.5 GiB": binary units, at most one decimal.
 std::string to_string(Bytes bytes);
-// "24.1 GB/s": decimal multiples, as the field prints bandwidths.
+// "24.1 GB/s": decimal units, as usual for bandwidths.
 std::string to_string(BytesPerSecond rate);
 
-// A node of one machine. Memory nodes keep the kernel's NUMA numbers; storage devices are numbered
+// A node of one machine. Memory nodes have the kernel's NUMA numbers. Storage devices are numbered
 // from 1000, GPUs from 2000.
 enum class NodeId : std::uint32_t {};
 inline constexpr std::uint32_t kFirstStorageNode = 1000;
 inline constexpr std::uint32_t kFirstGpuNode = 2000;
 // An engine of one machine, numbered from 0 in the order of Machine::engines.
 enum class EngineId : std::uint32_t {};
-// An object of this process; never used twice, so that a stale id finds nothing.
+// An object of this process. Never reused, so a stale id finds nothing.
 enum class ObjectId : std::uint64_t {};
 
 template <class Id>

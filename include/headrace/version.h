@@ -8,7 +8,7 @@
 
 namespace HEADRACE_API headrace {
 
-// "0.1.0", and the schema version of every JSON document it writes.
+// The version, "0.1.0", and the schema version of all JSON documents.
 std::string_view version();
 inline constexpr int kSchemaVersion = 1;
 

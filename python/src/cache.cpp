@@ -50,8 +50,9 @@ PlacementPolicy policy_of(const Machine& machine, const CachePlace& place) {
 CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, Bytes>>& budgets,
                     const std::optional<CachePlace>& placement,
                     const std::optional<std::string>& route, const std::string& eviction,
-                    Bytes slab, const Word<PageSize>& pages, bool reserve) {
-  CacheOptions options{.budgets = budgets, .slab = slab, .pages = pages.get(), .reserve = reserve};
+                    Bytes slab, const Word<PageSize>& pages, bool reserve, std::size_t shards) {
+  CacheOptions options{
+      .budgets = budgets, .slab = slab, .pages = pages.get(), .reserve = reserve, .shards = shards};
   if (placement) options.placement = policy_of(mover.owner->machine, *placement);
   if (route) options.route = unwrap(place::route_policy(*route));
   options.eviction = unwrap(eviction_order(eviction));
@@ -483,7 +484,8 @@ constexpr const char* kOptionsOfCache =
     "`budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', "
     "'gpu:dram': where the first has no space, the next) instead of the nearest "
     "fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so "
-    "that no access pays for its first touch.";
+    "that no access pays for its first touch. `shards`: parts with a lock and an equal share of "
+    "each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB.";
 
 void bind_accesses(nb::class_<CacheRef>& cache) {
   cache
@@ -516,13 +518,14 @@ void bind_cache_class(nb::module_& m) {
       "__init__",
       [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
          const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
-         const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve) {
+         const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
+         std::size_t shards) {
         new (self) CacheRef(make_cache(mover, {budgets.begin(), budgets.end()}, placement, route,
-                                       eviction, slab, pages, reserve));
+                                       eviction, slab, pages, reserve, shards));
       },
       "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
       "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
-      kOptionsOfCache);
+      "shards"_a = 0, kOptionsOfCache);
   bind_accesses(cache);
   cache
       .def(

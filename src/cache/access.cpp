@@ -30,15 +30,17 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
     return;
   }
   if (extents.size() > 1) serve_all(extents, blocks, options);
+  Started all(*this, options.priority);
   for (std::size_t i = 0; i < extents.size(); ++i) {
     Block& block = blocks[i];
     if (block.cache_ != nullptr && !block.missing_) continue;
     try {
-      miss(extents[i], block, options);
+      miss(extents[i], block, options, all);
     } catch (const std::bad_alloc&) {
       refuse(extents[i], block, Refusal::no_memory);
     }
   }
+  all.submit();
   if (take_pump_due() || growth_due_) pump(true);
 }
 
@@ -86,8 +88,9 @@ void CacheCore::serve(const Extent& extent, const AccessOptions& options, Block&
   block.missing_ = false;
 }
 
-// The extent is served from what is there by now, or its copy started, or refused.
-void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& options) {
+// The extent is served from what is there by now, or refused, or is a new block in `all`.
+void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& options,
+                     Started& all) {
   Targets targets(*this, extent, options.initiator);
   const Result<Destination>& to = targets.first();
   SpaceRequest request{
@@ -134,24 +137,24 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         if (!to) return refuse(extent, block, to.error());
         return refuse_space(request, block);
       } else if (space == Space::none && !elsewhere) {
-        stall();
+        let_go_ += stall() ? 1 : 0;  // or it would be refused without a search
       }
     }
     if (started != nullptr) {
-      submit(*started, options.priority);
-      if (chosen) count_victims(request.node);
+      all.add(*started);
+      if (chosen) count_victims(request.node, all);
       return;
     }
+    waited = waited || !elsewhere;
     if (elsewhere) {
       request.node = targets.next();
-      continue;
-    }
-    waited = true;
-    if (wanted) {
-      grow(*wanted);
+    } else if (wanted) {
+      grow(*wanted);  // before a callback of what is submitted waits for this slab
     } else if (space == Space::growing) {
+      all.submit();
       late = !await_growth(changes);
     } else {
+      all.submit();
       mover_.poll();
       patience->sleep(space_changes_, changes, naps.next());
       if (options.stop != nullptr && (*options.stop)()) patience->give_up();
@@ -299,18 +302,32 @@ bool CacheCore::may_enter_index(const Range& range, DeferredActions& deferred) {
   return true;
 }
 
-// Until complete() has run, the entry and its Fill stay.
-void CacheCore::submit(CacheEntry& entry, Priority asked) noexcept {
-  Transfer transfer;
+// Until complete() has run, an entry and its Fill stay.
+void CacheCore::submit(std::span<CacheEntry* const> entries, Priority asked) noexcept {
+  std::array<Transfer, kStarts> transfers;
   try {
-    transfer =
-        mover_.copy(entry.fill->to, entry.extent(),
-                    {.priority = asked, .hint = CopyHint::automatic, .route = options_.route});
+    const MoveOptions options{
+        .priority = asked, .hint = CopyHint::automatic, .route = options_.route};
+    if (entries.size() == 1) {
+      transfers[0] = mover_.copy(entries[0]->fill->to, entries[0]->extent(), options);
+    } else {
+      std::array<MovePair, kStarts> pairs;
+      for (std::size_t i = 0; i < entries.size(); ++i) {
+        pairs[i] = {entries[i]->fill->to, entries[i]->extent()};
+      }
+      mover_.copy(std::span(pairs).first(entries.size()),
+                  std::span(transfers).first(entries.size()), options);
+    }
   } catch (const std::bad_alloc&) {
     const Error why = out_of_memory().error();
-    complete(entry, &why, {}, true);
+    for (CacheEntry* entry : entries) complete(*entry, &why, {}, true);
     return;
   }
+  for (std::size_t i = 0; i < entries.size(); ++i) follow(*entries[i], transfers[i], asked);
+}
+
+// Has complete() called at the end of the copy.
+void CacheCore::follow(CacheEntry& entry, const Transfer& transfer, Priority asked) noexcept {
   // In a callback the end is one too: chains of accesses that start each other keep the stack flat.
   if (!mover_.in_callback() && complete_at_once(entry, transfer, false)) return;
   if (!transfer.done()) remember(entry, transfer, asked);

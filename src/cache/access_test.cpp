@@ -466,5 +466,66 @@ TEST(BlockTest, IsAwaited) {
   EXPECT_EQ(read, 2 * 4096u + 100) << "ready already";
 }
 
+TEST(CacheAccessTest, MissesOfOneCall_AreSubmittedTogether) {
+  Source source(64 * 4096);
+  CacheRig rig({.fake = {.max_in_flight = 100}, .observe = false});
+  rig.load(source.at(3 * 4096, 4096));
+  const std::uint64_t before = rig.fake->stats().submits;
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 17; ++i) extents.push_back(source.at(i * 4096, 4096));
+  std::vector<Block> blocks(extents.size());
+  rig.cache->access(extents, blocks);
+  EXPECT_EQ(rig.fake->stats().submits, before + 1);
+  rig.settle();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_TRUE(source.equals(extents[i], *blocks[i].wait()));
+    EXPECT_EQ(blocks[i].hit(), i == 3);
+  }
+}
+
+// Whoever is called while blocks are submitted may need the slab that this thread is to allocate.
+TEST(CacheAccessTest, CallbackThatNeedsTheSlabOfItsThread_GetsIt) {
+  constexpr std::uint64_t kHalf = 32768;
+  Source source(8 * kHalf);
+  CacheRig* made = nullptr;
+  Block inner;
+  const RoutePolicy route = [&](const Machine& machine, const RouteRequest& request) {
+    if (made != nullptr) {
+      CacheRig& rig = *std::exchange(made, nullptr);
+      inner = rig.cache->access(source.at(3 * kHalf, kHalf - 4096));
+    }
+    return place::one(machine, request);
+  };
+  CacheRig rig({.cache = {.route = route, .slab = 64_KiB}, .budget = Bytes{4 * kHalf}});
+  const Block held = rig.cache->access(source.at(0, kHalf - 4096));
+  made = &rig;
+  const std::array extents{source.at(kHalf, kHalf - 4096), source.at(2 * kHalf, kHalf - 4096)};
+  std::array<Block, 2> blocks;
+  rig.cache->access(extents, blocks);
+  for (const Block* block : {&blocks[0], &blocks[1], &inner}) {
+    EXPECT_EQ(block->state(), BlockState::filling);
+  }
+  rig.settle();
+  inner = {};
+}
+
+// Whoever waits for space must not keep others from a copy that it has not submitted.
+TEST(CacheAccessTest, MissesBeforeOneWithoutSpace_AreSubmittedBeforeTheWait) {
+  Source source(64 * 4096);
+  CacheRig rig({.budget = 16384_B, .observe = false});
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 5; ++i) extents.push_back(source.at(i * 4096, 4096));
+  std::vector<Block> blocks(extents.size());
+  std::size_t accepted = 0;
+  const std::function<bool()> stop = [&] {
+    accepted = rig.fake->stats().accepted;
+    return true;
+  };
+  rig.cache->access(extents, blocks, {.space_timeout = std::chrono::seconds{60}, .stop = &stop});
+  EXPECT_EQ(accepted, 4u);
+  EXPECT_EQ(blocks[4].state(), BlockState::absent);
+  rig.settle();
+}
+
 }  // namespace
 }  // namespace headrace

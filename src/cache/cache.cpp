@@ -1,15 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public faces: Cache, Block and Prefetch. What they do is done by CacheCore; a hit and its end
-// are in hits.cpp.
+// The public classes Cache, Block and Prefetch, and the shards of a cache. A shard's work is done
+// by CacheCore; hits are in hits.cpp.
 #include "headrace/cache.h"
 
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "cache/core.h"
+#include "cache/shards.h"
 #include "core/fail.h"
+#include "memory/memory.h"
 
 namespace headrace {
+namespace {
+
+// Stretches are short, so that hot ones spread over the shards, but as long as the longest run of
+// planned neighbours (prefetch.cpp), so that few runs are cut.
+constexpr std::uint64_t kStretches = 64;  // in a shard's smallest budget
+constexpr std::uint64_t kShortest = std::uint64_t{4} << 10;
+constexpr std::uint64_t kLongest = std::uint64_t{16} << 20;
+
+constexpr std::size_t kMostAutomatic = 64;
+constexpr std::size_t kCpus = 2;        // for each shard
+constexpr Bytes kLeastBudget = 4_KiB;   // of a shard: a page
+constexpr Bytes kGoodBudget = 256_MiB;  // of a shard that nobody asked for
+
+Bytes smallest_budget(const CacheOptions& options) {
+  return std::ranges::min_element(options.budgets, {}, [](const auto& one) { return one.second; })
+      ->second;
+}
+
+CacheStats::Percentiles percentiles(const Histogram& histogram) {
+  return {.count = histogram.count(),
+          .p50 = histogram.quantile(0.5),
+          .p90 = histogram.quantile(0.9),
+          .p99 = histogram.quantile(0.99)};
+}
+
+Status check_shards(const CacheOptions& options) {
+  const std::size_t shards = options.shards;
+  if (shards == 0) return {};
+  if (!std::has_single_bit(shards) || shards > CacheShards::kMost) {
+    return fail(ErrorCode::invalid,
+                "{} shards; give a power of two up to {}, or 0 to have it chosen", shards,
+                CacheShards::kMost);
+  }
+  const Bytes smallest = smallest_budget(options);
+  if (shards > 1 && smallest / shards < kLeastBudget) {
+    return fail(ErrorCode::invalid,
+                "{} shards of a budget of {} have less than {} each; give fewer shards", shards,
+                to_string(smallest), to_string(kLeastBudget));
+  }
+  return {};
+}
+
+}  // namespace
 
 std::string_view to_string(BlockState state) {
   switch (state) {
@@ -172,7 +221,7 @@ Prefetch::Prefetch(Prefetch&&) noexcept = default;
 Prefetch& Prefetch::operator=(Prefetch&& other) noexcept {
   if (this != &other) {
     cancel();
-    plan_ = std::move(other.plan_);
+    plans_ = std::move(other.plans_);
   }
   return *this;
 }
@@ -180,48 +229,204 @@ Prefetch& Prefetch::operator=(Prefetch&& other) noexcept {
 Prefetch::~Prefetch() { cancel(); }
 
 void Prefetch::cancel() {
-  if (plan_ == nullptr) return;
-  if (CacheCore* core = plan_->core) core->cancel(plan_);
+  for (const auto& plan : plans_) {
+    CacheCore* const core = plan == nullptr ? nullptr : plan->core.load();
+    if (core != nullptr) core->cancel(plan);
+  }
 }
 
 Prefetch::Progress Prefetch::progress() const {
-  if (plan_ == nullptr) return {};
-  CacheCore* const core = plan_->core;
-  return core == nullptr ? plan_->progress : core->progress(*plan_);
+  Progress all;
+  for (const auto& plan : plans_) {
+    if (plan == nullptr) continue;
+    CacheCore* const core = plan->core;
+    const Progress part = core == nullptr ? plan->progress : core->progress(*plan);
+    all.planned += part.planned;
+    all.started += part.started;
+    all.used += part.used;
+    all.cancelled = all.cancelled || part.cancelled;
+  }
+  return all;
 }
 
-Cache::Cache(std::unique_ptr<CacheCore> core) : core_(std::move(core)) {}
+std::size_t CacheShards::automatic(const CacheOptions& options, std::size_t cpus) {
+  if (options.observer) return 1;
+  const auto budgets = static_cast<std::size_t>(smallest_budget(options) / kGoodBudget);
+  return std::bit_floor(
+      std::max(std::min({cpus / kCpus, budgets, kMostAutomatic}), std::size_t{1}));
+}
+
+Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOptions options) {
+  HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));
+  HEADRACE_TRY_STATUS(check_shards(options));
+  const std::size_t shards = options.shards != 0
+                                 ? options.shards
+                                 : automatic(options, std::thread::hardware_concurrency());
+  std::unique_ptr<CacheShards> made(new CacheShards(mover, options, shards));
+  if (!options.reserve) return made;
+  // Checked as a whole: a check per slab would succeed until no memory is left on the machine.
+  std::map<NodeId, Bytes> all;
+  for (const auto& [id, budget] : options.budgets) {
+    if (mover.machine().find(id)->byte_addressable()) all[id] = budget;
+  }
+  HEADRACE_TRY_STATUS(check_free(all));
+  for (const auto& core : made->cores_) HEADRACE_TRY_STATUS(core->reserve());
+  return made;
+}
+
+CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards)
+    : mover_(mover), mask_(shards - 1) {
+  const std::uint64_t stretch = smallest_budget(options).value / shards / kStretches;
+  shift_ = static_cast<unsigned>(
+      std::countr_zero(std::bit_floor(std::clamp(stretch, kShortest, kLongest))));
+  for (std::size_t i = 0; i < shards; ++i) {
+    CacheOptions own = options;
+    for (auto& [id, budget] : own.budgets) budget = share(budget, i);
+    cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), i, shards));
+  }
+}
+
+// All of them together are the budget.
+Bytes CacheShards::share(Bytes budget, std::size_t number) const {
+  const std::size_t shards = mask_ + 1;
+  return Bytes{budget.value / shards + (number < budget.value % shards ? 1 : 0)};
+}
+
+void CacheShards::note(const Extent& extent) {
+  if (!extent.valid() || !goes_on(extent)) return;
+  std::uint64_t seen = longest_.load();
+  while (seen < extent.length.value && !longest_.compare_exchange_weak(seen, extent.length.value)) {
+  }
+}
+
+Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
+  Prefetch plan;
+  plan.plans_.resize(mask_ + 1);
+  if (mask_ == 0 || extents.empty()) {
+    plan.plans_[0] = cores_[0]->prefetch(extents, options);
+    return plan;
+  }
+  std::vector<std::vector<Extent>> parts(mask_ + 1);
+  for (const Extent& extent : extents) {
+    note(extent);
+    parts[extent.object == nullptr ? 0 : number_of(extent)].push_back(extent);
+  }
+  PrefetchOptions own = options;
+  own.window = options.window / (mask_ + 1);
+  // What is used first is fetched first.
+  const std::size_t first = extents[0].object == nullptr ? 0 : number_of(extents[0]);
+  for (std::size_t i = 0; i <= mask_; ++i) {
+    const std::size_t shard = (first + i) & mask_;
+    if (!parts[shard].empty()) plan.plans_[shard] = cores_[shard]->prefetch(parts[shard], own);
+  }
+  return plan;
+}
+
+void CacheShards::invalidate(const Extent& extent) {
+  for (const auto& core : cores_) core->invalidate(extent);
+}
+
+Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
+  // Nothing is found from here on, then all ends are waited for together.
+  invalidate(whole(object));
+  const Nanoseconds end = mover_.clock().now() + timeout;
+  for (const auto& core : cores_) {
+    const Nanoseconds left = end - mover_.clock().now();
+    HEADRACE_TRY_STATUS(core->forget(object, std::max(left, Nanoseconds{0})));
+  }
+  return {};
+}
+
+std::vector<ObjectId> CacheShards::reading() const {
+  std::vector<ObjectId> objects;
+  for (const auto& core : cores_) {
+    const auto more = core->reading();
+    objects.insert(objects.end(), more.begin(), more.end());
+  }
+  std::ranges::sort(objects);
+  const auto repeated = std::ranges::unique(objects);
+  objects.erase(repeated.begin(), repeated.end());
+  return objects;
+}
+
+void CacheShards::flush() {
+  for (const auto& core : cores_) core->flush();
+}
+
+void CacheShards::clear() {
+  for (const auto& core : cores_) core->clear();
+}
+
+Status CacheShards::resize(NodeId node, Bytes budget) {
+  for (std::size_t i = 0; i < cores_.size(); ++i) {
+    const Bytes before = cores_[i]->budget(node);
+    const Status resized = cores_[i]->resize(node, share(budget, i));
+    if (resized) continue;
+    // What a shard refused at once has changed nothing.
+    if (cores_[i]->budget(node) == before) {
+      for (std::size_t k = 0; k < i; ++k) std::ignore = cores_[k]->resize(node, before);
+    }
+    return resized;
+  }
+  return {};
+}
+
+CacheStats CacheShards::stats() const {
+  Histogram wait_time;
+  Histogram copy_latency;
+  CacheStats all;
+  for (const auto& core : cores_) {
+    const CacheStats one = core->stats(wait_time, copy_latency);
+    all.hits += one.hits;
+    all.inflight_hits += one.inflight_hits;
+    all.misses += one.misses;
+    all.prefetched += one.prefetched;
+    all.first_uses += one.first_uses;
+    all.late += one.late;
+    all.wasted_bytes += one.wasted_bytes;
+    all.evictions += one.evictions;
+    all.invalidations += one.invalidations;
+    all.failures += one.failures;
+    all.refusals += one.refusals;
+    all.bytes_used += one.bytes_used;
+    all.bytes_pinned += one.bytes_pinned;
+    all.blocks += one.blocks;
+  }
+  all.wait_time = percentiles(wait_time);
+  all.copy_latency = percentiles(copy_latency);
+  return all;
+}
+
+Cache::Cache(std::unique_ptr<CacheShards> shards)
+    : shards_(std::move(shards)), only_(shards_->only()) {}
 
 Cache::~Cache() {
-  if (!core_->origin().here()) abandon(std::move(core_));
+  if (!shards_->here()) abandon(std::move(shards_));
 }
 
 Result<std::unique_ptr<Cache>> Cache::create(Mover& mover, CacheOptions options) {
-  HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));
-  const bool reserve = options.reserve;
-  auto core = std::make_unique<CacheCore>(mover, std::move(options));
-  if (reserve) HEADRACE_TRY_STATUS(core->reserve());
-  return std::unique_ptr<Cache>(new Cache(std::move(core)));
+  HEADRACE_TRY(auto shards, CacheShards::create(mover, std::move(options)));
+  return std::unique_ptr<Cache>(new Cache(std::move(shards)));
 }
 
 Prefetch Cache::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
-  return core_->prefetch(extents, options);
+  return shards_->prefetch(extents, options);
 }
 
-void Cache::invalidate(Extent extent) { core_->invalidate(extent); }
+void Cache::invalidate(Extent extent) { shards_->invalidate(extent); }
 
 Status Cache::forget(const Object& object, Nanoseconds timeout) {
-  return core_->forget(object, timeout);
+  return shards_->forget(object, timeout);
 }
 
-std::vector<ObjectId> Cache::reading() const { return core_->reading(); }
+std::vector<ObjectId> Cache::reading() const { return shards_->reading(); }
 
-void Cache::flush() { core_->flush(); }
+void Cache::flush() { shards_->flush(); }
 
-void Cache::clear() { core_->clear(); }
+void Cache::clear() { shards_->clear(); }
 
-Status Cache::resize(NodeId node, Bytes budget) { return core_->resize(node, budget); }
+Status Cache::resize(NodeId node, Bytes budget) { return shards_->resize(node, budget); }
 
-CacheStats Cache::stats() const { return core_->stats(); }
+CacheStats Cache::stats() const { return shards_->stats(); }
 
 }  // namespace headrace

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles: what a Block gives and when.
+// The handles: when a Block gives which bytes; counts and events; shards.
 #include "headrace/cache.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <limits>
+
+#include "cache/shards.h"
 #include "tests/support/cache_rig.h"
 
 namespace headrace {
@@ -76,6 +80,306 @@ TEST(BlockTest, ClonesPinAndMovesDoNot) {
   const Block taken = rig.cache->access(source.at(4096, 4096));
   EXPECT_EQ(taken.state(), BlockState::filling);
   EXPECT_EQ(rig.cache->stats().evictions, 1u);
+}
+
+TEST(CacheStatsTest, TheObserverSeesTheExactSequence) {
+  Source source(8192);
+  CacheRig rig({.budget = 4096_B});
+  const Extent a = source.at(0, 4096);
+  const Extent b = source.at(4096, 4096);
+  {
+    const Block first = rig.cache->access(a);
+    const Block second = rig.cache->access(a);
+    rig.settle();
+  }
+  (void)rig.cache->access(a);
+  rig.load(b);
+  rig.cache->invalidate(b);
+  rig.fake->break_engine(kCpuA, Error{ErrorCode::io, "broken"});
+  rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken"});
+  rig.load(a);
+  EXPECT_EQ(rig.event_names(),
+            "miss fill_started inflight_hit ready hit evicted miss fill_started ready invalidated "
+            "miss fill_started failed");
+  EXPECT_EQ(rig.events[5].extent, a);
+  EXPECT_EQ(rig.events[9].extent, b);
+  EXPECT_FALSE(rig.events[1].by_prefetch);
+  for (std::size_t i = 1; i < rig.events.size(); ++i) {
+    EXPECT_LE(rig.events[i - 1].time, rig.events[i].time);
+  }
+}
+
+TEST(CacheStatsTest, PercentilesAreUnknownUntilSomethingWasCounted) {
+  Source source(4096);
+  ManualClock clock;
+  CacheRig rig({.clock = &clock});
+  EXPECT_FALSE(rig.cache->stats().wait_time.p50);
+  EXPECT_FALSE(rig.cache->stats().copy_latency.p99);
+  rig.fake->hold(true);
+  const Block block = rig.cache->access(source.at(0, 4096));
+  clock.advance(Nanoseconds{1000});
+  rig.fake->hold(false);
+  rig.settle();
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_FALSE(stats.wait_time.p50);  // nobody had to wait
+  EXPECT_EQ(stats.copy_latency.count, 1u);
+  EXPECT_GE(*stats.copy_latency.p50, 1000u);
+  EXPECT_LE(*stats.copy_latency.p50, 1063u);  // the histogram's buckets are 1/16 wide
+}
+
+TEST(CacheStatsTest, WordsOfStatesAndEvents) {
+  EXPECT_EQ(to_string(BlockState::filling), "filling");
+  EXPECT_EQ(to_string(BlockState::evicting), "evicting");
+  EXPECT_EQ(to_string(CacheEvent::Kind::inflight_hit), "inflight_hit");
+  EXPECT_EQ(to_string(CacheEvent::Kind::invalidated), "invalidated");
+}
+
+// However many wait() calls it takes: a wait in slices is one wait.
+TEST(CacheStatsTest, AWaitCountsOncePerHandle) {
+  Source source(4096);
+  CacheRig rig;
+  rig.fake->hold(true);
+  const Block block = rig.cache->access(source.at(0, 4096));
+  const auto slice = std::chrono::milliseconds{2};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(block.wait(slice).error().code, ErrorCode::timed_out);
+  EXPECT_EQ(rig.cache->stats().wait_time.count, 0u);
+  rig.fake->hold(false);
+  EXPECT_TRUE(block.wait());
+  EXPECT_TRUE(block.wait());
+  const auto waits = rig.cache->stats().wait_time;
+  EXPECT_EQ(waits.count, 1u);
+  EXPECT_GE(waits.p50.value_or(0), 6'000'000u * 9 / 10);  // the buckets are rounded
+}
+
+// A 64th of a shard's budget of 1 MiB.
+constexpr std::uint64_t kStretch = 16 << 10;
+constexpr std::uint64_t kStretches = 256;  // what fits in the budget
+
+// Four shards of 1 MiB. Hits take no lock.
+CacheRig::Options four(CacheOptions cache = {}) {
+  cache.shards = 4;
+  cache.slab = 256_KiB;
+  return {.cache = std::move(cache), .budget = 4_MiB, .observe = false};
+}
+
+class ShardsTest : public testing::Test {
+ protected:
+  // Ready, with the right bytes.
+  void expect_hit(const Extent& extent, const AccessOptions& options = {}) {
+    const Block block = rig_.cache->access(extent, options);
+    EXPECT_TRUE(block.hit());
+    ASSERT_TRUE(block.now().has_value());
+    EXPECT_TRUE(source_.equals(extent, *block.now()));
+    EXPECT_FALSE(source_.holds(block.now()->data()));
+  }
+  std::uint64_t misses() const { return rig_.cache->stats().misses; }
+
+  Source source_{kStretches * kStretch};
+  CacheRig rig_{four()};
+};
+
+TEST_F(ShardsTest, EveryExtent_IsFoundAgain) {
+  for (std::uint64_t i = 0; i < 64; ++i) rig_.load(source_.at(i * kStretch + 4096, 512));
+  for (std::uint64_t i = 0; i < 64; ++i) expect_hit(source_.at(i * kStretch + 4096, 512));
+  const CacheStats stats = rig_.cache->stats();
+  EXPECT_EQ(stats.misses, 64u);
+  EXPECT_EQ(stats.hits, 64u);
+  EXPECT_EQ(stats.blocks, 64u);
+  EXPECT_EQ(stats.bytes_used, Bytes{64 * 512});
+  EXPECT_EQ(stats.copy_latency.count, 64u);
+}
+
+TEST_F(ShardsTest, Stretches_GoToAllShards) {
+  // Two of these fill half of a shard.
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    rig_.load(source_.at(i * kStretch, 256 << 10));
+    rig_.load(source_.at((i + 4) * kStretch, 256 << 10));
+  }
+  EXPECT_EQ(rig_.cache->stats().blocks, 8u);
+  EXPECT_EQ(rig_.cache->stats().evictions, 0u);
+}
+
+TEST_F(ShardsTest, BlockOverSeveralStretches_ServesWhatBeginsInTheLaterOnes) {
+  rig_.load(source_.at(kStretch - 512, 3 * kStretch));
+  for (const std::uint64_t at :
+       {kStretch, 2 * kStretch + 4096, 3 * kStretch, 4 * kStretch - 1024}) {
+    expect_hit(source_.at(at, 512));
+  }
+  EXPECT_EQ(misses(), 1u);
+  // Not beyond its end, nor in another object at the same place.
+  const Source other(64 * kStretch);
+  EXPECT_FALSE(rig_.cache->access(source_.at(4 * kStretch, 512)).hit());
+  EXPECT_FALSE(rig_.cache->access(other.at(2 * kStretch, 512)).hit());
+  rig_.settle();
+}
+
+TEST_F(ShardsTest, BlockOverSeveralStretches_IsJoinedInFlight) {
+  rig_.fake->hold(true);
+  const Block whole = rig_.cache->access(source_.at(0, 2 * kStretch));
+  const Block part = rig_.cache->access(source_.at(kStretch, 512));
+  EXPECT_EQ(rig_.cache->stats().inflight_hits, 1u);
+  rig_.fake->hold(false);
+  rig_.settle();
+  ASSERT_TRUE(part.now().has_value());
+  EXPECT_EQ(part.now()->data(), whole.now()->data() + kStretch);
+}
+
+TEST_F(ShardsTest, ManyExtents_AreAsSingleOnes) {
+  rig_.load(source_.at(kStretch, 2 * kStretch));
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 40; ++i) extents.push_back(source_.at(i * kStretch / 2, 512));
+  std::vector<Block> blocks(extents.size());
+  rig_.cache->access(extents, blocks);
+  rig_.settle();
+  for (std::uint64_t i = 0; i < extents.size(); ++i) {
+    EXPECT_EQ(blocks[i].hit(), i >= 2 && i < 6) << i;
+    ASSERT_TRUE(blocks[i].now().has_value());
+    EXPECT_TRUE(source_.equals(extents[i], *blocks[i].now()));
+  }
+}
+
+TEST_F(ShardsTest, Invalidate_ReachesAllShards) {
+  for (std::uint64_t i = 0; i < 8; ++i) rig_.load(source_.at(i * kStretch, 512));
+  rig_.load(source_.at(9 * kStretch, 3 * kStretch));
+  rig_.cache->invalidate(source_.at(2 * kStretch, 9 * kStretch));  // and the last in part
+  EXPECT_EQ(rig_.cache->stats().blocks, 2u);
+  EXPECT_EQ(rig_.cache->stats().invalidations, 7u);
+  EXPECT_FALSE(rig_.cache->access(source_.at(11 * kStretch, 512)).hit());
+  rig_.settle();
+}
+
+TEST_F(ShardsTest, Forget_WaitsForAllShards) {
+  rig_.fake->hold(true);
+  {
+    const Block a = rig_.cache->access(source_.at(0, 512));
+    const Block b = rig_.cache->access(source_.at(kStretch, 512));
+  }
+  EXPECT_EQ(rig_.cache->reading(), std::vector{source_.object().id()});
+  const Status still = rig_.cache->forget(source_.object(), Nanoseconds{0});
+  ASSERT_FALSE(still.has_value());
+  EXPECT_EQ(still.error().code, ErrorCode::timed_out);
+  rig_.fake->hold(false);
+  EXPECT_TRUE(rig_.cache->forget(source_.object()).has_value());
+  EXPECT_TRUE(rig_.cache->reading().empty());
+}
+
+TEST_F(ShardsTest, Plan_IsFetchedByAllShards) {
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 16; ++i) extents.push_back(source_.at(i * kStretch, 4096));
+  const Prefetch plan = rig_.cache->prefetch(extents, {.named = true});
+  rig_.settle();
+  EXPECT_EQ(plan.progress().planned, 16u);
+  EXPECT_EQ(plan.progress().started, 16u);
+  for (const Extent& extent : extents) expect_hit(extent);  // names no plan
+  EXPECT_EQ(plan.progress().used, 0u);
+  for (const Extent& extent : extents) expect_hit(extent, {.plan = &plan});
+  EXPECT_EQ(plan.progress().used, 16u);
+  EXPECT_FALSE(plan.progress().cancelled);
+}
+
+TEST_F(ShardsTest, PlanWindow_IsSharedByTheShards) {
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 64; ++i) extents.push_back(source_.at(i * kStretch, 4096));
+  const Prefetch plan = rig_.cache->prefetch(extents, {.window = 64_KiB});
+  rig_.settle();
+  EXPECT_EQ(plan.progress().started, 16u);
+}
+
+TEST_F(ShardsTest, CancelledPlan_EndsInAllShards) {
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 16; ++i) extents.push_back(source_.at(i * kStretch, 4096));
+  Prefetch plan = rig_.cache->prefetch(extents);
+  rig_.settle();
+  plan.cancel();
+  EXPECT_TRUE(plan.progress().cancelled);
+  rig_.cache->flush();
+  EXPECT_EQ(rig_.cache->stats().blocks, 0u);
+  EXPECT_EQ(rig_.cache->stats().wasted_bytes, Bytes{16 * 4096});
+}
+
+TEST_F(ShardsTest, PlanWithoutExtents_HasNothingToDo) {
+  const Prefetch none = rig_.cache->prefetch({});
+  EXPECT_EQ(none.progress().planned, 0u);
+  EXPECT_FALSE(none.progress().cancelled);
+  const std::array invalid{Extent{}, source_.at(kStretches * kStretch, 1)};
+  EXPECT_EQ(rig_.cache->prefetch(invalid).progress().planned, 2u);
+}
+
+TEST_F(ShardsTest, Budget_IsThatOfAllShards) {
+  for (std::uint64_t i = 0; i < kStretches; ++i) rig_.load(source_.at(i * kStretch, kStretch));
+  EXPECT_EQ(rig_.cache->stats().bytes_used, 4_MiB);
+  ASSERT_TRUE(rig_.cache->resize(kDram, 1_MiB + 3_B).has_value());
+  EXPECT_LE(rig_.cache->stats().bytes_used, 1_MiB + 3_B);
+  EXPECT_GE(rig_.cache->stats().bytes_used, 768_KiB);
+  const Status absent = rig_.cache->resize(kHbm, 1_MiB);
+  ASSERT_FALSE(absent.has_value());
+  EXPECT_EQ(absent.error().code, ErrorCode::absent);
+}
+
+TEST_F(ShardsTest, BlockLargerThanAShardsPart_StandsForItsSource) {
+  const Extent large = source_.at(0, (1 << 20) + 1);
+  const Block block = rig_.cache->access(large);
+  EXPECT_EQ(block.state(), BlockState::absent);
+  EXPECT_TRUE(source_.equals(large, *block.now()));
+  EXPECT_EQ(rig_.cache->stats().refusals, 1u);
+}
+
+TEST_F(ShardsTest, BlockLargerThanAShardsPart_NamesTheShards) {
+  const Opaque large(2_MiB);
+  const auto bytes = rig_.cache->access(whole(large)).wait();
+  ASSERT_FALSE(bytes.has_value());
+  EXPECT_NE(bytes.error().message.find("1 MiB on node 0 (one of 4 shards)"), std::string::npos)
+      << bytes.error().message;
+}
+
+TEST_F(ShardsTest, FullShard_RefusesWhatAnotherHasSpaceFor) {
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < kStretches / 4; ++i) {
+    held.push_back(rig_.cache->access(source_.at(i * 4 * kStretch, kStretch)));
+  }
+  rig_.settle();
+  EXPECT_EQ(rig_.cache->access(source_.at(4096, 4096)).hit(), true);
+  EXPECT_EQ(rig_.cache->access(source_.at(1, kStretch)).state(), BlockState::absent);
+  EXPECT_EQ(rig_.cache->access(source_.at(kStretch, kStretch)).state(), BlockState::filling);
+  rig_.settle();
+}
+
+TEST(ShardsReserveTest, TooLargeBudget_ChangesNothing) {
+  const std::uint64_t huge = std::numeric_limits<std::uint64_t>::max() / 2;
+  CacheRig rig(four({.reserve = true}));
+  const Source source(kStretches * kStretch);
+  rig.load(source.at(0, 4096));
+  const Status grown = rig.cache->resize(kDram, Bytes{huge});
+  ASSERT_FALSE(grown.has_value());
+  EXPECT_EQ(grown.error().code, ErrorCode::exhausted);
+  for (std::uint64_t i = 0; i < kStretches; ++i) rig.load(source.at(i * kStretch, kStretch));
+  EXPECT_GT(rig.cache->stats().bytes_used, 3_MiB + 768_KiB);
+}
+
+TEST(ShardsOptionsTest, WrongNumber_IsRefused) {
+  for (const std::size_t shards : {3u, 512u, 256u}) {
+    CacheRig rig;
+    CacheOptions options{.budgets = {{kDram, 512_KiB}}, .shards = shards};
+    const auto made = Cache::create(*rig.mover, options);
+    ASSERT_FALSE(made.has_value()) << shards;
+    EXPECT_EQ(made.error().code, ErrorCode::invalid);
+    EXPECT_NE(made.error().message.find(std::to_string(shards) + " shards"), std::string::npos);
+  }
+}
+
+TEST(ShardsOptionsTest, AutomaticNumber_FollowsCpusAndBudget) {
+  CacheOptions options{.budgets = {{kDram, 2048_GiB}}};
+  EXPECT_EQ(CacheShards::automatic(options, 0), 1u);
+  EXPECT_EQ(CacheShards::automatic(options, 2), 1u);
+  EXPECT_EQ(CacheShards::automatic(options, 16), 8u);
+  EXPECT_EQ(CacheShards::automatic(options, 384), 64u);
+  options.budgets.emplace_back(kHbm, 1100_MiB);
+  EXPECT_EQ(CacheShards::automatic(options, 384), 4u);
+  options.budgets.emplace_back(NodeId{7}, 100_MiB);
+  EXPECT_EQ(CacheShards::automatic(options, 384), 1u);
+  options.budgets = {{kDram, 2048_GiB}};
+  options.observer = [](const CacheEvent&) {};
+  EXPECT_EQ(CacheShards::automatic(options, 384), 1u);
 }
 
 }  // namespace

@@ -30,13 +30,6 @@ constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
   check_failed(__FILE__, __LINE__, what.c_str());
 }
 
-CacheStats::Percentiles percentiles(const Histogram& histogram) {
-  return {.count = histogram.count(),
-          .p50 = histogram.quantile(0.5),
-          .p90 = histogram.quantile(0.9),
-          .p99 = histogram.quantile(0.99)};
-}
-
 }  // namespace
 
 Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
@@ -84,8 +77,8 @@ void DeferredActions::act() {
   for (const auto& then : lists_->thens) then();
 }
 
-CacheCore::CacheCore(Mover& mover, CacheOptions options)
-    : mover_(mover), options_(std::move(options)) {
+CacheCore::CacheCore(Mover& mover, CacheOptions options, std::size_t shard, std::size_t shards)
+    : mover_(mover), options_(std::move(options)), shard_(shard), shards_(shards) {
   CHECK(options_.budgets.size() <= kSpills);
   for (const auto& [id, budget] : options_.budgets) {
     const bool on_gpu = !mover_.machine().find(id)->byte_addressable();
@@ -127,12 +120,6 @@ CacheCore::~CacheCore() {
 }
 
 Status CacheCore::reserve() {
-  // Checked as a whole: a check per slab would succeed until no memory is left on the machine.
-  std::map<NodeId, Bytes> all;
-  for (const auto& [id, budget] : options_.budgets) {
-    if (mover_.machine().find(id)->byte_addressable()) all[id] = budget;
-  }
-  HEADRACE_TRY_STATUS(check_free(all));
   for (std::uint16_t i = 0; i < nodes_.size(); ++i) HEADRACE_TRY_STATUS(reserve_all_of(i));
   return {};
 }
@@ -187,9 +174,10 @@ Error CacheCore::why(const Block& block) const {
   const std::string budget = to_string(block.refused_budget_);
   if (block.refusal_ == Refusal::too_large) {
     return fail(ErrorCode::exhausted,
-                "the block of {} exceeds the budget of {} on node {}; access smaller "
+                "the block of {} exceeds the budget of {} on node {}{}; access smaller "
                 "extents or resize() it",
-                length, budget, raw(node))
+                length, budget, raw(node),
+                shards_ > 1 ? fmt::format(" (one of {} shards)", shards_) : "")
         .error();
   }
   return fail(ErrorCode::exhausted,
@@ -355,7 +343,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
   return reserved;
 }
 
-CacheStats CacheCore::stats() const {
+CacheStats CacheCore::stats(Histogram& wait_time, Histogram& copy_latency) const {
   CacheStats stats;
   if (!origin_.here()) return stats;
   {
@@ -375,9 +363,15 @@ CacheStats CacheCore::stats() const {
              .blocks = index_.size()};
     for (const Node& node : nodes_) stats.bytes_used += Bytes{node.used};
   }
-  stats.wait_time = percentiles(wait_time_);
-  stats.copy_latency = percentiles(copy_latency_);
+  wait_time.add(wait_time_);
+  copy_latency.add(copy_latency_);
   return stats;
+}
+
+Bytes CacheCore::budget(NodeId id) const {
+  const MutexLock lock(mutex_);
+  const auto node = std::ranges::find(nodes_, id, &Node::id);
+  return Bytes{node == nodes_.end() ? 0 : node->budget};
 }
 
 // Bytes of the blocks that only slots pin. Each block counts once.

@@ -13,6 +13,7 @@
 // Thread-safe.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -55,7 +56,7 @@ inline constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds{10};
 class CacheCore;
 
 // Requires: it has an object.
-inline Range range_of(const Extent& extent) {
+[[gnu::always_inline]] inline Range range_of(const Extent& extent) {
   return {extent.object->id(), extent.offset, extent.length.value};
 }
 
@@ -144,7 +145,8 @@ class CacheCore {
   friend class Block;
 
  public:
-  CacheCore(Mover& mover, CacheOptions options);
+  // The shard of that number, of `shards`; options.budgets are its own.
+  CacheCore(Mover& mover, CacheOptions options, std::size_t shard = 0, std::size_t shards = 1);
   ~CacheCore();
 
   static Status check(const Machine& machine, const CacheOptions& options);
@@ -152,19 +154,24 @@ class CacheCore {
   Status reserve();
 
   Block access(const Extent& extent, const AccessOptions& options);
-  // The blocks that can be had without the lock; false: call access() for the others.
-  bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);
-  // For the extents whose block stands for nothing yet.
-  void access(std::span<const Extent> extents, std::span<Block> blocks,
-              const AccessOptions& options);
-  Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);
+  // Requires: the blocks stand for nothing.
+  void access_all(std::span<const Extent> extents, std::span<Block> blocks,
+                  const AccessOptions& options);
+  // For a range that may lie in a block of this shard although its first byte is another's: whether
+  // there is one, and the block, if it is still there. Starts no copy.
+  bool may_cover(const Range& range) const;
+  bool find_there(const Extent& extent, const AccessOptions& options, Block& block);
+  std::shared_ptr<PrefetchPlan> prefetch(std::span<const Extent> extents,
+                                         const PrefetchOptions& options);
   void invalidate(Extent extent);
   Status forget(const Object& object, Nanoseconds timeout);
   std::vector<ObjectId> reading() const;
   void flush();
   void clear();
   Status resize(NodeId node, Bytes budget);
-  CacheStats stats() const;
+  // All but the percentiles, whose samples are added to the histograms.
+  CacheStats stats(Histogram& wait_time, Histogram& copy_latency) const;
+  Bytes budget(NodeId node) const;
 
   // Whose threads and locks its own are. In a child nothing of it changes any more: what was ready
   // can be read, with pins or without.
@@ -241,6 +248,7 @@ class CacheCore {
   };
   friend class DeferredActions;
   class Spare;
+  class Started;
   class Targets;
   using Refusal = Block::Refusal;
 
@@ -259,6 +267,8 @@ class CacheCore {
   // hits.cpp
   [[gnu::noinline]] Block access_somehow(const Extent& asked, const AccessOptions& options);
   bool hit(const Extent& extent, Block& block, bool equal_first);
+  // The blocks that can be had without the lock; false: call access() for the others.
+  bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);
   bool hits_open() const;
   template <bool kEqual>
   PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range, const Extent& asked);
@@ -276,6 +286,9 @@ class CacheCore {
   void unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) EXCLUDES(mutex_);
 
   // access.cpp
+  // For the extents whose block stands for nothing yet.
+  void access(std::span<const Extent> extents, std::span<Block> blocks,
+              const AccessOptions& options);
   void refuse(const Extent& extent, Block& block, Error why);
   void refuse(const Extent& extent, Block& block, Refusal why);
   void refuse_space(const SpaceRequest& request, Block& block) REQUIRES(mutex_);
@@ -283,7 +296,8 @@ class CacheCore {
              DeferredActions& deferred) REQUIRES(mutex_);
   void serve_all(std::span<const Extent> extents, std::span<Block> blocks,
                  const AccessOptions& options) EXCLUDES(mutex_);
-  void miss(const Extent& extent, Block& block, const AccessOptions& options) EXCLUDES(mutex_);
+  void miss(const Extent& extent, Block& block, const AccessOptions& options, Started& all)
+      EXCLUDES(mutex_);
   void count_miss(const Extent& extent, const AccessOptions& options, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool may_wait(const SpaceRequest& request, const AccessOptions& options,
@@ -297,7 +311,9 @@ class CacheCore {
   void start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool may_enter_index(const Range& range, DeferredActions& deferred) REQUIRES(mutex_);
-  void submit(CacheEntry& entry, Priority asked) noexcept EXCLUDES(mutex_);
+  void submit(std::span<CacheEntry* const> entries, Priority asked) noexcept EXCLUDES(mutex_);
+  void follow(CacheEntry& entry, const Transfer& transfer, Priority asked) noexcept
+      EXCLUDES(mutex_);
   bool hear(CacheEntry& entry, const Transfer& transfer) EXCLUDES(mutex_);
   void remember(CacheEntry& entry, const Transfer& transfer, Priority asked) EXCLUDES(mutex_);
   bool complete_at_once(CacheEntry& entry, const Transfer& transfer, bool may_call) noexcept
@@ -331,7 +347,7 @@ class CacheCore {
   std::size_t most_victims(const Node& node) const REQUIRES(mutex_);
   bool choose_victims(Node& node) REQUIRES(mutex_);
   bool choose_victims_ahead(Node& node) REQUIRES(mutex_);
-  void count_victims(std::uint16_t number) EXCLUDES(mutex_);
+  void count_victims(std::uint16_t number, Started& before) EXCLUDES(mutex_);
   void enter_order(CacheEntry& entry, EvictionBlock::Use use) REQUIRES(mutex_);
   void offer(CacheEntry& entry) REQUIRES(mutex_);
   void spare(CacheEntry& entry) REQUIRES(mutex_);
@@ -385,7 +401,7 @@ class CacheCore {
 
   // prefetch.cpp
   bool take_pump_due() { return pump_due_.load() && pump_due_.exchange(false); }
-  void stall() REQUIRES(mutex_);
+  bool stall() REQUIRES(mutex_);
   void go_on(DeferredActions& deferred) REQUIRES(mutex_);
   void pump(bool may_grow, std::size_t most = kStarts) noexcept EXCLUDES(mutex_);
   bool begin_pump() EXCLUDES(mutex_);
@@ -432,6 +448,8 @@ class CacheCore {
   const Origin origin_;
   Mover& mover_;
   const CacheOptions options_;
+  const std::size_t shard_;   // its number
+  const std::size_t shards_;  // of the cache
   std::vector<std::optional<NodeId>> node_of_cpu_;
   mutable Destinations destinations_;  // Thread-safe
 
@@ -514,6 +532,31 @@ class CacheCore::Targets {
   bool spills_ = false;
   std::vector<std::uint16_t> nodes_;  // empty: not asked for yet
   std::size_t at_ = 0;
+};
+
+// Blocks whose copies are submitted together: at the latest when it goes.
+class CacheCore::Started {
+ public:
+  Started(CacheCore& core, Priority asked) : core_(core), asked_(asked) {}
+  ~Started() { submit(); }
+  Started(const Started&) = delete;
+  Started& operator=(const Started&) = delete;
+
+  void add(CacheEntry& entry) {
+    entries_[count_++] = &entry;
+    if (count_ == entries_.size()) submit();
+  }
+  bool empty() const { return count_ == 0; }
+  // Before anything is waited for: nobody else submits them.
+  void submit() {
+    if (count_ > 0) core_.submit({entries_.data(), std::exchange(count_, 0)}, asked_);
+  }
+
+ private:
+  CacheCore& core_;
+  const Priority asked_;
+  std::array<CacheEntry*, kStarts> entries_;
+  std::size_t count_ = 0;
 };
 
 // Gives an entry back that did not become a block.

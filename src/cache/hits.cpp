@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cache/core.h"
+#include "cache/shards.h"
 #include "core/check.h"
 
 namespace headrace {
@@ -105,13 +106,72 @@ bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   return {*this, *entry, *slot, extent, entry->bytes()};
 }
 
+// Where blocks go on from one stretch into the next.
+Block CacheShards::access_across(const Extent& extent, const AccessOptions& options) {
+  CacheCore& own = of(extent);
+  if (!here() || !extent.valid()) return own.access(extent, options);
+  note(extent);
+  Block block;
+  if (!own.may_cover(range_of(extent)) && find_before(extent, options, block)) return block;
+  return own.access(extent, options);
+}
+
+// Looks into the shards of the stretches where a block that covers the extent may begin.
+bool CacheShards::find_before(const Extent& extent, const AccessOptions& options,
+                              Block& block) const {
+  const Range range = range_of(extent);
+  const std::uint64_t stretch = extent.offset >> shift_;
+  const std::uint64_t longest = longest_.load();
+  const std::uint64_t first = (extent.offset - std::min(extent.offset, longest)) >> shift_;
+  const std::uint64_t looks = std::min<std::uint64_t>(stretch - first, mask_);
+  for (std::uint64_t back = 1; back <= looks; ++back) {
+    CacheCore& core = *cores_[number_of(range.object, (stretch - back) << shift_)];
+    if (core.may_cover(range) && core.find_there(extent, options, block)) return true;
+  }
+  return false;
+}
+
+inline Block CacheShards::access(const Extent& extent, const AccessOptions& options) {
+  if (longest_.load() > 0 || goes_on(extent)) [[unlikely]]
+    return access_across(extent, options);
+  return of(extent).access(extent, options);
+}
+
 Block Cache::access(const Extent& extent) {
   static constinit const AccessOptions kDefault;
-  return core_->access(extent, kDefault);
+  if (only_ != nullptr) [[likely]]
+    return only_->access(extent, kDefault);
+  return shards_->access(extent, kDefault);
 }
 
 Block Cache::access(const Extent& extent, const AccessOptions& options) {
-  return core_->access(extent, options);
+  if (only_ != nullptr) [[likely]]
+    return only_->access(extent, options);
+  return shards_->access(extent, options);
+}
+
+bool CacheCore::may_cover(const Range& range) const {
+  bool any = false;
+  index_.racing(range, [&](CacheEntry&) {
+    any = true;
+    return false;
+  });
+  return any;
+}
+
+bool CacheCore::find_there(const Extent& extent, const AccessOptions& options, Block& block) {
+  if (options.plan == nullptr && hit(extent, block, false)) return true;
+  try {
+    DeferredActions deferred(*this);
+    const MutexLock lock(mutex_);
+    if (hits_open_) readers_.join();
+    serve(extent, options, block, deferred);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  if (!block.missing_) return true;
+  block = Block{};
+  return false;
 }
 
 Block CacheCore::access_somehow(const Extent& asked, const AccessOptions& options) {
@@ -147,13 +207,35 @@ bool CacheCore::hit_all(std::span<const Extent> extents, std::span<Block> blocks
   return all;
 }
 
+void CacheCore::access_all(std::span<const Extent> extents, std::span<Block> blocks,
+                           const AccessOptions& options) {
+  if (options.plan != nullptr || !hit_all(extents, blocks)) access(extents, blocks, options);
+}
+
+// Neighbours that belong to one shard are one access.
+void CacheShards::access(std::span<const Extent> extents, std::span<Block> blocks,
+                         const AccessOptions& options) {
+  for (std::size_t begin = 0, end = 0; begin < extents.size(); begin = end) {
+    CacheCore& core = of(extents[begin]);
+    bool across = longest_.load() > 0;
+    for (; end < extents.size() && &of(extents[end]) == &core; ++end) {
+      across = across || goes_on(extents[end]);
+    }
+    if (!across) {
+      core.access_all(extents.subspan(begin, end - begin), blocks.subspan(begin, end - begin),
+                      options);
+      continue;
+    }
+    for (std::size_t i = begin; i < end; ++i) blocks[i] = access_across(extents[i], options);
+  }
+}
+
 void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
                    const AccessOptions& options) {
   CHECK(extents.size() == blocks.size());
   for (Block& block : blocks) block = Block{};
-  if (options.plan != nullptr || !core_->hit_all(extents, blocks)) {
-    core_->access(extents, blocks, options);
-  }
+  if (only_ != nullptr) return only_->access_all(extents, blocks, options);
+  shards_->access(extents, blocks, options);
 }
 
 // Gives a pin back under the lock: one in a slot, which is empty already if it is this thread's

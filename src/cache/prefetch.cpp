@@ -21,24 +21,21 @@ constexpr Nanoseconds kStallLook = std::chrono::milliseconds{10};
 
 }  // namespace
 
-Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
+std::shared_ptr<PrefetchPlan> CacheCore::prefetch(std::span<const Extent> extents,
+                                                  const PrefetchOptions& options) {
   auto plan = std::make_shared<PrefetchPlan>();
   plan->options = options;
   plan->named = options.named;
   plan->progress.planned = extents.size();
   if (!origin_.here()) {
     plan->progress.cancelled = true;
-    Prefetch ended;
-    ended.plan_ = std::move(plan);
-    return ended;
+    return plan;
   }
   fill(*plan, extents);
   plan->build();
   enlist(plan);
   pump(true, kAllStarts);
-  Prefetch handle;
-  handle.plan_ = std::move(plan);
-  return handle;
+  return plan;
 }
 
 // The items of a new plan: where they go, and what need not be fetched.
@@ -109,10 +106,14 @@ bool CacheCore::are_concerned(const Range& range) const {
   return std::ranges::any_of(plans_, [&](const auto& plan) { return plan->concerns(range); });
 }
 
-// Whoever lets a block go from here on says so, until go_on().
-void CacheCore::stall() {
-  if (std::exchange(stalled_, true)) return;
+// Whoever lets a block go from here on says so, until go_on(). A release during the search that
+// found no space said nothing, so plans and waiting accesses search once more. True: now.
+bool CacheCore::stall() {
+  if (std::exchange(stalled_, true)) return false;
   readers_.ask_all(true);
+  pump_again_ = true;
+  space_changes_.fetch_add(1);
+  return true;
 }
 
 void CacheCore::go_on(DeferredActions& deferred) {
@@ -156,6 +157,7 @@ bool CacheCore::begin_pump() {
 
 void CacheCore::start_most(bool may_grow, std::size_t most) {
   Spare spare(*this);
+  Started all(*this, Priority::prefetch);
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* entry = nullptr;
@@ -164,22 +166,27 @@ void CacheCore::start_most(bool may_grow, std::size_t most) {
       const MutexLock lock(mutex_);
       // Not stored again: hits read the line.
       if (may_grow && growth_due_.load()) growth_due_ = false;
-      if (most == 0) {
+      if (most > 0) entry = start_next(may_grow, spare, wanted, deferred);
+      // What is submitted after pumping_ is false may end there, and its end begin the next pump:
+      // on this stack.
+      if (entry == nullptr && !wanted && all.empty() &&
+          (most == 0 || !std::exchange(pump_again_, false))) {
         pumping_ = false;
-        pump_again_ = false;
-        pump_due_ = true;
-        return;
-      }
-      entry = start_next(may_grow, spare, wanted, deferred);
-      if (entry == nullptr && !wanted && !std::exchange(pump_again_, false)) {
-        pumping_ = false;
+        if (most == 0) {
+          pump_again_ = false;
+          pump_due_ = true;
+        }
         return;
       }
     }
-    if (wanted) grow(*wanted);
-    if (entry == nullptr) continue;
-    submit(*entry, Priority::prefetch);
-    --most;
+    if (entry != nullptr) {
+      all.add(*entry);
+      --most;
+    } else if (wanted) {
+      grow(*wanted);  // before a callback of what is submitted waits for this slab
+    } else {
+      all.submit();
+    }
   }
 }
 
@@ -230,9 +237,9 @@ std::uint64_t CacheCore::share_of(const Node& node) const {
   return node.budget / 2 / std::max<std::size_t>(plans_.size() - idle_, 1);
 }
 
-// Whether the plan of `item` may have `bytes` more protected on its node (docs/design/cache.md,
-// Plans): its share, or else one item, beside what all others have; more than that only as long as
-// all together have no more than half of the budget.
+// Whether the plan of `item` may have `bytes` more protected on its node: its share, or else one
+// item, beside what all others have; more than that only as long as all together have no more than
+// half of the budget (docs/design/cache/plans.md).
 bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred) {
   const PrefetchPlan& plan = *item.plan;
   Node& node = nodes_[item.node];
@@ -291,7 +298,7 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
-  const std::uint64_t most = plan.limit(item, latency_, window_of(item));
+  const std::uint64_t most = plan.limit(item, latency_ * shards_, window_of(item));
   if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
   CacheEntry* const found = find(item.bytes);
   std::uint64_t run = found != nullptr ? length : run_from(item, most);
@@ -426,7 +433,8 @@ void CacheCore::let_go_unused(PlanItem& item, PlanItem::State state, DeferredAct
 void CacheCore::use_planned(const Range& range, const AccessOptions& options,
                             DeferredActions& deferred) {
   if (options.plan != nullptr) {
-    PrefetchPlan* const named = options.plan->plan_.get();
+    const auto& parts = options.plan->plans_;
+    PrefetchPlan* const named = shard_ < parts.size() ? parts[shard_].get() : nullptr;
     if (named == nullptr || named->core != this || !named->listed) return;
     named->named = true;
     return use(*named, range, deferred);

@@ -7,7 +7,7 @@
 
 namespace headrace {
 
-thread_local constinit LastReader last_reader;
+thread_local constinit std::array<LastReader, kLastReaders> last_readers{};
 
 namespace {
 
@@ -29,7 +29,7 @@ bool exists(const LastReader& one) {
 struct Joined {
   ~Joined() {
     thread_ends = true;
-    last_reader = {};
+    last_readers = {};
     const MutexLock lock(caches_mutex);
     for (const LastReader& one : all) {
       // Release: pairs with the acquire of join().
@@ -54,10 +54,10 @@ Readers::~Readers() {
 }
 
 Reader* Readers::mine_of_several() const {
-  if (last_reader.cache == 0) return nullptr;  // the thread's first access, or its last
+  if (thread_ends) return nullptr;
   for (const LastReader& one : joined.all) {
     if (one.cache != id_) continue;
-    last_reader = one;
+    remember(one);
     return one.reader;
   }
   return nullptr;
@@ -76,7 +76,7 @@ Reader* Readers::join_more() {
     if (one.cache != id_) continue;
     ++readers;
     if (one.reader->free_slot() == nullptr) continue;
-    last_reader = one;
+    remember(one);
     return one.reader;
   }
   return readers < kMostOfThread ? take_one() : nullptr;
@@ -106,7 +106,7 @@ Reader* Readers::take_one() {
     std::erase_if(joined.all, [](const LastReader& one) { return !exists(one); });
   }
   joined.all.push_back({.cache = id_, .reader = reader});
-  last_reader = joined.all.back();
+  remember(joined.all.back());
   reader->owner.store(this_thread_mark());
   return reader;
 }

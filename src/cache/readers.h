@@ -106,14 +106,16 @@ struct alignas(256) Reader {
 };
 static_assert(sizeof(Reader) == 256);
 
-// The reader that this thread used last, so that the next access finds it at once. (Not of the TLS
-// model initial-exec, which would spare a shared library a call: a module that is loaded late, as
+// The readers that this thread used last, by the last bits of their cache's id, so that the next
+// access finds its own at once: those of 64 caches, or shards of one. (Not of the TLS model
+// initial-exec, which would spare a shared library a call: a module that is loaded late, as
 // Python's extensions are, may find no room for it.)
 struct LastReader {
   std::uint64_t cache = 0;  // Readers::id()
   Reader* reader = nullptr;
 };
-extern thread_local constinit LastReader last_reader;
+inline constexpr std::size_t kLastReaders = 64;
+extern thread_local constinit std::array<LastReader, kLastReaders> last_readers;
 
 // An address that no other living thread has.
 inline const void* this_thread_mark() { return __builtin_thread_pointer(); }
@@ -131,8 +133,11 @@ class Readers {
     if (Reader* const reader = last()) return reader;
     return mine_of_several();
   }
-  // The same, or null if this thread used another cache last. Thread-safe.
-  Reader* last() const { return last_reader.cache == id_ ? last_reader.reader : nullptr; }
+  // The same, or null if this thread used another cache in its place. Thread-safe.
+  Reader* last() const {
+    const LastReader& last = last_readers[id_ % kLastReaders];
+    return last.cache == id_ ? last.reader : nullptr;
+  }
   // Makes one for this thread, unless it has one; null: the thread is about to end. Requires: the
   // cache's lock.
   Reader* join();
@@ -208,6 +213,7 @@ class Readers {
 
  private:
   Reader* mine_of_several() const;
+  void remember(const LastReader& one) const { last_readers[id_ % kLastReaders] = one; }
   Reader* take_one();
   // D3. False: none was.
   template <class Wanted>

@@ -252,10 +252,9 @@ bool CacheCore::choose_victims(Node& node) {
 // count_victims() is to follow.
 bool CacheCore::choose_victims_ahead(Node& node) {
   if (node.counting || node.victims_are_scarce || node.victims.empty() ||
-      node.victims.size() >= most_victims(node) / 4) {
+      node.victims.size() >= most_victims(node) / 4 || !pick_victims(node)) {
     return false;
   }
-  if (!pick_victims(node)) return false;
   for (CacheEntry* victim : node.victims) {
     if (!victim->has(CacheEntry::kCounted)) {
       victim->word.fetch_or(CacheEntry::kCounted | CacheEntry::kUncounted);
@@ -265,7 +264,8 @@ bool CacheCore::choose_victims_ahead(Node& node) {
   return true;
 }
 
-void CacheCore::count_victims(std::uint16_t number) {
+void CacheCore::count_victims(std::uint16_t number, Started& before) {
+  before.submit();  // the fence takes a while
   readers_.fence();
   const MutexLock lock(mutex_);
   Node& node = nodes_[number];

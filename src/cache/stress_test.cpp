@@ -31,7 +31,7 @@ std::uint64_t version_of(std::span<const std::byte> bytes, bool& torn) {
   return first;
 }
 
-TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
+FakeOptions unreliable() {
   FakeOptions fake;
   fake.own_thread = true;
   fake.inside_chance = 0.1;
@@ -39,8 +39,17 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
   fake.partial_chance = 0.1;
   fake.reorder = true;
   fake.log = false;
-  Source source(kSlot * kSlots);
-  CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B, .observe = false});
+  return fake;
+}
+
+// With several shards some blocks lie in two stretches.
+void read_and_invalidate(std::size_t shards) {
+  const std::size_t slots = kSlots * shards;
+  Source source(kSlot * slots);
+  CacheRig rig({.fake = unreliable(),
+                .cache = {.slab = 4096_B, .shards = shards},
+                .budget = Bytes{8192 * shards},
+                .observe = false});
   std::atomic<std::uint64_t> accesses{0};
   Mutex exchange_mutex;
   std::vector<Block> exchanged(4);
@@ -48,7 +57,9 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
     Random random(seed);
     std::vector<Block> held(3);
     for (int i = 0; i < 1500; ++i) {
-      const Extent extent = source.at(random.below(kSlots) * kSlot, kSlot);
+      const std::uint64_t length = shards > 1 && random.chance(0.1) ? 3 : 1;
+      const std::uint64_t slot = random.below(slots - length + 1);
+      const Extent extent = source.at(slot * kSlot, length * kSlot);
       Block& block = held[random.below(held.size())];
       block = rig.cache->access(extent);
       ++accesses;
@@ -67,7 +78,8 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
       if (random.chance(0.01)) rig.cache->flush();
       if (random.chance(0.003)) rig.cache->clear();
       if (random.chance(0.01)) {
-        ASSERT_TRUE(rig.cache->resize(kDram, Bytes{4096 + random.below(8192)}).has_value());
+        ASSERT_TRUE(
+            rig.cache->resize(kDram, Bytes{(4096 + random.below(8192)) * shards}).has_value());
       }
     }
   };
@@ -75,7 +87,7 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
     Random random(seed);
     for (int i = 0; i < 100; ++i) {
       std::vector<Extent> plan;
-      for (int k = 0; k < 10; ++k) plan.push_back(source.at(random.below(kSlots) * kSlot, kSlot));
+      for (int k = 0; k < 10; ++k) plan.push_back(source.at(random.below(slots) * kSlot, kSlot));
       Prefetch prefetch = rig.cache->prefetch(plan, {.window = 2048_B});
       for (const Extent& extent : plan) {
         const Block block = rig.cache->access(extent);
@@ -98,6 +110,10 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
   EXPECT_EQ(stats.hits + stats.inflight_hits + stats.misses, accesses.load());
   EXPECT_EQ(stats.bytes_pinned, 0_B);
 }
+
+TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) { read_and_invalidate(1); }
+
+TEST(CacheStressTest, ReadersAndInvalidationsInShards) { read_and_invalidate(4); }
 
 // The whole budget is one slab that the first miss allocates: those that miss meanwhile wait for
 // it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CHECK ends the program at a programmer error, in every build; DCHECK only in debug builds.
+// CHECK ends the program on a programmer error, in every build; DCHECK only in debug builds.
 //
-// Never for bad input, missing hardware or a full disk: those are Results. Thread-safe.
+// Not for bad input, missing hardware or a full disk, which are Results. Thread-safe.
 #pragma once
 
 namespace headrace {

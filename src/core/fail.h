@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short ways to make an Error and to hand one up.
+// Short ways to create an Error and to return one to the caller.
 #pragma once
 
 #include <fmt/core.h>
@@ -17,24 +17,25 @@ Unexpected fail(ErrorCode code, fmt::format_string<Args...> text, Args&&... args
   return Unexpected(Error{code, fmt::format(text, std::forward<Args>(args)...)});
 }
 
-// What std::bad_alloc comes to. Allocates nothing: the words fit into the string itself.
+// The Error for std::bad_alloc. Allocates nothing: the text fits into the string object.
 inline Unexpected out_of_memory() noexcept {
   return Unexpected(Error{ErrorCode::exhausted, "out of memory"});
 }
 
-// The same as fail() for a system call that failed with `error` (an errno value): the code that
-// fits it, and its name in words after `what`.
+// The same as fail() for a system call that failed with `error` (an errno value). Sets the matching
+// code, and appends the error's description to `what`.
 Unexpected fail_errno(int error, std::string_view what);
 
-// The ErrorCode that fits an errno value; io where none fits better.
+// The ErrorCode for an errno value; io if no code fits better.
 ErrorCode code_of_errno(int error);
 
 }  // namespace headrace
 
-// HEADRACE_TRY(auto file, File::open(path)): the value, or return the error to the caller.
+// HEADRACE_TRY(auto file, File::open(path)): declares the value, or returns the error to the
+// caller.
 #define HEADRACE_TRY(declaration, expression) \
   HEADRACE_TRY_AT(declaration, expression, HEADRACE_JOIN(result_, __LINE__))
-// HEADRACE_TRY_STATUS(flush()): return the error, if any, to the caller.
+// HEADRACE_TRY_STATUS(flush()): returns an error to the caller.
 #define HEADRACE_TRY_STATUS(expression)                        \
   if (auto status_ = (expression); !status_) {                 \
     return ::headrace::Unexpected(std::move(status_).error()); \

@@ -7,7 +7,7 @@
 
 namespace headrace {
 
-// All of them, those of lower ranks first.
+// All global mutexes, in ascending rank.
 struct GlobalMutexes {
   Mutex adding;
   GlobalMutex* first = nullptr;
@@ -31,7 +31,7 @@ struct GlobalMutexes {
 
 namespace {
 
-// Never destroyed: threads may run, and fork, while the program ends.
+// Never destroyed: threads may run and fork while the program ends.
 GlobalMutexes& global_mutexes() {
   static GlobalMutexes& all = *new GlobalMutexes;
   return all;
@@ -59,7 +59,7 @@ Status Origin::check(std::string_view what) const {
 }
 
 GlobalMutex::GlobalMutex(int rank) : rank_(rank) {
-  fork_generation();  // so that forks are heard of
+  fork_generation();  // registers the fork handler
   global_mutexes().add(*this);
 }
 

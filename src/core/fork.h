@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a child made by fork() has of its parent's objects (docs/design/fork.md): the memory, and
-// none of the threads.
+// The state of a parent's objects in a child made by fork() (docs/design/fork.md): the child has
+// their memory, but none of the threads.
 //
-// An object that owns threads, rings or descriptors belongs to the process that made it. It has an
-// Origin, and where that is another process each of its operations fails at once, touching nothing,
-// and its destructor leaves it as it is (abandon): another thread may have been changing it, and
-// the locks of it may be held for ever. What a process has once is guarded by a GlobalMutex, which
-// is free in the child. Thread-safe.
+// An object with threads, rings or descriptors belongs to the process that created it. It has an
+// Origin. In any other process its operations fail at once without touching it, and its destructor
+// leaves it unchanged (abandon): another thread may have been modifying it at the fork, and its
+// locks may be held forever. State of the whole process is guarded by a GlobalMutex, which is free
+// in the child. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -18,31 +18,31 @@
 
 namespace headrace {
 
-// Grows with each fork() on the way to this process, once somebody listens for them.
+// Counts the fork() calls that led to this process, once fork_generation() was called.
 inline constinit std::atomic<unsigned> forks_so_far{0};
-// Sees to it that forks are heard of; the number of them.
+// Makes sure that forks are counted; returns their number.
 unsigned fork_generation();
 
-// The process in which an object was made.
+// The process that created an object.
 class Origin {
  public:
   // False in a child.
   bool here() const { return generation_ == forks_so_far.load(); }
-  // unsupported: in a child. `what` is the object in words: "the mover".
+  // Errors: unsupported: in a child. `what` is the object in words: "the mover".
   Status check(std::string_view what) const;
 
  private:
   unsigned generation_ = fork_generation();
 };
 
-// Keeps a parent's object for as long as the child lives, and does nothing to it.
+// Leaks a parent's object in the child, without touching it.
 template <class T>
 void abandon(T&& object);
 
 // A lock of the whole process that only the forking thread holds during a fork(). Requires: a
-// variable of a namespace, there since the library was loaded: one that is made while another is
-// held could meet a fork() that waits for that one. One of a lower rank is taken before one of a
-// higher; those of equal ranks not together, but for the thread that forks.
+// variable at namespace scope, created when the library is loaded. A lock created while another is
+// held could meet a fork() that waits for that other one. Lower ranks are locked before higher
+// ones. Locks of equal rank are never held together, except by the forking thread.
 class CAPABILITY("mutex") GlobalMutex : public Mutex {
  public:
   explicit GlobalMutex(int rank);
@@ -53,23 +53,23 @@ class CAPABILITY("mutex") GlobalMutex : public Mutex {
   GlobalMutex* next_ = nullptr;
 };
 
-// The ranks there are.
+// The ranks in use.
 inline constexpr int kRankOfKinds = 0;    // the heaps of malloc.h, opened under it
-inline constexpr int kRankOfHeaps = 1;    // the insides of heaps
-inline constexpr int kRankOfMemory = 2;   // promises of free memory
+inline constexpr int kRankOfHeaps = 1;    // the internal state of heaps
+inline constexpr int kRankOfMemory = 2;   // reservations of free memory
 inline constexpr int kRankOfFiles = 3;    // open rings and work queues
-inline constexpr int kRankOfPages = 4;    // those of heaps that a child does not have
+inline constexpr int kRankOfPages = 4;    // pages of heaps that a child does not inherit
 inline constexpr int kRankOfKernel = 5;   // the choice of a copy kernel
-inline constexpr int kRankOfScale = 6;    // latencies, by which cold lines are told
+inline constexpr int kRankOfScale = 6;    // latencies that classify lines as uncached
 inline constexpr int kRankOfTicks = 7;    // the rate of the CPU's counter
-inline constexpr int kRankOfReaders = 8;  // the caches there are, whose threads come and go
+inline constexpr int kRankOfReaders = 8;  // the existing caches, whose threads start and end
 inline constexpr int kRankOfTracked = 9;  // the memory that sources of hotness track
 inline constexpr int kRankOfHwloc = 10;   // hwloc's own locks
 inline constexpr int kRankOfGpu = 11;     // the drivers of GPUs
 
-// What a process makes once, when it is first asked for, and keeps. A static variable of a function
-// would not do where making it takes long: its guard, taken by another thread at a fork(), is taken
-// in the child for ever. Requires: as GlobalMutex; make() takes none of a lower rank.
+// A value that a process creates at its first request, and keeps. A static variable of a function
+// is not enough if creation takes long: if another thread holds its guard at a fork(), the guard
+// stays held in the child. Requires: as GlobalMutex; make() locks no lower rank.
 template <class T>
 class MadeOnce {
  public:
@@ -89,7 +89,7 @@ class MadeOnce {
   std::atomic<const T*> made_{nullptr};
 };
 
-// What abandon() keeps, linked so that it is not lost.
+// Memory kept by abandon(), linked so that leak checkers find it.
 struct Abandoned {
   Abandoned();
   virtual ~Abandoned() = default;

@@ -14,7 +14,7 @@ namespace {
 
 using test::status_of_child;
 
-TEST(Origin, IsElsewhereInAChildAndHereForWhatTheChildMakes) {
+TEST(Origin, InAChild_OnlyItsOwnObjectsAreHere) {
   const Origin origin;
   EXPECT_TRUE(origin.here());
   EXPECT_TRUE(origin.check("it").has_value());
@@ -28,7 +28,7 @@ TEST(Origin, IsElsewhereInAChildAndHereForWhatTheChildMakes) {
   EXPECT_TRUE(origin.here());
 }
 
-TEST(Origin, OfAGrandparentIsElsewhere) {
+TEST(Origin, ObjectOfAGrandparent_IsElsewhere) {
   const Origin origin;
   EXPECT_EQ(status_of_child([&] {
               const Origin own;
@@ -51,7 +51,7 @@ TEST(Abandon, RunsNoDestructor) {
   EXPECT_EQ(destroyed, 0);
 }
 
-TEST(MadeOnce, AForkWaitsForWhatAnotherThreadMakes) {
+TEST(MadeOnce, Fork_WaitsForACreationInAnotherThread) {
   static MadeOnce<int>& made = *new MadeOnce<int>(kRankOfKernel);
   std::atomic<bool> begun{false};
   std::atomic<int> times{0};
@@ -63,7 +63,7 @@ TEST(MadeOnce, AForkWaitsForWhatAnotherThreadMakes) {
   std::atomic<bool> stop{false};
   std::thread other([&] {
     EXPECT_EQ(made.get(make), 1);
-    // The thread sanitizer takes one that is over for a leak of the child's.
+    // The thread sanitizer would report a finished thread as a leak of the child.
     while (!stop) std::this_thread::yield();
   });
   while (!begun) std::this_thread::yield();
@@ -82,7 +82,7 @@ TEST(GlobalMutex, IsFreeInAChildWhateverOtherThreadsDo) {
     while (!stop) {
       const MutexLock outer(low);
       const MutexLock inner(high);
-      // Odd only while it is held.
+      // Odd only while the mutex is held.
       ++changes;
       std::this_thread::yield();
       ++changes;

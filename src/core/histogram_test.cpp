@@ -53,7 +53,7 @@ TEST(Histogram, AddsAndCopies) {
   a.add(b);
   const Histogram copy = a;
   EXPECT_EQ(copy.count(), 2u);
-  a = static_cast<const Histogram&>(a);  // clang warns of a plain a = a
+  a = static_cast<const Histogram&>(a);  // clang warns about a plain a = a
   EXPECT_EQ(a.count(), 2u);
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A doubly linked list through two fields of its items: it owns nothing and allocates nothing, and
-// an item leaves it without a search. An item is in at most one list by the same fields.
-// Single-thread.
+// A doubly linked list through two fields of its items. It owns and allocates nothing, and removes
+// an item without a search. An item is in at most one list by the same fields. Single-thread.
 #pragma once
 
 namespace headrace {
 
-// IntrusiveList<Segment, &Segment::next, &Segment::previous>. The fields are null in what is in no
-// list.
+// Example: IntrusiveList<Segment, &Segment::next, &Segment::previous>. The fields are null while an
+// item is in no list.
 template <class T, T* T::* kNext, T* T::* kPrevious>
 class IntrusiveList {
  public:

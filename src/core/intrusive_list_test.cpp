@@ -22,7 +22,7 @@ struct Item {
 using List = IntrusiveList<Item, &Item::next, &Item::previous>;
 using All = IntrusiveList<Item, &Item::next_of_all, &Item::previous_of_all>;
 
-// Forwards and, to compare, backwards.
+// Traverses in both directions and compares.
 std::deque<Item*> items(const List& list) {
   std::deque<Item*> forwards;
   std::deque<Item*> backwards;
@@ -36,7 +36,7 @@ std::deque<Item*> items(const List& list) {
   return forwards;
 }
 
-TEST(IntrusiveList, HoldsWhatADequeWould) {
+TEST(IntrusiveList, RandomOperations_MatchADeque) {
   Random random(1);
   std::array<Item, 20> all;
   List list;
@@ -59,7 +59,7 @@ TEST(IntrusiveList, HoldsWhatADequeWould) {
   }
 }
 
-TEST(IntrusiveList, OfOtherFieldsIsAnother) {
+TEST(IntrusiveList, ListsByOtherFields_AreIndependent) {
   std::array<Item, 3> some;
   List list;
   All all;

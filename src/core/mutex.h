@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mutex whose rules the compiler checks: fields say GUARDED_BY(mutex_), functions say
-// REQUIRES(mutex_), and clang's -Werror=thread-safety refuses code that forgets.
+// A mutex with rules that the compiler checks: fields declare GUARDED_BY(mutex_), functions declare
+// REQUIRES(mutex_), and clang's -Werror=thread-safety rejects violations.
 //
-// Thread-safe. A user's wait goes through Waiting (clock.h) on an atomic word, so that a test can
-// take its place; CondVar is for threads the library owns.
+// Thread-safe. User threads wait through Waiting (clock.h) on an atomic word, so that a test can
+// replace it; CondVar is for the library's own threads.
 #pragma once
 
 #include <pthread.h>
@@ -38,13 +38,13 @@ class CAPABILITY("mutex") Mutex {
   Mutex& operator=(const Mutex&) = delete;
   void lock() ACQUIRE() { pthread_mutex_lock(&mutex_); }
   void unlock() RELEASE() { pthread_mutex_unlock(&mutex_); }
-  // For the compiler: in a function that is only called by the lock's holder.
+  // Tells the compiler that the caller of this function holds the lock.
   void assert_held() const ASSERT_HELD() {}
 
  private:
   friend class CondVar;
-  // Most are held for less time than it takes to sleep and be woken: with glibc a thread that finds
-  // one taken looks again, some hundred times, before it sleeps.
+  // Adaptive: most mutexes are held for less time than a sleep and wake-up take, so glibc retries a
+  // locked one about a hundred times before it sleeps.
 #ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
   pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 #else
@@ -52,7 +52,7 @@ class CAPABILITY("mutex") Mutex {
 #endif
 };
 
-// Holds a Mutex for a scope; may be let go and taken again inside it.
+// Holds a Mutex for a scope; may be unlocked and locked again inside it.
 class SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
@@ -76,7 +76,7 @@ class SCOPED_CAPABILITY MutexLock {
   bool held_ = true;
 };
 
-// For a worker thread that sleeps until there is work. Always with a bound.
+// For a worker thread that sleeps until there is work. Waits always have a bound.
 class CondVar {
  public:
   CondVar() = default;
@@ -84,7 +84,7 @@ class CondVar {
   CondVar& operator=(const CondVar&) = delete;
   ~CondVar() { pthread_cond_destroy(&condition_); }
 
-  // Sleeps until notified or `timeout` has passed. May wake early; the caller looks again.
+  // Sleeps until notified or until `timeout` has passed. May wake early; the caller checks again.
   void wait_for(Mutex& mutex, Nanoseconds timeout) REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
     const auto end = (std::chrono::steady_clock::now() + timeout).time_since_epoch();
     const auto seconds = std::chrono::floor<std::chrono::seconds>(end);

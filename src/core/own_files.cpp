@@ -14,13 +14,13 @@ namespace {
 
 GlobalMutex files_mutex{kRankOfFiles};
 
-// Never destroyed: one may be closed while the program ends.
+// Never destroyed: a file may be closed while the program ends.
 std::vector<int>& files() REQUIRES(files_mutex) {
   static std::vector<int>& all = *new std::vector<int>;
   return all;
 }
 
-// Behind the handler that makes the mutex free in the child, which the mutex has added.
+// Registered after the mutex's handler, which frees the mutex in the child.
 [[maybe_unused]] const int files_registered = pthread_atfork(nullptr, nullptr, [] {
   const MutexLock lock(files_mutex);
   for (const int descriptor : files()) ::close(descriptor);

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Descriptors that belong to the process that opened them: a child made by fork() closes its copies
-// as it begins. For devices and rings, which end what is in flight when the last process that has
-// them closes them, so that a copy would keep them at it behind the owner's back. Thread-safe.
+// at its start. For devices and rings: the kernel ends their requests in flight only when the last
+// process closes them, so a child's copy would keep them running after the owner's close.
+// Thread-safe.
 #pragma once
 
 namespace headrace::own_files {
 
-// As open(2) for reading and writing. No fork() comes between the opening and its being known here.
+// As open(2) for reading and writing. No fork() can happen between the open and its registration
+// here.
 int open(const char* path);
-// One that was opened otherwise.
+// Registers a descriptor that was opened elsewhere.
 void add(int descriptor);
-// Somebody else closes it.
+// Unregisters a descriptor that the caller closes.
 void remove(int descriptor);
-// Requires: opened or added here, in this process.
+// Closes a descriptor. Requires: opened or added here, in this process.
 void close(int descriptor);
 
 }  // namespace headrace::own_files

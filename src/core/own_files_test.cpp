@@ -27,14 +27,14 @@ TEST(OwnFiles, AreClosedInAChildAndOnlyThere) {
   EXPECT_FALSE(is_open(opened) || is_open(added));
 }
 
-TEST(OwnFiles, KnowNothingOfWhatWasRemoved) {
+TEST(OwnFiles, RemovedDescriptor_StaysOpenInAChild) {
   const int descriptor = own_files::open("/dev/zero");
   own_files::remove(descriptor);
   EXPECT_EQ(status_of_child([&] { return is_open(descriptor); }), 0);
   close(descriptor);
 }
 
-TEST(OwnFiles, OfAChildAreItsOwn) {
+TEST(OwnFiles, FileOfAChild_IsClosedInAGrandchild) {
   EXPECT_EQ(status_of_child([] {
               const int own = own_files::open("/dev/zero");
               return status_of_child([&] { return !is_open(own); }) == 0 && is_open(own);

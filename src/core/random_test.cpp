@@ -17,9 +17,9 @@ TEST(Random, SameSeedSameRun) {
   EXPECT_NE(a(), c());
 }
 
-// SplitMix64 seeded with 0 gives these four words, and xoshiro256** these outputs from them;
-// computed by an implementation of its own in another language.
-TEST(Random, IsTheGeneratorItSays) {
+// SplitMix64 seeded with 0 gives these four words, and xoshiro256** these outputs from them.
+// Computed by a separate implementation in another language.
+TEST(Random, Outputs_MatchAnotherImplementation) {
   Random random{0};
   EXPECT_EQ(random(), 0x99ec5f36cb75f2b4u);
   EXPECT_EQ(random(), 0xbf6e1f784956452au);

@@ -58,11 +58,11 @@ TEST(Result, CarriesMoveOnlyValues) {
   EXPECT_EQ(*taken, 7);
 }
 
-// The same numbers for a program of any standard and compiler that links the library.
+// The same layout for programs of any standard and compiler that link the library.
 static_assert(sizeof(Error) == 8 + sizeof(std::string));
 static_assert(sizeof(Status) == sizeof(Error) + 8 && sizeof(Result<int>) == sizeof(Error) + 8);
 static_assert(sizeof(Result<std::array<char, 64>>) == 64 + 8);
-// Errors and values do not turn into each other unseen.
+// Errors and values do not convert to each other implicitly.
 static_assert(!std::is_convertible_v<Error, Result<int>>);
 static_assert(!std::is_convertible_v<Result<int>, bool>);
 static_assert(!std::is_constructible_v<Status, int>);
@@ -84,7 +84,7 @@ static_assert(constant() == 5);
 const Error kOld{ErrorCode::absent, "the first message, too long for the string itself"};
 const Error kNew{ErrorCode::io, "the second message, too long for the string itself"};
 
-// How many objects there are, so that one destroyed twice or never shows.
+// Counts live objects, to detect an object destroyed twice or never.
 struct Counted {
   explicit Counted(int n) : number(n) { ++alive; }
   Counted(const Counted& other) : number(other.number) { ++alive; }
@@ -128,7 +128,7 @@ void step(std::uint64_t what, Model& to, Model& from, int n) {
   }
 }
 
-TEST(Result, HoldsWhatAVariantWouldWhateverIsDone) {
+TEST(Result, RandomOperations_MatchAVariant) {
   Random random(1);
   {
     std::vector<Result<Counted>> ours(3, Counted(0));
@@ -166,7 +166,7 @@ TEST(Result, KeepsItsErrorIfTheValueCannotBeCopied) {
   EXPECT_EQ(result.error(), kOld);
 }
 
-TEST(Result, IsMadeOfWhatHoldsOnlyAnError) {
+TEST(Result, HoldersOfOnlyAnError_Convert) {
   const Result<int> from_ours = Unexpected(kOld);
   const Result<std::string> from_standard = std::unexpected(kOld);
   const Status from_other = std::unexpected(from_ours.error());
@@ -174,7 +174,7 @@ TEST(Result, IsMadeOfWhatHoldsOnlyAnError) {
   EXPECT_EQ(from_standard, std::unexpected(kOld));
   EXPECT_EQ(from_other.error(), kOld);
   EXPECT_FALSE(from_ours == Unexpected(kNew));
-  // A value that has an error of its own is a value.
+  // A value with an error() function of its own is a value.
   const Result<Unexpected> holds = Unexpected(kNew);
   ASSERT_TRUE(holds);
   EXPECT_EQ(holds->error(), kNew);
@@ -196,7 +196,7 @@ TEST(Result, ConvertsAsItsValueDoes) {
   EXPECT_EQ(*Result<std::string>(Result<const char*>("yes")), "yes");
 }
 
-TEST(Result, GivesTheValueOrAnother) {
+TEST(Result, ValueOrAndErrorOr_GiveDefaults) {
   EXPECT_EQ(half(4).value_or(9), 2);
   EXPECT_EQ(half(3).value_or(9), 9);
   EXPECT_EQ(half(3).error_or(kNew).code, ErrorCode::invalid);
@@ -219,7 +219,7 @@ TEST(Result, ChainsFunctionsUpToTheFirstError) {
   const Status renamed =
       Status(Unexpected(kOld)).transform_error([](const Error&) { return kNew; });
   EXPECT_EQ(renamed.error(), kNew);
-  // A value that is moved into a chain is moved to its functions.
+  // A value moved into a chain is moved to its functions.
   auto pointer =
       Result<std::unique_ptr<int>>(std::make_unique<int>(7)).transform([](std::unique_ptr<int> p) {
         ++*p;
@@ -242,7 +242,7 @@ TEST(Result, EmplaceAndSwap_ReplaceValuesAndErrors) {
   EXPECT_TRUE(nothing);
 }
 
-TEST(Result, OfNothingIsAssignedAndCompared) {
+TEST(Result, ResultOfVoid_IsAssignedAndCompared) {
   Status status;
   EXPECT_TRUE(status);
   *status;

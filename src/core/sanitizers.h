@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sanitizer this is compiled with: GCC tells by macros, clang by features. Thread-safe.
+// The sanitizer of this build: GCC reports it by macros, clang by features. Thread-safe.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -22,10 +22,11 @@ double quantile_of_sorted(std::span<const double> sorted, double q) {
   return std::lerp(sorted[below], sorted[above], rank - std::floor(rank));
 }
 
-// From 1. Signs of (sample - median) are fair coins whatever the distribution. Up to 24 samples the
-// ranks are chosen together: the chance that the interval of any of 6 to 24 samples misses is
-// 4.98 %, by the random walk of heads. Beyond, by the normal approximation, the
-// chance of one number of samples is 5 % or less up to 1200 (statistics_test.cpp counts both).
+// The lower of the two ranks, from 1. Signs of (sample - median) are fair coins for every
+// distribution. Up to 24 samples the ranks are chosen together: by the random walk of heads, the
+// chance that the interval of any of 6 to 24 samples misses is 4.98 %. Beyond, by the normal
+// approximation: the chance for one number of samples is 5 % or less up to 1200
+// (statistics_test.cpp counts both).
 std::size_t lower_rank(std::size_t n) {
   struct From {
     std::size_t samples;
@@ -43,12 +44,12 @@ std::size_t lower_rank(std::size_t n) {
   return rank;
 }
 
-// One median for each of `resamples` draws of launches, and of samples in each of them.
+// Medians of `resamples` draws, each of launches and of samples in each launch.
 std::vector<double> resampled_medians(std::span<const double> samples,
                                       std::span<const std::size_t> launches, int resamples) {
   std::vector<std::size_t> begins(launches.size());
   std::exclusive_scan(launches.begin(), launches.end(), begins.begin(), std::size_t{0});
-  Random random{samples.size()};  // fixed: the same samples have the same interval
+  Random random{samples.size()};  // fixed: the same samples give the same interval
   std::vector<double> medians(static_cast<std::size_t>(resamples));
   std::vector<double> drawn;
   for (double& middle : medians) {
@@ -67,10 +68,9 @@ std::vector<double> resampled_medians(std::span<const double> samples,
   return medians;
 }
 
-// The tail that an interval of 95 % leaves on each side of a bootstrap over so many launches: few
-// vary less than those they are drawn from, by (n - 1) / n, and their variance is known badly, as
-// Student's t allows for (Hesterberg 2015, "expanded percentile"). By n, from 6; from 20
-// on the last.
+// The tail on each side of a 95 % bootstrap interval over n launches. Few launches vary less than
+// their distribution, by (n - 1) / n, and their variance is uncertain, which Student's t accounts
+// for (Hesterberg 2015, "expanded percentile"). By n, from 6; from 20 on the last.
 double expanded_tail(std::size_t launches) {
   // Phi(-sqrt(n / (n - 1)) * t(0.975, n - 1))
   constexpr std::array kTails = {0.00243, 0.00411, 0.00574, 0.00722, 0.00855,

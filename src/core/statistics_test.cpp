@@ -15,7 +15,7 @@ namespace {
 
 using Samples = std::vector<double>;
 
-TEST(Statistics, NothingComesOfNothing) {
+TEST(Statistics, NoSamples_GiveNothing) {
   EXPECT_FALSE(median(Samples{}));
   EXPECT_FALSE(median_absolute_deviation(Samples{}));
   EXPECT_FALSE(quantile(Samples{}, 0.5));
@@ -41,8 +41,8 @@ TEST(Statistics, MadIgnoresAnOutlier) {
   EXPECT_EQ(median_absolute_deviation(Samples{1, 2, 3, 4, 5000}), 1);
 }
 
-// How many of `n` samples may lie below the median, at least and at most, for the interval to hold
-// it: all are told apart by their place among 1, ..., n.
+// The least and largest number of `n` samples below the median for which the interval contains it.
+// Each sample is identified by its rank among 1, ..., n.
 std::pair<std::size_t, std::size_t> below_in_interval(std::size_t n) {
   Samples samples(n);
   std::iota(samples.begin(), samples.end(), 1);
@@ -50,7 +50,7 @@ std::pair<std::size_t, std::size_t> below_in_interval(std::size_t n) {
   return {static_cast<std::size_t>(interval.low), static_cast<std::size_t>(interval.high) - 1};
 }
 
-// By the number of heads among n throws of a coin, and how many of them did not leave before.
+// Probability of each number of heads among n coin throws, for walks that have not left before.
 using Walk = std::map<std::size_t, double>;
 
 Walk thrown_once_more(const Walk& walk) {
@@ -62,9 +62,9 @@ Walk thrown_once_more(const Walk& walk) {
   return next;
 }
 
-// The promise that one may look at the interval of 6, 7, ... 24 samples and stop when one likes it:
-// exact for all distributions, by all ways that samples may fall on the two sides of the median.
-TEST(MedianInterval, HoldsTheMedianWheneverOneStops) {
+// The caller may look at the interval of 6, 7, ... 24 samples and stop at any time. Exact for all
+// distributions, by all ways in which samples can fall on the two sides of the median.
+TEST(MedianInterval, StoppingAtAnyCount_KeepsTheCoverage) {
   Walk walk{{0, 1.0}};
   double missed = 0;
   for (std::size_t n = 1; n <= 24; ++n) {
@@ -108,8 +108,8 @@ TEST(LaunchInterval, TakesSixLaunchesAndSeesThatTheyDiffer) {
   const std::vector<std::size_t> five(5, 6), six(6, 6);
   Samples alike(36), apart(36);
   for (std::size_t i = 0; i < 36; ++i) {
-    alike[i] = double(i % 6);       // the same in each launch
-    apart[i] = double(i / 6) * 10;  // and the same in all of one
+    alike[i] = double(i % 6);       // equal in each launch
+    apart[i] = double(i / 6) * 10;  // equal within a launch
   }
   EXPECT_FALSE(launch_interval(Samples(30, 1.0), five));
   const auto near = *launch_interval(alike, six), far = *launch_interval(apart, six);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's own threads, which serve and are not the user's; what a thread has used.
-// Thread-safe.
+// The library's own threads, as opposed to the user's, and the CPU time of a thread. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -11,16 +10,19 @@
 
 namespace headrace {
 
-// A thread that takes no signals but for faults of its own (SIGBUS), so that handlers (Ctrl-C) run
-// in the user's threads, and that may run where the first thread of the process may, if that is
-// more than the one that starts it. Its sleeps end without the kernel's timer slack. ps and top
-// show it as `name` (at most 15 characters). It can throw however little memory is left. exhausted:
-// the system gives no more threads.
+// Starts a thread:
+// - It receives only signals that it causes (SIGBUS), so handlers (Ctrl-C) run in user threads.
+// - It may run on the CPUs of the process's first thread, if these are more than its creator's.
+// - Its sleeps end without the kernel's timer slack.
+// - ps and top show `name` (at most 15 characters).
+// - It can throw even without free memory.
+//
+// Errors: exhausted: the system allows no more threads.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
-// Which limit it was that kept a thread from being started a moment ago, in words of a shell. The
-// system answers alike where a process may have no more threads (-u, or the pids of its control
-// group) and where its address space has no room for their stacks (-v): a stack is tried.
+// The limit that just prevented a thread from starting, in words of the shell. The system reports
+// the same error for the number of threads (-u, or pids of the control group) and for address space
+// for stacks (-v), so this function tries to map a stack.
 const char* limit_of_threads();
 
 // CPU time of the calling thread.

@@ -36,7 +36,7 @@ TEST(ThreadTest, TakesNoSignalsAndHasAName) {
     seen.takes_interrupt = sigismember(&blocked, SIGINT) == 0;
     seen.takes_bus_error = sigismember(&blocked, SIGBUS) == 0;
     std::array<char, 16> name{};
-    // The one who started it may be about to name it.
+    // The starting thread may not have named it yet.
     for (int i = 0; i < 1000 && std::string(name.data()) != "headrace-test"; ++i) {
       pthread_getname_np(pthread_self(), name.data(), name.size());
       usleep(1000);
@@ -63,7 +63,7 @@ TEST(ThreadTest, SleepsWithoutTimerSlack) {
   EXPECT_EQ(prctl(PR_GET_TIMERSLACK), before) << "of the thread that started it";
 }
 
-// Exits with 0 if no thread can be started and that limit is named.
+// Exits with 0 if no thread can be started and the message names this limit.
 [[noreturn]] void start_none(const char* limit) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 1000; ++i) {
@@ -79,7 +79,7 @@ TEST(ThreadTest, SleepsWithoutTimerSlack) {
   std::_Exit(2);
 }
 
-TEST(ThreadTest, ThatCannotBeStartedNamesTheNumberOfThreads) {
+TEST(ThreadTest, LimitOfThreads_IsNamed) {
   if (geteuid() != 0) GTEST_SKIP() << "a user's own threads are counted";
   const auto few = [] {
     const rlimit one{.rlim_cur = 1, .rlim_max = 1};
@@ -89,8 +89,8 @@ TEST(ThreadTest, ThatCannotBeStartedNamesTheNumberOfThreads) {
   EXPECT_EXIT(few(), testing::ExitedWithCode(0), "");
 }
 
-// Starts threads with room for `more` bytes of addresses than the process has. Stacks alone meet
-// that limit: malloc() has its memory before, and no arena of its own for each thread.
+// Starts threads with `more` bytes of address space left. Only stacks reach that limit: malloc()
+// has its memory already, and no arena per thread.
 [[noreturn]] void start_in(rlim_t more) {
   for (const int option : {M_MMAP_THRESHOLD, M_TRIM_THRESHOLD}) {
     if (mallopt(option, 16 << 20) == 0) std::_Exit(3);
@@ -105,7 +105,7 @@ TEST(ThreadTest, ThatCannotBeStartedNamesTheNumberOfThreads) {
   start_none("(ulimit -v)");
 }
 
-TEST(ThreadTest, ThatCannotBeStartedNamesTheAddressSpace) {
+TEST(ThreadTest, LimitOfAddressSpace_IsNamed) {
 #if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
   GTEST_SKIP() << "sanitizers reserve more";
 #else
@@ -120,7 +120,7 @@ TEST(ThreadTest, ThatCannotBeStartedNamesTheAddressSpace) {
 #endif
 }
 
-TEST(ThreadTest, IsNotPinnedWithTheOneThatStartsIt) {
+TEST(ThreadTest, PinnedCreator_DoesNotPinTheThread) {
   const auto process = allowed_cpus(getpid());
   std::vector<unsigned> seen;
   std::jthread([&] {

@@ -29,7 +29,7 @@ TEST(BytesPerSecond, IsBytesOverTimeAndBack) {
   EXPECT_EQ(Bytes{3'000'000} / rate, milliseconds{1});
 }
 
-TEST(Seconds, AreTheNumberPeopleWrote) {
+TEST(Seconds, RoundOnlyOnce) {
   static_assert(seconds(milliseconds{300}) == 0.3 && seconds(milliseconds{700}) == 0.7);
   static_assert(seconds(std::chrono::seconds{30}) == 30.0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured where a container's seccomp profile forbids the calls of memory policy, and what
-// is said of memory that is not there; and with little CPU time.
+// Measurements in a container whose seccomp profile forbids the system calls of memory policy, on
+// memory that is absent, and with little CPU time.
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -19,10 +19,10 @@
 namespace headrace {
 namespace {
 
-// Rows that are no failures: what a machine does not have, or the budget does not reach.
+// Rows that are no failures: the machine lacks it, or the budget does not reach it.
 bool is_absent(const Row& row) { return row.has_flag("absent") || row.has_flag("left_out"); }
 
-// On one node memory is where it must be; on several every row says what to grant.
+// On one node memory is always in place; on several, every row says which right to grant.
 [[noreturn]] void measure_denied() {
   const Machine machine = test::small_host(1_GiB, {.storage = {}});
   const bool several = session::memory_nodes(machine).size() > 1;
@@ -43,11 +43,11 @@ bool is_absent(const Row& row) { return row.has_flag("absent") || row.has_flag("
   std::_Exit(several || measured > 0 ? 0 : 3);
 }
 
-// With the time of one CPU or less: exits with 0 if no more threads are measured, and it is said
-// where that is less than there is.
+// With the time of `cpus` CPUs: exits with 0 if no more threads are measured, and a flag says so
+// where that is less than all.
 [[noreturn]] void measure_in(double cpus, const test::CpuGroup& group) {
   const Machine machine = test::small_host(128_MiB, {.storage = {}});
-  if (cpus < 1) {  // on one CPU it is the flag alone that tells
+  if (cpus < 1) {  // on one CPU only the flag shows it
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(instruments::usable_cpus().front(), &one);

@@ -21,7 +21,7 @@ namespace {
 
 ParameterValue number(std::uint64_t value) { return value; }
 
-// One round of one repetition: what is measured, and not how well.
+// One round of one repetition: checks which points are measured, not their values.
 MeasureOptions smoke(ParameterChoices copies) {
   return {.selections = {{"copy", std::move(copies)}},
           .budget = std::nullopt,
@@ -143,7 +143,7 @@ TEST(ChosenPoints, ModelledRowsAreNotKnownToAProfile) {
       std::ranges::all_of(rows, [](const Row& row) { return row.basis == Basis::measured; }));
 }
 
-// A directory of its own, empty at the end as at the start.
+// A temporary directory, empty at start and end.
 class Directory {
  public:
   Directory() {
@@ -194,7 +194,7 @@ TEST(QuickSession, StopsAtOnceWhenAskedTo) {
   for (const Row& row : profile->rows) EXPECT_FALSE(row.value) << row.key();
 }
 
-// How many points of each experiment are measured.
+// The number of measured points per experiment.
 std::map<std::string, std::size_t> measured(const std::vector<PlannedPoint>& points) {
   std::map<std::string, std::size_t> by_experiment;
   for (const PlannedPoint& point : points) {
@@ -206,8 +206,8 @@ std::map<std::string, std::size_t> measured(const std::vector<PlannedPoint>& poi
 
 constexpr const char* kOfMemory[] = {"latency", "bandwidth", "loaded", "stream", "copy", "migrate"};
 
-// All experiments of a minute, and the matrix of two hours, are shown of 384 CPUs with the release
-// build in tests/python/command/test_measure_plan.py.
+// tests/python/command/test_measure_plan.py shows all experiments of a minute, and the matrix of
+// two hours, for 384 CPUs with the release build.
 TEST(PlanSession, AMinuteOnXeonMaxHasEachKindNearAndFar) {
   const Machine machine = *Machine::load("xeon-max");
   const auto points = *plan_session(machine);
@@ -246,7 +246,7 @@ TEST(PlanSession, AMinuteOnXeonMaxHasEachKindNearAndFar) {
   }
 }
 
-// Each core has caches of its own, eight of them one more, and there are 16 CPUs of a node.
+// 16 CPUs per node; each core has its own caches, and eight cores share one more.
 Machine made_up_machine(unsigned nodes) {
   Machine machine{.name = "made up"};
   for (unsigned id = 0; id < nodes; ++id) {
@@ -264,8 +264,7 @@ Machine made_up_machine(unsigned nodes) {
   return machine;
 }
 
-// Which caches a CPU has was searched for at each point, among all of the machine: minutes on 1024
-// CPUs.
+// The caches of a CPU were searched for at each point, in the whole machine: minutes on 1024 CPUs.
 TEST(PlanSession, APlanSearchesForNoCaches) {
   const Machine machine = made_up_machine(4);
   const std::uint64_t before = MachineTables::searches();
@@ -306,7 +305,7 @@ TEST(PlanSession, WhatASideCacheHoldsIsSaid) {
   const auto held = *plan_session(cached_machine(512_GiB, 64_GiB));
   for (const PlannedPoint& point : held) {
     if (!point.row.reason.empty() && !point.row.has_flag("left_out")) continue;
-    if (point.row.experiment == "core_to_core") continue;  // no memory
+    if (point.row.experiment == "core_to_core") continue;  // it uses no memory
     EXPECT_TRUE(point.row.has_flag("side_cached")) << point.row.key();
     marked.insert(point.row.experiment);
   }
@@ -405,7 +404,7 @@ TEST(ModelDsa, TheSameRunGivesTheSameRates) {
   for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i].samples, second[i].samples);
 }
 
-// Fuerst 2024, 3.2.1 to 3.2.3, in what the text says of the figures.
+// Fuerst 2024, 3.2.1 to 3.2.3: the text's statements about the figures.
 TEST(ModelDsa, FollowsThePublishedShapes) {
   const auto rows = modelled({part("submission"), part("threads"), part("route")});
   const auto rate = [&](std::map<std::string, ParameterValue> wanted) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries a placement out: pages of the size asked for or the next smaller that is to be had, a
-// memory policy on them, a first touch from near their nodes.
+// Allocates by a placement: the requested page size or the next smaller one available, a memory
+// policy on the pages, and a first touch from CPUs near their nodes.
 
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -23,11 +23,10 @@
 namespace headrace {
 namespace {
 
-// Largest request looked at: beyond it rounding up could overflow, and x86-64 addresses end at
-// 2^57.
+// Largest accepted request: beyond it rounding up could overflow; x86-64 addresses end at 2^57.
 constexpr Bytes kMaxBuffer{std::uint64_t{1} << 56};
 
-// What to try, in order.
+// Page sizes to try, in order.
 std::vector<PageSize> fallbacks(PageSize asked) {
   using enum PageSize;
   switch (asked) {
@@ -40,7 +39,7 @@ std::vector<PageSize> fallbacks(PageSize asked) {
   return {};
 }
 
-// An attempt with one size of pages: the memory, or in `unfit` why this size is not to be had.
+// An attempt with one page size: the memory, or in `unfit` why this size is unavailable.
 struct Attempt {
   MappedMemory mapping;
   std::string unfit;
@@ -48,8 +47,7 @@ struct Attempt {
 
 Attempt unfit(std::string why) { return {.mapping = {}, .unfit = std::move(why)}; }
 
-// Memory for the layout that begins at a multiple of its pages and of `align`. An errno value where
-// there is none.
+// Maps memory for the layout, aligned to its pages and to `align`. Returns errno on failure.
 std::expected<MappedMemory, int> map(const Layout& layout, Bytes align) {
   const Pages& pages = layout.pages;
   constexpr int kUsable = PROT_READ | PROT_WRITE;
@@ -58,7 +56,7 @@ std::expected<MappedMemory, int> map(const Layout& layout, Bytes align) {
     if (align <= pages.map_by) {
       return MappedMemory::make(layout.mapped, align, pages.map_by, kUsable, pool);
     }
-    // More pages than needed, from which an aligned piece could be cut, the pool need not have.
+    // The pool may lack the extra pages that cutting an aligned piece would need.
     auto addresses = MappedMemory::make(layout.mapped, align, Bytes{1}, PROT_NONE);
     if (!addresses) return addresses;
     return MappedMemory::over(*std::move(addresses), kUsable, MAP_PRIVATE | MAP_ANONYMOUS | pool);
@@ -69,7 +67,7 @@ std::expected<MappedMemory, int> map(const Layout& layout, Bytes align) {
       MappedMemory::make(layout.mapped, transparent ? std::max(align, pages.place_by) : align,
                          pages.map_by, PROT_NONE);
   if (!mapping) return mapping;
-  // Only now it counts as memory.
+  // The kernel counts the memory from here on.
   const std::uint64_t length = layout.mapped.value;
   if (::mprotect(mapping->memory(), length, kUsable) != 0) return std::unexpected(errno);
   // Refused only by kernels without transparent huge pages, where it changes nothing.
@@ -77,8 +75,8 @@ std::expected<MappedMemory, int> map(const Layout& layout, Bytes align) {
   return mapping;
 }
 
-// The kernel's interleaving spills without a word when a node is full; a strict request does not
-// accept that.
+// The kernel's interleaving spills silently when a node is full; a strict request must not accept
+// it.
 Status check_interleaved(const MappedMemory& mapping, const Layout& layout,
                          const HostMemory& host) {
   if (!layout.dealt || !layout.placement.strict) return {};
@@ -101,7 +99,7 @@ Status check_interleaved(const MappedMemory& mapping, const Layout& layout,
   return {};
 }
 
-// Another request may take the room that was seen: then it is looked at again.
+// Another request may take the memory just seen as free; then try again.
 Result<Claim> claim_space(Layout& layout) {
   if (layout.by_first_touch()) return Claim::make(demand_of(layout, read_unclaimed_memory()));
   if (layout.placement.spill.empty()) return Claim::make(demand_of(layout, {}));
@@ -162,7 +160,7 @@ Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
   return Attempt{std::move(mapping), {}};
 }
 
-// Nothing unless it is asked for. Pinned pages stay where they are, so they are looked at first.
+// Does nothing unless requested. Pages cannot move once pinned, so their nodes are checked first.
 Result<std::shared_ptr<const PinnedMemory>> pin(const MappedMemory& mapping, const Layout& layout) {
   if (!layout.placement.pin) return nullptr;
   const std::span<std::byte> bytes(mapping.memory(), mapping.length().value);
@@ -195,7 +193,7 @@ Status check_size(Bytes bytes, Bytes align) {
 
 }  // namespace
 
-// Makes buffers; the one friend of Buffer.
+// Makes buffers; the only friend of Buffer.
 class LinuxMemory {
  public:
   static Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
@@ -257,7 +255,7 @@ class LinuxMemory {
   }
 
  private:
-  // Where CPUs find the bytes of a file.
+  // The node on which CPUs find the cached bytes of a file.
   static NodeId cached_on(const Machine& machine) {
     const auto memory = std::ranges::find_if(machine.nodes, &Node::byte_addressable);
     return calling_node(machine).value_or(memory == machine.nodes.end() ? NodeId{0} : memory->id);
@@ -311,7 +309,7 @@ Buffer::Buffer(NodeId node, std::shared_ptr<const DeviceMemory> device, Placemen
       device_(std::move(device)) {}
 
 Buffer::~Buffer() {
-  pinned_.reset();  // before its memory goes
+  pinned_.reset();  // before its memory
   if (memory() != nullptr) unmap(memory(), mapped_.value);
 }
 

@@ -104,7 +104,7 @@ TEST(Allocate, AgreesWithNumaMapsForEveryPlacement) {
       }
     }
     const auto maps = test::numa_maps((*buffer)->bytes());
-    // A huge page may reach beyond the bytes asked for; otherwise both count the same pages.
+    // A huge page may reach beyond the requested bytes; otherwise both count the same pages.
     if (maps && (*buffer)->page_size() != PageSize::huge_2m) RC_ASSERT(*maps == residency.pages);
   }));
 }
@@ -118,8 +118,8 @@ TEST(Allocate, ResolvesAKind) {
   EXPECT_EQ(code_of(allocate(machine, 64_KiB, Placement::on(NodeKind::hbm))), ErrorCode::absent);
 }
 
-// What resolve() added by itself is no reason to refuse, however often it is resolved.
-TEST(Allocate, LeavesOutANodeThatNobodyNamedAndThatIsGone) {
+// A node that resolve() added by itself never causes a refusal, however often it is resolved.
+TEST(Allocate, OfflineNodeThatWasNotRequested_IsLeftOut) {
   const Machine machine = with_a_node_gone();
   Placement preferred = Placement::on(NodeKind::dram);
   preferred.strict = false;
@@ -143,8 +143,8 @@ TEST(Allocate, LeavesOutANodeThatNobodyNamedAndThatIsGone) {
   EXPECT_EQ(code_of(allocate(machine, 64_KiB, preferred)), ErrorCode::absent) << "it was named";
 }
 
-// Where nobody said where to spill, memory that is touched later is neither counted nor cut.
-TEST(Allocate, SparseMemoryThatMaySpillAnywhereMayBeLargerThanWhatIsFree) {
+// With no spill nodes named, memory that is touched later is neither counted nor split.
+TEST(Allocate, UntouchedMemoryThatMaySpillAnywhere_MayExceedFreeMemory) {
   const Machine machine = with_a_node_gone();
   Placement sparse = Placement::on(NodeKind::dram);
   sparse.strict = sparse.touch = false;
@@ -160,7 +160,7 @@ TEST(Allocate, SparseMemoryThatMaySpillAnywhereMayBeLargerThanWhatIsFree) {
   }
 }
 
-TEST(Allocate, RefusesRequestsWithoutSense) {
+TEST(Allocate, InvalidRequests_AreRefused) {
   const Machine machine = this_host();
   const NodeId id = machine.nodes.front().id;
   EXPECT_EQ(code_of(allocate(machine, 0_B, Placement::on(id))), ErrorCode::invalid);
@@ -228,7 +228,7 @@ TEST(Allocate, AlignsForTransparentHugePages) {
   EXPECT_EQ((*small)->fallback(), "transparent: 1 MiB are less than a page of 2 MiB");
 }
 
-// All addresses that this process has mapped, in bytes.
+// Total bytes of addresses that this process has mapped.
 std::uint64_t mapped_pages() {
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

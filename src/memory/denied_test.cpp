@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is left where a container's seccomp profile forbids the calls of memory policy.
+// Allocation in a container whose seccomp profile forbids the system calls of memory policy.
 
 #include <gtest/gtest.h>
 

@@ -30,18 +30,18 @@ class Descriptor {
   const int value_;
 };
 
-// A file that has no name, or none any more; -1 and errno where there is none.
+// Opens a file without a name; returns -1 and sets errno on failure.
 int open_nameless(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (descriptor >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return descriptor;
-  // A file system that cannot do so (overlayfs before 6.2, NFS).
+  // File systems without O_TMPFILE (overlayfs before 6.2, NFS).
   std::string name = folder + "/.headrace-XXXXXX";
   const int named = ::mkostemp(name.data(), O_CLOEXEC);
   if (named >= 0) ::unlink(name.c_str());
   return named;
 }
 
-// 0 or an errno value.
+// Reserves device space. Returns 0 or errno.
 int take_room(int descriptor, Bytes bytes) {
   // Beyond this limit the kernel would end the process.
   rlimit limit{};

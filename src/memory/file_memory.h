@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory in a file of a storage device: loads and stores reach it through the page cache, and the
-// kernel writes it back when memory is short. Thread-safe.
+// Memory in a file on a storage node. Loads and stores reach it through the page cache; the kernel
+// writes pages back when memory is short. Thread-safe.
 #pragma once
 
 #include "headrace/machine.h"
@@ -9,10 +9,10 @@
 
 namespace headrace {
 
-// At least `bytes`, in whole pages, at a multiple of `align`, in a file without a name beneath the
-// path of the storage node. Its room is taken on the device at once, so that no store fails for
-// want of it where the file system keeps that promise. absent: the node has no path; exhausted: the
-// device, a quota or ulimit -f has no room.
+// Maps at least `bytes`, in whole pages, aligned to `align`, in a nameless file beneath the path of
+// the storage node. Device space is reserved at once, so that no store fails for lack of space on
+// file systems that keep such reservations. Errors: absent: the node has no path; exhausted: the
+// device, a quota or ulimit -f leaves too little.
 Result<MappedMemory> map_file(const Node& storage, Bytes bytes, Bytes align);
 
 }  // namespace headrace

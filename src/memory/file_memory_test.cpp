@@ -15,7 +15,7 @@
 namespace headrace {
 namespace {
 
-// This host with a folder of its own as its storage.
+// This host with a temporary folder as its storage node.
 class FileMemory : public testing::Test {
  protected:
   FileMemory() {
@@ -94,7 +94,7 @@ TEST_F(FileMemory, DoesNotMove) {
   auto buffer = allocate(machine_, 1_MiB, Placement::on(kDisk)).value();
   EXPECT_TRUE(buffer->in_file());
   EXPECT_EQ(relocate(machine_, *buffer, on_first(machine_)).error().code, ErrorCode::unsupported);
-  const Machine other = this_host();  // which does not know the disk
+  const Machine other = this_host();  // a machine without the storage node
   EXPECT_EQ(relocate(other, *buffer, on_first(other)).error().code, ErrorCode::unsupported);
   buffer = allocate(machine_, 1_MiB, on_first(machine_)).value();
   EXPECT_EQ(relocate(machine_, *buffer, Placement::on(kDisk)).error().code, ErrorCode::unsupported);

@@ -28,7 +28,7 @@ void cut_runs(Layout& layout, Bytes unit) {
   layout.runs = cut_into_runs(layout.stages, unit, layout.placement.nodes);
 }
 
-// The policy by which the kernel deals pages as the placement wants them, if it has one.
+// The kernel policy that distributes pages as the placement asks; nullopt: none does.
 std::optional<MemoryPolicy> dealt_by_kernel(const Placement& placement) {
   if (placement.dealing == Dealing::first_touch) {
     return placement.strict ? MemoryPolicy::bind : MemoryPolicy::preferred_many;
@@ -39,7 +39,7 @@ std::optional<MemoryPolicy> dealt_by_kernel(const Placement& placement) {
   return std::nullopt;
 }
 
-// Empty if the pools have the pages that the layout needs.
+// The pages that the pools lack for the layout; empty: none.
 std::string missing_in_pools(const Layout& layout, const HostMemory& host) {
   const Bytes page = layout.pages.map_by;
   const auto free_on = [&](const NodeMemory& node) {
@@ -60,12 +60,12 @@ std::string missing_in_pools(const Layout& layout, const HostMemory& host) {
   return {};
 }
 
-// Sets the policies of all runs; 0 or the errno value of the first that failed.
+// Sets the policies of all runs; returns 0 or errno of the first failure.
 int set_policies(std::byte* memory, const Layout& layout, bool move) {
   if (layout.dealt) {
     const int error = set_policy(memory, layout.mapped.value, *layout.dealt, layout.ids, move);
     if (error != EINVAL || *layout.dealt != MemoryPolicy::preferred_many) return error;
-    // Before Linux 5.15 one node can be preferred.
+    // Before Linux 5.15 only one node can be preferred.
     return set_policy(memory, layout.mapped.value, MemoryPolicy::preferred, {&layout.ids[0], 1});
   }
   const MemoryPolicy policy =
@@ -108,7 +108,7 @@ Layout lay_out(const Machine& machine, const Placement& placement, Bytes bytes, 
   std::iota(all.begin(), all.end(), std::size_t{0});
   layout.stages.push_back({std::move(all), layout.mapped});
   if (layout.dealt) return layout;
-  // One run for each node at least.
+  // At least one run per node.
   cut_runs(layout, choose_unit(layout.mapped, pages.place_by, placement.nodes, most_runs(layout)));
   return layout;
 }
@@ -168,7 +168,7 @@ Demand demand_in_order(const Layout& layout, const HostMemory& host) {
   return demand;
 }
 
-// What the kernel deals may begin at any node.
+// Pages that the kernel distributes may begin at any node.
 Demand demand_of(const Layout& layout, const HostMemory& host) {
   if (layout.by_first_touch()) return demand_in_order(layout, host);
   Demand demand{.nodes = {}, .strict = layout.placement.strict || layout.spills()};
@@ -215,7 +215,7 @@ Status place_pages(std::byte* memory, Layout& layout, const HostMemory& host, bo
     case 0: return {};
     case EPERM:
     case ENOSYS:
-      // On the only node there is, everything is bound to it already.
+      // On a single node everything is bound to it already.
       if (host.nodes.size() == 1) return {};
       return fail(ErrorCode::denied,
                   "this process may not set memory policies (mbind); give the container "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A placement on this host with one size of pages: which run of a buffer goes to which node, what
-// that takes from each of them, and the policies that tell the kernel.
+// A placement on this host with one page size: which run of a buffer goes to which node, how much
+// memory each node needs, and the kernel policies that place the pages.
 //
 // Thread-compatible.
 #pragma once
@@ -20,70 +20,71 @@
 
 namespace headrace {
 
-// One size of pages, in numbers.
+// A page size in numbers.
 struct Pages {
   PageSize size;
   Bytes map_by;       // the mapping is a multiple of this
-  Bytes place_by;     // what goes to one node together
+  Bytes place_by;     // unit that goes to one node as a whole
   bool pool = false;  // from a hugetlb pool
 };
 
 Pages pages_of(PageSize size);
 
-// The machine and the placement, which is resolved, outlive it.
+// Requires: the machine and the placement outlive it; the placement is resolved.
 struct Layout {
   const Machine& machine;
   const Placement& placement;
   Pages pages;
   Bytes mapped;
-  std::vector<NodeId> ids;            // the placement's nodes, then those it spills to
-  std::vector<PageRun> runs;          // empty: the kernel deals the pages itself,
-  std::optional<MemoryPolicy> dealt;  // by this policy; by first touch: to whom it may
+  std::vector<NodeId> ids;            // the placement's nodes, then its spill nodes
+  std::vector<PageRun> runs;          // empty: the kernel distributes the pages itself,
+  std::optional<MemoryPolicy> dealt;  // by this policy; with first touch: allowed nodes
   std::vector<Stage> stages;
   Bytes unit;
 
   bool by_first_touch() const { return placement.dealing == Dealing::first_touch; }
-  // Whether all of it is for all nodes of the placement.
+  // Whether a part goes to fewer nodes than the placement names, or to spill nodes.
   bool spills() const {
     return stages.size() > 1 || stages.front().nodes.size() != placement.nodes.size();
   }
 };
 
-// All of it on the placement's nodes. `dealing`: by the kernel itself where it can.
+// Puts all bytes on the placement's nodes. `dealing`: the kernel distributes the pages where it
+// can.
 Layout lay_out(const Machine& machine, const Placement& placement, Bytes bytes, PageSize size,
                bool dealing = true);
-// What its nodes have no room for goes to those it spills to, as far as `host` has room.
-// exhausted: there is too little on all of them.
+// Moves the part that does not fit on the placement's nodes to its spill nodes, as far as `host`
+// has free memory. Errors: exhausted: too little is free on all of them.
 Status spill(Layout& layout, const HostMemory& host);
 
-// By first touch: what the nodes would get if they were filled in their order.
+// Bytes needed per node. With first touch: as if the nodes were filled in their order.
 Demand demand_of(const Layout& layout, const HostMemory& host);
 
-// The least bytes in which each node of the placement gets its share of pages of this size.
+// The smallest size at which each node of the placement gets its share of pages of this size.
 Bytes least_bytes(const Layout& layout);
 
-// Empty if the layout can have its size of pages as far as can be told beforehand.
+// Why the layout cannot have its page size, as far as known beforehand; empty: it can.
 std::string why_unfit(const Layout& layout, const HostMemory& host);
 
-// Sets the policies; with longer runs where the process has too many mappings for these. `move`:
-// pages that are there move, if they can. denied, exhausted.
+// Sets the policies, with longer runs when the process has too many mappings for these. `move`:
+// also moves present pages that can move. Errors: denied, exhausted.
 Status place_pages(std::byte* memory, Layout& layout, const HostMemory& host, bool move = false);
 
-// Moves touched pages of a placement that spills in order to the nodes of their runs. A page that
-// is only preferred there goes to another node rather than take the place of a file page; moving
-// drops that one, and never calls the OOM killer. What cannot move stays.
+// Moves touched pages to the nodes of their runs, for a placement that spills in order. The policy
+// is only a preference: a full node's page is allocated elsewhere rather than in place of a file
+// page. Moving drops that file page and never calls the OOM killer. Pages that cannot move stay.
 void settle(std::byte* memory, const Layout& layout);
 
 std::vector<TouchGroup> touch_groups(const Layout& layout);
 
-// The node of the CPU that calls; nothing where the machine does not know it.
+// The node of the calling CPU; nullopt: the machine does not list that CPU.
 std::optional<NodeId> calling_node(const Machine& machine);
 
-// Leaves out of what resolve() chose (Placement::chosen) what the host does not have or the cpuset
-// of this process forbids, unless nothing would be left. For each request anew: both may change.
+// Removes nodes that resolve() chose (Placement::chosen) if the host lacks them or the cpuset of
+// this process forbids them, unless no node would be left. Call it per request: both may change.
 void leave_out_unusable(Placement& resolved, const HostMemory& host);
 
-// That memory of these nodes is there and this process's to use: absent, denied.
+// Checks that the nodes have memory and that this process may use it. Errors: absent, denied.
 Status check_nodes(const Machine& machine, const Placement& placement, const HostMemory& host);
 
 }  // namespace headrace

@@ -31,7 +31,7 @@ Placement spilling(const std::vector<NodeChoice>& spill) {
   return placement;
 }
 
-TEST(LayoutTest, WhatHasRoomStaysOnItsNodes) {
+TEST(LayoutTest, LayoutThatFits_StaysOnItsNodes) {
   const Machine machine = three_nodes();
   const Placement placement = spilling({kC, kB});
   Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
@@ -48,14 +48,14 @@ TEST(LayoutTest, TheRestSpillsInTheStatedOrder) {
   const Demand demand = demand_of(layout, {});
   EXPECT_TRUE(demand.strict) << "each node has to have what was seen";
   EXPECT_EQ(demand.nodes, (std::map<NodeId, Bytes>{{kA, 100_KiB}, {kC, 300_KiB}, {kB, 624_KiB}}));
-  // Room changes: it is cut anew.
+  // Free memory changed: the layout is split anew.
   ASSERT_TRUE(spill(layout, with_free(0_B, 1_MiB, 1_MiB)));
   EXPECT_EQ(demand_of(layout, {}).nodes.at(kC), 1_MiB);
   ASSERT_TRUE(spill(layout, with_free(2_MiB, 0_B, 0_B)));
   EXPECT_EQ(demand_of(layout, {}).nodes.at(kA), 1_MiB);
 }
 
-TEST(LayoutTest, NotEvenAllOfThemHaveRoom) {
+TEST(LayoutTest, TooLittleOnAllNodes_IsExhausted) {
   const Machine machine = three_nodes();
   const Placement placement = spilling({kC});
   Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
@@ -77,7 +77,7 @@ TEST(LayoutTest, ANodeThatIsNotAllowedHasNoRoom) {
   EXPECT_EQ(demand_of(layout, {}).nodes.at(kB), 1_MiB);
 }
 
-// What the kernel would deal is cut into runs once not all of it fits.
+// A layout that the kernel would distribute is cut into runs once it does not fit.
 TEST(LayoutTest, WeightsAreKeptInWhatFits) {
   const Machine machine = three_nodes();
   Placement placement = Placement::interleave({kA, kB});
@@ -96,7 +96,7 @@ TEST(LayoutTest, WeightsAreKeptInWhatFits) {
   EXPECT_TRUE(demand_of(layout, {}).strict) << "a node of the placement has no part";
 }
 
-// The kernel puts each page near the thread that touches it; what is free counts together.
+// The kernel puts each page near the thread that touches it; free memory of all nodes is summed.
 TEST(LayoutTest, FirstTouchIsLeftToTheKernelAndCountsWhatAllNodesHave) {
   const Machine machine = three_nodes();
   Placement placement = Placement::interleave({kA, kB});
@@ -114,7 +114,7 @@ TEST(LayoutTest, FirstTouchIsLeftToTheKernelAndCountsWhatAllNodesHave) {
   EXPECT_NE(why_unfit(lay_out(machine, placement, 2_MiB, PageSize::huge_2m), host), "");
 }
 
-// A strict kind is bound, run by run, to its nearest node and then to the next.
+// A strict kind is bound run by run, to its nearest node and then to the next.
 TEST(LayoutTest, AStrictKindSpillsBoundToTheNextOfIt) {
   const Machine machine = three_nodes();
   Placement placement = Placement::on(kA);
@@ -125,8 +125,8 @@ TEST(LayoutTest, AStrictKindSpillsBoundToTheNextOfIt) {
   EXPECT_TRUE(demand_of(layout, {}).strict);
 }
 
-// What nobody named, and no more than that.
-TEST(LayoutTest, WhatWasChosenAndIsNotToBeHadIsLeftOut) {
+// Leaves out nodes that the request did not name, and only those.
+TEST(LayoutTest, UnusableNodesThatResolveChose_AreLeftOut) {
   const Machine machine = three_nodes();
   HostMemory host = with_free(1_MiB, 1_MiB, 1_MiB);
   Placement resolved = Placement::on(kA);

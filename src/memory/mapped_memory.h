@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of this process with something behind them. Thread-compatible.
+// A mapping of this process, unmapped when its owner ends. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace headrace {
 
-// Near the limit on mappings (vm.max_map_count) a piece of a merged mapping cannot be cut out: then
-// its pages go back and only its addresses stay taken.
+// Unmaps. Near the limit on mappings (vm.max_map_count) the kernel cannot cut a piece out of a
+// merged mapping; then the pages are freed and only the addresses stay reserved.
 void unmap(std::byte* memory, std::uint64_t length);
 
-// Unmapped when it goes, unless it is given away.
+// Owns a mapping; release() gives it up.
 class MappedMemory {
  public:
   MappedMemory() = default;
@@ -30,15 +30,14 @@ class MappedMemory {
     if (memory_ != nullptr) unmap(memory_, length_.value);
   }
 
-  // Anonymous memory as of mmap, at a multiple of `align`, a power of two, where that is more than
-  // `unit`, to which mmap aligns by itself: then more is mapped and the ends are given back. An
-  // errno value where the kernel refuses.
+  // Maps anonymous memory aligned to `align`, a power of two. `unit` is the alignment that mmap
+  // gives by itself; above it, more is mapped and the ends are unmapped. Returns errno when the
+  // kernel refuses.
   static std::expected<MappedMemory, int> make(Bytes length, Bytes align, Bytes unit,
                                                int protection, int flags = 0);
 
-  // As mmap, in the place of memory that was mapped before. An errno value where the kernel
-  // refuses; then nobody has the addresses any more, since whether they are still mapped is not
-  // known.
+  // Maps in place of `before`. Returns errno when the kernel refuses; the addresses are then
+  // abandoned, because it is unknown whether they are still mapped.
   static std::expected<MappedMemory, int> over(MappedMemory before, int protection, int flags,
                                                int descriptor = -1);
 

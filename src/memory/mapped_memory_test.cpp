@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-// All addresses that this process has mapped, in bytes.
+// Total bytes of addresses that this process has mapped.
 Bytes mapped_now() {
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
@@ -29,7 +29,7 @@ TEST(MappedMemoryTest, IsAlignedAndNoLongerThanAsked) {
   }
 }
 
-TEST(MappedMemoryTest, GoesUnlessItIsGivenAway) {
+TEST(MappedMemoryTest, Destructor_UnmapsUnlessReleased) {
   std::byte* gone = nullptr;
   std::byte* kept = nullptr;
   {

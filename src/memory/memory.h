@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facade of the folder, besides the public headers: mapped memory that unmaps itself, pages of
-// this process moved to another node by the kernel, whose addresses stay, and GPUs that are lost.
-// Thread-safe.
+// Facade of this folder beside the public headers: mappings that unmap themselves, pages that the
+// kernel moves between nodes without changing their addresses, and lost GPUs. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,33 +19,33 @@
 
 namespace headrace {
 
-// Binds whole pages to `node`: those that are there move, those to come are allocated there
-// (mbind with MPOL_MF_MOVE). Pages that cannot move at this moment stay. The errors of the kernel,
-// unsupported for a node it cannot name.
+// Binds whole pages to `node` (mbind with MPOL_MF_MOVE): present pages move, later ones are
+// allocated there. Pages that cannot move now stay. Errors: those of the kernel; unsupported: a
+// node id beyond the kernel's limit.
 Status bind_pages(std::span<std::byte> pages, NodeId node);
 
-// Moves the pages that begin at `addresses`, in one call, whatever their policy says; how many did
-// not move (pinned, absent, or the node full). A huge page moves as a whole.
+// Moves the pages that begin at `addresses` in one call, whatever their policy is. Returns how many
+// did not move (pinned, absent, or the node is full). A huge page moves as a whole.
 Result<std::uint64_t> move_pages_to(std::span<void* const> addresses, NodeId node);
 
-// The bare call: moves each page to its node, or without `nodes` asks where they are. `status` has
-// the node of each, or a negative errno value; so has the result where the call fails as a whole,
-// -ENOMEM where a node is full. Above 0 it is how many did not move, the call having ended at one;
-// after it, and among those that were to move together, `status` is left as it was.
+// The bare system call. Moves each page to its entry of `nodes`; without `nodes` it only asks where
+// the pages are. `status` gets each page's node or a negative errno. Returns a negative errno if
+// the call fails as a whole (-ENOMEM: a node is full). Above 0 it is the number of pages that did
+// not move: the call ended at one of them. `status` is then unchanged for later pages, and for
+// pages of the same batch.
 std::int64_t move_pages(std::span<void* const> addresses, const int* nodes, int* status,
                         int pid = 0);
 
-// The nodes that the policy of the calling thread binds its memory to; nothing if it binds to none,
-// or nobody may ask.
+// The nodes to which the calling thread's policy binds its memory; nullopt: not bound, or the
+// kernel refuses to say.
 std::optional<std::vector<NodeId>> bound_nodes();
 
-// Checks that the nodes of the host have this much memory free now; reserves nothing.
-// Errors: exhausted: too little is free; the message lists the free memory per node.
+// Checks that the nodes of the host have this much memory free now; reserves nothing. Errors:
+// exhausted: too little is free; the message lists the free memory per node.
 Status check_free(const std::map<NodeId, Bytes>& nodes);
 
-// What has happened to a GPU, where an error has ended this process' context on it: whatever was in
-// its memory is gone, and no copy reaches it any more. nullopt: that has not happened, or nobody
-// can tell.
+// The error that ended this process's context on a GPU. The GPU's memory is then lost, and no copy
+// reaches it. nullopt: no such error, or unknown.
 std::optional<Error> loss_of(const Node& gpu);
 
 }  // namespace headrace

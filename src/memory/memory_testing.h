@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of this folder share: this host as a machine.
+// Helpers of this folder's tests: this host as a machine.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace headrace {
 
-// This host, as far as placing memory needs it.
+// This host, with only the fields that placement needs.
 inline Machine this_host() {
   Machine machine;
   machine.source = "test";
@@ -25,7 +25,7 @@ inline Machine this_host() {
   return machine;
 }
 
-// This host and a CXL device that is not there: offline since the machine was discovered.
+// This host plus a CXL device that went offline after the machine was discovered.
 inline Machine with_a_node_gone() {
   Machine machine = this_host();
   machine.nodes.push_back(

@@ -16,7 +16,7 @@
 namespace headrace {
 namespace {
 
-constexpr unsigned kNodes = 1024;  // the kernel's most
+constexpr unsigned kNodes = 1024;  // the kernel's maximum
 constexpr unsigned kBits = 8 * sizeof(unsigned long);
 using Mask = std::array<unsigned long, kNodes / kBits>;
 

@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-// One node here: that pages come, stay and are counted. Moving between nodes is the guest's test.
+// On one node: pages move, stay and are counted. The guest tests move pages between nodes.
 class MigratePagesTest : public testing::Test {
  protected:
   Machine machine_ = this_host();
@@ -40,11 +40,11 @@ TEST_F(MigratePagesTest, NodesThatAreNotThereAreRefused) {
   EXPECT_EQ(bind_pages(buffer_->bytes(), NodeId{2000}).error().code, ErrorCode::unsupported);
 }
 
-TEST_F(MigratePagesTest, TellsWhatTheThreadsMemoryIsBoundTo) {
+TEST_F(MigratePagesTest, BoundThread_ReportsItsNodes) {
   ASSERT_TRUE(set_process_policy(MemoryPolicy::bind, {node_}));
   const auto bound = bound_nodes();
   ASSERT_TRUE(set_process_policy(MemoryPolicy::none));
-  // Where a container forbids policies there is none.
+  // Where a container forbids policies, there is none.
   if (bound) {
     EXPECT_EQ(*bound, std::vector{node_});
   }

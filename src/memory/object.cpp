@@ -8,7 +8,7 @@ namespace {
 
 ObjectId next_id() {
   static std::atomic<std::uint64_t> last{0};
-  // Only the numbers must differ; pairs with nothing, no data is handed over by it.
+  // Only uniqueness counts; pairs with nothing, because no data is handed over by it.
   return ObjectId{last.fetch_add(1, std::memory_order_relaxed) + 1};
 }
 

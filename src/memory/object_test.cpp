@@ -13,7 +13,7 @@
 namespace headrace {
 namespace {
 
-TEST(Object, DescribesMemoryOfSomebodyElse) {
+TEST(Object, DescribesMemoryItDoesNotOwn) {
   std::array<std::byte, 100> bytes{};
   const MemoryRange range(bytes, NodeId{3});
   EXPECT_EQ(range.size(), 100_B);

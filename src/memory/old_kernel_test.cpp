@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done without what a kernel does not have yet (docs/design/kernels.md): the calls fail as
-// they do there.
+// Fallbacks for features that an older kernel lacks (docs/design/kernels.md). The system calls fail
+// as they do on that kernel.
 
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>

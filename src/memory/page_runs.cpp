@@ -32,7 +32,7 @@ Bytes choose_unit(Bytes mapped, Bytes page, std::span<const NodeWeight> nodes,
                   std::uint64_t max_runs) {
   CHECK(mapped.value > 0 && page.value > 0 && max_runs >= nodes.size());
   Bytes unit = page;
-  const auto turns = [&] { return (mapped - 1_B) / turn(nodes, unit) + 1; };  // the last cut short
+  const auto turns = [&] { return (mapped - 1_B) / turn(nodes, unit) + 1; };  // the last is short
   while (times(turns(), nodes.size()) > max_runs) unit = unit * 2;
   return unit;
 }
@@ -114,7 +114,7 @@ std::vector<Bytes> dealt_shares(Bytes mapped, Bytes unit, std::span<const NodeWe
   const std::uint64_t sum = sum_of_weights(nodes);
   std::vector<Bytes> shares;
   for (const NodeWeight& each : nodes) {
-    // The whole turns, and of a turn that is cut short at most the node's own part.
+    // The whole turns, and of a short turn at most the node's own part.
     const std::uint64_t rest = std::min<std::uint64_t>(units % sum, each.weight);
     shares.push_back(unit * (units / sum * each.weight + rest));
   }

@@ -23,7 +23,7 @@ std::vector<NodeWeight> some_weights() {
       rc::gen::resize(8, rc::gen::container<std::vector<unsigned>>(rc::gen::inRange(1U, 10U)))));
 }
 
-// Page by page, the obvious way.
+// The naive model: page by page.
 std::vector<std::size_t> naive(std::uint64_t pages, std::uint64_t pages_per_unit,
                                const std::vector<NodeWeight>& nodes) {
   std::vector<std::size_t> owner;
@@ -120,11 +120,11 @@ TEST(DealtShares, BoundWhatANodeGetsFromAnyStart) {
 
 TEST(SplitByRoom, FillsTheFirstInWholeTurnsThenTheOthersInOrder) {
   const auto nodes = weights({3, 1});
-  const std::vector<Bytes> space = {40_KiB, 40_KiB};  // three turns of 16 KiB: the first ends it
+  const std::vector<Bytes> space = {40_KiB, 40_KiB};  // three turns of 16 KiB fill the first node
   const std::vector<Bytes> others = {8_KiB, 100_KiB};
   const auto split = split_by_space(80_KiB, 4_KiB, nodes, space, others);
   ASSERT_TRUE(split);
-  // Then the second has room for 28 KiB more, alone.
+  // The second node alone then takes another 28 KiB.
   EXPECT_EQ(*split, (std::vector<Stage>{{{0, 1}, 48_KiB}, {{1}, 28_KiB}, {{2}, 4_KiB}}));
   const auto runs = cut_into_runs(*split, 4_KiB, nodes);
   ASSERT_EQ(runs.size(), 8U);

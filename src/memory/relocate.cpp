@@ -13,7 +13,7 @@ Bytes there(const Residency& now, NodeId node, Bytes page) {
   return found == now.pages.end() ? 0_B : page * found->second;
 }
 
-// Room for what is not there already.
+// Claims memory for pages that are not in place yet.
 Result<Claim> claim_space_to_move(Layout& layout, const Residency& now) {
   const Bytes page = pages_of(PageSize::base).map_by;
   HostMemory host = read_unclaimed_memory();
@@ -27,7 +27,7 @@ Result<Claim> claim_space_to_move(Layout& layout, const Residency& now) {
   return Claim::make(demand);
 }
 
-// Pages that are on another node than theirs.
+// The number of pages on other nodes than their run's.
 Result<std::uint64_t> misplaced(const Buffer& buffer, const Layout& layout) {
   std::uint64_t pages = 0;
   for (const PageRun& run : layout.runs) {

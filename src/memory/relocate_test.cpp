@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a host with one node; what moves is seen in the guest (tests/guest).
+// relocate() on a host with one node; the guest tests (tests/guest) move pages between nodes.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-TEST(Relocate, ToWhereItIsAlreadyChangesNothing) {
+TEST(Relocate, ToItsPresentNodes_ChangesNothing) {
   const Machine machine = this_host();
   const auto buffer = allocate(machine, 1_MiB, on_first(machine)).value();
   std::byte* const memory = buffer->memory();

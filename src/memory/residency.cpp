@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where pages are, as the kernel says.
+// Residency: the nodes of pages, as the kernel reports them.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-// Pages asked about in one call: large enough that the call is cheap, small enough for the cache.
+// Pages per call: enough to make the call cheap, few enough for the cache.
 constexpr std::size_t kBatch = 8192;
 
 struct PageRange {
@@ -65,13 +65,13 @@ Result<Residency> ask_move_pages(const PageRange& range) {
         unclear = unclear || nodes[i] == -EFAULT;
       }
     }
-    // The page of zeros, which untouched memory shares when it is read, or a hole.
+    // The shared zero page, which untouched memory has after a read, or a hole.
     if (unclear && !is_mapped(range, from, count)) return not_mapped();
   }
   return residency;
 }
 
-// Without move_pages, on a host with one node: only which pages are present is to be found out.
+// On a host with one node, without move_pages: finds only which pages are present.
 Result<Residency> ask_pagemap(const PageRange& range, NodeId node) {
   constexpr std::uint64_t kPresent = std::uint64_t{1}
                                      << 63;  // Documentation/admin-guide/mm/pagemap

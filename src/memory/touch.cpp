@@ -15,7 +15,7 @@
 namespace headrace {
 namespace {
 
-// The steps of one group, taken by its threads in turn.
+// The steps of one group; its threads take them in turn.
 struct TouchSteps {
   std::vector<PageRun> steps;
   std::atomic<std::size_t> next{0};
@@ -53,7 +53,7 @@ std::vector<unsigned> touch_threads(std::span<const TouchGroup> groups, unsigned
     threads.push_back(static_cast<unsigned>(std::min(grains, most)));
     wanted += threads.back();
   }
-  // Too many: an equal cut for all, at least one for each group that has work.
+  // Too many threads: shrink all groups equally, at least one thread for each group with work.
   if (wanted > cpus) {
     for (unsigned& each : threads) {
       if (each > 0) each = std::max(1U, static_cast<unsigned>(each * std::uint64_t{cpus} / wanted));
@@ -83,17 +83,17 @@ int touch(std::byte* memory, std::span<const TouchGroup> groups, Bytes step) {
       for (std::size_t i = 0; i < usable.size(); ++i) {
         for (unsigned n = 0; n < counts[i]; ++n) {
           threads.emplace_back([&, i] {
-            pin(pthread_self(), usable[i].cpus);  // a refusal costs speed only
+            pin(pthread_self(), usable[i].cpus);  // on failure only slower
             touch_steps(memory, todo[i], error);
           });
         }
       }
     } catch (const std::system_error&) {
-      // Those that run and this one do the work.
+      // The threads that did start, and this one, do the work.
     }
   }
   threads.clear();
-  // What no thread took: a small buffer, or all of it when there were no threads to be had.
+  // Touches the steps that no thread took: a small buffer, or all when no thread could start.
   for (TouchSteps& each : todo) touch_steps(memory, each, error);
   return error;
 }

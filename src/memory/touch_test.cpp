@@ -61,7 +61,7 @@ TEST_F(Touch, TouchesAllRunsAndNothingElse) {
   const std::vector<TouchGroup> groups = {
       {cpus(1), {{0, 8192, 0}, {half, half, 0}}},
       {{}, {{65536, 4096, 1}}},
-      {{4000}, {{131072, 4096, 1}}},  // a CPU that is not there: touched by any
+      {{4000}, {{131072, 4096, 1}}},  // an absent CPU: any thread touches it
   };
   EXPECT_EQ(touch(memory_, groups, 4_KiB), 0);
   EXPECT_EQ(absent(0, 8192), 0U);

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "core/check.h"
 #include "core/fail.h"
 #include "move/core.h"
 #include "move/visit.h"
@@ -88,6 +89,17 @@ std::size_t MoverCore::count_listed(std::span<const MovePair> pairs) const {
     if (node(pair.to) != node(pairs[0].to) || node(pair.from) != node(pairs[0].from)) break;
   }
   return count < 2 ? 0 : lister->backend->list(lister->engine, pairs.first(count), lister->piece);
+}
+
+// One visit: the moves inside it only enter the scheduler, and its end submits them.
+void MoverCore::copy(std::span<const MovePair> pairs, std::span<Transfer> transfers,
+                     const MoveOptions& options) {
+  CHECK(pairs.size() == transfers.size());
+  Visit visit(this, kMostInline);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    transfers[i] = copy(pairs[i].to, pairs[i].from, options);
+  }
+  leave_if_due(visit);
 }
 
 Transfer MoverCore::copy(std::span<const MovePair> pairs, const MoveOptions& options) {

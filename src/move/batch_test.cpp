@@ -47,6 +47,24 @@ TEST(MoverBatch, IsDoneOnceWithAllItsPairs) {
   for (std::size_t i = 0; i < 64; ++i) EXPECT_TRUE(transfer.poll(i).value());
 }
 
+TEST(MoverBatch, TransferForEachPair_IsSubmittedWithTheOthers) {
+  Rig rig({.max_in_flight = 100}, by_hand());
+  auto pairs = pairs_of(rig, 5, 4096);
+  pairs[3].from.length = 1_B;  // not that of its target
+  std::vector<Transfer> transfers(5);
+  rig.mover->copy(pairs, transfers);
+  EXPECT_EQ(rig.fake->stats().submits, 1u);
+  EXPECT_EQ(rig.fake->stats().accepted, 4u);
+  ASSERT_TRUE(transfers[3].done());
+  EXPECT_EQ(code(transfers[3].poll(0)), ErrorCode::invalid);
+  rig.fake->finish(1);
+  EXPECT_TRUE(transfers[0].done());
+  EXPECT_FALSE(transfers[1].done());
+  transfers[1].cancel();
+  for (const std::size_t i : {0u, 2u, 4u}) EXPECT_TRUE(transfers[i].wait());
+  EXPECT_EQ(rig.mover->stats().transfers, 5u);
+}
+
 TEST(MoverBatch, APairIsOverBeforeTheWholeIs) {
   Rig rig({}, by_hand());
   const Transfer transfer = rig.mover->copy(pairs_of(rig, 3, 4096));

@@ -38,6 +38,8 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
 
   Transfer copy(Extent to, Extent from, const MoveOptions& options);
   Transfer copy(std::span<const MovePair> pairs, const MoveOptions& options);
+  void copy(std::span<const MovePair> pairs, std::span<Transfer> transfers,
+            const MoveOptions& options);
   std::size_t poll(std::span<const std::byte> to, Nanoseconds most);
   void promote(Move& move, Priority priority);
   void cancel(Move& move);

@@ -143,6 +143,11 @@ Transfer Mover::copy(std::span<const MovePair> pairs, const MoveOptions& options
   return core_->copy(pairs, options);
 }
 
+void Mover::copy(std::span<const MovePair> pairs, std::span<Transfer> transfers,
+                 const MoveOptions& options) {
+  core_->copy(pairs, transfers, options);
+}
+
 std::size_t Mover::poll() { return core_->poll({}, {}); }
 
 std::size_t Mover::poll(std::span<const std::byte> to, Nanoseconds most) {

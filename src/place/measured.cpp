@@ -23,8 +23,8 @@ namespace {
 
 struct Candidate {
   EngineId engine;
-  double latency;    // s
-  double bandwidth;  // B/s
+  double latency;    // seconds
+  double bandwidth;  // bytes per second
 
   double time(double bytes) const { return latency + bytes / bandwidth; }
 };
@@ -44,7 +44,7 @@ std::vector<Candidate> measured_engines(const Machine& machine, const RouteReque
   return candidates;
 }
 
-// How long the set takes when all its engines end together.
+// The time of the set if all its engines end together.
 double common_time(double bytes, std::span<const Candidate> set) {
   double work = bytes, bandwidth = 0;
   for (const Candidate& each : set) {
@@ -59,7 +59,7 @@ std::size_t helpers(double bytes, std::span<const Candidate> candidates) {
   while (count < candidates.size()) {
     const double time = common_time(bytes, candidates.first(count));
     const Candidate& next = candidates[count];
-    // A share of less than a page is not worth a piece.
+    // A share of less than a page does not justify a piece.
     const double joined = common_time(bytes, candidates.first(count + 1));
     const double share = (joined - next.latency) * next.bandwidth;
     if (next.latency >= time || share < static_cast<double>(kShareUnit.value)) break;
@@ -68,7 +68,7 @@ std::size_t helpers(double bytes, std::span<const Candidate> candidates) {
   return count;
 }
 
-// When the last engine ends, by the same costs.
+// The end of the last engine, by the same costs.
 double makespan(const std::vector<RoutePart>& parts, std::span<const Candidate> set) {
   double last = 0;
   for (const RoutePart& part : parts) {
@@ -112,7 +112,7 @@ Result<Route> measured(const Machine& machine, const RouteRequest& request) {
   if (count == 1) return alone;
   const std::span<const Candidate> set = std::span(candidates).first(count);
   auto parts = cut_for(request.bytes, {set.begin(), set.end()});
-  // Rounding to pages can cost a small move more than a second engine gives.
+  // For a small move, rounding to pages can cost more than a second engine gains.
   if (parts.size() < 2 || makespan(parts, set) >= best.time(bytes)) return alone;
   std::string reason = fmt::format("measured: {} engines end together", parts.size());
   return Route{std::move(parts), std::move(reason)};

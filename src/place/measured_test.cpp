@@ -69,7 +69,7 @@ double cost(const Machine& machine, const RouteRequest& request, EngineId engine
   return seconds(found->latency) + static_cast<double>(bytes.value) / found->bandwidth.value;
 }
 
-// The naive model: no engine alone, and no equal split, is faster by the same costs.
+// The naive model: no single engine and no equal split is faster by the same costs.
 TEST(MeasuredTest, IsNeverSlowerThanTheBestSingleEngine) {
   EXPECT_TRUE(rc::check([] {
     const Machine machine = random_machine();

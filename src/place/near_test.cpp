@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-// Nodes 0 and 1 with CPUs, 2 and 3 without; nothing more is known.
+// Nodes 0 and 1 with CPUs, 2 and 3 without; nothing else is known.
 Machine four_nodes() {
   Machine machine;
   for (std::uint32_t id = 0; id < 4; ++id) {

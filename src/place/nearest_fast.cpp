@@ -16,14 +16,15 @@ namespace {
 struct NodeComparison {
   const Machine& machine;
   const Node& source;
-  const Node* initiator;  // nullptr where unknown
+  const Node* initiator;  // nullptr: unknown
   Scale speed;
   const char* how;
 
   bool far(const Node& node) const {
     return initiator != nullptr && same_socket(machine, *initiator, node) == false;
   }
-  // Faster than the source: or as fast, on the initiator's socket where the source is not.
+  // True if faster than the source; or equally fast and, unlike the source, on the initiator's
+  // socket.
   bool gains(const Node& node) const {
     const double own = *speed(node);
     const double given = source.byte_addressable() ? *speed(source) : 0;
@@ -32,7 +33,7 @@ struct NodeComparison {
   }
 };
 
-// Memory nodes other than the source that could hold the bytes at all.
+// Memory nodes other than the source with enough capacity for the bytes.
 std::vector<const Node*> roomy_nodes(const Machine& machine, const PlacementRequest& request) {
   std::vector<const Node*> nodes;
   for (const Node& node : machine.nodes) {
@@ -43,7 +44,7 @@ std::vector<const Node*> roomy_nodes(const Machine& machine, const PlacementRequ
   return nodes;
 }
 
-// The first scale that knows the source and every candidate; kinds are always known.
+// Chooses the first scale that knows the source and all candidates. Kinds are always known.
 void choose_scale(const std::vector<const Node*>& nodes, NodeComparison& compared,
                   std::optional<NodeId> initiator) {
   const auto knows_all = [&](const Scale& scale) {
@@ -60,7 +61,7 @@ void choose_scale(const std::vector<const Node*>& nodes, NodeComparison& compare
   compared.how = "by kind";
 }
 
-// Who will use the bytes, where nobody says so: the CPUs nearest to the source.
+// The user of the bytes; by default the CPUs nearest to the source.
 const Node* find_initiator(const Machine& machine, const Node& source,
                            std::optional<NodeId> initiator) {
   if (initiator) return machine.find(*initiator);
@@ -81,7 +82,7 @@ Result<Placement> nearest_fast(const Machine& machine, const PlacementRequest& r
   choose_scale(nodes, compared,
                compared.initiator ? std::optional(compared.initiator->id) : std::nullopt);
   std::erase_if(nodes, [&](const Node* node) { return !compared.gains(*node); });
-  // On the initiator's socket if anything there is faster; else anywhere.
+  // Prefers the initiator's socket if a node there is faster; else any node.
   if (std::ranges::any_of(nodes, [&](const Node* node) { return !compared.far(*node); })) {
     std::erase_if(nodes, [&](const Node* node) { return compared.far(*node); });
   }

@@ -45,8 +45,8 @@ TEST(NearestFastTest, TheHbmOfTheInitiatorsTile) {
   ASSERT_TRUE(machine);
   EXPECT_EQ(fast(*machine, 2, NodeId{2}), NodeId{10});
   EXPECT_EQ(fast(*machine, 0, NodeId{6}), NodeId{14});
-  EXPECT_EQ(fast(*machine, 5), NodeId{13});  // by default the CPUs at the source
-  // As fast, but on the other socket.
+  EXPECT_EQ(fast(*machine, 5), NodeId{13});  // by default the source's own CPUs
+  // Equally fast, but on the other socket.
   EXPECT_EQ(fast(*machine, 8, NodeId{5}), NodeId{13});
   EXPECT_EQ(fast(*machine, 8, NodeId{1}), std::nullopt);
 }
@@ -71,14 +71,14 @@ TEST(NearestFastTest, MeasurementsBeatFirmwareAndKind) {
   machine.nodes[0].access.push_back(measured(10e9));
   machine.nodes[1].access.push_back(measured(12e9));
   EXPECT_EQ(fast(machine, 0), kHbm);
-  machine.nodes[1].access.back() = measured(10.5e9);  // no difference beyond the scatter
+  machine.nodes[1].access.back() = measured(10.5e9);  // no difference beyond the tolerance
   EXPECT_EQ(fast(machine, 0), std::nullopt);
   // A scale that does not know every node is not used.
   machine.nodes[1].access.pop_back();
   EXPECT_EQ(fast(machine, 8), kDram);
 }
 
-// The cores of one engine may be slower than both memories.
+// The cores of an engine may be slower than both memories.
 TEST(NearestFastTest, EqualCopyRatesDoNotHideAFasterNode) {
   Machine machine = small_machine();
   for (const NodeId id : {kDram, kHbm}) {
@@ -96,8 +96,8 @@ TEST(AlwaysTest, IsThatNodeOrAnError) {
   EXPECT_EQ(place::always(kDisk)(machine, request).error().code, ErrorCode::unsupported);
 }
 
-// Random machines: whatever is chosen is memory, has the room, and is never the source.
-TEST(NearestFastTest, NeverChoosesWhatItMustNot) {
+// Random machines: the chosen node is memory, has the capacity, and is not the source.
+TEST(NearestFastTest, RandomMachines_GetAValidNode) {
   EXPECT_TRUE(rc::check([] {
     Machine machine;
     const auto count = *rc::gen::inRange(1u, 6u);

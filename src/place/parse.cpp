@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placements as people write them.
+// Parses placements in their text format.
 
 #include <fmt/format.h>
 
@@ -33,7 +33,7 @@ std::optional<NodeKind> kind_of(std::string_view text) {
   return std::nullopt;
 }
 
-// With '_' where people may write '-' between words.
+// Replaces '-' between words, which people may write, by '_'.
 std::string word_of(std::string_view text) {
   std::string word(text);
   std::ranges::replace(word, '-', '_');
@@ -77,7 +77,7 @@ Unexpected unknown(std::string_view text) {
               text.substr(0, 80), fmt::join(words, ", "));
 }
 
-// Node numbers; nothing if it is no list of numbers.
+// Node numbers; nothing: not a list of numbers.
 std::optional<std::vector<NodeId>> nodes_in(std::string_view text) {
   const auto numbers = parse_cpu_list(text);
   if (!numbers || numbers->empty()) return std::nullopt;
@@ -108,8 +108,8 @@ Result<Weight> weight_in(std::string_view item) {
   return Weight{item.substr(0, equals), weight};
 }
 
-// What each node of a kind gets for the kind to have its weight, in whole numbers: with
-// "dram=3,cxl=1" eight nodes of DRAM get 3 each and one of CXL gets 8.
+// The weight of each node if a kind as a whole has its weight, in whole numbers. With
+// "dram=3,cxl=1" and eight nodes of DRAM and one of CXL, these get 3 each and the CXL node 8.
 Result<std::vector<NodeWeight>> spread(const Machine& machine,
                                        const std::vector<std::pair<NodeKind, unsigned>>& kinds) {
   std::vector<Placement> of_kinds;
@@ -191,7 +191,7 @@ Result<Placement> Placement::parse(const Machine& machine, std::string_view text
       return unknown(part);
     }
   }
-  // So that what is absent is said here, not when memory is wanted.
+  // Absent nodes are reported here and not at the allocation.
   HEADRACE_TRY_STATUS(resolve_with_storage(machine, placement));
   return placement;
 }

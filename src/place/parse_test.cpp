@@ -47,7 +47,7 @@ TEST(ParsePlacementTest, WeightsOfNodes) {
   EXPECT_EQ(placement->to_text(), "0=3,1=3,8=1:dram");
 }
 
-// The weight of a kind is spread over its nodes in equal parts.
+// The weight of a kind is spread evenly over its nodes.
 TEST(ParsePlacementTest, WeightsOfKindsAreTheKindsShares) {
   Machine machine = test::small_machine();
   EXPECT_EQ(Placement::parse(machine, "dram=6,hbm=2")->nodes,
@@ -61,7 +61,7 @@ TEST(ParsePlacementTest, WeightsOfKindsAreTheKindsShares) {
   for (const NodeWeight& each : even->nodes) EXPECT_EQ(each.weight, 1U);
 }
 
-TEST(ParsePlacementTest, SaysWhatThereIs) {
+TEST(ParsePlacementTest, UnknownWord_ListsTheValidOnes) {
   EXPECT_EQ(
       complaint_about("hmb"),
       "'hmb' is no kind, property or list of nodes; write dram, hbm, cxl, gpu, storage, fastest, "
@@ -91,7 +91,7 @@ TEST(ParsePlacementTest, RefusesNonsense) {
   }
 }
 
-TEST(ParsePlacementTest, WhatItSaysOfItselfIsReadBack) {
+TEST(ParsePlacementTest, TextOfAPlacement_IsReadBack) {
   const Machine machine = max_machine();
   for (const char* text : {"hbm", "hbm_interleave", "dram_first_touch", "hbm_interleave:dram",
                            "fastest", "0-7", "0=3,8=1", "hbm:dram", "8:0:1", "0=2,1=5:hbm"}) {

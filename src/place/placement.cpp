@@ -17,10 +17,10 @@
 namespace headrace {
 namespace {
 
-// The nodes whose CPUs will use the memory; empty if that is not known.
+// The nodes whose CPUs will use the memory; empty: unknown.
 using Initiators = std::vector<const Node*>;
 
-// Those that have any of the CPUs, that with the most first; without CPUs `near`.
+// The nodes that contain any of the CPUs, the one with most first; without CPUs `near`.
 Result<Initiators> initiators(const Machine& machine, const CpuSet& cpus,
                               std::optional<NodeId> near) {
   if (cpus.empty()) {
@@ -42,19 +42,19 @@ Result<Initiators> initiators(const Machine& machine, const CpuSet& cpus,
               to_string(cpus));
 }
 
-// To that of `from` which is nearest. Requires: !from.empty()
+// The nearness to the nearest of `from`. Requires: !from.empty()
 Nearness nearness(const Machine& machine, const Initiators& from, const Node& to) {
   Nearness best = headrace::nearness(machine, *from.front(), to);
   for (const Node* each : from) best = std::min(best, headrace::nearness(machine, *each, to));
   return best;
 }
 
-// All nodes of the kind that have memory; nearest to `from` first, if that is known.
+// All nodes of the kind that have memory; nearest to `from` first, if known.
 Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind kind,
                                                const Initiators& from) {
   std::vector<const Node*> nodes = machine.of_kind(kind);
   std::erase_if(nodes, [](const Node* node) { return node->capacity == Bytes{0}; });
-  // GPUs that are NUMA nodes are memory like any other; those that are none only where all are.
+  // GPUs that are NUMA nodes are memory like any other. GPUs that are not count only if no GPU is.
   if (kind == NodeKind::gpu && std::ranges::any_of(nodes, &Node::byte_addressable)) {
     std::erase_if(nodes, [](const Node* node) { return !node->byte_addressable(); });
   }
@@ -79,7 +79,8 @@ Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind 
   return nodes;
 }
 
-// The node of that kind which the placement names alone, or the first of the kind that it wants.
+// The only node of the placement if it has this kind, or the first node of the kind if the
+// placement names the kind.
 const Node* alone_on(const Machine& machine, const Placement& placement, NodeKind kind) {
   if (placement.property || !placement.spill.empty()) return nullptr;
   if (placement.dealing != Dealing::nearest) return nullptr;
@@ -154,7 +155,7 @@ Status check_dealing(const Placement& placement) {
   return {};
 }
 
-// Whether memory may spill to wherever there is some, also where `placement` is resolved already.
+// True if memory may spill to any memory, also if `placement` is already resolved.
 bool spills_anywhere(const Placement& placement) {
   if (placement.spill.empty()) return !placement.strict;
   return placement.anywhere && std::ranges::all_of(placement.spill, [&](const NodeChoice& choice) {
@@ -163,7 +164,7 @@ bool spills_anywhere(const Placement& placement) {
          });
 }
 
-// For each of `from` those of `nodes` that are nearest to it, several where they are equally near.
+// For each of `from` the nearest of `nodes`; several if they are equally near.
 std::set<NodeId> nearest_to_each(const Machine& machine, const Initiators& from,
                                  const std::vector<const Node*>& nodes) {
   std::set<NodeId> nearest;
@@ -181,8 +182,8 @@ std::set<NodeId> nearest_to_each(const Machine& machine, const Initiators& from,
   return nearest;
 }
 
-// Replaces placement.kind by its nodes. Dealt by nearness: the nearest, and as its spill the others
-// of the kind; unless strict or told where to spill, then all other memory.
+// Replaces placement.kind by its nodes. With Dealing::nearest: by the nearest, and `spill` by the
+// others of the kind. Then follows all other memory, unless strict or with a stated spill order.
 Status resolve_kind(const Machine& machine, const Initiators& from, Placement& placement) {
   HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, *placement.kind, from));
   placement.kind.reset();
@@ -213,8 +214,8 @@ Status resolve_kind(const Machine& machine, const Initiators& from, Placement& p
   return {};
 }
 
-// Replaces the kinds in placement.spill by their nodes, but for those that the placement already
-// names, as nodes or earlier in `spill`.
+// Replaces the kinds in placement.spill by their nodes, without nodes that the placement already
+// names, in `nodes` or earlier in `spill`.
 Status resolve_spill(const Machine& machine, const Initiators& from, Placement& placement) {
   std::vector<NodeChoice> resolved;
   for (const NodeChoice& choice : placement.spill) {
@@ -235,8 +236,8 @@ Status resolve_spill(const Machine& machine, const Initiators& from, Placement& 
   return {};
 }
 
-// Replaces placement.property by the best node; unless strict or told where to spill, the other
-// nodes follow as its spill, best first.
+// Replaces placement.property by the best node. The other nodes become its `spill`, best first,
+// unless strict or with a stated spill order.
 Status resolve_property(const Machine& machine, const Initiators& from, Placement& placement) {
   const std::vector<const Node*> ranked =
       ranked_by(machine, *placement.property, from.empty() ? nullptr : from.front());

@@ -25,7 +25,7 @@ std::vector<NodeId> nodes(std::initializer_list<std::uint32_t> numbers) {
   return found;
 }
 
-TEST(PlacementTest, TheShortWaysToSayIt) {
+TEST(PlacementTest, ShortForms) {
   EXPECT_EQ(Placement::on(kHbm).nodes, (std::vector<NodeWeight>{{kHbm, 1}}));
   EXPECT_EQ(Placement::on(NodeKind::hbm).kind, NodeKind::hbm);
   EXPECT_EQ(Placement::interleave({kDram, kHbm}).nodes,
@@ -86,8 +86,8 @@ TEST(ResolveTest, AKindIsItsNearestNodeAndSpillsToTheNextOfItOnly) {
   }
 }
 
-// Two CXL devices at each of two sockets: those of the caller's socket in turn.
-TEST(ResolveTest, EquallyNearNodesOfAKindAreDealtInTurn) {
+// Two CXL devices at each of two sockets: those of the caller's socket, interleaved.
+TEST(ResolveTest, EquallyNearNodesOfAKind_AreInterleaved) {
   Machine machine;
   for (std::uint32_t i = 0; i < 6; ++i) {
     machine.nodes.push_back({.id = NodeId{i},
@@ -140,7 +140,7 @@ TEST(ResolveTest, SpillsByKindAreNodesInOrderAndNotThoseAlreadyThere) {
   EXPECT_EQ(resolve(*machine, wish).error().code, ErrorCode::invalid);
 }
 
-// Threads on four tiles, or on all: the memory of each in turn, not all of them on one tile's.
+// Threads on four tiles, or on all: the memory of each is interleaved, instead of all on one tile.
 TEST(ResolveTest, CpusOfSeveralNodesHaveTheNearestNodeOfEachInTurn) {
   const auto machine = Machine::load("xeon-max");
   ASSERT_TRUE(machine);
@@ -166,7 +166,7 @@ TEST(ResolveTest, NearIsWhereTheCpusAre) {
   EXPECT_EQ(resolve(*machine, wish).error().code, ErrorCode::absent);
 }
 
-TEST(ResolveTest, StorageIsTakenAloneAndOnlyWhereFilesWillDo) {
+TEST(ResolveTest, Storage_IsValidOnlyAloneAndWhereFilesAre) {
   const Machine machine = small_machine();
   for (const Placement& wish : {Placement::on(NodeKind::storage), Placement::on(kDisk)}) {
     EXPECT_EQ(storage_of(machine, wish), machine.find(kDisk));
@@ -187,7 +187,7 @@ TEST(ResolveTest, StorageIsTakenAloneAndOnlyWhereFilesWillDo) {
   EXPECT_EQ(ids(*resolve_with_storage(machine, Placement::on(NodeKind::hbm))), std::vector{kHbm});
 }
 
-TEST(ResolveTest, SaysWhatIsWrong) {
+TEST(ResolveTest, Errors_NameTheMistake) {
   const Machine machine = small_machine();
   const auto code = [&](const Placement& wish) {
     const auto resolved = resolve(machine, wish);
@@ -232,7 +232,7 @@ TEST(ResolveTest, SaysWhatIsWrong) {
             ErrorCode::absent);
 }
 
-TEST(ResolveTest, HbmInCacheModeIsSaidWhereItIsAskedFor) {
+TEST(ResolveTest, RequestForHbmInCacheMode_NamesTheMode) {
   Machine machine = small_machine();
   std::erase_if(machine.nodes, [](const Node& node) { return node.kind == NodeKind::hbm; });
   machine.nodes.front().side_cache = MemorySideCache{.size = 64_GiB};

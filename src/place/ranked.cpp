@@ -19,7 +19,7 @@ Scale first_that_knows_all(const Nodes& nodes, std::vector<Scale> scales) {
         std::ranges::all_of(nodes, [&](const Node* node) { return scale(*node).has_value(); });
     if (all) return std::move(scale);
   }
-  CHECK(false);  // the last one knows every node
+  CHECK(false);  // the last scale knows every node
   return {};
 }
 
@@ -42,7 +42,7 @@ Scale scale_of(const Nodes& nodes, Property property, std::optional<NodeId> init
   return {};
 }
 
-// Those that are as good as the best.
+// The nodes that are equal to the best.
 Nodes best_of(const Nodes& nodes, const Scale& scale) {
   double best = 0;
   for (const Node* node : nodes) best = std::max(best, *scale(*node));

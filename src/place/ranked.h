@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of a machine in order of a property.
+// A machine's nodes in order of a property.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,9 @@
 
 namespace headrace {
 
-// All nodes that hold CPU memory, the best first, for the CPUs of `initiator` (nullptr: unknown).
-// Values within kSpeedTolerance of the best one left are equal; of those the nearest comes next.
+// All nodes that CPUs can address and that have memory, best first, for the CPUs of `initiator`
+// (nullptr: unknown). Values within kSpeedTolerance of the best remaining one are equal; the
+// nearest of them comes next.
 std::vector<const Node*> ranked_by(const Machine& machine, Property property,
                                    const Node* initiator);
 

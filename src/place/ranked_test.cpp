@@ -44,7 +44,7 @@ TEST(RankedTest, ByKindWhereNothingElseIsKnown) {
   EXPECT_EQ(ranked_ids(machine, Property::largest), (Ids{9, 0, 8}));
 }
 
-// 60 and 58 GB/s are equal, so the nearest is taken; the fastest of equals has the lower latency.
+// 60 and 58 GB/s are equal, so the nearest is taken. The fastest of equals has the lower latency.
 TEST(RankedTest, MeasuredValuesDecideAndCloseOnesAreEqual) {
   const Machine machine = three_kinds(true);
   EXPECT_EQ(ranked_ids(machine, Property::highest_bandwidth), (Ids{0, 8, 9}));
@@ -52,14 +52,14 @@ TEST(RankedTest, MeasuredValuesDecideAndCloseOnesAreEqual) {
   EXPECT_EQ(ranked_ids(machine, Property::lowest_latency), (Ids{8, 0, 9}));
 }
 
-// A scale that does not know every node would compare what cannot be compared.
-TEST(RankedTest, AScaleKnowsAllOrIsNotUsed) {
+// A scale that does not know every node cannot compare them.
+TEST(RankedTest, ScaleThatLacksANode_IsNotUsed) {
   Machine machine = three_kinds(true);
   machine.nodes[2].access.clear();
   EXPECT_EQ(ranked_ids(machine, Property::highest_bandwidth), (Ids{8, 0, 9}));
 }
 
-TEST(RankedTest, OfEqualsTheNearestIsNext) {
+TEST(RankedTest, EqualNodes_AreOrderedByNearness) {
   const Machine machine = Machine::load("xeon-max").value();
   const Ids ranked = ranked_ids(machine, Property::highest_bandwidth, 6);
   EXPECT_EQ(ranked.size(), 16U);

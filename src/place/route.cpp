@@ -26,19 +26,19 @@ std::vector<EngineId> engines_between(const Machine& machine, NodeId from, NodeI
 namespace place {
 namespace {
 
-// `smart` gives smaller moves to one engine: splitting them costs more than it gives (Fürst 2024,
+// `smart` gives smaller moves to one engine: splitting them costs more than it gains (Fürst 2024,
 // 5.2 and 3.2.1).
 constexpr Bytes kSplitFrom = 1_MiB;
 
-// A request that was checked: its two nodes, and the engines that can copy between them, in order
-// of preference.
+// A checked request: its two nodes, and the engines that can copy between them, in order of
+// preference.
 struct Move {
   const Machine& machine;
   const Node& from;
   const Node& to;
   std::vector<EngineId> able;
 
-  // The able engines whose home node satisfies `accepts`; of one kind only, if it is given.
+  // The able engines whose home node satisfies `accepts`; only of one kind, if given.
   template <class Predicate>
   std::vector<EngineId> select(Predicate accepts,
                                std::optional<EngineKind> kind = std::nullopt) const {
@@ -62,22 +62,21 @@ Result<Move> check_request(const Machine& machine, const RouteRequest& request) 
                 "no engine can copy from node {} ({}) to node {} ({}); go through a memory node",
                 raw(from->id), to_string(from->kind), raw(to->id), to_string(to->kind));
   }
-  // Devices made for copying come before cores, which have other work; see docs/design/routes.md.
+  // Devices made for copying are preferred to cores, which have other work (docs/design/routes.md).
   std::ranges::sort(able, {}, [&](EngineId id) {
     return std::pair(machine.find(id)->kind == EngineKind::cpu, id);
   });
   return Move{machine, *from, *to, std::move(able)};
 }
 
-// The engine for a move that is not split: at the destination, else at the source, else the first
-// that is able.
+// The engine of an unsplit move: at the destination, else at the source, else the first able one.
 EngineId best_placed(const Move& move) {
   const auto at = [&](NodeId id) {
     return move.select([&](const Node& home) { return home.id == id; });
   };
   for (const Node* end : {&move.to, &move.from}) {
     if (const auto found = at(end->id); !found.empty()) return found.front();
-    // An end without CPUs is served from the node with CPUs next to it.
+    // A node without CPUs is served by the nearest node with CPUs.
     const Node* host = end->byte_addressable() ? host_of(move.machine, *end) : nullptr;
     if (host == nullptr) continue;
     if (const auto found = at(host->id); !found.empty()) return found.front();
@@ -98,7 +97,7 @@ Route unsplit(const Move& move, Bytes bytes, std::string_view why) {
           fmt::format("{} alone: {}", name_of(move.machine, engine), why)};
 }
 
-// The node whose engines serve `node`, one end of a move: its nearest with CPUs, else itself.
+// The node whose engines serve `node`: the nearest one with CPUs, else `node` itself.
 NodeId serving_node(const Machine& machine, const Node& node) {
   const Node* host = host_of(machine, node);
   return host == nullptr ? node.id : host->id;

@@ -57,7 +57,7 @@ TEST(OneTest, DevicesForCopyingGoBeforeCores) {
   EXPECT_EQ(machine.find(EngineId{3})->kind, EngineKind::cpu);
 }
 
-TEST(RouteTest, WhatCannotBeCopiedIsAbsent) {
+TEST(RouteTest, MoveWithoutEngine_IsAbsent) {
   const Machine machine = small_machine();
   for (const auto policy : {place::one, place::brute_force, place::smart, place::measured}) {
     EXPECT_EQ(policy(machine, {kDisk, kDisk, 1_MiB, {}}).error().code, ErrorCode::absent);

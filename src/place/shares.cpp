@@ -24,12 +24,12 @@ std::vector<RoutePart> cut(Bytes bytes, std::span<const EngineId> engines,
 }
 
 std::vector<RoutePart> cut_equally(Bytes bytes, std::span<const EngineId> engines) {
-  // Rounded up, so that the last engine gets less rather than more than the others.
+  // Rounded up: the last engine gets less than the others rather than more.
   const std::uint64_t units = bytes.value / kShareUnit.value;
   const std::uint64_t each = units / engines.size() + (units % engines.size() == 0 ? 0 : 1);
   const std::vector<Bytes> shares(engines.size(), kShareUnit * each);
   std::vector<RoutePart> parts = cut(bytes, engines, shares);
-  // Less than a page at the end is no work for an engine of its own.
+  // Less than a page at the end does not justify an engine of its own.
   if (parts.size() > 1 && parts.back().length < kShareUnit) {
     const Bytes tail = parts.back().length;
     parts.pop_back();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cutting one move into shares on page boundaries.
+// Divides one move into shares at page boundaries.
 #pragma once
 
 #include <span>
@@ -9,13 +9,12 @@
 
 namespace headrace {
 
-// Parts end on multiples of a base page, so that no page has two writers and O_DIRECT stays
-// possible; only the last ends where the move does.
+// Parts end at multiples of a base page, so no page has two writers, and O_DIRECT stays possible.
+// Only the last part ends at the move's end.
 inline constexpr Bytes kShareUnit = 4_KiB;
 
-// One part per engine, about as long as its share of `bytes`; parts that would be empty are left
-// out, and what rounding leaves goes to the last. Requires: engines and shares of one size, not
-// empty.
+// One part per engine, about as long as its share of `bytes`. Empty parts are left out, and the
+// rest from rounding is in the last part. Requires: as many engines as shares, not empty.
 std::vector<RoutePart> cut(Bytes bytes, std::span<const EngineId> engines,
                            std::span<const Bytes> shares);
 

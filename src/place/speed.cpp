@@ -50,7 +50,7 @@ std::optional<double> bandwidth_of_kind(const Node& node) {
   return std::nullopt;
 }
 
-// On processors with both, HBM lies behind a longer way than DDR; CXL behind a link.
+// On processors with both, HBM has a longer path than DDR; CXL is behind a link.
 std::optional<double> latency_of_kind(const Node& node) {
   switch (node.kind) {
     case NodeKind::dram: return 8;

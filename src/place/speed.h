@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast nodes are, for those who compare them.
+// Scales that compare the speed of nodes.
 #pragma once
 
 #include <functional>
@@ -9,20 +9,20 @@
 
 namespace headrace {
 
-// Speeds closer than this count as equal, as hwloc's memory tiers do: firmware rounds its figures
-// and measurements scatter.
+// Speeds within this factor count as equal, as in hwloc's memory tiers: firmware rounds its values,
+// and measurements vary.
 inline constexpr double kSpeedTolerance = 1.1;
 
-// How good a node is, on one scale for all nodes compared, larger is better; nothing when that
-// scale does not know.
+// Rates a node on one scale for all compared nodes; larger is better. Nothing: unknown on this
+// scale.
 using Scale = std::function<std::optional<double>(const Node&)>;
 
-// Bandwidth read from the initiator, else from the node's best one; measured, or rated by firmware.
+// Read bandwidth from the initiator, else from the node's best one; measured, or rated by firmware.
 // Not copy rates: an engine may be slower than the memory at both its ends.
 Scale by_bandwidth(std::optional<NodeId> initiator, bool measured);
 // The inverse of the latency of a read, likewise.
 Scale by_latency(std::optional<NodeId> initiator, bool measured);
-// Where nothing is known but the kind: steps far enough apart that the tolerance keeps them apart.
+// If only the kind is known: values so far apart that the tolerance never makes them equal.
 std::optional<double> bandwidth_of_kind(const Node& node);
 std::optional<double> latency_of_kind(const Node& node);
 

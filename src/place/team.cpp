@@ -15,8 +15,8 @@
 namespace headrace {
 namespace {
 
-// A CPU by what it is part of, from the socket to the core: two are in the same part where these
-// agree so far.
+// The parts that contain a CPU, from socket to core. Two CPUs are in the same part if their parts
+// agree down to it.
 constexpr std::size_t kLevels = 4;
 struct Seat {
   std::array<std::uint32_t, kLevels> parts{};
@@ -24,7 +24,7 @@ struct Seat {
   friend auto operator<=>(const Seat&, const Seat&) = default;
 };
 
-// How many of Seat::parts two CPUs of one part have in common.
+// The number of leading Seat::parts that two CPUs of one part have in common.
 std::size_t depth_of(TeamPart part) {
   switch (part) {
     case TeamPart::core: return 4;
@@ -37,7 +37,7 @@ std::size_t depth_of(TeamPart part) {
   return 0;
 }
 
-// Its number; where nobody knows it, by the first node that is on the same one.
+// The socket's number; if unknown, that of the first node on the same socket.
 std::uint32_t socket_of(const Machine& machine, const Node& node) {
   if (node.socket) return *node.socket;
   for (const Node& each : machine.nodes) {
@@ -73,8 +73,8 @@ bool agree(const Seat& a, const Seat& b, std::size_t depth) {
                     b.parts.begin());
 }
 
-// Sorted seats that agree in `level` parts: of each next part one in turn, each part's in this same
-// order.
+// Sorts seats that agree in `level` parts: one from each next part in turn, and each part in the
+// same order inside.
 std::vector<Seat> spread_out(std::span<const Seat> seats, std::size_t level) {
   if (level == kLevels) return {seats.begin(), seats.end()};
   std::vector<std::vector<Seat>> parts;
@@ -91,14 +91,14 @@ std::vector<Seat> spread_out(std::span<const Seat> seats, std::size_t level) {
   return order;
 }
 
-// How near a node is, but for its number.
+// The nearness of a node, without its number.
 Nearness how_near(const Machine& machine, const Node& from, const Node& to) {
   Nearness found = nearness(machine, from, to);
   found.id = 0;
   return found;
 }
 
-// The nodes of the kind that have memory, in the order of nearness to `from`.
+// The nodes of the kind that have memory, nearest to `from` first.
 Result<std::vector<const Node*>> by_nearness(const Machine& machine, NodeKind kind,
                                              const Node& from) {
   std::vector<const Node*> nodes = machine.of_kind(kind);
@@ -110,7 +110,7 @@ Result<std::vector<const Node*>> by_nearness(const Machine& machine, NodeKind ki
   return nodes;
 }
 
-// Those that are as near as the nearest, or as far as the farthest.
+// The nodes that are as near as the nearest, or as far as the farthest.
 std::vector<const Node*> as_near_as(const Machine& machine, const Node& from,
                                     std::vector<const Node*> nodes, const Node& other) {
   const Nearness wanted = how_near(machine, from, other);
@@ -118,14 +118,14 @@ std::vector<const Node*> as_near_as(const Machine& machine, const Node& from,
   return nodes;
 }
 
-// The memories that the CPUs of a node take in turn.
+// The memories that the CPUs of a node use in turn.
 struct Turns {
   std::vector<const Node*> nodes;
   std::size_t next = 0;
   std::size_t step = 1;
 };
 
-// The place of a node among those of its socket with CPUs, and how many these are.
+// The index of a node among its socket's nodes with CPUs, and the number of these.
 std::pair<std::size_t, std::size_t> place_in_socket(const Machine& machine, const Node& home) {
   std::size_t place = 0;
   std::size_t count = 0;
@@ -191,7 +191,7 @@ Result<Team> choose_team(const Machine& machine, const CpuSet& allowed, const Te
   }
   const Seat reference = *first;
   std::erase_if(seats, [&](const Seat& seat) { return !agree(seat, reference, depth); });
-  std::set<unsigned> seated;  // two nodes may name one CPU
+  std::set<unsigned> seated;  // two nodes may contain one CPU
   std::erase_if(seats, [&](const Seat& seat) { return !seated.insert(seat.cpu).second; });
   if (!choice.siblings) {
     const auto rest = std::ranges::unique(
@@ -216,7 +216,7 @@ Result<std::vector<NodeId>> memory_of(const Machine& machine, const Team& team, 
                                       TeamMemory memory) {
   const bool far = memory == TeamMemory::far;
   std::vector<NodeId> found;
-  std::map<NodeId, Turns> turns;  // by home
+  std::map<NodeId, Turns> turns;  // by home node
   for (const NodeId id : team.homes) {
     if (!turns.contains(id)) {
       HEADRACE_TRY(const Node* const home, machine.node(id));

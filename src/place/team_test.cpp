@@ -28,7 +28,8 @@ CpuSet all_of(const Machine& machine) {
   return cpus;
 }
 
-// One socket of an EPYC: a node, two caches of four cores, whose second threads are 8 higher.
+// One socket of an EPYC: a node, and two caches of four cores, whose second threads have numbers
+// higher by 8.
 Machine epyc() {
   Machine machine;
   machine.nodes = {{.id = NodeId{0},
@@ -84,7 +85,7 @@ TEST(TeamTest, SpreadOverSocketsThenNodes) {
   EXPECT_EQ(nodes, (std::vector<std::uint32_t>{0, 4, 1, 5, 2, 6, 3, 7, 0}));
   EXPECT_EQ(cpus_of(machine, {.part = TeamPart::socket, .cpu = machine.nodes[5].cpus[0]}).size(),
             48U);
-  // The caches of this preset are not known: then a node is as small as it gets.
+  // The caches of this preset are unknown: then a node is the smallest part.
   EXPECT_EQ(cpus_of(machine, {.part = TeamPart::cluster}),
             cpus_of(machine, {.part = TeamPart::node}));
 }
@@ -104,7 +105,7 @@ TEST(TeamTest, EightThreadsOf384CpusHaveEightCachesOrOne) {
   EXPECT_EQ(cpus_of(machine, {.part = TeamPart::socket}).size(), 192U);
 }
 
-// Whatever is chosen: each CPU once, all of what is allowed and asked for.
+// Every team has each CPU once, and all CPUs that are allowed and requested.
 TEST(TeamTest, EveryTeamIsWholeInEitherOrder) {
   for (const Machine& machine :
        {epyc(), sixteen_nodes(), test::epyc_384(), test::small_machine()}) {
@@ -147,7 +148,7 @@ TEST(TeamTest, MemoryNearInterleavedAndFar) {
   using Nodes = std::vector<std::uint32_t>;
   EXPECT_EQ(nodes(team, NodeKind::hbm, TeamMemory::near), (Nodes{8, 12, 9, 13, 10, 14, 11, 15}));
   EXPECT_EQ(nodes(team, NodeKind::dram, TeamMemory::near), (Nodes{0, 4, 1, 5, 2, 6, 3, 7}));
-  // Over the link, and each tile another's node.
+  // Across the link, and each tile another node.
   EXPECT_EQ(nodes(team, NodeKind::hbm, TeamMemory::far), (Nodes{12, 8, 13, 9, 14, 10, 15, 11}));
   EXPECT_EQ(nodes(team, NodeKind::dram, TeamMemory::far), (Nodes{4, 0, 5, 1, 6, 2, 7, 3}));
   const auto all = nodes(team, NodeKind::hbm, TeamMemory::interleave);
@@ -160,7 +161,7 @@ TEST(TeamTest, MemoryNearInterleavedAndFar) {
   EXPECT_EQ(memory_of(small, two, NodeKind::hbm, TeamMemory::near)->front(), test::kHbm);
 }
 
-// Two CXL devices at a socket: its CPUs take them in turn.
+// Two CXL devices at a socket: its CPUs use them in turn.
 TEST(TeamTest, EquallyNearNodesAreTakenInTurn) {
   Machine machine;
   machine.nodes = {
@@ -172,7 +173,7 @@ TEST(TeamTest, EquallyNearNodesAreTakenInTurn) {
             (std::vector{NodeId{1}, NodeId{2}, NodeId{1}}));
 }
 
-TEST(TeamTest, RefusesWhatIsNotThere) {
+TEST(TeamTest, MissingCpusAndMemory_AreErrors) {
   const Machine machine = epyc();
   const auto code = [&](const CpuSet& allowed, const TeamChoice& choice) {
     const auto team = choose_team(machine, allowed, choice);

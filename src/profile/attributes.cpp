@@ -18,7 +18,7 @@ namespace {
 
 NodeId node_id(std::uint64_t number) { return NodeId{static_cast<std::uint32_t>(number)}; }
 
-// The working set of a latency row lies in memory and not in a cache of its CPUs.
+// True if the working set of a latency row is in memory and not in a cache of its CPUs.
 bool passes_caches(const Machine& machine, const Row& row) {
   const auto* bytes = row.number("bytes");
   const Node* node = machine.find(node_id(*row.number("cpu_node")));
@@ -26,7 +26,7 @@ bool passes_caches(const Machine& machine, const Row& row) {
   return *bytes >= 2 * cache_to_pass(machine, {node->cpus.front()}).value;
 }
 
-// The row as one of those it stands for would be: "cpu_node=1 memory_node=9".
+// The row with the parameters of a row that it stands for: "cpu_node=1 memory_node=9".
 Row in_place_of(Row row, const std::string& other) {
   std::istringstream words(other);
   for (std::string word; words >> word;) {
@@ -43,7 +43,7 @@ Row in_place_of(Row row, const std::string& other) {
 }
 
 enum class What : std::uint8_t { latency, read, write };
-// Memory node, CPU node, what.
+// Memory node, CPU node, kind of value.
 using Fact = std::tuple<std::uint64_t, std::uint64_t, What>;
 
 class Facts {
@@ -56,8 +56,8 @@ class Facts {
     }
   }
 
-  // Those of quiet rows if there are any; no bandwidth of a pair whose largest number of threads
-  // was not measured.
+  // Values of quiet rows if there are any. Without bandwidths of pairs whose largest number of
+  // threads was not measured.
   std::map<Fact, double> known() const {
     std::map<Fact, double> known = noisy_;
     for (const auto& [fact, value] : quiet_) known[fact] = value;
@@ -74,11 +74,11 @@ class Facts {
     const std::uint64_t cpu = *row.number("cpu_node");
     if (row.experiment == "latency") {
       const bool asked = row.word("window") == "all" && row.word("pages") == "huge";
-      // The whole buffer is the largest working set, and so the slowest.
+      // The whole buffer is the largest working set, and therefore the slowest.
       if (asked && passes_caches(machine, row)) keep({memory, cpu, What::latency}, row);
       return;
     }
-    // In random order memory gives less than it has.
+    // Random access reaches less than the memory's bandwidth.
     if (row.experiment != "bandwidth" || row.parameter("pattern") != nullptr) return;
     const std::string_view mix = row.word("mix");
     if (mix != "read" && mix != "nt_write") return;
@@ -132,7 +132,7 @@ void put_access(Machine& machine, const std::map<Fact, double>& known) {
   }
 }
 
-// In the place of what was known of the engine and the nodes.
+// Replaces the previous rate of this engine and these nodes.
 void put_rate(Machine& machine, const CopyRate& rate) {
   std::erase_if(machine.copy_rates, [&](const CopyRate& old) {
     return old.engine == rate.engine && old.from == rate.from && old.to == rate.to;
@@ -140,7 +140,7 @@ void put_rate(Machine& machine, const CopyRate& rate) {
   machine.copy_rates.push_back(rate);
 }
 
-// The engine `cpu` copies with all cores of its node, and what it copies is rarely cached.
+// The engine `cpu` copies with all cores of its node, and its data is rarely cached.
 void put_copy_rates(Profile& profile) {
   Machine& machine = profile.machine;
   std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>, CopyFit> widest;
@@ -164,8 +164,8 @@ void put_copy_rates(Profile& profile) {
   }
 }
 
-// Copies by one engine one way: of the smallest, one at a time, the latency; of the best of all the
-// bandwidth.
+// Copies by one engine in one direction: the latency of the smallest single copy, and the bandwidth
+// of the best copies.
 class BestOfCopies {
  public:
   void add(double rate) { best_ = std::max(best_, rate); }
@@ -175,7 +175,7 @@ class BestOfCopies {
     smallest_ = bytes;
     ns_ = static_cast<double>(bytes) / rate * 1e9;
   }
-  // Nothing where no single copy was measured.
+  // Nothing: no single copy was measured.
   std::optional<CopyRate> rate(EngineId engine, NodeId from, NodeId to, std::string source) const {
     if (!ns_ || best_ <= 0) return std::nullopt;
     const double latency = std::max(0.0, *ns_ - static_cast<double>(smallest_) / best_ * 1e9);
@@ -193,8 +193,8 @@ class BestOfCopies {
   double best_ = 0;
 };
 
-// The memory that a row of `storage` reads into and writes from: that of its CPUs, else, as in
-// older profiles, which name none, the machine's first.
+// The memory that a row of `storage` reads into and writes from: its CPUs' node. Older profiles
+// name no CPUs: then the machine's first memory.
 const Node* memory_of_disk_row(const Machine& machine, const Row& row) {
   const CpuSet cpus = parse_cpu_list(row.cpus).value_or(CpuSet{});
   const Node* first = nullptr;
@@ -207,7 +207,7 @@ const Node* memory_of_disk_row(const Machine& machine, const Row& row) {
   return first;
 }
 
-// What an SSD's queue reads or writes past the page cache.
+// Reads or writes by an SSD's queue past the page cache.
 void put_disk_rate(Profile& profile, const Engine& engine, bool write) {
   BestOfCopies found;
   const Node* memory = nullptr;
@@ -231,19 +231,19 @@ void put_disk_rate(Profile& profile, const Engine& engine, bool write) {
   if (rate) put_rate(profile.machine, *rate);
 }
 
-// What a GPU's copy engines copy of pinned memory, inside the GPU and to others. In a stream copies
-// queue behind each other, so that what each costs beyond its bytes is the smallest one's time.
-// By size and number of copies given together: the rates of the kernel and of the better of the two
-// ways to give them to copy engines.
+// Copies of pinned memory by a GPU's copy engines, inside the GPU and to other nodes. Copies queue
+// in a stream, so the cost of each beyond its bytes is the smallest one's time. By size and number
+// of copies submitted together: the rate of the kernel, and of the better of the two ways to submit
+// to copy engines.
 struct BatchRates {
   double kernel = 0;
   double engines = 0;
-  // Half of the time, since it takes multiprocessors from others, who are not asked here.
+  // The kernel must take half of the time, since it uses multiprocessors that other work needs.
   bool kernel_pays() const { return engines > 0 && kernel >= 2 * engines; }
 };
 using Batches = std::map<std::uint64_t, std::map<std::uint64_t, BatchRates>>;
 
-// All sizes up to the limit pay, each for all counts that were measured from the limit's on.
+// The limit for which all sizes up to it pay, each for all measured counts from the limit's on.
 GatherLimit limit_of(const Batches& batches) {
   GatherLimit limit;
   for (const auto& [bytes, counts] : batches) {
@@ -258,7 +258,7 @@ GatherLimit limit_of(const Batches& batches) {
   return limit;
 }
 
-// Where many small copies are better gathered by a kernel. Rows with noise say nothing of it.
+// When a kernel gathers many small copies faster. Noisy rows are ignored.
 void put_gpu_gather(Profile& profile, const Engine& engine) {
   std::map<std::pair<NodeId, NodeId>, Batches> found;
   for (const Row& row : profile.rows) {

@@ -31,7 +31,7 @@ Row latency(std::uint64_t bytes, double value, const char* pages = "huge") {
   return row;
 }
 
-// What node 8 then says of itself to node 0.
+// Node 8's attributes for node 0 after the rows are entered.
 const AccessAttributes* learned(Profile& profile, std::vector<Row> rows) {
   profile.rows = std::move(rows);
   put_into_machine(profile);
@@ -56,7 +56,7 @@ TEST_F(AttributesTest, TheBestTeamCountsIfTheLargestWasMeasured) {
   EXPECT_EQ(access->read_bandwidth->value, 70e9);
 }
 
-TEST_F(AttributesTest, WhatMemoryGivesInRandomOrderIsNotItsBandwidth) {
+TEST_F(AttributesTest, RandomAccess_IsNotTheBandwidth) {
   Row random = bandwidth(12, 20e9);
   random.parameters.emplace_back("pattern", std::string("random"));
   EXPECT_EQ(learned(profile_, {random}), nullptr);
@@ -70,7 +70,7 @@ TEST_F(AttributesTest, AQuietRowCountsMoreThanANoisyOne) {
   EXPECT_EQ(learned(profile_, {bandwidth(12, 60e9, {"noisy"})})->read_bandwidth->value, 60e9);
 }
 
-TEST_F(AttributesTest, ARowSpeaksForThePairsThatItStandsFor) {
+TEST_F(AttributesTest, RowWithSimilarPairs_CountsForThem) {
   Row row = bandwidth(12, 60e9);
   row.stands_for = {"cpu_node=3 memory_node=11", "cpu_node=99 memory_node=99", "nonsense ="};
   ASSERT_NE(learned(profile_, {row}), nullptr);
@@ -81,7 +81,7 @@ TEST_F(AttributesTest, ARowSpeaksForThePairsThatItStandsFor) {
   EXPECT_EQ(found->read_bandwidth->value, 60e9);
 }
 
-TEST_F(AttributesTest, OnlyWhatPassesTheCachesIsALatency) {
+TEST_F(AttributesTest, WorkingSetInACache_IsNoLatency) {
   EXPECT_EQ(learned(profile_, {latency(1 << 20, 5)}), nullptr);
   const auto* access = learned(
       profile_, {latency(1 << 20, 5), latency(1ULL << 32, 110), latency(1ULL << 32, 150, "base")});
@@ -113,14 +113,14 @@ TEST_F(AttributesTest, TheLinesOfTheMoversEngineBecomeCopyRates) {
   EXPECT_NEAR(rate.bandwidth.value / 60e9, 1, 1e-9) << "of all its cores";
 }
 
-// CPUs 48 to 59 are of node 4.
+// CPUs 48 to 59 belong to node 4.
 TEST_F(AttributesTest, ADiskIsReadIntoTheMemoryOfTheCpusThatReadIt) {
   Machine& machine = profile_.machine;
   machine.nodes.push_back({.id = NodeId{1000}, .kind = NodeKind::storage});
   machine.engines.push_back(
       {.id = EngineId{900}, .kind = EngineKind::ssd, .name = "nvme0", .home = NodeId{1000}});
   for (const auto& [cpus, memory] :
-       {std::pair{"48-59", NodeId{4}}, {"", NodeId{0}}}) {  // older profiles name none
+       {std::pair{"48-59", NodeId{4}}, {"", NodeId{0}}}) {  // older profiles name no CPUs
     machine.copy_rates.clear();
     std::vector<Row> rows;
     for (const std::uint64_t depth : {1, 16}) {
@@ -201,9 +201,9 @@ class GpuGatherTest : public testing::Test {
   Profile profile_{.machine = Machine::load("gh200").value()};
 };
 
-TEST_F(GpuGatherTest, TheKernelTakesWhatItCopiesInHalfTheTimeAndAllBelow) {
+TEST_F(GpuGatherTest, KernelTwiceAsFast_TakesThisSizeAndSmaller) {
   EXPECT_EQ(found(), std::nullopt);
-  add(4096, 1, 9e9, 1e9, 1e9);  // one copy is no gathering
+  add(4096, 1, 9e9, 1e9, 1e9);  // one copy is not gathered
   add(4096, 16, 2e9, 1e9, 3e9);
   add(4096, 64, 8e9, 4e9, 3e9);
   add(4096, 256, 9e9, 4e9, 3e9);
@@ -216,7 +216,7 @@ TEST_F(GpuGatherTest, TheKernelTakesWhatItCopiesInHalfTheTimeAndAllBelow) {
   EXPECT_EQ(profile_.machine.rate(EngineId{2}, NodeId{2}, NodeId{0})->gather, std::nullopt);
 }
 
-TEST_F(GpuGatherTest, WhereASmallerSizeOrALargerCountDoesNotPayNoneIsTaken) {
+TEST_F(GpuGatherTest, SmallerSizeOrLargerCountThatDoesNotPay_GivesNoLimit) {
   add(4096, 64, 3e9, 2e9, 1e9);
   add(16384, 64, 9e9, 1e9, 1e9);
   EXPECT_EQ(found(), std::nullopt);

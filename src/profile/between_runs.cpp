@@ -10,13 +10,13 @@
 namespace headrace::between_runs {
 namespace {
 
-// Logarithms of values that agree to 0.1 % are the same: no clock and no counter is better, and
-// rows that happen to agree exactly would make all others' differences certain.
+// Variance of logarithms that agree to 0.1 %. No clock or counter is better. Smaller values would
+// make rows that agree exactly by chance appear certain.
 constexpr double kLeastVariance = 1e-6;
-// From so many degrees of freedom on a prior is as good as known.
+// From this number of degrees of freedom on, a prior counts as known.
 constexpr double kKnown = 1e6;
 
-// The first and second derivatives of log Gamma, by their asymptotic series, from x = 8 on.
+// First and second derivatives of log Gamma, by their asymptotic series, from x = 8 on.
 double digamma(double x) {
   double sum = 0;
   for (; x < 8; ++x) sum -= 1 / x;
@@ -32,7 +32,7 @@ double trigamma(double x) {
          inverse * square * (1.0 / 6 - square * (1.0 / 30 - square / 42));
 }
 
-// x with trigamma(x) = y, which falls from infinity to 0.
+// The x with trigamma(x) = y; trigamma falls from infinity to 0.
 double inverse_trigamma(double y) {
   double low = 1e-3, high = kKnown;
   for (int i = 0; i < 100; ++i) {
@@ -42,10 +42,10 @@ double inverse_trigamma(double y) {
   return low;
 }
 
-// The distribution that the variances come from: a scaled inverse chi-square of `freedom`.
+// The distribution of the variances: a scaled inverse chi-square with `freedom`.
 Variance prior_of(const std::vector<Variance>& known) {
   std::vector<double> logs;
-  double by_chance = 0;  // what their logarithms vary by if all are the same
+  double by_chance = 0;  // variance of their logarithms if all are equal
   for (const Variance& each : known) {
     const double half = each.freedom / 2;
     logs.push_back(std::log(std::max(each.value, kLeastVariance)) - digamma(half) + std::log(half));
@@ -76,7 +76,7 @@ Variance pooled(std::span<const std::vector<double>> sides) {
 
 std::vector<Variance> moderated(std::span<const Variance> own) {
   std::vector<Variance> known;
-  double most = 0;  // that one of them has
+  double most = 0;  // the largest of them
   for (const Variance& each : own) {
     if (each.freedom > 0) known.push_back(each);
     most = std::max(most, each.freedom);
@@ -88,8 +88,8 @@ std::vector<Variance> moderated(std::span<const Variance> own) {
     const double freedom = each.freedom + prior.freedom;
     const double value = std::max(each.value, kLeastVariance);
     each.value = (each.freedom * value + prior.freedom * prior.value) / freedom;
-    // Rows are not independent: a slow run is slow in many. All together say no more than another
-    // such row would.
+    // Rows are not independent: a slow run is slow in many rows. So all other rows count only as
+    // much as one more row.
     each.freedom = std::min(freedom, each.freedom + most);
   }
   return result;

@@ -11,7 +11,7 @@
 namespace headrace::between_runs {
 namespace {
 
-TEST(BetweenRuns, PoolsWhatTheSidesVaryBy) {
+TEST(BetweenRuns, Pooled_IsTheVarianceWithinSides) {
   const Variance found =
       pooled(std::array{std::vector<double>{1, 3}, std::vector<double>{7, 8, 9}});
   EXPECT_DOUBLE_EQ(found.value, 4.0 / 3);
@@ -19,7 +19,7 @@ TEST(BetweenRuns, PoolsWhatTheSidesVaryBy) {
   EXPECT_EQ(pooled(std::array{std::vector<double>{1}, std::vector<double>{7}}).freedom, 0);
 }
 
-// Quantiles of tables; far out, where many rows are judged, the approximation is on the safe side.
+// Quantiles from tables. Far out, where many rows are judged, the approximation is too large.
 TEST(BetweenRuns, StudentsQuantiles) {
   struct Known {
     double p, freedom, t;
@@ -34,7 +34,7 @@ TEST(BetweenRuns, StudentsQuantiles) {
   EXPECT_NEAR(two_sided_z(0.05), 1.960, 0.001);
 }
 
-// Variances of normal values with a sigma of 1, of every third row another.
+// Variances of normal values with a sigma of 1; every third row has another sigma.
 std::vector<Variance> drawn(int freedom, std::size_t rows, double sigma_of_every_third) {
   Random random(1);
   std::vector<Variance> own;
@@ -51,14 +51,14 @@ std::vector<Variance> drawn(int freedom, std::size_t rows, double sigma_of_every
   return own;
 }
 
-TEST(BetweenRuns, RowsThatVaryAlikeAreKnownTogether) {
+TEST(BetweenRuns, RowsOfEqualVariance_GainFreedom) {
   for (const Variance& each : moderated(drawn(4, 300, 1))) {
     EXPECT_NEAR(each.value, 1, 0.5);
     EXPECT_EQ(each.freedom, 8) << "as if each row had been measured twice as often";
   }
 }
 
-TEST(BetweenRuns, RowsThatVaryUnlikeKeepMoreOfTheirOwn) {
+TEST(BetweenRuns, RowsOfUnequalVariance_KeepTheirOwn) {
   const std::vector<Variance> own = drawn(4, 300, 10);
   const std::vector<Variance> found = moderated(own);
   for (std::size_t i = 0; i < own.size(); ++i) {
@@ -68,7 +68,7 @@ TEST(BetweenRuns, RowsThatVaryUnlikeKeepMoreOfTheirOwn) {
   }
 }
 
-TEST(BetweenRuns, NothingIsKnownOfNothing) {
+TEST(BetweenRuns, NoRows_GiveNoFreedom) {
   EXPECT_TRUE(moderated({}).empty());
   EXPECT_EQ(moderated(std::array{Variance{}})[0].freedom, 0);
   const auto found = moderated(std::array{Variance{0, 4}, Variance{}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differs between two profiles, or two groups of them. Works on logarithms of ratios, so that
-// twice as fast and half as fast are equally far; why the test is as it is: docs/design/compare.md.
+// Compares two profiles, or two groups of profiles. Uses logarithms of ratios, so twice as fast and
+// half as fast are equally far. Reasons for the test: docs/design/compare.md.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,18 +18,18 @@ using between_runs::two_sided_t;
 using between_runs::two_sided_z;
 using between_runs::Variance;
 
-// MAD to standard deviation, and standard error of a median to that of a mean, of a normal
-// distribution.
+// Ratios for a normal distribution: standard deviation / MAD, and standard error of a median / that
+// of a mean.
 constexpr double kSigmaOfMad = 1.4826;
 constexpr double kMedianCost = 1.2533;
-// A shift of a whole experiment between two runs is judged by its rows; fewer say too little.
+// A shift of a whole experiment between two runs is judged from this number of rows on.
 constexpr std::size_t kLeastRows = 5;
-// The chance that one of all judgements of a comparison is a false alarm, if the noise were normal:
-// of two runs, and of groups of runs by a single row, and by an experiment as a whole.
+// The chance that any judgement of a comparison is a false alarm under normal noise: between two
+// runs; between groups of runs by single rows; and by whole experiments.
 constexpr double kFalseAlarm = 0.01;
 constexpr double kFalseRow = 0.01;
 constexpr double kFalseShift = 0.02;
-// Noisy runs of a row are left out where so many quiet ones of their side remain.
+// A row's noisy runs are left out if this many quiet ones remain on their side.
 constexpr std::size_t kEnoughQuiet = 3;
 
 std::vector<double> logarithms(const std::vector<double>& values) {
@@ -44,8 +44,8 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// What the MAD of n samples is to be multiplied by, as it comes out too small for few (Croux and
-// Rousseeuw 1992, their b_n; for n = 1 nothing is known, and the experiment's usual sigma counts).
+// The factor that corrects the MAD of n samples, which is too small for few (Croux and Rousseeuw
+// 1992, their b_n). For n = 1 nothing is known, and the experiment's usual sigma is used.
 double small_sample_factor(std::size_t n) {
   constexpr std::array kFactors = {1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107};
   const auto count = static_cast<double>(n);
@@ -58,7 +58,7 @@ double sigma(const Row& row) {
          median_absolute_deviation(logs).value_or(0);
 }
 
-// One row in the runs of one side that have a value of it.
+// One row in the runs of one side that have a value for it.
 struct Side {
   struct Value {
     const Row* row;
@@ -67,7 +67,7 @@ struct Side {
   std::vector<Value> values;
 
   std::size_t runs() const { return values.size(); }
-  // By run.
+  // One per run.
   std::vector<double> logs() const {
     std::vector<double> found;
     for (const Value& each : values) found.push_back(std::log(each.row->value->median));
@@ -95,18 +95,18 @@ struct Pair {
 
   const std::string& experiment() const { return any->experiment; }
   bool comparable() const { return before.runs() > 0 && after.runs() > 0; }
-  // Whether the memory of both was in the same pages, as far as is known.
+  // True if the memory of both sides was in the same kind of pages, as far as known.
   bool alike_pages() const { return before.all_huge() == after.all_huge(); }
   bool judged() const {
     return comparable() && alike_pages() && !before.once_and_noisy() && !after.once_and_noisy();
   }
   double log_ratio() const { return mean(after.logs()) - mean(before.logs()); }
-  // The standard error of log_ratio() if what one run gives varies by `s`.
+  // The standard error of log_ratio() if one run varies by `s`.
   double error_of_runs(double s) const {
     return s * std::sqrt(1 / double(before.runs()) + 1 / double(after.runs()));
   }
 
-  // Where there are two runs: by the samples in them.
+  // For two runs: from their samples.
   double sigma_of_both() const {
     return std::max(sigma(*before.values[0].row), sigma(*after.values[0].row));
   }
@@ -118,14 +118,14 @@ struct Pair {
   }
 };
 
-// Size of the machine's largest cache; 0 if none is known.
+// Size of the machine's largest cache; 0: unknown.
 Bytes largest_cache(const Machine& machine) {
   Bytes most;
   for (const CacheLevel& cache : machine.caches) most = std::max(most, cache.size);
   return most;
 }
 
-// A slower memory does not change these rows, and a slower cache does not change the others.
+// Slower memory does not change these rows, and a slower cache does not change the other rows.
 bool is_in_caches(const Row& row, Bytes cache) {
   const std::uint64_t* const bytes = row.number("bytes");
   return row.word("state") == "hot" ||
@@ -168,18 +168,18 @@ ByExperiment judged_by_experiment(const std::vector<Pair>& pairs) {
 }
 
 struct Threshold {
-  double counts = 0;  // a larger difference is a change
-  double own = 0;     // the same, judged by the row's own samples alone
+  double counts = 0;  // the threshold of a change
+  double own = 0;     // the same, from the row's own samples only
 };
 using Thresholds = std::unordered_map<const Pair*, Threshold>;
 
-// Two runs: a difference is held against the spread of the samples in them.
+// Two runs: a difference is compared with the spread of their samples.
 class TwoRuns {
  public:
   TwoRuns(const ByExperiment& rows, const CompareOptions& options) : rows_(rows) {
     std::size_t judgements = rows.size() + 1;
     for (const auto& [experiment, pairs] : rows) judgements += pairs.size();
-    // Bonferroni: the more rows are judged, the further out one has to be.
+    // Bonferroni: the threshold grows with the number of judged rows.
     z_ = two_sided_z(kFalseAlarm / static_cast<double>(judgements));
     least_ = std::log1p(options.least);
     least_shift_ = std::log1p(std::max(options.least, options.least_shift));
@@ -192,7 +192,7 @@ class TwoRuns {
       every.insert(every.end(), pairs.begin(), pairs.end());
     }
     for (const auto& [experiment, pairs] : rows_) {
-      // A row whose three samples happen to agree is not more certain than its neighbours.
+      // A row with three samples that agree by chance is not more certain than its neighbours.
       std::vector<double> sigmas;
       for (const Pair* pair : pairs) sigmas.push_back(pair->sigma_of_both());
       const double usual = *median(sigmas);
@@ -231,7 +231,8 @@ class TwoRuns {
     return logs;
   }
 
-  // What two runs differ by, by most rows of an experiment: more than the samples of each say.
+  // The usual difference between two runs, over the rows of an experiment. It is more than the
+  // samples of each row show.
   static double spread_of_ratios(const std::vector<const Pair*>& pairs) {
     return kSigmaOfMad * *median_absolute_deviation(ratios(pairs));
   }
@@ -242,7 +243,7 @@ class TwoRuns {
   double least_shift_ = 0;
 };
 
-// Groups of runs: a difference is held against what runs of one side differ by.
+// Groups of runs: a difference is compared with the differences between runs of one side.
 class Groups {
  public:
   Groups(const ByExperiment& rows, std::size_t before, std::size_t after,
@@ -269,7 +270,7 @@ class Groups {
     return all;
   }
 
-  // The level of an experiment in each run is a number like that of a row.
+  // The level of an experiment in each run is a value like that of a row.
   std::vector<Shift> shifts() const {
     std::vector<Shift> all;
     std::vector<Variance> own;
@@ -301,7 +302,7 @@ class Groups {
     return std::max(least_, two_sided_t(false_alarm, freedom) * error);
   }
 
-  // By run of a side: the median over rows of how far they are from their own middle.
+  // Per run of a side: the median over rows of the distance from the row's own middle.
   std::vector<double> levels(const std::vector<const Pair*>& pairs, Side Pair::* side,
                              std::size_t runs) const {
     std::vector<std::vector<double>> by_run(runs);

@@ -10,11 +10,11 @@
 namespace headrace {
 namespace {
 
-// Rows of one experiment around 100, each with `samples` samples of relative noise `noise`.
+// Rows of one experiment near 100, each with `samples` samples with relative noise `noise`.
 Profile noisy_profile(std::uint64_t seed, double noise, double factor = 1, std::size_t rows = 40,
                       std::size_t samples = 5) {
   Random random(seed);
-  // A sum of uniform numbers is near enough to a normal one.
+  // A sum of uniform numbers is nearly normal.
   const auto normal = [&] {
     double sum = 0;
     for (int i = 0; i < 12; ++i) sum += random.unit();
@@ -26,7 +26,7 @@ Profile noisy_profile(std::uint64_t seed, double noise, double factor = 1, std::
     for (std::size_t k = 0; k < samples; ++k) {
       row.samples.push_back(100 * factor * std::exp(noise * normal()));
     }
-    // Without the intervals, which are not compared and take long.
+    // Without intervals, which are not compared and take long to compute.
     row.value = Summary{.median = *median(row.samples)};
     profile.rows.push_back(std::move(row));
   }
@@ -46,7 +46,7 @@ TEST(CompareTest, NoiseAloneIsNoChange) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     alarms += compare(noisy_profile(2 * seed, 0.03), noisy_profile(2 * seed + 1, 0.03)).changed();
   }
-  // 1 % of comparisons is stated; three samples of sigma above it would be 7.
+  // 1 % of comparisons is promised; three standard deviations above it would be 7.
   EXPECT_LE(alarms, 7);
 }
 
@@ -62,7 +62,7 @@ TEST(CompareTest, ATenthSlowerIsFoundInOneRowAndInAll) {
     EXPECT_EQ(std::ranges::count(found.rows, Difference::Outcome::changed, &Difference::outcome),
               1);
   }
-  // Too noisy for any single row, but not for all of them together.
+  // Too noisy for each single row, but not for all rows together.
   const Comparison all = compare(noisy_profile(1, 0.05), noisy_profile(2, 0.05, 0.9));
   ASSERT_EQ(all.shifts.size(), 1u);
   EXPECT_TRUE(all.shifts[0].changed);
@@ -70,8 +70,8 @@ TEST(CompareTest, ATenthSlowerIsFoundInOneRowAndInAll) {
   EXPECT_TRUE(all.changed());
 }
 
-// Samples of a run agree with each other, and the runs differ by 3 %: most rows show by how much.
-TEST(CompareTest, WhatTwoRunsDifferByIsNoChange) {
+// Samples within a run agree, and the runs differ by 3 %: most rows show that difference.
+TEST(CompareTest, UsualDifferenceOfTwoRuns_IsNoChange) {
   const auto run = [](std::uint64_t seed, std::size_t rows) {
     Profile profile = noisy_profile(seed, 0.03, 1, rows, 1);
     for (Row& row : profile.rows) row.samples.resize(3, row.samples[0]);
@@ -82,7 +82,7 @@ TEST(CompareTest, WhatTwoRunsDifferByIsNoChange) {
     alarms += compare(run(2 * seed, 40), run(2 * seed + 1, 40)).changed();
   }
   EXPECT_LE(alarms, 3);
-  // Three rows of an experiment are too few to say; those of all are taken.
+  // Three rows of an experiment are too few for an estimate; all rows are used.
   Profile before = run(1, 40), after = run(2, 40);
   for (std::size_t i : {0u, 1u, 2u}) before.rows[i].experiment = after.rows[i].experiment = "few";
   after.rows[0].samples[0] *= 1.07;
@@ -92,8 +92,8 @@ TEST(CompareTest, WhatTwoRunsDifferByIsNoChange) {
   EXPECT_GT(found.rows[0].threshold, 0.1);
 }
 
-// A change that differs from row to row looks as noise of a whole run does: it is not said that
-// nothing changed.
+// A change that differs between rows looks like the noise of a whole run, so "nothing changed" must
+// not be reported.
 TEST(CompareTest, AMixedChangeIsInconclusiveAndNotTheSame) {
   const std::vector<std::vector<double>> mixes = {
       {1.2, 0.8}, {1.2, 1 / 1.2}, {0.6, 0.85, 1}, {1.4, 1 / 1.4}, {2, 0.5}};
@@ -118,7 +118,7 @@ TEST(CompareTest, AMixedChangeIsInconclusiveAndNotTheSame) {
   EXPECT_EQ(to_string(Difference::Outcome::inconclusive), "inconclusive");
 }
 
-// Half of an experiment's rows are of caches, which a slower memory leaves as they are.
+// Half of an experiment's rows are cache rows, which slower memory does not change.
 TEST(CompareTest, CachesAreJudgedApartFromMemory) {
   const auto profile = [](std::uint64_t seed, double memory) {
     Profile made = noisy_profile(seed, 0.002);
@@ -161,7 +161,7 @@ TEST(CompareTest, SmallDifferencesDoNotCountHoweverCertain) {
   EXPECT_FALSE(compare(exact(100), exact(106), {.least = 0.1}).changed());
 }
 
-TEST(CompareTest, RowsInOneAloneNoisyOnesAndThoseWithoutAValueAreSaidSo) {
+TEST(CompareTest, RowsThatAreNotJudged_SayWhy) {
   Profile before = one("a", {1, 1, 1});
   Profile after = one("b", {1, 1, 1});
   before.rows.push_back({.experiment = "c", .reason = "absent"});
@@ -180,14 +180,13 @@ TEST(CompareTest, RowsInOneAloneNoisyOnesAndThoseWithoutAValueAreSaidSo) {
   EXPECT_FALSE(compare(Profile{}, Profile{}).changed());
 }
 
-// What runs of a machine look like: rows of two experiments that move together from run to run,
-// each with noise of its own, larger in some; one value in 20 is off by a third, which is
-// flagged if `flags`.
+// Typical runs of a machine: rows of two experiments that move together from run to run, each with
+// its own noise, larger in some rows. One value in 20 is off by a third; it has a flag if `flags`.
 class Runs {
  public:
   explicit Runs(std::uint64_t seed, bool flags = false) : random_(seed), flags_(flags) {}
 
-  // `factor`: of the rows of "stream", or of one row of it alone.
+  // `factor`: for the rows of "stream", or for only one of them.
   std::vector<Profile> runs(std::size_t count, double factor = 1, bool in_one_row = false) {
     std::vector<Profile> made(count);
     for (Profile& profile : made) {
@@ -248,7 +247,8 @@ TEST(CompareGroups, ATenthSlowerIsFoundInAnExperimentAndInOneRow) {
   EXPECT_GE(in_one, 90);
 }
 
-// Once on a side nobody knows how far off a noisy row is; in several runs its spread says so.
+// With one run per side, the error of a noisy row is unknown; with several runs its spread shows
+// it.
 TEST(CompareGroups, JudgesNoisyRowsByTheirSpread) {
   Runs runs(1);
   std::vector<Profile> before = runs.runs(4), after = runs.runs(4, 0.5);
@@ -264,7 +264,7 @@ TEST(CompareGroups, JudgesNoisyRowsByTheirSpread) {
   EXPECT_EQ(once.expected(), 40u);
 }
 
-// Base pages cost a walk for what huge ones have in the TLB: that is no change of the machine.
+// Base pages cost a table walk where huge pages hit the TLB: not a change of the machine.
 TEST(CompareTest, RowsOnOtherPagesAreNotJudged) {
   Profile before = one("x", {100, 100, 100});
   Profile after = one("x", {50, 50, 50});
@@ -297,7 +297,7 @@ TEST(CompareGroups, LeavesNoisyRunsOutWhereThreeQuietOnesRemain) {
   EXPECT_EQ(few.rows[0].old_runs, 3u) << "two quiet ones are too few without it";
 }
 
-// A run that lacks a row, and rows that no side has twice.
+// A run that lacks a row, and rows with only one value per side.
 TEST(CompareGroups, RowsThatSomeRunsLack) {
   Runs runs(1);
   std::vector<Profile> before = runs.runs(2), after = runs.runs(2);

@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// A row's parameter; 0 if it is no number.
+// A row's parameter; 0 if it is not a number.
 std::uint64_t number_of(const Row& row, std::string_view name) {
   const auto* number = row.number(name);
   return number == nullptr ? 0 : *number;
@@ -25,11 +25,11 @@ CopySeries series_of(const Row& row) {
           .state = word_of(row, "state")};
 }
 
-// One copy that all threads divide: its `bytes` are not what each of them copies.
+// True if all threads divide one copy: `bytes` is then not the size of each thread's copy.
 bool is_divided(const Row& row) { return row.parameter("work") != nullptr; }
 
-// The rows of one experiment that have a positive value, grouped by key; the groups are in the
-// order of their first rows. No divided copies.
+// The rows of one experiment with a positive value, grouped by key, without divided copies. Groups
+// are in the order of their first rows.
 template <class KeyOf>
 auto grouped(const Profile& profile, std::string_view experiment, KeyOf key_of) {
   using Key = decltype(key_of(Row{}));
@@ -45,15 +45,15 @@ auto grouped(const Profile& profile, std::string_view experiment, KeyOf key_of) 
   return groups;
 }
 
-// One copy by each thread at once: the bytes of all together, and how long they take.
+// One copy per thread at the same time: the total bytes, and the time.
 struct TimedCopy {
   double bytes;
   double ns;
 };
 
-// The latency l and the time per byte p of T = l + p V that minimise the sum of the squared
-// relative errors ((l + p V) / T - 1)^2: linear least squares of l / T + p V / T against 1, solved
-// by its normal equations.
+// Fits the latency l and the time per byte p of T = l + p V with the least sum of squared relative
+// errors ((l + p V) / T - 1)^2: linear least squares of l / T + p V / T against 1, solved by its
+// normal equations.
 CopyFit fit_line(const std::vector<TimedCopy>& copies) {
   double ones = 0, both = 0, volumes = 0, by_one = 0, by_volume = 0;
   for (const TimedCopy& copy : copies) {
@@ -82,8 +82,8 @@ CopyFit fit_line(const std::vector<TimedCopy>& copies) {
   return fit;
 }
 
-// The fastest of `rows`, which are of one size. The row of the engine `before`, if there is one,
-// stays ahead until another's interval lies wholly above its own.
+// The fastest of `rows`, which have one size. The engine `before`, if given, stays fastest until
+// another engine's interval is wholly above its own.
 const Row* fastest(const std::vector<const Row*>& rows, const std::string& before) {
   const auto rate = [](const Row* row) { return row->value->median; };
   const Row* best = *std::ranges::max_element(rows, {}, rate);
@@ -94,8 +94,8 @@ const Row* fastest(const std::vector<const Row*>& rows, const std::string& befor
   return clear ? best : *held;
 }
 
-// The smallest cache of the node's first CPU that holds so many bytes ("L2"), or "memory"; "" for
-// sizes between a cache and its double.
+// The smallest cache of the node's first CPU that holds `bytes` ("L2"), or "memory"; "" for sizes
+// between a cache and its double.
 std::string cache_that_holds(const Machine& machine, std::uint64_t cpu_node, Bytes bytes) {
   const Node* node = machine.find(NodeId{static_cast<std::uint32_t>(cpu_node)});
   std::map<unsigned, Bytes> levels;
@@ -116,8 +116,8 @@ double bandwidth_of(const Row* row) {
   return known == row->details.end() ? 0.0 : known->second;
 }
 
-// The middle of what the rows of a curve found without traffic; the latency of the least traffic
-// where none says it.
+// The median latency without traffic of a curve's rows; if no row has it, the latency at the least
+// traffic.
 double idle_of(const std::vector<const Row*>& rows) {
   std::vector<double> idle;
   for (const Row* row : rows) {
@@ -128,16 +128,14 @@ double idle_of(const std::vector<const Row*>& rows) {
   return (*std::ranges::min_element(rows, {}, bandwidth_of))->value->median;
 }
 
-// The traffic's pause between two accesses, in the unit of the row's source; 0 where no row says
-// it.
+// The traffic's pause between two accesses, in the unit of the row's source; 0: unknown.
 double pause_of(const Row* row) {
   if (const auto* asked = row->number("delay_ns")) return static_cast<double>(*asked);
   const auto found = row->details.find("delay_ns");
   return found == row->details.end() ? 0.0 : found->second;
 }
 
-// The rows of a curve that are quiet and have enough mappings for a spread, from the least traffic
-// to the most.
+// The quiet rows of a curve with enough mappings for a spread, from the least traffic to the most.
 std::vector<const Row*> by_traffic(std::vector<const Row*> rows) {
   std::erase_if(rows,
                 [](const Row* row) { return row->has_flag("noisy") || row->has_flag("few"); });
@@ -146,7 +144,8 @@ std::vector<const Row*> by_traffic(std::vector<const Row*> rows) {
   return rows;
 }
 
-// Whether no latency is measurably below that of less traffic: its interval is not below theirs.
+// True if no latency is measurably below that at less traffic, which means that its interval is
+// below theirs.
 bool rises(const std::vector<const Row*>& rows) {
   double reached = 0;
   for (const Row* row : rows) {
@@ -156,7 +155,7 @@ bool rises(const std::vector<const Row*>& rows) {
   return true;
 }
 
-// The most bandwidth that the traffic reached until the latency first rises to this one.
+// The most bandwidth that the traffic reached before the latency first reaches this one.
 std::optional<double> bandwidth_at(const std::vector<const Row*>& rows, double latency_ns) {
   double most = bandwidth_of(rows.front());
   if (rows.front()->value->median >= latency_ns) return std::nullopt;
@@ -248,7 +247,7 @@ std::vector<CacheStep> cache_steps(const Profile& profile) {
       if (word_of(*row, "window") != "all" || word_of(*row, "pages") != "huge") continue;
       sizes[number_of(*row, "bytes")] = row->value->median;
     }
-    if (sizes.size() < 3) continue;  // this pair was measured in memory only, not size by size
+    if (sizes.size() < 3) continue;  // this pair was measured in memory only
     std::vector<std::string> order;
     std::map<std::string, std::vector<std::pair<Bytes, double>>> found;
     for (const auto& [bytes, ns] : sizes) {

@@ -29,7 +29,7 @@ Row copy_row(const std::string& engine, std::uint64_t bytes, std::uint64_t threa
              rate, spread);
 }
 
-// What an engine of these costs gives for copies of `bytes` by each of the threads.
+// The rate of an engine with these costs, for copies of `bytes` by each thread.
 double rate_of(double latency_ns, double bandwidth, std::uint64_t bytes, std::uint64_t threads) {
   const double all = static_cast<double>(bytes * threads);
   return all / (latency_ns * 1e-9 + all / bandwidth);
@@ -44,7 +44,7 @@ TEST(CopyFits, FindTheCostsBehindTheRates) {
   }
   profile.rows.push_back(copy_row("memcpy", 1024, 1, 1e9));
   profile.rows.push_back(Row{.experiment = "copy", .reason = "left out"});
-  for (const std::uint64_t bytes : {1024, 65536, 1 << 20, 64 << 20}) {  // of another kind
+  for (const std::uint64_t bytes : {1024, 65536, 1 << 20, 64 << 20}) {  // divided copies
     profile.rows.push_back(copy_row("cpu", bytes, 4, 5e9));
     profile.rows.back().parameters.emplace_back("work", "divided");
   }
@@ -80,12 +80,12 @@ TEST(Crossovers, AreWhereAnotherEngineIsClearlyFastest) {
   const auto add = [&](std::uint64_t bytes, double memcpy_rate, double cpu_rate, double spread) {
     profile.rows.push_back(copy_row("memcpy", bytes, 1, memcpy_rate, spread));
     profile.rows.push_back(copy_row("cpu", bytes, 1, cpu_rate, spread));
-    profile.rows.push_back(copy_row("avx2_nt", bytes, 1, 99e9));  // not for programs to choose
+    profile.rows.push_back(copy_row("avx2_nt", bytes, 1, 99e9));  // programs cannot choose it
   };
   add(64, 10e9, 9e9, 0.01);
-  add(4096, 10e9, 10.1e9, 0.05);  // within noise: stays
+  add(4096, 10e9, 10.1e9, 0.05);  // within noise: no change
   add(65536, 10e9, 15e9, 0.01);
-  add(1 << 20, 10e9, 9.9e9, 0.05);  // within noise: stays
+  add(1 << 20, 10e9, 9.9e9, 0.05);  // within noise: no change
   const auto found = crossovers(profile);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].engine, "memcpy");
@@ -94,7 +94,8 @@ TEST(Crossovers, AreWhereAnotherEngineIsClearlyFastest) {
   EXPECT_EQ(found[1].bytes, 64_KiB);
 }
 
-// Points of bandwidth in GB/s and latency in ns that varies by a share, with ever shorter pauses.
+// Points of bandwidth in GB/s and latency in ns, with a relative spread of latency and ever shorter
+// pauses.
 Profile loaded_curve(const std::vector<std::pair<double, double>>& points, double spread = 0) {
   Profile profile;
   std::uint64_t pause = 100 * points.size();
@@ -133,7 +134,7 @@ TEST(Knees, AreWhereBandwidthPerLatencyIsLargest) {
   const auto both = knees(of_threads);
   ASSERT_EQ(both.size(), 2u) << "by four threads, and by all";
   EXPECT_EQ(both[1].threads, 4u);
-  // What was measured without traffic counts where a row says it.
+  // A latency measured without traffic counts if a row has it.
   profile.rows[2].details["idle"] = 80;
   EXPECT_EQ(knees(profile)[0].idle_ns, 80);
   EXPECT_DOUBLE_EQ(*knees(profile)[0].bandwidth_at_1_5, 20e9 + 8e9 / 7) << "120 ns";
@@ -152,7 +153,7 @@ TEST(Knees, NoisyCurve_HasNone) {
   EXPECT_TRUE(knees(profile).empty()) << "three quiet points are no curve";
 }
 
-// One number has no spread, and the larger of two is no sign that more traffic took longer.
+// One number has no spread: a larger one at more traffic proves nothing.
 TEST(Knees, CurveOfFewMappings_HasNone) {
   Profile profile = loaded_curve({{1, 100}, {10, 105}, {20, 115}, {28, 150}, {30, 400}});
   profile.rows[3].add_flag("few");
@@ -170,7 +171,7 @@ TEST(Knees, LatencyThatFallsAsTrafficGrows_HasNone) {
 }
 
 TEST(Knees, SaturatedTrafficThatReachesLess_KeepsTheOrderOfTheMarks) {
-  // As traffic grows beyond the peak it reaches less, and loads take longer still.
+  // Beyond the peak, more traffic reaches less bandwidth, and loads take longer still.
   const auto found = knees(loaded_curve({{1, 100}, {20, 110}, {30, 160}, {26, 300}, {25, 400}}));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_DOUBLE_EQ(*found[0].bandwidth_at_1_5, 28e9);

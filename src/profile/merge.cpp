@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several launches of the same measurement as one profile.
+// Merges several launches of the same measurement into one profile.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,14 +16,14 @@
 namespace headrace {
 namespace {
 
-constexpr std::size_t kEnough = 3;  // samples, below which a row is flagged "few"
+constexpr std::size_t kEnough = 3;  // a row with fewer samples has the flag "few"
 
 void set_flag(Row& row, const std::string& flag, bool on) {
   std::erase(row.flags, flag);
   if (on) row.flags.push_back(flag);
 }
 
-// "3 of 9" and "1 of 5" as "4 of 14"; numbers likewise.
+// Adds "3 of 9" and "1 of 5" to "4 of 14", and plain numbers.
 std::string sum(const std::string& a, const std::string& b) {
   const std::string of = " of ";
   const std::size_t in_a = a.find(of);
@@ -49,7 +49,7 @@ void add_conditions(std::map<std::string, std::string>& all,
   if (launch.contains("stopped")) all["stopped"] = launch.at("stopped");
 }
 
-// A row is of one launch, or of several that were merged before.
+// A row is from one launch, or from several launches merged before.
 void add_launches(std::vector<std::size_t>& all, const Row& row) {
   if (!row.launches.empty()) {
     all.insert(all.end(), row.launches.begin(), row.launches.end());
@@ -58,7 +58,7 @@ void add_launches(std::vector<std::size_t>& all, const Row& row) {
   }
 }
 
-// All samples together. A launch in a noisy moment is left out where a quiet one is known.
+// All samples together. A launch in a noisy moment is left out if a quiet one exists.
 Row merged(std::vector<const Row*> launches) {
   std::erase_if(launches, [](const Row* row) { return !row->value; });
   const auto noisy = [](const Row* row) { return row->has_flag("noisy"); };
@@ -81,7 +81,7 @@ Row merged(std::vector<const Row*> launches) {
   set_flag(row, "few", row.samples.size() < kEnough);
   const auto not_huge = [](const Row* launch) { return launch->has_flag("not_huge"); };
   set_flag(row, "not_huge", std::ranges::any_of(launches, not_huge));
-  // The middle one has it, as of mappings.
+  // Set if the middle launch has it, as for mappings.
   for (const char* flag : {"unsteady", "partly_cached"}) {
     const auto have = static_cast<std::size_t>(
         std::ranges::count_if(launches, [&](const Row* launch) { return launch->has_flag(flag); }));

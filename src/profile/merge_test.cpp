@@ -53,7 +53,7 @@ TEST(Merge, TwoSamplesOfTwoLaunches_StayFew) {
   EXPECT_EQ(merge(launches)->rows[0].flags, std::vector<std::string>{"few"});
 }
 
-// Launches that differ by more than their samples do: the interval is that over launches.
+// Launches differ more than their samples do: the interval is over launches.
 TEST(Merge, TakesTheIntervalOverLaunchesAlsoOfProfilesThatWereMerged) {
   std::vector<Profile> launches;
   for (int i = 0; i < 6; ++i) {
@@ -84,8 +84,8 @@ TEST(Merge, LeavesOutNoisyLaunchesWhereAQuietOneIsKnown) {
   EXPECT_EQ(noisy->rows[0].flags, std::vector<std::string>{"noisy"});
 }
 
-// One launch in which not all was huge is among the samples that the row is made of.
-TEST(Merge, KeepsThatNotAllWasHuge) {
+// One launch with memory not all in huge pages is among the row's samples.
+TEST(Merge, LaunchOutsideHugePages_KeepsTheFlag) {
   const Profile huge = launch({measured("a", {10, 10, 10})});
   const Profile small = launch({measured("a", {30, 30, 30}, {"not_huge"})});
   const std::vector<std::string> flag{"not_huge"};

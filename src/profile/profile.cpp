@@ -30,9 +30,9 @@ std::optional<double> coverage_of(const std::string& words) {
   return stated ? std::optional(percent / 100) : std::nullopt;
 }
 
-// The summary is read and not computed again: a profile written by another version keeps its own.
-// But where it does not say what its bounds are, as before there was the field, they are what this
-// version says of the samples.
+// The summary is read and not recomputed: a profile written by another version keeps its own.
+// Exception: older profiles do not state the meaning of their bounds, which this version then
+// computes from the samples.
 std::optional<Summary> read_summary(const JsonReader& at, const Row& row) {
   if (at.field("median") == nullptr) return std::nullopt;
   const double middle = at.number("median");
@@ -68,7 +68,7 @@ std::vector<std::size_t> read_launches(const JsonReader& at, std::size_t samples
   return launches;
 }
 
-// Profiles of before there was the field say it by their source.
+// Profiles older than this field imply it by their source.
 Basis read_basis(const JsonReader& at, const Row& row) {
   const std::string word = at.text("basis");
   if (word.empty()) return row.source.empty() ? Basis::measured : Basis::published;
@@ -91,7 +91,8 @@ Row read_row(const JsonReader& at) {
       row.parameters.emplace_back(name, value.as_integer(kMaxNumber));
     }
   });
-  // What shares a cache was called a cluster here, which is a part of a machine (team.h).
+  // Older profiles call CPUs that share a cache a cluster, which now is a part of a machine
+  // (team.h).
   for (auto& [name, value] : row.parameters) {
     if (row.experiment == "core_to_core" && name == "apart" && value == ParameterValue("cluster")) {
       value = "cache";

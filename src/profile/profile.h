@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facade of the folder, besides its public headers: a profile's JSON document as values, for those
-// who want no text of it. Pure.
+// Facade of the folder, besides its public headers: a profile from JSON values, without their text.
+// Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace headrace {
 
 nlohmann::ordered_json json_of(const Row& row);
 nlohmann::ordered_json json_of(const Profile& profile);
-// invalid with the place of the first mistake.
+// Errors: invalid, with the location of the first error.
 Result<Profile> read_profile(const nlohmann::ordered_json& document);
 
 }  // namespace headrace

@@ -42,7 +42,7 @@ Profile small_profile() {
   return profile;
 }
 
-// So older profiles say it; a part of a machine is a cluster still.
+// Older profiles write it like this; a part of a machine is still a cluster.
 TEST(ProfileTest, CpusThatShareACacheWereACluster) {
   Profile old = small_profile();
   old.rows = {{.experiment = "core_to_core", .parameters = {{"apart", "cluster"}}},
@@ -89,9 +89,9 @@ TEST(ProfileTest, ARowSaysWhatItsIntervalIs) {
   EXPECT_EQ(back->rows[4].value->launches, 6u);
 }
 
-// Before there was the field, three samples had an "interval" too: it is said anew what it is. What
-// another version states of its own bounds is kept.
-TEST(ProfileTest, BoundsThatNobodySaidAnythingOfAreSaidAnew) {
+// Before this field, three samples also had an "interval": its meaning is computed again. A meaning
+// stated by another version is kept.
+TEST(ProfileTest, BoundsWithoutAMeaning_GetANewOne) {
   const auto row_with = [](const std::string& fields) {
     return *Profile::from_json(R"({"schema_version": 1, "rows": [{"experiment": "copy", "median": 2,
         "low": 1.9, "high": 2.1, "samples": [1, 2, 3])" +
@@ -145,8 +145,8 @@ TEST(ProfileTest, MistakesAreNamedByTheirPlace) {
   EXPECT_EQ(error_of("3").substr(0, 5), "rows:");
 }
 
-// One number without a spread is its own bounds.
-TEST(ProfileTest, APublishedNumberNeedsNoMoreThanItself) {
+// A number without a spread is its own bounds.
+TEST(ProfileTest, PublishedNumber_NeedsNoSamples) {
   const auto profile = Profile::from_json(R"({"schema_version": 1, "rows": [
       {"experiment": "latency", "unit": "ns", "median": 97, "source": "Doe 2024"}]})");
   ASSERT_TRUE(profile.has_value()) << profile.error().message;
@@ -169,13 +169,13 @@ TEST(ProfileTest, PresetsAreProfilesAndEveryRowNamesItsSource) {
   }
 }
 
-// In parentheses: RC_ASSERT() overloads ||, which then looks at both sides.
+// In parentheses: RC_ASSERT() overloads ||, and would evaluate both sides.
 RC_GTEST_PROP(ProfileTest, AnyTextGivesAProfileOrInvalid, (const std::string& text)) {
   const auto profile = Profile::from_json(text);
   RC_ASSERT((profile || profile.error().code == ErrorCode::invalid));
 }
 
-// A profile with one byte changed, taken away or doubled.
+// A profile with one byte changed, removed or repeated.
 RC_GTEST_PROP(ProfileTest, ADamagedProfileGivesAProfileOrInvalid, ()) {
   std::string text = small_profile().to_json();
   const auto at = *rc::gen::inRange<std::size_t>(0, text.size());

@@ -21,7 +21,7 @@ struct Claim {
 GlobalMutex claims_mutex{kRankOfTracked};
 bool accessed_bits_claimed GUARDED_BY(claims_mutex) = false;
 
-// By where they begin; disjoint. Never destroyed: a source may go while the program ends.
+// Keyed by begin; disjoint. Never destroyed: a source may end while the program ends.
 std::map<std::uintptr_t, Claim>& claims() REQUIRES(claims_mutex) {
   static std::map<std::uintptr_t, Claim>& all = *new std::map<std::uintptr_t, Claim>;
   return all;
@@ -32,7 +32,7 @@ struct Shared {
   FileId file;
 };
 
-// All SharedMemory, by where it begins; a child has it too.
+// All SharedMemory, by begin; a child has it too.
 std::map<std::uintptr_t, Shared>& shared_memory() REQUIRES(claims_mutex) {
   static auto& all = *new std::map<std::uintptr_t, Shared>;
   return all;
@@ -44,8 +44,8 @@ std::optional<FileId> file_of(std::uintptr_t begin, std::uintptr_t end) REQUIRES
   return std::prev(after)->second.file;
 }
 
-// Behind the handler that makes the mutex free in the child, which the mutex has added. A child has
-// what `referenced` did to mappings too, and nobody who would undo it.
+// Registered after the handler of claims_mutex, which frees the mutex in the child. A child
+// inherits the changes that `referenced` made to mappings, and nothing undoes them there.
 [[maybe_unused]] const int claims_registered = pthread_atfork(nullptr, nullptr, [] {
   const MutexLock lock(claims_mutex);
   for (const auto& [begin, each] : claims()) {

@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-TEST(Claims, RefuseWhatOverlapsAndSayByWhom) {
+TEST(Claims, OverlappingClaim_IsRefusedWithItsOwner) {
   ASSERT_TRUE(claim(0x1000, 0x3000, HotnessKind::written));
   for (const auto& [begin, end] :
        {std::pair{0x1000, 0x3000}, {0x2000, 0x2001}, {0, 0x1001}, {0x2fff, 0x5000}, {0, 0x9000}}) {

@@ -21,7 +21,7 @@ namespace {
 constexpr int kRounds = 5;
 constexpr Nanoseconds kMostTime = std::chrono::milliseconds{400};
 
-// Memory that a source can track, all of its pages there.
+// Memory that a source can track, with all pages present.
 struct TrialMemory {
   std::optional<SharedMemory> shared;
   MappedMemory own;
@@ -37,7 +37,7 @@ struct TrialMemory {
       if (!mapped) return fail_errno(mapped.error(), "cannot map memory");
       memory.own = std::move(*mapped);
       memory.bytes = {memory.own.memory(), size.value};
-      // The figures are by page.
+      // Costs are per base page.
       (void)::madvise(memory.bytes.data(), size.value, MADV_NOHUGEPAGE);
     }
     return memory;
@@ -80,7 +80,7 @@ Result<HotnessCost> timed_cost(HotnessSource& source, std::span<const std::byte>
   std::vector<double> before;
   std::vector<double> first;
   std::vector<double> looks;
-  write();  // the kernel gives the pages
+  write();  // allocates the pages
   for (int i = 0; i < kRounds; ++i) before.push_back(written());
   HEADRACE_TRY_STATUS(source.track(memory));
   for (int i = 0; i < kRounds && clock.now() - begin < kMostTime; ++i) {

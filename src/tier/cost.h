@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of a source, timed by a clock on memory that it can track. Single-thread.
+// Measures the cost of a source with a clock, on memory that the source can track. Single-thread.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace headrace {
 
-// `write` writes once to each of the pages. Tracks the memory, and leaves it tracked. The errors of
-// the source.
+// Begins to track `memory` and leaves it tracked. `write` writes once to each of its pages. Errors:
+// those of the source.
 Result<HotnessCost> timed_cost(HotnessSource& source, std::span<const std::byte> memory,
                                std::size_t pages, const std::function<void()>& write,
                                const Clock& clock);

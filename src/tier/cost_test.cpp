@@ -6,7 +6,7 @@
 namespace headrace {
 namespace {
 
-// A look takes 7 ns a page, and the first access to a page after it 30.
+// A look takes 7 ns per page; the first access to a page after it 30 ns.
 class Looking final : public HotnessSource {
  public:
   explicit Looking(ManualClock& clock) : HotnessSource(HotnessKind::written), clock_(clock) {}
@@ -35,7 +35,7 @@ TEST(HotnessCost, IsTheTimeOfLooksAndOfAccessesBeforeAndAfterThem) {
   const std::vector<std::byte> memory(100);
   int writes = 0;
   const auto write = [&] {
-    // The kernel gives the pages at the first of all.
+    // The very first write allocates the pages.
     const int ns = ++writes == 1 ? 1000 : source.first ? 30 : 5;
     clock.advance(Nanoseconds{ns * 100});
     source.first = false;

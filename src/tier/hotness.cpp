@@ -10,9 +10,9 @@
 namespace headrace {
 namespace {
 
-// Entries below which nobody looks for cold ones.
+// Below this many entries cold ones are not dropped.
 constexpr std::size_t kFewEntries = 1024;
-// Twenty half-lives since it was touched as a whole.
+// The heat twenty half-lives after a full touch.
 constexpr double kCold = 1e-6;
 
 }  // namespace
@@ -40,7 +40,7 @@ void Hotness::warm(const Touch& touch, double weight) {
   if (touch.range.empty()) return;
   const auto begin = reinterpret_cast<std::uintptr_t>(touch.range.data());
   const std::uintptr_t end = begin + touch.range.size();
-  // Where fewer bytes were touched than there are, nobody knows which: they count evenly.
+  // When only a part of the bytes was touched, it is unknown which; all count evenly.
   const double share = static_cast<double>(touch.touched.value) /
                        static_cast<double>(touch.range.size()) * weight /
                        static_cast<double>(chunk_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sources of hotness cost, per page of 4 KiB: a look, the accesses after it, heat.
+// Costs of hotness sources per 4 KiB page: a look, the accesses after it, and heat.
 //
-// Items are pages, so that items_per_second is their rate; `per_page` is the time of one. Accesses
-// are writes in the order of addresses, one to each page; compare FirstAccess with Access.
+// Items are pages, so items_per_second is their rate; `per_page` is the time per page. Accesses are
+// one write per page in address order; compare FirstAccess with Access.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -58,7 +58,7 @@ struct Bench {
   std::unique_ptr<HotnessSource> source;
 };
 
-// A look at memory of which each page was written since the last one.
+// A look at memory whose every page was written since the last look.
 void Look(benchmark::State& state, HotnessKind kind) {
   Bench bench(kind, {static_cast<std::uint64_t>(state.range(0)) << 20});
   if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
@@ -86,7 +86,7 @@ void FirstAccess(benchmark::State& state, HotnessKind kind) {
   bench.report(state);
 }
 
-// The same while nobody looks.
+// The same writes with no look between them.
 void Access(benchmark::State& state, HotnessKind kind) {
   Bench bench(kind, {static_cast<std::uint64_t>(state.range(0)) << 20});
   if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
@@ -94,7 +94,7 @@ void Access(benchmark::State& state, HotnessKind kind) {
   bench.report(state);
 }
 
-// Tracking one page more, and untracking it, where so many are tracked one by one, each second one.
+// Tracks and untracks one more page while range(0) single pages, every second one, are tracked.
 void Track(benchmark::State& state, HotnessKind kind) {
   const auto count = static_cast<std::size_t>(state.range(0));
   Bench bench(kind, {2 * (count + 1) * kPage});
@@ -109,7 +109,7 @@ void Track(benchmark::State& state, HotnessKind kind) {
   }
 }
 
-// A fork() until the child has ended, while so many chunks of one page are tracked.
+// Time from fork() to the child's end while range(0) chunks of one page are tracked.
 void Fork(benchmark::State& state) {
   const auto chunks = static_cast<std::uint64_t>(state.range(0));
   Bench bench(HotnessKind::referenced, {(chunks + 1) * kPage}, {kPage});
@@ -122,7 +122,7 @@ void Fork(benchmark::State& state) {
   }
 }
 
-// Adding a sample of single pages, each second one of the memory.
+// Adds a sample of single pages, every second one of the memory.
 void AddToHeat(benchmark::State& state) {
   HotnessSample sample{.covered = std::chrono::seconds{1}};
   const auto pages = static_cast<std::size_t>(state.range(0)) << 7;

@@ -77,7 +77,7 @@ TEST(Hotness, ForgetsWhatItIsToldAndWhatIsCold) {
   EXPECT_EQ(hotness.hottest().size(), 1000u) << "the cold ones went when there were many";
 }
 
-// Every chunk at every sample, without a thought.
+// The naive model: updates every chunk at every sample.
 struct NaiveHotness {
   double half_life;
   std::map<std::uintptr_t, double> heat;

@@ -26,7 +26,7 @@
 namespace headrace {
 namespace {
 
-// Linux's default, where the file cannot be read.
+// Linux's default, used if the file cannot be read.
 constexpr std::uint64_t kUsualMappings = 65530;
 constexpr unsigned long kPagemapScan = _IOWR('f', 16, PageScan);  // PAGEMAP_SCAN
 constexpr int kUserModeOnly = 1;                                  // UFFD_USER_MODE_ONLY, Linux 5.11
@@ -86,7 +86,7 @@ Kernel& system_kernel() {
   return kernel;
 }
 
-// Constructed when it is added, so that it is closed where there is no memory for that.
+// Constructed first, so that the descriptor is closed if adding it runs out of memory.
 OwnDescriptor::OwnDescriptor(int descriptor) : OwnDescriptor() {
   descriptor_ = descriptor;
   own_files::add(descriptor);
@@ -215,7 +215,7 @@ Status protect_pages(Kernel& kernel, int descriptor, std::uintptr_t begin, std::
   request.range = {begin, end - begin};
   request.mode = UFFDIO_WRITEPROTECT_MODE_WP;
   int result = -EAGAIN;
-  // EAGAIN: the mappings are changing at this moment.
+  // EAGAIN: the mappings are changing right now.
   for (int tries = 0; tries < 100 && result == -EAGAIN; ++tries) {
     result = kernel.ioctl(descriptor, UFFDIO_WRITEPROTECT, &request);
   }

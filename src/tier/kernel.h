@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sources of hotness and tiers ask of the kernel. Tests take its place to refuse. Thread-safe.
+// System calls that hotness sources and tiers use; tests replace them to simulate refusals.
+// Thread-safe.
 //
-// PAGEMAP_SCAN and the newer features of userfaultfd are declared here, for the headers of Debian
-// 12 do not know them: linux/fs.h and linux/userfaultfd.h of Linux 6.7.
+// PAGEMAP_SCAN and the newer features of userfaultfd are declared here, because the headers of
+// Debian 12 lack them: linux/fs.h and linux/userfaultfd.h of Linux 6.7.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@
 
 namespace headrace {
 
-// What `work` returns, or exhausted where it runs out of memory.
+// Returns the result of `work`. Errors: exhausted: `work` ran out of memory.
 auto no_throw(const auto& work) -> decltype(work()) {
   try {
     return work();
@@ -43,7 +44,7 @@ struct PageScan {
   std::uint64_t flags = 0;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  std::uint64_t walk_end = 0;  // the kernel says how far it came
+  std::uint64_t walk_end = 0;  // output: how far the kernel came
   std::uint64_t regions = 0;   // address of an array of PageRegion
   std::uint64_t region_count = 0;
   std::uint64_t max_pages = 0;
@@ -62,7 +63,7 @@ inline constexpr std::uint64_t kCheckProtected = 1 << 1;   // PM_SCAN_CHECK_WPAS
 inline constexpr std::uint64_t kWpUnpopulated = 1 << 13;  // UFFD_FEATURE_WP_UNPOPULATED, Linux 6.4
 inline constexpr std::uint64_t kWpAsync = 1 << 15;        // UFFD_FEATURE_WP_ASYNC, Linux 6.7
 
-// Calls give what the kernel gives, or -errno.
+// Each call returns the kernel's result, or -errno.
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -72,24 +73,24 @@ class Kernel {
   virtual int madvise(std::uintptr_t begin, std::size_t bytes, int advice);
   virtual std::int64_t write(int descriptor, const void* bytes, std::size_t count);
   virtual std::int64_t pread(int descriptor, void* bytes, std::size_t count, std::int64_t at);
-  // Mappings that a process may have (vm.max_map_count).
+  // Maximum mappings per process (vm.max_map_count).
   virtual std::uint64_t max_mappings();
-  // A transparent huge page: 2 MiB, on arm64 with pages of 64 KiB 512 MiB.
+  // Size of a transparent huge page: 2 MiB; 512 MiB on arm64 with pages of 64 KiB.
   virtual Bytes huge_page();
-  // Moves pages of this process, each to its node, or without `nodes` asks where they are; `status`
-  // has the node of each, or -errno.
+  // Moves each page of this process to its entry of `nodes`; without `nodes`, only asks where pages
+  // are. `status` gets the node of each page, or -errno.
   virtual std::int64_t move_pages(std::span<void* const> pages, const int* nodes, int* status);
-  // What is free on each node that this process may use.
+  // Free memory of each node that this process may use.
   virtual std::map<NodeId, Bytes> free_memory();
-  // Those that the policy of the calling thread binds its memory to; nothing if it binds to none.
+  // The nodes to which the calling thread's policy binds its memory; nullopt: not bound.
   virtual std::optional<std::vector<NodeId>> bound_nodes();
-  // How far nodes are from each other, as the firmware says (SLIT); what is unknown is left out.
+  // Distances between nodes as the firmware states them (SLIT); unknown pairs are left out.
   virtual std::map<std::pair<NodeId, NodeId>, unsigned> distances();
 };
 
 Kernel& system_kernel();
 
-// A descriptor that the process that opened it closes, and a child as it begins. Thread-compatible.
+// A descriptor that its process closes; a child of fork() closes it at once. Thread-compatible.
 class OwnDescriptor {
  public:
   OwnDescriptor() = default;
@@ -98,38 +99,39 @@ class OwnDescriptor {
   OwnDescriptor& operator=(OwnDescriptor&& other) noexcept;
   ~OwnDescriptor();
   int get() const { return descriptor_; }
-  // Leaves it as it is: in a child it is closed already, and its number may be another's.
+  // Gives up the descriptor without closing it. In a child it is closed already, and its number may
+  // be in use again.
   void forget() { descriptor_ = -1; }
 
  private:
   int descriptor_ = -1;
 };
 
-// A file of /proc/self, for reading, or for writing with O_WRONLY. unsupported, denied, exhausted:
-// with the reason.
+// Opens a file of /proc/self for reading, or with O_WRONLY for writing. Errors: unsupported,
+// denied, exhausted: with the reason.
 Result<OwnDescriptor> open_proc(Kernel& kernel, const char* path, int flags);
 
-// /proc/self/pagemap. unsupported: a kernel without PAGEMAP_SCAN.
+// Opens /proc/self/pagemap. Errors: unsupported: a kernel without PAGEMAP_SCAN.
 Result<OwnDescriptor> open_pagemap(Kernel& kernel);
 
-// Pages [begin, end) that have all `categories`, as ranges, ascending. With kProtectMatching among
-// the `flags` they are write-protected in the same step; with kCheckProtected it is denied where a
-// mapping is not registered for write protection.
+// Passes each range of pages in [begin, end) that have all `categories` to `each`, ascending.
+// Flags: kProtectMatching also write-protects these pages in the same step; kCheckProtected fails
+// with denied if a mapping is not registered for write protection.
 Status scan_pages(Kernel& kernel, int pagemap, std::uintptr_t begin, std::uintptr_t end,
                   std::uint64_t categories, std::uint64_t flags,
                   const std::function<void(const PageRegion&)>& each);
 
-// A userfaultfd for this process' own write protection, with kWpAsync. unsupported, denied: with
-// what is missing.
+// Opens a userfaultfd for this process's own write protection, with kWpAsync. Errors: unsupported,
+// denied: the message names the missing feature or right.
 Result<OwnDescriptor> open_write_protection(Kernel& kernel);
 
-// Registers and unregisters memory there; the errors of the kernel.
+// Registers or unregisters memory there. Errors: those of the kernel.
 Status register_protection(Kernel& kernel, int descriptor, std::uintptr_t begin,
                            std::uintptr_t end);
-// False: the kernel refuses, there being something else by now.
+// False: the kernel refuses, because other memory is mapped there now.
 bool unregister_protection(Kernel& kernel, int descriptor, std::uintptr_t begin,
                            std::uintptr_t end);
-// Write-protects all pages of registered memory, those never touched too.
+// Write-protects all pages of registered memory, including pages never touched.
 Status protect_pages(Kernel& kernel, int descriptor, std::uintptr_t begin, std::uintptr_t end);
 
 }  // namespace headrace

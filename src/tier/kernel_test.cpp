@@ -16,7 +16,7 @@
 namespace headrace {
 namespace {
 
-// Refuses the call that it is told to.
+// Refuses the call that the test selects.
 struct Refusing final : Kernel {
   int open_error = 0;
   int faults_error = 0;
@@ -58,7 +58,8 @@ TEST(Kernel, WithoutWriteProtectionSaysWhatItTakes) {
   expect_reason(open_write_protection(kernel), ErrorCode::unsupported, "Linux 6.7");
   kernel.faults_error = -EPERM;
   expect_reason(open_write_protection(kernel), ErrorCode::denied, "seccomp");
-  kernel.faults_error = ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // of a kernel that knows less
+  kernel.faults_error =
+      ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // as a kernel with fewer features
   kernel.first_ioctl_error = -EINVAL;
   expect_reason(open_write_protection(kernel), ErrorCode::unsupported, "UFFD_FEATURE_WP_ASYNC");
 }
@@ -80,8 +81,8 @@ TEST(Kernel, OfASourceIsAskedWhenItIsOpened) {
   }
 }
 
-// Words of what is not the reason.
-TEST(Kernel, GivesNoReasonThatIsNone) {
+// Words that would name a wrong reason.
+TEST(Kernel, Refusal_NamesNoWrongReason) {
   Refusing kernel;
   kernel.open_error = kernel.faults_error = -EMFILE;
   const auto protection = open_write_protection(kernel);
@@ -114,14 +115,14 @@ TEST(Kernel, NamesTheProcessThatIsNotDumpable) {
             0);
 }
 
-// Takes every call and does nothing, as some sandboxes do.
+// Accepts every call and does nothing, as some sandboxes do.
 struct Pretending final : Kernel {
   std::int64_t write(int, const void*, std::size_t count) override {
     return static_cast<std::int64_t>(count);
   }
   int userfaultfd(int) override { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
   int ioctl(int, unsigned long request, void* argument) override {
-    if (_IOC_NR(request) == 16) {  // PAGEMAP_SCAN: nothing anywhere
+    if (_IOC_NR(request) == 16) {  // PAGEMAP_SCAN: finds nothing
       auto* const scan = static_cast<PageScan*>(argument);
       scan->walk_end = scan->end;
     }
@@ -129,7 +130,7 @@ struct Pretending final : Kernel {
   }
 };
 
-TEST(Kernel, ThatOnlyPretendsIsFoundOut) {
+TEST(Kernel, KernelThatDoesNothing_IsDetected) {
   Pretending kernel;
   for (const HotnessKind kind : kHotnessKinds) {
     expect_reason(open_hotness(kind, {}, kernel), ErrorCode::unsupported, "sandbox");

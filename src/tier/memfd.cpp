@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory whose page table entries are dropped: who is back was touched.
+// Shared memory whose page table entries are dropped; pages that are mapped again were touched.
 //
-// MADV_DONTNEED on a shared mapping drops entries and nothing else; the bytes are in the file. The
-// next access faults the page in again, and it only: registered for write protection, which nobody
-// switches on, the kernel does not map its neighbours with it (fault-around).
+// MADV_DONTNEED on a shared mapping only drops the entries; the bytes stay in the file. The next
+// access faults in exactly its page: the memory is registered for write protection, which is never
+// turned on, so the kernel does not map neighbours along with it (fault-around).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -41,8 +41,8 @@ class MemfdSource final : public SourceBase {
   void end(const TrackedRange& range) override { unregister_range(kernel(), faults_.get(), range); }
   Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
   void examine(const TrackedRange& range, HotnessSample& sample);
-  // Tells which pages are present, and drops their entries. Nothing: it is no SharedMemory, or no
-  // longer: memory of somebody else in the place of ours is not registered.
+  // Passes the present pages to `present`, and drops their entries. nullopt: not, or no longer,
+  // SharedMemory; memory that took its place is not registered.
   std::optional<int> drop(const TrackedRange& range,
                           const std::function<void(const PageRegion&)>& present);
 
@@ -53,7 +53,7 @@ class MemfdSource final : public SourceBase {
 Result<Tracking> MemfdSource::begin(const TrackedRange& range) {
   const std::optional<FileId> file = shared_file(range.begin, range.end);
   bool ours = file.has_value();
-  // Whatever else was mapped at its addresses would lose its bytes.
+  // Any other mapping at these addresses would lose its bytes.
   HEADRACE_TRY_STATUS(for_each_vma(kernel(), [&](const Vma& vma) {
     if (vma.end <= range.begin || vma.begin >= range.end) return;
     ours = ours && vma.shared && vma.file == *file;
@@ -102,7 +102,7 @@ void MemfdSource::examine(const TrackedRange& range, HotnessSample& sample) {
 
 std::optional<int> MemfdSource::drop(const TrackedRange& range,
                                      const std::function<void(const PageRegion&)>& present) {
-  // In parts, since nobody can fork or unmap meanwhile.
+  // In parts, because fork() and unmap wait meanwhile.
   constexpr std::uint64_t kPart = 16 << 20;
   int result = 0;
   for (std::uintptr_t at = range.begin; at < range.end; at += kPart) {

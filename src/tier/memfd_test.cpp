@@ -32,7 +32,7 @@ TEST(SharedMemory, IsZeroedInWholePagesAndMoves) {
   EXPECT_TRUE(memory->bytes().empty());
 }
 
-TEST(SharedMemory, RefusesWhatThereIsNot) {
+TEST(SharedMemory, ImpossibleSizes_AreRefused) {
   EXPECT_EQ(SharedMemory::make({0}).error().code, ErrorCode::invalid);
   EXPECT_EQ(SharedMemory::make({~0ull}).error().code, ErrorCode::exhausted);
   EXPECT_FALSE(SharedMemory::make({1ull << 62}));
@@ -79,7 +79,7 @@ TEST_F(Memfd, RefusesOtherSharedMemoryWhichAnybodyMayUnmap) {
   munmap(other, kPage);
 }
 
-// Maps private memory full of 'x' in the place of `bytes`.
+// Maps private memory full of 'x' in place of `bytes`.
 void replace_by_private(std::span<std::byte> bytes) {
   ASSERT_EQ(mmap(bytes.data(), bytes.size(), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
@@ -87,7 +87,7 @@ void replace_by_private(std::span<std::byte> bytes) {
   std::memset(bytes.data(), 'x', bytes.size());
 }
 
-TEST_F(Memfd, RefusesMemoryOfSomebodyElseAtTheAddressesOfSharedMemory) {
+TEST_F(Memfd, ForeignMemoryAtItsAddresses_IsRefused) {
   const Trackable replaced(HotnessKind::memfd, 1_MiB);
   replace_by_private(replaced.bytes());
   const Trackable partly(HotnessKind::memfd, 1_MiB);
@@ -107,7 +107,7 @@ TEST_F(Memfd, RefusesMemoryOfSomebodyElseAtTheAddressesOfSharedMemory) {
   EXPECT_FALSE(source_->track(partly.bytes())) << "the memory of another SharedMemory";
 }
 
-// Lets something happen between the list of pages and the dropping of entries.
+// Calls `meanwhile` between listing the pages and dropping their entries.
 struct Interrupted final : Kernel {
   std::function<void()> meanwhile;
   int ioctl(int descriptor, unsigned long request, void* argument) override {
@@ -117,7 +117,7 @@ struct Interrupted final : Kernel {
   }
 };
 
-TEST_F(Memfd, NeverDropsWhatCameInThePlaceOfMemoryThatWent) {
+TEST_F(Memfd, MemoryThatReplacedUnmappedMemory_KeepsItsBytes) {
   Interrupted kernel;
   const auto source = open_hotness(HotnessKind::memfd, {.least_interval = {}}, kernel).value();
   auto memory = std::make_unique<SharedMemory>(SharedMemory::make(1_MiB).value());
@@ -139,7 +139,7 @@ TEST_F(Memfd, NeverDropsWhatCameInThePlaceOfMemoryThatWent) {
   munmap(other, bytes.size());
 }
 
-TEST_F(Memfd, LeavesMemoryOfSomebodyElseAloneThatCameInItsPlace) {
+TEST_F(Memfd, ForeignMemoryInItsPlace_IsLeftAlone) {
   const Trackable memory(HotnessKind::memfd, 1_MiB);
   ASSERT_TRUE(source_->track(memory.bytes()));
   void* const in_place = mmap(memory.bytes().data() + 4 * kPage, 4 * kPage, PROT_READ | PROT_WRITE,

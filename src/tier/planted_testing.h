@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hot sets that tests plant, and how well a source finds them.
+// Planted hot sets, and how well a source finds them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace headrace::test {
 
 inline constexpr std::size_t kPage = 4096;
 
-// Memory for a source of this kind, each page of it there, at a multiple of 2 MiB if it is private.
+// Memory for a source of this kind, all pages present; private memory is aligned to 2 MiB.
 class Trackable {
  public:
   Trackable(HotnessKind kind, Bytes size) {
@@ -41,7 +41,7 @@ class Trackable {
   }
   std::size_t count() const { return bytes_.size() / kPage; }
 
-  // Somebody else's memory may come there, so what is left is never unmapped.
+  // Other memory may take the freed place, so the rest is never unmapped.
   void unmap(std::size_t from, std::size_t count) {
     static auto& kept = *new std::vector<std::unique_ptr<SharedMemory>>;
     kept.push_back(std::move(shared_));
@@ -55,8 +55,8 @@ class Trackable {
   std::span<std::byte> bytes_;
 };
 
-// Moves a mapping to the place of another of its size. Its own stays taken: somebody else's memory
-// that came there would be unmapped with it.
+// Moves a mapping to the place of another one of its size. The old place stays reserved: other
+// memory that took it would be unmapped with it.
 inline bool move_mapping(std::span<std::byte> from, std::span<std::byte> to) {
   return ::mremap(from.data(), from.size(), from.size(),
                   MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to.data()) == to.data();
@@ -78,7 +78,7 @@ inline void access_pages(std::span<std::byte> memory, const std::vector<std::siz
   for (const std::size_t page : pages) access_page(memory, page, how);
 }
 
-// `share` of `count` pages, in areas of `area` pages at multiples of that.
+// Chooses `share` of `count` pages, in aligned areas of `area` pages.
 inline std::vector<std::size_t> plant(std::size_t count, double share, std::size_t area,
                                       std::mt19937_64& random) {
   std::vector<std::size_t> areas(count / area);
@@ -93,7 +93,7 @@ inline std::vector<std::size_t> plant(std::size_t count, double share, std::size
   return pages;
 }
 
-// Makes the hot pages hot: each is accessed between any two looks, each other page one time in
+// Makes the hot pages hot: each is accessed between any two looks, and every other page one time in
 // twenty.
 inline void use(HotnessSource& source, ManualClock& clock, Hotness& hotness,
                 std::span<std::byte> memory, const std::vector<std::size_t>& hot, Access how,
@@ -111,8 +111,8 @@ inline void use(HotnessSource& source, ManualClock& clock, Hotness& hotness,
   }
 }
 
-// The share of hot pages among as many of the hottest: precision and recall in one, there being as
-// many found as there are. Pages of equal heat are taken at random.
+// The share of hot pages among the equally many hottest found: precision and recall in one, since
+// both sets have the same size. Ties are broken at random.
 inline double found(const Hotness& hotness, std::span<const std::byte> memory,
                     const std::vector<std::size_t>& hot, std::mt19937_64& random) {
   std::vector<std::size_t> pages(memory.size() / kPage);
@@ -127,7 +127,7 @@ inline double found(const Hotness& hotness, std::span<const std::byte> memory,
   return static_cast<double>(right) / static_cast<double>(hot.size());
 }
 
-// The pages of a sample, as numbers. Requires: one that tells pages.
+// The pages of a sample, as numbers. Requires: a sample of single pages.
 inline std::vector<std::size_t> pages_in(const HotnessSample& sample,
                                          std::span<const std::byte> memory) {
   std::vector<std::size_t> pages;

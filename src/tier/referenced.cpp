@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks as mappings of their own, and the accessed bits of their pages.
+// Chunks as separate mappings, and the accessed bits of their pages.
 //
-// The kernel counts the pages that were touched per mapping (Referenced in smaps) since the bits
-// were last cleared (clear_refs). It merges neighbours that are alike, so every other chunk is left
-// out of core dumps: then they are not. Clearing does not flush the TLB, and a page whose
-// translation is still there is touched without a trace; so each look ends with a change of
-// protection of memory of its own, wide enough that the kernel flushes all.
+// smaps shows per mapping how many pages were touched (Referenced) since the bits were last cleared
+// (clear_refs). The kernel merges similar neighbours; leaving every other chunk out of core dumps
+// keeps them apart. Clearing does not flush the TLB, and a touch through a cached translation
+// leaves no trace. Each look therefore ends with a change of protection of its own memory, wide
+// enough that the kernel flushes all.
 //
-// Documentation/filesystems/proc.rst; chunks_of() is what is decided here.
+// Source: Documentation/filesystems/proc.rst. Decisions are in chunks_of().
 #include "tier/referenced.h"
 
 #include <fcntl.h>
@@ -31,8 +31,8 @@ namespace {
 // More pages than any kernel flushes one by one (x86: 33, arm64: 512).
 constexpr std::uint64_t kFlushedPages = 1024;
 
-// Makes all CPUs of the process forget their translations. Shared memory, which no limit of private
-// memory (RLIMIT_DATA) keeps from being writable again.
+// Makes all CPUs of the process drop their translations. Uses shared memory: a limit on private
+// memory (RLIMIT_DATA) cannot keep it from becoming writable again.
 class TlbFlush {
  public:
   static Result<TlbFlush> make() {
@@ -45,8 +45,8 @@ class TlbFlush {
     return TlbFlush(MappedMemory(static_cast<std::byte*>(mapped), length), page);
   }
 
-  // Does all that may be refused. The pages at both ends are there then, so that taking them away
-  // concerns all between.
+  // Does everything that may be refused. Makes the pages at both ends present, so that their
+  // removal covers all pages between.
   Status prepare() const {
     std::byte* const first = memory_.memory();
     const std::uint64_t length = memory_.length().value;
@@ -57,7 +57,7 @@ class TlbFlush {
     *static_cast<volatile std::byte*>(first + length - page_) = std::byte{1};
     return {};
   }
-  // Requires: prepared since it last flushed.
+  // Requires: prepare() since the last flush.
   Status flush() const {
     if (::mprotect(memory_.memory(), memory_.length().value, PROT_NONE) != 0) {
       return fail_errno(errno, "cannot flush translations (mprotect)");
@@ -95,7 +95,7 @@ class ReferencedSource final : public SourceBase {
     return std::move(answers.front());
   }
   Status begin_all(std::span<const TrackedRange> ranges, Trackings& answers) override;
-  // Cuts one into chunks; `used`: mappings of the process, which grow by those.
+  // Cuts a range into chunks. `used`: mappings of the process; the new mappings are added.
   Result<Tracking> cut(const TrackedRange& range, const Vma& any, std::uint64_t& used);
   void end(const TrackedRange& range) override {
     (void)kernel().madvise(range.begin, range.bytes().value, MADV_DODUMP);
@@ -118,7 +118,7 @@ Status ReferencedSource::clear() {
 
 Status ReferencedSource::begin_all(std::span<const TrackedRange> ranges, Trackings& answers) {
   if (ranges.empty()) return {};
-  std::vector<Vma> found(ranges.size());  // what any mapping of the range is
+  std::vector<Vma> found(ranges.size());  // properties of the mappings of each range
   std::uint64_t used = 0;
   HEADRACE_TRY_STATUS(for_each_vma_in_detail(kernel(), [&](const Vma& vma) {
     ++used;
@@ -177,7 +177,7 @@ Result<Tracking> ReferencedSource::cut(const TrackedRange& range, const Vma& any
   if (!there) return forgotten();
   if (error != 0) return fail_errno(-error, "cannot make a chunk a mapping of its own (madvise)");
   used += chunks.bounds.size() - 1;
-  // Moved: nothing may throw any more.
+  // Moved: from here on nothing may throw.
   return Tracking{chunks.size, std::move(chunks.note)};
 }
 
@@ -189,7 +189,7 @@ Status ReferencedSource::examine(std::span<const TrackedRange> ranges, HotnessSa
       const std::uintptr_t begin = std::max(vma.begin, range->begin);
       const std::uintptr_t end = std::min(vma.end, range->end);
       seen += end - begin;
-      // Merged with its neighbour, it has its share of what was touched in both.
+      // A range merged with its neighbour gets its proportional share of their touches.
       const Bytes touched{static_cast<std::uint64_t>(static_cast<double>(vma.referenced.value) *
                                                      static_cast<double>(end - begin) /
                                                      static_cast<double>(vma.end - vma.begin))};
@@ -210,7 +210,7 @@ Chunks chunks_of(std::uintptr_t begin, std::uintptr_t end, Bytes wanted, std::ui
   if (whole > wanted.value) chunks.note = "huge pages are kept whole";
   const std::uint64_t before = chunks.size.value;
   const auto pieces = [&] { return (end - 1) / chunks.size.value - begin / chunks.size.value + 1; };
-  // One more where their number is even.
+  // Plus one when the number of chunks is even.
   while (chunks.size.value < end - begin && pieces() + 1 > most) chunks.size = chunks.size * 2;
   if (chunks.size.value > before) {
     chunks.note += (chunks.note.empty() ? "" : "; ");
@@ -224,7 +224,8 @@ Chunks chunks_of(std::uintptr_t begin, std::uintptr_t end, Bytes wanted, std::ui
     chunks.bounds.push_back(at);
   }
   chunks.bounds.push_back(end);
-  // Both ends are left out of dumps, so that neither merges with what is beside it: an odd number.
+  // Both ends are left out of dumps, so that neither merges with its outer neighbour; so the number
+  // is odd.
   if (chunks.bounds.size() % 2 == 1) {
     const auto last = chunks.bounds.end() - 1;
     const std::uint64_t pages = (*last - *(last - 1)) / kLeastPage;

@@ -261,14 +261,14 @@ TEST_F(Referenced, DoesNothingMoreToWhatItForgot) {
   const std::span<const std::byte> ranges[] = {memory.bytes().first((1_MiB).value),
                                                memory.bytes().subspan((2_MiB).value)};
   source.expect(2);
-  // The second goes while the first is cut, as by another thread.
+  // Forgets the second range while the first is cut, as another thread would.
   kernel.as_it_cuts = [&] { source.forget(ranges[1]); };
   const auto answers = source.track_all(ranges);
   ASSERT_TRUE(answers) << answers.error().message;
   EXPECT_TRUE((*answers)[0]);
   EXPECT_FALSE((*answers)[1]);
   source.forget(ranges[0]);
-  // Whoever comes to lie there may leave it out of dumps, and that stays.
+  // New memory there may be left out of dumps, and stays so.
   ASSERT_EQ(madvise(memory.bytes().data(), (4_MiB).value, MADV_DONTDUMP), 0);
   ASSERT_TRUE(source.look());
   opened.reset();
@@ -299,7 +299,7 @@ TEST_F(Referenced, ForgetsWithoutAWaitForALook) {
               const auto opened = open(kernel);
               auto& source = static_cast<SourceBase&>(*opened);
               if (!source.track(memory.bytes())) return false;
-              // As by another thread, for which this one would wait for ever.
+              // As another thread would; this thread would wait for it for ever.
               kernel.as_it_reads = [&] { source.forget(memory.bytes()); };
               return source.look() && source.look()->touches.empty() && kernel.reads > 2;
             }),
@@ -337,7 +337,7 @@ TEST_F(Referenced, LooksUnderALimitOfPrivateMemory) {
               for (int look = 0; look < 3; ++look) {
                 test::access_page(memory.bytes(), 3, test::Access::write);
                 const auto sample = source->look();
-                // What it takes to read mappings may be refused, and then nothing is forgotten.
+                // Reading the mappings may be refused; then nothing is forgotten.
                 if (!sample && sample.error().code != ErrorCode::exhausted) return false;
                 if (sample && sample->touches.size() != 1) return false;
               }

@@ -19,7 +19,7 @@ namespace {
 
 std::uint64_t size_of_page() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
-// Checks that it is whole pages.
+// Checks that `memory` is whole pages.
 Result<TrackedRange> range_of(std::span<const std::byte> memory) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   if (memory.empty()) return fail(ErrorCode::invalid, "there are no bytes to track; give some");
@@ -32,7 +32,7 @@ Result<TrackedRange> range_of(std::span<const std::byte> memory) {
   return TrackedRange{begin, begin + memory.size()};
 }
 
-// invalid: there is a hole in the range. All mappings are read only to find where.
+// Errors: invalid: a hole in the range. Reads all mappings only to find where.
 Status check_mapped(Kernel& kernel, const TrackedRange& range) {
   if (::msync(reinterpret_cast<void*>(range.begin), range.bytes().value, MS_ASYNC) == 0) return {};
   std::uintptr_t covered = range.begin;
@@ -53,14 +53,14 @@ SourceResult open_kind(HotnessKind kind, const HotnessOptions& options, Kernel& 
   std::unreachable();
 }
 
-// Whether it sees a page that is written, and none otherwise: what stands in for a kernel may take
-// every call and do nothing.
+// Checks that the source sees a written page and no other: a sandbox's kernel may accept every call
+// and do nothing.
 Status try_out(HotnessSource& source) {
   HEADRACE_TRY(const SharedMemory memory, SharedMemory::make({4 * size_of_page()}));
   volatile std::byte* const page = memory.bytes().data() + size_of_page();
   *page = std::byte{1};
   HEADRACE_TRY_STATUS(source.track(memory.bytes()));
-  // Once it is unmapped, its addresses are anybody's.
+  // After the unmap, its addresses may belong to other memory.
   const Undo untracking([&] { (void)source.untrack(memory.bytes()); });
   HEADRACE_TRY(const HotnessSample before, source.look());
   *page = std::byte{2};
@@ -142,7 +142,7 @@ Bytes unmapped_bytes(Kernel& kernel, const TrackedRange& range) {
 
 void unregister_range(Kernel& kernel, int descriptor, const TrackedRange& range) {
   if (unregister_protection(kernel, descriptor, range.begin, range.end)) return;
-  // With a hole in it, or the memory of somebody else, it goes piece by piece.
+  // With a hole, or other memory in it, the range is handled piece by piece.
   (void)for_each_vma(kernel, [&](const Vma& vma) {
     const std::uintptr_t begin = std::max(vma.begin, range.begin);
     const std::uintptr_t end = std::min(vma.end, range.end);
@@ -226,7 +226,7 @@ Result<SourceBase::Trackings> SourceBase::track_or_throw(
   Undo undo([&] {
     for (const TrackedRange& range : claimed) release_range(range);
   });
-  std::vector<std::size_t> numbers;  // of what was claimed
+  std::vector<std::size_t> numbers;  // indices of the claimed ranges
   for (const auto& each : memory) {
     auto range = claim_range(each);
     if (range) claimed.push_back(*range);
@@ -288,7 +288,7 @@ void SourceBase::forget(std::span<const std::byte> memory) {
   const MutexLock lock(forgetting_);
   release_claim(begin);
   forgotten_.push_back(range);
-  // Ends with some calls of the kernel.
+  // The change ends after a few kernel calls.
   while (changing_ == range) changed_.wait_for(forgetting_, std::chrono::seconds{1});
 }
 
@@ -334,7 +334,7 @@ Result<HotnessSample> SourceBase::look_or_throw() {
   HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
   const MutexLock lock(mutex_);
   const Nanoseconds now = clock_.now();
-  // A clock that was set back tells nothing of the time since.
+  // After a clock was set back, the elapsed time is unknown.
   if (looked_ && now >= *looked_ && now - *looked_ < options_.least_interval) {
     return fail(ErrorCode::exhausted,
                 "the last look was {:.1f} ms ago; wait {:.1f} ms, or set a shorter least_interval",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all sources do alike: they check and remember what they track. Thread-safe.
+// The common part of all sources: checks and remembers the tracked ranges. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace headrace {
 
-// Memory that is tracked.
+// A tracked range.
 struct TrackedRange {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
@@ -24,7 +24,7 @@ struct TrackedRange {
   friend bool operator==(const TrackedRange&, const TrackedRange&) = default;
 };
 
-// Undoes what was begun, however its scope is left, unless it is to be kept.
+// Runs `work` when its scope ends in any way, unless keep() was called.
 template <class Work>
 class Undo {
  public:
@@ -40,7 +40,7 @@ class Undo {
   bool kept_ = false;
 };
 
-// What is said of a range that was forgotten.
+// The error for a range that was forgotten.
 Unexpected forgotten();
 
 // A Touch of [begin, end).
@@ -51,22 +51,22 @@ class SourceBase : public HotnessSource {
   using Trackings = std::vector<Result<Tracking>>;
 
   Result<Tracking> track(std::span<const std::byte> memory) final;
-  // As track() of each, which for `referenced` costs little more than one. An error: as if it had
-  // not been called. Requires: ascending; expected, and no other call but forget() since.
+  // As track() for each range; for `referenced`, it costs little more than one range. On an error
+  // nothing is tracked. Requires: ascending; after expect(), with no call since except forget().
   Result<Trackings> track_all(std::span<const std::span<const std::byte>> memory);
-  // What is forgotten from here on is not tracked by the track_all() of `more` that follows. May
-  // throw. Requires: in the process that made it.
+  // Announces `more` ranges for the next track_all(). Ranges that are forgotten from here on are
+  // left out of it. May throw. Requires: in the process that made the source.
   void expect(std::size_t more);
-  // What is tracked, or expected to be, is about to be unmapped: nothing more is done to it. Waits
-  // only while just this memory is changed, and allocates nothing. Requires: once; `referenced`,
-  // whose looks change nothing in what they look at.
+  // Announces that a tracked or expected range is about to be unmapped; the source then leaves it
+  // alone. Waits only while this range is being changed, and allocates nothing. Requires: at most
+  // once per range; a `referenced` source, whose looks do not change the memory.
   void forget(std::span<const std::byte> memory);
   Status untrack(std::span<const std::byte> memory) final;
   Result<HotnessSample> look() final;
 
  protected:
   SourceBase(HotnessKind kind, const HotnessOptions& options, Kernel& kernel);
-  // Each class that is derived calls it as its destructor begins.
+  // Each derived class calls it first in its destructor.
   void end_all();
 
   // Whether the object belongs to this process.
@@ -74,17 +74,18 @@ class SourceBase : public HotnessSource {
   Kernel& kernel() const { return kernel_; }
   const HotnessOptions& options() const { return options_; }
 
-  // The ways of a source; never two at once. Where begin() fails or throws, nothing is left of
-  // it.
+  // Steps of a concrete source, never called concurrently. A begin() that fails or throws leaves no
+  // trace.
   virtual Result<Tracking> begin(const TrackedRange& range) = 0;
-  // As begin() of each, with an answer for each; an error or what is thrown is that of all.
-  // Requires: room in `answers`.
+  // As begin() for each range, with one answer each; an error or exception concerns all of them.
+  // Requires: capacity in `answers`.
   virtual Status begin_all(std::span<const TrackedRange> ranges, Trackings& answers);
   virtual void end(const TrackedRange& range) = 0;
-  // Adds what was touched in the ranges, which are ascending, and what is unseen.
+  // Adds the touched and the unseen memory of the ranges. Requires: ascending.
   virtual Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) = 0;
 
-  // Changes a range, unless it was forgotten: false. forget() of it waits meanwhile.
+  // Runs `work`, which changes a range; false: the range was forgotten. A forget() of the range
+  // waits meanwhile.
   template <class Work>
   bool change(const TrackedRange& range, const Work& work) {
     if (!enter(range)) return false;
@@ -92,22 +93,22 @@ class SourceBase : public HotnessSource {
     work();
     return true;
   }
-  // Adds to what is unseen.
+  // Adds `bytes` to the unseen memory.
   static void miss(HotnessSample& sample, Bytes bytes, std::string_view why);
 
  private:
-  // They may throw std::bad_alloc.
+  // These may throw std::bad_alloc.
   Result<Trackings> track_or_throw(std::span<const std::span<const std::byte>> memory);
   Result<TrackedRange> claim_range(std::span<const std::byte> memory) REQUIRES(mutex_);
   void release_range(const TrackedRange& range);
   Status untrack_or_throw(std::span<const std::byte> memory);
   Result<HotnessSample> look_or_throw();
   bool is_forgotten(const TrackedRange& range) const REQUIRES(forgetting_);
-  // From here on the range is the one that is changed; false: it was forgotten.
+  // Marks the range as being changed; false: it was forgotten.
   bool enter(const TrackedRange& range);
-  // Takes what was forgotten out of the ranges.
+  // Removes forgotten ranges from ranges_.
   void drop_forgotten() REQUIRES(mutex_);
-  // In a child, where the mutex may be held for ever.
+  // For a child of fork(), in which the mutex may stay locked.
   void leave() NO_THREAD_SAFETY_ANALYSIS;
 
   const Origin origin_;
@@ -116,29 +117,29 @@ class SourceBase : public HotnessSource {
   const Clock& clock_;
   Mutex mutex_;
   std::vector<TrackedRange> ranges_ GUARDED_BY(mutex_);  // by address
-  // Held for moments, while mutex_ is or is not.
+  // Held only briefly, with or without mutex_.
   mutable Mutex forgetting_;
   CondVar changed_;
   TrackedRange changing_ GUARDED_BY(forgetting_);
-  // Still in ranges_, or will be; there is room for all of those.
+  // Forgotten ranges that are, or will be, in ranges_; capacity for all of those.
   std::vector<TrackedRange> forgotten_ GUARDED_BY(forgetting_);
-  Nanoseconds since_ GUARDED_BY(mutex_){};  // of what the next look tells
+  Nanoseconds since_ GUARDED_BY(mutex_){};  // begin of the next sample
   std::optional<Nanoseconds> looked_ GUARDED_BY(mutex_);
 };
 
-// The bytes of the range that nothing is mapped at.
+// The bytes of the range that are not mapped.
 Bytes unmapped_bytes(Kernel& kernel, const TrackedRange& range);
 
-// Unregisters what is left of the range from a userfaultfd.
+// Unregisters the remaining parts of the range from a userfaultfd.
 void unregister_range(Kernel& kernel, int descriptor, const TrackedRange& range);
 
-// One for each kind; as open_hotness().
+// One function per kind; as open_hotness().
 using SourceResult = Result<std::unique_ptr<HotnessSource>>;
 SourceResult open_referenced(const HotnessOptions& options, Kernel& kernel);
 SourceResult open_memfd(const HotnessOptions& options, Kernel& kernel);
 SourceResult open_written(const HotnessOptions& options, Kernel& kernel);
 
-// As the public one, asking `kernel`, which must outlive the source.
+// As the public function, with this kernel. Requires: `kernel` outlives the source.
 SourceResult open_hotness(HotnessKind kind, const HotnessOptions& options, Kernel& kernel);
 
 }  // namespace headrace

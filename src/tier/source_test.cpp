@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every source promises, each in turn.
+// The promises of every source, tested for each kind.
 #include "tier/source.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST_P(Sources, FollowAHotSetThatMoves) {
   }
 }
 
-TEST_P(Sources, SeeNothingOfWhatWasDoneBeforeOrWhereNothingIsTracked) {
+TEST_P(Sources, EarlierOrUntrackedTouches_AreNotSeen) {
   const Trackable memory(GetParam(), 4_MiB);
   const Trackable other(GetParam(), 4_MiB);
   const auto source = open();
@@ -104,7 +104,7 @@ TEST_P(Sources, SeeNothingOfWhatWasDoneBeforeOrWhereNothingIsTracked) {
   EXPECT_EQ(sample->why_unseen, "");
 }
 
-TEST_P(Sources, RefuseWhatIsNoMemory) {
+TEST_P(Sources, UnmappedMemory_IsRefused) {
   const auto source = open();
   const Trackable memory(GetParam(), 1_MiB);
   expect_error(source->track({}), ErrorCode::invalid, "no bytes");
@@ -116,7 +116,7 @@ TEST_P(Sources, RefuseWhatIsNoMemory) {
   EXPECT_TRUE(source->track(gone.pages(0, 1))) << "nothing is left of the refusal";
 }
 
-TEST_P(Sources, RefuseWhatIsTrackedAlready) {
+TEST_P(Sources, TrackedMemory_IsRefused) {
   const Trackable memory(GetParam(), 1_MiB);
   const auto source = open();
   ASSERT_TRUE(source->track(memory.pages(16, 32)));
@@ -134,7 +134,7 @@ TEST_P(Sources, RefuseWhatIsTrackedAlready) {
   EXPECT_TRUE(source->track(memory.pages(0, 64)));
 }
 
-TEST_P(Sources, TellWhatWasUnmappedAndGoOn) {
+TEST_P(Sources, UnmappedPart_IsReportedAsUnseen) {
   Trackable memory(GetParam(), 1_MiB);
   Trackable other(GetParam(), 1_MiB);
   const auto source = open();
@@ -152,7 +152,7 @@ TEST_P(Sources, TellWhatWasUnmappedAndGoOn) {
     EXPECT_EQ(sample->touches.size(), 1u);
   }
   other.unmap(0, other.count());
-  // Something else may have come into so large a hole.
+  // Other memory may have taken a hole of this size.
   EXPECT_GT(source->look()->unseen.value, 16 * kPage);
   EXPECT_TRUE(source->untrack(memory.bytes()));
   EXPECT_TRUE(source->untrack(other.bytes()));
@@ -297,7 +297,7 @@ TEST_P(Sources, RefuseANegativeInterval) {
                "0 or more");
 }
 
-TEST_P(Sources, RefuseChunksThatAreNone) {
+TEST_P(Sources, InvalidChunks_AreRefused) {
   for (const Bytes chunk : {0_B, 1_B, 2048_B, 12_KiB}) {
     expect_error(open_hotness(GetParam(), {.chunk = chunk}), ErrorCode::invalid, "power of two");
   }
@@ -327,7 +327,7 @@ TEST_P(Sources, BelongToTheProcessThatMadeThem) {
   EXPECT_EQ(sample->touches.front().touched.value, kPage);
 }
 
-// Writers that check and change each of their own bytes while others look.
+// Writers check and change each of their own bytes while other threads look.
 TEST_P(Sources, KeepTheBytesOfConcurrentWriters) {
   constexpr int kWriters = 2;
   constexpr int kRounds = 40;
@@ -383,7 +383,7 @@ TEST_P(Sources, MayBeUsedBySeveralThreads) {
   EXPECT_TRUE(right);
 }
 
-// Otherwise a source that is broken would only have its tests skipped.
+// Otherwise the tests of a broken source would merely be skipped.
 TEST(HotnessKinds, AreThereWhereTheKernelHasWhatTheyTake) {
   const auto pagemap = open_pagemap(system_kernel());
   const auto protection = open_write_protection(system_kernel());

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kReadAtOnce = 256 << 10;
 
-// Reads a number up to `stop` and steps behind it.
+// Reads a number that ends at `stop`, and steps over `stop`.
 template <class Number>
 bool take(std::string_view& text, Number& number, int base, char stop) {
   const char* const end = text.data() + text.size();
@@ -28,7 +28,7 @@ bool take(std::string_view& text, Number& number, int base, char stop) {
   return true;
 }
 
-// "7f00-7f01 rw-p 00000000 00:01 1033 ...": whether the line begins a mapping.
+// Whether the line begins a mapping: "7f00-7f01 rw-p 00000000 00:01 1033 ...".
 bool parse_head(std::string_view line, Vma& vma) {
   if (!take(line, vma.begin, 16, '-') || !take(line, vma.end, 16, ' ') || line.size() < 5) {
     return false;
@@ -46,7 +46,7 @@ bool parse_head(std::string_view line, Vma& vma) {
   return true;
 }
 
-// "Referenced:   128 kB".
+// Parses "Referenced:   128 kB".
 Bytes parse_kib(std::string_view line) {
   const std::size_t digits = line.find_first_of("0123456789");
   std::uint64_t kib = 0;
@@ -95,13 +95,13 @@ void VmaReader::finish() {
 
 namespace {
 
-// The buffer is there before the file is open, which is closed on every path.
+// The buffer is allocated before the file is opened, so that the file is closed on every path.
 Status read_mappings(Kernel& kernel, const char* path,
                      const std::function<void(const Vma&)>& each) {
   std::vector<char> text(kReadAtOnce);
   HEADRACE_TRY(const OwnDescriptor file, open_proc(kernel, path, O_RDONLY));
   VmaReader reader(each);
-  std::size_t kept = 0;  // of a line that has only begun
+  std::size_t kept = 0;  // bytes of an incomplete line
   while (true) {
     const ssize_t got = ::read(file.get(), text.data() + kept, text.size() - kept);
     if (got < 0 && errno == EINTR) continue;

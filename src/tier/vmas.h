@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mappings of this process, as /proc/self/maps and smaps tell them. Thread-compatible.
+// The mappings of this process, from /proc/self/maps and smaps. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-// A file, as stat(2) and maps know it.
+// Identity of a file in stat(2) and maps.
 struct FileId {
   std::uint64_t device = 0;  // as makedev(3)
   std::uint64_t inode = 0;
@@ -26,21 +26,21 @@ struct Vma {
   bool accessible = false;  // not PROT_NONE
   bool shared = false;
   FileId file;  // {}: anonymous
-  // What only smaps tells.
-  Bytes present;          // pages that are in memory
+  // Only in smaps:
+  Bytes present;          // pages in memory
   Bytes referenced;       // pages touched since clear_refs was last written
-  bool huge = false;      // has huge pages, or is to have them (MADV_HUGEPAGE)
+  bool huge = false;      // has, or shall have, huge pages (MADV_HUGEPAGE)
   bool hugetlb = false;   // from a hugetlb pool
   bool undumped = false;  // left out of core dumps (MADV_DONTDUMP)
   bool locked = false;    // mlock
 };
 
-// Puts mappings together from lines.
+// Builds mappings from lines of maps or smaps.
 class VmaReader {
  public:
   explicit VmaReader(const std::function<void(const Vma&)>& each) : each_(each) {}
   void line(std::string_view line);
-  // No lines are left.
+  // Ends the input.
   void finish();
 
  private:
@@ -49,10 +49,10 @@ class VmaReader {
   bool any_ = false;
 };
 
-// Each mapping, by address. Those that change meanwhile may be told as before or as after.
-// exhausted: there is no memory, for `each` either.
+// Passes each mapping to `each`, by address. A mapping that changes meanwhile may be reported in
+// its old or its new state. Errors: exhausted: no memory, also in `each`.
 Status for_each_vma(Kernel& kernel, const std::function<void(const Vma&)>& each);
-// With what smaps says of each, which takes a walk over all pages of the process.
+// The same with the fields of smaps, for which the kernel walks over all pages of the process.
 Status for_each_vma_in_detail(Kernel& kernel, const std::function<void(const Vma&)>& each);
 
 }  // namespace headrace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages write-protected without a handler (UFFD_FEATURE_WP_ASYNC): the kernel itself takes the
-// protection away at the first write, and tells which pages have lost it while it protects them
-// again (PAGEMAP_SCAN), in one step, so that no write by way of these page table entries is missed.
+// Pages write-protected without a handler (UFFD_FEATURE_WP_ASYNC). The kernel itself removes the
+// protection at the first write. One call (PAGEMAP_SCAN) lists the unprotected pages and protects
+// them again, so that no write through these page table entries is missed.
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class WrittenSource final : public SourceBase {
   Result<Tracking> begin(const TrackedRange& range) override;
   void end(const TrackedRange& range) override { unregister_range(kernel(), faults_.get(), range); }
   Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
-  // Requires: a part that is one mapping.
+  // Requires: a part within one mapping.
   Status examine(const TrackedRange& part, HotnessSample& sample);
 
   OwnDescriptor pagemap_;
@@ -49,8 +49,8 @@ Result<Tracking> WrittenSource::begin(const TrackedRange& range) {
 Status WrittenSource::examine(std::span<const TrackedRange> ranges, HotnessSample& sample) {
   std::uint64_t seen = 0;
   Status scanned;
-  // Mapping by mapping: where memory of somebody else came in the place of ours, which is not
-  // protected, the rest is told none the less.
+  // Mapping by mapping: memory that took the place of ours is not protected, and must not keep the
+  // rest from being reported.
   HEADRACE_TRY_STATUS(for_each_vma(kernel(), [&](const Vma& vma) {
     for (auto range = std::ranges::upper_bound(ranges, vma.begin, {}, &TrackedRange::end);
          range != ranges.end() && range->begin < vma.end; ++range) {

@@ -17,8 +17,8 @@ namespace headrace {
 
 extern GlobalMutex hwloc_mutex;
 
-// The result of functions of hwloc that take locks of its own: a fork() waits for them, so that
-// these are free in the child. Thread-safe.
+// Calls hwloc functions that take hwloc's own locks. A fork() waits for them, so these locks are
+// free in the child. Thread-safe.
 template <class Functions>
 int locked_hwloc(const Functions& functions) {
   const MutexLock lock(hwloc_mutex);
@@ -32,12 +32,12 @@ struct DestroyTopology {
 };
 using HwlocTopology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 
-// The topology in the XML file, or that of the running system. absent or invalid: the file; io:
+// The topology from the XML file, or of the running system. Errors: absent, invalid: the file; io:
 // hwloc failed.
 Result<HwlocTopology> load_hwloc(const std::optional<std::filesystem::path>& xml,
                                  bool with_devices);
 
-// Memory nodes, ascending; without the made-up ones of GPUs.
+// Memory nodes in ascending order, without those that hwloc adds for GPUs.
 std::vector<hwloc_obj_t> numa_nodes(hwloc_topology_t topology);
 
 }  // namespace headrace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine -> hwloc's XML: the tree by hwloc itself or written here, the memory attributes by hwloc.
+// Machine -> hwloc's XML. The tree is from hwloc itself or written here; the memory attributes are
+// written by hwloc.
 //
-// hwloc's synthetic topologies would spare the writing, but describe only machines whose levels are
-// alike throughout: not the preset cxl-a1000, whose CXL nodes belong to one of two sockets.
+// hwloc's synthetic topologies would avoid the writing, but their levels must be the same
+// throughout. The preset cxl-a1000 is different: its CXL nodes belong to one of two sockets.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,7 +53,7 @@ CpuSet unite(CpuSet one, const CpuSet& other) {
 
 bool within(const CpuSet& part, const CpuSet& whole) { return std::ranges::includes(whole, part); }
 
-// What is at one place of the tree: CPUs, and the memories that are local to exactly these.
+// A place in the tree: CPUs, and the memories that are local to exactly these CPUs.
 struct Place {
   std::string type;  // Machine, Package, Group
   std::optional<unsigned> os_index;
@@ -61,9 +62,9 @@ struct Place {
   std::vector<Place> parts;
 };
 
-// The CPUs with the best access to a node; none are known: empty.
+// The CPUs with the best access to a node; empty: unknown.
 CpuSet nearest_cpus(const Machine& machine, const Node& node) {
-  // By latency; those without one come after, by bandwidth; those with neither last.
+  // Ordered by latency; entries without one follow by bandwidth; entries with neither are last.
   const auto cost = [](const AccessAttributes& access) {
     if (access.read_latency) {
       return std::pair(0, static_cast<double>(access.read_latency->count()));
@@ -80,7 +81,7 @@ CpuSet nearest_cpus(const Machine& machine, const Node& node) {
   return cpus;
 }
 
-// The innermost place that holds all of `cpus`.
+// The innermost place that contains all of `cpus`.
 Place& innermost(Place& place, const CpuSet& cpus) {
   for (Place& part : place.parts) {
     if (!cpus.empty() && within(cpus, part.cpus)) return innermost(part, cpus);
@@ -88,7 +89,7 @@ Place& innermost(Place& place, const CpuSet& cpus) {
   return place;
 }
 
-// Puts a place for `cpus` where it belongs; a group only where nothing else holds just these.
+// Inserts a place for `cpus`. A group is inserted only if no other place has exactly these CPUs.
 void add_place(Place& root, const std::string& type, std::optional<unsigned> os_index,
                const CpuSet& cpus) {
   Place& around = innermost(root, cpus);
@@ -130,7 +131,7 @@ std::vector<unsigned> nodes_below(const Place& place) {
 // Writes the objects of hwloc's format 2; hwloc checks them when it reads them.
 class Writer {
  public:
-  // `nodes`: those of the places around, which an object counts as local too.
+  // `nodes`: those of the enclosing places, which hwloc counts as local too.
   void place(const Place& place, std::vector<unsigned> nodes) {
     const std::vector<unsigned> below = nodes_below(place);
     open(place.type, place.os_index, HwlocSet(place.cpus).text(),
@@ -218,7 +219,7 @@ void set_subtype(hwloc_obj_t object, const Node& node) {
   object->subtype = strdup(subtype);
 }
 
-// Per initiator what is known, where both are known what was measured.
+// The known values per initiator: measured ones if there are any, else rated ones.
 std::map<NodeId, AccessAttributes> known_access(const Node& node) {
   std::map<NodeId, AccessAttributes> found;
   for (const bool measured : {true, false}) {
@@ -234,7 +235,8 @@ std::map<NodeId, AccessAttributes> known_access(const Node& node) {
   return found;
 }
 
-// Reading and writing, and for those who ask hwloc for one number the mean of what is known.
+// Attributes for reads and writes. Programs that ask hwloc for one number get the mean of the known
+// values.
 struct Attribute {
   hwloc_memattr_id_t read, write, both;
 };

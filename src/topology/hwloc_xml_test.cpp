@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other programs find through hwloc: written, and read back by hwloc.
+// Machines as other programs see them through hwloc: written as XML, and read back by hwloc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ Machine read_back(const Machine& machine) {
   return back.value_or(Machine{});
 }
 
-// hwloc has whole MiB/s.
+// hwloc stores whole MiB/s.
 double in_mebibytes(BytesPerSecond rate) { return std::round(rate.value / 0x1p20); }
 
 const AccessAttributes* access_from(const Node& node, NodeId initiator) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine <-> JSON. Fields are written in the order of machine.h and always all of them, unknown
-// ones as null (but for `gpu` and `memory_side_cache`, which few nodes have); when read, unknown
-// fields are passed over and only ids and kinds must be there.
+// Machine <-> JSON. All fields are written, in the order of machine.h, unknown ones as null; only
+// `gpu` and `memory_side_cache`, which few nodes have, are left out. The reader ignores unknown
+// fields and requires only ids and kinds.
 
 #include <fmt/core.h>
 
@@ -26,9 +26,10 @@ using Json = nlohmann::ordered_json;
 constexpr std::uint64_t kMaxId = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kMaxBytes = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kMaxNanoseconds = std::numeric_limits<std::int64_t>::max();
-// As parse_cpu_list.
+// As in parse_cpu_list.
 constexpr std::uint64_t kMaxCpu = (1u << 16) - 1;
-// SLIT distances are bytes (ACPI 6.5, 5.2.17); some room for kernels that compute their own.
+// SLIT distances are bytes (ACPI 6.5, 5.2.17). The larger limit allows for kernels that compute
+// their own.
 constexpr std::uint64_t kMaxDistance = 65535;
 
 template <class T, class Write>
@@ -290,7 +291,7 @@ std::vector<NodeId> read_end(const JsonReader& at, std::string_view name) {
   return nodes;
 }
 
-// A limit of nothing would let nothing pass.
+// A limit of 0 would allow no traffic.
 std::optional<BytesPerSecond> read_limit(const JsonReader& at, std::string_view name) {
   const auto limit = read_bandwidth(at, name);
   if (limit && limit->value <= 0) at.wrong(name, "must be above 0");
@@ -324,7 +325,7 @@ CopyRate read_copy_rate(const JsonReader& at) {
   return rate;
 }
 
-// Ids are there once, and every one that is mentioned is there.
+// Each id is unique, and every referenced id exists.
 void check_references(const Machine& machine, const JsonReader& at) {
   const auto twice = std::ranges::adjacent_find(machine.nodes, {}, &Node::id);
   if (twice != machine.nodes.end()) {

@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-// A machine with something in every field.
+// A machine with a value in every field.
 Machine full_machine() {
   Machine machine = test::small_machine();
   machine.description = "with \"quotes\" and ü";
@@ -99,7 +99,7 @@ TEST(MachineJsonTest, FilesFromBeforeThereWereLinksLoad) {
   EXPECT_EQ(machine->nodes.size(), full_machine().nodes.size());
 }
 
-TEST(MachineJsonTest, OfALinkOnlyItsKindAndEndsMustBeKnown) {
+TEST(MachineJsonTest, Link_NeedsOnlyItsKindAndEnds) {
   const auto machine = Machine::from_json(
       R"({"schema_version": 1, "nodes": [{"id": 0, "kind": "dram"}, {"id": 1, "kind": "dram"}],
           "links": [{"kind": "upi", "a": [0], "b": [1]}]})");
@@ -141,7 +141,7 @@ TEST(MachineJsonTest, NodesAndCpusAreSorted) {
   EXPECT_EQ(machine->nodes[0].cpus, (CpuSet{0, 1}));
 }
 
-TEST(MachineJsonTest, EveryMistakeIsToldWithItsPlace) {
+TEST(MachineJsonTest, Mistakes_HaveTheirLocation) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "no JSON at line 1, column 1; is the file cut off or edited by hand?"},
       {"[]", "the document: must be an object"},
@@ -184,13 +184,13 @@ TEST(MachineJsonTest, EveryMistakeIsToldWithItsPlace) {
 
 TEST(MachineJsonTest, ACutOffDocumentIsInvalidAtItsEnd) {
   const std::string text = full_machine().to_json();
-  // The last two characters are "}\n": without the newline alone it is still whole.
+  // The last two characters are "}\n": without only the newline the text is still complete.
   for (std::size_t length = 0; length + 2 < text.size(); ++length) {
     ASSERT_EQ(error_of(text.substr(0, length)).code, ErrorCode::invalid) << length;
   }
 }
 
-// Whatever the text: a machine that can be written and read again, or invalid.
+// Any text is a machine that can be written and read again, or invalid.
 void expect_machine_or_invalid(const std::string& text) {
   const auto machine = Machine::from_json(text);
   if (!machine) {
@@ -226,7 +226,7 @@ TEST(MachineJsonTest, AnyMutationIsAMachineOrInvalid) {
   }
 }
 
-// Mutations that keep the syntax: a value somewhere is replaced by another.
+// Mutations that keep the syntax: each replaces one value by another.
 TEST(MachineJsonTest, AnyValueAnywhereIsAMachineOrInvalid) {
   const auto document = nlohmann::ordered_json::parse(full_machine().to_json());
   const auto flat = document.flatten();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which links data cross between two nodes: a search in breadth from node to node.
+// The links on the path between two nodes: a breadth-first search from node to node.
 
 #include <algorithm>
 #include <map>
@@ -14,7 +14,7 @@ bool holds(const std::vector<NodeId>& nodes, NodeId id) {
   return std::ranges::find(nodes, id) != nodes.end();
 }
 
-// Both are on one side of it, so that no way between them crosses it.
+// True if both nodes are on one side of the link, so no path between them crosses it.
 bool passes_by(const Link& link, NodeId one, NodeId other) {
   const auto both = [&](const std::vector<NodeId>& end) {
     return holds(end, one) && holds(end, other);
@@ -22,7 +22,7 @@ bool passes_by(const Link& link, NodeId one, NodeId other) {
   return both(link.a) || both(link.b);
 }
 
-// How a node was come to first.
+// The first step that reached a node.
 struct Step {
   NodeId before;
   Crossing crossing;

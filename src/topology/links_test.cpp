@@ -41,8 +41,8 @@ TEST(LinksTest, DevicesAreReachedOverTheLinkBetweenSockets) {
   EXPECT_EQ(way_between(machine, node(1000), node(2000)), (Way{{4, true}, {0, false}, {3, false}}));
 }
 
-// Also not by leaving the socket and coming back.
-TEST(LinksTest, WithinASocketNoWayLeavesIt) {
+// Nor by leaving the socket and coming back.
+TEST(LinksTest, PathWithinASocket_StaysInside) {
   Machine machine = two_sockets();
   std::erase_if(machine.links, [](const Link& link) { return link.kind == LinkKind::mesh; });
   machine.links.push_back({.kind = LinkKind::nvlink, .a = {node(2)}, .b = {node(3)}});
@@ -57,8 +57,9 @@ TEST(LinksTest, NoWayIsKnownToANodeItselfAndWithoutLinks) {
   EXPECT_TRUE(way_between(machine, node(0), node(3)).empty());
 }
 
-// The way whose links come first is taken of two as long: the same machine gives the same.
-TEST(LinksTest, DiagonallyDataGoOverTwoBoundaries) {
+// The one with the earlier links is taken of two paths of equal length, so that equal machines
+// give equal results.
+TEST(LinksTest, DiagonalTiles_AreTwoLinksApart) {
   const Machine machine = *Machine::load("xeon-max");
   EXPECT_EQ(way_between(machine, node(0), node(11)), (Way{{1, true}, {3, true}}));
   EXPECT_EQ(way_between(machine, node(3), node(8)), (Way{{3, false}, {1, false}}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine::load and where it looks: a file, or one of the machines that come with Headrace.
+// Machine::load and its places: a file, or one of the machines that Headrace ships.
 
 #include <fmt/ranges.h>
 
@@ -27,7 +27,7 @@ Result<Document> find_document(const std::string& path_or_preset) {
   if (preset != embedded.end()) {
     return Document{std::string(preset->json), fmt::format("preset {}", path_or_preset)};
   }
-  // A name is looked up in the user's own directory of machines too.
+  // A name is also searched in the user's own directory of machines.
   const char* directory = std::getenv("HEADRACE_MACHINES");
   std::error_code error;
   fs::path path = path_or_preset;

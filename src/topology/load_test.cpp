@@ -118,7 +118,7 @@ TEST(LoadTest, AFileLoadsAndSaysWhereItCameFrom) {
   EXPECT_EQ(machine->source, files.at("mine.json").string());
 }
 
-TEST(LoadTest, WhatProcShowsIsNotRead) {
+TEST(LoadTest, FilesOfProc_AreNotRead) {
   const auto machine = Machine::load("/proc/self/status");
   ASSERT_FALSE(machine);
   EXPECT_EQ(machine.error().code, ErrorCode::invalid);

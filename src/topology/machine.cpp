@@ -26,7 +26,7 @@ constexpr std::array<std::pair<NodeKind, std::string_view>, 5> kNodeKinds = {{
 }};
 
 bool is_sorted_member(const CpuSet& cpus, unsigned cpu) {
-  // Plans ask this a million times, and most sets end before the CPU or begin after it.
+  // Plans call this a million times. Most sets end before the CPU or begin after it.
   if (cpus.empty() || cpu < cpus.front() || cpus.back() < cpu) return false;
   return std::ranges::binary_search(cpus, cpu);
 }
@@ -175,7 +175,7 @@ std::string cache_mode(const Machine& machine) {
   if (nodes.empty()) return "";
   const auto cpu = machine.provenance.find("cpu");
   const bool known = cpu != machine.provenance.end() && package_hbm(cpu->second).has_value();
-  // A Xeon Phi can have some of it in each mode.
+  // A Xeon Phi can have parts of its MCDRAM in each mode.
   const bool part = !machine.of_kind(NodeKind::hbm).empty();
   return fmt::format(
       "{}{} is in cache mode: {} before node{} {}, where nothing can be allocated; flat mode is "

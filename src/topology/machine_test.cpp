@@ -124,7 +124,7 @@ TEST(CacheToPass, CountsEachLastLevelCacheOnce) {
   EXPECT_EQ(cache_to_pass(machine, {9}), 32_MiB) << "unknown";
 }
 
-TEST(CacheToPass, AVirtualMachineIsNotBelievedTheCacheOfItsHost) {
+TEST(CacheToPass, CacheOfTheHost_IsImplausibleInAGuest) {
   Machine machine;
   machine.caches = {{.level = 3, .size = 480_MiB, .cpus = {0, 1}},
                     {.level = 3, .size = 32_MiB, .cpus = {2}}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON files of machines/, built into the library (cmake/presets.cmake).
+// The JSON files in machines/, embedded in the library (cmake/presets.cmake).
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ struct Preset {
   std::string_view json;
 };
 
-// Ascending names.
+// In ascending order of names.
 std::span<const Preset> embedded_presets();
 
 }  // namespace headrace

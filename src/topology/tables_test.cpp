@@ -6,7 +6,7 @@
 namespace headrace {
 namespace {
 
-// Two cores of two threads each behind caches of their own and one for both.
+// Two cores of two threads each, with caches per core and one shared cache.
 Machine machine_with_caches() {
   Machine machine{.name = "cached"};
   machine.nodes = {{.id = NodeId{0}, .kind = NodeKind::dram, .cpus = {0, 1, 2, 3}},
@@ -18,7 +18,7 @@ Machine machine_with_caches() {
   return machine;
 }
 
-TEST(MachineTablesTest, SayWhatASearchSays) {
+TEST(MachineTablesTest, TablesMatchASearch) {
   const Machine machine = machine_with_caches();
   const auto facts = [&] {
     std::vector<const void*> found;
@@ -36,7 +36,7 @@ TEST(MachineTablesTest, SayWhatASearchSays) {
   EXPECT_EQ(facts(), searched);
 }
 
-TEST(MachineTablesTest, AreOfOneMachineAsLongAsTheyLive) {
+TEST(MachineTablesTest, TablesServeOneMachineWhileTheyExist) {
   const Machine machine = machine_with_caches();
   const Machine other = machine;
   {

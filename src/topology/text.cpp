@@ -19,7 +19,7 @@ struct Line {
   std::string text;
 };
 
-// Nodes that differ in numbers only, in the machine's order.
+// Nodes that differ only in numbers, in the machine's order.
 using Alike = std::vector<const Node*>;
 
 std::string plural(std::size_t count, std::string_view word) {
@@ -37,7 +37,7 @@ std::string headline(const Machine& machine) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The length of the number that the text begins with, "12" or "3.5"; 0 if it begins otherwise.
+// The length of the number at the start of the text, "12" or "3.5"; 0: no number there.
 std::size_t number_at(std::string_view text) {
   const auto digits = [&](std::size_t from) {
     while (from < text.size() && is_digit(text[from])) ++from;
@@ -49,7 +49,7 @@ std::size_t number_at(std::string_view text) {
   return end == whole + 1 ? whole : end;
 }
 
-// The text with what `number` makes of each number in it.
+// Replaces each number in the text by the result of `number`.
 template <class Number>
 std::string with_numbers(std::string_view text, Number number) {
   std::string made;
@@ -65,7 +65,8 @@ std::string without_numbers(std::string_view text) {
   return with_numbers(text, [](std::string_view) { return std::string("\n"); });
 }
 
-// "0-7" for the numbers 0 to 7, as nodes and CPUs are written; others from the least to the most.
+// "0-7" for the numbers 0 to 7, as nodes and CPUs are written; other numbers from the least to the
+// greatest.
 std::string range_of(const std::set<std::string>& numbers) {
   constexpr std::size_t kLongest = 9;
   std::vector<unsigned> found;
@@ -81,7 +82,7 @@ std::string range_of(const std::set<std::string>& numbers) {
   return to_string(found);
 }
 
-// Texts that differ in numbers only as one: where they do, the range of the numbers.
+// Texts that differ only in numbers, as one text with the range of each differing number.
 std::string folded(const std::vector<std::string>& texts) {
   std::vector<std::set<std::string>> seen;
   for (const std::string& text : texts) {
@@ -99,7 +100,7 @@ std::string folded(const std::vector<std::string>& texts) {
   });
 }
 
-// What is before all memory of a node.
+// The memory-side cache of a node.
 Line side_cache_line(const MemorySideCache& cache) {
   std::string text = fmt::format("{:<9}before the memory", to_string(cache.size));
   for (const std::string& word : {cache.indexing, cache.write_policy}) {
@@ -112,7 +113,7 @@ Line side_cache_line(const MemorySideCache& cache) {
 std::vector<Line> cache_lines(const Machine& machine, const Node& node) {
   std::map<std::tuple<unsigned, std::uint64_t>, std::pair<std::size_t, std::size_t>> counted;
   for (const CacheLevel& cache : machine.caches) {
-    // A cache of several nodes is said of each.
+    // A cache of several nodes is printed for each of them.
     const bool own = std::ranges::any_of(
         cache.cpus, [&](unsigned cpu) { return std::ranges::binary_search(node.cpus, cpu); });
     if (!own) continue;
@@ -143,7 +144,7 @@ std::vector<Line> engine_lines(const Machine& machine, const Node& node) {
   return lines;
 }
 
-// What is under alike nodes: caches of each, and engines of all.
+// The lines under similar nodes: caches of each, and engines of all.
 std::vector<Line> lines_under(const Machine& machine, const Alike& nodes) {
   std::vector<Line> lines = cache_lines(machine, *nodes.front());
   if (nodes.size() > 1) {
@@ -165,7 +166,7 @@ std::vector<Line> lines_under(const Machine& machine, const Alike& nodes) {
   return lines;
 }
 
-// What stands between a node's capacity and its reason.
+// The text between a node's capacity and its reason.
 std::string whereabouts(const Node& node) {
   if (!node.byte_addressable()) return node.name;
   std::string where = node.cpus.empty() ? "no CPUs" : "CPUs " + to_string(node.cpus);
@@ -197,13 +198,13 @@ std::string capacity(const Alike& nodes) {
   return nodes.size() == 1 ? one : fmt::format("{} x {}", nodes.size(), one);
 }
 
-// What is the same of alike nodes. Nodes of one size have a little more or less of it, by what the
-// kernel and firmware took: they count as equal if they are written equal to two digits.
+// The common text of similar nodes. Kernel and firmware reserve different small amounts, so
+// capacities are equal if they are equal when written with two digits.
 std::string likeness(const Machine& machine, const Node& node) {
   std::string text = fmt::format(
       "{}|{}|{}|{}", to_string(node.kind), node.cpus.size(), node.socket.has_value(),
       node.capacity ? fmt::format("{:.2g}", static_cast<double>(node.capacity->value)) : "");
-  // Storage has a name, which tells one from another.
+  // Storage devices differ by name.
   text += node.byte_addressable() ? "" : node.name;
   text += without_numbers(node.reason);
   for (const Line& line : cache_lines(machine, node))
@@ -238,7 +239,7 @@ std::string label(const Alike& nodes) {
   return fmt::format("node{} {}", nodes.size() == 1 ? "" : "s", to_string(numbers));
 }
 
-// Columns that fit all nodes, unless their whereabouts are too long for a column.
+// Column widths for all nodes, except whereabouts that are too long for a column.
 Columns columns_of(const std::vector<Alike>& groups) {
   constexpr std::size_t kWidest = 32;
   Columns columns;
@@ -259,7 +260,7 @@ std::string node_line(const Alike& nodes, const Columns& columns) {
                      whereabouts(nodes), columns.whereabouts, folded(reasons));
 }
 
-// What is known of a link besides its ends.
+// The known properties of a link besides its ends.
 std::string limits_of(const Link& link) {
   std::vector<std::string> known;
   if (!link.reason.empty()) known.push_back(link.reason);
@@ -280,7 +281,7 @@ std::string nodes_of(const std::vector<NodeId>& nodes) {
   return to_string(ids);
 }
 
-// What a group of links joins: all nodes at their ends, where they are several.
+// The ends of one link, or all nodes at the ends of several links.
 std::string joined(const std::vector<const Link*>& links) {
   if (links.size() == 1) return nodes_of(links[0]->a) + " with " + nodes_of(links[0]->b);
   std::set<NodeId> nodes;
@@ -291,7 +292,7 @@ std::string joined(const std::vector<const Link*>& links) {
   return nodes_of({nodes.begin(), nodes.end()});
 }
 
-// A line for each link, or for those of a kind of which the same is known.
+// One line per link, or per group of links of one kind with the same properties.
 std::string link_lines(const Machine& machine, bool each) {
   std::vector<std::pair<std::string, std::vector<const Link*>>> groups;
   for (const Link& link : machine.links) {

@@ -12,7 +12,7 @@
 namespace headrace {
 namespace {
 
-// The golden files are written anew by HEADRACE_UPDATE_GOLDEN=1.
+// HEADRACE_UPDATE_GOLDEN=1 rewrites the golden files.
 void expect_golden(const std::string& name, const std::string& text) {
   const auto path = std::filesystem::path(HEADRACE_SOURCE_DIR) / "src/topology/golden" / name;
   if (std::getenv("HEADRACE_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facade of the folder, besides headrace/machine.h: the fields of a machine in a JSON document,
-// which it shares with a profile, and what measuring asks a machine. Thread-safe.
+// Facade of the folder, besides headrace/machine.h: the machine's fields in a JSON document, which
+// a profile shares, and questions that measuring asks about a machine. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,30 +22,29 @@ struct Document {
   std::string source;  // "preset xeon-max", a path
 };
 
-// What Machine::load and Profile::load name.
+// The document that Machine::load and Profile::load read.
 Result<Document> find_document(const std::string& path_or_preset);
 
 nlohmann::ordered_json json_of(const Machine& machine);
-// Mistakes go to the reader.
+// Errors are stored in the reader.
 Machine read_machine(const JsonReader& at);
 
-// One link of a way, and whether it is crossed from its `a` to its `b`.
+// One link of a path; true: crossed from its `a` to its `b`.
 struct Crossing {
-  std::size_t link;  // its place in Machine::links
+  std::size_t link;  // index in Machine::links
   bool forward;
   friend bool operator==(const Crossing&, const Crossing&) = default;
 };
 
-// The links that data cross from one node to another: the fewest known ones, of equals those that
-// come first in the machine, and none that has both on one side. Empty where no known link is
-// between the two.
+// The links on the path between two nodes. The path has the fewest known links; of equal ones, the
+// links that come first in the machine. No link of it has both nodes on one side. Empty: no known
+// link is between them.
 std::vector<Crossing> way_between(const Machine& machine, NodeId from, NodeId to);
 
-// What is asked of a machine again for each of many thousands of points, in tables: while it lives,
-// the calling thread's questions about this very object (last_level_cache, and those below) are
-// looked up and not searched for, so that the cost of a plan grows with its points and not with
-// points times caches. Requires: the machine stays as it is. Single-thread: the same thread ends
-// it.
+// Lookup tables for questions about a machine that are asked for each of many thousands of points.
+// While it exists, the calling thread's questions about this very object (last_level_cache and the
+// functions below) use the tables. The cost of a plan then grows with its points, not with points
+// times caches. Requires: the machine does not change. Single-thread: the same thread destroys it.
 class MachineTables {
  public:
   explicit MachineTables(const Machine& machine);
@@ -53,9 +52,9 @@ class MachineTables {
   MachineTables(const MachineTables&) = delete;
   MachineTables& operator=(const MachineTables&) = delete;
 
-  // This thread's; nullptr: it has none, or of another machine. Then who asks searches.
+  // This thread's tables for `machine`; nullptr: none. The caller then searches.
   static const MachineTables* of(const Machine& machine);
-  // How often this thread got nullptr, for tests.
+  // Number of times that this thread got nullptr, for tests.
   static std::uint64_t searches();
 
   const CacheLevel* last_level_cache(unsigned cpu) const;
@@ -74,36 +73,36 @@ class MachineTables {
   std::unordered_map<unsigned, Cpu> cpus_;
 };
 
-// The first-level caches of a CPU: those of its core.
+// The first-level caches of a CPU, which are those of its core.
 std::vector<const CacheLevel*> first_level_caches(const Machine& machine, unsigned cpu);
 
-// The largest distance of the firmware that still means the same socket. Distances come in two
-// bands, inside a socket and across, so the widest gap between neighbouring values divides them.
+// The largest firmware distance within a socket. Distances form two bands, inside a socket and
+// across sockets, divided by the widest gap between neighbouring values.
 unsigned socket_reach(const Machine& machine);
 
-// The high-bandwidth memory that a package of CPUs carries.
+// The high-bandwidth memory in a package of CPUs.
 struct PackageHbm {
   Bytes size;
-  bool alone = false;  // such a package takes no DIMMs
+  bool alone = false;  // the package takes no DIMMs
 };
-// HBM of CPUs with this model name; nothing: they are not known to have any.
+// The HBM of CPUs with this model name; nothing: no known HBM.
 std::optional<PackageHbm> package_hbm(std::string_view cpu_model);
 
-// Whether the machine was discovered from within a virtual machine.
+// True if the machine was discovered inside a virtual machine.
 bool is_virtual(const Machine& machine);
 
-// Whether a cache can be as large as the machine says for those who share it. A virtual machine may
-// be told the cache of the whole host (480 MiB for 2 CPUs were seen), of which its CPUs have an
-// unknown part: more than 64 MiB for each CPU that shares it is not believed there. Real ones have
-// less: 32 to 96 MiB for the 8 cores of an EPYC's CCD, at most 48 MiB for one (7373X, 9184X), 1.1
-// GiB for 96 cores, 504 MiB for the 128 of a Xeon 6980P. On a real host nothing is doubted: there
+// True if a cache can be as large as the machine reports for its CPUs. A virtual machine may report
+// the cache of the whole host (480 MiB for 2 CPUs were seen), of which its CPUs have an unknown
+// part. There, more than 64 MiB per sharing CPU is not plausible. Real CPUs have less: 32 to 96 MiB
+// for the 8 cores of an EPYC's CCD, at most 48 MiB for one core (7373X, 9184X), 1.1 GiB for 96
+// cores, 504 MiB for the 128 cores of a Xeon 6980P. On a real host every size is plausible: there,
 // the other CPUs of the cache are offline.
 bool is_believed(const Machine& machine, const CacheLevel& cache);
-bool caches_believed(const Machine& machine, const CpuSet& cpus);  // their last levels
+bool caches_believed(const Machine& machine, const CpuSet& cpus);  // their last-level caches
 
-// What a measurement by threads on these CPUs has to get past: their last-level caches, each
-// counted once. 32 MiB, larger than most cores' share, where the machine does not tell; 128 MiB,
-// larger than what a few CPUs of any cache are given, where it is not believed.
+// The size that a measurement by threads on these CPUs must exceed: the sum of their last-level
+// caches, each counted once. If unknown: 32 MiB, more than most cores' share. If not plausible: 128
+// MiB, more than a few CPUs get of any cache.
 Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus);
 
 }  // namespace headrace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cache on the fake backend, for tests: sources on the hbm node of the small machine, copies in
-// real memory of node 0. Nothing completes unless settle() or somebody else polls.
+// real memory of node 0. Nothing completes unless settle() or the test polls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace headrace::test {
 
-// Memory that claims to be on the hbm node; byte i holds i * 7 + 1 until somebody writes.
+// Memory that claims to be on the hbm node; byte i is i * 7 + 1 until the test writes it.
 class Source {
  public:
   explicit Source(std::uint64_t size, NodeId node = kHbm) : bytes_(size), object_(bytes_, node) {
@@ -43,7 +43,7 @@ class Source {
   MemoryRange object_;
 };
 
-// Something no CPU can address, and that no engine of the rig can read.
+// An object that no CPU can address, and no engine of the rig can read.
 class Opaque final : public Object {
  public:
   explicit Opaque(Bytes size) : Object(size, kDisk, nullptr) {}
@@ -58,7 +58,7 @@ class CacheRig {
     const Clock* clock = &system_clock();
     Waiting* waiting = &system_waiting();
     bool poller = false;
-    // False: no events, and hits that take no lock.
+    // False: no events, and hits take no lock.
     bool observe = true;
   };
 
@@ -91,7 +91,7 @@ class CacheRig {
     EXPECT_EQ(fake->violations(), std::vector<std::string>{});
   }
 
-  // Lets all copies end.
+  // Completes all copies.
   void settle() {
     for (int i = 0; i < 100000; ++i) {
       mover->poll();
@@ -100,7 +100,7 @@ class CacheRig {
     }
     FAIL() << "copies do not end";
   }
-  // Access, wait and let go: a ready block, if there is room.
+  // Accesses, waits and releases; the block is then cached, if it fits.
   void load(const Extent& extent) {
     const Block block = cache->access(extent);
     settle();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of what a child made by fork() has of its parent's objects.
+// Tests of a child of fork(), and what it may do with its parent's objects.
 #pragma once
 
 #include <sys/wait.h>
@@ -9,8 +9,8 @@
 
 namespace headrace::test {
 
-// The exit status of a child that runs `body`; 0: it returned true. One that hangs is ended by a
-// signal. The child ends without destructors of statics and without a look for leaks.
+// The exit status of a child that runs `body`; 0: `body` returned true. A signal ends a child that
+// hangs. The child ends without destructors of statics and without a leak check.
 template <class Body>
 int status_of_child(Body body) {
   constexpr unsigned kSeconds = 30;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a container takes from a process, and what an older kernel does not have.
+// System calls that a container forbids to a process, and features that an older kernel lacks.
 #pragma once
 
 #include <linux/filter.h>
@@ -23,8 +23,8 @@ inline void install_filter(const sock_fprog& program) {
   }
 }
 
-// From now on mbind and move_pages of this process fail with EPERM, as under the default profile
-// of container engines.
+// From now on mbind and move_pages of this process fail with EPERM, as under the default profile of
+// container engines.
 inline void forbid_policies() {
   std::array<sock_filter, 5> rules{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -36,8 +36,8 @@ inline void forbid_policies() {
   install_filter({rules.size(), rules.data()});
 }
 
-// From now on a call with this value as its third argument, the advice of madvise or the mode of
-// mbind, fails with EINVAL, as in kernels that do not know the value.
+// From now on a call with `value` as its third argument fails with EINVAL, as in kernels that do
+// not know the value. That argument is the advice of madvise, or the mode of mbind.
 inline void forget_value(unsigned call, unsigned value) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
   constexpr std::size_t kThird = offsetof(seccomp_data, args[2]);

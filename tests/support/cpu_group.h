@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A control group of this test's own that limits the time of CPUs, where root may make one.
+// A control group of this test's own that limits CPU time, where root may make one.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace headrace::test {
 
 class CpuGroup {
  public:
-  // It gives so many CPUs' time.
+  // Makes a group with the time of `cpus` CPUs.
   explicit CpuGroup(double cpus) {
     const bool version2 = std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers");
     const std::filesystem::path parent = version2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu";
@@ -33,7 +33,7 @@ class CpuGroup {
   CpuGroup(const CpuGroup&) = delete;
   CpuGroup& operator=(const CpuGroup&) = delete;
 
-  // Puts this process there. False: there is no such group, or it may not.
+  // Moves this process into the group. False: there is none, or it is not permitted.
   bool enter() const { return limited_ && put(path_ / "cgroup.procs", "0"); }
 
  private:

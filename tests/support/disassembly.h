@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the compiler made of a loop: this program's own code, taken apart by objdump.
+// The compiled code of a loop: this program, disassembled by objdump.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace headrace::test {
 
-// Each line of code of functions whose demangled name contains `name`, with that function's header
-// line. Nothing where there is no objdump.
+// Calls `see` with each line of code of functions whose demangled name contains `name`, and with
+// the function's header line. No calls without objdump.
 inline void for_each_instruction(
     const std::string& name,
     const std::function<void(const std::string& function, const std::string& line)>& see) {
@@ -21,7 +21,7 @@ inline void for_each_instruction(
 #else
   const std::string objdump = "objdump";
 #endif
-  // Read here: an emulator's own link leads to the emulator, except for the program it runs.
+  // Read here: an emulator shows a link to itself, except to the program that it runs.
   std::error_code none;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
   const std::string command =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators new and delete for tests in which memory runs out: whoever includes this, once in a
-// program, says which allocations fail. Nothing with HEADRACE_TSAN: ThreadSanitizer of clang has
+// Operators new and delete for tests in which memory runs out. One file of a program includes this
+// header and defines which allocations fail. Empty with HEADRACE_TSAN: clang's ThreadSanitizer has
 // these operators itself.
 #pragma once
 
@@ -16,11 +16,11 @@
 
 namespace headrace::test {
 
-// Whether the allocation that this thread asks for now fails. By the test that includes this; it
-// allocates nothing.
+// Whether this thread's present allocation fails. Defined by the including test; allocates nothing.
 bool allocation_fails() noexcept;
 
-// Whether this thread has that name. It asks once in each thread, and for one name in a program.
+// Whether this thread has that name. The name is read once per thread. Requires: one name per
+// program.
 inline bool this_thread_is(std::string_view name) noexcept {
   enum class Is { unknown, it, another };
   constinit static thread_local Is is = Is::unknown;
@@ -39,7 +39,7 @@ inline void* allocate_or_fail(std::size_t size) {
   return memory;
 }
 
-// A compiler that sees both ends of it inlined takes them for a mismatch.
+// Not inlined: a compiler that sees both ends reports a mismatch.
 [[gnu::noinline]] inline void give_back(void* memory) noexcept { std::free(memory); }
 
 }  // namespace headrace::test

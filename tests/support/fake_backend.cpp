@@ -10,12 +10,12 @@
 namespace headrace {
 namespace {
 
-// Neither zero nor ASCII: what a destination holds while its piece is in flight.
+// Neither zero nor ASCII: the content of a destination while its piece is in flight.
 constexpr int kGarbage = 0xA5;
 
-// How long the own thread sleeps when nothing calls it; bounds a wait, decides nothing.
+// Sleep of the own thread while nothing calls it; it bounds a wait, and decides nothing.
 constexpr Nanoseconds kIdle = std::chrono::milliseconds{50};
-// ... and while pieces wait for their time.
+// The same while pieces wait for their time.
 constexpr Nanoseconds kTick = std::chrono::microseconds{20};
 
 std::pair<NodeId, NodeId> link_of(const Piece& piece) {
@@ -61,7 +61,7 @@ FakeBackend::~FakeBackend() {
   }
 }
 
-// How many of `pieces` this submit() takes.
+// The number of `pieces` that this submit() accepts.
 std::size_t FakeBackend::acceptable(std::span<const Piece> pieces) {
   std::size_t most = std::min(pieces.size(), state_->at_most.value_or(pieces.size()));
   if (most > 0 && state_->random.chance(options_.partial_chance)) most = state_->random.below(most);
@@ -141,6 +141,7 @@ Result<std::size_t> FakeBackend::submit(std::span<const Piece> pieces, Completio
   std::size_t taken = 0;
   {
     MutexLock lock(state_->mutex);
+    ++state_->stats.submits;
     for (const Piece& piece : pieces) {
       if (const auto& refusal = state_->engines[piece.engine].refusal) {
         ++state_->stats.refused;
@@ -162,7 +163,7 @@ Result<std::size_t> FakeBackend::submit(std::span<const Piece> pieces, Completio
   return taken;
 }
 
-// Copies, forgets the piece, reports it.
+// Copies, removes and completes the piece.
 void FakeBackend::end(Flight& flight) {
   const Piece& piece = flight.piece;
   if (flight.outcome && piece.to.length > 0_B) {
@@ -188,8 +189,8 @@ void FakeBackend::end(Flight& flight) {
   flight.completion->complete(piece.tag, std::move(flight.outcome));
 }
 
-// What a poll completes now, in the order it does so. Without reordering a piece that is not due
-// holds up those behind it.
+// The pieces that a poll completes now, in order. Without reordering, a piece that is not due
+// blocks those behind it.
 std::vector<std::shared_ptr<FakeBackend::Flight>> FakeBackend::take_due() {
   std::vector<std::shared_ptr<Flight>> due;
   if (state_->held) return due;

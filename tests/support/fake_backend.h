@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend that does what a test tells it: delays, partial acceptance, failures, reordering,
-// refusal, completion inside submit(); by script or at random from a seed.
+// A backend under a test's control: delays, partial acceptance, failures, reordering, refusal,
+// completion inside submit(); by script or at random from a seed. Thread-safe. The same seed and
+// the same calls give the same run (own_thread excepted).
 //
-// It really copies, memory to memory, and at the last moment: until a piece completes its
-// destination holds garbage, so a reader of unfinished data is caught. It also watches its user:
-// writes that overlap others in flight are noted in violations(). It drives no hardware and no
-// files.
-//
-// Thread-safe. The same seed and the same calls give the same run (own_thread excepted).
+// It really copies, memory to memory, at the last moment: until a piece completes its destination
+// holds garbage, which exposes readers of unfinished data. It also checks its user: overlapping
+// writes in flight are recorded in violations(). It drives no hardware and no files.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +27,7 @@
 
 namespace headrace {
 
-// What becomes of the accepted piece number `number` (from 0, over all engines).
+// The outcome of accepted piece number `number` (from 0, over all engines).
 using FakeScript = std::function<Status(const Piece& piece, std::uint64_t number)>;
 
 struct FakeOptions {
@@ -40,57 +38,58 @@ struct FakeOptions {
   std::uint64_t seed = 1;
 
   // A piece completes no earlier than `delay` plus a random part of `jitter` after its acceptance,
-  // by `clock`, and no earlier than in the poll after `polls` others.
+  // by `clock`, and no earlier than the poll after `polls` others.
   const Clock* clock = &system_clock();
   Nanoseconds delay{0};
   Nanoseconds jitter{0};
   unsigned polls = 0;
-  bool reorder = false;  // completes what is due in random order
+  bool reorder = false;  // completes due pieces in random order
 
-  double inside_chance = 0;   // that a piece completes inside submit()
-  double partial_chance = 0;  // that a submit() takes a random part, perhaps nothing
-  double fail_chance = 0;     // that a piece fails
+  double inside_chance = 0;   // probability that a piece completes inside submit()
+  double partial_chance = 0;  // probability that a submit() takes a random part, perhaps nothing
+  double fail_chance = 0;     // probability that a piece fails
   unsigned fail_every = 0;    // every k-th piece fails; 0: none
   ErrorCode failure = ErrorCode::io;
-  FakeScript script;  // asked for the pieces that the two lines above let pass
+  FakeScript script;  // called for pieces that the two settings above let pass
 
   bool own_thread = false;  // completes_itself
-  bool log = true;          // keep accepted()
+  bool log = true;          // record accepted()
 };
 
 struct FakeStats {
   std::uint64_t accepted = 0;
-  std::uint64_t completed = 0;  // well or not
+  std::uint64_t completed = 0;  // including failed
   std::uint64_t failed = 0;
-  std::uint64_t refused = 0;  // submit() calls answered with an Error
+  std::uint64_t submits = 0;  // submit() calls
+  std::uint64_t refused = 0;  // submit() calls that returned an Error
   std::uint64_t partial = 0;  // submit() calls that took fewer than offered
   Bytes bytes;                // copied
   std::map<EngineId, std::uint64_t> per_engine;
   std::map<EngineId, std::size_t> most_in_flight;
-  std::map<std::pair<NodeId, NodeId>, Bytes> most_link_bytes;  // in flight at once, (from, to)
+  std::map<std::pair<NodeId, NodeId>, Bytes> most_link_bytes;  // in flight at once, by (from, to)
 };
 
 class FakeBackend final : public Backend {
  public:
   explicit FakeBackend(FakeOptions options);
-  // Ends what is in flight at once.
+  // Ends pieces in flight at once.
   ~FakeBackend() override;
 
   const Capabilities& capabilities() const override { return capabilities_; }
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override;
   std::size_t poll() override;
 
-  // From now on submit() on `engine` answers with this error; nothing: it accepts again.
+  // From now on submit() on `engine` returns this error; nullopt: accepts again.
   void refuse(EngineId engine, std::optional<Error> error);
-  // From now on every piece of `engine` fails so; nothing: well again.
+  // From now on every piece of `engine` fails with this error; nullopt: none fails.
   void break_engine(EngineId engine, std::optional<Error> error);
   // The next `count` pieces accepted by `engine` fail with an io error.
   void fail_next(EngineId engine, unsigned count);
-  // Every submit() takes at most so many; nothing: as many as fit.
+  // Every submit() takes at most `pieces`; nullopt: as many as fit.
   void accept_at_most(std::optional<std::size_t> pieces);
-  // While held nothing completes by poll() or the own thread.
+  // While held, neither poll() nor the own thread completes anything.
   void hold(bool held);
-  // Ends the `count` oldest pieces now, held or not due. Returns how many there were.
+  // Completes the `count` oldest pieces now, even if held or not due. Returns their number.
   std::size_t finish(std::size_t count);
 
   FakeStats stats() const;
@@ -99,7 +98,7 @@ class FakeBackend final : public Backend {
   bool writes_to(const Extent& extent) const;
   // All accepted pieces in order (FakeOptions::log).
   std::vector<Piece> accepted() const;
-  // What the user did that it must not do, one line each.
+  // Errors of the user, one line each.
   std::vector<std::string> violations() const;
 
  private:
@@ -123,7 +122,7 @@ class FakeBackend final : public Backend {
     Mutex mutex;
     CondVar work;
     Random random GUARDED_BY(mutex);
-    std::deque<std::shared_ptr<Flight>> flights GUARDED_BY(mutex);  // by acceptance
+    std::deque<std::shared_ptr<Flight>> flights GUARDED_BY(mutex);  // in order of acceptance
     std::map<EngineId, EngineState> engines GUARDED_BY(mutex);
     std::map<std::pair<NodeId, NodeId>, Bytes> link_bytes GUARDED_BY(mutex);
     std::optional<std::size_t> at_most GUARDED_BY(mutex);
@@ -147,7 +146,7 @@ class FakeBackend final : public Backend {
   const FakeOptions options_;
   Capabilities capabilities_;
   const Origin origin_;
-  std::unique_ptr<State> state_;  // kept as it is in a child, where its locks may be held for ever
+  std::unique_ptr<State> state_;  // untouched in a child, where its locks may stay locked
   std::thread thread_;
 };
 

@@ -30,7 +30,7 @@ class Fake : public testing::Test {
     options.clock = &clock_;
     return FakeBackend(std::move(options));
   }
-  // Piece `tag` of 64 bytes, at its own place.
+  // Piece `tag` of 64 bytes, at its own offset.
   Piece piece(std::uint64_t tag, EngineId engine = kCpuA) const {
     return {.from = {&from_, tag * 64, 64_B},
             .to = {&to_, tag * 64, 64_B},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine with GPUs made of software (fake_cuda), and a way around the library to see what is in
-// their memory. Single-thread: it changes the environment.
+// A machine with software GPUs (fake_cuda), and direct access to their memory, around the library.
+// Single-thread: it changes the environment.
 #pragma once
 
 #include <fmt/core.h>
@@ -24,7 +24,7 @@ inline constexpr NodeId kOtherGpu{kFirstGpuNode + 1};
 inline constexpr EngineId kGpuEngine{3};
 inline constexpr EngineId kOtherGpuEngine{4};
 
-// small_machine() with the GPUs that the driver of this moment shows.
+// small_machine() with the GPUs that the present driver shows.
 inline Machine gpu_machine() {
   Machine machine = small_machine();
   const auto driver = cuda::driver();
@@ -64,7 +64,7 @@ struct FakeGpu {
 
 inline constexpr const char* kOneGpu = "wants two GPUs, and HEADRACE_TEST_LIBCUDA shows one";
 
-// Copies between this memory and that of a GPU; any GPU of the driver reaches all of it.
+// Copies between host memory and a GPU's; any GPU of the driver reaches all of it.
 inline bool copy_with_gpu(std::uint64_t device, void* host, std::size_t bytes, bool to_gpu) {
   const cuda::Driver& driver = **cuda::driver();
   const auto context = cuda::Context::of(driver, 0);

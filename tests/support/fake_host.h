@@ -37,7 +37,7 @@ class FakeHost {
     std::filesystem::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text << "\n";
   }
-  // A relative link from one path to another, as sysfs makes them.
+  // Makes a relative link from one path to another, as sysfs has.
   void link(const std::string& path, const std::string& target) {
     const auto from = root_ / path;
     std::filesystem::create_directories(from.parent_path());
@@ -70,7 +70,7 @@ class FakeHost {
     write("proc/cpuinfo", "processor\t: 0\nmodel name\t: " + model);
   }
 
-  // Looks nowhere else: no environment, no storage unless asked.
+  // Discovers nothing else: no environment, no storage by default.
   DiscoverOptions options() const {
     return {.sysfs = root_ / "sys",
             .procfs = root_ / "proc",

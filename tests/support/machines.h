@@ -48,8 +48,8 @@ inline Machine small_machine() {
   return machine;
 }
 
-// This host as if it had little memory and small caches: points that are measured on it fill
-// buffers of a few MiB, where the host's own caches ask for hundreds.
+// This host as if it had little memory and small caches: measured points then use buffers of a few
+// MiB, where the host's own caches would need hundreds.
 inline Machine small_host(Bytes memory = 128_MiB, const DiscoverOptions& options = {}) {
   Machine machine = Machine::discover(options).value();
   for (Node& node : machine.nodes) {
@@ -59,7 +59,7 @@ inline Machine small_host(Bytes memory = 128_MiB, const DiscoverOptions& options
   return machine;
 }
 
-// Two sockets of 12 nodes, 16 CPUs and a cache each.
+// Two sockets of 12 nodes, with 16 CPUs and a cache each.
 inline Machine epyc_384() {
   Machine machine;
   for (std::uint32_t node = 0; node < 24; ++node) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting under a ManualClock: nothing runs by itself there, so sleeping means that its time
-// passes.
+// Waiting under a ManualClock: nothing runs by itself there, so a sleep only advances the clock.
 #pragma once
 
 #include <atomic>
@@ -21,7 +20,7 @@ class ManualWaiting final : public Waiting {
   }
   void wake_all(const std::atomic<std::uint32_t>&) override {}
 
-  std::function<void()> asleep;  // what happens meanwhile
+  std::function<void()> asleep;  // called during each wait
 
  private:
   ManualClock& clock_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What /proc/self/numa_maps says of a range: a second opinion on where().
+// Pages per node of a range by /proc/self/numa_maps, to check where().
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace headrace::test {
 
-// Base pages (4 KiB) per node of the mappings that begin in `range`; nothing where the kernel has
-// no such file.
+// Base pages (4 KiB) per node of the mappings that begin in `range`; nullopt: the kernel has no
+// such file.
 inline std::optional<std::map<NodeId, std::uint64_t>> numa_maps(std::span<const std::byte> range) {
   std::ifstream file("/proc/self/numa_maps");
   if (!file) return std::nullopt;

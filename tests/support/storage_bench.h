@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What benchmarks of reads from files share: the file, and the CPU time they took. Not for tests.
+// Helpers of benchmarks that read files: the file, and the CPU time. Not for tests.
 #pragma once
 
 #include <sys/resource.h>
@@ -14,8 +14,8 @@
 
 namespace headrace::test {
 
-// The large file that `HEADRACE_BENCH_FILE` names; else 256 MiB below the temporary directory,
-// written at the first call and removed when the program ends.
+// The large file named by `HEADRACE_BENCH_FILE`; else 256 MiB in the temporary directory, written
+// at the first call and removed when the program ends.
 inline std::filesystem::path bench_file() {
   if (const char* given = std::getenv("HEADRACE_BENCH_FILE")) return given;
   static const struct Own {
@@ -31,7 +31,7 @@ inline std::filesystem::path bench_file() {
   return own.path;
 }
 
-// What all threads of this process have taken so far.
+// CPU time of all threads of this process so far.
 inline double cpu_seconds() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);

@@ -40,7 +40,7 @@ TEST(Program, PrintsARow) {
 
 TEST(Program, ListsWhatThereIs) {
   EXPECT_EQ(run_program("--help").out.rfind("Usage: headrace-bench-cache", 0), 0U);
-  EXPECT_EQ(nlohmann::json::parse(run_program("--list").out).at("implementations").size(), 6U);
+  EXPECT_EQ(nlohmann::json::parse(run_program("--list").out).at("implementations").size(), 7U);
 }
 
 TEST(Program, SaysInOneLineWhatIsWrong) {

@@ -57,6 +57,8 @@ inline constexpr auto kScenarios = std::to_array<Scenario>({
     {"zipf-0.99", "those, by Zipf's law with exponent 0.99", 4096, kHot, 16'384, kHot, Order::zipf},
     {"miss-fill", "32 768 blocks in turn with room for 2048: each is copied, another goes", 4096,
      32'768, 2048, 2048, Order::in_order},
+    {"miss-large", "as miss-fill, 131 072 blocks in turn with room for 16 384", 4096, 131'072,
+     16'384, 16'384, Order::in_order},
     {"mixed-5%-insert", "as hit-spread, but one access in twenty is to a block that is not cached",
      4096, 40'000, 16'384, kHot, Order::mixed},
     {"all-pinned", "as miss-fill, but all the room is held: the source is read", 4096, 32'768, 2048,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // headrace-bench-kv: models a key-value store, or drives one. `headrace bench kv` starts servers
-// and prints what this program tells.
+// and prints this program's results.
 #include <fmt/core.h>
 
 #include <array>
@@ -21,7 +21,7 @@
 namespace headrace::kv_bench {
 namespace {
 
-// By ErrorCode, as python/headrace/_cli/exit_codes.py has them.
+// By ErrorCode, as in python/headrace/_cli/exit_codes.py.
 constexpr auto kExitCodes = std::to_array<std::pair<ErrorCode, int>>({
     {ErrorCode::invalid, 2},
     {ErrorCode::absent, 3},

@@ -13,7 +13,7 @@ namespace {
 
 struct Ended {
   int code = -1;
-  std::string out;  // what it printed, errors included
+  std::string out;  // output, including errors
 };
 
 Ended run_program(const std::string& arguments) {

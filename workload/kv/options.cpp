@@ -35,7 +35,7 @@ struct Option {
   std::function<Status(std::string_view)> set;
 };
 
-// A number within bounds, into a field that outlives the option.
+// A number within bounds. Requires: `field` outlives the option.
 template <class T>
 Option number(std::string_view name, std::string_view about, T& field, T least, T most) {
   return {name, "N", about, [=, &field](std::string_view text) {
@@ -57,7 +57,7 @@ Status set_task(Task& task, std::string_view text) {
               text);
 }
 
-// Options of a server and of those who ask it, into fields that outlive them.
+// Options of a server and its clients. Requires: `chosen` outlives them.
 void add_live(std::vector<Option>& options, Options& chosen) {
   DriveOptions& drive = chosen.drive;
   options.push_back({"--protocol", "NAME", "That the server speaks: redis, memcached (redis)",
@@ -84,7 +84,7 @@ void add_live(std::vector<Option>& options, Options& chosen) {
                      }});
 }
 
-// Options of the server that this program is, likewise.
+// Options of the server in this program. Requires: `store` outlives them.
 void add_store(std::vector<Option>& options, StoreOptions& store) {
   options.push_back({"--placement", "TEXT", "Of the store's heap; default: the nearest memory",
                      [&](std::string_view text) { return store.placement = text, Status{}; }});
@@ -94,7 +94,7 @@ void add_store(std::vector<Option>& options, StoreOptions& store) {
                            store.cached.value, std::uint64_t{1}, std::uint64_t{1} << 50));
 }
 
-// Options that set fields of `options`, which outlives them.
+// Options that set fields of `options`. Requires: it outlives them.
 std::vector<Option> table(Options& options) {
   ModelOptions& model = options.model;
   std::vector<Option> all = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program is told on its command line.
+// The program's command line.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace headrace::kv_bench {
 
-// What the program does, once.
+// The task of one run.
 enum class Task : std::uint8_t {
   model,
   load,   // stores the records on a server
-  drive,  // asks it
-  place,  // sends a share of its pages to swap, after bringing all back, or to a node
+  drive,  // sends requests to it
+  place,  // brings its pages back, then moves a share to swap or to a node
   store,  // is a server itself, until it is ended
-  serve,  // becomes a program that ends with whoever started it
+  serve,  // becomes a program that ends with its starter
 };
 
 struct Options {
@@ -31,15 +31,15 @@ struct Options {
   ModelOptions model;
   DriveOptions drive;
   StoreOptions store;
-  double share = 0;                  // of pages, out
-  std::optional<int> to;             // a node; nothing: swap
+  double share = 0;                  // of pages to move out
+  std::optional<int> to;             // a node; nullopt: swap
   std::vector<const char*> program;  // to become
 };
 
-// Without the program's name. invalid: with what is allowed.
+// `arguments`: without the program's name. Errors: invalid: the message lists what is allowed.
 Result<Options> parse_options(std::span<const char* const> arguments);
 
-// What --help prints.
+// The output of --help.
 std::string help_text();
 
 }  // namespace headrace::kv_bench

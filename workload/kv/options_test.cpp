@@ -10,7 +10,7 @@ namespace {
 
 Result<Options> parsed(std::vector<const char*> words) { return parse_options(words); }
 
-TEST(Options, AreWhatWasSaid) {
+TEST(Options, AreParsed) {
   const Options options = *parsed({"--workload", "A", "--workload", "C", "--threads", "9",
                                    "--value", "100", "--machine", "m.json"});
   EXPECT_EQ(options.model.workloads, (std::vector<std::string>{"A", "C"}));

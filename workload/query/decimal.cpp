@@ -17,7 +17,7 @@ std::int64_t power_of_ten(unsigned n) {
 std::string decimal_text(Int128 value, unsigned scale) {
   const bool negative = value < 0;
   std::string digits;
-  // Digit by digit from the value itself: its magnitude may not fit when it is the smallest.
+  // Digit by digit from the value itself: the magnitude of the smallest value may not fit.
   for (unsigned i = 0; value != 0 || i <= scale; ++i) {
     const int digit = static_cast<int>(value % 10);
     if (i == scale && scale > 0) digits.push_back('.');

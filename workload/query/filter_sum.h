@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queries with one sum and no groups: ranges on some columns, then the sum of a column or of a
-// product over the rows that are in all of them (`sum`, `q6`). Thread-compatible.
+// product over the rows within all ranges (`sum`, `q6`). Thread-compatible.
 #pragma once
 
 #include <limits>
@@ -13,7 +13,7 @@
 
 namespace headrace {
 
-// Rows whose value in column `column` (of the query's order) is in [low, high].
+// Rows whose value in `column` (an index in the query's order) is in [low, high].
 struct RangeFilter {
   std::size_t column = 0;
   std::int64_t low = std::numeric_limits<std::int64_t>::min();
@@ -28,7 +28,7 @@ struct SumOf {
 
 class FilterSum final : public Pipeline {
  public:
-  // The sum's value comes after all filters; its factor is one of the columns before it.
+  // Requires: the sum's value column comes after all filters; its factor is an earlier column.
   static Result<std::unique_ptr<Pipeline>> make(std::vector<RangeFilter> filters, SumOf sum,
                                                 std::span<const Column> columns,
                                                 std::uint64_t rows);

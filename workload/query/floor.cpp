@@ -10,8 +10,8 @@
 namespace headrace {
 namespace {
 
-// Room for what is in flight: twice the Mover's default bound per link, so that the ring never is
-// what limits it, and no more than a cache would use.
+// Memory for blocks in flight: twice the Mover's default bound per link, so that the ring is never
+// the limit, and no more than a cache would use.
 constexpr Bytes kRing = 32_MiB;
 
 class Floor {
@@ -35,7 +35,7 @@ class Floor {
       if (flights_.size() == slots_ * objects_.size()) outcome = land(objects_.size());
       if (outcome) start(chunk);
     }
-    // Also after an error: the ring must not go while something is written to it.
+    // Also after an error: the ring must not be freed while an engine writes to it.
     if (!outcome) {
       for (const Flight& flight : flights_) flight.transfer.cancel();
     }
@@ -61,7 +61,7 @@ class Floor {
     }
   }
 
-  // Waits for the oldest `count` transfers, all of them even when one fails.
+  // Waits for the oldest `count` transfers, for all of them even if one fails.
   Status land(std::size_t count) {
     Status first;
     for (; count > 0; --count) {

@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-// What the handler may look at: only lock-free atomics, since it interrupts anything.
+// The data that the handler reads: only lock-free atomics, since it may interrupt any code.
 struct Slot {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
@@ -25,12 +25,12 @@ struct Slot {
 };
 static_assert(std::atomic<std::uintptr_t>::is_always_lock_free);
 
-// A query maps at most its columns, seven; this is room for several queries at once.
+// A query maps at most its seven columns; this is enough for several queries at once.
 std::array<Slot, 64> slots;
 
 Mutex mutex;
 std::size_t mapped GUARDED_BY(mutex) = 0;
-// Written before the handler is installed and after it is removed, read by it in between.
+// Written before the handler is installed and after it is removed, read by it between.
 struct sigaction previous_action;
 
 void pass_on(int signal, siginfo_t* info, void* context) {
@@ -39,13 +39,13 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
     previous_action.sa_handler(signal);
   } else {
-    // Not ours: on return the access faults again and ends the process, as without us.
+    // Not our mapping: on return the access faults again and ends the process, as without us.
     ::signal(signal, SIG_DFL);
   }
 }
 
-// Puts a page of zeros where the file has none to give, and makes a note of it. The system call
-// itself, since a handler may use that on Linux while a sanitizer's mmap() does more.
+// Maps a page of zeros where the file has none, and records it. Uses the bare system call, which a
+// handler may use on Linux; a sanitizer's mmap() does more.
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file mapped for reading that may shrink or fail while it is read: what the kernel cannot
-// deliver is then zero and lost() says so, instead of the process dying of SIGBUS. Thread-safe.
+// A file mapped for reading that may shrink or fail meanwhile. Pages that the kernel cannot deliver
+// read as zeros, and lost() reports it; SIGBUS does not end the process. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace headrace {
 
 class MappedFile {
  public:
-  // exhausted: too many mappings, or the kernel has no room.
+  // Errors: exhausted: too many mappings, or too little kernel memory.
   static Result<std::unique_ptr<MappedFile>> map(const File& file);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Whether a page could not be read since it was mapped.
+  // Whether a page could not be read since the file was mapped.
   bool lost() const;
 
  private:

@@ -25,7 +25,7 @@ class MappedFileTest : public testing::Test {
   TempDirectory directory_;
   std::filesystem::path path_ = directory_.path() / "column.bin";
   Machine machine_ = Machine::discover({.storage = {directory_.path()}}).value();
-  // Two pages of any size a Linux has, so that one can go.
+  // Two pages of any Linux page size, so that one can be cut off.
   const std::size_t bytes_ = 2 * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 };
 
@@ -53,7 +53,7 @@ TEST_F(MappedFileTest, WhatWasCutOffIsLostAndNotFatal) {
   EXPECT_FALSE(mapped->lost());
   EXPECT_EQ(mapped->bytes()[bytes_ - 1], std::byte{0});
   EXPECT_TRUE(mapped->lost());
-  EXPECT_FALSE(same->lost());  // nobody looked there yet
+  EXPECT_FALSE(same->lost());  // that page was not read yet
 }
 
 TEST_F(MappedFileTest, ThreadsLoseTheSamePageWithoutHarm) {

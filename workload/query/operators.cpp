@@ -49,8 +49,8 @@ void range_loop(const T* values, std::size_t rows, std::int64_t low, std::int64_
   }
 }
 
-// Rows that can be summed in 64 bits before the sum is carried over to 128: products of up to 6
-// bytes of factors stay below 2^46, so that 2^16 of them stay below 2^62.
+// Rows summed in 64 bits before a carry to 128 bits: products of up to 6 bytes of factors are below
+// 2^46, so 2^16 of them are below 2^62.
 constexpr std::size_t kCarryRows = std::size_t{1} << 16;
 constexpr std::size_t kNarrowBytes = 6;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operators of the queries: branch-free loops over whole columns of a chunk, which the compiler
-// turns into vector code. A selection is a byte per row, 0 (out) or -1 (in), so that it can be
-// widened to the type of any column and used as a bit mask; its cost does not depend on how many
-// rows it selects. Sums are exact. Thread-compatible.
+// vectorizes. Sums are exact. Thread-compatible.
+//
+// A selection is one byte per row, 0 (out) or -1 (in), so that it can be widened to the type of any
+// column and used as a bit mask. Its cost does not depend on the number of selected rows.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace headrace {
 
-// The values of one column in one chunk, as they lie in memory.
+// The values of one column in one chunk, as stored in memory.
 struct ColumnSlice {
   std::span<const std::byte> bytes;
   unsigned width = 1;

@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-// A column of any width, and the same values one by one.
+// A column of any width, and the same values in a plain vector.
 struct TestColumn {
   std::vector<std::byte> bytes;
   unsigned width = 1;
@@ -21,7 +21,7 @@ struct TestColumn {
 TestColumn make_column(unsigned width, const std::vector<std::int64_t>& raw) {
   TestColumn column{.bytes = std::vector<std::byte>(raw.size() * width), .width = width};
   for (std::size_t i = 0; i < raw.size(); ++i) {
-    // The low bytes, as a file would hold them; read back sign-extended.
+    // The low bytes, as in a file; read back sign-extended.
     std::memcpy(column.bytes.data() + i * width, &raw[i], width);
     const unsigned shift = 64 - 8 * width;
     column.values.push_back(
@@ -84,7 +84,7 @@ RC_GTEST_PROP(Operators, WidenKeepsValuesAndSigns, ()) {
 }
 
 TEST(Operators, SumsOfExtremesDoNotOverflow) {
-  // More rows than are summed in 64 bits at once, all of them the largest product of its kind.
+  // More rows than are summed in 64 bits at once, each with the largest product of its kind.
   const std::size_t rows = 200'000;
   const TestColumn a =
       make_column(4, std::vector<std::int64_t>(rows, std::numeric_limits<std::int32_t>::min()));

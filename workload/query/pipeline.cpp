@@ -15,7 +15,7 @@
 namespace headrace {
 namespace {
 
-// What one worker has done, on cache lines of its own: the workers write these all the time.
+// Results of one worker, on separate cache lines, because workers write them all the time.
 struct alignas(128) Worker {
   std::unique_ptr<Pipeline> pipeline;
   std::vector<BlockTrace> blocks;
@@ -28,10 +28,10 @@ class PipelineRunner {
   PipelineRunner(SourceContext& context, BlockSource& source, Nanoseconds start)
       : context_(context), source_(source), start_(start) {}
 
-  // Takes chunks until there are none, or something went wrong anywhere.
+  // Takes chunks until none is left, or any worker has failed.
   void work(unsigned number, Worker& worker) {
     for (;;) {
-      // Each chunk to one worker; the blocks themselves come from the source.
+      // Each chunk goes to one worker; the source provides its blocks.
       const std::uint64_t chunk = next_chunk_.fetch_add(1);
       if (chunk >= context_.scan.chunks()) return;
       Status outcome = context_.stop ? Status(fail(ErrorCode::cancelled, "stopped"))
@@ -81,7 +81,7 @@ class PipelineRunner {
 
   void keep(Error error) {
     const MutexLock lock(mutex_);
-    // A worker that stopped because of another's error says only that it was stopped.
+    // A worker that was stopped because of another's error only reports that it was cancelled.
     if (!error_ || error_->code == ErrorCode::cancelled) error_ = std::move(error);
   }
 

@@ -91,7 +91,7 @@ Status PricingSummary::assign_groups(const ColumnSlice& flags, const ColumnSlice
     const auto key = static_cast<std::uint16_t>(std::to_integer<unsigned>(flags.bytes[i]) << 8 |
                                                 std::to_integer<unsigned>(statuses.bytes[i]));
     std::uint8_t group = group_of_key_[key];
-    // Only rows that count may make a group: the first of each, so hardly ever.
+    // Only selected rows may make a group; rare, since only the first row of each does.
     if (group == kUnseen && selection_[i] != 0) [[unlikely]] {
       HEADRACE_TRY(group, add_group(key));
     }

@@ -13,8 +13,8 @@ namespace headrace {
 
 class PricingSummary final : public Pipeline {
  public:
-  // Rows up to the day `last_shipdate`. invalid: a column so wide that a charge would not fit 64
-  // bits, or a key that is not one byte.
+  // Sums rows up to the day `last_shipdate`. Errors: invalid: a column so wide that a charge would
+  // exceed 64 bits, or a key of more than one byte.
   static Result<std::unique_ptr<Pipeline>> make(std::int64_t last_shipdate,
                                                 std::span<const Column> columns,
                                                 std::uint64_t rows);
@@ -24,11 +24,11 @@ class PricingSummary final : public Pipeline {
   Answer answer() const override;
 
  private:
-  // The order of the columns, and of the sums made of them.
+  // The order of the columns, and of their sums.
   enum Input : std::size_t { shipdate, returnflag, linestatus, quantity, price, discount, tax };
   enum Sum : std::size_t { sum_quantity, sum_price, sum_disc_price, sum_charge, sum_discount };
   static constexpr std::size_t kSums = 5;
-  // A group is a byte; the last stands for the rows that are not selected.
+  // A group is a byte; the last value marks rows that are not selected.
   static constexpr std::uint8_t kNoGroup = 255;
   static constexpr std::uint8_t kUnseen = 255;
 
@@ -41,7 +41,7 @@ class PricingSummary final : public Pipeline {
   PricingSummary(std::int64_t last_shipdate, std::span<const Column> columns);
   Status assign_groups(const ColumnSlice& flags, const ColumnSlice& statuses);
   Result<std::uint8_t> add_group(std::uint16_t key);
-  // Adds f(vector of inputs) of every row to sum `sum` of the row's group.
+  // Adds f(vector of inputs) of each row to the sum `sum` of the row's group.
   template <std::size_t kInputs, class F>
   void add(std::array<const ColumnSlice*, kInputs> inputs, Sum sum, F f);
   void scatter(const std::int64_t* values, std::size_t first, std::size_t count);
@@ -49,14 +49,14 @@ class PricingSummary final : public Pipeline {
 
   const std::int64_t last_shipdate_;
   const std::vector<Column> columns_;
-  const std::int64_t one_discount_;  // 1 in the units of l_discount, of l_tax
+  const std::int64_t one_discount_;  // 1 in the units of l_discount and l_tax
   const std::int64_t one_tax_;
   Selection selection_;
   std::vector<std::uint8_t> group_of_row_;
-  std::vector<std::uint8_t> group_of_key_;  // 65536 entries, kUnseen where none yet
+  std::vector<std::uint8_t> group_of_key_;  // 65536 entries; kUnseen: none yet
   std::vector<Group> groups_;
-  // Partial sums of at most kVectorRows rows. Four of them in turn: consecutive rows of one group
-  // would otherwise wait for each other's store.
+  // Partial sums of at most kVectorRows rows. Four in turn: otherwise consecutive rows of one group
+  // would wait for each other's store.
   static constexpr std::size_t kLanes = 4;
   std::array<std::array<std::int64_t, 256>, kLanes> partial_{};
 };

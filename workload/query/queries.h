@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queries as pipelines over chunks: which columns in which order, and what is done with each as
-// soon as it is there. Thread-compatible.
+// The queries as pipelines over chunks: their columns in order, and the work on each column as soon
+// as it has arrived. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace headrace {
 class Pipeline {
  public:
   virtual ~Pipeline() = default;
-  // Column `index` of the query's order has come; `columns` holds it and all before it.
+  // Takes column `index` of the query's order; `columns` holds it and all earlier ones.
   virtual Status consume(std::span<const ColumnSlice> columns) = 0;
   // Adds another worker's partial aggregate of the same query.
   virtual Status merge(const Pipeline& other) = 0;
@@ -28,16 +28,16 @@ class Pipeline {
 
 struct QueryDefinition {
   std::string name;
-  std::vector<std::string> columns;  // in the order the pipeline needs them
+  std::vector<std::string> columns;  // in the order in which the pipeline needs them
   std::string sql;
-  // invalid: a column too wide for exact sums over `rows` rows.
+  // Errors: invalid: a column too wide for exact sums over `rows` rows.
   Result<std::unique_ptr<Pipeline>> (*make)(std::span<const Column> columns, std::uint64_t rows);
 };
 
-// invalid lists the queries.
+// Errors: invalid: the message lists the queries.
 Result<const QueryDefinition*> find_query(const std::string& name);
 
-// Digits after the point of averages (average_text says how they are rounded).
+// Digits after the point of averages; average_text rounds them.
 inline constexpr unsigned kAverageDigits = 6;
 
 }  // namespace headrace

@@ -12,7 +12,7 @@
 namespace headrace {
 namespace {
 
-// The columns of lineitem as the queries see them, in plain numbers.
+// The columns of lineitem that the queries use, as plain numbers.
 struct Line {
   std::int64_t shipdate = 0, quantity = 0, price = 0, discount = 0, tax = 0;
   char flag = 'A', status = 'F';
@@ -126,7 +126,7 @@ RC_GTEST_PROP(Queries, GroupsAreThoseOfTheNaiveLoop, ()) {
       run("q1", lines, *rc::gen::inRange<std::size_t>(1, 30), *rc::gen::inRange<std::size_t>(1, 4));
   RC_ASSERT(answer.rows.size() == groups.size());
   auto row = answer.rows.begin();
-  for (const auto& [key, g] : groups) {  // a map is in order, as the answer must be
+  for (const auto& [key, g] : groups) {  // a map is ordered, as the answer must be
     const AnswerRow expected{
         .keys = {std::string(1, key.first), std::string(1, key.second)},
         .values = {decimal_text(g.quantity, 2), decimal_text(g.price, 2),

@@ -19,7 +19,7 @@
 namespace headrace {
 namespace {
 
-// Collects from the cache when each block was fetched.
+// Collects the fetch time of each block from the cache's events.
 class FetchLog {
  public:
   explicit FetchLog(std::size_t blocks) {
@@ -53,7 +53,7 @@ class FetchLog {
       if (event.kind == CacheEvent::Kind::ready) {
         trace.fetch_end = time;
       } else if (!trace.fetch_start || time <= trace.wait_end) {
-        // Fetched again when it was evicted before its use: the last one before it counts.
+        // A block evicted before its use is fetched again; the last fetch before the use counts.
         trace.fetch_start = time;
       }
     }
@@ -64,8 +64,8 @@ class FetchLog {
   std::vector<CacheEvent> events_ GUARDED_BY(mutex_);
 };
 
-// Everything a mode needs, made before the clock starts. Its end waits until no engine reads for
-// it any more.
+// Everything that a mode needs, made before the clock starts. Its destructor waits until no engine
+// reads for it.
 struct Prepared {
   Prepared() = default;
   Prepared(Prepared&&) = default;
@@ -87,7 +87,7 @@ Status prepare_cache(const SourceContext& context, Prepared& prepared) {
   CacheOptions options;
   options.budgets = {{context.options.fast, context.options.budget}};
   options.placement = place::always(context.options.fast);
-  // A cache outlives its queries: making its memory is not part of one.
+  // A cache outlives its queries, so the allocation of its memory is not part of one.
   options.reserve = true;
   options.observer = [log = prepared.fetches.get()](const CacheEvent& event) { log->note(event); };
   HEADRACE_TRY(prepared.cache, Cache::create(context.mover, std::move(options)));
@@ -155,19 +155,19 @@ Result<QueryRun> run_mode(SourceContext& context) {
   return run;
 }
 
-// Does `work` under supervision. What it uses lives as long as it goes on.
+// Does `work` under supervision. Its resources live until the work has ended.
 template <class T>
 Result<T> run_supervised(const Table& table, Mover& mover, QueryOptions options,
                          Result<T> (*work)(SourceContext&)) {
   struct Run {
     Run(std::shared_ptr<void> kept, QueryScan scan, QueryOptions asked, Mover& by)
         : keep(std::move(kept)), context(std::move(scan), std::move(asked), by) {}
-    const std::shared_ptr<void> keep;  // goes last
+    const std::shared_ptr<void> keep;  // destroyed last
     SourceContext context;
     std::optional<Result<T>> outcome;
   };
   HEADRACE_TRY(QueryScan scan, make_scan(table, mover.machine(), options));
-  // What the caller asks with is the caller's.
+  // The caller's functions stay in the calling thread.
   auto stop = std::exchange(options.stop, nullptr);
   auto keep = std::exchange(options.keep, nullptr);
   const Node& slow = *mover.machine().find(options.slow);

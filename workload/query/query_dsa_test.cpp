@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Query-driven prefetching by eight software DSA devices between two memories: run in the guest,
-// from DRAM to HBM.
+// Query-driven prefetching by eight software DSA devices between two memories; in the guest, from
+// DRAM to HBM.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -21,7 +21,7 @@ using test::TempDirectory;
 
 constexpr QueryMode kModes[] = {QueryMode::resident, QueryMode::direct, QueryMode::mmap,
                                 QueryMode::prefetch};
-// Not a multiple of anything: the last chunk is odd and its blocks end off every boundary.
+// A multiple of nothing: the last chunk is odd, and its blocks end off every boundary.
 constexpr std::size_t kRows = 50'021;
 
 class QueryTest : public testing::Test {
@@ -113,7 +113,7 @@ TEST_F(QueryTest, PrefetchedBlocksAreCounted) {
 }
 
 TEST_F(QueryTest, StartsCold) {
-  // Warm the page cache first. Where O_DIRECT is refused (tmpfs) there is no cold.
+  // Warms the page cache first. Where O_DIRECT is refused (tmpfs) nothing is ever cold.
   for (const Column& column : table_.columns()) {
     std::ifstream in(directory_.path() / (column.name + ".bin"));
     std::string all((std::istreambuf_iterator<char>(in)), {});
@@ -180,7 +180,7 @@ TEST_F(QueryTest, AFileCutShortIsAnErrorThatNamesIt) {
 TEST_F(QueryTest, ABudgetBelowOneBlockIsRefusedAndOneAboveServes) {
   options_.budget = 32_KiB - 1_B;
   EXPECT_EQ(run(options_).error().code, ErrorCode::exhausted);
-  // Room for the blocks one worker holds, and for one more: slow, but right.
+  // Enough for the blocks of one worker, and for one more: slow, but right.
   options_.budget = 128_KiB;
   options_.prefetch.window = 32_KiB;
   const auto outcome = run(options_);
@@ -227,8 +227,8 @@ TEST_F(QueryTest, ATableWithoutRowsHasAnAnswer) {
   EXPECT_TRUE(measure_transfer_floor(table, mover_, options_).has_value());
 }
 
-// From one memory node to another, where the machine has two; to one of another kind where there is
-// one: run in the guest, from DRAM to HBM.
+// From one memory node to another if the machine has two, preferably of another kind; in the guest,
+// from DRAM to HBM.
 TEST_F(QueryTest, MemoryIsReadInPlaceOrCached) {
   std::vector<const Node*> memory;
   for (const Node& node : machine_.nodes) {

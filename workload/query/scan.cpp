@@ -45,7 +45,7 @@ Status check_options(const Table& table, const Machine& machine, const QueryOpti
   return {};
 }
 
-// Each thread holds a block of every column, and one more must have room to be fetched meanwhile.
+// Each thread holds a block of every column, and one more must fit to be fetched meanwhile.
 Status check_budget(const QueryScan& scan, const QueryOptions& options, unsigned row_bytes,
                     unsigned widest) {
   const std::uint64_t rows = std::min(scan.chunk_rows, scan.rows);

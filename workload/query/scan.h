@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A query over one table, checked and cut into blocks: chunk after chunk, column after column in
-// the order the pipeline needs them. Keeps the files open; independent of the table it was made
-// from. Thread-compatible.
+// A query over one table, checked and cut into blocks: chunk by chunk, and column by column in the
+// order of the pipeline. Keeps the files open; independent of its table. Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +13,8 @@
 
 namespace headrace {
 
-// Chunks are cut at multiples of this many rows, so that the blocks of every width begin and end
-// on 4 KiB: the page size, and the largest block size of a disk.
+// Chunks are multiples of this many rows, so that blocks of every width begin and end on 4 KiB: the
+// page size, and the largest block size of a disk.
 inline constexpr std::uint64_t kRowAlignment = 4096;
 
 struct QueryScan {
@@ -37,15 +36,15 @@ struct QueryScan {
   }
   Bytes column_bytes(std::size_t column) const { return Bytes{rows * columns[column].width}; }
   Bytes bytes() const;
-  Bytes chunk_bytes() const;  // of all columns of a full chunk
+  Bytes chunk_bytes() const;  // all columns of a full chunk
 };
 
-// absent: no such column, node. invalid: no such query, options that make no sense, the files on
-// another node than `slow`. exhausted: a budget below one block.
+// Errors: absent: no such column or node; invalid: no such query, contradictory options, or files
+// on another node than `slow`; exhausted: a budget below one block.
 Result<QueryScan> make_scan(const Table& table, const Machine& machine,
                             const QueryOptions& options);
 
-// Drops the columns from the page cache; what is left of them there.
+// Drops the columns from the page cache; returns the bytes that remain there.
 Result<Bytes> make_cold(const QueryScan& scan);
 
 }  // namespace headrace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the pipeline of a query gets its blocks from: a block is one column of one chunk (scan.h).
-// The modes of a query (QueryMode) differ in their source and in nothing else.
+// The source of a pipeline's blocks; a block is one column of one chunk (scan.h). The modes of a
+// query (QueryMode) differ only in their source.
 //
-// Thread-safe, as long as each worker thread passes a number of its own.
+// Thread-safe if each worker thread passes its own number.
 #pragma once
 
 #include <atomic>
@@ -23,17 +23,17 @@ namespace headrace {
 class BlockSource {
  public:
   virtual ~BlockSource() = default;
-  // Waits for a block and returns its bytes, good until finish(worker).
+  // Waits for a block and returns its bytes, valid until finish(worker).
   virtual Result<std::span<const std::byte>> get(unsigned worker, std::size_t column,
                                                  std::uint64_t chunk) = 0;
-  // The worker is done with all blocks it got. io: a mapped file could not be read to its
-  // end, so some of the bytes it got were not the file's.
+  // Releases all blocks of the worker. Errors: io: a mapped file could not be read to its end, so
+  // some of the bytes were not the file's.
   virtual Status finish(unsigned worker) = 0;
   // No worker will call get() again: all blocks were read, or a worker failed.
   virtual void end() {}
 };
 
-// What one run of a query uses: its own, but for the Mover, which outlives it.
+// Resources of one run of a query: its own, except the Mover, which outlives it.
 struct SourceContext {
   SourceContext(QueryScan query_scan, QueryOptions query_options, Mover& copier)
       : scan(std::move(query_scan)), options(std::move(query_options)), mover(copier) {}
@@ -41,7 +41,7 @@ struct SourceContext {
   const QueryScan scan;
   const QueryOptions options;
   Mover& mover;
-  std::atomic<bool> stop{false};              // the run is to end: cancelled, or a worker failed
+  std::atomic<bool> stop{false};              // the run must end: cancelled, or a worker failed
   std::atomic<std::uint64_t> blocks_read{0};  // so far
 };
 
@@ -49,27 +49,26 @@ struct SourceContext {
 std::unique_ptr<BlockSource> memory_source(const SourceContext& context,
                                            std::vector<const Object*> columns);
 
-// Copies each block into a buffer of the worker when get() asks for it.
+// Copies each block into a buffer of the worker at get().
 Result<std::unique_ptr<BlockSource>> copying_source(const SourceContext& context);
 
 // Maps the files and reads them in place.
 Result<std::unique_ptr<BlockSource>> mapped_source(const SourceContext& context);
 
-// Reads through the cache, which gets the order of all blocks as its plan at once. `objects` hold
-// the columns.
+// Reads through the cache, which gets the order of all blocks as a plan at the start. `objects`
+// hold the columns.
 std::unique_ptr<BlockSource> cached_source(const SourceContext& context, Cache& cache,
                                            std::vector<const Object*> objects);
 
 using ColumnBuffers = std::vector<std::unique_ptr<Buffer>>;
 
-// Loads the columns of the scan into memory on `node`. cancelled: as wait_for().
+// Loads the columns of the scan into memory on `node`. Errors: also cancelled: as wait_for().
 Result<ColumnBuffers> load_columns(const SourceContext& context, NodeId node);
 
-// Waits until a transfer has ended, however long that takes: its destination may be freed then.
-// cancelled: context.stop was set, and the transfer was cancelled.
+// Waits without a bound until a transfer has ended, because its destination may be freed then.
+// Errors: also cancelled: context.stop was set, and the transfer was cancelled.
 Status wait_for(const Transfer& transfer, const SourceContext& context);
-// Empties the cache, and waits, however long that takes, until no engine reads the objects any
-// more.
+// Empties the cache, and waits without a bound until no engine reads the objects.
 void quiesce(Cache& cache, std::span<const Object* const> objects);
 
 // The error, with the name of the object's file in its message.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A query whose disk answers nothing any more: an error with its reason, at once when stopped, and
-// nothing freed that the disk may still write to.
+// A query whose disk stops answering returns an error with its reason, at once when stopped, and
+// frees nothing that the disk may still write to.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -13,7 +13,7 @@
 namespace headrace {
 namespace {
 
-// Takes every piece, and ends them all, as failed, only when it is told to.
+// Accepts every piece, and ends them all as failed only on command.
 class SilentBackend final : public Backend {
  public:
   explicit SilentBackend(EngineId engine) {
@@ -43,7 +43,7 @@ class SilentBackend final : public Backend {
   }
 
  private:
-  // Writes first, as a device does: under AddressSanitizer the memory must still be there.
+  // Writes first, as a device does: under AddressSanitizer the memory must still exist.
   static void end(const Piece& piece, Completion& completion) {
     *piece.to.memory() = std::byte{1};
     completion.complete(piece.tag, Unexpected(Error{ErrorCode::io, "too late"}));
@@ -55,7 +55,7 @@ class SilentBackend final : public Backend {
   std::vector<std::pair<Piece, Completion*>> held_ GUARDED_BY(mutex_);
 };
 
-// By the name of a mode, or the floor of the transfer.
+// Parameter: the name of a mode, or the floor of the transfer.
 class StallTest : public testing::TestWithParam<std::string> {
  protected:
   StallTest() {
@@ -70,7 +70,7 @@ class StallTest : public testing::TestWithParam<std::string> {
                    MoverOptions{.clock = &clock_, .waiting = &waiting_, .poller = false});
   }
 
-  // The error of the run, in which `stop` is true from the `stop_after`-th time it is asked on.
+  // The error of the run, in which `stop` returns true from its `stop_after`-th call on.
   Error run(int stop_after) {
     QueryOptions options;
     options.slow = machine_.of_kind(NodeKind::storage).at(0)->id;
@@ -86,7 +86,7 @@ class StallTest : public testing::TestWithParam<std::string> {
     options.mode = parse_query_mode(GetParam()).value();
     return run_query(*table_, *mover_, options).error();
   }
-  // The disk answers again: what was left behind ends.
+  // The disk answers again: the resources left behind are released.
   void expect_left_behind_until_the_disk_answers() {
     EXPECT_FALSE(kept_.expired());
     table_.reset();

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A description is a few hundred bytes; what is larger is something else.
+// A description has a few hundred bytes; a larger file is something else.
 constexpr Bytes kLargestDescription = 1_MiB;
 // 10^18 is the largest power of ten in 64 bits.
 constexpr std::uint64_t kLargestScale = 18;
@@ -115,7 +115,7 @@ Result<Table> Table::open(const Machine& machine, const std::filesystem::path& d
   for (const Column& column : table.columns_) {
     HEADRACE_TRY(std::shared_ptr<const File> file,
                  File::open(machine, directory / (column.name + ".bin")));
-    // Divided, not multiplied: a hostile number of rows must not overflow.
+    // A division, because a product could overflow with a hostile number of rows.
     const std::uint64_t size = file->size().value;
     if (size % column.width != 0 || size / column.width != table.rows_) {
       return fail(ErrorCode::invalid, "{} has {} bytes, not {} rows of {}; make the table again",

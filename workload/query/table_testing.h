@@ -19,7 +19,7 @@
 
 namespace headrace::test {
 
-// A directory of its own, removed at the end.
+// A temporary directory, removed at the end.
 class TempDirectory {
  public:
   TempDirectory() {
@@ -52,7 +52,7 @@ inline const std::vector<Column>& lineitem_columns() {
 
 class Lineitem {
  public:
-  // Rows of plausible values by a fixed seed, written to `directory`.
+  // Rows of plausible values from a fixed seed, written to `directory`.
   Lineitem(const std::filesystem::path& directory, std::size_t rows) : rows_(rows) {
     std::mt19937_64 random(7);
     const auto between = [&](int low, int high) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory the hottest pages take: what of a data set has to be fast.
+// How much memory the hottest pages take, so how much of a data set has to be fast.
 //
-// Not a measurement: a histogram of accesses is given, or a law. Pure functions. Thread-safe.
+// Not a measurement: the caller gives a histogram of accesses, or a law. Pure functions.
+// Thread-safe.
 #pragma once
 
 #include <vector>
@@ -11,20 +12,21 @@
 
 namespace HEADRACE_API headrace {
 
-// Pages by how often they are used: so many pages, each accessed so often.
+// A class of equally used pages: their number, and the accesses of each.
 struct PageCount {
   double pages = 1;
-  double accesses = 0;  // of each page
+  double accesses = 0;  // per page
 };
 
-// The least pages that take this share of all accesses: the hottest. invalid: no access at all, a
-// number that is negative or not finite, a share outside 0 to 1.
+// The smallest number of pages that takes this share of all accesses: the hottest pages.
+// Errors: invalid: no access at all; a number that is negative or not finite; a share outside 0 to
+// 1.
 Result<double> pages_for(std::vector<PageCount> histogram, double share);
-// The share of accesses that the hottest pages, so many, take.
+// The share of accesses that the `pages` hottest pages take. Errors as above.
 Result<double> accesses_of(std::vector<PageCount> histogram, double pages);
 
-// The same of pages whose accesses fall as 1 / rank^exponent (Zipf). invalid as above, and an
-// exponent outside 0 to 10, or no page.
+// The same two functions for pages whose accesses fall as 1 / rank^exponent (Zipf).
+// Errors: invalid: as above; an exponent outside 0 to 10; no page.
 Result<double> zipf_pages_for(double exponent, double pages, double share);
 Result<double> zipf_accesses_of(double exponent, double pages, double hottest);
 

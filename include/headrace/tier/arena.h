@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named heaps: what is placed is an object of the program ("index", "values"), not a page.
+// Named heaps, placed as a whole: each is an object of the program ("index", "values").
 //
-// In one run the arenas are watched, a plan is made of what was seen (a text, to be read and
-// edited), and the next run allocates each arena where the plan says. It moves nothing while the
-// program runs. docs/design/tier/arenas.md says what it rests on.
+// The first run watches the arenas and makes a plan from their use: a text for people to read and
+// edit. The next run allocates each arena as planned. Nothing moves while the program runs.
+// Background: docs/design/tier/arenas.md.
 #pragma once
 
 #include <cstddef>
@@ -25,25 +25,25 @@
 
 namespace HEADRACE_API headrace {
 
-// What was seen of an arena.
+// Observed use of an arena.
 struct ArenaUse {
   std::string name;
-  Bytes most;  // the most memory it had at once
-  // The share of its memory that was touched between two looks, over all looks: 0 to 1. It grows
-  // with the time between looks, so it compares arenas of one run only.
+  Bytes most;  // the peak of its memory
+  // The share of its memory that was touched between two looks, averaged over all looks: 0 to 1. It
+  // grows with the time between looks, so it compares only arenas of one run.
   double heat = 0;
-  std::size_t looks = 0;   // that saw any of it; heat means nothing without
+  std::size_t looks = 0;   // that saw any of it; without looks, heat means nothing
   std::string why_unseen;  // why some or all of it was not seen; "" if all was
 };
 
-// What stands for a place in a plan where there is none.
+// A place in a plan's text for an arena without one.
 inline constexpr std::string_view kNoPlace = "-";
 
-// Where an arena goes.
+// The planned place of an arena.
 struct ArenaPlace {
   std::string name;
-  std::string place;  // as Placement::parse reads it: "hbm", "hbm:dram", "0-3"; "-": not placed
-  Bytes most;         // as seen when the plan was made; for who reads it
+  std::string place;  // in the format of Placement::parse: "hbm", "hbm:dram", "0-3"; "-": none
+  Bytes most;         // the peak seen for the plan; for people
   std::optional<double> heat = {};  // nothing: it was not seen
   std::string note = {};            // why some or all of it was not seen; a comment
   friend bool operator==(const ArenaPlace&, const ArenaPlace&) = default;
@@ -52,11 +52,11 @@ struct ArenaPlace {
 struct ArenaPlan {
   std::vector<ArenaPlace> arenas;  // the hottest first
 
-  // A line for each arena: name, place, most bytes, heat ("-": it was not seen), and "# note".
-  // parse() of it gives the same plan, with the heat to three digits and of a note one line.
+  // A line per arena: name, place, most bytes, heat ("-": it was not seen), and "# note". parse()
+  // of it returns the same plan, with three digits of heat and one line per note.
   std::string to_text() const;
-  // Lines may end as on other systems, and tabs are spaces. invalid: not such a text, with the
-  // line; a name twice.
+  // Parses to_text(). Accepts line ends of other systems, and tabs as spaces. Errors: invalid, with
+  // the line: another format; a repeated name.
   static Result<ArenaPlan> parse(std::string_view text);
 
   friend bool operator==(const ArenaPlan&, const ArenaPlan&) = default;
@@ -64,50 +64,52 @@ struct ArenaPlan {
 
 // Memory that a plan may use.
 struct ArenaTier {
-  std::string place;  // as Placement::parse reads it
-  Bytes room;         // for all arenas together; the last tier takes what is left, whatever it says
+  std::string place;  // in the format of Placement::parse
+  Bytes room;         // for all arenas together; the last tier takes the rest, whatever its room
 };
 
-// Arenas by falling heat, each whole in the first tier that has room left for the most it had; what
-// was never touched in the last. What was never seen (no looks) is not placed: it may be the
-// hottest. `tiers`: the fastest first. invalid: no tiers, a place that is no word.
+// Assigns arenas by falling heat, each as a whole to the first tier with space for its peak.
+// Untouched arenas are in the last tier. Arenas never seen (no looks) are not placed: they may be
+// the hottest. `tiers`: fastest first. Errors: invalid: no tiers; a place that is not a word.
 Result<ArenaPlan> plan_arenas(std::span<const ArenaUse> uses, std::span<const ArenaTier> tiers);
 
 struct ArenasOptions {
-  // Where arenas go; those it does not name or does not place, as `otherwise`.
+  // The places of arenas. An arena that it does not name or place follows `otherwise`.
   ArenaPlan plan = {};
   Placement otherwise = Placement::on(NodeKind::dram);
-  // Watches them: a thread looks this often, each time for some 0.2 µs per page of memory. Nothing:
-  // they are not watched, and cost what heaps cost.
+  // Watches the arenas: a thread looks at this interval, for about 0.2 µs per page of memory each
+  // time. Nothing: not watched, at the cost of heaps.
   std::optional<Nanoseconds> look_every = {};
 };
 
-// The arenas of a process. A child of fork() goes on with its copy of each heap, unwatched.
+// The arenas of a process. A child of fork() continues with its copy of each heap, unwatched.
 //
-// Thread-safe, except that it is closed by one thread after all others are done with it.
+// Thread-safe, except that one thread closes it after all other threads have finished with it.
 class Arenas {
  public:
-  // Checks the whole plan: absent, invalid: a place that `machine` has not or that is none, with
-  // the arena's name. invalid: look_every below 100 ms (with less a look sees little more, and the
-  // program is slower). Watched: the errors of open_hotness for `referenced`, of which a process
-  // has one.
+  // Opens the arenas and checks the whole plan. Errors of the plan name the arena. If watched, also
+  // the errors of open_hotness for `referenced`, of which a process has one.
+  // Errors: absent, invalid: a place that `machine` lacks or that has the wrong format; invalid:
+  // look_every below 100 ms (looks would see little more and slow the program).
   static Result<std::unique_ptr<Arenas>> open(const Machine& machine,
                                               const ArenasOptions& options = {});
-  // Closes all heaps, with the objects that are still there.
+  // Closes all heaps, with all existing objects.
   ~Arenas();
 
-  // The arena's heap, opened when it is first asked for, and never moved. invalid: a name that is
-  // not 1 to 64 letters, digits or any of _ . - / and :. Else the errors of Heap::open.
+  // The arena's heap, opened at the first request, and never moved. Errors: invalid: a name that is
+  // not 1 to 64 letters, digits or any of _ . - / and :. Also the errors of Heap::open.
   Result<Heap*> heap(std::string_view name);
 
-  // Looks now, as the thread does, after a look that is under way. unsupported: not watched;
-  // exhausted: out of memory. Else the errors of HotnessSource::look and track; the next look goes
-  // on. A look begins to track at most 4096 pieces of memory (what a heap takes from the system at
-  // once), the next one more of them. Threads that allocate do not wait for it; one that gives
-  // memory back waits, if at all, while just that piece is begun.
+  // Looks now, like the thread, after a look in progress. A look begins to track at most 4096
+  // pieces of memory (a piece is what a heap takes from the system at once); the next look
+  // continues. Allocating threads do not wait for it. A thread that returns memory waits only while
+  // tracking of that piece begins.
+  // Errors: unsupported: not watched; exhausted: out of memory; and those of HotnessSource::look
+  // and track. After an error the next look continues.
   Status look();
 
-  // By name. Memory is seen from the first look after it was allocated to the last look.
+  // The use of all arenas, by name. Memory is seen from the first look after its allocation to the
+  // last look.
   std::vector<ArenaUse> uses() const;
 
  private:

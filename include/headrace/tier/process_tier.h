@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of another process between a fast and a slow tier: the hot of it stays, the cold goes out
-// first.
+// Memory of another process in a fast and a slow tier: hot memory stays in the fast tier, the
+// coldest is demoted first.
 //
-// As PageTier (page_tier.h) for one's own memory: the slow tier is swap, on compressed memory
-// (zram) or an SSD, or with nodes CXL memory, a slower node, or DRAM beside HBM; what goes out and
-// comes in is decided by `decide`. A process is watched from outside and needs to know nothing; its
-// bytes and addresses stay as they are. Beside swap what is hot is told by its page faults, so that
-// a program that never faults costs nothing; between nodes by accessed bits. It is no limit, but
-// where a cgroup holds: memory that the program takes between two steps is over the budget until
-// the next one.
+// The same as PageTier (page_tier.h) for another process, with the decisions of `decide`. The slow
+// tier is swap on compressed memory (zram) or an SSD; or with nodes: CXL memory, a slower node, or
+// DRAM beside HBM. The process is watched from outside and needs no change; its bytes and addresses
+// stay. With swap, page faults show which memory is hot, so a program without faults pays nothing.
+// With nodes, accessed bits show it.
+//
+// The budget is not a limit, except with `hold`: memory that the program allocates between two
+// steps may exceed it until the next step.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +29,12 @@
 namespace HEADRACE_API headrace {
 
 enum class ProcessHotness : std::uint8_t {
-  hint_faults,  // the kernel takes entries away now and then (kernel.numa_balancing): who faults is
-                // used. One setting for the host: set only where it is asked for
-  refaults,     // pages that are out and come back; no other
-  referenced,   // between nodes: accessed bits, by mapping, and the pages that are written
-  damon,        // DAMON of the kernel, set up for it: regions of the process; only if asked for
+  // The kernel removes page table entries periodically (kernel.numa_balancing); memory that faults
+  // is in use. This setting is for the whole host, so it is set only on request.
+  hint_faults,
+  refaults,    // pages that return from swap; no others
+  referenced,  // with nodes: accessed bits per mapping, and written pages
+  damon,       // the kernel's DAMON, set up for regions of the process; only on request
 };
 
 // "hint-faults", "refaults", "referenced", "damon".
@@ -40,47 +42,49 @@ std::string_view to_string(ProcessHotness source);
 
 struct ProcessTierOptions {
   TierPolicy policy;
-  // As those of PageTierOptions. Both empty: DRAM and swap.
+  // As in PageTierOptions. Both empty: DRAM and swap.
   std::vector<NodeId> fast;
   std::vector<NodeId> slow;
-  // The source to take; without one the best that needs no setting of the whole host changed.
+  // The source of hotness. Nothing: the best one that changes no setting of the whole host.
   std::optional<ProcessHotness> source;
-  // Evidence counts half after this time. 0: two minutes between nodes; beside swap the time in
-  // which as much comes back as the budget holds, 15 s to an hour.
+  // Time after which evidence counts half. 0: two minutes with nodes. With swap, the time in which
+  // as much memory returns as the budget holds, within 15 s to an hour.
   Nanoseconds half_life{0};
-  // By how much the share of the program's CPU time that goes into major faults may grow over what
-  // it was before; beyond, the last decisions are undone. Between nodes: the share of one CPU that
-  // looks and moves take together, faults of the program after looks included; they are rarer
-  // where they take longer. 0: no guard.
+  // With swap: the allowed growth of the program's share of CPU time in major faults, above the
+  // share before; beyond it the last decisions are undone. With nodes: the share of one CPU that
+  // looks and moves may take, including the program's faults after looks; if they take longer, they
+  // are rarer. 0: no guard.
   double guard = 0.05;
-  // Memory that is told apart, a power of two of bytes and at least a page. It is more for
-  // processes of which more than 4 Mi chunks would have to be kept account of (between nodes
-  // 64 Ki). Beside swap it is a huge page for processes of which half of the memory or more is in
-  // huge pages.
+  // The smallest distinguished memory: a power of two of bytes, at least a page. It is larger for
+  // processes of more than 4 Mi chunks (64 Ki with nodes). With swap it is a huge page for
+  // processes with at least half of their memory in huge pages.
   Bytes chunk{4096};
-  // Beside swap: the kernel too keeps the process within the budget, by the limit of the memory
-  // cgroup that it is alone in, or that headrace tier run made for it. It is let go while the guard
-  // has nothing go out, by a step that fails, while less swap is free than 256 MiB, or than the
-  // policy moves in a second, and after a second without a step, also where this process is
-  // stopped or killed: a child process sees to that (docs/design/tier/guardian.md).
+  // With swap: the kernel also limits the process to the budget, by the limit of the memory cgroup
+  // in which it is alone, or which headrace tier run made for it. The limit is lifted:
+  // - while the guard forbids demotion
+  // - by a step that fails
+  // - while less swap is free than 256 MiB, or than the policy moves in a second
+  // - after a second without a step, also if this process is stopped or killed: a child process
+  //   sees to it (docs/design/tier/guardian.md)
   bool hold = false;
-  // Where what is to be put back is noted; /run/headrace or $XDG_RUNTIME_DIR/headrace.
+  // The folder for records of settings to restore. Default: /run/headrace or
+  // $XDG_RUNTIME_DIR/headrace.
   std::filesystem::path directory;
   const Clock* clock = nullptr;  // system_clock(); must outlive the tier
 };
 
-// What one step did, and what is so since the start.
+// The actions of one step, and the current state.
 struct ProcessTierStep {
-  Bytes resident;  // in the fast tier, of the memory that is managed, as far as known
+  Bytes resident;  // managed memory in the fast tier, as far as known
   Bytes out;
   Bytes went_out;  // by this step's decisions
   Bytes came_in;
-  Bytes returned;  // by faults of the program, since the step before
-  // Memory that was to go out and stayed, as the last survey found: shared, pinned, swap full.
+  Bytes returned;  // by faults of the program, since the previous step
+  // Memory that should have been demoted and stayed, at the last survey: shared, pinned, swap full.
   Bytes refused;
-  bool surveyed = false;  // whether the places of all pages were read
-  std::string undone;     // by the guard, with why; "" if nothing was
-  std::string note;       // what hinders; "" if nothing does
+  bool surveyed = false;  // true: the location of all pages was read
+  std::string undone;     // why the guard undid decisions; "" if it did not
+  std::string note;       // an obstacle; "" if there is none
 };
 
 // Times and counts since the start.
@@ -88,44 +92,58 @@ struct ProcessTierTotals {
   Nanoseconds elapsed{};
   Nanoseconds program_cpu{};
   std::uint64_t major_faults = 0;  // of the program
-  Nanoseconds tracker_cpu{};       // ours: to find out and to decide
-  Nanoseconds mover_cpu{};         // ours: to page out and to bring in
+  Nanoseconds tracker_cpu{};       // the tier's, to track and to decide
+  Nanoseconds mover_cpu{};         // the tier's, to demote and to promote
   Bytes went_out;
   Bytes came_in;
-  std::uint64_t undone = 0;  // times that the guard undid something
-  std::uint64_t lost = 0;    // faults that came faster than they were taken
+  std::uint64_t undone = 0;  // number of times that the guard undid decisions
+  std::uint64_t lost = 0;    // faults that came too fast to be read
 };
 
-// Thread-compatible. In a child made by fork() it is unsupported, and the parent's goes on.
+// Thread-compatible. In a child made by fork() it is unsupported; the parent's continues.
 class ProcessTier {
  public:
-  // Takes the process: one ProcessTier for each, of whatever user, but that containers have a /proc
-  // of their own and do not see that another has it. What is needed of the kernel is
-  // tried first, and nothing is changed after an error. absent: no such process; exhausted: another
-  // tiers it; denied: it takes root (CAP_SYS_NICE, CAP_SYS_PTRACE), with what is possible without;
-  // unsupported: a thread of the kernel, no swap, a source that is not there; invalid: options that
-  // make no sense. With nodes: also those of PageTier, and denied: a node that the cpuset of the
-  // process forbids; unsupported: a process that goes by its accessed or soft-dirty bits itself,
-  // which are cleared, or that shares its page table with a virtual machine, a GPU or an RDMA
-  // device; the process may be one of the same user. An incremental dump of it by
-  // soft-dirty bits (CRIU) misses pages: take none meanwhile. By DAMON, which leaves those bits
-  // alone: denied: it takes root, or somebody else has it; exhausted: another tier has it. With
-  // `hold`: unsupported: no memory cgroup, or the root one; denied: one that the process shares,
-  // that may not swap, or that may not be changed; exhausted: one that another tier holds.
+  // Takes control of a process, of any user. A process has one ProcessTier; containers with their
+  // own /proc do not see the tiers of other containers. Needed kernel features are tried first, and
+  // no change remains after an error.
+  // Errors:
+  // - absent: no such process
+  // - exhausted: the process has a tier already
+  // - denied: needs root (CAP_SYS_NICE, CAP_SYS_PTRACE); the message says what is possible without
+  //   it
+  // - unsupported: a kernel thread; no swap; a source that does not exist
+  // - invalid: options that make no sense
+  //
+  // With nodes, a process of the same user needs no root. Do not dump it incrementally by
+  // soft-dirty bits (CRIU) meanwhile: the dump would miss pages. Further errors: those of PageTier,
+  // and
+  // - denied: a node that the cpuset of the process forbids
+  // - unsupported: a process that reads its own accessed or soft-dirty bits, which the tier clears
+  // - unsupported: a process that shares its page table with a virtual machine, a GPU or an RDMA
+  //   device
+  //
+  // Further errors with DAMON, which does not clear these bits:
+  // - denied: needs root, or another program uses DAMON
+  // - exhausted: another tier uses it
+  //
+  // Further errors with `hold`:
+  // - unsupported: no memory cgroup, or the root cgroup
+  // - denied: the cgroup is shared, may not swap, or may not be changed
+  // - exhausted: another tier holds the cgroup
   static Result<std::unique_ptr<ProcessTier>> open(int pid, const ProcessTierOptions& options);
 
-  // Puts the settings of the kernel back; what is out stays out: in swap until it is touched, on
-  // its node for ever.
+  // Restores the kernel's settings. Memory that is out stays out: in swap until touched, on its
+  // node permanently.
   ~ProcessTier();
 
   ProcessHotness source() const;
-  // Why this source, and what was set for it. Both may change: a process gets hint faults when it
-  // has got a second thread.
+  // Why this source, and the settings made for it. Both may change: a process gets hint faults when
+  // it has a second thread.
   const std::string& why() const;
 
-  // Takes what is known by now, decides, and moves: to be called some times a second. absent: the
-  // process has ended, or has become another program; so says each step from then on. unsupported,
-  // between nodes: it has begun to go by its own bits, as for open().
+  // Reads the evidence, decides and moves; call it a few times a second.
+  // Errors: absent: the process has ended or executed another program, also in all later steps;
+  // unsupported, with nodes: it now reads its own bits, as for open().
   Result<ProcessTierStep> step();
 
   // The last decisions, at most 1000, oldest first.
@@ -139,8 +157,7 @@ class ProcessTier {
   std::unique_ptr<Inside> inside_;
 };
 
-// Puts back settings of the kernel that a tier left that was killed; true: there was something.
-// Each open() does so too.
+// Restores kernel settings left by a killed tier. True: there were some. Each open() does this too.
 bool restore_after_kill(const std::filesystem::path& directory = {});
 
 }  // namespace HEADRACE_API headrace

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose arrays one can place apart: the histogram of IT4I's guide to the memory of Xeon
-// Max ("Heterogeneous Memory Management on Intel Platforms", docs.it4i.cz), many bins under far
+// A benchmark with separately placed arrays: the histogram of IT4I's guide to the memory of Xeon
+// Max ("Heterogeneous Memory Management on Intel Platforms", docs.it4i.cz), with many bins and far
 // more data.
 //
-// The guide's kernel and its numbers, not its program: memory comes from the caller, threads are
-// pinned. Medians, rounds and checks are in `headrace bench histogram`; the other workload is
-// workload/query.h. In headrace::workload, a library of its own. Thread-compatible; run one at a
-// time, they would measure each other.
+// The kernel and its sizes are the guide's. Unlike the guide's program, memory comes from the
+// caller, and threads are pinned. Medians, rounds and checks are in `headrace bench histogram`; the
+// other workload is workload/query.h. Part of the library headrace::workload.
+//
+// Thread-compatible; run one at a time, since two would disturb each other.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +21,20 @@
 
 namespace HEADRACE_API headrace {
 
-// 8 MiB of counters for each thread. Known when compiled, as in the guide: finding a bin is then a
+// 8 MiB of counters per thread. A compile-time constant, as in the guide: finding a bin is then a
 // division of doubles and a mask.
 inline constexpr std::size_t kHistogramBins = std::size_t{1} << 20;
 
-// Fills `data` as the guide's program does with as many threads: thread i, on cpus[i], draws its
-// part by drand48_r, seeded with i. Pages not touched before come near to the thread that will
-// count them. invalid: no CPU. exhausted: a thread could not be started.
+// Fills `data` like the guide's program with one thread per CPU: thread i, on cpus[i], fills its
+// part by drand48_r, seeded with i. Untouched pages are placed near the thread that will count
+// them.
+// Errors: invalid: no CPU; exhausted: a thread could not be started.
 Status histogram_fill(std::span<double> data, const CpuSet& cpus);
 
-// One iteration: each thread zeroes its kHistogramBins of `bins` and counts its part of `data`.
-// Returns the time from the first one's start to the last one's end. The histogram is the sum over
-// threads, which the guide does not time either. invalid: no CPU, or `bins` of another size.
+// Runs one iteration: each thread clears its kHistogramBins of `bins` and counts its part of
+// `data`. Returns the time from the first thread's start to the last thread's end. The final
+// histogram is the sum over threads; the guide does not time this sum either.
+// Errors: invalid: no CPU, or `bins` of another size.
 Result<Nanoseconds> histogram_count(std::span<const double> data, std::span<std::uint64_t> bins,
                                     const CpuSet& cpus);
 

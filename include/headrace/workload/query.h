@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Query-driven prefetching: a scan whose plan says which columns it will need in which order, so
-// that the cache can fetch them while the scan computes. In headrace::workload, a library of its
-// own.
+// Query-driven prefetching: a scan declares which columns it will need in which order, so the cache
+// fetches them while the scan computes. Part of the library headrace::workload.
 //
-// Columns are files of little-endian fixed-width integers; a query runs over chunks of rows, each
+// Columns are files of little-endian fixed-width integers. A query runs over chunks of rows, each
 // through the pipeline scan + filter -> aggregate. All arithmetic is exact (integers and
 // fixed-point decimals), so answers can be compared for equality with another engine's. It is a
-// workload to show and measure the effect, not a query engine. Thread-compatible.
+// workload for measurements, not a query engine. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@
 
 namespace HEADRACE_API headrace {
 
-// One column: `rows` values of `width` bytes (1, 2, 4 or 8, signed, little-endian), meaning
+// A column of `rows` values of `width` bytes (1, 2, 4 or 8, signed, little-endian), each meaning
 // value / 10^scale.
 struct Column {
   std::string name;
@@ -42,12 +41,12 @@ class Table {
   Table(Table&&) = default;
   Table& operator=(Table&&) = default;
 
-  // absent, denied, invalid (malformed description, a file of the wrong size).
+  // Errors: absent; denied; invalid: a malformed description, a file of the wrong size.
   static Result<Table> open(const Machine& machine, const std::filesystem::path& directory);
 
   std::uint64_t rows() const { return rows_; }
   const std::vector<Column>& columns() const { return columns_; }
-  // absent, with the names there are.
+  // Errors: absent, with a list of the columns.
   Result<std::shared_ptr<const File>> file(const std::string& column) const;
   Result<const Column*> column(const std::string& name) const;
 
@@ -57,18 +56,18 @@ class Table {
   std::map<std::string, std::shared_ptr<const File>> files_;
 };
 
-// Where the columns come from when the pipeline asks for them.
+// The source of column data for the pipeline.
 enum class QueryMode : std::uint8_t {
   resident,  // all columns already in the fast node: the bound
-  direct,    // each block read from the slow node when it is needed, then used
-  mmap,      // the files mapped; what the operating system gives
-  prefetch,  // Headrace: the plan given to the cache, blocks fetched ahead
+  direct,    // each block is read from the slow node when needed, then used
+  mmap,      // mapped files, paged in by the operating system
+  prefetch,  // Headrace: the cache gets the plan and fetches blocks ahead
 };
 
 std::string_view to_string(QueryMode mode);
 Result<QueryMode> parse_query_mode(std::string_view text);
 
-// One row of an answer: group keys (empty if there are none) and exact values as decimal text.
+// One row of an answer: group keys (empty without groups) and exact values as decimal text.
 struct AnswerRow {
   std::vector<std::string> keys;
   std::vector<std::string> values;
@@ -83,37 +82,39 @@ struct Answer {
 
 // Names of the queries: "sum", "q6", "q1".
 std::vector<std::string> query_names();
-// The columns a query reads, in the order its pipeline needs them; absent lists the queries.
+// The columns of a query, in the order its pipeline needs them. Errors: absent, with a list of the
+// queries.
 Result<std::vector<std::string>> query_columns(const std::string& query);
-// The same query in SQL over a relation called lineitem, for the oracle.
+// The query in SQL over a relation called lineitem, for the oracle.
 Result<std::string> query_sql(const std::string& query);
 
-// When one block was fetched and used, from the start of the run.
+// Times of one block's fetch and use, from the start of the run.
 struct BlockTrace {
   std::string column;
   std::uint64_t chunk = 0;
   Bytes bytes;
-  std::optional<Nanoseconds> fetch_start;  // nothing: it was there already, or the OS did it
+  std::optional<Nanoseconds> fetch_start;  // nothing: it was cached, or the OS fetched it
   std::optional<Nanoseconds> fetch_end;
-  Nanoseconds wait_start{0};  // the pipeline asks for it
-  Nanoseconds wait_end{0};    // and has it
-  Nanoseconds use_end{0};     // and is finished with it
+  Nanoseconds wait_start{0};  // the pipeline requests it
+  Nanoseconds wait_end{0};    // the pipeline has it
+  Nanoseconds use_end{0};     // the pipeline has finished with it
 };
 
 struct QueryOptions {
   std::string query = "q6";
   QueryMode mode = QueryMode::prefetch;
-  Bytes block = 1_MiB;     // of the widest column of a chunk; others scale with their width
-  unsigned threads = 1;    // of the pipeline
-  NodeId slow;             // where the columns start; a storage node, or a memory node they are
-                           // copied to before the clock starts
-  NodeId fast;             // where they are wanted
+  Bytes block = 1_MiB;   // of the widest column of a chunk; others scale with their width
+  unsigned threads = 1;  // of the pipeline
+  // The initial location of the columns: a storage node, or a memory node to which they are copied
+  // before the clock starts.
+  NodeId slow;
+  NodeId fast;             // the target of fetches
   Bytes budget = 256_MiB;  // of the cache on the fast node
   PrefetchOptions prefetch;
-  // Asked before the run and then every 50 ms, only from the thread that called.
+  // Called before the run and then every 50 ms, only by the calling thread. Returns true to stop.
   std::function<bool()> stop = [] { return false; };
-  // Held until nothing of the run uses the Mover any more, which may be after it has returned (see
-  // run_query): whoever shares the Mover and its machine gives their owner here.
+  // Released when the run no longer uses the Mover, which may be after run_query returned (see
+  // there). A caller that shares the Mover and its machine puts their owner here.
   std::shared_ptr<void> keep = {};
 };
 
@@ -123,27 +124,30 @@ struct QueryRun {
   Nanoseconds compute{0};  // inside the operators, all threads together
   Nanoseconds waited{0};   // for blocks, all threads together
   Bytes bytes;             // of columns used
-  Bytes cached_before;     // in the page cache when the clock started (0 = cold)
+  Bytes cached_before;     // in the page cache at the start of the clock (0 = cold)
   std::optional<CacheStats> cache;
   std::vector<BlockTrace> blocks;
 };
 
-// Runs one query once. Makes the page cache cold first where the slow node is a storage node.
-// cancelled: `stop` said so. timed_out: nothing came from the slow node for a minute. io: a column
-// file could not be read, with its name. unsupported: mmap of a memory node. invalid: nodes,
-// threads or blocks that make no sense, columns too wide for exact sums. exhausted: a budget below
-// one block, no memory, no thread.
+// Runs one query once. If the slow node is a storage node, first drops the columns from the page
+// cache.
 //
-// A device that answers nothing cannot be made to let go of the memory it reads into. So the run
-// has a thread of its own, which is left behind a second after `stop` or the time-out: it waits for
-// the device, then frees what the run used, and lets go of `keep`. Requires: `mover` lives until
-// then; the table need not.
+// A device that does not answer cannot be forced to release the memory it reads into. So the run
+// has its own thread. One second after `stop` or the time-out, the call returns and leaves this
+// thread behind: it waits for the device, then frees the run's memory and releases `keep`.
+// Requires: `mover` lives until then; the table need not.
+// Errors:
+// - cancelled: `stop` returned true
+// - timed_out: the slow node delivered nothing for a minute
+// - io: a column file could not be read; the message names it
+// - unsupported: mmap of a memory node
+// - invalid: nodes, threads or blocks that make no sense; columns too wide for exact sums
+// - exhausted: a budget below one block; no memory; no thread
 Result<QueryRun> run_query(const Table& table, Mover& mover, const QueryOptions& options);
 
-// The time to move the query's bytes from slow to fast with nothing else to do, by the same engine
-// in the same block size, as many in flight as the Mover lets through: the floor of the transfer.
-// The page cache is made cold first, as for run_query; the memory it takes is bounded. Errors as
-// there.
+// Measures the least time to move the query's bytes from slow to fast: by the same engine, in
+// blocks of the same size, with as many in flight as the Mover allows, and no computation. The page
+// cache is made cold as for run_query. Its memory is bounded. Errors: as run_query.
 Result<Nanoseconds> measure_transfer_floor(const Table& table, Mover& mover,
                                            const QueryOptions& options);
 

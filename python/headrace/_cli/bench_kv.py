@@ -18,6 +18,8 @@ from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
+from headrace._tiering import status
+from headrace._tiering.files import Files
 from headrace._words import plural
 
 #: Options that a model has no use for.
@@ -154,6 +156,7 @@ def measured(options: kv_live.Options, json: bool, out: Path | None) -> int:
         value_bytes=options.value, clients=options.clients, rate=options.rate,
         seconds=options.seconds, rounds=options.rounds, settle=options.settle, seed=options.seed,
         sampled_every_seconds=kv_pages.EVERY_SECONDS, interrupted=interrupt.requested,
+        swap=[each["kind"] for each in status.swaps(Files())],
         rows=kv_live.rows(points, options.rounds, rests_on(machine)["level"] == "guest"),
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
@@ -201,6 +204,13 @@ def print_measured(document: dict[str, Any]) -> None:
         print(f"{who}: {told}")
     rests_on = document["rests_on"]["detail"]
     print(f"medians of {plural(document['rounds'], 'round')}, {rests_on}")
+    if any(row["slow_share"] for row in document["rows"]):
+        print("slow: faults per operation, pages elsewhere and slow reads; compare within a config")
+    if "zram" in document.get("swap", ()) and any(
+        row["config"] in kv_place.SSD and not kv_servers.SERVERS[row["server"]].spills
+        for row in document["rows"]
+    ):
+        print("MMEM-SSD of servers without a file is in zram: compressed memory, not an SSD")
 
 
 def _remarks(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:

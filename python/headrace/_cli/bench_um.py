@@ -354,11 +354,10 @@ def _constants(document: dict[str, Any]) -> list[str]:
         return []
     fitted = sum(len(machine["fitted"]) for machine in modelled)
     flight = headrace.format_bytes(document["cases"][-1]["bytes_in_flight"])
-    told = len(um_rows.figures(document))
     which = "these machines" if len(modelled) > 1 else "this machine"
-    alone = ", as many as stand here, so that none is predicted" if told == fitted else ""
     return [
         f"What is modelled is computed, not measured: {plural(fitted, 'constant')} of {which} "
-        f"were fitted to published figures{alone} (docs/design/gpu/um.md). A kernel has "
+        "were fitted to all published figures of run 1 and of the runs after it, so none of these "
+        "is predicted (docs/design/gpu/um.md). A kernel has "
         f"{flight} in flight there, which bounds what device memory gives it."
     ]

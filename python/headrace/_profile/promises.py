@@ -21,7 +21,7 @@ class Promise:
     where: Mapping[str, int | str]
 
 
-#: README and docs/howto/measure.md say them.
+#: docs/howto/measure-reference.md says them.
 PROMISES = (
     Promise("fragments of 64 KiB in runs of 16, against a call for each", 3.0, "ratio_to_single",
             {"part": "fragments", "by": "headrace", "bytes": 64 << 10, "count": 16}),

@@ -37,7 +37,10 @@ def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
     profile = _core.Profile.fromdict(document)
     rests = None
     if profile.published:
-        rests = {"level": "published", "detail": "figures of others, published, not measured here"}
+        detail = "figures of others, published, not measured here"
+        if any(engine.kind == "dsa" for engine in profile.machine.engines):
+            detail += "; lines called modelled are computed"
+        rests = {"level": "published", "detail": detail}
     elif {row.basis for row in profile.rows if row.samples} == {"emulated"}:
         rests = EMULATED_GPUS
     elif date := profile.conditions.get("date"):

@@ -34,13 +34,20 @@ class Record {
         [](nb::handle self) {
           nb::typed<nb::dict, nb::str, nb::object> fields;
           for (const nb::handle field : self.attr("_fields")) {
-            nb::object value = self.attr(nb::borrow<nb::str>(field));
-            if (nb::hasattr(value, "asdict")) value = value.attr("asdict")();
-            fields[field] = value;
+            fields[field] = plain(self.attr(nb::borrow<nb::str>(field)));
           }
           return fields;
         },
         "The fields by name, nested records too.");
+  }
+
+  // Records as dictionaries, also in lists.
+  static nb::object plain(nb::object value) {
+    if (nb::hasattr(value, "asdict")) return value.attr("asdict")();
+    if (!nb::isinstance<nb::list>(value)) return value;
+    nb::list all;
+    for (const nb::handle each : value) all.append(plain(nb::borrow(each)));
+    return all;
   }
 
   template <class Member>

@@ -14,7 +14,7 @@ namespace {
 
 using std::filesystem::path;
 
-// Whether `controller` is in the list "cpu,cpuacct".
+// True if `controller` is in the list "cpu,cpuacct".
 bool lists(std::string_view controllers, std::string_view controller) {
   while (!controllers.empty()) {
     const auto comma = std::min(controllers.find(','), controllers.size());
@@ -31,7 +31,7 @@ std::optional<double> positive(std::string_view word) {
   return static_cast<double>(value);
 }
 
-// "quota period", as cpu.max has them; "" where the files cannot be read.
+// "quota period" in the format of cpu.max; "" if the files cannot be read.
 std::string quota_and_period(const ControlGroup& group) {
   if (group.version2) return first_line(group.folder + "/cpu.max");
   return first_line(group.folder + "/cpu.cfs_quota_us") + " " +
@@ -40,8 +40,8 @@ std::string quota_and_period(const ControlGroup& group) {
 
 }  // namespace
 
-// Strings: joining paths of several parts frees memory twice in libstdc++ 12 where there is none
-// for it.
+// Strings, since joining paths of several parts frees memory twice in libstdc++ 12 when it runs out
+// of memory.
 std::vector<ControlGroup> control_groups(const path& sysfs, const path& procfs,
                                          std::string_view controller) {
   std::vector<ControlGroup> groups;
@@ -76,7 +76,7 @@ std::optional<CpuTimeLimit> cpu_time_limit(const path& sysfs, const path& procfs
     const auto space = std::min(text.find(' '), text.size());
     const auto quota = positive(std::string_view(text).substr(0, space));
     const auto period = positive(std::string_view(text).substr(std::min(space + 1, text.size())));
-    if (!quota || !period) continue;  // "max 100000", "-1 100000", not there
+    if (!quota || !period) continue;  // "max 100000", "-1 100000", or no file
     const double cpus = *quota / *period;
     if (least && least->cpus <= cpus) continue;
     const char* name = group.version2 ? "cpu.max" : "cpu.cfs_quota_us";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control groups of this process: the folders that hold its limits, and its limit of CPU time.
+// The control groups of this process: folders that contain its limits, and its limit of CPU time.
 // Thread-safe.
 #pragma once
 
@@ -12,23 +12,24 @@
 
 namespace headrace {
 
-// Its own group of a controller ("memory", "cpu") and those around it, up to the root. In a
-// container the path may be the host's, which is not there: then only the root of the mount is.
+// The process's own group of a controller ("memory", "cpu") and all enclosing groups up to the
+// root. In a container the path may be the host's and not exist there: then only the mount's root
+// is listed.
 struct ControlGroup {
-  bool version2 = true;  // else version 1, whose files have other names
+  bool version2 = true;  // false: version 1, with other file names
   std::string folder;
 };
 std::vector<ControlGroup> control_groups(const std::filesystem::path& sysfs,
                                          const std::filesystem::path& procfs,
                                          std::string_view controller);
 
-// How many CPUs' time the tightest of them gives (cpu.max; version 1: cpu.cfs_quota_us), and in
-// which words: "/sys/fs/cgroup/a/cpu.max: 150000 100000". Nothing without a limit.
+// The CPU time of the tightest group in CPUs (cpu.max; version 1: cpu.cfs_quota_us), and its
+// source: "/sys/fs/cgroup/a/cpu.max: 150000 100000". Nothing: no limit.
 struct CpuTimeLimit {
   double cpus = 0;
   std::string text;
 
-  // As many threads as always have a CPU: with one more they stop each other in turn.
+  // The number of threads that always have a CPU: with one more, they would be throttled in turn.
   std::size_t threads() const { return cpus < 2 ? 1 : static_cast<std::size_t>(cpus); }
   // "2.5 CPUs' time"
   std::string words() const;
@@ -36,9 +37,9 @@ struct CpuTimeLimit {
 std::optional<CpuTimeLimit> cpu_time_limit(const std::filesystem::path& sysfs = "/sys",
                                            const std::filesystem::path& procfs = "/proc");
 
-// How often they have stopped the threads of this process, and of all others in them, for the rest
-// of a period (nr_throttled of cpu.stat), added up over the groups that count it. Nothing where
-// none does.
+// How often the groups were throttled for the rest of a period (nr_throttled of cpu.stat), this
+// process's threads and all others in them; the sum of all groups that count it. Nothing: no group
+// counts it.
 std::optional<std::uint64_t> times_throttled(const std::filesystem::path& sysfs = "/sys",
                                              const std::filesystem::path& procfs = "/proc");
 

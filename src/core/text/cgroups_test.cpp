@@ -59,7 +59,7 @@ TEST_F(CpuTimeTest, VersionOneIsReadToo) {
   EXPECT_EQ(limit->threads(), 1U) << "one must run";
 }
 
-TEST_F(CpuTimeTest, HowOftenGroupsStoppedItIsAddedUp) {
+TEST_F(CpuTimeTest, ThrottlingOfAllGroups_IsAddedUp) {
   const auto times = [&] { return times_throttled(root_ / "sys", root_ / "proc"); };
   write("proc/self/cgroup", "0::/a/b\n");
   EXPECT_FALSE(times());
@@ -82,11 +82,11 @@ TEST_F(CpuTimeTest, NonsenseIsNoLimit) {
   }
 }
 
-// For a process of its own: exits with 0 if it reads what it was given.
+// Runs in a separate process: exits with 0 if it reads the group's limit.
 [[noreturn]] void read_in(const test::CpuGroup& group) {
   if (!group.enter()) std::_Exit(0);  // not root, or no such groups here
   const auto limit = cpu_time_limit();
-  // A group around it may be tighter.
+  // An enclosing group may be tighter.
   std::_Exit(limit && limit->cpus <= 1.5 && !limit->text.empty() ? 0 : 1);
 }
 

@@ -13,8 +13,8 @@
 namespace headrace {
 namespace {
 
-// Above the kernel's largest NR_CPUS (8192 on x86-64), so that "0-4294967295" is an error and not
-// 16 GiB of numbers.
+// Above the kernel's largest NR_CPUS (8192 on x86-64): "0-4294967295" is an error and not 16 GiB of
+// numbers.
 constexpr unsigned kMaxCpus = 1u << 16;
 
 std::optional<unsigned> parse_number(std::string_view text) {

@@ -20,7 +20,7 @@ TEST(CpuListTest, ReadsTheKernelsFormat) {
   EXPECT_EQ(to_string(CpuSet{}), "");
 }
 
-TEST(CpuListTest, RefusesWhatIsNoList) {
+TEST(CpuListTest, InvalidLists_AreRefused) {
   for (const char* text : {"a", "1-", "-1", "3-1", "1,", ",1", "1,,2", "1 2", "0-4294967295",
                            "1-2-3", "0x1", "70000"}) {
     const auto cpus = parse_cpu_list(text);

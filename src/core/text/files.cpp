@@ -44,12 +44,12 @@ Unexpected cannot_write(int error, const fs::path& path) {
   return fail_errno(error, fmt::format("cannot write '{}'", path.string()));
 }
 
-// What failed as an errno value; 0: nothing. So the others below.
+// Returns the errno value of a failure; 0: success. The functions below do the same.
 int write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t done = write(file, text.data(), text.size());
     if (done < 0 && errno != EINTR) return errno;
-    if (done == 0) return EIO;  // a device that takes nothing would be asked for ever
+    if (done == 0) return EIO;  // a device that accepts nothing would loop forever
     if (done > 0) text.remove_prefix(static_cast<std::size_t>(done));
   }
   return 0;
@@ -57,9 +57,9 @@ int write_all(int file, std::string_view text) {
 
 int sync(int file) { return fsync(file) == 0 ? 0 : errno; }
 
-// Where a chain of links ends, whether there is a file yet or not.
+// The end of a chain of links, whether its file exists or not.
 fs::path behind_links(fs::path path) {
-  constexpr int kMostLinks = 40;  // as the kernel follows
+  constexpr int kMostLinks = 40;  // the kernel's limit
   std::error_code error;
   for (int i = 0; i < kMostLinks && fs::is_symlink(path, error); ++i) {
     path = path.parent_path() / fs::read_symlink(path, error);
@@ -67,27 +67,27 @@ fs::path behind_links(fs::path path) {
   return path;
 }
 
-// A new file beside `target` with the mode and owner that a new file gets, or an old one has; its
-// name goes to `draft`. Negative: errno says why.
+// Creates a file beside `target`, with the mode and owner of the old file, or of a new one if there
+// is none. `draft` receives its name. Negative: errno has the reason.
 int create_draft(const fs::path& target, std::string& draft) {
   constexpr int kTries = 100;
   int file = -1;
   for (int i = 0; i < kTries && file < 0; ++i) {
-    // A name of its own: the target's may be as long as names get.
+    // A separate name: the target's may already have the maximal length.
     draft = (target.parent_path() / fmt::format(".headrace-{}-{}", getpid(), i)).string();
     file = open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0 && errno != EEXIST) break;
   }
   struct stat status{};
   if (file >= 0 && stat(target.c_str(), &status) == 0) {
-    // Only root may give files away; others keep what they make.
+    // Only root may change a file's owner; for other users the file keeps theirs.
     if (fchown(file, status.st_uid, status.st_gid) != 0) errno = 0;
     fchmod(file, status.st_mode & 07777);
   }
   return file;
 }
 
-// What makes the new name last.
+// Makes the new name durable.
 void sync_directory(const fs::path& file) {
   const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
   const int directory = open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -96,13 +96,13 @@ void sync_directory(const fs::path& file) {
   close(directory);
 }
 
-// Whether nothing but the directory is in the way: it takes no new file, or lets this one not be
-// replaced, being another's and sticky, or the file a mount point (a container's).
+// True if only the directory prevents a replacement: it accepts no new file, or the old file cannot
+// be replaced. Reasons are another owner in a sticky directory, and a mount point (in a container).
 bool stays_in_place(int error) {
   return error == EACCES || error == EPERM || error == EROFS || error == EBUSY || error == EXDEV;
 }
 
-// By a draft that takes its name when it is complete.
+// Writes a draft, which is renamed when it is complete.
 int replace(const fs::path& target, std::string_view text) {
   std::string draft;
   const int file = create_draft(target, draft);
@@ -119,8 +119,8 @@ int replace(const fs::path& target, std::string_view text) {
   return failed;
 }
 
-// Gives a file room for `bytes` before any of its old ones is changed. A file system that cannot
-// say so beforehand is no failure.
+// Allocates `bytes` for a file before its old bytes change. A file system that cannot allocate in
+// advance is no error.
 int make_room(int file, off_t bytes) {
   struct stat status{};
   if (fstat(file, &status) != 0) return errno;
@@ -130,7 +130,7 @@ int make_room(int file, off_t bytes) {
   return ftruncate(file, status.st_size) == 0 ? failed : errno;
 }
 
-// Over the old text of a file that stays in its place.
+// Overwrites a file that stays in its place.
 int overwrite(int file, std::string_view text) {
   const auto bytes = static_cast<off_t>(text.size());
   int failed = make_room(file, bytes);
@@ -139,7 +139,8 @@ int overwrite(int file, std::string_view text) {
   return failed == 0 ? sync(file) : failed;
 }
 
-// A terminal, a pipe, /dev/null: nothing that can be replaced; or a file that stays in its place.
+// For targets that cannot be replaced: a terminal, a pipe, /dev/null, or a file that stays in its
+// place.
 Status write_in_place(const fs::path& path, std::string_view text) {
   const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (file < 0) return cannot_write(errno, path);
@@ -150,10 +151,10 @@ Status write_in_place(const fs::path& path, std::string_view text) {
   return cannot_write(failed, path);
 }
 
-// The first `most` bytes, or as many as there are.
+// The first bytes of a file, at most `most`.
 Result<std::string> read_first(const fs::path& path, Bytes most) {
-  // Opening can wait (a pipe) or do something (a tape), so the kind is looked at before; what would
-  // wait for more says so instead, and what never ends is cut off.
+  // Checks the kind first: opening may wait (a pipe) or have an effect (a tape). A file that would
+  // wait for more bytes is an error instead, and one that never ends is cut off.
   struct stat status{};
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return no_file(path);
   const OpenFile file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
@@ -161,7 +162,7 @@ Result<std::string> read_first(const fs::path& path, Bytes most) {
   if (::fstat(file.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) return no_file(path);
   std::string text;
   while (text.size() < most.value) {
-    constexpr std::size_t kLeast = 4 << 10;  // most files of sysfs are a line
+    constexpr std::size_t kLeast = 4 << 10;  // most files of sysfs are one line
     const std::size_t before = text.size();
     text.resize(std::min<std::size_t>(before + std::max(kLeast, before), most.value));
     const ssize_t got = ::read(file.descriptor(), text.data() + before, text.size() - before);

@@ -30,7 +30,7 @@ TEST_F(FilesTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(read_file(directory_ / "new").value(), text);
 }
 
-TEST_F(FilesTest, WhatNeverEndsIsNotRead) {
+TEST_F(FilesTest, EndlessFile_IsNotRead) {
   ASSERT_EQ(mkfifo((directory_ / "pipe").c_str(), 0600), 0);
   std::filesystem::create_symlink("pipe", directory_ / "link");
   for (const std::filesystem::path& path :
@@ -41,7 +41,7 @@ TEST_F(FilesTest, WhatNeverEndsIsNotRead) {
   }
 }
 
-// Files of /proc have none; reading some of them (kmsg) takes away what others wait for.
+// Files of /proc have size 0; reading some of them (kmsg) takes messages from other readers.
 TEST_F(FilesTest, ADocumentHasASize) {
   std::ofstream(directory_ / "empty");
   std::ofstream(directory_ / "file") << "text";
@@ -82,7 +82,7 @@ TEST_F(FilesTest, TheFirstLineIsBounded) {
   EXPECT_TRUE(first_line("/proc/stat").starts_with("cpu "));
 }
 
-TEST_F(FilesTest, ALinkToWhatIsNotThereMakesIt) {
+TEST_F(FilesTest, DanglingLink_CreatesItsTarget) {
   std::filesystem::create_symlink("file", directory_ / "link");
   ASSERT_TRUE(write_file_at_once(directory_ / "link", "new").has_value());
   EXPECT_TRUE(std::filesystem::is_symlink(directory_ / "link"));
@@ -97,13 +97,13 @@ TEST_F(FilesTest, ALinkStaysALink) {
   EXPECT_EQ(read_file(directory_ / "file").value(), "new");
 }
 
-TEST_F(FilesTest, ANameAsLongAsNamesGet) {
+TEST_F(FilesTest, NameOfMaximalLength_IsWritten) {
   const auto path = directory_ / std::string(255, 'a');
   ASSERT_TRUE(write_file_at_once(path, "text").has_value());
   EXPECT_EQ(read_file(path).value(), "text");
 }
 
-TEST_F(FilesTest, WhatIsNoFileIsWrittenToAndStaysWhatItIs) {
+TEST_F(FilesTest, SpecialFile_IsWrittenInPlace) {
   const auto path = directory_ / "fifo";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   std::string found(4, ' ');
@@ -116,7 +116,7 @@ TEST_F(FilesTest, WhatIsNoFileIsWrittenToAndStaysWhatItIs) {
 
 TEST_F(FilesTest, WithoutADraftTheOldFileStays) {
   std::ofstream(directory_ / "file") << "old";
-  // All the names there are for a draft.
+  // All possible names of a draft.
   for (int i = 0; i < 100; ++i) {
     std::ofstream(directory_ / (".headrace-" + std::to_string(getpid()) + "-" + std::to_string(i)));
   }
@@ -126,8 +126,8 @@ TEST_F(FilesTest, WithoutADraftTheOldFileStays) {
   EXPECT_EQ(read_file(directory_ / "file").value(), "old");
 }
 
-// As a container has a file of its host.
-TEST_F(FilesTest, AMountPointIsWrittenToAsItIs) {
+// Like a host's file in a container.
+TEST_F(FilesTest, MountPoint_IsWrittenInPlace) {
   constexpr int kSkipped = 77;
   const auto file = directory_ / "file";
   std::ofstream(directory_ / "outside") << "old and longer";
@@ -146,7 +146,7 @@ TEST_F(FilesTest, AMountPointIsWrittenToAsItIs) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 2);
 }
 
-TEST_F(FilesTest, AMountPointWithoutRoomKeepsItsText) {
+TEST_F(FilesTest, MountPointWithoutSpace_KeepsItsText) {
   constexpr int kSkipped = 77;
   const auto file = directory_ / "file";
   const auto full = directory_ / "full";

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "line 3, column 17" of a byte offset counted from 1, as the parser reports it.
+// Converts a byte offset, counted from 1 as in the parser, to "line 3, column 17".
 std::string line_and_column(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, byte == 0 ? 0 : byte - 1);
   const auto line = std::ranges::count(before, '\n') + 1;
@@ -20,8 +20,8 @@ std::string line_and_column(std::string_view text, std::size_t byte) {
   return fmt::format("line {}, column {}", line, column);
 }
 
-// Counts brackets outside strings: the parser keeps them on the heap, but whoever walks the
-// document afterwards should not have to.
+// Counts brackets outside strings. The parser keeps them on the heap, but code that recurses
+// through the document later must not overflow its stack.
 bool too_deep(std::string_view text) {
   constexpr int kMaxDepth = 64;  // a machine needs 4
   int depth = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON text <-> values: any text gives values or the place of its mistake. Thread-safe.
+// JSON text <-> values: any text gives values, or an error with its location. Thread-safe.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,9 +10,9 @@
 
 namespace headrace {
 
-// Any text gives values or invalid with the place.
+// Parses any text. Errors: invalid, with the location.
 Result<nlohmann::ordered_json> parse_document(std::string_view text);
-// Two spaces of indent and a final newline.
+// Prints with two spaces of indent and a final newline.
 std::string print_document(const nlohmann::ordered_json& document);
 
 }  // namespace headrace

@@ -19,7 +19,7 @@ void JsonReader::wrong(std::string_view name, std::string_view what) const {
   if (error_) return;
   const std::string_view dot = place_.empty() || name.empty() ? "" : ".";
   const std::string at = fmt::format("{}{}{}", place_, dot, name);
-  // Keys of the document are part of the place, and may be anything.
+  // Keys of the document are part of the location and may contain any bytes.
   error_ = Error{ErrorCode::invalid,
                  fmt::format("{}: {}", at.empty() ? "the document" : printable(at), what)};
 }

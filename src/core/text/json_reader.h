@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads fields of a JSON document with the place of each mistake: "nodes[3].kind: ...".
+// Reads fields of a JSON document with the location of each error: "nodes[3].kind: ...".
 //
-// Keeps the first mistake and answers with defaults after it, so that a reader is a list of fields
-// with one check at its end. Single-thread.
+// Keeps the first error, and returns defaults after it. So code that reads a document is a list of
+// fields with one check at the end. Single-thread.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@ namespace headrace {
 
 class JsonReader {
  public:
-  // `value` at `place` ("" for the document itself). Both outlive the reader; mistakes go to
-  // `error`, which readers of one document share.
+  // Reads `value` at location `place` ("" for the document itself). Both must outlive the reader.
+  // Errors are stored in `error`, which all readers of a document share.
   JsonReader(const nlohmann::ordered_json& value, std::string place, std::optional<Error>& error);
 
-  // The field of that name, or nullptr where it is missing or null. A mistake if this is no object.
+  // The field with this name; nullptr if it is missing or null. An error if this is not an object.
   const nlohmann::ordered_json* field(std::string_view name) const;
 
-  std::uint64_t integer(std::string_view name, std::uint64_t max) const;  // must be there
+  std::uint64_t integer(std::string_view name, std::uint64_t max) const;  // required
   std::optional<std::uint64_t> optional_integer(std::string_view name, std::uint64_t max) const;
   std::optional<double> optional_number(std::string_view name) const;  // finite, >= 0
-  bool flag(std::string_view name) const;                              // false where missing
-  double number(std::string_view name) const;                          // must be there
-  std::string text(std::string_view name) const;                       // "" where missing
+  bool flag(std::string_view name) const;                              // false if missing
+  double number(std::string_view name) const;                          // required
+  std::string text(std::string_view name) const;                       // "" if missing
   std::string required_text(std::string_view name) const;
 
-  // Calls each(JsonReader) for every element of the array `name`; nothing where it is missing.
+  // Calls each(JsonReader) for every element of the array `name`; for none if it is missing.
   template <class Each>
   void elements(std::string_view name, Each each) const {
     const auto* array = typed(name, nlohmann::ordered_json::value_t::array, "an array");
@@ -47,7 +47,7 @@ class JsonReader {
     if (object == nullptr) return;
     for (const auto& [key, value] : object->items()) each(key, inside(value, name, key));
   }
-  // The object `name`; nothing where it is missing.
+  // The object `name`; nothing if it is missing.
   std::optional<JsonReader> object(std::string_view name) const;
 
   // The value itself, for arrays and objects of plain values.
@@ -56,7 +56,7 @@ class JsonReader {
   std::string as_text() const;
   bool is_text() const;
 
-  // Remembers "place.name: what" unless an earlier mistake is known.
+  // Stores "place.name: what" unless there is an earlier error.
   void wrong(std::string_view name, std::string_view what) const;
   bool failed() const { return error_.has_value(); }
 

@@ -6,7 +6,7 @@
 namespace headrace {
 namespace {
 
-TEST(JsonTest, MistakesAreToldByLineAndColumn) {
+TEST(JsonTest, Mistakes_HaveLineAndColumn) {
   const auto document = parse_document("{\n  \"a\": ,\n}");
   ASSERT_FALSE(document.has_value());
   EXPECT_NE(document.error().message.find("line 2, column 8"), std::string::npos)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Foreign text made fit for a message of one line.
+// Makes third-party text printable in a one-line message.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace headrace {
 
-// In UTF-8, the characters that turn the direction of what follows (UAX 9): U+061C, U+200E, U+200F,
-// U+202A to U+202E, U+2066 to U+2069.
+// In UTF-8, the characters that change the direction of the text after them (UAX 9): U+061C,
+// U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069.
 inline constexpr std::string_view kTurnDirection[] = {"\u061c", "\u200e", "\u200f", "\u202a",
                                                       "\u202b", "\u202c", "\u202d", "\u202e",
                                                       "\u2066", "\u2067", "\u2068", "\u2069"};
 
-// The text with control characters as '?' and a long end cut off.
+// The text with '?' for control characters, cut if too long.
 inline std::string printable(std::string_view text) {
   constexpr std::size_t kLongest = 80;
   std::string line(text.substr(0, kLongest));

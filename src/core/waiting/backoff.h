@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pauses between two looks for something that comes soon or late: each twice as long as the one
-// before, from a first up to a longest, so that what is quick is found quickly and what is slow
-// costs little CPU time. Single-thread.
+// Pauses between polls: each is twice as long as the previous one, from a first up to a longest
+// pause. A quick event is noticed quickly, and a slow one costs little CPU time. Single-thread.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +15,13 @@ class Backoff {
   constexpr Backoff(Nanoseconds first, Nanoseconds longest)
       : first_(first), longest_(longest), next_(first) {}
 
-  // The pause to make now.
+  // The length of the pause to make now.
   constexpr Nanoseconds next() {
     const Nanoseconds pause = next_;
     next_ = std::min(next_ * 2, longest_);
     return pause;
   }
-  // Something came: the next pause is the first again.
+  // Call after an event: the next pause is the first one again.
   constexpr void reset() { next_ = first_; }
 
  private:

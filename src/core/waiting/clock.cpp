@@ -22,7 +22,7 @@ class SystemClock final : public Clock {
   }
 };
 
-// Longer than any program runs, short enough to be added to the time.
+// Longer than any program runs, and short enough to be added to a time.
 constexpr Nanoseconds kLongest = std::chrono::years{10};
 
 class FutexWaiting final : public Waiting {
@@ -30,7 +30,7 @@ class FutexWaiting final : public Waiting {
   bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
             Nanoseconds timeout) override {
     static_assert(sizeof(word) == sizeof(std::uint32_t));
-    // To a point in time, so that signals do not make the wait shorter or longer.
+    // Waits until a point in time, so that signals do not change the length of the wait.
     const Nanoseconds end = system_clock().now() + std::clamp(timeout, Nanoseconds{0}, kLongest);
     const auto whole = std::chrono::duration_cast<std::chrono::seconds>(end);
     const timespec limit{.tv_sec = whole.count(), .tv_nsec = (end - whole).count()};
@@ -38,7 +38,7 @@ class FutexWaiting final : public Waiting {
       const long woken = syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, seen, &limit, nullptr,
                                  FUTEX_BITSET_MATCH_ANY);
       if (woken != 0 && errno == ETIMEDOUT) break;
-      // A sandbox that forbids the call: by the clock, then.
+      // If a sandbox forbids the system call, the clock ends the wait.
       if (woken != 0 && errno != EINTR && errno != EAGAIN && system_clock().now() >= end) break;
     }
     return word.load() != seen;

@@ -23,7 +23,7 @@ TEST(Clock, NeverGoesBackwards) {
   }
 }
 
-TEST(ManualClock, MovesOnlyWhenTold) {
+TEST(ManualClock, MovesOnlyByAdvance) {
   ManualClock clock;
   EXPECT_EQ(clock.now(), Nanoseconds{0});
   clock.advance(seconds{2});
@@ -60,8 +60,8 @@ TEST(Waiting, SignalsDoNotShortenIt) {
   }
 }
 
-// The waiter looks again after each wake-up, as its contract asks; one lost wake-up would make it
-// sit out the hour.
+// A waiter checks again after each wake-up, as documented. One lost wake-up would make it wait for
+// the hour.
 TEST(Waiting, WakesEveryWaiter) {
   std::atomic<std::uint32_t> word{0};
   std::vector<std::jthread> waiters;

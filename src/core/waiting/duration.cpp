@@ -12,8 +12,8 @@ namespace headrace {
 std::string to_string(Nanoseconds time) {
   struct Unit {
     std::string_view name;
-    double next;  // how many of it are one of the next
-    double from;  // how many of it are told as the next
+    double next;  // how many of this unit are one of the next
+    double from;  // from how many on the next unit is used
   };
   // Nobody says "1.7 min" for 100 s.
   constexpr std::array<Unit, 6> kUnits = {Unit{"ns", 1000, 1000}, Unit{"us", 1000, 1000},

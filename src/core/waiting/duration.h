@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times in words, as people tell them. Thread-safe.
+// Prints times for people. Thread-safe.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// "30 s", "1.5 ms", "10 min": the unit that people would take, at most one decimal.
+// "30 s", "1.5 ms", "10 min": in the usual unit, at most one decimal.
 std::string to_string(Nanoseconds time);
 
 }  // namespace headrace

@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(Duration, IsToldAsPeopleTellIt) {
+TEST(Duration, Times_HaveTheirUsualUnit) {
   EXPECT_EQ(to_string(Nanoseconds{0}), "0 s");
   EXPECT_EQ(to_string(Nanoseconds{999}), "999 ns");
   EXPECT_EQ(to_string(Nanoseconds{1500}), "1.5 us");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of time that a pause of the process does not use up.
+// Time bounds that a pause of the process does not consume.
 //
-// A process may stand still for any time (SIGSTOP, a debugger, a suspended job, a paused virtual
-// machine). What it waits for has often come meanwhile, only nobody has looked. So whoever judges
-// that something is late counts the time in which he could have noticed. Single-thread.
+// A process may be stopped for any time (SIGSTOP, a debugger, a suspended job, a paused virtual
+// machine). The awaited event has often happened meanwhile, but the process could not notice it. So
+// a time-out counts only time in which the process was able to notice. Single-thread.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace headrace {
 
-// The time during which its owner was there: it looks again and again, and what passed since the
-// last look does not count if that is longer ago than `longest`.
+// Counts the time in which its owner looked regularly. Time since the previous look does not count
+// if that look was longer ago than `longest`.
 class AttendedTime {
  public:
   AttendedTime(const Clock& clock, Nanoseconds longest)
       : clock_(clock), longest_(longest), last_(clock.now()) {}
 
-  // Looks. Begins at 0.
+  // Looks, and returns the time counted so far. Begins at 0.
   Nanoseconds now() {
     const Nanoseconds read = clock_.now();
     if (read - last_ <= longest_) attended_ += read - last_;
@@ -37,8 +37,8 @@ class AttendedTime {
   Nanoseconds attended_{0};
 };
 
-// How long somebody goes on waiting for a word to change. Counted by the clock, and by the sleeps
-// themselves, so that it ends under a clock that stands still.
+// The remaining time of a wait for a word to change. Counted by the clock and by the sleeps
+// themselves, so it ends even under a clock that stands still.
 class Patience {
  public:
   Patience(const Clock& clock, Waiting& waiting, Nanoseconds bound)
@@ -47,8 +47,8 @@ class Patience {
   Nanoseconds left() { return bound_ - (spent() - spent_before_); }
   bool over() { return left() <= Nanoseconds{0}; }
 
-  // Sleeps until `word` no longer holds `seen`, `most` has passed, or nothing is left. May return
-  // early; the caller looks again.
+  // Sleeps until `word` no longer holds `seen`, `most` has passed, or no time remains. May return
+  // early; the caller checks again.
   void sleep(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
              Nanoseconds most = kLongestSleep) {
     const Nanoseconds asked = std::min({most, left(), kLongestSleep});
@@ -57,13 +57,14 @@ class Patience {
     const Nanoseconds took = time_.now() - before;
     if (!changed && took < asked) unseen_ += asked - took;
   }
-  // Something has come: the whole bound is left again.
+  // Restores the whole bound, after an event.
   void renew() { spent_before_ = spent(); }
-  // Nothing is left.
+  // Uses up the bound.
   void give_up() { unseen_ += std::max(left(), Nanoseconds{0}); }
 
  private:
-  // A sleep is cut into such, each of which counts at most as long: a pause counts as one of them.
+  // Long sleeps are cut into sleeps of this length, which each count at most this long. So a pause
+  // of the process counts as one of them.
   static constexpr Nanoseconds kLongestSleep = std::chrono::seconds{1};
 
   Nanoseconds spent() { return time_.now() + unseen_; }
@@ -71,7 +72,7 @@ class Patience {
   AttendedTime time_;
   Waiting& waiting_;
   const Nanoseconds bound_;
-  Nanoseconds unseen_{0};  // slept, though the clock did not say so
+  Nanoseconds unseen_{0};  // slept, but not counted by the clock
   Nanoseconds spent_before_{0};
 };
 

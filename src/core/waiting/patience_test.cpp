@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Sleeping takes `times` what was asked, by the clock; with 0 the clock stands still.
+// A sleep takes `times` its requested time by the clock; 0: the clock stands still.
 class FakeWaiting final : public Waiting {
  public:
   FakeWaiting(ManualClock& clock, int times) : clock_(clock), times_(times) {}
@@ -26,7 +26,7 @@ class FakeWaiting final : public Waiting {
   const int times_;
 };
 
-TEST(AttendedTime, LeavesOutWhatPassedWhileNobodyLooked) {
+TEST(AttendedTime, PauseOfTheProcess_DoesNotCount) {
   ManualClock clock;
   clock.advance(1h);
   AttendedTime time(clock, 2s);
@@ -57,8 +57,9 @@ TEST(Patience, EndsUnderAClockThatStandsStill) {
   EXPECT_EQ(waiting.sleeps, 10);
 }
 
-// Stopped for 40 s in each sleep of a second, and between two: the sleeps count as what they asked.
-TEST(Patience, IsNotUsedUpByAPauseOfTheProcess) {
+// Stopped for 40 s in each sleep of a second, and between two sleeps: each sleep counts as its
+// requested time.
+TEST(Patience, PauseOfTheProcess_UsesNoBound) {
   ManualClock clock;
   FakeWaiting waiting(clock, 40);
   Patience patience(clock, waiting, 10s);
@@ -71,7 +72,7 @@ TEST(Patience, IsNotUsedUpByAPauseOfTheProcess) {
   EXPECT_EQ(waiting.sleeps, 10);
 }
 
-// Woken again and again by what it does not wait for: the clock counts.
+// Woken repeatedly by other events: the clock counts.
 TEST(Patience, CountsSleepsThatEndEarlyByTheClock) {
   ManualClock clock;
   FakeWaiting waiting(clock, 0);

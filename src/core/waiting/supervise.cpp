@@ -15,8 +15,8 @@
 namespace headrace {
 namespace {
 
-// What the caller and the work own together. `waiting` is the caller's alone: work that it has left
-// behind wakes nobody.
+// Owned by the caller and the work together. Only the caller uses `waiting`: work left behind wakes
+// no thread.
 struct Shared {
   Shared(std::function<Status()> to_do, Waiting& by) : work(std::move(to_do)), waiting(&by) {}
 
@@ -44,7 +44,7 @@ class Watch {
         stall_(supervision.clock, supervision.waiting, kStallBound),
         seen_(supervision.progress()) {}
 
-  // Until the work has ended, or is to be left behind (false).
+  // Waits until the work has ended (true) or must be left behind (false).
   bool until(const std::atomic<std::uint32_t>& ended, std::atomic<bool>& told) {
     while (ended.load() == 0) {
       if (!why_ && (why_ = reason())) {
@@ -56,7 +56,7 @@ class Watch {
     }
     return true;
   }
-  // Why it was told to end.
+  // Why it was stopped.
   const std::optional<Error>& why() const { return why_; }
 
  private:

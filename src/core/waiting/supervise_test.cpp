@@ -15,8 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Sleeping means that time passes, unless `still` says that it stands still: then the other thread
-// may take its time.
+// A sleep advances the clock, unless `still` stops it: then the other thread may take any time.
 class TestWaiting final : public Waiting {
  public:
   explicit TestWaiting(ManualClock& clock) : clock_(clock) {}
@@ -50,7 +49,7 @@ class SuperviseTest : public testing::Test {
                       .source = "the test"},
                      told_, std::move(work));
   }
-  // Work that ends when it is told to, and has the time to.
+  // Work that ends when requested, and has the time to.
   Status supervise_obedient() {
     waiting_.still = [this] { return told_.load(); };
     return supervise_work([this] { return obedient(); });
@@ -93,7 +92,7 @@ TEST_F(SuperviseTest, WorkThatStopsInTimeIsWaitedFor) {
   EXPECT_TRUE(told_);
 }
 
-TEST_F(SuperviseTest, WhatNothingComesFromTimesOut) {
+TEST_F(SuperviseTest, NoProgress_TimesOut) {
   const auto outcome = supervise_obedient();
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code, ErrorCode::timed_out);
@@ -102,7 +101,7 @@ TEST_F(SuperviseTest, WhatNothingComesFromTimesOut) {
   EXPECT_GE(clock_.now(), kStallBound);
 }
 
-TEST_F(SuperviseTest, WhatStillComesMayTakeAnyTime) {
+TEST_F(SuperviseTest, Progress_MayTakeAnyTime) {
   waiting_.asleep = [this] { ++progress_; };
   const auto outcome = supervise_work([this] {
     while (clock_.now() < 10 * kStallBound) std::this_thread::yield();
@@ -111,7 +110,7 @@ TEST_F(SuperviseTest, WhatStillComesMayTakeAnyTime) {
   EXPECT_TRUE(outcome);
 }
 
-// What is left behind goes on, keeps what it uses until it ends, and uses nothing of the caller's.
+// Work left behind continues and keeps its memory until it ends. It uses nothing of the caller's.
 TEST_F(SuperviseTest, WorkThatDoesNotEndIsLeftBehind) {
   stop_after_ = 3;
   struct State {

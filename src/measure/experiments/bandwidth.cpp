@@ -2,18 +2,20 @@
 // Bandwidth of each memory node from each node with CPUs, by mix of reads and writes and by number
 // of threads.
 //
-// Each thread walks over its own part of one buffer, from front to back again and again, for a set
-// time, and on until the time of all is over. By which loop, a race decides on the memory that is
-// measured (traffic_race.h), and the word `kernel` says. The rate is the sum of their rates. The
-// buffer passes the caches of them all four times. Besides the CPUs of a node those of a socket and
-// of the machine work together (teams.h), each in its part of memory near it, far from it, or dealt
-// over all nodes of a kind. What is counted is in traffic.h: the value is payload, `read_write`
-// counts a copy's bytes twice (STREAM), `bus` adds the write-allocates, and `bus_counted` is what
-// crossed it, where that is counted (bus_counter.h).
+// Each thread walks repeatedly over its own part of one buffer, for a set time and until the time
+// of all threads is over. A race on the measured memory chooses the loop (traffic_race.h), and the
+// word `kernel` names it. The value is the sum of the threads' rates. The buffer has four times the
+// size of all their caches. Beside the CPUs of a node, those of a socket and of the machine work
+// together (teams.h), each in its part of memory near it, far from it, or interleaved over all
+// nodes of a kind.
 //
-// `pattern` "random": each thread reads or writes blocks of `block` bytes at random places of its
-// part, which do not depend on each other (random_traffic.h). TLB misses are in it, and the detail
-// `huge_part` says how much of the memory is in huge pages.
+// Counting is that of traffic.h: the value is payload, `read_write` counts a copy's bytes twice
+// (STREAM), `bus` adds the write-allocates, and `bus_counted` is the counted bus traffic, where
+// there is a counter (bus_counter.h).
+//
+// `pattern` "random": each thread reads or writes blocks of `block` bytes at independent random
+// places of its part (random_traffic.h). TLB misses are included; the detail `huge_part` is the
+// share of memory in huge pages.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -47,20 +49,20 @@ constexpr Parameter kParameters[] = {
     {"pattern", ParameterKind::word, false},
     {"block", ParameterKind::count, false},
 };
-// What rows of a node's CPUs have.
+// Parameters of rows of a node's CPUs.
 constexpr auto kOfNodes = std::span(kParameters).first<4>();
 
 constexpr Bytes kLeastPerThread = 16_MiB;
 constexpr std::array kBlocks = {64_B, 256_B, 4_KiB};
-constexpr Bytes kLeastArea = 64_KiB;  // of one thread, on the smallest node
-// The index in the pool: what is walked at random is larger than what is walked in order.
+constexpr Bytes kLeastArea = 64_KiB;  // per thread, on the smallest node
+// An index of its own in the pool: random walks use a larger buffer than ordered ones.
 constexpr std::size_t kRandomBuffer = 1;
 constexpr Nanoseconds kWalkTime = std::chrono::milliseconds{20};
-// Between two readings of the clock, each of which waits for the loads on their way: some 50 us, so
-// that threads stop together.
+// Per reading of the clock, which waits for the loads in flight: about 50 us, so that threads stop
+// together.
 constexpr std::size_t kLinesPerReading = 16384;
 
-// By a TrafficKernel or RandomTraffic.
+// Walks by a TrafficKernel or RandomTraffic.
 template <class Kernel>
 class Walk final : public Probe {
  public:
@@ -96,7 +98,7 @@ class Walk final : public Probe {
   }
 
  private:
-  // In bytes.
+  // Returns bytes.
   CommonEnd::Timed walk(const TrafficArea& area, CommonEnd& end) const {
     const std::size_t rounds = kernel_.rounds(area);
     const std::size_t at_once =
@@ -126,7 +128,7 @@ std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::
   return parts;
 }
 
-// A thread on each of `cpus` in its part of memory.
+// One thread per CPU, each in its part of memory.
 Result<std::unique_ptr<Probe>> walk_by(const Mix& mix, const CpuSet& cpus,
                                        const std::string& ground,
                                        const std::vector<std::span<std::byte>>& parts,
@@ -140,7 +142,7 @@ Result<std::unique_ptr<Probe>> walk_by(const Mix& mix, const CpuSet& cpus,
 
 bool is_basic(const Mix& mix) { return mix.name == "read" || mix.name == "nt_write"; }
 
-// A whole node and one core first, reading and writing.
+// First a whole node and one core, reading and writing.
 unsigned rank_of(const Mix& mix, std::size_t threads, bool all_threads, bool near) {
   if (all_threads && is_basic(mix)) return near ? 0 : 1;
   if (threads == 1 && is_basic(mix)) return near ? 1 : 2;
@@ -148,7 +150,7 @@ unsigned rank_of(const Mix& mix, std::size_t threads, bool all_threads, bool nea
   return near ? 3 : 4;
 }
 
-// What a buffer holds for the CPUs of a node; the flags go to the rows of its points.
+// The buffer for the CPUs of a node; its flags are added to the rows of its points.
 struct Wanted {
   Bytes bytes;
   std::vector<std::string> flags;
@@ -182,18 +184,18 @@ Point walk_point(const Scope& scope, const Node& cpu_node, const Node& memory_no
   return point;
 }
 
-// All CPUs of the node on memory near them first.
+// First all CPUs of the node on memory near them.
 unsigned rank_at_random(const Mix& mix, Bytes block, bool all_threads, bool near) {
   if (!near || !all_threads) return 4;
   return mix.name == "read" && block == kBlocks.front() ? 2 : 3;
 }
 
-// Each thread walks over its part of what is wanted at least.
+// Each thread walks over at least its share of the wanted bytes.
 Point random_point(const Scope& scope, const Node& cpu_node, const Node& memory_node,
                    const Mix& mix, const CpuSet& cpus, Bytes block, const Wanted& wanted,
                    unsigned rank) {
   Point point = walk_point(scope, cpu_node, memory_node, mix, cpus, wanted, rank);
-  point.races.clear();  // there is one loop
+  point.races.clear();  // there is only one loop
   point.row.parameters.emplace_back("pattern", std::string("random"));
   point.row.parameters.emplace_back("block", block.value);
   const std::uint64_t threads = cpus.size();
@@ -274,8 +276,8 @@ void list_teams(const Scope& scope, std::vector<Point>& points) {
   }
 }
 
-// Unasked reads of each size of block and writes of single lines, by all CPUs near; asked for all
-// but copies. A session that asks for something else gets none.
+// By default reads of each block size and writes of single lines, by all near CPUs. On request any
+// mix without copies. None if the session requests something else.
 void list_random(const Scope& scope, const Node& cpu_node, const Node& memory_node,
                  const std::vector<unsigned>& order, const Wanted& wanted,
                  std::vector<Point>& points) {

@@ -21,7 +21,7 @@ using namespace session;
 
 namespace {
 
-// Counts what a test says: so many bytes more at each reading.
+// A counter that advances by a fixed number of bytes per reading.
 class Steps final : public BusCounter {
  public:
   explicit Steps(double step) : step_(step) {}
@@ -40,14 +40,15 @@ TEST(BandwidthTest, EveryMixGivesItsThreeNumbers) {
   BufferPool buffers(machine);
   Random random(1);
   std::size_t seen = 0;
-  // Tells how many bytes the walk says it moved: bus_counted is kCounted of them times the rate.
+  // Computes the bytes that the walk reports: bus_counted is kCounted divided by them, times the
+  // rate.
   constexpr double kCounted = 1e9;
   const auto bus = std::make_shared<BusMeter>(std::make_unique<Steps>(kCounted));
   for (const Point& point : kExperiment.points({.machine = machine, .bus = bus})) {
     if (std::get<std::uint64_t>(*point.row.parameter("threads")) != 1) continue;
     const auto probe = point.prepare(buffers, random);
     ASSERT_TRUE(probe.has_value()) << probe.error().message;
-    if (seen == 0) (void)(*probe)->sample();  // a counter's first reading is left out
+    if (seen == 0) (void)(*probe)->sample();  // a counter's first reading is skipped
     const Nanoseconds begin = system_clock().now();
     const auto sample = (*probe)->sample();
     const double wall = seconds(system_clock().now() - begin);
@@ -57,7 +58,7 @@ TEST(BandwidthTest, EveryMixGivesItsThreeNumbers) {
     const double moved = kCounted * read_write / sample->details.at("bus_counted");
     EXPECT_NEAR(std::remainder(moved, 64), 0, 1e-3) << "bytes of lines";
     EXPECT_GE(moved, 65536) << mix.name;
-    // The walk took 20 ms at least, and less than this test.
+    // The walk took at least 20 ms, and less than this test.
     EXPECT_LE(read_write, moved / 0.02 * 1.001) << mix.name;
     EXPECT_GE(read_write, moved / wall) << mix.name;
     EXPECT_DOUBLE_EQ(sample->value, read_write * mix.payload_factor()) << mix.name;
@@ -68,7 +69,7 @@ TEST(BandwidthTest, EveryMixGivesItsThreeNumbers) {
   EXPECT_EQ(seen, mixes().size());
 }
 
-TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
+TEST(BandwidthTest, CountedBusTraffic_IsBesideTheArithmetic) {
   const Machine machine = test::small_host();
   const auto races = std::make_shared<Races>();
   const auto sample_with = [&](std::shared_ptr<BusMeter> bus) {
@@ -78,7 +79,7 @@ TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
         kExperiment.points({.machine = machine, .bus = std::move(bus), .races = races});
     const auto probe = points.front().prepare(buffers, random);
     EXPECT_TRUE(probe) << probe.error().message;
-    (void)(*probe)->sample();  // a counter's first reading is left out
+    (void)(*probe)->sample();  // a counter's first reading is skipped
     return (*probe)->sample();
   };
   const auto without = sample_with(std::make_shared<BusMeter>());
@@ -91,7 +92,7 @@ TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
   EXPECT_EQ(some->words.at("counted_by"), "steps");
 }
 
-// What a counter of DDR memory alone says of a point, on this machine as if its memory were `kind`.
+// A sample with a counter of DDR memory only, on this machine as if its memory were of `kind`.
 Result<Sample> counted_sample(const Experiment& experiment, const ParameterChoices& only,
                               NodeKind kind) {
   Machine machine = test::small_host(128_MiB, {.storage = {}});
@@ -104,7 +105,7 @@ Result<Sample> counted_sample(const Experiment& experiment, const ParameterChoic
   for (const Point& point : experiment.points(scope)) {
     if (!point.row.reason.empty() || !scope.wants(point.row, experiment.parameters)) continue;
     HEADRACE_TRY(const auto probe, point.prepare(buffers, random));
-    (void)sample_patiently(*probe);  // a counter's first reading is left out
+    (void)sample_patiently(*probe);  // a counter's first reading is skipped
     return sample_patiently(*probe);
   }
   return fail(ErrorCode::absent, "no point");
@@ -120,7 +121,7 @@ TEST(BusCounted, RowsOfMemoryThatTheCounterDoesNotSeeHaveNone) {
   };
   for (const auto& [experiment, only] : asked) {
     const auto of_dram = counted_sample(experiment, only, NodeKind::dram);
-    if (!of_dram && of_dram.error().code == ErrorCode::absent) continue;  // loaded, of one CPU
+    if (!of_dram && of_dram.error().code == ErrorCode::absent) continue;  // `loaded`, on one CPU
     ASSERT_TRUE(of_dram) << experiment.name << ": " << of_dram.error().message;
     EXPECT_TRUE(of_dram->details.contains("bus_counted")) << experiment.name;
     EXPECT_EQ(of_dram->words.at("counted_by"), "steps");
@@ -152,7 +153,7 @@ Machine eight_cpus() {
   return machine;
 }
 
-// "read 8 64" of those in random order: mix, threads, block.
+// "read 8 64" for points in random order: mix, threads, block.
 std::set<std::string> at_random(ParameterChoices only) {
   const Machine machine = eight_cpus();
   const AsIfUsable as_if(machine.nodes.front().cpus);
@@ -166,7 +167,7 @@ std::set<std::string> at_random(ParameterChoices only) {
   return found;
 }
 
-TEST(BandwidthTest, RandomOrderUnaskedByAllCpusAskedForByAnyNumberAndNeverInsteadOfWhatIsAskedFor) {
+TEST(BandwidthTest, RandomOrder_IsByAllCpusUnlessRequestedOtherwise) {
   const std::set<std::string> usual = {"read 8 64", "read 8 256", "read 8 4096", "nt_write 8 64"};
   EXPECT_EQ(at_random({}), usual);
   EXPECT_TRUE(at_random({{"mix", "read"}}).empty());
@@ -176,7 +177,7 @@ TEST(BandwidthTest, RandomOrderUnaskedByAllCpusAskedForByAnyNumberAndNeverInstea
   EXPECT_FALSE(asked.contains("copy 8 64"));
 }
 
-// What is mapped for each mix is what its walk needs to pass the caches four times.
+// Each mix maps the memory that its walk needs to exceed the caches four times.
 TEST(BandwidthTest, RandomOrderWalksOverWhatIsWanted) {
   const Machine machine = eight_cpus();
   const CpuSet& cpus = machine.nodes.front().cpus;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying by cores as an experiment of a session: by engine, size, threads, pair of nodes, and
-// whether the bytes are cached.
+// Copies by CPU cores, by engine, size, threads and pair of nodes, of cached or uncached bytes.
+// `headrace bench copy` is a session of these points.
 //
-// The copies run on the node with CPUs nearest to the destination, as a route would have them.
-// cold: each thread walks over pieces scattered in an area that passes the caches four times, so
-// that neither side is cached; hot: the same two pieces again and again. The value is payload, each
-// byte copied counted once; `read_write` counts both sides of each, and `cpu_s_per_gb` is what the
-// cores spend: seconds of all threads for 10^9 bytes, `bus_counted` what crossed the bus, where
-// that is counted (bus_counter.h). The engines of one size, pair and number of threads are measured
-// one after the other, and `ratio_to_memcpy` is the rate by that of glibc's memcpy in the same
-// round. `headrace bench copy` is a session of these points. Asking for sizes, threads or engines
-// lists those instead of the usual ones. With `work` "divided" all threads copy parts of one copy
-// of that size and wait for each other before the next (lockstep.h): unasked a copy of 1 MiB and
-// one of 64 MiB between memories near each other, over more and more cores.
+// The copies run on the node with CPUs nearest to the destination, as a route would place them.
+// - cold: each thread walks over scattered pieces of an area four times its caches, so that neither
+//   side is cached.
+// - hot: the same two pieces again and again.
+//
+// The value is payload, each copied byte counted once. `read_write` counts both sides.
+// `cpu_s_per_gb` is the CPU time of all threads in seconds per 10^9 bytes. `bus_counted` is the
+// counted bus traffic, where there is a counter (bus_counter.h). Engines of one size, pair and
+// number of threads are measured one after the other; `ratio_to_memcpy` is the rate divided by that
+// of glibc's memcpy in the same round.
+//
+// A request for sizes, threads or engines replaces the usual ones. With `work` "divided" all
+// threads copy parts of one copy of that size, and meet before the next (lockstep.h). By default
+// that is a copy of 1 MiB and one of 64 MiB between near memories, over more and more cores.
 #include "measure/experiments/copy.h"
 
 #include <fmt/core.h>
@@ -39,7 +42,7 @@ using namespace session;
 namespace {
 
 constexpr Nanoseconds kCopyingTime = std::chrono::milliseconds{20};
-// Copied between two readings of the clock.
+// Per reading of the clock.
 constexpr Bytes kCopiedPerReading = 256_KiB;
 constexpr std::array kCopySizes = {64_B,  1_KiB, 4_KiB,  16_KiB, 64_KiB,  256_KiB,
                                    1_MiB, 4_MiB, 16_MiB, 64_MiB, 256_MiB, 1_GiB};
@@ -55,10 +58,10 @@ constexpr Parameter kParameters[] = {
     {"bytes", ParameterKind::count}, {"threads", ParameterKind::any},
     {"state", ParameterKind::word},  {"work", ParameterKind::word, false},
 };
-// What all rows have.
+// Parameters of all rows.
 constexpr auto kOfAll = std::span(kParameters).first<7>();
 
-// What one thread copies at once: whole lines.
+// Bytes that one thread copies at once: whole lines.
 Bytes bytes_of_one(const CopySetting& setting) {
   if (!setting.divided) return setting.bytes;
   return std::max(kLineBytes, kLineBytes * (setting.bytes / setting.cpus.size() / kLineBytes));
@@ -111,7 +114,7 @@ class Copying final : public Probe {
 
  private:
   CommonEnd::Timed copy(CopyArea& area, CommonEnd& end) const {
-    // The last engine may have left the bytes elsewhere: written past the caches, say.
+    // The last engine may have left the bytes elsewhere, for example written past the caches.
     if (!area.cold) loop_.run(area, bytes_, 1);
     const std::size_t times = std::max<std::size_t>(1, kCopiedPerReading.value / bytes_);
     return end.work(kCopyingTime, [&] {
@@ -120,7 +123,7 @@ class Copying final : public Probe {
     });
   }
 
-  // One part of each copy. The first thread says when it is over, between two copies.
+  // Copies one part of each copy. The first thread announces the end, between two copies.
   CommonEnd::Timed copy_divided(CopyArea& area, std::size_t thread, Lockstep& lockstep) const {
     if (!area.cold) loop_.run(area, bytes_, 1);
     (void)lockstep.meet();
@@ -137,12 +140,12 @@ class Copying final : public Probe {
   const CopyLoop loop_;
   const std::shared_ptr<BusMeter> bus_;
   const CpuSet cpus_;
-  const std::size_t bytes_;  // copied at once by each thread
+  const std::size_t bytes_;  // per copy of a thread
   const bool divided_;
   std::vector<CopyArea> areas_;
 };
 
-// What all threads together need on each side; nothing where a node is too small for it.
+// Bytes that all threads together need on each side; nullopt: a node is too small.
 std::optional<Bytes> area_for(const Machine& machine, const CopySetting& setting, Row& row) {
   const std::uint64_t threads = setting.cpus.size();
   const Bytes one = bytes_of_one(setting);
@@ -169,14 +172,14 @@ Row copy_row(const CopySetting& setting, std::uint64_t threads) {
   return row;
 }
 
-// What is the same for the engines that are compared.
+// The key that compared engines share.
 std::string group_of(const CopySetting& setting) {
   return fmt::format("{} {} {} {} {} {} {}", raw(setting.cpu_node->id), raw(setting.from->id),
                      raw(setting.to->id), setting.bytes.value, setting.cpus.size(), setting.cold,
                      setting.divided);
 }
 
-// What is asked for, else what is usual.
+// The requested values, else the usual ones.
 struct CopyChoice {
   std::vector<std::string> engines;
   std::vector<Bytes> sizes;
@@ -188,7 +191,7 @@ struct CopyChoice {
 CopyChoice choice_of(const Scope& scope, const CpuSet& cpus) {
   CopyChoice choice{.engines = scope.words("engine"), .threads = scope.numbers("threads")};
   if (choice.engines.empty()) {
-    // What kernels another host's CPUs have is not known.
+    // The kernels of another host's CPUs are unknown.
     choice.engines =
         scope.here ? CopyLoop::all() : std::vector<std::string>{std::string(kReference), "cpu"};
   }
@@ -202,8 +205,8 @@ CopyChoice choice_of(const Scope& scope, const CpuSet& cpus) {
   return choice;
 }
 
-// The point, or why there is nothing to measure. From `setting.cpus`, all CPUs of the node in the
-// order in which threads take them, it has the first.
+// The point, or the reason why it cannot be measured. `setting.cpus`: all CPUs of the node in the
+// order in which threads take them; the first `threads` are used.
 Point point_of(const Scope& scope, CopySetting setting, std::uint64_t threads, unsigned rank) {
   const CpuSet cpus = usable_cpus(setting.cpu_node);
   Row row = copy_row(setting, threads);
@@ -224,14 +227,15 @@ Point point_of(const Scope& scope, CopySetting setting, std::uint64_t threads, u
   return point;
 }
 
-// What does not fit into the caches of all threads, both sides of each, is never hot.
+// A copy is never hot if both its sides exceed the caches of all threads.
 bool fits_caches(const Machine& machine, Bytes bytes, const CpuSet& cpus, std::uint64_t threads) {
-  if (threads == 0 || threads > cpus.size()) return true;  // its row says why not
+  if (threads == 0 || threads > cpus.size()) return true;  // its row has the reason
   const CpuSet own(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(threads));
   return bytes * 4 * threads <= cache_to_pass(machine, own);
 }
 
-// Between nodes that nobody asked for only the engines that programs get, one thread and all.
+// Pairs of nodes that were not requested get only the engines that programs get, with one thread
+// and all.
 void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting setting, bool all) {
   const CpuSet cpus = usable_cpus(setting.cpu_node);
   const CopyChoice choice = choice_of(scope, cpus);
@@ -249,7 +253,7 @@ void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting settin
         const bool wanted = usual && cold && bytes >= 64_KiB && bytes <= 64_MiB;
         const bool large = engine == "cpu" && cold && (bytes == 1_MiB || bytes == 64_MiB);
         for (const std::uint64_t threads : choice.threads) {
-          // Between memories near each other first, by all cores.
+          // First all cores, between near memories.
           const bool first = large && near && threads == cpus.size();
           const unsigned rank = first ? 1 : wanted ? (local ? 2 : 3) : 4;
           const bool between = threads > 1 && threads < cpus.size();
@@ -277,7 +281,7 @@ std::vector<Point> list_points(const Scope& scope) {
   std::vector<Point> points;
   for (const Node* from : memory_nodes(scope.machine)) {
     for (const Node* to : memory_nodes(scope.machine)) {
-      // A machine of 16 nodes has 256 pairs. A session asks for a few of them.
+      // A machine of 16 nodes has 256 pairs, and a session requests few of them.
       Row pair;
       pair.parameters = {{"from", id_of(from)}, {"to", id_of(to)}};
       if (!scope.may_want(pair, kParameters)) continue;
@@ -306,7 +310,7 @@ Point copy_point(const Machine& machine, const CopySetting& setting, Row row, un
   point.row = std::move(row);
   point.rank = rank;
   point.memory = {setting.to->id, PageSize::transparent};
-  // Three samples, of which each copies once at least.
+  // Three samples, each with at least one copy.
   const auto ns = [](Bytes bytes, double per_ns) {
     return Nanoseconds{static_cast<std::int64_t>(static_cast<double>(bytes.value) / per_ns)};
   };

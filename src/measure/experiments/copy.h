@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying by cores, for experiments that hold it against something else. Thread-compatible.
+// Copies by CPU cores, for experiments that compare them with other engines. Thread-compatible.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ struct CopySetting {
   const Node* cpu_node = nullptr;
   const Node* from = nullptr;
   const Node* to = nullptr;
-  Bytes bytes;  // of one copy by one thread
+  Bytes bytes;  // per copy of one thread
   CpuSet cpus;
   bool cold = true;
-  bool divided = false;  // all threads copy parts of one copy
+  bool divided = false;  // the threads share each copy in parts
   std::shared_ptr<session::BusMeter> bus = std::make_shared<session::BusMeter>();
 };
 
-// The point for this row: the rate of all threads together.
+// The point for this row: the total rate of all threads.
 session::Point copy_point(const Machine& machine, const CopySetting& setting, Row row,
                           unsigned rank);
 

@@ -22,7 +22,7 @@ struct Sides {
   std::span<std::byte> from;
 };
 
-// Each line of the source is another; nothing is in the target.
+// Each source line differs; the target is empty.
 Sides sides_of(BufferPool& buffers, const Point& point, Bytes bytes) {
   Sides sides{.to = buffers.get(point.memory, 0, bytes).value(),
               .from = buffers.get(point.memory, 1, bytes).value()};
@@ -34,7 +34,7 @@ Sides sides_of(BufferPool& buffers, const Point& point, Bytes bytes) {
   return sides;
 }
 
-// Pieces of so many bytes that were copied; nothing is in the others.
+// Number of pieces of `bytes` that were copied; the others are empty.
 std::size_t copied_pieces(const Sides& sides, std::size_t bytes) {
   const std::vector<std::byte> nothing(bytes);
   std::size_t copied = 0;
@@ -64,7 +64,7 @@ TEST(CopyPointsTest, EveryEngineSizeAndStateCanBeMeasured) {
     const Sides sides = sides_of(buffers, point, cold ? 1_MiB : Bytes{bytes});
     const auto sample = (*probe)->sample();
     ASSERT_TRUE(sample.has_value());
-    // Large cold pieces may all lie behind these.
+    // Large cold pieces may all be beyond these.
     const std::size_t least = !cold ? 1 : bytes == 64 ? 2 : 0;
     EXPECT_GE(copied_pieces(sides, bytes), least) << point.row.key();
     EXPECT_GT(sample->value, 0) << point.row.key();
@@ -91,12 +91,12 @@ TEST(CopyPointsTest, OneCopyIsDividedAmongThreads) {
     ASSERT_TRUE(sample.has_value()) << sample.error().message;
     EXPECT_GT(sample->value, 0);
     const auto threads = static_cast<double>(*point.row.number("threads"));
-    // As many seconds in a second as there are threads; more where their times differ.
+    // At least as many CPU seconds per second as there are threads; more if their times differ.
     EXPECT_GE(sample->details.at("cpu_s_per_gb") * sample->value / 1e9, threads * (1 - 1e-9));
     ++measured;
   }
   EXPECT_GE(measured, 1U);
-  std::set<std::uint64_t> sizes;  // unasked
+  std::set<std::uint64_t> sizes;  // by default
   for (const Point& point : kExperiment.points({machine})) {
     if (point.row.parameter("work") == nullptr) continue;
     EXPECT_EQ(point.row.word("engine"), "cpu");

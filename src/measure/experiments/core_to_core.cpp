@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a cache line takes from one CPU to another (ping_pong.h): the value is half a round
-// trip.
+// The time in which a cache line passes from one CPU to another (ping_pong.h): half a round trip.
 //
-// The line lies in memory near the first CPU. How far two CPUs are from each other is a word:
-// `core` (threads of one core), `cache` (they share another one), `node`, `socket`, `far`; the
-// first of these that holds. With a budget one pair stands for all that are as far and whose nodes
-// have the same distance (`pairs` says how many): of the CPU that observes (observer_of) where it
-// has one, not of CPU 0, which most interrupts come to. Without one the matrix is whole up to
-// kMostOfMatrix, beyond that of so many, spread over the machine, and the pairs that a budget
-// measures: every n-th CPU may have no other of its core or cache among these. The pairs of a CPU
-// that is named are all measured.
+// The line is in memory near the first CPU. A word gives the distance of two CPUs, the first that
+// holds of: `core` (threads of one core), `cache` (they share another cache), `node`, `socket`,
+// `far`.
+//
+// With a budget, one pair represents all pairs of the same distance whose nodes have the same
+// distance (`pairs` is their number). It is a pair of the observing CPU (observer_of) where that
+// has one, rather than of CPU 0, which gets most interrupts.
+//
+// Without a budget the matrix is complete up to kMostOfMatrix CPUs. A larger machine gets the
+// matrix of that many CPUs, spread over it, and the pairs of a budget, since every n-th CPU may
+// have no partner of its core or cache in the matrix. All pairs of a requested CPU are measured.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +39,7 @@ constexpr Parameter kParameters[] = {
 };
 constexpr std::string_view kDetails[] = {"round_trip", "pairs"};
 
-// They have 2016 pairs: some 20 s a round.
+// They have 2016 pairs: about 20 s per round.
 constexpr std::size_t kMostOfMatrix = 64;
 constexpr std::size_t kLines = 16;
 constexpr std::size_t kTripsPerLine = 256;
@@ -60,11 +62,11 @@ class Handover final : public Probe {
   const std::span<std::byte> memory_;
 };
 
-// A CPU, and what tells how far others are.
+// A CPU, and the data that its distance to others depends on.
 struct Place {
   unsigned cpu = 0;
-  const Node* node = nullptr;    // its own; nothing where the machine does not say
-  const Node* memory = nullptr;  // the nearest that can be allocated
+  const Node* node = nullptr;    // its own; nullptr: the machine does not list it
+  const Node* memory = nullptr;  // the nearest with memory to allocate
   std::vector<const CacheLevel*> caches = {};
 };
 
@@ -102,10 +104,10 @@ Apart apart_of(const Place& a, const Place& b) {
   return apart;
 }
 
-// What makes one pair like another.
+// The key of similar pairs.
 struct Likeness {
   Apart apart = Apart::far;
-  unsigned distance = 0;  // as the firmware says
+  unsigned distance = 0;  // from the firmware
   friend auto operator<=>(const Likeness&, const Likeness&) = default;
 };
 
@@ -127,7 +129,7 @@ Point pair_point(const Place& a, const Place& b, std::size_t pairs) {
   point.cost = 3 * kOneSample;
   point.prepare = [key = point.memory, cpus = std::array{a.cpu, b.cpu}](
                       BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
-    // Other lines in each mapping.
+    // Different lines in each mapping.
     constexpr std::size_t kPlaces = 16;
     HEADRACE_TRY(const auto memory, buffers.get(key, 0, Bytes{kPlaces * kLines * kLine}));
     const std::size_t first = random.below(kPlaces) * kLines * kLine;
@@ -136,7 +138,7 @@ Point pair_point(const Place& a, const Place& b, std::size_t pairs) {
   return point;
 }
 
-// At most so many, in equal steps, so that each node has its part.
+// At most `most`, in equal steps, so that each node is represented.
 std::vector<Place> spread(const std::vector<Place>& all, std::size_t most) {
   if (all.size() <= most) return all;
   std::vector<Place> some;
@@ -154,7 +156,7 @@ std::vector<Point> matrix_of(const std::vector<Place>& places) {
   return points;
 }
 
-// The same, those of CPU 0's core last.
+// The same places, with those of CPU 0's core last.
 std::vector<Place> quiet_first(const Machine& machine, std::vector<Place> places) {
   std::ranges::stable_partition(places, [&](const Place& place) {
     return place.cpu != 0 && !share_core(machine, 0, place.cpu);
@@ -162,9 +164,8 @@ std::vector<Place> quiet_first(const Machine& machine, std::vector<Place> places
   return places;
 }
 
-// One pair of each likeness: that of the observer (observer_of) or of the next CPU that has one,
-// with one of CPU 0's core only where there is no other. The pairs of 384 CPUs are counted in some
-// milliseconds.
+// One pair per key, of the observer (observer_of) or of the next CPU that has one; with a CPU of
+// CPU 0's core only if there is no other. For 384 CPUs this takes some milliseconds.
 std::vector<Point> one_of_alike(const Machine& machine, const std::vector<Place>& in_order) {
   const std::vector<Place> places = quiet_first(machine, in_order);
   struct Alike {
@@ -181,7 +182,7 @@ std::vector<Point> one_of_alike(const Machine& machine, const std::vector<Place>
   }
   std::vector<Point> points;
   for (const auto& [likeness, alike] : found) {
-    // As the matrix names it.
+    // In the matrix's order.
     const auto [a, b] = std::minmax(alike.a, alike.b, [](const Place* one, const Place* other) {
       return one->cpu < other->cpu;
     });
@@ -190,7 +191,7 @@ std::vector<Point> one_of_alike(const Machine& machine, const std::vector<Place>
   return points;
 }
 
-// Those whose row is not there yet.
+// Adds points whose row is not there yet.
 void add_unknown(std::vector<Point>& points, std::vector<Point> more) {
   std::set<std::string> known;
   for (const Point& point : points) known.insert(point.row.key());
@@ -199,7 +200,7 @@ void add_unknown(std::vector<Point>& points, std::vector<Point> more) {
   }
 }
 
-// All pairs of CPUs that are named, in the order in which they are: each is the first of its own.
+// All pairs of requested CPUs, in the requested order; each comes first in its own pairs.
 std::vector<Point> pairs_asked_for(const Scope& scope, const std::vector<Place>& places) {
   const std::vector<std::uint64_t> firsts = scope.numbers("cpu");
   const std::vector<std::uint64_t> seconds = scope.numbers("other_cpu");
@@ -229,10 +230,10 @@ std::vector<Point> list_points(const Scope& scope) {
   points = matrix_of(spread(places, kMostOfMatrix));
   if (places.size() > kMostOfMatrix) {
     add_unknown(points, one_of_alike(scope.machine, places));
-    points.push_back(without(
-        {.experiment = std::string(kName)},
-        fmt::format("the matrix has {} of {} CPUs; those of a CPU are measured where it is named",
-                    kMostOfMatrix, places.size())));
+    points.push_back(
+        without({.experiment = std::string(kName)},
+                fmt::format("the matrix has {} of {} CPUs; name a CPU to measure all its pairs",
+                            kMostOfMatrix, places.size())));
   }
   return points;
 }

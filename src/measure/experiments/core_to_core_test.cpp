@@ -38,7 +38,7 @@ struct Large {
   }
 };
 
-TEST(CoreToCoreTest, OfAlikePairsOneIsMeasuredAndSaysForHowMany) {
+TEST(CoreToCoreTest, SimilarPairs_OneIsMeasuredWithTheirNumber) {
   const Large large;
   std::map<std::string, double> pairs;
   for (const Point& point : large.points({}, true)) {
@@ -52,7 +52,7 @@ TEST(CoreToCoreTest, OfAlikePairsOneIsMeasuredAndSaysForHowMany) {
   EXPECT_EQ(pairs, expected);
 }
 
-TEST(CoreToCoreTest, ThePairThatStandsForOthersIsNotOfCpu0WhereThereIsAnother) {
+TEST(CoreToCoreTest, RepresentativePair_AvoidsCpu0) {
   Large large;
   for (const Point& point : large.points({}, true)) {
     EXPECT_GE(*point.row.number("cpu"), 2U) << point.row.key() << ": 0 and 1 are of one core";
@@ -90,7 +90,7 @@ TEST(CoreToCoreTest, WithoutABudgetTheMatrixIsWholeUpToALimitThatIsSaid) {
   EXPECT_GE(*cpus.rbegin(), 288U) << "the last node has its part";
 }
 
-// Every sixth of 384 CPUs has neither the other thread of its core nor one that shares its cache.
+// Every sixth of 384 CPUs lacks both the other thread of its core and a CPU that shares its cache.
 TEST(CoreToCoreTest, TheMatrixOfALargeMachineHasEveryPairThatABudgetMeasures) {
   const Large large(96);
   std::set<std::string> keys;
@@ -102,7 +102,7 @@ TEST(CoreToCoreTest, TheMatrixOfALargeMachineHasEveryPairThatABudgetMeasures) {
   for (const Point& point : some) EXPECT_TRUE(keys.contains(point.row.key())) << point.row.key();
 }
 
-TEST(CoreToCoreTest, AllPairsOfACpuThatIsNamed) {
+TEST(CoreToCoreTest, RequestedCpu_HasAllItsPairsMeasured) {
   std::size_t found = 0;
   for (const Point& point : Large().points({{"cpu", std::uint64_t{5}}}, true)) {
     EXPECT_EQ(*point.row.number("cpu"), 5U);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The experiments of this folder, each in a file of its own that names its parameters and lists its
-// points.
+// The experiments of this folder. Each file names the parameters of one and lists its points.
 #pragma once
 
 #include "measure/session/experiment.h"

@@ -11,7 +11,7 @@ namespace headrace::session {
 namespace {
 
 constexpr Bytes kLeastChased = 64_MiB;
-// The index of the buffer with the cycle, one for each size: no other experiment counts so far.
+// The index of the buffer for a cycle, one per size; no other experiment uses indices this large.
 std::size_t index_of(Bytes bytes) {
   return std::numeric_limits<std::size_t>::max() - bytes.value / kLine;
 }

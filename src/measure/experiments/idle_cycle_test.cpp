@@ -51,7 +51,7 @@ TEST(IdleCycle, EachSizeHasItsOwn) {
   }
 }
 
-// The load must be all that differs.
+// The load must be the only difference.
 TEST(IdleCycle, IsThatOfTheLoadedLatency) {
   const Machine machine = test::small_host();
   const auto loaded = experiment_loaded::kExperiment.points({machine});
@@ -69,7 +69,7 @@ TEST(IdleCycle, IsThatOfTheLoadedLatency) {
   ASSERT_TRUE(idle->prepare(buffers, random));
   const auto probe = loaded.front().prepare(buffers, random);
   ASSERT_TRUE(probe);
-  // A second cycle would have drawn numbers for its order.
+  // A second cycle would have drawn random numbers for its order.
   Random once(1);
   BufferPool others(machine);
   ASSERT_TRUE(idle->prepare(others, once));

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who slows whom: one thread's work alone, and while others run on the same memory or another.
+// How much one thread's work slows down while other threads work on the same memory or another.
 //
-// A victim and one aggressor or more, each a thread of its own: a chase (latency), reads, writes
-// past the caches, a copy between two nodes, reads of a file. In every sample the victim runs
-// alone, the aggressor alone, and both together, so that drift of the machine falls on all three.
-// The value is the factor by which the victim is slowed down (1: not at all; 2: half as fast, or
-// each load twice as long); the details say how fast both were (a chase in ns per load, the others
-// in B/s), the bytes all moved together (`total`), and between equals how evenly they shared them
-// (`fairness`, the index of Jain: 1 for equal shares, 1/n if one takes all).
+// A victim and one or more aggressors, each in its own thread, do one of: a chase (latency), reads,
+// writes past the caches, a copy between two nodes, reads of a file. In every sample the victim
+// runs alone, the aggressor alone, and both together, so that drift of the machine affects all
+// three.
 //
-// `between` "processes": each aggressor is a process, the victim's being this one, so that they
-// share memory and caches but neither page tables nor the lock on mappings (load_processes.h).
-// Those read, write or copy; unasked equal copies within a node are measured so. `ratio_to_threads`
-// is how many times more the victim is slowed down than by threads in the same round.
+// The value is the slowdown of the victim (1: none; 2: half as fast, or each load takes twice as
+// long). The details give both speeds (a chase in ns per load, others in B/s), the bytes moved by
+// all together (`total`), and for equal work how evenly it was shared (`fairness`, Jain's index: 1
+// for equal shares, 1/n if one has everything).
+//
+// `between` "processes": each aggressor is a process, and the victim is in this one. They share
+// memory and caches, but neither page tables nor the lock on mappings (load_processes.h). They
+// read, write or copy; by default only equal copies within a node are measured so.
+// `ratio_to_threads` is the slowdown divided by that of threads in the same round.
 #include "measure/experiments/interference.h"
 
 #include <fmt/format.h>
@@ -43,7 +45,7 @@ constexpr Parameter kParameters[] = {
     {"cpu_node", ParameterKind::node},    {"aggressor_cpu_node", ParameterKind::node},
     {"aggressors", ParameterKind::count}, {"between", ParameterKind::word, false},
 };
-// What all rows have.
+// Parameters of all rows.
 constexpr auto kOfAll = std::span(kParameters).first<5>();
 constexpr std::string_view kDetails[] = {"alone", "together", "total"};
 
@@ -53,11 +55,11 @@ constexpr Nanoseconds kWindow = std::chrono::milliseconds{20};
 
 enum class ActivityKind : std::uint8_t { chase, read, nt_write, copy, file };
 
-// What a thread does, where.
+// The work of a thread, and its memory.
 struct Activity {
   ActivityKind kind = ActivityKind::chase;
   const Node* from = nullptr;
-  const Node* to = nullptr;  // of a copy
+  const Node* to = nullptr;  // for a copy
 
   bool operator==(const Activity&) const = default;
   std::string name() const {
@@ -71,7 +73,7 @@ struct Activity {
     return "";
   }
   const Node* memory() const { return to == nullptr ? from : to; }
-  // What a process does beside this one's: linking a cycle and asking for a file allocates.
+  // Whether a separate process can do it: linking a cycle and requesting a file allocate memory.
   bool is_for_processes() const {
     return kind != ActivityKind::chase && kind != ActivityKind::file;
   }
@@ -139,7 +141,7 @@ Row interference_row(const InterferenceSetting& setting) {
   return row;
 }
 
-// Makes the loads of a point, each on memory of its own: `each` bytes, a file's less.
+// Makes the loads of a point, each on its own memory of `each` bytes; a file's needs less.
 class LoadMaker {
  public:
   LoadMaker(const Machine& machine, BufferPool& buffers, Random& random, MeasuringFile& file,
@@ -162,7 +164,7 @@ class LoadMaker {
     return fail(ErrorCode::invalid, "no such work");
   }
 
-  // On memory that only the process will touch. Requires: work for processes.
+  // On memory that only the process will touch. Requires: is_for_processes().
   Result<LoadProcess> make_process(const Activity& activity, unsigned cpu) {
     LoadProcess process{.cpu = cpu};
     std::vector<std::span<std::byte>> bytes;
@@ -176,7 +178,7 @@ class LoadMaker {
       process.load = std::make_unique<CopyLoad>(bytes[0], bytes[1]);
       return process;
     }
-    // The loop races on memory of this process, once for all.
+    // The race for the loop runs once, on memory of this process.
     const std::string_view name = activity.kind == ActivityKind::read ? "read" : "nt_write";
     HEADRACE_TRY(const TrafficKernel kernel, race(activity, *find_mix(name), cpu));
     process.load = std::make_unique<TrafficLoad>(kernel, divide(kernel.mix(), bytes[0]));
@@ -233,7 +235,7 @@ class LoadMaker {
   std::size_t next_ = 0;
 };
 
-// One against one on the memory nearest; reads and copies first.
+// First one against one on the nearest memory, reads and copies first.
 unsigned rank_of(const InterferenceSetting& setting) {
   const Node* home = setting.cpu_node;
   const auto local = [&](const Activity& activity) {
@@ -249,7 +251,7 @@ unsigned rank_of(const InterferenceSetting& setting) {
   return writes ? 3 : 2;
 }
 
-// What each load walks over: past the caches, and all together no more than a part of any node.
+// Bytes that each load walks over: more than the caches, and in total at most a part of any node.
 Bytes bytes_of_each(const Machine& machine, const InterferenceSetting& setting, Row& row) {
   const Bytes wanted =
       past_caches(row, machine, {setting.cpus.front()}, kCachesPassed, kLeastOfOne);
@@ -281,7 +283,7 @@ std::vector<NodeId> nodes_of(const InterferenceSetting& setting) {
   return nodes;
 }
 
-// Reads and writes go by the fastest loop of one thread.
+// Reads and writes use the fastest loop of one thread.
 std::vector<std::string> races_of(const Machine& machine, const InterferenceSetting& setting) {
   std::set<std::string> races;
   for (const Activity& activity : {setting.victim, setting.aggressor}) {
@@ -314,8 +316,8 @@ Result<Runs> process_runs(const InterferenceSetting& setting, LoadMaker& maker) 
   return by_processes(setting.cpus.front(), std::move(own), std::move(others));
 }
 
-// Equal copies within a node, one beside another and by all CPUs of it; all that a process can do
-// where it is asked for.
+// Equal copies within a node, by two CPUs and by all of its CPUs. On request all work that a
+// process can do.
 bool worth_processes(const Scope& scope, const InterferenceSetting& setting) {
   if (!setting.aggressor.is_for_processes()) return false;
   if (scope.asks("between")) return true;
@@ -329,8 +331,8 @@ InterferenceSetting as_threads(InterferenceSetting setting) {
   return setting;
 }
 
-// Three windows a sample, and the settling before each; linking chases at 40 ns a line; what
-// processes touch anew, at 1.5 GB/s each.
+// Three windows per sample, with settling before each; linking chases at 40 ns per line; memory
+// that processes touch anew, at 1.5 GB/s each.
 Nanoseconds cost_of(const InterferenceSetting& setting, Bytes each) {
   const auto others = static_cast<double>(setting.cpus.size() - 1);
   double chases = setting.victim.kind == ActivityKind::chase ? 1 : 0;
@@ -396,8 +398,8 @@ std::vector<Activity> activities_of(const Machine& machine, const Node& home, co
   return all;
 }
 
-// A load's latency beside reads of its own memory, a stream's bandwidth beside writes of it: what
-// more and more of them leave is a curve worth having.
+// Latency beside reads of the same memory, and read bandwidth beside writes: their curves over the
+// number of aggressors are informative.
 bool is_saturation(const InterferenceSetting& setting) {
   const ActivityKind slower = setting.aggressor.kind;
   return setting.victim.from == setting.aggressor.from &&
@@ -405,7 +407,8 @@ bool is_saturation(const InterferenceSetting& setting) {
           (setting.victim.kind == ActivityKind::read && slower == ActivityKind::nt_write));
 }
 
-// How many aggressors: as asked for; else one, and where it tells more also 2, 4, ... and all CPUs.
+// The requested numbers of aggressors; else one, and for informative curves also 2, 4, ... and all
+// CPUs.
 std::set<std::size_t> aggressor_counts(const Scope& scope, const InterferenceSetting& setting,
                                        std::size_t others) {
   const auto asked = scope.numbers("aggressors");
@@ -445,12 +448,12 @@ std::vector<Point> list_points(const Scope& scope) {
     const std::vector<Activity> all = activities_of(scope.machine, *home, disk);
     for (const Activity& victim : all) {
       for (const Activity& aggressor : all) {
-        // The copies between two nodes with CPUs are listed for each of them.
+        // Copies between two nodes with CPUs are listed for each of them.
         if (!known.insert(victim.name() + "/" + aggressor.name()).second) continue;
         add_pair(points, scope, {victim, aggressor});
       }
     }
-    // Others by name: the first node's say what there is to say unasked.
+    // By default the first node's rows suffice; those of other nodes only by name.
     if (!scope.asks("cpu_node") && !scope.asks("aggressor_cpu_node")) break;
   }
   return points;

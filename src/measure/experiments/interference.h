@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runs of a point of `interference` and the sample that is made of them. Single-thread.
+// The runs of one point of `interference`, and the sample computed from them. Single-thread.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,22 @@ namespace headrace::experiment_interference {
 
 // The loads of a point.
 struct Runs {
-  // At work: the victim, which is the first, or not, and so many aggressors.
+  // Runs the victim, which comes first, if `victim`, and this many aggressors.
   std::function<Result<instruments::SideBySide>(bool victim, std::size_t aggressors)> run;
-  std::optional<double> huge_part = {};  // of the memory of processes: a thread's is the pool's
+  std::optional<double> huge_part =
+      {};  // only memory of processes; the pool reports that of threads
 };
 
-// The kinds of work, as far as rates depend on them: a chase counts loads, all others bytes.
+// Properties of the loads that rates depend on. A chase counts loads, all others bytes.
 struct Work {
   bool victim_chases = false;
   bool aggressor_chases = false;
-  bool equal = false;         // both do the same
-  bool gives_up_cpu = false;  // one waits for a device, and is not disturbed by that
+  bool equal = false;  // victim and aggressor do the same
+  bool gives_up_cpu =
+      false;  // one waits for a device; the loss of its CPU meanwhile is no disturbance
 };
 
-// The victim alone, an aggressor alone, and the victim beside so many.
+// Runs the victim alone, an aggressor alone, and the victim beside `aggressors`.
 Result<session::Sample> interference_of(const Runs& runs, const Work& work, std::size_t aggressors);
 
 }  // namespace headrace::experiment_interference

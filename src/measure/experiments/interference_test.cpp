@@ -29,7 +29,7 @@ TEST(Fairness, IsOneForEqualSharesAndOneNthForOne) {
   EXPECT_DOUBLE_EQ(fairness({0, 0}), 1);
 }
 
-// The rates of each run are its own.
+// Each run has its own rates.
 TEST(InterferenceOf, ComparesTheVictimAloneWithItBesideAllAggressors) {
   std::vector<std::pair<bool, std::size_t>> asked;
   const Runs runs{.run = [&](bool victim, std::size_t aggressors) -> Result<SideBySide> {
@@ -146,7 +146,7 @@ TEST(InterferenceTest, MoreAndMoreAggressorsWhereThatIsACurveOrAskedFor) {
       << "there are seven other CPUs";
 }
 
-TEST(InterferenceTest, ProcessesBesideEqualCopiesUnaskedAndBesideAllThatCanBeOneAskedFor) {
+TEST(InterferenceTest, Processes_AreUsedForEqualCopiesByDefault) {
   const Machine machine = eight_cpus();
   const AsIfUsable as_if(machine.nodes.front().cpus);
   const auto by_processes = [&](ParameterChoices only) {
@@ -161,7 +161,7 @@ TEST(InterferenceTest, ProcessesBesideEqualCopiesUnaskedAndBesideAllThatCanBeOne
         EXPECT_EQ(compared.detail, "ratio_to_threads");
         EXPECT_FALSE(compared.reference);
       }
-      // Who is held against nobody is in no group.
+      // A point that is not compared is in no group.
       EXPECT_EQ(compared.group.empty(), compared.detail.empty());
     }
     return found;

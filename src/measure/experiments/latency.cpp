@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Idle load-to-use latency, by a pointer chase (chase.h says how and why).
 //
-// A chase through the whole buffer begins with nothing of it in a cache (drop_from_caches). Smaller
+// A chase through the whole buffer begins with none of it in a cache (drop_from_caches). Smaller
 // working sets are found in the caches, as a program would find them.
 //
-// Three questions: how far is each node (all CPU nodes x all memory nodes, the whole buffer as one
-// window, huge pages and small ones: the difference is the TLB); what does the order of the lines
-// do (the window from one page to all); and where do the caches end (the size of the working set).
+// It answers three questions:
+// - How far is each node? All nodes with CPUs x all memory nodes, the whole buffer as one window,
+//   with huge and base pages: the difference is the TLB.
+// - What does the order of lines change? The window grows from one page to the whole buffer.
+// - Where do the caches end? The size of the working set varies.
 //
-// Do the buffers of other experiments pass the caches? Lines that were just chased are chased once
-// more, after a walk over as much other memory as such a buffer holds. The detail `after_walk` is
-// the second time divided by the first, each of the fastest 4096 loads, since whatever else runs
-// slows only some down: 1 where the walk pushed the lines out. It is much less
-// where a virtual machine shows a smaller cache than its host has.
+// A fourth measurement checks that buffers of other experiments exceed the caches. Lines that were
+// just chased are chased once more, after a walk over a buffer of that size. The detail
+// `after_walk` is the second time divided by the first, each of the fastest 4096 loads, since other
+// work slows only some. It is 1 if the walk pushed the lines out, and much less on a virtual
+// machine that shows a smaller cache than its host has.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -39,12 +41,12 @@ constexpr Parameter kParameters[] = {
     {"pages", ParameterKind::word},
 };
 
-// Per repetition: long against the clock and a stray interrupt, short against the drift of a shared
-// machine.
+// Per repetition: long compared with the clock and a stray interrupt, short compared with the drift
+// of a shared machine.
 constexpr Nanoseconds kChaseTime = std::chrono::milliseconds{10};
 constexpr Bytes kLeastWalked = 16_MiB;  // as `bandwidth` gives one thread
 
-// A line is loaded, as a walk in order does.
+// Loads each line, as an ordered walk does.
 void walk_over(std::span<const std::byte> memory) {
   for (std::size_t at = 0; at < memory.size(); at += kLine) {
     (void)*reinterpret_cast<const volatile std::byte*>(memory.data() + at);
@@ -54,7 +56,7 @@ void walk_over(std::span<const std::byte> memory) {
 class Chase final : public Probe {
  public:
   Chase(unsigned cpu, void* start) : cpu_(cpu), own_(start), at_(own_) {}
-  // `walked`: memory that is walked over between two chases of the same lines; empty: one chase.
+  // `walked`: memory to walk over between two chases of the same lines; empty: one chase.
   Chase(unsigned cpu, const IdleCycle& cycle, std::span<const std::byte> walked)
       : cpu_(cpu), at_(cycle.at), walked_(walked) {}
 
@@ -96,7 +98,7 @@ struct Place {
   const Node* memory_node;
   unsigned cpu;
   Bytes buffer;
-  Bytes walked = {};                    // 0: nothing is chased twice
+  Bytes walked = {};                    // 0: no second chase
   std::vector<std::string> flags = {};  // of its rows
 };
 
@@ -111,12 +113,11 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
                        "ns");
   point.row.flags = place.flags;
   point.row.cpus = list_of_cpus({place.cpu});
-  // The cycle through the whole buffer lies in one of its own and is the same
-  // for all CPUs.
+  // The cycle through the whole buffer has a buffer of its own, and serves all CPUs.
   const bool whole = bytes == place.buffer && window.value == 0;
   const bool twice = whole && pages == PageSize::transparent && place.walked > Bytes{0};
   point.of_matrix = whole;
-  // Making a cycle costs some 40 ns per line.
+  // Linking a cycle costs about 40 ns per line.
   const Nanoseconds linking{static_cast<std::int64_t>(bytes.value * 40 / kLine)};
   const Nanoseconds touched = touching(place.buffer, 8);
   point.cost = 3 * kChaseTime + std::chrono::milliseconds{2} + (whole ? Nanoseconds{0} : linking);
@@ -136,7 +137,7 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
     HEADRACE_TRY(const auto memory, buffers.get(point.memory, 0, place.buffer));
     void* start = nullptr;
     // Linked by the CPU that will chase: its caches then hold the part of a small working set that
-    // it wrote last, as those of a program would.
+    // it wrote last, as a program's would.
     HEADRACE_TRY_STATUS(run_pinned({place.cpu}, [&](std::size_t) {
       start = make_cycle(memory.first(bytes.value), window, random);
       if (bytes == place.buffer) (void)drop_from_caches(memory.first(bytes.value));
@@ -162,7 +163,7 @@ void add_place(std::vector<Point>& points, const Place& place, bool local) {
   }
 }
 
-// A larger working set than the usual, asked for by its size: of memory behind a memory-side cache.
+// A requested working set larger than the usual one: for memory behind a memory-side cache.
 void add_larger(std::vector<Point>& points, Place place, const std::vector<std::uint64_t>& asked) {
   const Bytes usual = place.buffer;
   const std::vector<std::string> flags = place.flags;

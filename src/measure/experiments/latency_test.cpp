@@ -48,7 +48,7 @@ TEST(LatencyTest, APointGivesItsLatency) {
   EXPECT_TRUE(small);
 }
 
-// The loads between two places of the cycle, and a clock around them, bound the value from both
+// The number of loads between two positions of the cycle, and a clock, bound the value from both
 // sides.
 TEST(LatencyTest, TheValueIsTheTimeOfOneLoad) {
   const Machine machine = test::small_host(1_GiB);  // more lines than are chased
@@ -75,7 +75,7 @@ TEST(LatencyTest, TheValueIsTheTimeOfOneLoad) {
     const double time = sample->value * static_cast<double>(passed - kWarmUp);
     EXPECT_GE(time, 0.999e7) << "10 ms";
     EXPECT_LE(time, static_cast<double>(wall.count()));
-    // A chase of the same lines after a walk over other memory.
+    // A second chase of the same lines, after a walk over other memory.
     EXPECT_EQ(sample->details.contains("after_walk"),
               *point.row.number("cpu_node") == *point.row.number("memory_node"));
     ++seen;

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loaded latency: a pointer chase on one CPU while others load a memory with a mix of traffic that
-// is slowed down by pauses.
+// pauses slow down.
 //
-// The points of a curve are shares of the most that the traffic reaches, and their pauses are found
-// by bisection (pace.h): what a pause gives depends on the machine. A session that asks for
-// `delay_ns` gets those pauses instead, one that asks for `threads` so many threads of traffic, one
-// that asks for a mix any there is. The value is the mean latency of the chase; the details give
-// its percentiles, the pause, and the bandwidth that the traffic really reached meanwhile, which is
-// the axis to draw it against (`bus_counted`: what of it crossed the bus, where that is counted).
-// It is taken once the bandwidth is steady: `drift` is by how much the last two windows differed,
-// at most three being run for it. The chase is that of the idle latency: the same CPU, the same
-// cycle (idle_cycle.h); what it took without traffic just before is the detail `idle`. The words
-// say which CPU observed, which made traffic and by which loop (traffic_race.h). Observer, its
-// data, the traffic and the traffic's data each have a node. By default the points are: traffic
-// from the observer's node to the observer's memory; to memory of another kind; and traffic from
-// another node's CPUs. A session that asks for a node of the traffic lists every combination.
-// Without a budget memory near the observer has a family of curves, by the share of reads in tenths
-// (mixes_by_share). The details `chased_bytes` and `traffic_bytes` are the sizes of the cycle and
-// of what each thread of traffic walks over.
+// The points of a curve are shares of the traffic's full bandwidth. Their pauses are found by
+// bisection (pace.h), since the effect of a pause depends on the machine. A request for `delay_ns`
+// sets the pauses instead, one for `threads` the numbers of traffic threads, and one for a mix
+// allows any mix.
+//
+// The value is the mean latency of the chase. The details have its percentiles, the pause, and the
+// traffic's measured bandwidth, which is the axis of a plot (`bus_counted`: its counted part, where
+// there is a counter). A point is taken once the bandwidth is steady: `drift` is the difference of
+// the last two windows, of at most three.
+//
+// The chase is that of idle latency: same CPU, same cycle (idle_cycle.h). The detail `idle` is its
+// time without traffic just before. The words name the observing CPU, the CPUs of the traffic and
+// their loop (traffic_race.h). The details `chased_bytes` and `traffic_bytes` are the sizes of the
+// cycle and of each traffic thread's memory.
+//
+// Observer, its data, traffic and the traffic's data each have a node. The default points are
+// traffic from the observer's node to the observer's memory, to another kind of memory, and traffic
+// from another node's CPUs. A request for a node of the traffic lists every combination. Without a
+// budget, memory near the observer has a family of curves by share of reads in tenths
+// (mixes_by_share).
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -58,24 +62,24 @@ constexpr Parameter kParameters[] = {
     {"delay_ns", ParameterKind::count, false},
     {"threads", ParameterKind::count, false},
 };
-// What all rows have.
+// Parameters of all rows.
 constexpr auto kOfAll = std::span(kParameters).first<5>();
 constexpr std::string_view kDetails[] = {"bandwidth"};
 
 constexpr Bytes kLeastLoadedBuffer = 64_MiB;  // of the traffic
 constexpr Nanoseconds kIdleTime = std::chrono::milliseconds{10};
-constexpr Bytes kLeastTrafficArea = 64_KiB;  // of one thread, on the smallest node
+constexpr Bytes kLeastTrafficArea = 64_KiB;  // per thread, on the smallest node
 constexpr Nanoseconds kObserveTime = std::chrono::milliseconds{30};
-// One look for a pause.
+// Time per measurement of a pause.
 constexpr Nanoseconds kPaceTime = std::chrono::milliseconds{3};
-constexpr int kMostLooks = 5;  // for a share, on the average
+constexpr int kMostLooks = 5;  // per share, on average
 constexpr int kLooksWhenBusy = 4;
-constexpr double kUndisturbed = 0.95;  // part of the time that the threads had their CPUs
-// Windows that are waited for until the bandwidth is steady; a row that was not is flagged.
+constexpr double kUndisturbed = 0.95;  // CPU share of undisturbed threads
+// Maximum windows until the bandwidth is steady; a row that is not steady is flagged.
 constexpr int kWindows = 3;
 constexpr std::array<std::uint64_t, 12> kLoads = {100, 95, 90, 80, 70, 60, 50, 40, 30, 20, 10, 1};
-// What a small budget, curves of the family of mixes, and curves of memory farther away, leave out:
-// they are seen without them.
+// Left out by a small budget, by curves of the family of mixes, and by curves of distant memory,
+// whose shape shows without them.
 constexpr std::array<std::uint64_t, 4> kBetweenLoads = {95, 70, 50, 30};
 // The usual mixes, and those of traffic between other nodes and memories.
 constexpr std::array<std::string_view, 4> kLoadedMixes = {"read", "2:1", "1:1", "nt_write"};
@@ -84,8 +88,7 @@ bool has(const auto& all, const auto& one) {
   return std::ranges::find(all, one) != std::ranges::end(all);
 }
 
-// The pauses that were found in this session, for as many threads of a mix on the same ground and
-// by the same loop (traffic_race.h).
+// The pauses found in this session, per number of threads, mix, ground and loop (traffic_race.h).
 using PaceKey = std::tuple<std::string_view, std::size_t, std::string, std::string>;
 using Paces = std::map<PaceKey, Pace>;
 
@@ -95,11 +98,11 @@ struct LoadedSetting {
   const Node* traffic = nullptr;
   const Node* traffic_data = nullptr;
   const Mix* mix = nullptr;
-  // One of both.
+  // One of `load` and `delay`.
   std::optional<std::uint64_t> load = {};     // percent
   std::optional<std::uint64_t> delay = {};    // ns
-  std::optional<std::uint64_t> threads = {};  // if asked for
-  bool near = false;                          // the data is, to the observer
+  std::optional<std::uint64_t> threads = {};  // if requested
+  bool near = false;                          // the data is near the observer
   CpuSet cpus = {};                           // the observer's first
   std::shared_ptr<Paces> paces = {};
 
@@ -108,7 +111,7 @@ struct LoadedSetting {
 
 class Loaded final : public Probe {
  public:
-  // The observer comes first among the CPUs, the others have an area each.
+  // The observer is the first of the CPUs; the others have an area each.
   Loaded(const LoadedSetting& setting, const IdleCycle& cycle, const TrafficKernel& kernel,
          const std::vector<TrafficArea>& areas, Pause pause, std::shared_ptr<BusMeter> bus)
       : cycle_(cycle),
@@ -154,7 +157,7 @@ class Loaded final : public Probe {
     sample.details["drift"] = drift;
     sample.details["bandwidth"] = bandwidth;
     sample.details["bus"] = bandwidth * bus_factor_;
-    // What the observer loads is no traffic.
+    // The observer's loads are not traffic.
     if (counted) *counted = std::max(0.0, *counted - seen.done.front() * kLine);
     const double moved = std::accumulate(seen.done.begin() + 1, seen.done.end(), 0.0);
     add_counted(sample, *bus_, counted, moved, bandwidth);
@@ -162,7 +165,7 @@ class Loaded final : public Probe {
   }
 
  private:
-  // The traffic's, without the observer.
+  // The traffic's bandwidth, without the observer.
   static double bandwidth_of(const SideBySide& seen) {
     return std::accumulate(seen.rates.begin() + 1, seen.rates.end(), 0.0);
   }
@@ -178,7 +181,7 @@ class Loaded final : public Probe {
   const ChaseLoad* observer_ = nullptr;
 };
 
-// The observer's CPU and those of the traffic, spread as `order` is; only the first where there is
+// The observer's CPU and those of the traffic, in the order of `order`; only the first if there is
 // no other.
 CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting,
                const std::vector<unsigned>& order) {
@@ -189,11 +192,11 @@ CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting,
   return cpus;
 }
 
-// The pause of a setting: as asked for, or found, once a session.
+// The pause of a setting: as requested, or found once per session.
 Result<Pause> pause_of(const LoadedSetting& setting, const CpuSet& loading,
                        const TrafficKernel& kernel, const std::string& ground,
                        const std::vector<TrafficArea>& areas) {
-  // At the frequency that these CPUs have while all of them are busy.
+  // At the frequency of these CPUs while all of them are busy.
   HEADRACE_TRY(const DelayLoop loop, DelayLoop::timed_on(setting.cpus));
   if (setting.delay) {
     return loop.pause(Nanoseconds{static_cast<std::int64_t>(*setting.delay)});
@@ -204,7 +207,7 @@ Result<Pause> pause_of(const LoadedSetting& setting, const CpuSet& loading,
     for (const TrafficArea& area : areas) loads.emplace_back(kernel, area, loop.pause(pause));
     std::vector<Load*> threads;
     for (TrafficLoad& load : loads) threads.push_back(&load);
-    // What is remembered should not be another program's doing, which only takes bandwidth away.
+    // Keeps the best: another program can only take bandwidth away, and must not be remembered.
     double most = 0;
     double share = 0;
     for (int look = 0; look < kLooksWhenBusy && share < kUndisturbed; ++look) {
@@ -292,7 +295,7 @@ Point loaded_point(const Scope& scope, const LoadedSetting& setting) {
   return point;
 }
 
-// Which of all combinations are worth a row unasked.
+// Whether a combination has rows by default.
 bool is_usual(const LoadedSetting& setting) {
   if (setting.together()) return true;
   if (setting.observer != setting.data) return false;
@@ -302,14 +305,14 @@ bool is_usual(const LoadedSetting& setting) {
   return setting.traffic_data == setting.data;
 }
 
-// Whether a curve has points between the usual ones: of usual mixes to memory near, and what is
-// asked for.
+// Whether a curve has the points between the usual ones: usual mixes to near memory, and requested
+// mixes.
 bool worth_all(const Scope& scope, const LoadedSetting& setting) {
   const bool usual = scope.asks("mix") || has(kLoadedMixes, setting.mix->name);
   return (setting.near && setting.together() && usual) || scope.asks("load_percent");
 }
 
-// Those asked for, else the usual ones; of memory near, without a budget, also the family.
+// The requested mixes, else the usual ones; without a budget near memory also has the family.
 std::vector<const Mix*> mixes_of(const Scope& scope, const LoadedSetting& setting) {
   std::vector<const Mix*> found;
   const auto add = [&](const Mix* mix) {
@@ -344,7 +347,7 @@ void add_curve(std::vector<Point>& points, const Scope& scope, LoadedSetting set
   }
 }
 
-// `order`: in which the CPUs of the traffic's node take threads.
+// `order`: the order in which CPUs of the traffic's node take threads.
 void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting setting,
                 const std::vector<unsigned>& order) {
   setting.near = is_near(scope.machine, *setting.observer, *setting.data);
@@ -370,7 +373,7 @@ std::vector<Point> list_points(const Scope& scope) {
   for (const Node* node : observers) orders[node] = spread_order(scope.machine, *node);
   const auto paces = std::make_shared<Paces>();
   std::vector<Point> points;
-  // Else many thousands of pairs would be gone through for each pair of nodes.
+  // Without this, each pair of nodes would go through many thousands of pairs.
   const bool asked = scope.asks("traffic_cpu_node") || scope.asks("traffic_memory_node");
   for (const Node* observer : observers) {
     for (const Node* data : memories) {

@@ -23,7 +23,7 @@ using namespace session;
 
 namespace {
 
-// So many bytes more at each reading: no loads of an observer are much beside it.
+// A counter that advances by many bytes per reading, so that an observer's loads hardly count.
 class Steps final : public BusCounter {
  public:
   static constexpr double kStep = 1e18;
@@ -44,7 +44,7 @@ TEST(LoadedTest, APointGivesPercentilesAndWhatTheTrafficReached) {
   {
     const BusMeter::Window first(*bus);
     (void)first.bytes();
-  }  // is left out
+  }  // a counter's first reading is skipped
   const auto points = kExperiment.points({.machine = machine, .bus = bus});
   ASSERT_FALSE(points.empty());
   for (const std::size_t i : {std::size_t{0}, points.size() - 1}) {
@@ -54,7 +54,7 @@ TEST(LoadedTest, APointGivesPercentilesAndWhatTheTrafficReached) {
     const auto sample = sample_patiently(**probe);
     ASSERT_TRUE(sample.has_value()) << sample.error().message;
     EXPECT_GE(sample->value, 0.45 * sample->details.at("p50")) << "half of them took that long";
-    // bus_counted is the step for each byte that the traffic moved, times its rate.
+    // bus_counted is the step divided by the bytes that the traffic moved, times its rate.
     const double rate = sample->details.at("bandwidth");
     const double moved = Steps::kStep * rate / sample->details.at("bus_counted");
     EXPECT_NEAR(std::remainder(moved, 1024), 0, 1) << "the traffic's alone, KiB by KiB";
@@ -126,7 +126,7 @@ std::map<std::string, std::size_t> points_by_mix(bool budget) {
   return found;
 }
 
-// It is of memory near the observer, here node 8; curves but the usual ones have fewer points.
+// For memory near the observer, here node 8; only the usual curves have all points.
 TEST(LoadedTest, WithoutABudgetThereIsAFamilyOfCurves) {
   EXPECT_EQ(points_by_mix(true), (std::map<std::string, std::size_t>{
                                      {"read", 12}, {"2:1", 12}, {"1:1", 12}, {"nt_write", 12}}));
@@ -159,8 +159,8 @@ TEST(LoadedTest, ARowSaysHowLargeTheCycleIsAndWhatEachThreadWalksOver) {
               static_cast<double>(moved.value), 4096.0 * static_cast<double>(loading.size()));
 }
 
-// What a machine's drift does to a curve would else be what its load does: the points of each
-// round, by their share.
+// Otherwise drift of the machine would look like an effect of the load: returns the points of each
+// round, by share.
 std::vector<std::vector<std::uint64_t>> rounds_of_a_curve(std::uint64_t seed,
                                                           std::optional<Nanoseconds> budget) {
   class Nothing final : public Probe {

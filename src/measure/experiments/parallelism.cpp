@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory-level parallelism: how many loads one core has under way at once, and what each costs
+// Memory-level parallelism: the number of loads that one core has in flight, and the time per load
 // then.
 //
-// One thread follows 1, 2, 4, ... chains through one cycle in turn (chase.h): the loads of a chain
-// wait for each other, those of different chains do not. With one chain the time per load is the
-// idle latency of the row of `latency` with window=all; with more it falls as long as the core can
-// have more lines under way. `speedup` is how many times shorter it is than with one chain, which
-// runs in every sample too, and so about how many loads were under way; `bandwidth` is what one
-// core gets of lines in random order.
+// One thread follows 1, 2, 4, ... chains through one cycle in turn (chase.h). Loads of one chain
+// wait for each other; those of different chains do not. With one chain the time per load is the
+// idle latency of the row of `latency` with window=all. With more chains it falls as long as the
+// core can have more lines in flight. `speedup` is the ratio to one chain, which runs in every
+// sample too; it is about the number of loads in flight. `bandwidth` is one core's rate on lines in
+// random order.
 //
-// The chains divide a stretch of the cycle among them, and the next sample, whatever its number of
-// chains, takes the stretch behind it: no line is found in a cache because another point was there.
+// The chains divide a stretch of the cycle among them. The next sample takes the stretch after it,
+// whatever its number of chains, so that no line is cached by an earlier point.
 #include <algorithm>
 
 #include "core/fail.h"
@@ -35,10 +35,10 @@ constexpr Parameter kParameters[] = {
 };
 constexpr std::string_view kDetails[] = {"speedup", "bandwidth"};
 
-// Each count of chains divides it.
+// A multiple of each number of chains.
 constexpr std::size_t kUnit = 96;
 static_assert(std::ranges::all_of(kChainCounts, [](auto chains) { return kUnit % chains == 0; }));
-// Loads that are counted: some 5 ms with one chain. More chains are faster and have more.
+// Counted loads: about 5 ms with one chain. More chains are faster and do more loads.
 constexpr std::size_t kLoads = 512 * kUnit;
 constexpr std::size_t kMostTimesLoads = 8;
 constexpr std::size_t kWarmUp = 96 * kUnit;
@@ -65,7 +65,7 @@ class Chains final : public Probe {
   }
 
  private:
-  // Nanoseconds per load of so many, or fewer on a small node.
+  // Nanoseconds per load over `loads` loads, fewer on a small node.
   double follow(std::size_t chains, std::size_t loads) {
     const std::size_t lines = chased_.memory.size() / kLine;
     const std::size_t each = std::min(loads, lines / 4 / kUnit * kUnit) / chains;
@@ -87,7 +87,7 @@ class Chains final : public Probe {
   const IdleCycle chased_;
 };
 
-// How far it goes, and the steps between, near before far.
+// First the ends of the curve, then the steps between; near before far.
 unsigned rank_of(std::size_t chains, bool near) {
   const bool telling = chains == 1 || chains == 8 || chains == 16;
   return (telling ? 1 : 2) + (near ? 0 : 2);

@@ -31,7 +31,7 @@ TEST(ParallelismTest, EveryPairOfNodesHasEveryNumberOfChains) {
 
 TEST(ParallelismTest, PointsOfAMemoryShareItsCycleAndGoOnInIt) {
   Machine machine = Machine::discover().value();
-  // A small node, so that its cycle is linked at once.
+  // A small node, so that its cycle is linked quickly.
   for (Node& node : machine.nodes) node.capacity = 32_MiB;
   BufferPool buffers(machine);
   Random random(1);

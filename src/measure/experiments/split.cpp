@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads split over two memories by ratio: what weighted interleaving of their pages gives.
+// Reads split over two memories by ratio: the result of weighted interleaving of their pages.
 //
-// All CPUs of a node read, each its own part of a buffer in either memory: of every turn so many
-// pages of the one, then so many of the other, as a program finds them that walks over memory
-// interleaved by these weights. So a turn ends when the slower one has given its share: the most is
-// reached where both are busy all the time, which is near the ratio of what each gives alone (1:0
-// and 0:1). `share` is the part of the bytes that came from the other memory.
+// All CPUs of a node read, each its own part of a buffer in either memory. A turn reads some pages
+// of the one, then some of the other, as a program does that walks over memory interleaved with
+// these weights. A turn ends when the slower memory has delivered its share. The maximum is reached
+// where both are always busy, near the ratio of their separate rates (1:0 and 0:1). `share` is the
+// share of bytes from the other memory.
 //
-// The loop is the one that reads the first memory fastest (traffic_race.h), the same for all
-// ratios; the row's `kernel` says which. Of several streams each reads so many pages of the one and
-// then so many of the other, at a place of its own in both, so that a turn has as many turns as
-// streams.
+// The loop is the fastest reader of the first memory (traffic_race.h), the same for all ratios; the
+// row's `kernel` names it. With several streams, each stream reads its pages of the one and then of
+// the other at its own place in both, so a turn is as many turns as there are streams.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +38,7 @@ constexpr Parameter kParameters[] = {
 };
 constexpr std::string_view kDetails[] = {"share"};
 
-// Pages of the one and of the other in a turn.
+// Pages of each memory per turn.
 struct Ratio {
   std::size_t one = 0;
   std::size_t other = 0;
@@ -53,10 +52,10 @@ constexpr Bytes kLeastPerReader = 16_MiB;
 // Has pages for eight streams of a reader.
 constexpr std::uint64_t kLeastPagesOfReader = 16;
 constexpr Nanoseconds kReadTime = std::chrono::milliseconds{20};
-// Between two readings of the clock: some 10 us.
+// Per reading of the clock: about 10 us.
 constexpr std::size_t kPagesPerReading = 64;
 
-// One thread's part of one memory, read page by page, by each stream one, and from the start again.
+// One thread's part of one memory, read page by page, one per stream, in a cycle.
 class Pages {
  public:
   Pages(const TrafficKernel& kernel, const TrafficArea& area)
@@ -79,7 +78,7 @@ class Pages {
  private:
   const TrafficKernel& kernel_;
   const TrafficArea area_;
-  const std::size_t page_;  // rounds
+  const std::size_t page_;  // in rounds
   const std::size_t rounds_;
   std::size_t at_ = 0;
 };
@@ -124,7 +123,7 @@ class Split final : public Probe {
 
  private:
   struct PagesRead {
-    std::array<std::size_t, 2> lines{};  // of each memory, until the end of all
+    std::array<std::size_t, 2> lines{};  // per memory, until the end of all
     CommonEnd::Timed timed;              // in lines
   };
 
@@ -157,7 +156,7 @@ struct SplitSetting {
   Ratio ratio = {};
 };
 
-// Memories of two kinds first, and the ratios that one tries first.
+// First memories of two kinds, and the ratios of most interest.
 unsigned rank_of(const SplitSetting& setting) {
   const std::size_t most = std::max(setting.ratio.one, setting.ratio.other);
   const bool usual = most == 1 || most == 3;
@@ -202,15 +201,15 @@ Point split_point(const Scope& scope, const SplitSetting& setting) {
   return point;
 }
 
-// Whether rows with this node may be asked for: pairs of sixteen nodes are many.
+// Whether rows with this node may be requested: sixteen nodes have many pairs.
 bool may_be_asked(const Scope& scope, const std::string& parameter, const Node& node) {
   const std::vector<std::uint64_t> numbers = scope.numbers(parameter);
   return numbers.empty() || !scope.words(parameter).empty() ||
          std::ranges::find(numbers, raw(node.id)) != numbers.end();
 }
 
-// Pairs of memories as the CPUs of `cpu_node` use them: the nearest one with the nearest of each
-// other kind and with the nearest other of its own; all pairs where a memory is named.
+// Pairs of memories for the CPUs of `cpu_node`: the nearest memory with the nearest of each other
+// kind and with the nearest other of its own kind; all pairs if a memory is requested.
 std::vector<std::pair<const Node*, const Node*>> pairs_of(const Scope& scope,
                                                           const Node& cpu_node) {
   std::vector<std::pair<const Node*, const Node*>> pairs;

@@ -84,7 +84,7 @@ TEST(SplitTest, OneMemorySaysWhyItHasNoRow) {
   EXPECT_TRUE(points[0].row.has_flag("absent"));
 }
 
-// Two names of the memory of this host: what is read is real, that it is apart is not.
+// Two names for this host's memory: the reads are real, the separation is not.
 TEST(SplitTest, APointReadsBothMemoriesAndSaysTheirShare) {
   const Machine here = Machine::discover().value();
   Machine machine = test::small_machine();
@@ -106,7 +106,7 @@ TEST(SplitTest, APointReadsBothMemoriesAndSaysTheirShare) {
     EXPECT_GT(sample->value, 1e6);
     const CpuSet cpus = usable_cpus(machine.find(test::kDram));
     const std::string ground = ground_of(machine, machine.nodes[0], machine.nodes[0]);
-    // Was raced for, so that no areas are looked at.
+    // The race was run already, so the areas are not used.
     const std::vector<TrafficArea> none(cpus.size());
     const Mix& mix = *find_mix("read");
     EXPECT_EQ(point.races, std::vector{race_of(mix, cpus.size(), ground)});
@@ -137,7 +137,7 @@ TEST(SplitTest, AReaderHasSixteenPagesOrThePointSaysThatANodeIsTooSmall) {
         .front()
         .prepare(buffers, random);
   };
-  const Bytes enough = base_page() * 16 * 2 * 16;  // a buffer has a sixteenth of the node
+  const Bytes enough = base_page() * 16 * 2 * 16;  // a buffer gets a sixteenth of the node
   const auto probe = prepared(enough);
   ASSERT_TRUE(probe) << probe.error().message;
   EXPECT_TRUE((*probe)->sample());

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing a file: block size, requests at once, io_uring or threads, past the page
+// Reading and writing a file: by block size, requests in flight, io_uring or threads, past the page
 // cache or through it.
 //
-// Random blocks of a file of 256 MiB in the directory that is measured, so many requests kept in
-// flight; the value is payload per second, the details requests per second, percentiles of how long
-// one took, and `cpu_s_per_gb`, what all threads spend for 10^9 bytes. A read through the page
-// cache begins with none of the file in it; a write through it ends when the device has the bytes
-// (fdatasync), since before it measures memory. The file is filled with bytes that do not compress
-// before the first point. The threads run on the CPUs of the node nearest to the disk, which the
-// row names, and read into its memory.
+// Random blocks of a file of 256 MiB in the measured directory. The value is payload per second.
+// The details are requests per second, percentiles of the time per request, and `cpu_s_per_gb`, CPU
+// time of all threads in seconds per 10^9 bytes. A read through the page cache begins with none of
+// the file cached. A write through it ends when the device has the bytes (fdatasync); before that
+// it would measure memory. The file is filled with incompressible bytes before the first point. The
+// threads run on the CPUs of the node nearest to the disk, which the row names, and read into its
+// memory.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ constexpr Parameter kParameters[] = {
 constexpr std::string_view kDetails[] = {"iops", "p50_ns", "p99_ns"};
 
 constexpr Nanoseconds kTransferTime = std::chrono::milliseconds{60};
-// Per sample; less for writing, which wears a device out.
+// Per sample; less for writes, which wear out a device.
 constexpr Bytes kMostRead = 64_MiB;
 constexpr Bytes kMostWritten = 16_MiB;
 constexpr std::array kBlockSizes = {4_KiB, 16_KiB, 64_KiB, 256_KiB, 1_MiB, 4_MiB};
@@ -48,7 +48,7 @@ constexpr std::array<std::uint64_t, 5> kDepths = {1, 4, 16, 32, 64};
 
 struct StorageSetting {
   const Node* node = nullptr;  // of the disk
-  const Node* near = nullptr;  // whose CPUs read and write
+  const Node* near = nullptr;  // its CPUs read and write
   EngineId engine{0};
   bool write = false;
   bool threads = false;
@@ -93,7 +93,7 @@ class StorageProbe final : public Probe {
   }
 
  private:
-  // Each block of the file at most once, in random order, with a part of the memory of its own.
+  // Each block of the file at most once, in random order, each with its own part of the memory.
   std::vector<Piece> random_pieces() {
     const Bytes most = setting_.write ? kMostWritten : kMostRead;
     const std::uint64_t bytes = setting_.block.value;
@@ -129,7 +129,7 @@ Row storage_row(const StorageSetting& setting) {
                   "B/s");
 }
 
-// What the disk can do is read past the page cache by io_uring; the rest compares.
+// Reads past the page cache by io_uring show the disk's limit; the rest is for comparison.
 unsigned rank_of(const StorageSetting& setting) {
   const auto is = [&](Bytes block, std::uint64_t depth) {
     return setting.block == block && setting.depth == depth;
@@ -140,7 +140,7 @@ unsigned rank_of(const StorageSetting& setting) {
   return setting.write ? 3 : 1;
 }
 
-// Zeros would be written faster where the device or the file system compresses.
+// Zeros would be written faster if the device or the file system compresses.
 void fill_randomly(std::span<std::byte> bytes, Random& random) {
   for (std::size_t at = 0; at + sizeof(std::uint64_t) <= bytes.size();
        at += sizeof(std::uint64_t)) {
@@ -179,7 +179,7 @@ Point storage_point(const Machine& machine, const StorageSetting& setting, const
     HEADRACE_TRY(const File* opened, file->get());
     HEADRACE_TRY(const auto bytes, buffers.get(key, 0, wanted));
     if (setting.write) fill_randomly(bytes, random);
-    const BoundToNode bound(setting.near);  // the threads of the queue inherit it
+    const BoundToNode bound(setting.near);  // the queue's threads inherit it
     HEADRACE_TRY(auto backend, open_backend(machine, setting));
     return std::make_unique<StorageProbe>(setting, *opened, bytes, key.node, std::move(backend),
                                           Random(random()));
@@ -203,7 +203,7 @@ void add_disk(std::vector<Point>& points, const Scope& scope, StorageSetting set
             setting.direct = direct;
             setting.block = block;
             setting.depth = depth;
-            // At most what one sample moves is in flight.
+            // At most the bytes of one sample are in flight.
             if (block * depth > kMostWritten) continue;
             points.push_back(
                 storage_point(scope.machine, setting, memory, direct ? scope.file : buffered_file));

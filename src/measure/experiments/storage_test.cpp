@@ -29,7 +29,7 @@ TEST(StorageExperimentTest, ReadsAndWritesInEveryWay) {
     if (number("bytes") != 64 << 10 || number("depth") != 4) continue;
     ways.insert(word("operation") + word("by") + word("io"));
     auto probe = point.prepare(buffers, random);
-    // A file system without direct I/O, a kernel without io_uring.
+    // A file system without direct I/O, or a kernel without io_uring.
     if (!probe && probe.error().code == ErrorCode::unsupported) continue;
     ASSERT_TRUE(probe) << probe.error().message;
     for (int i = 0; i < 2; ++i) {

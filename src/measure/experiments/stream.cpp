@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four kernels of STREAM (McCalpin), each array on a node of its own.
+// The four kernels of STREAM (McCalpin), each array on its own node: copy c = a, scale b = s c, add
+// c = a + b, triad a = b + s c.
 //
-//   copy: c = a      scale: b = s c      add: c = a + b      triad: a = b + s c
-//
-// Each with plain stores, and as nt_copy ... nt_triad with stores around the caches, in the widest
-// vectors that the CPU has. Bytes are counted as STREAM counts them: 16 per element for copy and
-// scale, 24 for add and triad, without the reads that plain stores cause (write-allocate); the
-// detail `bus` includes these, and `bus_counted` is what crossed the bus, where that is counted
-// (bus_counter.h). Each array is at least four times as large as the caches of the
-// threads together. After each timing the array that was written is checked.
-// This is not McCalpin's program, and its results are not "STREAM results" in the sense of its
-// licence.
+// Each kernel has plain stores, and as nt_copy ... nt_triad stores around the caches, in the widest
+// vectors of the CPU. Bytes count as in STREAM: 16 per element for copy and scale, 24 for add and
+// triad, without the reads that plain stores cause (write-allocate). The detail `bus` includes
+// these, and `bus_counted` is the counted bus traffic, where there is a counter (bus_counter.h).
+// Each array has at least four times the size of all caches in use. After each timing the written
+// array is checked. This is not McCalpin's program, and its results are not "STREAM results" in the
+// sense of its licence.
 //
 // All threads run on one node; each array may be on any. By default the arrays are on the nearest
-// node of each kind; a session that asks for the node of an array lists every combination of nodes.
-// Besides, the CPUs of a socket and of the machine work together (teams.h), each on its parts of
-// arrays in memory near it, far from it, or dealt over all nodes of a kind.
+// node of each kind; a request for the node of an array lists every combination. Beside these, the
+// CPUs of a socket and of the machine work together (teams.h), each on its parts of arrays in
+// memory near it, far from it, or interleaved over all nodes of a kind.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -52,7 +50,7 @@ constexpr Parameter kParameters[] = {
     kPlaced,
     kOrder,
 };
-// What rows of a node's CPUs have.
+// Parameters of rows of a node's CPUs.
 constexpr auto kOfNodes = std::span(kParameters).first<6>();
 
 constexpr Bytes kLeastArray = 32_MiB;
@@ -63,7 +61,7 @@ StreamArrays stream_part(const StreamArrays& all, std::size_t index, std::size_t
   return {cut(all.a), cut(all.b), cut(all.c)};
 }
 
-// What each thread works on.
+// The arrays of each thread.
 using StreamParts = std::vector<StreamArrays>;
 
 StreamParts stream_parts(const StreamArrays& all, std::size_t parts) {
@@ -75,13 +73,12 @@ StreamParts stream_parts(const StreamArrays& all, std::size_t parts) {
 struct StreamKernel {
   std::string_view name;
   StreamOperation operation;
-  bool around;   // the caches
+  bool around;   // stores around the caches
   double bytes;  // per element
   double bus;    // with the write-allocates
   std::span<double> StreamArrays::* read;
   std::span<double> StreamArrays::* other;
-  // The array it writes, what that holds before, and what it must hold after if a = 1, b = 2, c = 4
-  // before.
+  // The written array, its value before, and its value after if a = 1, b = 2, c = 4 before.
   std::span<double> StreamArrays::* written;
   double before;
   double expected;
@@ -147,7 +144,7 @@ Result<CountedRun> run_kernel(const StreamKernel& kernel, const StreamParts& par
   HEADRACE_TRY_STATUS(check_stream(kernel, parts));
   std::uint64_t elements = 0;
   for (const StreamArrays& part : parts) elements += part.a.size();
-  // Timed as STREAM does: from the first thread's start to the last one's end.
+  // Timed as STREAM does: from the start of the first thread to the end of the last.
   return CountedRun{{.bytes = Bytes{elements * static_cast<std::uint64_t>(kernel.bytes)},
                      .time = std::ranges::max(end) - std::ranges::min(begin),
                      .cpu_share = share},
@@ -173,8 +170,8 @@ class Stream final : public Probe {
   }
 
  private:
-  // Before the first repetition all arrays, which other kernels may have written, then what this
-  // one wrote.
+  // Before the first repetition fills all arrays, which other kernels may have written; later only
+  // the array that this one writes.
   Status fill() {
     if (!std::exchange(filled_, true)) return fill_parts(parts_, cpus_);
     return run_pinned(cpus_, [&](std::size_t i) {
@@ -208,8 +205,8 @@ Row stream_row(const StreamKernel& kernel, const StreamNodes& nodes, const CpuSe
                   "B/s");
 }
 
-// Estimated for some 4 GB/s of each CPU, of which more than eight gain little: filling three arrays
-// once; and three times filling the written one, running over all and, by one CPU, checking one.
+// Estimate with about 4 GB/s per CPU; more than eight add little. Three arrays are filled once.
+// Three times, the written array is filled, the kernel runs over all, and one CPU checks one array.
 Nanoseconds stream_cost(Bytes array, std::size_t cpus) {
   const double together = 4.0 * static_cast<double>(std::clamp<std::size_t>(cpus, 1, 8));
   const double each = static_cast<double>(array.value);
@@ -229,7 +226,7 @@ Point stream_point(const Scope& scope, const StreamKernel& kernel, const StreamN
       [&](const Node* node) { return is_near(scope.machine, *nodes.threads, *node); });
   if (near) stand_for_team(point.row, scope, *nodes.threads);
   const Bytes wanted = past_caches(point.row, scope.machine, cpus, kCachesPassed, kLeastArray);
-  // Arrays of equal length: what the smallest of the nodes allows.
+  // Arrays of equal length: as long as the smallest of the nodes allows.
   Bytes bytes = wanted;
   for (const Node* node : {nodes.a, nodes.b, nodes.c}) bytes = fitting(*node, bytes);
   if (bytes < wanted) point.row.add_flag("shrunk");
@@ -253,7 +250,7 @@ Point stream_point(const Scope& scope, const StreamKernel& kernel, const StreamN
   return point;
 }
 
-// Where the arrays of a team are.
+// The memory nodes of each array of a team.
 struct TeamArrays {
   TeamNodes a;
   TeamNodes b;
@@ -310,14 +307,14 @@ Point team_point(const Scope& scope, const StreamKernel& kernel, const MeasuredT
   return point;
 }
 
-// The triad first, which is quoted: in a budget that has not the time for four kernels another kind
-// of memory is worth more than they are.
+// The triad first, which is the one quoted. With a budget too small for four kernels, another kind
+// of memory is worth more than the other kernels.
 unsigned rank_of(const StreamKernel& kernel, bool mixed) {
   if (mixed) return kernel.around ? 5 : 4;
   return kernel.operation == triad && !kernel.around ? 1 : 2;
 }
 
-// All arrays in one kind first, of the machine before sockets; then mixed ones.
+// First all arrays in one kind, the machine before sockets; then mixed kinds.
 unsigned rank_of_team(const StreamKernel& kernel, const MeasuredTeam& measured, TeamMemory how,
                       bool mixed) {
   const unsigned around = kernel.around ? 1 : 0;
@@ -326,7 +323,7 @@ unsigned rank_of_team(const StreamKernel& kernel, const MeasuredTeam& measured, 
   return rank_of(kernel, mixed) + (measured.part == TeamPart::machine ? 0 : 1);
 }
 
-// Stores around the caches are measured with all arrays in one place; elsewhere when asked for.
+// Stores around the caches are measured with all arrays in one place; elsewhere only on request.
 bool left_out(const Scope& scope, bool mixed) { return mixed && !scope.asks("kernel"); }
 
 void list_team(const Scope& scope, const MeasuredTeam& measured, TeamMemory how,
@@ -356,14 +353,14 @@ void list_teams(const Scope& scope, std::vector<Point>& points) {
   for (const MeasuredTeam& measured : measured_teams(scope)) {
     const bool small = measured.part == TeamPart::cluster || measured.part == TeamPart::core;
     if (small && !scope.asks("on")) continue;
-    if (measured.order && !scope.asks("order")) continue;  // bandwidth has these
+    if (measured.order && !scope.asks("order")) continue;  // `bandwidth` measures these
     for (const TeamMemory how : {TeamMemory::near, TeamMemory::interleave, TeamMemory::far}) {
       if (how == TeamMemory::near || !measured.order) list_team(scope, measured, how, points);
     }
   }
 }
 
-// The CPUs of a node that work: all, or as many as are asked for.
+// The working CPUs of a node: all, or as many as requested.
 std::vector<CpuSet> teams_of(const Scope& scope, const Node& node) {
   std::vector<CpuSet> teams;
   for (const std::uint64_t threads : scope.numbers("threads")) {
@@ -376,7 +373,7 @@ std::vector<CpuSet> teams_of(const Scope& scope, const Node& node) {
 
 std::vector<Point> list_points(const Scope& scope) {
   const Machine& machine = scope.machine;
-  // Whether the session asks for the node of an array: then each can be on any node.
+  // If the node of an array is requested, each array may be on any node.
   const bool asked = scope.asks("a") || scope.asks("b") || scope.asks("c");
   std::vector<Point> points;
   for (const Node* node : nodes_with_cpus(machine)) {

@@ -85,7 +85,7 @@ TEST(StreamTest, RepetitionsOverMemoryOfTheCaller) {
     ASSERT_TRUE(run.has_value()) << run.error().message;
     EXPECT_EQ(run->bytes,
               1000_B * (kernel.ends_with("copy") || kernel.ends_with("scale") ? 16u : 24u));
-    // Filled once only, the second one begins with what the first one wrote: not what must be.
+    // If filled only once, the second repetition would begin with the result of the first.
     const bool scale = kernel.ends_with("scale");
     if (scale) c[5] = 7;
     EXPECT_EQ(stream_run(kernel, arrays, {0, 0}).has_value(), !scale);

@@ -16,9 +16,9 @@
 namespace headrace::session {
 namespace {
 
-constexpr std::size_t kFewest = 2;  // threads of a part that a row of its own shows
+constexpr std::size_t kFewest = 2;  // threads of a part with a row of its own
 
-// The memory of each kind nearest to a node: how far it is, and whether it may be used.
+// The memory of each kind nearest to a node: its distance, and whether it may be used.
 std::string near_memory_of(const Scope& scope, NodeId home) {
   const Machine& machine = scope.machine;
   std::string text;
@@ -34,7 +34,7 @@ std::string near_memory_of(const Scope& scope, NodeId home) {
   return text;
 }
 
-// What makes a team like another: how many CPUs on how many nodes of each kind, near what memory.
+// The key of similar teams: CPUs per kind of node, and the memory near them.
 std::string shape_of(const Scope& scope, const Team& team) {
   std::map<NodeId, std::size_t> cpus;
   for (const NodeId home : team.homes) ++cpus[home];
@@ -46,7 +46,7 @@ std::string shape_of(const Scope& scope, const Team& team) {
   return shape;
 }
 
-// Whether rows of teams were asked for by what only they have.
+// Whether the session requests a parameter that only teams have.
 bool asks_for_teams(const Scope& scope) {
   return std::ranges::any_of(std::array{kOn, kPlaced, kOrder}, [&](const Parameter& one) {
     return scope.asks(std::string(one.name));
@@ -61,9 +61,9 @@ class Listing {
         allowed_(usable_cpus()),
         fewest_(asks_for_teams(scope) ? 1 : kFewest) {}
 
-  // Each part of this size once, of alike ones the first.
+  // Adds each part of this size; of similar ones only the first.
   void add(TeamPart part) {
-    std::map<std::string, std::size_t> alike;  // where the first of the shape is
+    std::map<std::string, std::size_t> alike;  // index of the first of each shape
     CpuSet left = allowed_;
     while (!left.empty()) {
       const auto all =
@@ -132,7 +132,7 @@ std::vector<MeasuredTeam> measured_teams(const Scope& scope) {
   Listing listing(scope);
   const std::vector<std::string> asked = scope.words(std::string(kOn.name));
   if (!asks_for_teams(scope)) listing.pass_over_nodes();
-  // The largest first: where a machine has one socket it is the machine.
+  // The largest first: on a machine with one socket, the socket is the machine.
   for (const TeamPart part :
        {TeamPart::machine, TeamPart::socket, TeamPart::cluster, TeamPart::core}) {
     if (asked.empty() || std::ranges::count(asked, to_string(part)) > 0) listing.add(part);
@@ -200,7 +200,7 @@ std::vector<unsigned> spread_order(const Machine& machine, const Node& node) {
   auto team = choose_team(
       machine, cpus,
       {.part = TeamPart::node, .cpu = cpus.front(), .order = TeamOrder::spread, .siblings = true});
-  // Not where a CPU is said to be on two nodes.
+  // Not if a CPU is listed on two nodes.
   return team && team->cpus.size() == cpus.size() ? std::move(team->cpus) : cpus;
 }
 
@@ -223,10 +223,10 @@ CpuSet first_of(const std::vector<unsigned>& order, std::size_t count) {
 
 Bytes fit_team(Row& row, const Scope& scope, const TeamNodes& nodes, std::size_t threads,
                Bytes wanted) {
-  // All parts together have of the limit what a buffer has of one node.
+  // All parts together get the share of the limit that a buffer gets of one node.
   Bytes most = fitting({.capacity = scope.memory_limit}, wanted);
   for (const NodeId id : nodes.all) {
-    // Pages are dealt evenly to all nodes; a thread's part lies whole on one.
+    // Interleaved pages are spread evenly over all nodes; otherwise a thread's part is on one node.
     const bool dealt = nodes.how == TeamMemory::interleave;
     const std::size_t users =
         dealt ? 1 : static_cast<std::size_t>(std::ranges::count(nodes.of_cpu, id));
@@ -256,7 +256,7 @@ Result<std::vector<std::span<std::byte>>> team_parts(BufferPool& buffers, const 
     for (std::size_t i = 0; i < cpus; ++i) parts.push_back(memory.subspan(i * each, each));
     return parts;
   }
-  std::map<NodeId, std::span<std::byte>> left;  // of each node's buffer
+  std::map<NodeId, std::span<std::byte>> left;  // remaining part of each node's buffer
   for (const NodeId id : nodes.all) {
     const auto users = static_cast<std::uint64_t>(std::ranges::count(nodes.of_cpu, id));
     HEADRACE_TRY(left[id], buffers.get({id, PageSize::transparent}, index, Bytes{each * users}));

@@ -25,7 +25,7 @@ CpuSet cpus_of(const Machine& machine) {
   return cpus;
 }
 
-// "machine 96", "socket 48 spread": the part, how many CPUs, and in which order.
+// "machine 96", "socket 48 spread": part, number of CPUs, order.
 std::map<std::string, std::size_t> teams_of(const Machine& machine, bool budget,
                                             const ParameterChoices& only = {}) {
   const AsIfUsable all(cpus_of(machine));
@@ -54,7 +54,7 @@ TEST(TeamsTest, OfSixteenNodesTheMachineAndASocketForBoth) {
 }
 
 // CPUs 0 and 2 are threads of one core.
-TEST(TeamsTest, BesideAnObserverItsCoreRestsWhereThereIsAnother) {
+TEST(TeamsTest, BesideAnObserver_OtherCoresComeFirst) {
   Machine machine;
   machine.caches = {{.level = 1, .size = 32_KiB, .cpus = {0, 2}}};
   EXPECT_EQ(beside(machine, 0, {3, 2, 0, 1}), (std::vector<unsigned>{3, 1}));
@@ -63,10 +63,10 @@ TEST(TeamsTest, BesideAnObserverItsCoreRestsWhereThereIsAnother) {
   EXPECT_TRUE(beside(machine, 0, {0}).empty());
 }
 
-// Threads of traffic, and those that disturb, have a last-level cache each while there are any.
+// Threads of traffic, and aggressors, get a last-level cache each while there are any.
 TEST(TeamsTest, FewThreadsOfANodeAreSpreadOverItsCaches) {
   Machine machine = test::epyc_384();
-  machine.nodes.resize(1);  // of 192 CPUs, a socket
+  machine.nodes.resize(1);  // 192 CPUs, a socket
   machine.nodes[0].cpus.resize(192);
   std::iota(machine.nodes[0].cpus.begin(), machine.nodes[0].cpus.end(), 0);
   const AsIfUsable all(cpus_of(machine));
@@ -97,7 +97,7 @@ TEST(TeamsTest, FewThreadsOfANodeAreSpreadOverItsCaches) {
   EXPECT_GT(seen, 4U);
 }
 
-// A cache is a node there.
+// Each cache there is a node.
 TEST(TeamsTest, Of384Cpus) {
   const Machine machine = test::epyc_384();
   EXPECT_EQ(teams_of(machine, true),
@@ -105,7 +105,7 @@ TEST(TeamsTest, Of384Cpus) {
   EXPECT_EQ(teams_of(machine, false).at("machine 8 spread"), 1U);
 }
 
-// The nodes of the CPUs of sockets that are measured, of two with two CPUs each.
+// The nodes of measured sockets, of two sockets with two CPUs each.
 std::set<std::string> sockets_of(const Machine& machine, const std::vector<NodeId>& forbidden) {
   const AsIfUsable all(cpus_of(machine));
   std::set<std::string> found;
@@ -116,7 +116,7 @@ std::set<std::string> sockets_of(const Machine& machine, const std::vector<NodeI
   return found;
 }
 
-TEST(TeamsTest, ASocketStandsForAnotherOnlyIfTheirMemoryIsAlikeAndMayBeUsed) {
+TEST(TeamsTest, SocketRepresentsAnother_OnlyWithSimilarUsableMemory) {
   Machine machine;
   for (std::uint32_t id = 0; id < 4; ++id) {
     machine.nodes.push_back({.id = NodeId{id},
@@ -134,7 +134,7 @@ TEST(TeamsTest, ASocketStandsForAnotherOnlyIfTheirMemoryIsAlikeAndMayBeUsed) {
   EXPECT_EQ(sockets_of(machine, {}), (Found{"0-1", "2-3"})) << "CXL memory is near one of them";
 }
 
-// A node of four CPUs behind two caches: what this host really has is one node.
+// A node of four CPUs behind two caches, with one node as on this host.
 Machine two_caches() {
   Machine machine = Machine::discover().value();
   machine.nodes.resize(1);
@@ -162,8 +162,8 @@ TEST(TeamsTest, TheThreadsOfACoreWorkTogether) {
             (std::vector<std::string>{"cpu_node=0"}));
 }
 
-// A laptop, a virtual machine, a container.
-TEST(TeamsTest, OfOneNodeTheMachineIsThereWhenAskedForAndElseTheNodesRowIsIt) {
+// As a laptop, a virtual machine or a container.
+TEST(TeamsTest, MachineOfOneNode_HasARowOnlyOnRequest) {
   Machine machine = two_caches();
   machine.caches.clear();
   const AsIfUsable all(cpus_of(machine));
@@ -202,7 +202,7 @@ TEST(TeamsTest, AMachineOfOneCpuIsATeamWhenAskedFor) {
   EXPECT_FALSE(teams_of(machine, true, {{"placed", "near"}}).empty());
 }
 
-// Each of two sockets with a node of its own: the machine has rows, a socket those of its node.
+// Two sockets with one node each: the machine has rows of its own; a socket has those of its node.
 TEST(TeamsTest, ASocketOfOneNodeIsThatNode) {
   Machine machine;
   for (const unsigned id : {0U, 1U}) {
@@ -229,7 +229,7 @@ std::vector<Point> listed(const Experiment& experiment, const Machine& machine) 
   return experiment.points({.machine = machine});
 }
 
-// As without a cache that several share: a virtual machine's, or many Arm servers'.
+// As without a shared cache, on a virtual machine or many Arm servers.
 TEST(TeamsTest, CachesOfOneCpuAreNoTeams) {
   Machine machine;
   machine.nodes.push_back(
@@ -285,7 +285,7 @@ TEST(TeamsTest, ATeamWalksOverMemoryOfItsOwn) {
   EXPECT_EQ(measured, 1U);
 }
 
-// What of one machine each experiment lists: "hbm near machine 96".
+// The rows of one machine in each experiment: "hbm near machine 96".
 std::set<std::string> rows_of(const Experiment& experiment, const std::string& memory,
                               const std::string& word, std::string_view is) {
   const Machine machine = Machine::load("xeon-max").value();
@@ -311,7 +311,7 @@ TEST(TeamsTest, EachKindNearInterleavedAndFar) {
   EXPECT_EQ(rows_of(experiment_stream::kExperiment, "a", "kernel", "triad"), expected);
 }
 
-// Two sockets of a node, each of four threads on two cores.
+// Two sockets of one node, each with four threads on two cores.
 Machine with_siblings() {
   Machine machine;
   for (const unsigned id : {0U, 1U}) {
@@ -354,7 +354,7 @@ TEST(TeamsTest, AllThreadsOfTheCoresHaveFarAndInterleavedMemoryToo) {
   EXPECT_EQ(found(stream, "kernel", "triad", "core"), core);
 }
 
-// The parts of each node's threads lie in its own buffer, none over another.
+// The parts of a node's threads are in its own buffer and do not overlap.
 TEST(TeamsTest, PartsAreApart) {
   const Machine machine = two_caches();
   const NodeId home = machine.nodes.front().id;

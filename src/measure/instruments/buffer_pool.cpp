@@ -17,16 +17,16 @@
 namespace headrace::instruments {
 namespace {
 
-// Pages asked about per buffer, in runs spread evenly: enough to see a node's balancing at work,
-// few enough to take no time (asking for all pages of 1 GiB takes 0.1 s).
+// Pages checked per buffer, in evenly spread runs: enough to see a node's balancing, few enough to
+// take no time (checking all pages of 1 GiB takes 0.1 s).
 constexpr std::uint64_t kRuns = 16;
 constexpr std::uint64_t kRunPages = 16;
-// A buffer need not be a multiple of huge pages that are larger than this.
+// A buffer need not be a multiple of huge pages larger than this.
 constexpr Bytes kUsualHugePage = 2_MiB;
 
 constexpr const char* kSmaps = "/proc/self/smaps";
 
-// Bytes of it between two addresses.
+// Bytes of `memory` between two addresses.
 double overlap(std::span<const std::byte> memory, std::uintptr_t low, std::uintptr_t high) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const std::uintptr_t from = std::max(low, begin);
@@ -140,7 +140,7 @@ std::vector<double> BufferPool::huge_parts(const Memories& memories, std::istrea
   std::uintptr_t low = 0;
   std::uintptr_t high = 0;
   for (std::string line; std::getline(smaps, line);) {
-    // "AnonHugePages" begins as a hexadecimal number does.
+    // "AnonHugePages" also begins with a hexadecimal digit.
     std::uintptr_t begin = 0;
     std::uintptr_t end = 0;
     if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
@@ -154,8 +154,7 @@ std::vector<double> BufferPool::huge_parts(const Memories& memories, std::istrea
       continue;
     }
     if (kib == 0) continue;
-    // Neighbouring mappings may be one area of the kernel's: their huge pages count by their part
-    // of it.
+    // Adjacent mappings may be one area in the kernel: its huge pages count in proportion.
     const double of_each = static_cast<double>(kib << 10) / static_cast<double>(high - low);
     for (std::size_t i = 0; i < memories.size(); ++i) {
       huge[i] += of_each * overlap(memories[i], low, high);

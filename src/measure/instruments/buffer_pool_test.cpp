@@ -64,7 +64,7 @@ TEST(Fitting, LeavesRoomOnSmallNodes) {
 bool child_lacks(std::span<const std::byte> memory) {
   return test::status_of_child([&] {
            std::vector<unsigned char> present(memory.size() / base_page().value);
-           // mincore() takes a pointer to what it only asks about.
+           // mincore() takes a non-const pointer, although it only reads.
            void* start = const_cast<std::byte*>(memory.data());
            return mincore(start, memory.size(), present.data()) != 0 && errno == ENOMEM;
          }) == 0;
@@ -93,7 +93,7 @@ TEST_F(ArenasTest, SayHowMuchIsHuge) {
   EXPECT_LE(part, 1);
 }
 
-// A stream can be gone through once.
+// A stream can be read only once.
 TEST(HugeParts, OnePassOverSmapsIsForAllOfThem) {
   const std::vector<std::byte> memory(3 << 20);
   const auto at = [&](std::size_t mib) {
@@ -110,7 +110,7 @@ TEST(HugeParts, OnePassOverSmapsIsForAllOfThem) {
   EXPECT_EQ(parts, (std::vector<double>{0.5, 0.5, 1, 2.0 / 3}));
 }
 
-// By their sizes: three quarters of the memory are huge.
+// Weighted by size: three quarters of the memory are huge.
 TEST(HugeParts, OnePassIsForAllTogether) {
   const std::vector<std::byte> memory(4 << 20);
   const auto at = [&](std::size_t mib) {
@@ -123,7 +123,7 @@ TEST(HugeParts, OnePassIsForAllTogether) {
   EXPECT_DOUBLE_EQ(BufferPool::huge_part({all.first(3 << 20), all.subspan(3 << 20)}, smaps), 0.75);
 }
 
-// What is taken from a huge buffer decides for the rows of whoever asked for it, and nobody else's.
+// A buffer's huge pages decide the rows of its user, and no other rows.
 TEST_F(ArenasTest, OneSmallPageIsNotAllHuge) {
   EXPECT_EQ(buffers_.huge_part_in_use(), std::nullopt);
   ASSERT_TRUE(buffers_.get(base_, 0, 4_MiB).has_value());
@@ -136,7 +136,7 @@ TEST_F(ArenasTest, OneSmallPageIsNotAllHuge) {
     GTEST_SKIP() << "no huge page is free in one piece, or they are off";
   }
   EXPECT_EQ(buffers_.huge_part_in_use(), 1);
-  // The kernel takes the huge page apart to give a part of it other properties.
+  // The kernel splits the huge page to give a part of it other properties.
   ASSERT_EQ(madvise(memory->data(), base_page().value, MADV_DONTNEED), 0);
   EXPECT_FALSE(is_all_huge(*buffers_.huge_part_in_use()));
   buffers_.forget_uses();
@@ -145,7 +145,7 @@ TEST_F(ArenasTest, OneSmallPageIsNotAllHuge) {
   EXPECT_EQ(buffers_.huge_part_in_use(), 1);
 }
 
-TEST_F(ArenasTest, WhatIsNotToBeHadIsAnErrorAndLeavesTheRest) {
+TEST_F(ArenasTest, FailedAllocation_KeepsOtherBuffers) {
   ASSERT_TRUE(buffers_.get(base_, 0, 1_MiB).has_value());
   const auto too_much = buffers_.get(base_, 1, Bytes{1} * (std::uint64_t{1} << 45));
   ASSERT_FALSE(too_much.has_value());

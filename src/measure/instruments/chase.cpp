@@ -19,8 +19,8 @@ namespace {
 // A line of a cycle; a chase reads its first word.
 struct CycleLine {
   void* next;
-  std::size_t index;  // its own in the order of the visit
-  void* visited_at;   // the line whose index in that order is this one's in memory
+  std::size_t index;  // position in the order of visits
+  void* visited_at;   // in the i-th line of memory: the line visited i-th
 };
 static_assert(sizeof(CycleLine) <= kLine);
 
@@ -28,7 +28,7 @@ void shuffle(std::span<std::uint32_t> order, Random& random) {
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
 }
 
-// Lines in the order in which they are visited.
+// Lines in the order of visits.
 std::vector<std::uint32_t> visit_order(std::size_t lines, std::size_t per_window, Random& random) {
   const std::size_t windows = (lines + per_window - 1) / per_window;
   std::vector<std::uint32_t> window_order(windows);
@@ -78,7 +78,7 @@ std::size_t index_in_cycle(const void* line) { return static_cast<const CycleLin
 namespace {
 
 #if defined(__x86_64__)
-// clflushopt lets many lines be on their way at once; clflush, which all x86-64 CPUs have, one.
+// clflushopt allows many lines in flight, clflush, which all x86-64 CPUs have, only one.
 bool has_clflushopt() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kFeatures = 7;  // EBX bit 23
@@ -115,7 +115,7 @@ std::size_t drop_from_caches(std::span<const std::byte> memory) {
 #endif
 }
 
-// In assembly where we know it, so that no compiler keeps the pointer in memory between two loads.
+// In assembly where supported, so that no compiler keeps the pointer in memory between two loads.
 #if defined(__x86_64__)
 #define HEADRACE_NEXT(at) __asm__ volatile("movq (%0), %0" : "+r"(at) : : "memory")
 #elif defined(__aarch64__)
@@ -165,8 +165,8 @@ TimedChase chase_for(void* at, std::uint64_t ticks, std::size_t most,
 
 namespace {
 
-// Up to about a dozen chains live in registers; a pointer that is kept on the stack costs some
-// cycles a load, which are nothing beside a load from memory.
+// Up to about a dozen chains are in registers. A pointer on the stack costs some cycles per load,
+// negligible beside a load from memory.
 template <std::size_t kChains>
 __attribute__((noinline)) void chase_chains(void** at, std::size_t steps) {
   void* chains[kChains];

@@ -11,7 +11,7 @@
 namespace headrace::instruments {
 namespace {
 
-// The compiler must neither drop a copy whose result nobody reads nor merge two of them.
+// Keeps the compiler from dropping a copy whose result is unused, and from merging two copies.
 inline void keep_memory() { asm volatile("" : : : "memory"); }
 
 template <class Copy>

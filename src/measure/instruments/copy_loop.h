@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops that bench_copy times: one copy function, again and again, on cold or hot memory.
+// The timed loops of bench_copy: one copy function, repeated, on cold or hot memory. Thread-safe
+// (no state).
 //
-// Compiled once per engine with the copy inlined as in a user's program, so that for 64 bytes the
-// copy is timed and not a call through a pointer. Thread-safe (no state).
+// Compiled once per engine with the copy inlined as in a user's program, so that copies of 64 bytes
+// are timed without a call through a pointer.
 #pragma once
 
 #include <cstddef>
@@ -18,22 +19,23 @@
 
 namespace headrace::instruments {
 
-// The memory of one thread of an experiment, and its place in the walk over it.
+// The memory of one thread, and its position in the walk over it.
 struct CopyArea {
   std::span<std::byte> to;
   std::span<const std::byte> from;
   ScatteredWalk walk;  // over slots of the copied size
-  bool cold = true;    // walk; else the first slot again and again
+  bool cold = true;    // walk; false: always the first slot
 };
 
 // An engine that can be timed.
 class CopyLoop {
  public:
-  // "memcpy", "cpu" or the name of a kernel this CPU can run; absent lists them.
+  // Finds "memcpy", "cpu" or a kernel that this CPU can run. Errors: absent: the message lists
+  // them.
   static Result<CopyLoop> find(std::string_view engine);
   static std::vector<std::string> all();
 
-  // Copies `bytes` `times` times and returns how long that took.
+  // Copies `bytes` `times` times and returns the time taken.
   Nanoseconds run(CopyArea& area, std::size_t bytes, std::size_t times) const {
     return run_(kernel_, area, bytes, times);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU time of what is measured: whether a thread had its CPU, and what a copy costs the cores.
+// CPU time of measurements: whether a thread had its CPU, and the CPU cost of a copy.
 // Single-thread.
 #pragma once
 
@@ -10,16 +10,16 @@
 
 namespace headrace::instruments {
 
-// The CPU time that was taken since it was made, by the calling thread or by all threads of the
-// process: also those of a backend and of a driver, and the kernel's workers of io_uring, which are
-// threads of the process that asks (Linux 5.12, "io-wq: fork worker threads from original task").
-// What else the process does meanwhile counts too; what interrupts do for it mostly does not.
+// CPU time since construction, of the calling thread or of all threads of the process. The process
+// includes threads of backends and drivers, and the kernel's io_uring workers, which are threads of
+// the requesting process (Linux 5.12, "io-wq: fork worker threads from original task"). It also
+// includes the process's other work, and excludes most work in interrupts.
 class CpuTime {
  public:
   static CpuTime of_thread() { return CpuTime(CLOCK_THREAD_CPUTIME_ID); }
   static CpuTime of_process() { return CpuTime(CLOCK_PROCESS_CPUTIME_ID); }
   double seconds() const { return headrace::seconds(read(clock_) - start_); }
-  // Seconds of cores for 10^9 bytes.
+  // Core seconds per 10^9 bytes.
   double per_gb(double bytes) const { return seconds() / bytes * 1e9; }
 
   static Nanoseconds read(clockid_t clock) {
@@ -35,9 +35,9 @@ class CpuTime {
   const Nanoseconds start_;
 };
 
-// The part of the time since it was made in which the calling thread had a CPU: below 1 when
-// somebody else ran there, or a quota stopped it. A hypervisor that takes the CPU away is not seen
-// here (its steal is in /proc/stat, which noise.h reads).
+// The share of time since construction in which the calling thread had a CPU: below 1 if other work
+// ran there, or a quota stopped it. Time taken by a hypervisor does not show here (it is steal in
+// /proc/stat, which noise.h reads).
 class CpuShare {
  public:
   double now() const {

@@ -8,7 +8,7 @@
 namespace headrace::instruments {
 namespace {
 
-// Until the calling thread has had a CPU for so long.
+// Works until the calling thread has used `wanted` CPU time.
 void work(double wanted) {
   const CpuTime own = CpuTime::of_thread();
   while (own.seconds() < wanted) {

@@ -35,7 +35,7 @@ Result<DelayLoop> DelayLoop::timed_on(const CpuSet& cpus) {
                    return ticks.nanoseconds(ticks.now() - begin);
                  });
                }));
-  (void)share;  // the least of the tries had its CPU
+  (void)share;  // the fastest try had its CPU
   return DelayLoop(found);
 }
 
@@ -50,7 +50,7 @@ Pause DelayLoop::pause(Nanoseconds time) const {
   return {.time = time, .turns = static_cast<std::uint64_t>(turns)};
 }
 
-// In assembly where we know it, so that no compiler takes the loop away or unrolls it.
+// In assembly where supported, so that no compiler removes or unrolls the loop.
 __attribute__((noinline)) void DelayLoop::run(std::uint64_t turns) {
   if (turns == 0) return;
 #if defined(__x86_64__)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for a set time without looking at a clock: a loop of dependent additions.
+// Waits for a set time without reading a clock: a loop of dependent additions. Thread-safe.
 //
-// Reading the time-stamp counter in order (rdtscp, lfence) waits until all loads before it have
-// arrived, so that a thread that throttles itself by it never has two bursts of loads on their way:
-// its traffic is thinner than that of a program that computes meanwhile. The loop lets them travel
-// on. A turn is as long as the frequency of its CPU makes it: that of one busy CPU is higher than
-// that of all. So turns are timed on the CPUs that will wait, all at once. Thread-safe.
+// An ordered read of the time-stamp counter (rdtscp, lfence) waits for all earlier loads. A thread
+// that paces itself by it never has two bursts of loads in flight, so its traffic is thinner than
+// that of a program that computes meanwhile. The loop lets loads stay in flight.
+//
+// The time of a turn depends on the CPU's frequency, which is higher with one busy CPU than with
+// all. So turns are timed on the CPUs that will wait, all at once.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +27,14 @@ struct Pause {
 
 class DelayLoop {
  public:
-  // Timed on these CPUs, which all turn at once: 1 ms. The errors of run_together.
+  // Times turns on these CPUs, all at once, for 1 ms. Errors: those of run_together.
   static Result<DelayLoop> timed_on(const CpuSet& cpus);
 
-  // The least time of a turn in several tries: the others were interrupted. `run` turns so many
-  // times and returns the time that took, in ns.
+  // The least time of a turn over several tries; slower tries were interrupted. `run` makes `turns`
+  // turns and returns the time in ns.
   static double ns_per_turn(const std::function<double(std::uint64_t turns)>& run);
 
-  // The mean of these times of a turn, in ns, one for each CPU. Requires: one at least.
+  // Uses the mean of these times per turn in ns, one per CPU. Requires: at least one.
   explicit DelayLoop(const std::vector<double>& of_cpus);
 
   // At least one turn for any time above 0.

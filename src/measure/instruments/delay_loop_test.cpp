@@ -36,12 +36,12 @@ TEST(DelayLoop, IsTimedOnAllOfTheCpus) {
   const CpuSet all = usable_cpus();
   const auto loop = DelayLoop::timed_on({all.front(), all.back()});
   ASSERT_TRUE(loop) << loop.error().message;
-  // As long as a turn of any CPU of the last decades, at 0.1 to 100 GHz.
+  // The turns of any CPU of the last decades, at 0.1 to 100 GHz.
   EXPECT_GT(loop->pause(std::chrono::milliseconds{1}).turns, 1'000U);
   EXPECT_LT(loop->pause(std::chrono::milliseconds{1}).turns, 100'000'000U);
 }
 
-// Either would wait for the loads that are on their way.
+// Either would wait for the loads in flight.
 TEST(DelayLoop, ReadsNoClockAndHasNoFence) {
 #if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
   GTEST_SKIP() << "sanitizers add instructions of their own";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that wait for each other within microseconds, to begin and then again and again: they
-// spin, each on a CPU of its own, and give it up where somebody else needs it. Thread-safe.
+// Threads that meet within microseconds, once to begin or repeatedly. They spin, each on its own
+// CPU, and yield it when another thread needs it. Thread-safe.
 #pragma once
 
 #include <sched.h>
@@ -15,14 +15,15 @@
 
 namespace headrace::instruments {
 
-// All of them begin, or none: one that comes after the others gave up learns it.
+// A start at which all threads begin, or none: a thread that arrives after the others gave up
+// learns it.
 class CommonStart {
  public:
-  // They wait for each other at most so long. A time of a second or more in which a thread does not
-  // look does not count: it had no CPU, or was stopped.
+  // Threads wait for each other at most `longest`. Gaps of a second or more between two looks of a
+  // thread do not count: it had no CPU, or was stopped.
   CommonStart(std::size_t threads, Nanoseconds longest) : missing_(threads), longest_(longest) {}
 
-  // Called once by each; the same to all. False: one of them did not come in time.
+  // Called once by each thread; all get the same result. False: a thread did not arrive in time.
   bool begin() {
     std::size_t missing = missing_.load();
     do {
@@ -31,9 +32,9 @@ class CommonStart {
     AttendedTime waited(system_clock(), std::chrono::seconds{1});
     while ((missing = missing_.load()) != 0) {
       if (missing == kGivenUp) return false;
-      // Two may share a CPU.
+      // Two threads may share a CPU.
       sched_yield();
-      // Fails where one more came meanwhile.
+      // Fails if another thread arrived meanwhile.
       if (waited.now() > longest_) missing_.compare_exchange_strong(missing, kGivenUp);
     }
     return true;
@@ -46,21 +47,21 @@ class CommonStart {
   const Nanoseconds longest_;
 };
 
-// The end of threads that began together and are each timed for themselves: one whose own time is
-// over works on until that of all is. So every rate is of a time in which all others worked.
+// The end of threads that began together and are timed separately. A thread whose time is over
+// works on until the time of all is over. Every rate is thus of a time in which all others worked.
 class CommonEnd {
  public:
   explicit CommonEnd(std::size_t threads) : missing_(threads) {}
 
-  // Work of one thread, in the unit of `step`.
+  // Work of one thread, in units of `step`.
   struct Timed {
     double done = 0;  // in its own time
     double seconds = 0;
     double moved = 0;  // until the end of all
   };
 
-  // Called once by each thread. Repeats `step`, which returns how much it did, for `time` and then
-  // until the time of all threads is over, but no longer than kLongest: one of them may be stopped.
+  // Called once by each thread. Repeats `step`, which returns its work, for `time` and then until
+  // the time of all threads is over, at most kLongest more, since another thread may be stopped.
   template <class Step>
   Timed work(Nanoseconds time, const Step& step, const Clock& clock = system_clock()) {
     Timed timed;
@@ -87,14 +88,14 @@ class Lockstep {
  public:
   explicit Lockstep(std::size_t threads) : threads_(threads) {}
 
-  // Waits until all threads are here; what they did before is then seen by all. Returns whether
-  // this is the last meeting, the same to all. It has no bound of its own: requires that all
-  // threads began (run_together) and run to it, until it has returned true.
+  // Waits until all threads have arrived; their earlier writes are then visible to all. Returns
+  // whether this is the last meeting; all get the same result. The wait has no bound. Requires: all
+  // threads began (run_together) and keep meeting until it returns true.
   bool meet() {
     const std::uint64_t round = round_.load();
     if (here_.fetch_add(1) + 1 == threads_) {
       here_.store(0);
-      // Not stop_ itself: a thread may ask for an end in the next round before all have left this.
+      // Not stop_ itself: a thread may call stop() in the next round before all have left this one.
       last_.store(stop_.load());
       round_.store(round + 1);
       return last_.load();
@@ -105,7 +106,7 @@ class Lockstep {
     return last_.load();
   }
 
-  // The meeting that the caller comes to next is the last.
+  // Makes the caller's next meeting the last.
   void stop() { stop_.store(true); }
 
  private:

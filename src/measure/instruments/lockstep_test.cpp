@@ -18,7 +18,7 @@ TEST(CommonStart, OneThatComesAfterTheOthersGaveUpDoesNotBegin) {
   EXPECT_FALSE(start.begin()) << "alone it would wait for the others at their first meeting";
 }
 
-// Whoever comes at the moment in which another gives up: all begin, or none.
+// A thread may arrive just as another gives up: all begin, or none.
 TEST(CommonStart, IsTheSameToAll) {
   constexpr std::size_t kThreads = 3;
   for (int i = 0; i < 300; ++i) {
@@ -47,7 +47,7 @@ TEST(CommonEnd, ARateIsOfTheThreadsOwnTime) {
   EXPECT_DOUBLE_EQ(timed.moved, 15);
 }
 
-// The second thread ends its own time only when the first has worked on after its own.
+// The second thread ends its own time only when the first has worked past its own.
 TEST(CommonEnd, AThreadWorksOnUntilTheTimeOfAllIsOver) {
   CommonEnd end(2);
   ManualClock first_clock;
@@ -85,8 +85,8 @@ TEST(CommonEnd, AThreadThatNeverEndsHoldsTheOthersForSecondsAtMost) {
   EXPECT_DOUBLE_EQ(timed.moved, 21);
 }
 
-// Plain integers: what is written before a meeting is read after it without a race.
-TEST(Lockstep, NobodyIsARoundAhead) {
+// Plain integers: writes before a meeting are read after it without a race.
+TEST(Lockstep, NoThread_IsARoundAhead) {
   constexpr std::size_t kThreads = 4;
   constexpr int kRounds = 300;
   Lockstep lockstep(kThreads);
@@ -108,8 +108,8 @@ TEST(Lockstep, NobodyIsARoundAhead) {
   EXPECT_EQ(wrong, std::vector<int>(kThreads, 0));
 }
 
-// One that is slow to leave a meeting must not see that the next will be the last: it would not
-// come to it.
+// A thread that leaves a meeting late must not see that the next one is the last: it would not
+// attend it.
 TEST(Lockstep, AllStopAtTheSameMeeting) {
   constexpr std::size_t kThreads = 4;
   for (int end = 1; end <= 200; ++end) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kWriteBlock = 4 << 20;
 
-// Whole pages, as writing past the page cache asks for.
+// Whole pages, as writes past the page cache require.
 class Pages {
  public:
   Pages()

@@ -14,32 +14,32 @@ namespace headrace::instruments {
 
 inline constexpr Bytes kMeasuringFile = 256_MiB;
 
-// A file of kMeasuringFile in the directory, without a name: it is gone when the last descriptor
-// is (unless the program is killed while it is made). Past the page cache where `direct` and
-// possible. denied, exhausted, io; absent: no such directory.
+// A nameless file of kMeasuringFile bytes in the directory. It disappears with its last descriptor,
+// unless the program is killed while making it. `direct`: past the page cache where possible.
+// Errors: denied, exhausted, io; absent: no such directory.
 Result<std::unique_ptr<File>> measuring_file(const Machine& machine,
                                              const std::filesystem::path& directory,
                                              bool direct = true);
 
-// Fills it with bytes no device can compress and returns the rate in B/s, flushing included.
-// Nothing of it is in the page cache then.
+// Fills it with incompressible bytes and returns the rate in B/s, including the flush. Then none of
+// it is in the page cache.
 Result<double> fill(const File& file);
 
-// Nothing of the file may be in the page cache, or a read through it is one of memory. unsupported:
+// Drops the file from the page cache, since a cached read is one of memory. Errors: unsupported:
 // the file system keeps it there.
 Status make_cold(const File& file);
 
 // The node of the disk behind a directory; nullptr: the machine was discovered without it.
 const Node* disk_behind(const Machine& machine, const std::filesystem::path& directory);
 
-// A filled one, made when it is first asked for.
+// A filled measuring file, made at the first get().
 class MeasuringFile {
  public:
   MeasuringFile(const Machine& machine, std::filesystem::path directory, bool direct)
       : machine_(machine), directory_(std::move(directory)), direct_(direct) {}
 
-  // As measuring_file, and the same answer each time. unsupported: the file system has no direct
-  // I/O, which was asked for.
+  // As measuring_file, with the same answer each time. Errors: also unsupported: `direct`, but the
+  // file system has no direct I/O.
   Result<const File*> get();
 
  private:

@@ -36,7 +36,7 @@ TEST_F(MeasuringFileTest, HasNoNameAndIsFilledOnceAndCold) {
   ASSERT_EQ(pread((*file)->buffered_fd(), head.data(), head.size(), 0), 65536);
   EXPECT_NEAR(static_cast<double>(std::ranges::count(head, std::byte{0})), 256, 100)
       << "bytes that do not compress";
-  const Status cold = make_cold(**file);  // unsupported on a file system that is memory
+  const Status cold = make_cold(**file);  // unsupported on a file system in memory
   EXPECT_TRUE(cold || cold.error().code == ErrorCode::unsupported);
   EXPECT_EQ(lazy.get().value(), *file);
 }

@@ -25,7 +25,7 @@ std::uint64_t raw_clock() {
 }
 
 #if defined(__x86_64__)
-// Waits for loads before it (lfence) and keeps those after it back.
+// Waits for earlier loads (lfence) and holds back later ones.
 std::uint64_t counter() {
   unsigned cpu = 0;
   const std::uint64_t ticks = __rdtscp(&cpu);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processor's own clock, for spans far below a microsecond: reading it takes some 10 ns, a call
-// of clock_gettime twice that.
+// The processor's clock, for times far below a microsecond: reading it takes about 10 ns, half as
+// long as clock_gettime. Thread-safe.
 //
-// On x86 the time-stamp counter, calibrated against CLOCK_MONOTONIC_RAW and used only where the CPU
-// says that it runs at one rate in all states (invariant TSC); tools that take its rate for known
-// are wrong elsewhere. Otherwise, and on other machines, clock_gettime. Thread-safe.
+// On x86 it is the time-stamp counter, calibrated against CLOCK_MONOTONIC_RAW. It is used only if
+// the CPU reports one rate in all states (invariant TSC); elsewhere tools that assume its rate are
+// wrong. Otherwise, and on other machines, it is clock_gettime.
 #pragma once
 
 #include <algorithm>
@@ -17,20 +17,19 @@ namespace headrace::instruments {
 
 using ReadClock = std::function<std::uint64_t()>;
 
-// One moment by two clocks.
+// One moment on two clocks.
 struct SameMoment {
   std::uint64_t clock;
   std::uint64_t counter;
 };
 
-// The counter read between two readings of the clock, the middle of which it is taken for: of many
-// tries the one in which they lie closest, so that a thread that was taken off its CPU between two
-// of them spoils only that try.
+// Reads the counter between two readings of the clock, whose middle is its time. Of many tries,
+// takes the one with the closest readings, so that a preempted thread spoils only one try.
 SameMoment read_bracketed(const ReadClock& clock, const ReadClock& counter);
 
-// Nanoseconds of the clock for each tick of the counter, over `time` at least.
+// Nanoseconds of the clock per tick of the counter, measured over at least `time`.
 double ns_per_tick(const ReadClock& clock, const ReadClock& counter, Nanoseconds time);
-// The least difference of two readings in a row.
+// The least difference of two consecutive readings.
 template <class Counter>
 std::uint64_t least_step(const Counter& counter) {
   std::uint64_t least = UINT64_MAX;
@@ -43,10 +42,10 @@ std::uint64_t least_step(const Counter& counter) {
 
 class Ticks {
  public:
-  // Calibrates once per process: 20 ms, each end of them bracketed.
+  // Calibrates once per process: 20 ms, with both ends bracketed.
   static const Ticks& instance();
 
-  // Not before what the program does before it, and before what it does after it.
+  // Ordered after all earlier work of the program, and before all later work.
   std::uint64_t now() const;
   Nanoseconds span(std::uint64_t begin, std::uint64_t end) const {
     return Nanoseconds{static_cast<std::int64_t>(static_cast<double>(end - begin) * ns_per_tick_)};
@@ -58,7 +57,7 @@ class Ticks {
     return static_cast<std::uint64_t>(static_cast<double>(time.count()) / ns_per_tick_);
   }
   bool by_counter() const { return by_counter_; }
-  // What two calls of now() cost at least; to be taken off short spans.
+  // Least cost of two calls of now(), to subtract from short times.
   std::uint64_t overhead() const { return overhead_; }
 
  private:

@@ -10,7 +10,7 @@
 namespace headrace::instruments {
 namespace {
 
-// A thread that is taken off its CPU for 3 ms between every fifth two readings.
+// A thread that loses its CPU for 3 ms between every fifth two readings.
 TEST(TicksTest, ReadsBothClocksWhileNothingCameBetween) {
   std::uint64_t nanoseconds = 0;
   int readings = 0;
@@ -21,7 +21,7 @@ TEST(TicksTest, ReadsBothClocksWhileNothingCameBetween) {
   EXPECT_EQ(moment.counter, 3 * moment.clock);
 }
 
-// A counter of 2.5 GHz, read in 20 ns; each seventh reading is interrupted for 3 ms.
+// A counter of 2.5 GHz, read in 20 ns; every seventh reading is interrupted for 3 ms.
 class FakeCounter {
  public:
   std::uint64_t clock() { return pass(), nanoseconds_; }
@@ -49,7 +49,7 @@ TEST(TicksTest, TheOverheadIsThatOfTwoReadingsThatNothingInterrupted) {
   EXPECT_EQ(least_step([&] { return fake.counter(); }), 50U);
 }
 
-// Read between two readings of the system's clock, at both ends: an interrupt can only widen the
+// Read between two readings of the system's clock at both ends: an interrupt can only widen the
 // bounds.
 TEST(TicksTest, ASpanIsThatOfTheSystemsClock) {
   const Ticks& ticks = Ticks::instance();

@@ -14,17 +14,17 @@
 namespace headrace::instruments {
 namespace {
 
-// Between two polls of a backend that has to be polled: short against any storage access.
+// Between two polls of a backend that needs polling: short compared with any storage access.
 constexpr Nanoseconds kPollEvery = std::chrono::microseconds{20};
-// Between two checks of one that reports by itself: only a bound.
+// Between two checks of a backend that reports by itself: only a bound.
 constexpr Nanoseconds kCheckEvery = std::chrono::milliseconds{100};
 
-// Counts what came back, keeps the first failure, and how long each took.
+// Counts completed pieces, and keeps the first failure and the time of each piece.
 class Returns final : public Completion {
  public:
   Returns(std::size_t pieces, Histogram& each_ns) : begun_(pieces), each_ns_(each_ns) {}
 
-  // Before the piece is submitted.
+  // Call it before the piece is submitted.
   void begins(std::size_t tag) { begun_[tag] = system_clock().now(); }
 
   void complete(std::uint64_t tag, Status outcome) noexcept override {
@@ -34,14 +34,14 @@ class Returns final : public Completion {
       MutexLock lock(mutex_);
       if (!failure_) failure_ = outcome.error();
     }
-    // The address only: after the count is seen by the waiter this object may be gone.
+    // Takes only the address: once the waiter has seen the count, this object may be gone.
     const auto& word = count_;
     count_.fetch_add(1);
     system_waiting().wake_all(word);
   }
 
   std::uint32_t count() const { return count_.load(); }
-  // Waits until count() is no longer `seen`, or a bound has passed.
+  // Waits until count() differs from `seen`, or a bound has passed.
   void wait(std::uint32_t seen, Nanoseconds bound) { system_waiting().wait(count_, seen, bound); }
   std::optional<Error> failure() {
     MutexLock lock(mutex_);
@@ -67,7 +67,7 @@ Result<Transferred> transfer_within(Backend& backend, std::span<const Piece> pie
   bool over = false;
   std::size_t submitted = 0;
   const Nanoseconds start = system_clock().now();
-  // Every accepted piece ends within the backend's own bound, so this loop does, too.
+  // Every accepted piece ends within the backend's own bound, and so does this loop.
   while (returns.count() < (refused || over ? submitted : pieces.size())) {
     over = over || (submitted > 0 && system_clock().now() - start >= limit);
     const std::uint32_t seen = returns.count();

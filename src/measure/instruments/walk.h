@@ -11,20 +11,19 @@
 
 namespace headrace::instruments {
 
-// The area a cold copy walks over on each side: whole pieces, as many as ScatteredWalk visits, and
-// at least four times the cache, so that a piece comes up again only after the others have pushed
-// it out.
+// Area of a cold copy on each side: whole pieces, as many as ScatteredWalk visits, at least four
+// times the cache, so that a piece repeats only after the others have pushed it out.
 inline Bytes cold_area(Bytes cache, Bytes piece) {
   const std::uint64_t walked = (cache * kCachesPassed).value;
   return piece * std::bit_ceil((walked + piece.value - 1) / piece.value);
 }
 
-// All slots of an area in a scattered order, each once per round, without a table that would itself
-// fill the caches: a linear congruential generator modulo a power of two. It has its full period
-// when the increment is odd and the multiplier is 1 modulo 4 (Hull and Dobell, 1962).
+// All slots of an area in scattered order, each once per round. No table, which would fill the
+// caches itself, but a linear congruential generator modulo a power of two. It has its full period
+// if the increment is odd and the multiplier is 1 modulo 4 (Hull and Dobell, 1962).
 class ScatteredWalk {
  public:
-  // Visits the first 2^k <= `slots` of them. Requires: slots > 0.
+  // Visits the first 2^k slots, 2^k <= `slots`. Requires: slots > 0.
   explicit ScatteredWalk(std::size_t slots) : mask_(std::bit_floor(slots) - 1) {}
 
   std::size_t slots() const { return mask_ + 1; }

@@ -23,17 +23,17 @@
 namespace headrace::instruments {
 namespace {
 
-// Threads that were started begin within milliseconds.
+// Started threads begin within milliseconds.
 constexpr Nanoseconds kMostWait = std::chrono::seconds{30};
 
-// Whether the parts are to be run: known once all threads were started, or one could not be.
+// Whether the parts run: decided once all threads were started, or one could not start.
 class Decision {
  public:
   void make(bool go) {
     word_.store(go ? kGo : kGiveUp);
     system_waiting().wake_all(word_);
   }
-  // False: give up, or not made in all that time.
+  // False: give up, or no decision in time.
   bool wait() {
     Patience patience(system_clock(), system_waiting(), kMostWait);
     while (word_.load() == kNone && !patience.over()) patience.sleep(word_, kNone);
@@ -62,7 +62,7 @@ CpuSet usable_cpus(const Node* node) {
   if (node == nullptr) return as_if_usable != nullptr ? *as_if_usable : allowed_cpus();
   const CpuSet own = as_if_usable != nullptr ? CpuSet{} : allowed_cpus();
   const CpuSet& allowed = as_if_usable != nullptr ? *as_if_usable : own;
-  // Plans ask it often, and a node has a small part of them.
+  // Planning calls this often, and a node has a small part of the CPUs.
   CpuSet cpus;
   std::ranges::copy_if(node->cpus, std::back_inserter(cpus),
                        [&](unsigned cpu) { return std::ranges::binary_search(allowed, cpu); });
@@ -90,7 +90,7 @@ bool share_core(const Machine& machine, unsigned a, unsigned b) {
 
 Status check_is_here(const Machine& machine) {
   char name[HOST_NAME_MAX + 1] = {};
-  // Discovery names a machine so; "unnamed" where /proc is hidden.
+  // The name that discovery gives; "unnamed" where /proc is hidden.
   if (gethostname(name, HOST_NAME_MAX) != 0 || machine.name == name || machine.name == "unnamed") {
     return {};
   }
@@ -111,7 +111,7 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
   std::atomic<std::size_t> run{0};
   std::atomic<bool> out_of_space{false};
   std::vector<std::thread> threads;
-  const char* limit = nullptr;  // by which one could not be started
+  const char* limit = nullptr;  // the limit that kept a thread from starting
   std::optional<unsigned> refused;
   try {
     for (std::size_t i = 0; i < cpus.size() && !refused; ++i) {

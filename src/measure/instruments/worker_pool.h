@@ -13,11 +13,11 @@
 
 namespace headrace::instruments {
 
-// The CPUs this process may run on, ascending; those of `node` alone if one is given.
+// The CPUs this process may use, ascending; with `node`, only that node's.
 CpuSet usable_cpus(const Node* node = nullptr);
 
-// The calling thread is bound to the CPUs of a node for a scope. Single-thread: the same thread
-// ends it.
+// Binds the calling thread to the CPUs of a node for a scope. Single-thread: the same thread ends
+// it.
 class BoundToNode {
  public:
   explicit BoundToNode(const Node* node);
@@ -25,8 +25,7 @@ class BoundToNode {
   BoundToNode(const BoundToNode&) = delete;
   BoundToNode& operator=(const BoundToNode&) = delete;
 
-  // False: there is no such node, it has no CPUs that this process may use, or the system refuses;
-  // the thread runs where it ran.
+  // False: no such node, no usable CPUs on it, or the system refuses; the thread is then unbound.
   bool bound() const { return bound_; }
 
  private:
@@ -34,9 +33,8 @@ class BoundToNode {
   const bool bound_;
 };
 
-// While it lives, the process may use these in the eyes of the calling thread: so that points are
-// listed for a machine that is not here, or the system is asked once. Nothing may be measured
-// meanwhile.
+// While it exists, usable_cpus() in the calling thread returns these CPUs: to list points for
+// another machine, or to ask the system only once. Do not measure meanwhile.
 class AsIfUsable {
  public:
   explicit AsIfUsable(CpuSet cpus);
@@ -49,29 +47,29 @@ class AsIfUsable {
   const CpuSet* const before_;
 };
 
-// The CPU that observes a latency: the first that is not a thread of CPU 0's core, which most
-// interrupts come to; else the first. Requires: a CPU.
+// The CPU that observes latency: the first one outside CPU 0's core, which gets most interrupts;
+// else the first. Requires: at least one CPU.
 unsigned observer_of(const Machine& machine, const CpuSet& cpus);
 
-// Whether both are threads of one core: they share a first-level cache.
+// Whether both are threads of one core, with a shared first-level cache.
 bool share_core(const Machine& machine, unsigned a, unsigned b);
 
-// unsupported: `machine` describes another host than this one, whose speeds must not get into it.
+// Errors: unsupported: `machine` describes another host, and must not get this one's speeds.
 Status check_is_here(const Machine& machine);
 
-// Numbers of workers to measure with: 1, 2, 4, ... and `all`; none where `all` is 0.
+// Numbers of workers to measure with: 1, 2, 4, ... and `all`; empty if `all` is 0.
 std::set<std::size_t> thread_counts(std::size_t all);
 
-// Runs part(0) ... part(cpus.size() - 1), each on a thread of its own pinned to cpus[i], and waits
-// for all. denied: the system lets a thread not run there (a CPU that went offline, a cpuset that
-// was narrowed, a container's seccomp profile); exhausted: a thread could not be started; then none
-// of the parts was run; or a part threw std::bad_alloc, which must leave no other one waiting.
-// timed_out: a thread that was started did not run for half a minute.
+// Runs part(0) ... part(cpus.size() - 1), each on its own thread pinned to cpus[i], and waits for
+// all. Errors:
+// - denied: a thread may not run on its CPU (offline, a narrowed cpuset, a container's seccomp)
+// - exhausted: a thread could not start, and no part ran; or a part threw std::bad_alloc, which
+//   must leave no other part waiting
+// - timed_out: a thread did not run for half a minute after its start.
 Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
 
-// As run_pinned, with parts that begin within some microseconds of each other; timed_out: none was
-// run. Returns the least
-// part of its time that any of them had its CPU (cpu_share.h).
+// As run_pinned, with parts that begin within some microseconds. Returns the least share of its
+// time in which one of them had its CPU (cpu_share.h). Errors: also timed_out: no part ran.
 Result<double> run_together(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
 
 }  // namespace headrace::instruments

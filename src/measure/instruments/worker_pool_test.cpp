@@ -46,7 +46,7 @@ TEST(RunPinned, RunsNothingWhereAThreadMayNotRunOnItsCpu) {
   EXPECT_FALSE(run_together(cpus, [&](std::size_t) { ++run; }));
 }
 
-// For a user without privileges who may have one thread: exits with 0 if nothing was run.
+// For an unprivileged user with a limit of one thread: exits with 0 if no part ran.
 [[noreturn]] void run_without_threads() {
   const rlimit one{.rlim_cur = 1, .rlim_max = 1};
   if (setrlimit(RLIMIT_NPROC, &one) != 0 || setuid(65534) != 0) std::_Exit(0);

@@ -18,13 +18,13 @@ const Node* near_cpus(const Machine& machine, const Node& node) {
   return node.cpus.empty() ? host_of(machine, node) : &node;
 }
 
-// What makes a node, or a pair of them, like another. Each is asked for often.
+// The keys of similar nodes and similar pairs, cached because they are needed often.
 class Likeness {
  public:
   explicit Likeness(const Machine& machine) : machine_(machine) {}
 
-  // A point by its parameters that are no nodes, and how its nodes are.
-  // Nothing: it has no nodes.
+  // The key of a point: its parameters other than nodes, and the kind and position of its nodes.
+  // "": it has no nodes.
   std::string of(const Row& row, std::span<const Parameter> parameters) {
     std::vector<const Node*> nodes;
     std::string text;
@@ -102,7 +102,7 @@ void measure_alike_once(std::vector<Point>& points, const Machine& machine,
   for (Point& point : points) {
     if (keep_matrices && point.of_matrix) continue;
     const std::string key = likeness.of(point.row, parameters);
-    // What cannot be measured says why by itself.
+    // Points that cannot be measured have their own reason.
     if (!key.empty() && point.row.reason.empty()) alike[key].push_back(&point);
   }
   std::set<const Point*> others;
@@ -115,7 +115,7 @@ void measure_alike_once(std::vector<Point>& points, const Machine& machine,
       (*first)->row.stands_for.push_back(nodes_in_words(point->row, parameters));
     }
   }
-  // Each is asked about at its old place, before it moves.
+  // Compares addresses before erase_if moves an element.
   std::erase_if(points, [&](const Point& point) { return others.contains(&point); });
 }
 

@@ -88,7 +88,7 @@ TEST_F(Alike, AnotherDistanceAnotherNumberOfCpusOrAReasonIsNotAlike) {
   EXPECT_TRUE(is_there(1) && is_there(3));
 }
 
-// As `measure` does: refused first.
+// As `measure` does: refuse first.
 TEST_F(Alike, WhatACpusetForbidsStandsForNothing) {
   HostMemory host;
   for (unsigned id = 0; id < 8; ++id)

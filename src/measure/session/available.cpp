@@ -12,7 +12,7 @@
 namespace headrace::session {
 namespace {
 
-// One node by its number, several as "8-15"; none where it is neither.
+// One node by its number, several as "8-15"; empty: neither.
 std::vector<unsigned> nodes_of(const Row& row, std::string_view parameter) {
   if (const auto* id = row.number(parameter)) return {static_cast<unsigned>(*id)};
   return parse_cpu_list(row.word(parameter)).value_or(std::vector<unsigned>{});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a machine's memory measuring may take, as the host is at this moment. Thread-safe.
+// The part of a machine's memory and CPUs that a session may use, given the host's present state.
+// Thread-safe.
 #pragma once
 
 #include <optional>
@@ -12,23 +13,21 @@
 
 namespace headrace::session {
 
-// The machine with the capacity of each node lowered to what is free there and what memory cgroups
-// (memory.max) leave: of it experiments take their parts (`fitting`). Only where less than half of
-// the node is free, and then a power of two, so that what changes from hour to hour does not change
-// the sizes of buffers, which are parameters of rows.
+// Lowers the capacity of each node to its free memory and to what memory cgroups leave
+// (memory.max); experiments take their shares of it (`fitting`). Applies only if less than half of
+// a node is free, and then rounds to a power of two: buffer sizes are parameters of rows and must
+// not change from hour to hour.
 Machine within_free_memory(Machine machine, const HostMemory& host);
 
-// The machine with no more CPUs in a node than control groups give time for (cpu.max), one of each
-// core before second threads: of them experiments take theirs. More threads would stop each other
-// in turn, and what is measured would be the kernel's accounts. Not where the limit is no less than
-// the CPUs that this process may use.
+// Reduces the CPUs of each node to the number that control groups give time for (cpu.max), one per
+// core before second threads. More threads would stop each other in turn, and the measurement would
+// show the kernel's accounting. Changes nothing if the limit covers all usable CPUs.
 Machine within_cpu_time(Machine machine, const std::optional<CpuTimeLimit>& limit);
 
-// Gives points of more threads than that (teams, and observers beside others) a reason.
+// Gives a reason to points with more threads than that: teams, and observers beside other threads.
 void refuse_too_many_threads(std::vector<Point>& points, const std::optional<CpuTimeLimit>& limit);
 
-// Gives points on memory that the cpuset of this process forbids a reason, so that they cost no
-// time.
+// Gives a reason to points on memory that this process's cpuset forbids, so that they cost no time.
 void refuse_forbidden(std::vector<Point>& points, const HostMemory& host);
 
 }  // namespace headrace::session

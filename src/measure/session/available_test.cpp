@@ -33,7 +33,7 @@ TEST(WithinFreeMemory, ACgroupsLimitCountsForEveryNode) {
   EXPECT_EQ(capacity(within_free_memory(two_nodes(), host), 0), 64_GiB) << "nothing is known";
 }
 
-// Two nodes of four CPUs, two threads of a core beside each other: 0 and 1, 2 and 3 ...
+// Two nodes of four CPUs; adjacent CPUs are threads of a core: 0 and 1, 2 and 3 ...
 Machine with_cpus() {
   Machine machine = two_nodes();
   machine.nodes[0].cpus = {0, 1, 2, 3};
@@ -97,7 +97,7 @@ TEST(RefuseForbidden, MemoryOutsideTheCpusetCostsNoTime) {
     refuse_forbidden(one, host);
     EXPECT_NE(one[0].row.reason, "") << name;
   }
-  std::vector<Point> unnamed(2);  // what no parameter names
+  std::vector<Point> unnamed(2);  // no parameter names them
   unnamed[0].others = {NodeId{1}};
   unnamed[1].memory = {NodeId{1}};
   refuse_forbidden(unnamed, host);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What points of a session take: estimated at first, then as they took.
-// Single-thread.
+// The time that points of a session take: first estimated, then measured. Single-thread.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +13,19 @@
 
 namespace headrace::session {
 
-// Estimates are for one kind of machine; how far they are off here shows in the
-// points that were measured, first in those of the same experiment, then in
-// others. Once a point was measured, its own time counts.
+// Estimates are for one kind of machine. Measured points correct them, first within the same
+// experiment, then in all. A measured point uses its own time.
 class Costs {
  public:
-  // The next point; `repetitions` of it, of the three that costs are for. What
-  // points share falls on all of them alike.
+  // Adds the next point. `repetitions` of it are made; costs are given for three. The cost of a
+  // shared setup is divided equally among its points.
   void add(const Point& point, unsigned repetitions);
-  // A mapping of point `index` took so long, with the races that were not run yet.
+  // A mapping of point `index` took `took`, including races that had not run before.
   void learn(std::size_t index, Nanoseconds took);
-  // What one mapping of it will take.
+  // Expected time of one mapping.
   Nanoseconds of(std::size_t index) const { return of(std::vector{Mappings{index, 1}}); }
-  // What several will take together, so many of each point: races that were not run yet once.
+  // Expected time of several points together, with `count` mappings each. A race that has not run
+  // counts once.
   struct Mappings {
     std::size_t index = 0;
     std::size_t count = 0;
@@ -41,18 +40,18 @@ class Costs {
   struct Cost {
     std::string experiment;
     std::vector<std::size_t> races;  // indices
-    double own = 0;                  // estimated, in seconds
+    double own = 0;                  // estimate in seconds
     std::pair<MemoryKey, std::string> setup;
-    double took = 0;  // in all its mappings, in seconds
+    double took = 0;  // seconds, all mappings together
     std::size_t mappings = 0;
   };
   struct Sum {
     double estimated = 0;
     double took = 0;
   };
-  // In seconds, without races.
+  // Seconds without races: by estimate, and by all that is known.
   double estimated(const Cost& cost) const;
-  double expected(const Cost& cost) const;  // by what is known by now
+  double expected(const Cost& cost) const;
 
   std::map<std::pair<MemoryKey, std::string>, Setup> setups_;
   std::map<std::string, std::size_t> races_;

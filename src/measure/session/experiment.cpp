@@ -20,10 +20,10 @@ const Parameter* find_parameter(std::span<const Parameter> parameters, std::stri
   return found == parameters.end() ? nullptr : &*found;
 }
 
-// Asked for, it is what has no such parameter.
+// As a request it selects rows without the parameter.
 const ParameterValue kNone = std::string();
 
-// All values that are asked for of one parameter.
+// All requested values of one parameter.
 std::vector<ParameterValue> values_of(const ParameterChoice& choice) {
   if (const auto* several = std::get_if<std::vector<ParameterValue>>(&choice)) return *several;
   if (const auto* number = std::get_if<std::uint64_t>(&choice)) return {*number};
@@ -41,13 +41,13 @@ std::vector<T> chosen(const Scope& scope, const std::string& parameter) {
   return found;
 }
 
-// The nodes that a row names: 8, or "8-15" of a team.
+// The nodes that a row names: 8, or "8-15" for a team.
 CpuSet nodes_of(const ParameterValue& value) {
   if (const auto* id = std::get_if<std::uint64_t>(&value)) return {static_cast<unsigned>(*id)};
   return parse_cpu_list(std::get<std::string>(value)).value_or(CpuSet{});
 }
 
-// Whether the nodes of a row are of the kind asked for, or the one asked for by its number.
+// Whether the nodes of a row are of the requested kind, or the requested node.
 bool are_those(const Machine& machine, const ParameterValue& value, const ParameterValue& asked) {
   const CpuSet ids = nodes_of(value);
   if (const auto* id = std::get_if<std::uint64_t>(&asked)) return ids == CpuSet{unsigned(*id)};
@@ -154,7 +154,7 @@ Bytes past_caches(Row& row, const Machine& machine, const CpuSet& cpus, std::uin
 void flag_partly_cached(std::vector<Row>& rows) {
   constexpr std::array<std::string_view, 6> kWithBuffers = {"bandwidth", "loaded", "stream",
                                                             "copy",      "split",  "interference"};
-  CpuSet found;  // nodes of CPUs
+  CpuSet found;  // nodes of the CPUs
   for (const Row& row : rows) {
     const auto again = row.details.find("after_walk");
     const std::uint64_t* const node = row.number("cpu_node");

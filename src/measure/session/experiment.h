@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an experiment is made of: parameters, and points, each a row to be filled and the way to
-// fill it.
+// The parts of an experiment: its parameters and its points. A point is a row to fill, and the way
+// to measure it.
 //
-// An experiment only lists its points for a machine. The session (session.h) chooses which of them
-// fit into the budget, in which order and how often they are measured, on which mappings of memory,
-// and what the samples come down to. Single-thread.
+// An experiment only lists points for a machine. The session (session.h) chooses the points that
+// fit the budget, their order, their number of mappings and the summary of samples. Single-thread.
 #pragma once
 
 #include <filesystem>
@@ -31,11 +30,11 @@ namespace headrace::session {
 
 using namespace instruments;
 
-// The detail `drift` of a sample is by how much the last two windows differed in what they saw, as
-// a part of the larger. A row whose median is above this is "unsteady".
+// Threshold of the flag "unsteady". The detail `drift` of a sample is the difference between its
+// last two windows, relative to the larger; the median over samples counts.
 constexpr double kSteady = 0.05;
-// The detail `after_walk` of a sample (latency.cpp) is 1 where buffers pass the caches. Rows of
-// memory of these CPUs are "partly_cached" if its median is below this.
+// Threshold of the flag "partly_cached" for memory rows of these CPUs. The detail `after_walk` of a
+// sample (latency.cpp) is 1 if buffers exceed the caches; the median over samples counts.
 constexpr double kPassed = 0.95;
 
 // One repetition.
@@ -43,114 +42,114 @@ struct Sample {
   double value = 0;                               // in the unit of the row
   std::map<std::string, double> details;          // as Row::details
   std::map<std::string, std::string> words = {};  // as Row::words
-  // The part of the time of its threads in which they had a CPU: the least of them. Well below 1:
-  // something else ran there.
+  // The least share of time in which one of its threads had a CPU. Well below 1: other work ran
+  // there.
   double cpu_share = 1;
-  // The part in huge pages of memory that is to be in such and that the pool (MemoryKey) does not
-  // know.
+  // The share of huge pages in memory that shall have them and is not from the pool (MemoryKey).
   std::optional<double> huge_part = {};
 };
 
-// Adds what was counted on the bus, at the same bytes for each that the loads moved, as the detail
-// `bus_counted`, and by whom, as a word. `moved` bytes at a rate of `rate` were moved in the
-// window. Counted bytes over time would be of a longer time: threads begin and end in it.
+// Adds the bytes counted on the bus as the detail `bus_counted`, and the name of the counter as a
+// word. The loads moved `moved` bytes in the window at `rate`; the counted bytes are scaled the
+// same way. Dividing them by the window's length would be wrong, because threads start and end
+// inside it.
 void add_counted(Sample& sample, const BusMeter& bus, std::optional<double> counted, double moved,
                  double rate);
 
-// A point made ready on one mapping of memory.
+// A point that is prepared on one mapping of memory.
 class Probe {
  public:
   virtual ~Probe() = default;
   virtual Result<Sample> sample() = 0;
 };
 
-// Points of one `group` are measured one after the other in every round, the reference in each
-// round that one of them is measured in. Each row gets the median over rounds of (its value / that
-// of the group's reference in the same round) as a detail: the two are of neighbouring moments, so
-// that the ratio is steadier than the ratio of medians.
+// Compares points with a reference of the same `group`. A round that measures one of them measures
+// the reference too, next to it. Each row gets the detail `detail`: the median over rounds of its
+// value divided by the reference's. The two are close in time, so this is steadier than the ratio
+// of medians.
 struct Comparable {
   std::string group;   // empty: not compared
-  std::string detail;  // the name of the ratio
+  std::string detail;  // name of the ratio
   bool reference = false;
 };
 
-// What must be there before a point is measured and stays for those after it: memory touched, a
-// cycle linked. In a round it is made once for all points of the same memory that name it alike.
+// Preparation that several points share, such as touched memory or a linked cycle. It is made once
+// per round for all points with the same memory and the same name.
 struct SharedSetup {
   std::string name;
   Nanoseconds cost{0};
 };
 
 struct Point {
-  Row row;  // experiment, parameters, unit; with a reason: there is nothing to measure
-  // 0 is what one wants to know first; a small budget leaves the high ones out.
+  Row row;  // experiment, parameters, unit; with a reason: not measurable
+  // 0: most wanted; a small budget leaves out high ranks.
   unsigned rank = 0;
-  // What one mapping of it takes, roughly: preparing and repetitions; the setup comes on top.
+  // Estimated time of one mapping: preparation and repetitions, without the setup.
   Nanoseconds cost{0};
   SharedSetup setup;
-  // Races of loops (traffic_race.h), by name, whose winners it goes by: each is run once a session,
-  // before the first point that does.
+  // Names of the races of loops (traffic_race.h) whose winners it uses. A race runs once per
+  // session, before its first point.
   std::vector<std::string> races;
   // Points with the same memory are measured one after the other, so that it is mapped once.
   MemoryKey memory;
-  // What it uses besides, where its row names it by no parameter of a node.
+  // Further nodes in use that no parameter of its row names.
   std::vector<NodeId> others;
   Comparable comparable;
-  // A cell of a matrix that is wanted whole: without a budget it is measured
-  // for every pair of nodes, though some are alike.
+  // A cell of a complete matrix: without a budget it is measured for every pair of nodes, even if
+  // some are similar.
   bool of_matrix = false;
   std::function<Result<std::unique_ptr<Probe>>(BufferPool& buffers, Random& random)> prepare;
 };
 
-// A parameter of an experiment, named here and nowhere else.
+// A parameter of an experiment, named only here.
 struct Parameter {
   std::string_view name;
   ParameterKind kind = ParameterKind::word;
-  bool required = true;   // of a row that is drawn; other programs and older versions left some out
-  bool of_teams = false;  // rows of teams have it (teams.h), whose nodes are lists: "8-15"
+  bool required = true;   // in every row that is drawn; other programs and older versions omit some
+  bool of_teams = false;  // for rows of teams (teams.h), whose nodes are lists: "8-15"
 };
 
 // A row of the experiment with its parameters set, in their order. Requires: a value for each.
 Row make_row(std::string_view experiment, std::span<const Parameter> parameters,
              std::vector<ParameterValue> values, std::string_view unit);
 
-// What points are asked for. An experiment lists the usual ones; where a parameter is named that it
-// would not vary by itself, also the others.
+// The requested points. An experiment lists its usual points, and further ones if the request names
+// a parameter that it would not vary by itself.
 struct Scope {
   const Machine& machine;
   ParameterChoices only = {};
-  std::filesystem::path directory = ".";  // on the disk to be measured
-  // There, past the page cache; made when the first point asks.
+  std::filesystem::path directory = ".";  // on the disk to measure
+  // A file in `directory`, past the page cache; made at the first use.
   std::shared_ptr<MeasuringFile> file = std::make_shared<MeasuringFile>(machine, directory, true);
 
-  // Where the machine counts what crosses its bus; without a counter unless a session found one.
+  // Counter of bus traffic; has none unless a session found one.
   std::shared_ptr<BusMeter> bus = std::make_shared<BusMeter>();
-  // What counts for a point that uses memory of these nodes; one without a counter where not all of
-  // it is counted.
+  // The counter for a point that uses memory of these nodes; empty unless it counts all of that
+  // memory.
   std::shared_ptr<BusMeter> bus_of(const std::vector<NodeId>& nodes) const;
 
-  // Which loops of traffic were the fastest in this session.
+  // The fastest loops of traffic of this session.
   std::shared_ptr<Races> races = std::make_shared<Races>();
 
-  bool here = true;    // false: the machine is another host, of which nothing can be asked
-  bool budget = true;  // false: all there is
-  // What the memory cgroups of this process leave all nodes together; nothing: no limit.
+  bool here = true;    // false: another host, which cannot be asked
+  bool budget = true;  // false: measure everything
+  // Bytes that this process's memory cgroups leave on all nodes together; nullopt: no limit.
   std::optional<Bytes> memory_limit = {};
-  // What control groups leave it, in threads at once; nothing: no limit.
+  // Number of concurrent threads that control groups allow; nullopt: no limit.
   std::optional<std::size_t> most_threads = {};
-  std::vector<NodeId> forbidden = {};  // nodes whose memory the cpuset of this process forbids
+  std::vector<NodeId> forbidden = {};  // forbidden by this process's cpuset
 
-  // Whether for a value; not where all that is asked for is to have none.
+  // Whether a value of the parameter is requested; false if only its absence is.
   bool asks(const std::string& parameter) const;
-  // The numbers asked for of a parameter, and the words; empty: it is not asked for.
+  // The requested numbers, or words, of a parameter; empty: not requested.
   std::vector<std::uint64_t> numbers(const std::string& parameter) const;
   std::vector<std::string> words(const std::string& parameter) const;
-  // Whether the row has all parameters asked for. A node may be asked for by its kind, "hbm"; where
-  // a parameter of teams is asked for, that holds for all of a list, or for its only one. A row
-  // without parameters says why there is nothing of the experiment: it is wanted where these are
-  // parameters of the experiment at all.
+  // Whether the row has all requested parameters. A node may be requested by its kind, "hbm". If a
+  // parameter of teams is requested, that applies to all nodes of a list, or to its only node. A
+  // row without parameters gives the reason why an experiment has no points; it is wanted if the
+  // request names only parameters of the experiment.
   bool wants(const Row& row, std::span<const Parameter> parameters) const;
-  // The same for a row with only some of the parameters. Those that it has not are not looked at.
+  // The same for a row with only some parameters; missing ones are ignored.
   bool may_want(const Row& row, std::span<const Parameter> parameters) const;
 };
 
@@ -158,56 +157,55 @@ struct Experiment {
   std::string_view name;
   std::string_view description;  // one line
   std::span<const Parameter> parameters;
-  std::span<const std::string_view> details;  // that every row with a number has
+  std::span<const std::string_view> details;  // of every row with a number
   std::vector<Point> (*points)(const Scope& scope);
-  unsigned share = 1;       // of a budget, relative to those of others
-  bool alike_once = false;  // pairs of nodes that are alike may be measured once
+  unsigned share = 1;       // of the budget, relative to other experiments
+  bool alike_once = false;  // similar pairs of nodes may be measured once
 };
 
-// How evenly equals share: Jain's index, (sum x)^2 / (n sum x^2), 1 if all have the same, 1/n if
-// one has all.
+// Jain's fairness index, (sum x)^2 / (n sum x^2): 1 if all rates are equal, 1/n if one has
+// everything.
 double fairness(const std::vector<double>& rates);
 
-// Row::cpus of these.
+// Row::cpus of these CPUs.
 std::string list_of_cpus(std::vector<unsigned> cpus);
 
 // A node as a parameter.
 inline ParameterValue id_of(const Node* node) { return std::uint64_t{raw(node->id)}; }
-// Where loops of traffic race (traffic_race.h): the kind of memory, and how far it is from these
-// CPUs.
+// The conditions of a race of loops (traffic_race.h): kind of memory, and distance from the CPUs.
 std::string ground_of(const Machine& machine, const Node& cpu_node, const Node& memory_node);
-// Whether the node's memory has no nearer CPUs than those of `cpu_node`.
+// Whether no other CPUs are nearer to the node's memory than those of `cpu_node`.
 bool is_near(const Machine& machine, const Node& cpu_node, const Node& memory_node);
 // The nodes whose CPUs this process may use.
 std::vector<const Node*> nodes_with_cpus(const Machine& machine);
-// Whether there is memory on it to allocate. Nodes of CPUs without DIMMs have a capacity of 0.
+// Whether the node has memory to allocate. Nodes of CPUs without DIMMs have a capacity of 0.
 bool has_memory(const Node& node);
-// The nodes that have.
+// All nodes with memory.
 std::vector<const Node*> memory_nodes(const Machine& machine);
-// By kind of memory the node nearest to `node`, itself first.
+// For each kind of memory the node nearest to `node`; `node` itself comes first.
 std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node);
 
-// Bytes of a buffer that passes the caches of these CPUs so many times; at least `least`, and in a
-// virtual machine 512 MiB, since it may show a smaller cache than its host has. Where the caches
-// are not believed (topology.h): 512 MiB for each of them, and the flag "cache_doubted".
+// Buffer size that exceeds the caches of these CPUs `times` times; at least `least`. In a virtual
+// machine at least 512 MiB, since it may show a smaller cache than its host has. If the cache sizes
+// are doubted (topology.h): 512 MiB per cache, and the flag "cache_doubted".
 Bytes past_caches(Row& row, const Machine& machine, const CpuSet& cpus, std::uint64_t times,
                   Bytes least);
-// Flags rows of memory "partly_cached" whose CPUs' caches their buffers do not pass, by the detail
-// `after_walk` of a row of the same CPUs (latency.cpp).
+// Flags memory rows as "partly_cached" if their buffers do not exceed the caches, according to the
+// detail `after_walk` of a row of the same CPUs (latency.cpp).
 void flag_partly_cached(std::vector<Row>& rows);
 
-// What it takes to map so many bytes by a thread on each of so many CPUs: some 1.5 GB/s each, of
-// which more than eight gain little.
+// Time to map and touch bytes with one thread per CPU: about 1.5 GB/s each; more than eight add
+// little.
 Nanoseconds touching(Bytes bytes, std::size_t cpus);
 
-// fitting(), and the flag "shrunk" for a row whose buffers are smaller than the caches ask for; and
-// the one below.
+// fitting(), with the flag "shrunk" if the buffers are smaller than the caches demand; then
+// mark_side_cached().
 Bytes fit(Row& row, const Node& node, Bytes wanted);
-// Sets the flag "side_cached" where a memory-side cache of the node can hold a buffer of that size.
-// No buffer grows past one, since HBM in cache mode has gigabytes.
+// Sets the flag "side_cached" if a memory-side cache of the node can hold a buffer of that size.
+// Buffers do not grow beyond such a cache, since HBM in cache mode has gigabytes.
 void mark_side_cached(Row& row, const Node& node, Bytes bytes);
 
-// A point that only says why it cannot be measured: the machine has not what it takes.
+// A point that cannot be measured, with the reason.
 Point without(Row row, std::string reason);
 
 }  // namespace headrace::session

@@ -14,8 +14,8 @@
 namespace headrace::session {
 namespace {
 
-// A sentinel is off when its logarithm is further from the median than this many robust sigmas
-// (1.4826 x MAD), and at least by the part below: quiet machines vary by a per cent, and a per cent
+// A sentinel is off if its logarithm is further from the median than this many robust sigmas
+// (1.4826 x MAD), and at least by the limits below: quiet machines vary by one per cent, and one
 // more is no disturbance.
 constexpr double kSigmas = 5;
 constexpr double kLeastIdle = 0.08;
@@ -23,7 +23,7 @@ constexpr double kLeastLoaded = 0.12;
 constexpr double kMostSteal = 0.02;
 // The same for a single CPU, of which a check sees some hundred ticks.
 constexpr double kMostStealOfOne = 0.1;
-// In fewer ticks, of one CPU and of all, one that was stolen would be more than that.
+// With fewer ticks, of one CPU or of all, a single stolen tick would exceed that.
 constexpr double kFewTicks = 20;
 constexpr double kFewTicksOfAll = 50;
 
@@ -32,7 +32,7 @@ CpuTimes cpu_times() {
   return read_cpu_times(stat, instruments::usable_cpus());
 }
 
-// Which values are off, given how much is always too little.
+// Which values are off; `least`: the smallest deviation that counts.
 std::vector<bool> off(const std::vector<double>& logs, double least) {
   const double middle = median(logs).value_or(0);
   const double sigma = 1.4826 * median_absolute_deviation(logs).value_or(0);
@@ -43,8 +43,8 @@ std::vector<bool> off(const std::vector<double>& logs, double least) {
   return result;
 }
 
-// The first point of rank 0 that can be prepared: a node may be forbidden or full. nullptr: none
-// can.
+// The first point of rank 0 that can be prepared, since a node may be forbidden or full. nullptr:
+// none can.
 std::unique_ptr<Probe> prepare_first(const std::vector<Point>& points, BufferPool& buffers,
                                      Random& random) {
   for (const Point& point : points) {
@@ -97,7 +97,7 @@ Steal steal_between(const CpuTimes& before, const CpuTimes& now) {
 Noise Noise::start(const Machine& machine, const Sentinels& sentinels, Random& random) {
   Noise noise;
   noise.idle_buffers_ = std::make_unique<BufferPool>(machine);
-  // Buffers of its own: those of the first sentinel are full of pointers.
+  // Separate buffers: those of the first sentinel are full of pointers.
   noise.loaded_buffers_ = std::make_unique<BufferPool>(machine);
   noise.idle_ = prepare_first(sentinels.idle, *noise.idle_buffers_, random);
   noise.loaded_ = prepare_first(sentinels.loaded, *noise.loaded_buffers_, random);

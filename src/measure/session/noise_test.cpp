@@ -52,7 +52,7 @@ TEST(NoiseTest, EachSentinelIsHeard) {
   }
 }
 
-// As of a virtual machine of 64 CPUs, of which one is taken away for half of the time.
+// As on a virtual machine of 64 CPUs, one of which is taken away for half of the time.
 TEST(NoiseTest, TheStealOfOneCpuIsNotLostAmongTheOthers) {
   const auto stat = [](int second) {
     std::string text = "cpu  1 2 3 4 5 6 7 8 0 0\n";
@@ -80,7 +80,7 @@ TEST(NoiseTest, TheStealOfOneCpuIsNotLostAmongTheOthers) {
   EXPECT_DOUBLE_EQ(steal_between(first, soon).of_all, 0);
 }
 
-// Four of 384 CPUs are in use, and each loses a twentieth: as much as on a machine of four.
+// Four of 384 CPUs are in use, and each loses a twentieth: the same share as on a machine of four.
 TEST(NoiseTest, StealIsAPartOfTheTimeOfCpusInUse) {
   const auto stat = [](int second) {
     std::string text;
@@ -106,9 +106,9 @@ TEST(NoiseTest, StealIsAPartOfTheTimeOfCpusInUse) {
   EXPECT_EQ(disturbed_checks(checks), (std::vector<bool>{false, true, false}));
 }
 
-// The loud half of a session must not make the quiet one look disturbed, nor hide itself by being
-// usual: up to half of the checks.
-TEST(NoiseTest, AThirdThatIsLoudIsFound) {
+// The loud part of a session, up to half of the checks, must neither make the quiet part look
+// disturbed, nor pass as usual.
+TEST(NoiseTest, DisturbedThirdOfChecks_IsFound) {
   auto checks = quiet_checks(30);
   for (std::size_t i = 20; i < 30; ++i) checks[i].loaded_bytes_per_second *= 0.6;
   const auto disturbed = disturbed_checks(checks);
@@ -142,7 +142,7 @@ TEST(NoiseTest, ACompetingProgramIsNoticed) {
 }
 
 // A planted quota: another process stops this one for half of the time, as the kernel stops a
-// container that has used its share.
+// container over its quota.
 TEST(NoiseTest, AQuotaIsNoticed) {
   const Machine machine = test::small_host();
   Random random(1);

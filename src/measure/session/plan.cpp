@@ -15,7 +15,7 @@
 namespace headrace::session {
 namespace {
 
-// The part of the budget that points can have; the rest is for sentinels and statistics.
+// The share of the budget for points; the rest is for sentinels and statistics.
 constexpr double kForPoints = 0.85;
 
 void leave_out(Point& point, const MeasureOptions& options) {
@@ -25,12 +25,12 @@ void leave_out(Point& point, const MeasureOptions& options) {
   point.row.add_flag("left_out");
 }
 
-// What points take together, where setups and races are shared.
+// The total time of points, with shared setups and races counted once.
 class Spending {
  public:
   explicit Spending(const MeasureOptions& options) : options_(options) {}
 
-  // In seconds, on top of those added before.
+  // In seconds, in addition to the points added before.
   double of(const Point& point) const {
     double once = seconds(point.cost) * std::min(1.0, options_.repetitions / kRepetitionsOfCosts);
     if (!made_.contains({point.memory, point.setup.name})) once += seconds(point.setup.cost);
@@ -78,7 +78,7 @@ void leave_out(std::vector<Point>& points, const MeasureOptions& options, const 
     by_rank.push_back(&point);
   }
   if (by_rank.empty()) return;
-  // Those of equal rank in the order of the experiment: they lie in one array.
+  // Points of equal rank in the experiment's order, which is that of the array.
   const auto order = [](Point* point) { return std::pair(point->rank, point); };
   std::ranges::sort(by_rank, {}, order);
   const auto share_of = [&](const std::string& experiment) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a budget leaves in, on points that measure nothing.
+// The points that a budget keeps, with points that measure nothing.
 #include "measure/session/plan.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(LeaveOut, EveryExperimentHasItsShare) {
   for (int i = 0; i < 9; ++i) points.push_back(costing("first", 0, seconds{1}));
   points.push_back(costing("second", 3, seconds{1}));
   points.push_back(costing("second", 2, seconds{1}));
-  // 13.6 s for points, four of 3 s: three parts for the first, one for the second.
+  // 13.6 s for points, four of 3 s: three shares for the first experiment, one for the second.
   leave_out(points, {.budget = seconds{16}}, {{"first", 3}, {"second", 1}});
   const auto count = [&](std::string_view experiment) {
     return std::ranges::count_if(points, [&](const Point& point) {

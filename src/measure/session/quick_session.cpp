@@ -13,16 +13,16 @@ namespace {
 
 using namespace session;
 
-// Only a bound for slow memories and disks: all points fit into it, on the largest machines too,
-// whose number grows with the memories. About a third of it is used, since the points' costs are
-// estimated for three repetitions, and for memory that no other point has mapped.
+// Only a bound for slow memories and disks: all points fit into it, also on the largest machines,
+// as it grows with the memories. About a third of it is used, since point costs assume three
+// repetitions, and memory that no other point has mapped.
 constexpr Nanoseconds kQuickBudget = std::chrono::seconds{8};
 constexpr Nanoseconds kQuickBudgetPerMemory = std::chrono::seconds{10};
 constexpr unsigned kQuickRounds = 3;
 
 ParameterValue number(std::uint64_t value) { return value; }
 
-// All that this process may use of the node, and one alone.
+// All CPUs of the node that this process may use, and one alone.
 std::uint64_t all_threads(const Node& cpu_node) { return usable_cpus(&cpu_node).size(); }
 ParameterChoice one_and_all(const Node& cpu_node) {
   const std::set<std::uint64_t> counts{1, all_threads(cpu_node)};
@@ -48,7 +48,7 @@ const Node* copies_to(const Machine& machine, const Node& to) {
   return host == nullptr || usable_cpus(host).empty() ? nullptr : host;
 }
 
-// By all threads small, usual and large copies: a line T(V) takes three sizes.
+// Small, usual and large copies by all threads: a line T(V) takes three sizes.
 void add_copies(std::vector<Selection>& chosen, const Machine& machine, const Node& from,
                 const Node& to) {
   const Node* const host = copies_to(machine, to);

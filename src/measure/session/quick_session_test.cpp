@@ -31,7 +31,7 @@ std::vector<Point> points_of(const Machine& machine, const MeasureOptions& optio
   return points;
 }
 
-// A machine whose nodes with CPUs all have those that this process may use.
+// A machine whose nodes with CPUs all have this process's usable CPUs.
 Machine with_own_cpus(Machine machine) {
   for (Node& node : machine.nodes) {
     if (!node.cpus.empty()) node.cpus = usable_cpus();
@@ -39,7 +39,8 @@ Machine with_own_cpus(Machine machine) {
   return machine;
 }
 
-// 16 nodes, of which this process has the CPUs of at most one: the others' points are not its.
+// 16 nodes, of which this process may use the CPUs of at most one: the other nodes' points are left
+// out.
 TEST(QuickSession, ListsFewPointsOfALargeMachine) {
   const Machine machine = *Machine::load("xeon-max");
   const MeasureOptions options = quick_session(machine, ".");
@@ -52,7 +53,7 @@ TEST(QuickSession, LeavesNoMemoryOfALargeMachineOut) {
   const MeasureOptions options = quick_session(machine, ".");
   std::vector<Point> points = points_of(machine, options);
   const std::size_t of_memory = points.size();
-  for (int i = 0; i < 7; ++i) {  // those of a disk, which is none of the preset's
+  for (int i = 0; i < 7; ++i) {  // those of a disk, which the preset lacks
     points.push_back(Point{.row = {.experiment = "storage"},
                            .rank = 1,
                            .cost = std::chrono::milliseconds{300},
@@ -69,8 +70,8 @@ TEST(QuickSession, LeavesNoMemoryOfALargeMachineOut) {
   EXPECT_EQ(copied.size(), 16U);
 }
 
-// The CPUs of two nodes differ in number, and those nearest to the memory without any are the
-// second's.
+// The two nodes have different numbers of CPUs, and the second node's CPUs are nearest to the
+// memory without CPUs.
 TEST(QuickSession, CopiesByTheThreadsOfTheNodeThatCopies) {
   const CpuSet cpus = usable_cpus();
   if (cpus.size() < 2) GTEST_SKIP() << "one CPU: no node has more than another";

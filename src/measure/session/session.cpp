@@ -19,8 +19,8 @@ namespace headrace::session {
 namespace {
 
 constexpr unsigned kMostBusy = 3;
-// A repetition is done so often until no control group stopped it; once only where each try of so
-// many mappings in a row was stopped, as of threads that never have their CPUs for long enough.
+// Maximum tries of a repetition until no control group stops it. Only one try if every try of the
+// last kMostThrottled mappings was stopped, as for threads that never have their CPUs long enough.
 constexpr unsigned kTries = 4;
 constexpr unsigned kMostThrottled = 3;
 constexpr Nanoseconds kBetweenChecks = std::chrono::seconds{1};
@@ -76,8 +76,8 @@ class Session {
 
   using Trials = std::vector<Trial*>;
 
-  // The numbers of the trials that need more; with them the references they are held against, which
-  // have a value in each round that a ratio is of.
+  // Indices of the trials that need more, and of their references, which need a value in each round
+  // of a ratio.
   std::set<std::size_t> wanted() const {
     std::set<std::size_t> numbers;
     std::set<std::string_view> groups;
@@ -95,8 +95,7 @@ class Session {
     return numbers;
   }
 
-  // The trials of a round by memory, and within it those that are compared together; all orders
-  // drawn anew.
+  // The trials of a round by memory, and within it compared ones together; all orders are random.
   Trials order() {
     std::map<MemoryKey, std::map<std::string, Trials>> by_memory;
     for (const std::size_t i : wanted()) {
@@ -111,8 +110,7 @@ class Session {
       shuffle(of_memory);
     }
     shuffle(memories);
-    // The budget may cut the first round: what is wanted most comes first
-    // there.
+    // The budget may cut the first round, so the most wanted come first there.
     if (rounds_ == 0 && options_.budget) {
       for (std::vector<Trials>& memory : memories) std::ranges::stable_sort(memory, {}, least_rank);
       std::ranges::stable_sort(memories, {}, [](const std::vector<Trials>& memory) {
@@ -148,7 +146,7 @@ class Session {
     const MemoryKey* memory = nullptr;
     bool any = false;
     for (Trial* trial : trials) {
-      // However small the budget and busy the machine: one is measured, if it can be.
+      // However small the budget and busy the machine, one point is measured if possible.
       if (over() || (late() && (measured_any_ || tried_ >= kMostBusy))) return false;
       if (!fits(*trial)) continue;
       any = true;
@@ -168,10 +166,9 @@ class Session {
     return static_cast<std::size_t>(&trial - trials_.data());
   }
 
-  // Whether there is time for it, as far as is known by now. One that was not
-  // measured yet must leave the time for what was begun, and for what is wanted
-  // more, in their least mappings: where all takes longer than was estimated,
-  // fewer points are measured, and not all of them once.
+  // Whether there is time for it, by present knowledge. A point that was not measured yet must
+  // leave the time for the minimum of mappings of points that were begun or are more wanted. If
+  // mappings take longer than estimated, fewer points are measured, instead of all of them once.
   bool fits(const Trial& trial) const {
     if (!options_.budget || !measured_any_) return true;
     const Nanoseconds left = *options_.budget - spent();
@@ -188,7 +185,7 @@ class Session {
     return costs_.of(needed) <= left;
   }
 
-  // The mappings it has of those that it must have, which is what progress counts.
+  // Its mappings, up to the minimum that it needs; progress counts these.
   std::size_t done(const Trial& trial) const {
     const std::size_t least = least_mappings(trial.point, options_);
     return can_more(trial) ? std::min(trial.mappings.size(), least) : least;
@@ -230,7 +227,7 @@ class Session {
     throttled_in_a_row_ = throttled ? throttled_in_a_row_ + 1 : 0;
     HEADRACE_TRY_STATUS(buffers_.check_residency());
     const std::optional<double> huge_part = least_huge_part(point, samples);
-    // The middle one as it is, so that its details belong to its value.
+    // The middle sample unchanged, so that its details belong to its value.
     const auto finite = [](double number) { return std::isfinite(number); };
     for (const Sample& sample : samples) {
       if (finite(sample.value) && std::ranges::all_of(std::views::values(sample.details), finite)) {
@@ -248,7 +245,7 @@ class Session {
                    .throttled = throttled};
   }
 
-  // A repetition that no control group stopped; sets `throttled` where each try was.
+  // A repetition that no control group stopped; sets `throttled` if each try was stopped.
   Result<Sample> not_throttled(Probe& probe, bool& throttled) const {
     const unsigned most = throttled_in_a_row_ < kMostThrottled ? kTries : 1;
     for (unsigned tries = 1;; ++tries) {
@@ -261,7 +258,7 @@ class Session {
     }
   }
 
-  // Nothing where the point asks for no huge pages.
+  // nullopt: the point requests no huge pages.
   std::optional<double> least_huge_part(const Point& point,
                                         const std::vector<Sample>& samples) const {
     std::optional<double> least;
@@ -295,7 +292,7 @@ class Session {
     return result;
   }
 
-  // By trial; nothing for one that is not compared.
+  // Per trial; nullopt: it is not compared.
   std::vector<std::optional<double>> ratios_to_references() const {
     std::map<std::string_view, const Trial*> references;
     for (const Trial& trial : trials_) {
@@ -315,7 +312,7 @@ class Session {
   const MeasureOptions& options_;
   const ExperimentContext& context_;
   const std::function<std::uint64_t()>& throttled_;
-  unsigned throttled_in_a_row_ = 0;  // mappings, up to the last one
+  unsigned throttled_in_a_row_ = 0;  // consecutive mappings, up to the last
   std::vector<Trial> trials_;
   BufferPool buffers_;
   Costs costs_;
@@ -332,7 +329,7 @@ class Session {
   std::size_t tried_ = 0;
 };
 
-// The median mapping by name; a name that only some have is taken from those.
+// The median of each detail over the mappings that have it.
 std::map<std::string, double> middle_details(const std::vector<Mapping>& mappings) {
   std::map<std::string, std::vector<double>> all;
   for (const Mapping& mapping : mappings) {
@@ -346,7 +343,7 @@ std::map<std::string, double> middle_details(const std::vector<Mapping>& mapping
 Row with_summary(Row row, const std::vector<Mapping>& mappings) {
   for (const Mapping& mapping : mappings) row.samples.push_back(mapping.value);
   row.value = summarize(row.samples);
-  // What the point knew of itself stays.
+  // Details that the point set itself stay.
   for (const auto& [name, value] : middle_details(mappings)) row.details[name] = value;
   std::vector<double> huge;
   for (const Mapping& mapping : mappings) {
@@ -377,7 +374,7 @@ std::optional<double> paired_ratio(std::span<const Mapping> own,
 
 Row row_of(Trial trial, const std::vector<bool>& disturbed) {
   Row row = std::move(trial.point.row);
-  // A point that was too busy at last keeps what it measured before.
+  // A point that was finally too busy keeps its earlier measurements.
   if (trial.error && (trial.mappings.empty() || trial.error->code != ErrorCode::timed_out)) {
     row.reason = trial.error->message;
     return row;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session: points measured in turn until each is certain enough or the time is over.
+// Runs a session: measures points in rounds until each is certain enough or the time is over.
+// Single-thread.
 //
-// Rounds. In each, every point that still needs it is measured once on fresh memory, in an order
-// drawn anew (points that share memory together), with a check for noise every second.
-// So drift of the machine spreads over all points instead of falling on the last ones, and no point
-// depends on one mapping. When a point is certain: stopping.h. Single-thread.
+// In each round every unfinished point is measured once, on fresh memory, in a new random order
+// (points that share memory together), with a noise check every second. Drift of the machine thus
+// spreads over all points instead of falling on the last ones, and no point depends on one mapping.
+// stopping.h defines when a point is certain.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +18,17 @@
 
 namespace headrace::session {
 
-// What one mapping gave.
+// Result of one mapping.
 struct Mapping {
   double value = 0;  // median of its repetitions
   std::map<std::string, double> details;
   std::map<std::string, std::string> words = {};
-  double cpu_share = 1;  // the median of its repetitions'
-  // The least part in huge pages of memory that was asked for in such; nothing: none was.
+  double cpu_share = 1;  // the median over its repetitions
+  // The least share of huge pages in memory that shall have them; nullopt: no such memory.
   std::optional<double> huge_part = {};
-  // Control groups stopped its threads in a repetition, and again in each that took its place.
+  // Control groups stopped its threads in a repetition, and in each retry.
   bool throttled = false;
-  std::size_t check = 0;  // the last noise check before it; the next came after it
+  std::size_t check = 0;  // last noise check before it; the next one followed it
   unsigned round = 0;
 };
 
@@ -38,21 +39,22 @@ struct Trial {
   unsigned busy = 0;  // mappings that timed out
 };
 
-// Fills the row of a trial: summary, details, flags, reason. One mapping that was not all in huge
-// pages makes it "not_huge", wherever they were asked for; `huge_part` is in its details. Mappings
-// in disturbed moments are left out where at least three quiet ones remain; else the row is flagged
-// noisy if half of them were; so are those in which groups stopped threads, and "throttled" is a
-// row that has such a one.
+// Fills the row of a trial: summary, details, flags, reason.
+// - "not_huge": one mapping was not all in huge pages where requested; the detail `huge_part` has
+//   the share.
+// - "noisy": fewer than three mappings were quiet, and at least half were disturbed or had their
+//   threads stopped by control groups. With three quiet ones, the others are left out.
+// - "throttled": at least one mapping had its threads stopped.
 Row row_of(Trial trial, const std::vector<bool>& disturbed);
 
-// Median over the rounds that both have of (own / reference); nothing where they share none.
+// Median of (own / reference) over the rounds that both have; nullopt: no common round.
 std::optional<double> paired_ratio(std::span<const Mapping> own,
                                    std::span<const Mapping> reference);
 
-// Runs the points. Rows come in their order. `sentinels`: see noise.h; without them nothing is
-// checked but the samples' own CPU time. `throttled`: how often control groups have stopped this
-// process (times_throttled); empty where none limits its CPU time. A repetition in which it rose
-// counts time in which nothing ran, and is done again, three times at most.
+// Runs the points; rows come in their order. Without `sentinels` (noise.h), only the samples' own
+// CPU time is checked. `throttled`: returns how often control groups have stopped this process
+// (times_throttled); empty: no limit. A repetition during which it rose includes time without work,
+// and is repeated, at most three times.
 struct SessionResult {
   std::vector<Row> rows;
   std::vector<NoiseCheck> checks;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `measure` as a whole, on this host: that points are what they say, that a small budget is kept
-// and told, and that the machine learns from it. What the numbers are is not tested here, but they
-// are held against what cannot be.
+// `measure` as a whole on this host: points match their rows, a small budget is kept and reported,
+// and the machine learns from the results. Values are not tested, except against impossible ones.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
@@ -45,7 +44,7 @@ TEST(MeasureTest, OnlyThePointsAskedForAreRows) {
   }
 }
 
-TEST(MeasureTest, WhatThereIsNotNamesWhatThereIs) {
+TEST(MeasureTest, UnknownName_ListsTheKnownOnes) {
   const Machine machine = Machine::discover().value();
   const auto none = measure(machine, {.only = {{"mix", "reed"}}});
   ASSERT_FALSE(none);
@@ -110,7 +109,7 @@ TEST(MeasureTest, KeysAreUniqueAndEveryPointCanBePrepared) {
   }
 }
 
-// What readers of profiles (reports, exports) take an experiment's rows to hold.
+// The contents of rows that readers of profiles (reports, exports) rely on.
 TEST(MeasureTest, RowsHaveTheParametersThatExperimentsName) {
   const Machine machine = Machine::discover().value();
   const auto all = experiments();
@@ -136,7 +135,7 @@ TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
   const auto profile = measure(test::small_host(1_GiB), {.experiments = {"latency", "bandwidth"},
                                                          .budget = std::chrono::seconds{2}});
   ASSERT_TRUE(profile.has_value()) << profile.error().message;
-  // Far above the budget only where a sanitizer or a busy machine makes a round long.
+  // Far above the budget, for sanitizers and busy machines whose rounds are long.
   EXPECT_LT(system_clock().now() - begin, std::chrono::seconds{60});
   std::size_t measured = 0;
   std::size_t left_out = 0;
@@ -158,9 +157,9 @@ TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
   const auto& access = profile->machine.nodes.front().access;
   const auto known = std::ranges::find_if(access, [](const auto& a) { return a.measured; });
   ASSERT_NE(known, access.end());
-  // On a slow machine bandwidth, which is wanted as much, may have taken all of the time.
+  // On a slow machine bandwidth, which is as wanted, may have taken all of the time.
   EXPECT_EQ(known->read_latency.has_value(), latency_is_measured);
-  // It is a machine's document, too.
+  // A profile is also a machine document.
   EXPECT_TRUE(Machine::from_json(profile->to_json()).has_value());
 }
 
@@ -185,7 +184,7 @@ TEST(MeasureTest, RowsThatAreKnownAreKeptAndNotMeasuredAgain) {
   }
 }
 
-// The first point of each that asks for huge pages.
+// The first point of each experiment that requests huge pages.
 std::vector<session::Point> points_of_huge_pages(const Machine& machine) {
   std::vector<session::Point> points;
   for (const session::Experiment* experiment :
@@ -202,8 +201,8 @@ std::vector<session::Point> points_of_huge_pages(const Machine& machine) {
   return points;
 }
 
-// Huge pages are what buffers are asked for in, so rows say where they are not: every experiment's,
-// though none of them looks.
+// Buffers request huge pages, so rows of every experiment must say where these are missing,
+// although no experiment checks it.
 TEST(MeasureTest, RowsOnSmallPagesAreFlaggedByEveryExperiment) {
   const Machine machine = test::small_host();
   std::vector<session::Point> points = points_of_huge_pages(machine);
@@ -224,8 +223,8 @@ TEST(MeasureTest, RowsOnSmallPagesAreFlaggedByEveryExperiment) {
   EXPECT_GE(measured, 3u);
 }
 
-// A virtual machine that is told the cache of its host: no buffer that is to pass the caches has
-// less than 512 MiB. What points estimate to touch shows how much it is.
+// A virtual machine with its host's cache size: buffers that must exceed the caches have at least
+// 512 MiB. The estimated time of touching shows their size.
 TEST(MeasureTest, BuffersHaveAFloorWhereTheCacheIsNotBelieved) {
   Machine machine = Machine::discover().value();
   const CpuSet cpus = instruments::usable_cpus();

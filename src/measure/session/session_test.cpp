@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session on points that measure nothing: what is chosen, how often, and what becomes of it.
+// The session on points that measure nothing: which are chosen, how often, and the resulting rows.
 #include "measure/session/session.h"
 
 #include <gtest/gtest.h>
@@ -125,8 +125,7 @@ TEST_F(SessionTest, SomethingIsMeasuredHoweverLittleTimeThereIs) {
   EXPECT_EQ(busy.prepared, 3u) << "it does not try for ever";
 }
 
-// Each takes ten times what was estimated: those wanted most are measured three times, not all
-// once.
+// Each takes ten times its estimate: the most wanted are measured three times, instead of all once.
 TEST_F(SessionTest, WhatTakesLongerThanEstimatedLeavesOthersOut) {
   options_ = {.budget = std::chrono::milliseconds{700}, .rounds = 3, .noise_checks = false};
   Script values{.values = {10}};
@@ -158,7 +157,7 @@ TEST_F(SessionTest, ARaceLeavesNoPointOutThatFits) {
   EXPECT_TRUE(rows[1].value) << rows[1].reason;
 }
 
-TEST_F(SessionTest, RoundsThatAreAskedForAreJustSoMany) {
+TEST_F(SessionTest, RequestedRounds_AreExact) {
   options_.rounds = 5;
   Script loud{.values = {10, 20, 30, 5}};
   Script modelled{.values = {10, 20}};
@@ -173,8 +172,8 @@ TEST_F(SessionTest, RoundsThatAreAskedForAreJustSoMany) {
   EXPECT_EQ(told, 6u);
 }
 
-// Both are twice as fast in every second round: the ratio of medians would not show it.
-TEST_F(SessionTest, AReferenceIsHeldAgainstItsGroupRoundByRound) {
+// Both are twice as fast in every second round; a ratio of medians would not show their ratio.
+TEST_F(SessionTest, Reference_IsComparedRoundByRound) {
   options_.rounds = 4;
   Script own{.values = {20, 40, 20, 40}};
   Script reference{.values = {10, 20, 10, 20}};
@@ -196,10 +195,11 @@ TEST(PairedRatio, ComparesRoundsThatBothHave) {
   EXPECT_FALSE(paired_ratio(own, {}));
 }
 
-// Points of four groups, three of each, the first the reference, that note when they are measured.
+// Points of four groups, three in each, the first one the reference; they record the order of
+// measurements.
 class GroupTest : public SessionTest {
  protected:
-  // By group and place in it: "2/0" is the reference of the third.
+  // Entries are group and index: "2/0" is the reference of the third group.
   std::vector<std::string> order_of(const std::vector<unsigned>& ranks_in_group) {
     std::vector<std::string> order;
     std::vector<Point> points;
@@ -224,7 +224,7 @@ class GroupTest : public SessionTest {
   }
 };
 
-// Others' points must not come between those that are compared.
+// No other points may come between those that are compared.
 TEST_F(GroupTest, AGroupStaysTogether) {
   options_.rounds = 3;
   const auto order = order_of({0, 0, 0});
@@ -235,7 +235,7 @@ TEST_F(GroupTest, AGroupStaysTogether) {
       << "in an order drawn anew";
 }
 
-// In the first round too, where the budget may end it.
+// Also in the first round, which the budget may cut.
 TEST_F(GroupTest, AGroupStaysTogetherWhereItsPointsAreWantedUnequally) {
   options_.rounds = 3;
   options_.budget = std::chrono::hours{1};
@@ -282,7 +282,7 @@ TEST_F(SessionTest, AnErrorIsTheReasonOfItsRowAlone) {
   EXPECT_EQ(rows[2].value->median, 10);
 }
 
-TEST_F(SessionTest, StoppedItKeepsWhatItHas) {
+TEST_F(SessionTest, StoppedSession_KeepsItsMappings) {
   Script one{.values = {10}};
   Script two{.values = {10}};
   std::size_t measured = 0;
@@ -307,7 +307,8 @@ TEST_F(SessionTest, ProgressReachesItsTotal) {
   EXPECT_EQ(told.back(), std::pair(std::size_t{18}, std::size_t{18}));
 }
 
-// A control group stops every repetition in which `stops` says so; the value of such a one is 1000.
+// A control group stops every repetition in which `stops` returns true; the value of such a
+// repetition is 1000.
 class Stopped : public SessionTest {
  protected:
   Row run_with(const std::function<bool(std::size_t)>& stops) {

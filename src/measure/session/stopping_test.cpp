@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often the interval of a row holds the true median, by simulation: of points that are measured
-// until they are certain, on the kinds of noise that machines have, and of several launches.
+// How often the interval of a row holds the true median, by simulation: points measured until
+// certain, on typical noise of machines, and several launches.
 //
-//   HEADRACE_COVERAGE_RUNS=20000 build/release/measure_session_test --gtest_filter='Coverage*'
+//     HEADRACE_COVERAGE_RUNS=20000 build/release/measure_session_test --gtest_filter='Coverage*'
 //
-// prints the tables that docs/results has; the test itself makes fewer runs.
+// prints the tables of docs/results; the test itself makes fewer runs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,8 +21,8 @@
 namespace headrace::session {
 namespace {
 
-// Less than that is no 95 % interval. What is stated is 95 %; the rest is for the chance in so few
-// runs as a test makes.
+// Below this it is no 95 % interval. The promise is 95 %; the difference allows for chance in a
+// test's few runs.
 constexpr double kLeastCoverage = 0.93;
 constexpr double kWidth = 0.03;
 
@@ -31,7 +31,7 @@ int runs_or(int few) {
   return asked == nullptr ? few : std::max(1, std::atoi(asked));
 }
 
-double normal(Random& random) {  // Box and Muller
+double normal(Random& random) {  // Box-Muller
   return std::sqrt(-2 * std::log(1 - random.unit())) *
          std::cos(2 * std::numbers::pi * random.unit());
 }
@@ -44,18 +44,18 @@ double student(Random& random, int freedom) {
 
 double normal_below(double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; }
 
-// What a point would give at each moment of a measurement: a state of the machine, and noise around
-// it. A round has kMoments moments; the session measures in one of them, which is drawn, since it
-// draws the order of its points.
+// The value of a point at each moment of a measurement: a state of the machine, plus noise. A round
+// has kMoments moments; the session measures in a random one, since it draws the order of its
+// points.
 constexpr std::size_t kMoments = 8;
 constexpr std::size_t kRounds = kLooks.back();
 
 struct Simulated {
   std::vector<double> states = std::vector<double>(kMoments * kRounds, 100.0);
   std::function<double(Random&)> noise;
-  // The median of what all moments of the first `rounds` rounds would have given: nobody measured
-  // any other. Nothing: that of the noise at `level`.
-  double sigma = 0;  // of normal noise, where the states differ
+  // The median of the values at all moments of the first `rounds` rounds, measured or not. nullopt:
+  // that of the noise at `level`.
+  double sigma = 0;  // of normal noise, if the states differ
   double level = 100;
 
   double truth(std::size_t rounds) const {
@@ -79,8 +79,8 @@ Simulated with_noise(std::function<double(Random&)> noise, double level = 100) {
   return machine;
 }
 
-// By how much a normal state and noise around it vary; `kept`: the correlation of the states of two
-// rounds.
+// Standard deviations of a normal state and of the noise around it; `kept`: correlation of the
+// states of two rounds.
 Simulated drifting(Random& random, double step, double kept, double sigma) {
   Simulated machine = with_noise([sigma](Random& r) { return sigma * normal(r); });
   machine.sigma = sigma;
@@ -110,7 +110,7 @@ std::vector<Kind> kinds() {
       {"normal, 5 %", same([](Random& r) { return 5 * normal(r); })},
       {"skewed: a floor, and log-normal time beyond it", same(skewed, 102)},
       {"heavy tails: Student's t of 2, 1 %", same([](Random& r) { return student(r, 2); })},
-      // The median of the mixture: 5/6 of the lower mode lie below it, and nearly none of the
+      // The median of the mixture: 5/6 of the lower mode are below it, and almost none of the
       // upper.
       {"bimodal: 6 of 10 at 100, the others at 125", same(bimodal, 100.9674)},
       {"drift of 0.5 % a round, noise 1 %", [](Random& r) { return drifting(r, 0.5, 1, 1); }},
@@ -125,7 +125,7 @@ struct Tally {
   double mappings = 0;
 };
 
-// One point: measured until certain.
+// One point, measured until certain.
 void measure_until_certain(const Simulated& machine, Random& random, Tally& row) {
   std::vector<double> values;
   while (!is_certain(values, kWidth)) {
@@ -161,8 +161,7 @@ TEST(Coverage, OfAPointThatIsMeasuredUntilItIsCertain) {
   }
 }
 
-// What no interval of one run can know: the machine of another hour. It is why `compare` takes
-// several runs.
+// No interval of one run knows the machine of another hour. Hence `compare` takes several runs.
 TEST(Coverage, OfTheMedianOfAllTimesIsNotPromised) {
   const int runs = runs_or(1000);
   fmt::print("| state of the machine | holds the median of all times |\n|---|---|\n");

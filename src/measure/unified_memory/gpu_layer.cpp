@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a layer of a network reads, read by a GPU from its own memory.
+// Reads of a network's layer by a GPU from its own memory.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -18,10 +18,10 @@ using namespace cuda;
 constexpr std::uint64_t kElement = 16;  // of the wide kernel
 constexpr unsigned kThreads = 256;
 constexpr Nanoseconds kLimit = std::chrono::seconds{60};
-// Blocks of threads for each multiprocessor: those of the layer, and others that may read faster.
+// Blocks per multiprocessor: those of the layer, and others that may read faster.
 constexpr std::array kGrids = {8U, 2U, 4U, 16U};
 
-// Words from number `first` on, of which word i is i + 1; modulo 2^32, as the kernel's sum is.
+// Sum of words from number `first` on, where word i is i + 1; modulo 2^32, as the kernel sums.
 std::uint32_t sum_of(std::uint64_t first, std::uint64_t count) {
   const auto below = [](std::uint64_t n) {  // 0 + 1 + ... + (n - 1)
     return n % 2 == 0 ? n / 2 * (n - 1) : (n - 1) / 2 * n;
@@ -52,8 +52,8 @@ class Reader {
   }
   unsigned blocks(unsigned grid) const { return static_cast<unsigned>(processors_) * grid; }
 
-  // Reads so much from `from` on, and again from the beginning; its time, and whether the sum was
-  // right.
+  // Reads `bytes` from `from` on, wrapping to the beginning; returns the time, and whether the sum
+  // was right.
   Result<GpuLayerRun> run(std::uint64_t from, std::uint64_t bytes, unsigned grid) {
     const Driver& driver = gpu_.driver();
     HEADRACE_TRY_STATUS(gpu_.ok(driver.cuMemsetD8Async(sum_, 0, 4, stream_), "cannot begin"));
@@ -111,8 +111,8 @@ Result<const Node*> gpu_of(const Machine& machine, NodeId id) {
               raw(id));
 }
 
-// How kernels call it. Memory of a GPU that is a NUMA node is the host's as well, by whose
-// addresses such a GPU reaches it.
+// The kernels' address of the memory. A GPU that is a NUMA node reaches its memory by the host's
+// addresses.
 Result<CUdeviceptr> address_of(const Buffer& memory, const Device& device) {
   if (const auto address = memory.device_address()) return *address;
   if (device.pageable_access) return reinterpret_cast<std::uintptr_t>(memory.bytes().data());

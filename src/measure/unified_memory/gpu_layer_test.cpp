@@ -11,7 +11,7 @@ namespace {
 
 TEST(GpuLayer, ReadsALayerBehindTheOther) {
   const test::FakeGpu fake("memory=64M,sms=4");
-  // Over the end of the memory, and more than there is; 3 MiB hold no whole number of either.
+  // Past the end of the memory, and more than it has; 3 MiB is a multiple of neither.
   for (const Bytes bytes : {16_B, 1_MiB + 16_B, 7_MiB}) {
     const auto made = run_layers_on_gpu(
         fake.machine, {.gpu = test::kGpu, .memory = 3_MiB, .bytes = bytes, .runs = 4});
@@ -29,7 +29,7 @@ TEST(GpuLayer, ReadsALayerBehindTheOther) {
   }
 }
 
-// As of a GH200: node 0 is at once the host's and the GPU's.
+// As on a GH200: node 0 is both the host's and the GPU's.
 TEST(GpuLayer, ReadsMemoryOfAGpuThatIsANumaNode) {
   const FakeCudaLibrary library("paradigm=ats,numa_node=0,memory=64M,sms=4");
   Machine machine = *Machine::discover();
@@ -39,7 +39,7 @@ TEST(GpuLayer, ReadsMemoryOfAGpuThatIsANumaNode) {
   ASSERT_TRUE(made.has_value()) << made.error().message;
   EXPECT_EQ(made->layers.size(), 2u);
   for (const GpuLayerRun& run : made->layers) EXPECT_TRUE(run.correct);
-  // A driver that says so of its NUMA node and gives the GPU no access to pages of the host.
+  // A driver that reports such a NUMA node, but gives the GPU no access to the host's pages.
   const FakeCudaLibrary other("paradigm=managed,memory=64M,sms=4");
   const auto refused = run_layers_on_gpu(machine, work);
   ASSERT_FALSE(refused.has_value());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread needs of a GPU to run kernels on memory that is not its own: the context, the
-// kernels, streams and events, which end with it. Waits have a bound; a GPU that has not answered
-// in it keeps all of this, and what its kernels may still touch. Single-thread.
+// GPU resources of one thread that runs kernels on memory of others: context, kernels, streams and
+// events, all released with it. Waits have a bound. A GPU that exceeds it keeps all of them, and
+// the memory that its kernels may still touch. Single-thread.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace headrace {
 
 class GpuSession {
  public:
-  // The context is the calling thread's current one until the session ends.
+  // The context is current in the calling thread until the session ends.
   static Result<std::unique_ptr<GpuSession>> open(const cuda::Driver& driver,
                                                   const cuda::Device& device);
   ~GpuSession();
@@ -31,16 +31,16 @@ class GpuSession {
   Result<Bytes> free_memory() const;
 
   Result<cuda::CUfunction> kernel(const char* name) const;
-  // Blocks of so many threads that a multiprocessor runs at the same time. Nothing: the driver does
-  // not say.
+  // Blocks of `threads` threads that run on a multiprocessor at the same time; nullopt: unknown to
+  // the driver.
   Result<std::optional<unsigned>> resident_blocks(cuda::CUfunction kernel, unsigned threads) const;
   Result<cuda::CUstream> stream();
   Result<cuda::CUevent> event();
   // One word of 4 bytes in device memory.
   Result<cuda::CUdeviceptr> word();
-  // The error of a call, in words.
+  // Converts a driver result to a Status; `what` names the failed call.
   Status ok(cuda::CUresult result, std::string_view what) const;
-  // timed_out: it did not happen in time; from then on stuck().
+  // Errors: timed_out: the event did not happen in time; from then on stuck().
   Status wait(cuda::CUevent event, Nanoseconds limit);
   bool stuck() const { return stuck_; }
 

@@ -13,7 +13,7 @@ using namespace cuda;
 
 namespace {
 
-// What the driver and others take while a case runs; less on a GPU smaller than any real one.
+// Reserve for the driver and other programs during a case; less on a GPU smaller than any real one.
 Bytes spare(const Device& device) { return std::min(512_MiB, Bytes{device.capacity.value / 8}); }
 
 Result<bool> has_managed(const GpuSession& gpu) {

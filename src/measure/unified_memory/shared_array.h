@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The array of the experiment: managed memory with its advice, or memory of a node of the host.
+// The array of the experiment: managed memory with its advice, or memory of a host node.
 // Single-thread.
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace headrace {
 
-// How much managed memory the GPU takes without evicting pages for others: what it has free, less
-// some to spare for the driver and others; 0 where it has no managed memory at all.
+// Managed memory that the GPU holds without evicting pages: its free memory, less a reserve for the
+// driver and other programs; 0 without managed memory.
 Result<Bytes> managed_room(const GpuSession& gpu, const cuda::Device& device);
 
 class SharedArray {
  public:
-  // Allocates it and tells the driver what is advised. The session must outlive it.
+  // Allocates the array and gives the driver its advice. Requires: the session outlives it.
   static Result<std::unique_ptr<SharedArray>> make(const Machine& machine, GpuSession& gpu,
                                                    const cuda::Device& device,
                                                    const UnifiedMemoryCase& asked);
@@ -28,13 +28,13 @@ class SharedArray {
   SharedArray& operator=(const SharedArray&) = delete;
 
   cuda::CUdeviceptr address() const { return address_; }
-  // For the host too, while no kernel runs that uses it.
+  // For the host; only while no kernel uses the array.
   std::span<std::uint32_t> words() const;
   std::optional<Residency> residency() const;
-  // Whether the driver names what it was advised; nothing if it cannot be asked, or of other
-  // memory.
+  // Whether the driver reports the advice that it was given; nullopt: it cannot be asked, or the
+  // memory is not managed.
   std::optional<bool> advice_confirmed(const UnifiedMemoryCase& asked) const;
-  // Fetches a part of managed memory to the GPU.
+  // Prefetches a part of managed memory to the GPU.
   Status prefetch(std::uint64_t offset, std::uint64_t size, cuda::CUstream stream) const;
 
  private:
@@ -48,7 +48,7 @@ class SharedArray {
   const Bytes size_;
   cuda::CUdeviceptr address_ = 0;
   bool managed_ = false;
-  std::unique_ptr<Buffer> buffer_;  // of memory of the host
+  std::unique_ptr<Buffer> buffer_;  // set for host memory
 };
 
 }  // namespace headrace

@@ -17,7 +17,7 @@ namespace {
 
 using namespace cuda;
 
-// Slower than anything published (0.5 GiB/s), by ten times.
+// Ten times slower than any published result (0.5 GiB/s).
 Nanoseconds limit_for(Bytes size) {
   return std::chrono::seconds{60 + 20 * static_cast<std::int64_t>(size.value >> 30)};
 }
@@ -41,12 +41,12 @@ Status check(const UnifiedMemoryCase& asked) {
   return {};
 }
 
-// Blocks of 256 threads that a multiprocessor runs at the same time whatever its compiler did, up
-// to 128 of its 65536 registers for a thread (ptxas 12.9 gives the wide kernels 63 at most, from
-// sm_70 to sm_100).
+// Blocks of 256 threads that a multiprocessor surely runs at the same time: 128 of its 65536
+// registers per thread are enough for any compiler (ptxas 12.9 gives the wide kernels at most 63,
+// from sm_70 to sm_100).
 constexpr unsigned kSurelyResident = 2;
 
-// As discovery found it. Instances of one GPU (MIG) have its PCI address all.
+// As discovery found it. All instances of one GPU (MIG) have its PCI address.
 GpuAttributes found_in(const Machine& machine, const Device& device) {
   for (const Node& node : machine.nodes) {
     if (node.gpu && device.is(node.gpu->uuid, node.gpu->pci)) return *node.gpu;
@@ -54,13 +54,13 @@ GpuAttributes found_in(const Machine& machine, const Device& device) {
   return {};
 }
 
-// That of the CPUs nearest to the GPU; nullptr: nobody says.
+// The node of the CPUs nearest to the GPU; nullptr: unknown.
 const Node* nearest(const Machine& machine, const GpuAttributes& gpu, const Device& device) {
   if (gpu.host) return machine.find(*gpu.host);
   return device.host_node ? machine.find(NodeId{*device.host_node}) : nullptr;
 }
 
-// The node whose CPUs run it.
+// The node whose CPUs run the experiment.
 Result<const Node*> runs_on(const Machine& machine, const Device& device,
                             const UnifiedMemoryCase& asked) {
   const Node* const near = nearest(machine, found_in(machine, device), device);
@@ -84,7 +84,7 @@ std::uint32_t sum_of_filled(std::uint64_t count, std::uint32_t first) {
   return static_cast<std::uint32_t>(even / 2 * odd + count * first);
 }
 
-// How kernels are launched on the array, and what they leave.
+// Launches kernels on the array, and checks their results.
 class Runner {
  public:
   Runner(GpuSession& gpu, const SharedArray& array, const UnifiedMemoryCase& asked)
@@ -92,7 +92,7 @@ class Runner {
 
   Status prepare(UnifiedMemoryResult& result);
   Result<Nanoseconds> run(std::uint32_t value);
-  // The kernel's sum of what it read in the last run.
+  // The kernel's sum of its reads in the last run.
   Result<std::uint32_t> sum();
   bool holds(std::uint32_t value) const;
 
@@ -120,7 +120,7 @@ Status Runner::prepare(UnifiedMemoryResult& result) {
   HEADRACE_TRY(const int processors, gpu_.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
   threads_ = asked_.wide ? 256 : 128;
   HEADRACE_TRY(const auto resident, gpu_.resident_blocks(kernel_, threads_));
-  // The grid of others has as many as it has; ours as many as fit.
+  // The original uses a fixed number of blocks; wide kernels use as many as fit.
   const unsigned fit = std::max(1U, resident.value_or(kSurelyResident));
   blocks_ = static_cast<unsigned>(processors) * (asked_.wide ? fit : std::min(2U, fit));
   const std::uint64_t each = asked_.wide ? (asked_.write ? 16 : 64) : 4;
@@ -140,7 +140,7 @@ Status Runner::launch(std::uint64_t offset, std::uint64_t size, std::uint32_t va
                       CUstream stream) {
   CUdeviceptr data = array_.address() + offset;
   std::uint64_t count = size / (asked_.wide ? 16 : 4);
-  // A word that is written is `value` and its number in the array, or of the wide kernel `value`.
+  // A written word is `value` plus its index in the array; for the wide kernel `value`.
   std::uint32_t written = value + (asked_.wide ? 0 : static_cast<std::uint32_t>(offset / 4));
   std::array<void*, 3> parameters{
       &data, &count, asked_.write ? static_cast<void*>(&written) : static_cast<void*>(&sum_)};
@@ -177,7 +177,7 @@ Result<Nanoseconds> Runner::run(std::uint32_t value) {
   return longest();
 }
 
-// From any start to any end, as the original takes it.
+// From the earliest start to the latest end, as in the original.
 Result<Nanoseconds> Runner::longest() const {
   float most = 0;
   for (CUevent start : starts_) {
@@ -215,7 +215,7 @@ Status run_all(Runner& runner, const SharedArray& array, const UnifiedMemoryCase
   std::uint32_t written = 0;
   for (unsigned number = 0; number < asked.runs && !context.stop(); ++number) {
     if (number == 0 || asked.touch_on_host) fill(array.words(), ++filled);
-    written = 0x10000 + number;  // unlike all that the host writes
+    written = 0x10000 + number;  // differs from all values that the host writes
     UnifiedMemoryRun run;
     run.before = array.residency();
     HEADRACE_TRY(run.time, runner.run(written));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array that host and GPU share, read or written by a kernel run after run: the experiment that
-// C. Lutz published as um_reprex (2019), with its parameters at run time.
+// An array shared by host and GPU, read or written by a kernel in consecutive runs. It is the
+// experiment that C. Lutz published as um_reprex (2019), with its parameters at run time.
+// Thread-safe.
 //
-// Facade of the folder. A measurement, not a way to move data. What counts is the state of the
-// array's pages before each run, so runs are told singly, with where pages were on the host before
-// and after. docs/design/gpu/um.md has a model of them. Thread-safe.
+// Facade of the folder. It measures; it does not move data for a program. The state of the array's
+// pages before each run decides the result, so each run is reported, with the host's pages before
+// and after. docs/design/gpu/um.md has a model.
 #pragma once
 
 #include <cstdint>
@@ -22,81 +23,82 @@ namespace headrace {
 
 struct UnifiedMemoryCase {
   Bytes size = 32_GiB;  // whole MiB
-  // Managed memory; else memory of a node of the host.
+  // Managed memory; false: memory of a host node.
   bool managed = true;
-  // The node of the host that it is measured from: it runs on the CPUs of this node, so that
-  // managed memory is first touched there, and memory of a node is there. By default the GPU's
-  // nearest, which also runs it where a node has no CPUs.
+  // The host node to measure from: the experiment runs on its CPUs, so that managed memory is first
+  // touched there; host memory is placed there. Default: the GPU's nearest node, whose CPUs are
+  // also used if a chosen node has none.
   std::optional<NodeId> node = {};
-  // What the driver is told of managed memory.
+  // Advice for managed memory.
   bool accessed_by = false;  // by the GPU
   bool read_mostly = false;
   bool preferred_location_cpu = false;
-  // The host writes the array anew before each run but the first, before which it always does.
+  // The host rewrites the array before each later run; it always writes it before the first.
   bool touch_on_host = false;
   bool write = false;  // the kernel writes; else it reads
   unsigned runs = 5;
-  unsigned device = 0;  // by the driver's numbers
-  // Managed memory is fetched in such blocks ahead of the kernel, by so many streams in turn.
+  unsigned device = 0;  // the driver's number
+  // Managed memory is prefetched in such blocks ahead of the kernel, by `streams` streams in turn.
   std::optional<Bytes> prefetch_block = {};
   unsigned streams = 2;
-  // 4 bytes in flight for each of 256 threads of a multiprocessor, as the original has; or reads of
-  // four times 16, writes of 16, for each of as many blocks of 256 as it runs at the same time: 4
-  // that read, which have 64 registers for a thread, 8 that write.
+  // Bytes in flight. false: 4 bytes for each of 256 threads per multiprocessor, as in the original.
+  // true: four reads of 16 bytes, or one write of 16, per thread, for all blocks of 256 threads
+  // that a multiprocessor runs at the same time: 4 blocks that read (64 registers per thread), 8
+  // that write.
   bool wide = false;
-  // Managed memory larger than what the GPU has free, with some to spare: its pages are evicted for
-  // others, and some GPUs have hung.
+  // Allows managed memory beyond the GPU's free memory less a reserve: pages are then evicted, and
+  // some GPUs have hung.
   bool oversubscribe = false;
 };
 
 struct UnifiedMemoryRun {
-  Nanoseconds time{0};  // by events of the GPU
-  bool correct = true;  // what the kernel read, by its sum
-  // Where pages of the array were; absent ones of managed memory are the GPU's, or nobody's yet.
-  // Nothing where the kernel does not say.
+  Nanoseconds time{0};  // by GPU events
+  bool correct = true;  // the kernel's checksum of its reads agrees
+  // Where the array's pages were. Absent pages of managed memory are on the GPU, or not allocated
+  // yet. nullopt: the kernel does not say.
   std::optional<Residency> before = {};
   std::optional<Residency> after = {};
 };
 
 struct UnifiedMemoryResult {
-  std::string device;  // its name
+  std::string device;  // name of the GPU
   bool emulated = false;
   GpuParadigm paradigm = GpuParadigm::limited;
-  Bytes device_free;  // before the array was there
-  // The node whose CPUs ran it; nothing where the system bound the thread to none.
+  Bytes device_free;  // before the array was allocated
+  // The node whose CPUs ran it; nullopt: the thread could not be bound.
   std::optional<NodeId> node = {};
   unsigned blocks = 0;
   unsigned threads_per_block = 0;
-  // That all threads which run at the same time ask for; at least, where the driver does not say
-  // how many do.
+  // Bytes requested by all threads that run at the same time; a lower bound if the driver does not
+  // report how many do.
   Bytes in_flight;
-  // Whether the driver names the advice when it is asked; nothing where it cannot be asked.
+  // Whether the driver reports the advice; nullopt: it cannot be asked.
   std::optional<bool> advice_confirmed = {};
   std::vector<UnifiedMemoryRun> runs;
-  // After a kernel that writes: the array held in the end what the last run wrote.
+  // For a kernel that writes: the array finally held what the last run wrote.
   bool written = true;
 };
 
-// A GPU that it can be measured on.
+// A GPU that can be measured.
 struct UnifiedMemoryGpu {
   std::string name;
   Bytes capacity;
-  // The most managed memory that is not oversubscribed now: what it has free, less some to spare.
+  // Maximum managed memory without oversubscription now: free memory less a reserve.
   Bytes managed_bytes;
   GpuParadigm paradigm = GpuParadigm::limited;
 };
 
-// That of this host by the driver's number. It makes the GPU's context, which takes memory of it,
-// for as long as it looks. absent: no driver or GPU of that number, with the reason.
+// The GPU with the driver's number `device`. Temporarily makes a context, which takes GPU memory.
+// Errors: absent: no driver or no such GPU, with the reason.
 Result<UnifiedMemoryGpu> unified_memory_gpu(const Machine& machine, unsigned device);
 
-// Measures it here; `machine` is this host. Stopped by the context, between runs, it tells those it
-// has. A run that takes longer than 60 s and 20 s for each GiB ends it: timed_out, and the GPU
-// keeps the array.
+// Measures on this host, which `machine` describes. If the context stops it between runs, it
+// returns the finished runs. A run longer than 60 s plus 20 s per GiB ends it with timed_out, and
+// the GPU keeps the array.
 //
-// invalid: a size that is none, no run or stream, advice on memory that is not managed. absent: no
-// driver or GPU of that number, or no such node. unsupported: the GPU cannot reach such memory.
-// exhausted: managed memory larger than what it has free, or no room on the host.
+// Errors: invalid: no size, run or stream, or advice on memory that is not managed; absent: no
+// driver, GPU or node of that number; unsupported: the GPU cannot reach such memory; exhausted:
+// managed memory exceeds the GPU's free memory, or the host has too little; timed_out: as above.
 Result<UnifiedMemoryResult> run_unified_memory(const Machine& machine,
                                                const UnifiedMemoryCase& asked,
                                                const ExperimentContext& context = {});

@@ -60,7 +60,7 @@ TEST(UnifiedMemory, SaysWhatIsInFlight) {
   EXPECT_EQ(result->threads_per_block, 128U);
   EXPECT_EQ(result->in_flight, 80_KiB);
   EXPECT_EQ(result->paradigm, GpuParadigm::managed);
-  // By the 58 registers that a thread of it has: 4 blocks of 256 for each multiprocessor.
+  // 58 registers per thread: 4 blocks of 256 per multiprocessor.
   const auto wide = run({.size = 1_MiB, .runs = 1, .wide = true});
   EXPECT_EQ(wide->blocks, 320U);
   EXPECT_EQ(wide->in_flight, 64_B * (80 * 1024));
@@ -80,7 +80,7 @@ TEST(UnifiedMemory, TellsItsGpus) {
   EXPECT_EQ(unified_memory_gpu(*machine, 0).error().code, ErrorCode::absent);
 }
 
-TEST(UnifiedMemory, TellsWhatIsRefusedAboveWhateverOthersHaveOfTheGpu) {
+TEST(UnifiedMemory, MemoryOfOtherUsers_LowersTheLimit) {
   const test::FakeGpu fake("memory=64M,paradigm=managed,sms=4");
   const auto machine = Machine::discover();
   const auto room = [&] { return unified_memory_gpu(*machine, 0).value().managed_bytes; };
@@ -95,7 +95,7 @@ TEST(UnifiedMemory, TellsWhatIsRefusedAboveWhateverOthersHaveOfTheGpu) {
   EXPECT_EQ(outcome(fits + 1_MiB).error().code, ErrorCode::exhausted);
 }
 
-// What the host writes is touched first by the thread that runs it.
+// The thread that runs it touches the host's memory first.
 TEST(UnifiedMemory, RunsOnCpusOfTheNodeThatIsAskedForOrTheNearest) {
   const test::FakeGpu fake("memory=64M,paradigm=managed,sms=4");
   const std::vector<unsigned> all = allowed_cpus();

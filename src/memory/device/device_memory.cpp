@@ -25,11 +25,11 @@ Unexpected too_little(const cuda::Context& context, const Node& gpu, Bytes bytes
               to_string(Bytes{free}), to_string(Bytes{total}), to_string(bytes));
 }
 
-// Far more than all memory of a GPU takes, unless others keep the GPU busy.
+// Far longer than zeroing all memory of a GPU takes, unless other work keeps the GPU busy.
 constexpr std::chrono::seconds kZeroLimit{30};
 
-// NOT_READY: it is still under way. On a stream of its own: the default one waits for all that
-// others have in this context.
+// Returns NOT_READY while zeroing is still running. Uses a stream of its own, because the default
+// stream waits for all other work in this context.
 cuda::CUresult zero(const cuda::Driver& driver, cuda::CUdeviceptr address, Bytes bytes) {
   cuda::CUstream stream = nullptr;
   cuda::CUresult result = driver.cuStreamCreate(&stream, cuda::CU_STREAM_NON_BLOCKING);
@@ -38,13 +38,13 @@ cuda::CUresult zero(const cuda::Driver& driver, cuda::CUdeviceptr address, Bytes
   const auto end = std::chrono::steady_clock::now() + kZeroLimit;
   for (bool given = result == cuda::CUDA_SUCCESS; given;) {
     result = driver.cuStreamQuery(stream);
-    // An error that ends no context says nothing of what is under way.
+    // An error that does not end the context says nothing about the running memset.
     if (result == cuda::CUDA_SUCCESS || cuda::ends_context(result)) break;
     result = cuda::CUDA_ERROR_NOT_READY;
     if (std::chrono::steady_clock::now() > end) break;
     std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
-  driver.cuStreamDestroy_v2(stream);  // waits for nothing
+  driver.cuStreamDestroy_v2(stream);  // does not wait
   return result;
 }
 
@@ -70,7 +70,7 @@ Result<std::shared_ptr<const DeviceMemory>> DeviceMemory::allocate(const Node& g
   std::shared_ptr<const DeviceMemory> memory(new DeviceMemory(std::move(context), address, bytes));
   result = zero(*driver, address, bytes);
   if (result == cuda::CUDA_ERROR_NOT_READY) {
-    abandon(std::move(memory));  // to free it would wait
+    abandon(std::move(memory));  // freeing it would wait
     return fail(ErrorCode::timed_out,
                 "{} has not zeroed {} in {} s; look at nvidia-smi for what keeps it busy, and at "
                 "dmesg for Xid",
@@ -82,7 +82,7 @@ Result<std::shared_ptr<const DeviceMemory>> DeviceMemory::allocate(const Node& g
   return memory;
 }
 
-// Asked for something that costs nothing: a failed context answers every call with its error.
+// Asks with a call that costs nothing: a failed context answers every call with its error.
 std::optional<Error> DeviceMemory::loss_of(const Node& gpu) {
   const auto driver = cuda::driver();
   if (!driver || !gpu.gpu) return std::nullopt;

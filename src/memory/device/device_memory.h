@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU, for a Buffer. Thread-safe.
+// The memory of a GPU behind a Buffer. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace headrace {
 
 class DeviceMemory {
  public:
-  // Zeroed memory of the GPU that `gpu` is. absent: no driver here, or it does not show that GPU.
-  // exhausted: it has not that much free. timed_out: the GPU is too busy to zero it; the memory is
-  // lost to this process.
+  // Allocates zeroed memory of the GPU `gpu`. Errors: absent: no driver here, or the driver does
+  // not show this GPU; exhausted: too little is free; timed_out: the GPU is too busy to zero the
+  // memory, which is then lost to this process.
   static Result<std::shared_ptr<const DeviceMemory>> allocate(const Node& gpu, Bytes bytes);
-  // As loss_of() of memory.h.
+  // As loss_of() in memory.h.
   static std::optional<Error> loss_of(const Node& gpu);
-  // Nothing in a child made by fork(), whose parent goes on using it.
+  // Does nothing in a child made by fork(): its parent still uses the memory.
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;

@@ -32,12 +32,12 @@ TEST(DeviceMemory, IsZeroedAndReachedByItsAddress) {
   EXPECT_EQ(test::read_gpu(**buffer, 1 << 20, 100), written);
 }
 
-// What others have in the default stream may never end.
-TEST(DeviceMemory, WaitsForNothingOfOthers) {
+// Other work in the default stream may never end.
+TEST(DeviceMemory, BusyDefaultStream_IsNotWaitedFor) {
   const test::FakeGpu gpu;
   const auto context = cuda::Context::of(**cuda::driver(), 0).value();
   const cuda::CurrentContext current(*context);
-  static std::atomic<int> step;  // 1: it may return; 2: it has
+  static std::atomic<int> step;  // 1: it may return; 2: it has returned
   step = 0;
   const auto block = [](void*) {
     for (int i = 0; i < 10000 && step == 0; ++i) {
@@ -54,7 +54,7 @@ TEST(DeviceMemory, WaitsForNothingOfOthers) {
 }
 
 // As torch.cuda.graph() does in another thread.
-TEST(DeviceMemory, IsTakenAndGivenBackWhileOthersCaptureAGraph) {
+TEST(DeviceMemory, GraphCaptureInAnotherThread_IsAllocatedAndReleased) {
   const test::FakeGpu gpu("memory=16M,capturing=1");
   for (int i = 0; i < 4; ++i) {
     const auto buffer = allocate(gpu.machine, 10_MiB, Placement::on(kGpu));
@@ -80,7 +80,7 @@ TEST(DeviceMemory, IsOnTheGpuThatIsNamed) {
   EXPECT_EQ((*first)->node(), kGpu);
 }
 
-TEST(DeviceMemory, IsNeverGivenOtherThanItWasAskedFor) {
+TEST(DeviceMemory, UnsupportedAlignmentOrPin_IsRefused) {
   const test::FakeGpu gpu("memory=64M");
   const auto aligned = allocate(gpu.machine, 40_MiB, Placement::on(kGpu), 256_B);
   ASSERT_TRUE(aligned) << aligned.error().message;
@@ -115,7 +115,7 @@ TEST(DeviceMemory, SaysWhatIsFree) {
       << none.error().message;
 }
 
-TEST(DeviceMemory, DoesNotSayThatWhatIsFreeIsTooLittle) {
+TEST(DeviceMemory, RefusalDespiteFreeMemory_DoesNotClaimTooLittle) {
   const test::FakeGpu gpu("memory=64M,fail=1");
   const auto none = allocate(gpu.machine, 1_MiB, Placement::on(kGpu));
   ASSERT_FALSE(none);

@@ -16,7 +16,7 @@ namespace {
 constexpr Nanoseconds kFirstLook = std::chrono::microseconds{20};
 constexpr Nanoseconds kLastLook = std::chrono::milliseconds{1};
 
-// nullopt: no memory of a GPU. Requires: a current context.
+// nullopt: not the memory of a GPU. Requires: a current context.
 std::optional<int> gpu_at(const cuda::Driver& driver, cuda::CUdeviceptr address) {
   unsigned type = 0;
   int ordinal = 0;
@@ -36,7 +36,7 @@ bool is_managed(const cuda::Driver& driver, cuda::CUdeviceptr address) {
          managed != 0;
 }
 
-// By any context that there is: who has memory of a GPU has one.
+// Asks in any context that exists: a process with GPU memory has one.
 Result<int> find_gpu(const cuda::Driver& driver, cuda::CUdeviceptr address, Bytes bytes) {
   HEADRACE_TRY(const auto devices, cuda::find_devices(driver));
   for (const cuda::Device& device : devices) {

@@ -62,7 +62,7 @@ TEST(ForeignMemory, StreamsAreWaitedForWithABound) {
   ASSERT_EQ(context->driver().cuLaunchHostFunc(nullptr, block, nullptr), cuda::CUDA_SUCCESS);
   const StreamWork work = StreamWork::of(0, 0).value();
   EXPECT_EQ(work.wait(Nanoseconds{1}).error().code, ErrorCode::timed_out);
-  // By the clock and the sleep that it is given: a minute takes no time here.
+  // Uses the given clock and sleep: a minute takes no time here.
   struct : Waiting {
     ManualClock clock;
     bool wait(const std::atomic<std::uint32_t>&, std::uint32_t, Nanoseconds timeout) override {

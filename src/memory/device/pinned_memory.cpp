@@ -11,8 +11,8 @@
 namespace headrace {
 namespace {
 
-// A GPU of this process that has a context already, which costs some hundred MiB of it; among
-// those, or without one, the GPU whose nearest node is `node`, else the first.
+// Prefers a GPU that has a context in this process, since a new one costs some hundred MiB of it.
+// Among those, or if there is none: the GPU whose nearest node is `node`, else the first GPU.
 Result<cuda::Device> device_near(const cuda::Driver& driver, NodeId node) {
   HEADRACE_TRY(const auto devices, cuda::find_devices(driver));
   if (devices.empty()) {
@@ -53,14 +53,15 @@ Status PinnedMemory::register_all() {
         driver.cuMemHostRegister_v2(part.data(), part.size(), cuda::CU_MEMHOSTREGISTER_PORTABLE);
     if (result != cuda::CUDA_SUCCESS) break;
     registered_ += part.size();
-    // What the driver took and does not show would be copied as pageable memory, without a word.
+    // Memory that the driver accepted but does not show as pinned would silently be copied as
+    // pageable.
     if (is_pinned(driver, part.data()) && is_pinned(driver, &part.back())) continue;
     return fail(ErrorCode::io, "the driver took {} to pin and does not show them pinned",
                 to_string(Bytes{part.size()}));
   }
   if (result == cuda::CUDA_SUCCESS) return {};
-  // Drivers have been seen to give a refusal once more, as the result of the next call; this one
-  // waits for nothing.
+  // Some drivers repeat a refusal as the result of the next call; this call collects it without
+  // waiting.
   std::size_t free = 0;
   std::size_t total = 0;
   driver.cuMemGetInfo_v2(&free, &total);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is registered with the driver of GPUs: its pages stay where they are, and copy
-// engines reach them at full speed. The memory itself is another's.
+// A registration of existing memory with the GPU driver. Registered pages do not move, and copy
+// engines reach them at full speed. This class does not own the memory. Thread-safe.
 //
-// Registered in parts: one registration of 512 GiB or more fails in drivers of 580 and later, whose
-// table of its pages then has more than 2 GiB (docs/design/gpu.md). Thread-safe.
+// Memory is registered in parts. Drivers of 580 and later fail to register 512 GiB or more at once,
+// because their table of the pages then exceeds 2 GiB (docs/design/gpu.md).
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ inline constexpr Bytes kMostPinnedAtOnce = 64_GiB;
 
 class PinnedMemory {
  public:
-  // All of `memory`, or nothing and the reason: absent: no driver. exhausted or denied: the driver
-  // refused a part. By a GPU that has a context, else by the one nearest to `node`; all GPUs reach
-  // it. Requires: whole pages, in RAM;
-  // `most` a multiple of their size. It must stay mapped until this ends.
+  // Registers all of `memory`, or none of it. Uses a GPU that has a context already, else the GPU
+  // nearest to `node`; every GPU then reaches the memory. Requires: whole pages, in RAM; `most` is
+  // a multiple of their size; the memory stays mapped until this object ends. Errors: absent: no
+  // driver; exhausted, denied: the driver refused a part.
   static Result<std::shared_ptr<const PinnedMemory>> pin(std::span<std::byte> memory, NodeId node,
                                                          Bytes most = kMostPinnedAtOnce);
-  // Unregisters; nothing in a child made by fork().
+  // Unregisters the memory. Does nothing in a child made by fork().
   ~PinnedMemory();
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;

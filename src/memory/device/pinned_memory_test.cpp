@@ -47,7 +47,7 @@ TEST(PinnedMemory, IsTouchedOnItsNodeAndPinned) {
   EXPECT_FALSE(is_pinned(at)) << "it is given back";
 }
 
-TEST(PinnedMemory, IsPinnedAndGivenBackWhileOthersCaptureAGraph) {
+TEST(PinnedMemory, GraphCaptureInAnotherThread_IsPinnedAndUnpinned) {
   const test::FakeGpu gpu("capturing=1");
   const std::byte* at = nullptr;
   {
@@ -88,7 +88,7 @@ TEST(PinnedMemory, IsAllOrNothing) {
   auto buffer = allocate(gpu.machine, 4_MiB, Placement::on(test::kDram)).value();
   const auto third = PinnedMemory::pin(buffer->bytes().subspan(2 << 20, 1 << 20), test::kDram);
   ASSERT_TRUE(third);
-  // Its third part is registered already.
+  // The third part is registered already.
   const auto all = PinnedMemory::pin(buffer->bytes(), test::kDram, 1_MiB);
   ASSERT_FALSE(all);
   EXPECT_NE(all.error().message.find("refused after 2 MiB"), std::string::npos)
@@ -98,7 +98,7 @@ TEST(PinnedMemory, IsAllOrNothing) {
   EXPECT_TRUE(is_pinned(buffer->memory() + (2 << 20))) << "another's";
 }
 
-TEST(PinnedMemory, IsNeverGivenUnpinned) {
+TEST(PinnedMemory, NoDriver_PinnedMemoryIsRefused) {
   const test::FakeGpu gpu;
   const ScopedVariable none("HEADRACE_LIBCUDA", "/nowhere/libcuda.so");
   const auto buffer = allocate(gpu.machine, 1_MiB, pinned_on(test::kDram));

@@ -10,10 +10,10 @@
 namespace headrace {
 namespace {
 
-// A thread takes one of them, and a fork() all: enough that threads seldom meet.
+// A thread takes one door, fork() takes all; enough doors that threads rarely meet.
 constexpr std::size_t kDoors = 16;
 
-// Each on a line of its own, for threads take different ones at once.
+// On separate cache lines, because threads take different doors at once.
 struct alignas(64) Door {
   GlobalMutex mutex{kRankOfHeaps};
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way into the heaps for whatever takes a lock there, oneTBB's own included: a fork() waits
-// until no thread is inside, so that a child finds all of them whole and free.
+// A lock around every code path of the heaps that takes a lock, including those of oneTBB. fork()
+// waits until no thread is inside; the child then finds all structures whole and unlocked.
 //
-// Taken by the paths that leave a thread's own cache, so malloc and free do not pay for it. May be
-// entered again by the thread that is inside. Thread-safe.
+// Only paths that leave the thread's own cache enter the gate, so the usual malloc and free do not
+// pay for it. A thread that is inside may enter again. Thread-safe.
 #pragma once
 
 namespace headrace {

@@ -12,7 +12,7 @@
 namespace headrace {
 namespace {
 
-// What threads change in the gate is never half changed in a child.
+// Data that threads change inside the gate is never half changed in a child.
 TEST(HeapGate, NoThreadIsInsideAtAFork) {
   std::array<std::atomic<int>, 3> inside{};
   std::atomic<bool> stop{false};

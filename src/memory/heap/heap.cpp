@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Heap: small objects in a memory pool of oneTBB, large ones in buffers of their own.
+// Heap: small objects in a oneTBB memory pool, large ones in buffers of their own.
 
 #include "headrace/heap.h"
 
@@ -26,8 +26,8 @@
 namespace headrace {
 namespace {
 
-// oneTBB is not instrumented, so ThreadSanitizer does not see that it hands memory from the thread
-// that freed it, or mapped it, to the one that gets it next. These two say so, and nothing more.
+// oneTBB is not instrumented: ThreadSanitizer does not see that memory passes from the thread that
+// freed or mapped it to the thread that gets it next. These two functions only declare that order.
 void order_free(void* pool) {
 #if defined(HEADRACE_TSAN)
   __tsan_release(pool);
@@ -43,7 +43,7 @@ void order_allocate(void* pool) {
 #endif
 }
 
-// What the pool aligns objects of more than 8 bytes to.
+// The pool's alignment of objects of more than 8 bytes.
 constexpr std::size_t kPoolAlign = 16;
 
 rml::MemoryPool* pool_of(void* pool) { return static_cast<rml::MemoryPool*>(pool); }
@@ -116,7 +116,7 @@ void* Heap::allocate_bytes(std::size_t size, std::size_t align) noexcept {
     return object != nullptr ? object : allocate_in_pool(class_bytes(size_class), kPoolAlign);
   }
   if (is_large(size, align)) return regions_->take_object(this, size, align);
-  // At least `align`: some objects are said to be as small as was asked for, too small for a class.
+  // At least `align`: an object's declared size may be too small for a class.
   return allocate_in_pool(std::max(size, align), align);
 }
 
@@ -128,7 +128,7 @@ void* Heap::allocate_in_pool(std::size_t size, std::size_t align) noexcept {
                                  : rml::pool_aligned_malloc(pool_of(pool_), size, align);
   } while (object == nullptr && cache_->empty());
   order_allocate(pool_);
-  // The pool wants MiB to cut such an object from; with less left it gets pages of its own.
+  // The pool needs MiB to cut such an object from; with less left, it gets pages of its own.
   if (object == nullptr && size >= kOwnPages) return regions_->take_object(this, size, align);
   if (object == nullptr) return nullptr;
   const std::size_t usable = rml::pool_msize(pool_of(pool_), object);
@@ -168,7 +168,7 @@ void Heap::free_from_mixed(void* object) noexcept {
 void* Heap::reallocate(void* object, std::size_t size) noexcept {
   if (object == nullptr) return allocate_bytes(size);
   const std::size_t usable = usable_size(object);
-  // Where it is, unless half of it or more would be idle.
+  // Keeps the object in place, unless half of it or more would be unused.
   if (size <= usable && size > usable / 2) return object;
   void* const moved = allocate_bytes(size);
   if (moved == nullptr) return size <= usable ? object : nullptr;
@@ -193,7 +193,7 @@ std::optional<Error> Heap::last_error() const { return regions_->last_error(); }
 
 void* Heap::do_allocate(std::size_t size, std::size_t align) {
   void* const object = allocate_bytes(size, align);
-  // The resource that has nothing says so as the standard demands.
+  // The null resource throws, as the standard demands of a resource that is out of memory.
   return object != nullptr ? object : std::pmr::null_memory_resource()->allocate(size, align);
 }
 

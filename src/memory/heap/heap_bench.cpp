@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small objects of a Heap against those of malloc, in turns within one measurement, so that both
-// see the same noise. Nanoseconds for one allocation with its free: `heap_ns` freed by address,
-// `pmr_ns` as a memory resource, which is told the size, `malloc_ns` by the C library; the ratios
-// are to the last.
+// Small objects of a Heap compared with malloc, alternating within one measurement, so that both
+// see the same noise. Results are nanoseconds per allocation with its free: `heap_ns` freed by
+// address, `pmr_ns` as a memory resource, whose callers pass the size, `malloc_ns` by the C
+// library. Ratios are to malloc.
 //
-// Recent: a few objects live, the last freed is the next allocated. Mixed: 4096 live, freed in
-// random order. Handed: each thread frees what the other allocated, 512 at a time. Every object is
-// written to. Large: what objects cost that are buffers of their own, and smaller ones for
-// comparison.
+// - Recent: few objects live; the last freed is allocated next.
+// - Mixed: 4096 objects live, freed in random order.
+// - Handed: each thread frees what the other allocated, 512 at a time.
+// - Large: objects with buffers of their own, and smaller ones for comparison.
+//
+// Every object is written to.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -44,7 +46,7 @@ struct OfHeap {
   static void free(void* object, std::size_t) { bench_heap_->free(object); }
   static inline Heap* bench_heap_ = &bench_heap();
 };
-// As standard containers do it: they know the size of what they free.
+// As standard containers do: they pass the size of the object that they free.
 struct OfResource {
   static void* allocate(std::size_t size) { return resource_->allocate(size); }
   static void free(void* object, std::size_t size) {
@@ -57,7 +59,7 @@ struct OfMalloc {
   static void free(void* object, std::size_t) { std::free(object); }
 };
 
-// What one thread does in a turn, made beforehand; the same for both.
+// The operations of one thread in a turn, generated beforehand; the same for both allocators.
 struct Script {
   explicit Script(std::uint64_t seed, std::size_t fixed_size) {
     Random random(seed);
@@ -87,7 +89,7 @@ void unmake(const Made& made) {
   if (made.object != nullptr) Of::free(made.object, made.size);
 }
 
-// The objects of one thread, and its turns.
+// One thread's objects and its turns.
 template <class Of>
 class Live {
  public:
@@ -118,8 +120,8 @@ double now_in(clockid_t clock) {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-// Nanoseconds per object in each turn, of the threads' own time: other programs on the same cores
-// do not take part in it, and what they do to a few turns is left out by the median.
+// Nanoseconds per object in each turn, in the threads' own CPU time: it excludes other programs on
+// the same cores, and the median excludes the few turns that they disturb.
 class Turns {
  public:
   template <class Body>
@@ -148,7 +150,7 @@ void report(benchmark::State& state, Turns& heap, Turns& resource, Turns& malloc
   set("pmr_ratio", resource.median() / malloc.median());
 }
 
-// range(0): the size of all objects in bytes; 0: 16 to 1024, at random.
+// range(0): object size in bytes; 0: random, 16 to 1024.
 template <class Turn>
 void alternate(benchmark::State& state, Turn turn) {
   const Script script(static_cast<std::uint64_t>(state.thread_index()) + 1,
@@ -177,7 +179,7 @@ void Mixed(benchmark::State& state) {
 constexpr unsigned kRounds = 64;
 constexpr std::size_t kBasket = 512;
 
-// Two threads fill a basket each, meet, and empty the other's.
+// Two threads each fill a basket, meet, and empty the other's basket.
 template <class Of>
 void hand_over(const std::array<Script, 2>& scripts) {
   std::array<std::vector<Made>, 2> baskets;
@@ -222,7 +224,7 @@ BENCHMARK(Recent)->Apply(sizes)->ThreadRange(1, 2);
 BENCHMARK(Mixed)->Apply(sizes)->ThreadRange(1, 2);
 BENCHMARK(Handed)->Apply(sizes);
 
-// One object of range(0) bytes, allocated, written and freed; large ones are buffers of their own.
+// One object of range(0) bytes: allocated, written, freed. Large ones have buffers of their own.
 void Large(benchmark::State& state) {
   const auto size = static_cast<std::size_t>(state.range(0));
   for (auto _ : state) {

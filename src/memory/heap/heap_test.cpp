@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Heap: as a memory resource, as an allocator, and that its memory is where it should be.
+// Heap: as a memory resource and as an allocator, and the nodes of its memory.
 
 #include "headrace/heap.h"
 
@@ -48,8 +48,8 @@ TEST(Heap, AlignsAndSizesAsAsked) {
   }
 }
 
-// As where a CXL device goes offline while the process runs.
-TEST(Heap, NeedsNoNodeThatNobodyNamed) {
+// As when a CXL device goes offline while the process runs.
+TEST(Heap, OfflineNodeThatWasNotRequested_IsNotNeeded) {
   Machine machine = this_host();
   machine.nodes.push_back(
       {.id = NodeId{999}, .kind = NodeKind::cxl, .reason = "test", .capacity = 1_GiB});
@@ -125,7 +125,7 @@ TEST(Heap, SaysWhatTheSystemRefused) {
   EXPECT_EQ(heap->stats().reserved, 0_B);
 }
 
-TEST(Heap, RefusesPlacementsThatCannotBe) {
+TEST(Heap, ImpossiblePlacements_AreRefused) {
   const auto code = [](const Placement& placement) {
     return Heap::open(this_host(), placement).error().code;
   };
@@ -191,7 +191,7 @@ struct Object {
   unsigned seed;
 };
 
-// Sizes by their logarithm, so that all paths are taken.
+// Sizes uniform by logarithm, so that all paths are taken.
 std::size_t some_size(Random& random) { return random.below(std::uint64_t{2} << random.below(22)); }
 
 TEST(Heap, KeepsEveryByteUnderRandomOperations) {
@@ -205,9 +205,9 @@ TEST(Heap, KeepsEveryByteUnderRandomOperations) {
         const std::size_t size = some_size(random);
         const std::size_t align = std::size_t{1} << random.below(random.below(8) == 0 ? 18 : 7);
         auto* const begin = static_cast<std::byte*>(heap->allocate_bytes(size, align));
-        if (begin == nullptr) continue;  // the budget
+        if (begin == nullptr) continue;  // over budget
         RC_ASSERT(aligned(begin, align));
-        const auto after = model.upper_bound(begin);  // the first that ends behind its begin
+        const auto after = model.upper_bound(begin);  // the first object that ends after `begin`
         const bool apart = after == model.end() || begin + size <= after->second.begin;
         RC_ASSERT(apart);
         fill(begin, size, i);
@@ -229,7 +229,7 @@ TEST(Heap, KeepsEveryByteUnderRandomOperations) {
   });
 }
 
-// Threads put objects into a common place and free what others put there.
+// Threads put objects into a shared array and free each other's objects.
 TEST(Heap, LetsAnyThreadFreeWhatAnyAllocated) {
   const auto heap = open_heap();
   Mutex mutex;
@@ -264,7 +264,7 @@ TEST(Heap, LetsAnyThreadFreeWhatAnyAllocated) {
   }
 }
 
-// The exit status of a child that runs `body`; 0: it returned true.
+// The exit status of a child that runs `body`; 0: `body` returned true.
 template <class Body>
 int in_child(Body body) {
   const pid_t child = ::fork();
@@ -294,7 +294,7 @@ TEST(Heap, WorksInTheChildOfASingleThread) {
   heap->free(object);
 }
 
-// All that is promised when other threads are in the heap at the fork.
+// The only guarantee when other threads are in the heap during fork().
 TEST(Heap, LetsTheChildOfManyThreadsUseItsObjects) {
   const auto heap = open_heap();
   void* const object = heap->allocate_bytes(1000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of this folder share: this host, heaps on its first node, patterns in objects.
+// Helpers of this folder's tests: this host, heaps on its first node, patterns in objects.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ inline std::unique_ptr<Heap> open_heap(const std::shared_ptr<Budget>& budget) {
   return open_heap(HeapOptions{.budget = budget});
 }
 
-// Bytes that tell objects apart, and whether they are still there.
+// Writes a pattern that identifies an object, and checks that it is intact.
 inline void fill(void* object, std::size_t size, unsigned seed) {
   std::memset(object, static_cast<int>(seed * 37 % 251 + 1), size);
 }

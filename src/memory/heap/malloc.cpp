@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions of headrace/malloc.h: a heap for each headrace_kind and, where that is near the
-// calling thread, for each node with CPUs, opened when first used and never closed.
+// The C functions of headrace/malloc.h. Each headrace_kind has a heap; kinds near the calling
+// thread have one per node with CPUs. Heaps open at first use and never close.
 
 #include "headrace/malloc.h"
 
@@ -47,10 +47,10 @@ constexpr std::array<std::string_view, HEADRACE_CXL_FIRST_TOUCH + 1> kKindNames 
     "hbm_first_touch",
     "cxl_first_touch"};
 
-// So many nodes with CPUs have heaps of their own.
+// Maximum number of nodes with CPUs that have heaps of their own.
 constexpr std::size_t kMostPlaces = 64;
 
-// All nodes that are of the same kind of memory as the node best by `property`.
+// All nodes of the same kind as the best node by `property`.
 Result<Placement> kind_of_best(const Machine& machine, Property property) {
   HEADRACE_TRY(const Placement best, resolve(machine, Placement::on(property)));
   return Placement::on(machine.find(best.nodes.front().node)->kind);
@@ -72,7 +72,7 @@ Placement preferred(NodeKind kind) {
 
 Placement by_first_touch(NodeKind kind) { return {.kind = kind, .dealing = Dealing::first_touch}; }
 
-// Whether memory of the kind depends on where the calling thread runs.
+// Whether memory of the kind depends on the node of the calling thread.
 bool is_near(headrace_kind kind) {
   switch (kind) {
     case HEADRACE_DRAM:
@@ -106,14 +106,14 @@ Result<Placement> placement_of(const Machine& machine, headrace_kind kind) {
     case HEADRACE_HBM_FIRST_TOUCH: return by_first_touch(NodeKind::hbm);
     case HEADRACE_CXL_FIRST_TOUCH: return by_first_touch(NodeKind::cxl);
   }
-  CHECK(false);  // heap_of() refuses what is no headrace_kind
+  CHECK(false);  // heap_of() refuses an invalid headrace_kind
   return {};
 }
 
-// The heap of a kind, or why it could not be opened; nullptr stands for the C library's malloc.
+// The heap of a kind, or why it could not be opened; nullptr: the C library's malloc.
 using KindHeap = Result<Heap*>;
 
-// The machine, and by CPU the place of its node: nodes with CPUs counted from 0.
+// The machine, and for each CPU the index of its node among the nodes with CPUs.
 struct Places {
   Result<Machine> machine;
   std::vector<std::uint8_t> of_cpu = {};
@@ -177,7 +177,7 @@ const KindHeap& heap_of(headrace_kind kind) {
   return *heap;
 }
 
-// Whether `heap` is of the kind, for whichever threads.
+// Whether `heap` is of the kind, for any thread.
 bool is_of(headrace_kind kind, const Heap* heap) {
   return std::ranges::any_of(opened[static_cast<std::size_t>(kind)], [&](const auto& cell) {
     const KindHeap* const known = cell;
@@ -185,8 +185,8 @@ bool is_of(headrace_kind kind, const Heap* heap) {
   });
 }
 
-// The thread's headrace_last_error(). Not a std::string: it may be written after the thread's
-// destructors have run.
+// The thread's headrace_last_error(). Not a std::string, because it may be written after the
+// thread's destructors have run.
 constinit thread_local std::array<char, 1024> refusal{};
 
 void* refuse(std::string_view why) {
@@ -236,7 +236,7 @@ void* headrace_calloc(headrace_kind kind, size_t count, size_t size) {
     return object != nullptr ? object : refuse("calloc found no memory");
   }
   void* const object = allocate_in(heap, alignof(std::max_align_t), bytes);
-  // A large object is a buffer of its own, fresh from the kernel and so zero already.
+  // A large object has a buffer of its own, fresh from the kernel and so zero already.
   return object == nullptr || bytes >= headrace::kLargeObject ? object
                                                               : std::memset(object, 0, bytes);
 }

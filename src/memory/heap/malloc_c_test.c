@@ -8,7 +8,7 @@
 
 int headrace_test_from_c(void);
 
-// 0, or the line of what was wrong.
+// Returns 0, or the line that failed.
 int headrace_test_from_c(void) {
   size_t i;
   headrace_kind kind = HEADRACE_HBM;

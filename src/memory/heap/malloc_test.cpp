@@ -38,7 +38,7 @@ constexpr std::array kAllKinds = {HEADRACE_DEFAULT,
                                   HEADRACE_HBM_FIRST_TOUCH,
                                   HEADRACE_CXL_FIRST_TOUCH};
 
-// The kind of memory that this and nothing else is asked for.
+// The kind of memory that headrace_kind demands strictly; nullopt: none.
 std::optional<NodeKind> strictly(headrace_kind kind) {
   switch (kind) {
     case HEADRACE_HBM:
@@ -85,7 +85,7 @@ TEST(Malloc, PutsMemoryOnNodesOfItsKind) {
   }
 }
 
-// Its heap is of the kind, if perhaps another than the calling thread's.
+// The object's heap is of the kind, though perhaps of another thread's node.
 TEST(Malloc, ReallocOfItsKindStays) {
   void* object = headrace_malloc(HEADRACE_DRAM, 1000);
   ASSERT_NE(object, nullptr);
@@ -167,7 +167,7 @@ TEST(Malloc, AlignsAsPosixMemalign) {
     for (const std::size_t align : {0U, 1U, 4U, 24U}) {
       EXPECT_EQ(headrace_posix_memalign(kind, &untouched, align, 100), EINVAL);
     }
-    // The sanitizers end a program that asks malloc for so much.
+    // The sanitizers end a program that asks malloc for this many bytes.
     if (kind != HEADRACE_DEFAULT) {
       EXPECT_EQ(headrace_posix_memalign(kind, &untouched, 64, std::size_t{1} << 60), ENOMEM);
     }
@@ -208,7 +208,7 @@ TEST(Malloc, OpensItsKindsOnceForAllThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Destructors of statics, after main, still have their memory.
+// Destructors of statics, after main, can still use their memory.
 TEST(Malloc, LastsUntilTheProcessIsGone) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -19,11 +19,11 @@ namespace {
 
 constexpr unsigned kPageBits = 12;
 constexpr unsigned kTableBits = 12;
-// What mmap gives without a hint, on x86-64 and AArch64.
+// Addresses that mmap gives without a hint on x86-64 and AArch64.
 constexpr unsigned kAddressBits = kPageBits + 3 * kTableBits;
 
-// The address of a heap; in the bits that its alignment leaves free the use of the page, in those
-// above all addresses how many objects are out.
+// The address of a heap. Its low bits, free by alignment, hold the use of the page; the bits above
+// all addresses count the live objects.
 using OwnerEntry = std::uintptr_t;
 constexpr OwnerEntry kUseBits = alignof(Heap) - 1;
 constexpr OwnerEntry kOneOut = OwnerEntry{1} << kAddressBits;
@@ -40,8 +40,8 @@ OwnerEntry with_use(OwnerEntry entry, PageUse use) {
 
 template <class T>
 using OwnerTable = std::array<std::atomic<T>, std::size_t{1} << kTableBits>;
-using OwnerLeaf = OwnerTable<OwnerEntry>;    // one entry: a page; all: 16 MiB
-using OwnerMiddle = OwnerTable<OwnerLeaf*>;  // 64 GiB
+using OwnerLeaf = OwnerTable<OwnerEntry>;    // entry: one page; table: 16 MiB
+using OwnerMiddle = OwnerTable<OwnerLeaf*>;  // table: 64 GiB
 
 constinit OwnerTable<OwnerMiddle*> owner_root{};
 
@@ -57,7 +57,7 @@ T& grown(std::atomic<T*>& slot) {
   return slot.compare_exchange_strong(there, fresh.get()) ? *fresh.release() : *there;
 }
 
-// The entry of the page of `address`; nullptr: there is no table for it.
+// The entry of the page of `address`; nullptr: it has no table.
 std::atomic<OwnerEntry>* find_entry(const void* address) {
   const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) >> kPageBits;
   if (page >> 3 * kTableBits != 0) return nullptr;
@@ -69,12 +69,12 @@ std::atomic<OwnerEntry>* find_entry(const void* address) {
 
 GlobalMutex pages_mutex{kRankOfPages};
 
-// Where ranges begin, and their bytes.
+// Ranges by their begin, with their bytes.
 using PageRanges = std::multimap<const std::byte*, std::size_t>;
 
 struct ParentsPages {
   PageRanges told;
-  PageRanges past;  // of processes before this one; kept, since freeing takes locks
+  PageRanges past;  // of earlier processes; kept, because freeing takes locks
 };
 
 // Never destroyed: heaps may be closed while the program ends.
@@ -90,7 +90,7 @@ void take_out_parents_pages() {
   all.past.merge(all.told);
 }
 
-// Behind the handler that makes the mutex free in the child, which the mutex has added.
+// Registered after the handler of pages_mutex, which frees the mutex in the child.
 [[maybe_unused]] const int pages_registered = [] {
   const MutexLock lock(pages_mutex);
   (void)parents_pages();  // made here: the handler must not allocate

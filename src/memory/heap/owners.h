@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which heap a page belongs to and what objects it has, asked for each object that is freed without
-// saying where it is from.
+// A table from page to owning heap and to the size class of the page's objects. It serves every
+// free() that does not name a heap.
 //
 //  1. The tables form a tree over the pages of 48-bit addresses. They are added by compare and swap
-//     and never freed: who has read a pointer to one may use it.
-//  2. The pages of a heap are entered before an object in them is handed out, and taken out after
-//     the last was freed. Whoever has an object was handed it, so it finds the object's heap.
-//  3. A page has a use while objects that begin in it are out: the first one's, or `several` once
-//     one of another use was there. Whoever has an object finds its own use or that.
-//  4. Nothing else is promised: an address that is no object's finds nullptr or any heap.
-//  5. A child of fork() finds no heap for pages whose memory it does not have: something else may
-//     come to lie there, which no heap may take for its own.
+//     and never freed, so a pointer to a table stays valid.
+//  2. A heap's pages are entered before an object in them is handed out, and removed after the last
+//     object was freed. An address of a live object therefore finds its heap.
+//  3. A page has a use while objects that begin in it are live: the use of the first object, or
+//     `several` once objects of two uses are live. A live object finds its own use or `several`.
+//  4. An address that belongs to no live object finds nullptr or any heap.
+//  5. A child of fork() finds no heap for pages that are not in its memory: other memory may be
+//     mapped there later, and no heap may claim it.
 //
-// Thread-safe, without locks but for those that 5. takes.
+// Thread-safe. Lock-free, except for the functions that point 5 needs.
 #pragma once
 
 #include <cstddef>
@@ -23,19 +23,19 @@ namespace headrace {
 
 class Heap;
 
-// What the objects are that begin in a page.
+// The kind of objects that begin in a page.
 enum class PageUse : std::uint8_t {
-  none,     // there is none
-  several,  // of different sizes, or larger than those with a class
-  large,    // one, a buffer of its own
-  classes,  // all of size class 0 (thread_cache.h); classes + c: of class c
+  none,     // no objects
+  several,  // of different sizes, or above the largest size class
+  large,    // one object, in a buffer of its own
+  classes,  // size class 0 (thread_cache.h); classes + c: size class c
 };
 constexpr PageUse use_of_class(std::size_t size_class) {
   return static_cast<PageUse>(static_cast<std::size_t>(PageUse::classes) + size_class);
 }
 
 struct PageOwner {
-  Heap* heap = nullptr;  // nullptr: no heap's
+  Heap* heap = nullptr;  // nullptr: owned by no heap
   PageUse use = PageUse::none;
 
   bool has_class() const { return use >= PageUse::classes; }
@@ -45,18 +45,18 @@ struct PageOwner {
   }
 };
 
-// From here on a child made by fork() finds no owner of these pages; until forget_parents_pages().
-// To be told of before an owner is entered, and forgotten after it was taken out. A child's fork()
-// takes as long as entering them did: 8 bytes are written for each page.
+// Makes a child of fork() find no owner for these pages, until forget_parents_pages(). Call it
+// before an owner is entered. A fork() then writes 8 bytes per page in the child, as long as
+// entering the pages took.
 void tell_parents_pages(std::span<const std::byte> range);
-// Requires: told of, in this process.
+// Call it after the owner was removed. Requires: tell_parents_pages(range) in this process.
 void forget_parents_pages(std::span<const std::byte> range);
 
-// Enters `heap` as the owner of all pages (4 KiB) that `range` touches; nullptr takes them out.
+// Enters `heap` as the owner of each 4 KiB page that `range` touches; nullptr removes the owner.
 void set_owner(std::span<const std::byte> range, Heap* heap, PageUse use = PageUse::none);
 
-// An object of this use is about to be handed out, or has come back. Requires: its page has an
-// owner; of large ones nothing is noted.
+// Record that an object of this use is about to be handed out, or was freed. Large objects are not
+// recorded. Requires: the object's page has an owner.
 void note_out(const void* object, PageUse use);
 void note_back(const void* object);
 

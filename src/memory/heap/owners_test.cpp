@@ -12,14 +12,14 @@
 namespace headrace {
 namespace {
 
-// Addresses that no mapping has: only looked up, never read.
+// Addresses without a mapping: only looked up, never read.
 const std::byte* address(std::uintptr_t value) { return reinterpret_cast<const std::byte*>(value); }
 Heap* heap_number(std::uintptr_t number) { return reinterpret_cast<Heap*>(number * 64); }
 
 constexpr std::uintptr_t kPages = 4096;
 
 TEST(Owners, AreThoseOfTheWholePagesOfARange) {
-  // Over the border of two tables.
+  // Across the border of two tables.
   const std::byte* const begin = address((std::uintptr_t{5} << 36) - 3 * kPages);
   set_owner({begin + 100, 6 * kPages}, heap_number(1));
   EXPECT_EQ(owner_of(begin - 1).heap, nullptr);
@@ -44,7 +44,7 @@ TEST(Owners, AreSetByManyThreadsAtOnce) {
   for (std::uintptr_t t = 1; t <= 4; ++t) {
     threads.emplace_back([t] {
       for (std::uintptr_t i = 0; i < 200; ++i) {
-        // Fresh tables again and again, that all threads need.
+        // New tables in each round, needed by all threads.
         const std::byte* const begin = address((i << 24) + (std::uintptr_t{9} << 40) + t * kPages);
         set_owner({begin, kPages}, heap_number(t));
         EXPECT_EQ(owner_of(begin).heap, heap_number(t));
@@ -105,7 +105,7 @@ TEST(Owners, CountObjectsOnlyWhereOneIsOut) {
   set_owner({begin, kPages}, nullptr);
 }
 
-// Every thread finds the use it noted, or that uses differ; at last nothing is left.
+// Every thread finds the use that it noted, or `several`; in the end nothing is left.
 TEST(Owners, AreNotedByThreadsThatContradictEachOther) {
   const std::byte* const begin = address(std::uintptr_t{11} << 38);
   for (std::uintptr_t page = 0; page < 500; ++page) {

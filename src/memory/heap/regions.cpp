@@ -14,7 +14,7 @@
 namespace headrace {
 namespace {
 
-// Larger requests are nobody's, and rounding them up could overflow.
+// Larger requests are errors, and rounding them up could overflow.
 constexpr std::size_t kMostBytes = std::size_t{1} << 56;
 
 std::size_t page_bytes(PageSize size) {
@@ -66,7 +66,7 @@ std::unique_ptr<Buffer> Heap::Regions::take(std::size_t bytes, std::size_t align
              !buffer && budget_ != nullptr) {
     budget_->give(wanted);
   }
-  // A child would share it, and change the allocator under its parent.
+  // A child would share the file and change the allocator's data under its parent.
   if (buffer && in_file_) ::madvise((*buffer)->memory(), bytes, MADV_DONTFORK);
   const HeapGate gate;
   const MutexLock lock(mutex_);
@@ -90,12 +90,12 @@ void Heap::Regions::keep(void* begin, Taken taken, Heap* owner, PageUse use) {
   if (HeapObserver* const told = observer()) told->took(bytes);
 }
 
-// What the allocator asks for in whole MiB it cuts into slabs and can use all of, so that may be a
-// whole region of huge pages. Anything else it uses as far as it asked for, and gets no more.
+// The allocator cuts requests of whole MiB into slabs and can use any amount, so such a request may
+// get a whole region of huge pages. It uses other requests only up to the requested size.
 void* Heap::Regions::take_region(Heap* owner, std::size_t& bytes) {
   const std::size_t wanted = bytes % (1_MiB).value == 0 ? rounded_up(bytes, region_) : bytes;
   std::unique_ptr<Buffer> buffer = take(rounded_up(wanted, unit_));
-  // With little left, no more than must be.
+  // With little budget left, takes only the requested bytes.
   if (buffer == nullptr && wanted > bytes) buffer = take(rounded_up(bytes, unit_));
   if (buffer == nullptr) return nullptr;
   bytes = buffer->size().value;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of one heap: buffers taken from the system within a budget, and why one was refused.
+// The memory of one heap: buffers taken from the system within a budget, and the last refusal.
 //
-// Two uses: regions, which the allocator cuts into small objects, and large objects, each a buffer
-// of its own. Thread-safe.
+// Buffers serve as regions, which the allocator cuts into small objects, or hold one large object
+// each. Thread-safe.
 #pragma once
 
 #include <map>
@@ -17,35 +17,36 @@
 
 namespace headrace {
 
-// From this size an object is a buffer of its own: the allocator would round it up by as much as an
-// eighth, and keep it when it is freed.
+// Objects of this size or more get a buffer of their own. The allocator would round them up by as
+// much as an eighth, and keep their memory when they are freed.
 inline constexpr std::size_t kLargeObject = std::size_t{1} << 20;
 
-// From this size it may be one, where there is no room for more.
+// Objects of this size or more may get a buffer of their own when the budget allows no region.
 inline constexpr std::size_t kOwnPages = std::size_t{8} << 10;
 
 class Heap::Regions {
  public:
   // Requires: the placement is resolved.
   Regions(const Machine& machine, Placement placement, const HeapOptions& options);
-  // Where the process has not the memory, what was taken stays as it is.
+  // Leaves the memory untouched in a process that does not have it (a child of fork()).
   ~Regions();
 
-  // Memory for the allocator: at least `bytes`, set to how many it got. nullptr: refused.
+  // Returns memory for the allocator, at least `bytes`, and sets `bytes` to its size. nullptr:
+  // refused.
   void* take_region(Heap* owner, std::size_t& bytes);
-  // Memory for one object. nullptr: refused.
+  // Returns memory for one object. nullptr: refused.
   void* take_object(Heap* owner, std::size_t size, std::size_t align);
-  // Gives back what begins at `begin`. Requires: taken here.
+  // Frees the buffer that begins at `begin`. Requires: taken here.
   void give(const void* begin);
-  // Gives back all that is left.
+  // Frees all remaining buffers.
   void give_all();
-  // Bytes of `object`. Requires: taken by take_object.
+  // Size of `object` in bytes. Requires: taken by take_object.
   std::size_t size_of(const void* object) const;
 
   const Placement& placement() const { return placement_; }
-  // Whether this process has the memory: a child has none on storage.
+  // Whether this process has the memory. A child of fork() has none that is on storage.
   bool here() const { return !in_file_ || origin_.here(); }
-  // What every buffer is a multiple of.
+  // Every buffer is a multiple of this size.
   std::size_t unit() const { return unit_; }
   HeapStats stats() const;
   std::optional<Error> last_error() const;
@@ -53,14 +54,14 @@ class Heap::Regions {
  private:
   struct Taken {
     std::unique_ptr<Buffer> buffer;
-    std::span<const std::byte> owned;  // the pages entered for its owner
+    std::span<const std::byte> owned;  // the pages entered for the buffer's owner
   };
 
-  // Within the budget; nullptr: refused.
+  // Allocates within the budget; nullptr: refused.
   std::unique_ptr<Buffer> take(std::size_t bytes, std::size_t align = 1);
   void keep(void* begin, Taken taken, Heap* owner, PageUse use);
   void release(Taken taken);
-  // Whom to tell; nullptr: nobody, as in a child.
+  // The observer to call; nullptr: none, as in a child of fork().
   HeapObserver* observer() const { return origin_.here() ? observer_ : nullptr; }
 
   // Immutable.

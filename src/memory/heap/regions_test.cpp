@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a heap takes from the system and gives back: budgets, stats, sizes of regions.
+// Memory that a heap takes from the system and returns: budgets, statistics, region sizes.
 
 #include "memory/heap/regions.h"
 
@@ -62,7 +62,7 @@ struct Told final : HeapObserver {
   std::map<const std::byte*, std::size_t> there;
 };
 
-TEST(Regions, AreToldToAnObserverWhenTheyComeAndGo) {
+TEST(Regions, Observer_SeesThemAllocatedAndReleased) {
   Told told;
   auto heap = open_heap(HeapOptions{.region = 2_MiB, .observer = &told});
   void* const small = heap->allocate_bytes(100);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SpillChain: the first heap with room.
+// SpillChain: allocates from the first heap that is not full.
 
 #include "core/check.h"
 #include "headrace/heap.h"
@@ -16,8 +16,8 @@ SpillChain::SpillChain(const std::vector<Heap*>& heaps) : links_(heaps.size()) {
   for (std::size_t i = 0; i < heaps.size(); ++i) links_[i].heap = heaps[i];
 }
 
-// `refused` and `passed` are hints: a thread that reads old ones asks a heap once too often, or
-// passes it over a few times more.
+// `refused` and `passed` are hints: a thread that reads old values asks a heap once too often, or
+// skips it a few times more.
 void* SpillChain::allocate_bytes(std::size_t size, std::size_t align) noexcept {
   for (Link& link : links_) {
     if (size >= link.refused && ++link.passed < kPassesUntilAsked) continue;
@@ -41,7 +41,7 @@ void SpillChain::free(void* object) noexcept {
     if (link.refused != kNone) link.refused = kNone;
     return;
   }
-  CHECK(false);  // freed into a chain it is not from
+  CHECK(false);  // freed into a chain that did not allocate it
 }
 
 void* SpillChain::do_allocate(std::size_t size, std::size_t align) {

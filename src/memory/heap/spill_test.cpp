@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kBig = (2_MiB).value;
 
-// A first heap with room for four big objects, a second with room for two.
+// A first heap that holds four big objects, a second that holds two.
 struct Chain {
   std::unique_ptr<Heap> first = open_heap(std::make_shared<Budget>(8_MiB));
   std::unique_ptr<Heap> second = open_heap(std::make_shared<Budget>(4_MiB));
@@ -32,7 +32,7 @@ TEST(SpillChain, FillsItsHeapsInOrder) {
   EXPECT_EQ(heaps.second->last_error().value().code, ErrorCode::exhausted);
   EXPECT_THROW((void)heaps.chain.allocate(kBig), std::bad_alloc);
 
-  // What is freed there is room there again.
+  // After a free, the first heap has space again.
   heaps.chain.free(objects[1]);
   objects[1] = heaps.chain.allocate_bytes(kBig);
   EXPECT_TRUE(heaps.first->owns(objects[1]));
@@ -88,7 +88,7 @@ TEST(SpillChain, AsksAFullHeapForSmallerObjectsAndAgainAfterAWhile) {
   void* const small = heaps.chain.allocate_bytes(kBig);
   EXPECT_TRUE(heaps.first->owns(small));
   heaps.chain.free(large);
-  // Freed past the chain, so it finds out by asking again.
+  // Freed directly, not through the chain, which must find it out by asking again.
   for (void* const object : objects) heaps.first->free(object);
   int asked = 1;
   for (void* object = heaps.chain.allocate_bytes(kBig + 1); !heaps.first->owns(object);

@@ -11,12 +11,12 @@
 namespace headrace {
 namespace {
 
-// The most a list keeps of one class: enough for threads that hand objects on, not more, since
-// threads that take from one list get objects that share lines of the CPUs' caches.
+// Maximum objects of one class in a list: enough for threads that hand objects on. More would cost
+// speed, since threads that take from one list get objects that share CPU cache lines.
 constexpr std::size_t kSharedLimit = 64;
 constexpr std::size_t kSharedBytes = std::size_t{1} << 19;
 
-// Which heap has which slot. Never destroyed: threads may end after statics have gone.
+// The heap of each slot. Never destroyed: threads may end after statics are destroyed.
 struct CacheSlots {
   Mutex mutex;
   std::array<const CacheSlot*, kCachedHeaps> taken GUARDED_BY(mutex) = {};
@@ -31,15 +31,15 @@ std::uint64_t next_number() {
   return ++last;
 }
 
-// For each slot; made when first used. Not of the initial-exec model, with which the shared library
-// could not be loaded at run time.
+// One entry per slot, made at first use. Not of the initial-exec TLS model, because then the shared
+// library could not be loaded at run time.
 using CacheTable = std::array<ThreadCache*, kCachedHeaps>;
 constinit thread_local CacheTable my_caches{};
 constinit thread_local bool my_caches_ended = false;
 
 }  // namespace
 
-// Ends with its thread, and the thread's caches with it.
+// Owns the caches of one thread and ends with it.
 class ThreadCaches {
  public:
   ~ThreadCaches() {

@@ -28,7 +28,7 @@ TEST(SizeClasses, HoldTheirSizesAndWasteLessThanAQuarter) {
   }
 }
 
-// An allocator of one class that knows what it has given away.
+// An allocator of one class that counts the objects it gave out.
 struct Pool {
   static constexpr std::size_t kClass = 3;
   using Cell = std::array<std::byte, class_bytes(kClass)>;
@@ -86,7 +86,7 @@ TEST(ThreadCache, SharesFullStacksBetweenThreads) {
   EXPECT_EQ(pool.given(), popped);
 }
 
-TEST(ThreadCache, KeepsSoMuchAndNoMore) {
+TEST(ThreadCache, ManyFreedObjects_CacheStaysBounded) {
   Pool pool;
   CacheSlot slot(&pool, Pool::release);
   for (int i = 0; i < 100'000; ++i) slot.push(Pool::kClass, pool.allocate());
@@ -114,7 +114,7 @@ TEST(ThreadCache, ForgetsHeapsThatWereClosed) {
   }
 }
 
-TEST(ThreadCache, HasSeatsForSomeHeapsAndServesTheRestWithout) {
+TEST(ThreadCache, MoreHeapsThanSlots_RestWorksUncached) {
   Pool pool;
   std::vector<std::unique_ptr<CacheSlot>> slots;
   for (std::size_t i = 0; i <= kCachedHeaps; ++i) {

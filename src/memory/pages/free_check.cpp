@@ -19,7 +19,7 @@ std::map<NodeId, Bytes>& claimed() REQUIRES(claims_mutex) {
   return all;
 }
 
-// The threads of the parent that claimed memory are not in a child.
+// A child of fork() does not have the parent's threads that claimed memory.
 [[maybe_unused]] const int claims_registered = pthread_atfork(nullptr, nullptr, [] {
   const MutexLock lock(claims_mutex);
   claimed().clear();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a request fits into what is free, before a page of it is touched: a strict policy on a
+// Checks that a request fits into free memory before its pages are touched: a strict policy on a
 // full node does not fail, it calls the OOM killer.
 //
-// Requests that are being touched at this moment count as taken. A buffer that is not touched at
-// once is checked when it is made and never again. Thread-safe.
+// Requests that are being touched count as taken. A buffer that is not touched at once is checked
+// only when it is made. Thread-safe.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace headrace {
 
-// What a request will take from each node. Not strict: the kernel may take it from any.
+// The bytes that a request will take per node. Not strict: the kernel may take them from any node.
 struct Demand {
   std::map<NodeId, Bytes> nodes;
   bool strict = true;
@@ -25,23 +25,24 @@ struct Demand {
   Bytes total() const;
 };
 
-// exhausted: what is free could not be read, for want of a file descriptor.
+// Errors: exhausted: free memory could not be read because no file descriptor was left.
 Status check_read(const HostMemory& host);
 
-// exhausted, with what is free where, when `demand` and what is `taken` by others do not fit.
+// Errors: exhausted: `demand` and `taken`, the claims of other requests, do not fit; the message
+// lists the free memory.
 Status check_free(const HostMemory& host, const Demand& demand,
                   const std::map<NodeId, Bytes>& taken = {});
 
-// Checks against the memory that the host has free now (read_unclaimed_memory()).
+// Checks against the memory that is free now (read_unclaimed_memory()).
 Status check_free(const std::map<NodeId, Bytes>& nodes);
 
-// What the host has free, less what requests in flight have claimed of it.
+// Free memory of the host, less the claims of requests in flight.
 HostMemory read_unclaimed_memory();
 
-// Keeps a demand counted as taken while it is being touched.
+// Counts a demand as taken while its memory is being touched.
 class Claim {
  public:
-  // Looks at the host and claims `demand` in one step; exhausted as check_free.
+  // Reads the host's memory and claims `demand` in one step. Errors: exhausted, as check_free.
   static Result<Claim> make(const Demand& demand);
   Claim(Claim&& other) noexcept : nodes_(std::exchange(other.nodes_, {})) {}
   Claim& operator=(Claim&& other) noexcept {

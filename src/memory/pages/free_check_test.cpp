@@ -14,7 +14,7 @@ HostMemory two_nodes() {
   return host;
 }
 
-TEST(CheckFree, HoldsAStrictDemandAgainstEachNode) {
+TEST(CheckFree, StrictDemand_IsComparedWithEachNode) {
   const HostMemory host = two_nodes();
   EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 10_MiB}}}));
   const Status refused = check_free(host, {.nodes = {{NodeId{0}, 1_MiB}, {NodeId{8}, 11_MiB}}});
@@ -25,13 +25,13 @@ TEST(CheckFree, HoldsAStrictDemandAgainstEachNode) {
             "free some, or let it spill (strict = false)");
 }
 
-TEST(CheckFree, HoldsAnotherAgainstAllNodes) {
+TEST(CheckFree, OtherDemand_IsComparedWithAllNodesTogether) {
   const HostMemory host = two_nodes();
   EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 110_MiB}}, .strict = false}));
   EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{8}, 111_MiB}}, .strict = false}));
 }
 
-TEST(CheckFree, CountsWhatOthersTake) {
+TEST(CheckFree, ClaimsOfOtherRequests_CountAsTaken) {
   const HostMemory host = two_nodes();
   const std::map<NodeId, Bytes> taken = {{NodeId{8}, 4_MiB}};
   EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 6_MiB}}}, taken));
@@ -49,7 +49,7 @@ TEST(CheckFree, KeepsToTheMemoryCgroup) {
   EXPECT_NE(refused.error().message.find("memory.max"), std::string::npos);
 }
 
-// Not "4 KiB do not fit; free now: node 0 0 B": what is free is not known.
+// Not "4 KiB do not fit; free now: node 0 0 B": the free memory is unknown.
 TEST(CheckFree, SaysThatNoFileDescriptorIsLeft) {
   const int next = dup(STDERR_FILENO);
   ASSERT_GE(next, 0);

@@ -19,7 +19,7 @@ namespace {
 
 using std::filesystem::path;
 
-// A file that cannot be opened is one that this host does not have, unless no file can.
+// Whether no descriptor is left. Without this, a file that cannot be opened counts as absent.
 bool no_descriptor_left() {
   const int probe = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
   if (probe < 0) return errno == EMFILE || errno == ENFILE;
@@ -36,7 +36,7 @@ std::optional<std::uint64_t> number_in(std::string_view text) {
   return result.ec == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
-// What stands after the word `key` on its line.
+// The text after the word `key` on its line.
 std::optional<std::string_view> after(std::string_view text, std::string_view key) {
   for (auto at = text.find(key); at != std::string_view::npos; at = text.find(key, at + 1)) {
     if (at != 0 && text[at - 1] != ' ' && text[at - 1] != '\n') continue;
@@ -46,7 +46,7 @@ std::optional<std::string_view> after(std::string_view text, std::string_view ke
   return std::nullopt;
 }
 
-// A line of a meminfo file, which counts in KiB.
+// The value of a meminfo line, which counts in KiB.
 std::optional<Bytes> kib_of(std::string_view text, std::string_view key) {
   const auto rest = after(text, key);
   const auto value = rest ? number_in(*rest) : std::nullopt;
@@ -55,13 +55,13 @@ std::optional<Bytes> kib_of(std::string_view text, std::string_view key) {
 
 Bytes less(Bytes a, Bytes b) { return a > b ? a - b : Bytes{}; }
 
-// Pages of one node that the kernel keeps for itself, and its low watermarks (zoneinfo).
+// A node's pages that the kernel keeps for itself, and its low watermarks (zoneinfo).
 struct Watermarks {
   std::uint64_t reserve = 0;
   std::uint64_t low = 0;
 };
 
-// The largest number of "(0, 3020, 5324)".
+// The largest number of a list such as "(0, 3020, 5324)".
 std::uint64_t largest_in(std::string_view list) {
   std::uint64_t largest = 0;
   for (auto at = list.find_first_of("0123456789"); at != std::string_view::npos;
@@ -72,8 +72,8 @@ std::uint64_t largest_in(std::string_view list) {
   return largest;
 }
 
-// As the kernel's calculate_totalreserve_pages (mm/page_alloc.c): per zone its high watermark and
-// the largest of its protections from other zones, at most what it manages.
+// As the kernel's calculate_totalreserve_pages (mm/page_alloc.c): per zone its high watermark plus
+// the largest of its protections from other zones, at most the zone's managed pages.
 std::map<NodeId, Watermarks> read_watermarks(const path& zoneinfo) {
   std::map<NodeId, Watermarks> nodes;
   const std::string text = read_file(zoneinfo).value_or("");
@@ -94,7 +94,7 @@ std::map<NodeId, Watermarks> read_watermarks(const path& zoneinfo) {
   return nodes;
 }
 
-// The rule of the kernel's si_mem_available for one node.
+// The kernel's si_mem_available for one node.
 Bytes available(std::string_view meminfo, const Watermarks& watermarks) {
   const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const auto field = [&](std::string_view key) { return kib_of(meminfo, key).value_or(Bytes{}); };
@@ -126,8 +126,8 @@ std::map<Bytes, std::uint64_t> read_free_huge(const path& node) {
   return pools;
 }
 
-// What one memory cgroup leaves: limit less use, where file pages do not count as used. Nothing
-// where there is no limit. The names differ between cgroup versions 2 and 1.
+// Bytes left under one memory cgroup: limit less use, where file pages do not count as used.
+// nullopt: no limit. File names differ between cgroup versions 2 and 1.
 struct CgroupFiles {
   const char *limit, *use, *active, *inactive;
 };
@@ -138,7 +138,7 @@ constexpr CgroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes"
 std::optional<Bytes> left_in(const path& group, const CgroupFiles& files) {
   const auto limit = number_in(read_file(group / files.limit).value_or(""));
   const auto use = number_in(read_file(group / files.use).value_or(""));
-  // Version 1 has no word for "no limit" but the largest number of pages.
+  // Version 1 reports the largest number of pages for "no limit".
   constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
   if (!limit || *limit >= kNoLimit || !use) return std::nullopt;
   const std::string stat = read_file(group / "memory.stat").value_or("");
@@ -203,8 +203,8 @@ HostMemory read_host_memory(const HostRoots& roots) {
         .free_huge = read_free_huge(node),
     });
   }
-  // The kernel's own sum is the better source where it is about one node: on virtual machines with
-  // hot-added memory the node's file may tell a fraction of the truth.
+  // With a single node the kernel's own total is the better source: on virtual machines with
+  // hot-added memory, the node's file may report a fraction of the truth.
   if (host.nodes.size() == 1) {
     const std::string meminfo = read_file(roots.procfs / "meminfo").value_or("");
     const auto all = kib_of(meminfo, "MemAvailable:");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host says about its memory at this moment: which nodes have some, which of them this
-// process may use, and how much is free.
+// The host's memory at this moment: which nodes have memory, which of them this process may use,
+// and how much is free.
 //
-// Read anew for every allocation: free memory is nobody's to remember. Thread-safe.
+// Read anew for every allocation, because free memory changes at any time. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace headrace {
 
-// Where to read, so that tests can show another host.
+// Root folders; tests substitute another host.
 struct HostRoots {
   std::filesystem::path sysfs = "/sys";
   std::filesystem::path procfs = "/proc";
@@ -24,26 +24,26 @@ struct HostRoots {
 
 struct NodeMemory {
   NodeId id;
-  bool allowed = true;  // by the cpuset of this process
-  // What can be had without swapping: free pages, clean file pages and half of the reclaimable
-  // slabs, less what the kernel keeps for itself (the rule behind MemAvailable, per node).
+  bool allowed = true;  // by this process's cpuset
+  // Bytes available without swapping: free pages, clean file pages and half of the reclaimable
+  // slabs, less the kernel's reserve (the rule behind MemAvailable, per node).
   Bytes free;
   // Free pages of the hugetlb pools, by page size.
   std::map<Bytes, std::uint64_t> free_huge;
 };
 
 struct HostMemory {
-  std::vector<NodeMemory> nodes;  // that have memory, ascending; at least one
-  // What the memory cgroups of this process still let it have; nothing where they set no limit.
+  std::vector<NodeMemory> nodes;  // nodes that have memory, ascending; at least one
+  // Bytes left under the memory cgroups of this process; nullopt: no limit.
   std::optional<Bytes> cgroup;
-  // Transparent huge pages are given to those who ask.
+  // Transparent huge pages are given on request (madvise).
   bool transparent = false;
-  // No file descriptor was left to read it all with: then what is free is not known.
+  // No file descriptor was left, so free memory is unknown.
   bool unread = false;
-  std::string allowed_list;  // "0-7", as the kernel prints the cpuset; empty if unknown
+  std::string allowed_list;  // "0-7", as the kernel prints the cpuset; empty: unknown
 
   const NodeMemory* find(NodeId id) const;
-  Bytes free() const;  // on all allowed nodes together
+  Bytes free() const;  // total over all allowed nodes
   // "node 0 3.1 GiB, node 8 119 MiB".
   std::string free_text() const;
 };

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A host written down in a temporary folder.
+// A host made of files in a temporary folder.
 class HostMemoryTest : public testing::Test {
  protected:
   HostMemoryTest() {
@@ -75,14 +75,14 @@ TEST_F(HostMemoryTest, LeavesOutWhatTheKernelKeeps) {
   EXPECT_EQ(host.find(NodeId{8})->free, 50_MiB - Bytes{page * 30}) << "no more than it manages";
 }
 
-TEST_F(HostMemoryTest, OnOneNodeTrustsTheWholeMoreThanTheNode) {
+TEST_F(HostMemoryTest, OneNode_UsesTheHostsTotal) {
   write("sys/devices/system/node/has_memory", "0\n");
   write_node(0, 4096);
   write("proc/meminfo", "MemTotal:  24684096 kB\nMemFree: 1 kB\nMemAvailable:   1048576 kB\n");
   EXPECT_EQ(read().nodes.front().free, 1_GiB);
 }
 
-TEST_F(HostMemoryTest, OnSeveralNodesDoesNotUseTheWhole) {
+TEST_F(HostMemoryTest, SeveralNodes_DoNotUseTheHostsTotal) {
   write_two_nodes();
   write("proc/meminfo", "MemTotal:  24684096 kB\nMemAvailable:   1048576 kB\n");
   EXPECT_EQ(read().free(), 150_MiB);

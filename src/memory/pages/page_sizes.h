@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large pages are on this host: base pages have 4 KiB on x86, and on aarch64 what its kernel
-// was built for, 4, 16 or 64 KiB; a transparent huge page has 2 MiB, with base pages of 16 KiB 32
-// MiB, and with 64 KiB 512 MiB. Thread-safe.
+// Page sizes of this host. Base pages have 4 KiB on x86, and 4, 16 or 64 KiB on aarch64, depending
+// on the kernel's build. Transparent huge pages then have 2, 32 or 512 MiB. Thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +9,11 @@
 
 namespace headrace {
 
-// What the kernel counts memory of a process in (sysconf).
+// The page size in which the kernel counts process memory (sysconf).
 Bytes base_page();
 
-// A transparent huge page (transparent_hugepage/hpage_pmd_size, since Linux 4.9); 2 MiB where the
-// kernel does not say.
+// Size of a transparent huge page (transparent_hugepage/hpage_pmd_size, since Linux 4.9); 2 MiB
+// where the kernel does not say.
 Bytes huge_page();
 Bytes huge_page(const std::filesystem::path& sysfs);
 

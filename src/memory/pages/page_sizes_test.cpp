@@ -17,7 +17,7 @@ TEST(PageSizes, ABasePageIsWhatTheKernelCounts) {
   EXPECT_EQ(huge_page().value % base_page().value, 0u);
 }
 
-// 64 KiB kernels of aarch64 have 512 MiB; before 4.9 and without the option there is no such file.
+// 64 KiB kernels of aarch64 report 512 MiB; the file is absent before 4.9 and without the option.
 TEST(PageSizes, AHugePageIsWhatTheKernelSays) {
   const fs::path root =
       fs::temp_directory_path() / ("headrace_pages_" + std::to_string(::getpid()));

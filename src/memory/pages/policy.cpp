@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-// Since Linux 5.15 and 6.9, which older headers do not know.
+// Since Linux 5.15 and 6.9; older headers lack them.
 constexpr int kPreferredMany = 5;
 constexpr int kWeightedInterleave = 6;
 
@@ -34,7 +34,7 @@ int mode_of(MemoryPolicy policy) {
   return 0;
 }
 
-// Nodes as the bits of a mask.
+// Nodes as bits of a mask.
 class NodeMask {
  public:
   explicit NodeMask(std::span<const NodeId> nodes) {
@@ -45,14 +45,14 @@ class NodeMask {
     }
   }
   const unsigned long* data() const { return words_.data(); }
-  // The kernel reads one bit less than it is told.
+  // The kernel reads one bit less than this number.
   unsigned long bits() const { return words_.size() * 8 * sizeof(unsigned long) + 1; }
 
  private:
   std::vector<unsigned long> words_;
 };
 
-// Stores a zero into each page that is zero anyway: for kernels before 5.14.
+// For kernels before 5.14: stores a zero into each page, which is zero anyway.
 void touch_by_store(std::byte* memory, std::size_t length) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   for (std::size_t at = 0; at < length; at += page) {

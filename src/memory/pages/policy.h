@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory policies and page queries by bare system calls: libnuma adds a dependency and process-wide
-// state (its warnings exit), and takes no more than these three calls off us.
+// Memory policies and page queries by bare system calls. libnuma would save only these three calls,
+// but adds a dependency and process-wide state (its warnings exit).
 //
 // Thread-safe.
 #pragma once
@@ -15,25 +15,25 @@
 
 namespace headrace {
 
-// mbind of [memory, memory + length) to `nodes`; with `move` pages that are elsewhere go there, as
-// far as they can. 0 or an errno value. Requires: page-aligned.
+// mbind of [memory, memory + length) to `nodes`. `move`: pages on other nodes move there where they
+// can. Returns 0 or errno. Requires: page-aligned.
 int set_policy(std::byte* memory, std::size_t length, MemoryPolicy policy,
                std::span<const NodeId> nodes, bool move = false);
 
-// By which weights the kernel interleaves: one table for the whole system (Linux 6.9); empty where
-// it has none.
+// The weights of the kernel's interleaving, one table for the whole system (Linux 6.9); empty:
+// none.
 std::vector<NodeWeight> kernel_weights(
     const std::filesystem::path& folder = "/sys/kernel/mm/mempolicy/weighted_interleave");
 
-// set_mempolicy of the calling thread; 0 or an errno value.
+// set_mempolicy of the calling thread; returns 0 or errno.
 int set_thread_policy(MemoryPolicy policy, std::span<const NodeId> nodes);
 
-// Where the pages at `addresses` are: a node, or a negative errno value per page (-ENOENT: none
-// there; -EFAULT: the shared page of zeros, or no mapping). 0 or an errno value.
+// Gets the node of each page at `addresses`, or a negative errno per page (-ENOENT: absent;
+// -EFAULT: the shared zero page, or no mapping). Returns 0 or errno.
 int page_nodes(std::span<void*> addresses, std::span<int> nodes);
 
-// Faults in [memory, memory + length) for writing; 0 or an errno value. EFAULT: the pages of a
-// hugetlb pool ran out where a store would have ended in SIGBUS.
+// Faults in [memory, memory + length) for writing. Returns 0 or errno. EFAULT: the hugetlb pool ran
+// out, where a store would end in SIGBUS.
 int populate(std::byte* memory, std::size_t length);
 
 }  // namespace headrace

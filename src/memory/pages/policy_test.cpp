@@ -13,7 +13,7 @@
 namespace headrace {
 namespace {
 
-// Three pages, the middle one of which can be taken out.
+// Three pages; a test can unmap the middle one.
 class PolicyTest : public testing::Test {
  protected:
   PolicyTest()
@@ -58,7 +58,7 @@ TEST_F(PolicyTest, TakesEveryPolicyOnANodeThatIsThere) {
   for (const int found : nodes()) EXPECT_EQ(found, static_cast<int>(raw(node)));
 }
 
-TEST_F(PolicyTest, IsRefusedANodeThatIsNotThere) {
+TEST_F(PolicyTest, AbsentNode_IsRefused) {
   const NodeId node{777};
   EXPECT_EQ(set_policy(memory_, 3 * page_size(), MemoryPolicy::bind, {&node, 1}), EINVAL);
 }

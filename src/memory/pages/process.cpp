@@ -19,7 +19,7 @@ std::string text_of(std::span<const NodeId> nodes) {
   return to_string(ids);
 }
 
-// A node of the list that this process cannot have; nothing if it can have them all.
+// The first node of the list that this process may not use; nullopt: it may use all.
 std::optional<NodeId> missing(const HostMemory& host, std::span<const NodeId> nodes) {
   for (const NodeId node : nodes) {
     const NodeMemory* found = host.find(node);
@@ -50,7 +50,7 @@ Status set_process_policy(MemoryPolicy policy, const std::vector<NodeId>& nodes)
   }
   const std::span<const NodeId> all(nodes);
   const HostMemory host = read_host_memory();
-  // Where the list holds others too, the kernel would leave such a node out in silence.
+  // If the list has other nodes too, the kernel would silently leave this node out.
   if (const auto node = missing(host, all)) {
     return fail(ErrorCode::absent,
                 "node {} has no memory that this process may use (it may use {}); name others, or "
@@ -69,7 +69,7 @@ Status set_process_policy(MemoryPolicy policy, const std::vector<NodeId>& nodes)
                   to_string(policy));
     case EPERM:
     case ENOSYS:
-      if (host.nodes.size() == 1) return {};  // it is where memory is anyway
+      if (host.nodes.size() == 1) return {};  // its memory is there anyway
       return fail(ErrorCode::denied,
                   "memory cannot be bound to node {}: the kernel refuses set_mempolicy; in a "
                   "container: docker run --cap-add SYS_NICE ...",

@@ -19,7 +19,7 @@ struct Set {
   std::uint64_t first_nodes = 0;  // node n is bit n
 };
 
-// What the kernel says this thread's policy is.
+// This thread's policy as the kernel reports it.
 Set policy_now() {
   Set set;
   std::array<unsigned long, 64> mask{};
@@ -28,7 +28,7 @@ Set policy_now() {
   return set;
 }
 
-// Each in a thread of its own, whose policy ends with it.
+// Runs `body` in a thread of its own; the policy ends with the thread.
 template <class Body>
 void in_a_thread(Body body) {
   std::jthread thread(body);
@@ -52,7 +52,7 @@ TEST(MemoryPolicyTest, IsWhatTheKernelThenSays) {
   EXPECT_EQ(policy_now().mode, MPOL_DEFAULT) << "other threads keep theirs";
 }
 
-TEST(MemoryPolicyTest, NewerPoliciesAreSetOrSaidToBeUnknown) {
+TEST(MemoryPolicyTest, NewerPolicies_AreSetOrReportedAsUnknown) {
   const NodeId node = this_host().nodes.front().id;
   in_a_thread([&] {
     for (const auto policy : {MemoryPolicy::preferred_many, MemoryPolicy::weighted_interleave}) {
@@ -66,7 +66,7 @@ TEST(MemoryPolicyTest, NewerPoliciesAreSetOrSaidToBeUnknown) {
   });
 }
 
-TEST(MemoryPolicyTest, SaysWhatItCannotHave) {
+TEST(MemoryPolicyTest, AbsentNode_IsNamedInTheError) {
   const NodeId node = this_host().nodes.front().id;
   const auto far = set_process_policy(MemoryPolicy::bind, {node, NodeId{777}});
   ASSERT_FALSE(far);

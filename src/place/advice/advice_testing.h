@@ -19,7 +19,7 @@ inline Tier tier_of(unsigned node, std::vector<LoadedPoint> points, double most_
   return {NodeId{node}, curve_of(std::move(points)), most_share};
 }
 
-// A queue in front of a memory: idle / (1 - b / best) up to 98 % of best, whose b L(b) is convex.
+// A queue in front of a memory: latency idle / (1 - b / best) up to 98 % of best; b L(b) is convex.
 inline Tier queue_of(unsigned node, double idle_ns, double best) {
   std::vector<LoadedPoint> points;
   for (int i = 1; i <= 200; ++i) {
@@ -29,7 +29,7 @@ inline Tier queue_of(unsigned node, double idle_ns, double best) {
   return tier_of(node, points);
 }
 
-// Points as measurements have them: any, noisy, in any order.
+// Points like measured ones: arbitrary, noisy, in any order.
 inline Tier any_tier(unsigned node) {
   std::vector<LoadedPoint> points;
   const int count = *rc::gen::inRange(1, 20);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shares that cost least bytes in flight at a given traffic: sum of b L(b) least, sum of b
-// given.
+// The shares with the fewest bytes in flight at a given traffic: minimises the sum of b L(b) for a
+// given sum of b.
 //
-// Where every b L(b) is convex, marginal latency d(bL)/db being equal on all tiers used is enough:
-// pieces of the curves are filled in the order of their slope. Measured curves have bends the other
-// way, so the lower hull is filled instead; and since its answer may lie where hull and curve
-// differ, every spread on a grid is compared too, which min-plus sums do without listing them. Both
-// are then moved to points of curves nearby.
+// If every b L(b) is convex, equal marginal latency d(bL)/db on all tiers used is sufficient:
+// pieces of the curves are filled in the order of their slope. Measured curves are not convex
+// everywhere, so two searches are compared. One fills the lower hull instead; its answer may lie
+// where hull and curve differ. The other covers every spread on a grid, by min-plus sums without
+// listing them. Both answers are then moved to nearby points of the curves.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,14 +16,13 @@
 namespace headrace {
 namespace {
 
-// Parts into which a piece of a curve is cut, as b L(b) is a parabola there.
+// Parts into which a piece of a curve is cut: b L(b) is a parabola there.
 constexpr int kCuts = 16;
-// The grid of shares, as docs/design/advice.md says.
+// The grid of shares (docs/design/advice.md).
 constexpr std::size_t kGrid = 200;
-// The grid is taken where it is better by this: on convex curves it never is.
+// The grid's answer is taken if it is better by this share: never on convex curves.
 constexpr double kBetter = 1e-4;
-// Exchanges that gain less are none, and so many rounds of them are enough: each only adds to the
-// last.
+// The least gain of an exchange, and the number of rounds. More rounds only refine the last one.
 constexpr double kGain = 1e-6;
 constexpr int kSweeps = 8;
 
@@ -64,9 +63,9 @@ struct Piece {
 std::vector<double> on_grid(std::span<const Tier> tiers, double total) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   const double step = total / kGrid;
-  std::vector<double> least(kGrid + 1, kNever);  // of the tiers so far, by steps they take
+  std::vector<double> least(kGrid + 1, kNever);  // for the tiers so far, by their steps
   least[0] = 0;
-  std::vector<std::vector<std::size_t>> taken;  // by each tier, by steps all so far take
+  std::vector<std::vector<std::size_t>> taken;  // by each tier, by all steps so far
   for (const Tier& tier : tiers) {
     const double fitting = std::floor(most_of(tier, total) / step * (1 + 1e-12));
     const auto most = std::min(kGrid, static_cast<std::size_t>(fitting));
@@ -94,8 +93,8 @@ std::vector<double> on_grid(std::span<const Tier> tiers, double total) {
   return bandwidths;
 }
 
-// Moves traffic from tier to tier while that is cheaper, to where one stands at a point of its
-// curve: a step of the grid past a sharp bend may cost much.
+// Moves traffic between two tiers while that is cheaper, so that one of them is at a point of its
+// curve: a step of the grid past a sharp bend may be expensive.
 void settle(std::span<const Tier> tiers, double total, std::vector<double>& each) {
   bool moved = true;
   const auto exchange = [&](std::size_t i, std::size_t j, double wanted) {

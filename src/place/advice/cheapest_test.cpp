@@ -16,7 +16,7 @@ double cost(const std::vector<Tier>& tiers, std::vector<double> share, double to
   return in_flight(tiers, share);
 }
 
-// d(b L(b))/db of what a tier gives.
+// d(b L(b))/db of a tier at its traffic.
 double marginal(const Tier& tier, double bandwidth) {
   const double step = tier.curve.best() * 1e-3;
   return (in_flight(tier, bandwidth + step) - in_flight(tier, bandwidth - step)) / (2 * step) * 1e9;
@@ -38,15 +38,15 @@ TEST(CheapestTest, MarginalLatenciesOfTiersInUseAreEqual) {
       most = std::max(most, marginal(tiers[i], share[i] * total));
     }
     RC_ASSERT(most <= least * 1.1);
-    for (unsigned i = 0; i < count; ++i) {  // and a tier that is not used would cost more
+    for (unsigned i = 0; i < count; ++i) {  // an unused tier would cost more
       if (share[i] == 0) RC_ASSERT(tiers[i].curve.idle_ns() >= least * 0.9);
     }
   }));
 }
 
 // The answer for queues is known: idle / (1 - used)^2 is equal. It lies between points of the grid
-// of shares and of the curves, where only the hulls lead.
-TEST(CheapestTest, OfQueuesTheSharesAreExact) {
+// of shares and of the curves, which only the hulls reach.
+TEST(CheapestTest, SharesOfQueues_AreExact) {
   const auto queue = [](unsigned node, double idle_ns, double best) {
     std::vector<LoadedPoint> points;
     for (int i = 1; i <= 200; ++i) {
@@ -62,15 +62,15 @@ TEST(CheapestTest, OfQueuesTheSharesAreExact) {
   }
 }
 
-// Past a sudden rise the first is flat: all of that, and the rise, costs less than the second from
-// a fifth of its best on, which only the hull sees.
+// Past a sudden rise the first tier is flat. All of it, rise included, costs less than the second
+// tier from a fifth of its best on. Only the hull sees this.
 TEST(CheapestTest, PiecesOfTheHullAreFilledInTheOrderOfTheirSlope) {
   const std::vector tiers = {tier_of(0, {{10e9, 100}, {14e9, 200}, {60e9, 210}}),
                              queue_of(1, 150, 50e9)};
   const auto filled = equal_marginal(tiers, 70e9);
   EXPECT_NEAR(filled[0], 60e9, 1);
   EXPECT_NEAR(filled[1], 10e9, 1);
-  const auto less = equal_marginal(tiers, 15e9);  // 150 / (1 - used)^2 is less than 232
+  const auto less = equal_marginal(tiers, 15e9);  // 150 / (1 - used)^2 is below 232
   EXPECT_NEAR(less[0], 10e9, 1);
   EXPECT_NEAR(less[1], 5e9, 1);
 }
@@ -105,8 +105,7 @@ TEST(CheapestTest, SharesAreWhatFits) {
   }));
 }
 
-// A bend the other way: from 50 on it costs no more to ask for 100, which equal marginal latency
-// alone does not see.
+// A bend the other way: from 50 on, 100 costs no more. Equal marginal latency alone misses this.
 TEST(CheapestTest, SeesPastABend) {
   const std::vector tiers = {tier_of(0, {{50, 100}, {51, 200}, {100, 200}}),
                              tier_of(1, {{50, 150}, {51, 1000}, {100, 1000}})};

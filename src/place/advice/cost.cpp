@@ -8,17 +8,17 @@
 namespace headrace {
 namespace {
 
-// No speed, ratio or memory per CPU is outside of these.
+// Bounds of speeds, ratios and memory per CPU.
 constexpr double kLeastInput = 1e-6, kMostInput = 1e6;
 
 Status check_from(double value, double least, const char* what) {
-  if (value >= least && value <= kMostInput) return {};  // not a number is neither
+  if (value >= least && value <= kMostInput) return {};  // false for NaN
   return fail(ErrorCode::invalid, "{} is {}; give {} to {}", what, value, least, kMostInput);
 }
 
 struct Input {
   const char* name;
-  double* (*of)(ServerCost&);  // null where it is not known
+  double* (*of)(ServerCost&);  // nullptr: unknown
 };
 constexpr Input kInputs[] = {
     {"dram_speed", [](ServerCost& cost) { return &cost.dram_speed; }},

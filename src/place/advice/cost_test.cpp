@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// Computed by hand from the two times set equal.
+// Computed by hand from two equal times.
 TEST(CostTest, ServersAndSaving) {
   struct {
     ServerCost cost;
@@ -27,7 +27,7 @@ TEST(CostTest, ServersAndSaving) {
   }
 }
 
-// The times that the formula sets equal.
+// The two times that the formula equates.
 TEST(CostTest, BothTakeTheSameTime) {
   EXPECT_TRUE(rc::check([] {
     const int dram = *rc::gen::inRange(11, 200);

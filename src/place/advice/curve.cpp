@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kLeastBandwidth = 1, kLeastLatencyNs = 1e-3;
 
-// Where a point is on the way from the first to the last of a curve, 0 to 1: half of it is
-// bandwidth, half the logarithm of latency, so that neither a knee nor the flat part is lost.
+// Relative position of a point between the first and the last of a curve, 0 to 1. Half is bandwidth
+// and half the logarithm of latency, so that thinning keeps the knee and the flat part.
 double way(const LoadedPoint& point, const LoadedPoint& first, const LoadedPoint& last) {
   const double more = point.bandwidth - first.bandwidth, most = last.bandwidth - first.bandwidth;
   const double slower = std::log(last.latency_ns / first.latency_ns);
@@ -20,7 +20,8 @@ double way(const LoadedPoint& point, const LoadedPoint& first, const LoadedPoint
   return (used + std::log(point.latency_ns / first.latency_ns) / slower) / 2;
 }
 
-// The first point and the last of each step of the way. Rising points stay an envelope.
+// The first point, and the last point of each step of the position. Rising points remain an
+// envelope.
 std::vector<LoadedPoint> thinned(std::span<const LoadedPoint> points) {
   constexpr double kSteps = kMostPoints - 2;
   std::vector<LoadedPoint> kept = {points.front()};
@@ -38,7 +39,7 @@ std::vector<LoadedPoint> thinned(std::span<const LoadedPoint> points) {
 
 Result<LoadedCurve> LoadedCurve::of(std::vector<LoadedPoint> points) {
   const auto in = [](double value, double least, double most) {
-    return value >= least && value <= most;  // not a number is neither
+    return value >= least && value <= most;  // false for NaN
   };
   if (points.empty()) return fail(ErrorCode::invalid, "a curve has no point; give one or more");
   for (const LoadedPoint& point : points) {

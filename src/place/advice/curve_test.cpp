@@ -26,7 +26,7 @@ TEST(CurveTest, IsALineBetweenPointsAndConstantOutside) {
   EXPECT_DOUBLE_EQ(curve.reached(1e9), 20);
 }
 
-TEST(CurveTest, RefusesWhatIsNoPoint) {
+TEST(CurveTest, InvalidPoints_AreRefused) {
   EXPECT_EQ(LoadedCurve::of({}).error().code, ErrorCode::invalid);
   for (const double bad : {0.0, -1.0, std::nan(""), HUGE_VAL, 1e308, 1e-308}) {
     EXPECT_EQ(LoadedCurve::of({{bad, 1}}).error().code, ErrorCode::invalid);
@@ -34,7 +34,7 @@ TEST(CurveTest, RefusesWhatIsNoPoint) {
   }
 }
 
-// A queue with a sharp knee, by so many points.
+// A queue with a sharp knee, in `points` points.
 LoadedCurve queue_by(int points) {
   std::vector<LoadedPoint> all;
   for (int i = 1; i <= points; ++i) {
@@ -44,7 +44,7 @@ LoadedCurve queue_by(int points) {
   return curve_of(all);
 }
 
-TEST(CurveTest, OfManyPointsAFewAreKeptAndTellTheSame) {
+TEST(CurveTest, ManyPoints_AreThinnedWithoutLoss) {
   const LoadedCurve many = queue_by(20000);
   EXPECT_LE(many.points().size(), kMostPoints);
   EXPECT_GE(many.points().size(), kMostPoints / 2);
@@ -55,10 +55,10 @@ TEST(CurveTest, OfManyPointsAFewAreKeptAndTellTheSame) {
     const double used = part / 1000.0;
     EXPECT_NEAR(many.latency(used * 60e9), 100 / (1 - used), 100 / (1 - used) * 0.01) << part;
   }
-  EXPECT_EQ(queue_by(kMostPoints).points().size(), kMostPoints) << "so many are all kept";
+  EXPECT_EQ(queue_by(kMostPoints).points().size(), kMostPoints) << "this number of points is kept";
 }
 
-TEST(CurveTest, ManyPointsOfOneLatencyAreFewToo) {
+TEST(CurveTest, ManyPointsOfOneLatency_AreThinned) {
   std::vector<LoadedPoint> flat;
   for (int i = 1; i <= 5000; ++i) flat.push_back({i * 1e6, 100});
   EXPECT_LE(curve_of(flat).points().size(), kMostPoints);

@@ -15,12 +15,12 @@
 namespace headrace {
 namespace {
 
-// Rows of the experiment `loaded`, and those that presets have of many runs of others
-// (docs/design/published.md); where there are both, these.
+// Rows of the experiment `loaded`, and those of presets from many third-party runs
+// (docs/design/published.md), which have priority.
 constexpr std::string_view kLoaded = "loaded";
 constexpr std::string_view kLeast = "loaded_least";
 
-// Whose load is on the memory that is observed, by CPUs of the observer's node.
+// The load is on the observed memory, by CPUs of the observer's node.
 struct Place {
   NodeId cpu_node;
   NodeId memory_node;
@@ -107,7 +107,7 @@ Result<ByMemory> mixes_of(const Profile& profile, NodeId cpu_node) {
   return found;
 }
 
-// `part` of the way from one curve to the other, at equal shares of their best.
+// Interpolates between two curves, `part` of the way, at equal shares of their best.
 LoadedCurve between(const LoadedCurve& from, const LoadedCurve& to, double part) {
   std::set<double> used;
   for (const LoadedPoint& point : from.points()) used.insert(point.bandwidth / from.best());
@@ -128,7 +128,7 @@ std::optional<MemoryCurve> curve_at(std::span<const MeasuredMix> mixes, std::str
   if (equal != mixes.end()) return equal->curve;
   const MeasuredMix *below = nullptr, *above = nullptr;
   for (const MeasuredMix& mix : mixes) {
-    if (mix.name == "nt_write" || name == "nt_write") continue;  // other stores, another curve
+    if (mix.name == "nt_write" || name == "nt_write") continue;  // other stores have another curve
     if (mix.traffic.write_share <= write_share + 1e-9) below = &mix;
     if (mix.traffic.write_share >= write_share - 1e-9 && above == nullptr) above = &mix;
   }

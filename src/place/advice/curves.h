@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loaded-latency curves that a profile has.
+// The loaded-latency curves in a profile.
 #pragma once
 
 #include <string>
@@ -17,26 +17,27 @@ struct MemoryCurve {
   std::string source;
   bool fitted = false;
   bool noisy = false;
-  bool few = false;     // mappings, of a point of it
-  std::string between;  // the two mixes that it was interpolated between; empty: measured
+  bool few = false;     // true: too few mappings for one of its points
+  std::string between;  // the two mixes of an interpolation; empty: measured
 };
 
 struct LeftOut {
   NodeId node;
-  std::string mixes;  // that it has
+  std::string mixes;  // the mixes that it has
 };
 
 struct MemoryCurves {
   std::vector<MemoryCurve> found;  // in the order of nodes
-  std::vector<LeftOut> left_out;   // memories under load, but not at this mix
+  std::vector<LeftOut> left_out;   // memories under load without this mix
 };
 
-// Nodes whose CPUs have curves of memories, and how many memories.
+// Nodes whose CPUs have curves of memories, with the number of memories.
 std::vector<std::pair<NodeId, std::size_t>> observers(const Profile& profile);
 
-// Memories under load by the same CPUs that observe, at this mix. Bandwidth is the memory's. A mix
-// that was not measured lies between two that were: at the same share of each one's best, latency
-// and best are interpolated by what is written of the traffic. invalid: points that are none.
+// Curves of memories under load by the observing CPUs, at this mix. Bandwidth is the memory's. A
+// mix that was not measured is interpolated between two that were, by the share of writes in their
+// traffic: latency and best at equal shares of each curve's best. Errors: invalid: points out of
+// bounds.
 Result<MemoryCurves> memory_curves(const Profile& profile, NodeId cpu_node, std::string_view mix);
 
 }  // namespace headrace

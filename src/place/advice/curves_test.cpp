@@ -50,7 +50,7 @@ TEST(CurvesTest, BandwidthIsTheMemorysWhereTheRowHasTheProgramsOnly) {
 TEST(CurvesTest, AMixBetweenTwoIsInterpolatedAndSaysSo) {
   Profile profile;
   profile.rows = {loaded(0, "read", 80e9, 200), loaded(0, "write", 30e9, 400)};
-  // 1:1 is a third writes on the bus, two thirds of the way from none to a half.
+  // 1:1 has a third of writes on the bus, which is two thirds of the way from none to a half.
   const auto curves = memory_curves(profile, NodeId{0}, "1:1");
   EXPECT_NEAR(only(*curves).curve.best(), 80e9 / 3 + 60e9 * 2 / 3, 1);
   EXPECT_NEAR(only(*curves).curve.idle_ns(), 200.0 / 3 + 400.0 * 2 / 3, 1e-9);
@@ -68,7 +68,7 @@ TEST(CurvesTest, AMixOutsideOfAllIsLeftOut) {
   EXPECT_EQ(curves->left_out[0].mixes, "read, 2:1, nt_write");
 }
 
-TEST(CurvesTest, APointThatIsNoneIsRefusedWithItsNode) {
+TEST(CurvesTest, PointOutOfBounds_IsRefusedWithItsNode) {
   for (const auto& [bandwidth, latency_ns] : {std::pair{-1.0, 200.0}, {80e9, 0.0}, {1e308, 200}}) {
     Profile profile;
     profile.rows = {loaded(3, "read", bandwidth, latency_ns)};
@@ -79,7 +79,7 @@ TEST(CurvesTest, APointThatIsNoneIsRefusedWithItsNode) {
   }
 }
 
-TEST(CurvesTest, LoadFromElsewhereIsNoCurve) {
+TEST(CurvesTest, LoadFromAnotherNode_IsNoCurve) {
   Profile profile;
   profile.rows = {loaded(0, "read", 80e9, 200)};
   profile.rows[0].parameters[2].second = std::uint64_t{1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many of the hottest pages take what share of all accesses.
+// Number of hottest pages against their share of all accesses.
 #include <algorithm>
 #include <cmath>
 
@@ -9,8 +9,8 @@
 namespace headrace {
 namespace {
 
-// Terms of a Zipf sum that are added one by one; the rest is an integral with its first
-// corrections (Euler-Maclaurin), which are exact to 1e-12 from here on.
+// Terms of a Zipf sum that are added one by one. The rest is an integral with its first corrections
+// (Euler-Maclaurin), exact to 1e-12 from this number on.
 constexpr double kSummed = 1000;
 constexpr double kMostPages = 1e18;
 
@@ -19,7 +19,7 @@ Status check_part(double value, double most, const char* what) {
   return fail(ErrorCode::invalid, "{} is {}; give 0 to {}", what, value, most);
 }
 
-// Sorts it, the hottest first; the sum of all accesses.
+// Sorts the histogram, hottest first; returns the sum of all accesses.
 Result<double> sorted(std::vector<PageCount>& histogram) {
   double all = 0;
   for (const PageCount& each : histogram) {
@@ -32,7 +32,8 @@ Result<double> sorted(std::vector<PageCount>& histogram) {
   return all;
 }
 
-// The sum of 1 / i^s for i from 1 to n, for any n from 0, growing between whole numbers too.
+// The sum of 1 / i^s for i from 1 to n. Continuous: n is any number from 0, and the sum grows
+// between integers too.
 double zipf_sum(double exponent, double n) {
   const double whole = std::min(std::floor(n), kSummed);
   double sum = 0;
@@ -82,7 +83,7 @@ Result<double> zipf_pages_for(double exponent, double pages, double share) {
   HEADRACE_TRY_STATUS(check_zipf(exponent, pages));
   HEADRACE_TRY_STATUS(check_part(share, 1, "the share of accesses"));
   const double wanted = share * zipf_sum(exponent, pages);
-  double low = 0, high = std::floor(pages);  // low has too few, high enough
+  double low = 0, high = std::floor(pages);  // low is too few, high is enough
   if (wanted <= 0) return 0;
   while (high - low > 1) {
     const double middle = std::floor((low + high) / 2);

@@ -21,7 +21,7 @@ TEST(HotnessTest, TheHottestPagesAreTakenFirst) {
   EXPECT_DOUBLE_EQ(*accesses_of(histogram, 1e6), 1);
 }
 
-TEST(HotnessTest, RefusesWhatIsNoHistogram) {
+TEST(HotnessTest, InvalidHistograms_AreRefused) {
   EXPECT_EQ(pages_for({}, 0.5).error().code, ErrorCode::invalid);
   EXPECT_EQ(pages_for({{5, 0}}, 0.5).error().code, ErrorCode::invalid);
   for (const double bad : {-1.0, 1.5, std::nan(""), HUGE_VAL}) {
@@ -37,7 +37,7 @@ TEST(HotnessTest, RefusesWhatIsNoHistogram) {
   }
 }
 
-// Against the sum itself, which the integral stands for beyond a thousand pages.
+// Compared with the sum itself, which the integral replaces beyond a thousand pages.
 TEST(HotnessTest, ZipfIsItsSum) {
   for (const double exponent : {0.0, 0.5, 0.99, 1.0, 1.5}) {
     double sum = 0, part = 0;
@@ -57,7 +57,7 @@ TEST(HotnessTest, ZipfAndAHistogramOfItAgree) {
   EXPECT_NEAR(*zipf_accesses_of(0.99, 3000, 300), *accesses_of(histogram, 300), 1e-10);
 }
 
-TEST(HotnessTest, OneIsTheInverseOfTheOther) {
+TEST(HotnessTest, PagesAndAccesses_AreInverseFunctions) {
   EXPECT_TRUE(rc::check([] {
     std::vector<PageCount> histogram = {{1, 1}};
     const int count = *rc::gen::inRange(0, 50);
@@ -71,7 +71,7 @@ TEST(HotnessTest, OneIsTheInverseOfTheOther) {
   }));
 }
 
-// The largest there are: 16 TiB of 4 KiB pages.
+// The largest supported number: 16 TiB of 4 KiB pages.
 TEST(HotnessTest, BillionsOfPages) {
   const double pages = 4.0 * (1 << 30);
   const double hot = *zipf_pages_for(0.99, pages, 0.9);

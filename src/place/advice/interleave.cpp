@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Advice from a profile: which curves there are, what is asked, and what each spread leads to.
+// Advice from a profile: finds the curves, computes the load, and predicts each spread.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -63,7 +63,7 @@ Result<NodeId> cpu_node_of(const Profile& profile, const InterleaveRequest& requ
       ->first;
 }
 
-// The part of the data that a node can hold.
+// The share of the data that a node can hold.
 Result<double> most_share_of(const Node& node, const InterleaveRequest& request) {
   if (!request.data) return 1.0;
   const auto free = request.free.find(node.id);
@@ -90,7 +90,7 @@ Status check(const Profile& profile, const InterleaveRequest& request) {
   return {};
 }
 
-// Those that lack the mix, with what they have.
+// The memories that lack the mix, with their mixes.
 std::string lacking(std::span<const LeftOut> memories) {
   std::string told;
   for (const LeftOut& each : memories) {
@@ -99,7 +99,7 @@ std::string lacking(std::span<const LeftOut> memories) {
   return told;
 }
 
-// Curves of memories that the machine has, by idle latency.
+// Curves of the machine's memories, by idle latency.
 Result<MemoryCurves> usable(const Profile& profile, NodeId cpu_node, const std::string& mix) {
   HEADRACE_TRY(MemoryCurves curves, memory_curves(profile, cpu_node, mix));
   const auto is_memory = [&](NodeId id) {
@@ -125,8 +125,9 @@ Result<MemoryCurves> usable(const Profile& profile, NodeId cpu_node, const std::
   return curves;
 }
 
-// As the memory has it: what the program's stores write back is traffic too, and a line that is
-// read for a store is written once, so lines in flight are more by what bytes are.
+// Converts the program's load to memory traffic. Write-backs of the program's stores are traffic
+// too. A line read for a store is also written once, so lines in flight grow by the same factor as
+// bytes.
 Result<Load> load_of(const Machine& machine, const InterleaveRequest& request,
                      const InterleaveAdvice& advice) {
   const double bus = advice.traffic.bus;
@@ -146,7 +147,7 @@ Result<Load> load_of(const Machine& machine, const InterleaveRequest& request,
   return Load{.lines = static_cast<double>(cpus) * kLinesPerThread * bus};
 }
 
-// As best_spread would, but in the program's bytes.
+// The check of best_spread, with a message in the program's bytes.
 Status check_demand(std::span<const Tier> tiers, const InterleaveAdvice& advice) {
   HEADRACE_TRY_STATUS(check_load(tiers, advice.load));
   const double most = most_traffic(tiers);
@@ -224,8 +225,8 @@ void warn_of_excess(const Weights& weights, const InterleaveRequest& request,
   }
 }
 
-// A share for the tiers of the first one's kind and the rest for the others, evenly in each group;
-// where all are of one kind, the first against the others.
+// A share for the tiers of the first one's kind and the rest for the other tiers, evenly within
+// each group. If all are of one kind: the first against the rest.
 std::vector<double> divided(std::span<const AdvisedNode> nodes, double first) {
   const auto alike = [&](const AdvisedNode& each) { return each.kind == nodes.front().kind; };
   auto count = static_cast<std::size_t>(std::ranges::count_if(nodes, alike));

@@ -10,9 +10,8 @@
 namespace headrace {
 namespace {
 
-// GB/s by lines in flight at the memory, computed from all points of the published logs by
-// exhaustive search (docs/design/advice.md): DRAM only, 3:1, by bandwidth, 1:1, 1:3, equal latency,
-// the best.
+// GB/s by lines in flight at the memory, from all points of the published logs by exhaustive search
+// (docs/design/advice.md): DRAM only, 3:1, by bandwidth, 1:1, 1:3, equal latency, the best.
 struct Line {
   double lines;
   double gbps[7];
@@ -32,7 +31,7 @@ const std::vector<Line> kRead = {
     {600, {69.3, 92.5, 115.5, 95.9, 64.0, 110.1, 116.0}},
     {1000, {69.3, 92.5, 117.4, 96.1, 64.1, 117.2, 117.4}},
 };
-// MLC's 2:1, which a program causes that loads as much as it stores.
+// MLC's 2:1: the traffic of a program with as many loads as stores.
 const std::vector<Line> kTwoToOne = {
     {20, {12.3, 9.1, 7.4, 7.1, 5.8, 12.3, 12.3}},
     {80, {38.2, 33.6, 27.2, 26.2, 20.4, 38.2, 38.2}},
@@ -42,7 +41,7 @@ const std::vector<Line> kTwoToOne = {
     {400, {61.5, 81.5, 90.7, 88.6, 64.9, 82.0, 94.2}},
     {1000, {61.5, 82.0, 115.5, 108.4, 72.3, 111.8, 115.5}},
 };
-// MLC's 1:1, which a program causes that only stores.
+// MLC's 1:1: the traffic of a program that only stores.
 const std::vector<Line> kOneToOne = {
     {20, {12.2, 9.2, 7.4, 7.2, 5.9, 12.2, 12.2}},
     {80, {36.5, 34.0, 28.3, 27.8, 22.5, 36.5, 36.5}},
@@ -95,7 +94,7 @@ TEST(InterleaveTest, TheBestIsTheBestNamed) {
   }
 }
 
-TEST(InterleaveTest, ItsTiersAreThereForOthers) {
+TEST(InterleaveTest, LoadedTiers_AreThoseOfTheAdvice) {
   const auto advice = advise_interleave(published(), {.mix = "3:1", .lines = 200});
   const auto tiers = loaded_tiers(published(), {.mix = "3:1"});
   ASSERT_EQ(tiers->size(), advice->nodes.size());
@@ -123,7 +122,7 @@ TEST(InterleaveTest, ADemandIsTheProgramsAndItsTrafficTheMemorys) {
             ErrorCode::exhausted);
 }
 
-// Little's law for the program: what it stores is read first, and written back besides.
+// Little's law for the program: its stores are also read first, and written back.
 TEST(InterleaveTest, LinesInFlightAreTheProgramsAndAStoreMovesTwo) {
   for (const char* mix : {"read", "2:1", "1:1", "write", "nt_write"}) {
     const auto advice = advise_interleave(published(), {.mix = mix, .lines = 40});
@@ -131,15 +130,15 @@ TEST(InterleaveTest, LinesInFlightAreTheProgramsAndAStoreMovesTwo) {
     const double program = best.bandwidth / advice->traffic.bus;
     EXPECT_NEAR(program * *best.latency_ns / 1e9, 40 * kLineBytes, 1) << mix;
   }
-  const auto unasked = advise_interleave(published(), {.mix = "write"});
-  EXPECT_DOUBLE_EQ(*unasked->load.lines, 2 * 12 * kLinesPerThread);
+  const auto by_default = advise_interleave(published(), {.mix = "write"});
+  EXPECT_DOUBLE_EQ(*by_default->load.lines, 2 * 12 * kLinesPerThread);
 }
 
-TEST(InterleaveTest, NothingAskedIsAThreadPerCpu) {
+TEST(InterleaveTest, NoLoadGiven_UsesOneThreadPerCpu) {
   EXPECT_DOUBLE_EQ(*advise_interleave(published(), {})->load.lines, 12 * kLinesPerThread);
 }
 
-TEST(InterleaveTest, WhatDoesNotFitIsLimited) {
+TEST(InterleaveTest, DataThatDoesNotFit_LimitsShares) {
   // Node 0 has 128 GiB: half of the data.
   const auto advice = advise_interleave(published(), {.lines = 20, .data = 256_GiB});
   EXPECT_NEAR(advice->nodes[0].share, 0.5, 1e-6);
@@ -195,7 +194,7 @@ TEST(InterleaveTest, RefusesInWords) {
             "them: headrace measure loaded --out profile.json");
 }
 
-TEST(InterleaveTest, OneMemoryIsNothingToSpreadOver) {
+TEST(InterleaveTest, SingleMemory_IsRefused) {
   Profile one = published();
   std::erase_if(one.rows, [](const Row& row) {
     const auto* memory = row.number("memory_node");
@@ -221,7 +220,7 @@ Profile seen_from(std::uint64_t node) {
   return profile;
 }
 
-TEST(InterleaveTest, CpusThatTheMachineLacksAskForNothing) {
+TEST(InterleaveTest, RowsOfUnknownCpus_AreRefused) {
   const Profile strange = seen_from(50);
   for (const auto& asked : {std::optional<NodeId>{}, std::optional{NodeId{50}}}) {
     const auto advice = advise_interleave(strange, {.cpu_node = asked});
@@ -242,8 +241,8 @@ std::optional<NodeId> cpu_node_of_default(const Profile& profile) {
   return advice->cpu_node;
 }
 
-TEST(InterleaveTest, ANodeWithoutCpusIsAskedFromOnlyIfNamed) {
-  Profile both = seen_from(8);  // memory alone
+TEST(InterleaveTest, NodeWithoutCpus_IsTheObserverOnlyIfNamed) {
+  Profile both = seen_from(8);  // memory node only
   EXPECT_EQ(advise_interleave(both, {}).error().message,
             "node 8 has no CPUs known; say how much is asked");
   EXPECT_TRUE(advise_interleave(both, {.lines = 100}));
@@ -256,7 +255,7 @@ TEST(InterleaveTest, ANodeWithoutCpusIsAskedFromOnlyIfNamed) {
   EXPECT_EQ(cpu_node_of_default(both), NodeId{7}) << "of those that have CPUs";
 }
 
-TEST(InterleaveTest, SaysWhatItDoesNotKnow) {
+TEST(InterleaveTest, MissingKnowledge_IsAWarning) {
   const auto warnings = advise_interleave(published(), {.mix = "3:1"})->warnings;
   const auto said = [&](std::string_view part) {
     return std::ranges::any_of(warnings, [&](const auto& each) { return each.contains(part); });
@@ -266,7 +265,7 @@ TEST(InterleaveTest, SaysWhatItDoesNotKnow) {
   EXPECT_TRUE(said("node 8: interpolated between the mixes read and 2:1"));
 }
 
-TEST(InterleaveTest, PointsThatAreNoisyOrFew_AreSaidToBe) {
+TEST(InterleaveTest, PointsThatAreNoisyOrFew_AreAWarning) {
   for (const char* const flag : {"noisy", "few"}) {
     Profile profile = published();
     for (Row& row : profile.rows) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a spread leads to, and the best one: the closed-loop model of docs/design/advice.md.
+// The effect of a spread, and the best spread: the closed-loop model of docs/design/advice.md.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,7 +15,8 @@ namespace {
 constexpr double kExact = 1e-9;
 constexpr int kBisections = 60;
 
-// Largest x in [low, high] at which `holds`, which is true below and false above some point.
+// The largest x in [low, high] for which `holds`, which is true below some point and false above
+// it.
 template <class Holds>
 double last(double low, double high, Holds holds) {
   if (holds(high)) return high;
@@ -51,7 +52,7 @@ Status check_share(std::span<const Tier> tiers, std::span<const double> share) {
   return {};
 }
 
-// The more bandwidth with lines in flight, the less latency at a demand.
+// More bandwidth with lines in flight, less latency at a demand.
 bool better(const Spread& a, const Spread& b) {
   if (a.latency_ns.has_value() != b.latency_ns.has_value()) return a.latency_ns.has_value();
   const double gain = a.bandwidth / b.bandwidth - 1;
@@ -90,7 +91,7 @@ Result<Spread> predict(std::span<const Tier> tiers, std::span<const double> shar
     if (!spread.saturated) {
       spread.bandwidth = last(0, most, [&](double total) { return bytes(total) <= flying; });
     }
-    // By Little's law, with what waits at a saturated tier.
+    // Little's law, including the requests that wait at a saturated tier.
     spread.latency_ns = flying / spread.bandwidth * 1e9;
   }
   spread.tier_bandwidth = scaled(share, spread.bandwidth);
@@ -101,8 +102,8 @@ Result<Spread> equal_latency(std::span<const Tier> tiers, const Load& load) {
   HEADRACE_TRY_STATUS(check_load(tiers, load));
   HEADRACE_TRY_STATUS(check_demand(tiers, load));
   const double most = most_traffic(tiers);
-  // What all tiers together move at a latency of each: as much as is asked, or as the lines in
-  // flight bring at that latency.
+  // The total traffic when each tier has this latency: the demand, or the lines in flight divided
+  // by the latency.
   const auto wanted = [&](double latency_ns) {
     if (load.demand) return std::min(*load.demand, most);
     return std::min(*load.lines * kLineBytes / latency_ns * 1e9, most);
@@ -121,7 +122,7 @@ Result<Spread> equal_latency(std::span<const Tier> tiers, const Load& load) {
   const double below = last(0, highest, [&](double latency_ns) {
     return latency_ns <= 0 || sum(taken(latency_ns)) < wanted(latency_ns);
   });
-  // A tier begins at its idle latency with what its first point has: of that it takes a part.
+  // At its idle latency a tier jumps to its first point's bandwidth, of which it takes a part.
   std::vector<double> each = taken(below);
   const double above_ns = std::min(below * (1 + 1e-12) + 1e-9, highest);
   const std::vector<double> above = taken(above_ns);
@@ -141,11 +142,11 @@ Result<Spread> best_spread(std::span<const Tier> tiers, const Load& load) {
       if (tried <= 0) return true;
       return in_flight(tiers, scaled(cheapest(tiers, tried), tried)) <= *load.lines * kLineBytes;
     });
-    // Fewer lines than one byte per second has: anything will do.
+    // Fewer lines in flight than 1 byte per second needs: any tiny traffic is right.
     if (total <= 0) total = most * kExact;
   }
   HEADRACE_TRY(Spread best, predict(tiers, cheapest(tiers, total), load));
-  // On curves with bends the other way these may lie between the points of the grid.
+  // Where curves bend the other way, the bests may lie between points of the grid.
   std::vector<double> bests;
   for (const Tier& tier : tiers) bests.push_back(tier.curve.best());
   for (const auto& other : {equal_latency(tiers, load), predict(tiers, shares_of(bests), load)}) {
@@ -158,7 +159,7 @@ std::optional<Flip> demand_flip(std::span<const Tier> tiers) {
   constexpr int kSteps = 200;
   if (tiers.size() < 2 || most_traffic(tiers) <= 0) return std::nullopt;
   const Tier& first = tiers.front();
-  if (first.most_share < 1) return Flip{};  // it cannot be alone
+  if (first.most_share < 1) return Flip{};  // the data does not fit on it alone
   const double best = first.curve.best();
   for (int step = 1; step <= kSteps; ++step) {
     const double total = best * step / kSteps;

@@ -21,7 +21,7 @@ TEST(SpreadTest, LinesInFlightTakeTheirLatency) {
   EXPECT_FALSE(spread->saturated);
 }
 
-TEST(SpreadTest, WhatASaturatedTierCannotServeWaits) {
+TEST(SpreadTest, SaturatedTier_LetsRequestsWait) {
   const std::vector tiers = {tier_of(0, {{64e9, 100}})};
   const auto spread = predict(tiers, std::vector{1.0}, {.lines = 1000});
   EXPECT_DOUBLE_EQ(spread->bandwidth, 64e9);
@@ -49,7 +49,7 @@ TEST(SpreadTest, ADemandBeyondAllIsRefused) {
             "200 GB/s are asked of these memories, which give 117.6 GB/s at most");
 }
 
-TEST(SpreadTest, RefusesSharesThatAreNone) {
+TEST(SpreadTest, InvalidShares_AreRefused) {
   const auto tiers = fast_and_slow();
   const auto code = [&](double a, double b) {
     return predict(tiers, std::vector{a, b}, {.lines = 1}).error().code;
@@ -95,7 +95,7 @@ TEST(SpreadTest, MoreLoadGivesMoreAndNeverFaster) {
     for (int part = 1; part <= 10; ++part) {
       const auto best = best_spread(tiers, {.demand = most_traffic(tiers) * part / 10});
       RC_ASSERT(best->latency_ns.has_value());
-      // On curves that rise in steps, as these do, the best may be missed by a little.
+      // These curves rise in steps, on which the best may be missed by a little.
       RC_ASSERT(*best->latency_ns >= latency * 0.99);
       latency = *best->latency_ns;
     }

@@ -46,7 +46,7 @@ Status check_load(const Load& load) {
     return fail(ErrorCode::invalid, "a load is a demand or lines in flight; give one of them");
   }
   const auto in = [](double value, double least, double most) {
-    return value >= least && value <= most;  // not a number is neither
+    return value >= least && value <= most;  // false for NaN
   };
   if (load.lines && !in(*load.lines, kLeastLines, kMostLines)) {
     return fail(ErrorCode::invalid, "{} lines in flight are no load; give {} to {}", *load.lines,

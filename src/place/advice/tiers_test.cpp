@@ -15,12 +15,12 @@ TEST(TiersTest, MostTrafficIsAllOfThemWhereTheDataFits) {
 }
 
 TEST(TiersTest, MostTrafficIsLessWhereOneHoldsLittle) {
-  // The second holds a tenth of the data, so the first serves nine tenths of the traffic.
+  // The second tier holds a tenth of the data, so the first serves nine tenths of the traffic.
   const std::vector tiers = {tier_of(0, {{90, 1}}), tier_of(1, {{90, 1}}, 0.1)};
   EXPECT_NEAR(most_traffic(tiers), 100, 1e-6);
 }
 
-TEST(TiersTest, RefusesLoadsThatAreNone) {
+TEST(TiersTest, InvalidLoads_AreRefused) {
   const std::vector tiers = {tier_of(0, {{10, 1}})};
   for (const double bad : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
     EXPECT_EQ(check_load(tiers, {.demand = bad}).error().code, ErrorCode::invalid);

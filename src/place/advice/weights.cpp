@@ -9,14 +9,14 @@
 namespace headrace {
 namespace {
 
-// What integers may exceed the limits of tiers by, tried in this order: where limits add up to 1,
-// no small integers keep them exactly.
+// Amounts by which integers may exceed the tiers' limits, tried in this order. If limits add up to
+// 1, no small integers keep them exactly.
 constexpr double kSlack[] = {0, 0.005, 1};
 // Rounding of a share times a number of pages.
 constexpr double kRounding = 1e-9;
 
-// `total` pages as near to the shares as whole ones are, but at most so large a share of each: what
-// rounding down leaves goes to those that lost most. Empty: there is none.
+// Divides `total` pages by the shares, in whole pages within each tier's most_share. The rest from
+// rounding down is given to the tiers that lost most. Empty: impossible.
 std::vector<unsigned> rounded(std::span<const double> share, std::span<const double> most_share,
                               unsigned total) {
   std::vector<unsigned> weight, most;
@@ -43,7 +43,7 @@ std::vector<unsigned> rounded(std::span<const double> share, std::span<const dou
   return weight;
 }
 
-// How much worse, as a share of bandwidth or latency; far more where a demand is not met.
+// The loss of bandwidth or gain of latency, as a share; far more if a demand is not met.
 double badness(const Spread& spread, const Spread& wanted, const Load& load) {
   const double less = std::max(0.0, 1 - spread.bandwidth / wanted.bandwidth);
   if (load.lines) return less;
@@ -51,8 +51,8 @@ double badness(const Spread& spread, const Spread& wanted, const Load& load) {
   return std::max(0.0, *spread.latency_ns / *wanted.latency_ns - 1);
 }
 
-// The best weights of tiers that may hold `slack` more than they do; without any where there is
-// none.
+// The best weights for tiers that may hold `slack` more than their limits. Empty weights: none
+// exist.
 Weights search(std::span<const Tier> tiers, const Spread& wanted, const Load& load, double slack) {
   std::vector<Tier> limited(tiers.begin(), tiers.end());
   std::vector<double> holds, serves;

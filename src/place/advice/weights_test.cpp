@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-TEST(WeightsTest, AreTheSmallestThatCostAPerCentAtMost) {
+TEST(WeightsTest, SmallestWeightsWithinOnePerCent_AreTaken) {
   const std::vector tiers = {queue_of(0, 100, 70e9), queue_of(8, 250, 50e9)};
   const Load load = {.lines = 400};
   const auto best = best_spread(tiers, load);
@@ -21,7 +21,7 @@ TEST(WeightsTest, AreTheSmallestThatCostAPerCentAtMost) {
   for (unsigned less = 1; less < total; ++less) {
     for (unsigned slow = 0; slow <= less; ++slow) {
       const double share = static_cast<double>(slow) / less;
-      if (std::abs(share - best->share[1]) > 0.5 / less) continue;  // not what rounding gives
+      if (std::abs(share - best->share[1]) > 0.5 / less) continue;  // not the result of rounding
       const auto other = predict(tiers, std::vector{1 - share, share}, load);
       EXPECT_LT(other->bandwidth, best->bandwidth * (1 - kWeightLoss));
     }
@@ -39,7 +39,7 @@ double share_of(const Weights& weights, std::size_t i) {
   return weights.weight[i] / sum;
 }
 
-TEST(WeightsTest, KeepWhatTiersHold) {
+TEST(WeightsTest, WeightsStayWithinCapacities) {
   EXPECT_TRUE(rc::check([] {
     std::vector<Tier> tiers;
     const unsigned count = *rc::gen::inRange(2u, 6u);
@@ -70,7 +70,7 @@ TEST(WeightsTest, ExceedLimitsThatAddUpToOne) {
   EXPECT_LE(*weights.loss, kWeightLoss);
 }
 
-TEST(WeightsTest, NearSaturationAreAsLargeAsThatTakes) {
+TEST(WeightsTest, NearSaturation_WeightsAreLarge) {
   const std::vector tiers = {tier_of(0, {{1e9, 100}, {69.3e9, 150}, {69.4e9, 500}}),
                              tier_of(8, {{1e9, 250}, {48e9, 400}, {48.1e9, 600}})};
   const Load load = {.demand = 117.45e9};
@@ -80,8 +80,8 @@ TEST(WeightsTest, NearSaturationAreAsLargeAsThatTakes) {
   EXPECT_GT(weights.weight[0] + weights.weight[1], 100u);
 }
 
-TEST(WeightsTest, HaveNoLossWhereTheyGiveLessThanIsAsked) {
-  // Thousandths of the second tier's pages are what the demand leaves, which no weight is.
+TEST(WeightsTest, UnmetDemand_HasNoLoss) {
+  // The demand leaves a few thousandths of pages for the second tier, which no weights can express.
   const std::vector tiers = {tier_of(0, {{1e9, 100}, {100e9, 200}}),
                              tier_of(1, {{1e6, 200}, {1e8, 300}})};
   const Load load = {.demand = 100.1e9};

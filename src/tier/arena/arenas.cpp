@@ -19,7 +19,7 @@ namespace headrace {
 namespace {
 
 constexpr Nanoseconds kLeastInterval = std::chrono::milliseconds{100};
-// Pieces that one look begins to track, so that what it takes has a bound.
+// Pieces that one look begins to track; the limit bounds the time of a look.
 constexpr std::size_t kPiecesALook = 4096;
 
 using Memory = std::span<const std::byte>;
@@ -34,7 +34,7 @@ class Arenas::Inside {
 
   Status read(const ArenaPlan& plan);
   Status watch(Nanoseconds look_every);
-  // False in a child.
+  // False in a child of fork().
   bool here() const { return origin_.here(); }
   Result<Heap*> heap(std::string_view name);
   Status look();
@@ -47,16 +47,16 @@ class Arenas::Inside {
     void giving(Memory memory) override { inside.giving(*this, memory); }
 
     Inside& inside;
-    // What follows is guarded by inside.watching_.
-    ArenaUse use;          // why_unseen: of pieces that are refused
-    std::string shortage;  // of pieces that are tried again; "": none
-    Bytes now;             // the memory it has
-    double touched = 0;    // bytes, in all looks
-    double seen = 0;       // bytes that were tracked, in all looks
+    // The rest is guarded by inside.watching_.
+    ArenaUse use;          // why_unseen: of pieces that the source refuses
+    std::string shortage;  // of pieces that are retried; "": none
+    Bytes now;             // current memory
+    double touched = 0;    // touched bytes, summed over all looks
+    double seen = 0;       // tracked bytes, summed over all looks
 
-    std::unique_ptr<Heap> heap;  // constant; goes first
+    std::unique_ptr<Heap> heap;  // constant; destroyed first
   };
-  // Memory that a heap has.
+  // Memory of a heap.
   struct Piece {
     Arena* arena = nullptr;
     Memory memory;
@@ -65,12 +65,12 @@ class Arenas::Inside {
 
   void took(Arena& arena, Memory memory);
   void giving(Arena& arena, Memory memory);
-  // Adds what was touched to the arenas.
+  // Adds the touches to the arenas.
   void count(const HotnessSample& sample) EXCLUDES(watching_);
-  // They may throw std::bad_alloc.
+  // These may throw std::bad_alloc.
   std::vector<Memory> begin_new() EXCLUDES(watching_);
   Status track_new() REQUIRES(looking_);
-  // Notes how it went.
+  // Records the outcome of tracking.
   void settle(Piece& piece, Result<Tracking> tracking) REQUIRES(watching_);
   Status look_once() REQUIRES(looking_);
   void keep_looking(Nanoseconds look_every);
@@ -82,10 +82,10 @@ class Arenas::Inside {
   const Placement otherwise_;
   std::map<std::string, Placement, std::less<>> planned_;
 
-  // Whoever holds one may take those below it, never the other way round. watching_ is held for
-  // moments only, never while the kernel looks: threads that allocate, and so a fork(), wait for
-  // it.
-  mutable Mutex looking_;  // by who looks, all along
+  // Lock order: a thread that holds one of these may take those below it, never those above.
+  // watching_ is held only briefly and never during a look of the kernel, because threads that
+  // allocate, and so fork(), wait for it.
+  mutable Mutex looking_;  // held for a whole look
   mutable Mutex opening_;
   mutable Mutex watching_;
   std::unique_ptr<SourceBase> source_;  // immutable; nullptr: not watched
@@ -168,7 +168,7 @@ void Arenas::Inside::took(Arena& arena, Memory memory) {
   try {
     pieces_.emplace(memory.data(), Piece{&arena, memory});
   } catch (const std::bad_alloc&) {
-    // Whoever allocates gets the memory; it is not watched.
+    // The allocation succeeds all the same; the memory is not watched.
   }
 }
 
@@ -197,7 +197,7 @@ void Arenas::Inside::count(const HotnessSample& sample) {
     const auto after = pieces_.upper_bound(touch.range.data());
     if (after == pieces_.begin()) continue;
     const Piece& piece = std::prev(after)->second;
-    // What was given back meanwhile does not count, nor what came in its place.
+    // Memory that was freed meanwhile does not count, nor does its successor at the same address.
     const Memory& memory = piece.memory;
     if (piece.state != Piece::tracked ||
         touch.range.data() + touch.range.size() > memory.data() + memory.size()) {
@@ -221,18 +221,18 @@ std::vector<Memory> Arenas::Inside::begin_new() {
   return begun;
 }
 
-// After a look, since tracking forgets what was touched before.
+// Call it after a look, since tracking resets the touches so far.
 Status Arenas::Inside::track_new() {
   const std::vector<Memory> begun = begin_new();
   if (begun.empty()) return {};
   auto tracking = source_->track_all(begun);
   const MutexLock lock(watching_);
-  // Those that failed come last: an arena says what it is short of, whatever else of it is seen.
+  // Failures come last: an arena then reports its shortage even if other memory of it is seen.
   for (const bool seen : {true, false}) {
     for (std::size_t i = 0; i < begun.size(); ++i) {
       if (seen != (tracking && (*tracking)[i])) continue;
       const auto found = pieces_.find(begun[i].data());
-      // Given back, or something else by now.
+      // The memory was freed, or other memory took its place.
       if (found == pieces_.end() || found->second.state != Piece::begun) continue;
       found->second.state = Piece::fresh;
       if (tracking) settle(found->second, std::move((*tracking)[i]));
@@ -249,7 +249,7 @@ void Arenas::Inside::settle(Piece& piece, Result<Tracking> tracking) {
     arena.shortage.clear();
     return;
   }
-  // Anything else passes: mappings, memory of the kernel.
+  // Other errors are temporary: too few mappings, or too little kernel memory.
   const ErrorCode code = tracking.error().code;
   const bool for_good = code == ErrorCode::unsupported || code == ErrorCode::invalid;
   if (for_good) piece.state = Piece::refused;
@@ -294,7 +294,7 @@ void Arenas::Inside::keep_looking(Nanoseconds look_every) {
     }
     lock.unlock();
     {
-      // One that fails is one that saw nothing.
+      // A failed look saw nothing.
       const MutexLock looking(looking_);
       (void)look_once();
     }

@@ -53,7 +53,7 @@ TEST(Arenas, AllocateWhereThePlanSays) {
   EXPECT_EQ(placement.nodes.front().node, node);
 }
 
-TEST(Arenas, LeaveWhatThePlanDoesNotPlaceWhereOthersGo) {
+TEST(Arenas, ArenaThatThePlanDoesNotPlace_UsesTheDefault) {
   const ArenaPlan plan{{{"unseen", "-", {}, {}}}};
   const auto arenas = Arenas::open(here(), {.plan = plan}).value();
   EXPECT_EQ(arenas->heap("unseen").value()->placement().nodes,
@@ -67,13 +67,13 @@ TEST(Arenas, RefuseAPlanThatThisMachineCannotFollow) {
                  "index");
 }
 
-TEST(Arenas, RefuseNamesThatAreNone) {
+TEST(Arenas, InvalidNames_AreRefused) {
   const auto arenas = Arenas::open(here()).value();
   expect_refused(arenas->heap(""), ErrorCode::invalid, "64 letters");
   expect_refused(arenas->heap("a b\n"), ErrorCode::invalid, "a b?");
 }
 
-TEST(Arenas, TellTheMostMemoryTheyHad) {
+TEST(Arenas, PeakMemory_IsReported) {
   const auto arenas = Arenas::open(here()).value();
   Heap* const heap = arenas->heap("index").value();
   void* const first = heap->allocate_bytes((8_MiB).value);
@@ -88,7 +88,7 @@ TEST(Arenas, TellTheMostMemoryTheyHad) {
   heap->free(second);
 }
 
-TEST(Arenas, AreNotWatchedUnlessAsked) {
+TEST(Arenas, AreNotWatchedByDefault) {
   expect_refused(Arenas::open(here()).value()->look(), ErrorCode::unsupported, "look_every");
 }
 
@@ -160,7 +160,7 @@ TEST_F(WatchedArenas, GoOnWhenMemoryGoesAway) {
     touch(memory);
     ASSERT_TRUE(arenas_->look());
     heap("values").free(memory.data());
-    // Somebody else's now, perhaps at the same addresses.
+    // New memory of another owner, perhaps at the same addresses.
     const auto other = headrace::allocate(here(), 4_MiB, Placement::on(NodeKind::dram)).value();
     ASSERT_TRUE(arenas_->look());
     EXPECT_EQ(other->bytes()[0], std::byte{0});
@@ -181,7 +181,7 @@ TEST_F(WatchedArenas, SayWhyAnArenaWasNeverSeen) {
   EXPECT_EQ(use_of("long").why_unseen, "");
 }
 
-TEST_F(WatchedArenas, SayNothingOfWhatCameInThePlaceOfMemoryThatWent) {
+TEST_F(WatchedArenas, MemoryThatReplacedFreedMemory_IsNotCounted) {
   const auto before = allocate("first", 2_MiB);
   ASSERT_TRUE(arenas_->look());
   heap("first").free(before.data());
@@ -247,7 +247,7 @@ TEST_F(WatchedArenas, AreTheOnlyOnesOfAProcess) {
   EXPECT_TRUE(Arenas::open(here(), {.look_every = milliseconds{100}}));
 }
 
-// Most of the mappings that a process may have, until the end of the scope.
+// Uses most of the mappings that a process may have, until the end of the scope.
 class UsedMappings {
  public:
   explicit UsedMappings(std::uint64_t count)
@@ -282,7 +282,7 @@ TEST_F(WatchedArenas, SeeMemoryAgainForWhichMappingsWereShort) {
   EXPECT_EQ(use_of("index").why_unseen, "");
 }
 
-// All that malloc has left but for small pieces.
+// Uses up all memory that malloc has left, except small pieces.
 void use_up_memory() {
   for (std::size_t size = 1 << 20; size >= 32 << 10; size /= 2) {
     while (void* const block = std::malloc(size)) *static_cast<void* volatile*>(block) = block;
@@ -305,7 +305,7 @@ TEST(ArenasOfAThread, GoOnWhenMemoryRunsOut) {
               const rlimit none{1 << 20, limit.rlim_max};
               setrlimit(RLIMIT_AS, &none);
               use_up_memory();
-              const Status looked = arenas->look();            // the first, which begins to track
+              const Status looked = arenas->look();  // the first look, which begins to track
               std::this_thread::sleep_for(milliseconds{250});  // the thread looks too
               heap->free(object);
               setrlimit(RLIMIT_AS, &limit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of a plan, and which arenas go where.
+// The text form of a plan, and the choice of a tier for each arena.
 #include <algorithm>
 #include <charconv>
 #include <iterator>
@@ -19,13 +19,13 @@ constexpr std::string_view kColumns = "# name place most_bytes heat";
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kUnseen = "-";
 
-// Text without spaces, which would end it in a line of a plan.
+// Whether `text` is free of spaces, which would end it in a line of a plan.
 bool is_word(std::string_view text) {
   return !text.empty() && text.size() <= 256 &&
          std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127 && c != '#'; });
 }
 
-// The text fit for a comment.
+// The text in one line, for a comment.
 std::string one_line(std::string_view text) {
   std::string line(text);
   for (char& c : line) {
@@ -51,7 +51,7 @@ std::string note_in(std::string_view line) {
   return begin == line.npos ? std::string() : one_line(line.substr(begin));
 }
 
-// The text's next line, without what ends it.
+// Takes the next line off the text, without its line end.
 std::string_view take_line(std::string_view& text) {
   const std::size_t end = std::min(text.find('\n'), text.size());
   std::string_view line = text.substr(0, end);

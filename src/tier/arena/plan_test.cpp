@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans as texts, and which arenas go where.
+// The text form of plans, and the choice of a tier for each arena.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -72,7 +72,7 @@ TEST(ArenaPlan, MayHaveTheLineEndsAndTabsOfOtherEditors) {
   EXPECT_EQ(plan->arenas, (std::vector<ArenaPlace>{{"index", "hbm", 1_B, 0.5}}));
 }
 
-TEST(ArenaPlan, TellsWhatWasNotSeenFromWhatWasCold) {
+TEST(ArenaPlan, UnseenArenas_AreDistinguishedFromColdOnes) {
   const ArenaPlan plan{{{"cold", "dram", 1_B, 0.0},
                         {"part", "dram", 1_B, 0.5, "some was not seen"},
                         {"index", "-", 1_B, {}, "two lines\nat # most"}}};

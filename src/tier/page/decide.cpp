@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which chunks go out and which come in: pure.
+// Decides which chunks to demote and which to promote. Pure.
 
 #include <fmt/core.h>
 
@@ -40,7 +40,7 @@ class Decider {
     return a->heat != b->heat ? a->heat < b->heat : a->begin < b->begin;
   }
 
-  // Whether what is resident of it is to go out.
+  // Whether the chunk's resident part is to be demoted.
   bool goes_out(const ChunkPlace& chunk) const {
     return chunk.resident.value > 0 &&
            (next_ == coldest_.size() || colder(&chunk, coldest_[next_]));
@@ -55,7 +55,7 @@ class Decider {
     }
   }
 
-  // False: no other, colder one need be tried.
+  // False: colder chunks need not be tried.
   bool bring_in(const ChunkPlace& chunk) {
     if (goes_out(chunk)) return true;
     std::size_t victims = next_;
@@ -91,7 +91,7 @@ class Decider {
   Bytes left_;
   Bytes resident_;
   std::vector<const ChunkPlace*> coldest_;
-  std::size_t next_ = 0;  // of coldest_: those before go out
+  std::size_t next_ = 0;  // chunks before this one in coldest_ are demoted
   std::vector<const ChunkPlace*> hottest_;
   std::vector<TierDecision> decisions_;
 };

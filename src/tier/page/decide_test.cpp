@@ -49,7 +49,7 @@ TEST(Decide, LetsAChunkTakeThePlaceOfAColderOneOnly) {
       << "0.55 is not hotter than 0.52 by more than 0.1";
 }
 
-TEST(Decide, MovesNoMoreThanItMay) {
+TEST(Decide, Allowance_BoundsTheMoves) {
   const std::vector chunks{resident(1, 0), resident(2, 0.1), resident(3, 0.2), out(4, 0.9)};
   EXPECT_EQ(moves(decide(chunks, {.budget = 1_MiB}, 1_MiB)), (Moves{{1, false}}));
   EXPECT_TRUE(decide(chunks, {.budget = 3_MiB}, 1_MiB).empty()) << "out and in take 2 MiB";
@@ -64,7 +64,7 @@ TEST(Decide, KeepsAChunkThatIsHalfOutInOnePlace) {
   EXPECT_EQ(moves(decide(chunks, {.budget = 4_MiB}, kAll)), (Moves{{1, true}}));
 }
 
-TEST(Decide, LeavesWhatIsBackedOffWhereItIsAndCountsIt) {
+TEST(Decide, ChunkInBackoff_StaysAndIsCounted) {
   std::vector chunks{resident(1, 0), resident(2, 0.1), resident(3, 0.2), out(4, 0.9)};
   chunks[0].backed_off = chunks[3].backed_off = true;
   EXPECT_EQ(moves(decide(chunks, {.budget = 2_MiB}, kAll)), (Moves{{2, false}}));
@@ -72,7 +72,7 @@ TEST(Decide, LeavesWhatIsBackedOffWhereItIsAndCountsIt) {
 
 TEST(Decide, MovesOnlyWhatPaysForIt) {
   using std::chrono::microseconds, std::chrono::seconds;
-  // 1000 accesses a second, each 100 ns faster: 1 ms in 10 s.
+  // 1000 accesses per second, each 100 ns faster: 1 ms in 10 s.
   const double heat =
       least_heat_that_pays(microseconds{200}, microseconds{100}, seconds{10}).value();
   EXPECT_DOUBLE_EQ(heat, 0.2);
@@ -126,7 +126,7 @@ RC_GTEST_PROP(DecideModel, KeepsTheHottestWhereNothingHinders, ()) {
   const auto slots = *rc::gen::inRange<std::size_t>(1, 30);
   const TierPolicy policy{.budget = {4 * slots}, .hysteresis = 0, .least_heat = 0};
   world.carry_out(decide(world.chunks, policy, kAll));
-  // Naive: sort, and take as many as fit.
+  // The naive model: sort, and take as many as fit.
   std::vector<ChunkPlace> sorted = world.chunks;
   std::ranges::sort(sorted, std::greater{}, &ChunkPlace::heat);
   for (std::size_t i = 0; i < sorted.size(); ++i) {
@@ -151,12 +151,12 @@ RC_GTEST_PROP(DecideModel, KeepsItsBounds, ()) {
     RC_ASSERT(!each.in || each.heat >= policy.least_heat);
   }
   RC_ASSERT(moved <= allowance);
-  // Three chunks are of 12 bytes: an allowance that grows to that gets everything done.
+  // A swap of three chunks has 12 bytes: an allowance that grows to 12 completes all moves.
   RC_ASSERT(decide(world.chunks, policy, {12}).empty() ==
             decide(world.chunks, policy, kAll).empty());
   world.carry_out(decisions);
   RC_ASSERT(world.resident_bytes() <= std::max(policy.budget, before));
-  // With leave to move all, nothing is left to decide: no two take turns.
+  // With an unlimited allowance nothing is left to decide: no two chunks keep swapping.
   world.carry_out(decide(world.chunks, policy, kAll));
   RC_ASSERT(world.resident_bytes() <= policy.budget);
   int rounds = 0;

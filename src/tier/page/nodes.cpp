@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slower nodes as slow memory: pages are moved by move_pages, which keeps huge ones whole and takes
-// any policy of a mapping.
+// Slower nodes as slow memory. Pages are moved by move_pages, which keeps huge pages whole and
+// accepts any policy of a mapping.
 
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -23,9 +23,9 @@
 namespace headrace {
 namespace {
 
-// Pages asked about, or moved, in one call: each of those that move waits once for all CPUs.
+// Pages per call, to ask or to move: each call that moves pages waits once for all CPUs.
 constexpr std::size_t kBatch = 4096;
-// A status that the kernel gives no page: neither a node nor an error.
+// A value that the kernel never writes to a status: neither a node nor an error.
 constexpr int kUntouched = std::numeric_limits<int>::min();
 
 std::string text_of(auto nodes) {
@@ -48,7 +48,7 @@ class Nodes final : public SlowMemory {
         distances_(kernel.distances()),
         page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {}
 
-  // Whether this process may use each node, and a page goes there.
+  // Checks that this process may use each node, and that a page moves there.
   Status try_all();
   Result<ChunkPlace> place_of(const TrackedRange& range) const override;
   Status move(std::span<const TrackedRange> ranges, bool in) override;
@@ -57,24 +57,25 @@ class Nodes final : public SlowMemory {
 
  private:
   using Room = std::map<NodeId, Bytes>;
-  // Chunks that go to one node.
+  // Chunks that move to one node.
   struct Batch {
     std::vector<void*> pages;
-    std::vector<std::size_t> ends;  // of each chunk, in pages
+    std::vector<std::size_t> ends;  // end of each chunk, as an index into pages
   };
 
   bool is_fast(int node) const { return has(fast_, NodeId{static_cast<std::uint32_t>(node)}); }
   Status try_page(void* page, NodeId node);
-  // Hands each page that is there to `each`, with its node.
+  // Calls `each` with every present page and its node.
   Status for_each_page(const TrackedRange& range, const auto& each) const;
-  // The nearest of `targets` that has room for so many bytes, the emptiest of those.
+  // The nearest of `targets` with `bytes` free; among equals the one with most free memory.
   std::optional<NodeId> target(std::span<const NodeId> targets, NodeId from, Bytes bytes,
                                const Room& room) const;
-  // Whether the node is full. The kernel gives up a call at a page that it does not take up where
-  // one before that did not move: this goes on with the next chunk. What refuses is not told.
+  // Returns whether the node is full. The kernel ends a call at a page that it does not take if an
+  // earlier page did not move; this function goes on with the next chunk. Refused pages are not
+  // reported.
   bool move(const Batch& batch, NodeId node);
-  // As move() of SlowMemory, to nodes that have `room`; those that are full have none then. Whether
-  // there was one.
+  // As move() of SlowMemory, to nodes with free memory in `room`; sets full nodes to 0 there.
+  // Returns whether a node was full.
   Result<bool> move(std::span<const TrackedRange> ranges, bool in, Room& room);
 
   Kernel& kernel_;
@@ -204,7 +205,7 @@ Result<bool> Nodes::move(std::span<const TrackedRange> ranges, bool in, Room& ro
     }
     batch = {};
   };
-  std::map<NodeId, Batch> batches;  // by where they go
+  std::map<NodeId, Batch> batches;  // by target node
   for (const TrackedRange& range : ranges) {
     std::vector<void*> pages;
     int from = 0;
@@ -232,7 +233,7 @@ Result<bool> Nodes::move(std::span<const TrackedRange> ranges, bool in, Room& ro
 Status Nodes::move(std::span<const TrackedRange> ranges, bool in) {
   if (ranges.empty()) return {};
   Room room = kernel_.free_memory();
-  // Each time round a node less has room.
+  // In each round at least one more node is full.
   for (bool again = true; again;) {
     HEADRACE_TRY(again, move(ranges, in, room));
   }

@@ -22,7 +22,7 @@ using test::Trackable;
 constexpr NodeId kFast{0}, kOtherFast{1}, kSlow{2}, kOtherSlow{3};
 constexpr Bytes kLump = 64_KiB;  // a chunk
 
-// Nodes that pages are told to be on, whose bytes stay where they are.
+// Nodes on which pages claim to be; their bytes stay in place.
 class FakeNodes final : public Kernel {
  public:
   FakeNodes() {
@@ -54,22 +54,22 @@ class FakeNodes final : public Kernel {
     return at == pages.end() ? home : at->second;
   }
 
-  std::map<NodeId, Bytes> room;  // those allowed
-  Bytes held;                    // counts as free on each, and cannot be had
+  std::map<NodeId, Bytes> room;  // free bytes of allowed nodes
+  Bytes held;                    // reported as free on each node, but not available
   std::optional<std::vector<NodeId>> bound;
-  NodeId home = kSlow;  // of pages that never moved
+  NodeId home = kSlow;  // node of pages that never moved
   std::map<std::uintptr_t, NodeId> pages;
-  std::set<std::uintptr_t> pinned;  // found out when they are to move
-  std::set<std::uintptr_t> shared;  // found out when they are gathered
+  std::set<std::uintptr_t> pinned;  // refused when they are to move
+  std::set<std::uintptr_t> shared;  // refused when they are gathered
   std::set<std::uintptr_t> absent;
   int moves = 0;           // calls
-  bool refused = false;    // each page
-  std::int64_t error = 0;  // of each call
+  bool refused = false;    // refuses each page
+  std::int64_t error = 0;  // fails each call
 
  private:
-  // As do_pages_move() of Linux 6.12: pages are gathered and move together, when one comes that
-  // does not move or at the end; if any of them fails then, the call ends, at once where the node
-  // is full. Only what came before those gathered last has a status, and the page that came.
+  // As do_pages_move() of Linux 6.12. Pages are gathered, and move together at the end or at a page
+  // that does not move. If any of them fails, the call ends, at once if the node is full. Only
+  // pages before the last gathered ones have a status, and the page that stopped the gathering.
   std::int64_t move(std::size_t count, const auto& page, const int* nodes, int* status) {
     ++moves;
     std::vector<std::size_t> gathered;
@@ -111,7 +111,7 @@ std::unique_ptr<SlowMemory> opened(FakeNodes& kernel) {
   return *std::move(nodes);
 }
 
-// Pages by number, from an address at which nothing needs to be.
+// Pages by number; their addresses need no mapping.
 constexpr TrackedRange pages_from(std::uintptr_t page, std::uintptr_t count) {
   return {(page + 1000) * kPage, (page + 1000 + count) * kPage};
 }
@@ -164,7 +164,7 @@ TEST(TierNodes, APageThatRefusesHoldsUpNothingElse) {
   ASSERT_TRUE(nodes->move(chunks, true));
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     const Bytes stayed{kPage * (i == 1000 / 64 ? 1 : 0)};
-    if (i == 1) continue;  // the rest of it waits until the page is free
+    if (i == 1) continue;  // the rest of the chunk waits until the page is unpinned
     EXPECT_EQ(nodes->place_of(chunks[i])->out, stayed) << i;
   }
   EXPECT_EQ(kernel.moves, 2) << "it ended once";
@@ -181,7 +181,7 @@ TEST(TierNodes, ManyPagesThatRefuseCostFewCalls) {
   ASSERT_TRUE(nodes->move(chunks, true));
   EXPECT_EQ(kernel.moves, 1);
   EXPECT_EQ(nodes->place_of(chunks[1])->resident, Bytes{96 * kPage});
-  // Those of the first chunk end the call again and again.
+  // The shared pages of the first chunk end the call again and again.
   for (std::uintptr_t page = 0; page < 2048; page += 2) {
     kernel.shared.insert(pages_from(page, 1).begin);
   }
@@ -259,7 +259,7 @@ RC_GTEST_PROP(TierNodesModel, EachPageIsWhereTheModelHasIt, ()) {
     const auto before = kernel.pages;
     RC_ASSERT(nodes->move(ranges, in).has_value());
     for (const auto& [page, node] : kernel.pages) {
-      if (page / kPage < 1000) continue;  // the one tried at first
+      if (page / kPage < 1000) continue;  // the page of the trial at the start
       const NodeId was = before.at(page);
       const bool goes = asked.contains(page) && !kernel.pinned.contains(page) &&
                         !kernel.absent.contains(page) && (raw(was) < 2) != in;
@@ -350,7 +350,7 @@ TEST_F(TieredNodes, FollowsTheHotWhereTheFastNodeHoldsLessThanTheBudget) {
       EXPECT_EQ(kernel_.node_of(hot.data() + at), kFast) << at;
     }
   }
-  kernel_.room[kFast] = kLump * 2;  // another program frees some
+  kernel_.room[kFast] = kLump * 2;  // another program frees memory
   EXPECT_EQ(step(*tier, memory.bytes()).resident, kLump * 6);
 }
 
@@ -395,7 +395,7 @@ TEST_F(TieredNodes, HugePagesMoveWhole) {
   std::ranges::fill(memory, std::byte{1});
   const auto tier = open(4_MiB);
   ASSERT_TRUE(tier->add(memory));
-  // Half of a huge page, which is tracked in halves, there being an even number of them.
+  // Half of a huge page. The page is tracked in halves, because the number of huge pages is even.
   const auto hot = memory.last((1_MiB).value);
   for (int i = 0; i < 12; ++i) {
     for (const TierDecision& each : step(*tier, hot).decisions) {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kKeptDecisions = 1000;
 constexpr unsigned kLongestBackOff = 64;  // steps
 
-// Drops the last, coldest ones that are to come in: as many bytes as `refused` to make room.
+// Drops the last and coldest promotions, until `refused` bytes are saved.
 void drop_coldest_in(std::vector<TierDecision>& decisions, Bytes refused) {
   for (std::size_t i = decisions.size(); i-- > 0 && refused.value > 0;) {
     if (!decisions[i].in) continue;
@@ -117,7 +117,8 @@ PageTier::Inside::Moved PageTier::Inside::moved() const {
   return moved_;
 }
 
-// Refuses memory whose pages would stay, or belong to others. Holes are the source's business.
+// Refuses memory whose pages cannot move or are not only this process's. The source checks for
+// holes.
 Result<PageTier::Inside::Managed> PageTier::Inside::managed(
     std::span<const std::byte> memory) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
@@ -132,7 +133,7 @@ Result<PageTier::Inside::Managed> PageTier::Inside::managed(
     else if (vma.locked && !slow_->moves_any())
       why = "is locked (mlock), so that its pages stay; unlock it";
     else if (!vma.accessible && !slow_->moves_any())
-      why = "has parts that nobody may access (PROT_NONE)";
+      why = "has parts without access rights (PROT_NONE)";
     if (vma.huge) range.chunk = std::max(range.chunk, kernel_.huge_page().value);
   }));
   if (why.empty()) return range;
@@ -165,13 +166,13 @@ Status PageTier::Inside::remove_or_throw(std::span<const std::byte> memory) {
   return {};
 }
 
-// The chunk ends with its range. Requires: an address in a range.
+// The last chunk of a range ends with it. Requires: an address in a range.
 TrackedRange PageTier::Inside::chunk_at(std::uintptr_t begin) const {
   const auto range = std::ranges::upper_bound(ranges_, begin, {}, &Managed::begin) - 1;
   return {begin, std::min(range->end, (begin / range->chunk + 1) * range->chunk)};
 }
 
-// What moves as a whole may be several chunks of heat.
+// A unit that moves as a whole may span several chunks of heat.
 double PageTier::Inside::heat_of(const TrackedRange& range) const {
   double sum = 0;
   for (std::uintptr_t at = range.begin; at < range.end;) {
@@ -184,7 +185,7 @@ double PageTier::Inside::heat_of(const TrackedRange& range) const {
   return sum / static_cast<double>(range.bytes().value);
 }
 
-// Hotness counts what was touched of all of the chunk, whoever has the rest of it.
+// Hotness counts touches of the whole chunk, including its unmanaged part.
 double PageTier::Inside::heat_of_managed(std::uintptr_t begin) const {
   const std::uintptr_t end = begin + options_.chunk.value;
   std::uint64_t managed = 0;
@@ -227,7 +228,8 @@ TierPolicy PageTier::Inside::policy_for(std::span<const ChunkPlace> places) cons
 }
 
 void PageTier::Inside::earn(Nanoseconds elapsed) {
-  // A chunk for others can move in the end, however slow the rate: two go out for it at most.
+  // The allowance may grow large enough for any swap of chunks, however low the rate: at most two
+  // chunks are demoted for one promoted.
   const double rate = static_cast<double>(options_.policy.per_second.value);
   const double most = std::max(rate, 3 * static_cast<double>(largest_chunk().value));
   allowance_ = std::min(allowance_ + rate * std::clamp(seconds(elapsed), 0.0, 1.0), most);
@@ -236,7 +238,7 @@ void PageTier::Inside::earn(Nanoseconds elapsed) {
 void PageTier::Inside::back_off(std::uintptr_t chunk) {
   BackOff& back_off = backed_off_[chunk];
   back_off.length = std::clamp(2 * back_off.length, 1u, kLongestBackOff);
-  // The step that ends now counts one down.
+  // Plus one, because the current step counts it down at its end.
   back_off.left = back_off.length + 1;
 }
 
@@ -266,8 +268,8 @@ void PageTier::Inside::guard(TierStep& step, std::optional<std::uint64_t> work, 
   resting_ = verdict != WorkGuard::Verdict::move;
 }
 
-// Heats that leave decide() no choice: what is to come back is hotter than all, what is to go the
-// coldest, and no other takes a place.
+// Sets heats that leave decide() no choice: chunks to restore to fast memory are the hottest, those
+// to return to slow memory the coldest, and no other chunk displaces one.
 std::vector<TierDecision> PageTier::Inside::decide_now(
     const std::vector<ChunkPlace>& places) const {
   const TierPolicy policy = policy_for(places);
@@ -293,7 +295,7 @@ Result<TierStep> PageTier::Inside::step_or_throw(std::optional<std::uint64_t> wo
   const MutexLock lock(mutex_);
   const Nanoseconds now = clock_.now();
   const Nanoseconds elapsed = stepped_ ? now - *stepped_ : std::chrono::seconds{1};
-  // A clock that was set back tells nothing of the time since.
+  // After a clock was set back, the elapsed time is unknown.
   if (elapsed >= Nanoseconds{} && elapsed < options_.least_interval) {
     return fail(ErrorCode::exhausted,
                 "the last step was {:.1f} ms ago; wait {:.1f} ms, or set a shorter least_interval",
@@ -329,7 +331,7 @@ Status PageTier::Inside::move(TierStep& step, bool in) {
   moved_.cpu += thread_cpu() - began;
   for (const TierDecision& decision : step.decisions) {
     if (decision.in != in) continue;
-    // What the kernel refuses shows in what is where afterwards.
+    // place_of() then shows pages that the kernel refused.
     HEADRACE_TRY(const ChunkPlace place, slow_->place_of(chunk_at(decision.begin)));
     const Bytes refused = std::min(decision.bytes, decision.in ? place.out : place.resident);
     step.refused += refused;
@@ -352,7 +354,7 @@ Status PageTier::Inside::carry_out(TierStep& step) {
   HEADRACE_TRY_STATUS(move(step, false));
   drop_coldest_in(step.decisions, step.refused);
   HEADRACE_TRY_STATUS(move(step, true));
-  // What moving it touched is no use of the program.
+  // Touches by the move itself are not the program's; this look discards them.
   if (source_ != nullptr) HEADRACE_TRY_STATUS(source_->look());
   return {};
 }

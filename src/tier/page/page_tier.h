@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of PageTier, which tests open over a kernel of their own. Thread-safe.
+// The implementation of PageTier; tests open it over a fake kernel. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -21,23 +21,23 @@ namespace headrace {
 
 class PageTier::Inside {
  public:
-  // invalid: options that make no sense.
+  // Errors: invalid: contradictory options.
   static Status check(const PageTierOptions& options);
-  // As PageTier::open(); `kernel` must outlive it.
+  // As PageTier::open(). Requires: `kernel` outlives it.
   static Result<std::unique_ptr<Inside>> open(const PageTierOptions& options, Kernel& kernel);
-  // With no source of its own: see() tells what there is, and what of it was touched.
+  // Without a source of its own: the caller reports memory and touches with see().
   static Result<std::unique_ptr<Inside>> open(const PageTierOptions& options, Kernel& kernel,
                                               std::unique_ptr<SlowMemory> slow);
-  // False in a child, which leaves it as it is.
+  // False in a child of fork(), which must not touch the state.
   bool here() const { return origin_.here(); }
 
-  // Memory that was added, and what of it moves as a whole.
+  // Added memory, and the unit in which it moves.
   struct Managed : TrackedRange {
     std::uint64_t chunk = 0;  // bytes, a power of two of pages
   };
-  // Manages these from now on and no others, ascending.
+  // Replaces the managed memory by these ranges. Requires: ascending.
   void see(std::vector<Managed> ranges, const HotnessSample& sample);
-  // What moved of whatever was decided since the start, and the CPU time that it took.
+  // Bytes moved by decisions since the start, and the CPU time of the moves.
   struct Moved {
     Bytes out;
     Bytes in;
@@ -53,7 +53,7 @@ class PageTier::Inside {
  private:
   Inside(const PageTierOptions& options, Kernel& kernel);
 
-  // They may throw std::bad_alloc.
+  // These may throw std::bad_alloc.
   static Result<std::unique_ptr<Inside>> open_or_throw(const PageTierOptions& options,
                                                        Kernel& kernel);
   Status add_or_throw(std::span<const std::byte> memory);
@@ -64,28 +64,29 @@ class PageTier::Inside {
   Status heat_up() REQUIRES(mutex_);
   Result<std::vector<ChunkPlace>> places() const REQUIRES(mutex_);
   double heat_of(const TrackedRange& range) const REQUIRES(mutex_);
-  // The heat of what is managed in the aligned chunk of heat that begins there.
+  // The heat of the managed part of the aligned chunk that begins at `begin`.
   double heat_of_managed(std::uintptr_t begin) const REQUIRES(mutex_);
   TrackedRange chunk_at(std::uintptr_t begin) const REQUIRES(mutex_);
-  // What moves as a whole at most.
+  // Size of the largest unit that moves as a whole.
   Bytes largest_chunk() const REQUIRES(mutex_);
-  // The policy with a budget that the fast tier has room for, `places` being all.
+  // The policy with its budget reduced to the free memory of the fast tier. `places`: all chunks.
   TierPolicy policy_for(std::span<const ChunkPlace> places) const REQUIRES(mutex_);
-  // Asks the guard whether chunks may move for the better, and what is to be undone.
+  // Asks the guard whether chunks may move, and which moves to undo.
   void guard(TierStep& step, std::optional<std::uint64_t> work, Nanoseconds now) REQUIRES(mutex_);
-  // As decide(), but while the guard has moves rest: what it undoes, and what the budget takes.
+  // As decide(). While the guard stops moves, decides only the undone moves and those that the
+  // budget needs.
   std::vector<TierDecision> decide_now(const std::vector<ChunkPlace>& places) const
       REQUIRES(mutex_);
-  // Does what was decided and adds what was refused; what comes in is no more than its place that
-  // was left, and the decisions without it are dropped.
+  // Carries out the decisions and adds refused moves to `step`. Promotes no more than demotions
+  // freed, and drops the decisions beyond that.
   Status carry_out(TierStep& step) REQUIRES(mutex_);
-  // Moves what is to go out, or to come in, and adds what was refused.
+  // Promotes (`in`) or demotes, and adds refused moves to `step`.
   Status move(TierStep& step, bool in) REQUIRES(mutex_);
-  // Fills the allowance for the time since the last step.
+  // Adds the allowance earned since the last step.
   void earn(Nanoseconds elapsed) REQUIRES(mutex_);
   void back_off(std::uintptr_t chunk) REQUIRES(mutex_);
 
-  // How long a chunk that refused to move is let be.
+  // Backoff of a chunk that refused to move.
   struct BackOff {
     unsigned length = 0;  // steps
     unsigned left = 0;
@@ -95,7 +96,7 @@ class PageTier::Inside {
   const PageTierOptions options_;
   Kernel& kernel_;
   const Clock& clock_;
-  std::unique_ptr<HotnessSource> source_;  // none: see()
+  std::unique_ptr<HotnessSource> source_;  // null: see() reports touches
   std::unique_ptr<SlowMemory> slow_;
   mutable Mutex mutex_;
   Hotness hotness_ GUARDED_BY(mutex_);
@@ -104,9 +105,9 @@ class PageTier::Inside {
   std::unordered_map<std::uintptr_t, BackOff> backed_off_ GUARDED_BY(mutex_);
   std::optional<Nanoseconds> stepped_ GUARDED_BY(mutex_);
   WorkGuard guard_ GUARDED_BY(mutex_);
-  bool resting_ GUARDED_BY(mutex_) = false;  // by the guard
-  // Whether chunks that moved in the guard's span were in before it; while it rests those that are
-  // to be so again.
+  bool resting_ GUARDED_BY(mutex_) = false;  // the guard stopped moves
+  // For each chunk that moved in the guard's span: whether it was in fast memory before. While
+  // moves rest: the chunks to restore to that state.
   std::unordered_map<std::uintptr_t, bool> were_in_ GUARDED_BY(mutex_);
   std::deque<TierDecision> log_ GUARDED_BY(mutex_);
   Moved moved_ GUARDED_BY(mutex_);

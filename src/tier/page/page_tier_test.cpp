@@ -29,7 +29,7 @@ using test::Trackable;
 constexpr Bytes kPart = 64_KiB;  // a chunk
 constexpr std::size_t kPagesOfPart = kPart.value / kPage;
 
-// Swap in which pages are told to be, whose bytes stay where they are.
+// Swap in which pages claim to be; their bytes stay in place.
 class FakeSwap final : public Kernel {
  public:
   int madvise(std::uintptr_t begin, std::size_t bytes, int advice) override {
@@ -73,7 +73,7 @@ class FakeSwap final : public Kernel {
     }
     test::access_page(memory, page, test::Access::mixed);
   }
-  // Whether there is a page, not in swap.
+  // Whether the page is present and not in swap.
   static bool is_there(std::uintptr_t address) {
     unsigned char there = 0;
     return mincore(reinterpret_cast<void*>(address), kPage, &there) == 0 && there % 2 == 1;
@@ -85,7 +85,7 @@ class FakeSwap final : public Kernel {
   Bytes huge = 2_MiB;
   std::span<const std::byte> locked{};  // stays
   int tries_at_locked = 0;
-  int calls_left = -1;  // until memory runs out
+  int calls_left = -1;  // until memory runs out; -1: never
 
  private:
   bool is_locked(std::uintptr_t begin) const {
@@ -172,7 +172,7 @@ TEST_F(Tiered, KeepsTheHotWithinTheBudgetAndFollowsIt) {
   EXPECT_GE(tier->decisions().size(), 12u);
 }
 
-// The hot set is twice the budget and takes turns, and the program does half as much while pages
+// The hot set is twice the budget and alternates, and the program runs at half speed while pages
 // move.
 TEST_F(Tiered, UndoesMovesThatHarmAndKeepsTheBudget) {
   const Trackable memory(HotnessKind::referenced, kPart * 16);
@@ -183,7 +183,7 @@ TEST_F(Tiered, UndoesMovesThatHarmAndKeepsTheBudget) {
   unsigned steps = 0;
   std::ptrdiff_t in_last = 0;
   const auto step = [&] {
-    // Half of each chunk, so that the other half comes in only by a move.
+    // Touches half of each chunk, so that only a move can promote the other half.
     for (std::size_t i = 0; i < 3; ++i) {
       for (std::size_t page = 0; page < kPagesOfPart / 2; ++page) {
         kernel_.access(memory.bytes(), (steps * 3 + i) % 8 * kPagesOfPart + page);
@@ -222,7 +222,7 @@ TEST_F(Tiered, UndoesMovesThatHarmAndKeepsTheBudget) {
   }
 }
 
-TEST_F(Tiered, MovesWithoutAGuardWhereNoWorkIsTold) {
+TEST_F(Tiered, NoReportedWork_MovesWithoutGuard) {
   const Trackable memory(HotnessKind::referenced, kPart * 8);
   const auto tier = open(options(kPart * 4));
   ASSERT_TRUE(tier->add(memory.bytes()));
@@ -231,7 +231,7 @@ TEST_F(Tiered, MovesWithoutAGuardWhereNoWorkIsTold) {
   ASSERT_EQ(first.decisions.size(), 4u);
   std::size_t came_in = 0;
   for (int i = 0; i < 12; ++i) {
-    // Half of the pages of what went out, so that the other half comes in only by a move.
+    // Touches half of each demoted chunk, so that only a move can promote the other half.
     for (const TierDecision& out : first.decisions) {
       const std::uintptr_t at = out.begin - reinterpret_cast<std::uintptr_t>(memory.bytes().data());
       for (std::size_t page = 0; page < kPagesOfPart / 2; ++page) {
@@ -266,7 +266,7 @@ TEST_F(Tiered, BringsInWhatIsHotAgain) {
     }
     return std::nullopt;
   };
-  // Half of its pages, so that half is still out.
+  // Touches half of its pages, so that the other half stays in swap.
   std::optional<TierDecision> in;
   for (int i = 0; i < 6 && !in; ++i) {
     for (std::size_t page = 0; page < kPagesOfPart / 2; ++page) {
@@ -275,7 +275,7 @@ TEST_F(Tiered, BringsInWhatIsHotAgain) {
     in = decision_of_it(true);
   }
   ASSERT_TRUE(in);
-  // Four others are used, and it goes, as cold as if it had not been touched to bring it in.
+  // Uses four other chunks; the chunk is demoted, as cold as if the promotion had not touched it.
   std::optional<TierDecision> out;
   int steps = 0;
   for (; steps < 20 && !out; ++steps) {
@@ -308,11 +308,11 @@ TEST_F(Tiered, SaysWhatTheKernelRefused) {
   EXPECT_EQ(step->resident, kPart * 8);
 }
 
-TEST_F(Tiered, LetsWhatRefusesBeAndMovesTheOthers) {
+TEST_F(Tiered, RefusingChunk_BacksOffAndOthersMove) {
   const Trackable memory(HotnessKind::referenced, kPart * 16);
   const auto tier = open(options(kPart * 4, kPart * 4));
   ASSERT_TRUE(tier->add(memory.bytes()));
-  kernel_.locked = memory.pages(0, 4 * kPagesOfPart);  // of all that is cold, tried first
+  kernel_.locked = memory.pages(0, 4 * kPagesOfPart);  // all of the cold part, tried first
   clock_.advance(std::chrono::seconds{1});
   EXPECT_EQ(tier->step()->refused, kPart * 4);
   clock_.advance(milliseconds{100});
@@ -329,7 +329,7 @@ TEST_F(Tiered, LetsWhatRefusesBeAndMovesTheOthers) {
   EXPECT_LE(kernel_.tries_at_locked, 4 * 8) << "4 chunks, tried again after 1, 2, 4, ... steps";
 }
 
-TEST_F(Tiered, TriesWhatRefusedAgain) {
+TEST_F(Tiered, RefusingChunk_IsRetried) {
   const Trackable memory(HotnessKind::referenced, kPart * 8);
   const auto tier = open(options(kPart * 4));
   ASSERT_TRUE(tier->add(memory.bytes()));
@@ -347,7 +347,7 @@ TEST_F(Tiered, TriesWhatRefusedAgain) {
   EXPECT_EQ(out, kPart * 4);
 }
 
-TEST_F(Tiered, MovesAtTheHighestRateThereIs) {
+TEST_F(Tiered, LargestRate_DoesNotOverflow) {
   const Trackable memory(HotnessKind::referenced, kPart * 8);
   const auto tier = open(options(kPart * 4, Bytes{UINT64_MAX}));
   ASSERT_TRUE(tier->add(memory.bytes()));
@@ -396,7 +396,7 @@ TEST_F(Tiered, BringsInNoPageThatWasNeverThere) {
   ASSERT_TRUE(tier->add(memory));
   Bytes in;
   for (int i = 0; i < 20; ++i) {
-    // First the one is used, then some of the other.
+    // First uses the one range, then a part of the other.
     if (i < 4) {
       access_parts(other.bytes(), {0});
     } else {
@@ -530,7 +530,7 @@ TEST_F(Tiered, BelongsToTheProcessThatMadeIt) {
   EXPECT_TRUE(tier->step());
 }
 
-// With the swap that the machine has; none is made for it.
+// Uses the machine's swap; the test does not make any.
 TEST(PageTierHere, PagesOutAndInOrSaysWhyNot) {
   const Trackable memory(HotnessKind::referenced, 8_MiB);
   for (std::size_t at = 0; at < memory.bytes().size(); ++at) {

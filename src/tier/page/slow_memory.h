@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the cold of a PageTier goes, and comes back from: swap, or slower nodes. Pages go as they
-// are, at their addresses, while other threads use them. Thread-compatible.
+// The slow tier of a PageTier: swap, or slower nodes. Pages move while other threads use them, and
+// keep their addresses. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -14,29 +14,30 @@
 
 namespace headrace {
 
-// The source of hotness tracks memory in whole pages, and so all ranges here are of whole pages.
+// All ranges are whole pages, as the source of hotness tracks whole pages.
 class SlowMemory {
  public:
   virtual ~SlowMemory() = default;
-  // How much of a range is where; it has no heat. What was unmapped is nowhere.
+  // Bytes of a range in fast and in slow memory; unmapped parts count in neither. Sets no heat.
   virtual Result<ChunkPlace> place_of(const TrackedRange& range) const = 0;
-  // Moves of each range what it can, in this order: what refuses shows in place_of afterwards.
+  // Moves the ranges in this order, as far as they can move; place_of() then shows which refused.
   virtual Status move(std::span<const TrackedRange> ranges, bool in) = 0;
-  // How many bytes more the fast tier has room for, in chunks of so many; nothing where the kernel
-  // makes room for what comes in.
+  // How many more bytes the fast tier can take, in chunks of `chunk`; nullopt: the kernel makes
+  // space for promoted pages.
   virtual std::optional<Bytes> room(Bytes chunk) const = 0;
-  // Whether pages move that are locked, or that nobody may access.
+  // Whether locked pages and pages without access rights move too.
   virtual bool moves_any() const = 0;
 };
 
-// Both try with a page of their own that it goes out and comes in, and say in one line why not.
-// `kernel` must outlive them.
+// Both functions first demote and promote a page of their own; on failure they return a one-line
+// error. Requires: `kernel` outlives the result.
 Result<std::unique_ptr<SlowMemory>> open_swap(Kernel& kernel);
-// Pages on any node that is not fast are out. Requires: nodes in both, no node twice.
+// Pages on a node that is not in `fast` count as demoted. Requires: both lists non-empty, no node
+// twice.
 Result<std::unique_ptr<SlowMemory>> open_nodes(Kernel& kernel, std::vector<NodeId> fast,
                                                std::vector<NodeId> slow);
 
-// As open_nodes(), untried: of memory that is another process'.
+// As open_nodes(), without the trial: for another process's memory.
 std::unique_ptr<SlowMemory> nodes_untried(Kernel& kernel, std::vector<NodeId> fast,
                                           std::vector<NodeId> slow);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Swap as slow memory: where pages are is read from pagemap, since mincore counts the swap cache as
+// Swap as slow memory. Pages are located by pagemap, since mincore counts the swap cache as
 // resident.
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ class Swap final : public SlowMemory {
   std::optional<Bytes> room(Bytes) const override { return {}; }
 
  private:
-  // Hands the entries of pagemap to `each`, with their addresses.
+  // Calls `each` with the address and pagemap entry of every page.
   Status read_pagemap(const TrackedRange& range,
                       const std::function<void(std::uintptr_t, std::uint64_t)>& each) const;
   Status bring_in(const TrackedRange& range);
@@ -115,7 +115,7 @@ Status Swap::move(std::span<const TrackedRange> ranges, bool in) {
   return {};
 }
 
-// Only what is in swap: a page that has never been there would be made by populating it.
+// Populates only pages in swap: populating a page that never existed would make one.
 Status Swap::bring_in(const TrackedRange& range) {
   (void)kernel_.madvise(range.begin, range.bytes().value, MADV_WILLNEED);
   TrackedRange swapped;

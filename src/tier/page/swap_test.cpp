@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-// Takes or refuses what it is told to; the page tried is out where it says so.
+// Accepts or refuses as the test sets it; its one page is in swap where it says so.
 class OnePageKernel final : public Kernel {
  public:
   int madvise(std::uintptr_t /*begin*/, std::size_t /*bytes*/, int advice) override {
@@ -24,9 +24,9 @@ class OnePageKernel final : public Kernel {
     return static_cast<std::int64_t>(count) - missing;
   }
   int pageout = 0;
-  bool out = true;  // in swap once it was asked to go
+  bool out = true;  // in swap after page-out
   bool comes_in = true;
-  std::int64_t missing = 0;  // bytes of pagemap
+  std::int64_t missing = 0;  // missing bytes of pagemap
 };
 
 void expect_no_swap(OnePageKernel kernel, ErrorCode code, const char* word) {

@@ -34,7 +34,7 @@ WorkGuard::Verdict WorkGuard::moved() {
     fell_ = true;
     fell_to_ = lately_;
     resting_ = true;
-    left_ = 2;  // undoing takes time of the first
+    left_ = 2;  // the first span includes the undoing
     return Verdict::undo;
   }
   if (moving_ < kLongest) return Verdict::move;

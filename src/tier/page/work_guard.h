@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether moving pages makes a program slower, by the work that it says it has done: pure.
+// Decides whether moving pages slows a program down, by the work that the program reports. Pure.
 // Thread-compatible.
 //
-// What a program does per second changes by itself, so that a fall alone proves nothing: the guard
-// lets moving rest now and then and compares with that. After a fall it rests, and only if that
-// helped does it rest long.
+// A program's rate changes by itself, so a fall alone proves nothing. The guard therefore stops
+// moves now and then and compares the rates. After a fall it stops moves; only if that helped does
+// it stop them for long.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@ namespace headrace {
 
 class WorkGuard {
  public:
-  // Spans of so many calls of hear() are compared.
+  // Calls of hear() per span; rates of spans are compared.
   static constexpr unsigned kSpan = 8;
-  // Most spans of rest, and spans of moving after which one of rest is measured anew.
+  // The maximum rest in spans, and the number of moving spans after which a rest is measured anew.
   static constexpr unsigned kLongest = 64;
 
   enum class Verdict {
     move,
-    rest,  // nothing is to move for the better
-    undo,  // as rest; and what moved since fresh() was last true did harm
+    rest,  // no moves for speed
+    undo,  // as rest; and moves since fresh() was last true did harm
   };
 
-  // Most by which work per second may fall below what it is at rest, a share; 0: no guard.
+  // `share`: how far work per second may fall below the rate at rest; 0: no guard.
   explicit WorkGuard(double share) : share_(share) {}
 
-  // `work`: done until `now`, in any unit; less than the last time, or a clock that was set back:
-  // all begins anew.
+  // `work`: total until `now`, in any unit. If `work` or the clock goes backwards, the guard
+  // restarts.
   Verdict hear(std::uint64_t work, Nanoseconds now);
 
-  // Whether a span begins with this call of hear().
+  // Whether a span began with the last call of hear().
   bool fresh() const { return calls_ == 0; }
-  // Work per second of the last span at rest, and of the last span.
+  // Work per second in the last span at rest, and in the last span.
   double at_rest() const { return at_rest_; }
   double lately() const { return lately_; }
 
@@ -51,13 +51,13 @@ class WorkGuard {
   Verdict rested();
 
   double share_;
-  std::optional<Since> since_;  // the span began
-  Since last_;                  // call
+  std::optional<Since> since_;  // begin of the span
+  Since last_;                  // at the last call
   unsigned calls_ = 0;
   bool resting_ = true;
-  unsigned left_ = 1;    // spans of rest
-  unsigned length_ = 0;  // of the last rest that helped
-  unsigned moving_ = 0;  // spans
+  unsigned left_ = 1;    // remaining spans of rest
+  unsigned length_ = 0;  // of the last rest that helped, in spans
+  unsigned moving_ = 0;  // spans of moving
   bool fell_ = false;    // before this rest
   double fell_to_ = 0;
   double at_rest_ = 0;

@@ -16,7 +16,7 @@ struct Outcome {
   unsigned undone = 0;
 };
 
-// A program that does rate(call, whether pages move) of work each second, heard once a second.
+// A program that does rate(call, whether pages move) of work per second, reported once a second.
 Outcome run(WorkGuard& guard, unsigned calls, const std::function<double(unsigned, bool)>& rate) {
   Outcome outcome;
   bool moving = false;

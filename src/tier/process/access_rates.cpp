@@ -10,8 +10,7 @@
 namespace headrace {
 namespace {
 
-// What is believed of a chunk before anything is seen: so much of a half-life without a touch but
-// for this share of one.
+// Prior of a chunk without observations: this part of a half-life, with this many touches.
 constexpr double kPriorTime = 1.0 / 64;
 constexpr double kPriorTouches = 1.0 / 1024;
 
@@ -77,7 +76,7 @@ void AccessRates::touched(std::uintptr_t address, Nanoseconds at, bool was_out) 
     chunk.since = kHidden;
     return;
   }
-  // New memory, or one that came back unseen, proves nothing.
+  // New memory, and memory that came back unseen, prove nothing.
   if (!was_out && chunk.pages.resident > 0 && chunk.since < 0) expose(where, now);
   account(chunk, now, 1);
   if (was_out) chunk.since = kReturned;
@@ -134,7 +133,7 @@ void AccessRates::set_pages(std::uintptr_t address, ChunkPages pages, Nanosecond
   Region& where = region(address);
   Chunk& chunk = where.chunks[index(address)];
   if (chunk.pages.resident + chunk.pages.out == 0) chunk.last = static_cast<float>(seconds(at));
-  // What is out in part is exposed too.
+  // A chunk that is partly in swap is exposed too.
   if (pages.out > 0 && chunk.since < 0) chunk.since = static_cast<float>(seconds(at));
   chunk.pages = pages;
   where.told = at;

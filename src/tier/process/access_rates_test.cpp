@@ -27,11 +27,12 @@ AccessRates resident_pages(std::size_t count) {
 TEST(AccessRates, CountsTheTimeForWhichATouchWouldHaveBeenSeen) {
   AccessRates rates = resident_pages(3);
   const double unknown = rates.rate(page(0), seconds{1});
-  // The first proves that entries were taken away: so the second is exposed from there, untouched.
+  // The first fault proves that entries were removed: the second chunk is exposed from there,
+  // untouched.
   rates.touched(page(0), seconds{1}, false);
   EXPECT_GT(rates.rate(page(0), seconds{5}), 0.05);
   EXPECT_LT(rates.rate(page(1), seconds{60}), unknown / 5);
-  // Not exposed since its touch, it is no colder with time, whatever the others do.
+  // A chunk that is not exposed since its touch does not cool with time, whatever other chunks do.
   EXPECT_NEAR(rates.rate(page(0), seconds{20}), rates.rate(page(0), seconds{1}), 0.01);
   rates.touched(page(2), seconds{21}, false);
   EXPECT_NEAR(rates.rate(page(0), seconds{40}), rates.rate(page(0), seconds{1}), 0.02)
@@ -48,18 +49,18 @@ TEST(AccessRates, ARegionThatNobodyUsesAnyMoreGrowsColdWithTheKernelsRounds) {
   EXPECT_LT(rates.rate(page(0), seconds{120}), hot / 8);
 }
 
-TEST(AccessRates, OneThatIsOutIsExposed) {
+TEST(AccessRates, ChunkInSwap_IsExposed) {
   AccessRates rates = resident_pages(2);
   rates.went_out(page(0), seconds{10});
   rates.set_pages(page(0), {.out = 1}, seconds{10});
   EXPECT_LT(rates.rate(page(0), seconds{100}), rates.rate(page(1), seconds{100}) / 5);
   rates.touched(page(0), seconds{110}, true);
   EXPECT_NEAR(rates.rate(page(0), seconds{110}), 0.01, 0.002);
-  // A return proves nothing of the others.
+  // A return from swap proves nothing about other chunks.
   EXPECT_NEAR(rates.rate(page(1), seconds{300}), rates.rate(page(1), seconds{0}), 1e-9);
 }
 
-// A page that a read brought back cannot be written yet.
+// A page that returned by a read is not writable yet.
 TEST(AccessRates, TheFirstWriteAfterAReturnProvesNothing) {
   AccessRates rates = resident_pages(2);
   rates.went_out(page(0), seconds{10});
@@ -70,18 +71,18 @@ TEST(AccessRates, TheFirstWriteAfterAReturnProvesNothing) {
   rates.touched(page(0), seconds{111}, false);
   EXPECT_NEAR(rates.rate(page(0), seconds{111}), 0.01, 0.002);
   EXPECT_NEAR(rates.rate(page(1), seconds{300}), other, 1e-9);
-  rates.touched(page(0), seconds{112}, false);  // its entry was taken away since
+  rates.touched(page(0), seconds{112}, false);  // its entry was removed since
   EXPECT_LT(rates.rate(page(1), seconds{300}), other / 5);
 }
 
-TEST(AccessRates, FindsThatOfEachPageHoweverRarelyHintsCome) {
+TEST(AccessRates, RareHints_RatesAreStillFound) {
   constexpr std::size_t kPages = 512;
   std::mt19937_64 random(7);
   AccessRates rates({kPage}, minutes{10});
   const auto true_rate = [](std::size_t i) { return 0.02 * std::pow(2.0, i % 8); };
   std::vector<bool> armed(kPages);
   for (std::size_t i = 0; i < kPages; ++i) {
-    // Half of them is out, and comes back and goes again.
+    // Half of the chunks are in swap; they return and leave again.
     rates.set_pages(page(i), i % 16 < 8 ? ChunkPages{.resident = 1} : ChunkPages{.out = 1}, {});
   }
   std::uniform_real_distribution<double> chance;
@@ -106,7 +107,8 @@ TEST(AccessRates, FindsThatOfEachPageHoweverRarelyHintsCome) {
     for (std::size_t i = group; i < kPages; i += 16) sum += rates.rate(page(i), minutes{20});
     const double mean = sum / (kPages / 16.0);
     EXPECT_LT(mean / true_rate(group), 1.35) << "group " << group;
-    // What is touched at once tells little by its few seconds: it is hot all the same.
+    // A chunk that is touched at once has few exposed seconds, so its rate is imprecise; it is hot
+    // all the same.
     EXPECT_GT(mean / true_rate(group), true_rate(group) > 1 ? 0.3 : 0.65) << "group " << group;
   }
 }
@@ -120,13 +122,13 @@ TEST(AccessRates, ForgetsWhatIsGone) {
   EXPECT_EQ(rates.chunk_of(page(3) + 77), page(3));
 }
 
-TEST(AccessRates, WhoIsSampledHasTheRateOfItsSamples) {
+TEST(AccessRates, SampledChunk_HasTheRateOfItsSamples) {
   AccessRates rates = resident_pages(2);
   for (int i = 1; i <= 100; ++i) {
     rates.sampled(page(0), seconds{i}, milliseconds{400}, 2);
     rates.sampled(page(1), seconds{i}, milliseconds{400}, 0);
   }
-  // Five times a second, but for what is believed before anything is seen: 9.4 s without a touch.
+  // Five touches per second, less the effect of the prior: 9.4 s without a touch.
   EXPECT_NEAR(rates.rate(page(0), seconds{100}), 4, 0.3);
   EXPECT_LT(rates.rate(page(1), seconds{100}), 1e-4);
 }

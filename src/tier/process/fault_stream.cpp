@@ -23,11 +23,11 @@
 namespace headrace {
 namespace {
 
-// Bytes of all rings together; each thread has a power of two of pages of it.
+// Bytes of all rings together; each thread gets a power of two of pages.
 constexpr std::size_t kAllRings = 64 << 20;
 constexpr std::size_t kLargestRing = 1 << 20;
 constexpr std::size_t kMostThreads = 1024;
-// Descriptors that are left for all else that the process opens.
+// Descriptors left for the rest of the process.
 constexpr int kLeftDescriptors = 64;
 
 int open_event(std::uint64_t config, pid_t thread, bool in_kernel) {
@@ -44,7 +44,7 @@ int open_event(std::uint64_t config, pid_t thread, bool in_kernel) {
   return descriptor < 0 ? -errno : static_cast<int>(descriptor);
 }
 
-// With the faults that system calls take, where that is allowed.
+// Includes faults taken in system calls, where that is allowed.
 int open_event(std::uint64_t config, pid_t thread) {
   const int all = open_event(config, thread, true);
   return all == -EACCES || all == -EPERM ? open_event(config, thread, false) : all;
@@ -55,7 +55,7 @@ Unexpected cannot_listen(int error) {
   return fail_errno(error, "cannot listen for page faults (perf_event_open)");
 }
 
-// The process may have no descriptor that is larger.
+// Upper bound on descriptor numbers of the process.
 int largest_descriptor() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::numeric_limits<int>::max();
@@ -93,7 +93,7 @@ std::uint64_t word_at(std::span<const std::byte> ring, std::uint64_t at) {
 std::uint64_t read_ring(std::span<const std::byte> ring, std::uint64_t& tail, std::uint64_t head,
                         std::uint64_t major_id, std::vector<PageFault>& faults) {
   std::uint64_t lost = 0;
-  // Records are multiples of 8 bytes, so that no word is cut by the end of the ring.
+  // Records are multiples of 8 bytes, so the end of the ring splits no word.
   while (tail < head) {
     const auto header = std::bit_cast<perf_event_header>(word_at(ring, tail));
     if (header.size < sizeof header) break;
@@ -152,7 +152,7 @@ Status FaultStream::listen(int pid) {
     const auto opened = open(threads_[id], id, bytes);
     if (opened) continue;
     threads_.erase(id);
-    // A thread may have ended meanwhile.
+    // The thread may have ended meanwhile.
     if (opened.error().code == ErrorCode::absent) continue;
     if (threads_.empty()) return opened;
     why = opened.error().message;
@@ -172,7 +172,7 @@ std::uint64_t FaultStream::take(std::vector<PageFault>& faults) {
   for (auto& [id, thread] : threads_) {
     auto& control = *static_cast<perf_event_mmap_page*>(thread.ring);
     const std::span ring(static_cast<const std::byte*>(thread.ring) + page, thread.bytes - page);
-    // Acquire: pairs with the kernel's store after the records; release: it may write there then.
+    // Acquire: pairs with the kernel's store after the records; release: it may now reuse them.
     const std::uint64_t head = std::atomic_ref(control.data_head).load(std::memory_order_acquire);
     std::uint64_t tail = control.data_tail;
     lost += read_ring(ring, tail, head, thread.major_id, faults);

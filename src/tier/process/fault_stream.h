@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses of another process' page faults, by software events of perf: no counters of a CPU
-// are needed. Thread-compatible.
+// The addresses of another process's page faults, from software events of perf, which need no CPU
+// counters. Thread-compatible.
 #pragma once
 
 #include <sys/types.h>
@@ -18,19 +18,19 @@
 
 namespace headrace {
 
-// Reads records out of a ring of perf. Addresses of samples go to `faults`, major if their event is
-// `major_id`. The number of records that the kernel says it lost.
+// Reads records from a perf ring. Sample addresses are added to `faults`, as major if their event
+// is `major_id`. Returns the number of records that the kernel reports as lost.
 std::uint64_t read_ring(std::span<const std::byte> ring, std::uint64_t& tail, std::uint64_t head,
                         std::uint64_t major_id, std::vector<PageFault>& faults);
 
 class FaultStream {
  public:
-  // Listens to each thread of `pid` that it does not listen to yet, and leaves those that ended.
-  // Where descriptors or memory do not do for all threads, it listens to as many as they do for.
-  // denied, unsupported, exhausted: to none, with why; absent: there are no threads any more.
+  // Listens to new threads of `pid` and drops ended ones. If descriptors or memory do not suffice
+  // for all threads, listens to as many as possible. Errors: denied, unsupported, exhausted:
+  // listens to no thread, with the reason; absent: no threads are left.
   Status listen(int pid);
   std::uint64_t take(std::vector<PageFault>& faults);
-  // Why it does not listen to all threads, and to how many it does; "": it does.
+  // Why it listens to only some threads, and to how many; "": it listens to all.
   const std::string& unheard() const { return unheard_; }
 
  private:
@@ -39,7 +39,7 @@ class FaultStream {
     OwnDescriptor major;
     std::uint64_t major_id = 0;
     void* ring = nullptr;
-    std::size_t bytes = 0;  // with the page before the records
+    std::size_t bytes = 0;  // including the page before the records
     Thread() = default;
     Thread(const Thread&) = delete;
     Thread& operator=(const Thread&) = delete;

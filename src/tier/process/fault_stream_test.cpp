@@ -35,7 +35,7 @@ TEST(FaultRing, IsReadAcrossItsEnd) {
   std::uint64_t tail = 0;
   std::uint64_t head = 0;
   std::vector<PageFault> faults;
-  // Records of 24 bytes do not fill 128 evenly.
+  // Records of 24 bytes do not divide 128 evenly.
   for (std::uint64_t i = 0; i < 20; ++i) {
     put(ring, head, header(PERF_RECORD_SAMPLE, 24));
     put(ring, head, i % 2 == 0 ? 7 : 8);
@@ -96,7 +96,7 @@ TEST(FaultStreamHere, TellsTheFaultsOfAChildOrSaysWhyNot) {
   EXPECT_EQ(stream.listen(child).error().code, ErrorCode::absent);
 }
 
-// A thread that does nothing, made without the library of threads.
+// A thread that does nothing, made without the thread library.
 bool begin_thread() {
   constexpr std::size_t kStack = 64 << 10;
   void* const stack =
@@ -126,7 +126,7 @@ TEST(FaultStreamHere, MoreThreadsThanDescriptors_AsManyAreHeardAsThereAreDescrip
   EXPECT_EQ(::poll(&begun, 1, 30'000), 1);
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  // For some of them, and the descriptors that are left free.
+  // Enough for some of them and the descriptors that stay free.
   const rlimit few{static_cast<rlim_t>(ready[1]) + 64 + 60, limit.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &few);
   FaultStream stream;

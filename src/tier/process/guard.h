@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a program runs worse than before, by the time that its major faults take: pure.
+// Detects that a program runs worse than before, by the time that its major faults take. Pure.
 // Thread-compatible.
 #pragma once
 
@@ -12,18 +12,18 @@ namespace headrace {
 
 class Guard {
  public:
-  // Most by which the share of the program's time that goes into major faults may grow over what it
-  // was before; 0: no guard. `least`: what is compared are spans of so much of its CPU time.
+  // `share`: how much the share of CPU time spent on major faults may grow; 0: no guard. `least`:
+  // length of a compared span, in CPU time of the program.
   Guard(double share, Nanoseconds least) : share_(share), least_(least) {}
 
-  // Counters of the program, and what one major fault takes. True: since the last verdict, it is
-  // worse than it may be. Until begin() it is only looked on.
+  // Takes the program's counters and the time of one major fault. True: worse than allowed since
+  // the last verdict. Before begin() it only observes.
   bool worse(Nanoseconds cpu, std::uint64_t major_faults, Nanoseconds of_fault);
 
-  // What was so far is what it was before, or `otherwise` where it hardly ran.
+  // The time so far becomes the base of the comparison, or `otherwise` if the program hardly ran.
   void begin(double otherwise);
 
-  // Shares of the program's CPU time, before and in the last span.
+  // Shares of the program's CPU time spent on major faults: in the base, and in the last span.
   std::optional<double> before() const { return before_; }
   double now() const { return now_; }
 
@@ -31,7 +31,7 @@ class Guard {
   const double share_;
   const Nanoseconds least_;
   bool looked_ = false;
-  bool ran_ = false;  // enough to tell what it was before
+  bool ran_ = false;  // enough for a base
   Nanoseconds cpu_{};
   std::uint64_t faults_ = 0;
   std::optional<double> before_;

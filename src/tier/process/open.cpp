@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a tier of another process begins: what it needs is found out, and taken.
+// Opens a tier of another process: checks and acquires what it needs.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ namespace {
 constexpr std::uint64_t kMostChunks = 4 << 20;
 constexpr Nanoseconds kFirstHalfLife = std::chrono::minutes{2};
 constexpr std::size_t kTriedPages = 64;
-// A random read of an SSD, where the device does not let itself be read.
+// A random read of an SSD, for devices that cannot be read directly.
 constexpr Nanoseconds kReadOfDisk = std::chrono::microseconds{80};
 
 Status check(const ProcessTierOptions& options) {
@@ -66,8 +66,8 @@ Unexpected no_swap() {
               "(memory.swap.max), or the kernel is older than 5.4");
 }
 
-// The time to read a page from the slowest of the swap devices that are used next. It cannot be
-// measured with new pages: they are still in the swap cache.
+// Time to read a page from the slowest swap device in use. New pages cannot measure it: they are
+// still in the swap cache.
 Nanoseconds time_from_disk() {
   Nanoseconds longest{};
   const auto swaps = read_file("/proc/swaps");
@@ -78,7 +78,7 @@ Nanoseconds time_from_disk() {
   return longest;
 }
 
-// The time to read a page from swap, measured with pages of this process.
+// Time to read a page from swap, measured with pages of this process.
 Result<Nanoseconds> time_of_fault() {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   auto mapped = MappedMemory::make({kTriedPages * page}, {1}, {1}, PROT_READ | PROT_WRITE);
@@ -104,7 +104,7 @@ Result<Nanoseconds> time_of_fault() {
   return std::max(each, time_from_disk());
 }
 
-// What the kernel does besides, between nodes; "" for nothing.
+// The kernel's own balancing between nodes, as text; "": none.
 std::string note_on_balancing() {
   const std::string mode = first_line("/proc/sys/kernel/numa_balancing");
   if (mode.empty() || (mode.back() - '0') % 2 == 0) return {};
@@ -123,8 +123,8 @@ Result<std::filesystem::path> directory_of(const ProcessTierOptions& options) {
   return state_directory();
 }
 
-// Hint faults where they are asked for, or somebody has them on already: they are one setting for
-// the host, of which all other programs pay a part.
+// Hint faults only if requested or already on: they are one setting of the host, and all other
+// programs pay a part of their cost.
 Status choose_source(int pid, const ProcessTierOptions& options,
                      const std::filesystem::path& directory, OtherProcess& process,
                      ProcessTierStart& start) {
@@ -193,7 +193,7 @@ Result<std::unique_ptr<ProcessTier>> ProcessTier::open(int pid, const ProcessTie
                  ProcessNodes::open(std::move(process), kernel_of(pid), options, std::move(start)));
     return std::unique_ptr<ProcessTier>(new ProcessTier(std::move(inside)));
   }
-  // Asked for nothing, the kernel says whether it would.
+  // With an empty list, the kernel only checks permission.
   HEADRACE_TRY_STATUS(process->page_out({}));
   HEADRACE_TRY(const auto directory, directory_of(options));
   restore_after_kill(directory);

@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::size_t kMapped = 32 << 20;
 
-// A program with memory of known bytes, of which it reads the first eighth again and again, and
-// which checks all of it at the end.
+// A program with memory of known bytes. It reads the first eighth again and again, and checks all
+// bytes at the end.
 class Program {
  public:
   Program() {
@@ -45,7 +45,7 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   int pid() const { return child_; }
-  // Whether its bytes are as they were.
+  // Whether its bytes are unchanged.
   bool intact() {
     flags_[1] = 1;
     int status = -1;
@@ -76,7 +76,7 @@ class Program {
   pid_t child_ = -1;
 };
 
-// The default chunk is below a page where pages have 16 or 64 KiB.
+// The default chunk is smaller than a page of 16 or 64 KiB.
 TEST(ProcessTierChunk, BelowAPage_IsAPage) {
   ProcessTierOptions options{.policy = {.budget = 8_MiB}};
   options.chunk = 1_KiB;
@@ -148,8 +148,8 @@ std::string word_behind(const char* file, std::string_view name) {
   return {};
 }
 
-// Why no process can be tiered beside swap here, found out without the tier; "": it can. A test
-// that skips by what the tier says would pass where the tier always refused.
+// Why no process can be tiered to swap on this host, found without the tier; "": it can. A test
+// that skipped by the tier's own answer would pass even if the tier always refused.
 std::string lacking() {
   constexpr std::uint64_t kNeeded = std::uint64_t{1} << 19 | std::uint64_t{1} << 23;
   const std::string held = word_behind("/proc/self/status", "CapEff:");
@@ -173,7 +173,7 @@ std::string lacking() {
   return goes_out ? "" : "swap";
 }
 
-// With the swap that the machine has; none is made for it.
+// Uses the machine's swap; the test does not make any.
 TEST_F(ProcessTierOpened, TiersAProgramOrSaysWhyNot) {
   Program program;
   auto tier = ProcessTier::open(program.pid(), options_);
@@ -198,7 +198,7 @@ TEST_F(ProcessTierOpened, TiersAProgramOrSaysWhyNot) {
   expect_refused((*tier)->step(), ErrorCode::absent, "ended");
 }
 
-// A memory cgroup below or beside one's own, as far as one may make some.
+// A memory cgroup below or beside this process's own, where permitted.
 class OwnGroup {
  public:
   OwnGroup() {
@@ -241,7 +241,7 @@ Bytes anonymous(int pid) {
   return {kib << 10};
 }
 
-// With the swap and the cgroups that the machine has. No step is made while it takes memory.
+// Uses the machine's swap and cgroups. No step runs while the program allocates.
 TEST_F(ProcessTierOpened, ACgroupHoldsWhatIsTakenBetweenTwoSteps) {
   const OwnGroup group;
   std::array<int, 2> go{}, told{};
@@ -261,12 +261,12 @@ TEST_F(ProcessTierOpened, ACgroupHoldsWhatIsTakenBetweenTwoSteps) {
     }
     ::_exit(0);
   }
-  ::close(told[1]);  // a child that has ended tells so; go[0] stays, for there is no SIGPIPE then
+  ::close(told[1]);  // the child's end then shows; go[0] stays open: no SIGPIPE
   char byte = 0;
   ASSERT_EQ(::read(told[0], &byte, 1), 1);
   const std::string before = group.limit();
-  // Where it has more than the budget, as in a sanitized build by fork(), it keeps that, and may
-  // take as much, since what it shares with this process counts for the cgroup of this one.
+  // If the child has more than the budget, as after fork() in a sanitizer build, it keeps that, and
+  // may take as much again: memory that it shares with this process counts for this one's cgroup.
   const Bytes had = anonymous(child);
   options_.hold = true;
   options_.policy.per_second = 64_MiB;

@@ -27,16 +27,16 @@
 namespace headrace {
 namespace {
 
-// A reservation of so many addresses is looked at only where it has pages.
+// Mappings of this size or more count only where they have pages.
 constexpr std::uint64_t kReservation = std::uint64_t{1} << 30;
-constexpr std::uint64_t kGap = 2 << 20;                           // that is not left out
+constexpr std::uint64_t kGap = 2 << 20;                           // a gap that is not left out
 constexpr unsigned long kPagemapScan = _IOWR('f', 16, PageScan);  // PAGEMAP_SCAN, Linux 6.7
 constexpr std::uint64_t kPageIsSwapped = 1 << 4;
 constexpr std::uint64_t kPageIsSoftDirty = 1 << 7;
 constexpr std::size_t kRangesOfCall = 512;  // UIO_MAXIOV is 1024
 constexpr std::size_t kReadAtOnce = 64 << 10;
 
-// Files of /proc tell no size.
+// Files of /proc report no size.
 Result<std::string> proc_file(const std::string& path, const std::string& shown) {
   const auto failed = [&](int error) -> Unexpected {
     if (error != ESRCH) return fail_errno(error, "cannot read " + shown);
@@ -62,7 +62,7 @@ bool parse_number(std::string_view text, Number& number, int base = 10) {
   return std::from_chars(text.data(), text.data() + text.size(), number, base).ec == std::errc{};
 }
 
-// The KiB of a line such as "VmLck:  12 kB"; 0 where there is no such line.
+// The KiB of a line such as "VmLck:  12 kB"; 0: no such line.
 Bytes parse_field(std::string_view text, std::string_view name) {
   const std::size_t at = text.find(name);
   if (at == text.npos) return {};
@@ -106,18 +106,18 @@ class LinuxProcess final : public OtherProcess {
   }
 
  private:
-  // What to open: of another process that has got the number since it has no file.
+  // A path through our descriptor: it never opens a later process with the same number.
   std::string path(const char* name) const {
     return fmt::format("/proc/self/fd/{}/{}", directory_.get(), name);
   }
   Result<std::string> read(const char* name) const {
     return proc_file(path(name), fmt::format("/proc/{}/{}", pid_, name));
   }
-  // Each mapping, with what smaps tells of it.
+  // Passes each mapping to `each`, with the fields of smaps.
   Status for_each_mapping(const std::function<void(const Vma&)>& each) const;
-  // Why forget_use() must not clear bits of it, by the files that it has open; "": it may.
+  // Why forget_use() must not clear this process's bits, by its open files; "": it may.
   std::string_view why_not_cleared() const;
-  // Adds the parts of the range that have pages; false: the kernel cannot tell.
+  // Adds the parts of the range that have pages; false: the kernel cannot say.
   bool add_populated(const TrackedRange& range, std::vector<TrackedRange>& ranges) const;
   Unexpected ended() const { return fail(ErrorCode::absent, "process {} has ended", pid_); }
   Unexpected refused(int error) const {
@@ -130,7 +130,7 @@ class LinuxProcess final : public OtherProcess {
   const int pid_;
   const OwnDescriptor self_;       // a pidfd
   const OwnDescriptor directory_;  // /proc/PID
-  const OwnDescriptor pagemap_;    // locked: there is no other tier of the process
+  const OwnDescriptor pagemap_;    // locked: no other tier has the process
   const std::uint64_t page_ = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   FaultStream faults_;
 };
@@ -192,7 +192,7 @@ Result<std::vector<MappingUse>> LinuxProcess::use() {
                           {}});
       inside += mappings.back().bytes().value;
     }
-    // Parts of a reservation share what was touched by their sizes.
+    // Parts of a reservation share its touches by size.
     for (MappingUse& each : std::span(mappings).subspan(first)) {
       const double share = static_cast<double>(each.bytes().value) / static_cast<double>(inside);
       for (Bytes* const of : {&each.present, &each.touched}) {
@@ -209,7 +209,7 @@ Result<std::vector<MappingUse>> LinuxProcess::use() {
   return mappings;
 }
 
-// A page that was just written says whether there are such bits: kernels without them list none.
+// Tests a page that was just written: kernels without soft-dirty bits list none.
 bool LinuxProcess::tells_written() const {
   auto page = MappedMemory::make({page_}, {1}, {1}, PROT_READ | PROT_WRITE);
   if (!page) return false;
@@ -310,7 +310,7 @@ Result<PagedOut> LinuxProcess::page_out(std::span<const TrackedRange> ranges) {
     if (done < 0 && (errno == ESRCH || errno == EPERM || errno == EACCES || errno == ENOSYS)) {
       return refused(errno);
     }
-    // Behind the bytes that were done is a range that is not.
+    // The range after the completed bytes is not pageable.
     std::uint64_t left = done < 0 ? 0 : static_cast<std::uint64_t>(done);
     result.asked += Bytes{left};
     if (left == all) {
@@ -338,7 +338,7 @@ Result<std::size_t> LinuxProcess::bring_in(std::span<const std::uintptr_t> pages
     if (got < 0 && errno != EFAULT) return fail_errno(errno, "cannot read memory of the process");
     const std::size_t read = got < 0 ? 0 : static_cast<std::size_t>(got);
     there += read;
-    // Behind those read is one that cannot be.
+    // The page after those read cannot be read.
     at += read == count ? count : read + 1;
   }
   return there;
@@ -371,14 +371,14 @@ bool has_ended(int pidfd) {
 }
 
 std::string_view forbids_clearing(std::string_view target) {
-  // A garbage collector that takes pages that are not soft-dirty for unchanged would free what is
+  // A garbage collector that treats pages without the soft-dirty bit as unchanged would free memory
   // in use.
   if (target.ends_with("/clear_refs")) {
     return "goes by its accessed or soft-dirty bits itself (it has clear_refs open), which would "
            "be lost to it; leave it alone, or beside swap (--slow swap)";
   }
-  // The kernel tells each of these that all addresses of the process are void, whenever soft-dirty
-  // bits are cleared: they lose their own page tables, and stop until they have them again.
+  // Whenever soft-dirty bits are cleared, the kernel tells these devices that all addresses of the
+  // process are invalid. They drop their own page tables and stop until they are rebuilt.
   for (const std::string_view device : {"anon_inode:kvm-vm", "/dev/kfd", "/dev/nvidia-uvm",
                                         "/dev/dri/renderD", "/dev/infiniband/uverbs"}) {
     if (!target.starts_with(device)) continue;
@@ -390,13 +390,13 @@ std::string_view forbids_clearing(std::string_view target) {
 }
 
 Result<ProcessState> parse_state(std::string_view stat, std::uint64_t ticks_per_second) {
-  // The name may hold blanks and brackets.
+  // The name may contain blanks and brackets.
   const std::size_t name = stat.rfind(')');
   if (name == stat.npos) return fail(ErrorCode::invalid, "no /proc/PID/stat: '{}'", stat);
   std::string_view rest = stat.substr(name + 1);
   const std::string_view state = word(rest);
   if (state == "Z" || state == "X") return fail(ErrorCode::absent, "the process has ended");
-  // By their numbers in proc(5).
+  // Numbered as in proc(5).
   std::array<std::uint64_t, 27> fields{};
   for (std::size_t i = 4; i < fields.size(); ++i) parse_number(word(rest), fields[i]);
   ProcessState parsed{
@@ -466,7 +466,7 @@ Result<std::unique_ptr<OtherProcess>> open_process(int pid) {
   OwnDescriptor held(static_cast<int>(self));
   OwnDescriptor directory(
       ::open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  // Not of another process that has got the number meanwhile.
+  // Not a later process with the same number.
   if (directory.get() < 0 || has_ended(held.get())) {
     return fail(ErrorCode::absent, "there is no process {}", pid);
   }

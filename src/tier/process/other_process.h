@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tiering asks of another process. Tests take its place. Thread-compatible.
+// Another process as tiering sees it; tests replace it. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@ namespace headrace {
 inline constexpr std::uint64_t kPagePresent = std::uint64_t{1} << 63;
 inline constexpr std::uint64_t kPageSwapped = std::uint64_t{1} << 62;
 inline constexpr std::uint64_t kPageShared = std::uint64_t{1} << 61;     // of a file, or shared
-inline constexpr std::uint64_t kPageExclusive = std::uint64_t{1} << 56;  // mapped here alone
+inline constexpr std::uint64_t kPageExclusive = std::uint64_t{1} << 56;  // not mapped elsewhere
 
 struct ProcessState {
-  std::uint64_t started = 0;     // ticks since boot; with the PID it names one process for ever
-  std::uint64_t start_code = 0;  // address; another program has another
-  Nanoseconds cpu{};             // that it has used, all threads
+  std::uint64_t started = 0;     // ticks since boot; with the PID it identifies a process for ever
+  std::uint64_t start_code = 0;  // an address; changes with exec
+  Nanoseconds cpu{};             // used by all threads
   std::uint64_t major_faults = 0;
   std::uint64_t threads = 0;
   Bytes resident;  // of all kinds of memory
@@ -37,74 +37,73 @@ struct PageFault {
   bool major = false;  // came from swap
 };
 
-// What page_out() did.
+// Result of page_out().
 struct PagedOut {
-  Bytes asked;    // by the kernel taken as asked for
-  Bytes refused;  // ranges that are not mapped any more, or that it does not page out
+  Bytes asked;    // the kernel accepted these
+  Bytes refused;  // unmapped meanwhile, or not pageable
 };
 
-// A mapping, or a part of one, and what of it was touched.
+// A mapping, or a part of one, and how much of it was touched.
 struct MappingUse : TrackedRange {
-  bool huge = false;  // has huge pages, or is to have them
-  Bytes present;      // pages that are in memory
+  bool huge = false;  // has, or shall have, huge pages
+  Bytes present;      // pages in memory
   Bytes touched;
-  std::vector<TrackedRange> written;  // all of it touched; ascending
+  std::vector<TrackedRange> written;  // fully touched parts; ascending
 };
 
 class OtherProcess {
  public:
   virtual ~OtherProcess() = default;
-  // absent: it has ended.
+  // Errors: absent: the process has ended.
   virtual Result<ProcessState> state() = 0;
-  // Anonymous memory of it that is in huge pages (THP).
+  // Anonymous memory in huge pages (THP).
   virtual Bytes huge() = 0;
-  // Private anonymous memory that is written, not locked, no stack; ascending.
+  // Private, writable, unlocked anonymous memory, without stacks; ascending.
   virtual Result<std::vector<TrackedRange>> memory() = 0;
-  // Entries of the pages from `begin` on.
+  // Reads the pagemap entries of the pages from `begin` on.
   virtual Status entries(std::uintptr_t begin, std::span<std::uint64_t> entries) = 0;
   virtual Result<PagedOut> page_out(std::span<const TrackedRange> ranges) = 0;
-  // Brings pages in and maps them; the number of pages that are there afterwards.
+  // Faults pages in; returns the number of pages present afterwards.
   virtual Result<std::size_t> bring_in(std::span<const std::uintptr_t> pages) = 0;
-  // Bytes that still fit into swap.
+  // Free bytes of swap.
   virtual Bytes swap_free() = 0;
 
-  // The use of memory() since forget_use(). Written pages are named where tells_written(); else
+  // Use of memory() since forget_use(). With tells_written(), written pages are listed; otherwise
   // only the share of each mapping is known.
   virtual Result<std::vector<MappingUse>> use() = 0;
-  // Whether the kernel has soft-dirty bits (on arm64 most have none) and lists them (Linux 6.7).
+  // Whether the kernel has soft-dirty bits (most arm64 kernels do not) and lists them (Linux 6.7).
   virtual bool tells_written() const = 0;
-  // From now on nothing was touched. denied: what use() tells cannot be had; unsupported: the
-  // process itself uses accessed or soft-dirty bits, or a device or a virtual machine has its
-  // memory mapped.
+  // Resets all touches. Errors: denied: use() cannot work; unsupported: the process itself uses
+  // accessed or soft-dirty bits, or a device or a virtual machine has mapped its memory.
   virtual Status forget_use() = 0;
 
-  // How often the kernel has gone round its memory for hints; nothing where it does not tell.
+  // The kernel's rounds over the process's memory for hints; nullopt: not reported.
   virtual std::optional<std::uint64_t> hint_rounds() = 0;
 
-  // Begins to listen for faults of all threads, those that come too at each call. denied,
-  // unsupported, exhausted: with why.
+  // Begins to listen for faults of all threads; call it again to include new threads. Errors:
+  // denied, unsupported, exhausted: with the reason.
   virtual Status listen() = 0;
-  // Why it does not listen to all of them, and to how many it does; "": it does.
+  // Why it listens to only some threads, and to how many; "": it listens to all.
   virtual std::string unheard() const = 0;
-  // Takes the faults since the last call; the number of those that were lost.
+  // Takes the faults since the last call; returns the number of lost faults.
   virtual std::uint64_t take_faults(std::vector<PageFault>& faults) = 0;
 };
 
-// The process `pid`, held alone, whoever else asks by the same /proc. absent: there is none;
-// exhausted: another holds it; unsupported: a thread of the kernel; invalid: this process; denied:
-// one that may not be touched, with what it takes.
+// Opens the process `pid` exclusively among all tiers that use the same /proc. Errors: absent: no
+// such process; exhausted: another tier has it; unsupported: a kernel thread; invalid: this
+// process; denied: no permission, with the missing right.
 Result<std::unique_ptr<OtherProcess>> open_process(int pid);
 
-// Whether the process of a pidfd has ended: until its parent hears of it no other has its number.
+// Whether the process of a pidfd has ended. Its number stays taken until its parent collects it.
 bool has_ended(int pidfd);
 
-// Why the bits of a process that has such a file open, by the target of its link in /proc/PID/fd,
-// must not be cleared; "": it says nothing against it.
+// Why a process must not have its bits cleared while it has such a file open; "": no objection.
+// `target`: of the link in /proc/PID/fd.
 std::string_view forbids_clearing(std::string_view target);
 
-// Parses /proc/PID/stat; invalid where it is none.
+// Parses /proc/PID/stat. Errors: invalid: other text.
 Result<ProcessState> parse_state(std::string_view stat, std::uint64_t ticks_per_second);
-// Memory as OtherProcess::memory() from the text of /proc/PID/maps.
+// Parses /proc/PID/maps into the ranges of OtherProcess::memory().
 std::vector<TrackedRange> parse_memory(std::string_view maps);
 // `ranges` without `holes`, both ascending and disjoint.
 std::vector<TrackedRange> without(std::span<const TrackedRange> ranges,

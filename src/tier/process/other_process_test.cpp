@@ -140,7 +140,7 @@ TEST(OtherProcessHere, ReservedAddressesAreNoMemory) {
   EXPECT_LE(inside, std::uint64_t{2} << 30);
 }
 
-// A child touches one mapping of two, and of that it writes each third page.
+// The child touches one of two mappings, and writes every third page of it.
 TEST(OtherProcessHere, TellsWhatIsUsed) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   constexpr std::size_t kPages = 30;
@@ -154,7 +154,7 @@ TEST(OtherProcessHere, TellsWhatIsUsed) {
     void* const mapped =
         ::mmap(nullptr, kPages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(mapped, MAP_FAILED);
-    // No two merge.
+    // Keeps the kernel from merging the two.
     (void)::madvise(mapped, kPages * page, i == 0 ? MADV_DONTDUMP : MADV_NOHUGEPAGE);
     memory[i] = static_cast<volatile char*>(mapped);
   }
@@ -228,7 +228,7 @@ TEST(OtherProcessHere, IsHeldByOneOnly) {
   EXPECT_TRUE(three) << three.error().message;
 }
 
-TEST(OtherProcessHere, BitsThatItUsesItselfAreLeftToIt) {
+TEST(OtherProcessHere, ProcessThatUsesItsBits_KeepsThem) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
@@ -250,7 +250,7 @@ TEST(OtherProcessHere, BitsThatItUsesItselfAreLeftToIt) {
   EXPECT_EQ(forgot.error().code, ErrorCode::unsupported) << forgot.error().message;
 }
 
-// A child with that number; -1: not here.
+// Makes a child with that number; -1: impossible here.
 pid_t fork_as(pid_t number) {
   clone_args args{};
   args.exit_signal = SIGCHLD;
@@ -263,7 +263,7 @@ pid_t fork_as(pid_t number) {
   return child;
 }
 
-TEST(OtherProcessHere, AnotherOfItsNumberIsNotTouched) {
+TEST(OtherProcessHere, LaterProcessWithTheSameNumber_IsNotTouched) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::pause();

@@ -17,16 +17,16 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kMostFound = 64 << 10;  // each takes a call of the kernel to be found
+constexpr std::uint64_t kMostFound = 64 << 10;  // finding each takes a system call
 constexpr Nanoseconds kLeastBetweenLooks = std::chrono::seconds{1};
-// What the first write to a page after a look takes of the program, at most: the fault.
+// The most that the first write to a page after a look costs the program: one fault.
 constexpr Nanoseconds kOfWrite = std::chrono::microseconds{1};
 
 class KernelOfProcess final : public Kernel {
  public:
   explicit KernelOfProcess(int pid)
       : pid_(pid), self_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
-  // A step may take long, and move_pages knows numbers only.
+  // A step may take long, and move_pages identifies a process only by number.
   std::int64_t move_pages(std::span<void* const> pages, const int* nodes, int* status) override {
     if (self_.get() < 0 || has_ended(self_.get())) return -ESRCH;
     return headrace::move_pages(pages, nodes, status, pid_);
@@ -48,7 +48,7 @@ Bytes chunk_between_nodes(Bytes memory, Bytes chunk) {
   return chunk;
 }
 
-// The nodes that the cpuset of a process allows.
+// The nodes that a process's cpuset allows.
 CpuSet allowed_nodes(int pid) {
   constexpr std::string_view kName = "Mems_allowed_list:\t";
   const auto status = read_file(fmt::format("/proc/{}/status", pid));
@@ -100,7 +100,7 @@ HotnessSample sample_of(std::span<const SampledRegion> regions, Nanoseconds cove
 std::unique_ptr<Kernel> kernel_of(int pid) { return std::make_unique<KernelOfProcess>(pid); }
 
 Status try_nodes(int pid, const ProcessTierOptions& options, OtherProcess& process) {
-  // Asked for no page, the kernel says whether it would.
+  // With an empty list, the kernel only checks permission.
   const std::int64_t asked = KernelOfProcess(pid).move_pages({}, nullptr, nullptr);
   if (asked == -ESRCH) return fail(ErrorCode::absent, "process {} has ended", pid);
   if (asked == -EPERM || asked == -EACCES) {
@@ -110,7 +110,7 @@ Status try_nodes(int pid, const ProcessTierOptions& options, OtherProcess& proce
                 pid);
   }
   if (asked < 0) return fail_errno(static_cast<int>(-asked), "move_pages");
-  // With a page of one's own.
+  // Tries it with a page of this process.
   HEADRACE_TRY(const auto tried, open_nodes(system_kernel(), options.fast, options.slow));
   const CpuSet allowed = allowed_nodes(pid);
   for (const auto* nodes : {&options.fast, &options.slow}) {
@@ -167,7 +167,7 @@ Result<std::unique_ptr<ProcessNodes>> ProcessNodes::open(std::unique_ptr<OtherPr
   return inside;
 }
 
-// Looks are a small part of one CPU's time, whatever they take.
+// Looks take a small share of one CPU's time, however long each takes.
 bool ProcessNodes::due() const {
   if (!looked_) return true;
   const Nanoseconds since = now() - *looked_;
@@ -201,7 +201,7 @@ Status ProcessNodes::move(std::span<const MappingUse> mappings, const HotnessSam
 Status ProcessNodes::look() {
   const Nanoseconds began = thread_cpu();
   HEADRACE_TRY(const std::vector<MappingUse> mappings, process_->use());
-  // The first one only begins: nothing is known before.
+  // The first look only begins: before it nothing is known.
   const Nanoseconds covered = looked_ ? now() - *looked_ : Nanoseconds{};
   if (start_.sampler != nullptr) {
     HEADRACE_TRY(const auto regions, start_.sampler->look());
@@ -211,7 +211,7 @@ Status ProcessNodes::look() {
     return {};
   }
   if (looked_) HEADRACE_TRY_STATUS(move(mappings, sample_of(mappings, covered)));
-  // Moving may count as a touch, and comes before.
+  // A move may count as a touch, so it comes before the reset.
   HEADRACE_TRY_STATUS(process_->forget_use());
   looked_ = now();
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -241,7 +241,7 @@ Result<ProcessTierStep> ProcessNodes::step() {
   totals_.tracker_cpu += thread_cpu() - began - (totals_.mover_cpu - mover);
   add_cpu(start_.sampler.get(), sampler_cpu_, totals_.tracker_cpu);
   if (done) return step_;
-  // What fails in the middle fails because the process has just ended, more often than not.
+  // A failure in the middle of a step mostly means that the process has just ended.
   const auto state = process_->state();
   const Status same = state ? check_same(*state, first_) : Unexpected(state.error());
   if (!same) done = same;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another process between fast and slow nodes: decided and moved as for PageTier, and told from
-// outside what is there and what of it was touched. Thread-compatible.
+// Tiers another process between fast and slow nodes. Decides and moves as PageTier does; mappings
+// and touches are observed from outside. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -15,16 +15,17 @@
 
 namespace headrace {
 
-// What was touched, as heat is reckoned from: written pages as a whole, the others of a mapping by
-// the share of them that was read, for nobody knows which.
+// Touches as input for heat. Written pages count fully. The other pages of a mapping share its
+// reads evenly, since it is unknown which were read.
 HotnessSample sample_of(std::span<const MappingUse> mappings, Nanoseconds covered);
-// The same of regions of which so large a share of the samples saw an access.
+// The same from sampled regions, each with its share of samples that saw an access.
 HotnessSample sample_of(std::span<const SampledRegion> regions, Nanoseconds covered);
 
-// The system's kernel, which moves pages of the process `pid`.
+// The system's kernel, but moving pages of the process `pid`.
 std::unique_ptr<Kernel> kernel_of(int pid);
 
-// Whether its pages may go to the nodes and it may be looked at: errors as ProcessTier::open().
+// Checks that its pages may move to the nodes and that it may be observed. Errors: as
+// ProcessTier::open().
 Status try_nodes(int pid, const ProcessTierOptions& options, OtherProcess& process);
 
 class ProcessNodes final : public ProcessTier::Inside {
@@ -63,8 +64,8 @@ class ProcessNodes final : public ProcessTier::Inside {
   const ProcessTierStart start_;
   const ProcessState first_;
   std::unique_ptr<PageTier::Inside> engine_;
-  std::optional<Nanoseconds> looked_;  // from when on touches are seen
-  Nanoseconds cost_{};                 // of the last look and what followed from it
+  std::optional<Nanoseconds> looked_;  // begin of the observed time
+  Nanoseconds cost_{};                 // of the last look and its moves
   Nanoseconds sampler_cpu_{};
   std::optional<Error> ended_;
   ProcessTierStep step_;

@@ -23,7 +23,7 @@ const std::uint64_t kBytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))
 constexpr std::uintptr_t kHere = 0x7e0000000000;
 constexpr NodeId kNear{0}, kFar{1};
 
-// Memory of a process in two mappings of as many pages, and on which node each page is.
+// A process's memory in two mappings of equal size, and the node of each page.
 struct Pages {
   explicit Pages(std::size_t count) : of_mapping(count) {}
   std::size_t of_mapping;
@@ -32,13 +32,13 @@ struct Pages {
   std::set<std::size_t> read, written;
   ProcessState now{.started = 1, .start_code = 2, .threads = 1};
   bool ended = false;
-  bool leaves = false;  // its memory, at the next call
+  bool leaves = false;  // unmaps its memory at the next call
   int forgotten = 0;
   Bytes room = 1_GiB;  // on each node
-  Bytes rewritten;     // besides, of a mapping of its own
+  Bytes rewritten;     // another mapping, fully rewritten
   bool unmapped = false;
   bool tells_written = true;
-  Bytes huge_page;  // that the mappings are of; 0: none
+  Bytes huge_page;  // of the mappings; 0: no huge pages
 };
 
 class PagesOfProcess final : public OtherProcess {
@@ -124,7 +124,7 @@ class TwoNodes final : public Kernel {
   Pages& pages_;
 };
 
-// Sees each page of the process that is accessed, and clears nothing.
+// Sees each accessed page of the process, and clears nothing.
 class PageSampler final : public RegionSampler {
  public:
   explicit PageSampler(Pages& pages) : pages_(pages) {}
@@ -236,7 +236,7 @@ TEST_F(BetweenNodes, NothingMovesBeforeAnythingIsKnown) {
   EXPECT_EQ(pages_.far, numbers(8, 120)) << "the coldest, the first of them by address";
 }
 
-TEST_F(BetweenNodes, WhatRefusesIsToldAndOthersGo) {
+TEST_F(BetweenNodes, RefusedChunks_AreReportedAndOthersMove) {
   pages_.pinned = numbers(8, 16);
   open(64);
   Bytes refused;
@@ -249,10 +249,10 @@ TEST_F(BetweenNodes, WhatRefusesIsToldAndOthersGo) {
   EXPECT_EQ(pages_.far.size(), 64u);
 }
 
-TEST_F(BetweenNodes, WhatComesInThePlaceOfTheUnmappedRefusesNothingYet) {
+TEST_F(BetweenNodes, NewMemoryAtUnmappedAddresses_HasNoBackoff) {
   pages_.pinned = numbers(0, 128);
   open(64);
-  // The last refused in the 13th step, and would be let be for 8.
+  // The last chunk refused in the 13th step, and would back off for 8.
   for (int i = 0; i < 14; ++i) ASSERT_TRUE(step({}, {}));
   EXPECT_TRUE(pages_.far.empty());
   pages_.unmapped = true;
@@ -337,7 +337,7 @@ TEST(BetweenNodesTried, AProcessThatHasEndedIsAbsent) {
   EXPECT_NE(tried.error().message.find("ended"), std::string::npos) << tried.error().message;
 }
 
-TEST(TouchesOfMappings, WhatIsWrittenIsKnownAndWhatIsReadIsSpread) {
+TEST(TouchesOfMappings, WrittenPagesCountFully_ReadsAreSpread) {
   const std::vector<MappingUse> mappings{
       {{0x1000, 0x9000}, false, 0x6000_B, 0x3000_B, {{0x2000, 0x3000}, {0x8000, 0x9000}}},
       {{0x9000, 0xb000}, false, 0x2000_B, 0_B, {}},
@@ -347,7 +347,7 @@ TEST(TouchesOfMappings, WhatIsWrittenIsKnownAndWhatIsReadIsSpread) {
   for (const Touch& each : sample.touches) {
     found.emplace_back(reinterpret_cast<std::uintptr_t>(each.range.data()), each.touched.value);
   }
-  // One page of the four that are there and not written was read.
+  // One of the four pages that are present and not written was read.
   EXPECT_EQ(found, (std::vector<std::pair<std::uintptr_t, std::uint64_t>>{{0x1000, 0x400},
                                                                           {0x2000, 0x1000},
                                                                           {0x3000, 0x1400},

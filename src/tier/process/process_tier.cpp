@@ -17,13 +17,12 @@ namespace {
 
 constexpr std::size_t kKeptDecisions = 1000;
 constexpr std::size_t kEntriesAtOnce = 8192;
-// What surveys may take: of the program's CPU time, and of a core when there is nothing left to
-// decide by.
+// Maximum cost of surveys: of the program's CPU time, and of a core when no candidates are left.
 constexpr double kSurveyShare = 0.01;
 constexpr double kHastyShare = 0.05;
 constexpr Nanoseconds kLeastBetweenSurveys = std::chrono::seconds{1};
 constexpr Nanoseconds kMostBetweenSurveys = std::chrono::minutes{5};
-// How the program ran before is looked at for so long.
+// Time of observation before the first demotion, as base of the guard.
 constexpr Nanoseconds kBefore = std::chrono::seconds{2};
 constexpr Nanoseconds kGuardSpan = std::chrono::milliseconds{500};
 constexpr Nanoseconds kUndoes = std::chrono::seconds{10};
@@ -35,13 +34,13 @@ constexpr std::size_t kFewestCandidates = 8192;
 constexpr std::ptrdiff_t kMostCandidates = 1 << 20;
 constexpr std::size_t kInAtOnce = 256;
 constexpr Bytes kLeastSwap = 16_MiB;
-// What goes out by a limit must find room until the next step, at which the limit is lifted.
+// Demotions by a limit must find swap space until the next step, which lifts the limit.
 constexpr Bytes kLeastSwapHeld = 256_MiB;
 constexpr double kHorizon = 10;  // s
 constexpr Nanoseconds kLeastHalfLife = std::chrono::seconds{15};
 constexpr Nanoseconds kLongestHalfLife = std::chrono::hours{1};
 constexpr Nanoseconds kReturnsSpan = std::chrono::seconds{10};
-constexpr Bytes kPart = 4_MiB;  // moves before the limit is looked at again
+constexpr Bytes kPart = 4_MiB;  // bytes moved between two checks of the limit
 
 // Adds the CPU time of a scope.
 class Timed {
@@ -56,7 +55,7 @@ class Timed {
   const Nanoseconds since_;
 };
 
-// The coldest, or hottest, `count` stay, the extreme one last.
+// Keeps the `count` coldest, or hottest, elements, the extreme one last.
 template <class Order>
 void keep_extreme(auto& all, std::size_t count, Order order) {
   if (all.size() > count) {
@@ -89,14 +88,13 @@ Result<std::unique_ptr<ProcessSwap>> ProcessSwap::open(std::unique_ptr<OtherProc
                                                        ProcessTierStart start) {
   HEADRACE_TRY(const ProcessState state, process->state());
   ProcessTierOptions with = options;
-  // A part of a huge page that goes out splits the page, and no fault tells that the rest is
-  // slower.
+  // Demoting a part of a huge page splits the page, and no fault shows that the rest became slower.
   const bool huge = process->huge() * 2 >= state.resident && state.resident > Bytes{};
   with.chunk = chunk_for(std::max(state.resident * 2, options.policy.budget * 4),
                          huge ? std::max(options.chunk, start.huge_page) : options.chunk);
   std::unique_ptr<ProcessSwap> inside(
       new ProcessSwap(std::move(process), with, std::move(start), state));
-  // Without perf surveys see what came back.
+  // Without perf, surveys find returned pages.
   inside->listens_ = inside->process_->listen().has_value();
   return inside;
 }
@@ -111,7 +109,7 @@ Status check_same(const ProcessState& state, const ProcessState& first) {
   if (state.started != first.started) {
     return fail(ErrorCode::absent, "the process has ended; its number is another's now");
   }
-  // It has no memory any more.
+  // The process has no memory any more.
   if (state.start_code == 0) return fail(ErrorCode::absent, "the process has ended");
   if (state.start_code != first.start_code) {
     return fail(ErrorCode::absent, "the process has become another program (exec)");
@@ -119,7 +117,7 @@ Status check_same(const ProcessState& state, const ProcessState& first) {
   return {};
 }
 
-// Faults.
+// Faults
 
 Status ProcessSwap::listen() {
   HEADRACE_TRY_STATUS(process_->listen());
@@ -159,12 +157,12 @@ void ProcessSwap::take_fault(const PageFault& fault) {
   rates_.set_pages(chunk, pages, now());
 }
 
-// What is sampled, where somebody samples.
+// Takes the regions of the sampler, if there is one.
 Status ProcessSwap::take_samples() {
   if (start_.sampler == nullptr) return {};
   auto samples = start_.sampler->look();
   if (!samples) {
-    // It ends with the process, more often than not.
+    // A failed sampler mostly means that the process has ended.
     HEADRACE_TRY(const ProcessState state, process_->state());
     HEADRACE_TRY_STATUS(check_same(state, first_));
     return Unexpected(samples.error());
@@ -185,7 +183,7 @@ void ProcessSwap::note_samples(std::uintptr_t begin, Nanoseconds surveyed) {
 void ProcessSwap::note_round() {
   const auto rounds = process_->hint_rounds();
   if (rounds_ && rounds && *rounds != *rounds_) {
-    // By now all that was taken away since the round began.
+    // Meanwhile the kernel has removed all entries since the round began.
     if (round_began_) rates_.passed(*round_began_, now());
     round_began_ = now();
   }
@@ -201,13 +199,13 @@ void ProcessSwap::try_hints() {
   if (start_.hold) start_.why += "; " + start_.hold->note();
 }
 
-// Where pages are.
+// Surveys
 
 bool ProcessSwap::hotter(const Candidate& a, const Candidate& b) {
   return a.rate != b.rate ? a.rate > b.rate : a.begin > b.begin;
 }
 
-// Memory came or went of which no fault has told: the program has taken some, or the kernel.
+// Memory appeared or left without a fault: by the program or by the kernel.
 bool ProcessSwap::is_elsewhere() const {
   const auto known = static_cast<double>(resident_.value);
   const double there = static_cast<double>(state_.resident.value) - beside_;
@@ -240,7 +238,7 @@ Status ProcessSwap::survey() {
     hottest_.clear();
     for (const TrackedRange& range : memory_) HEADRACE_TRY_STATUS(survey_range(range, began));
     rates_.forget_before(began);
-    // As many as went since the last survey, twice, and those that are too many now.
+    // Twice the demotions since the last survey, plus the present excess.
     std::size_t count = kFewestCandidates + 2 * ((gone - gone_) / options_.chunk);
     gone_ = gone;
     if (resident_ > budget_) count += (resident_ - budget_) / options_.chunk;
@@ -272,7 +270,7 @@ Status ProcessSwap::survey_range(const TrackedRange& range, Nanoseconds surveyed
     for (const std::uint64_t entry : entries) {
       if ((entry & kPageShared) == 0) {
         if ((entry & kPagePresent) != 0) {
-          // The kernel pages out nothing that two processes have by fork().
+          // The kernel does not page out pages that two processes share after fork().
           if ((entry & kPageExclusive) != 0) ++found.resident;
         } else if ((entry & kPageSwapped) != 0) {
           ++found.out;
@@ -292,7 +290,7 @@ void ProcessSwap::survey_chunk(std::uintptr_t begin, ChunkPages found, Nanosecon
   const ChunkPages known = rates_.pages(begin);
   if (found.resident + found.out + known.resident + known.out == 0) return;
   if (known.out > found.out && found.resident > known.resident) {
-    // Came back and no fault told: it stayed when it was to go, or nobody listens.
+    // It returned without a reported fault: it refused to move, or faults are not heard.
     rates_.touched(begin, surveyed, true);
     if (listens_ && unheard_.empty()) stayed_ += Bytes{page_} * (found.resident - known.resident);
   }
@@ -307,7 +305,7 @@ void ProcessSwap::survey_chunk(std::uintptr_t begin, ChunkPages found, Nanosecon
   }
 }
 
-// What has come back is as cold as others that are here, more often than not.
+// Most returned pages are as cold as other resident ones.
 void ProcessSwap::offer_returned() {
   const auto all = static_cast<std::ptrdiff_t>(coldest_.size());
   for (const std::uintptr_t chunk : returned_) {
@@ -319,13 +317,13 @@ void ProcessSwap::offer_returned() {
   returned_.clear();
   std::sort(coldest_.begin() + all, coldest_.end(), hotter);
   std::inplace_merge(coldest_.begin(), coldest_.begin() + all, coldest_.end(), hotter);
-  // The hottest of very many are no candidates.
+  // Drops the hottest of too many candidates.
   if (std::ssize(coldest_) > kMostCandidates) {
     coldest_.erase(coldest_.begin(), coldest_.end() - kMostCandidates / 2);
   }
 }
 
-// What is decided, and done.
+// Decisions and moves
 
 std::vector<ChunkPlace> ProcessSwap::candidates(Bytes budget) {
   std::vector<ChunkPlace> places;
@@ -364,7 +362,7 @@ std::vector<ChunkPlace> ProcessSwap::candidates(Bytes budget) {
     kept.push_back(each);
   }
   exhausted_ = found < wanted;
-  // Those that do not go now are offered again.
+  // Chunks that do not move now are offered again.
   coldest_.insert(coldest_.end(), kept.rbegin(), kept.rend());
   return places;
 }
@@ -439,7 +437,7 @@ Status ProcessSwap::carry_out(std::vector<TierDecision> decisions) {
     }
     allowance_ -= std::min(allowance_, decision.bytes);
   }
-  // First what makes room.
+  // Demotions first: they free memory.
   HEADRACE_TRY_STATUS(page_out(std::move(out)));
   HEADRACE_TRY_STATUS(bring_in(in));
   for (TierDecision& decision : decisions) {
@@ -472,9 +470,9 @@ Status ProcessSwap::undo() {
   return {};
 }
 
-// What is known of memory is worth the more the less of it changes places. Where values move from
-// page to page, as those of a server that writes, pages are not what they were: an LRU list, which
-// remembers for as long as its memory is passed through once, would do better than two minutes.
+// Evidence is worth more the fewer pages change places. Where values move from page to page, as in
+// a server that writes, old evidence is about other values. There an LRU list, which remembers one
+// pass over its memory, would do better than two minutes of history.
 void ProcessSwap::set_half_life() {
   if (options_.half_life != Nanoseconds{0}) return;
   returned_since_ += step_.returned;
@@ -494,16 +492,16 @@ Status ProcessSwap::guard() {
   if (budget_ == kNoBudget && now() >= again_at_) budget_ = options_.policy.budget;
   const bool worse = guard_.worse(state_.cpu - first_.cpu, totals_.major_faults, start_.of_fault);
   if (!guard_.before() && now() >= kBefore) {
-    // An idle program tells by its past.
+    // For an idle program, uses its whole past.
     const double cpu = seconds(first_.cpu);
     guard_.begin(cpu > 0 ? static_cast<double>(first_.major_faults) * seconds(start_.of_fault) / cpu
                          : 0);
   }
-  // What a cgroup holds goes out by the kernel.
+  // The kernel demotes the memory that a cgroup holds.
   if (!worse || (sent_out_.empty() && !start_.hold)) return {};
   const Bytes before = step_.came_in;
   budget_ = kNoBudget;
-  hold(true);  // else other pages would have to go out for those that come back
+  hold(true);  // otherwise other pages are demoted for those that return
   HEADRACE_TRY_STATUS(undo());
   ++totals_.undone;
   again_at_ = now() + pause_;
@@ -554,7 +552,7 @@ Status ProcessSwap::work() {
     step_.note = "swap is full: nothing goes out";
     return {};
   }
-  // What comes back until the next step, as much as since the last, is to fit too.
+  // The expected returns until the next step, as many as since the last, must fit too.
   expected_ = (expected_ + step_.returned) / 2;
   TierPolicy policy = options_.policy;
   policy.budget = budget_ == kNoBudget ? kNoBudget : budget_ - std::min(budget_, expected_);
@@ -566,7 +564,7 @@ Status ProcessSwap::work() {
   }
   Bytes among;
   for (const ChunkPlace& place : places) among += place.resident;
-  // Those that are no candidates stay.
+  // Memory that is no candidate stays.
   const Bytes others = resident_ - std::min(resident_, among);
   policy.budget -= std::min(policy.budget, others);
   HEADRACE_TRY_STATUS(carry_out(decide(places, policy, allowance_)));
@@ -585,7 +583,8 @@ Result<ProcessTierStep> ProcessSwap::step() {
   totals_.tracker_cpu += thread_cpu() - began - (totals_.mover_cpu - mover);
   add_cpu(start_.sampler.get(), sampler_cpu_, totals_.tracker_cpu);
   if (!done) {
-    hold(false);  // nobody may step again, and what is over a limit that stays may have no way out
+    hold(false);  // no further step may come, and memory above a limit that stays may find no swap
+                  // space
     if (done.error().code == ErrorCode::absent) ended_ = done.error();
     return Unexpected(done.error());
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The insides of ProcessTier, which tests open over a process of their own. Thread-compatible.
+// The implementation of ProcessTier; tests open it over a fake process. Thread-compatible.
 #pragma once
 
 #include <deque>
@@ -21,35 +21,35 @@
 
 namespace headrace {
 
-// Chance that memory of which `rate` touches per second come is touched within ten seconds: what a
-// TierPolicy is told as heat.
+// The probability that memory with `rate` touches per second is touched within ten seconds. It is
+// the heat in a TierPolicy.
 double heat_of(double rate);
 
-// The one that is asked for; else the first.
+// The requested half-life, else the initial one.
 Nanoseconds half_life_of(const ProcessTierOptions& options);
 
-// A chunk of at least `chunk` such that no more than 4 Mi of them are in `memory`.
+// The smallest multiple by doubling of `chunk` with which `memory` has at most 4 Mi chunks.
 Bytes chunk_for(Bytes memory, Bytes chunk);
 
-// What a tier has found out and taken before it begins.
+// Resources acquired and facts found before a tier begins.
 struct ProcessTierStart {
-  std::optional<HintFaults> hints;         // held where hint faults are the source
-  std::unique_ptr<RegionSampler> sampler;  // where it is the source
-  std::optional<GroupHold> hold;           // by its cgroup, if asked for
-  std::string why;                         // this source, and what is set
-  Nanoseconds of_fault{};                  // that a page takes from swap
+  std::optional<HintFaults> hints;         // set if hint faults are the source
+  std::unique_ptr<RegionSampler> sampler;  // set if it is the source
+  std::optional<GroupHold> hold;           // by the cgroup, if requested
+  std::string why;                         // why this source, and the host settings
+  Nanoseconds of_fault{};                  // of one page from swap
   Bytes huge_page = headrace::huge_page();
-  // Tried when the process has got threads, where nobody asked for another source.
+  // Tried once the process has several threads, unless a source was requested.
   std::function<Result<HintFaults>()> hints_later;
 };
 
-// absent: it is another process than at `first`, or another program.
+// Errors: absent: not the process of `first`, or it runs another program now.
 Status check_same(const ProcessState& state, const ProcessState& first);
 
-// Adds to `sum` the CPU time that the sampler, if there is one, has taken and was not `counted`.
+// Adds the sampler's CPU time since `counted` to `sum`. `sampler` may be null.
 void add_cpu(RegionSampler* sampler, Nanoseconds& counted, Nanoseconds& sum);
 
-// As ProcessTier; one class for each kind of slow memory.
+// As ProcessTier; one derived class per kind of slow memory.
 class ProcessTier::Inside {
  public:
   virtual ~Inside() = default;
@@ -83,7 +83,7 @@ class ProcessSwap final : public ProcessTier::Inside {
   struct Candidate {
     double rate = 0;
     std::uintptr_t begin = 0;
-    Nanoseconds last{};  // touched or moved; if again since, it is none any more
+    Nanoseconds last{};  // touched or moved; stale if touched or moved since
   };
   static bool hotter(const Candidate& a, const Candidate& b);
   ProcessSwap(std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
@@ -110,11 +110,12 @@ class ProcessSwap final : public ProcessTier::Inside {
   Status bring_in(const std::vector<std::uintptr_t>& chunks);
   void set_half_life();
   Status guard();
-  // Whether things go out by now.
+  // Whether demotions have begun.
   bool begun() const { return guard_.before() || options_.guard == 0; }
-  // Has the kernel keep to the budget from then on, if it may.
+  // Makes the kernel keep the budget until the next call, if `may`.
   void hold(bool may);
-  // A survey of a terabyte takes seconds, as moves to a slow disk do, and swap may fill meanwhile.
+  // Call it in long operations: a survey of a terabyte takes seconds, as do moves to a slow disk,
+  // and swap may fill up meanwhile.
   void look_at_limit() {
     if (now() - held_ >= std::chrono::milliseconds{250}) hold(true);
   }
@@ -133,7 +134,7 @@ class ProcessSwap final : public ProcessTier::Inside {
   ProcessTierStart start_;
   bool listens_ = false;
   std::string unheard_;  // as OtherProcess::unheard()
-  Nanoseconds held_{};   // when the limit was last looked at
+  Nanoseconds held_{};   // time of the last check of the limit
   ProcessState first_;
   ProcessState state_;
   std::optional<Error> ended_;
@@ -142,33 +143,33 @@ class ProcessSwap final : public ProcessTier::Inside {
   std::vector<PageFault> faults_;
   std::vector<SampledRegion> samples_;  // of the last survey
   Nanoseconds sampler_cpu_{};
-  std::optional<std::uint64_t> rounds_;     // of the kernel for hints
-  std::optional<Nanoseconds> round_began_;  // the one under way
+  std::optional<std::uint64_t> rounds_;     // the kernel's rounds for hints
+  std::optional<Nanoseconds> round_began_;  // the current round
   std::vector<TrackedRange> memory_;
   Bytes resident_;
   Bytes out_;
   std::optional<Nanoseconds> surveyed_;
   Nanoseconds survey_cost_{};
-  Nanoseconds cpu_at_survey_{};  // of the program
-  double beside_ = 0;  // bytes it had in memory then that are not managed; below 0: shared
-  // The coldest that are resident, coldest last, and the hottest that are out, hottest last.
+  Nanoseconds cpu_at_survey_{};  // CPU time of the program
+  double beside_ = 0;            // unmanaged bytes in memory at the survey; below 0: shared
+  // The coldest resident chunks, coldest last, and the hottest chunks in swap, hottest last.
   std::vector<Candidate> coldest_;
   std::vector<Candidate> hottest_;
-  std::vector<std::uintptr_t> returned_;  // by faults, since the last step
-  bool exhausted_ = false;                // fewer could go out than should
+  std::vector<std::uintptr_t> returned_;  // by faults since the last step
+  bool exhausted_ = false;                // fewer demotions than needed
   Bytes gone_;                            // totals_.went_out at the last survey
-  Bytes stayed_;  // went out by our decision, and the survey found it where it was
+  Bytes stayed_;                          // demoted by decision, but resident at the survey
 
   Guard guard_;
   Bytes budget_;
-  Nanoseconds again_at_{};  // when the policy's budget is tried again
+  Nanoseconds again_at_{};  // next try of the policy's budget
   Nanoseconds pause_;
-  std::deque<std::pair<Nanoseconds, std::vector<std::uintptr_t>>> sent_out_;  // lately
+  std::deque<std::pair<Nanoseconds, std::vector<std::uintptr_t>>> sent_out_;  // recent demotions
 
   Nanoseconds stepped_{};
   Bytes allowance_;
-  Bytes expected_;  // to come back until the next step
-  // What came back since then, and bytes per second of it before.
+  Bytes expected_;  // returns expected until the next step
+  // Bytes returned since counted_, and the earlier rate per second.
   Bytes returned_since_;
   Nanoseconds counted_{};
   double return_rate_ = 0;

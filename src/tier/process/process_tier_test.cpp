@@ -26,13 +26,13 @@ using std::chrono::seconds;
 const std::uint64_t kPageBytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 constexpr std::uintptr_t kFake = 0x7f0000000000;
 
-// A process made of pages, of which each is there, out, or there with its entry taken away.
+// A process made of pages: present, in swap, or present with its entry removed.
 struct FakeMemory {
   explicit FakeMemory(std::size_t count) : out(count), armed(count) {}
   std::vector<bool> out;
   std::vector<bool> armed;
-  std::set<std::size_t> locked;  // stay, whatever is asked
-  std::set<std::size_t> forked;  // a child has them too
+  std::set<std::size_t> locked;  // never move
+  std::set<std::size_t> forked;  // shared with a child
   std::vector<PageFault> faults;
   ProcessState now{.started = 1, .start_code = 2, .threads = 4};
   bool ended = false;
@@ -51,7 +51,7 @@ struct FakeMemory {
     now.major_faults += out[i] ? 1 : 0;
     out[i] = armed[i] = false;
   }
-  // The kernel comes by.
+  // The kernel removes the entries.
   void arm() {
     armed.assign(armed.size(), true);
     ++rounds;
@@ -116,7 +116,7 @@ class FakeProcess final : public OtherProcess {
   FakeMemory& memory_;
 };
 
-// Sees the first pages of it accessed in each sample, until the process is gone.
+// Sees the first pages as accessed in each sample, until the process ends.
 class FirstPages final : public RegionSampler {
  public:
   FirstPages(const FakeMemory& memory, std::size_t pages) : memory_(memory), pages_(pages) {}
@@ -222,7 +222,7 @@ TEST_F(ProcessTiered, KeepsThePagesThatAreTouchedMostOften) {
   open(options(500));
   std::mt19937_64 random(3);
   std::uniform_real_distribution<double> chance;
-  // Some ten times a second to once in a minute.
+  // From ten times a second to once a minute.
   const auto rate = [](std::size_t i) {
     return 10 * std::exp2(-static_cast<double>(i % 100) / 10);
   };
@@ -241,8 +241,8 @@ TEST_F(ProcessTiered, KeepsThePagesThatAreTouchedMostOften) {
       }
     }));
   }
-  // Who knows all rates pages out the half of least; a choice at random takes a half of the
-  // touches.
+  // Knowing all rates, one would demote the half with the lowest; a random choice demotes half of
+  // the touches.
   double cold = 0;
   double all = 0;
   for (std::size_t page = 0; page < 1000; ++page) {
@@ -254,7 +254,7 @@ TEST_F(ProcessTiered, KeepsThePagesThatAreTouchedMostOften) {
             cold / all * 1.25);
 }
 
-// Where what is hot wanders from page to page, evidence is soon worth nothing.
+// When the hot set wanders from page to page, evidence is soon worthless.
 TEST_F(ProcessTiered, ForgetsAsFastAsMemoryComesBack) {
   std::array<std::uint64_t, 2> faults{};
   for (const bool fixed : {false, true}) {
@@ -308,7 +308,7 @@ TEST_F(ProcessTiered, MovesAtItsRateAndNoFaster) {
   EXPECT_LE(1000 - memory_.resident(), 120u + 40u) << "no more after a pause";
 }
 
-TEST_F(ProcessTiered, WhatStaysIsToldAndNotAskedForAgainAtOnce) {
+TEST_F(ProcessTiered, ChunkThatStayed_IsReportedAndBacksOff) {
   for (std::size_t i = 0; i < 200; ++i) memory_.locked.insert(i);
   open(options(500));
   Bytes refused;
@@ -321,8 +321,8 @@ TEST_F(ProcessTiered, WhatStaysIsToldAndNotAskedForAgainAtOnce) {
   EXPECT_LE(memory_.resident(), 500u) << "others go in their place";
 }
 
-// A program at rest has no faults that would tell.
-TEST_F(ProcessTiered, WhatTheKernelTookIsFoundSoon) {
+// An idle program has no faults that would show it.
+TEST_F(ProcessTiered, PagesReclaimedByTheKernel_AreFoundSoon) {
   memory_ = FakeMemory(20'000);
   memory_.now.resident = Bytes{20'000 * kPageBytes};
   open(options(20'000));
@@ -339,8 +339,8 @@ TEST_F(ProcessTiered, WhatTheKernelTookIsFoundSoon) {
   EXPECT_FALSE(after->surveyed) << "nothing is new";
 }
 
-// A child of fork() has them too, so that they stay, and are no part of what is managed.
-TEST_F(ProcessTiered, WhatAChildHasTooIsNotSaidToHaveGone) {
+// Pages shared with a child of fork() stay, and are not managed.
+TEST_F(ProcessTiered, PagesSharedWithAChild_AreNotReportedAsDemoted) {
   for (std::size_t i = 0; i < 700; ++i) {
     memory_.locked.insert(i);
     memory_.forked.insert(i);
@@ -370,7 +370,7 @@ TEST_F(ProcessTiered, TheGuardUndoesWhatMakesTheProgramWorse) {
   std::string undone;
   std::size_t resident = 0;
   for (int i = 0; i < 40 && undone.empty(); ++i) {
-    // All of it, in turn: more than the budget holds.
+    // Touches all of it in turn: more than the budget.
     const auto done = step([&] { touch(i % 4 * 250, i % 4 * 250 + 250); });
     ASSERT_TRUE(done);
     if (i < 3) {
@@ -434,7 +434,7 @@ TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
   std::filesystem::remove_all(directory);
 }
 
-// A cgroup made of files, with process 7 in it, which has 4 MiB.
+// A cgroup made of files; process 7 is in it and has 4 MiB.
 class GroupOfFiles {
  public:
   explicit GroupOfFiles(const char* name)

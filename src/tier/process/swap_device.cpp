@@ -22,7 +22,7 @@ namespace {
 constexpr int kReads = 32;
 constexpr Nanoseconds kLongest = std::chrono::milliseconds{100};
 
-// The kernel writes blanks and the like as \ and three octal digits.
+// The kernel writes blanks and similar characters as \ and three octal digits.
 std::string unescaped(std::string_view name) {
   std::string text;
   for (std::size_t i = 0; i < name.size(); ++i) {
@@ -74,7 +74,7 @@ std::optional<Nanoseconds> time_of_read(const SwapDevice& device) {
   const OwnDescriptor file(descriptor);
   const auto buffer = MappedMemory::make({page}, {1}, {1}, PROT_READ | PROT_WRITE);
   if (!buffer || device.size.value < page) return std::nullopt;
-  // Another seed each time: what was read before may be in a cache of the device.
+  // A new seed each time: pages read before may be in a cache of the device.
   std::mt19937_64 random{std::random_device{}()};
   const Nanoseconds began = system_clock().now();
   Nanoseconds all{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices and files that the kernel swaps to, and how long a page takes from one. Thread-safe.
+// The kernel's swap devices and files, and the read time of a page. Thread-safe.
 #pragma once
 
 #include <optional>
@@ -19,15 +19,15 @@ struct SwapDevice {
   bool compressed() const { return path.starts_with("/dev/zram"); }
 };
 
-// Parses /proc/swaps; lines that are none are left out.
+// Parses /proc/swaps; skips lines that do not parse.
 std::vector<SwapDevice> parse_swaps(std::string_view text);
 
-// Those that pages go to next: of the highest priority that has space. All where none has.
+// The devices that the kernel uses next: of the highest priority with free space; all if none has
+// any.
 std::vector<SwapDevice> next_in_turn(const std::vector<SwapDevice>& devices);
 
-// Mean time of random reads of a page, past the page cache; takes at most 32 reads, and no further
-// one after 100 ms. The mean, because many faults take the sum of their times. Nothing: it cannot
-// be read so.
+// Mean time of random page reads past the page cache. Takes at most 32 reads, and starts none after
+// 100 ms. The mean, because many faults take the sum of their times. nullopt: not readable.
 std::optional<Nanoseconds> time_of_read(const SwapDevice& device);
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting in tests of this folder.
+// Waiting for a condition in tests of this folder.
 #pragma once
 
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// Whether it is so within 20 s.
+// Whether `condition` becomes true within 20 s.
 inline bool becomes_so(const std::function<bool()>& condition) {
   for (int i = 0; i < 2000; ++i) {
     if (condition()) return true;

@@ -20,22 +20,22 @@ namespace {
 
 using std::filesystem::path;
 
-// Slow enough for a large process, quick enough to follow one; trials with 5 and 100 ms took hot
-// memory for cold where the process touched it each 20 ms.
+// Slow enough for a large process, quick enough to follow one. Trials with 5 and 100 ms took hot
+// memory for cold when the process touched it every 20 ms.
 constexpr Nanoseconds kSample = std::chrono::milliseconds{20};
 constexpr Nanoseconds kSpan = std::chrono::milliseconds{400};
-// How often it looks for new mappings.
+// Interval of its search for new mappings.
 constexpr Nanoseconds kUpdate = std::chrono::seconds{1};
-// So many pages are looked at in a sample, at least and at most.
+// Minimum and maximum number of pages checked per sample.
 constexpr int kLeastRegions = 100;
 constexpr int kMostRegions = 1000;
 constexpr std::uint64_t kAny = ~std::uint64_t{0};
 constexpr std::uint32_t kAnyAge = ~std::uint32_t{0};
-// DAMON's files are busy while somebody reads another of them.
+// DAMON's files are busy while another one of them is read.
 constexpr Nanoseconds kBusy = std::chrono::seconds{1};
 constexpr Nanoseconds kPause = std::chrono::milliseconds{10};
 
-// Tries as long as the files are busy.
+// Retries while the files are busy.
 auto until_free(const auto& act) -> decltype(act()) {
   const Nanoseconds begun = system_clock().now();
   while (true) {
@@ -68,7 +68,7 @@ path kdamonds_below(const path& root) { return root / "sys/kernel/mm/damon/admin
 
 std::string microseconds(Nanoseconds time) { return std::to_string(time.count() / 1000); }
 
-// What is written, in order, but for the switch.
+// The settings in order of writing, without the switch.
 std::vector<std::pair<path, std::string>> settings_for(int pid) {
   const path context = "0/contexts/0", attributes = context / "monitoring_attrs";
   const path pattern = context / "schemes/0/access_pattern";
@@ -90,8 +90,8 @@ std::vector<std::pair<path, std::string>> settings_for(int pid) {
           {pattern / "age/max", std::to_string(kAnyAge)}};
 }
 
-// Whether what is set up is what settings_for() writes, or the beginning of it. An error where it
-// cannot be read, as while it is busy.
+// Whether the setup is that of settings_for(), or a prefix of it. An error if it cannot be read, as
+// while it is busy.
 Result<bool> is_ours(const path& kdamonds, int pid) {
   HEADRACE_TRY(const std::string count, ask(kdamonds / "nr_kdamonds"));
   if (count != "1") return false;
@@ -113,12 +113,12 @@ Result<bool> is_ours(const path& kdamonds, int pid) {
 }
 
 Status switch_off(const path& kdamonds) {
-  (void)tell(kdamonds / "0/state", "off");  // refused where it has ended by itself
+  (void)tell(kdamonds / "0/state", "off");  // refused if it has ended by itself
   return tell(kdamonds / "nr_kdamonds", "0");
 }
 
-// Requires: the only holder of the file. Takes away what it tells of, if that is there yet; what
-// cannot be taken away here, or not be seen, stays noted.
+// Removes the setup recorded in the file, if it exists already. A setup that cannot be removed, or
+// read, stays recorded. Requires: the only holder of the file.
 bool take_away(const OwnDescriptor& file, const path& root) {
   const std::string text = text_of(file);
   int pid = 0;
@@ -129,7 +129,7 @@ bool take_away(const OwnDescriptor& file, const path& root) {
   return note(file, "").has_value();
 }
 
-// The kdamonds that somebody has set up, in words.
+// Describes the kdamonds that another program set up.
 std::string who(const path& kdamonds) {
   const int count = number_of<int>(kdamonds / "nr_kdamonds").value_or(0);
   std::string words;
@@ -156,7 +156,7 @@ Status check_free(const path& root) {
   for (const char* const holder : {"damon_stat", "damon_reclaim", "damon_lru_sort"}) {
     if (said(root / "sys/module" / holder / "parameters/enabled") == "Y") {
       return fail(ErrorCode::denied,
-                  "the kernel itself runs DAMON ({0}), and for nobody else then; echo N > "
+                  "the kernel runs DAMON for itself ({0}), so no other program can; echo N > "
                   "/sys/module/{0}/parameters/enabled, or leave --source out",
                   holder);
     }
@@ -192,7 +192,7 @@ class Kdamond final : public RegionSampler {
 };
 
 Status Kdamond::begin(int pid) {
-  // First what is to be taken away, then what is.
+  // Records the change before making it.
   HEADRACE_TRY_STATUS(note(file_, fmt::format("{}\n", pid)));
   for (const auto& [file, value] : settings_for(pid)) {
     HEADRACE_TRY_STATUS(tell(kdamonds_ / file, value));
@@ -208,10 +208,11 @@ Status Kdamond::begin(int pid) {
 }
 
 Result<std::vector<SampledRegion>> Kdamond::look() {
-  (void)cpu();  // while its thread is there
+  (void)cpu();  // read while its thread exists
   if (const Status told = tell(kdamonds_ / "0/state", "update_schemes_tried_regions"); !told) {
     if (said(kdamonds_ / "0/state") == "on") return Unexpected(told.error());
-    return fail(ErrorCode::denied, "DAMON has ended: the process has, or somebody switched it off");
+    return fail(ErrorCode::denied,
+                "DAMON has ended: the process ended, or a program switched it off");
   }
   std::vector<SampledRegion> regions;
   std::error_code error;

@@ -14,7 +14,7 @@ namespace {
 
 using std::filesystem::path;
 
-// DAMON's files as a kernel has them with one kdamond, which nobody reads.
+// DAMON's files as of a kernel with one idle kdamond.
 class DamonFiles : public testing::Test {
  protected:
   void SetUp() override {
@@ -62,7 +62,7 @@ class DamonFiles : public testing::Test {
     EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
     EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
   }
-  // A child that watches and is killed.
+  // A child sets up DAMON and is killed.
   void watch_and_be_killed() const {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -105,7 +105,7 @@ TEST_F(DamonFiles, AProcessIsWatchedAndWhatWasAccessedIsTold) {
   EXPECT_FALSE(restore_damon(root_, root_));
 }
 
-TEST_F(DamonFiles, SomebodyElsesKdamondIsLeftAloneAndNamed) {
+TEST_F(DamonFiles, ForeignKdamond_IsLeftAloneAndNamed) {
   set("nr_kdamonds", "1");
   set("0/state", "on");
   set("0/contexts/0/operations", "paddr");
@@ -115,7 +115,7 @@ TEST_F(DamonFiles, SomebodyElsesKdamondIsLeftAloneAndNamed) {
   EXPECT_EQ(value("0/contexts/0/targets/0/pid_target"), "0");
 }
 
-TEST_F(DamonFiles, TheNextTakesAwayWhatAKilledOneLeft) {
+TEST_F(DamonFiles, SetupOfAKilledUser_IsRemovedByTheNext) {
   watch_and_be_killed();
   EXPECT_TRUE(restore_damon(root_, root_));
   EXPECT_EQ(value("nr_kdamonds"), "0");
@@ -126,7 +126,7 @@ TEST_F(DamonFiles, TheNextTakesAwayWhatAKilledOneLeft) {
   EXPECT_EQ(value("0/contexts/0/targets/0/pid_target"), "4712");
 }
 
-TEST_F(DamonFiles, WhatSomebodyElseHasSetUpSinceAKillStays) {
+TEST_F(DamonFiles, ForeignSetupAfterAKill_Stays) {
   watch_and_be_killed();
   set("0/contexts/0/targets/0/pid_target", "4713");
   restore_damon(root_, root_);
@@ -135,7 +135,7 @@ TEST_F(DamonFiles, WhatSomebodyElseHasSetUpSinceAKillStays) {
   expect_refused(watch(), ErrorCode::denied, "somebody else");
 }
 
-TEST_F(DamonFiles, WhatCannotBeReadIsNotForgotten) {
+TEST_F(DamonFiles, UnreadableSetup_StaysRecorded) {
   watch_and_be_killed();
   const path action = kdamonds() / "0/contexts/0/schemes/0/action";
   std::filesystem::remove(action);
@@ -148,7 +148,7 @@ TEST_F(DamonFiles, WhatCannotBeReadIsNotForgotten) {
   EXPECT_EQ(value("nr_kdamonds"), "0");
 }
 
-TEST_F(DamonFiles, WhereItCannotBeItSaysWhyAndChangesNothing) {
+TEST_F(DamonFiles, UnavailableDamon_IsExplainedAndNothingChanges) {
   set("0/contexts/0/avail_operations", "paddr");
   expect_refused(watch(), ErrorCode::unsupported, "CONFIG_DAMON_VADDR");
   EXPECT_EQ(value("nr_kdamonds"), "0");

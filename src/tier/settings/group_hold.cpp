@@ -24,14 +24,14 @@ using std::filesystem::path;
 
 constexpr std::string_view kMadeFor = "headrace-tier-";
 constexpr const char* kState = "group-";
-// Limits are of so many whole bytes, so that they do not change with each page.
+// Limits are rounded to this, so that they do not change with each page.
 constexpr std::uint64_t kUnit = 1 << 20;
 
 struct Version {
   const char* mount;
   const char* limit;
   const char* usage;
-  const char* swap;    // limits what is out, or what is out and in
+  const char* swap;    // limits swap, or memory plus swap
   const char* mapped;  // anonymous memory, in memory.stat
 };
 constexpr Version kFirst{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
@@ -40,7 +40,7 @@ constexpr Version kSecond{"sys/fs/cgroup", "memory.high", "memory.current", "mem
                           "anon"};
 constexpr const char* kOfOom = "memory.oom_control";
 
-// The last word of the first line: of "oom_kill_disable 0" the number.
+// The last word of the first line: the number in "oom_kill_disable 0".
 std::string word_of(const path& file) {
   const std::string line = first_line(file);
   return line.substr(line.rfind(' ') + 1);
@@ -49,17 +49,17 @@ std::string word_of(const path& file) {
 struct Group {
   const Version* version;
   path mount;
-  path name;  // relative to it
+  path name;  // relative to `mount`
   path all() const { return mount / name; }
 };
 
-// The memory cgroup of a process; as everywhere in Headrace, mounted where systemd mounts it.
+// The memory cgroup of a process, mounted where systemd mounts it, as everywhere in Headrace.
 Result<Group> group_of(int pid, const path& root) {
   std::istringstream lines(
       read_file(root / fmt::format("proc/{}/cgroup", pid)).value_or(std::string()));
   std::optional<Group> found;
   for (std::string line; std::getline(lines, line);) {
-    // "0::/path" is version 2, "4:memory:/path" version 1, which has memory where it is there.
+    // "0::/path" is version 2, "4:memory:/path" version 1; if both exist, version 1 has the memory.
     const auto first = line.find(':'), second = line.find(':', first + 1);
     if (second == line.npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
@@ -97,7 +97,7 @@ Status check_alone(int pid, const Group& group) {
               pid, group.name.native(), others);
 }
 
-// Whether what is over a limit may go out.
+// Checks that memory above a limit can be swapped out.
 Status check_swaps(const Group& group, const path& root) {
   for (path name = group.name; !name.empty(); name = name.parent_path()) {
     const path file = group.mount / name / group.version->swap;
@@ -108,7 +108,7 @@ Status check_swaps(const Group& group, const path& root) {
                   name.native(), group.version->swap, word_of(file));
     }
   }
-  // Version 2 has one for the host.
+  // Version 2 has one value for the host.
   const path own = group.all() / "memory.swappiness";
   const bool has_own = std::filesystem::exists(own);
   if (word_of(has_own ? own : root / "proc/sys/vm/swappiness") == "0") {
@@ -119,18 +119,18 @@ Status check_swaps(const Group& group, const path& root) {
   return {};
 }
 
-// What tells a group from all others, whatever its path is where one looks; 0: it has gone.
+// Identifies a group independently of its path; 0: it is gone.
 std::uint64_t number_of(const path& group) {
   struct stat about{};
   return ::stat(group.c_str(), &about) == 0 ? about.st_ino : 0;
 }
 
-// Nobody looks for what a killed one left while one begins.
+// Excludes restoring for killed holders while a holder begins.
 Result<OwnDescriptor> alone_with_groups(const path& directory) {
   return open_locked(directory / "groups.lock", LOCK_EX);
 }
 
-// Anonymous memory of a process that is not locked.
+// Unlocked anonymous memory of a process.
 Bytes movable(int pid, const path& root) {
   const std::string text =
       read_file(root / fmt::format("proc/{}/status", pid)).value_or(std::string());
@@ -146,8 +146,8 @@ Bytes movable(int pid, const path& root) {
   return {all - std::min(all, field("VmLck:"))};
 }
 
-// Memory that is out, and of which the pages have not been given back yet: what is in the swap
-// cache and not mapped. What a read brought back is there and mapped, and counts as the process's.
+// Swapped memory whose pages are not yet freed: in the swap cache and not mapped. Pages that a read
+// brought back are mapped, and count as the process's.
 Bytes out_and_cached(const path& group, const Version& version) {
   const std::string text = "\n" + read_file(group / "memory.stat").value_or(std::string());
   const auto field = [&](std::string_view name) -> std::uint64_t {
@@ -160,19 +160,19 @@ Bytes out_and_cached(const path& group, const Version& version) {
   return {std::min(field("swapcached"), listed - std::min(listed, mapped))};
 }
 
-// By which paths of groups are named here.
+// The namespace in which the group paths here are valid.
 std::string cgroup_namespace() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/ns/cgroup", error).native();
 }
 
 struct PutBack {
-  bool any = false;   // was put back
-  bool done = false;  // nothing is left to be put back, as far as can be seen from here
+  bool any = false;   // a setting was restored
+  bool done = false;  // nothing is left to restore, as far as visible from here
 };
 
-// Requires: the file, of this name, locked. Puts back what says what it was set to, before or at
-// the kill.
+// Restores settings that still have the holder's value, the last one or the one being written when
+// it was killed. Requires: `file` is the locked file named `state`.
 PutBack put_group_back(const OwnDescriptor& file, const path& state) {
   std::istringstream lines(text_of(file));
   std::string where, group;
@@ -190,7 +190,7 @@ PutBack put_group_back(const OwnDescriptor& file, const path& state) {
     if (said == before || (said != now && said != next)) continue;
     back.emplace_back(path(group) / name, before);
   }
-  // A limit first, then what was set for it.
+  // The limit first, then the setting made before it.
   for (const auto& [setting, before] : std::views::reverse(back)) {
     const bool back_again = write_setting(setting, before) && word_of(setting) == before;
     put.any = put.any || back_again;
@@ -230,7 +230,7 @@ Result<GroupHold> GroupHold::take(int pid, const path& directory, const path& ro
   HEADRACE_TRY(const OwnDescriptor excluded, alone_with_groups(directory));
   const path state = directory / (kState + std::to_string(number_of(group.all())));
   auto file = open_locked(state, LOCK_EX | LOCK_NB);
-  // The guardian of one that was killed has the lock until it has put back what that left.
+  // The guardian of a killed holder keeps the lock until it has restored the settings.
   for (int i = 0; i < 10 && !file && file.error().code == ErrorCode::exhausted; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
     file = open_locked(state, LOCK_EX | LOCK_NB);
@@ -268,7 +268,7 @@ GroupHold::~GroupHold() {
   }
 }
 
-// A limit that the guardian has lifted is to be set again.
+// A limit that the guardian lifted must be set again.
 void GroupHold::note_lifts() {
   if (!guardian_->has_lifted()) return;
   for (Setting& each : settings_) {
@@ -282,11 +282,12 @@ Status GroupHold::set(Setting& setting, const std::string& value) {
   if (!std::filesystem::exists(file)) return fail(ErrorCode::absent, "the cgroup has gone");
   if (word_of(file) != setting.now) note_lifts();
   if (const std::string said = word_of(file); said != setting.now) {
-    return fail(ErrorCode::denied,
-                "somebody else has set {} to {}, which stays; the cgroup holds the process no more",
-                file.native(), said);
+    return fail(
+        ErrorCode::denied,
+        "another program has set {} to {}, which stays; the cgroup no longer holds the process",
+        file.native(), said);
   }
-  // First what is to be put back, then the change.
+  // Records the change before making it.
   std::string text = cgroup_namespace() + "\n" + group_.native() + "\n";
   for (const Setting& each : settings_) {
     text += fmt::format("{} {} {} {}\n", each.file, each.before, each.now,
@@ -296,7 +297,7 @@ Status GroupHold::set(Setting& setting, const std::string& value) {
   const auto number = static_cast<std::size_t>(&setting - settings_.data());
   guardian_->expect(number, limit_in(value));
   const Status written = write_setting(file, value);
-  // Version 1 takes no limit that it cannot come down to: then the last one stays for now.
+  // Version 1 refuses a limit below the present use; then the last one stays for now.
   if (!written && written.error().code != ErrorCode::exhausted) return written;
   setting.now = word_of(file);
   guardian_->expect(number, limit_in(setting.now));
@@ -307,9 +308,10 @@ Status GroupHold::keep(std::optional<Bytes> budget) {
   guardian_->beat();
   note_lifts();
   if (budget && guardian_->ended()) {
-    return fail(ErrorCode::denied,
-                "the process that would lift the limit in the place of a stopped headrace has been "
-                "killed; the cgroup holds the process no more");
+    return fail(
+        ErrorCode::denied,
+        "the guardian, which lifts the limit when headrace is stopped, was killed; the cgroup "
+        "no longer holds the process");
   }
   if (!budget) {
     most_ = Bytes{kNoLimit};
@@ -328,10 +330,10 @@ Status GroupHold::keep(std::optional<Bytes> budget) {
   const std::uint64_t others = used - std::min(used, moved.value);
   const std::uint64_t limit = (others + most_.value + kUnit - 1) / kUnit * kUnit;
   Setting& last = settings_.back();
-  // The write that it has yet to make would undo one of the two settings made here.
+  // The guardian's pending write would undo one of the two settings made here.
   if (guardian_->is_lifting()) return {};
-  // Again where the guardian has lifted one of the two while this process was held up between them:
-  // a limit must not stay where the group kills at it.
+  // Retries if the guardian lifted one of the two settings while this process was delayed between
+  // them: a limit must not stay in a group that kills at it.
   for (int i = 0; i < 3; ++i) {
     if (first) HEADRACE_TRY_STATUS(set(settings_.front(), "1"));
     HEADRACE_TRY_STATUS(

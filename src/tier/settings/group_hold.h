@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that the kernel itself keeps within a budget, by the limit of the memory cgroup that it
-// is alone in: memory.high of version 2, memory.limit_in_bytes of version 1. Thread-compatible.
+// Makes the kernel keep a process within a budget, by the limit of a memory cgroup of its own:
+// memory.high of version 2, memory.limit_in_bytes of version 1. Thread-compatible.
 //
-// A limit counts all that the group has, a budget only memory that a tier moves: what there is
-// besides (file pages, page tables, what is locked or of other processes) is added to it each time.
-// Until then the program may take the room of what the kernel gives up first: file pages.
-// What was there before stands in a file until it is put back, so that the next who begins puts
-// back what a killed one left. In version 1 the group does not kill for want of memory meanwhile:
-// a fault in user mode waits until there is some; a system call that needs some fails, as read(2)
-// into fresh memory with EFAULT. So the holder lifts the limit well before swap is full. If it is
-// stopped or killed, its guardian lifts it (guardian.h).
+// A limit counts all memory of the group; a budget counts only memory that a tier moves. The rest
+// (file pages, page tables, locked memory, other processes) is added to the limit each time.
+// Between two updates the program may use the space of file pages, which the kernel reclaims first.
+//
+// The previous settings are kept in a file, so that the next user restores those of a killed one. A
+// held version 1 group does not kill when memory runs out:
+// - a fault in user mode waits for memory;
+// - a system call that needs memory fails, as read(2) into fresh memory with EFAULT.
+//
+// The holder therefore lifts the limit well before swap is full. If the holder is stopped or
+// killed, its guardian lifts it (guardian.h).
 #pragma once
 
 #include <filesystem>
@@ -29,27 +32,27 @@ namespace headrace {
 
 class GroupHold {
  public:
-  // Takes a group that it is alone in, or whose name tells that it was made for it.
-  // Changes nothing yet. unsupported: a kernel without memory cgroups, or the root of them; denied:
-  // a group that it shares, that may not swap, or that may not be changed; exhausted: a group that
-  // is held already. Files are those below `root`.
+  // Takes a group that only this process is in, or whose name shows that it was made for it.
+  // Changes nothing yet. Files are relative to `root`. Errors: unsupported: no memory cgroups, or
+  // the root cgroup; denied: a shared group, one that may not swap, or no permission; exhausted:
+  // the group is held already.
   static Result<GroupHold> take(int pid, const std::filesystem::path& directory,
                                 const std::filesystem::path& root = "/");
   GroupHold(GroupHold&&) = default;
   GroupHold& operator=(GroupHold&&) = delete;
-  // Puts back what is as it was written here; where that fails, the guardian tries it again.
+  // Restores settings that still have our value; if that fails, the guardian retries.
   ~GroupHold();
 
-  // Lets it have so much from now on, or what it has by now where that is more, so that a budget is
-  // come down to and not forced; nothing: as before it was held. To be called some times a second:
-  // a limit is lifted after Guardian::kMostSilence without a call, and set again by the next one.
-  // denied: somebody else has set a limit meanwhile, which stays, or the guardian has been killed;
-  // absent: the group has gone.
+  // Sets the limit to `budget`, or to the present use if that is larger: the group approaches its
+  // budget and is not forced down. nullopt: the limit from before the hold. Call it several times a
+  // second: without a call for Guardian::kMostSilence the limit is lifted until the next one.
+  // Errors: denied: another program has changed the limit, which stays, or the guardian was killed;
+  // absent: the group is gone.
   Status keep(std::optional<Bytes> budget);
 
-  // The group, and what is set.
+  // The group and its settings, as text.
   const std::string& note() const { return note_; }
-  // The process that lifts the limit where this one cannot.
+  // The process that lifts the limit when this one cannot.
   int guardian() const { return guardian_->pid(); }
 
  private:
@@ -70,13 +73,14 @@ class GroupHold {
   const std::filesystem::path root_;
   const std::filesystem::path state_;
   OwnDescriptor file_;
-  std::vector<Setting> settings_;  // in the order in which they are set; the limit is the last
+  std::vector<Setting> settings_;  // in the order of setting; the limit is last
   std::unique_ptr<Guardian> guardian_;
   std::string note_;
-  Bytes most_{std::numeric_limits<std::uint64_t>::max()};  // that it had since it is held
+  // The budget or, if that is more, the least movable memory since the hold began.
+  Bytes most_{std::numeric_limits<std::uint64_t>::max()};
 };
 
-// Puts back what killed holders left; true: there was something.
+// Restores settings of killed holders; true: there were any.
 bool restore_groups(const std::filesystem::path& directory);
 
 }  // namespace headrace

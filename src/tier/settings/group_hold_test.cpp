@@ -23,7 +23,7 @@ using std::filesystem::path;
 constexpr int kPid = 4711;
 constexpr const char* kHuge = "9223372036854771712";
 
-// Cgroups as a kernel shows them, with a process in one.
+// Cgroups as the kernel shows them, with a process in one.
 class HeldGroup : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -50,8 +50,8 @@ class HeldGroup : public testing::TestWithParam<int> {
     std::filesystem::create_directories((root_ / file).parent_path());
     std::ofstream(root_ / file) << text;
   }
-  // What the group has, its process of anonymous memory and of that locked, and the swap cache,
-  // mapped or not.
+  // Memory of the group; anonymous and locked memory of its process; swap cache, and its mapped
+  // part.
   void uses(Bytes all, Bytes anonymous, Bytes locked, Bytes cached = 0_B,
             Bytes mapped = 0_B) const {
     write(group_ / "memory.stat",
@@ -66,7 +66,7 @@ class HeldGroup : public testing::TestWithParam<int> {
   }
   std::string value(const path& file) const { return read_setting(root_ / file).value(); }
   Bytes limited() const { return {std::stoull(value(limit()))}; }
-  // Files that say what is to be put back.
+  // Number of files that record settings to restore.
   int notes() const {
     int count = 0;
     for (const auto& each : std::filesystem::directory_iterator(root_)) {
@@ -86,7 +86,7 @@ class HeldGroup : public testing::TestWithParam<int> {
   path group_;
 };
 
-TEST_P(HeldGroup, TheLimitComesDownWithTheProcessAndKeepsWhatIsNoMatterOfTheBudget) {
+TEST_P(HeldGroup, UseAboveTheBudget_LimitFallsWithItAndIncludesUnmanagedMemory) {
   {
     auto held = take();
     ASSERT_TRUE(held) << held.error().message;
@@ -142,7 +142,7 @@ TEST_P(HeldGroup, AGroupIsHeldOnce) {
                            again.error().message.find("another headrace tier") != std::string::npos;
       ::_exit(refused ? 0 : 1);
     }
-    // The other waits a second, after which the limit of a silent holder is lifted.
+    // The other holder waits a second, after which the limit of a silent holder is lifted.
     int status = -1;
     while (::waitpid(other, &status, WNOHANG) == 0) {
       EXPECT_TRUE(held->keep(300_MiB));
@@ -154,7 +154,7 @@ TEST_P(HeldGroup, AGroupIsHeldOnce) {
   EXPECT_TRUE(GroupHold::take(4712, root_, root_));
 }
 
-TEST_P(HeldGroup, ALowerLimitOfSomebodyElseStaysAndSoDoesOneThatComesMeanwhile) {
+TEST_P(HeldGroup, ForeignLimit_StaysIfLowerOrSetMeanwhile) {
   write(limit(), "104857600");
   {
     auto held = take();
@@ -175,17 +175,17 @@ TEST_P(HeldGroup, ALowerLimitOfSomebodyElseStaysAndSoDoesOneThatComesMeanwhile) 
     const Status kept = held->keep(100_MiB);
     ASSERT_FALSE(kept);
     EXPECT_EQ(kept.error().code, ErrorCode::denied);
-    EXPECT_NE(kept.error().message.find("somebody else"), std::string::npos);
+    EXPECT_NE(kept.error().message.find("another program"), std::string::npos);
   }
   EXPECT_EQ(value(limit()), "838860800");
 }
 
-TEST_P(HeldGroup, TheNextPutsBackWhatAKilledOneLeft) {
+TEST_P(HeldGroup, SettingsOfAKilledHolder_AreRestoredByTheNext) {
   const pid_t child = ::fork();
   if (child == 0) {
     auto held = take();
     if (held) (void)held->keep(300_MiB);
-    ::kill(held->guardian(), SIGKILL);  // else it would put back the limit
+    ::kill(held->guardian(), SIGKILL);  // otherwise it would restore the limit
     ::waitpid(held->guardian(), nullptr, __WALL);
     ::kill(::getpid(), SIGKILL);
   }
@@ -206,7 +206,7 @@ TEST_P(HeldGroup, TheNextPutsBackWhatAKilledOneLeft) {
   EXPECT_EQ(limited(), 600_MiB);
 }
 
-// A holder in a child of the test, which keeps the limit up ten times a second.
+// A holder in a child of the test, which renews the limit ten times a second.
 class Holder {
  public:
   explicit Holder(const std::function<Result<GroupHold>()>& take) : pid_(::fork()) {
@@ -267,8 +267,8 @@ TEST_P(HeldGroup, KilledGuardian_EndsTheHold) {
   EXPECT_EQ(value(limit()), first() ? kHuge : "max");
 }
 
-// Here the holder may open no file any more; its guardian, which is older, may.
-TEST_P(HeldGroup, WhatTheHolderCannotPutBack_TheGuardianDoes) {
+// The holder may open no file any more; its guardian, which is older, may.
+TEST_P(HeldGroup, SettingTheHolderCannotRestore_IsRestoredByTheGuardian) {
   auto taken = take();
   ASSERT_TRUE(taken);
   std::optional<GroupHold> held(*std::move(taken));
@@ -284,7 +284,7 @@ TEST_P(HeldGroup, WhatTheHolderCannotPutBack_TheGuardianDoes) {
   EXPECT_TRUE(becomes_so([&] { return take().has_value(); })) << "and nobody holds it";
 }
 
-TEST_P(HeldGroup, WhatCannotBePutBackIsNotForgotten) {
+TEST_P(HeldGroup, SettingThatCannotBeRestored_StaysRecorded) {
   const path away = root_ / "away";
   {
     auto held = take();
@@ -308,7 +308,7 @@ TEST_P(HeldGroup, WhatCannotBePutBackIsNotForgotten) {
   EXPECT_EQ(notes(), 0) << "a group that has gone";
 }
 
-TEST_P(HeldGroup, WhereItCannotBeItSaysWhy) {
+TEST_P(HeldGroup, UnholdableGroup_IsExplained) {
   write(group_ / "cgroup.procs", "4711\n4712\n");
   expect_refused(ErrorCode::denied, "with 1 more");
   write(group_ / "cgroup.procs", "4711\n");

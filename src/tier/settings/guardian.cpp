@@ -24,9 +24,9 @@ namespace headrace {
 namespace {
 
 constexpr int kLookMilliseconds = 100;
-// Looks are counted, not time: a machine that sleeps makes nobody silent.
+// Checks are counted, not time: on a machine that sleeps no parent counts as silent.
 constexpr int kLooksOfSilence = Guardian::kMostSilence.count() / kLookMilliseconds;
-// A limit that cannot be put back when the parent has ended is tried again this many times.
+// Number of tries to restore a limit after the parent has ended.
 constexpr int kLastTries = 50;
 
 bool is_readable(int descriptor, int milliseconds) {
@@ -34,7 +34,7 @@ bool is_readable(int descriptor, int milliseconds) {
   return ::poll(&watched, 1, milliseconds) > 0;
 }
 
-// As limit_in(); nothing: the file cannot be read.
+// As limit_in(); nullopt: the file cannot be read.
 std::optional<std::uint64_t> limit_of(const char* file) {
   const int descriptor = ::open(file, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return std::nullopt;
@@ -62,10 +62,10 @@ std::uint64_t limit_in(std::string_view text) {
   return error != std::errc{} || limit >= kNoLimit ? kNoLimit : limit;
 }
 
-// From here to the end of run() is the child, which is a copy of a process that may have threads:
-// it allocates nothing and takes no lock.
+// Everything from here to the end of run() executes in the child, a copy of a process that may have
+// threads: it allocates nothing and takes no lock.
 
-// True: no limit is the parent's any more.
+// True: none of the limits is the parent's any more.
 bool Guardian::lift() const {
   bool lifting = false;
   bool all = true;
@@ -86,10 +86,10 @@ bool Guardian::lift() const {
 }
 
 void Guardian::run(int state, int parent) const {
-  ::setsid();  // what stops or ends the parent's process group is not for this one
+  ::setsid();  // signals that stop or end the parent's process group must not reach this process
   ::prctl(PR_SET_NAME, "tier-guardian");
-  // All descriptors but these two are closed: locks and pipes of the parent end with it. They may
-  // be 0 and 1 already, of a parent that has closed those.
+  // Closes all descriptors except these two, so that the parent's locks and pipes end with it.
+  // These two may be 0 and 1 already, if the parent closed those.
   state = ::fcntl(state, F_DUPFD, 2);
   parent = ::fcntl(parent, F_DUPFD, 2);
   ::dup2(state, 0);
@@ -121,13 +121,13 @@ Result<std::unique_ptr<Guardian>> Guardian::start(const OwnDescriptor& state,
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return fail_errno(errno, "cannot make a pipe");
   const OwnDescriptor parent(pipe[0]);
   guardian->alive_ = OwnDescriptor(pipe[1]);
-  // No handler of the parent's signals runs in the child, and none of them ends it.
+  // No handler of the parent's signals runs in the child, and none of its signals ends the child.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  // Without fork()'s handlers, which close the lock on `state`. The end of the child sends no
-  // signal, and waits of the program for any child do not see it.
+  // A bare clone, without fork()'s handlers, which close the lock on `state`. The child's end sends
+  // no signal and is invisible to the program's waits for any child.
   int self = -1;
   const long child = ::syscall(SYS_clone, CLONE_PIDFD, nullptr, &self, nullptr, nullptr);
   if (child == 0) guardian->run(state.get(), parent.get());
@@ -144,7 +144,7 @@ Guardian::~Guardian() {
     self_.forget();
     alive_.forget();
   } else if (pid_ > 0) {
-    // The signal is refused where the parent has given up its privileges since.
+    // The signal is refused if the parent has dropped its privileges since.
     shared_->stops = true;
     ::syscall(SYS_pidfd_send_signal, self_.get(), SIGKILL, nullptr, 0);
     reap();

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child process that puts the limits of its parent back when the parent is silent. A memory limit
-// is safe only while its setter runs, and that may be stopped (SIGSTOP, Ctrl-Z), killed, or starved
-// of CPU time. Why a process:
-// docs/design/tier/guardian.md.
+// A child process that restores memory limits when its parent is silent. A limit is safe only while
+// its setter runs, and the setter may be stopped (SIGSTOP, Ctrl-Z), killed, or starved of CPU time.
+// docs/design/tier/guardian.md says why this is a process.
 //
-// The parent starts a guardian with the files of its limits and what they said, announces each
-// value by expect() before it writes it, and calls beat() some times a second. The guardian puts a
-// limit back only where the file holds a value that the parent has announced: a limit that somebody
-// else has set stays. Thread-compatible.
+// The parent starts a guardian with the files of its limits and their old contents, announces each
+// value by expect() before it writes it, and calls beat() several times a second. The guardian
+// restores a limit only if the file holds a value that the parent announced; a limit set by another
+// program stays. Thread-compatible.
 #pragma once
 
 #include <array>
@@ -27,56 +26,56 @@
 
 namespace headrace {
 
-// Version 1 of cgroups has no word for "no limit" but the largest number of pages.
+// Cgroups of version 1 report the largest number of pages for "no limit".
 inline constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
 
-// The number in the last word of the first line: of "oom_kill_disable 0" it is 0. What is no
-// number, as "max", is no limit.
+// Parses the last word of the first line as a number: 0 for "oom_kill_disable 0". Other words, as
+// "max", mean no limit.
 std::uint64_t limit_in(std::string_view text);
 
 class Guardian {
  public:
-  // Silence of the parent after which the limits are put back. Steps are a quarter of it apart.
+  // Limits are restored after this silence of the parent; checks are a quarter of it apart.
   static constexpr std::chrono::milliseconds kMostSilence{1000};
   static constexpr std::size_t kMostLimits = 2;
 
   struct Limit {
     std::filesystem::path file;
-    std::string before;  // is put back
+    std::string before;  // the value to restore
   };
 
-  // Starts the process. Limits are put back from the last to the first. The lock on `state` stays
-  // taken until the guardian has ended too. Requires: at most kMostLimits. exhausted, denied: no
-  // process can be started, with why.
+  // Starts the process. Limits are restored from last to first. The lock on `state` stays taken
+  // until the guardian has ended too. Requires: at most kMostLimits. Errors: exhausted, denied: the
+  // process cannot start, with the reason.
   static Result<std::unique_ptr<Guardian>> start(const OwnDescriptor& state,
                                                  std::vector<Limit> limits);
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
-  // Ends the process; what the limits are then stays, unless they were left to it.
+  // Ends the process. The limits keep their values, unless take_over() was called.
   ~Guardian();
 
-  // Leaves it to the process to put the limits back, where the parent could not: it tries for some
-  // seconds, as after the end of the parent, and ends. Waits for that at most a second.
+  // Lets the process restore the limits that the parent could not: it tries for some seconds, as
+  // after the end of the parent, and then ends. Waits for it at most a second.
   void take_over();
 
-  // Announces what is written to a limit next. The value before it counts as the parent's too.
+  // Announces the next value written to a limit. The value before it also counts as the parent's.
   void expect(std::size_t limit, std::uint64_t value);
-  // Says that the parent is alive.
+  // Reports that the parent is alive.
   void beat();
-  // Whether it may have put limits back since this was asked last.
+  // Whether limits may have been restored since the last call.
   bool has_lifted();
-  // Whether it is putting limits back now.
+  // Whether limits are being restored now.
   bool is_lifting() const;
-  // Whether the process has ended, so that nobody watches.
+  // Whether the process has ended, so that no guardian watches.
   bool ended() const;
   int pid() const { return pid_; }
 
  private:
-  // Shared by both processes.
+  // In memory shared by both processes.
   struct Shared {
     std::atomic<std::uint64_t> beats{0};
-    std::atomic<std::uint64_t> lifts{0};  // odd while limits are being put back
-    std::atomic<bool> stops{false};       // the parent has let go
+    std::atomic<std::uint64_t> lifts{0};  // odd while limits are being restored
+    std::atomic<bool> stops{false};       // the parent has ended the guardian
     std::array<std::array<std::atomic<std::uint64_t>, 2>, kMostLimits> ours{};
   };
   Guardian(std::vector<Limit> limits, Shared* shared)
@@ -89,7 +88,7 @@ class Guardian {
   const std::vector<Limit> limits_;
   Shared* const shared_;
   OwnDescriptor self_;   // a pidfd
-  OwnDescriptor alive_;  // closes when the parent ends, or becomes another program (exec)
+  OwnDescriptor alive_;  // closes when the parent ends or executes another program
   int pid_ = -1;
   std::uint64_t seen_ = 0;  // of shared_->lifts
 };

@@ -33,7 +33,7 @@ TEST(LimitText, TheLastWordOfTheFirstLineCounts) {
   }
 }
 
-// A limit and what is set before it, as files.
+// A limit, and the setting made before it, as files.
 class Guarded : public testing::Test {
  protected:
   void SetUp() override {
@@ -121,7 +121,7 @@ TEST_F(Guarded, LimitThatHasGone_TheOtherIsPutBack) {
   EXPECT_TRUE(becomes_so([&] { return value(first()) == "0"; }));
 }
 
-// The parent here is a child of the test. It is killed, so that nothing of its own is undone.
+// The parent is a child of the test. It is killed, so that its destructors undo nothing.
 TEST_F(Guarded, KilledParent_LimitIsPutBackBeforeTheLockIsFree) {
   std::array<int, 2> told{};
   ASSERT_EQ(::pipe(told.data()), 0);
@@ -143,7 +143,7 @@ TEST_F(Guarded, KilledParent_LimitIsPutBackBeforeTheLockIsFree) {
   ASSERT_GT(pid, 0);
   EXPECT_EQ(open_locked(directory_ / "of_child", LOCK_EX | LOCK_NB).error().code,
             ErrorCode::exhausted);
-  ::kill(pid, SIGINT);  // as Ctrl-C does, which is not for it
+  ::kill(pid, SIGINT);  // as Ctrl-C does; it must not reach the guardian
   ::kill(pid, SIGTERM);
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
@@ -155,7 +155,7 @@ TEST_F(Guarded, KilledParent_LimitIsPutBackBeforeTheLockIsFree) {
   for (const int each : told) ::close(each);
 }
 
-// The program in its place knows nothing of the limit, and may run for days.
+// The executed program does not know the limit, and may run for days.
 TEST_F(Guarded, ParentThatBecomesAnotherProgram_LimitIsPutBackAndTheLockIsFree) {
   const pid_t parent = ::fork();
   if (parent == 0) {

@@ -16,17 +16,16 @@
 namespace headrace {
 namespace {
 
-// NUMA_BALANCING_NORMAL in kernel.numa_balancing: entries go on all nodes. Without it, and with
-// NUMA_BALANCING_MEMORY_TIERING (2), they go on slow nodes only.
+// NUMA_BALANCING_NORMAL in kernel.numa_balancing: removes entries on all nodes. Without it, and
+// with NUMA_BALANCING_MEMORY_TIERING (2), only on slow nodes.
 constexpr unsigned kOnAllNodes = 1;
 
-// Excludes other processes for as long as what is between two steps must not be seen: no wait in
-// it.
+// Excludes other processes between two dependent steps; nothing may wait while it is held.
 Result<OwnDescriptor> alone(const std::filesystem::path& directory) {
   return open_locked(directory / "hint-faults.lock", LOCK_EX);
 }
 
-// Nothing: the kernel has none, or says what is no number.
+// nullopt: the kernel has no such setting, or it is not a number.
 std::optional<unsigned> mode_of(const std::filesystem::path& setting) {
   const std::string text = first_line(setting);
   unsigned mode = 0;
@@ -35,8 +34,8 @@ std::optional<unsigned> mode_of(const std::filesystem::path& setting) {
   return mode;
 }
 
-// Requires: the only holder. What was changed and not put back; the other bits are others'. What
-// cannot be put back here, or not be seen, stays noted.
+// Clears what the file records as set; other bits stay. What cannot be restored or read stays
+// recorded. Requires: the only holder.
 bool put_back(const OwnDescriptor& file, const std::filesystem::path& setting) {
   if (text_of(file).empty()) return false;
   const auto mode = mode_of(setting);
@@ -65,7 +64,7 @@ Result<HintFaults> HintFaults::take(const std::filesystem::path& directory, Set 
                     "kernel.numa_balancing is off; ask for hint faults to set it, for the whole "
                     "host");
       }
-      // First what is to be put back, then the change.
+      // Records the change before making it.
       const std::string was = std::to_string(*mode);
       HEADRACE_TRY_STATUS(headrace::note(file, was));
       if (!write_setting(setting, std::to_string(*mode | kOnAllNodes))) {
@@ -80,7 +79,7 @@ Result<HintFaults> HintFaults::take(const std::filesystem::path& directory, Set 
                       *mode == 0 ? "off" : was);
     }
   }
-  // Whoever asks for more loses what he had.
+  // flock(2) drops the present lock when it waits for a stronger one.
   if (::flock(file.get(), LOCK_SH) != 0) return fail_errno(errno, "cannot lock");
   return HintFaults(directory, setting, std::move(file), std::move(note));
 }

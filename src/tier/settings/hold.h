@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tiering of other processes holds of the machine, and gives back: the kernel's hint faults,
-// by a lock on a file, which the kernel lets go when its holder ends, however it ends.
-// Thread-compatible.
+// Turns on the kernel's hint faults while a tier of another process needs them. A file lock counts
+// the holders; the kernel drops it however its holder ends. Thread-compatible.
 #pragma once
 
 #include <filesystem>
@@ -13,25 +12,27 @@
 
 namespace headrace {
 
-// Bit 1 of kernel.numa_balancing, hint faults on all nodes, set for as long as anybody holds it
-// here; the other bits are others', such as `headrace tier kernel`'s 2. That it was not set stands
-// in a file until it is put back; a holder that was killed leaves the file, and the next that
-// takes, or restore_hint_faults(), puts it back. One who finds it set leaves it set.
+// Holds bit 1 of kernel.numa_balancing (hint faults on all nodes). Other bits are untouched, such
+// as bit 2 of `headrace tier kernel`.
+//
+// If a holder set the bit, a file records that until the bit is cleared again. A killed holder
+// leaves the file; the next take() or restore_hint_faults() then clears the bit. A bit that was set
+// before stays set.
 class HintFaults {
  public:
-  // Whether the bit is set where it is not: for all programs of the host.
+  // Whether to set the bit if it is clear, which affects all programs of the host.
   enum class Set { never, if_need_be };
-  // absent: a kernel without, or the bit is not set and is not to be; denied: not as this user.
-  // `setting`: the file of the kernel.
+  // `setting`: the kernel's file. Errors: absent: no such kernel feature, or the bit is clear and
+  // shall not be set; denied: no permission.
   static Result<HintFaults> take(
       const std::filesystem::path& directory, Set set,
       const std::filesystem::path& setting = "/proc/sys/kernel/numa_balancing");
   HintFaults(HintFaults&&) = default;
   HintFaults& operator=(HintFaults&&) = delete;
-  // The last holder takes back the bit, and leaves what others have set meanwhile.
+  // The last holder clears the bit, unless another program changed the setting meanwhile.
   ~HintFaults();
 
-  // What was done, in words.
+  // A text that says what was done.
   const std::string& note() const { return note_; }
 
  private:
@@ -47,7 +48,7 @@ class HintFaults {
   std::string note_;
 };
 
-// Puts back what killed holders left; true: there was something.
+// Restores the setting after killed holders; true: there was something to restore.
 bool restore_hint_faults(const std::filesystem::path& directory,
                          const std::filesystem::path& setting = "/proc/sys/kernel/numa_balancing");
 

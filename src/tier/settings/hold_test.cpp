@@ -31,7 +31,7 @@ class Held : public testing::Test {
     return HintFaults::take(directory_, set, setting());
   }
 
-  // A child that takes and is killed.
+  // A child takes hint faults and is killed.
   void take_and_be_killed() {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -46,7 +46,7 @@ class Held : public testing::Test {
   std::filesystem::path directory_;
 };
 
-TEST_F(Held, HintFaultsAreOnForAsLongAsAnybodyHoldsThem) {
+TEST_F(Held, HintFaults_AreOnWhileHeld) {
   auto one = std::make_unique<Result<HintFaults>>(take());
   ASSERT_TRUE(*one) << one->error().message;
   EXPECT_EQ(value(), "1");
@@ -60,7 +60,7 @@ TEST_F(Held, HintFaultsAreOnForAsLongAsAnybodyHoldsThem) {
   EXPECT_EQ(value(), "0");
 }
 
-TEST_F(Held, OneWhoFindsThemOnLeavesThemOn) {
+TEST_F(Held, HintFaultsAlreadyOn_StayOn) {
   for (const char* const on : {"1", "3"}) {
     set(on);
     {
@@ -97,7 +97,7 @@ TEST_F(Held, PromotionThatIsSwitchedMeanwhileStaysAsItIs) {
   EXPECT_EQ(value(), "0") << "switched off";
 }
 
-TEST_F(Held, WhatIsNoNumberIsLeftAlone) {
+TEST_F(Held, NonNumericSetting_IsLeftAlone) {
   set("soon\n");
   {
     const auto held = take();
@@ -107,7 +107,7 @@ TEST_F(Held, WhatIsNoNumberIsLeftAlone) {
   EXPECT_EQ(value(), "soon");
 }
 
-TEST_F(Held, WhatSomebodyElseSetMeanwhileStays) {
+TEST_F(Held, SettingChangedMeanwhile_Stays) {
   {
     const auto held = take();
     set("2\n");
@@ -117,7 +117,7 @@ TEST_F(Held, WhatSomebodyElseSetMeanwhileStays) {
   EXPECT_EQ(value(), "2");
 }
 
-TEST_F(Held, TheNextPutsBackWhatAKilledOneLeft) {
+TEST_F(Held, SettingsOfAKilledHolder_AreRestoredByTheNext) {
   take_and_be_killed();
   EXPECT_TRUE(restore_hint_faults(directory_, setting()));
   EXPECT_EQ(value(), "0");
@@ -129,7 +129,7 @@ TEST_F(Held, TheNextPutsBackWhatAKilledOneLeft) {
   EXPECT_EQ(value(), "0") << "one who comes after takes over what was before, not what he found";
 }
 
-TEST_F(Held, WhatCannotBePutBackIsNotForgotten) {
+TEST_F(Held, SettingThatCannotBeRestored_StaysRecorded) {
   take_and_be_killed();
   set("soon\n");
   EXPECT_FALSE(restore_hint_faults(directory_, setting()));
@@ -152,7 +152,7 @@ TEST_F(Held, BitThatIsNotToBeSet_IsTakenOnlyWhereItIsSet) {
   EXPECT_EQ(value(), "3");
 }
 
-TEST_F(Held, AKernelWithoutThemIsTold) {
+TEST_F(Held, KernelWithoutHintFaults_IsReported) {
   const auto held = HintFaults::take(directory_, HintFaults::Set::if_need_be, directory_ / "none");
   ASSERT_FALSE(held);
   EXPECT_EQ(held.error().code, ErrorCode::absent);

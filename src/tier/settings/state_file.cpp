@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kLongestText = 64 << 10;
 constexpr auto kBetweenTries = 20ms;
 
-// A file of the kernel that is busy may be asked again.
+// A busy kernel file may be tried again.
 Unexpected refused(int error, std::string_view what) {
   if (error == EBUSY) return fail(ErrorCode::exhausted, "{}: it is busy", what);
   return fail_errno(error, what);

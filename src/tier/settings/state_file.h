@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that say what of the machine is to be put back, and the settings of the kernel that they
-// are about. A file is locked by who put the setting there; the kernel drops the lock with its
-// holder, however that ends. Thread-compatible.
+// Files that record which kernel settings to restore, and access to these settings. The setter of a
+// value locks its file; the kernel drops the lock however the setter ends. Thread-compatible.
 #pragma once
 
 #include <chrono>
@@ -14,29 +13,32 @@
 
 namespace headrace {
 
-// /run/headrace where that can be made, else $XDG_RUNTIME_DIR/headrace; made. denied: neither.
+// /run/headrace where it can be made, else $XDG_RUNTIME_DIR/headrace; created if missing. Errors:
+// denied: neither can be made.
 Result<std::filesystem::path> state_directory();
 
-// Opens a file of ours, makes it if need be, and locks it as flock(2) does. exhausted: with
-// LOCK_NB, somebody else has it locked; timed_out: without, for all of `patience`, as one does who
-// was stopped meanwhile; denied: it belongs to another user, who may say anything: root, who would
-// write what it says to where it says, takes nobody's word but root's.
+// Opens a state file, created if missing, and locks it as flock(2) does with `how`. Errors:
+// - exhausted: with LOCK_NB, another process has the lock;
+// - timed_out: without LOCK_NB, another process had it for all of `patience`, as a stopped one
+//   does;
+// - denied: the file belongs to another user, who may have written anything. Root trusts only files
+//   of root, since it writes to the paths they name.
 Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how,
                                   std::chrono::milliseconds patience = std::chrono::seconds{10});
 
-// Whether nobody else has it locked, so that it is locked for oneself now.
+// Whether no other process has the lock; then this one has it exclusively.
 bool only_holder(const OwnDescriptor& file);
 
-// What the file says, its first 64 KiB; "": nothing.
+// The first 64 KiB of the file; "": empty.
 std::string text_of(const OwnDescriptor& file);
-// Replaces it; on return it is on the disk, if there were one. The old or the new text is there at
-// any time; behind the new one may be the end of the old.
+// Replaces the text, and syncs it to disk. At any time the file holds the old or the new text; the
+// end of the old one may follow the new one.
 Status note(const OwnDescriptor& file, std::string_view text);
 
-// The text of a setting without the end of its last line. absent: there is none; denied: not as
-// this user; exhausted: it is busy, as DAMON's are while somebody reads another of them.
+// Reads a setting without the end of its last line. Errors: absent: no such file; denied: no
+// permission; exhausted: busy, as DAMON's files are while another one of them is read.
 Result<std::string> read_setting(const std::filesystem::path& setting);
-// Tells the kernel in one call; its reason where it does not take it, exhausted: it is busy.
+// Writes a setting in one call. Errors: the kernel's reason; exhausted: busy.
 Status write_setting(const std::filesystem::path& setting, std::string_view value);
 
 }  // namespace headrace

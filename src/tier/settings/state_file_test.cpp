@@ -50,7 +50,7 @@ TEST_F(StateFiles, LockThatIsNeverFree_EndsTheWait) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(StateFiles, WhatAnotherUserWroteIsNotBelieved) {
+TEST_F(StateFiles, FileOfAnotherUser_IsNotTrusted) {
   if (::geteuid() != 0) GTEST_SKIP() << "takes root, to give a file away";
   std::ofstream(directory_ / "state") << "0";
   ASSERT_EQ(::chown((directory_ / "state").c_str(), 65534, 65534), 0);

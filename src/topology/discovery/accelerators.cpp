@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Counted as GPUs: PCI classes per vendor (PCI Code and ID Assignment Specification), leaving out
-// the graphics of management controllers, virtual machines and CPUs, which have no memory of use.
+// PCI classes that count as GPUs, by vendor (PCI Code and ID Assignment Specification). Graphics of
+// management controllers, virtual machines and CPUs are excluded: they have no usable memory.
 struct GpuVendor {
   std::uint64_t vendor;
   std::string_view name;

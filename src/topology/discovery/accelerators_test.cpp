@@ -58,7 +58,7 @@ TEST(AcceleratorsTest, GpusAreSeenByPciClassAndVendor) {
   };
   add("0000:17:00.0", "0x10de", "0x030200");
   add("0000:03:00.0", "0x1a03", "0x030000");  // a management controller
-  add("0000:18:00.0", "0x10de", "0x040300");  // a GPU's sound
+  add("0000:18:00.0", "0x10de", "0x040300");  // a GPU's sound device
   const auto machine = Machine::discover(host.options());
   ASSERT_TRUE(machine);
   ASSERT_EQ(machine->nodes.size(), 2u);
@@ -68,8 +68,8 @@ TEST(AcceleratorsTest, GpusAreSeenByPciClassAndVendor) {
   EXPECT_EQ(machine->nodes[1].capacity, std::nullopt);
 }
 
-// This host, and the GPUs of a driver made of software.
-TEST(AcceleratorsTest, TheDriverOfGpusTellsTheRest) {
+// This host, with GPUs of a driver in software.
+TEST(AcceleratorsTest, GpuDriver_CompletesTheFacts) {
   const FakeCudaLibrary library("devices=2,memory=64M,engines=3,host_node=0,paradigm=hmm");
   const auto machine = Machine::discover({.storage = {}});
   ASSERT_TRUE(machine) << machine.error().message;
@@ -123,7 +123,7 @@ TEST(AcceleratorsTest, TheMemoryOfAGpuMayBeANumaNode) {
   EXPECT_NE(node.reason.find("the memory of Headrace fake GPU"), std::string::npos);
 }
 
-TEST(AcceleratorsTest, TheDriverOfGpusIsLeftAloneWhereAsked) {
+TEST(AcceleratorsTest, GpuDriverTurnedOff_IsNotAsked) {
   const FakeCudaLibrary library;
   const auto emulated = [](const Machine& machine) {
     return std::ranges::any_of(machine.nodes,

@@ -8,8 +8,8 @@
 namespace headrace {
 namespace {
 
-// Pages that the kernel gives or takes back between two reads of the counters move them by a few
-// MiB; what this looks for is off by gigabytes.
+// Between two reads of the counters, pages allocated or freed by the kernel change them by a few
+// MiB. The difference of interest is gigabytes.
 bool differ(Bytes a, Bytes b) {
   const Bytes low = std::min(a, b), high = std::max(a, b);
   return high - low > std::max(high / 100, 16_MiB);
@@ -25,14 +25,14 @@ Capacity own_capacity(const NodeFacts& node) {
   return {std::nullopt, "unknown"};
 }
 
-// The only node of a machine that runs has memory: a source that gives 0 does not know.
+// The only node of a running machine has memory: a source that reports 0 does not know.
 void forget_none(Capacity& only) {
   if (more_than_none(only.bytes)) return;
   only.bytes.reset();
   only.source = "unknown";
 }
 
-// Members are assigned one by one: a build by GCC 13.3.0 gave a capacity of 0, and it may have
+// Members are assigned one by one. A build by GCC 13.3.0 gave a capacity of 0, perhaps since it
 // compiled the assignment of a whole Capacity wrongly.
 void settle_one(const NodeFacts& node, Bytes total, Capacities& capacities) {
   Capacity& only = capacities.nodes.front();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory each node has, from sources that contradict each other.
+// The memory of each node, from sources that contradict each other.
 #pragma once
 
 #include <optional>
@@ -17,16 +17,18 @@ struct Capacity {
 };
 
 struct Capacities {
-  std::vector<Capacity> nodes;  // as the facts
+  std::vector<Capacity> nodes;  // in the order of the facts
   std::vector<std::string> warnings;
 };
 
-// The rule: a node's own meminfo counts, then hwloc; first those that give more than 0. A total of
-// 0 is unknown, and so is a capacity of 0 of the only node: among several a node with CPUs may have
-// no memory. `total`, what the kernel has to give in all, must be their sum. Where it is not
-// (memory added or initialised after boot, as on many virtual machines; a container's limit),
-// `total` is right: of one node it is the capacity; among several the difference cannot be told
-// apart, so the nodes keep theirs and a warning says so.
+// Chooses the capacities:
+// - A node's own meminfo counts, then hwloc; the first of them above 0.
+// - A total of 0 is unknown. A capacity of 0 is unknown for an only node; one of several nodes with
+//   CPUs may have no memory.
+// - `total`, all memory of the kernel, must be the sum. If it is not, `total` is right: memory was
+//   added or initialised after boot, as on many virtual machines, or a container has a limit. An
+//   only node then has `total`. Several nodes keep theirs with a warning, since the difference
+//   cannot be assigned.
 Capacities choose_capacities(const std::vector<NodeFacts>& nodes, std::optional<Bytes> total);
 
 }  // namespace headrace

@@ -39,7 +39,7 @@ TEST(CapacityTest, SeveralNodesKeepTheirsWithAWarning) {
   ASSERT_EQ(chosen.warnings.size(), 1u);
 }
 
-TEST(CapacityTest, HwlocStandsInAndIsHeldAgainstMeminfo) {
+TEST(CapacityTest, Hwloc_IsUsedWithoutMeminfoAndComparedWithIt) {
   const auto alone = choose_capacities({node(0, std::nullopt, 8_GiB)}, 8_GiB);
   EXPECT_EQ(alone.nodes[0].bytes, 8_GiB);
   EXPECT_EQ(alone.nodes[0].source, "hwloc");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machine::discover: gathers the facts, then decides.
 //
-// Where a fact has two sources the nearer one counts: sysfs for what the kernel knows itself (CPUs,
-// distances, HMAT), hwloc for the rest. With hwloc XML and the running system's sysfs the two would
-// describe different machines, so then sysfs says nothing about memory; with another sysfs and no
-// XML hwloc, which would look at the running system, is not asked.
+// If two sources have a fact, the nearer one counts: sysfs for the kernel's own knowledge (CPUs,
+// distances, HMAT), hwloc for the rest. hwloc XML and the running system's sysfs describe different
+// machines, so with XML sysfs gives no memory facts. With another sysfs and no XML, hwloc is not
+// asked, since it would describe the running system.
 
 #include <fmt/core.h>
 
@@ -27,20 +27,20 @@
 namespace headrace {
 namespace {
 
-// Everything known about the host before anything is decided.
+// All facts about the host, before decisions.
 struct HostFacts {
   std::vector<NodeFacts> nodes;
   std::vector<CacheLevel> caches;
   std::optional<Bytes> total;  // MemTotal of /proc/meminfo
   std::string cpu_model;
-  std::string hwloc;  // its version and what it was asked, or why it was not
+  std::string hwloc;  // its version and source, or why it was not asked
   std::vector<std::string> warnings;
 };
 
-// Which descriptions of the machine are asked.
+// The sources of the description.
 struct Sources {
   bool own_sysfs;     // the running system's
-  bool sysfs_memory;  // sysfs describes the machine
+  bool sysfs_memory;  // sysfs describes this machine's memory
   bool hwloc;
 };
 
@@ -51,7 +51,7 @@ Sources sources_of(const DiscoverOptions& options) {
           .hwloc = own || options.hwloc_xml.has_value()};
 }
 
-// Fills what sysfs left open of a node from hwloc's view of it.
+// Fills a node's missing facts from hwloc's description of it.
 void complete(NodeFacts& node, const NodeFacts& from_hwloc) {
   node.hwloc_total = from_hwloc.hwloc_total;
   node.hwloc_subtype = from_hwloc.hwloc_subtype;
@@ -100,7 +100,7 @@ Status ask_hwloc(const DiscoverOptions& options, HostFacts& host) {
   return {};
 }
 
-// Nodes whose memory is all offline are no place for data.
+// Nodes whose memory is all offline cannot hold data.
 void drop_empty_nodes(HostFacts& host) {
   std::erase_if(host.nodes, [&](const NodeFacts& node) {
     const bool empty = node.cpus.empty() && node.meminfo_total == Bytes{0};
@@ -140,7 +140,7 @@ const AccessAttributes* access_from(const NodeFacts& node, NodeId initiator) {
   return found == node.access.end() ? nullptr : &*found;
 }
 
-// The fastest way firmware knows to a node, against its initiator's own memory.
+// The node's fastest access rated by firmware, relative to the same initiator's own memory.
 std::optional<KindEvidence::Rated> best_rating(const HostFacts& host, const NodeFacts& node) {
   std::optional<KindEvidence::Rated> best;
   for (const AccessAttributes& access : node.access) {
@@ -182,7 +182,7 @@ void find_nearest(const HostFacts& host, const NodeFacts& node, KindEvidence& ev
   }
 }
 
-// All nodes of a node's package together; nothing where one is unknown.
+// The sum of all nodes of a node's package; nothing if one is unknown.
 std::optional<Bytes> memory_of_package(const HostFacts& host, const NodeFacts& node) {
   Bytes sum;
   for (const NodeFacts& each : host.nodes) {
@@ -223,7 +223,8 @@ KindEvidence evidence_for(const HostFacts& host, const NodeFacts& node,
   return evidence;
 }
 
-// A node without CPUs that no package claims belongs to the one its nearest CPUs are all in.
+// A node without CPUs and without a package belongs to the package of its nearest CPUs, if they are
+// all in one.
 std::optional<unsigned> socket_of(const HostFacts& host, const NodeFacts& node) {
   if (node.socket || !node.cpus.empty()) return node.socket;
   std::optional<unsigned> least;
@@ -261,8 +262,8 @@ void add_memory(const HostFacts& host, const std::map<unsigned, Override>& overr
   std::ranges::move(capacities.warnings, std::back_inserter(machine.warnings));
 }
 
-// CPUs that are online run from some memory. Without this check every placement fails later, with
-// words that do not name the cause.
+// Online CPUs run from some memory. Without this check every placement would fail later, with a
+// message that does not name the cause.
 Status check_memory(const Machine& machine) {
   const auto none = [](const Node& node) { return node.capacity == Bytes{0}; };
   const auto cpus =
@@ -274,8 +275,8 @@ Status check_memory(const Machine& machine) {
               raw(cpus->id), cpus->capacity_source, raw(cpus->id));
 }
 
-// Says what kinds and nearness rest on where there are nodes without CPUs and no node is rated. Of
-// firmware without a SLIT the kernel makes up distances: 10 and, to all others, 20
+// Warns about the basis of kinds and distances if there are nodes without CPUs, and no node is
+// rated. For firmware without a SLIT the kernel makes up distances: 10, and 20 to all other nodes
 // (REMOTE_DISTANCE in the kernel's linux/topology.h).
 void tell_missing_tables(Machine& machine) {
   const auto rated = [](const Node& node) { return !node.access.empty(); };
@@ -290,13 +291,13 @@ void tell_missing_tables(Machine& machine) {
     }
   }
   const bool made_up = machine.nodes.size() > 2 && others == std::set<unsigned>{20};
-  machine.warnings.push_back(fmt::format(
-      "no HMAT: the firmware rates no memory, so kinds are told by other evidence; {}`headrace "
-      "measure` tells how fast each is",
-      others.empty() || made_up ? "without a SLIT nothing tells which is near; " : ""));
+  machine.warnings.push_back(
+      fmt::format("no HMAT: the firmware rates no memory, so kinds rest on other evidence; "
+                  "{}`headrace measure` measures the speed of each",
+                  others.empty() || made_up ? "without a SLIT distances are unknown; " : ""));
 }
 
-// References to nodes that were left out would point nowhere.
+// References to left-out nodes would be dangling.
 void drop_dangling(Machine& machine) {
   const auto gone = [&](NodeId id) { return machine.find(id) == nullptr; };
   for (Node& node : machine.nodes) {
@@ -346,7 +347,7 @@ Status add_storage(const DiscoverOptions& options, Machine& machine,
   return {};
 }
 
-// The memory of a GPU that is a NUMA node is there already, as the kernel shows it.
+// A GPU's memory that is a NUMA node already exists, as the kernel shows it.
 void describe_as_gpu(GpuFacts& gpu, Node& node) {
   node.kind = NodeKind::gpu;
   node.reason = fmt::format("the memory of {} ({})", gpu.name, gpu.reason);

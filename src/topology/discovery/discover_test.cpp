@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery shown other machines than this one.
+// Discovery of other machines than this one.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -54,7 +54,7 @@ TEST(DiscoverTest, XeonMaxByHmat) {
   EXPECT_TRUE(machine->warnings.empty()) << machine->warnings[0];
 }
 
-// Sockets of four nodes with CPUs each, and no others.
+// Kinds on sockets of four nodes with CPUs, without other nodes.
 std::vector<NodeKind> kinds_without_other_nodes(const std::string& cpuinfo, Bytes memory) {
   FakeHost host;
   for (unsigned id = 0; id < 8; ++id) {
@@ -87,7 +87,7 @@ TEST(DiscoverTest, CpusWhosePackagesHaveHbmAlone) {
   EXPECT_EQ(kinds_without_other_nodes(other, 8_GiB), dram);
 }
 
-TEST(DiscoverTest, XeonMaxWithoutHmatIsToldByItsName) {
+TEST(DiscoverTest, XeonMaxWithoutHmat_IsKnownByItsName) {
   FakeHost host;
   build_xeon_max(host, false);
   const auto unknown = Machine::discover(host.options());
@@ -103,7 +103,7 @@ TEST(DiscoverTest, XeonMaxWithoutHmatIsToldByItsName) {
   EXPECT_EQ(known->warnings[0].find("SLIT"), std::string::npos) << known->warnings[0];
 }
 
-// As the kernel fills distances in for firmware without a SLIT.
+// The kernel fills in distances like these for firmware without a SLIT.
 TEST(DiscoverTest, MissingDistancesAreSaid) {
   FakeHost host;
   host.add_node(0, "0-1", 2_GiB, "10 20 20");
@@ -115,7 +115,7 @@ TEST(DiscoverTest, MissingDistancesAreSaid) {
   EXPECT_NE(machine->warnings[0].find("without a SLIT"), std::string::npos) << machine->warnings[0];
 }
 
-TEST(DiscoverTest, WhereAllNodesHaveCpusNoTableIsMissed) {
+TEST(DiscoverTest, AllNodesWithCpus_GiveNoWarningOfTables) {
   FakeHost host;
   host.add_node(0, "0-1", 2_GiB, "10 20");
   host.add_node(1, "2-3", 2_GiB, "20 10");
@@ -167,7 +167,7 @@ TEST(DiscoverTest, HbmInCacheModeIsACacheAndNoNode) {
   EXPECT_EQ(cache_mode(*back), told);
 }
 
-// The largest counts; whose cache it is the name of this CPU does not tell.
+// The largest cache counts. This CPU's name does not say which memory it caches.
 TEST(DiscoverTest, ASideCacheOfOtherMemory) {
   FakeHost host;
   host.add_node(0, "0-1", 512_GiB, "10");
@@ -345,8 +345,8 @@ TEST(DiscoverTest, ThisMachineIsDiscovered) {
   EXPECT_TRUE(Machine::from_json(machine->to_json()));
 }
 
-// Also where a DSA device would have to be given a home.
-TEST(DiscoverTest, WithoutAnyMemoryThereIsNoMachine) {
+// Also where a DSA device would need a home.
+TEST(DiscoverTest, HostWithoutMemory_IsAnError) {
   FakeHost host;
   host.add_node(0, "", 0_B, "10");
   host.set_total(16_GiB);

@@ -26,12 +26,12 @@ std::optional<unsigned> socket_of(hwloc_topology_t topology, hwloc_obj_t node) {
   return package->os_index;
 }
 
-// The CPUs that own a node: of several nodes at the same CPUs (DRAM and HBM of one tile) the first
-// is the one the kernel calls theirs; the others are CPU-less to it.
+// Assigns the CPUs that own a node. If several nodes have the same CPUs (DRAM and HBM of one tile),
+// the kernel assigns them to the first; the other nodes have no CPUs.
 void assign_cpus(const std::vector<hwloc_obj_t>& objects, std::vector<NodeFacts>& nodes) {
   hwloc_bitmap_t taken = hwloc_bitmap_alloc();
   hwloc_bitmap_t own = hwloc_bitmap_alloc();
-  // Narrow localities first, so that a node local to all CPUs does not take them from the others.
+  // Small localities first, so that a node local to all CPUs does not take them from other nodes.
   std::vector<std::size_t> order(objects.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::sort(order, {}, [&](std::size_t i) {
@@ -58,7 +58,7 @@ std::optional<std::uint64_t> attribute(hwloc_topology_t topology, hwloc_memattr_
   return value;
 }
 
-// hwloc has one attribute for both directions where firmware does not tell them apart.
+// hwloc has one attribute for both directions if firmware has one.
 std::optional<std::uint64_t> either(std::optional<std::uint64_t> own,
                                     std::optional<std::uint64_t> both) {
   return own ? own : both;
@@ -155,7 +155,7 @@ std::string read_cpu_name(hwloc_topology_t topology) {
   return name == nullptr ? "" : name;
 }
 
-// The version of the library that made the topology: of XML, the one that wrote it.
+// The version of the library that created the topology; for XML, of the one that wrote it.
 std::string read_version(hwloc_topology_t topology) {
   const char* version = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topology), "hwlocVersion");
   return version == nullptr ? "unknown version" : version;
@@ -172,11 +172,11 @@ Result<HwlocTopology> load_hwloc(const std::optional<std::filesystem::path>& xml
     return fail(ErrorCode::io, "hwloc cannot start; try `lstopo`");
   }
   HwlocTopology topology(raw_topology);
-  // Nodes and CPUs outside this process' cpuset belong to the machine too.
+  // Nodes and CPUs outside this process's cpuset also belong to the machine.
   hwloc_topology_set_flags(topology.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc_topology_set_io_types_filter(topology.get(), with_devices ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
                                                                   : HWLOC_TYPE_FILTER_KEEP_NONE);
-  std::string text;  // outlives the loading
+  std::string text;  // outlives the load
   if (xml) {
     auto read = read_document(*xml);
     if (!read) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hwloc knows: of the running system, or of another one from its XML.
+// Facts from hwloc, about the running system or, from XML, about another one.
 //
 // Thread-compatible.
 #pragma once
@@ -14,15 +14,16 @@
 namespace headrace {
 
 struct HwlocFacts {
-  std::string version;             // of the library: "2.9.0"
-  std::vector<NodeFacts> nodes;    // ascending ids
+  std::string version;             // hwloc's version: "2.9.0"
+  std::vector<NodeFacts> nodes;    // in ascending order of ids
   std::vector<CacheLevel> caches;  // data and unified
   CpuSet cpus;
-  std::string cpu_model;    // "" where unknown
-  bool this_system = true;  // false: HWLOC_XMLFILE or the like shows another machine
+  std::string cpu_model;    // "" if unknown
+  bool this_system = true;  // false: another machine, through HWLOC_XMLFILE or a similar variable
 };
 
-// Reads the XML file, or asks the running system. absent or invalid: the file; io: hwloc failed.
+// Reads the XML file, or asks the running system. Errors: absent, invalid: the file; io: hwloc
+// failed.
 Result<HwlocFacts> read_hwloc(const std::optional<std::filesystem::path>& xml);
 
 }  // namespace headrace

@@ -9,11 +9,11 @@
 namespace headrace {
 namespace {
 
-// hwloc calls memories DRAM and HBM from this ratio of bandwidths on; IT4I's Xeon Max measures 3.05
-// (STREAM copy, 1128 against 370 GB/s).
+// The ratio of bandwidths from which hwloc distinguishes HBM and DRAM. IT4I's Xeon Max measures
+// 3.05 (STREAM copy, 1128 against 370 GB/s).
 constexpr double kHbmRatio = 2.0;
-// Between the 1.34 of memory behind the other socket (130 against 97 ns) and the 1.7 of a small CXL
-// pool (70 ns on top): Tang et al., EuroSys'24; Li et al., ASPLOS'23.
+// Between two published ratios: 1.34 for memory behind the other socket (130 against 97 ns), and
+// 1.7 for a small CXL pool (70 ns more). Tang et al., EuroSys'24; Li et al., ASPLOS'23.
 constexpr double kFarLatencyRatio = 1.5;
 
 using Decision = std::optional<KindDecision>;
@@ -37,8 +37,8 @@ Decision by_device(const KindEvidence& e) {
   return std::nullopt;
 }
 
-// A package without DIMMs: its HBM is all that it has, and the node of its CPUs. A guest may have a
-// part of the DIMMs of its host, and any number of packages.
+// A package without DIMMs: HBM is its only memory, and the node of its CPUs. A guest may have a
+// part of its host's DIMMs, and any number of packages.
 Decision by_package(const KindEvidence& e) {
   if (!e.has_cpus || e.hbm_cpu_model.empty() || e.side_cached) return std::nullopt;
   if (e.hbm_alone) {
@@ -59,7 +59,7 @@ Decision by_hwloc(const KindEvidence& e) {
     return KindDecision{kind, fmt::format("hwloc calls it {}", subtype)};
   };
   if (subtype.starts_with("CXL")) return decided(NodeKind::cxl);
-  // From 2.10 on hwloc guesses by bandwidth, which is a cache's where there is one.
+  // From 2.10 on hwloc guesses by bandwidth, which is the cache's if there is one.
   if (e.side_cached) return std::nullopt;
   if (subtype == "HBM" || subtype == "MCDRAM") return decided(NodeKind::hbm);
   if (subtype == "DRAM") return decided(NodeKind::dram);
@@ -67,7 +67,7 @@ Decision by_hwloc(const KindEvidence& e) {
   if (subtype == "NVM") {
     return KindDecision{NodeKind::cxl, "hwloc calls it NVM: treated as cxl, which is as slow"};
   }
-  return std::nullopt;  // SPM: set aside by firmware, which HBM and CXL both may be
+  return std::nullopt;  // SPM: reserved by firmware; may be HBM or CXL
 }
 
 Decision by_bandwidth(const KindEvidence& e) {
@@ -112,8 +112,8 @@ Decision by_cpu_model(const KindEvidence& e) {
                   e.hbm_cpu_model)};
 }
 
-// What is left of the nodes without CPUs. Neither distance nor number tells HBM from CXL; taking
-// HBM for CXL leaves a gain unused, taking CXL for HBM makes programs slower, so cxl it is.
+// The remaining nodes without CPUs. Neither distance nor number distinguishes HBM from CXL. Taking
+// HBM for CXL only loses a gain. Taking CXL for HBM makes programs slower. So the kind is cxl.
 Decision by_exclusion(const KindEvidence& e) {
   if (e.has_cpus || e.cpu_nodes == 0) return std::nullopt;
   std::string far;

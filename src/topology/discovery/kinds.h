@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule that says what a memory node is made of: evidence in, kind and reason out.
+// The rule for the kind of a memory node: takes evidence, returns a kind and the reason.
 //
-// Pure: where the evidence comes from is discover.cpp's business, and why the rule is this one is
-// told in docs/design/node-kinds.md. Thread-compatible.
+// Pure: discover.cpp collects the evidence. Reasons for the rule: docs/design/node-kinds.md.
+// Thread-compatible.
 #pragma once
 
 #include <optional>
@@ -12,23 +12,23 @@
 
 namespace headrace {
 
-// Everything known that bears on one memory node's kind. Empty and nothing mean unknown.
+// All evidence for the kind of one memory node. Empty or nothing: unknown.
 struct KindEvidence {
   NodeId node;
   bool has_cpus = false;
 
-  // The user's word, and the variable it came from.
+  // The kind set by the user, and the variable it is from.
   std::optional<NodeKind> override_kind;
   std::string override_source;
 
-  // The dax device whose memory the node is, and what stands behind it.
+  // The dax device that provides the node's memory, and the device behind it.
   std::string dax_device;  // "dax0.0"
   std::string cxl_region;  // "region0": a CXL region
   std::string pmem_bus;    // "ndbus0": persistent memory
 
   std::string hwloc_subtype;  // "HBM", "MCDRAM", "CXL-DRAM", "DRAM", "SPM", ...
 
-  // Firmware's figures from the node's best initiator, against that initiator's own memory.
+  // Firmware's values for the node's best initiator, relative to that initiator's own memory.
   struct Rated {
     NodeId initiator;
     std::optional<BytesPerSecond> bandwidth;
@@ -39,7 +39,7 @@ struct KindEvidence {
   };
   std::optional<Rated> rated;
 
-  // The kernel's memory tier against that of the nodes with CPUs.
+  // The kernel's memory tier, relative to that of the nodes with CPUs.
   enum class Tier { unknown, same, faster, slower };
   Tier tier = Tier::unknown;
 
@@ -47,14 +47,14 @@ struct KindEvidence {
   std::optional<unsigned> distance;  // its SLIT distance
 
   unsigned cpu_nodes = 0;       // nodes of the machine with CPUs
-  unsigned cpu_less_nodes = 0;  // and without
-  std::string hbm_cpu_model;    // the CPU's name if it is a model known to carry HBM
-  // For such a CPU: the HBM of a package, whether a package takes no DIMMs, and the memory of all
+  unsigned cpu_less_nodes = 0;  // and of those without
+  std::string hbm_cpu_model;    // the CPU's name if the model is known to contain HBM
+  // For such a CPU: the HBM of a package, whether its package takes no DIMMs, and the memory of all
   // nodes of this node's package.
   Bytes package_hbm = {};
   bool hbm_alone = false;
   std::optional<Bytes> package_memory = {};
-  bool is_guest = false;     // a hypervisor decides on its packages, and which memory it has
+  bool is_guest = false;     // a hypervisor decides about packages and memory
   bool side_cached = false;  // fast memory is a cache before the node
 };
 

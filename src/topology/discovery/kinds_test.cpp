@@ -19,7 +19,7 @@ Rated rated(double bandwidth, double local_bandwidth, int latency, int local_lat
           .source = "HMAT"};
 }
 
-// A node without CPUs of which nothing more is known.
+// A node without CPUs and without further evidence.
 KindEvidence bare() { return {.node = NodeId{8}, .cpu_nodes = 8, .cpu_less_nodes = 8}; }
 
 struct Case {
@@ -35,7 +35,7 @@ KindEvidence make(const std::function<void(KindEvidence&)>& change) {
   return evidence;
 }
 
-// A node of CPUs that carry 64 GiB, on a package with 62.
+// A node with CPUs that contain 64 GiB, on a package with 62 GiB.
 void only_hbm(KindEvidence& evidence) {
   evidence = {.node = NodeId{0},
               .has_cpus = true,
@@ -126,7 +126,7 @@ TEST(KindsTest, TheTable) {
   }
 }
 
-// A hypervisor makes packages up, and gives a guest any part of its host's memory.
+// A hypervisor invents packages, and gives a guest any part of its host's memory.
 TEST(KindsTest, NameOfCpusInAGuest_SaysHbmOnlyIfTheyTakeNoDimms) {
   const auto guest = [](const std::function<void(KindEvidence&)>& change) {
     return decide_kind(make([&](auto& e) { change(e), e.is_guest = true; }));
@@ -144,7 +144,7 @@ TEST(KindsTest, NameOfCpusInAGuest_SaysHbmOnlyIfTheyTakeNoDimms) {
   EXPECT_EQ(alone.reason, "x carries HBM and takes no DIMMs");
 }
 
-// Each pair contradicts itself; the first is to win.
+// Each pair contradicts itself; the first wins.
 TEST(KindsTest, StrongerEvidenceWins) {
   const std::vector<std::function<void(KindEvidence&)>> hbm = {
       [](auto& e) { e.override_kind = NodeKind::hbm; },
@@ -154,7 +154,7 @@ TEST(KindsTest, StrongerEvidenceWins) {
       [](auto& e) { e.hbm_cpu_model = "x"; },
   };
   const std::vector<std::function<void(KindEvidence&)>> cxl = {
-      [](auto& e) { e.cxl_region = "region0"; },  // beats all but the override
+      [](auto& e) { e.cxl_region = "region0"; },  // outranks all but the override
       [](auto& e) { e.hwloc_subtype = "CXL-DRAM"; },
       [](auto& e) { e.rated = rated(20, 48, 100, 100); },
   };
@@ -190,8 +190,8 @@ TEST(KindsTest, EveryDecisionHasAReason) {
     const KindDecision decision = decide_kind(e);
     RC_ASSERT(!decision.reason.empty());
     RC_ASSERT(decision.kind != NodeKind::storage);
-    // Only a figure, a subtype, the user or a package without DIMMs can make a node with CPUs
-    // anything but dram.
+    // A node with CPUs is other than dram only by a rating, a subtype, the user's word, or a
+    // package without DIMMs.
     if (e.has_cpus && !e.rated && e.hwloc_subtype.empty()) {
       RC_ASSERT(decision.kind == NodeKind::dram);
     }

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a lane of each generation of PCIe takes, less what its code costs: 8 of 10 bits, then 128 of
-// 130 (PCIE_SPEED2MBS_ENC of Linux, drivers/pci/pci.h, which counts nothing off at 64 GT/s).
+// Bandwidth of a lane per PCIe generation, without its encoding overhead: 8 of 10 bits, then 128 of
+// 130 (PCIE_SPEED2MBS_ENC in Linux, drivers/pci/pci.h, which subtracts nothing at 64 GT/s).
 struct Generation {
   double gigatransfers;
   double useful;
@@ -32,7 +32,7 @@ constexpr std::array<Generation, 6> kGenerations = {{{2.5, 0.8, "PCIe 1.0"},
                                                      {32, 128.0 / 130, "PCIe 5.0"},
                                                      {64, 1, "PCIe 6.0"}}};
 
-// "16.0 GT/s PCIe" of sysfs, which writes "Unknown" too.
+// Reads "16.0 GT/s PCIe" from sysfs, which may also contain "Unknown".
 const Generation* read_speed(const fs::path& file) {
   const std::string text = read_line(file).value_or("");
   double speed = 0;
@@ -47,7 +47,7 @@ struct Wires {
   std::string source;
 };
 
-// The lanes that a function and the port above it both have; nothing where one does not say.
+// The number of lanes that a function and the port above it both have; nothing if one is unknown.
 std::optional<std::uint64_t> most_lanes(const fs::path& function) {
   const auto own = read_number(function / "max_link_width");
   const auto port = read_number(function.parent_path() / "max_link_width");
@@ -55,7 +55,8 @@ std::optional<std::uint64_t> most_lanes(const fs::path& function) {
   return std::min(*own, *port);
 }
 
-// GPUs lower the speed while they rest: for them counts what both ends can do. Lanes do not rest.
+// GPUs lower the speed when idle, so their highest common speed with the port counts. The number of
+// lanes does not change.
 std::optional<Wires> read_wires(const fs::path& function, bool may_rest) {
   const Generation* now = read_speed(function / "current_link_speed");
   const auto lanes = read_number(function / "current_link_width");
@@ -84,7 +85,7 @@ bool names_a_function(std::string_view name) {
          name[name.size() - 8] == ':';
 }
 
-// The function that a device of sysfs belongs to, if it shows a link.
+// Adds the PCI function of a sysfs device, if it shows a link.
 void add_function(fs::path device, std::vector<fs::path>& functions) {
   std::error_code error;
   device = fs::canonical(device, error);
@@ -104,7 +105,7 @@ bool is_attached(const std::vector<AttachedNode>& attached, NodeId id) {
   return std::ranges::find(attached, id, &AttachedNode::node) != attached.end();
 }
 
-// Memory by the socket that it is part of; -1 where that is not known.
+// Memory nodes by socket; -1: unknown.
 std::map<int, std::vector<NodeId>> memory_of_sockets(const Machine& machine,
                                                      const std::vector<AttachedNode>& attached) {
   std::map<int, std::vector<NodeId>> sockets;
@@ -115,7 +116,7 @@ std::map<int, std::vector<NodeId>> memory_of_sockets(const Machine& machine,
   return sockets;
 }
 
-// Xeons since the Scalable ones have UPI, and those before them QPI; EPYCs have xGMI.
+// Scalable Xeons and later ones have UPI, earlier Xeons QPI; EPYCs have xGMI.
 LinkKind kind_between_sockets(const Machine& machine) {
   const auto cpu = machine.provenance.find("cpu");
   if (cpu == machine.provenance.end() || is_virtual(machine)) return LinkKind::socket;
@@ -126,7 +127,7 @@ LinkKind kind_between_sockets(const Machine& machine) {
   return says("Xeon") && std::ranges::any_of(kWithUpi, says) ? LinkKind::upi : LinkKind::socket;
 }
 
-// The memory of the socket that a node is attached to; of all sockets where that is not known.
+// The memory of the socket to which a node is attached; of all sockets if that is unknown.
 std::vector<NodeId> host_of(const Machine& machine,
                             const std::map<int, std::vector<NodeId>>& sockets,
                             const AttachedNode& node) {
@@ -173,8 +174,9 @@ Link link_of(const Machine& machine, const AttachedNode& node, std::vector<NodeI
 
 std::vector<fs::path> functions_of_disk(const fs::path& disk) {
   std::vector<fs::path> functions;
-  // With several ways to a namespace of NVMe its disk is below none of its controllers but below
-  // their subsystem, beside links to them (drivers/nvme/host/multipath.c of Linux).
+  // With several paths to an NVMe namespace, its disk is below the subsystem instead of a
+  // controller. The subsystem also has links to the controllers (drivers/nvme/host/multipath.c of
+  // Linux).
   const fs::path subsystem = disk.parent_path();
   if (subsystem.filename().string().starts_with("nvme-subsys")) {
     for (const std::string& name : list_directory(subsystem)) {
@@ -187,8 +189,8 @@ std::vector<fs::path> functions_of_disk(const fs::path& disk) {
 }
 
 std::vector<fs::path> functions_of_region(const fs::path& sysfs, const std::string& region) {
-  // A region has a decoder of each of its endpoints as target0 and on, and an endpoint its memory
-  // device as uport (Documentation/ABI/testing/sysfs-bus-cxl of Linux).
+  // A region has the decoders of its endpoints as target0 and on. An endpoint has its memory device
+  // as uport (Documentation/ABI/testing/sysfs-bus-cxl of Linux).
   const fs::path devices = sysfs / "bus/cxl/devices";
   std::vector<fs::path> functions;
   for (const std::string& name : list_directory(devices / region)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What joins the nodes of a host, as far as sysfs shows it.
+// The links between a host's nodes, as far as sysfs shows them.
 //
-// Limits are what the wires take at the speed that they run at now; that of links between sockets
-// stands in no file, and how tiles are joined neither. Thread-compatible.
+// Limits are those of the wires at their current speed. No file has the limit of links between
+// sockets, or the links between tiles. Thread-compatible.
 #pragma once
 
 #include <filesystem>
@@ -14,24 +14,24 @@
 
 namespace headrace {
 
-// A node that is no memory of a socket, and what joins it to one.
+// A node that is not memory of a socket, and its connection to one.
 struct AttachedNode {
   NodeId node;
   LinkKind kind;
-  std::vector<std::filesystem::path> functions;  // of PCI, in sysfs, that its data pass
-  std::optional<NodeId> near;                    // a node of the socket it is at
+  std::vector<std::filesystem::path> functions;  // the PCI functions, in sysfs, on its data path
+  std::optional<NodeId> near;                    // a node of its socket
 };
 
-// The PCI functions that data of a disk pass, given its directory in sysfs; those of the devices of
-// a CXL region; that of an address. Only those that sysfs shows the speed of a link for.
+// The PCI functions on the data path of a disk, given by its directory in sysfs; of the devices of
+// a CXL region; or of a PCI address. Only functions whose link speed sysfs shows.
 std::vector<std::filesystem::path> functions_of_disk(const std::filesystem::path& disk);
 std::vector<std::filesystem::path> functions_of_region(const std::filesystem::path& sysfs,
                                                        const std::string& region);
 std::vector<std::filesystem::path> functions_at(const std::filesystem::path& sysfs,
                                                 const std::string& address);
 
-// The links between the sockets of the machine, and those of attached nodes to theirs. Nodes behind
-// the same functions share a link.
+// The links between the machine's sockets, and those of attached nodes to their sockets. Nodes
+// behind the same functions share a link.
 std::vector<Link> find_links(const Machine& machine, const std::vector<AttachedNode>& attached);
 
 }  // namespace headrace

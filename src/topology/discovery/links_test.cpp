@@ -23,7 +23,7 @@ void set_wires(FakeHost& host, std::string_view function, const std::string& spe
   host.write(function + "current_link_width", lanes);
 }
 
-// Sockets with a node each.
+// Sockets with one node each.
 void add_sockets(FakeHost& host, unsigned count) {
   for (unsigned id = 0; id < count; ++id) {
     std::string distances;
@@ -60,7 +60,7 @@ TEST(DiscoverLinksTest, OneSocketHasNone) {
   EXPECT_TRUE(discovered(host).links.empty());
 }
 
-TEST(DiscoverLinksTest, SocketsAreJoinedAndHowMuchThatTakesIsNotMadeUp) {
+TEST(DiscoverLinksTest, Sockets_HaveALinkOfUnknownLimit) {
   for (const auto& [model, kind] : std::vector<std::pair<std::string, LinkKind>>{
            {"Intel(R) Xeon(R) CPU Max 9468", LinkKind::upi},
            {"Intel(R) Xeon(R) Platinum 8480+", LinkKind::upi},
@@ -81,7 +81,7 @@ TEST(DiscoverLinksTest, SocketsAreJoinedAndHowMuchThatTakesIsNotMadeUp) {
   }
 }
 
-TEST(DiscoverLinksTest, AHypervisorsSocketsAreOfNoMake) {
+TEST(DiscoverLinksTest, SocketsOfAGuest_HaveALinkOfUnknownMake) {
   FakeHost host;
   add_sockets(host, 2);
   host.write("proc/cpuinfo", "model name\t: AMD EPYC 9654\nflags\t\t: fpu hypervisor");
@@ -115,7 +115,7 @@ TEST(DiscoverLinksTest, AGpuHasThePcieLinkOfItsFunction) {
   EXPECT_EQ(machine.links[0].b, ids({1})) << "devices are at no end of a link between sockets";
 }
 
-TEST(DiscoverLinksTest, AGpuAtRestCountsAsAwake) {
+TEST(DiscoverLinksTest, IdleGpu_CountsWithItsFullSpeed) {
   FakeHost host;
   add_sockets(host, 2);
   add_gpu(host, "2.5 GT/s PCIe");
@@ -145,7 +145,7 @@ TEST(DiscoverLinksTest, FewerLanesThanBothEndsHave_AreSaid) {
   EXPECT_EQ(discovered(host).links[1].reason, "PCIe 5.0 x8, 0000:17:00.0");
 }
 
-TEST(DiscoverLinksTest, WhatSysfsDoesNotTellStaysUnknown) {
+TEST(DiscoverLinksTest, MissingFiles_LeaveLinksUnknown) {
   FakeHost host;
   add_sockets(host, 2);
   add_gpu(host, "Unknown");
@@ -183,7 +183,7 @@ TEST(DiscoverLinksTest, ADiskOfSeveralControllersHasTheFunctionOfEach) {
   EXPECT_EQ(functions_of_disk(host.at(subsystem + "nvme0n1")).size(), 2u);
 }
 
-// A node of CXL memory behind two devices, as `cxl create-region` makes it.
+// A node of CXL memory behind two devices, as created by `cxl create-region`.
 TEST(DiscoverLinksTest, ACxlRegionHasTheLinksOfItsDevices) {
   FakeHost host;
   add_sockets(host, 2);

@@ -38,8 +38,8 @@ Status add(Overrides& overrides, std::string_view text, std::string_view ids,
   return {};
 }
 
-// Items are separated by commas, and a list of nodes may hold commas too: an item without '='
-// belongs to the list of the next one.
+// Commas separate items, and also the numbers in a list of nodes: an item without '=' belongs to
+// the next item's list.
 Result<Overrides> parse_nodes(std::string_view text) {
   Overrides overrides;
   std::size_t begin = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The user's word on node kinds: HEADRACE_NODES and memkind's MEMKIND_HBW_NODES.
+// Node kinds set by the user: HEADRACE_NODES and memkind's MEMKIND_HBW_NODES.
 #pragma once
 
 #include <map>
@@ -15,8 +15,9 @@ struct Override {
   std::string source;  // "HEADRACE_NODES", "MEMKIND_HBW_NODES"
 };
 
-// Kinds by node. HEADRACE_NODES ("8-15=hbm,2=cxl") wins over MEMKIND_HBW_NODES ("8-15": hbm).
-// Empty texts say nothing. invalid: malformed, or a node given two kinds; with the format.
+// Kinds by node. HEADRACE_NODES ("8-15=hbm,2=cxl") has priority over MEMKIND_HBW_NODES ("8-15":
+// hbm). Empty texts set nothing.
+// Errors: invalid: malformed, or two kinds for a node; the message has the format.
 Result<std::map<unsigned, Override>> parse_overrides(const std::optional<std::string>& nodes,
                                                      const std::optional<std::string>& hbw_nodes);
 

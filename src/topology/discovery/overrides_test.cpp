@@ -18,7 +18,7 @@ TEST(OverridesTest, ReadsListsOfNodesWithKinds) {
   EXPECT_EQ(overrides->at(5).source, "HEADRACE_NODES");
 }
 
-TEST(OverridesTest, MemkindsVariableMeansHbmAndYields) {
+TEST(OverridesTest, MemkindsVariable_MeansHbmWithLowerPriority) {
   const auto overrides = parse_overrides("8=cxl", "8-9");
   ASSERT_TRUE(overrides) << overrides.error().message;
   EXPECT_EQ(overrides->at(8).kind, NodeKind::cxl);

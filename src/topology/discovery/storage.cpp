@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The mount a path is on.
+// The mount of a path.
 struct Mount {
   std::string point;   // "/"
   std::string type;    // "ext4", "overlay", "tmpfs"
@@ -54,7 +54,7 @@ std::optional<Mount> parse_mount(const std::string& line, const std::string& dev
   return mount;
 }
 
-// The last mount of that device whose point is above `path`; else any of it.
+// The device's last mount at or above `path`; else any of its mounts.
 std::optional<Mount> find_mount(const fs::path& procfs, const fs::path& path, dev_t device) {
   const std::string number = fmt::format("{}:{}", major(device), minor(device));
   std::ifstream file(procfs / "self/mountinfo");
@@ -70,8 +70,8 @@ std::optional<Mount> find_mount(const fs::path& procfs, const fs::path& path, de
   return found;
 }
 
-// The block device's directory: /sys/dev/block/254:0, or by the mount's source for file systems
-// with a device number of their own (btrfs).
+// The block device's directory: /sys/dev/block/254:0. For file systems with their own device
+// numbers (btrfs): by the mount's source.
 std::optional<fs::path> find_block(const fs::path& sysfs, dev_t device,
                                    const std::optional<Mount>& mount) {
   std::error_code error;
@@ -84,9 +84,10 @@ std::optional<fs::path> find_block(const fs::path& sysfs, dev_t device,
   return error ? std::nullopt : std::optional(by_name);
 }
 
-// From a partition to its disk, and from a mapping (LVM, dm-crypt) of one device to that device.
+// Goes from a partition to its disk, and from a mapping (LVM, dm-crypt) over one device to that
+// device.
 fs::path to_disk(fs::path block, std::vector<std::string>& through) {
-  // Deeper stacks than this are loops in a broken tree.
+  // Deeper stacks are loops in a broken tree.
   for (int depth = 0; depth < 8; ++depth) {
     std::error_code error;
     if (fs::exists(block / "partition", error)) {
@@ -112,7 +113,7 @@ std::string describe(const fs::path& disk, const std::vector<std::string>& throu
     text += fmt::format(" ({})", *model);
   }
   if (member_count > 1) text += fmt::format(" over {} devices", member_count);
-  // Virtual disks say rotational whatever they stand on.
+  // Virtual disks claim to be rotational whatever device is behind them.
   if (disk.filename().string().starts_with("vd")) {
     text += ", virtual";
   } else if (const auto rotational = read_number(disk / "queue/rotational")) {
@@ -123,7 +124,7 @@ std::string describe(const fs::path& disk, const std::vector<std::string>& throu
   return text;
 }
 
-// The file system's own size, for want of a device's.
+// The file system's size, if the device's is unknown.
 void set_file_system_size(const fs::path& path, StorageFacts& facts) {
   struct statvfs space{};
   if (statvfs(path.c_str(), &space) != 0 || space.f_blocks == 0) return;
@@ -167,7 +168,7 @@ Result<StorageFacts> find_storage(const fs::path& path, const fs::path& sysfs,
                      .reason = describe(disk, through, mount),
                      .path = directory.string(),
                      .device = disk};
-  // In units of 512 bytes whatever the device's own sectors are (Documentation/ABI, sysfs-block).
+  // In units of 512 bytes, whatever the device's sector size (Documentation/ABI, sysfs-block).
   const auto sectors = read_number(disk / "size");
   if (sectors && *sectors > 0 && *sectors < (std::uint64_t{1} << 54)) {
     facts.capacity = Bytes{*sectors} * 512;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which storage device is behind a path.
+// The storage device of a path.
 #pragma once
 
 #include <filesystem>
@@ -11,15 +11,16 @@
 namespace headrace {
 
 struct StorageFacts {
-  std::string name;    // "vda", or "overlay at /" where no device shows
+  std::string name;    // "vda", or "overlay at /" if no device is visible
   std::string reason;  // how it was found
   std::optional<Bytes> capacity;
   std::string capacity_source;
   std::string path;              // a directory on it
-  std::filesystem::path device;  // its disk in sysfs; empty where no device shows
+  std::filesystem::path device;  // its disk in sysfs; empty if no device is visible
 };
 
-// absent or denied: the path cannot be looked at. Everything else that is unknown is said in words.
+// Finds the device. Other unknown facts are stated in words. Errors: absent, denied: the path
+// cannot be examined.
 Result<StorageFacts> find_storage(const std::filesystem::path& path,
                                   const std::filesystem::path& sysfs,
                                   const std::filesystem::path& procfs);

@@ -12,7 +12,7 @@ namespace {
 
 using test::FakeHost;
 
-// A host whose files are on a device we name: their real device number leads to it.
+// A host with files on a device of our choice: their real device number leads to it.
 class StorageTest : public testing::Test {
  protected:
   StorageTest() {

@@ -27,14 +27,14 @@ std::optional<Bytes> read_mem_total(const fs::path& path) {
     if (at == std::string::npos) continue;
     std::istringstream rest(line.substr(at + 9));
     std::uint64_t kib = 0;
-    // Above 2^53 it would not be a size of memory but a broken file.
+    // A value of 2^53 or more is a broken file, not a memory size.
     if (rest >> kib && kib < (std::uint64_t{1} << 53)) return Bytes{kib << 10};
     return std::nullopt;
   }
   return std::nullopt;
 }
 
-// A row of the SLIT is in the order of the nodes that are online.
+// A row of the SLIT has the order of the online nodes.
 std::map<NodeId, unsigned> read_distances(const fs::path& node, const std::vector<unsigned>& ids) {
   std::map<NodeId, unsigned> distances;
   std::istringstream row(read_line(node / "distance").value_or(""));
@@ -46,12 +46,12 @@ std::map<NodeId, unsigned> read_distances(const fs::path& node, const std::vecto
   return distances;
 }
 
-// One access class: the same figures hold for every initiator linked there.
+// One access class: its values hold for all initiators linked there.
 std::vector<AccessAttributes> read_access_class(const fs::path& directory) {
   // Latencies in ns and bandwidths in MiB/s (Documentation/admin-guide/mm/numaperf.rst).
   const auto latency = [&](const char* name) -> std::optional<Nanoseconds> {
     const auto value = read_number(directory / name);
-    // 0 stands for unknown.
+    // 0 means unknown.
     if (!value || *value == 0 || *value > 1'000'000'000) return std::nullopt;
     return Nanoseconds{static_cast<std::int64_t>(*value)};
   };
@@ -79,16 +79,16 @@ std::vector<AccessAttributes> read_access_class(const fs::path& directory) {
   return access;
 }
 
-// access1 counts CPUs only; access0 also GPUs and network cards, and is all that older kernels
-// have.
+// access1 counts only CPUs. access0 also counts GPUs and network cards; older kernels have no
+// other.
 std::vector<AccessAttributes> read_access(const fs::path& node) {
   auto access = read_access_class(node / "access1" / "initiators");
   return access.empty() ? read_access_class(node / "access0" / "initiators") : access;
 }
 
-// The largest of memory_side_cache/indexN, as Documentation/admin-guide/mm/numaperf.rst and
-// drivers/base/node.c have them: sizes in bytes, 0 for direct-mapped and write-back, 1 for indexed
-// and write-through, 2 for others.
+// The largest of memory_side_cache/indexN, in the format of
+// Documentation/admin-guide/mm/numaperf.rst and drivers/base/node.c: sizes in bytes; 0 is
+// direct-mapped and write-back, 1 is indexed and write-through, 2 is other.
 std::optional<MemorySideCache> read_side_cache(const fs::path& node) {
   const auto word = [](const fs::path& path, const char* zero, const char* one) -> std::string {
     const auto value = read_number(path);
@@ -115,20 +115,20 @@ std::optional<unsigned> read_socket(const fs::path& sysfs, const CpuSet& cpus) {
   if (cpus.empty()) return std::nullopt;
   const auto package = read_number(sysfs / "devices/system/cpu" / fmt::format("cpu{}", cpus[0]) /
                                    "topology/physical_package_id");
-  // The kernel writes -1, which is no number here, where it does not know.
+  // The kernel writes -1 for unknown, which is not a number here.
   if (!package || *package > 65535) return std::nullopt;
   return static_cast<unsigned>(*package);
 }
 
-// Notes the dax devices that became memory of a node, and whether a CXL region or persistent
-// memory stands behind them: the device's real path tells.
+// Records the dax devices that became memory of a node, and by a device's real path whether it
+// belongs to a CXL region or to persistent memory.
 void read_dax(const fs::path& sysfs, std::vector<NodeFacts>& nodes) {
   const fs::path devices = sysfs / "bus/dax/devices";
   for (const std::string& name : list_directory(devices)) {
     const auto target = read_number(devices / name / "target_node");
     const auto node =
         std::ranges::find_if(nodes, [&](const NodeFacts& n) { return target == n.id; });
-    // A node with CPUs may be named as the nearest one of a device that is not used as memory.
+    // A device that is not used as memory may name its nearest node with CPUs.
     if (node == nodes.end() || !node->cpus.empty()) continue;
     node->dax_device = name;
     std::error_code ignored;
@@ -155,7 +155,7 @@ void read_tiers(const fs::path& sysfs, std::vector<NodeFacts>& nodes) {
   }
 }
 
-// "512K", "32M" of a cache's size file.
+// "512K", "32M" in a cache's size file.
 std::optional<Bytes> parse_cache_size(std::string_view text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -187,7 +187,7 @@ std::optional<std::uint64_t> read_number(const fs::path& path) {
 }
 
 std::optional<unsigned> read_numa_node(const fs::path& device) {
-  // -1, which is no number here, stands for unknown.
+  // -1 means unknown, and is not a number here.
   const auto node = read_number(device / "numa_node");
   return node && *node < 1000 ? std::optional(static_cast<unsigned>(*node)) : std::nullopt;
 }
@@ -198,7 +198,7 @@ std::vector<std::string> list_directory(const fs::path& path) {
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     names.push_back(at->path().filename().string());
   }
-  // By length first, so that node2 stands before node10.
+  // Sorted by length first: node2 comes before node10.
   std::ranges::sort(names, {}, [](const std::string& name) {
     return std::tuple<std::size_t, const std::string&>(name.size(), name);
   });
@@ -218,7 +218,7 @@ std::vector<NodeFacts> read_nodes(const fs::path& sysfs) {
   const fs::path directory = sysfs / "devices/system/node";
   std::vector<unsigned> ids;
   for (const std::string& name : list_directory(directory)) {
-    // Memory nodes stay below storage devices, which are numbered from 1000 (units.h).
+    // Numbers of memory nodes are below those of storage devices, which begin at 1000 (units.h).
     if (const auto id = number_after(name, "node"); id && *id < 1000) ids.push_back(*id);
   }
   std::ranges::sort(ids);
@@ -278,7 +278,7 @@ std::optional<Bytes> read_total_memory(const fs::path& procfs) {
 
 namespace {
 
-// A line of the first CPU has it.
+// A line in the first CPU's entry.
 std::optional<std::string> cpuinfo_line(const fs::path& procfs, std::string_view name) {
   std::ifstream cpuinfo(procfs / "cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -292,7 +292,7 @@ std::optional<std::string> cpuinfo_line(const fs::path& procfs, std::string_view
 
 std::optional<std::string> read_cpu_model(const fs::path& procfs) {
   if (auto name = cpuinfo_line(procfs, "model name")) return name;
-  // CPUs of Arm have numbers there. One is worth a name: it carries HBM.
+  // Arm CPUs have numbers instead of names. Only one is named here: it contains HBM.
   const bool fujitsu = cpuinfo_line(procfs, "CPU implementer") == "0x46";
   if (fujitsu && cpuinfo_line(procfs, "CPU part") == "0x001") return "Fujitsu A64FX";
   return std::nullopt;
@@ -310,9 +310,9 @@ bool read_is_virtual(const fs::path& sysfs, const fs::path& procfs) {
     return read_line(sysfs / "class/dmi/id" / name).value_or("");
   };
   const std::string product = said("product_name");
-  // Its bare machines have the same names, and a product such as "c7g.metal".
+  // EC2's bare-metal machines report the same vendor, with a product such as "c7g.metal".
   if (said("sys_vendor") == "Amazon EC2") return product.find(".metal") == std::string::npos;
-  // The names of systemd-detect-virt, without vendors that build machines too.
+  // The names that systemd-detect-virt uses, without vendors that also build machines.
   constexpr std::array kBegins = {"KVM",
                                   "QEMU",
                                   "OpenStack",

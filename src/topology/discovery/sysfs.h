@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sysfs and procfs say about memory and CPUs; facts only, no conclusions.
+// Facts from sysfs and procfs about memory and CPUs, without conclusions.
 //
-// Every file may be missing or unreadable: then its fact is left out. Thread-compatible.
+// Any file may be missing or unreadable: its fact is then left out. Thread-compatible.
 #pragma once
 
 #include <filesystem>
@@ -31,33 +31,33 @@ struct NodeFacts {
   std::optional<MemorySideCache> side_cache;
 };
 
-// The first line of a file without its end; nothing if it is empty or cannot be read.
+// The first line of a file without its line end; nothing: it is empty or cannot be read.
 std::optional<std::string> read_line(const std::filesystem::path& path);
 std::optional<std::uint64_t> read_number(const std::filesystem::path& path);
 
-// The memory node nearest to a device, by its `numa_node`; nothing where that is not known.
+// The memory node nearest to a device, by its `numa_node`; nothing: unknown.
 std::optional<unsigned> read_numa_node(const std::filesystem::path& device);
 
-// Names in a directory, sorted so that numbers count ("node2" before "node10"); empty if it cannot
-// be read.
+// Names in a directory, in order of their numbers ("node2" before "node10"); empty: it cannot be
+// read.
 std::vector<std::string> list_directory(const std::filesystem::path& path);
-// 12 of ("node12", "node"); nothing if the name is not made so.
+// Returns 12 for ("node12", "node"); nothing: the name has another format.
 std::optional<unsigned> number_after(std::string_view name, std::string_view prefix);
 
-// The nodes below devices/system/node, ascending; empty when there is no such directory.
+// The nodes below devices/system/node, in ascending order; empty: no such directory.
 std::vector<NodeFacts> read_nodes(const std::filesystem::path& sysfs);
-// All CPUs that are online.
+// All online CPUs.
 CpuSet read_online_cpus(const std::filesystem::path& sysfs, const std::filesystem::path& procfs);
-// Unified and data caches, each once, largest level first within ascending CPUs.
+// Unified and data caches, each once, in the order of their CPUs, the largest level first.
 std::vector<CacheLevel> read_caches(const std::filesystem::path& sysfs);
 // MemTotal of /proc/meminfo.
 std::optional<Bytes> read_total_memory(const std::filesystem::path& procfs);
 std::optional<std::string> read_cpu_model(const std::filesystem::path& procfs);
-// Whether it is a virtual machine: x86 CPUs have a flag for it. Elsewhere the device tree or the
-// names that firmware gives the machine tell.
+// True in a virtual machine. x86 CPUs have a flag for it. Elsewhere the device tree or firmware's
+// names of the machine show it.
 bool read_is_virtual(const std::filesystem::path& sysfs, const std::filesystem::path& procfs);
-// Maker and name of the computer by its firmware: "QEMU Standard PC (Q35 + ICH9, 2009)"; empty
-// where firmware says neither.
+// Maker and name of the computer from firmware: "QEMU Standard PC (Q35 + ICH9, 2009)"; empty:
+// unknown.
 std::string read_system(const std::filesystem::path& sysfs);
 
 }  // namespace headrace

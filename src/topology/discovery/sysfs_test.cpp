@@ -133,7 +133,7 @@ TEST(SysfsTest, AVirtualMachineIsKnownByTheFlagsOfItsCpus) {
   EXPECT_EQ(Machine::discover(host.options())->provenance.at("hypervisor"), "yes");
 }
 
-// CPUs of Arm have no flag for it. Files as firmware names machines and guests.
+// Arm CPUs have no flag for it. The files have firmware's names of machines and guests.
 TEST(SysfsTest, AVirtualMachineOfArmIsKnownByItsFirmware) {
   using Files = std::vector<std::pair<const char*, const char*>>;
   const std::string dmi = "sys/class/dmi/id/";

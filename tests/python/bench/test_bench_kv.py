@@ -21,6 +21,7 @@ import pytest
 
 import headrace
 from headrace._bench import kv_live, kv_pages, kv_place, kv_promote, kv_servers, two_memories
+from headrace._cli import bench_kv
 from headrace._errors import WrongAnswer
 from headrace._run.plan import Host
 from headrace._tiering import switch
@@ -474,3 +475,19 @@ def test_wrong_values_are_no_number_to_trust() -> None:
     points = [kv_live.Point("redis", "MMEM", "C", [row])]
     with pytest.raises(WrongAnswer):
         kv_live.check({"rows": kv_live.rows(points, 1), "interrupted": False})
+
+
+@pytest.mark.parametrize(
+    ("swap", "server", "told"),
+    [(["zram"], "redis", True), (["partition"], "redis", False), (["zram"], "own", False)],
+)
+def test_zram_is_not_called_an_ssd(
+    swap: list[str], server: str, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"workload": "C", "config": "MMEM-SSD-0.2", "server": server, "ops_per_second": None,
+           "slow_share": None, "reason": "none", "note": ""}  # fmt: skip
+    bench_kv.print_measured({
+        "servers": {}, "records": 1, "value_bytes": 1024, "clients": 1, "rate": None, "rounds": 1,
+        "rests_on": {"detail": "here"}, "swap": swap, "rows": [row],
+    })  # fmt: skip
+    assert ("not an SSD" in capsys.readouterr().out) == told

@@ -184,6 +184,7 @@ def test_as_a_page_and_a_picture(run: Run, tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     page = (tmp_path / "um.html").read_text()
     assert "Of 16 published figures 16 are met within 15 %" in page
+    assert "The model's constants were fitted to them." in page.replace("&#39;", "'")
     assert "V100 16 GiB on PCIe 3.0" in page and "2.15" in page and "Rests on model" in page
     assert (tmp_path / "um.png").stat().st_size > 10000
 

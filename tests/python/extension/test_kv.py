@@ -81,6 +81,7 @@ def test_what_goes_in_comes_out(store: kv.Store) -> None:
     assert sum(tier.hits for tier in stats.tiers) == 24
     assert stats.tiers[1].arrived == 24 and stats.pinned == 0 and stats.damaged == 0
     assert stats.asdict()["stores"]["stored"] == 24
+    assert stats.asdict()["tiers"][1]["arrived"] == 24
 
 
 @pytest.mark.parametrize("load_ahead", [0, 1, 1 << 40])

@@ -50,6 +50,7 @@ def test_the_model_as_a_document(run: Headrace) -> None:
     assert set(rows) == set(prefill.POLICIES)
     for row in rows.values():
         assert set(row) >= HONEST and row["basis"] == "modelled"
+        assert row["roofline_share"] is None, "the rates were given, not reached"
     assert rows["layerwise"]["hidden_of_alone_where_it_can"] >= 0.9
     assert "tokens/s" not in result.stdout
 

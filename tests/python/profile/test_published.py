@@ -99,7 +99,8 @@ def test_the_page_says_that_it_was_published(run: Run, tmp_path: Path) -> None:
     result = run("report", "--machine", "xeon-max")
     assert (result.returncode, result.stdout, result.stderr) == (0, "report.html\n", "")
     page = (tmp_path / "report.html").read_text()
-    assert "Rests on published: figures of others, published, not measured here." in page
+    assert "Rests on published: figures of others, published, not measured here;" in page
+    assert "lines called modelled are computed" in page
     assert "Where the figures come from" in page and "IT4Innovations documentation" in page
 
 

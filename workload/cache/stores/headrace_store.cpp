@@ -57,7 +57,9 @@ Result<NodeId> node_with_cpus(const Machine& machine) {
 
 }  // namespace
 
-Result<std::unique_ptr<HeadraceStore>> HeadraceStore::make(const Source& source, Bytes budget) {
+template <std::size_t kShards>
+Result<std::unique_ptr<HeadraceStoreOf<kShards>>> HeadraceStoreOf<kShards>::make(
+    const Source& source, Bytes budget) {
   const bool in_memory = source.memory(0) != nullptr;
   Machine machine = two_nodes();
   Backends backends;
@@ -70,28 +72,27 @@ Result<std::unique_ptr<HeadraceStore>> HeadraceStore::make(const Source& source,
     HEADRACE_TRY(machine, Machine::discover(options));
     HEADRACE_TRY(backends, Backends::open(machine));
   }
-  std::unique_ptr<HeadraceStore> store(
-      new HeadraceStore(source, std::move(machine), std::move(backends)));
+  std::unique_ptr<HeadraceStoreOf> store(
+      new HeadraceStoreOf(source, std::move(machine), std::move(backends)));
   HEADRACE_TRY(const NodeId node, node_with_cpus(store->machine_));
   MoverOptions moves;
   if (in_memory) moves.route = place::one;
   store->mover_ = std::make_unique<Mover>(store->machine_, store->backends_, std::move(moves));
-  CacheOptions options{.budgets = {{node, budget}}, .reserve = true};
+  CacheOptions options{.budgets = {{node, budget}}, .reserve = true, .shards = kShards};
   if (in_memory) options.placement = place::always(node);
   HEADRACE_TRY(store->cache_, Cache::create(*store->mover_, std::move(options)));
   return store;
 }
 
-Prefetch HeadraceStore::plan(const Source& source, std::uint64_t first, std::uint64_t count) {
+template <std::size_t kShards>
+Prefetch HeadraceStoreOf<kShards>::plan(const Source& source, std::uint64_t first,
+                                        std::uint64_t count) {
   std::vector<Extent> extents(count);
   for (std::uint64_t i = 0; i < count; ++i) extents[i] = source.extent(first + i);
   return cache_->prefetch(extents);
 }
 
-void BatchOf<HeadraceStore>::access(HeadraceStore& store,
-                                    std::span<const std::uint32_t, kBatch> blocks) {
-  for (std::size_t i = 0; i < kBatch; ++i) extents_[i] = store.source().extent(blocks[i]);
-  store.cache().access(extents_, blocks_);
-}
+template class HeadraceStoreOf<0>;
+template class HeadraceStoreOf<16>;
 
 }  // namespace headrace::cache_bench

@@ -18,7 +18,9 @@
 
 namespace headrace::cache_bench {
 
-class HeadraceStore {
+// In that many shards; 0: as it chooses.
+template <std::size_t kShards>
+class HeadraceStoreOf {
  public:
   class Pin {
    public:
@@ -33,7 +35,7 @@ class HeadraceStore {
     Block block_;
   };
 
-  static Result<std::unique_ptr<HeadraceStore>> make(const Source& source, Bytes budget);
+  static Result<std::unique_ptr<HeadraceStoreOf>> make(const Source& source, Bytes budget);
 
   Pin access(std::uint64_t block) { return {*cache_, source_.extent(block)}; }
   Pin access(std::uint64_t block, const Prefetch& plan) {
@@ -52,7 +54,7 @@ class HeadraceStore {
   }
 
  private:
-  HeadraceStore(const Source& source, Machine machine, Backends backends)
+  HeadraceStoreOf(const Source& source, Machine machine, Backends backends)
       : source_(source), machine_(std::move(machine)), backends_(std::move(backends)) {}
 
   const Source& source_;
@@ -62,13 +64,18 @@ class HeadraceStore {
   std::unique_ptr<Cache> cache_;
 };
 
+using HeadraceStore = HeadraceStoreOf<0>;
+using HeadraceStoreIn16 = HeadraceStoreOf<16>;
 static_assert(Store<HeadraceStore>);
 
 // All in one call.
-template <>
-class BatchOf<HeadraceStore> {
+template <std::size_t kShards>
+class BatchOf<HeadraceStoreOf<kShards>> {
  public:
-  void access(HeadraceStore& store, std::span<const std::uint32_t, kBatch> blocks);
+  void access(HeadraceStoreOf<kShards>& store, std::span<const std::uint32_t, kBatch> blocks) {
+    for (std::size_t i = 0; i < kBatch; ++i) extents_[i] = store.source().extent(blocks[i]);
+    store.cache().access(extents_, blocks_);
+  }
   const std::byte* bytes(std::size_t i) const { return HeadraceStore::bytes_of(blocks_[i]); }
   void release() {
     for (Block& block : blocks_) block = {};

@@ -17,7 +17,7 @@ namespace headrace::kv_bench {
 namespace {
 
 constexpr int kAnswerSeconds = 10;
-constexpr std::uint64_t kAtOnce = 64;  // records on their way while loading
+constexpr std::uint64_t kAtOnce = 64;  // records in flight while loading
 constexpr std::chrono::milliseconds kPause{10};
 
 class Loader {
@@ -93,9 +93,9 @@ class Loader {
   const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   Random random_;
   std::uint64_t next_ = 0, stored_ = 0;
-  std::int64_t pauses_ = 0;  // since anything was stored
+  std::int64_t pauses_ = 0;  // since the last stored record
   std::deque<std::uint64_t> under_way_;
-  std::deque<std::uint64_t> refused_;  // to be asked again
+  std::deque<std::uint64_t> refused_;  // to retry
 };
 
 }  // namespace

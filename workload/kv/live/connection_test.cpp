@@ -38,7 +38,7 @@ TEST(Connection, LoadingKeepsToItsRate) {
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(100));
 }
 
-TEST(Connection, WhatGoesWrongIsSaid) {
+TEST(Connection, Failures_AreReported) {
   EXPECT_EQ(load({.socket = "/nowhere/socket", .records = 1, .value_bytes = 1}).error().code,
             with_hiredis() ? ErrorCode::absent : ErrorCode::unsupported);
   if (!with_hiredis()) GTEST_SKIP() << "without hiredis";

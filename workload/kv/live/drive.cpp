@@ -28,7 +28,7 @@ std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-// The set of descriptors that are waited for; closed with it.
+// The set of polled descriptors; closed with it.
 class Epoll {
  public:
   Epoll() : fd_(::epoll_create1(EPOLL_CLOEXEC)) {}
@@ -70,7 +70,7 @@ class Loop {
     begin_ = now_ns();
     end_ = begin_ + static_cast<std::int64_t>(options_.seconds * 1e9);
     last_answer_ = begin_;
-    // What was meant to begin in time begins late, but not for ever.
+    // Operations intended to begin in time may begin late, but not without a limit.
     const std::int64_t last = options_.rate ? 2 * end_ - begin_ : end_;
     while (true) {
       const std::int64_t now = now_ns();
@@ -90,7 +90,7 @@ class Loop {
   struct Client {
     std::unique_ptr<Connection> connection;
     Operation operation;
-    std::int64_t meant = 0;  // to begin
+    std::int64_t meant = 0;  // intended begin
     bool sending = false;
   };
 
@@ -108,7 +108,7 @@ class Loop {
     return begin_ + static_cast<std::int64_t>(static_cast<double>(number) * 1e9 / *options_.rate);
   }
 
-  // When the next operation is meant to begin.
+  // The intended begin of the next operation.
   std::int64_t since(std::int64_t now) const { return options_.rate ? intended(begun_) : now; }
 
   Status ask_all(std::int64_t now) {
@@ -131,7 +131,7 @@ class Loop {
       inserting_.insert(client.operation.record);
       inserted_ = client.operation.record + 1;
     } else {
-      // Only what has been answered is there to be read.
+      // Only acknowledged records can be read.
       const std::uint64_t there = inserting_.empty() ? inserted_ : *inserting_.begin();
       client.operation.record = std::min(client.operation.record, there - 1);
     }
@@ -212,8 +212,8 @@ class Loop {
   const DriveOptions& options_;
   Operations operations_;
   Random random_;
-  std::uint64_t inserted_;             // records, with those being inserted
-  std::set<std::uint64_t> inserting_;  // not answered yet
+  std::uint64_t inserted_;             // records, including those being inserted
+  std::set<std::uint64_t> inserting_;  // not acknowledged yet
   Epoll epoll_;
   std::vector<Client> clients_;
   std::deque<unsigned> idle_;

@@ -31,7 +31,7 @@ TEST_F(Drive, EveryAnswerIsRight) {
     const auto driven = drive(*find_workload(workload), options_for(server));
     ASSERT_TRUE(driven) << driven.error().message;
     EXPECT_GT(driven->operations, 0U);
-    EXPECT_EQ(driven->wrong, 0U) << workload;  // nor is a record read before it is stored
+    EXPECT_EQ(driven->wrong, 0U) << workload;  // no record is read before it is stored
     EXPECT_LE(driven->p50_us, driven->p99_us);
     EXPECT_FALSE(driven->cpu_us);
   }
@@ -43,7 +43,7 @@ TEST_F(Drive, WrongValuesAreCounted) {
   EXPECT_EQ(driven->wrong, driven->operations);
 }
 
-TEST_F(Drive, AtARateEveryOperationMeantHasItsTurn) {
+TEST_F(Drive, AtARate_EveryIntendedOperationRuns) {
   TestServer server;
   DriveOptions options = options_for(server);
   options.rate = 2000;
@@ -51,7 +51,7 @@ TEST_F(Drive, AtARateEveryOperationMeantHasItsTurn) {
   EXPECT_EQ(driven->operations + driven->not_begun, 100U);
 }
 
-TEST_F(Drive, AStallIsInTheLatenciesOfThoseMeantToComeMeanwhile) {
+TEST_F(Drive, Stall_CountsInLatenciesOfIntendedOperations) {
   TestServer server({.stall_ms = 60});
   DriveOptions options{.socket = server.socket(),
                        .records = 100,
@@ -61,12 +61,12 @@ TEST_F(Drive, AStallIsInTheLatenciesOfThoseMeantToComeMeanwhile) {
                        .rate = 1000};
   const auto driven = drive(*find_workload("C"), options);
   ASSERT_TRUE(driven) << driven.error().message;
-  // All were meant to begin within 50 ms and answered after 60; one client alone would have
+  // All were intended to begin within 50 ms, and were answered after 60; a single client would have
   // waited once.
   EXPECT_GT(driven->p50_us, 30'000);
 }
 
-TEST_F(Drive, AServerThatGoesIsSaid) {
+TEST_F(Drive, ServerThatEnds_IsReported) {
   TestServer server({.ends_after = 120});
   const auto driven = drive(*find_workload("C"), options_for(server));
   EXPECT_EQ(driven.error().code, ErrorCode::io);

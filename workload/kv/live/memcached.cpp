@@ -83,7 +83,7 @@ class MemcachedConnection final : public Connection {
     }
   }
 
-  // True: an answer was complete.
+  // True: a response was complete.
   Result<bool> next(std::size_t value_bytes) {
     const std::string_view came = std::string_view(in_).substr(taken_);
     const std::size_t end = came.find(kEnd);

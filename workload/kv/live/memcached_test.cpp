@@ -45,7 +45,7 @@ class Listening {
   int fd_ = -1;
 };
 
-// The other end of one connection, whose words the test says itself.
+// The other end of one connection; the test writes its responses.
 class Peer {
  public:
   Peer() : connection(*open_memcached(listening_.socket())), fd_(listening_.accept()) {}
@@ -76,7 +76,7 @@ class Peer {
   int fd_;
 };
 
-// A server that has no memory for the first question, and says the same to all others.
+// A server without memory for the first request; it refuses all others the same way.
 class Forgetful {
  public:
   explicit Forgetful(const std::string& words)
@@ -100,7 +100,7 @@ class Forgetful {
   std::thread thread_;
 };
 
-TEST(Memcached, WithoutMemoryForTheMomentIsAskedAgain) {
+TEST(Memcached, ServerWithoutMemory_IsRetried) {
   {
     const Forgetful server("STORED\r\n");
     EXPECT_TRUE(load({Protocol::memcached, server.socket(), 1, 100}));
@@ -136,7 +136,7 @@ TEST(Memcached, SpeaksItsText) {
   EXPECT_TRUE(peer.connection->right());
 }
 
-TEST(Memcached, WhatIsNotTheRecordsValueIsNotRight) {
+TEST(Memcached, ValueOfAnotherRecord_IsNotRight) {
   Peer peer;
   const std::string another = key_of(8) + " x", longer = key_of(7) + " xyz";
   for (const std::string& said :

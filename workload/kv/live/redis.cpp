@@ -68,7 +68,7 @@ class RedisConnection final : public Connection {
     return fail(ErrorCode::io, "the server has gone: {}", context_->errstr);
   }
 
-  // Nothing: it is not complete yet.
+  // nullopt: not complete yet.
   Result<Reply> next() {
     void* found = nullptr;
     if (redisGetReplyFromReader(context_.get(), &found) != REDIS_OK) return gone();

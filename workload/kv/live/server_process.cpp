@@ -28,10 +28,10 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62, kPresent = std::uint64_t{1} << 63;
-// Larger mappings are address space that was set aside (a sanitizer's shadow), not data.
+// Larger mappings are reserved address space (a sanitizer's shadow), not data.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
-constexpr std::size_t kPagesInCall = 512;  // pages in one call
-constexpr int kMoveOwn = 2;                // MPOL_MF_MOVE: pages that it shares with nobody
+constexpr std::size_t kPagesInCall = 512;  // pages per call
+constexpr int kMoveOwn = 2;                // MPOL_MF_MOVE: pages not shared with other processes
 
 struct Descriptor {
   int fd = -1;
@@ -45,7 +45,7 @@ struct Mapping {
   std::uint64_t end = 0;
 };
 
-// Private memory that is written to and belongs to no file: heaps and anonymous mappings.
+// Private writable memory without a file: heaps and anonymous mappings.
 std::vector<Mapping> data_of(pid_t process) {
   std::ifstream maps(fmt::format("/proc/{}/maps", process));
   std::vector<Mapping> found;
@@ -63,7 +63,7 @@ std::vector<Mapping> data_of(pid_t process) {
   return found;
 }
 
-// Addresses of the pages that are there, in memory or in swap.
+// Addresses of existing pages, in memory or in swap.
 struct PagesBySwap {
   std::vector<std::uint64_t> resident;
   std::vector<std::uint64_t> out;
@@ -95,7 +95,7 @@ iovec page_at(std::uint64_t address, std::uint64_t bytes) {
   return {.iov_base = reinterpret_cast<void*>(address), .iov_len = bytes};
 }
 
-// Reads a byte of each, which maps it.
+// Reads a byte of each page, which maps it.
 void bring_in(pid_t process, std::span<const std::uint64_t> pages) {
   std::array<char, kPagesInCall> bytes;
   for (std::size_t i = 0; i < pages.size(); i += kPagesInCall) {
@@ -104,7 +104,7 @@ void bring_in(pid_t process, std::span<const std::uint64_t> pages) {
       remote.push_back(page_at(page, 1));
     }
     const iovec local{.iov_base = bytes.data(), .iov_len = remote.size()};
-    // A page that was unmapped meanwhile ends the call early: nothing is lost by that.
+    // A page that was unmapped meanwhile ends the call early, which is harmless.
     (void)::process_vm_readv(process, &local, 1, remote.data(), remote.size(), 0);
   }
 }
@@ -146,7 +146,7 @@ std::string text_of(const std::string& path) {
 
 Status become(std::span<const char* const> program, pid_t parent) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return fail_errno(errno, "cannot follow a parent");
-  // It may have ended before it was followed.
+  // The parent may have ended before prctl.
   if (::getppid() != parent) return fail(ErrorCode::cancelled, "the parent has ended");
   std::vector<char*> words;
   for (const char* word : program) words.push_back(const_cast<char*>(word));

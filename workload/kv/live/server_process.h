@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server as a process: started so that it ends with us, what it has used, and where its pages
-// are.
+// The server as a process: started so that it ends with its parent; its resource use, and the
+// places of its pages.
 #pragma once
 
 #include <sys/types.h>
@@ -15,28 +15,29 @@
 
 namespace headrace::kv_bench {
 
-// Becomes this program, which the kernel ends when `parent` ends, however that happens. Returns
-// only on failure. absent, denied: the program; cancelled: the parent has ended already.
+// Replaces this process by the program, which the kernel ends when `parent` ends in any way.
+// Returns only on failure. Errors: absent, denied: the program; cancelled: the parent has ended
+// already.
 Status become(std::span<const char* const> program, pid_t parent);
 
 struct Usage {
   std::uint64_t major_faults = 0;
   double cpu_ns = 0;  // of all its threads
 };
-// Nothing: no such process, or it has ended.
+// nullopt: no such process, or it has ended.
 std::optional<Usage> usage_of(pid_t process);
 
 struct PagesOut {
-  Bytes data;  // private anonymous memory that is written to
-  Bytes out;   // of it in swap
+  Bytes data;  // private writable anonymous memory
+  Bytes out;   // the part in swap
 };
-// Brings all private memory of a process back, then sends this share of its pages, drawn from
-// `seed`, to swap. What the kernel does not send is not in `out`. denied: not one's own process or
-// not root; unsupported: a kernel without process_madvise; absent: no such process.
+// Brings all private memory of a process back, then sends `share` of its pages, chosen by `seed`,
+// to swap. `out` counts only pages that the kernel did send. Errors: denied: another user's
+// process, without root; unsupported: a kernel without process_madvise; absent: no such process.
 Result<PagesOut> page_out(pid_t process, double share, std::uint64_t seed);
 
-// Moves this share of its pages, drawn from `seed`, to a node of memory. `out` is what lies there
-// then of what was drawn. denied, absent: as page_out; absent also: no such node.
+// Moves `share` of its pages, chosen by `seed`, to a memory node. `out` counts the chosen pages
+// that are there afterwards. Errors: denied, absent: as page_out; absent also: no such node.
 Result<PagesOut> move_out(pid_t process, double share, int node, std::uint64_t seed);
 
 }  // namespace headrace::kv_bench

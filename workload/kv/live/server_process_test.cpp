@@ -25,23 +25,23 @@ TEST(ServerProcess, EndsWithItsParentHoweverThatEnds) {
     const pid_t self = ::getpid();
     const pid_t child = ::fork();
     if (child == 0) {
-      // It keeps the writing end open as long as it lives.
+      // It keeps the writing end open while it lives.
       const std::array<const char*, 2> words = {"sleep", "1000"};
       (void)become(words, self);
       ::_exit(1);
     }
     ::close(told[0]);
-    ::usleep(50'000);  // it is a sleep by now, or will be when it has seen us gone
+    ::usleep(50'000);  // by now it is the sleep, or has noticed our end
     ::kill(self, SIGKILL);
   }
   ::close(told[1]);
   ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
   pollfd ended{told[0], POLLIN, 0};
-  EXPECT_EQ(::poll(&ended, 1, 30'000), 1);  // hung up: nobody has it open
+  EXPECT_EQ(::poll(&ended, 1, 30'000), 1);  // hung up: no process has it open
   ::close(told[0]);
 }
 
-TEST(ServerProcess, WhoseParentHasEndedDoesNotBegin) {
+TEST(ServerProcess, EndedParent_ProgramDoesNotStart) {
   const std::array<const char*, 1> words = {"true"};
   const pid_t child = ::fork();
   if (child == 0) ::_exit(become(words, 1).error().code == ErrorCode::cancelled ? 0 : 1);
@@ -50,7 +50,7 @@ TEST(ServerProcess, WhoseParentHasEndedDoesNotBegin) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(ServerProcess, AProgramThatIsNotThereIsSaid) {
+TEST(ServerProcess, MissingProgram_IsReported) {
   const std::array<const char*, 1> words = {"headrace-no-such-program"};
   const pid_t self = ::getpid(), child = ::fork();
   if (child == 0) ::_exit(become(words, self).error().code == ErrorCode::absent ? 0 : 1);
@@ -69,7 +69,7 @@ TEST(ServerProcess, UsageGrowsWithWork) {
   EXPECT_FALSE(usage_of(1 << 29));
 }
 
-// A child with 4 MiB of known bytes, which says at the end whether they are as they were.
+// A child with 4 MiB of known bytes, which reports at the end whether they are unchanged.
 class Sleeper {
  public:
   Sleeper() {
@@ -138,11 +138,12 @@ TEST(ServerProcess, PagesGoToANodeAndLoseNothing) {
   }
   EXPECT_TRUE(sleeper.unchanged());
   if (!moved) GTEST_SKIP() << moved.error().message;
-  EXPECT_GT(moved->out.value, moved->data.value / 3);  // node 0 has all of them where it is alone
+  EXPECT_GT(moved->out.value,
+            moved->data.value / 3);  // on a host with one node, node 0 has all of them
   EXPECT_LT(moved->out.value, moved->data.value * 2 / 3);
 }
 
-TEST(ServerProcess, NobodyHasNoPages) {
+TEST(ServerProcess, AbsentProcess_HasNoPages) {
   EXPECT_EQ(page_out(1 << 29, 0.5, 1).error().code, ErrorCode::absent);
 }
 

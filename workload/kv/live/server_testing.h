@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server for tests: SET and GET of Redis' protocol over a unix socket, in a thread of its own.
+// A server for tests: SET and GET of Redis' protocol over a unix socket, in its own thread.
 #pragma once
 
 #include <poll.h>
@@ -20,10 +20,10 @@
 namespace headrace::kv_bench {
 
 struct ServerHabits {
-  int stall_ms = 0;      // before the first answer
-  bool wrong = false;    // gives another record's value
+  int stall_ms = 0;      // before the first response
+  bool wrong = false;    // returns another record's value
   bool refuses = false;  // every SET
-  int ends_after = 0;    // so many answers it hangs up; 0: never
+  int ends_after = 0;    // closes after this many responses; 0: never
 };
 
 class TestServer {
@@ -51,7 +51,7 @@ class TestServer {
   TestServer& operator=(const TestServer&) = delete;
 
   std::string socket() const { return directory_ + "/socket"; }
-  // What is stored. Ends the server.
+  // The stored values. Ends the server.
   const std::map<std::string, std::string>& stored() {
     end();
     return stored_;
@@ -80,7 +80,7 @@ class TestServer {
     for (const auto& [fd, came] : clients) ::close(fd);
   }
 
-  // False: the connection is over.
+  // False: the connection is closed.
   bool take(int fd, std::string& came) {
     char bytes[65536];
     const ssize_t got = ::read(fd, bytes, sizeof(bytes));
@@ -92,7 +92,7 @@ class TestServer {
     return true;
   }
 
-  // Takes one question off the front of what came and answers it. False: it is not whole yet.
+  // Takes one request off the front of the received bytes and answers it. False: it is incomplete.
   bool step(int fd, std::string& came) {
     std::size_t at = 0;
     const auto number = [&](char mark) -> long {
@@ -138,7 +138,7 @@ class TestServer {
   std::thread thread_;
 };
 
-// Whether servers can be asked in this build.
+// Whether this build can talk to servers.
 inline bool with_hiredis() {
 #ifdef HEADRACE_WITH_HIREDIS
   return true;

@@ -36,7 +36,7 @@ Served serve(std::span<const Tier> tiers, const Server& server, const LinesPerOp
   const auto spread_at = [&](double ops) {
     return predict(tiers, share, {.demand = ops * lines.bus * kLineBytes});
   };
-  // Whether the threads are there for so many operations a second, and the memories' bandwidth.
+  // Whether threads and the memories' bandwidth suffice for `ops` operations per second.
   const auto can = [&](double ops) {
     const auto spread = spread_at(ops);
     return spread && spread->latency_ns &&
@@ -53,7 +53,7 @@ Served serve(std::span<const Tier> tiers, const Server& server, const LinesPerOp
     used[i] = spread.tier_bandwidth[i] / tiers[i].curve.best();
     op_ns[i] = server.cpu_ns + lines.awaited * tiers[i].curve.latency(spread.tier_bandwidth[i]);
   }
-  // What threads wait beyond the curves they wait at the memory that gives all it can.
+  // Waits beyond the curves happen at the memory that is saturated.
   const double mean = share[0] * op_ns[0] + share[1] * op_ns[1] + shares.ssd * server.ssd_ns;
   const double excess = std::max(0.0, threads * 1e9 / low - mean);
   const std::size_t full = used[1] > used[0] ? 1 : 0;

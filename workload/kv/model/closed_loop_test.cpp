@@ -38,7 +38,7 @@ TEST(ClosedLoop, EveryThreadHasAnOperationAtAllTimes) {
     server.threads = threads;
     for (const Shares& shares : {Shares{}, {.slow = 0.25}, {.slow = 0.75}, {.ssd = 0.4}}) {
       const Served served = serve(kTiers, server, lines, shares);
-      // By Little's law the mean time of an operation is threads by operations per second.
+      // By Little's law the mean time of an operation is threads divided by operations per second.
       const double mean = (1 - shares.slow - shares.ssd) * served.fast_ns +
                           shares.slow * served.slow_ns + shares.ssd * served.ssd_ns;
       EXPECT_NEAR(mean * served.ops_per_second / 1e9 / threads, 1, 1e-6) << threads;
@@ -67,7 +67,7 @@ TEST(ClosedLoop, LinesAreThoseOfTheWorkload) {
   EXPECT_EQ(reads.mix, "read");
   const auto updates = lines_of(*find_workload("A"), kServer, 1024);
   EXPECT_EQ(updates.bus, 50 + 8 + 2 * 8);
-  EXPECT_EQ(updates.mix, "1000:138");  // 58 lines are loaded, 8 stored
+  EXPECT_EQ(updates.mix, "1000:138");  // 58 lines loaded, 8 stored
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr double kPageBytes = 4096;
 
 struct Configuration {
   std::string_view name;
-  Shares shares;  // of pages, and of accesses where nobody moves pages
+  Shares shares;  // of pages, and of accesses if no pages move
 };
 
 constexpr std::array kConfigurations = {
@@ -41,7 +41,8 @@ class Rows {
         tiers_(std::move(tiers)),
         server_(options.server),
         lines_(lines_of(workload, options.server, options.value_bytes)) {
-    server_.threads = std::min(options.threads, options.clients);  // each asks one thing at a time
+    server_.threads =
+        std::min(options.threads, options.clients);  // each client sends one request at a time
   }
 
   Result<std::vector<ModelRow>> run() {
@@ -90,7 +91,7 @@ class Rows {
   LinesPerOperation lines_;
 };
 
-// The nearest memory, and the nearest of another kind; where all are of one kind, the next.
+// The nearest memory, and the nearest of another kind; if all are of one kind, the next.
 Result<std::vector<Tier>> two_tiers(const Profile& profile, const std::string& mix) {
   HEADRACE_TRY(std::vector<Tier> tiers, loaded_tiers(profile, {.mix = mix}));
   const auto kind = [&](const Tier& tier) { return profile.machine.find(tier.node)->kind; };

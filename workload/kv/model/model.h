@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The talk's key-value configurations as a model: the same rows that a run on hardware gives, from
-// published curves, and which of the talk's words they bear out.
+// The talk's key-value configurations as a model: from published curves, the same rows that a run
+// on hardware gives, and which of the talk's claims they confirm.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,26 @@
 
 namespace headrace::kv_bench {
 
-// An operation on the server, fitted once: cpu_ns and dependent_lines so that all in DRAM it takes
-// kOperationNs, and 3:1 and 1:3 are slower as kReported has them; ssd_ns so that both shares on SSD
-// are. docs/design/workloads/kv.md says what that leaves to be predicted; model_test.cpp fits them
-// again.
+// Constants of an operation, fitted once. cpu_ns and dependent_lines: an operation all in DRAM
+// takes kOperationNs, and 3:1 and 1:3 are slower as in kReported. ssd_ns: both shares on SSD are.
+// docs/design/workloads/kv-model.md says which results are then predictions; model_test.cpp repeats
+// the fit.
 inline constexpr double kOperationNs = 10'400;
 inline constexpr Server kFitted{.cpu_ns = 5'700, .dependent_lines = 47, .ssd_ns = 27'870};
 
-inline constexpr std::string_view kFittedOn = "C";  // of the workloads
-
 struct ModelOptions {
-  std::string machine = "cxl-a1000";  // a preset or a profile with loaded-latency curves
+  std::string machine = "cxl-a1000";  // a preset or profile with loaded-latency curves
   std::vector<std::string> workloads = {"A", "B", "C", "D"};
   std::uint64_t records = 512'000'000;
   double value_bytes = 1024;
   unsigned threads = 7;  // of the server
   unsigned clients = 56;
   std::uint64_t seed = 1;
-  std::uint64_t operations = 100'000;  // simulated for p50 and p99
-  Server server = kFitted;             // but for threads
+  std::uint64_t operations = 100'000;  // simulated, for p50 and p99
+  Server server = kFitted;             // except threads
 };
 
-// What is said of a configuration elsewhere, and whether the model says so too.
+// A published claim about a configuration, and whether the model agrees.
 struct Check {
   std::string workload;
   std::string claim;
@@ -52,18 +50,18 @@ struct ModelRow {
   std::string workload;
   Served served;
   Latencies latencies;
-  double slow_share = 0;  // of accesses, on SSD where the configuration has one
+  double slow_share = 0;  // of accesses; on SSD if the configuration has one
   double promoted_bytes = 0;
-  double slower = 1;  // than all in the first memory
+  double slower = 1;  // relative to all in the first memory
 };
 
 struct Modelled {
   std::vector<ModelRow> rows;
   std::vector<Check> checks;
-  double first_used = 0;  // of what the first memory gives, by MMEM of the first workload
+  double first_used = 0;  // share of the first memory's maximum, used by MMEM in the first workload
 };
 
-// absent, invalid: as loaded_tiers(); a workload that is none; options out of range.
+// Errors: absent, invalid: as loaded_tiers(); also an unknown workload, or options out of range.
 Result<Modelled> model(const ModelOptions& options);
 
 nlohmann::ordered_json to_json(const Modelled& modelled, const ModelOptions& options);

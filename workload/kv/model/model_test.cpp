@@ -55,7 +55,7 @@ TEST(Model, ClientsAskOneThingAtATime) {
   EXPECT_EQ(one.at("MMEM").served.ops_per_second, alone.at("MMEM").served.ops_per_second);
 }
 
-// The largest relative deviation from what constants are fitted to.
+// The largest relative deviation from the values that the constants are fitted to.
 double lines_off(const Server& server) {
   ModelOptions options = only("C");
   options.server = server;

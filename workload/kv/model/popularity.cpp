@@ -7,20 +7,20 @@
 namespace headrace::kv_bench {
 namespace {
 
-// A group spans ranks that differ by at most 2 %, and has at most this part of all pages.
+// A group spans ranks that differ by at most 2 %, and has at most this share of all pages.
 constexpr double kWidth = 1.02;
 constexpr double kMostOfPages = 1.0 / 256;
-// The last group: pages so rarely used that they are all alike.
+// The last group: pages so rarely used that they count as equal.
 constexpr double kLastOfPages = 1e-4;
 
-// The end of a group of ranks that begins here.
+// The end of a group of ranks that begins at `begin`.
 std::uint64_t end_of(std::uint64_t begin, double most) {
   const double b = static_cast<double>(begin);
   return begin + static_cast<std::uint64_t>(std::max(1.0, std::min(b * (kWidth - 1), most)));
 }
 
-// A page is told by the first rank on it, which is at least r with probability exp(-r / pages): the
-// ranks beyond are spread evenly over all pages.
+// The first rank on a page identifies it; that rank is at least r with probability exp(-r / pages).
+// Later ranks are spread evenly over all pages.
 std::vector<PageGroup> scrambled(double pages) {
   const ZipfRanks ranks(kYcsbItems);
   std::vector<PageGroup> groups;
@@ -31,7 +31,7 @@ std::vector<PageGroup> scrambled(double pages) {
     if (rest < pages * kLastOfPages) rest = 0;
     const double count = left - rest, span = static_cast<double>(end - begin);
     const double own = (ranks.below(end) - ranks.below(begin)) / span;
-    // Half of the group's own ranks lie before what is beyond, on average.
+    // On average half of the group's own ranks come before the later ones.
     const double beyond = 1 - (ranks.below(begin) + ranks.below(end)) / 2;
     groups.push_back({count, count * (own + beyond / pages)});
     left = rest;

@@ -9,7 +9,7 @@
 namespace headrace::kv_bench {
 namespace {
 
-// The part of accesses that the most used pages take.
+// The share of accesses to the `part` of pages used most.
 double taken(std::vector<PageGroup> groups, double part) {
   std::ranges::sort(groups, std::greater{},
                     [](const PageGroup& each) { return each.share / each.pages; });
@@ -27,7 +27,7 @@ double taken(std::vector<PageGroup> groups, double part) {
 TEST(Popularity, IsThatOfThePagesThatTheHashMakes) {
   constexpr std::uint64_t kRecords = 20'000;
   constexpr double kPerPage = 4;
-  // The pages themselves: a hundred times as many ranks as records by their hash, those beyond
+  // The pages themselves: a hundred times as many ranks as records by their hash, and later ranks
   // evenly.
   const ScrambledKeys keys(kRecords);
   const ZipfRanks ranks(kYcsbItems);

@@ -12,7 +12,7 @@ Bytes whole(double bytes) { return {static_cast<std::uint64_t>(bytes)}; }
 struct Pages {
   ChunkPlace place;
   double share = 0;    // of all accesses
-  double touched = 0;  // accesses of one page per operation
+  double touched = 0;  // accesses per page and operation
   double slow() const {
     const double all = static_cast<double>((place.resident + place.out).value);
     return all > 0 ? share * static_cast<double>(place.out.value) / all : 0;

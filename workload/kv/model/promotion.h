@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hot pages brought to the fast memory, and cold ones out, by the policy of PageTier: what share of
-// accesses is slow then, and how many bytes were moved for it.
+// Model of promotion and demotion by PageTier's policy: the share of slow accesses afterwards, and
+// the bytes moved. Pure.
 //
-// A model: decisions are made by decide() itself, once a look; what it is told is not looked up but
-// expected of the popularity of pages. What moving costs the server is not counted. Pure.
+// Decisions are made by decide() itself, once per look; its input is the expected popularity of
+// pages. The cost of moves to the server is not counted.
 #pragma once
 
 #include <functional>
@@ -16,12 +16,13 @@ namespace headrace::kv_bench {
 
 struct PromotionOptions {
   double page_bytes = 4096;
-  double slow_part = 0.5;  // of all pages, at first and, being the slow memory's, ever
+  double slow_part =
+      0.5;  // share of all pages, at first and always, as it is the slow memory's size
   double look_seconds = 60;
   unsigned looks = 60;
-  // As PageTier has it, but for the budget, which follows from slow_part.
+  // As in PageTier, except the budget, which follows from slow_part.
   TierPolicy policy;
-  // What is inserted between two looks lies where it was allocated (of Workload::latest).
+  // Records inserted between two looks stay where they were allocated (for Workload::latest).
   double insertions_per_operation = 0;
 };
 
@@ -30,7 +31,7 @@ struct Promoted {
   double bytes = 0;       // moved to the fast memory
 };
 
-// `speed` gives operations per second at a slow share of accesses.
+// `speed`: operations per second as a function of the slow share of accesses.
 Promoted promote(std::span<const PageGroup> groups, const PromotionOptions& options,
                  const std::function<double(double)>& speed);
 

@@ -8,7 +8,7 @@ namespace {
 
 double constant(double) { return 100'000; }
 
-// A million pages in groups: a tenth that takes nine tenths of accesses, and the others.
+// A million pages in groups: a tenth with nine tenths of accesses, and the rest.
 std::vector<PageGroup> hot_and_cold() {
   std::vector<PageGroup> groups(100, {1e3, 0.9 / 100});
   groups.resize(1000, {1e3, 0.1 / 900, 1e6});
@@ -23,7 +23,7 @@ PromotionOptions unlimited() {
 
 TEST(Promotion, TheHotComeIn) {
   const Promoted promoted = promote(hot_and_cold(), unlimited(), constant);
-  // Half of the hot pages were out, and no more is moved than they.
+  // Half of the hot pages were in slow memory, and only those are moved.
   EXPECT_NEAR(promoted.bytes, 0.5e5 * 4096, 0.01e5 * 4096);
   EXPECT_NEAR(promoted.slow_share, 0.1 * 5 / 9, 0.001);
 }
@@ -46,9 +46,9 @@ TEST(Promotion, TheRateBoundsIt) {
   EXPECT_LE(promoted.bytes, 10 * 16e6 * 1.05);
 }
 
-TEST(Promotion, WhatIsYoungerThanALookStaysWhereItIs) {
+TEST(Promotion, RecordsYoungerThanALook_Stay) {
   PromotionOptions options = unlimited();
-  options.insertions_per_operation = 0.05;  // 300 000 in a look
+  options.insertions_per_operation = 0.05;  // 300 000 per look
   const Promoted promoted = promote(hot_and_cold(), options, constant);
   EXPECT_GT(promoted.slow_share, 0.45);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long clients wait for a server whose threads take them in turn: a simulation of the closed
-// loop, each client asking again as soon as it has its answer. Pure: the same seed, the same times.
+// Latency of clients whose server threads serve them in turn: a simulation of the closed loop,
+// where each client sends its next request after its response. Pure: the same seed gives the same
+// times.
 #pragma once
 
 #include <cstdint>

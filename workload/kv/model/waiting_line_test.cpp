@@ -15,14 +15,14 @@ TEST(WaitingLine, WithAThreadForEachNobodyWaits) {
 }
 
 TEST(WaitingLine, OthersAreServedInTurn) {
-  // Five clients for each thread: each waits for four others.
+  // Five clients per thread: each waits for four others.
   const auto [p50, p99] = wait_in_line(kServed, {}, 2, {.clients = 10});
   EXPECT_EQ(p50, 50);
   EXPECT_EQ(p99, 50);
 }
 
 TEST(WaitingLine, TheMeanIsLittlesLaw) {
-  // Each of many clients waits about as long: clients by operations per second.
+  // Many clients all wait about clients divided by operations per second.
   const auto [p50, p99] = wait_in_line(kServed, {.slow = 0.5}, 1, {.clients = 1000});
   EXPECT_NEAR(p50, 1000 * 15, 300);
   EXPECT_LT(p99, 1000 * 16.5);

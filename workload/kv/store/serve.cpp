@@ -35,7 +35,7 @@ struct Owned {
   const int fd;
 };
 
-// Clients whose value has come, told by threads of the library.
+// Clients whose value has arrived, reported by threads of the library.
 class Arrivals {
  public:
   int fd() const { return event_.fd; }
@@ -60,7 +60,7 @@ class Arrivals {
   std::vector<std::uint64_t> clients_ GUARDED_BY(mutex_);
 };
 
-// Takes words off the front of what came: an array of strings. Nothing: it is not whole yet, or
+// Takes an array of strings off the front of the received bytes. nullopt: it is incomplete, or
 // `broken` is set.
 std::optional<std::array<std::string_view, 3>> words_of(std::string_view came, std::size_t& taken,
                                                         bool& broken) {
@@ -159,7 +159,7 @@ class Serving {
     clients_.erase(client);
   }
 
-  // False: it has gone.
+  // False: the client has closed.
   static bool receive(Client& client) {
     std::array<char, 65536> bytes;
     const ssize_t got = ::recv(client.fd, bytes.data(), bytes.size(), 0);
@@ -168,7 +168,7 @@ class Serving {
     return got > 0;
   }
 
-  // Answers what can be answered and sends it.
+  // Processes all complete requests and sends the responses.
   void go_on(std::uint64_t number) {
     const auto found = clients_.find(number);
     if (found == clients_.end()) return;
@@ -237,7 +237,7 @@ class Serving {
     }
   }
 
-  // False: it has gone.
+  // False: the client has closed.
   bool send(std::uint64_t number, Client& client) {
     while (client.sent < client.out.size()) {
       const ssize_t done = ::send(client.fd, client.out.data() + client.sent,
@@ -265,7 +265,7 @@ class Serving {
   const std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();
   std::map<std::uint64_t, Client> clients_;
   std::uint64_t next_ = kFirstClient;
-  std::uint64_t slow_gets_ = 0;  // whose value was not in memory
+  std::uint64_t slow_gets_ = 0;  // values that were not in memory
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store behind a unix socket, in Redis' protocol: SET, GET, and
-// INFO, which says how many GETs had to wait for the file (slow_gets). One thread serves all
-// clients, and while a value comes from the file it serves others.
+// A store behind a unix socket, in Redis' protocol: SET, GET, and INFO, which reports how many GETs
+// waited for the file (slow_gets). One thread serves all clients, and serves others while a value
+// is read from the file.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace headrace::kv_bench {
 
-// Until `stop` can be read (negative: for ever). io: the socket. A client that breaks the protocol
-// is hung up on.
+// Serves until `stop` becomes readable (negative: for ever). Closes the connection of a client that
+// breaks the protocol. Errors: io: the socket.
 Status serve(Store& store, const std::string& socket, int stop = -1);
 
 }  // namespace headrace::kv_bench

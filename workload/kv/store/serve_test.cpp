@@ -19,7 +19,7 @@
 namespace headrace::kv_bench {
 namespace {
 
-// A store that is served in a thread of its own.
+// A store served in its own thread.
 class Served {
  public:
   explicit Served(bool on_file) {
@@ -89,7 +89,7 @@ std::string answer_to(const std::string& socket, const std::string& question) {
   return came;
 }
 
-TEST(Serve, WhatIsNoQuestionIsRefusedOrHungUpOn) {
+TEST(Serve, InvalidRequest_IsRefusedOrClosesTheConnection) {
   const Served served(false);
   const std::string socket = served.socket();
   EXPECT_EQ(answer_to(socket, "*2\r\n$3\r\nGET\r\n$1\r\nx\r\n*1\r\n$4\r\nINFO\r\n"),
@@ -99,7 +99,7 @@ TEST(Serve, WhatIsNoQuestionIsRefusedOrHungUpOn) {
        {"GET x\r\n", "*9\r\n", "*2\r\n$3\r\nGET\r\n$99999999999\r\n", "*-1\r\n", "*2\r\n:3\r\n"}) {
     EXPECT_EQ(answer_to(socket, broken), "") << broken;
   }
-  EXPECT_EQ(answer_to(socket, "*1\r\n$4\r\nIN"), "");  // and the end in the middle
+  EXPECT_EQ(answer_to(socket, "*1\r\n$4\r\nIN"), "");  // closed in the middle
 }
 
 }  // namespace

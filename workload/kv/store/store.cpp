@@ -22,13 +22,13 @@
 namespace headrace::kv_bench {
 namespace {
 
-constexpr std::uint64_t kSlotUnit = 512;  // what devices read at least
+constexpr std::uint64_t kSlotUnit = 512;  // the least that devices read
 
 std::uint64_t slot_of(std::size_t value_bytes) {
   return (std::max<std::uint64_t>(value_bytes, 1) + kSlotUnit - 1) / kSlotUnit * kSlotUnit;
 }
 
-// A file with so many bytes and none of them written.
+// Makes a file of `bytes` bytes without writing any.
 Status make_file(const std::filesystem::path& path, std::uint64_t bytes) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return fail_errno(errno, "cannot make " + path.string());
@@ -52,7 +52,7 @@ struct Hash {
   }
 };
 
-// The file, and what copies from it.
+// The file, and the engine that copies from it.
 struct OnFile {
   explicit OnFile(Machine found) : machine(std::move(found)) {}
 
@@ -155,7 +155,8 @@ class Store::Inside {
       on.cache->invalidate(extent);
     } else {
       ++on.next;
-      // What fits is in memory from the beginning, as in a server that moves out what does not.
+      // Values that fit are in memory from the beginning, as in a server that moves only the excess
+      // out.
       if (extent.end() <= on.cached.value) (void)on.cache->access(extent.part(0, {value.size()}));
     }
     entry = {.slot = slot, .bytes = value.size()};

@@ -37,7 +37,7 @@ std::string got(Store& store, const std::string& name) {
   return found->block ? *Store::value_of(*found->block) : std::string(found->value);
 }
 
-// A cache of 64 values before several hundred, all of them overwritten now and then.
+// A cache of 64 values for several hundred, all of them overwritten now and then.
 TEST_P(StoreTest, GivesWhatWasLastStored) {
   auto opened = Store::open(options());
   ASSERT_TRUE(opened) << opened.error().message;
@@ -59,7 +59,7 @@ TEST_P(StoreTest, GivesWhatWasLastStored) {
 
 INSTANTIATE_TEST_SUITE_P(InMemoryAndOnFile, StoreTest, ::testing::Bool());
 
-TEST(Store, WhatCannotBeOpenedOrStoredIsSaid) {
+TEST(Store, FailedOpenOrSet_IsReported) {
   EXPECT_EQ(Store::open({.file = "/nowhere/values"}).error().code, ErrorCode::absent);
   EXPECT_FALSE(Store::open({.placement = "tape"}));
   char name[] = "/tmp/headrace-kv-test-XXXXXX";

@@ -61,7 +61,7 @@ void ZipfRanks::grow() {
 }
 
 std::uint64_t ScrambledKeys::record_of(std::uint64_t rank) const {
-  // YCSB takes the hash for a signed number and drops its sign.
+  // YCSB treats the hash as a signed number and drops its sign.
   const std::uint64_t hash = fnv1a(rank);
   return (hash >> 63 != 0 ? 0 - hash : hash) % records_;
 }

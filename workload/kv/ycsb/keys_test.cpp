@@ -25,23 +25,23 @@ TEST(Keys, ZetaIsTheSumItself) {
 }
 
 TEST(Keys, ZetaIsThatOfYcsb) {
-  // YCSB added ten billion terms in order, whose roundings show in the last digits.
+  // YCSB added ten billion terms in order; its rounding shows in the last digits.
   EXPECT_NEAR(zeta(kYcsbItems, kYcsbExponent), kYcsbZeta, 1e-9);
 }
 
 TEST(Keys, HashIsFnv1a) {
-  EXPECT_EQ(fnv1a(0), 0xA8C7F832281A39C5U);  // eight bytes of zero: the basis times the prime^8
-  std::uint64_t prime = 0xCBF29CE484222325;  // FNV's basis, and its prime 2^40 + 2^8 + 0xb3
+  EXPECT_EQ(fnv1a(0), 0xA8C7F832281A39C5U);  // eight zero bytes: the basis times the prime^8
+  std::uint64_t prime = 0xCBF29CE484222325;  // FNV's basis; its prime is 2^40 + 2^8 + 0xb3
   for (int i = 0; i < 8; ++i) prime *= (std::uint64_t{1} << 40) + (1 << 8) + 0xB3;
   EXPECT_EQ(fnv1a(0), prime);
-  // The published test value of the byte 'a' followed by seven zero bytes' steps.
+  // The published test value of byte 'a', followed by seven zero bytes.
   std::uint64_t a = 0xAF63DC4C8601EC8C;  // FNV-1a of "a"
   for (int i = 0; i < 7; ++i) a *= 0x100000001B3;
   EXPECT_EQ(fnv1a('a'), a);
 }
 
-// Pearson's statistic of draws in classes with these probabilities, in its standard deviations over
-// its mean.
+// Pearson's statistic of draws in classes with these probabilities, as its distance from the mean
+// in standard deviations.
 double excess(const std::vector<double>& found, const std::vector<double>& probability,
               double draws) {
   double statistic = 0;
@@ -93,7 +93,7 @@ TEST(Keys, RanksAndTheirPartsAreInverse) {
   EXPECT_LT(ranks.at(1 - 0x1p-53), ranks.count());
 }
 
-TEST(Keys, GrowingIsHavingBeenThatLarge) {
+TEST(Keys, GrownGenerator_EqualsOneOfThatSize) {
   ZipfRanks grown(1000);
   for (int i = 0; i < 9000; ++i) grown.grow();
   const ZipfRanks made(10'000);
@@ -108,7 +108,7 @@ TEST(Keys, ScramblingScattersButKeepsTheFirstFirst) {
   for (int i = 0; i < kDraws; ++i) found.at(keys.draw(random)) += 1;
   EXPECT_NEAR(found[keys.record_of(0)], kDraws / kYcsbZeta, kDraws / 50);
   EXPECT_NE(keys.record_of(0) + 1, keys.record_of(1));
-  EXPECT_EQ(keys.record_of(0), (0 - fnv1a(0)) % 1000);  // negative where it has a sign
+  EXPECT_EQ(keys.record_of(0), (0 - fnv1a(0)) % 1000);  // negative if signed
 }
 
 TEST(Keys, TheLatestIsReadMost) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client asks for next: the workloads of YCSB as sequences of operations.
+// The workloads of YCSB as sequences of operations.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,19 @@ struct Operation {
 // A core workload of YCSB with one field: an update writes the whole value.
 struct Workload {
   char name = 'A';
-  double reads = 1;      // of operations
-  bool inserts = false;  // the others insert; false: they update
-  bool latest = false;   // the newest records most; false: scrambled Zipf
+  double reads = 1;      // share of operations
+  bool inserts = false;  // true: the other operations insert; false: they update
+  bool latest = false;   // true: newest records are most frequent; false: scrambled Zipf
 };
 
-// A: half updates; B: 5 % updates; C: reads; D: 5 % inserts, the latest read. nullptr: no such.
+// A: half updates; B: 5 % updates; C: only reads; D: 5 % inserts, reads of the latest. nullptr:
+// unknown name.
 const Workload* find_workload(std::string_view name);
 
-// Same seed, same operations. Single-thread.
+// The same seed gives the same operations. Single-thread.
 class Operations {
  public:
-  // Requires: records > 1, all of them stored already.
+  // Requires: records > 1, all already stored.
   Operations(const Workload& workload, std::uint64_t records, std::uint64_t seed);
   Operation next();
 
@@ -44,7 +45,7 @@ class Operations {
   std::variant<ScrambledKeys, LatestKeys> keys_;
 };
 
-// The name of a record as YCSB has it: "user" and its hash, without a sign.
+// The name of a record as in YCSB: "user" and its hash, without a sign.
 std::string key_of(std::uint64_t record);
 
 }  // namespace headrace::kv_bench

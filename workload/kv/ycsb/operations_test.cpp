@@ -22,7 +22,7 @@ TEST(Operations, KindsAreThoseOfTheWorkload) {
       const Operation operation = operations.next();
       found[static_cast<std::size_t>(operation.kind)] += 1e-5;
       if (operation.kind == Kind::insert) {
-        ASSERT_EQ(operation.record, stored++);  // one after the other
+        ASSERT_EQ(operation.record, stored++);  // in order
       }
       ASSERT_LT(operation.record, stored);
     }

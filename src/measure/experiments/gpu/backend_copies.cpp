@@ -18,9 +18,9 @@ using namespace session;
 namespace {
 
 constexpr Nanoseconds kTransferring = std::chrono::milliseconds{10};
-// Far more than it takes unless the GPU hangs or others keep it busy.
+// Far longer than needed, unless the GPU hangs or other work keeps it busy.
 constexpr Nanoseconds kVerifying = std::chrono::seconds{30};
-// More than any link moves meanwhile.
+// More than any link moves in that time.
 constexpr Bytes kMostMoved = 4_GiB;
 constexpr std::uint64_t kMostPieces = 4096;
 constexpr Bytes kLarge = 1_MiB;
@@ -42,8 +42,8 @@ class BackendCopies final : public Probe {
     }
     const Bytes wanted = std::min(space_->target().beyond_caches(), setting_.bytes * kMostPieces);
     HEADRACE_TRY(const Bytes area, space_->area(wanted, setting_.bytes, 1));
-    // The driver's own: where the GPU is a NUMA node, allocate() gives memory of the host there,
-    // not registered, which goes another way.
+    // The driver's own memory: where the GPU is a NUMA node, allocate() gives unregistered memory
+    // there, which takes another path.
     HEADRACE_TRY(const cuda::CUdeviceptr device, space_->on_gpu(area));
     device_.emplace(device, area, gpu);
     HEADRACE_TRY(const auto host, space_->on_host(setting_.node, area, setting_.memory == kPinned));
@@ -92,7 +92,7 @@ class BackendCopies final : public Probe {
   }
 
  private:
-  // One after the other through the area, and again.
+  // Consecutive pieces of the area, repeated.
   std::vector<Piece> pieces(std::string_view direction, std::uint64_t count, EngineId engine,
                             Bytes area) const {
     std::vector<Piece> made;
@@ -112,7 +112,7 @@ class BackendCopies final : public Probe {
   std::optional<DeviceRange> device_;
   std::optional<MemoryRange> host_;
   std::vector<Piece> pieces_;
-  // These end first: what they copy is of those above.
+  // Destroyed first: they copy the buffers above.
   Backends backends_;
   std::optional<Mover> mover_;
 };

@@ -23,8 +23,8 @@ TEST(GpuBackendCopies, GoBothWaysPinnedAndNot) {
   }
 }
 
-// As of a GH200, whose memory the kernel counts as node 8: none of it is taken from the kernel, so
-// that it need not have that node here.
+// As on a GH200, whose memory the kernel counts as node 8. Nothing is allocated by the kernel, so
+// this host needs no such node.
 TEST(GpuBackendCopies, TakeMemoryOfTheDriverWhereTheGpuIsANumaNode) {
   test::FakeGpu fake("memory=32M,paradigm=ats,numa_node=8");
   std::erase_if(fake.machine.nodes, [](const Node& each) { return each.id == test::kHbm; });
@@ -48,7 +48,7 @@ TEST(GpuBackendCopies, TakeMemoryOfTheDriverWhereTheGpuIsANumaNode) {
   }
 }
 
-// It says that all is done, and does the first so many.
+// Reports all pieces as done, and copies only the first ones.
 class Idle final : public Backend {
  public:
   explicit Idle(std::uint64_t done) : done_(done) {}

@@ -43,7 +43,7 @@ class Batches final : public Probe {
   std::vector<ListedCopy> list_;
 };
 
-// The blocks of the host are those of even numbers.
+// The host's blocks are the even-numbered ones.
 Status Batches::prepare(Random& random) {
   HEADRACE_TRY(kernel_, space_->gpu().kernel(kGather));
   HEADRACE_TRY(stream_, space_->stream());
@@ -68,7 +68,7 @@ Status Batches::prepare(Random& random) {
   return fail(ErrorCode::io, "not all of the copies arrived");
 }
 
-// All blocks of both sides are the same.
+// Compares all blocks of both sides.
 Result<bool> Batches::arrived() const {
   const std::size_t block = setting_.bytes.value;
   const Bytes packed = setting_.bytes * setting_.count;
@@ -102,7 +102,7 @@ CUresult Batches::submit() {
   return CUDA_SUCCESS;
 }
 
-// From the first copy's start to the last one's end.
+// From the start of the first copy to the end of the last.
 Result<Nanoseconds> Batches::once(Nanoseconds& submitting) {
   HEADRACE_TRY_STATUS(space_->start(stream_));
   const Nanoseconds begin = system_clock().now();

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to hand many small copies over: one call for each, one for all of them, or the
-// kernel that gathers them, as the backend gives them to it.
+// The cost of submitting many small copies: one call per copy, one call for all, or Headrace's
+// gather kernel, which the backend uses.
 #pragma once
 
 #include "measure/experiments/gpu/setting.h"
 
 namespace headrace::experiment_gpu {
 
-// `count` copies of `bytes` each, between every second block of pinned memory of the host and
-// neighbours in memory of the GPU, so that none continues another. The value is the calling
-// thread's time for handing over, in nanoseconds for each copy; `bandwidth` counts until the last
-// byte is there.
+// `count` copies of `bytes` each, between every second block of pinned host memory and adjacent
+// blocks of GPU memory, so that no two copies can be merged. The value is the calling thread's
+// submission time in nanoseconds per copy; `bandwidth` counts until the last byte has arrived.
 Prepared prepare_batches(const GpuSetting& setting, Random& random);
 
-// Whether the kernel makes copies of so many bytes.
+// Whether the kernel can make copies of this size.
 bool gathers(Bytes bytes);
 
 }  // namespace headrace::experiment_gpu

@@ -24,7 +24,7 @@ TEST(GpuBatches, ArriveByEachWayOfHandingOver) {
   }
 }
 
-TEST(GpuBatches, OfWhichOneDoesNotArriveHaveNoCost) {
+TEST(GpuBatches, MissingCopy_GivesNoCost) {
   const test::FakeGpu fake("memory=64M");
   static cuda::Driver whole;
   static int calls;

@@ -17,9 +17,9 @@ using namespace session;
 
 namespace {
 
-// What a GPU reads at once.
+// The size of one GPU read.
 constexpr std::size_t kWordsPerLine = 128 / sizeof(std::uint64_t);
-// A prime, so that no usual chain ends where it began, which would tell nothing.
+// A prime, so that no usual chain ends where it began, which would prove nothing.
 constexpr std::uint64_t kSteps = 4099;
 
 using Words = std::span<std::uint64_t>;
@@ -28,7 +28,7 @@ Words as_words(std::span<std::byte> memory) {
   return {reinterpret_cast<std::uint64_t*>(memory.data()), memory.size() / sizeof(std::uint64_t)};
 }
 
-// A cycle through the first words of all lines: each holds the place of the next.
+// Makes a cycle through the first words of all lines: each word holds the position of the next.
 void make_chain(Words words, Random& random) {
   std::vector<std::uint64_t> lines(words.size() / kWordsPerLine);
   std::iota(lines.begin(), lines.end(), std::uint64_t{0});
@@ -63,7 +63,7 @@ class ChaseByGpu final : public Probe {
     copied_.stream = stream_.stream;
     HEADRACE_TRY(copied_.end, space_->gpu().event());
     HEADRACE_TRY(result_, space_->on_gpu(Bytes{sizeof(std::uint64_t)}));
-    // The node of a chain on the GPU is the GPU, where CPUs may not write it.
+    // The node of a chain on the GPU is the GPU, and CPUs may not be able to write there.
     const NodeId node = setting_.memory == kDevice ? space_->target().host : setting_.node;
     HEADRACE_TRY(const auto host, space_->on_host(node, setting_.bytes, true));
     HEADRACE_TRY(seen_, space_->on_host(node, Bytes{sizeof(std::uint64_t)}, true));
@@ -81,7 +81,7 @@ class ChaseByGpu final : public Probe {
     return {};
   }
 
-  // It goes on where it ended; the CPU follows the same way to see that it ended rightly.
+  // Continues from the last end; the CPU follows the chain too, to check the end.
   Result<Sample> sample() override {
     std::uint64_t steps = kSteps;
     std::array<void*, 4> parameters{&address_, &at_, &steps, &result_};
@@ -108,7 +108,7 @@ class ChaseByGpu final : public Probe {
   const std::unique_ptr<GpuWorkspace> space_;
   CUfunction kernel_ = nullptr;
   TimedStream stream_;
-  TimedStream copied_;  // the same, later
+  TimedStream copied_;  // times the copy
   Words words_;
   std::span<std::byte> seen_;
   CUdeviceptr address_ = 0;
@@ -136,7 +136,7 @@ class ChaseByCpu final : public Probe {
     return space_->wait(stream);
   }
 
-  // It ends where the chain as it was made does.
+  // The end must be that of the original chain.
   Result<Sample> sample() override {
     std::uint64_t right = at_;
     for (std::uint64_t i = 0; i < kSteps; ++i) right = chain_[right / kWordsPerLine];
@@ -151,7 +151,7 @@ class ChaseByCpu final : public Probe {
   const GpuSetting setting_;
   const std::unique_ptr<GpuWorkspace> space_;
   Words words_;
-  std::vector<std::uint64_t> chain_;  // the first word of each line, in memory of its own
+  std::vector<std::uint64_t> chain_;  // the first word of each line, in host memory
   std::uint64_t at_ = 0;
 };
 

@@ -22,7 +22,7 @@ TEST(GpuChases, FollowTheChainInEachMemory) {
   sample(kCpu, kManaged);
 }
 
-TEST(GpuChases, ThatEndElsewhereHaveNoLatency) {
+TEST(GpuChases, ChainWithAWrongEnd_GivesNoLatency) {
   const test::FakeGpu fake("memory=64M,paradigm=ats");
   cuda::Driver scribbling = **cuda::driver();
   scribbling.cuMemPrefetchAsync_v2 = [](cuda::CUdeviceptr address, std::size_t bytes,

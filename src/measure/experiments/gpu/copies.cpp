@@ -18,21 +18,21 @@ namespace {
 constexpr Nanoseconds kCopiedFor = std::chrono::milliseconds{10};
 constexpr std::uint64_t kMostCopies = 4096;
 constexpr unsigned kThreads = 256;
-// Half of the threads that a multiprocessor has, so that two kernels run at the same time.
+// Half of a multiprocessor's threads, so that two kernels run at the same time.
 constexpr unsigned kBlocksPerProcessor = 4;
 
-// Larger than what caches on the way keep, as far as one sample comes.
+// More than caches on the way keep, within the copies of one sample.
 Bytes walked(const GpuTarget& gpu, Bytes piece) {
   return std::min(gpu.beyond_caches(), piece * kMostCopies);
 }
 
-// One direction: between which areas, by what, in which stream.
+// One direction: its areas, its engine, its stream.
 struct Way {
   std::string_view direction;
   bool kernel = false;
   CUdeviceptr to = 0;
   CUdeviceptr from = 0;
-  CUcontext to_context = nullptr;  // of `across`
+  CUcontext to_context = nullptr;  // for `across`
   CUcontext from_context = nullptr;
   TimedStream stream = {};
 };
@@ -43,7 +43,7 @@ CUdeviceptr address_in(std::span<std::byte> host) {
 
 std::byte* pointer(CUdeviceptr host) { return reinterpret_cast<std::byte*>(host); }
 
-// Copies bytes from an address of the device to one, by its multiprocessors.
+// Copies bytes from one device address to another, by the GPU's multiprocessors.
 class KernelCopier {
  public:
   static Result<KernelCopier> load(const GpuWorkspace& space) {
@@ -58,7 +58,7 @@ class KernelCopier {
   CUresult launch(const GpuWorkspace& space, CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes,
                   CUstream stream) const {
     std::array<void*, 3> parameters{&to, &from, &bytes};
-    // Not more threads than there are elements of 16 bytes.
+    // At most one thread per element of 16 bytes.
     const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / 16);
     const auto blocks = static_cast<unsigned>(
         std::min<std::uint64_t>(blocks_, (elements + kThreads - 1) / kThreads));
@@ -85,7 +85,7 @@ class Copies final : public Probe {
   Result<Way> engine(std::string_view direction, CUdeviceptr to, CUdeviceptr from);
   // The copy of `bytes` at `offset` of the areas.
   Status enqueue(const Way& way, std::uint64_t offset, std::uint64_t bytes) const;
-  // What is verified, in copies as they are measured, until it is there.
+  // Copies what is verified, in copies as they are measured, and waits.
   Status carry(const Way& way);
   Result<Nanoseconds> run(std::uint64_t copies);
 
@@ -132,7 +132,7 @@ Result<Way> Copies::engine(std::string_view direction, CUdeviceptr to, CUdevicep
   return Way{.direction = direction, .to = to, .from = from, .stream = stream};
 }
 
-// Random bytes go there and come back, the measured way by what is measured.
+// Random bytes go to the GPU and back; the measured direction uses the measured engine.
 Status Copies::add_host_way(std::string_view direction, Random& random) {
   const bool pinned = setting_.memory == kPinned;
   HEADRACE_TRY(const auto host, space_->on_host(setting_.node, area_, pinned));
@@ -192,7 +192,7 @@ Status Copies::add_device_way(Random& random) {
     if (arrived != sent) return fail(ErrorCode::io, "what arrived is not what was sent");
     return {};
   }
-  // The other GPU has none of our kernels: what it got comes back.
+  // The other GPU lacks our kernels, so the bytes that it got are copied back.
   HEADRACE_TRY_STATUS(space_->gpu().ok(
       space_->driver().cuMemsetD8Async(from, 0, area_.value, way.stream.stream), "cannot clear"));
   HEADRACE_TRY_STATUS(carry(home));
@@ -263,7 +263,7 @@ Result<Sample> Copies::sample() {
   return sample;
 }
 
-// Parts of managed memory to where they are read next, by the driver.
+// Parts of managed memory that the driver moves to the side that reads them next.
 class Prefetching final : public Probe {
  public:
   Prefetching(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)

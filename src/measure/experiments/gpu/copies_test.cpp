@@ -32,7 +32,7 @@ TEST(GpuCopies, GoEveryWay) {
   }
 }
 
-// A kernel that writes where it may not loses the context, and all that is measured later.
+// A kernel that writes where it may not loses the context, and all later measurements.
 TEST(GpuCopies, OfAKernelNeedGpusThatReachEachOther) {
   const test::FakeGpu fake("memory=32M,devices=2,sms=2");
   cuda::Driver apart = **cuda::driver();
@@ -61,7 +61,7 @@ TEST(GpuCopies, PrefetchManagedMemory) {
   }
 }
 
-// As of an H200, whose cache keeps 32 MiB and of another as much.
+// As on an H200, whose cache keeps 32 MiB, and as much of another area.
 TEST(GpuCopies, WalkThroughMoreThanCachesKeep) {
   const test::FakeGpu fake("memory=4G,l2=50M,sms=2");
   static cuda::Driver whole;
@@ -92,12 +92,12 @@ void expect_not_what_was_sent(const test::FakeGpu& fake, const cuda::Driver& los
       << lost.error().message;
 }
 
-TEST(GpuCopies, ThatDoNotArriveHaveNoRate) {
+TEST(GpuCopies, MissingBytes_GiveNoRate) {
   const test::FakeGpu fake("memory=32M");
   static cuda::Driver whole;
   whole = **cuda::driver();
   cuda::Driver losing = whole;
-  // Not the single words in which sums come back.
+  // Excludes the single words that return sums.
   losing.cuMemcpyDtoHAsync_v2 = [](void* to, cuda::CUdeviceptr from, std::size_t bytes,
                                    cuda::CUstream stream) {
     return bytes > 8 ? cuda::CUDA_SUCCESS : whole.cuMemcpyDtoHAsync_v2(to, from, bytes, stream);

@@ -18,13 +18,13 @@ using namespace session;
 namespace {
 
 constexpr Nanoseconds kMovedFor = std::chrono::milliseconds{10};
-// Larger than what caches on the way keep.
+// More than caches on the way keep.
 constexpr Bytes kAreaOfRuns = 32_MiB;
 constexpr std::uint64_t kMostFragments = 4096;
 constexpr unsigned kMostTimes = 200;
-// Far more than it takes unless the GPU hangs or others keep it busy.
+// Far longer than needed, unless the GPU hangs or other work keeps it busy.
 constexpr Nanoseconds kMoving = std::chrono::seconds{30};
-// What lies between runs where it is known that nothing is to arrive.
+// The byte between runs, where nothing may arrive.
 constexpr std::byte kGap{0x5a};
 
 class Fragments final : public Probe {
@@ -34,7 +34,7 @@ class Fragments final : public Probe {
 
   Status prepare(Random& random) {
     const Machine& machine = space_->target().machine;
-    const Bytes run = setting_.bytes * (setting_.count + 1);  // and its gap
+    const Bytes run = setting_.bytes * (setting_.count + 1);  // with its gap
     HEADRACE_TRY(const Bytes room, space_->area(std::max(kAreaOfRuns, run), run, 1));
     const std::uint64_t most = std::max<std::uint64_t>(1, kMostFragments / setting_.count);
     runs_ = std::min(room / run, most);
@@ -70,7 +70,7 @@ class Fragments final : public Probe {
   }
 
  private:
-  // Where the fragment with that number lies, on both sides.
+  // The offset of fragment `number`, on both sides.
   std::uint64_t offset_of(std::uint64_t number) const {
     return (number + number / setting_.count) * setting_.bytes.value;
   }
@@ -126,13 +126,13 @@ class Fragments final : public Probe {
   std::uint64_t runs_ = 0;
   CUdeviceptr on_gpu_ = 0;
   std::span<std::byte> host_;
-  TimedStream stream_;  // of `engine`
+  TimedStream stream_;  // for `engine`
   CUdeviceptr on_host_ = 0;
-  std::optional<DeviceRange> device_;  // of `headrace`
+  std::optional<DeviceRange> device_;  // for `headrace`
   std::optional<MemoryRange> range_;
   std::vector<MovePair> pairs_;
   Backends backends_;
-  std::optional<Mover> mover_;  // ends first: what it moves is of those above
+  std::optional<Mover> mover_;  // destroyed first: it moves the buffers above
 };
 
 }  // namespace

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs: what goes between them and the memory of the host, of each other and inside, by copy
-// engine, multiprocessors or the driver's prefetching; what handing over small copies costs;
-// latencies; and how long pinned memory takes to have.
+// GPUs: copies to and from the host's memory, between GPUs and inside one, by copy engine,
+// multiprocessors or the driver's prefetching; the cost of submitting small copies; latencies; and
+// the time to allocate pinned memory.
 //
-// A row's `node` is the memory on the other side: a node of the host, another GPU, or the GPU
-// itself. Of `copy` the value is payload per second, of both directions at once their sum; of
-// `batch` the calling thread's time for each copy; of `latency` that of one dependent load in 2 MiB
-// of the host, as nvbandwidth has it, and in so much memory that caches of the GPU and the host
-// (`l2_bytes`) keep little of it; of `allocation`
-// that for each MiB. All sizes are listed for the nearest node of the host, two for the others;
-// asking for nodes or sizes lists those. Where there is no GPU, one row says why. The value of
-// `fragments`, which are runs of neighbours, is payload per second, too.
+// A row's `node` is the memory on the other side: a host node, another GPU, or the GPU itself. The
+// values:
+// - `copy`: payload per second, for both directions at once their sum.
+// - `fragments` (runs of adjacent ones): payload per second.
+// - `batch`: the calling thread's time per copy.
+// - `latency`: time per dependent load in 2 MiB of the host, as nvbandwidth has it, and in memory
+//   so large that caches of the GPU and the host (`l2_bytes`) keep little of it.
+// - `allocation`: time per MiB.
+//
+// All sizes are listed for the nearest host node, two for the others; requested nodes or sizes
+// replace these. Without a GPU, one row gives the reason.
 #include "measure/experiments/gpu/gpu.h"
 
 #include <fmt/core.h>
@@ -46,19 +49,19 @@ constexpr Parameter kParameters[] = {
 
 constexpr std::array kCopySizes = {4_KiB, 64_KiB, 1_MiB, 16_MiB, 64_MiB, 256_MiB};
 constexpr Bytes kUsualSize = 64_MiB;
-// For the other nodes: what a copy costs at all, and its rate.
+// For the other nodes: the fixed cost of a copy, and its rate.
 constexpr std::array kFarSizes = {4_KiB, kUsualSize};
 constexpr std::array kFragments = {4_KiB, 16_KiB, 64_KiB};
 constexpr std::array<std::uint64_t, 5> kCounts = {1, 16, 64, 256, 1024};
-constexpr std::uint64_t kOfRun = 16;  // fragments that are neighbours
+constexpr std::uint64_t kOfRun = 16;  // fragments per run
 constexpr std::array kAllocated = {64_MiB, 1_GiB};
 constexpr Bytes kSmallChase = 2_MiB;  // as nvbandwidth's
 
-// A workspace, and three samples; what is verified takes some time besides, at 300 MB/s. Memory of
-// the host is pinned once for all points of a node.
+// Time for a workspace and three samples; the bytes that are verified add to it at about 300 MB/s.
+// Host memory is pinned once for all points of a node.
 constexpr Nanoseconds kMapping = std::chrono::milliseconds{50};
 
-// So that sizes times counts are numbers; no GPU has as much.
+// Keeps sizes times counts within 64 bits; no GPU has as much.
 constexpr Bytes kMostBytes = 1024_GiB;
 constexpr std::uint64_t kMostAtOnce = 1 << 20;
 
@@ -112,7 +115,7 @@ Row gpu_row(const GpuSetting& setting, std::string_view unit) {
   return row;
 }
 
-// What is the same for the ways that are compared.
+// The key that compared engines share.
 std::string group_of(const GpuSetting& setting) {
   return fmt::format("{} {} {} {} {} {}", setting.part, setting.direction,
                      raw(setting.gpu->node.id), raw(setting.node), setting.bytes.value,

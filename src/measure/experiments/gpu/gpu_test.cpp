@@ -83,7 +83,7 @@ TEST(GpuPoints, AreOfTheSizesThatAreAskedFor) {
   }
 }
 
-// Else the latency would be that of a cache: an H100's has 50 MiB.
+// Otherwise the latency would be that of a cache: an H100's has 50 MiB.
 TEST(GpuPoints, ChaseThroughMoreThanCachesKeep) {
   const test::FakeGpu fake("memory=80G,l2=50M");
   const auto rows = rows_on(fake.machine);
@@ -113,7 +113,7 @@ TEST(GpuPoints, CanBeMeasuredAsTheyAreListed) {
   Random random(1);
   std::set<std::string> parts;
   for (const Point& point : kExperiment.points(scope)) {
-    // This host has not all nodes of the machine.
+    // This host lacks some nodes of the machine.
     const bool here = *point.row.number("node") != raw(test::kHbm);
     if (point.prepare == nullptr || !here || *point.row.number("gpu") != raw(test::kGpu)) continue;
     SCOPED_TRACE(point.row.key());

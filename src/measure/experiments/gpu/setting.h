@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a point of the experiment is about, as its row says it.
+// The setting of one point of the experiment, as its row states it.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace headrace::experiment_gpu {
 
-// Where the bytes go. `both`: to the GPU and from it at the same time; `inside` its memory;
-// `across`: to another GPU.
+// Direction of the bytes. `both`: to and from the GPU at the same time; `inside`: within its
+// memory; `across`: to another GPU.
 inline constexpr std::string_view kToGpu = "to_gpu";
 inline constexpr std::string_view kFromGpu = "from_gpu";
 inline constexpr std::string_view kBoth = "both";
 inline constexpr std::string_view kInside = "inside";
 inline constexpr std::string_view kAcross = "across";
 
-// What moves them.
-inline constexpr std::string_view kEngine = "engine";      // a copy engine, a call for each copy
-inline constexpr std::string_view kBatch = "batch";        // the same, one call for all
+// Engine that moves the bytes.
+inline constexpr std::string_view kEngine = "engine";      // a copy engine, one call per copy
+inline constexpr std::string_view kBatch = "batch";        // a copy engine, one call for all
 inline constexpr std::string_view kKernel = "kernel";      // multiprocessors
 inline constexpr std::string_view kPrefetch = "prefetch";  // the driver, page by page
-inline constexpr std::string_view kHeadrace = "headrace";  // copy engines by way of the backend
+inline constexpr std::string_view kHeadrace = "headrace";  // copy engines through the backend
 inline constexpr std::string_view kCpu = "cpu";
 
-// The memory on the other side.
+// Memory on the other side.
 inline constexpr std::string_view kPinned = "pinned";
 inline constexpr std::string_view kPageable = "pageable";
 inline constexpr std::string_view kManaged = "managed";
@@ -37,13 +37,13 @@ inline constexpr std::string_view kDevice = "device";
 
 struct GpuSetting {
   std::shared_ptr<GpuTarget> gpu;
-  std::shared_ptr<GpuTarget> other = {};  // of `across`
+  std::shared_ptr<GpuTarget> other = {};  // for `across`
   NodeId node{0};                         // of the memory on the other side
   std::string_view part;
   std::string_view direction;
   std::string_view by;
   std::string_view memory;
-  Bytes bytes;              // of one copy, or of the memory that is chased
+  Bytes bytes;              // of one copy, or of the chased memory
   std::uint64_t count = 1;  // copies submitted together
 };
 
@@ -61,7 +61,7 @@ inline bool is_first(const GpuSetting& setting) {
 }
 
 using Prepared = Result<std::unique_ptr<session::Probe>>;
-// A probe with a workspace of its own. Requires: T(setting, workspace) and T::prepare(random).
+// A probe with its own workspace. Requires: T(setting, workspace) and T::prepare(random).
 template <class T>
 Prepared prepared(const GpuSetting& setting, Random& random) {
   HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));

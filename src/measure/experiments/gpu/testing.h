@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Points of a GPU made of software, measured once.
+// Points of a software GPU, measured once.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ inline GpuSetting on_fake(const test::FakeGpu& fake, GpuSetting setting) {
   return setting;
 }
 
-// The same by another driver, which has to outlive all that is made of it.
+// The same setting with another driver. Requires: the driver outlives all that is made with it.
 inline GpuSetting by_driver(GpuSetting setting, const cuda::Driver& driver) {
   const GpuTarget& own = *setting.gpu;
   setting.gpu = std::shared_ptr<GpuTarget>(new GpuTarget{.machine = own.machine,
@@ -29,7 +29,7 @@ inline GpuSetting by_driver(GpuSetting setting, const cuda::Driver& driver) {
   return setting;
 }
 
-// The first sample; a value above 0 is expected.
+// The first sample; expects a value above 0.
 inline session::Sample sample_of(const Prepared& probe) {
   EXPECT_TRUE(probe) << probe.error().message;
   if (!probe) return {};

@@ -16,7 +16,8 @@ using namespace cuda;
 
 namespace {
 
-// A sample takes some ten milliseconds; this long only a GPU that hangs, or that others use.
+// A sample takes some ten milliseconds; only a GPU that hangs, or is busy with other work, takes
+// this long.
 constexpr Nanoseconds kLimit = std::chrono::seconds{30};
 
 }  // namespace
@@ -251,7 +252,7 @@ std::span<std::uint64_t> words_of(std::span<std::byte> memory) {
   return {reinterpret_cast<std::uint64_t*>(memory.data()), memory.size() / sizeof(std::uint64_t)};
 }
 
-// The finaliser of SplitMix64.
+// The finalizer of SplitMix64.
 std::uint64_t mix(std::uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one point needs of a GPU while it is measured: memory of every kind and timed streams, which
-// end with it. Waits have a bound; a GPU that has not answered in it keeps what it may still use,
-// and is left alone from then on.
+// GPU resources of one point while it is measured: memory of every kind, and timed streams; all are
+// released with it. Waits have a bound. A GPU that exceeds it keeps the resources that it may still
+// use, and is not used again.
 //
-// A point takes plain memory of the GPU, at most a quarter of what is free. Single-thread.
+// A point takes plain GPU memory, at most a quarter of the free memory. Single-thread.
 #pragma once
 
 #include <cstddef>
@@ -24,29 +24,29 @@
 
 namespace headrace::experiment_gpu {
 
-// The memory nodes of the host that are no GPU's.
+// The host's memory nodes that are not GPUs.
 std::vector<const Node*> host_nodes(const Machine& machine);
 
-// A GPU for as long as a session measures it, so that its context is made once.
+// A GPU while a session measures it, so that its context is made once.
 struct GpuTarget {
-  // That of a node. absent, unsupported: as cuda::driver() and cuda::find_device().
+  // The GPU of a node. Errors: absent, unsupported: as cuda::driver() and cuda::find_device().
   static Result<std::shared_ptr<GpuTarget>> find(const Machine& machine, const Node& node);
-  // 0 where the driver does not know it.
+  // 0: unknown to the driver.
   int attribute(cuda::CUdevice_attribute what) const;
-  // Its last cache; nothing where the driver does not know it.
+  // The last-level cache; nullopt: unknown to the driver.
   std::optional<Bytes> l2() const;
-  // Memory of which caches keep little while it is read or written from end to end, again and
-  // again: a power of two of at least four times the largest cache of the GPU or the host, from 16
-  // MiB to 1 GiB, and an eighth of the GPU's memory at most.
+  // A size of which caches keep little when it is read or written repeatedly from end to end: a
+  // power of two, at least four times the largest cache of GPU or host, from 16 MiB to 1 GiB, at
+  // most an eighth of the GPU's memory.
   Bytes beyond_caches() const;
-  // The context, made at the first call. io: it is lost; all that is measured later fails so too.
+  // The context, made at the first call. Errors: io: it is lost; all later measurements fail too.
   Result<std::shared_ptr<const cuda::Context>> use();
 
   const Machine& machine;
   const Node& node;
   const cuda::Driver& driver;
   const cuda::Device device;
-  const NodeId host;  // the memory of CPUs nearest to it
+  const NodeId host;  // the nearest memory of CPUs
   std::shared_ptr<const cuda::Context> context = {};
   std::optional<Error> hung = {};
   // Memory of the host that no workspace uses now, by node and whether it is pinned: to pin a GiB
@@ -55,7 +55,7 @@ struct GpuTarget {
   std::set<std::string> verified = {};  // points of which what arrived has been compared
 };
 
-// What is put in the stream between the two events is timed.
+// Times the work that is queued between the two events.
 struct TimedStream {
   cuda::CUstream stream = nullptr;
   cuda::CUevent start = nullptr;
@@ -64,8 +64,8 @@ struct TimedStream {
 
 class GpuWorkspace {
  public:
-  // While it is there the GPU's context is the thread's current one, and the thread runs on CPUs
-  // near the GPU: the driver's calls take longer from far ones.
+  // While the workspace exists, the GPU's context is current in this thread, and the thread runs on
+  // CPUs near the GPU: the driver's calls take longer from distant CPUs.
   static Result<std::unique_ptr<GpuWorkspace>> open(std::shared_ptr<GpuTarget> target);
   ~GpuWorkspace();
   GpuWorkspace(const GpuWorkspace&) = delete;
@@ -75,23 +75,24 @@ class GpuWorkspace {
   const cuda::Driver& driver() const { return target_->driver; }
   GpuSession& gpu() const { return *gpu_; }
 
-  // Whole pieces of memory on the GPU, `wanted` at most, less where a part of the quarter is less.
-  // exhausted: not one piece.
+  // Size of an area on the GPU in whole pieces: `wanted`, or less if one of `parts` equal parts of
+  // the quarter is smaller. Errors: exhausted: not even one piece fits.
   Result<Bytes> area(Bytes wanted, Bytes piece, unsigned parts) const;
   Result<cuda::CUdeviceptr> on_gpu(Bytes bytes);
-  // The same of another GPU; and access of each of the two to the other's memory, where they can.
+  // The same on another GPU; also gives each of the two access to the other's memory, where
+  // possible.
   Result<cuda::CUdeviceptr> on_other(GpuTarget& other, Bytes bytes);
   Result<std::span<std::byte>> on_host(NodeId node, Bytes bytes, bool pinned);
   Result<std::span<std::byte>> managed(Bytes bytes);
-  // checksum() of memory of this GPU, by its multiprocessors.
+  // checksum() of GPU memory, computed by the GPU.
   Result<std::uint64_t> checksum_of(cuda::CUdeviceptr address, Bytes bytes);
-  // How the GPU calls memory of the host that it reaches.
+  // The GPU's address of host memory that it reaches.
   Result<cuda::CUdeviceptr> address_of(std::span<const std::byte> memory) const;
 
   Result<TimedStream> stream();
   Status start(const TimedStream& stream) const;
   Status stop(const TimedStream& stream) const;
-  // Until all that was in the stream at stop() has been done.
+  // Waits for all work queued in the stream before stop().
   Status wait(const TimedStream& stream);
   Result<Nanoseconds> between(cuda::CUevent start, cuda::CUevent end) const;
 
@@ -115,8 +116,8 @@ class GpuWorkspace {
 // How much of the memory of copies of `piece` bytes is compared before they are timed: whole ones.
 Bytes verified_of(Bytes piece);
 
-// Numbers that do not compress, and a sum that tells them and their order from others: the one that
-// the kernel kChecksum makes.
+// Fills memory with incompressible numbers, and computes a sum that depends on the numbers and
+// their order. The GPU kernel kChecksum computes the same sum.
 void fill_randomly(std::span<std::byte> memory, Random& random);
 std::uint64_t checksum(std::span<const std::byte> memory);
 

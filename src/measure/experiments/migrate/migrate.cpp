@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving pages to another node: how fast, and what a program that uses them meanwhile feels.
+// Moving pages to another node: the rate, and the stalls of a program that uses them meanwhile. The
+// methods:
 //
-//   move_pages  the kernel moves pages it is given, `batch` per call; addresses stay
-//   mbind       the kernel moves a whole range to a new policy (MPOL_MF_MOVE); addresses stay
-//   remap       copied by a core to new pages, which then take the place of the old ones (mremap)
-//   copy        copied by a core to new pages at a new address: what a program does that can change
-//               its pointers
+// - move_pages: the kernel moves listed pages, `batch` per call; addresses stay.
+// - mbind: the kernel moves a whole range to a new policy (MPOL_MF_MOVE); addresses stay.
+// - remap: a core copies to new pages, which then replace the old ones (mremap).
+// - copy: a core copies to new pages at a new address, as a program does that can change its
+//   pointers.
 //
-// Each by 1, 2, 4, ... all CPUs near the target, one thread on each, which share `bytes` evenly: as
-// rows of `copy` with work=divided do. A batch that is no less than a thread's part is `all`. Calls
-// for one process contend for its page tables and its memory map, so that more CPUs need not be
-// faster.
+// Each is run by 1, 2, 4, ... all CPUs near the target, one thread on each, which share `bytes`
+// evenly, as rows of `copy` with work=divided do. A batch of at least a thread's part is `all`.
+// Calls for one process contend for its page tables and its memory map, so more CPUs need not be
+// faster. The moved bytes are in no cache: after the CPUs near the target have written them, they
+// read a buffer of four times their last-level caches.
 //
-// What is moved is in no cache: after the CPUs near the target have written it, they read a buffer
-// that passes their last-level caches four times.
+// The value is the bytes on the target afterwards, divided by the time from the start of the first
+// thread to the end of the last. Pages that stayed (`stayed`, in kernel pages) do not count; if all
+// stayed, the row is an error. Each sample moves new pages. Details:
+// - `per_page_ns`: per moved page.
+// - `first_batch_ns`: time of the first batch; a program that waits for a page waits for its batch.
+// - `copy_share`: time in which the same threads, right before, copy as many cold bytes to existing
+//   pages of the same size, as a share of the move's time.
+// - `rest_ns_per_page`: the rest of the move: allocation, page tables, unmapping, other CPUs' TLBs,
+//   and how much slower the kernel's copy loop is than ours. Below 0: it is faster.
+// - `cpu_s_per_gb`: CPU time of all movers in seconds per 10^9 moved bytes.
 //
-// The value is the bytes that are on the target afterwards over the time from the first thread's
-// start to the last one's end; pages that stayed (`stayed`, in the kernel's pages) do not count,
-// and a row in which all stayed is an error. Each sample moves new pages. Details: `per_page_ns`,
-// for one page that moved; `first_batch_ns`, the time of the first batch (a program that waits for
-// one page waits for its batch); `copy_share`, the time in which the same threads copy as many cold
-// bytes to pages of the same size that are there already, right before, as a part of the move's
-// time; and `rest_ns_per_page`, what the move took beyond that: allocating, page tables, unmapping,
-// other CPUs' TLBs, and what the kernel's copy loop is slower than ours. Below 0: it is faster.
-// `cpu_s_per_gb` is what the movers spend: seconds of all of them for 10^9 bytes that moved.
-//
-// Percentiles of the time of single accesses (`stall_p99_ns` and so on) are by an observer: another
-// thread, where a CPU is left for it, which accesses random pages all the while. They are over the
-// accesses that it would have made had none of them waited (stalls.h), so a wait counts by its
-// length. The word `observer` says which CPU that is. Where the kernel moves, the observer writes,
-// and no write may be lost; remap and copy are not safe against writers, so there it only reads.
+// The percentiles of single accesses (`stall_p99_ns` and so on) are those of an observer: another
+// thread, if a CPU is left for it, which accesses random pages all the time. They are over all
+// accesses due at its pace (stalls.h), so a wait counts by its length. The word `observer` names
+// its CPU. While the kernel moves, the observer writes, and no write may be lost. remap and copy
+// are not safe against writers, so there it only reads.
 #include "measure/experiments/migrate/migrate.h"
 
 #include <fmt/core.h>
@@ -63,11 +63,11 @@ constexpr Parameter kParameters[] = {
     {"threads", ParameterKind::count, false},
     {"bytes", ParameterKind::count, false},
 };
-// Older versions did not tell copying from the rest.
+// Older versions did not separate copying from the rest.
 constexpr std::string_view kDetails[] = {"per_page_ns", "first_batch_ns", "stayed"};
 
-// Sizes that `copy` has too. The usual one is larger where it had no huge page for each of many
-// threads.
+// Sizes that `copy` has too. The usual size grows if it would give each of many threads less than
+// one huge page.
 constexpr Bytes kUsualSize = 64_MiB;
 constexpr Bytes kMostUsual = 1_GiB;
 constexpr std::array kOtherSizes = {1_MiB, 4_MiB, 16_MiB, 256_MiB};
@@ -86,8 +86,8 @@ Row migrate_row(const MigrateSetting& setting, NodeId cpu_node) {
       "B/s");
 }
 
-// Checks that the node has so much free memory, before anything is bound to it: binding to a full
-// node ends in the kernel's out-of-memory killer.
+// Checks that the node has this much free memory before anything is bound to it: binding to a full
+// node ends in the kernel's OOM killer.
 Status check_space(const Machine& machine, NodeId node, Bytes bytes) {
   Placement placement = Placement::on(node);
   placement.touch = false;
@@ -99,8 +99,8 @@ Nanoseconds at_rate(Bytes bytes, double per_ns) {
   return Nanoseconds{static_cast<std::int64_t>(static_cast<double>(bytes.value) / per_ns)};
 }
 
-// Three moves at 1 GB/s for each of up to four threads, and for each a copy and a look over what is
-// swept at 4 GB/s for each of up to eight, and new pages; at first pages twice.
+// Three moves at 1 GB/s for each of up to four threads. Per move a copy and a pass over the swept
+// memory at 4 GB/s for each of up to eight threads, and new pages. Pages are made twice at first.
 Nanoseconds cost_of(const MigrateSetting& setting, Bytes swept) {
   const auto together = [](const CpuSet& cpus, std::size_t most) {
     return static_cast<double>(std::clamp<std::size_t>(cpus.size(), 1, most));
@@ -112,7 +112,7 @@ Nanoseconds cost_of(const MigrateSetting& setting, Bytes swept) {
   return 3 * each + 2 * filling;
 }
 
-// Why pages cannot be shared like this; empty if they can.
+// Why pages cannot be divided like this; empty: they can.
 std::string why_not(const MigrateSetting& setting, const Node& smaller) {
   if (setting.from == setting.to && setting.method.by_kernel) {
     return "there is one memory node: the kernel moves between nodes only";
@@ -149,7 +149,7 @@ Point migrate_point(const Machine& machine, const MigrateSetting& setting, Row r
   point.prepare = [&machine, setting, swept](BufferPool& buffers,
                                              Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto read, buffers.get({setting.from, PageSize::transparent}, 0, swept));
-    // On each node two buffers, and a third where the pages are that move.
+    // Two buffers on each node, and a third on the node of the moved pages.
     const std::uint64_t buffers_of_one = setting.from == setting.to ? 4 : 3;
     for (const NodeId node : {setting.from, setting.to}) {
       HEADRACE_TRY_STATUS(check_space(machine, node, setting.bytes * buffers_of_one));
@@ -161,9 +161,9 @@ Point migrate_point(const Machine& machine, const MigrateSetting& setting, Row r
 
 // The CPUs that can move pages between two nodes, and those that can observe it.
 struct Candidates {
-  const Node* node = nullptr;       // that of the movers
-  std::vector<unsigned> movers;     // as threads take them; none: no CPU near the target
-  std::vector<unsigned> observers;  // nearest to the source first; movers among them
+  const Node* node = nullptr;       // of the movers
+  std::vector<unsigned> movers;     // in the order of threads; empty: no CPU near the target
+  std::vector<unsigned> observers;  // nearest to the source first; includes movers
 };
 
 Candidates candidates_between(const Machine& machine, const Node& from, const Node& to) {
@@ -175,8 +175,8 @@ Candidates candidates_between(const Machine& machine, const Node& from, const No
   return found;
 }
 
-// Chooses so many movers, and an observer that is none of them and shares no core with one if
-// possible; no observer where control groups give no time for one more.
+// Chooses the movers, and an observer that is not one of them and if possible shares no core with
+// one. No observer if control groups allow no further thread.
 void choose_cpus(const Scope& scope, MigrateSetting& setting, const Candidates& candidates,
                  std::size_t threads) {
   setting.movers = first_of(candidates.movers, threads);
@@ -197,8 +197,7 @@ void choose_cpus(const Scope& scope, MigrateSetting& setting, const Candidates& 
   }
 }
 
-// The ways to move so many pages, of which a thread has at most `part`: none does what another
-// does.
+// The methods for this many pages, of which a thread has at most `part`, without duplicates.
 std::vector<Method> methods(std::uint64_t part) {
   std::vector<Method> all;
   for (const std::uint64_t batch : kBatches) {
@@ -211,12 +210,12 @@ std::vector<Method> methods(std::uint64_t part) {
   return all;
 }
 
-// Where pages go, and by whom.
+// Source, target and CPUs of a move.
 struct Way {
   const Node& from;
   const Node& to;
   Candidates cpus;
-  unsigned rank = 0;  // 2: memories near each other
+  unsigned rank = 0;  // 2: between near memories
 
   const Node& smaller() const { return *from.capacity < *to.capacity ? from : to; }
 };
@@ -256,8 +255,8 @@ class Lister {
   std::vector<Point> points() { return std::move(points_); }
 
  private:
-  // The usual one, or what a small node has room for; between memories near each other others too.
-  // `least`: a page for each thread.
+  // The usual size, or as much as a small node holds; between near memories also others. `least`:
+  // one page per thread.
   std::vector<Bytes> sizes(const Way& way, Bytes least) const {
     if (!asked_.empty()) return asked_;
     std::vector<Bytes> all{usual(way, least)};
@@ -283,7 +282,7 @@ class Lister {
     const bool is_usual = bytes == usual(way, setting.page * threads);
     for (const Method& method : methods(part)) {
       const bool telling = method.batch == 0 || method.batch == kUsualBatch;
-      // Over sizes and numbers of threads the lines are one way by the kernel, and copying.
+      // Curves over sizes and numbers of threads have one method of the kernel, and copying.
       const bool line = telling && method.name != "mbind" && method.name != "remap";
       const bool other = (between || !is_usual) && !(line && (is_usual || method.batch == 0));
       if (!all_ && (other || (way.rank != 2 && !telling))) continue;
@@ -295,7 +294,7 @@ class Lister {
     }
   }
 
-  // As tiers move pages, between memories near each other first; then all threads, and the rest.
+  // First the method of tiers between near memories; then all threads, and the rest.
   static unsigned rank_of(const Way& way, const MigrateSetting& setting, bool is_usual,
                           std::uint64_t part) {
     const std::size_t threads = setting.movers.size();
@@ -309,7 +308,7 @@ class Lister {
 
   const Scope& scope_;
   std::vector<Bytes> asked_;  // of `bytes`
-  bool all_ = false;          // not only the usual points
+  bool all_ = false;          // all points, not only the usual ones
   std::vector<Point> points_;
 };
 

@@ -20,8 +20,8 @@ using namespace session;
 
 namespace {
 
-// On one node only what copies can be measured; that the kernel's moves keep every byte and every
-// write is checked in the guest, where there are nodes to move between.
+// On one node only copies can be measured. The guest tests, with several nodes, check that the
+// kernel's moves keep every byte and every write.
 TEST(MigrateTest, WhatCopiesKeepsEveryByte) {
   const Machine machine = test::small_host();
   BufferPool buffers(machine);
@@ -38,7 +38,7 @@ TEST(MigrateTest, WhatCopiesKeepsEveryByte) {
     if (count > 2 && count != usable_cpus(machine.find(NodeId{0})).size()) continue;
     first = ends;
     const auto probe = point.prepare(buffers, random);
-    // No huge pages in one piece.
+    // No free huge page.
     if (!probe && probe.error().code == ErrorCode::exhausted) continue;
     ASSERT_TRUE(probe.has_value()) << probe.error().message;
     for (int i = 0; i < 2; ++i) {
@@ -67,7 +67,7 @@ TEST(MigrateTest, WhatCopiesKeepsEveryByte) {
   EXPECT_TRUE(methods.contains("copy") && methods.contains("remap"));
 }
 
-// Two memories and so many CPUs, which are not here.
+// Points of two memories and `cpus` CPUs, which are not on this host.
 std::vector<Point> points_of(unsigned cpus, Bytes capacity, const ParameterChoices& only = {}) {
   static Machine machine;  // points name its nodes
   machine = {.name = "two"};
@@ -80,7 +80,7 @@ std::vector<Point> points_of(unsigned cpus, Bytes capacity, const ParameterChoic
   return kExperiment.points({.machine = machine, .only = only, .here = false});
 }
 
-// A batch that takes in all pages of a thread is `all`, so two points are never the same.
+// A batch of at least all pages of a thread is `all`, so no two points are the same.
 TEST(MigrateTest, NoTwoPointsDoTheSame) {
   std::set<std::tuple<std::string, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t,
                       std::uint64_t>>
@@ -140,8 +140,8 @@ TEST(MigrateTest, ManyThreadsHaveAHugePageEach) {
   EXPECT_TRUE(sizes.contains((256_MiB).value) || huge_page() != 2_MiB);
 }
 
-// Movers go by cores before second threads of them, and one more thread is no more than control
-// groups give time for.
+// Movers use all cores before second threads, and one thread more than control groups allow is
+// refused.
 TEST(MigrateTest, MoversAreSpreadAndTheObserverIsNamed) {
   Machine machine{.name = "two"};
   machine.nodes = {

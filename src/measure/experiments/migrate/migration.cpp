@@ -29,10 +29,10 @@ void read_all(std::span<const std::byte> bytes) {
   for (std::size_t at = 0; at < bytes.size(); at += kLine) {
     sum += static_cast<unsigned>(bytes[at]);
   }
-  asm volatile("" : : "r"(sum));  // it is read, though nobody wants to know
+  asm volatile("" : : "r"(sum));  // keeps the reads
 }
 
-// From the first thread's start to the last one's end.
+// From the start of the first thread to the end of the last.
 struct Span {
   Nanoseconds begin{0};
   Nanoseconds end{0};
@@ -60,8 +60,8 @@ class Migration final : public Probe {
     std::atomic<std::size_t> moving{movers};
     CpuSet cpus = setting_.movers;
     cpus.insert(cpus.end(), setting_.observer.begin(), setting_.observer.end());
-    // A thread that waits for a moving page or for another mover is off its CPU, so a share of CPU
-    // time shows other programs only where there is a single mover.
+    // A thread that waits for a moving page or for another mover is off its CPU. So the CPU share
+    // shows other programs only with a single mover.
     HEADRACE_TRY_STATUS(run_together(cpus, [&](std::size_t i) {
       if (i == movers) return observe(moving);
       const CpuShare own;
@@ -76,12 +76,12 @@ class Migration final : public Probe {
   }
 
  private:
-  // What one mover did.
+  // Result of one mover.
   struct Moved {
     Status status;
     Span span;
-    Nanoseconds first{0};  // the end of its first batch
-    double share = 1;      // the part of its time it was on its CPU
+    Nanoseconds first{0};  // end of its first batch
+    double share = 1;      // share of its time on its CPU
     double cpu_seconds = 0;
   };
 
@@ -89,7 +89,8 @@ class Migration final : public Probe {
     return part_of(region_->pages(), mover, setting_.movers.size());
   }
 
-  // New pages on the source, filled, and no longer in any cache; nor is what will be copied.
+  // Makes new pages on the source, filled and no longer in any cache, and removes the pages to copy
+  // from the caches.
   Status reset() {
     fresh_.clear();
     fresh_.resize(setting_.movers.size());
@@ -107,7 +108,7 @@ class Migration final : public Probe {
     return {};
   }
 
-  // As many bytes by the same threads, to pages that are there.
+  // Copies as many bytes by the same threads, to existing pages.
   Result<Nanoseconds> copy_to_prepared() {
     std::vector<Span> spans(setting_.movers.size());
     HEADRACE_TRY_STATUS(run_together(setting_.movers, [&](std::size_t i) {
@@ -145,15 +146,15 @@ class Migration final : public Probe {
     return {};
   }
 
-  // Copies the part to new pages on the target; for `remap` these take the place of the old ones.
-  // Allocating them is timed, as it is when the kernel moves; freeing them is not.
+  // Copies the part to new pages on the target; for `remap` these replace the old ones. Their
+  // allocation is timed, as it is when the kernel moves; freeing them is not.
   Status move_by_copy(Part own, std::unique_ptr<Region>& fresh) {
     HEADRACE_TRY(fresh, Region::make(setting_.target(), setting_.page * own.count, setting_.page));
     const std::span<std::byte> old = region_->bytes(own);
     copy_bytes(fresh->bytes().data(), old.data(), old.size());
     if (setting_.method.name != "remap") return {};
-    // MREMAP_DONTUNMAP (Linux 5.7) keeps the addresses that the new pages had mapped: else another
-    // mapping could take them, which `fresh` would then unmap.
+    // MREMAP_DONTUNMAP (Linux 5.7) keeps the new pages' old addresses mapped: otherwise another
+    // mapping could take them, and `fresh` would unmap that.
     constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     if (mremap(fresh->bytes().data(), old.size(), old.size(), kFlags, old.data()) == MAP_FAILED) {
       return fail_errno(errno, "cannot remap the copied pages");
@@ -161,8 +162,8 @@ class Migration final : public Probe {
     return {};
   }
 
-  // Accesses the first word of random pages while movers are at work: increments it where the
-  // kernel moves, else only reads it.
+  // Accesses the first word of random pages while movers work: increments it if the kernel moves,
+  // else only reads it.
   void observe(const std::atomic<std::size_t>& moving) {
     const Ticks& ticks = Ticks::instance();
     Random random(1);
@@ -181,7 +182,7 @@ class Migration final : public Probe {
         [&] { return moving > 0; });
   }
 
-  // The bytes after the move, part by part.
+  // The bytes after the move, in parts.
   std::vector<std::span<std::byte>> moved_bytes() const {
     if (setting_.method.name != "copy") return {region_->bytes()};
     std::vector<std::span<std::byte>> parts;
@@ -189,7 +190,7 @@ class Migration final : public Probe {
     return parts;
   }
 
-  // Checks that every byte is as it was and no write of the observer is lost.
+  // Checks that all bytes are unchanged and no write of the observer is lost.
   Status check(const std::vector<std::span<std::byte>>& parts) const {
     constexpr std::uint64_t kOnes = 0x0101010101010101;
     const std::size_t page = setting_.page.value;
@@ -201,7 +202,7 @@ class Migration final : public Probe {
         std::uint64_t word = 0;
         std::memcpy(&word, at, sizeof word);
         counted += word - kOnes;
-        // Equal to itself shifted by one byte, so all bytes behind the word are the same.
+        // Equal to itself shifted by one byte, so all bytes after the word are the same.
         same = same && at[8] == std::byte{1} && std::memcmp(at + 8, at + 9, page - 9) == 0;
       }
     }
@@ -238,7 +239,7 @@ class Migration final : public Probe {
       sample.words["observer"] = fmt::format("CPU {}", setting_.observer.front());
     }
     if (setting_.page != base_page()) {
-      // The kernel takes huge pages apart where the target has none free.
+      // The kernel splits huge pages if the target has none free.
       sample.huge_part = BufferPool::huge_part({parts.begin(), parts.end()});
     }
     for (const auto& [name, q] : {std::pair{"stall_p50_ns", 0.5},
@@ -257,8 +258,8 @@ class Migration final : public Probe {
   const std::unique_ptr<Region> copied_;        // on the source, never moved
   const std::unique_ptr<Region> prepared_;      // on the target
   std::unique_ptr<Region> region_;              // moved by the sample
-  std::vector<std::unique_ptr<Region>> fresh_;  // [mover] its new pages, where it copies
-  std::uint64_t written_ = 0;                   // by observe(), read after it has ended
+  std::vector<std::unique_ptr<Region>> fresh_;  // [mover] its new pages, if it copies
+  std::uint64_t written_ = 0;                   // by observe(), read after its end
   Stalls stalls_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One move of pages and what stands beside it: a copy of as many bytes to pages that are there
-// already, and an observer.
+// One move of pages, with its references: a copy of the same bytes to existing pages, and an
+// observer.
 #pragma once
 
 #include <optional>
@@ -22,31 +22,32 @@ struct MigrateSetting {
   NodeId from{0};
   NodeId to{0};
   Bytes page;
-  Bytes bytes;      // that are moved: whole pages
+  Bytes bytes;      // moved bytes: whole pages
   CpuSet movers;    // one thread on each moves its part
-  CpuSet observer;  // one CPU, or none where none is left
-  CpuSet fillers;   // what they write last is in no cache but theirs
+  CpuSet observer;  // one CPU; empty: none is left
+  CpuSet fillers;   // lines that they write last are only in their caches
 
-  // The nodes to bind pages to; nothing where there is only one memory node: no binding is needed
-  // there, and containers may forbid it.
+  // The nodes to bind pages to; nullopt on a host with one memory node, which needs no binding and
+  // whose containers may forbid it.
   std::optional<NodeId> source() const { return from == to ? std::nullopt : std::optional(from); }
   std::optional<NodeId> target() const { return from == to ? std::nullopt : std::optional(to); }
 };
 
-// What a move of `asked` came to.
+// Result of a move of `asked` bytes.
 struct Move {
   Bytes asked;
-  Bytes moved;  // that are on the target now
+  Bytes moved;  // now on the target
   Bytes page;
   Nanoseconds time{0};
-  Nanoseconds copying{0};  // what copying `asked` to pages that are there takes
+  Nanoseconds copying{0};  // time to copy `asked` to existing pages
   double cpu_seconds = 0;  // of all movers
 };
 
-// The rate of what moved, and its details; exhausted where nothing did.
+// The rate of moved bytes, and its details. Errors: exhausted: nothing moved.
 Result<session::Sample> sample_of(const Move& move, NodeId to);
 
-// `swept`: what the fillers read between filling and moving, so that what is moved is in no cache.
+// `swept`: memory that the fillers read between filling and moving, so that no moved line is
+// cached.
 Result<std::unique_ptr<session::Probe>> prepare_migration(const MigrateSetting& setting,
                                                           std::span<const std::byte> swept);
 

@@ -34,8 +34,8 @@ TEST(MigrationSample, AllThatStayedIsAnErrorAndNoRate) {
   EXPECT_NE(none.error().message.find("came to node 3"), std::string::npos);
 }
 
-// Copying and the rest are all of the time, for the bytes that moved.
-TEST(MigrationSample, CopyingIsHeldAgainstTheWhole) {
+// Copying and the rest add up to the whole time, for the bytes that moved.
+TEST(MigrationSample, CopyShare_IsOfTheWholeTime) {
   for (const Bytes bytes : {16_MiB, 8_MiB}) {
     const Sample sample = *moved(bytes);
     const double copying = sample.details.at("copy_share") * static_cast<double>(kTime.count());

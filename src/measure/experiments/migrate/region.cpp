@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/experiments/migrate/region.h"
 
-#include <linux/mman.h>  // MADV_COLLAPSE, which the C library has since 2.37
+#include <linux/mman.h>  // MADV_COLLAPSE, in the C library since 2.37
 #include <sys/mman.h>
 
 #include <cstring>
@@ -31,15 +31,15 @@ Result<std::unique_ptr<Region>> Region::make(std::optional<NodeId> node, Bytes b
   auto memory = MappedMemory::make(bytes, page, base_page(), PROT_READ | PROT_WRITE);
   if (!memory) return fail_errno(memory.error(), "no memory for the pages to move");
   std::unique_ptr<Region> region(new Region(*std::move(memory), page));
-  // Refused by kernels without transparent huge pages, of which none is found later.
+  // Refused by kernels without transparent huge pages; the later check then finds none.
   madvise(region->bytes().data(), bytes.value,
           page == base_page() ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   if (node) HEADRACE_TRY_STATUS(bind_pages(region->bytes(), *node));
   return region;
 }
 
-// Where the kernel gave small ones, for want of large pieces, it is asked to make some. That is
-// new in Linux 6.1: older kernels answer EINVAL, and the pages stay small.
+// If the kernel gave base pages for lack of free huge ones, asks it to make some. That is new in
+// Linux 6.1: older kernels return EINVAL, and the pages stay small.
 bool Region::make_huge() {
   if (!is_all_huge(BufferPool::huge_part(bytes()))) {
     madvise(bytes().data(), bytes().size(), MADV_COLLAPSE);

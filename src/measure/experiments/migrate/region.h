@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anonymous pages that are moved, or that are moved to: mapped for one measurement alone, of one
-// size, aligned for huge ones. Thread-compatible.
+// Anonymous pages as source or target of moves, mapped for one measurement: of one page size,
+// aligned for huge pages. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@
 
 namespace headrace::experiment_migrate {
 
-// Consecutive pages of a region: what one thread moves, or one call.
+// Consecutive pages of a region, moved by one thread or one call.
 struct Part {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
 };
 
-// The `i`-th of `parts`, even to one page.
+// The `i`-th of `parts` parts, which differ by at most one page.
 Part part_of(std::uint64_t pages, std::size_t i, std::size_t parts);
 
-// How many of the kernel's pages, whatever size these have, are not on `node`.
+// Number of kernel pages, of any size, that are not on `node`.
 Result<std::uint64_t> pages_not_on(NodeId node, std::span<const std::byte> bytes);
 
 class Region {
  public:
-  // Pages of `page` bytes, base or huge ones, bound to `node` if it is given; none is there yet.
+  // Maps pages of size `page`, base or huge, bound to `node` if given; no page is present yet.
   static Result<std::unique_ptr<Region>> make(std::optional<NodeId> node, Bytes bytes, Bytes page);
 
   std::span<std::byte> bytes() const { return {memory_.memory(), memory_.length().value}; }
@@ -38,8 +38,8 @@ class Region {
   }
   std::uint64_t pages() const { return memory_.length() / page_; }
 
-  // Fills it with ones by a thread on each CPU, and looks whether it is in pages of its size on the
-  // node: exhausted, if not.
+  // Fills it with ones by a thread on each CPU, and checks page size and node. Errors: exhausted:
+  // not as requested.
   Status fill(const CpuSet& cpus, std::optional<NodeId> node);
 
   // Moves pages to `node` (move_pages). A huge page moves as a whole.

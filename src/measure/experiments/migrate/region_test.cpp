@@ -41,7 +41,7 @@ TEST(RegionTest, IsThereOnceItIsFilled) {
   EXPECT_EQ(*pages_not_on(NodeId{1000}, region->bytes()), 37u);
 }
 
-// A region that is to be of huge pages is of them or is an error, never of small ones.
+// A region of huge pages has them, or is an error; it never has base pages.
 TEST(RegionTest, IsHugeOrAnError) {
   if (huge_page() > 32_MiB) GTEST_SKIP() << "a huge page has " << huge_page().value << " bytes";
   const auto region = Region::make({}, huge_page() * 2, huge_page()).value();
@@ -55,11 +55,11 @@ TEST(RegionTest, IsHugeOrAnError) {
 constexpr unsigned kHugePageAdvice = 14;  // MADV_HUGEPAGE
 constexpr unsigned kCollapse = 25;        // MADV_COLLAPSE, Linux 6.1
 
-// What is left where neither can be had: small pages are an error, not a row called huge.
+// Without either, base pages are an error, not a row called huge.
 [[noreturn]] void fill_without_huge_pages() {
   test::forget_value(SYS_madvise, kCollapse);
   test::forget_value(SYS_madvise, kHugePageAdvice);
-  ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);  // where they are given unasked
+  ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);  // where they are given by default
   const auto region = Region::make({}, huge_page() * 2, huge_page()).value();
   const Status filled = region->fill(instruments::usable_cpus(), {});
   std::_Exit(!filled && filled.error().code == ErrorCode::exhausted ? 0 : 1);

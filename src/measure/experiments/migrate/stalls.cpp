@@ -10,8 +10,8 @@
 namespace headrace::experiment_migrate {
 namespace {
 
-// How many of wait, wait - interval, wait - 2 interval, ... are at least `least`, which is no less
-// than the interval.
+// How many of wait, wait - interval, wait - 2 interval, ... are at least `least`. Requires: least
+// >= interval.
 std::uint64_t due_above(std::uint64_t wait, std::uint64_t interval, std::uint64_t least) {
   return wait < least ? 0 : (wait - least) / interval + 1;
 }
@@ -26,7 +26,7 @@ std::optional<std::uint64_t> Stalls::quantile(double q) const {
   CHECK(q >= 0 && q <= 1);
   const std::uint64_t made = count();
   if (made == 0) return std::nullopt;
-  // The accesses of a bucket are taken for alike.
+  // Accesses of one bucket count as equal.
   const auto mean = [&](std::size_t bucket) {
     return std::max<std::uint64_t>(1, sums_[bucket] / counts_[bucket]);
   };
@@ -36,14 +36,14 @@ std::optional<std::uint64_t> Stalls::quantile(double q) const {
     seen += counts_[i];
     if (counts_[i] > 0) interval = mean(i);
   }
-  // How many of all accesses waited at least so long.
+  // The number of all accesses that waited at least `least`.
   const auto waited = [&](std::uint64_t least) {
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       if (counts_[i] == 0) continue;
       const std::uint64_t wait = mean(i);
       const std::uint64_t due = due_above(wait, interval, std::max(least, interval));
-      // One that was shorter than the interval hid none.
+      // An access shorter than the interval hid no other.
       const std::uint64_t own = wait >= least ? 1 : 0;
       sum += counts_[i] * std::max(due, own);
     }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a thread waits that accesses memory all the time, without coordinated omission.
+// Wait times of a thread that accesses memory all the time, without coordinated omission.
+// Single-thread.
 //
-// An observer that makes one access after the other makes none while one of them waits: 10 ms that
-// hid a hundred thousand accesses count as one of them. Here they count as what they were: for an
-// access that took w, also those that were due meanwhile, of which each would have waited one
-// interval less than the one before: w - i, w - 2i, ... down to i. The interval i between accesses
-// is the median access. So a quantile is over accesses by a thread that keeps its pace, as
-// HdrHistogram has it (Tene, recordValueWithExpectedInterval), and their number is that of the time
-// and not of the luck of the observer: 10 ms out of 100 are a tenth of them. Single-thread.
+// An observer makes no accesses while one of them waits: a stall of 10 ms that delays a hundred
+// thousand accesses would count once. Here an access that took w also counts the accesses due
+// meanwhile, with waits w - i, w - 2i, ... down to i. The interval i is the median access.
+//
+// A quantile is thus over accesses of a thread at constant pace, as in HdrHistogram (Tene,
+// recordValueWithExpectedInterval). Their number depends on the time, not on the observer's luck:
+// 10 ms out of 100 ms are a tenth of them.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@ namespace headrace::experiment_migrate {
 
 class Stalls {
  public:
-  // An access that took so many nanoseconds.
+  // Records an access that took `ns`.
   void record(std::uint64_t ns) {
     const std::size_t bucket = Histogram::bucket_of(ns);
     ++counts_[bucket];
@@ -31,19 +32,18 @@ class Stalls {
 
   // Accesses made.
   std::uint64_t count() const;
-  // The wait that the part `q` of all accesses, those that were due and those that were made, does
-  // not exceed, at most 6.25 % above it and 1 at least; q = 1: the longest wait. Nothing where no
-  // access was made.
+  // The smallest wait that the share `q` of all accesses, due or made, does not exceed; up to 6.25
+  // % too large, at least 1. q = 1: the longest wait. nullopt: no access was made.
   std::optional<std::uint64_t> quantile(double q) const;
 
  private:
-  // By bucket of Histogram: accesses made, and their time together.
+  // Per bucket of Histogram: number and total time of the accesses made.
   std::array<std::uint64_t, Histogram::kBuckets> counts_{};
   std::array<std::uint64_t, Histogram::kBuckets> sums_{};
   std::uint64_t most_ = 0;
 };
 
-// Makes accesses while `goes_on()` says so, and records each. `now` is a clock in ns.
+// Makes and records accesses while `goes_on()` returns true. `now`: a clock in ns.
 template <class Now, class Access, class GoesOn>
 void watch(Stalls& stalls, const Now& now, const Access& access, const GoesOn& goes_on) {
   while (goes_on()) {

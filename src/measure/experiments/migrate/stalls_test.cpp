@@ -11,7 +11,7 @@
 namespace headrace::experiment_migrate {
 namespace {
 
-// A clock that only accesses move: so many ns each.
+// A clock that advances only by accesses, by a fixed time each.
 struct Memory {
   std::uint64_t now = 0;
   std::uint64_t accesses = 0;
@@ -40,8 +40,8 @@ TEST(Stalls, WithoutOneEachAccessCountsOnce) {
   EXPECT_FALSE(Stalls{}.quantile(0.5).has_value());
 }
 
-// One access of ten thousand took 1 ms, as long as all the others together: of the time in which
-// accesses were due it is half, and not a ten thousandth.
+// One access of ten thousand took 1 ms, as long as all others together: half of the time in which
+// accesses were due, not a ten thousandth.
 TEST(Stalls, AStallCountsByItsTime) {
   const Stalls stalls = watched({.stall_every = 10'000, .stall = 1'000'000}, 10'000);
   EXPECT_LE(stalls.quantile(0.49), 107u);
@@ -50,7 +50,7 @@ TEST(Stalls, AStallCountsByItsTime) {
   EXPECT_EQ(stalls.quantile(1), 1'000'000u);
 }
 
-// The same as a program would count that wrote each access down for which there was time.
+// The same as a program counts that records every access that was due.
 TEST(Stalls, AgreesWithAccessesDueOneByOne) {
   Random random(7);
   Stalls stalls;

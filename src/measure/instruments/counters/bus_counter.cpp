@@ -11,7 +11,7 @@
 namespace headrace::instruments {
 
 FoundCounter find_bus_counter(const CounterHost& host) {
-  // Controllers first: what they count is the bus itself.
+  // Controllers first: they count the bus itself.
   auto uncore = open_uncore(host.sysfs, host.perf == nullptr ? system_perf() : *host.perf);
   if (uncore) {
     std::string words = (*uncore)->words();
@@ -35,7 +35,7 @@ std::optional<double> BusMeter::Window::bytes() const {
   if (!before_) return std::nullopt;
   const std::optional<double> after = meter_.now();
   const bool first = !std::exchange(meter_.warm_, true);
-  // A counter that was reset meanwhile has fewer.
+  // A counter that was reset meanwhile has a smaller value.
   if (first || !after || *after < *before_) return std::nullopt;
   return *after - *before_;
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What really crosses the memory bus, where the machine counts it and lets us look: a check of the
-// arithmetic of traffic.h, never needed.
+// Counts bytes on the memory bus, where the machine has a counter that this user may read. It
+// checks the arithmetic of traffic.h, and is never required. Single-thread.
 //
-// Two sources. Controllers of DDR memory count the reads and writes of lines (perf's uncore PMUs).
-// They see all programs and no memory of another kind, and want root or a low perf_event_paranoid.
-// Last-level caches count what passes them by groups of threads (resctrl's MBM), whatever memory it
-// is of; a group of our own sees this session alone, and wants root. Virtual machines have neither.
-// Single-thread.
+// Two sources:
+// - Controllers of DDR memory count reads and writes of lines (perf's uncore PMUs). They count all
+//   programs, and no other kind of memory; they need root or a low perf_event_paranoid.
+// - Last-level caches count the traffic of groups of threads (resctrl's MBM), to any kind of
+//   memory. A group of our own counts this session alone, and needs root.
+//
+// Virtual machines have neither.
 #pragma once
 
 #include <filesystem>
@@ -24,43 +26,42 @@ class PerfReader;
 class BusCounter {
  public:
   virtual ~BusCounter() = default;
-  // Bytes so far; only differences mean something. absent: the hardware has no number now.
+  // Total bytes; only differences are meaningful. Errors: absent: the hardware has no number now.
   virtual Result<double> bytes() = 0;
-  // What counts what: "DDR controllers (uncore_imc_0 and 7 more): lines read and written, of all
-  // programs".
+  // Describes the counter: "DDR controllers (uncore_imc_0 and 7 more): lines read and written, of
+  // all programs".
   virtual const std::string& words() const = 0;
-  // Whether all traffic to memory of the node is in the bytes.
+  // Whether it counts all traffic to memory of the node.
   virtual bool counts(const Node& node) const = 0;
 };
 
-// Where to look, so that tests can show another host.
+// Sources of information; tests substitute another host.
 struct CounterHost {
   std::filesystem::path sysfs = "/sys";
   std::filesystem::path procfs = "/proc";
   PerfReader* perf = nullptr;  // nullptr: the kernel's
 };
 
-// A counter, or in one line why there is none and what would change that. The calling thread and
-// those it starts from now on are counted.
+// A counter, or one line that says why there is none and what would help. It counts the calling
+// thread and threads that it starts from now on.
 struct FoundCounter {
   std::unique_ptr<BusCounter> counter;
   std::string words;
 };
 FoundCounter find_bus_counter(const CounterHost& host = {});
 
-// Asks a counter how much was moved while something ran. Costs nothing without one.
+// Counts the bytes moved during a window. Costs nothing without a counter.
 class BusMeter {
  public:
   BusMeter() = default;
   explicit BusMeter(std::unique_ptr<BusCounter> counter) : counter_(std::move(counter)) {}
 
-  // From its making until bytes().
+  // From its construction until bytes().
   class Window {
    public:
     explicit Window(BusMeter& meter) : meter_(meter), before_(meter.now()) {}
-    // Nothing where nobody counts, the counter had no number, or this was the first window: the
-    // first reading of a counter begins anywhere (the kernel's own test of MBM leaves it out,
-    // tools/testing/selftests/resctrl).
+    // nullopt: no counter, no number from it, or the first window: the first reading of a counter
+    // is arbitrary (the kernel's own test of MBM skips it, tools/testing/selftests/resctrl).
     std::optional<double> bytes() const;
 
    private:
@@ -68,7 +69,7 @@ class BusMeter {
     const std::optional<double> before_;
   };
 
-  // The counter's; "" where there is none.
+  // The counter's description; "": no counter.
   std::string words() const { return counter_ == nullptr ? "" : counter_->words(); }
   bool counts(const Node& node) const { return counter_ != nullptr && counter_->counts(node); }
 

@@ -8,7 +8,7 @@
 namespace headrace::instruments {
 namespace {
 
-// The numbers that it will say, one after the other; below 0: none now.
+// Returns these numbers in order; below 0: no number now.
 class Told final : public BusCounter {
  public:
   explicit Told(std::vector<double> numbers) : numbers_(std::move(numbers)) {}

@@ -12,7 +12,7 @@
 
 namespace headrace::test {
 
-// Counts what a test says, by the number of the event in the order of opening.
+// Counts that a test sets, by the number of the event in the order of opening.
 class FakePerf final : public instruments::PerfReader {
  public:
   Result<int> open(const instruments::PerfEvent& event) override {

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kOurs = "headrace-";
 
-// What the hardware has no number for reads "Unavailable", "Error" or "Unassigned".
+// nullopt: the hardware has no number, and the file says "Unavailable", "Error" or "Unassigned".
 std::optional<double> number_in(const fs::path& path) {
   const std::string line = first_line(path);
   std::uint64_t bytes = 0;
@@ -35,7 +35,7 @@ std::optional<double> number_in(const fs::path& path) {
   return static_cast<double>(bytes);
 }
 
-// "mbm_total_bytes", or what counts less where that is all there is; "": nothing.
+// "mbm_total_bytes", or an event that counts less if there is no other; "": none.
 std::string event_of(const fs::path& mounted) {
   std::ifstream features(mounted / "info/L3_MON/mon_features");
   std::string best;
@@ -45,7 +45,7 @@ std::string event_of(const fs::path& mounted) {
   return best;
 }
 
-// A monitor group that this process made; the directory is removed with it.
+// A monitor group that this process made; its directory is removed with it.
 class Group {
  public:
   explicit Group(fs::path path) : path_(std::move(path)) {}
@@ -59,8 +59,8 @@ class Group {
   fs::path path_;
 };
 
-// "headrace-4026531836-": the namespace in which the number of a process means something. Several
-// may see the same file system.
+// "headrace-4026531836-": the namespace in which a process number is valid. Several namespaces may
+// see the same file system.
 std::string prefix_of_groups(const fs::path& procfs) {
   std::error_code error;
   std::string space = fs::read_symlink(procfs / "self/ns/pid", error).string();  // "pid:[40265...]"
@@ -68,8 +68,8 @@ std::string prefix_of_groups(const fs::path& procfs) {
   return fmt::format("{}{}-", kOurs, space);
 }
 
-// Those of processes that are over: they were killed. One whose number somebody else has by now
-// stays until that one is over too.
+// Removes groups of processes that were killed. If the number is in use again, the group stays
+// until that process ends.
 void remove_stale(const fs::path& groups, const fs::path& procfs) {
   std::error_code error;
   // A /proc that does not show this process shows no other.
@@ -88,7 +88,7 @@ void remove_stale(const fs::path& groups, const fs::path& procfs) {
   for (const fs::path& path : stale) ::rmdir(path.c_str());
 }
 
-// A group that was not there before: one that a killed process of our number left is not ours.
+// A new group; one that exists was left by a killed process of our number and is not ours.
 std::optional<Group> new_group(const fs::path& groups, const fs::path& procfs,
                                const MakeDirectory& make) {
   constexpr int kTries = 16;
@@ -103,8 +103,8 @@ std::optional<Group> new_group(const fs::path& groups, const fs::path& procfs,
   return std::nullopt;
 }
 
-// This thread in a group of its own; its children are in it as they begin (clone() copies what
-// marks a thread).
+// Puts this thread in a group of its own. Later children are in it too (clone() copies the mark of
+// a thread).
 std::optional<Group> own_group(const fs::path& mounted, const fs::path& procfs,
                                const MakeDirectory& make) {
   const std::string self = std::to_string(::syscall(SYS_gettid));
@@ -134,7 +134,7 @@ class Resctrl final : public BusCounter {
     return sum;
   }
   const std::string& words() const override { return words_; }
-  // Misses of the cache: those to slow (CXL) and to fast memory too.
+  // Counts misses of the cache, to slow (CXL) and fast memory alike.
   bool counts(const Node&) const override { return true; }
 
  private:
@@ -143,7 +143,7 @@ class Resctrl final : public BusCounter {
   const std::optional<Group> group_;
 };
 
-// One for each last-level cache.
+// One file per last-level cache.
 std::vector<fs::path> files_below(const fs::path& group, const std::string& event) {
   std::vector<fs::path> files;
   std::error_code error;

@@ -14,7 +14,7 @@ namespace {
 
 const std::string kMounted = "sys/fs/resctrl/";
 
-// A directory that anybody may write to stands for the file system.
+// A plain directory stands for the file system.
 class ResctrlTest : public testing::Test {
  protected:
   ResctrlTest() {
@@ -32,7 +32,7 @@ class ResctrlTest : public testing::Test {
     return open_resctrl(host_.at("sys/fs/resctrl"), host_.at("proc"),
                         [this](const std::filesystem::path& path) { return make(path); });
   }
-  // With what the kernel makes in a group.
+  // Makes a group with the kernel's files.
   bool make(const std::filesystem::path& path) {
     if (!make_directory(path)) return false;
     made_.push_back(path);
@@ -43,7 +43,7 @@ class ResctrlTest : public testing::Test {
     host_.write(group + "tasks", "");
     return true;
   }
-  // The kernel's files go with their directory.
+  // The kernel's files disappear with their directory.
   static void empty(const std::filesystem::path& group) {
     std::filesystem::remove(group / "tasks");
     std::filesystem::remove_all(group / "mon_data");
@@ -55,7 +55,7 @@ class ResctrlTest : public testing::Test {
 };
 
 TEST_F(ResctrlTest, WithoutAGroupOfItsOwnItCountsAllPrograms) {
-  // As where the hardware has no number left: the group cannot be made.
+  // As when the hardware has no number left: the group cannot be made.
   std::filesystem::remove(host_.at(kMounted + "mon_groups"));
   const auto counter = open();
   ASSERT_TRUE(counter) << counter.error().message;
@@ -81,7 +81,7 @@ TEST_F(ResctrlTest, AGroupOfItsOwnHasThisThreadAndGoesWithTheCounter) {
   EXPECT_FALSE(std::filesystem::exists(made_.front()));
 }
 
-// As one that a killed process of our number left, or a process of another namespace has.
+// As a killed process of our number left it, or a process of another namespace has it.
 TEST_F(ResctrlTest, AGroupThatIsThereIsNeitherUsedNorRemoved) {
   auto first = open();
   ASSERT_TRUE(first && made_.size() == 1);
@@ -103,7 +103,7 @@ TEST_F(ResctrlTest, AGroupThatIsThereIsNeitherUsedNorRemoved) {
 }
 
 TEST_F(ResctrlTest, AGroupThatTakesNoThreadIsNotLeftBehind) {
-  takes_threads_ = false;  // there is no file for them
+  takes_threads_ = false;  // the file for them is missing
   const auto counter = open();
   ASSERT_TRUE(counter) << counter.error().message;
   ASSERT_EQ(made_.size(), 1U);

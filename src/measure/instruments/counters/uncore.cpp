@@ -36,7 +36,7 @@ class SystemPerf final : public PerfReader {
     attributes.type = event.type;
     attributes.config = event.config;
     attributes.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
-    // Whatever runs on the CPU: such a PMU knows no threads.
+    // Counts everything on the CPU: such a PMU cannot tell threads apart.
     const long file =
         ::syscall(SYS_perf_event_open, &attributes, -1, event.cpu, -1, PERF_FLAG_FD_CLOEXEC);
     if (file < 0) return fail_errno(errno, "perf_event_open");
@@ -75,7 +75,7 @@ std::vector<std::string_view> split(std::string_view text, char by) {
   return parts;
 }
 
-// The bits of a number at the places of a format, "config:0-7,21", the lowest first.
+// Spreads the bits of a number over the places of a format, "config:0-7,21", lowest first.
 std::optional<std::uint64_t> spread(std::string_view format, std::uint64_t number) {
   constexpr std::string_view kConfig = "config:";
   if (!format.starts_with(kConfig)) return std::nullopt;
@@ -90,7 +90,7 @@ std::optional<std::uint64_t> spread(std::string_view format, std::uint64_t numbe
   return config;
 }
 
-// "event=0x04,umask=0x03" by the formats of its PMU.
+// Encodes "event=0x04,umask=0x03" by the formats of its PMU.
 std::optional<std::uint64_t> config_of(const fs::path& pmu, std::string_view event) {
   std::uint64_t config = 0;
   for (const std::string_view term : split(event, ',')) {
@@ -107,7 +107,7 @@ std::optional<std::uint64_t> config_of(const fs::path& pmu, std::string_view eve
   return config;
 }
 
-// Bytes that one count stands for: scale x unit, else a line.
+// Bytes per count: scale x unit, else a line.
 double bytes_per_count(const fs::path& event) {
   const auto scale = number_of<double>(first_line(event.string() + ".scale"));
   if (!scale) return kLineOfBus;
@@ -120,8 +120,8 @@ double bytes_per_count(const fs::path& event) {
 struct Opened {
   int event = 0;
   double bytes = 0;     // per count
-  PerfCount read = {};  // last
-  double counted = 0;   // bytes until then
+  PerfCount read = {};  // the last reading
+  double counted = 0;   // bytes until the last reading
 };
 
 double since(std::uint64_t now, std::uint64_t before) {
@@ -141,8 +141,8 @@ class Uncore final : public BusCounter {
     return {};
   }
 
-  // Where events take turns, what one missed since the last reading is as much as it saw since
-  // then: scaled by all its life, a change of its share would change what was counted before.
+  // If events share a counter, extrapolates each interval between two readings by itself. Scaling
+  // the whole count by the whole time would change earlier counts when an event's share changes.
   Result<double> bytes() override {
     double sum = 0;
     for (Opened& each : opened_) {
@@ -157,8 +157,8 @@ class Uncore final : public BusCounter {
     return sum;
   }
   const std::string& words() const override { return words_; }
-  // HBM, CXL and GPUs have controllers of their own, and a cache beside the memory keeps from it
-  // what it has itself.
+  // HBM, CXL and GPUs have other controllers. A memory-side cache serves accesses that then do not
+  // reach the controllers.
   bool counts(const Node& node) const override {
     return node.kind == NodeKind::dram && !node.side_cache;
   }
@@ -170,7 +170,7 @@ class Uncore final : public BusCounter {
   std::string words_;
 };
 
-// The events of a PMU that count lines, as configurations with the bytes of each.
+// The events of a PMU that count lines: configuration and bytes per count.
 std::vector<std::pair<std::uint64_t, double>> events_of(const fs::path& pmu) {
   std::vector<std::pair<std::uint64_t, double>> events;
   std::error_code error;

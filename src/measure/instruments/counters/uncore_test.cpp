@@ -58,7 +58,7 @@ TEST_F(UncoreTest, CountsAreScaledToBytesAndToTheTimeTheyRan) {
   ASSERT_TRUE(counter) << counter.error().message;
   ASSERT_EQ(perf_.opened.size(), 4U);
   for (int event = 0; event < 3; ++event) perf_.counts[event] = {1000, 50, 50};
-  perf_.counts[3] = {1000, 200, 50};  // shared a counter with three others
+  perf_.counts[3] = {1000, 200, 50};  // shared a counter with three other events
   const auto bytes = (*counter)->bytes();
   ASSERT_TRUE(bytes);
   EXPECT_DOUBLE_EQ(*bytes, 64 * (3 * 1000 + 4 * 1000));
@@ -89,7 +89,7 @@ TEST_F(UncoreTest, WithoutATurnSinceTheLastReadingThereIsNoNumber) {
   const auto before = (*counter)->bytes();
   perf_.counts[2] = {1000, 90, 50};
   EXPECT_FALSE((*counter)->bytes());
-  // Its time without a turn counts at the next.
+  // Its time without a counter is made up at the next reading.
   for (int event = 0; event < 4; ++event) perf_.counts[event] = {1100, 150, 150};
   perf_.counts[2] = {1100, 150, 100};
   const auto after = (*counter)->bytes();
@@ -140,7 +140,7 @@ TEST_F(UncoreTest, WithoutControllersOrRightsItSaysWhatToDo) {
   EXPECT_NE(denied.error().message.find("perf_event_paranoid=0"), std::string::npos);
 }
 
-// The kernel's own; whether it lets us is the host's affair.
+// The kernel's own; the host may forbid it.
 TEST(SystemPerf, CountsOrSaysWhyNot) {
   // PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK: every kernel with perf has it.
   const auto event = system_perf().open({.type = 1, .config = 0, .cpu = 0});

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One body, compiled by Highway once for each width of vectors, as kernels_traffic.cpp.
+// One body, compiled by Highway once per vector width, as kernels_traffic.cpp.
 #include "measure/instruments/layer/kernels_multiply.h"
 
 #include <cstddef>
 
 #include "measure/instruments/traffic/kernels_traffic.h"
 
-// SCALAR and EMU128 stand for what the whole build may use, which Highway wants among its targets.
+// SCALAR and EMU128 stand for the baseline of the whole build, which Highway demands as a target.
 #if defined(__x86_64__)
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (~(HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_AVX2 | HWY_AVX3))
@@ -23,13 +23,13 @@ namespace headrace::instruments::HWY_NAMESPACE {
 
 using Floats = hwy::HWY_NAMESPACE::ScalableTag<float>;
 
-// So many sums at once that none waits for its predecessor: two units, four cycles each.
+// Enough parallel sums that none waits for its predecessor: two units, four cycles each.
 constexpr std::size_t kSums = 8;
 
 HWY_NOINLINE std::uint64_t multiply_loop(std::uint64_t operations) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Floats tag;
-  // Towards y / (1 - x) = 1: no infinity, and nothing too small to be normal.
+  // Converges to y / (1 - x) = 1: never infinite or subnormal.
   const auto x = hn::Set(tag, 0.75f);
   const auto y = hn::Set(tag, 0.25f);
   hn::Vec<Floats> sums[kSums];
@@ -39,7 +39,7 @@ HWY_NOINLINE std::uint64_t multiply_loop(std::uint64_t operations) {
   for (; done < operations; done += each) {
     for (auto& sum : sums) {
       sum = hn::MulAdd(sum, x, y);
-#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR  // never run: no register holds it
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR  // never run: it is no register width
       __asm__ volatile("" : "+m"(sum.raw));
 #elif HWY_ARCH_X86
       __asm__ volatile("" : "+x"(sum.raw));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a layer of a network does to the machine: it reads its weights, and multiplies.
+// The load of one layer of a network on the machine: it reads its weights, and multiplies.
 #include <algorithm>
 
 #include "core/fail.h"
@@ -17,7 +17,7 @@ using namespace instruments;
 
 namespace {
 
-// Between two parts of the multiplications a thread reads so much: a tile of a matrix.
+// Bytes that a thread reads between two parts of the multiplications: a tile of a matrix.
 constexpr std::uint64_t kTile = 256 << 10;
 
 // One thread's share.
@@ -27,7 +27,7 @@ class LayerPart {
             std::uint64_t groups)
       : kernel_(kernel), area_{memory, {}}, at_(first), left_(groups) {}
 
-  // Reads all of it, a tile after the other, and does as many of the operations after each.
+  // Reads all tiles in order, with an equal part of the operations after each.
   void run(std::uint64_t operations) {
     const std::uint64_t tile = kTile / (kernel_.lines_per_round() * kLine);
     const std::uint64_t tiles = std::max<std::uint64_t>(1, (left_ + tile - 1) / tile);
@@ -74,7 +74,7 @@ Status check_layer(std::span<const std::byte> memory, const LayerWork& work, con
 
 Status fill_random(std::span<std::byte> memory, std::uint64_t seed, const CpuSet& cpus) {
   if (cpus.empty()) return fail(ErrorCode::invalid, "no CPU to run on; give one for each thread");
-  // Each word is drawn from its own place, so that the bytes do not depend on the threads.
+  // Each word depends only on its position, so the bytes do not depend on the number of threads.
   constexpr std::uint64_t kRun = 4096;
   const std::uint64_t runs = (memory.size() + kRun - 1) / kRun;
   return run_pinned(cpus, [&](std::size_t i) {

@@ -24,7 +24,7 @@ TEST_F(LayerWorkTest, ReadsAndMultipliesWhatIsAsked) {
   const auto buffer = memory(1_MiB);
   ASSERT_NE(buffer, nullptr);
   for (const CpuSet& cpus : {CpuSet{0}, CpuSet{0, 0, 0}}) {
-    // From the middle, on over the end, more than there is.
+    // From the middle, past the end, more than the memory has.
     const auto run = run_layer(buffer->bytes(),
                                {.from = 700'000, .bytes = 3_MiB, .operations = 1'000'000}, cpus);
     ASSERT_TRUE(run.has_value()) << run.error().message;

@@ -35,31 +35,30 @@
 namespace headrace::instruments {
 namespace {
 
-// What a child is told, in the low bits of a word whose others count the orders.
+// Commands to a child, in the low bits of a word whose other bits number the commands.
 constexpr std::uint32_t kHold = 0, kWait = 1, kWork = 2;
 constexpr std::uint32_t kOrder = 4;
 std::uint32_t what(std::uint32_t word) { return word % kOrder; }
 
 constexpr Nanoseconds kLongestAnswer = std::chrono::seconds{30};
-constexpr Nanoseconds kLongestBeginning = std::chrono::seconds{2};  // as side_by_side's
-// Touching memory, by the slowest that is known to be touched.
+constexpr Nanoseconds kLongestBeginning = std::chrono::seconds{2};  // as in side_by_side
+// The slowest memory known to be touched.
 constexpr double kLeastTouchedPerSecond = 100e6;
 constexpr Nanoseconds kLongestGap = std::chrono::seconds{2};
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds{50};
-constexpr Nanoseconds kSettling = std::chrono::milliseconds{5};  // as side_by_side's
+constexpr Nanoseconds kSettling = std::chrono::milliseconds{5};  // as in side_by_side
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kLookedAt = 256;  // pages of a buffer whose place is asked
+constexpr std::size_t kLookedAt = 256;  // pages checked per buffer
 
-// What parent and child see of each other; on lines of its own, since a shared one would itself be
-// traffic.
+// Shared by parent and child. On separate lines, since a shared line would itself be traffic.
 struct alignas(128) Shared {
   std::atomic<std::uint32_t> command{kHold};
-  std::atomic<std::uint32_t> answered{0};  // the last command to wait that it has come to
+  std::atomic<std::uint32_t> answered{0};  // the last wait command that it obeyed
   alignas(64) std::atomic<double> units{0};
   double cpu_share = 1;  // written by the child before it answers
-  int refused = 0;       // errno of asking where its pages are
-  int elsewhere = -1;    // a node that has pages of its memory and must not
-  bool swapped = false;  // or they have gone
+  int refused = 0;       // errno of move_pages
+  int elsewhere = -1;    // a wrong node with pages of its memory
+  bool swapped = false;  // pages of its memory are in swap
 };
 
 // Not those of core/waiting, whose words belong to one process.
@@ -72,7 +71,7 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-// All that a child does: nothing here may allocate, lock or call what does (signal-safety(7)).
+// All code of a child. It must not allocate, lock or call code that does (signal-safety(7)).
 class ChildWork {
  public:
   ChildWork(Shared& shared, const LoadProcess& process, pid_t parent)
@@ -102,10 +101,10 @@ class ChildWork {
  private:
   void settle_in() const {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent_) ::_exit(0);  // it ended before
+    if (::getppid() != parent_) ::_exit(0);  // the parent ended before
     for (int signal = 1; signal < NSIG; ++signal) {
       struct sigaction action{};
-      // The terminal asks all of its group; the parent answers for its children.
+      // The terminal signals the whole group; the parent ends its children.
       action.sa_handler = signal == SIGINT ? SIG_IGN : SIG_DFL;
       ::sigaction(signal, &action, nullptr);
     }
@@ -126,7 +125,7 @@ class ChildWork {
     }
   }
 
-  // Whether the memory is on its nodes, by pages spread evenly.
+  // Checks by evenly spread pages that the memory is on its nodes.
   void look() const {
     for (const auto& buffer : process_.memory) {
       std::array<void*, kLookedAt> pages{};
@@ -162,7 +161,7 @@ class ChildWork {
   const pid_t parent_;
 };
 
-// All signals wait for the scope: none may reach a handler of the parent's in a child.
+// Blocks all signals in a scope: none may reach a handler of the parent in a child.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -176,7 +175,7 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-// As side_by_side, by one who only watches.
+// As side_by_side, in a thread that only watches.
 Result<SideBySide> watch(const std::vector<Counted>& counted, Nanoseconds time) {
   const auto count = [&] {
     std::vector<double> counts;
@@ -194,7 +193,7 @@ Result<SideBySide> watch(const std::vector<Counted>& counted, Nanoseconds time) 
   const std::vector<double> before = count();
   const Nanoseconds begin = system_clock().now();
   std::vector<double> after;
-  // As there, until all have done something.
+  // As there, until all loads have done some work.
   AttendedTime open(system_clock(), kLongestGap);
   do {
     std::this_thread::sleep_for(time);
@@ -257,7 +256,7 @@ class LoadProcesses::Child {
                 process_.cpu);
   }
 
-  // Its number may be somebody else's once it was waited for.
+  // Once the child was collected, its number may belong to another process.
   void kill() {
     if (!is_gone()) ::kill(id_, SIGKILL);
   }
@@ -268,7 +267,7 @@ class LoadProcesses::Child {
     futex_wake(shared_->command);
   }
 
-  // Until it waits, as it was told, and its memory is where it must be.
+  // Waits until the child waits as commanded, and checks its memory's place.
   Status wait(Nanoseconds longest) {
     const std::uint32_t asked = shared_->command.load();
     AttendedTime waited(system_clock(), kLongestGap);
@@ -302,7 +301,7 @@ class LoadProcesses::Child {
   }
 
  private:
-  // It may have been waited for by somebody else, or nobody need to (SIGCHLD ignored).
+  // It may have been collected elsewhere, or automatically (SIGCHLD ignored).
   bool is_gone() {
     if (id_ <= 0) return true;
     const pid_t found = ::waitpid(id_, &status_, WNOHANG);
@@ -329,7 +328,7 @@ class LoadProcesses::Child {
     if (shared_->swapped) {
       return fail(ErrorCode::io, "memory of node {} was swapped out; free some memory", node);
     }
-    // On one node it is where it must be; containers often forbid to ask.
+    // On one node it is always in place; containers often forbid the question.
     if (shared_->refused == 0 || read_host_memory().nodes.size() == 1) return {};
     return fail_errno(shared_->refused, "cannot ask where pages are (move_pages)");
   }
@@ -350,13 +349,13 @@ Result<std::shared_ptr<Buffer>> untouched(const Machine& machine, NodeId node, B
 
 LoadProcesses::LoadProcesses() = default;
 LoadProcesses::~LoadProcesses() {
-  for (const auto& child : children_) child->kill();  // then wait for one after the other
+  for (const auto& child : children_) child->kill();  // then wait for each in turn
 }
 
 namespace {
 
-// What a copy finds out when it is first used (which kernel, how long loads take) is known before a
-// child copies, which may not allocate.
+// Makes the choices of the first copy (kernel, time of loads) before a child copies, since a child
+// may not allocate.
 void find_out_how_to_copy() {
   constexpr std::size_t kBytes = 256 << 10;
   const std::vector<std::byte> from(kBytes);
@@ -400,7 +399,7 @@ Result<SideBySide> LoadProcesses::beside(const CpuSet& cpus, const std::vector<L
   }
   for (std::size_t i = 0; i < count; ++i) children_[i]->order(kWork);
   auto seen = loads.empty() ? watch(counted, time) : side_by_side(cpus, loads, time, counted);
-  // One that has ended says more than that it did not get going.
+  // An ended process says more than a failed start.
   HEADRACE_TRY_STATUS(stop(count));
   for (std::size_t i = 0; seen && i < count; ++i) {
     seen->cpu_share = std::min(seen->cpu_share, children_[i]->cpu_share());

@@ -25,7 +25,7 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 constexpr Bytes kEach = 4_MiB;
 
-// Whether there is such a process, which a child that nobody has waited for is.
+// Whether the process exists; a child that was not collected does.
 bool exists(pid_t id) { return ::kill(id, 0) == 0 || errno != ESRCH; }
 
 class LoadProcessesTest : public testing::Test {
@@ -50,7 +50,7 @@ class LoadProcessesTest : public testing::Test {
     return made ? *std::move(made) : nullptr;
   }
 
-  // Patiently: on a busy machine a process may have no CPU for the whole of a window.
+  // Retries: on a busy machine a process may have no CPU for the whole of a window.
   Result<SideBySide> beside(LoadProcesses& processes, const std::vector<Load*>& loads,
                             std::size_t count) {
     const CpuSet cpus = loads.empty() ? CpuSet{} : CpuSet{usable_cpus().front()};
@@ -73,7 +73,7 @@ TEST_F(LoadProcessesTest, EachIsAProcessThatCopiesOnItsCpuInMemoryOfItsOwn) {
   for (const pid_t id : ids) {
     EXPECT_NE(id, getpid());
     EXPECT_EQ(allowed_cpus(id), std::vector<unsigned>{usable_cpus().back()});
-    // What it has touched: this process has the addresses, and no page of them.
+    // Only the child has pages of this memory; this process has the addresses.
     std::ifstream statm("/proc/" + std::to_string(id) + "/statm");
     std::size_t size = 0;
     std::size_t resident = 0;
@@ -138,8 +138,8 @@ TEST_F(LoadProcessesTest, OneThatEndsByItselfIsAnErrorAndNotAWait) {
   EXPECT_NE(seen.error().message.find("signal 9"), std::string::npos) << seen.error().message;
 }
 
-// A process of another parent with the number `id`, until `parent` is killed; nothing where the
-// system lets nobody choose a number.
+// A process of another parent with the number `id`, until `parent` is killed; absent where the
+// system does not allow choosing a number.
 struct Stranger {
   explicit Stranger(pid_t id) {
     int ends[2];
@@ -169,24 +169,24 @@ struct Stranger {
   bool there = false;
 };
 
-TEST_F(LoadProcessesTest, ANumberThatSomebodyElseHasByNowIsNotKilled) {
+TEST_F(LoadProcessesTest, ReusedProcessNumber_IsNotKilled) {
   auto processes = start(1);
   ASSERT_NE(processes, nullptr);
   const pid_t id = processes->ids()[0];
   ::kill(id, SIGKILL);
-  ASSERT_EQ(waitpid(id, nullptr, 0), id);  // as a caller who ignores SIGCHLD
+  ASSERT_EQ(waitpid(id, nullptr, 0), id);  // as a caller that ignores SIGCHLD
   const Stranger stranger(id);
   if (!stranger.there) GTEST_SKIP() << "numbers of processes cannot be chosen here";
   processes.reset();
-  std::this_thread::sleep_for(Milliseconds{100});  // for it to die
-  // One that was killed is there, as a zombie, until its parent waits, which it never does.
+  std::this_thread::sleep_for(Milliseconds{100});  // gives it time to end
+  // A killed process stays as a zombie until its parent waits, which it never does.
   std::ifstream stat("/proc/" + std::to_string(id) + "/stat");
   const std::string text((std::istreambuf_iterator<char>(stat)), {});
   EXPECT_NE(text.find(") "), std::string::npos) << text;
   EXPECT_EQ(text.find(") Z"), std::string::npos) << text;
 }
 
-TEST_F(LoadProcessesTest, ACtrlCAtTheTerminalIsForTheParentToAnswer) {
+TEST_F(LoadProcessesTest, CtrlC_IsLeftToTheParent) {
   auto processes = start(1);
   ASSERT_NE(processes, nullptr);
   ::kill(processes->ids()[0], SIGINT);
@@ -203,7 +203,7 @@ TEST_F(LoadProcessesTest, ACpuThatMayNotBeUsedIsDenied) {
   EXPECT_NE(made.error().message.find("CPU 60000"), std::string::npos);
 }
 
-// The parent is killed and can clean nothing up.
+// The parent is killed and cannot clean up.
 TEST_F(LoadProcessesTest, TheyEndWithTheirParent) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -222,7 +222,7 @@ TEST_F(LoadProcessesTest, TheyEndWithTheirParent) {
   EXPECT_TRUE(exists(id));
   ::kill(parent, SIGKILL);
   waitpid(parent, nullptr, 0);
-  // Whoever adopts it waits for it; until then it is a zombie, which does nothing any more.
+  // Its new parent collects it; until then it is a zombie, which runs no more.
   const auto ended = [&] {
     if (!exists(id)) return true;
     std::ifstream stat("/proc/" + std::to_string(id) + "/stat");

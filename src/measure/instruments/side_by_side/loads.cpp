@@ -15,9 +15,9 @@ namespace headrace::instruments {
 namespace {
 
 constexpr std::size_t kBlock = 256 << 10;
-// Lines moved between two delays: 1 KiB, as Intel's checker moves.
+// Lines between two delays: 1 KiB, as in Intel's checker.
 constexpr std::size_t kLinesPerDelay = 16;
-// What a step of traffic takes, roughly: 1 KiB is moved in some 50 ns.
+// Approximate time of a step of traffic: 1 KiB is moved in about 50 ns.
 constexpr std::int64_t kStepNs = 10'000;
 constexpr std::int64_t kKibNs = 50;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loads that experiments run side by side. Each walks over memory of its own that passes the
-// caches. What they count: lines and copies in bytes as traffic.h and copy.h say, a chase in loads.
+// The loads that experiments run side by side. Each walks over its own memory, which exceeds the
+// caches. Units: lines and copies in bytes as in traffic.h and copy.h, a chase in loads.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace headrace::instruments {
 
-// A pointer chase over a cycle (make_cycle), and the times of its loads since the window began.
+// A pointer chase over a cycle (make_cycle), with the times of its loads since the window began.
 class ChaseLoad final : public Load {
  public:
   explicit ChaseLoad(void* start) : at_(start) {}
@@ -26,9 +26,9 @@ class ChaseLoad final : public Load {
   void window_begins() override;
 
   double mean_ns() const;
-  void* at() const { return at_; }  // where it will go on
-  // "p50", "p90", "p99", "p999" of groups of 16 loads, in ns per load: one load alone is shorter
-  // than reading the clock.
+  void* at() const { return at_; }  // next position
+  // "p50", "p90", "p99", "p999" over groups of 16 loads, in ns per load: one load is shorter than
+  // reading the clock.
   std::map<std::string, double> percentiles() const;
 
  private:
@@ -38,8 +38,8 @@ class ChaseLoad final : public Load {
   std::uint64_t loads_ = 0;
 };
 
-// A mix of reads and writes, in bytes read and written; `pause` after each KiB (of many streams
-// after a round, 2 KiB), by a loop that lets loads travel on (delay_loop.h).
+// A mix of reads and writes, in bytes. `pause` follows each KiB (with many streams: each round, 2
+// KiB), by a loop that lets loads stay in flight (delay_loop.h).
 class TrafficLoad final : public Load {
  public:
   TrafficLoad(const TrafficKernel& kernel, const TrafficArea& area, Pause pause = {});
@@ -54,7 +54,7 @@ class TrafficLoad final : public Load {
   std::size_t at_ = 0;
 };
 
-// copy_bytes in blocks of 256 KiB, in bytes copied. Requires: equal sizes, a block at least.
+// copy_bytes in blocks of 256 KiB, in bytes copied. Requires: equal sizes, at least one block.
 class CopyLoad final : public Load {
  public:
   CopyLoad(std::span<std::byte> to, std::span<const std::byte> from) : to_(to), from_(from) {}
@@ -66,8 +66,8 @@ class CopyLoad final : public Load {
   std::size_t at_ = 0;
 };
 
-// Reads random blocks of 256 KiB of a file past the page cache, in bytes read. Requires: the file
-// is direct() and at least one block long, and so is `to`, which is aligned to 4 KiB.
+// Reads random blocks of 256 KiB of a file past the page cache, in bytes. Requires: the file is
+// direct(); file and `to` hold at least one block; `to` is aligned to 4 KiB.
 class FileLoad final : public Load {
  public:
   FileLoad(const File& file, std::span<std::byte> to, std::uint64_t seed)

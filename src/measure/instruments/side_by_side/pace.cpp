@@ -6,7 +6,7 @@
 namespace headrace::instruments {
 namespace {
 
-constexpr double kNearEnough = 0.03;  // of the most
+constexpr double kNearEnough = 0.03;  // of full bandwidth
 constexpr double kSamePause = 1.1;
 constexpr Nanoseconds kShortest{1};
 
@@ -31,7 +31,7 @@ Result<Nanoseconds> Pace::for_share(double share, const Rate& rate) {
   if (least >= share * most) return kLongest;
   Nanoseconds low = kShortest;
   Nanoseconds high = kLongest;
-  // What other shares were found with brings the two ends nearer.
+  // Rates found for other shares narrow the interval.
   for (const auto& [pause, reached] : seen_) {
     if (reached >= share * most && pause > low) low = pause;
   }

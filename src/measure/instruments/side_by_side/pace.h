@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long traffic must pause to reach a share of what it reaches without pauses.
+// Finds the pause with which traffic reaches a share of its full bandwidth, by bisection on the
+// measured bandwidth. Thread-compatible.
 //
-// On a large machine ten of fourteen pauses of a fixed list still saturate the memory, and on a
-// slow one nearly none does. So the pause is found by bisection on the bandwidth that is really
-// reached. Thread-compatible.
+// A fixed list of pauses does not fit all machines: on a large one ten of fourteen still saturate
+// the memory, on a slow one almost none does.
 #pragma once
 
 #include <functional>
@@ -16,15 +16,15 @@ namespace headrace::instruments {
 
 class Pace {
  public:
-  // Lets the traffic run with this pause and returns what it reaches, bytes per second.
+  // Runs the traffic with this pause and returns its bandwidth in bytes per second.
   using Rate = std::function<Result<double>(Nanoseconds pause)>;
 
-  // The longest pause that is tried: traffic that does nearly nothing.
+  // The longest pause to try; traffic is then almost zero.
   static constexpr Nanoseconds kLongest{1 << 17};
 
-  // Zero for a share of 1 and more, kLongest for one that is not reached by then; else within 3 %
-  // of the most, or a tenth of the pause where the bandwidth jumps. What was tried before is not
-  // tried again. The errors of `rate`.
+  // The pause for `share`, to within 3 % of full bandwidth, or to a tenth of the pause where the
+  // bandwidth jumps. Zero for a share of 1 or more; kLongest if the share is not reached by then.
+  // Known rates are not measured again. Errors: those of `rate`.
   Result<Nanoseconds> for_share(double share, const Rate& rate);
 
  private:

@@ -12,8 +12,8 @@
 namespace headrace::instruments {
 namespace {
 
-// Traffic of threads that reach `alone` together without a limit, on a memory that gives `most`: it
-// saturates until the pauses take as long as it has in hand.
+// Traffic whose threads together reach `alone` without a limit, on a memory that gives `most`:
+// saturated until the pauses use up the reserve.
 struct Traffic {
   double alone;
   double most;

@@ -16,20 +16,21 @@
 namespace headrace::instruments {
 namespace {
 
-// Looks between two readings of the clock: far more than an answer takes.
+// Looks per reading of the clock: far more than an answer takes.
 constexpr std::size_t kLooksPerReading = 1 << 14;
-// A thread that has not looked for so long had no CPU, or was stopped: that is not waiting.
+// A thread that has not looked for this long had no CPU or was stopped; that does not count as
+// waiting.
 constexpr Nanoseconds kLongestBetweenLooks = std::chrono::seconds{1};
-// Round trips on each line before those that count.
+// Uncounted first round trips on each line.
 constexpr std::size_t kTripsOfWarmUp = 32;
 
-// What one of the two does. They write 1, 2, 3, ... in turn, the first the odd numbers.
+// One of the two threads. They write 1, 2, 3, ... in turn; the first thread the odd numbers.
 class Player {
  public:
   Player(Nanoseconds most_wait, std::atomic<bool>& over)
       : waited_(system_clock(), kLongestBetweenLooks), most_wait_(most_wait), over_(over) {}
 
-  // Waits for `number`. False: it has not come in time, or the other one gave up.
+  // Waits for `number`. False: it did not come in time, or the other thread gave up.
   bool wait(const std::atomic_ref<std::uint64_t>& line, std::uint64_t number) {
     for (std::size_t looks = 1;; ++looks) {
       if (line.load(std::memory_order_acquire) == number) return true;  // pairs with write()
@@ -55,7 +56,7 @@ class Game {
   Game(std::span<std::byte> memory, std::size_t trips, Nanoseconds most_wait)
       : memory_(memory), trips_(trips), most_wait_(most_wait) {}
 
-  // All trips of one of the two; false where it gave up.
+  // All trips of one thread; false: it gave up.
   bool play(bool first) {
     Player player(most_wait_, over_);
     for (std::size_t at = 0; at < memory_.size() / kLine; ++at) {
@@ -91,7 +92,7 @@ class Game {
   const std::span<std::byte> memory_;
   const std::size_t trips_;
   const Nanoseconds most_wait_;
-  std::uint64_t ticks_ = 0;  // of the first's counted trips
+  std::uint64_t ticks_ = 0;  // of the first thread's counted trips
   std::atomic<bool> over_{false};
 };
 

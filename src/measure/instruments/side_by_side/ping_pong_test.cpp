@@ -47,7 +47,7 @@ TEST(PingPongTest, ACpuThatIsNotThereIsAnErrorAndNobodyWaitsForIt) {
   }
 }
 
-// Both on one CPU: an answer comes only when the system takes it from the other.
+// Both on one CPU: an answer comes only when the system switches threads.
 TEST(PingPongTest, TheWaitHasABound) {
   Lines lines;
   const unsigned here = usable_cpus().front();

@@ -19,7 +19,7 @@ namespace {
 constexpr Nanoseconds kSettleTime = std::chrono::milliseconds{5};
 constexpr Nanoseconds kLongestStart = std::chrono::seconds{2};
 
-// Counted by the one that works, read by the timekeeper. On a line of its own, since a shared one
+// Written by the working thread, read by the timekeeper. On a separate line, since a shared line
 // would itself be traffic.
 struct alignas(64) Done {
   std::atomic<double> units{0};
@@ -52,7 +52,7 @@ class Run {
     return rates;
   }
 
-  // Once all have ended.
+  // Call it once all threads have ended.
   std::vector<double> done() const {
     std::vector<double> all;
     for (const Done& each : done_) all.push_back(each.units.load());
@@ -62,7 +62,7 @@ class Run {
  private:
   Status end_of(std::size_t i) try {
     return i == 0 ? keep_time() : go_on(i);
-  } catch (const std::bad_alloc&) {  // else the others would go on for ever
+  } catch (const std::bad_alloc&) {  // otherwise the others would never end
     return out_of_memory();
   }
 
@@ -85,7 +85,7 @@ class Run {
     const std::uint64_t latest = settled + ticks.ticks(kLongestStart);
     do {
       HEADRACE_TRY_STATUS(step(0));
-      if (over_) return {};  // another has failed
+      if (over_) return {};  // another thread has failed
       if (ticks.now() > latest) {
         return fail(ErrorCode::timed_out,
                     "not all threads were at work within {} s; is the machine busy?",
@@ -96,18 +96,18 @@ class Run {
     before_ = count();
     const std::uint64_t begin = ticks.now();
     const std::uint64_t end = begin + ticks.ticks(time_);
-    // A window in which a thread never had its CPU says nothing: it goes on until all have done
-    // something.
+    // A window in which a thread never had its CPU proves nothing: it continues until all threads
+    // have done some work.
     const std::uint64_t last = end + ticks.ticks(kLongestStart);
     do {
       HEADRACE_TRY_STATUS(step(0));
-      if (over_) return {};  // another has failed
+      if (over_) return {};  // another thread has failed
     } while (ticks.now() < end || (!have_all_worked() && ticks.now() < last));
     window_ = ticks.span(begin, ticks.now());
     return {};
   }
 
-  // In the window, if it ends here.
+  // For the window, if it ended here.
   bool have_all_worked() {
     after_ = count();
     return std::ranges::equal(before_, after_, std::ranges::not_equal_to{});
@@ -127,7 +127,7 @@ class Run {
   const std::vector<Counted>& elsewhere_;
   std::vector<Done> done_;
   std::atomic<bool> over_{false};
-  // Written by the timekeeper; read when all have ended.
+  // Written by the timekeeper; read when all threads have ended.
   std::vector<double> before_;
   std::vector<double> after_;
   Nanoseconds window_{1};

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work of several CPUs at once, each of its own kind, and what each got done meanwhile: the ground
-// of loaded latency and of interference.
+// Runs different loads on several CPUs at once and returns the rate of each; the base of loaded
+// latency and interference. Thread-compatible.
 //
-// All rates are taken over one window, which begins when every load has been at work for a while
-// and ends while all still are, so that each was disturbed by the others all the time: an overlap
-// by construction, not by luck. Thread-compatible.
+// All rates are from one window. It begins when every load has worked for a while, and ends while
+// all still work, so each load was disturbed by the others all the time.
 #pragma once
 
 #include <atomic>
@@ -16,30 +15,28 @@
 
 namespace headrace::instruments {
 
-// What one thread does over and over.
+// The repeated work of one thread.
 class Load {
  public:
   virtual ~Load() = default;
-  // Some ten microseconds of work; returns how much it was, in the load's own unit.
+  // Some ten microseconds of work; returns its amount in the load's own unit.
   virtual Result<double> step() = 0;
-  // The window begins: what was counted before is to be forgotten.
+  // The window begins: discard earlier counts.
   virtual void window_begins() {}
 };
 
 struct SideBySide {
-  // Units per second, in the order of the loads; behind them what is at work elsewhere.
+  // Units per second, in the order of the loads, then of `elsewhere`.
   std::vector<double> rates;
-  // What each load did in all, from its first step to its last; nothing of what is elsewhere.
+  // Total work of each load, from its first step to its last; without `elsewhere`.
   std::vector<double> done;
-  double cpu_share = 1;  // the least of the threads'
+  double cpu_share = 1;  // the least of all threads
 };
 
-// Runs loads[i] on cpus[i]. The first load keeps the time: the window is `time` and what its last
-// step takes longer. timed_out: a load did not get going within two seconds, or stood still in
-// the window.
-// `elsewhere` is what others count who are at work besides, each in units of its own; these must
-// get going and not stand still, as loads must not. The first error of a load. Requires: as many
-// loads as CPUs, at least one.
+// Runs loads[i] on cpus[i]. The first load keeps the time: the window is `time` plus the rest of
+// its last step. `elsewhere`: counters of work outside these threads, each in its own unit.
+// Requires: as many loads as CPUs, at least one. Errors: the first one of a load; timed_out: a
+// load, or work elsewhere, did not start within two seconds or stood still in the window.
 using Counted = const std::atomic<double>*;
 Result<SideBySide> side_by_side(const CpuSet& cpus, const std::vector<Load*>& loads,
                                 Nanoseconds time, const std::vector<Counted>& elsewhere = {});

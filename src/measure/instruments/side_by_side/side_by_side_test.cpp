@@ -17,7 +17,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Does `units` per step, each `time` long; may begin late, or fail.
+// Does `units` per step of length `time`; may begin late, or fail.
 class Steady final : public Load {
  public:
   Steady(double units, Nanoseconds time, int fails_at = -1)
@@ -54,13 +54,13 @@ TEST(SideBySide, RatesAreOfOneWindowInWhichAllWork) {
   ASSERT_EQ(seen->rates.size(), 2u);
   EXPECT_GT(first.steps_at_window_, 0) << "not before it has been at work";
   EXPECT_EQ(second.steps_at_window_, -1) << "the first keeps the time";
-  // The first load's steps say how long the window was.
+  // The first load's steps give the length of the window.
   const double window = 100.0 * (first.steps_ - first.steps_at_window_) / seen->rates[0];
   EXPECT_GE(window, 0.1 * 0.999);
   EXPECT_LE(window, all);
   const double steps = seen->rates[1] * window / 10;
   EXPECT_NEAR(steps, std::round(steps), 1e-6) << "the same window";
-  // A sleep is never shorter than asked for; one may begin before the window and end in it.
+  // A sleep is never shorter than requested; one may begin before the window and end in it.
   EXPECT_LE(steps, window / 0.002 + 1);
   EXPECT_GE(steps, 1);
   EXPECT_LT(steps, second.steps_) << "not those before the window";
@@ -80,7 +80,7 @@ TEST(SideBySide, AnErrorOfAnyLoadEndsAll) {
   }
 }
 
-TEST(SideBySide, ALoadThatDoesNothingIsToldOf) {
+TEST(SideBySide, IdleLoad_IsReported) {
   Steady fine(1, Milliseconds{1});
   Steady idle(0, Milliseconds{1});
   std::vector<Load*> loads{&fine, &idle};
@@ -111,7 +111,7 @@ TEST(SideBySide, ALoadThatStoodStillInTheWindowHasNoRate) {
   EXPECT_EQ(seen.error().message, "a thread had no CPU all the while; is the machine busy?");
 }
 
-// Works, and not for longer than the window.
+// Works, then sleeps for less than the window.
 class Dozing final : public Load {
  public:
   Result<double> step() override {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One body, compiled by Highway once for each width of vectors. See backend/cpu/kernels_nt.cpp for
-// what may stand between HWY_BEFORE_NAMESPACE and its end.
+// One body, compiled by Highway once per vector width. backend/cpu/kernels_nt.cpp says which code
+// is allowed between HWY_BEFORE_NAMESPACE and its end.
 #include "measure/instruments/traffic/kernels_random.h"
 
 #include <cstdint>
 
-// SCALAR and EMU128 stand for what the whole build may use, which Highway wants among its targets.
+// SCALAR and EMU128 stand for the baseline of the whole build, which Highway demands as a target.
 #if defined(__x86_64__)
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (~(HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_AVX2 | HWY_AVX3))
@@ -51,7 +51,7 @@ HWY_NOINLINE void scattered(const RandomPlaces& places) {
       }
     }
   }
-  // The compiler takes the sum for used.
+  // Makes the compiler treat the sum as used.
 #if HWY_ARCH_X86
   __asm__ volatile("" : : "x"(sum.raw));
 #else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of random traffic, for each width of vectors that this build has.
+// The loop of random traffic, for each vector width of this build.
 #pragma once
 
 #include <bit>
@@ -9,8 +9,8 @@
 
 namespace headrace::instruments {
 
-// Where a loop runs: `count` rounds from `first` on, each `reads` blocks of one part and `writes`
-// of the other, at place_of() their numbers.
+// Work of a loop: `count` rounds from `first` on, each with `reads` blocks of one part and `writes`
+// blocks of the other. place_of() the block numbers are the places.
 struct RandomPlaces {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
@@ -23,10 +23,10 @@ struct RandomPlaces {
   std::size_t count = 0;
 };
 
-// The place of the number-th of 2^k blocks: for each number below that another one; `mask` is
-// 2^k - 1. Each step is a bijection of the numbers up to the mask: a shift to the right that is
-// folded in, a product with an odd number (of MurmurHash3's finalizer, in public domain). What is
-// linear in the number alone would visit channels and banks in turn.
+// The place of block `number` of 2^k blocks; `mask` is 2^k - 1. It is a permutation: each step is a
+// bijection of the numbers up to the mask, a folded right shift or a product with an odd number
+// (from MurmurHash3's finalizer, public domain). A linear function would visit channels and banks
+// in turn.
 inline std::size_t place_of(std::size_t number, std::size_t mask) {
   const auto half = static_cast<unsigned>(std::bit_width(mask) + 1) / 2;
   std::size_t at = number & mask;
@@ -37,7 +37,7 @@ inline std::size_t place_of(std::size_t number, std::size_t mask) {
   return at ^ at >> half;
 }
 
-// Requires, on x86-64: bits in {128, 256, 512}, which the CPU has; other CPUs have one width.
+// Requires, on x86-64: bits in {128, 256, 512}, supported by the CPU; other CPUs have one width.
 RandomLoop random_loop(bool non_temporal, unsigned bits);
 
 }  // namespace headrace::instruments

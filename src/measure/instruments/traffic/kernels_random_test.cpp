@@ -22,8 +22,8 @@ TEST(RandomPlace, EachOfAllOnce) {
   }
 }
 
-// Neither a stride that a prefetcher could follow, nor channels in turn, which the lowest bits of a
-// line's number choose.
+// No stride that a prefetcher could follow, and no channels in turn, which the lowest bits of a
+// line's number select.
 TEST(RandomPlace, IsNoStride) {
   constexpr std::size_t kMask = (1 << 20) - 1;
   std::set<std::size_t> steps;

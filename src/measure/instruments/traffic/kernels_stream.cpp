@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One body, compiled by Highway once for each width of vectors, as kernels_traffic.cpp.
+// One body, compiled by Highway once per vector width, as kernels_traffic.cpp.
 #include "measure/instruments/traffic/kernels_stream.h"
 
 #include "measure/instruments/chase.h"
 
-// SCALAR and EMU128 stand for what the whole build may use, which Highway wants among its targets.
+// SCALAR and EMU128 stand for the baseline of the whole build, which Highway demands as a target.
 #if defined(__x86_64__)
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (~(HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_AVX2 | HWY_AVX3))
@@ -18,14 +18,14 @@
 
 #include "measure/instruments/traffic/store_around-inl.h"
 
-#if HWY_TARGET != HWY_SCALAR  // which stands for no CPU
+#if HWY_TARGET != HWY_SCALAR  // it stands for no CPU
 HWY_BEFORE_NAMESPACE();
 namespace headrace::instruments::HWY_NAMESPACE {
 
 using Doubles = hwy::HWY_NAMESPACE::ScalableTag<double>;
 
 constexpr std::size_t kDoublesPerLine = kLine / sizeof(double);
-// So many elements are loaded before any is stored: enough that the loop's own cost is nothing.
+// Elements loaded before any is stored: enough that the loop's own cost does not count.
 constexpr std::size_t kStep = 4 * kDoublesPerLine;
 
 template <StreamOperation kOperation>

@@ -27,7 +27,7 @@ double wanted(StreamOperation operation, double from, double other) {
 constexpr StreamOperation kOperations[] = {StreamOperation::copy, StreamOperation::scale,
                                            StreamOperation::add, StreamOperation::triad};
 
-// Wherever the parts begin and end, and nothing beside them.
+// For any begin and end of the parts.
 TEST(StreamLoops, WriteWhatTheyShouldAndNothingElse) {
   constexpr std::size_t kMost = 100;
   constexpr std::size_t kRoom = kMost + 20;
@@ -59,8 +59,8 @@ TEST(StreamLoops, WriteWhatTheyShouldAndNothingElse) {
   }
 }
 
-// No result shows which stores were used, so the instructions must; and a copy that had become a
-// call of memcpy would not fetch what it overwrites.
+// Results do not show which stores were used; instructions do. A copy compiled into a call of
+// memcpy would not fetch the lines that it overwrites.
 TEST(StreamLoops, StoreAroundTheCachesOrNotAtAll) {
 #if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
   GTEST_SKIP() << "sanitizers add instructions of their own";

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One body, compiled by Highway once for each width of vectors. See backend/cpu/kernels_nt.cpp for
-// what may stand between HWY_BEFORE_NAMESPACE and its end.
+// One body, compiled by Highway once per vector width. backend/cpu/kernels_nt.cpp says which code
+// is allowed between HWY_BEFORE_NAMESPACE and its end.
 #include "measure/instruments/traffic/kernels_traffic.h"
 
 #include <cstdint>
 
 #include "measure/instruments/chase.h"
 
-// SCALAR and EMU128 stand for what the whole build may use, which Highway wants among its targets.
+// SCALAR and EMU128 stand for the baseline of the whole build, which Highway demands as a target.
 #if defined(__x86_64__)
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (~(HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_AVX2 | HWY_AVX3))
@@ -24,7 +24,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace headrace::instruments::HWY_NAMESPACE {
 
-// The compiler takes the vector for used.
+// Makes the compiler treat the vector as used.
 HWY_INLINE void use(Vector v) {
 #if HWY_ARCH_X86
   __asm__ volatile("" : : "x"(v.raw));
@@ -33,7 +33,7 @@ HWY_INLINE void use(Vector v) {
 #endif
 }
 
-// The loop of kMixes[kMix] over whole groups; a group's lines are in flight together.
+// The loop of kMixes[kMix] over whole groups; the lines of a group are in flight together.
 template <std::size_t kMix, bool kPrefetches>
 HWY_NOINLINE void loop(const LoopPlace& place) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -50,7 +50,7 @@ HWY_NOINLINE void loop(const LoopPlace& place) {
     std::uint8_t* target = to;
     for (std::size_t stream = place.streams; stream > 0; --stream) {
       if constexpr (kPrefetches) {
-        // May point behind the memory: a prefetch never faults.
+        // May point beyond the memory: a prefetch never faults.
         const std::uintptr_t next = reinterpret_cast<std::uintptr_t>(source) + place.ahead;
         for (std::size_t i = 0; i < kReads; i += kLine) {
           __builtin_prefetch(reinterpret_cast<const void*>(next + i), 0, 3);
@@ -82,7 +82,7 @@ HWY_NOINLINE void loop(const LoopPlace& place) {
   use(hn::Xor(even, odd));
 }
 
-// The loop of any mix over whole groups: the lines that are read, then those that are written.
+// The loop of any mix over whole groups: first the lines to read, then those to write.
 template <bool kAround, bool kPrefetches>
 HWY_NOINLINE void block_loop(const LoopPlace& place) {
   namespace hn = hwy::HWY_NAMESPACE;

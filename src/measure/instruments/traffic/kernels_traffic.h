@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of memory traffic, for each width of vectors that this build has.
+// The loops of memory traffic, for each vector width of this build.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +23,14 @@ inline constexpr Mix kMixes[] = {
     {.name = "nt_copy", .reads = 1, .writes = 1, .non_temporal = true, .copies = true},
 };
 
-// A loop's group is the mix so many times: small enough that the compiler makes straight code of it
-// (16 vectors), large enough that the loop's own cost is nothing.
+// Repetitions of the mix in a loop's group: few enough that the compiler makes straight code of it
+// (16 vectors), and enough that the loop's own cost does not count.
 constexpr unsigned mixes_per_group(const Mix& mix) {
   return std::max(mix.reads, mix.writes) == 1 ? 4 : 1;
 }
 
-// Where a loop runs: `rounds` times a group of the first stream, then of the next, each `apart`
-// bytes behind the one before.
+// Work of a loop: `rounds` times a group of each stream in turn. Streams are `from_apart` and
+// `to_apart` bytes apart.
 struct LoopPlace {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
@@ -39,20 +39,20 @@ struct LoopPlace {
   std::size_t streams = 1;
   std::size_t rounds = 0;
   std::size_t ahead = 0;  // bytes; only for a loop that prefetches
-  // Bytes of a group, for a loop that is not made for one mix.
+  // Bytes per group, for a loop that is not made for one mix.
   std::size_t read = 0;
   std::size_t written = 0;
 };
 
-// The loop of kMixes[mix] in vectors of `bits`, that prefetches what it reads or not. Requires, on
-// x86-64: bits in {128, 256, 512}, which the CPU has; other CPUs have one width.
+// The loop of kMixes[mix] in vectors of `bits`, with or without prefetching its reads. Requires, on
+// x86-64: bits in {128, 256, 512}, supported by the CPU; other CPUs have one width.
 TrafficLoop traffic_loop(std::size_t mix, unsigned bits, bool prefetches);
 
-// The same for any mix that copies nothing: LoopPlace says how many bytes a group reads and then
-// writes, whole lines of each.
+// The same for any mix without copies: LoopPlace says how many bytes a group reads and then writes,
+// in whole lines.
 TrafficLoop block_loop(bool non_temporal, unsigned bits, bool prefetches);
 
-// The widths of vectors that this CPU has and that there are loops for, the widest first.
+// Vector widths that this CPU has and loops exist for, widest first.
 std::span<const unsigned> vector_widths();
 
 }  // namespace headrace::instruments

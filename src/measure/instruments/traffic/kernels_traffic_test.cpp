@@ -49,7 +49,7 @@ void count(const std::string& line, Instructions& loop) {
 
 constexpr Target kTargets[] = {{"N_NEON", 4}};
 
-// Vectors, of which an instruction may move a pair.
+// Counts vectors; an instruction may move a pair.
 void count(const std::string& line, Instructions& loop) {
   const auto has = [&](const char* word) { return line.find(word) != std::string::npos; };
   if (has("prfm")) ++loop.prefetches;
@@ -62,8 +62,8 @@ void count(const std::string& line, Instructions& loop) {
 
 #endif
 
-// By "N_AVX2::loop<3ul, false>": the target, the mix, whether it prefetches; or
-// "N_AVX2::block_loop<true, false>": whether it stores around the caches, and prefetches.
+// Keys: "N_AVX2::loop<3ul, false>" is target, mix, whether it prefetches; "N_AVX2::block_loop<true,
+// false>" is target, whether it stores around the caches, whether it prefetches.
 std::map<std::string, Instructions> disassemble(const char* name_of_loop) {
   std::map<std::string, Instructions> found;
   test::for_each_instruction(
@@ -101,7 +101,7 @@ TEST(TrafficTest, TheCompilerKeptEveryLoadAndStore) {
   }
 }
 
-// The compiler may make straight code of some lines, but of each line all of it.
+// The compiler may unroll some lines, but each line must be whole.
 TEST(TrafficTest, LoopsOfBlocksLoadAndStoreWholeLines) {
 #if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
   GTEST_SKIP() << "sanitizers add instructions of their own";

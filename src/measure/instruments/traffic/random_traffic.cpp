@@ -17,7 +17,7 @@ namespace headrace::instruments {
 Bytes random_area(const Mix& mix, Bytes walked) {
   const auto up = [](std::uint64_t n, std::uint64_t by) { return (n + by - 1) / by; };
   const std::uint64_t page = base_page().value;
-  const std::uint64_t share = up(up(walked.value, page), mix.lines());  // pages for each line
+  const std::uint64_t share = up(up(walked.value, page), mix.lines());  // pages per line of the mix
   std::uint64_t most = 0;
   for (const std::uint64_t lines : {mix.reads, mix.writes}) {
     if (lines > 0) most = std::max(most, up(std::bit_ceil(share * lines), lines));
@@ -31,7 +31,7 @@ RandomTraffic::RandomTraffic(const Mix& mix, std::size_t block)
 }
 
 std::string RandomTraffic::name() const {
-  // The first word of the loop that walks in order: "avx512 x 1 stream".
+  // The first word of the ordered loop's name: "avx512 x 1 stream".
   const std::string walking = TrafficKernel(*mix_).name();
   return fmt::format("{}, blocks of {} B in random order", walking.substr(0, walking.find(' ')),
                      block_);

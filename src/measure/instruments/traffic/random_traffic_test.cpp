@@ -52,7 +52,7 @@ TEST_P(RandomTrafficTest, ReadsAndCountsWhatItReads) {
   EXPECT_EQ(traffic.run(area, 0, rounds), rounds * 4 * GetParam() / 64);
 }
 
-// Mixes of two parts too, of which neither is a power of two of what is asked for.
+// Also mixes of two parts, neither a power of two of the requested size.
 TEST_P(RandomTrafficTest, AnAreaIsWalkedOverForAsMuchAsIsAskedFor) {
   for (const Bytes walked : {64_KiB, 512_KiB, 700_KiB, 1_MiB}) {
     for (const char* name : {"read", "write", "1:1", "2:1", "3:1", "nt_2:1", "7:3"}) {

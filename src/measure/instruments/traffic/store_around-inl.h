@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store around the caches, for the files that Highway compiles once for each width of vectors: it
-// includes this again each time.
+// A store around the caches, for files that Highway compiles once per vector width. Such a file
+// includes this header again each time.
 #if defined(HEADRACE_STORE_AROUND_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEADRACE_STORE_AROUND_INL_H_
 #undef HEADRACE_STORE_AROUND_INL_H_
@@ -19,8 +19,8 @@ namespace headrace::instruments::HWY_NAMESPACE {
 using Tag = hwy::HWY_NAMESPACE::ScalableTag<std::uint8_t>;
 using Vector = hwy::HWY_NAMESPACE::Vec<Tag>;
 
-// Stores the vector at `at`, a multiple of its size. ARM's STNP, which Highway has not, takes two:
-// the first, in `held`, waits for the second. It is a hint, which a CPU may take for a plain store.
+// Stores the vector at `at`, a multiple of its size. ARM's STNP, which Highway lacks, stores two:
+// the first, in `held`, waits for the second. It is a hint; a CPU may treat it as a plain store.
 HWY_INLINE void store_around(Vector v, [[maybe_unused]] Vector& held, std::uint8_t* to,
                              std::size_t at) {
 #if HWY_ARCH_ARM

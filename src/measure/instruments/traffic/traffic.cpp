@@ -19,7 +19,7 @@
 namespace headrace::instruments {
 namespace {
 
-// What reads and writes of a mix are cut at: the smallest page.
+// Unit of a mix's read and write parts: the smallest page.
 constexpr std::size_t kUnit = 4096;
 
 unsigned no_wider(unsigned bits) {
@@ -38,7 +38,7 @@ std::string_view width_name([[maybe_unused]] unsigned bits) {
 
 using Ratios = std::map<std::string, Mix, std::less<>>;
 
-// All that have no loop of their own, by name.
+// All mixes without loops of their own, by name.
 const Ratios& ratios() {
   static const Ratios all = [] {
     Ratios made;
@@ -119,7 +119,7 @@ std::size_t TrafficKernel::rounds(const TrafficArea& area) const {
   if (mix_->reads > 0) groups = area.from.size() / (kLine * n * mix_->reads);
   if (mix_->writes > 0) groups = std::min(groups, area.to.size() / (kLine * n * mix_->writes));
   const std::size_t each = groups / shape_.streams;
-  // Streams that lie a power of two apart would meet in the same sets of the caches.
+  // Streams at a power-of-two distance would meet in the same sets of the caches.
   return shape_.streams > 1 && each > 1 && each % 2 == 0 ? each - 1 : each;
 }
 

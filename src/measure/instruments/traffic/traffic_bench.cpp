@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the race is worth: the plain loop, its winner, loops written by hand and copying, all CPUs,
-// past the caches, in bytes per second that the threads had their CPUs (other programs may run).
-// Interleave them, since a shared machine drifts: --benchmark_enable_random_interleaving=true
-// --benchmark_repetitions=15
+// The benefit of the race: the plain loop, its winner, hand-written loops and copies, on all CPUs,
+// past the caches, in bytes per second of CPU time (other programs may run). Interleave them, since
+// a shared machine drifts: --benchmark_enable_random_interleaving=true --benchmark_repetitions=15
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -22,7 +21,7 @@
 namespace headrace::instruments {
 namespace {
 
-constexpr Bytes kEach = 256_MiB;  // of a thread
+constexpr Bytes kEach = 256_MiB;  // per thread
 constexpr Nanoseconds kTime = std::chrono::milliseconds{20};
 constexpr std::size_t kChunk = 1 << 20;
 
@@ -48,8 +47,8 @@ Nanoseconds cpu_time() {
   return std::chrono::seconds{t.tv_sec} + Nanoseconds{t.tv_nsec};
 }
 
-// Each thread calls step(its part, where in it) over and over; a step moves `moved` bytes and goes
-// on by kChunk of `span`.
+// Each thread calls step(its part, position in it) repeatedly. A step moves `moved` bytes and
+// advances by kChunk within `span`.
 template <class Step>
 void together(benchmark::State& state, std::size_t span, std::size_t moved, const Step& step) {
   Ground& all = ground();
@@ -82,7 +81,7 @@ void traffic(benchmark::State& state, const Mix& mix, bool raced) {
   const Shape shape = raced ? Races().fastest(mix, all.cpus, "near", areas).value() : Shape{};
   const TrafficKernel kernel(mix, shape);
   state.SetLabel(kernel.shape().name());
-  // The chunk is of all lines, those of every stream.
+  // The chunk counts the lines of all streams.
   const std::size_t rounds = kChunk / 64 / kernel.lines_per_round();
   const std::size_t span = kernel.rounds(areas[0]) / rounds * kChunk;
   together(state, span, rounds * kernel.lines_per_round() * 64, [&](auto part, std::size_t at) {
@@ -99,7 +98,7 @@ void copying(benchmark::State& state, void (*copy)(void*, const void*, std::size
 
 #if defined(__x86_64__)
 
-// As one would write it: sums of the words of `kStreams` places, prefetched `ahead`.
+// As written by hand: sums of the words of `kStreams` places, prefetched `ahead`.
 template <std::size_t kStreams>
 [[gnu::target("avx2")]] void sum_by_hand(const std::byte* from, std::size_t bytes,
                                          std::size_t ahead) {

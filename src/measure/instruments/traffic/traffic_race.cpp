@@ -15,23 +15,22 @@
 namespace headrace::instruments {
 namespace {
 
-// A stray interrupt is noticed in a later heat, a shape that is half as fast is out after the
-// first.
+// A later heat reveals a stray interrupt; a shape at half the speed is out after the first.
 constexpr Nanoseconds kFirstHeat = std::chrono::microseconds{500};
-// Each heat leaves a third of its shapes, for twice the time.
+// Each heat keeps a third of its shapes, for twice the time.
 constexpr std::size_t kLeft = 3;
-// Between two readings of the clock: some 10 us.
+// Per reading of the clock: about 10 us.
 constexpr std::size_t kLinesPerReading = 4096;
 
-// The time that this thread had a CPU, so that a busy machine does not choose for us.
+// CPU time of this thread, so that a busy machine does not decide the race.
 Nanoseconds cpu_time() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return std::chrono::seconds{t.tv_sec} + Nanoseconds{t.tv_nsec};
 }
 
-// Where one thread is in its area: each shape goes on where the one before it stopped, so that none
-// finds in the caches what another has read.
+// One thread's position in its area. Each shape continues where the last one stopped, so that none
+// finds another's lines in the caches.
 class Racer {
  public:
   explicit Racer(const TrafficArea& area) : area_(area) {}
@@ -58,7 +57,7 @@ class Racer {
 
  private:
   const TrafficArea area_;
-  double at_ = 0;  // the part of it that is walked over
+  double at_ = 0;  // position within the area, 0 to 1
 };
 
 }  // namespace
@@ -103,7 +102,7 @@ Result<Shape> Races::fastest(const Mix& mix, const CpuSet& cpus, const std::stri
   const std::string key = race_of(mix, cpus.size(), ground);
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
   std::vector<Racer> racers(areas.begin(), areas.end());
-  // Shapes with many streams have nothing to do in a small area.
+  // Shapes with many streams have no whole group in a small area.
   std::vector<Shape> shapes = shapes_of(mix);
   std::erase_if(shapes, [&](const Shape& shape) {
     const TrafficKernel kernel(mix, shape);

@@ -27,7 +27,8 @@ TEST(TrafficRace, TheFastestWinsThoughOneHeatWasDisturbed) {
       std::vector<double> rates;
       for (const Shape& shape : shapes) {
         const std::size_t i = index_of(read, shape);
-        // In the first heat every third is slowed down by what else runs, the fastest by little.
+        // In the first heat every third shape is slowed down by other work; the fastest leads by
+        // little.
         rates.push_back(i == best ? 1.02 : heats == 0 && i % 3 == 0 ? 0.5 : 1);
         total += each;
       }
@@ -74,7 +75,7 @@ TEST(TrafficRace, IsRunOnceASessionForAsManyThreadsOnTheSameGround) {
   const auto first = races.fastest(mix, cpus, "near", areas);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_TRUE(index_of(mix, *first) < shapes_of(mix).size());
-  // A race in these areas would fail: no shape has anything to do in them.
+  // A race in these areas would fail: they are empty.
   EXPECT_EQ(races.fastest(mix, cpus, "near", {TrafficArea{}}).value(), *first);
   const std::vector<TrafficArea> none(2);
   EXPECT_EQ(races.fastest(mix, cpus, "far", {TrafficArea{}}).value(), Shape{});

@@ -31,14 +31,14 @@ class Memory {
   std::vector<Page> pages_;
 };
 
-// Those with loops of their own, and of each other kind.
+// Mixes with their own loops, and one of each other kind.
 std::vector<const Mix*> all_mixes() {
   std::vector<const Mix*> all;
   for (const Mix& mix : mixes()) all.push_back(&mix);
   for (const Mix* mix : mixes_by_share()) all.push_back(mix);
   return all;
 }
-// Each mix has whole pages of them to read and to write.
+// Divisible into whole pages to read and to write for each mix.
 constexpr std::size_t kPages = 60;
 
 // Not byte by byte, which takes ten seconds with TSan.
@@ -58,7 +58,7 @@ std::vector<Shape> all_shapes() {
   return shapes;
 }
 
-// What `rounds` rounds after the first write, stream by stream; all else is as it was.
+// Checks the writes of `rounds` rounds after the first, stream by stream; all else is unchanged.
 TEST(TrafficTest, WritesEveryByteOfItsPartAndNoOther) {
   for (const Mix* const each_mix : all_mixes()) {
     const Mix& mix = *each_mix;
@@ -81,7 +81,7 @@ TEST(TrafficTest, WritesEveryByteOfItsPartAndNoOther) {
       std::vector<std::byte> expected(area.to.size(), std::byte{1});
       const std::vector<std::byte> as_it_was(area.from.size(), std::byte{1});
       for (std::size_t i = 0; i < shape.streams; ++i) {
-        if (each == 0) continue;  // it reads only
+        if (each == 0) continue;  // it only reads
         std::memset(&expected[(i * rounds + 1) * each], std::to_integer<int>(written),
                     (rounds - 2) * each);
       }
@@ -91,7 +91,7 @@ TEST(TrafficTest, WritesEveryByteOfItsPartAndNoOther) {
   }
 }
 
-// But for less than two groups of each stream, so that the streams do not lie a power of two apart.
+// Except less than two groups per stream, so that streams are not a power of two apart.
 TEST(TrafficTest, StreamsGoOverAllOfTheirMemory) {
   for (const Mix* const each_mix : all_mixes()) {
     const Mix& mix = *each_mix;
