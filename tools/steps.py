@@ -73,6 +73,13 @@ git ls-files -z -- 'src/*.cpp' 'dsa_emulator/*.cpp' 'workload/*.cpp' |
   xargs -0 -n 2 -P "$JOBS" clang-tidy-19 -p build/tidy --quiet"""
 
 
+# On the driver of a real GPU.
+REAL_GPU = """\
+export HEADRACE_TEST_LIBCUDA=${HEADRACE_TEST_LIBCUDA:-libcuda.so.1} HEADRACE_GPU_TRANSFERS=20000
+build/release/tests/conformance_test --gtest_filter='Cuda/*:GpuTransfers*' --gtest_brief=1
+.venv/bin/python -m pytest -q tests/python/extension/test_gpu_arrays.py"""
+
+
 def build(preset: str, *targets: str) -> str:
     """Configures and builds targets of a preset."""
     names = f" --target {' '.join(targets)}" if targets else ""
@@ -156,6 +163,9 @@ NAMED_ONLY = [
          ("build-release",), True),
     Step("clang-tidy", CLANG_TIDY, ("packages",), is_build=True),
 ]
+
+#: Ask for hardware, so run only when named.
+ON_HARDWARE = [Step("gpu", REAL_GPU, ("build-release", "package"))]
 
 
 def with_conditions(names: Sequence[str], steps: Sequence[Step]) -> list[Step]:
@@ -261,15 +271,16 @@ def chosen(arguments: argparse.Namespace) -> list[Step]:
         files = concerned.changed_files(ROOT)
         steps, names = concerned.steps_for(files, everything)
         return with_conditions(names, [*steps, *NAMED_ONLY])
-    unknown = set(arguments.steps) - {step.name for step in everything + NAMED_ONLY}
+    named = everything + NAMED_ONLY + ON_HARDWARE
+    unknown = set(arguments.steps) - {step.name for step in named}
     if unknown:
-        names = " ".join(step.name for step in everything + NAMED_ONLY)
+        names = " ".join(step.name for step in named)
         sys.exit(f"test.sh: no step {', '.join(sorted(unknown))}; there are: {names}")
     if arguments.all:
         return everything + NAMED_ONLY
     if not arguments.steps:
         return everything
-    return with_conditions(arguments.steps, everything + NAMED_ONLY)
+    return with_conditions(arguments.steps, named)
 
 
 def main() -> int:

@@ -58,7 +58,8 @@ LAYERS = [
     "dsa_emulator/execute", "dsa_emulator/device", "dsa_emulator", "dsa_emulator/rates",
     "src/measure", "dsa_emulator/driver", "dsa_emulator/fuse", "workload/query",
     "workload/cache/stores", "workload/cache", "workload/kv/ycsb", "workload/kv/model",
-    "workload/kv/live", "workload/kv/store", "workload/kv", "workload", "tests/support",
+    "workload/kv/live", "workload/kv/store", "workload/kv", "workload/gpu", "workload",
+    "tests/support",
 ]
 # The folder that implements each public header.
 PUBLIC = {

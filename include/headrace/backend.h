@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,7 +27,21 @@
 
 namespace HEADRACE_API headrace {
 
-// One copy by one engine. `from` and `to` have the same length and do not overlap.
+// One of many copies. Both sides have the same length and do not overlap.
+struct MovePair {
+  Extent to;
+  Extent from;
+};
+
+// Many copies between memories that are one piece, for backends that say so (Backend::list). None
+// writes to what another reads or writes. A backend that fails the piece marks the parts that
+// failed; with no mark all of them did.
+struct PieceList {
+  std::span<const MovePair> parts;
+  std::vector<std::uint8_t> failed = {};  // by part; not 0: it failed
+};
+
+// One copy by one engine, or many. `from` and `to` have the same length and do not overlap.
 struct Piece {
   Extent from;
   Extent to;
@@ -36,6 +51,8 @@ struct Piece {
   // Set to true to end the piece early (Backend::cancel). Must outlive the piece. Null: the piece
   // is never cancelled.
   const std::atomic<bool>* cancelled = nullptr;
+  // Instead of one copy all of these, of which from and to are the first. Outlives the piece.
+  PieceList* list = nullptr;
 };
 
 // Receives the outcome of each accepted piece. Called from any thread, also inside submit() or
@@ -55,12 +72,18 @@ struct Capabilities {
   Bytes max_piece;                // larger pieces are refused as invalid
   std::size_t max_in_flight = 1;  // pieces per engine; beyond it submit accepts fewer
   Bytes min_efficient;            // a smaller piece takes as long as one of this size
-  Bytes inline_below;             // pieces below it are copied and reported in submit()
-  bool may_reorder = false;       // completions may overtake each other
-  bool may_fail = false;          // the hardware may refuse a piece that another could copy
+  // Largest pieces, and bytes in flight on each link, that keep a link between memories busy where
+  // MoverOptions do not say otherwise. 0: as for any engine.
+  Bytes piece;
+  Bytes in_flight;
+  Bytes inline_below;        // pieces below it are copied and reported in submit()
+  bool may_reorder = false;  // completions may overtake each other
+  bool may_fail = false;     // the hardware may refuse a piece that another could copy
   // Completions arrive without poll(). If false, some thread has to call poll().
   bool completes_itself = true;
   bool helps = false;  // a waiting thread gains by calling help()
+  bool looks = false;  // a waiting thread gains by calling look()
+  bool lists = false;  // copies lists between a GPU and memory (list())
   std::string note;    // for people: "io_uring, O_DIRECT, 64 registered buffers"
 };
 
@@ -103,6 +126,22 @@ class Backend {
                            [[maybe_unused]] Nanoseconds most) {
     return 0;
   }
+
+  // How many of the first pairs `engine` copies as one piece of a list, of at most `most` bytes;
+  // below 2: none. Each pair is valid, and between one pair of nodes.
+  virtual std::size_t list(EngineId /*engine*/, std::span<const MovePair> /*pairs*/,
+                           Bytes /*most*/) {
+    return 0;
+  }
+
+  // For a thread that waits for a piece: looks for at most `most` whether pieces have ended, and
+  // reports those. Never needed: the backend reports them itself, later by what it takes to wake
+  // two threads.
+  struct Look {
+    std::size_t found = 0;                  // pieces reported here
+    std::optional<Nanoseconds> again = {};  // when to look again; absent: sleep until woken
+  };
+  virtual Look look([[maybe_unused]] Nanoseconds most) { return {}; }
 };
 
 // The checks of submit() that all backends share.

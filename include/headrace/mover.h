@@ -56,12 +56,6 @@ struct MoveOptions {
   std::optional<RoutePolicy> route = {};
 };
 
-// One of many copies that are one move.
-struct MovePair {
-  Extent to;
-  Extent from;
-};
-
 // What became of a move.
 struct MoveStats {
   Bytes bytes;
@@ -150,11 +144,13 @@ struct MoverOptions {
   // Pure, not empty: its answers are remembered per pair of nodes and size.
   RoutePolicy route = place::measured;
   // Parts of a route are cut into pieces of at most this size (and the engine's maximum); not 0.
-  Bytes piece = 1_MiB;
+  // Absent: between memories what the engine prefers (Capabilities::piece), else 1 MiB.
+  std::optional<Bytes> piece = {};
   // Bound on what is in flight between one pair of nodes, so that queues stay short and demand
   // overtakes prefetch. At least one piece is always allowed. Beside demand, a device of storage
   // has less than an eighth of it and a piece in flight of what is less urgent.
-  Bytes in_flight_per_link = 16_MiB;
+  // Absent: between memories what the engine prefers (Capabilities::in_flight), else 16 MiB.
+  std::optional<Bytes> in_flight_per_link = {};
   const Clock* clock = &system_clock();
   Waiting* waiting = &system_waiting();
   // Whether the Mover polls backends that do not complete by themselves, and does what others
@@ -220,7 +216,8 @@ class Mover {
   std::size_t poll();
   // As poll(), for a thread that has nothing to do but wait for a move into `to`: where nothing has
   // completed it also sleeps, at most `most` and at most 1 ms, if the move ends sooner that way
-  // (Backend::help).
+  // (Backend::help), or looks for at most 0.2 ms for what a GPU should have done by now
+  // (Backend::look).
   std::size_t poll(std::span<const std::byte> to, Nanoseconds most);
 
   MoverStats stats() const;

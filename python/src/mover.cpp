@@ -11,12 +11,13 @@ using namespace nb::literals;
 
 namespace {
 
-MoverRef make_mover(const Machine& machine, const std::string& route, Bytes piece,
-                    Bytes in_flight_per_link) {
+MoverRef make_mover(const Machine& machine, const std::string& route, std::optional<Bytes> piece,
+                    std::optional<Bytes> in_flight_per_link) {
   MoverOptions options{.route = unwrap(place::route_policy(route)),
                        .piece = piece,
                        .in_flight_per_link = in_flight_per_link};
-  if (piece.value == 0) raise(ErrorCode::invalid, "a piece of 0 bytes moves nothing; give more");
+  if (piece && *piece == 0_B)
+    raise(ErrorCode::invalid, "a piece of 0 bytes moves nothing; give more");
   auto backends = [&] {
     const GilRelease release;
     return Backends::open(machine);
@@ -146,13 +147,15 @@ void bind_mover(nb::module_& m) {
                        "cancels what is queued and waits for what is in flight.")
       .def(
           "__init__",
-          [](MoverRef* self, const Machine& machine, const std::string& route, Bytes piece,
-             Bytes in_flight_per_link) {
+          [](MoverRef* self, const Machine& machine, const std::string& route,
+             std::optional<Bytes> piece, std::optional<Bytes> in_flight_per_link) {
             new (self) MoverRef(make_mover(machine, route, piece, in_flight_per_link));
           },
-          "machine"_a, nb::kw_only(), "route"_a = "measured", "piece"_a = 1 << 20,
-          "in_flight_per_link"_a = 16 << 20,
-          "`route`: one, brute_force, smart or measured. Pieces are at most `piece` bytes.")
+          "machine"_a, nb::kw_only(), "route"_a = "measured", "piece"_a = nb::none(),
+          "in_flight_per_link"_a = nb::none(),
+          "`route`: one, brute_force, smart or measured. Pieces are at most `piece` bytes, and "
+          "between two nodes at most `in_flight_per_link` bytes are in flight. Without them: what "
+          "the engine prefers between memories (a GPU: 16 and 32 MiB), else 1 and 16 MiB.")
       .def("copy", &copy, "to"_a, "source"_a, nb::kw_only(), "priority"_a = "demand",
            "hint"_a = "automatic", "route"_a = nb::none(),
            "Starts copying `source` to `to` (extents or whole objects of the same length).")

@@ -343,7 +343,7 @@ Status StoreCore::check_user(const Extent& user, std::size_t blocks,
 }
 
 Status StoreCore::wait(const std::atomic<std::uint32_t>& word, const std::function<bool()>& ended,
-                       Nanoseconds timeout, const char* what) {
+                       Nanoseconds timeout, const char* what, Nanoseconds looking) {
   HEADRACE_TRY_STATUS(origin_.check(kTheStore));
   if (mover_.in_callback()) {
     return fail(ErrorCode::invalid,
@@ -355,7 +355,8 @@ Status StoreCore::wait(const std::atomic<std::uint32_t>& word, const std::functi
   for (;;) {
     const std::uint32_t seen = word.load();
     if (ended()) return {};
-    mover_.poll();
+    mover_.poll({}, looking);
+    if (ended()) return {};
     promote_due();
     look_at_streams();
     while (!ended() && run_one() && !patience.over()) {

@@ -158,7 +158,7 @@ class StoreCore {
 
   // Sleeps until `ended`, doing what is to be done. `word` changes once `ended` has become true.
   Status wait(const std::atomic<std::uint32_t>& word, const std::function<bool()>& ended,
-              Nanoseconds timeout, const char* what);
+              Nanoseconds timeout, const char* what, Nanoseconds looking = {});
   void poll();
   StoreStats stats() const;
 
@@ -295,6 +295,8 @@ class StoreCore {
   void take_passage(LoadState& load) noexcept;
   void start_copies(LoadGroup& group);
   void plan_copies(LoadGroup& group, std::vector<MovePair>& pairs);
+  Extent passing(const LoadState& load, const LoadItem& item, unsigned layer,
+                 Bytes bytes) const noexcept;
   void plan_copy(LoadGroup& group, unsigned item, unsigned first, unsigned layers,
                  std::vector<MovePair>& pairs);
   static bool has_turns(const LoadState& load) {

@@ -36,6 +36,27 @@ TEST(KvGpu, BlocksGoToAndFromEveryTier) {
   }
 }
 
+// Fragments of whole pages lie layer after layer where they pass through.
+TEST(KvGpu, BlocksOfWholePagesComeFromAFolderInEachOrder) {
+  kv::Geometry geometry = small_geometry();
+  geometry.kv_heads = 2;
+  geometry.head_dim = 256;
+  geometry.block_tokens = 4;
+  ASSERT_EQ(geometry.fragment(), 4_KiB);
+  GpuRig rig("devices=2", geometry, geometry.block());
+  rig.open({{kDram, 2}}, 16);
+  const auto keys = kv::keys(rig.geometry, tokens(4 * 6));
+  for (const kv::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  for (const bool layers : {true, false}) {
+    for (const bool promote : {false, true}) {
+      const Status got = rig.get(keys, {.layer_order = layers, .promote = promote});
+      EXPECT_TRUE(got.has_value()) << got.error().message;
+    }
+  }
+  EXPECT_EQ(rig.store->stats().damaged, 0u);
+}
+
 TEST(KvGpu, BlocksPassThroughHbmWhereCpusHaveNoDram) {
   GpuRig rig;
   for (Node& node : rig.gpu.machine.nodes) {

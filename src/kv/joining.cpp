@@ -270,10 +270,24 @@ void StoreCore::promote_leaders(LoadGroup& group) noexcept {
   }
 }
 
+// Where the bytes from a layer on are that pass through memory. Requires: where that is layer after
+// layer, they are of one.
+Extent StoreCore::passing(const LoadState& load, const LoadItem& item, unsigned layer,
+                          Bytes bytes) const noexcept {
+  const std::uint64_t fragment = options_.geometry.fragment().value;
+  if (item.through.object != load.passage.get()) return item.through.part(layer * fragment, bytes);
+  // Devices want the same offset in a page on both sides.
+  const bool by_layer = load.groups.size() > 1 && fragment % 4096 == 0;
+  const std::uint64_t at = by_layer
+                               ? (std::uint64_t{layer} * load.passing + item.in_passage) * fragment
+                               : item.in_passage * slot_ + layer * fragment;
+  return item.through.part(at, bytes);
+}
+
 Extent StoreCore::landing(const LoadState& load, unsigned number, unsigned layer) const noexcept {
   const LoadItem& item = load.items[number];
   const std::uint64_t fragment = options_.geometry.fragment().value;
-  if (item.through.object != nullptr) return item.through.part(fragment * layer, Bytes{fragment});
+  if (item.through.object != nullptr) return passing(load, item, layer, Bytes{fragment});
   const std::uint64_t blocks = load.into.length.value / block_;
   const std::uint64_t at = load.options.layout == Layout::page_first
                                ? item.position * block_ + layer * fragment

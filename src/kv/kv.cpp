@@ -11,6 +11,10 @@
 namespace headrace::kv {
 namespace {
 
+// Nothing hides the first layer: who waits for it looks whether a GPU has it, at most so long each
+// time. The others are read ahead.
+constexpr Nanoseconds kFirstLook = std::chrono::microseconds{200};
+
 // In a child of fork() nobody ends what was not over, and its lock may be held for ever.
 void call_at(Ending& ending, const StoreCore& core, std::function<void()> then) {
   if (!ending.over) {
@@ -73,7 +77,8 @@ Status Load::wait_layer(unsigned layer, Nanoseconds timeout) const {
   if (!group.ending.over) {
     urgent(layer);
     HEADRACE_TRY_STATUS(state_->core->wait(
-        state_->word, [&] { return group.ending.over.load(); }, timeout, "the layer"));
+        state_->word, [&] { return group.ending.over.load(); }, timeout, "the layer",
+        group.first == 0 ? kFirstLook : Nanoseconds{0}));
   }
   return *poll(layer);
 }

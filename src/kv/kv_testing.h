@@ -272,7 +272,9 @@ class HeldStream {
 };
 
 struct GpuRig {
-  explicit GpuRig(const std::string& settings = "devices=2") : gpu(settings) {
+  explicit GpuRig(const std::string& settings = "devices=2", kv::Geometry shape = small_geometry(),
+                  Bytes of_slot = 4_KiB)
+      : gpu(settings), geometry(std::move(shape)), slot(of_slot) {
     EXPECT_TRUE(backends.skipped().empty());
   }
   // Tiers by node, in blocks; a folder last if `folder_blocks`.
@@ -325,8 +327,8 @@ struct GpuRig {
   }
 
   FakeGpu gpu;
-  const kv::Geometry geometry = small_geometry();
-  const Bytes slot = 4_KiB;
+  const kv::Geometry geometry;
+  const Bytes slot;
   const TemporaryFolder folder;
   const Backends backends = Backends::open(gpu.machine).value();
   Mover mover{gpu.machine, backends};

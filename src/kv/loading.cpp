@@ -226,13 +226,12 @@ void StoreCore::take_passage(LoadState& load) noexcept {
     }
   } catch (const std::bad_alloc&) {
   }
-  std::uint64_t at = 0;
   for (unsigned i = 0; i < load.items.size(); ++i) {
     LoadItem& item = load.items[i];
     if (!needs(item)) continue;
     if (load.passage != nullptr) {
-      item.through = {load.passage.get(), at, Bytes{block_}};
-      at += slot_;
+      item.in_passage = load.passing++;
+      item.through = whole(*load.passage);
       continue;
     }
     for (LoadGroup& group : load.groups) fail_item(group, i, why, false);
@@ -311,6 +310,8 @@ void StoreCore::give_up(LoadGroup& group, const Error& why, bool read) noexcept 
 
 void StoreCore::start_copies(LoadGroup& group) {
   std::vector<MovePair> pairs;
+  pairs.reserve(group.load->items.size());
+  group.owners.reserve(group.load->items.size());
   plan_copies(group, pairs);
   const bool reads = !pairs.empty();
   if (reads) listen_to(group, pairs, &StoreCore::arrived);
@@ -345,9 +346,8 @@ void StoreCore::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned
   const Bytes fragment = options_.geometry.fragment();
   if (item.through.object != nullptr) {
     const Bytes bytes = fragment * layers;
-    const std::uint64_t at = fragment.value * first;
-    pairs.push_back({.to = item.through.part(at, bytes),
-                     .from = in_slot(tiers_[item.tier], item.slot, at, bytes)});
+    pairs.push_back({.to = passing(load, item, first, bytes),
+                     .from = in_slot(tiers_[item.tier], item.slot, fragment.value * first, bytes)});
     group.owners.push_back(i);
     return;
   }
@@ -448,7 +448,8 @@ void StoreCore::pass_on(LoadGroup& group) {
     parts.clear();
     fragments(load.into, load.options.layout, item.position, group.first, group.layers, parts);
     for (const Fragment& part : parts) {
-      pairs.push_back({.to = part.user, .from = item.through.part(part.in_block, part.bytes)});
+      const auto layer = static_cast<unsigned>(part.in_block / options_.geometry.fragment().value);
+      pairs.push_back({.to = part.user, .from = passing(load, item, layer, part.bytes)});
       group.owners.push_back(i);
     }
   }

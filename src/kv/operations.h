@@ -158,6 +158,7 @@ struct LoadItem {
   std::optional<std::uint64_t> since;  // as StoreCore::use()
   std::optional<std::uint32_t> kept;   // the slot of the first tier of CPUs that will have it
   Extent through;                      // memory by which it goes, if any: that slot, or `passage`
+  std::uint32_t in_passage = 0;        // its number there
   std::atomic<bool> failed{false};     // damaged, or not copied
 };
 
@@ -220,7 +221,11 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   Nanoseconds asked{0};  // when: its deadlines count from then
   std::vector<LoadItem> items;
   std::vector<LoadGroup> groups;
-  std::unique_ptr<Buffer> passage;  // of blocks that CPUs look at on the way
+  // For blocks that CPUs look at on the way. Layer after layer where they are read so: block after
+  // block the first layer would touch every huge page, which the kernel clears first (200 ms a
+  // GiB).
+  std::unique_ptr<Buffer> passage;
+  std::uint32_t passing = 0;        // blocks in it
   std::shared_ptr<LoadState> self;  // while it is a job
   void run() noexcept override;     // lets the passage go
   std::size_t next_group = 0;       // of those in line; guarded by turns_mutex_

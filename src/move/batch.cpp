@@ -24,6 +24,11 @@ Error failure_of(const Error& first, std::size_t failed, std::size_t all) noexce
   }
 }
 
+bool is_memory(const Machine& machine, NodeId id) {
+  const Node* const node = machine.find(id);
+  return node != nullptr && node->byte_addressable();
+}
+
 }  // namespace
 
 // The move of many pairs with a move for each, none of which has begun.
@@ -35,15 +40,55 @@ std::shared_ptr<Move> MoverCore::make_batch(std::span<const MovePair> pairs,
   auto whole =
       std::make_shared<Move>(shared_from_this(), Extent{nullptr, 0, total}, Extent{}, options, now);
   whole->pairs = std::make_unique<std::deque<Move>>();
-  for (const MovePair& pair : pairs) {
-    Move& made = whole->pairs->emplace_back(shared_from_this(), pair.to, pair.from, options, now);
+  whole->pairs_count = pairs.size();
+  for (std::size_t i = 0; i < pairs.size();) {
+    Move& made =
+        whole->pairs->emplace_back(shared_from_this(), pairs[i].to, pairs[i].from, options, now);
     made.whole = whole.get();
+    made.first_pair = i;
+    const std::size_t listed = options.route ? 0 : count_listed(pairs.subspan(i));
+    if (listed > 1) {
+      made.listed.assign(pairs.begin() + static_cast<std::ptrdiff_t>(i),
+                         pairs.begin() + static_cast<std::ptrdiff_t>(i + listed));
+      made.list = std::make_unique<PieceList>(PieceList{.parts = made.listed});
+      made.list->failed.resize(listed);
+    }
+    i += made.size();
   }
   // One more than there are, until all have begun.
-  whole->pairs_left.store(pairs.size() + 1);
+  whole->pairs_left.store(whole->pairs->size() + 1);
   whole->scheduling.stats.engines.reserve(by_engine_.size());
   whole->scheduling.self = whole;
   return whole;
+}
+
+// The engine that copies lists between these nodes, which is the only one there: a GPU's, between
+// it and memory.
+const MoverCore::Lister* MoverCore::lister_of(NodeId from, NodeId to) const {
+  for (const Lister& lister : listers_) {
+    const bool into = to == lister.gpu && is_memory(machine_, from);
+    const bool out = from == lister.gpu && is_memory(machine_, to);
+    if (into || out) return &lister;
+  }
+  return nullptr;
+}
+
+// How many of the first go as one piece; below 2: none. Each would be a move of its own otherwise,
+// with a piece, at 3 us of the caller (docs/results/2026-11-27-gpu-link.md).
+std::size_t MoverCore::count_listed(std::span<const MovePair> pairs) const {
+  if (listers_.empty()) return 0;
+  const auto node = [](const Extent& extent) { return extent.object->node(); };
+  const Lister* lister = nullptr;
+  Bytes bytes;
+  std::size_t count = 0;
+  for (; count < pairs.size(); ++count) {
+    const MovePair& pair = pairs[count];
+    if (!check_request(pair.to, pair.from)) break;
+    if (count == 0) lister = lister_of(node(pair.from), node(pair.to));
+    if (lister == nullptr || (bytes += pair.to.length) > lister->piece) break;
+    if (node(pair.to) != node(pairs[0].to) || node(pair.from) != node(pairs[0].from)) break;
+  }
+  return count < 2 ? 0 : lister->backend->list(lister->engine, pairs.first(count), lister->piece);
 }
 
 // Moves inside a visit only enter the scheduler, and its end submits them.
@@ -90,19 +135,30 @@ void MoverCore::begin_pair(Move& pair, const MoveOptions& options, Visit& visit)
   turn.tried = true;  // so that many small ones do not hold up the caller: they are queued
   Status opened;
   try {
-    opened = open(std::shared_ptr<Move>(pair.whole->scheduling.self, &pair), options, visit, turn);
+    const std::shared_ptr<Move> move(pair.whole->scheduling.self, &pair);
+    opened = pair.list == nullptr ? open(move, options, visit, turn) : open_list(move);
   } catch (const std::bad_alloc&) {
     opened = out_of_memory();
   }
   if (opened && pair.to.length > 0_B) return;
   {
     MutexLock lock(mutex_);
-    scheduler_.count_without_work(!opened);
+    for (std::size_t i = 0; i < pair.size(); ++i) scheduler_.count_without_work(!opened);
   }
   Result<MoveStats> outcome;
   if (!opened) outcome = Unexpected(std::move(opened).error());
   pair.finish(std::move(outcome), *options_.waiting);
   end_pair(*pair.whole, visit);
+}
+
+Status MoverCore::open_list(const std::shared_ptr<Move>& move) {
+  HEADRACE_TRY_STATUS(check_options(options_));
+  const NodeId from = move->from.object->node();
+  const NodeId to = move->to.object->node();
+  MutexLock lock(mutex_);
+  if (stopping_) return fail(ErrorCode::cancelled, "the mover is being destroyed; start no moves");
+  const Route route{{{.length = Bytes{move->bytes()}, .engine = lister_of(from, to)->engine}}};
+  return scheduler_.open(move, scheduler_.link(from, to), route);
 }
 
 // One pair less; the last ends the whole.
@@ -114,7 +170,8 @@ void MoverCore::end_pair(Move& whole, Visit& visit) {
   std::optional<Nanoseconds> queued;
   for (const Move& pair : *whole.pairs) {
     if (!*pair.outcome) {
-      if (failed++ == 0) first = &pair.outcome->error();
+      if (failed == 0) first = &pair.outcome->error();
+      failed += pair.count_failed();
       continue;
     }
     const MoveStats& one = **pair.outcome;
@@ -131,7 +188,7 @@ void MoverCore::end_pair(Move& whole, Visit& visit) {
   stats.total = options_.clock->now() - whole.started;
   Result<MoveStats> outcome = std::move(stats);
   if (first != nullptr) {
-    outcome = Unexpected(failure_of(*first, failed, whole.pairs->size()));
+    outcome = Unexpected(failure_of(*first, failed, whole.pairs_count));
   }
   const Transfer transfer(std::move(whole.scheduling.self));
   visit.root().call(whole.finish(std::move(outcome), *options_.waiting), transfer);

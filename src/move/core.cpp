@@ -28,42 +28,14 @@ constexpr Nanoseconds kLongestNap = std::chrono::microseconds{200};
 // and is woken as others are. Longer than any wait that is usual: a timer that would be the next of
 // its CPU costs some microseconds in a virtual machine.
 constexpr Nanoseconds kHelp = std::chrono::milliseconds{100};
+// Most that a look takes: backends end it sooner where nothing should be done by then.
+constexpr Nanoseconds kLookLong = std::chrono::microseconds{200};
 // Bound of sleeps that something is known to end; only limits the damage if it did not.
 constexpr Nanoseconds kLook = std::chrono::milliseconds{200};
 
 // Both are there, of one length, and apart.
 bool is_plain(const Extent& to, const Extent& from) {
   return to.valid() && from.valid() && to.length == from.length && !overlap(to, from);
-}
-
-Status check_options(const MoverOptions& options) {
-  if (options.piece == 0_B) {
-    return fail(ErrorCode::invalid, "MoverOptions::piece is 0 and moves nothing; give more");
-  }
-  if (options.shutdown_bound <= Nanoseconds{0}) {
-    return fail(ErrorCode::invalid,
-                "MoverOptions::shutdown_bound is {}, too short for any piece; leave {}",
-                to_string(options.shutdown_bound), to_string(kShutdownBound));
-  }
-  return {};
-}
-
-Status check_request(const Extent& to, const Extent& from) {
-  for (const Extent* side : {&to, &from}) {
-    if (side->valid()) continue;
-    if (side->object == nullptr) return fail(ErrorCode::invalid, "an extent of no object; set it");
-    return fail(ErrorCode::invalid, "extent [{}, +{}) is not inside its object of {}; shorten it",
-                side->offset, side->length.value, to_string(side->object->size()));
-  }
-  if (to.length != from.length) {
-    return fail(ErrorCode::invalid, "cannot copy {} bytes to an extent of {}; make them equal",
-                from.length.value, to.length.value);
-  }
-  if (to.length > 0_B && overlap(to, from)) {
-    return fail(ErrorCode::invalid,
-                "source and destination overlap; copy through a third extent instead");
-  }
-  return {};
 }
 
 Result<MoveStats> not_done(const Move& move, const Clock& clock) noexcept {
@@ -88,10 +60,18 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
   for (const auto& backend : backends.all()) {
     (backend->capabilities().completes_itself ? others_ : polled_).push_back(backend.get());
     if (backend->capabilities().helps) helped_.push_back(backend.get());
+    if (backend->capabilities().looks) looked_.push_back(backend.get());
   }
   for (const Engine& engine : machine.engines) {
     if (raw(engine.id) >= by_engine_.size()) by_engine_.resize(raw(engine.id) + 1);
-    by_engine_[raw(engine.id)] = backends.find(engine.id);
+    Backend* const backend = by_engine_[raw(engine.id)] = backends.find(engine.id);
+    const Node* const home = machine.find(engine.home);
+    if (backend == nullptr || home == nullptr || home->kind != NodeKind::gpu) continue;
+    const Capabilities& facts = backend->capabilities();
+    if (!facts.lists || home->byte_addressable()) continue;  // where cores copy, too
+    Bytes piece = options_.piece.value_or(facts.piece);
+    if (facts.max_piece > 0_B) piece = std::min(piece, facts.max_piece);
+    listers_.push_back({engine.home, engine.id, backend, piece});
   }
 }
 
@@ -340,13 +320,16 @@ void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const Segment& segment = *segments[i];
     const Move& move = *segment.move;
-    std::construct_at(pieces + i,
-                      Piece{.from = move.from.part(segment.offset, Bytes{segment.length}),
-                            .to = move.to.part(segment.offset, Bytes{segment.length}),
-                            .engine = segment.queue->engine->id,
-                            .hint = move.hint,
-                            .tag = reinterpret_cast<std::uintptr_t>(&segment),
-                            .cancelled = &move.stop});
+    const auto part = [&](const Extent& whole) {
+      return move.list != nullptr ? whole : whole.part(segment.offset, Bytes{segment.length});
+    };
+    std::construct_at(pieces + i, Piece{.from = part(move.from),
+                                        .to = part(move.to),
+                                        .engine = segment.queue->engine->id,
+                                        .hint = move.hint,
+                                        .tag = reinterpret_cast<std::uintptr_t>(&segment),
+                                        .cancelled = &move.stop,
+                                        .list = move.list.get()});
   }
   EngineState& engine = *segments.front()->queue->engine;
   auto accepted = submit_to(*engine.backend, {pieces, segments.size()}, *this);
@@ -426,7 +409,10 @@ void MoverCore::call(const Transfer& done, Then then) {
 
 std::size_t MoverCore::poll(std::span<const std::byte> to, Nanoseconds most) {
   std::size_t found = 0;
-  if (!advance(found) && found == 0) found = help(to, most);
+  if (!advance(found) && found == 0 && most > Nanoseconds{0}) {
+    found = help(to, most);
+    if (found == 0) look(most, found);
+  }
   return found;
 }
 
@@ -456,6 +442,23 @@ std::size_t MoverCore::help(std::span<const std::byte> to, Nanoseconds most) {
   return found;
 }
 
+// Looks whether engines have done something, as long as that may be sooner than to be woken. When
+// the next look is due, where one is.
+std::optional<Nanoseconds> MoverCore::look(Nanoseconds most, std::size_t& found) {
+  if (looked_.empty() || !origin_.here()) return std::nullopt;
+  Visit visit(this, 0);
+  if (stopped_.load() || !visit.outermost()) return std::nullopt;
+  std::optional<Nanoseconds> again;
+  for (Backend* backend : looked_) {
+    if (found > 0) break;
+    const Backend::Look looked = backend->look(std::min(most, kLookLong));
+    found += looked.found;
+    if (looked.again) again = std::min(again.value_or(*looked.again), *looked.again);
+  }
+  leave(visit);
+  return again;
+}
+
 Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   if (move.done()) return copy_of(*move.outcome);
   HEADRACE_TRY_STATUS(origin_.check("the mover"));
@@ -473,6 +476,8 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
     std::size_t found = 0;
     const bool more = polls && advance(found);
     if (found == 0 && !more && !move.done()) found = help(move.target, left);
+    std::optional<Nanoseconds> again;
+    if (found == 0 && !more && !move.done()) again = look(left, found);
     if (found > 0) naps.reset();
     if (move.done()) break;
     left = patience.left();
@@ -480,7 +485,9 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
     if (more || found > 0) continue;
     std::uint32_t seen = Move::kRunning;
     if (!move.word.compare_exchange_strong(seen, Move::kAwaited) && seen == Move::kDone) break;
-    patience.sleep(move.word, Move::kAwaited, polls ? naps.next() : timeout);
+    Nanoseconds nap = polls ? naps.next() : timeout;
+    if (again) nap = std::min(nap, *again);
+    patience.sleep(move.word, Move::kAwaited, nap);
     left = patience.left();
   }
   return copy_of(*move.outcome);

@@ -28,6 +28,10 @@
 
 namespace headrace {
 
+// invalid: an option, or sides that no copy can have.
+Status check_options(const MoverOptions& options);
+Status check_request(const Extent& to, const Extent& from);
+
 class MoverCore final : public Completion, public std::enable_shared_from_this<MoverCore> {
  public:
   MoverCore(const Machine& machine, const Backends& backends, MoverOptions options);
@@ -67,6 +71,16 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   Status open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
               Turn& turn) EXCLUDES(mutex_);
   std::shared_ptr<Move> make_batch(std::span<const MovePair> pairs, const MoveOptions& options);
+  // Who copies many pairs between a GPU and memory as one piece, of at most so many bytes.
+  struct Lister {
+    NodeId gpu{};
+    EngineId engine{};
+    Backend* backend = nullptr;
+    Bytes piece;
+  };
+  const Lister* lister_of(NodeId from, NodeId to) const;
+  std::size_t count_listed(std::span<const MovePair> pairs) const;
+  Status open_list(const std::shared_ptr<Move>& move) EXCLUDES(mutex_);
   void begin_pair(Move& pair, const MoveOptions& options, Visit& visit) EXCLUDES(mutex_);
   void end_pair(Move& whole, Visit& visit) EXCLUDES(mutex_);
   template <class Change>
@@ -83,6 +97,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void tell(Move* ended, Visit& visit) EXCLUDES(mutex_);
   bool advance(std::size_t& found) EXCLUDES(mutex_);
   std::size_t help(std::span<const std::byte> to, Nanoseconds most) EXCLUDES(mutex_);
+  std::optional<Nanoseconds> look(Nanoseconds most, std::size_t& found) EXCLUDES(mutex_);
   void leave_if_due(Visit& visit) EXCLUDES(mutex_);
   bool quiet() const EXCLUDES(mutex_);
   bool needs_poll() const REQUIRES(mutex_) { return left_ || scheduler_.needs_poll(); }
@@ -96,7 +111,9 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   std::vector<Backend*> polled_;     // those that do not complete by themselves
   std::vector<Backend*> others_;     // those that do
   std::vector<Backend*> helped_;     // those that help() makes quicker
+  std::vector<Backend*> looked_;     // those that look() makes quicker
   std::vector<Backend*> by_engine_;  // index: raw(EngineId)
+  std::vector<Lister> listers_;
 
   mutable Mutex mutex_;
   MoveScheduler scheduler_ GUARDED_BY(mutex_);

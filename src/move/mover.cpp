@@ -18,6 +18,36 @@ std::string_view to_string(Priority priority) {
   return "?";
 }
 
+Status check_options(const MoverOptions& options) {
+  if (options.piece && *options.piece == 0_B) {
+    return fail(ErrorCode::invalid, "MoverOptions::piece is 0 and moves nothing; give more");
+  }
+  if (options.shutdown_bound <= Nanoseconds{0}) {
+    return fail(ErrorCode::invalid,
+                "MoverOptions::shutdown_bound is {}, too short for any piece; leave {}",
+                to_string(options.shutdown_bound), to_string(kShutdownBound));
+  }
+  return {};
+}
+
+Status check_request(const Extent& to, const Extent& from) {
+  for (const Extent* side : {&to, &from}) {
+    if (side->valid()) continue;
+    if (side->object == nullptr) return fail(ErrorCode::invalid, "an extent of no object; set it");
+    return fail(ErrorCode::invalid, "extent [{}, +{}) is not inside its object of {}; shorten it",
+                side->offset, side->length.value, to_string(side->object->size()));
+  }
+  if (to.length != from.length) {
+    return fail(ErrorCode::invalid, "cannot copy {} bytes to an extent of {}; make them equal",
+                from.length.value, to.length.value);
+  }
+  if (to.length > 0_B && overlap(to, from)) {
+    return fail(ErrorCode::invalid,
+                "source and destination overlap; copy through a third extent instead");
+  }
+  return {};
+}
+
 bool Transfer::done() const { return move_ == nullptr || move_->done(); }
 
 Result<MoveStats> Transfer::wait(Nanoseconds timeout) const {
@@ -42,7 +72,7 @@ std::optional<Result<MoveStats>> Transfer::poll() const {
 }
 
 std::size_t Transfer::size() const {
-  return move_ != nullptr && move_->pairs != nullptr ? move_->pairs->size() : ended_.pairs;
+  return move_ != nullptr && move_->pairs != nullptr ? move_->pairs_count : ended_.pairs;
 }
 
 Nanoseconds Transfer::took() const {
@@ -53,9 +83,9 @@ Nanoseconds Transfer::took() const {
 std::optional<Status> Transfer::poll(std::size_t index) const {
   CHECK(index < size());
   if (move_ == nullptr) return ended_.exhausted ? Status(out_of_memory()) : Status{};
-  const Move& pair = move_->pairs == nullptr ? *move_ : (*move_->pairs)[index];
+  const Move& pair = move_->pairs == nullptr ? *move_ : move_->pair(index);
   if (!pair.done()) return std::nullopt;
-  if (*pair.outcome) return Status{};
+  if (!pair.failed(index - pair.first_pair)) return Status{};
   return Unexpected(copy_of(*pair.outcome).error());
 }
 

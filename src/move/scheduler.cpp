@@ -10,6 +10,9 @@
 namespace headrace {
 namespace {
 
+// Pieces and bytes in flight where neither the user nor the engine says.
+constexpr Bytes kPiece = 1_MiB;
+constexpr Bytes kInFlight = 16_MiB;
 // A waiting lower class gets every eighth piece, if rule 4 lets it.
 constexpr std::uint32_t kTurn = 8;
 // A class passed over this often on a link, because its engine was full each time the link was
@@ -36,8 +39,8 @@ bool is_file(const Object& object) {
 // The length of the next piece of a queued segment.
 std::uint64_t next_length(const Segment& segment) {
   const std::uint64_t most = segment.queue->piece;
-  if (segment.length <= most) return segment.length;
   const Move& move = *segment.move;
+  if (segment.length <= most || move.list != nullptr) return segment.length;
   std::uint64_t odd = 0;
   if (most % kFileBlock == 0) {
     if (is_file(*move.from.object)) {
@@ -89,9 +92,12 @@ const Route& NodePair::remember(Bytes bytes, Route route) noexcept {
   return *answer.route;
 }
 
-MoveScheduler::MoveScheduler(const Machine& machine, const Backends& backends, Bytes piece,
-                             Bytes bound)
-    : machine_(machine), piece_(std::max<std::uint64_t>(piece.value, 1)), bound_(bound.value) {
+MoveScheduler::MoveScheduler(const Machine& machine, const Backends& backends,
+                             std::optional<Bytes> piece, std::optional<Bytes> bound)
+    : machine_(machine),
+      stated_piece_(piece),
+      stated_bound_(bound),
+      bound_(bound.value_or(kInFlight).value) {
   for (const Engine& engine : machine.engines) {
     if (raw(engine.id) >= engines_.size()) engines_.resize(raw(engine.id) + 1);
     EngineState& state = engines_[raw(engine.id)];
@@ -119,6 +125,7 @@ NodePair& MoveScheduler::link(NodeId from, NodeId to) {
   auto made = std::make_unique<NodePair>();
   made->from = from;
   made->to = to;
+  made->bound = bound_;
   for (const EngineId id : engines_between(machine_, from, to)) {
     EngineState& engine = engines_[raw(id)];
     if (engine.backend != nullptr) add_queue(*made, engine);
@@ -132,11 +139,27 @@ LinkQueue& MoveScheduler::add_queue(NodePair& link, EngineState& engine) {
   queue->link = &link;
   queue->engine = &engine;
   queue->index = static_cast<unsigned>(link.queues.size());
-  const std::uint64_t most = engine.backend->capabilities().max_piece.value;
-  queue->piece = most == 0 ? piece_ : std::min(piece_, most);
+  const Capabilities& facts = engine.backend->capabilities();
+  const bool prefers = between_memories(link);
+  const Bytes usual = prefers && facts.piece > 0_B ? facts.piece : kPiece;
+  queue->piece = std::max<std::uint64_t>(stated_piece_.value_or(usual).value, 1);
+  if (facts.max_piece > 0_B) queue->piece = std::min(queue->piece, facts.max_piece.value);
+  if (!stated_bound_) {
+    const Bytes bound = prefers && facts.in_flight > 0_B ? facts.in_flight : kInFlight;
+    link.bound = link.queues.empty() ? bound.value : std::max(link.bound, bound.value);
+  }
   link.queues.push_back(std::move(queue));
   ++queues_;
   return *link.queues.back();
+}
+
+// Storage has queues of its own, and serves what it was given first.
+bool MoveScheduler::between_memories(const NodePair& link) const {
+  const auto stores = [&](NodeId id) {
+    const Node* const node = machine_.find(id);
+    return node == nullptr || node->kind == NodeKind::storage;
+  };
+  return !stores(link.from) && !stores(link.to);
 }
 
 // The queue of an engine; also for one that engines_between does not list, since a route policy may
@@ -180,7 +203,7 @@ Status MoveScheduler::open(const std::shared_ptr<Move>& move, NodePair& link, co
     segment.length = part.length.value;
     enqueue(segment, at != nullptr ? *at : *untried(link, 0), false);
   }
-  ++totals_.transfers;
+  totals_.transfers += move->size();
   move->scheduling.self = move;
   open_.push_front(*move);
   return {};
@@ -258,7 +281,7 @@ MoveScheduler::Choice MoveScheduler::choose(bool inline_too) {
     NodePair& link = *best.queue->link;
     if (link.closed == takes_) continue;
     const std::uint64_t length = next_length(*best.queue->classes[best.priority].front());
-    if (link.in_flight == 0 || link.in_flight + length <= bound_) {
+    if (link.in_flight == 0 || link.in_flight + length <= link.bound) {
       if (inline_too || !copied_inline(*best.queue, length)) return best;
       left_ = true;
     }
@@ -502,8 +525,8 @@ void MoveScheduler::close_if_ended(Move& move) {
   auto& scheduling = move.scheduling;
   if (!scheduling.segments.empty()) return;
   open_.remove(move);
-  totals_.failed += scheduling.failure.has_value();
-  totals_.cancelled += scheduling.cancelled;
+  if (scheduling.failure) totals_.failed += move.marked_failed();
+  if (scheduling.cancelled) totals_.cancelled += move.size();
   (last_ended_ == nullptr ? first_ended_ : last_ended_->next_ended) = &move;
   last_ended_ = &move;
 }

@@ -82,6 +82,7 @@ struct NodePair {
   NodeId to{};
   std::vector<std::unique_ptr<LinkQueue>> queues;  // of the engines that can, those with a backend
   std::uint64_t in_flight = 0;                     // bytes
+  std::uint64_t bound = 0;                         // of those
   Turns turns;
   std::uint64_t closed = 0;  // the number of the take() that found it full
   // Answers of the Mover's own route policy, which is pure.
@@ -119,7 +120,9 @@ class TurnTime {
 
 class MoveScheduler {
  public:
-  MoveScheduler(const Machine& machine, const Backends& backends, Bytes piece, Bytes bound);
+  // As MoverOptions.
+  MoveScheduler(const Machine& machine, const Backends& backends, std::optional<Bytes> piece,
+                std::optional<Bytes> bound);
 
   // std::bad_alloc: nothing was changed.
   NodePair& link(NodeId from, NodeId to);
@@ -191,8 +194,10 @@ class MoveScheduler {
   bool give_to_another(Segment& segment);
 
   const Machine& machine_;
-  const std::uint64_t piece_;
-  const std::uint64_t bound_;
+  bool between_memories(const NodePair& link) const;
+  const std::optional<Bytes> stated_piece_;
+  const std::optional<Bytes> stated_bound_;
+  const std::uint64_t bound_;         // of links of which no engine prefers another
   std::vector<EngineState> engines_;  // index: raw(EngineId)
   std::unordered_map<std::uint64_t, std::unique_ptr<NodePair>> links_;
   std::vector<LinkQueue*> active_;  // with segments; has capacity for all queues

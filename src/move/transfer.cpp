@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -52,6 +53,36 @@ Move::~Move() {
     if (!listener->in_move) delete listener;
   }
   if (descriptor >= 0) close(descriptor);
+}
+
+std::uint64_t Move::bytes() const {
+  if (list == nullptr) return to.length.value;
+  std::uint64_t sum = 0;
+  for (const MovePair& part : listed) sum += part.to.length.value;
+  return sum;
+}
+
+const Move& Move::pair(std::size_t index) const {
+  const auto behind = std::ranges::upper_bound(*pairs, index, {}, &Move::first_pair);
+  return *std::prev(behind);
+}
+
+bool Move::failed(std::size_t index) const {
+  if (*outcome) return false;
+  if (list == nullptr || outcome->error().code == ErrorCode::cancelled) return true;
+  return marked_failed() == size() || list->failed[index] != 0;
+}
+
+std::size_t Move::count_failed() const {
+  if (*outcome) return 0;
+  return outcome->error().code == ErrorCode::cancelled ? size() : marked_failed();
+}
+
+std::size_t Move::marked_failed() const {
+  if (list == nullptr) return 1;
+  const auto marked =
+      std::ranges::count_if(list->failed, [](std::uint8_t mark) { return mark != 0; });
+  return marked == 0 ? size() : static_cast<std::size_t>(marked);
 }
 
 Listener* Move::finish(Result<MoveStats> result, Waiting& waiting) {

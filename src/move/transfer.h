@@ -78,8 +78,22 @@ struct Move {
   // A move of many pairs has a move for each, which the scheduler has instead of this one. They are
   // there before the first is entered.
   std::unique_ptr<std::deque<Move>> pairs;
+  std::size_t pairs_count = 0;
+  const Move& pair(std::size_t index) const;  // the one of `pairs` that has it
   std::atomic<std::size_t> pairs_left{0};
-  Move* whole = nullptr;  // the move that this is a pair of
+  Move* whole = nullptr;  // the move that this is a pair of, or a list of pairs
+  // Pairs that go as one piece, of which `to` and `from` are the first; and where they are in the
+  // whole. nullptr: a pair by itself.
+  std::unique_ptr<PieceList> list;
+  std::vector<MovePair> listed;  // its parts
+  std::size_t first_pair = 0;
+  std::uint64_t bytes() const;
+  std::size_t size() const { return list == nullptr ? 1 : listed.size(); }
+  // Whether pair `index` of it, counted from its first, has failed. Requires: it is done.
+  bool failed(std::size_t index) const;
+  std::size_t count_failed() const;
+  // By the marks of its list; all without one.
+  std::size_t marked_failed() const;
 
   // Immutable after construction.
   const std::shared_ptr<MoverCore> core;

@@ -89,6 +89,7 @@ struct Gpu {
   std::string settings = "latency=20us,memory=512M";
   std::string version = {};
   CudaOptions options = {};
+  bool two = false;
 };
 
 Case cuda_case(std::string name, MakeSide source, MakeSide destination, const Gpu& gpu = {}) {
@@ -96,14 +97,16 @@ Case cuda_case(std::string name, MakeSide source, MakeSide destination, const Gp
           .open =
               [gpu] {
                 gpus().emplace(gpu.settings, gpu.version);
+                if (gpu.two && !gpus()->has_two()) return std::unique_ptr<WithStorage>();
                 return std::make_unique<WithStorage>(gpu.options);
               },
           .engine = test::kGpuEngine,
           .source = std::move(source),
-          .destination = std::move(destination)};
+          .destination = std::move(destination),
+          .skipped = gpu.two ? test::kOneGpu : ""};
 }
 
-const Gpu kTwoOf128{.settings = "devices=2,memory=512M", .version = "12.8"};
+const Gpu kTwoOf128{.settings = "devices=2,memory=512M", .version = "12.8", .two = true};
 const Gpu kGathering{.options = {.gather = GatherLimit{.bytes = 1_MiB, .count = 2}}};
 const Gpu kFewSlots{.options = {.max_pieces = 3, .slots = 1, .slot = 64_KiB}};
 const Gpu kFewSlotsOf122{.version = "12.2", .options = kFewSlots.options};

@@ -2,6 +2,7 @@
 // Transfers at random between two GPUs, pinned memory, plain memory and a file, some of them
 // gathered by kernels, with copies and kernels that the driver refuses, reads that fail and
 // transfers that are cancelled, against a model: what each byte must be where that is known.
+// A real driver that shows one GPU (HEADRACE_TEST_LIBCUDA) has both memories there.
 // HEADRACE_GPU_TRANSFERS says how many.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -110,7 +111,9 @@ class World {
     backends_.add(open_cpu(gpu_.machine, {test::kCpuA, test::kCpuB}).value());
     backends_.add(
         open_storage(gpu_.machine, {test::kSsd}, test::with_faults(false, odd_ones)).value());
-    backends_.add(open_cuda(gpu_.machine, {test::kGpuEngine, test::kOtherGpuEngine},
+    std::vector<EngineId> engines = {test::kGpuEngine};
+    if (gpu_.has_two()) engines.push_back(test::kOtherGpuEngine);
+    backends_.add(open_cuda(gpu_.machine, engines,
                             {.storage = backends_.find(test::kSsd),
                              .slots = 4,
                              .slot = 64_KiB,
@@ -120,7 +123,8 @@ class World {
     Placement pinned = Placement::on(test::kDram);
     pinned.pin = true;
     buffers_.push_back(allocate(gpu_.machine, kSize, Placement::on(test::kGpu)).value());
-    buffers_.push_back(allocate(gpu_.machine, kSize, Placement::on(test::kOtherGpu)).value());
+    const NodeId other = gpu_.has_two() ? test::kOtherGpu : test::kGpu;
+    buffers_.push_back(allocate(gpu_.machine, kSize, Placement::on(other)).value());
     buffers_.push_back(allocate(gpu_.machine, kSize, pinned).value());
     buffers_.push_back(allocate(gpu_.machine, kSize, Placement::on(test::kDram)).value());
     for (std::size_t i = 0; i < buffers_.size(); ++i) things_[i].object = buffers_[i].get();

@@ -36,10 +36,12 @@ MakeSide file_of(const Machine& machine);
 
 struct Case {
   std::string name;
+  // nullptr: not on this machine, as `skipped` says.
   std::function<std::unique_ptr<Backend>()> open;
   EngineId engine;  // one of the backend's
   MakeSide source;
   MakeSide destination;
+  std::string skipped = {};
 };
 
 inline std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name; }

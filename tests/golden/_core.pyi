@@ -908,9 +908,9 @@ class Mover:
     Moves extents with the engines of a machine. It works on the machine as it was when the mover was made. Dropped with its last transfer and cache, it cancels what is queued and waits for what is in flight.
     """
 
-    def __init__(self, machine: Machine, *, route: str = 'measured', piece: int = 1048576, in_flight_per_link: int = 16777216) -> None:
+    def __init__(self, machine: Machine, *, route: str = 'measured', piece: int | None = None, in_flight_per_link: int | None = None) -> None:
         """
-        `route`: one, brute_force, smart or measured. Pieces are at most `piece` bytes.
+        `route`: one, brute_force, smart or measured. Pieces are at most `piece` bytes, and between two nodes at most `in_flight_per_link` bytes are in flight. Without them: what the engine prefers between memories (a GPU: 16 and 32 MiB), else 1 and 16 MiB.
         """
 
     def copy(self, to: Extent | Object, source: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', hint: Literal['automatic', 'keep', 'stream'] = 'automatic', route: str | None = None) -> Transfer:

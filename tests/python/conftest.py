@@ -122,7 +122,9 @@ def built(path: Path, environment: Mapping[str, str]) -> Path:
 
 @pytest.fixture(scope="session")
 def fake_cuda() -> Path:
-    """The driver of GPUs made of software."""
+    """The driver of GPUs made of software, or a real one that `tools/test.sh gpu` names."""
+    if real := os.environ.get("HEADRACE_TEST_LIBCUDA"):
+        return Path(real)
     return built(ROOT / "build" / "release" / "libheadrace-fake-cuda.so", os.environ)
 
 

@@ -56,9 +56,13 @@ inline Machine gpu_machine() {
 struct FakeGpu {
   explicit FakeGpu(const std::string& settings = "", const std::string& version = "")
       : library(settings, version), machine(gpu_machine()) {}
+  // Where a real driver shows one GPU, what wants two is skipped (kOneGpu).
+  bool has_two() const { return machine.find(kOtherGpu) != nullptr; }
   FakeCudaLibrary library;
   Machine machine;
 };
+
+inline constexpr const char* kOneGpu = "wants two GPUs, and HEADRACE_TEST_LIBCUDA shows one";
 
 // Copies between host memory and a GPU's; any GPU of the driver reaches all of it.
 inline bool copy_with_gpu(std::uint64_t device, void* host, std::size_t bytes, bool to_gpu) {

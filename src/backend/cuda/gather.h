@@ -34,6 +34,8 @@ class GatherKernel {
   GatherKernel(const GatherKernel&) = delete;
   GatherKernel& operator=(const GatherKernel&) = delete;
   CUfunction function() const { return function_; }
+  CUfunction of_list() const { return of_list_; }
+  const Context& context() const { return context_; }
 
  private:
   explicit GatherKernel(const Context& context) : context_(context) {}
@@ -41,6 +43,26 @@ class GatherKernel {
   const Context& context_;
   CUmodule module_ = nullptr;      // constant after load()
   CUfunction function_ = nullptr;  // constant after load()
+  CUfunction of_list_ = nullptr;   // constant after load()
+};
+
+// Pinned memory for the list of one launch, so that a whole layer is one. Thread-compatible.
+class GatherList {
+ public:
+  explicit GatherList(const Context& context) : context_(context) {}
+  ~GatherList();
+  GatherList(const GatherList&) = delete;
+  GatherList& operator=(const GatherList&) = delete;
+
+  // Puts them in a stream by one launch. False: no memory for the list, more than it holds, or the
+  // driver refused; nothing is in the stream. Requires: as gather(); the stream has done what was
+  // launched before.
+  bool launch(const GatherKernel& kernel, std::span<const ListedCopy> copies, CUstream stream);
+
+ private:
+  static constexpr std::size_t kMost = 8192;
+  const Context& context_;
+  ListedCopy* list_ = nullptr;  // kMost, once it was needed
 };
 
 }  // namespace headrace::cuda

@@ -76,6 +76,29 @@ TEST_F(GatherTest, SaysHowManyAreInTheStreamWhereALaunchIsRefused) {
   EXPECT_EQ(arrived(), kMostGathered);
 }
 
+TEST_F(GatherTest, AListIsOneLaunchHoweverLong) {
+  GatherList list(*context_);
+  EXPECT_FALSE(list.launch(*kernel_, {}, nullptr));
+  ASSERT_TRUE(list.launch(*kernel_, copies_, nullptr));
+  EXPECT_EQ(arrived(), 300U);
+  const std::vector<ListedCopy> many(9000, copies_[0]);
+  EXPECT_FALSE(list.launch(*kernel_, many, nullptr)) << "more than it holds";
+}
+
+TEST_F(GatherTest, LargeCopiesOfAListAreSeveralEntries) {
+  constexpr std::size_t kLarge = 50000 / 16 * 16;
+  void* memory = nullptr;
+  ASSERT_EQ(used_.cuMemHostAlloc(&memory, 2 * kLarge, 0), CUDA_SUCCESS);
+  auto* const bytes = static_cast<unsigned char*>(memory);
+  for (std::size_t i = 0; i < kLarge; ++i) bytes[i] = static_cast<unsigned char>(i % 251);
+  GatherList list(*context_);
+  const ListedCopy copy{.to = address(bytes + kLarge), .from = address(bytes), .bytes = kLarge};
+  ASSERT_TRUE(list.launch(*kernel_, {&copy, 1}, nullptr));
+  EXPECT_EQ(used_.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_TRUE(std::equal(bytes, bytes + kLarge, bytes + kLarge));
+  used_.cuMemFreeHost(memory);
+}
+
 CUstreamCaptureMode mode_now = CU_STREAM_CAPTURE_MODE_GLOBAL;
 CUresult exchange(CUstreamCaptureMode* mode) {
   std::swap(mode_now, *mode);

@@ -129,6 +129,28 @@ KERNEL headrace_gather(const CopyList list) {
   }
 }
 
+// A warp copies whole copies, eight loads in flight for each of its threads.
+KERNEL headrace_gather_list(const ListedCopy* list, u64 count) {
+  const u64 lane = __nvvm_read_ptx_sreg_tid_x() % 32;
+#pragma unroll 1
+  for (u64 c = first() / 32; c < count; c += stride() / 32) {
+    v4* const to = list[c].to;
+    const v4* const from = list[c].from;
+    const u64 words = list[c].bytes / sizeof(v4);
+    u64 i = lane;
+#pragma unroll 1
+    for (; i + 7 * 32 < words; i += 8 * 32) {
+      v4 part[8];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) part[k] = from[i + k * 32];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) to[i + k * 32] = part[k];
+    }
+#pragma unroll 1
+    for (; i < words; i += 32) to[i] = from[i];
+  }
+}
+
 KERNEL headrace_checksum(const u64* data, u64 count, u64* sum) {
   u64 own = 0;
   for (u64 i = first(); i < count; i += stride()) own += mix(data[i] + mix(i));

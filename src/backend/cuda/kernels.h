@@ -52,6 +52,10 @@ struct CopyList {
 };
 static_assert(sizeof(CopyList) == 3080);
 
+// (const ListedCopy*, u64 count): as kGather, of a list in memory that the GPU reaches, which lives
+// until the kernel has run. A warp does whole copies, 128 bytes in flight for each thread.
+inline constexpr const char* kGatherList = "headrace_gather_list";
+
 // (data, u64 count, u64* sum): adds a number that tells `count` words of 8 bytes, and their order,
 // from others: the sum of mix(word + mix(i)), where mix is the finaliser of SplitMix64.
 inline constexpr const char* kChecksum = "headrace_checksum";

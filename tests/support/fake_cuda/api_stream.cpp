@@ -84,6 +84,7 @@ HEADRACE_FAKE_EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn functio
                                                void* user_data) {
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return on_stream(stream, [&](Context&, BoundStream& its) {
+    spend(driver().settings.callback_cost);
     its.context->enqueue(its, [function, user_data] {
       in_host_function(true);
       function(user_data);

@@ -45,6 +45,13 @@ void Context::sleep(std::chrono::nanoseconds time) {
   }
 }
 
+void Context::sleep_until(Clock::time_point end) {
+  constexpr std::chrono::microseconds kLate{100};  // of a thread that sleeps
+  if (const auto left = end - Clock::now(); left > kLate) sleep(left - kLate);
+  while (Clock::now() < end && !closed()) {
+  }
+}
+
 std::shared_ptr<BoundStream> Context::legacy() {
   const MutexLock lock(mutex_);
   if (legacy_ == nullptr && !closed_) {

@@ -52,6 +52,8 @@ class Context final : public Runner, public std::enable_shared_from_this<Context
   CUresult run(const Marks& after, const Work& work) override;
   // Sleeps, but no longer than the context lives.
   void sleep(std::chrono::nanoseconds time);
+  // The same, up to a time that is met to some microseconds.
+  void sleep_until(Clock::time_point end);
 
   std::shared_ptr<BoundStream> legacy();     // the default stream
   std::shared_ptr<BoundStream> of_thread();  // that of the calling thread
@@ -117,19 +119,24 @@ class Device {
   void give_memory(std::size_t size);
   std::size_t free_memory() const;
 
-  // Holds an engine for as long as `size` bytes take, then does `work`.
+  // Holds an engine for as long as `size` bytes take, then does `work`. Who is late, since threads
+  // sleep for longer than they ask to, holds up nothing that comes after.
   void transfer(Context& context, Direction direction, std::size_t size, const Work& work);
+  // Holds the link for kernels as long, from `begun` on: they share it.
+  void use_link(Context& context, Clock::time_point begun, std::chrono::nanoseconds time);
   // What `operations` take on a link, each with its latency, with `size` bytes in all.
   std::chrono::nanoseconds link_time(std::size_t operations, std::size_t size) const;
 
  private:
   struct Engine {
     Mutex mutex;
+    Clock::time_point busy GUARDED_BY(mutex);  // until then
   };
 
   const int ordinal_;
   const Settings& settings_;
   std::vector<std::unique_ptr<Engine>> engines_;
+  Engine kernels_;
   mutable Mutex mutex_;
   unsigned retained_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Context> context_ GUARDED_BY(mutex_);

@@ -79,6 +79,7 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream strea
       return CUDA_ERROR_INVALID_VALUE;
     }
     const bool wait = checked->pageable();
+    spend(driver().settings.call_cost);
     Context& context = *its.context;
     const auto mark = context.enqueue(its, [&context, what = std::move(*checked)] {
       transfer(context, what);
@@ -116,18 +117,10 @@ std::expected<std::vector<Copy>, std::pair<std::size_t, CUresult>> check_all(con
   return copies;
 }
 
-void spend(std::size_t nanoseconds) {
-  const auto end = Clock::now() + std::chrono::nanoseconds(nanoseconds);
-  while (Clock::now() < end) {
-  }
-}
-
 CUresult enqueue_batch(BoundStream& its, std::vector<Copy> copies) {
   bool wait = false;
   for (const Copy& each : copies) wait = wait || each.pageable();
-  if (const std::size_t cost = driver().settings.descriptor_cost; cost > 0) {
-    spend(cost * copies.size());
-  }
+  spend(driver().settings.descriptor_cost * copies.size());
   Context& context = *its.context;
   const auto mark = context.enqueue(its, [&context, what = std::move(copies)] {
     // Backwards, since a batch has no order that its user may rely on.

@@ -6,6 +6,12 @@
 #include "support/fake_cuda/driver.h"
 
 namespace headrace::cuda::fake {
+namespace {
+
+// An operation that comes so soon after the last had been in the queue behind it.
+constexpr std::chrono::microseconds kLateness{30};
+
+}  // namespace
 
 Device::Device(int ordinal, const Settings& settings) : ordinal_(ordinal), settings_(settings) {
   for (unsigned i = 0; i < settings.engines; ++i) engines_.push_back(std::make_unique<Engine>());
@@ -112,10 +118,27 @@ std::chrono::nanoseconds Device::link_time(std::size_t operations, std::size_t s
 
 void Device::transfer(Context& context, Direction direction, std::size_t size, const Work& work) {
   const auto time = link_time(1, size);
-  const MutexLock lock(engines_[static_cast<std::size_t>(direction) % engines_.size()]->mutex);
+  Engine& engine = *engines_[static_cast<std::size_t>(direction) % engines_.size()];
+  const MutexLock lock(engine.mutex);
   // The bytes arrive at the end: who does not wait for that reads what was there before.
-  if (time > std::chrono::nanoseconds(0)) context.sleep(time);
-  work();
+  if (time > std::chrono::nanoseconds(0)) {
+    // Asked for while the last was under way: it has begun when that ended.
+    const auto now = Clock::now();
+    const bool idle = now - engine.busy > kLateness;
+    engine.busy = (idle ? now : engine.busy) + time;
+    context.sleep_until(engine.busy);
+  }
+  if (settings_.data != 0 || direction == Direction::within) work();
+}
+
+void Device::use_link(Context& context, Clock::time_point begun, std::chrono::nanoseconds time) {
+  if (time <= std::chrono::nanoseconds(0)) return;
+  Clock::time_point end;
+  {
+    const MutexLock lock(kernels_.mutex);
+    end = kernels_.busy = std::max(begun, kernels_.busy) + time;
+  }
+  context.sleep_until(end);
 }
 
 }  // namespace headrace::cuda::fake

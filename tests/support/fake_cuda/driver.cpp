@@ -116,4 +116,11 @@ bool others_capture() {
 
 void in_host_function(bool inside) { inside_host_function = inside; }
 
+void spend(std::size_t nanoseconds) {
+  if (nanoseconds == 0) return;
+  const auto end = Clock::now() + std::chrono::nanoseconds(nanoseconds);
+  while (Clock::now() < end) {
+  }
+}
+
 }  // namespace headrace::cuda::fake

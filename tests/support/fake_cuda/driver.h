@@ -65,6 +65,9 @@ CUstreamCaptureMode& capture_mode();
 // Whether such a graph forbids what allocates, frees, asks or waits.
 bool others_capture();
 
+// Uses so much time of the calling thread.
+void spend(std::size_t nanoseconds);
+
 // Marks its thread as one that runs functions of users, in which no call is allowed.
 void in_host_function(bool inside);
 

@@ -3,6 +3,9 @@
 // of its own, and the environment variables that say where it is (HEADRACE_LIBCUDA) and what it is
 // (HEADRACE_FAKE_CUDA), until the end of the scope.
 //
+// HEADRACE_TEST_LIBCUDA names a real driver instead (libcuda.so.1): every such scope has that one,
+// whatever its settings. `tools/test.sh gpu` runs the tests for which that is right.
+//
 // Single-thread: it changes the environment.
 #pragma once
 
@@ -38,6 +41,12 @@ class ScopedVariable {
   std::optional<std::string> before_;
 };
 
+// The real driver that tests are to use; nullopt: the fake one.
+inline std::optional<std::string> real_cuda() {
+  const char* const named = std::getenv("HEADRACE_TEST_LIBCUDA");
+  return named == nullptr || *named == '\0' ? std::nullopt : std::optional<std::string>(named);
+}
+
 class FakeCudaLibrary {
  public:
   // `settings` as in README.md; `version` is empty for the newest driver,
@@ -48,7 +57,7 @@ class FakeCudaLibrary {
         settings_("HEADRACE_FAKE_CUDA", settings) {}
   ~FakeCudaLibrary() {
     std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
+    if (!real_cuda()) std::filesystem::remove(path_, ignored);
   }
   FakeCudaLibrary(const FakeCudaLibrary&) = delete;
   FakeCudaLibrary& operator=(const FakeCudaLibrary&) = delete;
@@ -58,6 +67,7 @@ class FakeCudaLibrary {
  private:
   static std::string copy_of(const std::string& version) {
     static int number = 0;
+    if (const auto real = real_cuda()) return *real;
     const std::filesystem::path from =
         std::string(HEADRACE_FAKE_CUDA_STEM) + (version.empty() ? "" : "-" + version) + ".so";
     const auto to =

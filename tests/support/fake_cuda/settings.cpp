@@ -83,6 +83,11 @@ bool set(Settings& s, std::string_view key, std::string_view value) {
   if (key == "lost_error") return read(value, s.lost_error) && s.lost_error > 0;
   if (key == "stall_after") return read(value, s.stall_after);
   if (key == "descriptor_cost") return read(value, s.descriptor_cost);
+  if (key == "call_cost") return read(value, s.call_cost);
+  if (key == "launch_cost") return read(value, s.launch_cost);
+  if (key == "callback_cost") return read(value, s.callback_cost);
+  if (key == "kernel_bandwidth") return read_bandwidth(value, s.kernel_bandwidth);
+  if (key == "data") return read(value, s.data) && s.data <= 1;
   if (key == "capturing") return read(value, s.capturing) && s.capturing <= 1;
   if (key == "mig") return read(value, s.mig) && s.mig <= 1;
   return false;
@@ -92,6 +97,15 @@ bool set(Settings& s, std::string_view key, std::string_view value) {
 
 std::expected<Settings, std::string> parse_settings(std::string_view text) {
   Settings settings;
+  // What was measured on an H200 (docs/results/2026-11-27-gpu-link.md).
+  std::string costs;
+  if (text == "h200" || text.starts_with("h200,")) {
+    costs =
+        "bandwidth=51G,kernel_bandwidth=47G,call_cost=2300,descriptor_cost=780,"
+        "launch_cost=5300,callback_cost=1970,data=0,memory=4G";
+    costs += text.substr(4);
+    text = costs;
+  }
   while (!text.empty()) {
     const std::string_view item = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), item.size() + 1));

@@ -36,6 +36,11 @@ struct Settings {
   unsigned lost_error = 700;        // with this result
   std::uint64_t stall_after = 0;    // operations until all stand still; 0: never
   std::size_t descriptor_cost = 0;  // nanoseconds of CPU that a copy of a batch costs
+  std::size_t call_cost = 0;        // the same of a single copy,
+  std::size_t launch_cost = 0;      // of a launch of a kernel,
+  std::size_t callback_cost = 0;    // and of a host function that is put in a stream
+  double kernel_bandwidth = 0;      // of kernels beyond their device's memory; 0: as `bandwidth`
+  unsigned data = 1;                // 0: copies between host and device only take their time
   unsigned capturing = 0;           // 1: a thread captures a graph, in the mode that PyTorch uses
   unsigned mig = 0;                 // 1: the devices are instances (MIG) of one GPU
 };

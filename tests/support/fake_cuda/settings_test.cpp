@@ -18,6 +18,12 @@ TEST(FakeSettings, ReadsEachKind) {
   EXPECT_EQ(read->fail, 0.25);
   EXPECT_EQ(read->l2, 50UL << 20);
   EXPECT_EQ(parse_settings("")->devices, 1U);
+  const auto costs = parse_settings("h200,memory=1G,call_cost=5");
+  ASSERT_TRUE(costs) << costs.error();
+  EXPECT_EQ(costs->bandwidth, double{51UL << 30});
+  EXPECT_EQ(costs->call_cost, 5U) << "what comes later holds";
+  EXPECT_EQ(costs->memory, 1UL << 30);
+  EXPECT_EQ(costs->data, 0U);
 }
 
 TEST(FakeSettings, RefusesWhatItDoesNotKnow) {

@@ -19,6 +19,11 @@ using cuda::Lane;
 // A few milliseconds of the slowest link, so that a piece that is cancelled does not write for
 // long.
 constexpr Bytes kMaxPiece = 64_MiB;
+// So large that callbacks of the driver, 60 us after a copy, and the next launch hide behind the
+// piece after it: 54 of 55 GB/s, where pieces of 4 MiB reach 52 and 64 MiB in flight no more (H200,
+// docs/results/2026-11-27-gpu-link.md). What is urgent waits for 0.6 ms of others.
+constexpr Bytes kPiece = 16_MiB;
+constexpr Bytes kInFlight = 32_MiB;
 // What a link of 25 GB/s copies in the 10 microseconds that a copy costs before it begins; a
 // measured profile knows better.
 constexpr Bytes kMinEfficient = 256_KiB;
@@ -33,6 +38,10 @@ class CudaBackend final : public Backend {
     facts_.max_piece = kMaxPiece;
     facts_.max_in_flight = options.max_pieces;
     facts_.min_efficient = kMinEfficient;
+    facts_.piece = kPiece;
+    facts_.in_flight = kInFlight;
+    facts_.looks = true;
+    facts_.lists = true;
     facts_.may_reorder = true;
     facts_.may_fail = true;
     facts_.note = std::move(note);
@@ -71,6 +80,21 @@ class CudaBackend final : public Backend {
       if (taken.value_or(0) < run.size()) break;
     }
     return accepted;
+  }
+
+  std::size_t list(EngineId engine, std::span<const MovePair> pairs, Bytes most) override {
+    return origin_.here() ? lane_of(engine).list(pairs, most) : 0;
+  }
+
+  Look look(Nanoseconds most) override {
+    if (!origin_.here()) return {};
+    std::optional<Nanoseconds> again;
+    for (const auto& lane : lanes_) {
+      const Look looked = lane->look(most);
+      if (looked.found > 0) return looked;
+      if (looked.again) again = std::min(again.value_or(*looked.again), *looked.again);
+    }
+    return {.again = again};
   }
 
  private:

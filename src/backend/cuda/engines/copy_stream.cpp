@@ -4,6 +4,11 @@
 #include <algorithm>
 
 namespace headrace::cuda {
+namespace {
+
+constexpr std::size_t kMostOfBatch = 128;
+
+}  // namespace
 
 std::vector<StreamCopy> coalesce(std::span<const StreamCopy> copies,
                                  std::vector<std::size_t>& part_of) {
@@ -52,27 +57,33 @@ CopyStream::~CopyStream() {
   if (copies_ != nullptr) context_.driver().cuStreamDestroy_v2(copies_);
 }
 
-std::vector<std::size_t> CopyStream::enqueue_gathered(std::span<const StreamCopy> copies) const {
+std::vector<std::size_t> CopyStream::enqueue_gathered(std::span<const StreamCopy> copies,
+                                                      const GatherLimit& limit,
+                                                      GatherList* its_list) const {
   std::vector<std::size_t> rest;
   std::vector<std::size_t> small;
   std::vector<ListedCopy> list;
   for (std::size_t i = 0; i < copies.size(); ++i) {
     const ListedCopy copy{.to = copies[i].to, .from = copies[i].from, .bytes = copies[i].bytes};
     const bool gathered = means_.kernel != nullptr && copies[i].reached &&
-                          copy.bytes <= means_.gather.bytes.value && fits_gather(copy);
+                          copy.bytes <= limit.bytes.value && fits_gather(copy);
     (gathered ? small : rest).push_back(i);
     if (gathered) list.push_back(copy);
   }
   std::size_t put = 0;
   // A launch that is refused has copied nothing.
-  if (small.size() >= std::max<std::uint64_t>(2, means_.gather.count)) {
-    gather(context_.driver(), means_.kernel->function(), list, copies_, put);
+  if (small.size() >= std::max<std::uint64_t>(2, limit.count)) {
+    const bool whole = its_list != nullptr && its_list->launch(*means_.kernel, list, copies_);
+    if (whole) put = list.size();
+    if (!whole) gather(context_.driver(), means_.kernel->function(), list, copies_, put);
   }
   rest.insert(rest.end(), small.begin() + static_cast<std::ptrdiff_t>(put), small.end());
   return rest;
 }
 
-// A failure leaves open which of them are in the stream.
+// A failure leaves open which of them are in the stream. In parts: engines begin with the first
+// while the next is given to them. A layer of 512 fragments of 64 KiB took 0.7 ms so, 1.0 ms by one
+// call (H200, docs/results/2026-11-27-gpu-link.md).
 CUresult CopyStream::enqueue_batch(std::span<const StreamCopy> copies,
                                    std::span<const std::size_t> which) const {
   std::vector<CUdeviceptr> to;
@@ -83,14 +94,22 @@ CUresult CopyStream::enqueue_batch(std::span<const StreamCopy> copies,
     from.push_back(copies[i].from);
     bytes.push_back(copies[i].bytes);
   }
-  return copy_batch(context_.driver(), to, from, bytes, copies_);
+  for (std::size_t at = 0; at < to.size(); at += kMostOfBatch) {
+    const std::size_t count = std::min(kMostOfBatch, to.size() - at);
+    const CUresult result = copy_batch(context_.driver(), std::span(to).subspan(at, count),
+                                       std::span(from).subspan(at, count),
+                                       std::span(bytes).subspan(at, count), copies_);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
 }
 
-bool CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const {
+bool CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results,
+                         const GatherLimit& limit, GatherList* list) const {
   const Driver& driver = context_.driver();
   std::vector<std::size_t> part_of;
   const std::vector<StreamCopy> made = coalesce(copies, part_of);
-  const std::vector<std::size_t> rest = enqueue_gathered(made);
+  const std::vector<std::size_t> rest = enqueue_gathered(made, limit, list);
   const bool possible = takes_batches(driver);
   std::vector<CUresult> of_made(made.size(), CUDA_SUCCESS);
   // After a batch that failed each is copied by itself, maybe once more, behind it: the same bytes
@@ -112,10 +131,17 @@ bool CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult>
   return rest.size() < made.size();
 }
 
+bool CopyStream::enqueue_list(std::span<const ListedCopy> copies, GatherList& list) const {
+  return means_.kernel != nullptr && list.launch(*means_.kernel, copies, copies_);
+}
+
+CUresult CopyStream::mark(const Event& event) const {
+  return context_.driver().cuEventRecord(event.handle(), copies_);
+}
+
 CUresult CopyStream::when_done(const Event& event, CUhostFn then, void* data) const {
   const Driver& driver = context_.driver();
-  CUresult result = driver.cuEventRecord(event.handle(), copies_);
-  if (result == CUDA_SUCCESS) result = driver.cuStreamWaitEvent(signals_, event.handle(), 0);
+  CUresult result = driver.cuStreamWaitEvent(signals_, event.handle(), 0);
   if (result == CUDA_SUCCESS) result = driver.cuLaunchHostFunc(signals_, then, data);
   return result;
 }

@@ -54,7 +54,6 @@ class Event {
 struct CopyMeans {
   bool batches = true;
   const GatherKernel* kernel = nullptr;  // outlives the stream
-  GatherLimit gather = {};
 };
 
 class CopyStream {
@@ -67,11 +66,17 @@ class CopyStream {
 
   // Puts copies in the stream, in any order; what came of each is in `results`. Neighbours go as
   // one copy where the driver takes it, many small ones by one kernel, and several others by one
-  // call where that is possible. What is refused so goes in the next of these ways. Whether a
-  // kernel has some of them.
-  bool enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const;
-  // Calls `then` from a thread of the driver when all that is in the stream has been done; never if
-  // the GPU is lost. `event` is recorded there and is not used for another place until then.
+  // call where that is possible. What is refused so goes in the next of these ways. `limit` says
+  // which a kernel may have; by `list`, where it is not nullptr, which is used for nothing else
+  // until the stream has come so far. Whether a kernel has some of them.
+  bool enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results,
+               const GatherLimit& limit, GatherList* list = nullptr) const;
+  // All by one launch of the kernel; false: none are in the stream.
+  bool enqueue_list(std::span<const ListedCopy> copies, GatherList& list) const;
+  // Marks where the stream is now. The event is not used for another place until that is done.
+  CUresult mark(const Event& event) const;
+  // Calls `then` from a thread of the driver when all before the mark has been done; never if the
+  // GPU is lost.
   CUresult when_done(const Event& event, CUhostFn then, void* data) const;
   // cuStreamQuery of the copies.
   CUresult query() const;
@@ -80,7 +85,8 @@ class CopyStream {
   explicit CopyStream(const Context& context, const CopyMeans& means)
       : context_(context), means_(means) {}
   // The copies that are not in the stream by a kernel.
-  std::vector<std::size_t> enqueue_gathered(std::span<const StreamCopy> copies) const;
+  std::vector<std::size_t> enqueue_gathered(std::span<const StreamCopy> copies,
+                                            const GatherLimit& limit, GatherList* list) const;
   CUresult enqueue_batch(std::span<const StreamCopy> copies,
                          std::span<const std::size_t> which) const;
 

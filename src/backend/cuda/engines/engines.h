@@ -33,14 +33,14 @@ struct CudaOptions {
   std::size_t max_pieces = 128;
   // Pinned buffers per engine for what is not pinned, and their size, a power of two from 64 KiB
   // up.
-  std::size_t slots = 16;
+  std::size_t slots = 32;
   Bytes slot = 1_MiB;
   // Several copies by one call where the driver can (cuMemcpyBatchAsync).
   bool batches = true;
   // Which of many small copies that one submit() gives in one direction are made by a kernel on the
   // GPU's multiprocessors, whose time others then lack. Not said here: HEADRACE_GPU_GATHER
   // ("BYTES,COUNT"; 0: none), and without that what the machine's copy rates have measured
-  // (CopyRate::gather), else none.
+  // (CopyRate::gather), else none; of lists (Piece::list) without either kGatherOfLists.
   std::optional<GatherLimit> gather = {};
   // A GPU that answers nothing for so long is taken for hung: what has not been given to it ends as
   // timed_out, and no more is accepted. What it has been given may still be written, so four times

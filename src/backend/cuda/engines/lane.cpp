@@ -25,6 +25,14 @@ CUdeviceptr address_of(const Extent& extent) {
   return reinterpret_cast<std::uintptr_t>(extent.memory());
 }
 
+// Bytes of pieces that are given to a stream and reported together, at least.
+constexpr std::uint64_t kGroup = 4ULL << 20;
+// Parts of a list.
+constexpr std::size_t kMostOfList = 4096;
+// A callback comes so long after what it is for.
+constexpr Nanoseconds kCallback = std::chrono::microseconds{30};
+// Bytes per ns of a link of which nothing has been seen yet.
+constexpr double kUsualRate = 50;
 // The node for the slots: the GPU's nearest, else the first that has memory.
 NodeId slots_near(const Machine& machine, const Node& gpu) {
   if (gpu.gpu->host) return *gpu.gpu->host;
@@ -69,7 +77,8 @@ Error told(const Error& why) noexcept try { return why; } catch (const std::bad_
 }
 
 Lane::Lane(const Machine& machine, const Engine& engine, const CudaOptions& options,
-           const Driver& driver, const Device& device, const GatherLimits& limits)
+           const Driver& driver, const Device& device, const GatherLimits& limits,
+           const GatherLimit& list_limit)
     : machine_(machine),
       engine_(engine.id),
       home_(engine.home),
@@ -80,6 +89,7 @@ Lane::Lane(const Machine& machine, const Engine& engine, const CudaOptions& opti
       device_(device.ordinal),
       page_tables_(device.host_page_tables),
       limits_(limits),
+      list_limit_(list_limit),
       note_(describe(driver, *machine.find(engine.home), options, limits)),
       stored_(std::make_unique<Stored>(mailbox_)),
       time_(*options.clock, std::chrono::seconds{2}) {}
@@ -102,7 +112,9 @@ Result<std::unique_ptr<Lane>> Lane::open(const Machine& machine, const Engine& e
   possible.batches = options.batches && device.registered_as_is;
   const GatherLimits limits =
       device.registered_as_is ? gather_limits(machine, engine, stated) : GatherLimits{};
-  return std::unique_ptr<Lane>(new Lane(machine, engine, possible, *driver, device, limits));
+  const GatherLimit list =
+      device.registered_as_is ? stated.value_or(kGatherOfLists) : GatherLimit{};
+  return std::unique_ptr<Lane>(new Lane(machine, engine, possible, *driver, device, limits, list));
 }
 
 std::string Lane::degraded() const {
@@ -133,7 +145,8 @@ Status Lane::start() {
   }
   // Without the kernel copies go as they would where nothing is gathered.
   not_gathered_.clear();
-  if (std::ranges::any_of(limits_, [](const auto& limit) { return limit.bytes > 0_B; })) {
+  const auto gathers = [](const GatherLimit& limit) { return limit.bytes > 0_B; };
+  if (gathers(list_limit_) || std::ranges::any_of(limits_, gathers)) {
     auto loaded = GatherKernel::load(*context_);
     if (loaded) {
       gather_ = *std::move(loaded);
@@ -143,14 +156,13 @@ Status Lane::start() {
     }
   }
   for (std::size_t i = 0; i < kDirections; ++i) {
-    const CopyMeans means{
-        .batches = options_.batches, .kernel = gather_.get(), .gather = limits_[i]};
+    const CopyMeans means{.batches = options_.batches, .kernel = gather_.get()};
     HEADRACE_TRY(streams_[i], CopyStream::open(*context_, means));
   }
-  // As many are in flight as there are pieces and slots, and as many owe their callbacks at most.
-  for (std::size_t i = 0; i < 2 * (options_.max_pieces + options_.slots); ++i) {
-    HEADRACE_TRY(auto event, Event::make(*context_));
-    groups_.push_back(std::make_unique<Group>(std::move(event), mailbox_));
+  // As many are in flight as there are pieces and slots, as many owe their callbacks at most, and
+  // of as many pieces that somebody found done the callbacks are still to come.
+  for (std::size_t i = 0; i < 3 * options_.max_pieces + 2 * options_.slots; ++i) {
+    groups_.push_back(std::make_unique<Group>(*context_, mailbox_));
   }
   const MutexLock lock(mutex_);
   for (const auto& group : groups_) free_groups_.push_back(group.get());
@@ -162,6 +174,8 @@ Status Lane::start() {
     const MutexLock box(mailbox_->mutex);
     mailbox_->staged.reserve(options_.max_pieces);
     mailbox_->flying.reserve(groups_.size());
+    mailbox_->rate.fill(kUsualRate);
+    mailbox_->clock = options_.clock;
   }
   waiting_.reserve(options_.max_pieces);
   to_store_.reserve(options_.max_pieces + options_.slots);
@@ -180,6 +194,7 @@ Lane::~Lane() {
     mailbox_->wake.notify_all();
     thread_.join();
   }
+  crew_.reset();
   if (context_ == nullptr) return;
   ring_.reset();
   bool all_there = true;
@@ -298,14 +313,35 @@ AcceptedPiece* Lane::take_place(const Piece& piece, Completion& completion, Memo
   place->outcome = Status();
   // Used where there are no parts.
   Task& own = place->own;
+  const PieceList* const list = piece.list;
+  std::uint64_t bytes = piece.from.length.value;
+  for (std::size_t i = 1; list != nullptr && i < list->parts.size(); ++i) {
+    bytes += list->parts[i].from.length.value;
+  }
   own.piece = place;
   own.direction = place->direction;
   own.copy = {.to = address_of(piece.to),
               .from = address_of(piece.from),
-              .bytes = piece.from.length.value,
-              .reached = may_gather(*place, ranges)};
+              .bytes = bytes,
+              .reached = list == nullptr && may_gather(*place, ranges)};
   own.outcome = Status();
   return place;
+}
+
+std::size_t Lane::list(std::span<const MovePair> pairs, Bytes most) {
+  if (!begin()) return 0;  // accept() says why
+  const CurrentContext current(*context_);
+  if (current.result() != CUDA_SUCCESS) return 0;
+  MemoryRanges ranges(driver_);
+  Bytes bytes;
+  std::size_t count = 0;
+  for (; count < std::min(pairs.size(), kMostOfList); ++count) {
+    const MovePair& pair = pairs[count];
+    bytes += pair.from.length;
+    if (bytes > most || pair.from.length == 0_B) break;
+    if (!reaches(pair.from, ranges) || !reaches(pair.to, ranges)) break;
+  }
+  return count;
 }
 
 Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& completion) {
@@ -330,6 +366,7 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
     AcceptedPiece* const place = take_place(piece, completion, ranges);
     if (place == nullptr) break;
     if (place->direction == Direction::across) meet(piece);
+    if (piece.list != nullptr) place->way = Way::direct;
     if (place->way != Way::direct) {
       others.push_back(place);
       continue;
@@ -354,8 +391,88 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
   return accepted;
 }
 
+// In groups of some bytes: while one is reported and followed by more, the link has the next. A
+// list is one by itself.
 void Lane::launch(Direction direction, std::span<Task* const> tasks) {
-  if (tasks.empty()) return;
+  while (!tasks.empty()) {
+    std::size_t count = 0;
+    for (std::uint64_t bytes = 0; count < tasks.size() && bytes < kGroup; ++count) {
+      const bool list = tasks[count]->piece->piece.list != nullptr;
+      if (list && count > 0) break;
+      bytes += list ? kGroup : tasks[count]->copy.bytes;
+    }
+    launch_group(direction, tasks.first(count));
+    tasks = tasks.subspan(count);
+  }
+}
+
+// Puts the copies of tasks in the stream; what came of each is in the task, of each part of a list
+// there.
+void Lane::copy_tasks(Group& group, std::span<Task* const> tasks) try {
+  if (tasks.front()->piece->piece.list != nullptr) return copy_list(group, *tasks.front());
+  const auto direction = static_cast<std::size_t>(group.direction);
+  std::vector<StreamCopy> copies;
+  copies.reserve(tasks.size());
+  for (const Task* task : tasks) copies.push_back(task->copy);
+  std::vector<CUresult> results(copies.size(), CUDA_ERROR_OUT_OF_MEMORY);
+  const bool by_kernel = streams_[direction]->enqueue(copies, results, limits_[direction]);
+  group.by_multiprocessors = group.direction == Direction::across || by_kernel;
+  for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i]->result = results[i];
+} catch (const std::bad_alloc&) {
+  for (Task* task : tasks) task->result = CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// All by one launch where a kernel may have all; else as other copies go.
+void Lane::copy_list(Group& group, Task& task) {
+  PieceList& list = *task.piece->piece.list;
+  const CopyStream& stream = *streams_[static_cast<std::size_t>(group.direction)];
+  const std::size_t count = list.parts.size();
+  const bool gathers = gather_ != nullptr && count >= list_limit_.count;
+  MemoryRanges ranges(driver_);
+  std::vector<ListedCopy> copies;
+  copies.reserve(count);
+  std::size_t runs = 0;
+  bool all = gathers;
+  for (const MovePair& part : list.parts) {
+    const ListedCopy copy{address_of(part.to), address_of(part.from), part.from.length.value};
+    const bool goes_on = !copies.empty() && copies.back().to + copies.back().bytes == copy.to &&
+                         copies.back().from + copies.back().bytes == copy.from;
+    runs += !goes_on;
+    all = all && copy.bytes <= list_limit_.bytes.value && fits_gather(copy) &&
+          ranges.reached(copy.to, copy.bytes) && ranges.reached(copy.from, copy.bytes);
+    copies.push_back(copy);
+  }
+  task.result = CUDA_SUCCESS;
+  group.by_multiprocessors = true;
+  // Neighbours are few large copies.
+  if (all && 2 * runs > count && stream.enqueue_list(copies, group.list)) return;
+  std::vector<StreamCopy> others;
+  others.reserve(count);
+  for (const ListedCopy& copy : copies) {
+    const bool reached =
+        gathers && ranges.reached(copy.to, copy.bytes) && ranges.reached(copy.from, copy.bytes);
+    others.push_back({.to = copy.to, .from = copy.from, .bytes = copy.bytes, .reached = reached});
+  }
+  std::vector<CUresult> results(count, CUDA_ERROR_OUT_OF_MEMORY);
+  group.by_multiprocessors = stream.enqueue(others, results, list_limit_, &group.list);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (results[i] == CUDA_SUCCESS) continue;
+    task.result = results[i];
+    if (i < list.failed.size()) list.failed[i] = 1;
+  }
+}
+
+// Without one the stream is asked instead.
+bool Lane::has_event(Group& group) noexcept try {
+  if (group.event != nullptr) return true;
+  auto made = Event::make(*context_);
+  if (made) group.event = *std::move(made);
+  return made.has_value();
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+void Lane::launch_group(Direction direction, std::span<Task* const> tasks) {
   const CopyStream& stream = *streams_[static_cast<std::size_t>(direction)];
   Group* group = nullptr;
   std::optional<Error> lost;
@@ -366,6 +483,7 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
       CHECK(!free_groups_.empty());
       group = free_groups_.back();
       free_groups_.pop_back();
+      group->number = ++launches_;
     }
   }
   if (lost) return refuse_tasks(tasks, *lost);
@@ -373,24 +491,37 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
   group->first = nullptr;
   group->uncalled = false;
   group->asked = false;
+  group->found = false;
   group->by_multiprocessors = direction == Direction::across || gather_ != nullptr;
-  try {
-    std::vector<StreamCopy> copies;
-    std::vector<CUresult> results(tasks.size(), CUDA_ERROR_OUT_OF_MEMORY);
-    for (const Task* task : tasks) copies.push_back(task->copy);
-    const bool by_kernel = stream.enqueue(copies, results);
-    group->by_multiprocessors = direction == Direction::across || by_kernel;
-    for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i]->result = results[i];
-  } catch (const std::bad_alloc&) {
-    for (Task* task : tasks) task->result = CUDA_ERROR_OUT_OF_MEMORY;
+  copy_tasks(*group, tasks);
+  group->bytes = 0;
+  group->direct = true;
+  for (Task* task : tasks) {
+    group->bytes += task->copy.bytes;
+    group->direct = group->direct && task->piece->way == Way::direct;
+    task->next = std::exchange(group->first, task);
   }
-  for (Task* task : tasks) task->next = std::exchange(group->first, task);
+  group->marked = has_event(*group) && stream.mark(*group->event) == CUDA_SUCCESS;
+  fly(*group);
+}
+
+// The group has been given to its stream: whoever hears or sees that it is done ends it.
+void Lane::fly(Group& flown) {
+  Group* const group = &flown;
+  const auto direction = static_cast<std::size_t>(group->direction);
+  const CopyStream& stream = *streams_[direction];
+  const Nanoseconds now = options_.clock->now();
   bool prompt = false;  // else callbacks are held up, and this one would be
   {
     // From here on a look may end the group, so all that it asks is said before.
     const MutexLock lock(mailbox_->mutex);
-    prompt = mailbox_->owed == 0;
+    prompt = mailbox_->owed == 0 && group->marked;
     group->uncalled = !prompt;
+    group->launched = now;
+    group->before = 0;
+    for (const Group* other : mailbox_->flying) {
+      if (other->direction == group->direction) group->before = other->number;
+    }
     mailbox_->flying.push_back(group);
     if (!prompt) {
       mailbox_->uncalled = true;
@@ -402,7 +533,8 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
   {
     const MutexLock lock(mailbox_->mutex);
     ended = std::ranges::find(mailbox_->flying, group) == mailbox_->flying.end();
-    if (ended) --mailbox_->owed;  // no callback will come
+    // No callback will come.
+    if (ended) --(group->found ? mailbox_->found : mailbox_->owed);
     group->uncalled = true;
     mailbox_->uncalled = mailbox_->uncalled || !ended;
     mailbox_->wake.notify_one();
@@ -423,8 +555,13 @@ void Lane::called_back(void* data) {
   Group* const group = static_cast<Group*>(data);
   const std::shared_ptr<Mailbox> mailbox = group->mailbox;
   const MutexLock lock(mailbox->mutex);
+  const auto direction = static_cast<std::size_t>(group->direction);
+  if (group->number > mailbox->last[direction]) {
+    mailbox->last[direction] = 0;  // it ended some time ago: nothing follows for the rate
+    mailbox->ended[direction] = mailbox->clock->now() - kCallback;
+  }
   // Not there: it has ended without this.
-  if (std::erase(mailbox->flying, group) == 0) --mailbox->owed;
+  if (std::erase(mailbox->flying, group) == 0) --(group->found ? mailbox->found : mailbox->owed);
   group->next = std::exchange(mailbox->done, group);
   mailbox->wake.notify_one();
 }

@@ -7,7 +7,9 @@
 //             is to be had): given to a stream by the lane's thread, since the driver may block
 //   staged    a side in other memory of the host: in parts, or with other small pieces, through
 //             slots of pinned memory
-//   filed     a side in a file: the same, and the storage backend fills or empties the slots
+//   filed     a side in a file: the same, and the storage backend fills or empties the slots,
+//   unless
+//             the page cache has the bytes
 // A task is what one stream does at once: a piece, or a part of one that has a slot for itself.
 // Tasks given to a stream together are a group. The driver calls back when a group is done; that
 // only notes the group and wakes the lane's thread, which does all the rest: host copies, reports,
@@ -25,12 +27,14 @@
 #include <vector>
 
 #include "backend/cuda/engines/copy_stream.h"
+#include "backend/cuda/engines/crew.h"
 #include "backend/cuda/engines/engines.h"
 #include "backend/cuda/engines/gathering.h"
 #include "core/mutex.h"
 #include "core/waiting/patience.h"
 #include "headrace/backend.h"
 #include "headrace/buffer.h"
+#include "headrace/file.h"
 
 namespace headrace::cuda {
 
@@ -77,15 +81,23 @@ Error told(const Error& why) noexcept;
 
 // Tasks that were given to a stream together.
 struct Group {
-  Group(std::unique_ptr<Event> e, std::shared_ptr<struct Mailbox> m)
-      : event(std::move(e)), mailbox(std::move(m)) {}
-  const std::unique_ptr<Event> event;
+  Group(const Context& context, std::shared_ptr<struct Mailbox> m)
+      : mailbox(std::move(m)), list(context) {}
+  std::unique_ptr<Event> event;  // once it was needed
   const std::shared_ptr<struct Mailbox> mailbox;
+  GatherList list;
   Direction direction = Direction::across;
-  Task* first = nullptr;  // nullptr: they have ended
+  std::uint64_t number = 0;  // of launches; tells one use of the group from the next
+  std::uint64_t bytes = 0;
+  Nanoseconds launched{0};   // by the clock
+  std::uint64_t before = 0;  // the number of the last one in its stream then; 0: that had ended
+  Task* first = nullptr;     // nullptr: they have ended
   Group* next = nullptr;
   bool uncalled = false;  // no callback will come: the stream is asked
   bool asked = false;     // the stream was, after it had the tasks
+  bool marked = false;    // the event stands behind the tasks
+  bool direct = false;    // whoever finds it done may end it: no slot is to be emptied
+  bool found = false;     // somebody did; the callback is still to come
   // Multiprocessors may make some of the copies: those inside a GPU, and those of a kernel.
   bool by_multiprocessors = false;
 };
@@ -99,8 +111,16 @@ struct Mailbox {
   Group* done GUARDED_BY(mutex) = nullptr;
   Task* stored GUARDED_BY(mutex) = nullptr;   // the storage backend is done with them
   Task* refused GUARDED_BY(mutex) = nullptr;  // the GPU was lost before they were given to it
+  Task* emptied GUARDED_BY(mutex) = nullptr;  // their slots' bytes are where they belong
+  Task* absent GUARDED_BY(mutex) = nullptr;   // the page cache has not all of them
   bool uncalled GUARDED_BY(mutex) = false;    // one of `flying` is
   std::size_t owed GUARDED_BY(mutex) = 0;     // callbacks to come for groups that have ended
+  std::size_t found GUARDED_BY(mutex) = 0;    // the same, ended by who looked: nothing is held up
+  // By direction: bytes per ns; which group was the last to end, and when, as far as is known.
+  const Clock* clock GUARDED_BY(mutex) = nullptr;
+  std::array<double, kDirections> rate GUARDED_BY(mutex);
+  std::array<std::uint64_t, kDirections> last GUARDED_BY(mutex){};
+  std::array<Nanoseconds, kDirections> ended GUARDED_BY(mutex){};
   bool ending GUARDED_BY(mutex) = false;
 };
 
@@ -125,13 +145,18 @@ class Lane {
   // Accepts the first n; the error where the GPU is lost or hung. exhausted: no memory on it for a
   // context, or no thread.
   Result<std::size_t> accept(std::span<const Piece> pieces, Completion& completion);
+  // As Backend::list().
+  std::size_t list(std::span<const MovePair> pairs, Bytes most);
+  // As Backend::look().
+  Backend::Look look(Nanoseconds most);
 
  private:
   class Stored;
   struct News;
 
   Lane(const Machine& machine, const Engine& engine, const CudaOptions& options,
-       const Driver& driver, const Device& device, const GatherLimits& limits);
+       const Driver& driver, const Device& device, const GatherLimits& limits,
+       const GatherLimit& list_limit);
   Status begin() EXCLUDES(beginning_);
   Status start();
   void drop_streams();
@@ -145,6 +170,19 @@ class Lane {
   std::optional<EngineId> ssd_of(const Extent& extent) const;
   // Gives tasks of one direction to its stream, or notes that they end without it.
   void launch(Direction direction, std::span<Task* const> tasks) EXCLUDES(mutex_);
+  void launch_group(Direction direction, std::span<Task* const> tasks) EXCLUDES(mutex_);
+  void copy_tasks(Group& group, std::span<Task* const> tasks);
+  void copy_list(Group& group, Task& task);
+  void fly(Group& group) EXCLUDES(mutex_);
+  bool has_event(Group& group) noexcept;
+  Backend::Look look_alone(Nanoseconds most) EXCLUDES(mutex_);
+  struct Dues {
+    Nanoseconds first = Nanoseconds::max();
+    Nanoseconds last{0};
+  };
+  Dues dues_now(Nanoseconds now);
+  std::optional<std::size_t> look_once(Nanoseconds now) EXCLUDES(mutex_);
+  static void note_rate(Mailbox& box, const Group& group, Nanoseconds now) REQUIRES(box.mutex);
   void refuse_tasks(std::span<Task* const> tasks, const Error& why);
   static void called_back(void* group);
 
@@ -159,6 +197,9 @@ class Lane {
   // Begins as much of the piece as goes into what is left of the slot.
   void begin(Task& task, AcceptedPiece& piece, Slot& slot);
   void give_to_storage(Task& task);
+  // Large copies between slots and memory, and from the page cache, are several threads' work.
+  void give_to_crew(Task& task);
+  void work(Task& task) noexcept;  // in one of them
   void offer_to_storage();
   void launch_ready();
   void end_task(Task& task);
@@ -186,6 +227,7 @@ class Lane {
   const CUdevice device_;
   const bool page_tables_;
   const GatherLimits limits_;
+  const GatherLimit list_limit_;
   const std::string note_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   const std::unique_ptr<Stored> stored_;
@@ -199,12 +241,16 @@ class Lane {
   std::string not_gathered_;              // why, where something was to be
   std::array<std::unique_ptr<CopyStream>, kDirections> streams_;
   std::thread thread_;
+  std::unique_ptr<Crew> crew_;      // made by the lane's thread
+  std::atomic<bool> cached_{true};  // files may be asked what of them is in the page cache
 
   mutable Mutex mutex_;                                 // taken before the mailbox's
   std::vector<std::unique_ptr<AcceptedPiece>> pieces_;  // constant after begin()
   std::vector<AcceptedPiece*> free_pieces_ GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Group>> groups_;  // constant after begin()
   std::vector<Group*> free_groups_ GUARDED_BY(mutex_);
+  std::uint64_t launches_ GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> looking_{false};              // a thread looks; one is enough
   std::optional<Error> lost_ GUARDED_BY(mutex_);  // why nothing is accepted any more
 
   // Only the lane's thread, which has nobody to throw to: start() reserves what the lists ever

@@ -23,6 +23,8 @@ constexpr Nanoseconds kSoon = std::chrono::milliseconds{1};
 constexpr int kLimitsToTheEnd = 5;
 // An hour: others' kernels may have the multiprocessors for minutes.
 constexpr int kLimitsOfMultiprocessors = 120;
+// Smaller copies are made by the thread itself: to hand one over takes as long.
+constexpr Bytes kShared = 256_KiB;
 // Reads past the page cache go straight to memory at the same offset in a page as in the file.
 constexpr std::uint64_t kPage = 4096;
 
@@ -64,6 +66,8 @@ struct Lane::News {
   Group* done = nullptr;
   Task* stored = nullptr;
   Task* refused = nullptr;
+  Task* emptied = nullptr;
+  Task* absent = nullptr;
   bool quiet = false;
   bool uncalled = false;
   bool ending = false;
@@ -80,7 +84,7 @@ Lane::News Lane::wait_for_news() {
   const MutexLock lock(box.mutex);
   const auto nothing = [&]() REQUIRES(box.mutex) {
     return box.done == nullptr && box.stored == nullptr && box.refused == nullptr &&
-           box.staged.empty();
+           box.emptied == nullptr && box.absent == nullptr && box.staged.empty();
   };
   if (nothing() && (working || !box.ending)) {
     const bool soon = !to_store_.empty() || box.uncalled;
@@ -90,6 +94,8 @@ Lane::News Lane::wait_for_news() {
   const News news{.done = std::exchange(box.done, nullptr),
                   .stored = std::exchange(box.stored, nullptr),
                   .refused = std::exchange(box.refused, nullptr),
+                  .emptied = std::exchange(box.emptied, nullptr),
+                  .absent = std::exchange(box.absent, nullptr),
                   .quiet = quiet,
                   .uncalled = box.uncalled,
                   .ending = box.ending};
@@ -130,9 +136,16 @@ void Lane::settle(const News& news) {
     end_tasks(first);
     group = next;
   }
-  for (Task* task = news.refused; task != nullptr;) {
+  for (Task* const first : {news.refused, news.emptied}) {
+    for (Task* task = first; task != nullptr;) {
+      Task* const next = task->next;
+      end_task(*task);
+      task = next;
+    }
+  }
+  for (Task* task = news.absent; task != nullptr;) {
     Task* const next = task->next;
-    end_task(*task);
+    give_to_storage(*task);
     task = next;
   }
   for (Task* task = news.stored; task != nullptr;) {
@@ -164,6 +177,7 @@ void Lane::stream_ended(Task& task) {
         [&] { return fail_cuda(driver_, task.result, fmt::format("{} cannot copy", name_)); }));
   } else if (task.slot != nullptr && task.direction == Direction::from_gpu) {
     if (piece.way == Way::filed) return give_to_storage(task);
+    if (task.length >= kShared) return give_to_crew(task);
     copy_bytes(piece.piece.to.memory() + task.offset,
                task.slot->memory->memory() + task.slot_offset, task.length.value, piece.piece.hint);
   }
@@ -236,9 +250,56 @@ void Lane::begin(Task& task, AcceptedPiece& piece, Slot& slot) {
   task.copy = {.to = to_gpu ? piece.own.copy.to + task.offset : pinned,
                .from = to_gpu ? pinned : piece.own.copy.from + task.offset,
                .bytes = task.length.value};
-  if (to_gpu && piece.way == Way::filed) return give_to_storage(task);
+  const bool shared = task.length >= kShared;
+  if (to_gpu && piece.way == Way::filed) {
+    const bool asks = shared && cached_;
+    return asks ? give_to_crew(task) : give_to_storage(task);
+  }
+  if (to_gpu && shared) return give_to_crew(task);
   if (to_gpu) copy_bytes(in_slot, piece.piece.from.memory() + task.offset, task.length.value);
   ready_[static_cast<std::size_t>(task.direction)].push_back(&task);
+}
+
+void Lane::give_to_crew(Task& task) {
+  try {
+    if (crew_ == nullptr) {
+      const Node* const near = machine_.find(host_);
+      const CpuSet cpus = near == nullptr ? CpuSet() : near->cpus;
+      crew_ = Crew::start(cpus, [this](Task& its) { work(its); });
+    }
+  } catch (const std::bad_alloc&) {
+    return work(task);
+  }
+  crew_->give(task);
+}
+
+// To its slot, and then into its stream at once; or from there.
+void Lane::work(Task& task) noexcept {
+  const Piece& piece = task.piece->piece;
+  std::byte* const in_slot = task.slot->memory->memory() + task.slot_offset;
+  const std::size_t bytes = task.length.value;
+  Mailbox& box = *mailbox_;
+  if (task.direction == Direction::from_gpu) {
+    copy_bytes(piece.to.memory() + task.offset, in_slot, bytes, piece.hint);
+    const MutexLock lock(box.mutex);
+    task.next = std::exchange(box.emptied, &task);
+    return box.wake.notify_one();
+  }
+  if (task.piece->way == Way::filed) {
+    const auto& file = static_cast<const File&>(*piece.from.object);
+    const Cached cached = read_cached(file, piece.from.offset + task.offset, {in_slot, bytes});
+    if (cached == Cached::never) cached_ = false;
+    if (cached != Cached::read) {
+      const MutexLock lock(box.mutex);
+      task.next = std::exchange(box.absent, &task);
+      return box.wake.notify_one();
+    }
+  } else {
+    copy_bytes(in_slot, piece.from.memory() + task.offset, bytes);
+  }
+  const CurrentContext current(*context_);
+  Task* const tasks[] = {&task};
+  launch(task.direction, tasks);
 }
 
 void Lane::give_to_storage(Task& task) { to_store_.push_back(&task); }

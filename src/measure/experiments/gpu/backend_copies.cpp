@@ -7,6 +7,7 @@
 
 #include "backend/cuda/engines/engines.h"
 #include "core/fail.h"
+#include "headrace/mover.h"
 #include "measure/instruments/cpu_share.h"
 #include "measure/instruments/transfers.h"
 
@@ -22,6 +23,8 @@ constexpr Nanoseconds kVerifying = std::chrono::seconds{30};
 // More than any link moves in that time.
 constexpr Bytes kMostMoved = 4_GiB;
 constexpr std::uint64_t kMostPieces = 4096;
+constexpr Bytes kLarge = 1_MiB;
+constexpr std::size_t kTogether = 32;
 
 class BackendCopies final : public Probe {
  public:
@@ -45,26 +48,47 @@ class BackendCopies final : public Probe {
     device_.emplace(device, area, gpu);
     HEADRACE_TRY(const auto host, space_->on_host(setting_.node, area, setting_.memory == kPinned));
     host_.emplace(host, setting_.node);
-    HEADRACE_TRY(backend_, open_cuda(machine, {engine->id}));
-    depth_ = std::min<std::size_t>(backend_->capabilities().max_in_flight, 64);
-    const std::uint64_t walked = std::min(area / setting_.bytes, kMostPieces);
+    HEADRACE_TRY(auto backend, open_cuda(machine, {engine->id}));
+    Backend& opened = *backend;
+    backends_.add(std::move(backend));
+    mover_.emplace(machine, backends_);
+    const std::uint64_t walked =
+        std::min(std::min(area, verified_of(setting_.bytes)) / setting_.bytes, kMostPieces);
     const auto there = pieces(kToGpu, walked, engine->id, area);
     const auto back = pieces(kFromGpu, walked, engine->id, area);
     const auto used = host.first(walked * setting_.bytes.value);
-    HEADRACE_TRY_STATUS(verify_both_ways(*backend_, there, back, depth_, used, random));
+    // A backend takes parts of what is larger.
+    if (is_first(setting_) && setting_.bytes <= opened.capabilities().max_piece) {
+      const std::size_t depth = std::min<std::size_t>(opened.capabilities().max_in_flight, 64);
+      HEADRACE_TRY_STATUS(verify_both_ways(opened, there, back, depth, used, random));
+    }
     const std::uint64_t count = std::min(kMostMoved / setting_.bytes, kMostPieces);
     pieces_ = pieces(setting_.direction, count, engine->id, area);
     return {};
   }
 
+  // One after the other, each waited for, as a program has them; small ones 32 at a time, as one
+  // move.
   Result<Sample> sample() override {
-    Histogram unused;
     const CpuTime cpu = CpuTime::of_process();
-    HEADRACE_TRY(const auto moved,
-                 transfer_within(*backend_, pieces_, depth_, kTransferring, unused));
-    const double bytes = static_cast<double>(moved.pieces * setting_.bytes.value);
-    return Sample{.value = bytes / seconds(moved.time),
-                  .details = {{"cpu_s_per_gb", cpu.per_gb(bytes)}}};
+    const std::size_t together = setting_.bytes < kLarge ? kTogether : 1;
+    std::vector<MovePair> pairs;
+    std::uint64_t moved = 0;
+    const Nanoseconds begun = system_clock().now();
+    Nanoseconds took{0};
+    for (std::size_t at = 0; took < kTransferring; took = system_clock().now() - begun) {
+      pairs.clear();
+      for (std::size_t i = 0; i < together; ++i) {
+        const Piece& piece = pieces_[at++ % pieces_.size()];
+        pairs.push_back({.to = piece.to, .from = piece.from});
+      }
+      const Transfer transfer =
+          together == 1 ? mover_->copy(pairs[0].to, pairs[0].from) : mover_->copy(pairs);
+      HEADRACE_TRY_STATUS(transfer.wait(kVerifying));
+      moved += together;
+    }
+    const double bytes = static_cast<double>(moved * setting_.bytes.value);
+    return Sample{.value = bytes / seconds(took), .details = {{"cpu_s_per_gb", cpu.per_gb(bytes)}}};
   }
 
  private:
@@ -88,8 +112,9 @@ class BackendCopies final : public Probe {
   std::optional<DeviceRange> device_;
   std::optional<MemoryRange> host_;
   std::vector<Piece> pieces_;
-  std::size_t depth_ = 1;
-  std::unique_ptr<Backend> backend_;  // destroyed first: it copies the buffers above
+  // Destroyed first: they copy the buffers above.
+  Backends backends_;
+  std::optional<Mover> mover_;
 };
 
 Status transfer_all(Backend& backend, std::span<const Piece> pieces, std::size_t depth) {

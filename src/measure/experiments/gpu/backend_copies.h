@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same copies through Headrace's backend, for comparison with the driver alone.
+// The same copies by a Mover, as programs have them, beside those of the driver alone.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,8 @@
 
 namespace headrace::experiment_gpu {
 
-// The largest piece that the backend accepts.
-inline constexpr Bytes kMostOfBackend = 64_MiB;
-
-// Copies of `bytes` each, as many in flight as the backend accepts; the value is payload per
-// second. Before, random bytes of all copies made the way there and back and were compared.
+// Copies of `bytes` each, one after the other, small ones as moves of many; the value is payload
+// per second. Before, random bytes made the way there and back and were compared.
 Prepared prepare_backend(const GpuSetting& setting, Random& random);
 
 // Fills `host` with random bytes, copies them `there` and `back`, at most `depth` at once, and

@@ -8,8 +8,8 @@
 // - `copy`: payload per second, for both directions at once their sum.
 // - `fragments` (runs of adjacent ones): payload per second.
 // - `batch`: the calling thread's time per copy.
-// - `latency`: time per dependent load in memory so large that caches of the GPU and the host
-//   (`l2_bytes`) keep little of it.
+// - `latency`: time per dependent load in 2 MiB of the host, as nvbandwidth has it, and in memory
+//   so large that caches of the GPU and the host (`l2_bytes`) keep little of it.
 // - `allocation`: time per MiB.
 //
 // All sizes are listed for the nearest host node, two for the others; requested nodes or sizes
@@ -55,9 +55,11 @@ constexpr std::array kFragments = {4_KiB, 16_KiB, 64_KiB};
 constexpr std::array<std::uint64_t, 5> kCounts = {1, 16, 64, 256, 1024};
 constexpr std::uint64_t kOfRun = 16;  // fragments per run
 constexpr std::array kAllocated = {64_MiB, 1_GiB};
+constexpr Bytes kSmallChase = 2_MiB;  // as nvbandwidth's
 
-// Time for pinning, filling and three samples; the bytes of a mapping add to it at about 2 GB/s.
-constexpr Nanoseconds kMapping = std::chrono::milliseconds{120};
+// Time for a workspace and three samples; the bytes that are verified add to it at about 300 MB/s.
+// Host memory is pinned once for all points of a node.
+constexpr Nanoseconds kMapping = std::chrono::milliseconds{50};
 
 // Keeps sizes times counts within 64 bits; no GPU has as much.
 constexpr Bytes kMostBytes = 1024_GiB;
@@ -126,8 +128,9 @@ Point& PointList::add(const GpuSetting& setting, std::string_view unit, unsigned
   point.row = gpu_row(setting, unit);
   point.rank = rank;
   point.memory = {setting.gpu->host};
-  const Bytes moved = std::max(setting.bytes * setting.count, setting.gpu->beyond_caches());
-  point.cost = kMapping + Nanoseconds{static_cast<std::int64_t>(2 * moved.value)};
+  const bool chased = setting.part == "latency";
+  const Bytes moved = chased ? setting.bytes : verified_of(setting.bytes * setting.count);
+  point.cost = kMapping + Nanoseconds{static_cast<std::int64_t>(3 * moved.value)};
   point.prepare = [setting, prepare = std::move(prepare)](BufferPool&, Random& random) {
     return prepare(setting, random);
   };
@@ -150,7 +153,6 @@ void PointList::add_copies(GpuSetting setting, unsigned rank) {
       leave(setting, "B/s", kImpossible);
       continue;
     }
-    if (setting.by == kHeadrace && bytes > kMostOfBackend) continue;  // the backend gets parts
     Point& point = add(setting, "B/s", bytes == kUsualSize ? rank : rank + 1,
                        setting.by == kHeadrace ? prepare_backend : prepare_copies);
     if (with_host) {
@@ -240,8 +242,10 @@ void PointList::add_fragments(GpuSetting setting) {
 
 void PointList::add_latencies(GpuSetting setting) {
   setting.part = "latency";
-  for (const Bytes bytes : sizes(std::array{setting.gpu->beyond_caches()})) {
+  const Bytes large = setting.gpu->beyond_caches();
+  for (const Bytes bytes : sizes(std::array{kSmallChase, large})) {
     setting.bytes = bytes;
+    const bool of_host = bytes == kSmallChase && large > bytes;
     const auto add_chase = [&](std::string_view direction, std::string_view by,
                                std::string_view memory, NodeId node) {
       setting.direction = direction;
@@ -259,6 +263,7 @@ void PointList::add_latencies(GpuSetting setting) {
     for (const Node* node : host_nodes(scope_.machine)) {
       add_chase(kToGpu, kKernel, kPinned, node->id);
     }
+    if (of_host && !scope_.asks("bytes")) continue;
     add_chase(kInside, kKernel, kDevice, setting.gpu->node.id);
     add_chase(kFromGpu, kCpu, kManaged, setting.gpu->host);
   }

@@ -47,6 +47,19 @@ struct GpuSetting {
   std::uint64_t count = 1;  // copies submitted together
 };
 
+// Whether what arrives has to be compared: at the first workspace of a point, which it is then.
+inline bool is_first(const GpuSetting& setting) {
+  std::string point;
+  for (const std::string_view word :
+       {setting.part, setting.direction, setting.by, setting.memory}) {
+    point.append(word) += ' ';
+  }
+  for (const std::uint64_t number : {std::uint64_t{raw(setting.node)}, setting.bytes.value}) {
+    point += std::to_string(number) + ' ';
+  }
+  return setting.gpu->verified.insert(point).second;
+}
+
 using Prepared = Result<std::unique_ptr<session::Probe>>;
 // A probe with its own workspace. Requires: T(setting, workspace) and T::prepare(random).
 template <class T>

@@ -75,6 +75,18 @@ Result<std::shared_ptr<const Context>> GpuTarget::use() {
   return lost;
 }
 
+namespace {
+
+template <class Spare>
+auto smallest_of(Spare& spare, const typename Spare::key_type& kind) {
+  const auto [first, last] = spare.equal_range(kind);
+  return std::min_element(first, last, [](const auto& a, const auto& b) {
+    return a.second->size() < b.second->size();
+  });
+}
+
+}  // namespace
+
 GpuWorkspace::GpuWorkspace(std::shared_ptr<GpuTarget> target)
     : target_(std::move(target)), near_(target_->machine.find(target_->host)) {}
 
@@ -94,6 +106,11 @@ GpuWorkspace::~GpuWorkspace() {
     abandon(std::move(buffers_));
     abandon(std::move(foreign_));
     return;
+  }
+  // Two at most are used at a time.
+  for (auto& [kind, buffer] : buffers_) {
+    target_->spare.emplace(kind, std::move(buffer));
+    while (target_->spare.count(kind) > 2) target_->spare.erase(smallest_of(target_->spare, kind));
   }
   for (const CUdeviceptr address : memory_) driver().cuMemFree_v2(address);
   for (const Foreign& each : foreign_) {
@@ -138,11 +155,25 @@ Result<CUdeviceptr> GpuWorkspace::on_other(GpuTarget& other, Bytes bytes) {
   return address;
 }
 
+// What is spare, if it is large enough; else in its place.
 Result<std::span<std::byte>> GpuWorkspace::on_host(NodeId node, Bytes bytes, bool pinned) {
-  Placement placement = Placement::on(node);
-  placement.pin = pinned;
-  HEADRACE_TRY(auto buffer, allocate_for_cpus(target_->machine, bytes, placement));
-  return buffers_.emplace_back(std::move(buffer))->bytes();
+  const std::pair kind(node, pinned);
+  auto& spare = target_->spare;
+  const auto [first, last] = spare.equal_range(kind);
+  const auto found =
+      std::find_if(first, last, [&](const auto& each) { return each.second->size() >= bytes; });
+  if (found != last) {
+    buffers_.emplace_back(kind, std::move(found->second));
+    spare.erase(found);
+  } else {
+    if (first != last) spare.erase(smallest_of(spare, kind));
+    Placement placement = Placement::on(node);
+    placement.pin = pinned;
+    HEADRACE_TRY(auto buffer, allocate_for_cpus(target_->machine, bytes, placement));
+    std::ranges::fill(buffer->bytes(), std::byte{0x5a});  // what is timed is no zeros
+    buffers_.emplace_back(kind, std::move(buffer));
+  }
+  return buffers_.back().second->bytes().first(bytes.value);
 }
 
 Result<std::span<std::byte>> GpuWorkspace::managed(Bytes bytes) {
@@ -229,6 +260,11 @@ std::uint64_t mix(std::uint64_t z) {
 }
 
 }  // namespace
+
+Bytes verified_of(Bytes piece) {
+  constexpr Bytes kEnough = 16_MiB;
+  return piece >= kEnough ? piece : piece * (kEnough / piece);
+}
 
 void fill_randomly(std::span<std::byte> memory, Random& random) {
   std::ranges::generate(words_of(memory), [&] { return random(); });

@@ -7,9 +7,12 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/cuda.h"
@@ -46,6 +49,10 @@ struct GpuTarget {
   const NodeId host;  // the nearest memory of CPUs
   std::shared_ptr<const cuda::Context> context = {};
   std::optional<Error> hung = {};
+  // Memory of the host that no workspace uses now, by node and whether it is pinned: to pin a GiB
+  // for each point took longer than all that was measured in it.
+  std::multimap<std::pair<NodeId, bool>, std::unique_ptr<Buffer>> spare = {};
+  std::set<std::string> verified = {};  // points of which what arrived has been compared
 };
 
 // Times the work that is queued between the two events.
@@ -101,10 +108,13 @@ class GpuWorkspace {
   std::unique_ptr<GpuSession> gpu_;
   const instruments::BoundToNode near_;
   Bytes quarter_;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::pair<std::pair<NodeId, bool>, std::unique_ptr<Buffer>>> buffers_;
   std::vector<cuda::CUdeviceptr> memory_;  // on this GPU, and managed
   std::vector<Foreign> foreign_;
 };
+
+// How much of the memory of copies of `piece` bytes is compared before they are timed: whole ones.
+Bytes verified_of(Bytes piece);
 
 // Fills memory with incompressible numbers, and computes a sum that depends on the numbers and
 // their order. The GPU kernel kChecksum computes the same sum.

@@ -92,7 +92,7 @@ CUresult copy_one(DeviceView& memory, CUdeviceptr to, CUdeviceptr from, u64 byte
   if (!source) return source.error();
   const auto target = memory.reach(to, bytes, true, alignment);
   if (!target) return target.error();
-  if (bytes > 0) std::memmove(*target, *source, bytes);
+  if (bytes > 0 && driver().settings.data != 0) std::memmove(*target, *source, bytes);
   return CUDA_SUCCESS;
 }
 
@@ -104,6 +104,18 @@ CUresult copy_bytes(DeviceView& memory, CUdeviceptr to, CUdeviceptr from, u64 by
 CUresult copy_list(DeviceView& memory, CopyList list) {
   for (u64 i = std::min<u64>(list.count, kMostGathered); i-- > 0;) {
     const ListedCopy& each = list.copies[i];
+    const CUresult result = copy_one(memory, each.to, each.from, each.bytes, kGatherAlignment);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_list_at(DeviceView& memory, CUdeviceptr list, u64 count) {
+  const auto entries = memory.reach(list, count * sizeof(ListedCopy), false, alignof(ListedCopy));
+  if (!entries) return entries.error();
+  for (u64 i = count; i-- > 0;) {
+    ListedCopy each;
+    std::memcpy(&each, *entries + i * sizeof each, sizeof each);
     const CUresult result = copy_one(memory, each.to, each.from, each.bytes, kGatherAlignment);
     if (result != CUDA_SUCCESS) return result;
   }
@@ -143,10 +155,11 @@ constexpr Kernel kernel(const char* name, unsigned registers) {
 }
 
 constexpr std::array kKernels = {
-    kernel<read<4>>(kReadNarrow, 16), kernel<write_narrow>(kWriteNarrow, 18),
-    kernel<read<16>>(kReadWide, 58),  kernel<write_wide>(kWriteWide, 20),
-    kernel<copy_bytes>(kCopy, 22),    kernel<copy_list>(kGather, 48),
-    kernel<checksum>(kChecksum, 22),  kernel<chase>(kChase, 12),
+    kernel<read<4>>(kReadNarrow, 16),      kernel<write_narrow>(kWriteNarrow, 18),
+    kernel<read<16>>(kReadWide, 58),       kernel<write_wide>(kWriteWide, 20),
+    kernel<copy_bytes>(kCopy, 22),         kernel<copy_list>(kGather, 48),
+    kernel<checksum>(kChecksum, 22),       kernel<chase>(kChase, 12),
+    kernel<copy_list_at>(kGatherList, 48),
 };
 
 }  // namespace
@@ -183,7 +196,13 @@ std::expected<std::byte*, CUresult> DeviceView::reach(CUdeviceptr address, std::
 }
 
 std::chrono::nanoseconds DeviceView::time() const {
-  return context_.device().link_time(hops_ + cost_.faults, cost_.remote + cost_.migrated);
+  const double bandwidth = driver().settings.kernel_bandwidth;
+  if (bandwidth == 0) {
+    return context_.device().link_time(hops_ + cost_.faults, cost_.remote + cost_.migrated);
+  }
+  const auto beyond = static_cast<double>(cost_.remote) * 1e9 / bandwidth;
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(beyond)) +
+         context_.device().link_time(hops_ + cost_.faults, cost_.migrated);
 }
 
 const Kernel* find_kernel(std::string_view name) {

@@ -54,9 +54,10 @@ void write_log(const std::string& log, unsigned count, const CUjit_option* optio
 CUresult launch(BoundStream& its, const Kernel& kernel, void** parameters) {
   Context& context = *its.context;
   context.enqueue(its, [&context, launched = kernel.bind(parameters)] {
+    const auto begun = Clock::now();
     DeviceView memory(context);
     const CUresult result = launched(memory);
-    context.sleep(memory.time());
+    context.device().use_link(context, begun, memory.time());
     return result;
   });
   return CUDA_SUCCESS;
@@ -165,6 +166,7 @@ HEADRACE_FAKE_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int g
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (driver().fails()) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    spend(driver().settings.launch_cost);
     return launch(its, *found->kernel, parameters);
   });
 }

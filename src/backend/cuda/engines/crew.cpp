@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/engines/crew.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "backend/cuda/engines/lane.h"
+#include "core/affinity.h"
+#include "core/thread.h"
+
+namespace headrace::cuda {
+namespace {
+
+// Four cores copy more than a link takes, on the H200's host 12 GB/s each.
+constexpr std::size_t kMostThreads = 4;
+
+}  // namespace
+
+std::unique_ptr<Crew> Crew::start(const CpuSet& near, std::function<void(Task&)> work) {
+  std::unique_ptr<Crew> crew(new Crew(std::move(work)));
+  std::vector<unsigned> cpus;
+  for (const unsigned cpu : allowed_cpus()) {
+    if (std::ranges::find(near, cpu) != near.end()) cpus.push_back(cpu);
+  }
+  const std::size_t usable = cpus.empty() ? allowed_cpus().size() : cpus.size();
+  const std::size_t count = std::clamp<std::size_t>(usable / 2, 1, kMostThreads);
+  for (std::size_t i = 0; i < count; ++i) {
+    auto thread = start_thread("headrace-gpu-cp", [its = crew.get()] { its->run(); });
+    if (!thread) break;
+    // Elsewhere it copies more slowly, no more.
+    if (!cpus.empty()) pin(thread->native_handle(), cpus);
+    crew->threads_.push_back(*std::move(thread));
+  }
+  return crew;
+}
+
+Crew::~Crew() {
+  {
+    const MutexLock lock(mutex_);
+    ending_ = true;
+    more_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Crew::give(Task& task) {
+  if (threads_.empty()) return work_(task);
+  const MutexLock lock(mutex_);
+  task.next = nullptr;
+  (first_ == nullptr ? first_ : last_->next) = &task;
+  last_ = &task;
+  more_.notify_one();
+}
+
+void Crew::run() {
+  for (;;) {
+    Task* task = nullptr;
+    {
+      const MutexLock lock(mutex_);
+      while (first_ == nullptr && !ending_) more_.wait_for(mutex_, std::chrono::seconds{1});
+      if (first_ == nullptr) return;
+      task = std::exchange(first_, first_->next);
+    }
+    work_(*task);
+  }
+}
+
+// Asked first: a read that must not wait (RWF_NOWAIT) has the kernel read ahead what it does not
+// find, and a file that was cold came twice over the disk.
+Cached read_cached(const File& file, std::uint64_t offset, std::span<std::byte> to) {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t first = offset / page;
+  const std::uint64_t pages = (offset + to.size() + page - 1) / page - first;
+  // Linux 6.5 has it, glibc 2.36 not.
+  struct {
+    std::uint64_t offset;
+    std::uint64_t length;
+  } range{first * page, pages * page};
+  struct {
+    std::uint64_t cached, dirty, writeback, evicted, recently_evicted;
+  } found{};
+  constexpr long kCachestat = 451;
+  if (syscall(kCachestat, file.buffered_fd(), &range, &found, 0) != 0) return Cached::never;
+  if (found.cached < pages) return Cached::absent;
+  std::size_t done = 0;
+  while (done < to.size()) {
+    const ssize_t read = pread(file.buffered_fd(), to.data() + done, to.size() - done,
+                               static_cast<off_t>(offset + done));
+    if (read < 0 && errno == EINTR) continue;
+    if (read <= 0) return Cached::absent;  // the storage backend says why
+    done += static_cast<std::size_t>(read);
+  }
+  return Cached::read;
+}
+
+}  // namespace headrace::cuda

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of headrace-bench-gpu on a GPU made of software with the costs of an H200.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "tests/support/fake_cuda/fake_library.h"
+
+namespace headrace {
+namespace {
+
+std::string output_of(const std::string& part) {
+  const std::string command = "HEADRACE_BENCH_MIB=8 HEADRACE_BENCH_REPETITIONS=1 " +
+                              std::string(HEADRACE_BENCH_GPU) + " . " + part + " 2>&1";
+  std::FILE* const out = popen(command.c_str(), "r");
+  std::string text;
+  std::array<char, 4096> some{};
+  while (std::fgets(some.data(), some.size(), out) != nullptr) text += some.data();
+  EXPECT_EQ(pclose(out), 0) << text;
+  return text;
+}
+
+TEST(BenchGpu, PrintsATableThatSaysItIsEmulated) {
+  if (real_cuda()) GTEST_SKIP() << "HEADRACE_TEST_LIBCUDA names a real driver";
+  const FakeCudaLibrary library("h200");
+  const std::string pinned = output_of("pinned");
+  EXPECT_NE(pinned.find("emulated"), std::string::npos) << pinned;
+  EXPECT_NE(pinned.find("pinned 8 MiB, to the GPU"), std::string::npos) << pinned;
+  EXPECT_NE(output_of("small").find("pinned 4 KiB to the GPU, wait()"), std::string::npos);
+  EXPECT_NE(output_of("plain").find("plain 8 MiB, from it"), std::string::npos);
+  EXPECT_NE(output_of("fragments").find("in runs of 16"), std::string::npos);
+}
+
+TEST(BenchGpu, SaysWhatIsMissing) {
+  const ScopedVariable none("HEADRACE_LIBCUDA", "/nowhere/libcuda.so");
+  const std::string command = std::string(HEADRACE_BENCH_GPU) + " . pinned 2>&1";
+  std::FILE* const out = popen(command.c_str(), "r");
+  std::array<char, 4096> line{};
+  EXPECT_NE(std::fgets(line.data(), line.size(), out), nullptr);
+  EXPECT_NE(std::string(line.data()).find("no GPU with a driver"), std::string::npos);
+  EXPECT_NE(pclose(out), 0);
+}
+
+}  // namespace
+}  // namespace headrace
