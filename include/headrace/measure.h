@@ -87,7 +87,8 @@ struct MeasureOptions {
   // than a quarter of the budget, it is given up, and rows say so.
   std::filesystem::path directory = ".";
   // The time it may take, all preparation included, of which each experiment has a share; what
-  // is most worth knowing is measured first, and rows say what was left out.
+  // is most worth knowing is measured first, and rows say what was left out. One point is measured
+  // however long it takes; the condition `over_budget` says so.
   // Nothing: all points, until each is certain. Pairs of nodes that are alike
   // are measured once (Row::stands_for): all of them where a node is named, and
   // without a budget those of the two matrices, idle latency and the bandwidth
