@@ -88,8 +88,9 @@ struct MeasureOptions {
   // quarter of the budget, it is given up, and rows say so.
   std::filesystem::path directory = ".";
   // The time of the session, all preparation included, of which each experiment gets a share. The
-  // most important points are measured first; rows say which points were left out. Nothing: all
-  // points, each until it is certain.
+  // most important points are measured first; rows say which points were left out. One point is
+  // measured however long it takes; the condition `over_budget` says so. Nothing: all points, each
+  // until it is certain.
   //
   // Similar pairs of nodes are measured once (Row::stands_for), with two exceptions. All pairs are
   // measured where a node is named. Without a budget, all pairs of the two matrices are measured:

@@ -50,6 +50,8 @@ const std::array<const Experiment*, 13> kExperiments = {
 
 // With less not even the points of rank 0 of one node are measured three times.
 constexpr Nanoseconds kLeastBudget = std::chrono::seconds{2};
+// A session that takes more than this part of its budget says so.
+constexpr double kNearBudget = 1.1;
 
 std::string known_line(const char* path) {
   const std::string line = first_line(path);
@@ -482,6 +484,12 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   profile.conditions["looks_disturbed"] =
       fmt::format("{} of {}", found.disturbed, found.checks.size());
   if (found.stopped) profile.conditions["stopped"] = "before its end";
+  const double took = seconds(system_clock().now() - begin);
+  if (options.budget && took > kNearBudget * seconds(*options.budget)) {
+    profile.conditions["over_budget"] =
+        fmt::format("{:.1f} s instead of {:.1f} s; the least is one point, with its preparation",
+                    took, seconds(*options.budget));
+  }
   put_into_machine(profile);
   return profile;
 }

@@ -19,7 +19,10 @@ from headrace._files import read_whole
 from headrace._words import listed, plural, rate_text
 
 #: Conditions that differ between any two profiles.
-_ALWAYS_DIFFER = ("date", "seed", "seconds", "load_average", "looks_disturbed", "rounds", "stopped")
+_ALWAYS_DIFFER = (
+    "date", "seed", "seconds", "load_average", "looks_disturbed", "rounds", "stopped",
+    "over_budget",
+)  # fmt: skip
 
 
 #: How often: docs/results/2026-11-24-statistics.md.

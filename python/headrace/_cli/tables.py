@@ -72,6 +72,8 @@ def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
         lines = [f"{count} measured, {noisy} of them noisy"]
         if checks := profile.conditions.get("looks_disturbed"):
             lines[0] += f"; {busy_host(checks)[1]}"
+        if over := profile.conditions.get("over_budget"):
+            lines.append(f"longer than the budget: {over}")
         if small := sum("not_huge" in row.flags for row in measured):
             lines.append(f"{small} of them not all in huge pages (huge_part says how much)")
         if unsteady := sum("unsteady" in row.flags for row in measured):

@@ -245,6 +245,21 @@ def test_loaded_latencies_have_their_bandwidth_and_curves_without_a_bend_are_cou
         assert "fewer than three mappings per point" in text
 
 
+def test_the_summary_says_what_the_host_and_the_budget_did() -> None:
+    document = documents.profile()
+    for conditions, first, told in (
+        ({"looks_disturbed": "0 of 6"}, "", "host quiet at all 6 checks"),
+        ({"looks_disturbed": "2 of 6"}, "", "host busy at 2 of 6 checks"),
+        ({"looks_disturbed": "6 of 6"}, "WARNING: host busy during the whole run; results unr", ""),
+        ({"over_budget": "16.2 s instead of 10.0 s"}, "", "longer than the budget: 16.2 s inst"),
+    ):
+        text = tables.profile_text(
+            headrace.Profile.from_json(json.dumps(document | {"conditions": conditions}))
+        )
+        assert text.startswith(first) and told in text
+        assert ("WARNING" in text) == bool(first)
+
+
 @pytest.mark.parametrize("preset", ["cxl-a1000", "xeon-max"])
 def test_published_machines_are_exported_too(run: Run, preset: str) -> None:
     form = {"cxl-a1000": "mlc", "xeon-max": "nvbandwidth"}[preset]
