@@ -5,6 +5,8 @@
 #include <array>
 #include <cstring>
 
+#include "dsa_emulator/execute/crc.h"
+
 namespace headrace::emulator {
 namespace {
 

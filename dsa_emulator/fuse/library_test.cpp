@@ -11,7 +11,6 @@
 #include "dsa_emulator/fuse/program_testing.h"
 #include "headrace/backend.h"
 #include "headrace/dsa.h"
-#include "headrace/dsa_operations.h"
 #include "headrace/machine.h"
 #include "headrace/mover.h"
 #include "headrace/random.h"
@@ -94,22 +93,6 @@ TEST_F(OnEmulator, FindsOpensAndCopies) {
   EXPECT_NE(copier.note.find("shared wq0.0 by write()"), std::string::npos) << copier.note;
   EXPECT_TRUE(copier.copy(50, 1));
   EXPECT_EQ(copier.stats().retries, 0U);
-}
-
-TEST_F(OnEmulator, RunsOperations) {
-  const Emulator emulator;
-  point_to(emulator);
-  auto client = DsaClient::open("dsa0");
-  ASSERT_TRUE(client) << client.error().message;
-  const std::vector<std::byte> page(4096, std::byte{1});
-  std::vector<std::byte> to(page.size());
-  const std::vector<DsaOperation> program = {
-      {.what = dsa::CopyCrc32c{.to = to, .from = page}},
-      {.what = dsa::Compare{.bytes = to, .with = page}, .fenced = true}};
-  const auto found = client->run(program);
-  EXPECT_EQ(found[0]->crc, DsaClient().run({dsa::Crc32c{page}})->crc);
-  EXPECT_TRUE(found[1] && !found[1]->difference);
-  EXPECT_EQ(client->stats().by_device, 2U);
 }
 
 TEST_F(OnEmulator, FailingDescriptorsCostNoByte) {

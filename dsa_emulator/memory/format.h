@@ -9,8 +9,6 @@
 namespace headrace::emulator {
 
 using dsa::Code;
-using dsa::Crc;
-using dsa::CrcOptions;
 using dsa::Descriptor;
 using dsa::GeneralCapabilities;
 using dsa::Opcode;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/dsa/operation/crc.h"
+#include "dsa_emulator/execute/crc.h"
 
 #include <array>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-namespace headrace::dsa {
+namespace headrace::emulator {
 namespace {
 
 constexpr std::uint64_t kCrc32c = std::uint64_t{0x1edc6f41} << 32;
@@ -94,4 +94,4 @@ std::uint64_t Crc::value() const {
   return converted(options_.wide ? state_ : state_ >> 32, options_);
 }
 
-}  // namespace headrace::dsa
+}  // namespace headrace::emulator

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/dsa/operation/descriptor.h"
+#include "backend/dsa/queue/descriptor.h"
 
 namespace headrace::dsa {
 

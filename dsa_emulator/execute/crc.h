@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-namespace headrace::dsa {
+namespace headrace::emulator {
 
 struct CrcOptions {
   bool wide = false;                // 64 bits
@@ -28,4 +28,4 @@ class Crc {
   std::uint64_t state_;  // the highest bit is the highest power, also of 32
 };
 
-}  // namespace headrace::dsa
+}  // namespace headrace::emulator

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/dsa/operation/crc.h"
+#include "dsa_emulator/execute/crc.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace headrace::dsa {
+namespace headrace::emulator {
 namespace {
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -70,4 +70,4 @@ RC_GTEST_PROP(Crc, TheValueSoFarIsTheSeedOfTheRest,
 }
 
 }  // namespace
-}  // namespace headrace::dsa
+}  // namespace headrace::emulator
