@@ -3,10 +3,9 @@
 //
 // `measure` runs points of the experiments as one session and gives a profile. The demo's few
 // seconds, `headrace bench copy` and `headrace bench dsa` are such sessions with chosen points.
-// `model_dsa` runs the points of the experiment `dsa` on a model of devices, and
-// gives rows that no profile holds. A row that could not be measured says why instead of having a
-// number. How it is measured, and why so: docs/design/measure.md. Thread-compatible; do not run two
-// sessions at once, they would measure each other.
+// A row that could not be measured says why instead of having a number. How it is measured, and why
+// so: docs/design/measure.md. Thread-compatible; do not run two sessions at once, they would
+// measure each other.
 #pragma once
 
 #include <cstdint>
@@ -145,15 +144,6 @@ Result<std::vector<PlannedPoint>> plan_session(const Machine& machine,
 // memory and between kinds of memory, and what the disk behind `directory`
 // does. It takes a few seconds for the disk and for each memory.
 MeasureOptions quick_session(const Machine& machine, const std::filesystem::path& directory);
-
-// Points of the experiment `dsa` (of each selection in turn; none: all) on a model of the devices
-// of `machine` (docs/design/dsa-rates.md) instead of on devices: rows of the basis `modelled`, the
-// same in every run. Copies by cores, which the model does not have, are measured on this host,
-// `rounds` times; their basis is `measured`. invalid: as measure(); unsupported: `machine` has no
-// dsa engine.
-Result<std::vector<Row>> model_dsa(const Machine& machine,
-                                   const std::vector<ParameterChoices>& selections = {},
-                                   unsigned rounds = 3, const ExperimentContext& context = {});
 
 // STREAM's kernels (src/measure/experiments/stream.cpp) over memory of the caller, one repetition
 // at a time: so that several processes can wait for each other before each (`headrace bench
