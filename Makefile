@@ -14,7 +14,7 @@ export CCACHE_NOHASHDIR = 1
 # One name for the compiler, so that every build of the same sources finds the others' objects.
 export CXX = /usr/bin/c++
 
-sources := $(shell find src include python cmake machines workload dsa_emulator CMakeLists.txt \
+sources := $(shell find src include python cmake machines workload dsa_sim tests/support/dsa CMakeLists.txt \
              pyproject.toml -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*')
 
 # Each recipe uses all cores by itself, and two of them would build in one folder.

@@ -39,7 +39,7 @@ add_executable(headrace-bench-cache
 target_include_directories(headrace-bench-cache PRIVATE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 target_link_libraries(headrace-bench-cache PRIVATE
-  ${emulator_library} ${cache_bench_peers} headrace_warnings ${HEADRACE_DEPENDENCIES})
+  ${program_library} ${cache_bench_peers} headrace_warnings ${HEADRACE_DEPENDENCIES})
 
 if(HEADRACE_TESTS)
   headrace_test(workload_cache_test

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Warnings and the per-folder rules of the build; those of tests are in tests.cmake.
 
-# What tests and benchmarks share (tests/support): the fake backend. Nothing of it is installed.
+# What tests and benchmarks share (tests/support): the fake backend. Nothing of it is installed, nor
+# of the DSA emulator (tests/support/dsa), which programs of dsa_sim link too.
 if(HEADRACE_TESTS OR HEADRACE_BENCHES)
   add_library(headrace_test_support STATIC EXCLUDE_FROM_ALL)
 endif()
@@ -38,7 +39,7 @@ endforeach()
 set(HEADRACE_PLAIN src/core/text src/topology/discovery src/topology src/profile src/place
   src/backend/registry src/tier/settings src/measure/session src/measure/experiments
   src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate
-  src/measure/unified_memory src/measure dsa_emulator/rates)
+  src/measure/unified_memory src/measure)
 if(HEADRACE_ADDRESS_SANITIZER OR HEADRACE_THREAD_SANITIZER)
   set(HEADRACE_PLAIN_OPTIONS -O0)
 else()
@@ -54,7 +55,7 @@ set(HEADRACE_BUSY src/core/waiting src/core src/place/advice src/tier src/tier/p
 # and *_test.c to the test program core_test and its *_bench.cpp to core_bench. Not recursive: a
 # subfolder is a folder of its own.
 function(headrace_folder library folder)
-  string(REGEX REPLACE "^src/" "" name ${folder})
+  string(REGEX REPLACE "^(src|tests/support)/" "" name ${folder})
   string(REPLACE "/" "_" name ${name})
   set(dir ${PROJECT_SOURCE_DIR}/${folder})
   file(GLOB all CONFIGURE_DEPENDS ${dir}/*.cpp)

@@ -61,7 +61,7 @@ if(HEADRACE_PYTHON)  # what a wheel carries besides the extension (python/CMakeL
     install(TARGETS headrace-dsa-sim DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
   endif()
   if(HEADRACE_PROGRAMS)
-    install(TARGETS headrace-bench-cache headrace-bench-kv
+    install(TARGETS headrace-bench-cache headrace-bench-kv headrace-dsa-rates
       DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
   endif()
   return()

@@ -32,7 +32,7 @@ add_executable(headrace-bench-kv
 target_include_directories(headrace-bench-kv PRIVATE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 target_link_libraries(headrace-bench-kv PRIVATE
-  ${emulator_library} ${kv_bench_libraries} headrace_warnings ${HEADRACE_DEPENDENCIES})
+  ${program_library} ${kv_bench_libraries} headrace_warnings ${HEADRACE_DEPENDENCIES})
 
 if(HEADRACE_TESTS)
   headrace_test(workload_kv_test ${kv_bench_tests} $<TARGET_OBJECTS:headrace_kv_bench_objects>)

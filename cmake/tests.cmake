@@ -16,7 +16,7 @@ set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap 
 # label `threaded`. All others have `racing` too, which is what `make test` builds with TSan.
 set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/session src/measure/experiments
   src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate
-  src/measure/unified_memory dsa_emulator/fuse
+  src/measure/unified_memory dsa_sim/rates
   workload workload/cache workload/cache/stores workload/kv/live workload/kv/store workload/query)
 # A program is run in so many parts, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)
@@ -62,7 +62,7 @@ function(headrace_test_program name)
   target_compile_options(${name} PRIVATE ${HEADRACE_TEST_OPTIONS})
   target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE headrace_test_support
-    headrace
+    $<TARGET_NAME_IF_EXISTS:headrace_dsa_emulator> headrace
     headrace_warnings headrace_test_warnings ${HEADRACE_DEPENDENCIES} GTest::gtest_main rapidcheck)
   if(NOT "${ARGN}" MATCHES "\\.c(;|$)")  # CMake would want headers for C as well
     headrace_precompile(${name} test)

@@ -68,7 +68,7 @@ FORMAT = "git ls-files -z -- '*.cpp' '*.h' | xargs -0 clang-format-19 --dry-run 
 CLANG_TIDY = """\
 cmake --preset tidy >/dev/null
 cmake --build --preset tidy --target headrace headrace_workload
-git ls-files -z -- 'src/*.cpp' 'dsa_emulator/*.cpp' 'workload/*.cpp' |
+git ls-files -z -- 'src/*.cpp' 'dsa_sim/*.cpp' 'tests/support/dsa/*.cpp' 'workload/*.cpp' |
   grep -zvE '_(test|bench|fuzz)\\.cpp$' |
   xargs -0 -n 2 -P "$JOBS" clang-tidy-19 -p build/tidy --quiet"""
 

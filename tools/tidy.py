@@ -45,7 +45,7 @@ LAYERS = [
     "src/tier", "src/tier/page", "src/tier/settings", "src/tier/process", "src/tier/arena",
     "src/backend",
     "src/backend/cpu", "src/backend/storage",
-    "src/backend/dsa/operation", "src/backend/dsa/queue", "src/backend/dsa",
+    "src/backend/dsa/queue", "src/backend/dsa",
     "src/backend/cuda/engines", "src/backend/registry",
     "src/move", "src/cache/structures", "src/cache", "src/kv/keys", "src/kv",
     "src/measure/instruments", "src/measure/instruments/counters",
@@ -54,9 +54,10 @@ LAYERS = [
     "src/measure/instruments/layer", "src/measure/session",
     "src/measure/experiments", "src/measure/experiments/dsa", "src/measure/unified_memory",
     "src/measure/experiments/gpu", "src/measure/experiments/migrate",
-    "dsa_emulator/memory",
-    "dsa_emulator/execute", "dsa_emulator/device", "dsa_emulator", "dsa_emulator/rates",
-    "src/measure", "dsa_emulator/driver", "dsa_emulator/fuse", "workload/query",
+    "src/measure",
+    "tests/support/dsa/memory", "tests/support/dsa/execute", "tests/support/dsa/device",
+    "tests/support/dsa", "dsa_sim", "dsa_sim/rates", "dsa_sim/driver", "dsa_sim/fuse",
+    "workload/query",
     "workload/cache/stores", "workload/cache", "workload/kv/ycsb", "workload/kv/model",
     "workload/kv/live", "workload/kv/store", "workload/kv", "workload/gpu", "workload",
     "tests/support",
@@ -67,7 +68,6 @@ PUBLIC = {
     "advice/interleave.h": "place/advice",
     "backend.h": "backend", "buffer.h": "memory", "cache.h": "cache", "clock.h": "core/waiting",
     "cpus.h": "core/text", "copy.h": "backend", "dsa.h": "backend/dsa",
-    "dsa_operations.h": "backend/dsa",
     "eviction.h": "cache/structures", "export.h": "core", "file.h": "backend/storage",
     "findings.h": "profile", "headrace.h": "measure", "heap.h": "memory/heap",
     "histogram.h": "core", "machine.h": "topology", "malloc.h": "memory/heap",
@@ -84,17 +84,17 @@ PUBLIC = {
 # Headers of hardware and systems that only one folder, or one below it, may see.
 VENDOR = {
     r"hwloc": "src/topology", r"liburing": "src/backend/storage", r"libaio": "src/backend/storage",
-    r"fuse": "dsa_emulator/fuse", r"\btbb/": ("src/memory/heap", "workload/cache"),
+    r"fuse": "dsa_sim/fuse", r"\btbb/": ("src/memory/heap", "workload/cache"),
     r"rocksdb": "workload/cache",
     r"hiredis": "workload/kv/live",
-    r"CLI/": "dsa_emulator/fuse",
+    r"CLI/": "dsa_sim/fuse",
     r"linux/idxd": "src/backend/dsa", r"accel-config": "src/backend/dsa",
     r"cuda|nvml|hip/|level_zero": "src/backend/cuda",
     r"numaif|numa\.h|linux/mempolicy": "src/memory",
 }
 NAMED_FILE = re.compile(
     r"(?<![\w/.$}>*-])"
-    r"((?:src|include|dsa_emulator|workload|python|tests|tools|docs|bench|examples)/"
+    r"((?:src|include|dsa_sim|workload|python|tests|tools|docs|bench|examples)/"
     r"[\w./-]+\.(?:h|cpp|py|md|sh|txt|c))\b")
 MAY_NAME_ANY_FILE = ("CHANGELOG.md", "tools/tidy.py", "tests/python/tools/")
 MAX_FILES = 30  # of a folder: beyond that it holds two concepts
@@ -132,7 +132,9 @@ def tracked() -> list[Path]:
 def folder_of(path: Path) -> str | None:
     """The layer of a source file: src/backend/cpu/x.cpp -> src/backend/cpu."""
     folder = path.parent.relative_to(ROOT).as_posix()
-    if folder.split("/")[0] in {"src", "dsa_emulator", "workload"} or folder == "tests/support":
+    if folder.split("/")[0] in {"src", "dsa_sim", "workload"} or folder == "tests/support":
+        return folder
+    if folder == "tests/support/dsa" or folder.startswith("tests/support/dsa/"):
         return folder
     return None
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Intel DSA as this process finds it: what works, what does not, and what would change that.
 //
-// Only to be told: copying uses the devices by itself, as engines of the machine; what else they do
-// is in dsa_operations.h. Thread-safe.
+// For diagnosis only: a Mover uses the devices by itself, as engines of the machine. Thread-safe.
 #pragma once
 
 #include <cstdint>

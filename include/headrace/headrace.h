@@ -13,7 +13,6 @@
 #include "headrace/copy.h"
 #include "headrace/cpus.h"
 #include "headrace/dsa.h"
-#include "headrace/dsa_operations.h"
 #include "headrace/eviction.h"
 #include "headrace/file.h"
 #include "headrace/findings.h"

@@ -2,9 +2,8 @@
 // Experiments: short measurements described as data. Each gives rows.
 //
 // `measure` runs points of the experiments as one session and returns a profile. `make demo`,
-// `headrace bench copy` and `headrace bench dsa` are sessions with chosen points. `model_dsa` runs
-// the points of the experiment `dsa` on a model of devices; no profile contains its rows. A row
-// without a number says why it was not measured. Method and reasons: docs/design/measure.md.
+// `headrace bench copy` and `headrace bench dsa` are sessions with chosen points. A row without a
+// number says why it was not measured. Method and reasons: docs/design/measure.md.
 //
 // Thread-compatible; run one session at a time, since two would disturb each other.
 #pragma once
@@ -146,15 +145,6 @@ Result<std::vector<PlannedPoint>> plan_session(const Machine& machine,
 // A short session for a first look: reads, writes and copies by cores in each memory and between
 // kinds of memory, and the disk of `directory`. Takes a few seconds per memory and for the disk.
 MeasureOptions quick_session(const Machine& machine, const std::filesystem::path& directory);
-
-// Runs points of the experiment `dsa` (of each selection in turn; none: all) on a model of the
-// machine's devices (docs/design/dsa-rates.md). Rows have the basis `modelled` and are the same in
-// every run. Copies by cores, which the model lacks, are measured on this host `rounds` times;
-// their basis is `measured`.
-// Errors: as measure(); unsupported: `machine` has no dsa engine.
-Result<std::vector<Row>> model_dsa(const Machine& machine,
-                                   const std::vector<ParameterChoices>& selections = {},
-                                   unsigned rounds = 3, const ExperimentContext& context = {});
 
 // STREAM's kernels (src/measure/experiments/stream.cpp) over the caller's memory, one repetition
 // per call, so that several processes can synchronise before each repetition (`headrace bench

@@ -150,7 +150,6 @@ from headrace._core import (
     measure_quickly,
     measure_transfer_floor,
     merge,
-    model_dsa,
     open_hotness,
     pages_for,
     plan_arenas,
@@ -321,7 +320,6 @@ __all__ = [
     "measure_quickly",
     "measure_transfer_floor",
     "merge",
-    "model_dsa",
     "open_hotness",
     "pages_for",
     "plan_arenas",
@@ -351,7 +349,6 @@ __all__ = [
 
 # As the command takes them: sizes with units, mixes by the names of others.
 measure = as_written(measure)
-model_dsa = as_written(model_dsa)
 plan_session = as_written(plan_session)
 
 # Public classes say where people find them.

@@ -109,7 +109,7 @@ def _read(name: str, value: Any) -> Any:
 def _selection(given: Any) -> Any:
     if isinstance(given, tuple) and len(given) == 2:
         return given[0], _values(given[1])
-    return _values(given)
+    return given
 
 
 def _values(only: Any) -> Any:

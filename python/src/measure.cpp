@@ -143,18 +143,6 @@ Profile run_quick_session(const Machine& machine, const std::filesystem::path& d
                      std::move(progress));
 }
 
-std::vector<Row> run_model_dsa(const Machine& machine, std::vector<ParameterChoices> selections,
-                               unsigned rounds, nb::object stop, nb::object progress) {
-  const Machine modelled = machine;  // so that Python may change the machine meanwhile
-  Interruptible callbacks(std::move(stop), std::move(progress));
-  auto rows = [&] {
-    const GilRelease release;
-    return model_dsa(modelled, selections, rounds, callbacks.context());
-  }();
-  callbacks.rethrow();
-  return unwrap(std::move(rows));
-}
-
 void bind_experiments(nb::module_& m) {
   Record<ParameterInfo>(m, "ParameterInfo", "A parameter of an experiment.")
       .field("name", &ParameterInfo::name, "As rows and `only` have it.")
@@ -219,16 +207,6 @@ void bind_sessions(nb::module_& m) {
                 "typing.Callable[[], bool] | None = None, progress: typing.Callable[[int, int], "
                 "object] | None = None) -> Profile"),
         "A quick session of some seconds: memory, copies, and the disk behind `directory`.");
-  m.def("model_dsa", &run_model_dsa, "machine"_a, nb::kw_only(),
-        "selections"_a = std::vector<ParameterChoices>{}, "rounds"_a = 3, "stop"_a = nb::none(),
-        "progress"_a = nb::none(),
-        nb::sig("def model_dsa(machine: Machine, *, selections: typing.Sequence[typing.Mapping["
-                "str, int | str | typing.Sequence[int | str]]] = (), rounds: int = 3, stop: "
-                "typing.Callable[[], bool] | None = None, progress: typing.Callable[[int, int], "
-                "object] | None = None) -> list[Row]"),
-        "Points of the experiment `dsa` on a model of the machine's devices: rows of the basis "
-        "`modelled`, which no profile holds. Copies by cores are measured on this host, `rounds` "
-        "times.");
 }
 
 void bind_statistics(nb::module_& m) {

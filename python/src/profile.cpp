@@ -72,6 +72,9 @@ void bind_row(nb::module_& m) {
              "Parameters of points of alike nodes that were not measured for it.")
       .field("cpus", &Row::cpus, "The CPUs that its threads ran on: '0-3,8'; empty: not chosen.")
       .type()
+      .def_static(
+          "fromdict", [](const Dict& document) { return unwrap(read_row(document_of(document))); },
+          "document"_a, "The row that asdict() wrote.")
       .def_prop_ro("key", &Row::key,
                    "Experiment and parameters: the same for the same point of two profiles.");
 }

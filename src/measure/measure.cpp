@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `measure`: the points asked for, as one session, into a profile; and `model_dsa`: rows that come
-// into none.
+// `measure`: the points asked for, as one session, into a profile.
 #include "measure/measure.h"
 
 #include <fmt/chrono.h>
@@ -16,7 +15,6 @@
 
 #include "core/fail.h"
 #include "core/text/files.h"
-#include "dsa_emulator/rates/rates.h"
 #include "headrace/clock.h"
 #include "headrace/measure.h"
 #include "headrace/version.h"
@@ -515,32 +513,6 @@ Result<std::vector<PlannedPoint>> plan_session(const Machine& machine,
     planned.push_back({std::move(points[i].row), times[i], std::move(distance)});
   }
   return planned;
-}
-
-Result<std::vector<Row>> model_dsa(const Machine& machine,
-                                   const std::vector<ParameterChoices>& selections, unsigned rounds,
-                                   const ExperimentContext& context) {
-  const auto model = std::make_shared<const dsa_rates::DsaModel>(machine);
-  if (model->engines().empty()) {
-    return fail(ErrorCode::unsupported, "machine {} has no dsa engine; xeon-max has eight",
-                machine.name);
-  }
-  const MeasureOptions options{
-      .budget = std::nullopt, .rounds = rounds, .repetitions = 1, .noise_checks = false};
-  HEADRACE_TRY_STATUS(check_options(options));
-  HEADRACE_TRY(const Machine here, Machine::discover());  // whose cores copy
-  const Experiment& experiment = experiment_dsa::kExperiment;
-  std::vector<Point> points;
-  std::set<std::string> keys;
-  Scope scope{.machine = here};
-  const Available all(here, false);
-  for (const ParameterChoices& only :
-       selections.empty() ? std::vector<ParameterChoices>(1) : selections) {
-    scope.only = only;
-    add_wanted(points, experiment_dsa::points_on(model, scope), scope, experiment, all, keys);
-  }
-  if (points.empty()) return fail(ErrorCode::invalid, "no point of dsa has what is asked for");
-  return run_session(here, std::move(points), {}, options, context).rows;
 }
 
 }  // namespace headrace

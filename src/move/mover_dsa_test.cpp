@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "backend/cpu/cpu.h"
-#include "dsa_emulator/dsa_emulator.h"
 #include "headrace/mover.h"
 #include "headrace/random.h"
+#include "tests/support/dsa/dsa.h"
 
 namespace headrace {
 namespace {

@@ -69,17 +69,18 @@ std::vector<std::size_t> read_launches(const JsonReader& at, std::size_t samples
 }
 
 // Profiles older than this field imply it by their source.
-Basis read_basis(const JsonReader& at, const Row& row) {
+Basis read_basis(const JsonReader& at, const Row& row, bool of_profile) {
   const std::string word = at.text("basis");
   if (word.empty()) return row.source.empty() ? Basis::measured : Basis::published;
   for (const Basis basis : {Basis::measured, Basis::published, Basis::emulated}) {
     if (word == to_string(basis)) return basis;
   }
+  if (!of_profile && word == to_string(Basis::modelled)) return Basis::modelled;
   at.wrong("basis", "must be measured, published or emulated: a profile holds nothing else");
   return Basis::measured;
 }
 
-Row read_row(const JsonReader& at) {
+Row read_row(const JsonReader& at, bool of_profile) {
   Row row{.experiment = at.required_text("experiment"),
           .unit = at.text("unit"),
           .reason = at.text("reason"),
@@ -112,7 +113,7 @@ Row read_row(const JsonReader& at) {
               [&](const JsonReader& other) { row.stands_for.push_back(other.as_text()); });
   row.cpus = at.text("cpus");
   row.value = read_summary(at, row);
-  row.basis = read_basis(at, row);
+  row.basis = read_basis(at, row, of_profile);
   return row;
 }
 
@@ -207,6 +208,13 @@ Result<Profile> Profile::load(const std::string& path_or_preset) {
   return profile;
 }
 
+Result<Row> read_row(const nlohmann::ordered_json& document) {
+  std::optional<Error> error;
+  Row row = read_row(JsonReader(document, "", error), false);
+  if (error) return Unexpected(*std::move(error));
+  return row;
+}
+
 Result<Profile> read_profile(const nlohmann::ordered_json& document) {
   std::optional<Error> error;
   const JsonReader at(document, "", error);
@@ -215,7 +223,7 @@ Result<Profile> read_profile(const nlohmann::ordered_json& document) {
   at.members("conditions", [&](const std::string& name, const JsonReader& value) {
     profile.conditions[name] = value.as_text();
   });
-  at.elements("rows", [&](const JsonReader& row) { profile.rows.push_back(read_row(row)); });
+  at.elements("rows", [&](const JsonReader& row) { profile.rows.push_back(read_row(row, true)); });
   if (error) return Unexpected(*std::move(error));
   return profile;
 }

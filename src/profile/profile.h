@@ -12,7 +12,8 @@ namespace headrace {
 
 nlohmann::ordered_json json_of(const Row& row);
 nlohmann::ordered_json json_of(const Profile& profile);
-// Errors: invalid, with the location of the first error.
+// Errors: invalid, with the location of the first error. A profile has no modelled row.
+Result<Row> read_row(const nlohmann::ordered_json& document);
 Result<Profile> read_profile(const nlohmann::ordered_json& document);
 
 }  // namespace headrace

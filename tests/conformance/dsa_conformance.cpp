@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/suite.h"
-#include "dsa_emulator/dsa_emulator.h"
+#include "tests/support/dsa/dsa.h"
 #include "tests/support/machines.h"
 
 namespace headrace::conformance {

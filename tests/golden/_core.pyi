@@ -1645,11 +1645,6 @@ def measure_quickly(machine: Machine, directory: str | os.PathLike[str], *, stop
     A quick session of some seconds: memory, copies, and the disk behind `directory`.
     """
 
-def model_dsa(machine: Machine, *, selections: Sequence[Mapping[str, int | str | Sequence[int | str]]] = (), rounds: int = 3, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[Row]:
-    """
-    Points of the experiment `dsa` on a model of the machine's devices: rows of the basis `modelled`, which no profile holds. Copies by cores are measured on this host, `rounds` times.
-    """
-
 class Interval:
     """Between low and high."""
 
@@ -1915,6 +1910,10 @@ class Row:
     @property
     def cpus(self) -> str:
         """The CPUs that its threads ran on: '0-3,8'; empty: not chosen."""
+
+    @staticmethod
+    def fromdict(document: dict[str, Any]) -> Row:
+        """The row that asdict() wrote."""
 
     @property
     def key(self) -> str:

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "dsa_emulator/dsa_emulator.h"
 #include "headrace/backend.h"
 #include "headrace/workload/query.h"
+#include "tests/support/dsa/dsa.h"
 #include "workload/query/table_testing.h"
 
 namespace headrace {

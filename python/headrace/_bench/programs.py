@@ -18,7 +18,7 @@ from headrace._child import death
 
 #: Seconds between two looks at whether somebody wants to stop.
 _LOOK = 0.05
-_CODES = {2: "invalid", 3: "absent", 4: "unsupported", 5: "denied", 6: "exhausted", 8: "timed_out"}
+CODES = {2: "invalid", 3: "absent", 4: "unsupported", 5: "denied", 6: "exhausted", 8: "timed_out"}
 
 
 class Failed(Exception):
@@ -76,7 +76,7 @@ def ended(
         why = death(name, process.returncode)
         raise Failed(why.code, str(why))
     reason = last_line(err).removeprefix(f"{name}: ")
-    raise Failed(_CODES.get(process.returncode, "io"), reason)
+    raise Failed(CODES.get(process.returncode, "io"), reason)
 
 
 def _waited(

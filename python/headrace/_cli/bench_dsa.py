@@ -66,9 +66,7 @@ def command(
     machine = headrace.Machine.load(MODELLED_MACHINE) if emulated else headrace.Machine.discover()
     with Interrupt() as interrupt, output.ProgressBar("copying") as bar:
         if emulated:
-            rows = headrace.model_dsa(
-                machine, selections=selections, rounds=rounds, stop=interrupt, progress=bar
-            )
+            rows = dsa_rows.modelled(machine, selections, rounds, interrupt, bar)
         else:
             rows = _measure(machine, selections, rounds, interrupt, bar)
     document = dsa_document(machine, rows, emulated, interrupt.requested)

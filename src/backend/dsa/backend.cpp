@@ -176,12 +176,12 @@ class DsaBackend final : public Backend {
 
   static Submission submission_of(const Piece& piece, const Driven& driven,
                                   Completion& completion) {
-    dsa::Operation copy{.opcode = dsa::Opcode::memmove,
-                        .source = reinterpret_cast<std::uintptr_t>(piece.from.memory()),
-                        .destination = reinterpret_cast<std::uintptr_t>(piece.to.memory()),
-                        .bytes = piece.from.length.value};
-    if (piece.hint == CopyHint::keep && driven.cache_control) copy.flags |= dsa::flag::to_cache;
-    return {.operation = copy, .tag = piece.tag, .owner = &completion};
+    return {.copy = {.source = reinterpret_cast<std::uintptr_t>(piece.from.memory()),
+                     .destination = reinterpret_cast<std::uintptr_t>(piece.to.memory()),
+                     .bytes = piece.from.length.value,
+                     .to_cache = piece.hint == CopyHint::keep && driven.cache_control},
+            .tag = piece.tag,
+            .owner = &completion};
   }
 
   bool busy() const {

@@ -11,11 +11,8 @@
 #include <memory>
 #include <vector>
 
-#include "backend/dsa/client.h"                  // IWYU pragma: export
-#include "backend/dsa/operation/crc.h"           // IWYU pragma: export
-#include "backend/dsa/operation/descriptor.h"    // IWYU pragma: export
-#include "backend/dsa/operation/operation.h"     // IWYU pragma: export
 #include "backend/dsa/queue/character_device.h"  // IWYU pragma: export
+#include "backend/dsa/queue/descriptor.h"        // IWYU pragma: export
 #include "backend/dsa/queue/devices.h"           // IWYU pragma: export
 #include "backend/dsa/queue/open_queue.h"        // IWYU pragma: export
 #include "backend/dsa/queue/portal.h"            // IWYU pragma: export

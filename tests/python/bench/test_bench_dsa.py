@@ -26,9 +26,7 @@ ASKED = {"experiment", "method", "bytes", "threads", "route", "bytes_per_second"
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     machine = headrace.Machine.load("xeon-max")
-    found = headrace.model_dsa(
-        machine, selections=dsa_rows.selections(MODELLED, [4096, 1 << 20, 1 << 30]), rounds=1
-    )
+    found = dsa_rows.modelled(machine, dsa_rows.selections(MODELLED, [4096, 1 << 20, 1 << 30]), 1)
     return dsa_rows.of_experiment(found, machine, "here")
 
 
@@ -81,6 +79,19 @@ def test_two_runs_give_the_same_rows(run: Run) -> None:
     first, second = (emulated(run, "submission", "route", "queue") for _ in range(2))
     assert first["rows"] == second["rows"]
     assert first["rows"] and first["rests_on"]["level"] == "model"
+
+
+def test_without_its_program_the_model_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dsa_rows, "PROGRAM", "headrace-no-such-program")
+    with pytest.raises(headrace.AbsentError, match="make install"):
+        dsa_rows.modelled(headrace.Machine.load("xeon-max"), [], 1)
+
+
+def test_errors_of_the_program_keep_their_kind() -> None:
+    with pytest.raises(headrace.UnsupportedError, match="^machine h100 has no dsa engine"):
+        dsa_rows.modelled(headrace.Machine.load("h100"), [], 1)
+    with pytest.raises(headrace.InvalidError, match="no point of dsa"):
+        dsa_rows.modelled(headrace.Machine.load("xeon-max"), [{"part": "speed"}], 1)
 
 
 def test_cores_are_measured_and_named(run: Run, machine: headrace.Machine) -> None:

@@ -86,10 +86,15 @@ def test_experiments_say_what_their_rows_hold() -> None:
 
 
 def test_modelled_rows_are_of_no_profile() -> None:
-    machine = headrace.Machine.load("xeon-max")
-    rows = headrace.model_dsa(machine, selections=[{"part": "threads"}], rounds=1)
-    assert {row.basis for row in rows} == {"modelled"}
-    document = headrace.Machine.discover().asdict() | {"rows": [rows[0].asdict()]}
+    row = {"experiment": "dsa", "parameters": {"bytes": 4096}, "median": 1e9, "samples": [1e9],
+           "basis": "modelled"}  # fmt: skip
+    modelled = headrace.Row.fromdict(row)
+    assert (modelled.basis, modelled.median, modelled.parameters) == (
+        "modelled", 1e9, {"bytes": 4096})  # fmt: skip
+    assert headrace.Row.fromdict(modelled.asdict()).asdict() == modelled.asdict()
+    with pytest.raises(headrace.InvalidError, match="basis"):
+        headrace.Row.fromdict(row | {"basis": "guessed"})
+    document = headrace.Machine.discover().asdict() | {"rows": [modelled.asdict()]}
     with pytest.raises(headrace.InvalidError, match="rows.0..basis"):
         headrace.Profile.fromdict(document)
 

@@ -33,6 +33,15 @@ def test_what_cmake_advises_to_install_is_what_the_project_installs() -> None:
     assert named <= listed("packages.txt") | listed("packages-test.txt")
 
 
+def test_neither_library_nor_extension_has_the_dsa_emulator() -> None:
+    """Its classes have type names, which no linker strips."""
+    from headrace import _core
+
+    bytes_of_it = Path(_core.__file__).read_bytes()
+    assert b"N8headrace" in bytes_of_it, "other classes have theirs"
+    assert b"N8headrace8emulator" not in bytes_of_it and b"DsaModel" not in bytes_of_it
+
+
 def test_the_emulator_comes_with_the_package() -> None:
     if subprocess.run(["pkg-config", "--exists", "fuse3 >= 3.12"]).returncode != 0:
         pytest.skip("no fuse3, so no headrace-dsa-sim: it is NOT tested here")

@@ -162,8 +162,8 @@ def _modelled(machine: _core.Machine, measured: set[Pair]) -> list[_Way]:
     if not any(engine.kind == "dsa" for engine in machine.engines):
         return []
     try:
-        rows = _core.model_dsa(machine, selections=list(_DSA_PARTS), rounds=1)
-    except _core.Error:  # a machine that the model does not know; the rest is drawn
+        rows = dsa_rows.modelled(machine, _DSA_PARTS, 1)
+    except _core.Error:  # the program is not installed, or does not know the machine
         return []
     found = Rows([row for row in rows if row.median is not None], {})
     return [way for way in _by_dsa(found) if way.pair not in measured]

@@ -171,9 +171,7 @@ CpuInstructions cpu_instructions() {
   unsigned c = 0;
   unsigned d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) {
-    found = {.movdir64b = (c >> 28 & 1) != 0,
-             .enqcmd = (c >> 29 & 1) != 0,
-             .waitpkg = (c >> 5 & 1) != 0};
+    found = {.movdir64b = (c >> 28 & 1) != 0, .enqcmd = (c >> 29 & 1) != 0};
   }
 #endif
   return found;

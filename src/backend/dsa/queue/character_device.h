@@ -24,11 +24,10 @@ struct CharacterDeviceOptions {
 Result<std::unique_ptr<Portal>> open_character_device(const WorkQueue& queue,
                                                       CharacterDeviceOptions options = {});
 
-// Whether the CPU has the instruction for the kind of queue, and UMWAIT.
+// Whether the CPU has the instruction for the kind of queue.
 struct CpuInstructions {
   bool movdir64b = false;
   bool enqcmd = false;
-  bool waitpkg = false;
 };
 CpuInstructions cpu_instructions();
 

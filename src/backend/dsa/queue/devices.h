@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/dsa/operation/descriptor.h"
+#include "backend/dsa/queue/descriptor.h"
 
 namespace headrace::dsa {
 

@@ -48,17 +48,13 @@ Result<std::size_t> OpenDevice::submit(std::span<const Submission> submissions) 
 
 // Whether a queue that has not had it may do it.
 bool OpenDevice::is_for_another(const Failure& failure) const {
-  return failure.tries + 1 < queues_.size() && failure.why.code != ErrorCode::invalid &&
-         (!failure.undefined || failure.rest.repeatable());
+  return failure.tries + 1 < queues_.size() && failure.why.code != ErrorCode::invalid;
 }
 
-// One of the others. A part in flight cannot be cut again, so it goes nowhere that takes
-// less at once.
+// One of the other queues.
 bool OpenDevice::another_takes(std::size_t queue, const Ended& given_back) {
   for (std::size_t i = 1; i < queues_.size(); ++i) {
-    OpenQueue& other = *queues_[(queue + i) % queues_.size()];
-    if (other.queue().max_transfer < queues_[queue]->queue().max_transfer) continue;
-    if (other.take_over(given_back)) return true;
+    if (queues_[(queue + i) % queues_.size()]->take_over(given_back)) return true;
   }
   return false;
 }
@@ -100,12 +96,6 @@ std::uint64_t OpenDevice::max_transfer() const {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const auto& queue : queues_) least = std::min(least, queue->queue().max_transfer);
   return least;
-}
-
-Opcodes OpenDevice::operations() const {
-  Opcodes all = queues_.front()->queue().operations;
-  for (const auto& queue : queues_) all = all & queue->queue().operations;
-  return all;
 }
 
 }  // namespace headrace::dsa

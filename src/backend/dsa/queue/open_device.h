@@ -33,9 +33,8 @@ class OpenDevice {
   // The most at once.
   std::size_t room() const;
   const std::vector<std::unique_ptr<OpenQueue>>& all() const { return queues_; }
-  // What every queue of them takes.
+  // Bytes that every queue takes at once.
   std::uint64_t max_transfer() const;
-  Opcodes operations() const;
 
  private:
   bool is_for_another(const Failure& failure) const;

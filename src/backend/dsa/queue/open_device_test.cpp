@@ -75,20 +75,6 @@ TEST_F(OpenDeviceTest, WhatAllFailIsReportedOnce) {
   EXPECT_EQ(opened.in_flight(), 0U);
 }
 
-// It may have been done in part, and a second time would read what the first wrote.
-TEST_F(OpenDeviceTest, WhatMayNotBeDoneTwiceIsNot) {
-  OpenDevice opened = open(2).value();
-  Submission order = memory_.submission(0, 1000);
-  order.operation.destination = order.operation.source + 10;
-  ASSERT_TRUE(opened.submit({{order}}));
-  answer(held_[0].taken.at(0), Code::hardware);
-  std::vector<Ended> ended;
-  opened.poll(ended);
-  ASSERT_EQ(ended.size(), 1U);
-  EXPECT_TRUE(ended[0].failure->undefined);
-  EXPECT_TRUE(held_[1].taken.empty());
-}
-
 TEST_F(OpenDeviceTest, ALostOneIsDoneByAnotherAfterItsPortalIsClosed) {
   OpenDevice opened = open(2).value();
   ASSERT_TRUE(opened.submit(memory_.submissions(1, 4096)));
@@ -116,18 +102,25 @@ TEST_F(OpenDeviceTest, AFullNeighbourIsPassedOver) {
   EXPECT_EQ(held_[2].taken.size(), 1U);
 }
 
-// A part that is in flight cannot be cut again.
-TEST_F(OpenDeviceTest, AQueueThatTakesLessAtOnceIsNotTried) {
+TEST_F(OpenDeviceTest, AQueueThatTakesLess_CutsWhatAnotherGaveBack) {
   auto small = held_queue("wq0.1");
-  small.max_transfer = 1024;
+  small.max_transfer = 3000;
   OpenDevice opened = open({held_queue("wq0.0"), small}).value();
-  EXPECT_EQ(opened.max_transfer(), 1024U);
+  EXPECT_EQ(opened.max_transfer(), 3000U);
   ASSERT_TRUE(opened.submit(memory_.submissions(1, 4096)));
   answer(held_[0].taken.at(0), Code::hardware);
   std::vector<Ended> ended;
+  for (const std::size_t part : {0U, 1U}) {
+    opened.poll(ended);
+    EXPECT_TRUE(ended.empty());
+    ASSERT_EQ(held_[1].taken.size(), part + 1);
+    EXPECT_LE(held_[1].taken[part].size, 3000U);
+    copy(held_[1].taken[part]);
+  }
   opened.poll(ended);
-  EXPECT_EQ(ended.size(), 1U);
-  EXPECT_TRUE(held_[1].taken.empty());
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_EQ(ended[0].failure, nullptr);
+  EXPECT_TRUE(memory_.equal());
 }
 
 TEST_F(OpenDeviceTest, AnErrorOnlyWhenNoneAnswersAnyMore) {
@@ -163,15 +156,6 @@ TEST_F(OpenDeviceTest, WhatCannotBeOpenedIsLeftOut) {
   EXPECT_EQ(none.error().message, "wq0.1: it is disabled; see headrace doctor");
   EXPECT_EQ(open({held_queue("wq0.0"), off}).error().code, ErrorCode::denied);
   EXPECT_EQ(open(0).error().message, "dsa0: it has no work queue; see headrace doctor");
-}
-
-// What one queue of them cannot do none is asked for.
-TEST_F(OpenDeviceTest, OnlyWhatAllCanCounts) {
-  auto less = held_queue("wq0.1");
-  less.operations.set(Opcode::crc, false);
-  const OpenDevice opened = open({held_queue("wq0.0"), less}).value();
-  EXPECT_FALSE(opened.operations().has(Opcode::crc));
-  EXPECT_TRUE(opened.operations().has(Opcode::fill));
 }
 
 }  // namespace

@@ -18,9 +18,6 @@ constexpr std::uint64_t kMostCredits = 1024;
 // itself, but not by much.
 constexpr std::size_t kLookAhead = 16;
 
-// Found before anything was executed (SPEC table 8-9: the checks of a descriptor).
-bool refused(Code code) { return code >= Code::bad_opcode && code <= Code::traffic_class; }
-
 }  // namespace
 
 Result<std::unique_ptr<OpenQueue>> OpenQueue::open(const WorkQueue& queue, QueueOptions options) {
@@ -63,12 +60,11 @@ Result<std::size_t> OpenQueue::submit(std::span<const Submission> submissions) {
   const std::size_t first = occupy(taken);
   for (std::size_t i = 0; i < taken; ++i) {
     DescriptorSlot& slot = slots_[ready_[first + i]];
-    slot.operation = PartialOperation(submissions[i].operation);
+    slot.copy = PartialCopy(submissions[i].copy);
     slot.tag = submissions[i].tag;
     slot.owner = submissions[i].owner;
     slot.tries = 0;
-    // No drain within a batch (SPEC 8.3.2).
-    slot.alone = submissions[i].operation.opcode == Opcode::drain;
+    slot.alone = false;
   }
   submit_ready();
   return taken;
@@ -78,7 +74,7 @@ bool OpenQueue::take_over(const Ended& given_back) {
   const MutexLock lock(mutex_);
   if (!revive() || free_.empty()) return false;
   DescriptorSlot& slot = slots_[ready_[occupy(1)]];
-  slot.operation = given_back.failure->rest;
+  slot.copy = given_back.failure->rest;
   slot.tag = given_back.tag;
   slot.owner = given_back.owner;
   slot.tries = given_back.failure->tries + 1;
@@ -93,17 +89,17 @@ std::size_t OpenQueue::occupy(std::size_t slots) {
   const auto rest = free_.end() - static_cast<std::ptrdiff_t>(slots);
   ready_.insert(ready_.end(), rest, free_.end());
   free_.erase(rest, free_.end());
-  tell_in_flight();
+  count_in_flight();
   return first;
 }
 
 void OpenQueue::release(std::uint32_t slot) {
   slots_[slot].since.reset();
   free_.push_back(slot);
-  tell_in_flight();
+  count_in_flight();
 }
 
-void OpenQueue::tell_in_flight() {
+void OpenQueue::count_in_flight() {
   // A hint, so it pairs with nothing.
   in_flight_.store(room_ - free_.size(), std::memory_order_relaxed);
 }
@@ -173,7 +169,7 @@ void OpenQueue::prepare(std::uint32_t slot, Descriptor& descriptor) {
   Cell& cell = cells_[slot];
   cell.record = {};
   ++slots_[slot].turn;
-  descriptor = slots_[slot].operation.next(queue_.max_transfer);
+  descriptor = slots_[slot].copy.next(queue_.max_transfer);
   descriptor.record = reinterpret_cast<std::uintptr_t>(&cell.record);
 }
 
@@ -235,12 +231,12 @@ void OpenQueue::poll(std::vector<Ended>& ended) {
   // Nobody else uses these slots: they are neither ready nor submitted.
   std::vector<Status> touched;
   for (const std::uint32_t slot : touching) {
-    const PartialOperation* operation = nullptr;
+    const Copy* rest = nullptr;
     {
       const MutexLock lock(mutex_);
-      operation = &slots_[slot].operation;
+      rest = &slots_[slot].copy.rest();
     }
-    touched.push_back(bring_in(*operation));
+    touched.push_back(bring_in(*rest));
   }
   const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < touching.size(); ++i) resume(touching[i], touched[i], ended);
@@ -258,10 +254,10 @@ void OpenQueue::give_back_refused(std::vector<Ended>& ended) {
     if (!std::exchange(slots_[first].alone, true)) return;
     ready_.erase(ready_.begin());
     const std::string what = fmt::format("{}: {}", queue_.name, why.message);
-    return fail_slot(first, {ErrorCode::unsupported, what}, false, ended);
+    return fail_slot(first, {ErrorCode::unsupported, what}, ended);
   }
   for (const std::uint32_t slot : std::exchange(ready_, {})) {
-    fail_slot(slot, why, false, ended);
+    fail_slot(slot, why, ended);
   }
   if (portal_ == nullptr || !submitted_.empty()) return;
   if (!answered_) closed_ = options_.clock->now();
@@ -275,10 +271,10 @@ void OpenQueue::forget_portal() {
 }
 
 void OpenQueue::resume(std::uint32_t slot, const Status& touched, std::vector<Ended>& ended) {
-  if (!touched) return fail_slot(slot, touched.error(), false, ended);
-  if (slots_[slot].operation.hopeless()) {
+  if (!touched) return fail_slot(slot, touched.error(), ended);
+  if (slots_[slot].copy.hopeless()) {
     const std::string what = fmt::format("{}: page faults without end", queue_.name);
-    return fail_slot(slot, {ErrorCode::io, what}, false, ended);
+    return fail_slot(slot, {ErrorCode::io, what}, ended);
   }
   make_ready(slot);
 }
@@ -327,9 +323,9 @@ bool OpenQueue::take_answer(std::uint32_t slot, std::vector<Ended>& ended) {
   answered_ = true;
   const Record& record = cells_[slot].record;
   DescriptorSlot& of = slots_[slot];
-  switch (of.operation.absorb(record)) {
+  switch (of.copy.absorb(record)) {
     case Next::done:
-      ended.emplace_back(of.tag, of.owner, of.operation.outcome());
+      ended.emplace_back(of.tag, of.owner);
       release(slot);
       return true;
     case Next::more: make_ready(slot); return true;
@@ -346,18 +342,17 @@ bool OpenQueue::take_answer(std::uint32_t slot, std::vector<Ended>& ended) {
 [[gnu::cold, gnu::noinline]] void OpenQueue::refuse(std::uint32_t slot, const Record& record,
                                                     std::vector<Ended>& ended) {
   ++stats_.failed;
-  const std::string what = fmt::format("{} ended {} with status {:#04x} ({})", queue_.name,
-                                       to_string(slots_[slot].operation.rest()->opcode),
+  const std::string what = fmt::format("{} ended a copy with status {:#04x} ({})", queue_.name,
                                        record.status, to_string(record.code()));
-  fail_slot(slot, {ErrorCode::io, what}, !refused(record.code()), ended);
+  fail_slot(slot, {ErrorCode::io, what}, ended);
 }
 
 [[gnu::cold, gnu::noinline]] void OpenQueue::fail_slot(std::uint32_t slot, const Error& why,
-                                                       bool undefined, std::vector<Ended>& ended) {
+                                                       std::vector<Ended>& ended) {
   const DescriptorSlot& of = slots_[slot];
   ended.push_back({.tag = of.tag,
                    .owner = of.owner,
-                   .failure = std::make_unique<Failure>(why, of.operation, of.tries, undefined)});
+                   .failure = std::make_unique<Failure>(why, of.copy, of.tries)});
   release(slot);
 }
 
@@ -389,16 +384,16 @@ void OpenQueue::close_portal(std::vector<Ended>& ended, const Error& why) {
     // It may have ended at last.
     if (take_answer(slot, ended)) continue;
     ++stats_.lost;
-    fail_slot(slot, why, true, ended);
+    fail_slot(slot, why, ended);
   }
-  for (const std::uint32_t slot : std::exchange(ready_, {})) fail_slot(slot, why, false, ended);
+  for (const std::uint32_t slot : std::exchange(ready_, {})) fail_slot(slot, why, ended);
 }
 
 void OpenQueue::give_up(std::vector<Ended>& ended) {
   const MutexLock lock(mutex_);
   const Error why{ErrorCode::timed_out, queue_.name + " was closed before it answered"};
   close_portal(ended, why);
-  for (const std::uint32_t slot : std::exchange(touching_, {})) fail_slot(slot, why, false, ended);
+  for (const std::uint32_t slot : std::exchange(touching_, {})) fail_slot(slot, why, ended);
 }
 
 QueueStats OpenQueue::stats() const {

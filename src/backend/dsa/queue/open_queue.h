@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One work queue in use: its portal, the completion records of what is in flight in it, and the way
-// of each operation through faults to its end.
+// of each copy through faults to its end.
 //
 // What is in flight never exceeds what the queue holds, so that a dedicated one drops nothing. What
 // is not answered in time ends the portal: after that the device writes nothing more for it, and
@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/dsa/operation/operation.h"
 #include "backend/dsa/queue/devices.h"
+#include "backend/dsa/queue/partial_copy.h"
 #include "backend/dsa/queue/portal.h"
 #include "core/mutex.h"
 #include "headrace/clock.h"
@@ -38,28 +38,25 @@ struct QueueOptions {
   bool batches = true;  // where the portal takes them
 };
 
-// What is asked for, and by whom.
+// A copy to make, and its owner.
 struct Submission {
-  Operation operation;
+  Copy copy;
   std::uint64_t tag = 0;
   void* owner = nullptr;  // for whoever polls
 };
 
-// An operation that was not done.
+// A copy that was not done.
 struct Failure {
   Error why;
-  PartialOperation rest;    // what is left of it
+  PartialCopy rest;
   std::uint32_t tries = 0;  // queues that gave it back
-  // Whether an unknown part of what is left was done; else it stands where `rest` says.
-  bool undefined = false;
 };
 
-// What became of an operation.
+// A copy that has ended.
 struct Ended {
   std::uint64_t tag = 0;
   void* owner = nullptr;
-  Outcome outcome = {};  // if it was done
-  std::unique_ptr<Failure> failure = nullptr;
+  std::unique_ptr<Failure> failure = nullptr;  // nullptr: it was done
 };
 
 struct QueueStats {
@@ -92,7 +89,7 @@ class OpenQueue {
   // Ends the portal, and all that is in flight with timed_out. Requires: nobody polls.
   void give_up(std::vector<Ended>& ended);
 
-  // Jobs taken and not yet ended; a hint while others submit or poll.
+  // Copies taken and not yet ended; a hint while others submit or poll.
   std::size_t in_flight() const {
     return in_flight_.load(std::memory_order_relaxed);  // pairs with nothing
   }
@@ -104,9 +101,9 @@ class OpenQueue {
   QueueStats stats() const;
 
  private:
-  // An operation in flight, with the number of its completion record.
+  // A copy in flight, with the number of its completion record.
   struct DescriptorSlot {
-    PartialOperation operation;
+    PartialCopy copy;
     std::uint64_t tag = 0;
     void* owner = nullptr;
     std::uint32_t tries = 0;
@@ -136,7 +133,7 @@ class OpenQueue {
   void forget_portal() REQUIRES(mutex_);
   std::size_t occupy(std::size_t slots) REQUIRES(mutex_);
   void release(std::uint32_t slot) REQUIRES(mutex_);
-  void tell_in_flight() REQUIRES(mutex_);
+  void count_in_flight() REQUIRES(mutex_);
   void make_ready(std::uint32_t slot) REQUIRES(mutex_);
   void submit_ready() REQUIRES(mutex_);
   std::size_t submit_slots(std::span<const std::uint32_t> slots) REQUIRES(mutex_);
@@ -149,8 +146,7 @@ class OpenQueue {
   // Whether it is no longer in flight.
   bool take_answer(std::uint32_t slot, std::vector<Ended>& ended) REQUIRES(mutex_);
   void refuse(std::uint32_t slot, const Record& record, std::vector<Ended>& ended) REQUIRES(mutex_);
-  void fail_slot(std::uint32_t slot, const Error& why, bool undefined, std::vector<Ended>& ended)
-      REQUIRES(mutex_);
+  void fail_slot(std::uint32_t slot, const Error& why, std::vector<Ended>& ended) REQUIRES(mutex_);
   void stamp(std::span<const std::uint32_t> slots, Nanoseconds now) REQUIRES(mutex_);
   bool late(std::span<const std::uint32_t> slots, Nanoseconds now) const REQUIRES(mutex_);
   void expire(std::vector<Ended>& ended) REQUIRES(mutex_);

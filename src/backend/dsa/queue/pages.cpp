@@ -27,12 +27,11 @@ bool can_populate() {
   return populated;
 }
 
-Status bring_in(const Operand& operand, std::uint64_t most) {
-  if (operand.bytes == 0) return {};
-  const std::uint64_t begin = operand.address / kPage * kPage;
-  const std::uint64_t last = operand.address + std::min(operand.bytes, most) - 1;
+Status bring_in(std::uint64_t address, std::uint64_t size, bool written) {
+  const std::uint64_t begin = address / kPage * kPage;
+  const std::uint64_t last = address + size - 1;
   const std::uint64_t bytes = (last / kPage + 1) * kPage - begin;
-  const int advice = operand.written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  const int advice = written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   int error = EAGAIN;
   for (int i = 0; i < kTries && (error == EINTR || error == EAGAIN); ++i) {
     error = madvise(reinterpret_cast<void*>(begin), bytes, advice) == 0 ? 0 : errno;
@@ -40,16 +39,16 @@ Status bring_in(const Operand& operand, std::uint64_t most) {
   // Interrupted over and over: the device tries, and faults again.
   if (error == 0 || error == EINTR || error == EAGAIN || !can_populate()) return {};
   return fail(ErrorCode::invalid, "{:#x}, {} bytes, is no memory that can be {}; check the address",
-              operand.address, operand.bytes, operand.written ? "written" : "read");
+              address, size, written ? "written" : "read");
 }
 
 }  // namespace
 
-Status bring_in(const PartialOperation& work, std::uint64_t most) {
-  for (const Operand& operand : work.operands()) {
-    HEADRACE_TRY_STATUS(bring_in(operand, most));
-  }
-  return {};
+Status bring_in(const Copy& copy, std::uint64_t most) {
+  const std::uint64_t size = std::min(copy.bytes, most);
+  if (size == 0) return {};
+  HEADRACE_TRY_STATUS(bring_in(copy.source, size, false));
+  return bring_in(copy.destination, size, true);
 }
 
 }  // namespace headrace::dsa

@@ -2,15 +2,15 @@
 // Bringing pages in before a device needs them. Thread-safe.
 #pragma once
 
-#include "backend/dsa/operation/operation.h"
+#include "backend/dsa/queue/partial_copy.h"
 #include "headrace/result.h"
 
 namespace headrace::dsa {
 
-// Makes the pages of what the operation reads present and of what it writes writable, as a touch of
-// the CPU would, but without crashing on what is not there: up to `most` bytes of each from its
-// start. invalid: some of it is not this process's memory, or may not be written. A device's own
-// way (block on fault) holds up all that is queued behind (SPEC 3.13).
-Status bring_in(const PartialOperation& work, std::uint64_t most = 32 << 20);
+// Makes the first `most` bytes of the source present and those of the destination writable, as a
+// touch by the CPU would, without crashing on missing memory. invalid: some of it is not this
+// process's memory, or may not be written. A device's own way (block on fault) holds up all
+// descriptors queued behind (SPEC 3.13).
+Status bring_in(const Copy& copy, std::uint64_t most = 32 << 20);
 
 }  // namespace headrace::dsa

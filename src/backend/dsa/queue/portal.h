@@ -11,7 +11,7 @@
 #include <span>
 #include <string_view>
 
-#include "backend/dsa/operation/descriptor.h"
+#include "backend/dsa/queue/descriptor.h"
 #include "headrace/result.h"
 
 namespace headrace::dsa {

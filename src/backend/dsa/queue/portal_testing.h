@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -23,7 +24,7 @@ struct HeldDevice {
   bool batches = true;
   std::size_t room = std::numeric_limits<std::size_t>::max();  // descriptors it takes from now on
   std::optional<Error> refusal;                                // of everything
-  std::optional<Opcode> refused;                               // of descriptors with it: invalid
+  std::function<bool(const Descriptor&)> refuses;              // this descriptor: invalid
   std::optional<Error> closed;                                 // it cannot be opened
   std::vector<Descriptor> late;  // answered well just before the portal is closed
   // What came of it.
@@ -70,7 +71,7 @@ class HeldPortal final : public Portal {
     std::size_t count = 0;
     for (const Descriptor& each : descriptors) {
       if (device_.room == 0) break;
-      if (each.opcode() == device_.refused) {
+      if (device_.refuses && device_.refuses(each)) {
         if (count > 0) break;
         return Unexpected(Error{ErrorCode::invalid, "not this one"});
       }
@@ -111,10 +112,9 @@ class Halves {
     for (std::size_t i = 0; i < size; ++i) from_[i] = static_cast<std::uint8_t>(i * 7 + i / 256);
   }
   Submission submission(std::size_t at, std::size_t bytes, std::uint64_t tag = 0) const {
-    return {.operation = {.opcode = Opcode::memmove,
-                          .source = reinterpret_cast<std::uintptr_t>(from_.data() + at),
-                          .destination = reinterpret_cast<std::uintptr_t>(to_.data() + at),
-                          .bytes = bytes},
+    return {.copy = {.source = reinterpret_cast<std::uintptr_t>(from_.data() + at),
+                     .destination = reinterpret_cast<std::uintptr_t>(to_.data() + at),
+                     .bytes = bytes},
             .tag = tag};
   }
   // Copies of so many bytes each, one behind the other; tags from 0.

@@ -44,10 +44,9 @@ Status DsaSubmitter::step() {
   orders_.clear();
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t offset = (started_ + i) % area_.copies * thread_.bytes.value;
-    orders_.push_back({.operation = {.opcode = dsa::Opcode::memmove,
-                                     .source = area_.from + offset,
-                                     .destination = area_.to + offset,
-                                     .bytes = thread_.bytes.value}});
+    orders_.push_back({.copy = {.source = area_.from + offset,
+                                .destination = area_.to + offset,
+                                .bytes = thread_.bytes.value}});
   }
   auto taken = lane_.submit(orders_);
   if (!taken) return Unexpected(std::move(taken).error());

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "dsa_emulator/dsa_emulator.h"
+#include "tests/support/dsa/dsa.h"
 
 namespace headrace::experiment_dsa {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "dsa_emulator/dsa_emulator.h"
 #include "measure/experiments/dsa/host.h"
+#include "tests/support/dsa/dsa.h"
 
 namespace headrace::test {
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# Programs with emulated DSA devices (dsa_sim). The emulator itself is in tests/support/dsa. The
+# library and the wheel have neither, and only headrace-dsa-sim links libfuse and CLI11.
+#
+# headrace-dsa-sim: emulated devices as files, by FUSE.
+# headrace-dsa-rates: the experiment `dsa` on a model of devices.
+
+set(dsa_sim_dir ${PROJECT_SOURCE_DIR}/dsa_sim)
+file(GLOB dsa_sim_sources CONFIGURE_DEPENDS ${dsa_sim_dir}/driver/*.cpp ${dsa_sim_dir}/rates/*.cpp)
+file(GLOB dsa_sim_program CONFIGURE_DEPENDS ${dsa_sim_dir}/fuse/*.cpp)
+set(dsa_sim_tests ${dsa_sim_sources} ${dsa_sim_program})
+list(FILTER dsa_sim_tests INCLUDE REGEX "_test\\.cpp$")
+list(REMOVE_ITEM dsa_sim_sources ${dsa_sim_tests} ${dsa_sim_dir}/rates/main.cpp)
+list(REMOVE_ITEM dsa_sim_program ${dsa_sim_tests})
+set(dsa_rates_tests ${dsa_sim_tests})
+list(FILTER dsa_rates_tests INCLUDE REGEX "/rates/")
+list(FILTER dsa_sim_tests EXCLUDE REGEX "/rates/")
+
+# Hidden functions of the library are called. A shared library does not export them: then its
+# objects are linked.
+set(program_library headrace)
+if(BUILD_SHARED_LIBS)
+  get_target_property(objects headrace SOURCES)
+  add_library(headrace_objects STATIC EXCLUDE_FROM_ALL ${objects})
+  set(program_library headrace_objects)
+endif()
+
+function(headrace_dsa_sim_target name)
+  target_include_directories(${name} PRIVATE
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
+endfunction()
+
+function(headrace_dsa_sim_program name)
+  add_executable(${name} ${ARGN} $<TARGET_OBJECTS:headrace_dsa_sim_objects>)
+  headrace_dsa_sim_target(${name})
+  target_link_libraries(${name} PRIVATE headrace_dsa_emulator ${program_library})
+endfunction()
+
+# All of the programs that tests link; options.cpp is all that knows CLI11.
+find_package(CLI11 2.1 QUIET)
+list(REMOVE_ITEM dsa_sim_program ${dsa_sim_dir}/fuse/options.cpp)
+if(CLI11_FOUND)
+  list(APPEND dsa_sim_sources ${dsa_sim_dir}/fuse/options.cpp)
+else()
+  list(REMOVE_ITEM dsa_sim_tests ${dsa_sim_dir}/fuse/options_test.cpp)
+endif()
+add_library(headrace_dsa_sim_objects OBJECT EXCLUDE_FROM_ALL ${dsa_sim_sources})
+headrace_dsa_sim_target(headrace_dsa_sim_objects)
+target_compile_options(headrace_dsa_sim_objects PRIVATE ${HEADRACE_PLAIN_OPTIONS})
+headrace_precompile(headrace_dsa_sim_objects plain)
+
+headrace_dsa_sim_program(headrace-dsa-rates ${dsa_sim_dir}/rates/main.cpp)
+if(CLI11_FOUND)
+  target_link_libraries(headrace_dsa_sim_objects PRIVATE CLI11::CLI11)
+endif()
+if(fuse3_FOUND AND CLI11_FOUND)
+  headrace_dsa_sim_program(headrace-dsa-sim ${dsa_sim_program})
+  target_link_libraries(headrace-dsa-sim PRIVATE PkgConfig::fuse3)
+else()
+  message(STATUS "No headrace-dsa-sim, for want of fuse3 or CLI11 (Debian: libfuse3-dev, "
+    "libcli11-dev)")
+endif()
+
+if(HEADRACE_TESTS)
+  headrace_test(dsa_sim_test ${dsa_sim_tests} $<TARGET_OBJECTS:headrace_dsa_sim_objects>)
+  headrace_test(dsa_sim_rates_test ${dsa_rates_tests} $<TARGET_OBJECTS:headrace_dsa_sim_objects>)
+  target_compile_definitions(dsa_sim_rates_test PRIVATE
+    HEADRACE_DSA_RATES="$<TARGET_FILE:headrace-dsa-rates>")
+  add_dependencies(dsa_sim_rates_test headrace-dsa-rates)
+  if(TARGET headrace-dsa-sim)
+    add_dependencies(dsa_sim_test headrace-dsa-sim)
+    target_compile_definitions(dsa_sim_test PRIVATE
+      HEADRACE_DSA_SIM="$<TARGET_FILE:headrace-dsa-sim>")
+  endif()
+endif()

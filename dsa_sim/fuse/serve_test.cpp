@@ -1,0 +1,541 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole program, as programs that know the kernel's driver see it.
+#include "dsa_sim/fuse/serve.h"
+
+#include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <termios.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "dsa_sim/fuse/program_testing.h"
+
+namespace headrace::emulator {
+namespace {
+
+using test::Emulator;
+using test::in_child;
+using test::wait_for;
+
+class Serve : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = test::obstacle()) GTEST_SKIP() << *why;
+  }
+};
+
+// A file descriptor; errno says why it is -1.
+struct File {
+  explicit File(const std::string& path, int flags = O_RDWR) : number(open(path.c_str(), flags)) {}
+  ~File() { reset(); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  void reset() {
+    if (number >= 0) close(std::exchange(number, -1));
+  }
+  int number;
+};
+
+int error_of_open(const std::string& path, int flags = O_RDWR) {
+  const File file(path, flags);
+  return file.number < 0 ? errno : 0;
+}
+
+std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+std::uint8_t status_of(Record& record) {
+  // Pairs with the device, which writes the status last.
+  return std::atomic_ref<std::uint8_t>(record.status).load(std::memory_order_acquire);
+}
+
+Descriptor noop(Record& record) {
+  Descriptor descriptor;
+  descriptor.set(Opcode::noop, flag::record_valid | flag::request_record);
+  descriptor.record = address_of(&record);
+  return descriptor;
+}
+
+Descriptor copy(const std::vector<std::byte>& from, std::vector<std::byte>& to, Record& record) {
+  Descriptor descriptor = noop(record);
+  descriptor.set(Opcode::memmove, flag::record_valid | flag::request_record);
+  descriptor.source = address_of(from.data());
+  descriptor.destination = address_of(to.data());
+  descriptor.size = static_cast<std::uint32_t>(from.size());
+  return descriptor;
+}
+
+// What write() returns; -errno.
+ssize_t submit(int file, const std::vector<Descriptor>& descriptors) {
+  const ssize_t written = write(file, descriptors.data(), descriptors.size() * sizeof(Descriptor));
+  return written < 0 ? -errno : written;
+}
+
+constexpr ssize_t kOne = sizeof(Descriptor);
+
+// Does a no-op end well? What programs ask when mmap() fails.
+bool probe(int file) {
+  Record record;
+  return submit(file, {noop(record)}) == kOne &&
+         test::eventually([&] { return status_of(record) != 0; }) && status_of(record) == 1;
+}
+
+TEST_F(Serve, IsFoundByReadingFiles) {
+  const Emulator emulator({"--layout", "2n1d1e1w", "--profile", "dsa2"});
+  EXPECT_EQ(emulator.attribute("dsa1/version"), "0x200");
+  EXPECT_EQ(emulator.attribute("dsa1/numa_node"), "1");
+  EXPECT_EQ(emulator.attribute("dsa1/state"), "enabled");
+  EXPECT_EQ(emulator.attribute("wq1.0/mode"), "shared");
+  EXPECT_EQ(emulator.attribute("wq1.0/size"), "128");
+  EXPECT_EQ(emulator.attribute("engine1.0/group_id"), "0");
+  EXPECT_EQ(emulator.attribute("group1.0/work_queues"), "wq1.0");
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(emulator.path("dev/dsa"))) {
+    names.insert(entry.path().filename());
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"wq0.0", "wq1.0"}));
+  EXPECT_EQ(std::filesystem::read_symlink(emulator.path("dev/char/240:1")), "../dsa/wq1.0");
+  EXPECT_EQ(error_of_open(emulator.sysfs("dsa0/state"), O_WRONLY), EACCES);
+  EXPECT_EQ(error_of_open(emulator.sysfs("dsa0/nothing"), O_RDONLY), ENOENT);
+}
+
+TEST_F(Serve, RetriesAreSetThroughSysfs) {
+  const Emulator emulator;
+  const File file(emulator.sysfs("wq0.0/enqcmds_retries"));
+  ASSERT_GE(file.number, 0);
+  EXPECT_EQ(write(file.number, "5\n", 2), 2);
+  EXPECT_EQ(emulator.attribute("wq0.0/enqcmds_retries"), "5");
+  const File threshold(emulator.sysfs("wq0.0/threshold"));
+  EXPECT_EQ(write(threshold.number, "5\n", 2), -1);
+  EXPECT_EQ(errno, EPERM);
+}
+
+TEST_F(Serve, CopiesBytes) {
+  const Emulator emulator;
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  ASSERT_GE(file.number, 0);
+  const std::vector<std::byte> from(100000, std::byte{42});
+  std::vector<std::byte> to(from.size(), std::byte{1});
+  Record record;
+  EXPECT_EQ(submit(file.number, {copy(from, to, record)}), kOne);
+  ASSERT_TRUE(test::eventually([&] { return status_of(record) != 0; }));
+  EXPECT_EQ(status_of(record), 1);
+  EXPECT_EQ(from, to);
+}
+
+TEST_F(Serve, WriteTakesWholeDescriptorsAndRefusesAsTheDriverDoes) {
+  const Emulator emulator;
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  Record record;
+  Descriptor good = noop(record);
+  EXPECT_EQ(write(file.number, &good, 63), 0);
+  EXPECT_EQ(write(file.number, &good, 0), 0);
+  Descriptor batch = good;
+  batch.set(Opcode::batch, 0);
+  EXPECT_EQ(submit(file.number, {batch}), -EINVAL);
+  Descriptor odd = good;
+  odd.set(Opcode::noop, 0);
+  odd.record = 8;
+  EXPECT_EQ(submit(file.number, {odd}), -EINVAL);
+  EXPECT_EQ(submit(file.number, {good, odd}), kOne);
+  void* nowhere = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT_EQ(write(file.number, nowhere, 64), -1);
+  EXPECT_EQ(errno, EFAULT);
+  munmap(nowhere, 4096);
+  char byte;
+  EXPECT_EQ(read(file.number, &byte, 1), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(Serve, TakesBatchesOfVersion2) {
+  const Emulator emulator({"--profile", "dsa2"});
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  const std::vector<std::byte> from(5000, std::byte{7});
+  std::vector<std::byte> first(from.size());
+  std::vector<std::byte> second(from.size());
+  std::vector<Record> records(3);
+  std::vector<Descriptor> list = {copy(from, first, records[0]), copy(from, second, records[1])};
+  Descriptor batch = noop(records[2]);
+  batch.set(Opcode::batch, flag::record_valid | flag::request_record);
+  batch.source = address_of(list.data());
+  batch.size = 2;
+  EXPECT_EQ(submit(file.number, {batch}), kOne);
+  ASSERT_TRUE(test::eventually([&] { return status_of(records[2]) != 0; }));
+  EXPECT_EQ(status_of(records[2]), 1);
+  EXPECT_EQ(first, from);
+  EXPECT_EQ(second, from);
+}
+
+TEST_F(Serve, APageThatWasNeverTouchedIsAFaultUnlessTheyAreResident) {
+  const std::vector<std::byte> from(4096, std::byte{7});
+  for (const bool resident : {false, true}) {
+    const Emulator emulator(resident ? std::vector<std::string>{"--resident"}
+                                     : std::vector<std::string>{});
+    const File file(emulator.path("dev/dsa/wq0.0"));
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    Record record;
+    Descriptor descriptor = noop(record);
+    descriptor.set(Opcode::memmove, flag::record_valid | flag::request_record);
+    descriptor.source = address_of(from.data());
+    descriptor.destination = address_of(page);
+    descriptor.size = 4096;
+    EXPECT_EQ(submit(file.number, {descriptor}), kOne);
+    ASSERT_TRUE(test::eventually([&] { return status_of(record) != 0; }));
+    EXPECT_EQ(status_of(record), resident ? 0x01 : 0x83);
+    EXPECT_EQ(record.completed, 0U);
+    munmap(page, 4096);
+  }
+}
+
+// Programs probe with 10 000 pauses, fewer than a thread needs to wake up.
+TEST_F(Serve, WithoutRatesACopyEndsBeforeItsWriteReturns) {
+  const Emulator emulator;
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  const std::vector<std::byte> from(4096, std::byte{42});
+  std::vector<std::byte> to(from.size());
+  for (int i = 0; i < 200; ++i) {
+    Record record;
+    ASSERT_EQ(submit(file.number, {copy(from, to, record)}), kOne);
+    ASSERT_EQ(status_of(record), 1) << i;
+  }
+}
+
+// What the kernel answers for a character device whose driver has none of these.
+TEST_F(Serve, SizesFsyncAndIoctlAreThoseOfACharacterDevice) {
+  const Emulator emulator;
+  const std::string path = emulator.path("dev/dsa/wq0.0");
+  const File file(path, O_RDWR | O_TRUNC);
+  ASSERT_GE(file.number, 0);
+  const auto error_of = [](auto result) { return result < 0 ? errno : 0; };
+  EXPECT_EQ(error_of(ftruncate(file.number, 0)), EINVAL);
+  EXPECT_EQ(error_of(ftruncate(file.number, 64)), EINVAL);
+  EXPECT_EQ(error_of(truncate(path.c_str(), 0)), EINVAL);
+  EXPECT_EQ(error_of(fsync(file.number)), EINVAL);
+  EXPECT_EQ(error_of(fdatasync(file.number)), EINVAL);
+  int value = 0;
+  EXPECT_EQ(error_of(ioctl(file.number, TCGETS, &value)), ENOTTY);
+  EXPECT_EQ(error_of(ioctl(file.number, _IOWR('d', 1, int), &value)), ENOTTY);
+  EXPECT_TRUE(probe(file.number));
+  EXPECT_EQ(emulator.control("disable wq0.0\n"), 0) << "opened to be truncated";
+}
+
+// The driver says EPERM; FUSE cannot. Programs that fall back to write() look only whether it
+// failed.
+TEST_F(Serve, MmapFails) {
+  const Emulator emulator;
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.number, 0), MAP_FAILED);
+  EXPECT_EQ(errno, ENODEV);
+  // A private mapping FUSE grants to any file; nothing can be read there.
+  void* page = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE, file.number, 0);
+  EXPECT_TRUE(page == MAP_FAILED || madvise(page, 4096, MADV_POPULATE_READ) != 0);
+  if (page != MAP_FAILED) munmap(page, 4096);
+  EXPECT_TRUE(probe(file.number));
+}
+
+TEST_F(Serve, ADedicatedQueueIsOpenedOnce) {
+  const Emulator emulator({"--queue", "dedicated:16", "--queue", "shared:16"});
+  const std::string dedicated = emulator.path("dev/dsa/wq0.0");
+  {
+    const File first(dedicated);
+    EXPECT_TRUE(probe(first.number));
+    EXPECT_EQ(error_of_open(dedicated), EBUSY);
+    EXPECT_EQ(emulator.attribute("wq0.0/clients"), "1");
+  }
+  // close() does not wait for the release.
+  EXPECT_TRUE(test::eventually([&] { return error_of_open(dedicated) == 0; }));
+  const File one(emulator.path("dev/dsa/wq0.1"));
+  const File other(emulator.path("dev/dsa/wq0.1"));
+  EXPECT_TRUE(probe(one.number));
+  EXPECT_TRUE(probe(other.number));
+  EXPECT_EQ(emulator.attribute("dsa0/clients"), "2");
+}
+
+TEST_F(Serve, AForkedChildMustOpenItsOwn) {
+  const Emulator emulator;
+  const std::string path = emulator.path("dev/dsa/wq0.0");
+  const File file(path);
+  EXPECT_TRUE(probe(file.number));
+  const pid_t child = in_child([&] {
+    Record record;
+    if (submit(file.number, {noop(record)}) != -EPERM) return 1;
+    const File own(path);
+    return probe(own.number) ? 0 : 2;
+  });
+  EXPECT_EQ(wait_for(child), 0);
+  bool other_thread = false;
+  std::thread([&] { other_thread = probe(file.number); }).join();
+  EXPECT_TRUE(other_thread);
+}
+
+TEST_F(Serve, PermissionBitsKeepOthersOut) {
+  const auto as_nobody = [](const std::string& path) {
+    return wait_for(in_child([&] {
+      if (setuid(65534) != 0) return 200;
+      return error_of_open(path);
+    }));
+  };
+  const Emulator closed;
+  EXPECT_EQ(as_nobody(closed.path("dev/dsa/wq0.0")), EACCES);
+  EXPECT_EQ(as_nobody(closed.path("control")), EACCES);
+  // The directory of the mount point itself is root's alone, but not what is mounted there.
+  const Emulator open_to_all({"--mode", "0666"});
+  EXPECT_EQ(as_nobody(open_to_all.path("dev/dsa/wq0.0")), 0);
+}
+
+// Large copies take long, so a small queue stays full.
+TEST_F(Serve, AFullSharedQueueTakesAPartThenSaysTryAgain) {
+  const std::vector<std::byte> from(16 << 20, std::byte{3});
+  std::vector<std::byte> to(from.size());
+  std::vector<Record> records(32);
+  Record record;
+  const Emulator emulator({"--queue", "shared:4", "--rates"});
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  std::vector<Descriptor> descriptors;
+  for (Record& each : records) descriptors.push_back(copy(from, to, each));
+  const ssize_t taken = submit(file.number, descriptors);
+  EXPECT_GE(taken, 4 * kOne);
+  EXPECT_LT(taken, 32 * kOne);
+  bool full = false;
+  for (int i = 0; i < 1000 && !full; ++i) full = submit(file.number, {noop(record)}) == -EAGAIN;
+  EXPECT_TRUE(full);
+}
+
+TEST_F(Serve, CloseWaitsForWhatWasSubmitted) {
+  const Emulator emulator({"--rates", "--queue", "shared:64", "--queue", "dedicated:64"});
+  for (const char* queue : {"dev/dsa/wq0.0", "dev/dsa/wq0.1"}) {
+    File file(emulator.path(queue));
+    const std::vector<std::byte> from(1 << 20, std::byte{3});
+    std::vector<std::byte> to(from.size());
+    std::vector<Record> records(16);
+    std::vector<Descriptor> descriptors;
+    for (Record& record : records) descriptors.push_back(copy(from, to, record));
+    EXPECT_EQ(submit(file.number, descriptors), 16 * kOne);
+    file.reset();
+    for (Record& record : records) EXPECT_EQ(status_of(record), 1);
+  }
+}
+
+TEST_F(Serve, AQueueThatIsDisabledWhileInUse) {
+  const Emulator emulator;
+  const std::string path = emulator.path("dev/dsa/wq0.0");
+  const File file(path);
+  EXPECT_TRUE(probe(file.number));
+  EXPECT_EQ(emulator.control("disable wq0.0\n"), 0);
+  EXPECT_EQ(error_of_open(path), ENOENT);
+  EXPECT_EQ(emulator.attribute("wq0.0/state"), "disabled");
+  Record record;
+  EXPECT_EQ(submit(file.number, {noop(record)}), -EAGAIN);
+  EXPECT_EQ(emulator.control("enable wq0.0\n"), 0);
+  const File again(path);
+  EXPECT_TRUE(probe(again.number));
+  EXPECT_TRUE(probe(file.number));
+}
+
+TEST_F(Serve, AHaltedDevice) {
+  const Emulator emulator({"--devices", "2"});
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  const File other(emulator.path("dev/dsa/wq1.0"));
+  EXPECT_EQ(emulator.control("halt dsa0\n"), 0);
+  EXPECT_EQ(emulator.attribute("dsa0/state"), "halted");
+  Record record;
+  EXPECT_EQ(submit(file.number, {noop(record)}), -EAGAIN);
+  EXPECT_TRUE(probe(other.number));
+  EXPECT_EQ(emulator.control("recover dsa0\n"), 0);
+  EXPECT_TRUE(probe(file.number));
+}
+
+TEST_F(Serve, ControlScriptsFailuresAndRefusesNonsense) {
+  const Emulator emulator;
+  EXPECT_EQ(emulator.control("explode\n"), EINVAL);
+  EXPECT_EQ(emulator.control("halt dsa7\n"), ENOENT);
+  EXPECT_EQ(emulator.control("fail 1 dsa0\n"), 0);
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  Record record;
+  EXPECT_EQ(submit(file.number, {noop(record)}), kOne);
+  ASSERT_TRUE(test::eventually([&] { return status_of(record) != 0; }));
+  EXPECT_EQ(status_of(record), 0x20);
+  EXPECT_TRUE(test::eventually([&] {
+    return emulator.status().find("executed 1 failed 1") != std::string::npos;
+  })) << emulator.status();
+}
+
+// Behind a large copy a queue of one has room for one.
+TEST_F(Serve, PollTellsOnlyOfErrors) {
+  const std::vector<std::byte> from(16 << 20, std::byte{3});
+  std::vector<std::byte> to(from.size());
+  std::vector<Record> records(64);
+  const Emulator emulator({"--queue", "dedicated:1", "--rates"});
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  pollfd waits{.fd = file.number, .events = POLLIN | POLLOUT, .revents = 0};
+  EXPECT_TRUE(probe(file.number));
+  EXPECT_EQ(poll(&waits, 1, 0), 0);
+  std::vector<Descriptor> descriptors;
+  for (Record& record : records) descriptors.push_back(noop(record));
+  descriptors[0] = copy(from, to, records[0]);
+  EXPECT_EQ(submit(file.number, descriptors), 64 * kOne);
+  EXPECT_TRUE(test::eventually([&] { return poll(&waits, 1, 0) == 1; }));
+  EXPECT_EQ(waits.revents, POLLIN);
+  EXPECT_NE(emulator.attribute("dsa0/errors").find("5301"), std::string::npos);
+}
+
+TEST_F(Serve, EndsWhileAClientHasAQueueOpen) {
+  Emulator emulator;
+  const File file(emulator.path("dev/dsa/wq0.0"));
+  EXPECT_TRUE(probe(file.number));
+  emulator.program().signal(SIGTERM);
+  EXPECT_EQ(emulator.program().end(), 0);
+  Record record;
+  EXPECT_LT(submit(file.number, {noop(record)}), 0);
+}
+
+// A program that keeps copies in flight and checks each: what the driver's users do. Counts in
+// `done` how many ended well; 0: `goal` of them, else what went wrong.
+class Copier {
+ public:
+  static constexpr std::size_t kSlots = 32;
+  static constexpr std::size_t kMost = 3000;
+
+  Copier(std::string path, std::uint64_t seed, std::atomic<std::uint64_t>& done)
+      : path_(std::move(path)), random_(seed), done_(done), slots_(kSlots) {
+    for (Slot& slot : slots_) {
+      slot.from.resize(kMost);
+      slot.to.resize(kMost);
+    }
+  }
+
+  int run(std::uint64_t goal) {
+    const File file(path_);
+    if (file.number < 0) return 10;
+    while (done_ < goal) {
+      if (!feed(file.number)) return 11;
+      if (!collect()) return 12;
+    }
+    return 0;
+  }
+
+ private:
+  struct Slot {
+    bool busy = false;
+    Record record;
+    std::vector<std::byte> from;
+    std::vector<std::byte> to;
+    std::size_t size = 0;
+  };
+
+  Descriptor prepare(Slot& slot) {
+    slot.size = 1 + random_.below(kMost);
+    slot.record = {};
+    std::fill_n(slot.from.begin(), slot.size, static_cast<std::byte>(random_()));
+    std::memcpy(slot.from.data(), &random_, std::min(slot.size, sizeof(random_)));
+    std::ranges::fill(slot.to, std::byte{0});
+    Descriptor descriptor = copy(slot.from, slot.to, slot.record);
+    descriptor.size = static_cast<std::uint32_t>(slot.size);
+    return descriptor;
+  }
+
+  // Submits for all free slots; as many as are accepted are busy then.
+  bool feed(int file) {
+    std::vector<Descriptor> descriptors;
+    std::vector<Slot*> free;
+    for (Slot& slot : slots_) {
+      if (slot.busy) continue;
+      descriptors.push_back(prepare(slot));
+      free.push_back(&slot);
+    }
+    if (free.empty()) return true;
+    const ssize_t taken = submit(file, descriptors);
+    if (taken == -EAGAIN) return true;
+    if (taken < 0) return false;
+    for (ssize_t i = 0; i < taken / kOne; ++i) free[static_cast<std::size_t>(i)]->busy = true;
+    return true;
+  }
+
+  bool collect() {
+    bool idle = true;
+    for (Slot& slot : slots_) {
+      const std::uint8_t status = slot.busy ? status_of(slot.record) : 0;
+      if (status == 0) continue;
+      idle = false;
+      const bool same =
+          std::equal(slot.from.begin(), slot.from.begin() + static_cast<std::ptrdiff_t>(slot.size),
+                     slot.to.begin());
+      const bool more = slot.size < kMost && slot.to[slot.size] != std::byte{0};
+      if (status != 1 || !same || more) return false;
+      slot.busy = false;
+      ++done_;
+    }
+    if (idle) std::this_thread::yield();
+    return true;
+  }
+
+  const std::string path_;
+  Random random_;
+  std::atomic<std::uint64_t>& done_;
+  std::vector<Slot> slots_;
+};
+
+// Two processes copy at once, and one of them is killed. The queue is smaller than what both want
+// to have in flight.
+TEST_F(Serve, AClientThatIsKilledHarmsNobody) {
+  constexpr std::uint64_t kOfVictim = 8'000;
+  constexpr std::uint64_t kOfSurvivor = 20'000;
+  Emulator emulator({"--rates", "--queue", "shared:48"});
+  const std::string path = emulator.path("dev/dsa/wq0.0");
+  auto* counts = static_cast<std::atomic<std::uint64_t>*>(
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(counts, MAP_FAILED);
+  const pid_t victim = in_child([&] { return Copier(path, 1, counts[0]).run(~std::uint64_t{0}); });
+  const pid_t survivor = in_child([&] { return Copier(path, 2, counts[1]).run(kOfSurvivor); });
+  EXPECT_TRUE(test::eventually([&] { return counts[0] >= kOfVictim; })) << counts[0];
+  EXPECT_LT(counts[1], kOfSurvivor) << "it ended too early";
+  kill(victim, SIGKILL);
+  EXPECT_EQ(wait_for(victim), 128 + SIGKILL);
+  EXPECT_EQ(wait_for(survivor), 0) << counts[1] << " copies";
+  EXPECT_GE(counts[1], kOfSurvivor);
+  // Nothing of either is left.
+  EXPECT_TRUE(test::eventually([&] { return emulator.attribute("wq0.0/clients") == "0"; }));
+  EXPECT_TRUE(test::eventually([&] { return emulator.attribute("wq0.0/occupancy") == "0"; }));
+  {
+    const File file(path);
+    EXPECT_TRUE(probe(file.number));
+  }
+  emulator.program().signal(SIGTERM);
+  EXPECT_EQ(emulator.program().end(), 0);
+  munmap(counts, 4096);
+}
+
+// Each with copies in flight, some of them with two files open.
+TEST_F(Serve, OfKilledClientsNothingIsKept) {
+  Emulator emulator({"--rates", "--queue", "shared:64", "--queue", "dedicated:64"});
+  const auto files = [&] {
+    const std::filesystem::directory_iterator all(
+        fmt::format("/proc/{}/fd", emulator.program().pid()));
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = files();
+  for (int i = 0; i < 30; ++i) {
+    const pid_t client = in_child([&] {
+      const std::vector<std::byte> from(1 << 20, std::byte{3});
+      std::vector<std::byte> to(from.size());
+      Record record;
+      const File shared(emulator.path("dev/dsa/wq0.0"));
+      const File dedicated(emulator.path("dev/dsa/wq0.1"));
+      submit(shared.number, std::vector<Descriptor>(16, copy(from, to, record)));
+      submit(dedicated.number, std::vector<Descriptor>(16, copy(from, to, record)));
+      return raise(SIGKILL);
+    });
+    EXPECT_EQ(wait_for(client), 128 + SIGKILL);
+  }
+  EXPECT_TRUE(test::eventually([&] { return emulator.attribute("dsa0/clients") == "0"; }));
+  EXPECT_TRUE(test::eventually([&] { return files() == before; })) << files() << " " << before;
+  const File file(emulator.path("dev/dsa/wq0.1"));
+  EXPECT_TRUE(probe(file.number));
+}
+
+}  // namespace
+}  // namespace headrace::emulator
