@@ -55,7 +55,8 @@ TEST(DsaRatesProgram, Stop_EndsItAfterThatPoint) {
   ASSERT_EQ(ended.code, 0) << ended.lines.back();
   ASSERT_EQ(ended.lines.size(), 4U) << "three points and the rows";
   std::size_t with_rate = 0;
-  for (const auto& row : nlohmann::json::parse(ended.lines[3]).at("rows")) {
+  const auto rows = nlohmann::json::parse(ended.lines[3]).at("rows");
+  for (const auto& row : rows) {
     if (!row.at("median").is_null()) ++with_rate;
   }
   EXPECT_EQ(with_rate, 3U);
