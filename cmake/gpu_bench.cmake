@@ -5,7 +5,7 @@ add_executable(headrace-bench-gpu ${PROJECT_SOURCE_DIR}/workload/gpu/main.cpp)
 target_include_directories(headrace-bench-gpu PRIVATE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 target_link_libraries(headrace-bench-gpu PRIVATE
-  ${emulator_library} headrace_warnings ${HEADRACE_DEPENDENCIES})
+  ${program_library} headrace_warnings ${HEADRACE_DEPENDENCIES})
 
 if(HEADRACE_TESTS)
   headrace_test(workload_gpu_test ${PROJECT_SOURCE_DIR}/workload/gpu/main_test.cpp)
