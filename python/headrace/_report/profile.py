@@ -35,7 +35,7 @@ LARGEST = 1e18
 def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
     """What the page needs of a machine's document, with rows or without."""
     profile = _core.Profile.fromdict(document)
-    rests = None
+    rests: dict[str, Any] | None = None
     if profile.published:
         modelled = any(engine.kind == "dsa" for engine in profile.machine.engines)
         detail = "lines called modelled are computed" if modelled else None
