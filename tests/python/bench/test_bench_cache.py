@@ -103,7 +103,8 @@ def test_an_interrupted_run_says_how_many_rounds_there_are(
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--implementations", "none"], 2, "no implementation 'none'; there are headrace, headrace-16, thesis"),
+        (["--implementations", "none"], 2,
+         "no implementation 'none'; there are headrace, headrace-16, thesis"),
         (["--scenarios", "none"], 2, "no scenario 'none'; there are hit-spread"),
         (["--threads", "0"], 2, "'0' is no number of threads"),
         (["--budget", "big"], 2, "'big' is no size"),
