@@ -208,18 +208,18 @@ Error CacheCore::why(const Block& block) const {
   const NodeId node = nodes_[block.refused_by_].id;
   const std::string length = to_string(block.extent_.length);
   const std::string budget = to_string(block.refused_budget_);
+  const std::string shard = shards_ > 1 ? fmt::format(" (one of {} shards)", shards_) : "";
   if (block.refusal_ == Refusal::too_large) {
     return fail(ErrorCode::exhausted,
                 "the block of {} exceeds the budget of {} on node {}{}; access smaller "
                 "extents or resize() it",
-                length, budget, raw(node),
-                shards_ > 1 ? fmt::format(" (one of {} shards)", shards_) : "")
+                length, budget, raw(node), shard)
         .error();
   }
   return fail(ErrorCode::exhausted,
-              "no space for {} on node {}: the rest of its budget of {} is held or in "
+              "no space for {} on node {}{}: the rest of its budget of {} is held or in "
               "flight; let Blocks go or resize() it",
-              length, raw(node), budget)
+              length, raw(node), shard, budget)
       .error();
 }
 
