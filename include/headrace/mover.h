@@ -2,8 +2,8 @@
 // Moves extents between memories, GPUs and files: asks a route, submits pieces to engines, retries
 // a failed piece on another engine, and reports the end.
 //
-//   Transfer move = mover.copy(to, from, {.priority = Priority::prefetch});
-//   if (auto stats = move.wait(); !stats) return Unexpected(stats.error());
+//   const Transfer move = mover.copy(to, from, {.priority = Priority::prefetch});
+//   const Result<MoveStats> stats = move.wait();  // or on_done(), co_await, event_fd()
 //
 // The Mover does not choose destinations (place) and does not remember moves (cache). Cores, DMA
 // engines and SSD queues copy; the Mover itself uses no core while it waits.
