@@ -25,8 +25,7 @@ constexpr std::size_t kMostReaped = 32;
 constexpr Nanoseconds kFirstNap = std::chrono::microseconds{10};
 constexpr Nanoseconds kLongestNap = std::chrono::microseconds{200};
 // How long a waiting thread stays in a backend's help(). Then it sleeps until it is woken. Longer
-// than usual waits: if this timer is the next of its CPU, setting it costs some microseconds in a
-// virtual machine.
+// than usual waits: in a virtual machine, setting a CPU's next timer costs some microseconds.
 constexpr Nanoseconds kHelp = std::chrono::milliseconds{100};
 // The longest look; a backend ends it sooner if no piece should end by then.
 constexpr Nanoseconds kLookLong = std::chrono::microseconds{200};
