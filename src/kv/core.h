@@ -68,7 +68,7 @@ struct Entry {
   Key key;
   unsigned pins = 0;     // by matches and loads
   bool waiting = false;  // for a slot of the first tier
-  // By remove(): no copy is served, and each is released as soon as possible.
+  // remove() was called: no copy is served, and each is released as soon as possible.
   bool removed = false;
   LoadItem* readers = nullptr;  // loads that read a part of it from the folder; the latest first
   // The number of its last use, counted over all blocks: stored, stored again or loaded. 0: no use.
@@ -357,7 +357,7 @@ class StoreCore {
   // streams.cpp. Returns nullptr if there is no stream to wait for.
   Result<std::unique_ptr<cuda::StreamPoint>> point_of(const Extent& user,
                                                       std::optional<std::uint64_t> stream);
-  // By the driver's number, asked once for each node.
+  // The driver's number of the device, asked once for each node.
   Result<cuda::CUdevice> device_of(const cuda::Driver& driver, const Node& gpu);
   void park(std::list<Parked>& one) noexcept;
   bool over(Parked& parked) const;
