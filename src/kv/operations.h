@@ -196,7 +196,7 @@ struct LoadGroup final : Copying {
   bool reading = false;
   std::vector<bool> own;            // by at(): layers that it reads or copies itself
   std::vector<Follower> following;  // by item and layer; replaced under joins_mutex_
-  // Followed layers, the transfer, and the call that starts it.
+  // Parts that have not ended: followed layers, the transfer, and the call that starts it.
   std::atomic<std::size_t> pending{2};
   std::atomic<bool> alone{false};  // some layers were not delivered: it reads them again
   unsigned rounds = 0;             // how many times that happened

@@ -128,8 +128,8 @@ struct StoreOptions {
 
 inline constexpr std::size_t kMostTiers = 6;
 
-// The leading blocks of a prompt that the store has. Pins them until it is destroyed, which must be
-// before its Store is.
+// The leading blocks of a prompt that the store has. Pins them until it is destroyed. Must
+// not outlive its Store.
 class Match {
  public:
   Match() = default;
@@ -290,8 +290,8 @@ class Store {
   //   another geometry or version; an `index` or `blocks` that is another kind of file or has a
   //   second name; called in a callback of a Mover.
   // - denied: another process has the folder open; another user owns it; others may write to it;
-  //   its group may write to it and a file in it may be third-party. If no file may be, the group
-  //   loses its write permission instead.
+  //   its group may write to it, and a file in it may be another user's. If no file can be, the
+  //   group's write permission is removed instead.
   // - the errors of allocate() and File::open().
   static Result<std::unique_ptr<Store>> open(Mover& mover, StoreOptions options);
   // close(), which must succeed. Requires: no Match is left and no call is running; not called in
