@@ -283,12 +283,12 @@ class Store {
  public:
   // Borrows `mover`, which must outlive the store. Allocates the memory of the tiers, makes the
   // folder if its parent exists, and reads its index. Reading takes at most a minute, plus
-  // kShutdownBound if the disk does not answer. A folder that is refused stays unchanged.
+  // kShutdownBound if the disk does not answer.
   // Errors:
   // - invalid: no tiers; a budget below one block; memory in a file of a storage device (use a
   //   folder); a folder that is not last, is the only tier, or has a NUL in its name; a folder of
   //   another geometry or version; an `index` or `blocks` that is another kind of file or has a
-  //   second name; called in a callback of a Mover.
+  //   second name (such a folder stays unchanged); called in a callback of a Mover.
   // - denied: another process has the folder open; another user owns it; others may write to it;
   //   its group may write to it, and a file in it may be another user's. If no file can be, the
   //   group's write permission is removed instead.
