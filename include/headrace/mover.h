@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves extents: asks a route, submits its pieces to the engines, tries another engine when one
-// fails, and tells when it is done.
+// Moves extents between memories, GPUs and files: asks a route, submits pieces to engines, retries
+// a failed piece on another engine, and reports the end.
 //
-// It does not choose destinations (place), nor remember what was moved (cache). Cores, DMA engines
-// and SSD queues copy; the Mover itself uses no core while it waits. It belongs to the process that
-// made it: in a child of fork() a copy fails at once as unsupported (docs/design/fork.md).
+//   const Transfer move = mover.copy(to, from, {.priority = Priority::prefetch});
+//   const Result<MoveStats> stats = move.wait();  // or on_done(), co_await, event_fd()
 //
-// Who does its work: the engines, and the threads that come by. A call of copy(), poll() or wait()
-// submits at most 64 pieces, of whomever, those of engines that copy by themselves first, and
-// copies at most 16 that were queued itself, where the engine copies inside submit()
-// (Capabilities::inline_below; wait() that often between two looks at its bound). The thread of a
-// backend that reports a completion, and the callers of promote() and cancel(), submit as many and
-// copy none. What they leave the Mover's own thread does (MoverOptions::poller).
+// The Mover does not choose destinations (place) and does not remember moves (cache). Cores, DMA
+// engines and SSD queues copy; the Mover itself uses no core while it waits.
 //
-// Without memory a move fails as exhausted; one that has begun needs none to end. Only on_done()
-// and co_await throw std::bad_alloc, and then have done nothing. The first of them for a move that
-// is not done needs no memory, if its callback has none of its own (at most two pointers).
+// Work is done by engines and by calling threads:
+// - `copy()`, `poll()` and `wait()` submit at most 64 pieces, from any move, pieces for engines
+//   that copy by themselves first. They copy at most 16 queued pieces themselves, where the engine
+//   copies inside submit() (Capabilities::inline_below). `wait()` does this each time before it
+//   checks its timeout.
+// - Backend threads that report a completion, `promote()` and `cancel()` submit at most 64 pieces
+//   too, but never copy.
+// - The Mover's own thread does the rest (MoverOptions::poller).
 //
-// Mover is Thread-safe; Transfer is Thread-compatible (copies of it may be used by many threads).
+// Mover is Thread-safe. Transfer is Thread-compatible; copies of one may be used by many threads.
+//
+// Without memory a move fails as exhausted; a move that has begun needs no memory to end. Only
+// on_done() and co_await throw std::bad_alloc, and then have no effect. The first of these calls
+// for a move that is not done allocates nothing if the callback itself allocates nothing (at most
+// two pointers).
+//
+// A Mover belongs to the process that made it: in a child of fork(), copies fail as unsupported
+// (docs/design/fork.md).
 #pragma once
 
 #include <coroutine>
@@ -42,9 +50,9 @@ namespace HEADRACE_API headrace {
 class MoverCore;
 struct Move;
 
-// Who goes first when a pair of nodes is full. A waiting lower class still gets every eighth piece
-// (at a device of storage beside demand: as soon as its share of what is in flight is free, see
-// MoverOptions::in_flight_per_link), so none starves.
+// The order in which moves are served when a pair of nodes is full. A waiting lower class gets
+// every eighth piece, so no class starves. Exception: on a storage device beside demand, it waits
+// until its share of the bytes in flight is free (MoverOptions::in_flight_per_link).
 enum class Priority : std::uint8_t { demand, prefetch, migration };
 
 std::string_view to_string(Priority priority);
@@ -52,69 +60,72 @@ std::string_view to_string(Priority priority);
 struct MoveOptions {
   Priority priority = Priority::demand;
   CopyHint hint = CopyHint::automatic;
-  // Instead of the Mover's route policy.
+  // Replaces the Mover's route policy.
   std::optional<RoutePolicy> route = {};
 };
 
-// What became of a move.
+// The result of a move.
 struct MoveStats {
   Bytes bytes;
   std::uint32_t pieces = 0;
-  std::uint32_t retries = 0;      // pieces that failed on an engine and were given to another
+  std::uint32_t retries = 0;      // pieces that failed on an engine and were retried on another
   Nanoseconds queued{0};          // from copy() until the first piece was accepted
   Nanoseconds total{0};           // from copy() until the last piece was done
-  std::vector<EngineId> engines;  // that moved a piece, ascending
+  std::vector<EngineId> engines;  // the engines that moved a piece, ascending
 };
 
-// One asynchronous move. A handle: copies share the move. Dropping all handles neither cancels nor
-// waits; the memory and objects of both sides must live until the move is done.
+// A handle of one asynchronous move; copies of the handle share the move. Dropping all handles
+// neither cancels nor waits. The memory and objects of both sides must live until the move is done.
 class Transfer {
  public:
   Transfer() = default;  // done, with no bytes
 
-  // True once nothing more will be written and the outcome is there.
+  // True once nothing more is written and the outcome is known.
   bool done() const;
-  // True once an engine has a part of it, or it is done.
+  // True once an engine has a part of the move, or the move is done.
   bool begun() const;
-  // Blocks until done, at most `timeout`. timed_out: not done yet (it goes on; wait again). A move
-  // that failed gives the error of the piece that failed last; a cancelled one gives cancelled.
-  // invalid: not done, and this thread is in a callback of a Mover, this or another: what the move
-  // needs may be the very thing that the callback holds up.
+  // Blocks until the move is done, at most `timeout`.
+  // Errors: timed_out: not done yet; the move continues, so wait again. cancelled: the move was
+  // cancelled. invalid: the move is not done, and this thread is in a callback of some Mover, which
+  // may block the move. Otherwise: the error of the piece that failed last.
   Result<MoveStats> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
   // The outcome if done.
   std::optional<Result<MoveStats>> poll() const;
-  // MoveStats::total, if it is done and well; else 0.
+  // MoveStats::total of a move that ended without an error; otherwise 0.
   Nanoseconds took() const;
-  // How many pairs it has, and the outcome of pair `index` once that one is over, which may be long
-  // before the whole is: from then on nothing will be written to it. A move of one extent is one
-  // pair. Requires: index < size().
+  // The number of pairs, and the outcome of pair `index` once that pair has ended. After that
+  // nothing more is written to the pair. It may end long before the whole move. A move of one
+  // extent is one pair. Requires: index < size().
   std::size_t size() const;
   std::optional<Status> poll(std::size_t index) const;
-  // Lets what is queued of it go to the end of a more urgent class; a less urgent one changes
-  // nothing. For a move made ahead that somebody has come to wait for.
+  // Moves the queued pieces to the end of a more urgent class, for a move made ahead that a thread
+  // now waits for. A less urgent class changes nothing.
   void promote(Priority priority) const;
-  // Asks to stop: queued pieces are dropped, engines are asked to end those in flight early
-  // (Backend::cancel), and when they have ended the move is done.
-  // Does nothing when it is done already.
+  // Stops the move: drops queued pieces, and asks engines to end pieces in flight early
+  // (Backend::cancel). The move is done when these have ended. No effect on a move that is done.
   void cancel() const;
   // An eventfd that becomes and stays readable when the move is done: for epoll, io_uring, asyncio.
-  // Owned by the move: valid while a handle lives; of a move that was done when copy() returned by
-  // this handle and the copies made of it from now on. Reading it is harmless and not needed.
-  // A thread that sleeps on it in epoll_wait() may be interrupted (EINTR, without a signal) when a
-  // small read ends that it has started itself: call it again.
-  // exhausted: no descriptor to be had.
+  // Reading it is harmless and not needed.
+  // The move owns the eventfd, which is valid while a handle lives. If the move was done when
+  // copy() returned, this handle and later copies of it own the eventfd.
+  // A thread that sleeps on it in epoll_wait() may get EINTR without a signal when a small read
+  // ends that the thread started itself: call epoll_wait() again.
+  // Errors: exhausted: no file descriptor is free.
   Result<int> event_fd() const;
-  // Calls `then` once with the outcome, from the thread that ends the move, or at once in this
-  // thread if it is done. That thread may be one of a backend, the Mover's own, or any that calls
-  // copy(), poll(), wait() or cancel(), or access() of a Cache: it must not be held up. Several are
-  // called in order. One that falls due inside another of the same Mover is called when that one
-  // has returned, so that a chain of moves that start each other does not grow the stack; so is one
-  // of a move that is done, inside any. It must not destroy the Mover nor wait for a move of any,
-  // and must not throw: an exception ends the program.
+  // Calls `then` once with the outcome: in the thread that ends the move, or at once in this thread
+  // if the move is done.
+  // - The thread that ends a move is a backend's, the Mover's own, or any that calls copy(),
+  //   poll(), wait(), cancel(), or access() of a Cache. `then` must not block it.
+  // - Several callbacks are called in order.
+  // - A callback that is due inside another callback of the same Mover runs after that one has
+  //   returned, so that chains of moves do not grow the stack. The same holds inside any callback
+  //   if the move was done already.
+  // - `then` must not destroy the Mover, must not wait for a move of any Mover, and must not throw:
+  //   an exception ends the program.
   void on_done(std::function<void(const Result<MoveStats>&)> then) const;
 
   // co_await transfer: resumes in the thread that ends the move, as a callback of on_done() does. A
-  // suspended coroutine must not be destroyed before.
+  // coroutine must not be destroyed while it is suspended here.
   bool await_ready() const { return done(); }
   bool await_suspend(std::coroutine_handle<> waiter) const;
   Result<MoveStats> await_resume() const;
@@ -122,7 +133,7 @@ class Transfer {
  private:
   friend class MoverCore;
   explicit Transfer(std::shared_ptr<Move> move) : move_(std::move(move)) {}
-  // The outcome of a move that was done when copy() returned: nothing, one piece, or no memory.
+  // The outcome of a move that was done when copy() returned: empty, one piece, or no memory.
   struct Ended {
     Bytes bytes;
     Nanoseconds total{0};
@@ -132,34 +143,34 @@ class Transfer {
     std::size_t pairs = 1;
   };
   explicit Transfer(const Ended& ended) : ended_(ended) {}
-  std::shared_ptr<Move> move_;  // null: ended_ tells
+  std::shared_ptr<Move> move_;  // null: see ended_
   Ended ended_;
-  mutable std::shared_ptr<const int> descriptor_;  // where move_ is null, once asked for
+  mutable std::shared_ptr<const int> descriptor_;  // used if move_ is null; made by event_fd()
 };
 
-// Longer than the 160 s after which storage gives a piece up, the slowest of the backends.
+// Longer than the 160 s after which storage, the slowest backend, gives up a piece.
 inline constexpr Nanoseconds kShutdownBound = std::chrono::seconds{200};
 
 struct MoverOptions {
-  // Pure, not empty: its answers are remembered per pair of nodes and size.
+  // Pure and not empty: the Mover remembers its answers for each pair of nodes and size.
   RoutePolicy route = place::measured;
-  // Parts of a route are cut into pieces of at most this size (and the engine's maximum); not 0.
-  // Absent: between memories what the engine prefers (Capabilities::piece), else 1 MiB.
+  // Largest size of a piece, also limited by the engine's maximum; not 0.
+  // Default: between memories the engine's preference (Capabilities::piece), else 1 MiB.
   std::optional<Bytes> piece = {};
-  // Bound on what is in flight between one pair of nodes, so that queues stay short and demand
-  // overtakes prefetch. At least one piece is always allowed. Beside demand, a device of storage
-  // has less than an eighth of it and a piece in flight of what is less urgent.
-  // Absent: between memories what the engine prefers (Capabilities::in_flight), else 16 MiB.
+  // Bound on the bytes in flight between one pair of nodes, so that queues stay short and demand
+  // overtakes prefetch. At least one piece is always allowed. Beside demand, a storage device has
+  // less urgent pieces in flight only up to an eighth of the bound plus one piece.
+  // Default: between memories the engine's preference (Capabilities::in_flight), else 16 MiB.
   std::optional<Bytes> in_flight_per_link = {};
   const Clock* clock = &system_clock();
   Waiting* waiting = &system_waiting();
-  // Whether the Mover polls backends that do not complete by themselves, and does what others
-  // leave, from a thread that sleeps when there is neither. Without it whoever waits does, or
-  // somebody calls poll().
+  // Whether a thread of the Mover polls backends that do not complete by themselves, and does the
+  // work that calls leave. The thread sleeps when there is neither. If false, threads that wait or
+  // call poll() do this work.
   bool poller = true;
-  // How long the destructor waits for pieces in flight before it gives the process up (CHECK):
-  // memory that an engine may still write to must not be freed. Longer than any backend's own bound
-  // for a piece (Backend::submit); more than 0.
+  // How long the destructor waits for pieces in flight before it ends the process (CHECK): memory
+  // that an engine may still write to must not be freed. Must exceed every backend's own bound for
+  // a piece (Backend::submit); more than 0.
   Nanoseconds shutdown_bound = kShutdownBound;
 };
 
@@ -173,51 +184,57 @@ struct MoverStats {
   Bytes bytes;
   std::uint64_t in_flight_pieces = 0;
   std::uint64_t queued_pieces = 0;
-  std::vector<std::string> degraded;  // what its backends have to do without (Backend::degraded)
+  std::vector<std::string> degraded;  // limitations of its backends (Backend::degraded)
 };
 
 class Mover {
  public:
-  // Borrows `machine` and `backends`: both outlive it. With options out of their range each copy
-  // fails as invalid and says which.
+  // Borrows `machine` and `backends`, which must outlive the Mover. If an option is out of range,
+  // each copy fails as invalid with a message that names the option.
   Mover(const Machine& machine, const Backends& backends, MoverOptions options = {});
-  // Cancels what is queued and waits for what is in flight; transfers end as cancelled.
+  // Cancels queued pieces and waits for pieces in flight; unfinished moves end as cancelled.
   ~Mover();
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
 
-  // Starts copying `from` to `to`; never blocks for another copy. A request that cannot be
-  // served (invalid extents, no engine) is a Transfer that is done with that error. An empty extent
-  // is done at once. The two must not overlap.
+  // Starts copying `from` to `to`, which must not overlap; never blocks for another copy. An empty
+  // extent is done at once.
+  // Errors: a request that cannot be served (invalid extents, no engine) is a Transfer that is done
+  // with this error.
   Transfer copy(Extent to, Extent from, const MoveOptions& options = {});
 
-  // The same for many pairs as one Transfer, which is done when all pairs are over. `pairs` itself
-  // is used only during the call. Pairs are begun in their order, and may end in any; no two may
-  // write to the same bytes, nor one to what another reads. One that fails stops no other: the
-  // outcome is then the error of the first that failed, with how many did, and
-  // Transfer::poll(index) tells of each. Stats are sums; `queued` is the least of them. promote()
-  // and cancel() concern all pairs that are not over. MoverStats counts each pair as a transfer.
+  // Copies many pairs as one Transfer, which is done when all pairs have ended. `pairs` is used
+  // only during the call.
+  // - Pairs begin in their order and end in any order. No two pairs may write to the same bytes,
+  //   and none may write to bytes that another pair reads.
+  // - A failed pair stops no other pair. The outcome is then the error of the first failed pair
+  //   with the number of failed pairs. Transfer::poll(index) returns the outcome of each.
+  // - Stats are sums, except `queued`, which is the minimum. MoverStats counts each pair as a
+  //   transfer.
+  // - promote() and cancel() affect all pairs that have not ended.
   Transfer copy(std::span<const MovePair> pairs, const MoveOptions& options = {});
 
-  // The same as a Transfer for each pair. Engines are given the pairs together: up to 16 small
+  // Copies many pairs with a Transfer for each. Engines get the pairs together: up to 16 small
   // reads of files are one system call. Requires: pairs.size() == transfers.size().
   void copy(std::span<const MovePair> pairs, std::span<Transfer> transfers,
             const MoveOptions& options = {});
 
-  // Whether this thread is in a callback of a Mover, this or another (on_done, a coroutine that it
-  // resumed, a route policy), where waiting for what is not done is refused.
+  // Whether this thread is in a callback of any Mover, where waiting for an unfinished move is
+  // refused. Callbacks are on_done(), a coroutine resumed there, and a route policy.
   bool in_callback() const;
 
-  // unsupported: this process is a child, made by fork(), of the one that made it.
+  // Errors: unsupported: this process is a child, made by fork(), of the process that made the
+  // Mover.
   Status check_here() const;
 
-  // Looks for completions of backends that need it, and does what others left. Returns the number
-  // of completions.
+  // Polls backends that need it, and does work that other calls left. Returns the number of
+  // completions.
   std::size_t poll();
-  // As poll(), for a thread that has nothing to do but wait for a move into `to`: where nothing has
-  // completed it also sleeps, at most `most` and at most 1 ms, if the move ends sooner that way
-  // (Backend::help), or looks for at most 0.2 ms for what a GPU should have done by now
-  // (Backend::look).
+  // The same, for a thread that only waits for a move into `to`. If nothing has completed, the call
+  // also waits, at most `most`:
+  // - It sleeps at most 1 ms if the move ends sooner that way (Backend::help).
+  // - Otherwise it looks for at most 0.2 ms for work that a GPU should have done by now
+  //   (Backend::look).
   std::size_t poll(std::span<const std::byte> to, Nanoseconds most);
 
   MoverStats stats() const;

@@ -14,11 +14,11 @@
 namespace headrace::kv {
 namespace {
 
-// Whoever waits looks himself that often: for a Mover that wants to be polled, and for jobs.
+// The first nap of a waiting thread before it polls the Mover and runs jobs.
 constexpr Nanoseconds kFirstNap = std::chrono::microseconds{50};
 constexpr Nanoseconds kLongestNap = std::chrono::milliseconds{1};
 constexpr Nanoseconds kWorkerSleep = std::chrono::seconds{1};
-// Most that one poll() does.
+// The most jobs that one poll() runs.
 constexpr unsigned kJobsOfPoll = 64;
 
 std::size_t hash_of(const Key& key) { return key.low; }
@@ -183,7 +183,7 @@ Status StoreCore::check_open() const {
   return {};
 }
 
-// How long close() waits, and whether it shall stop.
+// The bound of a close(), and its `stop`.
 class StoreCore::Closing {
  public:
   Closing(StoreCore& core, Nanoseconds timeout, const Stop& stop)
@@ -192,7 +192,7 @@ class StoreCore::Closing {
         patience_(core.mover_.clock(), core.mover_.waiting(), timeout),
         asked_(core.mover_.clock().now()) {}
 
-  // Takes the word from 0 to 1, which one thread at a time has.
+  // Sets the word from 0 to 1, which only one thread at a time can.
   Status take(std::atomic<std::uint32_t>& word) {
     for (std::uint32_t free = 0; !word.compare_exchange_strong(free, 1); free = 0) {
       HEADRACE_TRY_STATUS(
@@ -200,7 +200,7 @@ class StoreCore::Closing {
     }
     return {};
   }
-  // Until nothing touches the store any more.
+  // Waits until no operation accesses the store any more.
   Status settle() {
     const std::atomic<std::uint32_t> never{0};
     while (core_.operations_.load() != 0) {
@@ -214,7 +214,7 @@ class StoreCore::Closing {
   }
 
  private:
-  // `late`: what is told when the time is over.
+  // `late`: the error message after the timeout.
   Status nap(const std::atomic<std::uint32_t>& word, std::uint32_t seen, const char* late) {
     if (patience_.over()) return fail(ErrorCode::timed_out, "{}", late);
     const Nanoseconds now = core_.mover_.clock().now();
@@ -243,7 +243,7 @@ Status StoreCore::close(Nanoseconds timeout, const Stop& stop) {
     place_pending(later);
   }
   HEADRACE_TRY_STATUS(closing.take(someone_closes_));
-  struct Ends {  // also where `stop` throws
+  struct Ends {  // also if `stop` throws
     StoreCore& core;
     ~Ends() {
       core.someone_closes_ = 0;
@@ -277,8 +277,8 @@ Status StoreCore::close(Closing& closing) {
   }
   jobs_there_.notify_all();
   if (worker_.joinable()) worker_.join();
-  worker_id_ = std::thread::id();                           // the system gives it to a later thread
-  std::array<std::unique_ptr<Buffer>, kMostTiers> buffers;  // to unmap them takes time
+  worker_id_ = std::thread::id();                           // the system may reuse the id
+  std::array<std::unique_ptr<Buffer>, kMostTiers> buffers;  // unmapped later: that takes time
   std::unique_ptr<Folder> folder;
   const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
@@ -384,7 +384,7 @@ void StoreCore::end(Ending& ending, std::atomic<std::uint32_t>& word) noexcept {
   {
     const MutexLock lock(ending.mutex);
     ending.over = true;
-    word.fetch_add(1);  // who finds the word changed finds it over
+    word.fetch_add(1);  // a thread that sees the word changed also sees `over`
     thens.swap(ending.thens);
   }
   mover_.waiting().wake_all(word);
@@ -393,7 +393,7 @@ void StoreCore::end(Ending& ending, std::atomic<std::uint32_t>& word) noexcept {
 
 void Copying::hear(StoreCore& core, const Transfer& transfer) noexcept {
   try {
-    // Small enough for a std::function without memory.
+    // Small enough for a std::function without an allocation.
     transfer.on_done([this](const Result<MoveStats>& outcome) { copied(outcome); });
   } catch (const std::bad_alloc&) {
     unheard_ = transfer;
@@ -412,8 +412,8 @@ void StoreCore::enqueue(Job& job) noexcept {
   const MutexLock lock(jobs_mutex_);
   jobs_of(job.turn()).push(job);
   job.queued = true;
-  // Under the lock, which the destructor takes: without it the store may be gone once another
-  // thread has done the job.
+  // Notifies under the lock, which the destructor takes. Otherwise the store may be destroyed
+  // before, once another thread has run the job.
   jobs_there_.notify_one();
 }
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Store, Match, Load and Stored are made of.
+// The shared core of Store, Match, Load and Stored.
 //
-// One lock for the tables: which block has a copy in which slot of which tier. No copy is started,
-// waited for or told of under it (Later). A copy of a block is
+// One lock guards the tables: which block has a copy in which slot of which tier. Under this lock
+// no copy is started or waited for, and no end is reported (see Later). The states of a copy:
 //   filling -> ready -> leaving -> none        leaving: being copied to another tier, still served
-//                  \--> damaged -> none        damaged, or removed: served no more, goes with its
-//                                              last pin
-// Ready copies are in their tier's order of eviction, and those that leave but stay too (flush(),
-// promotion). A block that is pinned, or of which a copy is filling, loses no copy.
+//                  \--> damaged -> none        damaged, or removed: no longer served, released with
+//                                              the last pin
+// Ready copies are in their tier's order of eviction. Copies that are leaving but will stay
+// (flush(), promotion) are in it too. A block that is pinned or has a copy in state filling loses
+// no copy.
 //
-// CPUs compute checksums. What goes between a folder and memory that they do not address passes
-// through memory that they do: a slot of the first tier of such memory, or some taken for it.
+// CPUs compute checksums. Bytes between a folder and memory that CPUs do not address pass through
+// memory that they address: a slot of the first such tier, or memory allocated for the operation.
 #pragma once
 
 #include <array>
@@ -38,16 +39,17 @@
 namespace headrace::kv {
 
 inline constexpr const char* kTheStore = "the KV store";
-// Longer ones are taken for this; sums of times do not overflow then.
+// Longer timeouts are shortened to this, so that sums of times do not overflow.
 inline constexpr Nanoseconds kLongestWait = std::chrono::years{1};
-// How long a disk that was full, or a tier to which a copy failed, is left alone.
+// How long a full disk, or a tier to which a copy failed, is not tried again.
 inline constexpr Nanoseconds kRest = std::chrono::seconds{10};
-// So often a load is started, and follows others, for what it was not given; then it reads itself.
+// How many times a load starts and follows other loads for missing bytes; then it reads them
+// itself.
 inline constexpr unsigned kMostRounds = 2;
-// How often flush() and close() ask whether they shall stop.
+// The interval at which flush() and close() call `stop`.
 inline constexpr Nanoseconds kAskToStop = std::chrono::milliseconds{50};
 using Stop = std::function<bool()>;  // may be empty: never
-// Short enough to be copied without memory.
+// Short enough to be copied without an allocation.
 inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
 
 struct Entry;
@@ -61,40 +63,42 @@ struct Copy : EvictionLinks {
   bool served() const { return state == State::ready || state == State::leaving; }
 };
 
-// A block of which there is a copy, or that waits for room.
+// A block that has a copy, or waits for a slot.
 struct Entry {
   Key key;
-  unsigned pins = 0;            // of matches and loads
-  bool waiting = false;         // for a slot of the first tier
-  bool removed = false;         // by remove(): no copy is served, and all go as soon as they can
-  LoadItem* readers = nullptr;  // of loads that read some of it from the folder; the last first
-  // Which of all uses of blocks was its last: stored, stored again or loaded. 0: none so far.
+  unsigned pins = 0;     // by matches and loads
+  bool waiting = false;  // for a slot of the first tier
+  // remove() was called: no copy is served, and each is released as soon as possible.
+  bool removed = false;
+  LoadItem* readers = nullptr;  // loads that read a part of it from the folder; the latest first
+  // The number of its last use, counted over all blocks: stored, stored again or loaded. 0: no use.
   std::uint64_t used = 0;
   std::array<Copy, kMostTiers> copies;
 
   std::optional<unsigned> fastest() const;
 };
 
-// What a full disk leaves of a folder: a slot that was written is a place that it has, one that was
-// not may be none.
+// The state of a folder's slots on a full disk. A written slot has space on the disk; others may
+// not.
 struct DiskRoom {
   std::vector<bool> written;        // by slot
-  std::vector<std::uint32_t> none;  // free slots that the disk has no room for, set aside
-  // A slot that was not written yet found no room, and none of those was tried since with success.
+  std::vector<std::uint32_t> none;  // free slots set aside: the disk has no space for them
+  // A slot not written before got no space, and no such slot has been written since.
   bool full = false;
-  std::optional<std::uint32_t> trying;  // one of `none`, taken from it to be tried again
-  Nanoseconds again{0};                 // when the next one is
-  Nanoseconds closed{0};                // nothing is written before: a written slot had no room
+  std::optional<std::uint32_t> trying;  // a slot of `none` that is being tried again
+  Nanoseconds again{0};                 // when the next slot is tried
+  Nanoseconds closed{0};                // no writes before this time: a written slot got no space
 };
 
 struct Tier {
   TierStats counts;
-  std::unique_ptr<Buffer> buffer;  // one of these
+  std::unique_ptr<Buffer> buffer;  // either this or the folder
   std::unique_ptr<Folder> folder;
   std::uint32_t slots = 0;
   std::vector<std::uint32_t> free;
-  DiskRoom disk;  // of a folder
-  // A block that could have stayed failed to come here: until then only those come that must leave.
+  DiskRoom disk;  // used for a folder
+  // A copy to this tier failed whose source could stay. Until then, only blocks that must leave
+  // their tier come here.
   Nanoseconds rests{0};
   std::unique_ptr<EvictionOrder> order;
   unsigned filling = 0;
@@ -112,11 +116,11 @@ class StoreCore {
   static Result<std::unique_ptr<StoreCore>> open(Mover& mover, StoreOptions options);
   ~StoreCore();
 
-  // Cancels and refuses what goes on, waits for copies in flight, and lets the tiers go. Matches
-  // hold nothing then. Not all of it in time, or stopped: the next call goes on.
+  // Cancels and refuses operations, waits for copies in flight, and releases the tiers; matches
+  // then pin nothing. After a timeout or a stop the next call continues.
   Status close(Nanoseconds timeout, const Stop& stop);
   bool closed() const { return giving_up_.load(); }
-  // cancelled: it is closed, or about to be.
+  // Errors: cancelled: the store is closed or closing.
   Status check_open() const;
   bool of_worker() const { return std::this_thread::get_id() == worker_id_; }
 
@@ -132,7 +136,7 @@ class StoreCore {
   std::vector<bool> contains(std::span<const Key> keys) const;
   Result<std::size_t> remove(std::span<const Key> keys);
   Result<std::size_t> clear();
-  // Takes what is next of the headers to be written over; false: nothing.
+  // Processes the next headers to be overwritten. Returns false if there are none.
   bool next_unlisted() noexcept;
   void unlisted(const Error* why) noexcept;
 
@@ -143,26 +147,27 @@ class StoreCore {
   Result<Load> load(std::span<const Key> keys, const Extent& into, const LoadOptions& options);
   void start(LoadGroup& group) noexcept;
   void verify(LoadGroup& group) noexcept;
-  // Starts once more, in its turn, for what others did not give it.
+  // Starts the group again, in its turn, for bytes that other loads did not deliver.
   void read_again(LoadGroup& group) noexcept;
   void cancel(LoadState& load);
-  // What is moving of it, or waits for its turn, goes before what is less urgent.
+  // Makes its copies in flight, or its place in line, more urgent.
   void promote(LoadGroup& group);
 
-  // Counts as an operation: close() waits until it sees that the store is being closed.
+  // Counts as an operation: close() waits until the flush sees that the store is closing.
   Status flush(Nanoseconds timeout, const Stop& stop);
 
   // storing.cpp
   void start(Arrival& arrival) noexcept;
   void stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept;
 
-  // Sleeps until `ended`, doing what is to be done. `word` changes once `ended` has become true.
+  // Sleeps until `ended` returns true, and runs jobs meanwhile. `word` changes after `ended` has
+  // become true.
   Status wait(const std::atomic<std::uint32_t>& word, const std::function<bool()>& ended,
               Nanoseconds timeout, const char* what, Nanoseconds looking = {});
   void poll();
   StoreStats stats() const;
 
-  // Tells an end and wakes who waits for it.
+  // Reports an end and wakes the waiting threads.
   void end(Ending& ending, std::atomic<std::uint32_t>& word) noexcept;
   void enqueue(Job& job) noexcept;
 
@@ -174,12 +179,12 @@ class StoreCore {
   Status open_tier(unsigned index);
   class Closing;
   Status close(Closing& closing);
-  // Where what CPUs look at on its way is put.
+  // The placement of memory through which blocks pass for their checksums.
   Placement passage_memory() const;
   void take_over_found(Tier& tier) REQUIRES(mutex_);
   std::shared_ptr<LoadState> one_not_cancelled();
 
-  // A copy of `bytes` at `from` within the slot.
+  // The extent of `bytes` bytes at offset `from` within the slot.
   Extent in_slot(const Tier& tier, std::uint32_t slot, std::uint64_t from, Bytes bytes) const;
   // The fragments of the user's memory for layers [first, first + layers) of one block, each with
   // its place in a slot.
@@ -193,47 +198,47 @@ class StoreCore {
   Status check_user(const Extent& user, std::size_t blocks,
                     std::span<const std::size_t> positions) const;
 
-  // room.cpp. Whether a block may be lost for the room that is asked for: there is no other copy of
-  // it, and it cannot be written to a slower tier.
+  // room.cpp. Whether a block may be lost for the space requested: its only copy is dropped if it
+  // cannot be written to a slower tier.
   enum class Loss : std::uint8_t { never, allowed };
-  // A slot that can be filled now.
+  // Returns a slot that can be filled now.
   std::optional<std::uint32_t> take_slot(unsigned tier, Loss loss) REQUIRES(mutex_);
-  // Lets blocks leave until so many slots are free or will be.
+  // Evicts blocks until `wanted` slots are free or will be.
   void make_room(unsigned tier, std::size_t wanted, Loss loss) REQUIRES(mutex_);
   bool let_one_leave(unsigned tier, Loss loss) REQUIRES(mutex_);
-  // The disk had no room for what was written to this slot, which is free again.
+  // The disk had no space for data written to this slot. The slot is free again.
   void disk_is_full(Tier& tier, std::uint32_t slot) REQUIRES(mutex_);
-  // It had: for slots too that it had none for, if this one is such.
+  // The disk had space for this slot. If the slot was set aside, all such slots are usable again.
   void disk_has(Tier& tier, std::uint32_t slot) REQUIRES(mutex_);
-  // Whatever it had no room for may be tried again.
+  // All slots for which the disk had no space may be tried again.
   void reopen_disk(Tier& tier) REQUIRES(mutex_);
-  // Slots of the tier that are kept free.
+  // How many slots of the tier are kept free.
   std::size_t reserve_of(unsigned tier) const;
-  // Most blocks that leave a tier, are written by flush(), or are promoted, at a time.
+  // The most blocks that are demoted from a tier, written by flush(), or promoted at a time.
   std::size_t most_moving() const;
-  // Starts the copy of `copy` to a slower tier that has a slot for it.
+  // Starts copying `copy` to a slower tier that has a slot for it.
   bool demote(Copy& copy, unsigned tier, Loss loss) REQUIRES(mutex_);
   bool only_in_memory(const Entry& entry) const REQUIRES(mutex_);
-  // It waits for room, or is being copied to a tier, and is not in the folder.
+  // The block waits for a slot or is being copied to a tier, and is not in the folder.
   bool arriving(const Entry& entry) const REQUIRES(mutex_);
   Status flush_all(Nanoseconds timeout, const Stop& stop);
   struct Flushing {
-    std::vector<Key> arriving;  // when it began, and still
-    std::vector<Key> keys;      // of what is to be written, once those are there; the next is last
-    std::uint64_t failed = 0;   // counted before it
+    std::vector<Key> arriving;  // since flush() began, and still arriving
+    std::vector<Key> keys;      // blocks to write once `arriving` is empty; the next is last
+    std::uint64_t failed = 0;   // failures counted before flush() began
     bool listed = false;        // whether `keys` are known
   };
-  // Whether nothing arrives any more of what did when the flush began; then it has its keys.
+  // Returns true, and sets `keys`, once no block of `arriving` is arriving any more.
   bool list(Flushing& flushing);
-  // Starts to write what is next. False: nothing is left to be written or under way.
+  // Starts writing the next blocks. Returns false if none is left or being written.
   bool flush_some(std::vector<Key>& keys);
-  // The end of a flush() that has `left` to write, when `failed` were counted before it.
+  // The result of a flush() with `left` blocks to write; `failed` were counted before it began.
   Status flushed(std::size_t left, std::uint64_t failed, Status outcome) const;
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(mutex_);
   void enter_order(Copy& copy, unsigned tier) REQUIRES(mutex_);
   void ready(Copy& copy, unsigned tier) REQUIRES(mutex_);
-  // The slot is free again; the entry goes with its last copy. `half`: it may have been written,
-  // or its header, not both.
+  // Frees the slot, and the entry with its last copy. `half`: the block or its header may have been
+  // written, but not both.
   void drop(Copy& copy, unsigned tier, bool half = false) REQUIRES(mutex_);
   void pin(Entry& entry) REQUIRES(mutex_);
   void unpin(Entry& entry) REQUIRES(mutex_);
@@ -241,57 +246,57 @@ class StoreCore {
   bool elsewhere(const Copy& copy) const REQUIRES(mutex_);
   void note(const Error& error) noexcept REQUIRES(mutex_);
 
-  // removing.cpp. False: it was removed before.
+  // removing.cpp. Returns false if the block was removed before.
   bool remove(Entry& entry) REQUIRES(mutex_);
-  // A ready copy of a block that was removed is served no more.
+  // Stops serving a ready copy of a removed block.
   void withdraw(Copy& copy, unsigned tier) REQUIRES(mutex_);
-  // The slot of the folder is free once its header is written over.
+  // Frees the slot of the folder once its header is overwritten.
   void unlist(Unlisting::Slot slot) noexcept REQUIRES(mutex_);
-  // Those that hold no block but have the header of one that is `gone`.
+  // Unlists free slots whose header names a block that is `gone`.
   void unlist_free(const std::function<bool(const Key&)>& gone) REQUIRES(mutex_);
 
-  // transit.cpp. Starts the copy of `copy` to this slot of another tier. What becomes of `copy`:
-  // it stays, it leaves, or it leaves if that went well. False: no memory.
+  // transit.cpp. Starts copying `copy` to this slot of another tier. `then`: `copy` stays, leaves,
+  // or leaves if the copy succeeds. Returns false without memory.
   enum class Then : std::uint8_t { stays, leaves, leaves_if_copied };
   bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, Then then) REQUIRES(mutex_);
-  // `why`: it failed.
+  // `why`: the error if it failed.
   void sent(Transit& transit, const Error* why) noexcept;
-  // Counts a use. How many uses of blocks there were since its last, with this one; empty: it is
-  // the first.
+  // Counts a use. Returns how many uses of blocks there were since the block's last use, including
+  // this one; empty for the first use.
   std::optional<std::uint64_t> use(Entry& entry) REQUIRES(mutex_);
-  // Starts a copy in the fastest tier that is to have the block, which was used again.
+  // Starts a promotion of the block, which was used again, to the fastest tier that may have it.
   void rise(Entry& entry, std::optional<std::uint64_t> since) REQUIRES(mutex_);
   bool may_rise(const Entry& entry, unsigned to, std::uint64_t since) const REQUIRES(mutex_);
 
   // storing.cpp
   void place_pending(Later& later) REQUIRES(mutex_);
   bool touch(Entry& entry) REQUIRES(mutex_);
-  // Makes an entry that waits for its block. nullptr: it is refused.
+  // Makes an entry that waits for its block. Returns nullptr if the block is refused.
   Arrival* expect(const Key& key, const std::shared_ptr<StoredState>& state) REQUIRES(mutex_);
-  // It does not come.
+  // The arrival was given up.
   void drop_pending(std::unique_ptr<Arrival> arrival, std::size_t StoredCounts::* what,
                     Later& later) REQUIRES(mutex_);
   void count(StoredState& state, std::size_t StoredCounts::* what, std::size_t blocks, Later& later)
       REQUIRES(mutex_);
 
   // loading.cpp
-  // How many leading blocks there are; where that is not all, none is pinned.
+  // Returns how many leading blocks there are. If any is missing, pins none.
   std::size_t pin_all(std::span<const Key> keys, LoadState& load) noexcept REQUIRES(mutex_);
   void keep(LoadState& load) REQUIRES(mutex_);
   void begin(LoadState& load) noexcept;
-  // None of it is copied.
+  // Ends the load; nothing of it is copied.
   void give_up(LoadState& load, const Error& why) noexcept;
-  // Starts layers of loads in line, as far as they may be read now; `later`: as jobs. Not `all`:
-  // those that read nothing keep their turn until they start, so that the call is short.
+  // Starts layers of loads in line, as far as they may be read now. `later`: as jobs. If not `all`,
+  // layers that read nothing keep their turn until they start, so that the call is short.
   void start_next(bool later, bool all = true) noexcept;
   LoadGroup* next_in_line() noexcept;
   LoadGroup& take_turn(LoadGroup& group) noexcept REQUIRES(turns_mutex_);
-  // Whether it had a turn.
+  // Returns whether the group had a turn.
   bool give_back(LoadGroup& group, bool unused) noexcept;
-  // It is read, or will not be: another's turn.
+  // The group has been read, or will not be: gives its turn to another.
   void read(LoadGroup& group) noexcept;
   Bytes bytes_of(const LoadGroup& group) const;
-  // For the blocks that pass through memory of CPUs and have no slot there.
+  // Allocates memory for blocks that pass through memory of CPUs and have no slot there.
   void take_passage(LoadState& load) noexcept;
   void start_copies(LoadGroup& group);
   void plan_copies(LoadGroup& group, std::vector<MovePair>& pairs);
@@ -302,7 +307,7 @@ class StoreCore {
   static bool has_turns(const LoadState& load) {
     return load.options.priority == Priority::demand && load.options.deadlines.empty();
   }
-  // It copies nothing, and ends once nobody copies for it.
+  // The group copies nothing, and ends once no other load copies for it.
   void give_up(LoadGroup& group, const Error& why, bool read) noexcept;
   void listen_to(LoadGroup& group, std::span<const MovePair> pairs,
                  void (StoreCore::*then)(LoadGroup&, bool));
@@ -312,52 +317,52 @@ class StoreCore {
   void passed_on(LoadGroup& group, bool well) noexcept;
   void finish(LoadGroup& group) noexcept;
   void ended(LoadState& load, Later& later);
-  // `read`: what has moved was read from the tiers of the blocks.
+  // `read`: the bytes came from the tiers of the blocks.
   void note_failures(LoadGroup& group, bool read) noexcept;
   void fail_group(LoadGroup& group, const Error& error) noexcept;
   void fail_item(LoadGroup& group, unsigned item, const Error& error, bool read) noexcept;
-  // Whether a read of the item that failed tells of its copy: on SSD, or in the memory of a GPU
-  // that is not the one it goes to.
+  // Whether a failed read of the item means that its copy may be lost: the copy is on SSD, or in
+  // the memory of a GPU other than the destination.
   bool may_be_lost(const LoadGroup& group, const LoadItem& item) const;
   bool from_folder(const LoadItem& item) const { return tiers_[item.tier].folder != nullptr; }
   bool verified(const LoadGroup& group, const LoadItem& item, unsigned layer) const;
 
-  // joining.cpp. Finds out, when it is about to start, what of it others read or have; it reads
-  // the rest, and others may follow it.
+  // joining.cpp. Called when the group is about to start. Finds the parts that other loads are
+  // reading or have; the group reads the rest, and others may follow it.
   void join(LoadGroup& group) noexcept;
-  // False: it reads that itself.
+  // Returns false if the group must read the layer itself.
   bool follow(LoadGroup& group, unsigned item, unsigned layer, std::vector<Follower>& following)
       REQUIRES(mutex_, joins_mutex_);
   bool in_memory(const Entry& entry) const REQUIRES(mutex_);
-  // False: there is nothing to be had from this reader.
+  // Returns false if this reader has nothing to offer.
   bool follow(LoadGroup& group, const LoadItem& reader, Follower& follower) REQUIRES(joins_mutex_);
   bool may_follow(const LoadGroup& group, const LoadGroup& reading) const REQUIRES(joins_mutex_);
-  // To those that follow: its bytes, or if it did not get them the word to read themselves.
+  // Gives followers the bytes, or if reading failed, tells them to read themselves.
   void share(LoadGroup& group) noexcept;
-  // What is there already. False: no more.
+  // Takes bytes that are there already. Returns false if they no longer are.
   bool take_late(const Follower& follower) noexcept;
   void take_late(LoadGroup& group) noexcept;
-  // It was cancelled: it waits for nobody's reading any more.
+  // The load was cancelled: it follows no other load any more.
   void unfollow(LoadState& load) noexcept;
-  // It has ended: nobody takes bytes from its memory any more.
+  // The load has ended: no other load takes bytes from its memory any more.
   void leave(LoadState& load) noexcept;
   void deliver(Follower& follower, bool delivered) noexcept;
-  // One less is pending; what follows if it was the last.
+  // Counts one pending part less; after the last, continues the group.
   void settle(LoadGroup& group) noexcept;
-  // Whoever reads for it is as urgent.
+  // Makes the loads that read for the group as urgent as the group.
   void promote_leaders(LoadGroup& group) noexcept;
-  // Where a layer of a block is put first: the user's memory, or what it passes through.
+  // Where a layer of a block is put first: the user's memory, or memory that it passes through.
   Extent landing(const LoadState& load, unsigned item, unsigned layer) const noexcept;
 
-  // streams.cpp. nullptr: there is none to wait for.
+  // streams.cpp. Returns nullptr if there is no stream to wait for.
   Result<std::unique_ptr<cuda::StreamPoint>> point_of(const Extent& user,
                                                       std::optional<std::uint64_t> stream);
-  // By the driver's number; it is asked once for each node.
+  // The driver's number of the device, asked once for each node.
   Result<cuda::CUdevice> device_of(const cuda::Driver& driver, const Node& gpu);
   void park(std::list<Parked>& one) noexcept;
   bool over(Parked& parked) const;
   void go_on(Parked& parked) noexcept;
-  // Begins what waited for streams that have come so far; how long until the next look.
+  // Starts operations whose stream has reached its point. Returns the time until the next look.
   Nanoseconds look_at_streams() noexcept;
 
   JobList& jobs_of(Turn turn) REQUIRES(jobs_mutex_) {
@@ -365,10 +370,10 @@ class StoreCore {
   }
   bool run_one();
   void work();
-  // Promotes what has become urgent; how long until the next.
+  // Promotes groups that have become urgent. Returns the time until the next.
   Nanoseconds promote_due();
   void begin_operation() { ++operations_; }
-  // The last that is done: the store may be gone then.
+  // Must be the last access: the store may be destroyed after it.
   void end_operation() { --operations_; }
   friend struct LoadState;
 
@@ -383,18 +388,21 @@ class StoreCore {
   mutable Mutex mutex_;
   std::vector<Tier> tiers_;  // their number and objects are immutable after open()
   std::unordered_map<Key, Entry, std::size_t (*)(const Key&)> entries_ GUARDED_BY(mutex_);
-  JobList pending_ GUARDED_BY(mutex_);  // arrivals, which it owns
+  JobList pending_ GUARDED_BY(mutex_);  // arrivals, which the list owns
   std::unordered_map<LoadState*, std::shared_ptr<LoadState>> loads_ GUARDED_BY(mutex_);
   Due due_ GUARDED_BY(mutex_);
-  // Those of a load that has not begun; sets how urgent its groups are before.
+  // The deadlines of a load that has not begun. Sets the urgency of its groups before them.
   Due due_of(const std::shared_ptr<LoadState>& load) const;
   std::uint64_t in_flight_ GUARDED_BY(mutex_) = 0;
-  std::uint64_t uses_ GUARDED_BY(mutex_) = 0;  // of blocks
-  std::size_t rising_ GUARDED_BY(mutex_) = 0;  // blocks
-  // Steps of close(), in their order. Nothing new is taken; giving_up_ says so without the lock.
+  std::uint64_t uses_ GUARDED_BY(mutex_) = 0;  // uses of blocks
+  std::size_t rising_ GUARDED_BY(mutex_) = 0;  // blocks being promoted
+  // The steps of close(), in order. No new operation is accepted (also giving_up_, without the
+  // lock).
   bool closing_ GUARDED_BY(mutex_) = false;
-  bool matches_hold_nothing_ GUARDED_BY(mutex_) = false;  // what they had pinned may go
-  bool tiers_gone_ GUARDED_BY(mutex_) = false;            // and the worker: all is done
+  // Blocks pinned by matches may be released.
+  bool matches_hold_nothing_ GUARDED_BY(mutex_) = false;
+  // The worker has ended too: the store is closed.
+  bool tiers_gone_ GUARDED_BY(mutex_) = false;
   StoreStats counts_ GUARDED_BY(mutex_);
   std::string last_error_ GUARDED_BY(mutex_);
   Nanoseconds last_error_at_ GUARDED_BY(mutex_){0};
@@ -405,27 +413,29 @@ class StoreCore {
   CondVar jobs_there_;
   std::array<JobList, 3> jobs_ GUARDED_BY(jobs_mutex_);  // by turn
   bool stopping_ GUARDED_BY(jobs_mutex_) = false;
-  bool due_changed_ GUARDED_BY(jobs_mutex_) = false;  // the worker slept for too long otherwise
+  // The worker must not sleep until its old deadline.
+  bool due_changed_ GUARDED_BY(jobs_mutex_) = false;
   std::thread worker_;
   std::atomic<std::thread::id> worker_id_;
-  std::atomic<std::uint32_t> someone_closes_{0};  // 1: one thread does, and others wait for it
+  std::atomic<std::uint32_t> someone_closes_{0};  // 1: one thread is closing; others wait for it
 
   Mutex turns_mutex_;
-  JobList in_line_ GUARDED_BY(turns_mutex_);  // loads with layers to be started, by arrival
-  JobList again_ GUARDED_BY(turns_mutex_);    // groups that had their turn, and need another
+  JobList in_line_ GUARDED_BY(turns_mutex_);  // loads with layers to start, by arrival
+  JobList again_ GUARDED_BY(turns_mutex_);    // groups that need a second turn
   unsigned reading_groups_ GUARDED_BY(turns_mutex_) = 0;
   std::uint64_t reading_bytes_ GUARDED_BY(turns_mutex_) = 0;
-  std::uint64_t first_bytes_ GUARDED_BY(turns_mutex_) = 0;  // of those, in first layers
-  unsigned passed_ GUARDED_BY(turns_mutex_) = 0;            // how often the first in line was
+  std::uint64_t first_bytes_ GUARDED_BY(turns_mutex_) = 0;  // the first layers in reading_bytes_
+  // How many groups passed the first in line.
+  unsigned passed_ GUARDED_BY(turns_mutex_) = 0;
 
-  Mutex joins_mutex_;  // loads that follow others
+  Mutex joins_mutex_;  // guards which loads follow others
   Mutex parked_mutex_;
   std::list<Parked> parked_ GUARDED_BY(parked_mutex_);
   std::map<NodeId, cuda::CUdevice> devices_ GUARDED_BY(parked_mutex_);
-  std::atomic<std::size_t> parked_count_{0};  // with those that are being looked at
-  std::atomic<bool> giving_up_{false};        // the store is being closed
+  std::atomic<std::size_t> parked_count_{0};  // includes those that are being looked at
+  std::atomic<bool> giving_up_{false};        // the store is closing
 
-  std::atomic<std::uint64_t> operations_{0};  // that will touch the store again
+  std::atomic<std::uint64_t> operations_{0};  // operations that will access the store again
   std::atomic<std::uint32_t> transits_ended_{0};
 };
 

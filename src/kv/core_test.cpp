@@ -54,7 +54,7 @@ TEST(KvClose, CancelsAndWaits) {
   EXPECT_EQ(stored->poll()->stored + stored->poll()->refused + stored->poll()->failed, 8u);
 }
 
-// Threads that store, load and match the same blocks, with a worker and a Mover that polls itself.
+// Threads store, load and match the same blocks, with a worker and a Mover that has a poller.
 TEST(KvThreads, GetTheRightBytesOrAnError) {
   KvRig rig({.own_thread = true}, true);
   rig.worker = true;
@@ -71,7 +71,7 @@ TEST(KvThreads, GetTheRightBytesOrAnError) {
       }
       const kv::Match match = rig.store->match(some);
       if (match.size() == 0) continue;
-      if (random.chance(0.2)) {  // perhaps before it has begun
+      if (random.chance(0.2)) {  // perhaps before it begins
         std::vector<std::byte> bytes(match.size() * rig.geometry.block().value);
         const MemoryRange memory(bytes, kDram);
         const auto load = rig.store->load(match.keys(), whole(memory));

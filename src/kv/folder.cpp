@@ -22,14 +22,14 @@ constexpr std::uint64_t kMagic = 0x31766b6563617268;  // "hracekv1"
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint32_t kHeaderMagic = 0x3142764b;
 
-// All but the fields that say so is 0.
+// All bytes are 0 except the named fields.
 struct Superblock {
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
   std::uint32_t header_bytes = 0;
   std::uint64_t block_bytes = 0;
   Key geometry;
-  std::uint64_t sum = 0;  // of what is before
+  std::uint64_t sum = 0;  // of the fields before
 };
 
 std::uint64_t sum_of(const Superblock& superblock) {
@@ -38,7 +38,7 @@ std::uint64_t sum_of(const Superblock& superblock) {
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
-// A descriptor that is closed with its scope.
+// A file descriptor, closed at the end of its scope.
 struct Descriptor {
   ~Descriptor() {
     if (fd >= 0) ::close(fd);
@@ -48,7 +48,7 @@ struct Descriptor {
 
 std::string quoted(const std::filesystem::path& path) { return "\"" + path.string() + "\""; }
 
-// A link could lead to a file that is not the store's; a pipe would make the opening wait.
+// A link could lead to a third-party file; opening a pipe would block.
 constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
 
 Result<struct stat> look_at(const Descriptor& file, const std::filesystem::path& path) {
@@ -67,7 +67,7 @@ Result<struct stat> look_at(const Descriptor& file, const std::filesystem::path&
   return status;
 }
 
-// Whether there is no such file, or nothing was ever written to it.
+// Whether the file is absent, or nothing was ever written to it.
 Result<bool> is_blank(const std::filesystem::path& path) {
   const Descriptor file{::open(path.c_str(), kFlags & ~O_CREAT)};
   if (file.fd < 0 && errno == ENOENT) return true;
@@ -75,7 +75,7 @@ Result<bool> is_blank(const std::filesystem::path& path) {
   return lseek(file.fd, 0, SEEK_DATA) < 0 && errno == ENXIO;
 }
 
-// Without an index of a store, what is in there is somebody else's.
+// Without an index of a store, existing blocks are third-party data.
 Status check_blocks(const std::filesystem::path& path) {
   HEADRACE_TRY(const bool blank, is_blank(path));
   if (blank) return {};
@@ -83,7 +83,7 @@ Status check_blocks(const std::filesystem::path& path) {
               quoted(path));
 }
 
-// Makes the file so long; what is missing is a hole.
+// Sets the size of the file; new bytes are a hole.
 Status size_file(const std::filesystem::path& path, std::uint64_t bytes) {
   const Descriptor file{::open(path.c_str(), kFlags, 0600)};
   HEADRACE_TRY(const struct stat status, look_at(file, path));
@@ -98,7 +98,7 @@ Status size_file(const std::filesystem::path& path, std::uint64_t bytes) {
 }  // namespace
 
 struct Folder::Header {
-  std::uint64_t sum = 0;  // of all the rest
+  std::uint64_t sum = 0;  // of all other bytes
   std::uint32_t magic = kHeaderMagic;
   std::uint32_t layers = 0;
   std::uint64_t block_bytes = 0;
@@ -128,8 +128,8 @@ bool is_own(const struct stat& status, mode_t forbidden) {
   return status.st_uid == geteuid() && (status.st_mode & forbidden) == 0;
 }
 
-// A folder made with a umask of 002 may be written to by its group. It is taken from the group, if
-// all that is in it is a store's and cannot have been written by others.
+// A folder made with a umask of 002 is writable by its group. Removes that permission if all files
+// in it are a store's and no other user can have written them.
 Status close_to_group(const std::filesystem::path& path, mode_t mode) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
@@ -167,7 +167,7 @@ Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem
                 "would be served; chown it, chmod 700, or give another folder",
                 quoted(path));
   }
-  // Twice: what came into it before it was closed is seen then.
+  // Checked twice, to see files that came into the folder before the permission was removed.
   if ((status.st_mode & S_IWGRP) != 0) {
     HEADRACE_TRY_STATUS(close_to_group(path, status.st_mode));
     HEADRACE_TRY_STATUS(close_to_group(path, status.st_mode));
@@ -187,7 +187,7 @@ Status Folder::lock(const std::filesystem::path& path) {
     const Descriptor made{::open(name.c_str(), kFlags, 0600)};
     if (made.fd < 0) return fail_errno(errno, "cannot open " + quoted(name));
   }
-  lock_ = own_files::open(name.c_str());  // a child of fork() must not keep the lock
+  lock_ = own_files::open(name.c_str());  // O_CLOEXEC: a child of fork() must not keep the lock
   if (lock_ < 0) return fail_errno(errno, "cannot open " + quoted(name));
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return {};
   if (errno == EWOULDBLOCK) {
@@ -200,8 +200,8 @@ Status Folder::lock(const std::filesystem::path& path) {
 Status Folder::open_files(Mover& mover, const std::filesystem::path& path) {
   const auto index = path / "index";
   const auto blocks = path / "blocks";
-  // The superblock is on the disk before anything else: whatever ends this in between, the index is
-  // blank or has one.
+  // The superblock reaches the disk before anything else. After an interruption the index is blank
+  // or has a superblock.
   HEADRACE_TRY(const bool blank, is_blank(index));
   if (blank) HEADRACE_TRY_STATUS(check_blocks(blocks));
   HEADRACE_TRY_STATUS(blank ? write_superblock(index) : check_superblock(index));
@@ -286,7 +286,8 @@ Status Folder::read_headers(Mover& mover) {
     }
     return Unexpected(read.error());
   }
-  std::unordered_map<std::uint64_t, std::size_t> seen;  // by the low half: others are left out
+  // Keyed by the low half of the key; another key with the same half is dropped.
+  std::unordered_map<std::uint64_t, std::size_t> seen;
   for (std::uint32_t slot = 0; slot < slots_; ++slot) {
     const Header& header = *at(slot);
     if (header.magic != kHeaderMagic || header.layers != geometry_.layers ||

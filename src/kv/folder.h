@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder of KV blocks: two files, one of slots, one that lists what is in them, and a lock.
+// A folder of KV blocks: a file of slots, a file that lists their blocks, and a lock.
 //
 //   index   a superblock of 4 KiB, then a header for each slot
 //   blocks  slots of a whole number of 4 KiB; a block lies in one, layer after layer
 //
-// A header has the key, a checksum of each fragment, a number that grows, and a checksum of its
-// own. After the superblock nothing is ordered or flushed: a header that a crash has left beside
-// the bytes of another block, or the other way round, does not fit its checksums, and the block is
-// dropped when it is read. So losing power costs blocks, never right answers.
+// A header has the key, a checksum of each fragment, an increasing number, and its own checksum.
+// After the superblock nothing is ordered or flushed. If a crash leaves a header beside the bytes
+// of another block, the checksums do not fit and the block is dropped when it is read. So a power
+// failure costs blocks, but never causes wrong answers.
 //
 // Thread-compatible; different slots may be used by different threads.
 #pragma once
@@ -27,7 +27,7 @@ namespace headrace::kv {
 
 class Folder {
  public:
-  // Makes it where it is not there; sizes it for `slots`, dropping what lay beyond. Errors as
+  // Makes the folder if it is absent, and sizes it for `slots`, dropping slots beyond. Errors: see
   // Store::open().
   static Result<std::unique_ptr<Folder>> open(Mover& mover, const std::filesystem::path& path,
                                               const Geometry& geometry, std::uint32_t slots,
@@ -36,7 +36,7 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  // Room of one block in the file.
+  // The size of a slot in the file.
   static Bytes slot_bytes(const Geometry& geometry);
 
   struct Found {
@@ -44,23 +44,24 @@ class Folder {
     std::uint32_t slot = 0;
     std::uint64_t sequence = 0;
   };
-  // What open() found, in the order in which it was written, each key once.
+  // The blocks that open() found, oldest first, each key once.
   const std::vector<Found>& found() const { return found_; }
-  // The same for a caller that has taken them over.
+  // Releases found(), once the caller has taken the blocks over.
   void forget_found() { found_ = {}; }
 
   const File& file() const { return *blocks_; }
-  // io: its files were removed, and what is written to them is lost with this process.
+  // Errors: io: its files were removed, so writes are lost when this process ends.
   Status still_there() const;
-  // Notes what `slot` is about to hold, with the checksums of `bytes`.
+  // Records in memory that `slot` will hold the block, with the checksums of `bytes`.
   void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes);
-  // The copy that writes this down in the file. Requires: described, and not again before its end.
+  // The copy that writes this record to the file. Requires: describe() was called, and is not
+  // called again before the copy ends.
   MovePair header(std::uint32_t slot) const;
-  // The key of the block that `slot` is said to hold, if any.
+  // The key of the block that the header of `slot` names, if any.
   std::optional<Key> listed(std::uint32_t slot) const;
-  // Notes that it holds none, for header().
+  // Records in memory that the slot holds no block, for header().
   void blank(std::uint32_t slot);
-  // Whether this is layer `layer` of the block `key` in `slot`.
+  // Whether `bytes` are layer `layer` of the block `key` in `slot`, by checksum.
   bool fits(std::uint32_t slot, const Key& key, unsigned layer,
             std::span<const std::byte> bytes) const;
 

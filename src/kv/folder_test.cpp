@@ -21,7 +21,7 @@ using namespace test;
 constexpr std::size_t kBlocks = 8;
 
 struct KvFolder : testing::Test {
-  // All blocks are on SSD when the store is gone.
+  // All blocks are on SSD once the store is destroyed.
   void fill() {
     rig.open({4}, kBlocks);
     keys = kv::keys(rig.geometry, tokens(4 * kBlocks));
@@ -44,7 +44,7 @@ struct KvFolder : testing::Test {
   std::uint64_t header_bytes() {
     return (std::filesystem::file_size(rig.folder.path / "index") - 4096) / kBlocks;
   }
-  // How many blocks are served, each of them right, one by one.
+  // Loads the blocks one by one, checks each, and returns how many the store has.
   std::size_t served() {
     std::size_t count = 0;
     for (const kv::Key& key : keys) {
@@ -127,7 +127,7 @@ TEST_F(KvFolder, OneHeaderInTheSlotOfAnotherIsNotListed) {
   EXPECT_EQ(rig.store->stats().reopened, kBlocks - 2) << "not even where its own is gone";
 }
 
-// A crash may leave the header of a block's old slot beside that of its new one.
+// A crash may leave the header of a block's old slot beside the header of its new slot.
 TEST_F(KvFolder, TwoHeadersOfABlock_TheYoungerCounts) {
   fill();
   std::array<std::string, 2> headers;
@@ -139,7 +139,7 @@ TEST_F(KvFolder, TwoHeadersOfABlock_TheYoungerCounts) {
     file.read(headers[slot].data(), static_cast<std::streamsize>(header_bytes()));
     std::memcpy(&listed[slot], headers[slot].data() + 32, sizeof(kv::Key));
   }
-  // Slots are freed in the order of keys, and the last one is used first.
+  // Slots are freed in the order of keys, and the last freed slot is used first.
   const std::size_t old = listed[0] < listed[1] ? 0 : 1;
   rig.open({4}, kBlocks);
   ASSERT_EQ(rig.store->remove(listed).value(), 2u);
@@ -187,7 +187,7 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A file that is only called like the store's is neither cut nor written to.
+// A third-party file with the store's file name is neither truncated nor written.
 TEST_F(KvFolder, BlocksOfSomebodyElseStayWhatTheyAre) {
   const auto blocks = rig.folder.path / "blocks";
   const std::string text = "the user's own " + std::string(3 * 4096 * kBlocks, 'x');
@@ -197,7 +197,7 @@ TEST_F(KvFolder, BlocksOfSomebodyElseStayWhatTheyAre) {
   EXPECT_NE(error.message.find("of no KV store"), std::string::npos) << error.message;
   EXPECT_EQ(text_of(blocks), text);
   EXPECT_FALSE(std::filesystem::exists(rig.folder.path / "index"));
-  // An index in which nothing was written says nothing of them either.
+  // A blank index does not prove that the blocks are ours either.
   std::ofstream(rig.folder.path / "index").close();
   EXPECT_EQ(refusal(rig.options({4}, kBlocks)).code, ErrorCode::invalid);
   EXPECT_EQ(text_of(blocks), text);
@@ -221,7 +221,7 @@ TEST_F(KvFolder, FilesWithAnotherNameAreRefused) {
   EXPECT_EQ(served(), kBlocks);
 }
 
-// Who wants the budget for certain takes the room on the disk first.
+// A user who needs the whole budget allocates the disk space first.
 TEST_F(KvFolder, BlocksThatAreOnlyRoomAreTaken) {
   const int fd = ::open((rig.folder.path / "blocks").c_str(), O_WRONLY | O_CREAT, 0600);
   ASSERT_GE(fd, 0);
@@ -232,7 +232,7 @@ TEST_F(KvFolder, BlocksThatAreOnlyRoomAreTaken) {
   EXPECT_EQ(served(), kBlocks);
 }
 
-// A process that was killed while it made the folder, or had no room on the disk.
+// A process was killed while it made the folder, or the disk was full.
 TEST_F(KvFolder, LeftBeforeItsFirstWriteIsMadeAnew) {
   std::ofstream(rig.folder.path / "index").close();
   std::filesystem::resize_file(rig.folder.path / "index", 1 << 20);
@@ -242,7 +242,7 @@ TEST_F(KvFolder, LeftBeforeItsFirstWriteIsMadeAnew) {
   EXPECT_EQ(served(), kBlocks);
 }
 
-// Who may write to it can write blocks that fit their checksums.
+// A user who may write to the folder can write blocks that fit their checksums.
 TEST_F(KvFolder, IsRefusedWhereOthersMayWrite) {
   std::filesystem::permissions(rig.folder.path, std::filesystem::perms{0777});
   const Error error = refusal(rig.options({4}, kBlocks));
@@ -253,7 +253,7 @@ TEST_F(KvFolder, IsRefusedWhereOthersMayWrite) {
   EXPECT_EQ(refusal(rig.options({4}, kBlocks)).message, "");
 }
 
-// As made with a umask of 002.
+// Made with a umask of 002.
 TEST_F(KvFolder, OfAGroupIsClosedToItIfItIsTheStoresAlone) {
   const auto mode = [&] { return std::filesystem::status(rig.folder.path).permissions(); };
   std::filesystem::permissions(rig.folder.path, std::filesystem::perms{0775});
@@ -307,7 +307,7 @@ TEST_F(KvFolder, ChildOfAForkKeepsNoLockAndServesNothing) {
     rig.store.reset();
     const char answer = refused ? 'y' : 'n';
     (void)!write(ready[1], &answer, 1);
-    pause();  // it lives while the parent opens the folder again
+    pause();  // lives until the parent has opened the folder again
   }
   char answer = 0;
   EXPECT_EQ(read(ready[0], &answer, 1), 1);
@@ -320,7 +320,7 @@ TEST_F(KvFolder, ChildOfAForkKeepsNoLockAndServesNothing) {
   close(ready[1]);
 }
 
-// Which of `keys` are there after each was stored, one after the other.
+// Stores the keys one after the other; returns which are there afterwards.
 std::vector<bool> there_after_all(KvRig& rig, std::span<const kv::Key> keys) {
   for (const kv::Key& key : keys) {
     EXPECT_TRUE(rig.put({&key, 1}).has_value());
@@ -331,7 +331,7 @@ std::vector<bool> there_after_all(KvRig& rig, std::span<const kv::Key> keys) {
   return there;
 }
 
-// The slots that it has are used again, as if there were no more: the newest blocks are there.
+// Slots with disk space are reused, as under a smaller budget: the newest blocks are there.
 TEST_F(KvFolder, FullDiskIsASmallerBudget) {
   const auto some = kv::keys(rig.geometry, tokens(4 * 20));
   rig.open({2}, kBlocks);
@@ -363,7 +363,7 @@ TEST(KvFullDisk, IsTriedAgain) {
   rig.files->room = 3 * 4096;
   (void)there_after_all(rig, std::span(some).first(20));
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 3u);
-  clock.advance(std::chrono::seconds{10});  // there is still none: no block is lost by looking
+  clock.advance(std::chrono::seconds{10});  // the disk is still full: trying it costs no block
   EXPECT_EQ(std::ranges::count(there_after_all(rig, std::span(some).subspan(20, 6)), true), 5);
   rig.files->room = UINT64_MAX;
   (void)there_after_all(rig, std::span(some).subspan(26, 6));
@@ -372,12 +372,12 @@ TEST(KvFullDisk, IsTriedAgain) {
   (void)there_after_all(rig, std::span(some).subspan(32, 12));
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 8u);
   EXPECT_EQ(rig.store->stats().tiers[0].dropped, 0u);
-  // That it is over is seen by the age of the error.
+  // The age of the error shows that the disk is no longer full.
   EXPECT_NE(rig.store->stats().last_error, "");
   EXPECT_EQ(rig.store->stats().last_error_age, std::chrono::seconds{10});
 }
 
-// A file system that writes each block anew elsewhere has no room for what was written either.
+// A file system that writes each block anew elsewhere has no space for written slots either.
 TEST(KvFullDisk, ThatTakesNothingLosesNoMoreThanWhatHasNoRoom) {
   ManualClock clock;
   KvRig rig({.clock = &clock});
@@ -387,7 +387,7 @@ TEST(KvFullDisk, ThatTakesNothingLosesNoMoreThanWhatHasNoRoom) {
   rig.files->full = true;
   const auto there = there_after_all(rig, std::span(some).subspan(5, 10));
   EXPECT_EQ(std::ranges::count(there, true), 2);
-  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);  // one made way for a write that failed
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);  // one was evicted for a write that failed
   rig.files->full = false;
   EXPECT_TRUE(rig.store->flush().has_value());
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 3u);
@@ -410,7 +410,8 @@ TEST(KvFullDisk, FlushTriesItAndSaysSo) {
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 6u);
 }
 
-// What was given to store() before a flush is in the folder after it, though nobody waited for it.
+// Blocks given to store() before a flush() are in the folder afterwards, even if no thread waited
+// for the store.
 TEST(KvFlush, WaitsForWhatIsBeingStored) {
   for (const std::size_t room : {12, 4}) {  // some wait for slots
     KvRig rig;
@@ -430,7 +431,7 @@ TEST(KvFlush, WaitsForWhatIsBeingStored) {
   }
 }
 
-// What follows a prefix is not found without it.
+// The blocks after a prefix are not found without it.
 TEST(KvFullDisk, FlushWritesWhatOthersFollowFirst) {
   KvRig rig;
   const auto some = kv::keys(rig.geometry, tokens(4 * 12));
@@ -443,7 +444,7 @@ TEST(KvFullDisk, FlushWritesWhatOthersFollowFirst) {
   EXPECT_EQ(rig.store->match(some).size(), 5u);
 }
 
-// A write of which the header came through, not the block: a later process finds no such block.
+// A write puts the header on disk but not the block: a later process must not find the block.
 TEST(KvFullDisk, ListsNoBlockThatWasNotWritten) {
   for (const bool failing : {false, true}) {
     KvRig rig;
@@ -468,9 +469,9 @@ TEST(KvFullDisk, ListsNoBlockThatWasNotWritten) {
   }
 }
 
-// What is only in memory stays there, where it cannot be written, however often others are used.
+// Blocks that are only in memory and cannot be written stay there, however often others are used.
 TEST(KvFullDisk, PromotionDropsNoBlockThatIsNowhereElse) {
-  // The larger tier keeps some slots free, which promotions take first.
+  // The larger tier keeps some slots free, and promotions use these first.
   for (const auto& [slots, failing] :
        {std::pair{4u, false}, {4u, true}, {32u, false}, {32u, true}}) {
     KvRig rig;
@@ -493,7 +494,7 @@ TEST(KvFullDisk, PromotionDropsNoBlockThatIsNowhereElse) {
     }
     EXPECT_EQ(rig.store->match(std::span(some).last(slots)).size(), slots);
     EXPECT_EQ(rig.store->stats().tiers[0].dropped, 0u);
-    EXPECT_LT(rig.files->writes, 10u);  // the disk is not asked each time
+    EXPECT_LT(rig.files->writes, 10u);  // the disk is not tried each time
   }
 }
 
@@ -514,8 +515,7 @@ TEST_F(KvFolder, FullDiskDropsStoresAndSaysSo) {
   EXPECT_TRUE(rig.put(keys).has_value());
 }
 
-// A process that is killed in the middle of stores: the next one finds blocks that are right, and
-// none that are not.
+// A process is killed while it stores: the next one finds only correct blocks.
 TEST(KvKilled, FolderServesOnlyWhatIsRight) {
   std::size_t found = 0;
   std::size_t served = 0;
@@ -526,7 +526,7 @@ TEST(KvKilled, FolderServesOnlyWhatIsRight) {
     ASSERT_EQ(pipe(started), 0);
     const pid_t child = fork();
     if (child == 0) {
-      KvRig inside;  // what the parent has made is the parent's
+      KvRig inside;  // the parent's objects belong to the parent
       inside.worker = true;
       inside.folder.path.swap(rig.folder.path);
       inside.open({4}, 100);

@@ -12,7 +12,7 @@ namespace {
 
 using namespace test;
 
-// Tiers, from fast to slow; a folder below them.
+// Tiers from fast to slow, above a folder.
 using Tiers = std::vector<std::pair<NodeId, std::size_t>>;
 
 TEST(KvGpu, BlocksGoToAndFromEveryTier) {
@@ -36,7 +36,7 @@ TEST(KvGpu, BlocksGoToAndFromEveryTier) {
   }
 }
 
-// Fragments of whole pages lie layer after layer where they pass through.
+// Fragments of whole pages lie layer after layer in the memory that they pass through.
 TEST(KvGpu, BlocksOfWholePagesComeFromAFolderInEachOrder) {
   kv::Geometry geometry = small_geometry();
   geometry.kv_heads = 2;
@@ -146,8 +146,8 @@ TEST(KvGpu, BlocksOfALostOneComeFromASlowerTier) {
   EXPECT_EQ(rig.store->stats().damaged, 4u);
 }
 
-// Random operations between a GPU, memory and SSD, with calls and copies of the driver that fail,
-// against what a store must never do.
+// Random operations between a GPU, memory and SSD, while calls and copies of the driver fail.
+// Checks that the store never breaks its promises.
 class KvGpuModel {
  public:
   KvGpuModel(std::uint64_t seed, bool failing)
@@ -180,7 +180,7 @@ class KvGpuModel {
       case 5: load(some_keys()); break;
       case 6:
       case 7:
-        for (int i = 0; i < 3; ++i) load(last_);  // used again: it may rise
+        for (int i = 0; i < 3; ++i) load(last_);  // used again, so it may be promoted
         break;
       case 8: held_ = rig_.store->match(some_keys()); break;
       default: (void)rig_.store->flush();
@@ -203,7 +203,7 @@ class KvGpuModel {
     }
   }
   std::uint64_t loaded() const { return loaded_; }
-  // Blocks that came to a tier in the GPU: only from slower ones.
+  // Blocks that came to a tier in the GPU from a slower tier.
   std::uint64_t risen() const {
     const kv::TierStats first = rig_.store->stats().tiers[0];
     return first.name == "gpu" ? first.arrived : 0;

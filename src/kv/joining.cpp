@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that two loads want at once: one reads them from the folder, the others take them from its
-// memory as soon as they are there, before it is told of them. What it did not get, and what is not
-// what was written, they read themselves: neither a failure nor an end of the first is theirs. Each
-// compares the checksums of its own copy.
+// Lets several loads of a block read it from the folder once. One load reads; the others take the
+// bytes from its memory as soon as they are there, before the reader's end is reported. Missing or
+// damaged bytes they read themselves, so neither a failure nor the end of the reader affects them.
+// Each load compares the checksums of its own copy.
 //
-// A group of a load looks for others when it is about to start, and follows only such as have been
-// started, are about as small and as urgent as it, or become so. Others may follow it from then on
-// (open), until it has what it wants (done), and before it looks once more it is done. So whoever
-// is followed has been open for longer, and none waits for itself. Nor does one wait for a turn
-// that it holds (in_line_): what a group reads, and who is followed, wait for no turn.
+// A group of a load looks for readers when it is about to start. It follows a group that has been
+// started and is about as small, and as urgent or becomes so. From then on others may follow it
+// (open), until it has its bytes (done); before it looks again, it is done.
+//
+// No group waits for itself: a followed group has been open for longer than its follower. No group
+// waits for a turn that it holds (in_line_): neither its reads nor the followed group wait for a
+// turn.
 #include <algorithm>
 #include <cstring>
 #include <tuple>
@@ -19,9 +21,9 @@
 namespace headrace::kv {
 namespace {
 
-// Who follows waits for all that the other reads at once: no more than so many times its own bytes.
+// A follower waits for all that its reader reads: at most this many times its own bytes.
 constexpr std::uint64_t kMostTimes = 4;
-// Most readers of a block that are looked at.
+// The most readers of a block that are considered.
 constexpr unsigned kMostLooks = 8;
 
 }  // namespace
@@ -53,7 +55,7 @@ void StoreCore::join(LoadGroup& group) noexcept {
   }
   try {
     following.reserve(most);
-  } catch (const std::bad_alloc&) {  // it reads all itself
+  } catch (const std::bad_alloc&) {  // the group reads everything itself
   }
   {
     const MutexLock tables(mutex_);
@@ -156,7 +158,7 @@ bool StoreCore::take_late(const Follower& follower) noexcept {
                    follower.layer * to.length.value, to.length);
   }();
   if (from.object == nullptr) return false;
-  std::memmove(to.memory(), from.memory(), to.length.value);  // the load's pin keeps it there
+  std::memmove(to.memory(), from.memory(), to.length.value);  // valid while the load pins the block
   return true;
 }
 
@@ -230,7 +232,7 @@ void StoreCore::settle(LoadGroup& group) noexcept {
 
 void StoreCore::read_again(LoadGroup& group) noexcept {
   LoadState& load = *group.load;
-  share(group);  // what it has, before it waits for others
+  share(group);  // its own bytes, before it waits for others
   {
     const MutexLock lock(joins_mutex_);
     std::fill(group.own.begin(), group.own.end(), false);
@@ -255,7 +257,7 @@ void StoreCore::read_again(LoadGroup& group) noexcept {
 
 void StoreCore::promote_leaders(LoadGroup& group) noexcept {
   for (std::size_t next = 0;;) {
-    std::shared_ptr<LoadState> held;  // let go without the lock
+    std::shared_ptr<LoadState> held;  // released outside the lock
     LoadGroup* leader = nullptr;
     {
       const MutexLock lock(joins_mutex_);
@@ -270,13 +272,13 @@ void StoreCore::promote_leaders(LoadGroup& group) noexcept {
   }
 }
 
-// Where the bytes from a layer on are that pass through memory. Requires: where that is layer after
-// layer, they are of one.
+// The bytes from `layer` on in the memory that a block passes through. Requires: `bytes` are of one
+// layer, if that memory is ordered by layer.
 Extent StoreCore::passing(const LoadState& load, const LoadItem& item, unsigned layer,
                           Bytes bytes) const noexcept {
   const std::uint64_t fragment = options_.geometry.fragment().value;
   if (item.through.object != load.passage.get()) return item.through.part(layer * fragment, bytes);
-  // Devices want the same offset in a page on both sides.
+  // Devices need the same offset within a page on both sides.
   const bool by_layer = load.groups.size() > 1 && fragment % 4096 == 0;
   const std::uint64_t at = by_layer
                                ? (std::uint64_t{layer} * load.passing + item.in_passage) * fragment

@@ -14,13 +14,13 @@ namespace {
 
 using namespace test;
 
-// Where loads go to: of `mixed` the first and every other one to the GPU.
+// The destination of loads. `mixed`: the first and every other load go to the GPU.
 enum class Into { host, gpu, mixed };
 
-// Blocks that are on SSD only, and loads of them that overlap.
+// Blocks that are only on SSD, and overlapping loads of them.
 struct KvJoining : testing::Test {
   void SetUp() override { start(); }
-  // From now on loads go there, too.
+  // From now on, loads also go there.
   void use_gpu(Into where) {
     into = where;
     gpu.emplace("devices=1");
@@ -44,7 +44,7 @@ struct KvJoining : testing::Test {
     std::vector<kv::Key> keys;
     std::vector<std::byte> bytes;
     std::unique_ptr<MemoryRange> into;
-    std::unique_ptr<Device> on_gpu;  // instead, if there
+    std::unique_ptr<Device> on_gpu;  // used instead, if set
     kv::Load load;
   };
   Running load(std::span<const kv::Key> of, const kv::LoadOptions& options = {}) {
@@ -71,11 +71,11 @@ struct KvJoining : testing::Test {
     EXPECT_EQ(run.on_gpu ? read_gpu(run.on_gpu->range, 0, size) : run.bytes,
               rig.blocks_of(run.keys));
   }
-  // As far as it goes while files are held.
+  // Continues as far as possible while files are held.
   void poll() {
     for (int i = 0; i < 100; ++i) rig.store->poll();
   }
-  // Pieces that the Mover has been asked for.
+  // How many pieces the Mover has been given.
   std::uint64_t asked() const {
     rig.mover->poll();
     const MoverStats stats = rig.mover->stats();
@@ -85,14 +85,14 @@ struct KvJoining : testing::Test {
     return rig.files->read_bytes.load() / rig.geometry.block().value;
   }
 
-  std::optional<FakeGpu> gpu;  // outlives what uses it
+  std::optional<FakeGpu> gpu;  // outlives its users
   Into into = Into::host;
-  unsigned count = 0;  // of loads
+  unsigned count = 0;  // how many loads
   KvRig rig;
   std::vector<kv::Key> keys;
 };
 
-// What holds wherever loads go to.
+// Tests that hold for every destination of loads.
 struct KvJoiningInto : KvJoining, testing::WithParamInterface<Into> {
   void SetUp() override {
     if (GetParam() != Into::host) use_gpu(GetParam());
@@ -121,7 +121,7 @@ TEST_P(KvJoiningInto, TwoLoadsReadABlockOnce) {
   }
 }
 
-// Layers that have gone where nobody else may look are read again, the others are not.
+// Layers that were read into memory that other loads may not read are read again; others are not.
 TEST_F(KvJoining, OnesThatComeLaterTakeWhatIsStillToBeHad) {
   for (const bool promote : {false, true}) {
     start();
@@ -175,7 +175,7 @@ TEST_P(KvJoiningInto, WhatIsCancelledDoesNotWaitForWhoReads) {
   EXPECT_EQ(blocks_read(), 4u);
 }
 
-// Who follows a load that was cancelled reads for those that come later.
+// A follower of a cancelled load reads for later loads.
 TEST_P(KvJoiningInto, NobodyFollowsALoadThatWasCancelled) {
   rig.files->held = true;
   const Running first = load(keys, {.layer_order = false});
@@ -202,7 +202,7 @@ TEST_P(KvJoiningInto, AFailureOfOneHurtsNoOther) {
   EXPECT_EQ(rig.store->stats().damaged, 4u);
 }
 
-// Each compares its own copy: neither serves a torn block.
+// Each load compares its own copy: none serves a torn block.
 TEST_P(KvJoiningInto, ATornBlockIsServedToNeither) {
   std::fstream file(rig.folder.path / "blocks", std::ios::in | std::ios::out | std::ios::binary);
   for (std::size_t slot = 0; slot < 8; ++slot) {
@@ -223,7 +223,7 @@ TEST_P(KvJoiningInto, ATornBlockIsServedToNeither) {
   EXPECT_EQ(rig.store->stats().pinned, 0_B);
 }
 
-// One that reads with time to spare reads as urgently as who follows it.
+// A reader that is not urgent becomes as urgent as its follower.
 TEST_F(KvJoining, WhoReadsIsAsUrgentAsWhoFollows) {
   const std::vector<Nanoseconds> later(3, std::chrono::hours{1});
   for (const bool urgent : {false, true}) {
@@ -249,7 +249,7 @@ TEST_F(KvJoining, WhoReadsIsAsUrgentAsWhoFollows) {
   }
 }
 
-// One that is urgent from its begin makes urgent whom it follows.
+// A follower that is urgent from its begin makes its reader urgent.
 TEST_F(KvJoining, WhoReadsBecomesUrgent) {
   rig.files->held = true;
   const kv::LoadOptions patient = {
@@ -267,7 +267,7 @@ TEST_F(KvJoining, WhoReadsBecomesUrgent) {
   EXPECT_EQ(blocks_read(), 2u);
 }
 
-// What others read at once with the block would take longer than to read it.
+// The other bytes that the reader reads with the block would take longer than reading it again.
 TEST_P(KvJoiningInto, ASmallOneWaitsForNoLargeOne) {
   for (const bool urgent : {false, true}) {
     start();
@@ -278,7 +278,7 @@ TEST_P(KvJoiningInto, ASmallOneWaitsForNoLargeOne) {
     const Running small = load({&keys[2], 1}, {.priority = Priority::prefetch, .promote = false});
     if (urgent) small.load.urgent(0);
     EXPECT_GT(asked(), before);
-    // As large as the small one is all of a layer, so this one follows.
+    // The small load has the bytes of a whole layer, so this one follows.
     const Running same = load({&keys[2], 1}, {.priority = Priority::prefetch, .promote = false});
     rig.files->release();
     expect_right(small);
@@ -288,7 +288,7 @@ TEST_P(KvJoiningInto, ASmallOneWaitsForNoLargeOne) {
   }
 }
 
-// A deadline that is near has no turn to wait for, so it waits for nobody that has one to come.
+// A group with a near deadline waits for no turn, so it follows no group that has none yet.
 TEST_F(KvJoining, AnUrgentOneFollowsNobodyInLine) {
   rig.files->held = true;
   const Running first = load({&keys[0], 1}, {.promote = false});
@@ -309,10 +309,10 @@ TEST_F(KvJoining, AnUrgentOneFollowsNobodyInLine) {
   expect_right(in_line);
   expect_right(second);
   expect_right(first);
-  EXPECT_EQ(blocks_read(), 3u);  // the one in line followed it
+  EXPECT_EQ(blocks_read(), 3u);  // the load in line followed it
 }
 
-// Many that follow one which is cancelled, or fails, do not all read, nor all at once.
+// If a followed load is cancelled or fails, its followers neither all read nor all at once.
 TEST_P(KvJoiningInto, OneOfManyReadsWhatAnotherDidNot) {
   for (const bool fails : {false, true}) {
     for (const bool whole_blocks : {false, true}) {
@@ -341,8 +341,8 @@ TEST_P(KvJoiningInto, OneOfManyReadsWhatAnotherDidNot) {
   }
 }
 
-// Those whose copy does not fit read once themselves, in their turn: the block may be well, and the
-// memory of the first not.
+// Followers whose copy does not fit read once themselves, in their turn: the block may be right,
+// and the memory of the first load overwritten.
 TEST_F(KvJoining, WhatAUserWritesHurtsNoOther) {
   for (const bool torn : {false, true}) {
     start();
@@ -365,7 +365,7 @@ TEST_F(KvJoining, WhatAUserWritesHurtsNoOther) {
   }
 }
 
-// Waiting for who reads takes no turn of it away.
+// Waiting for a reader uses none of its turns.
 TEST_P(KvJoiningInto, ManyThatFollowHoldUpNobody) {
   rig.files->held = true;
   const Running first = load(keys);
@@ -377,7 +377,7 @@ TEST_P(KvJoiningInto, ManyThatFollowHoldUpNobody) {
   EXPECT_EQ(blocks_read(), 4u);
 }
 
-// The same block at two places of one load.
+// One load has the same block at two positions.
 TEST_P(KvJoiningInto, ALoadDoesNotFollowItself) {
   const std::vector<kv::Key> twice = {keys[0], keys[0]};
   expect_right(load(twice));

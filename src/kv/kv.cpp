@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public faces: Store, Match, Load and Stored.
+// The public classes: Store, Match, Load and Stored.
 #include "headrace/kv/store.h"
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 namespace headrace::kv {
 namespace {
 
-// Nothing hides the first layer: who waits for it looks whether a GPU has it, at most so long each
-// time. The others are read ahead.
+// How long a thread that waits for the first layer looks at a time whether a GPU has it. No work
+// hides the first layer; later layers are read ahead.
 constexpr Nanoseconds kFirstLook = std::chrono::microseconds{200};
 
-// In a child of fork() nobody ends what was not over, and its lock may be held for ever.
+// In a child of fork() no thread ends unfinished operations, and their lock may be held forever.
 void call_at(Ending& ending, const StoreCore& core, std::function<void()> then) {
   if (!ending.over) {
     if (!core.origin().here()) return;
@@ -28,7 +28,8 @@ void call_at(Ending& ending, const StoreCore& core, std::function<void()> then) 
   then();
 }
 
-// What was told. Requires: over. Takes no lock, as a child of fork() may ask.
+// The reported outcome. Requires: the group is over. Takes no lock, since a child of fork() may
+// call it.
 Status outcome_of(const LoadGroup& group) NO_THREAD_SAFETY_ANALYSIS { return group.outcome; }
 StoredCounts counts_of(const StoredState& state) NO_THREAD_SAFETY_ANALYSIS { return state.counts; }
 

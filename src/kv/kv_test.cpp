@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole way: blocks in, from memory to the folder, and back with their checksums compared.
+// End to end: blocks in, from memory to the folder, and back with their checksums compared.
 #include "kv/kv_testing.h"
 
 namespace headrace {

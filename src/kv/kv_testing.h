@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A KV store for tests: memory tiers moved by the fake backend, and a folder moved by one that
-// reads and writes files when it is told to, and fails when it is told to. And one on a machine
-// with GPUs made of software, moved by the backends of such a machine.
+// KV stores for tests. One has memory tiers moved by the fake backend, and a folder moved by a
+// backend that reads and writes files, and fails, on request. Another is on a machine with software
+// GPUs, with the backends of such a machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,8 +27,8 @@
 
 namespace headrace::test {
 
-// Copies between memory and files at once, in the thread that asks; while `held`, in
-// release(). Thread-safe.
+// Copies between memory and files at once, in the submitting thread; while `held`, in release().
+// Thread-safe.
 class FileBackend final : public Backend {
  public:
   const Capabilities& capabilities() const override { return capabilities_; }
@@ -56,12 +56,12 @@ class FileBackend final : public Backend {
   std::atomic<bool> held{false};
   std::atomic<double> fail_chance{0};
   std::atomic<bool> full{false};                // writes fail as on a full disk
-  std::atomic<std::uint64_t> room{UINT64_MAX};  // writes that end behind it fail, with this error:
+  std::atomic<std::uint64_t> room{UINT64_MAX};  // writes that end beyond it fail, with this error:
   std::atomic<ErrorCode> without_room{ErrorCode::exhausted};
   std::atomic<bool> unwritable{false};  // writes fail otherwise
   std::atomic<std::uint64_t> writes{0};
   std::atomic<std::uint64_t> read_bytes{0};
-  std::atomic<std::uint64_t> torn_after{UINT64_MAX};  // what is read after so many bytes is torn
+  std::atomic<std::uint64_t> torn_after{UINT64_MAX};  // reads after this many bytes are torn
 
  private:
   Status copy(const Piece& piece) {
@@ -102,7 +102,7 @@ class FileBackend final : public Backend {
                                    .note = "files, for tests"};
 };
 
-// A folder that goes with its scope.
+// A folder that is deleted at the end of its scope.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -119,7 +119,7 @@ class TemporaryFolder {
   std::filesystem::path path;
 };
 
-// Blocks of 3 layers of 1000 bytes or so: nothing is aligned.
+// Blocks of 3 layers of about 1000 bytes: nothing is aligned.
 inline kv::Geometry small_geometry() {
   return {.model = "small",
           .layers = 3,
@@ -169,7 +169,7 @@ struct KvRig {
     ASSERT_TRUE(made.has_value()) << made.error().message;
     store = std::move(*made);
   }
-  // Bytes of the block of `key`: whoever has them has the right ones.
+  // The bytes of the block of `key`, which prove that a load is correct.
   void write(const kv::Key& key, std::byte* block) const {
     Random random(key.low);
     for (std::size_t i = 0; i < geometry.block().value; ++i) {
@@ -190,7 +190,7 @@ struct KvRig {
     if (!stored) return Unexpected(stored.error());
     return stored->wait();
   }
-  // What a load gives, and whether all of it is right.
+  // Loads the blocks, and checks the bytes.
   Status get(std::span<const kv::Key> keys, kv::LoadOptions load_options = {}) {
     std::vector<std::byte> bytes(geometry.block().value * keys.size());
     const MemoryRange memory(bytes, kDram);
@@ -201,7 +201,7 @@ struct KvRig {
     EXPECT_EQ(bytes, blocks_of(keys));
     return {};
   }
-  // Lets all that goes on end.
+  // Lets all operations end.
   void settle() {
     for (int i = 0; i < 10; ++i) {
       store->poll();
@@ -225,7 +225,7 @@ struct KvRig {
   std::unique_ptr<kv::Store> store;
 };
 
-// Memory of a GPU that somebody else allocated.
+// Memory of a GPU, allocated by another library.
 class Device {
  public:
   Device(const Machine& machine, Bytes bytes, NodeId gpu = kGpu)
@@ -239,7 +239,7 @@ class Device {
   const DeviceRange range;
 };
 
-// A stream of GPU 0 that goes on only when it is told to.
+// A stream of GPU 0 that continues only on request.
 class HeldStream {
  public:
   HeldStream() {
@@ -277,7 +277,7 @@ struct GpuRig {
       : gpu(settings), geometry(std::move(shape)), slot(of_slot) {
     EXPECT_TRUE(backends.skipped().empty());
   }
-  // Tiers by node, in blocks; a folder last if `folder_blocks`.
+  // Tiers by node, in blocks; if `folder_blocks`, a folder last.
   kv::StoreOptions options(const std::vector<std::pair<NodeId, std::size_t>>& memory,
                            std::size_t folder_blocks) const {
     kv::StoreOptions made{.geometry = geometry};
@@ -316,7 +316,7 @@ struct GpuRig {
     if (!stored) return Unexpected(stored.error());
     return stored->wait();
   }
-  // Loads them into memory of the GPU; whether all of it is right.
+  // Loads the blocks into memory of the GPU, and checks the bytes.
   Status get(std::span<const kv::Key> keys, const kv::LoadOptions& load_options = {}) {
     const Device into(gpu.machine, bytes_of(keys.size()));
     auto load = store->load(keys, whole(into.range), load_options);

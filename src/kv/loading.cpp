@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks on their way out. A group of a load (a layer, or all) is read, verified if it comes from a
-// folder, and passed on if it went through a slot of the first tier, which then keeps the block.
+// Loads. A group of a load (one layer, or all) is read, verified if it comes from a folder, and
+// copied on if it passed through a slot of the first tier, which then keeps the block.
 #include <algorithm>
 
 #include "core/fail.h"
@@ -9,12 +9,12 @@
 namespace headrace::kv {
 namespace {
 
-// The next is read while one is verified.
+// One layer is read while another is verified.
 constexpr unsigned kFewestReading = 2;
-// The load that was asked for first lets so many layers of others pass before one of its own.
+// The most layers of other loads that start before one of the oldest load.
 constexpr unsigned kMostPassing = 7;
-// While first layers of at least this part of what is read at a time are being read, higher ones
-// wait: nothing hides the first, and the device would give it a share of its rate only.
+// While first layers of at least this part of the bytes read at a time are being read, higher
+// layers wait. Nothing hides a first layer, and the device would give it only a share of its rate.
 constexpr std::uint64_t kFirstPart = 8;
 
 }  // namespace
@@ -25,8 +25,8 @@ void LoadGroup::run() noexcept {
   alone.load() ? load->core->read_again(*this) : load->core->verify(*this);
 }
 
-// Loads of demand are begun in their order, also what of them is not urgent yet; the Mover then
-// lets others pass. Checksums are only computed before those of others where they are urgent.
+// Demand loads begin in order, including layers that are not urgent yet, which the Mover then lets
+// others pass. Checksums are computed before those of other loads only if they are urgent.
 Turn LoadGroup::turn() const {
   const bool urgent =
       priority() == Priority::demand || (!started && load->options.priority == Priority::demand);
@@ -90,7 +90,7 @@ Result<Load> StoreCore::load(std::span<const Key> keys, const Extent& into,
   {
     const MutexLock lock(mutex_);
     if (closing_) return fail(ErrorCode::cancelled, "the KV store is closed; open another");
-    // From here on nothing is thrown.
+    // Nothing throws from here on.
     loads_.emplace(state.get(), state);
     if (const auto missing = pin_all(keys, *state); missing < keys.size()) {
       loads_.erase(state.get());
@@ -114,7 +114,7 @@ Result<Load> StoreCore::load(std::span<const Key> keys, const Extent& into,
   return Load(state);
 }
 
-// What comes from the folder goes through slots for it, and stays there.
+// Blocks from the folder pass through slots of their own, and stay there.
 void StoreCore::keep(LoadState& load) {
   const Bytes block{block_};
   for (LoadItem& item : load.items) {
@@ -147,7 +147,7 @@ void StoreCore::begin(LoadState& load) noexcept {
 
 void StoreCore::start_next(bool later, bool all) noexcept {
   while (LoadGroup* const group = next_in_line()) {
-    join(*group);  // now, while those that have just been read have not been shared
+    join(*group);  // now, before bytes that were just read have been shared
     if (all && std::ranges::none_of(group->own, std::identity{})) give_back(*group, true);
     later ? enqueue(*group) : start(*group);
   }
@@ -294,7 +294,7 @@ void StoreCore::start(LoadGroup& group) noexcept {
   try {
     if (!group.load->cancelled.load()) return start_copies(group);
     give_up(group, {ErrorCode::cancelled, "the load was cancelled"}, true);
-  } catch (const std::bad_alloc&) {  // before they were made
+  } catch (const std::bad_alloc&) {  // before the copies were made
     give_up(group, kNoMemory, false);
   }
 }
@@ -315,10 +315,10 @@ void StoreCore::start_copies(LoadGroup& group) {
   plan_copies(group, pairs);
   const bool reads = !pairs.empty();
   if (reads) listen_to(group, pairs, &StoreCore::arrived);
-  // Nothing is thrown from here on.
+  // Nothing throws from here on.
   take_late(group);
   if (!reads) {
-    if (give_back(group, true)) start_next(true);  // so that it holds up nobody
+    if (give_back(group, true)) start_next(true);  // so that it delays no other group
     settle(group);
   }
   settle(group);
@@ -328,7 +328,7 @@ void StoreCore::plan_copies(LoadGroup& group, std::vector<MovePair>& pairs) {
   group.owners.clear();
   for (unsigned i = 0; i < group.load->items.size(); ++i) {
     const LoadItem& item = group.load->items[i];
-    if (from_folder(item) && item.failed.load()) continue;  // pass_on() says so
+    if (from_folder(item) && item.failed.load()) continue;  // pass_on() reports it
     const unsigned end = group.first + group.layers;
     for (unsigned first = group.first; first < end;) {
       unsigned next = first;
@@ -360,7 +360,7 @@ void StoreCore::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned
   }
 }
 
-// What may throw does so before anything is copied.
+// Everything that may throw comes before the copies.
 void StoreCore::listen_to(LoadGroup& group, std::span<const MovePair> pairs,
                           void (StoreCore::*then)(LoadGroup&, bool)) {
   group.then = then;
@@ -379,14 +379,14 @@ Transfer StoreCore::moving(LoadGroup& group) noexcept {
   return group.moving;
 }
 
-// Marks what of a transfer has failed.
+// Marks the failed parts of a transfer.
 void StoreCore::note_failures(LoadGroup& group, bool read) noexcept {
   const Transfer moved = moving(group);
   for (std::size_t i = 0; i < group.owners.size(); ++i) {
     try {
       const auto status = moved.poll(i);
       if (status && !*status) fail_item(group, group.owners[i], status->error(), read);
-    } catch (const std::bad_alloc&) {  // copying its error
+    } catch (const std::bad_alloc&) {  // copying the error
       fail_item(group, group.owners[i], kNoMemory, false);
     }
   }
@@ -409,7 +409,7 @@ void StoreCore::verify(LoadGroup& group) noexcept {
   share(group);
   try {
     pass_on(group);
-  } catch (const std::bad_alloc&) {  // before anything was copied
+  } catch (const std::bad_alloc&) {  // before any copy
     for (unsigned i = 0; i < group.load->items.size(); ++i) {
       if (from_folder(group.load->items[i])) fail_item(group, i, kNoMemory, false);
     }
@@ -426,7 +426,7 @@ void StoreCore::pass_on(LoadGroup& group) {
   for (unsigned i = 0; i < load.items.size(); ++i) {
     LoadItem& item = load.items[i];
     if (!from_folder(item)) continue;
-    if (item.failed.load()) {  // in another layer perhaps: it is not passed on in this one either
+    if (item.failed.load()) {  // perhaps in another layer: not copied on in this one either
       fail_group(group, {load.cancelled.load() ? ErrorCode::cancelled : ErrorCode::io,
                          "a block failed in another layer; leading() says what is left"});
       continue;
@@ -434,7 +434,7 @@ void StoreCore::pass_on(LoadGroup& group) {
     for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
       if (verified(group, item, layer)) continue;
       if (Follower* const taken = group.followed(i, layer)) {
-        // Not what is on SSD, perhaps: a user may have written to the memory it was taken from.
+        // The block on SSD may be right: a user may have overwritten the memory it came from.
         taken->delivered = false;
         other = true;
         break;
@@ -507,8 +507,8 @@ void StoreCore::finish(LoadGroup& group) noexcept {
   read(group);
   share(group);
   {
-    Later later;  // what found room is started when the last group has been told
-    // The last group to end is told of when the blocks have been let go.
+    Later later;  // starts stores that found a slot, after the last group is reported
+    // The last group is reported after the blocks are unpinned.
     if (load.left.fetch_sub(1) == 1) {
       ended(load, later);
       load.options.keep.reset();
@@ -588,7 +588,7 @@ Nanoseconds StoreCore::promote_due() {
 }
 
 void StoreCore::promote(LoadGroup& group) {
-  // Before the looks: what is listened to or has its turn later finds it.
+  // Set before the looks, so that what is started or gets its turn later sees it.
   const bool first = !group.wanted.exchange(true);
   {
     const MutexLock lock(jobs_mutex_);

@@ -98,7 +98,7 @@ TEST_F(KvLoading, CanBeCancelled) {
   EXPECT_TRUE(rig.get(keys).has_value());
 }
 
-// Where engines copy inside submit(), as cores do, whoever asks for a load does not copy it.
+// If engines copy inside submit(), as cores do, the thread that calls load() does not copy.
 TEST(KvLoads, OfMemoryAreNotCopiedByWhoAsksForThem) {
   std::atomic<std::thread::id> of_asking;
   std::atomic<bool> by_who_asks{false};
@@ -126,7 +126,7 @@ TEST(KvLoads, OfMemoryAreNotCopiedByWhoAsksForThem) {
   EXPECT_EQ(bytes, rig.blocks_of(keys));
 }
 
-// What is to be done for a load comes before the checksums of blocks that leave.
+// Jobs of a load run before the checksums of blocks that leave.
 TEST_F(KvLoading, WaitsForNoBlockThatLeaves) {
   rig.files->held = true;
   const auto load = rig.store->load({&keys[0], 1}, whole(*memory).part(0, rig.geometry.block()),
@@ -145,7 +145,7 @@ TEST_F(KvLoading, WaitsForNoBlockThatLeaves) {
   EXPECT_GT(rig.store->stats().tiers[1].arrived, before);
 }
 
-// So does what is wanted now, before loads that are for later.
+// Jobs of urgent loads run before those of later loads.
 TEST_F(KvLoading, WaitsForNoneThatIsLessUrgent) {
   const kv::Match match = rig.store->match(keys);
   std::vector<kv::Key> on_ssd;
@@ -170,7 +170,7 @@ TEST_F(KvLoading, WaitsForNoneThatIsLessUrgent) {
   EXPECT_TRUE(later->wait().has_value());
 }
 
-// A store that finds room at the end of a load is started when that has been told.
+// A store that finds a slot at the end of a load starts after that end is reported.
 TEST(KvLoads, AreToldBeforeStoresTakeTheirRoom) {
   KvRig rig;
   rig.open({2});
@@ -210,7 +210,7 @@ TEST_F(KvLoading, WithDeadlinesIsUrgentInTime) {
             ErrorCode::invalid);
 }
 
-// Layers that are not yet wanted let others pass; one that somebody waits for does not.
+// Layers before their deadline let others pass, unless a thread waits for them.
 TEST(KvDeadlines, DecideWhoGoesFirst) {
   for (const bool waited_for : {false, true}) {
     KvRig rig({.max_in_flight = 1});
@@ -243,19 +243,19 @@ TEST(KvDeadlines, DecideWhoGoesFirst) {
     };
     EXPECT_LT(place(patient, 0), place(other, 0));
     EXPECT_EQ(place(patient, 1) < place(other, 2), waited_for);
-    // With more pieces a class that waits would have its eighth.
+    // With more pieces a waiting class would get its eighth.
     if (!waited_for) {
       EXPECT_GT(place(patient, 2), place(other, 2));
     }
   }
 }
 
-// The second move of a block from SSD, and its checksums, are as urgent as the first.
+// The second copy of a block from SSD, and its checksums, are as urgent as the first.
 TEST(KvDeadlines, AreThoseOfWhatComesFromAFolderToo) {
   struct Case {
     Priority priority;
-    Nanoseconds passes;  // before its checksums are compared
-    bool first;          // it goes before demand that was asked for later
+    Nanoseconds passes;  // the time before its checksums are compared
+    bool first;          // it is copied before demand that came later
   };
   for (const Case& one : {Case{Priority::demand, Nanoseconds{0}, false},
                           Case{Priority::demand, std::chrono::hours{1}, true},
@@ -350,7 +350,7 @@ TEST(KvDeadlines, CountFromWhenTheLoadWasAskedFor) {
   EXPECT_LT(last_to(into[1]), last_to(into[2]));
 }
 
-// A promoted block moves twice, the second time as urgently as somebody has asked meanwhile.
+// A block that passes through a slot is copied twice, the second time with its current urgency.
 TEST(KvDeadlines, UrgentIsTrueOfTheSecondMoveToo) {
   for (const bool urgent : {false, true}) {
     KvRig rig({.max_in_flight = 1});
@@ -371,7 +371,7 @@ TEST(KvDeadlines, UrgentIsTrueOfTheSecondMoveToo) {
     if (urgent) load->urgent(0);
     rig.files->release();
     rig.fake->hold(true);
-    // Both engines are taken, and the others wait for them.
+    // Both engines are busy, and other pieces wait for them.
     std::vector<Transfer> others;
     for (std::uint64_t i = 0; i < 8; ++i) {
       others.push_back(rig.mover->copy(whole(other).part(i * 100, 100_B),
@@ -393,7 +393,7 @@ TEST(KvDeadlines, UrgentIsTrueOfTheSecondMoveToo) {
   }
 }
 
-// Loads of one block each, of memory, read two layers at a time; which layers were read in order.
+// Loads of one block each from memory read two layers at a time. Records the order of layers.
 struct KvTurns : testing::Test {
   void SetUp() override {
     auto options = rig.options({4});
@@ -409,7 +409,7 @@ struct KvTurns : testing::Test {
     into.push_back(std::make_unique<MemoryRange>(bytes.back(), kDram));
     return rig.store->load({&key, 1}, whole(*into.back()), options).value();
   }
-  // "A0 A1 B0", A being the first load.
+  // "A0 A1 B0", where A is the first load.
   std::string order() {
     std::string result;
     const auto pieces = std::vector(rig.fake->accepted());
@@ -430,7 +430,7 @@ struct KvTurns : testing::Test {
   std::vector<std::unique_ptr<MemoryRange>> into;
 };
 
-// Nothing hides the first layer: it has the device alone, unless it is small.
+// Nothing hides the first layer: unless it is small, it has the device alone.
 TEST_F(KvTurns, TheFirstLayerIsReadBeforeOthersBegin) {
   const auto begun = [&, none = rig.mover->stats().transfers] {
     return rig.mover->stats().transfers - none;
@@ -499,7 +499,7 @@ TEST_F(KvLoading, FailedReadTellsWhatIsLeft) {
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 0u);
 }
 
-// A block that is torn in one layer is not passed on in any that ends later.
+// A block that is torn in one layer is not copied on in any layer that ends later.
 TEST_F(KvLoading, NoLayerIsGoodWithoutTheBytesOfABlockThatFailedInAnother) {
   for (const bool promote : {true, false}) {
     for (const std::uint64_t torn : {0, 2}) {

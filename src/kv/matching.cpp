@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is there, and held there.
+// Matches: find blocks and pin them.
 #include "kv/core.h"
 
 namespace headrace::kv {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out: each allocation of a scenario fails in turn, alone or with all after it, in
-// the thread that asks and in the store's own. It costs blocks and errors; nothing hangs, ends the
-// program, stays held or is served wrong.
+// Runs out of memory: each allocation of a scenario fails in turn, alone or with all later ones, in
+// the calling thread and in the store's. This costs blocks and errors. Nothing may hang, end the
+// program, stay pinned or return wrong bytes.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,8 +17,8 @@
 
 namespace {
 
-// What operator new of this program does: the allocation that counts `until_failure` down to 0
-// fails, and with `and_after` all that follow. In the thread of a scenario, and in the store's.
+// The operator new of this program: the allocation that counts `until_failure` down to 0 fails, and
+// with `and_after` all later ones. Used in the thread of a scenario and in the store's.
 constinit std::atomic<bool> armed = false;
 constinit std::atomic<bool> and_after = false;
 constinit std::atomic<bool> has_failed = false;
@@ -28,7 +28,7 @@ constinit thread_local bool of_scenario = false;
 
 }  // namespace
 
-// Threads of backends and of the fake driver never fail: they are no part of the store.
+// Threads of backends and of the fake driver never fail: they are not part of the store.
 bool headrace::test::allocation_fails() noexcept {
   if (!armed || in_driver || (!of_scenario && !this_thread_is("headrace-kv"))) return false;
   const std::ptrdiff_t left = --until_failure;
@@ -92,7 +92,7 @@ class KvMemory : public testing::Test {
     CHECK(made.has_value());
     store_ = std::move(*made);
   }
-  // The threads of the fake driver begin with the first copies, and take the name of who asks.
+  // The threads of the fake driver start with the first copies, and take the caller's name.
   void warm_up() {
     if (!scene_.gpu) return;
     for (int i = 0; i < 8; ++i) {
@@ -100,7 +100,7 @@ class KvMemory : public testing::Test {
       ASSERT_TRUE(mover_->copy(whole(into_), whole(on_gpu_->range)).wait().has_value());
     }
   }
-  // With a worker what is to be done is left to it.
+  // With a worker, the worker runs the jobs.
   void until(const std::function<bool()>& done) {
     for (int i = 0; i < 10'000 && !done(); ++i) {
       if (!scene_.worker) store_->poll();
@@ -108,13 +108,13 @@ class KvMemory : public testing::Test {
     }
   }
 
-  // Stores, moves down, writes, loads and promotes; whatever of it finds memory.
+  // Stores, demotes, writes, loads and promotes, as far as there is memory.
   void scenario(std::size_t first) {
     const auto keys = std::span(keys_).subspan(first, 4);
     const auto attempt = [](const auto& what) {
       try {
         what();
-      } catch (const std::bad_alloc&) {  // of what the caller asked for
+      } catch (const std::bad_alloc&) {  // for the calls of this function
       }
     };
     attempt([&] {
@@ -137,7 +137,7 @@ class KvMemory : public testing::Test {
       attempt([&] { store_->poll(); });
     }
   }
-  // What is there is right, and nothing is held.
+  // Blocks that are there are correct, and nothing is pinned.
   void check() {
     for (const kv::Load& load : loads_) (void)load.wait();
     loads_.clear();
@@ -166,7 +166,7 @@ class KvMemory : public testing::Test {
     EXPECT_EQ(bytes, right);
   }
 
-  // All of it with each allocation failing, or each so many.
+  // Runs all with each allocation failing, or every `step`-th.
   void fail_each(std::ptrdiff_t step = 1) {
     for (const bool all : {false, true}) {
       and_after = all;
@@ -199,7 +199,7 @@ class KvMemory : public testing::Test {
   std::vector<std::byte> target_ = std::vector<std::byte>(source_.size());
   const MemoryRange into_{target_, kDram};
   std::vector<std::byte> other_ = std::vector<std::byte>(source_.size());
-  const MemoryRange also_{other_, kDram};  // of a load of the same at the same time
+  const MemoryRange also_{other_, kDram};  // for a second load of the same blocks at the same time
   std::optional<Device> on_gpu_;
   std::vector<kv::Load> loads_;
   std::unique_ptr<kv::Store> store_;
@@ -220,7 +220,7 @@ TEST_F(KvMemory, ThatRunsOutInItsThreadCostsBlocksOnly) {
 TEST_F(KvMemory, ThatRunsOutCostsBlocksOfGpusOnly) {
   failures_of_worker = 0;
   start({.worker = true, .gpu = true});
-  fail_each(5);  // most are of allocate(), which looks at the host for each passage
+  fail_each(5);  // most are in allocate(), which inspects the host for each passage
   EXPECT_GT(failures_of_worker, 20u);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random operations against what a store must never do, whatever fails below it: serve bytes that
-// are not those of the key, find what was never stored, lose what a match holds, take more than a
-// budget, or lose count.
+// Random operations with failures, compared with the promises of a store. It never returns bytes of
+// another key, finds a block that was never stored, loses a matched block, exceeds a budget, or
+// miscounts.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -56,7 +56,7 @@ class KvModel {
                                             {2, 10}})) {
       case 0: store(); break;
       case 1: load(some_keys()); break;
-      case 9: load(last_); break;  // used again: it may rise, or follow who reads it
+      case 9: load(last_); break;  // used again, so it may be promoted or follow a reader
       case 10: hold_files(); break;
       case 2: hold(); break;
       case 3: let_go(); break;
@@ -96,7 +96,7 @@ class KvModel {
   }
 
  private:
-  // All that is there can be loaded, as far as its copies do not fail, and is right.
+  // All blocks that are there can be loaded, unless their copies fail, and are correct.
   void load_alone(const kv::Key& key) {
     std::vector<std::byte> bytes(rig_.geometry.block().value);
     const MemoryRange memory(bytes, kDram);
@@ -124,7 +124,7 @@ class KvModel {
     options.in_flight = rig_.geometry.block() * *rc::gen::inRange<std::uint64_t>(1, 12);
     options.eviction = *eviction_order(*rc::gen::element("s3-fifo", "sieve", "clock"));
     auto made = kv::Store::open(*rig_.mover, std::move(options));
-    for (int i = 0; !made && i < 200; ++i) {  // the headers could not be read
+    for (int i = 0; !made && i < 200; ++i) {  // fails if the headers could not be read
       made = kv::Store::open(*rig_.mover, rig_.options(memory_, folder_));
     }
     RC_ASSERT(made.has_value());
@@ -137,13 +137,13 @@ class KvModel {
     return {all.begin(), all.end()};
   }
   void store() {
-    release_files();  // it is waited for, perhaps for others' way to the folder
+    release_files();  // the store is waited for, perhaps until other blocks are in the folder
     const auto keys = some_keys();
     const auto counts = rig_.put(keys);
     RC_ASSERT(counts.has_value());
     RC_ASSERT(counts->stored + counts->present + counts->refused + counts->failed == keys.size());
     if (!failing_) RC_ASSERT(counts->failed == 0u);
-    // Which of several were not stored is not told.
+    // If some were not stored, the result does not say which.
     if (counts->stored + counts->present > 0) stored_.insert(keys.begin(), keys.end());
   }
   void load(const std::vector<kv::Key>& keys) {
@@ -161,7 +161,7 @@ class KvModel {
     RC_ASSERT(load.has_value());
     run->load = *load;
   }
-  // What is read and written waits, so that loads overlap.
+  // Holds reads and writes, so that loads overlap.
   void hold_files() { held_files_ = rig_.files->held = true; }
   void release_files() {
     if (std::exchange(held_files_, false)) rig_.files->release();

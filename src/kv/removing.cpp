@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that are not to be served again, by whoever has the store.
+// Removal of blocks, on request of the owner of the store.
 #include <algorithm>
 
 #include "core/fail.h"
@@ -20,7 +20,7 @@ std::vector<bool> StoreCore::contains(std::span<const Key> keys) const {
 
 bool StoreCore::remove(Entry& entry) {
   if (std::exchange(entry.removed, true)) return false;
-  pin(entry);  // so that it stays until all of its copies were looked at
+  pin(entry);  // so that it stays until all its copies were visited
   for (unsigned tier = 0; tier < tiers_.size(); ++tier) {
     if (entry.copies[tier].state == Copy::State::ready) withdraw(entry.copies[tier], tier);
   }
@@ -38,8 +38,8 @@ void StoreCore::withdraw(Copy& copy, unsigned index) {
   }
 }
 
-// A slot that is free, or that a full disk had no room for, may have the header of a block that has
-// left or did not come; the next process would find it.
+// A slot that is free, or set aside on a full disk, may have the header of a block that left or
+// never arrived. The next process would find it.
 void StoreCore::unlist_free(const std::function<bool(const Key&)>& gone) {
   Tier& last = tiers_.back();
   if (last.folder == nullptr) return;

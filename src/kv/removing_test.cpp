@@ -15,7 +15,7 @@ struct KvRemoving : testing::Test {
     for (const kv::Key& key : keys) ASSERT_TRUE(rig.put({&key, 1}).has_value());
     rig.settle();
   }
-  // Which are there, as 0 and 1.
+  // Which keys are there, as digits 0 and 1.
   std::string there() const {
     std::string result;
     for (const bool one : rig.store->contains(keys)) result += one ? '1' : '0';
@@ -39,7 +39,7 @@ TEST_F(KvRemoving, WhatIsRemovedIsNotFoundInAnyTierNorByTheNextProcess) {
   rig.open({4}, 16);
   EXPECT_EQ(rig.store->stats().reopened, 6u);
   EXPECT_EQ(there(), "10111101");
-  ASSERT_EQ(rig.put({&keys[1], 1})->stored, 1u);  // it may come back
+  ASSERT_EQ(rig.put({&keys[1], 1})->stored, 1u);  // the key may be stored again
   EXPECT_TRUE(rig.get({&keys[1], 1}).has_value());
 }
 
@@ -53,7 +53,7 @@ TEST_F(KvRemoving, ClearsAll) {
   EXPECT_EQ(rig.store->stats().reopened, 0u);
 }
 
-// A block that has left a slot which nobody has used since would be found after reopening.
+// A block that left a slot which was not reused would be found after reopening.
 TEST(KvRemovals, TakeWhatHasLeftButIsStillListed) {
   KvRig rig;
   rig.open({2}, 2);
@@ -63,7 +63,7 @@ TEST(KvRemovals, TakeWhatHasLeftButIsStillListed) {
   rig.settle();
   rig.open({2}, 2);
   ASSERT_EQ(rig.store->stats().reopened, 2u);
-  // Damage makes it leave its slot, and keeps its header.
+  // Damage frees its slot, and keeps its header.
   rig.files->torn_after = 0;
   for (const kv::Key& key : keys) (void)rig.get({&key, 1}, {.promote = false});
   rig.files->torn_after = UINT64_MAX;
@@ -90,7 +90,7 @@ TEST_F(KvRemoving, WhatIsHeldIsGoneFromTheTablesAndLetGoLater) {
   EXPECT_GE(rig.store->stats().tiers[1].blocks, before);
   EXPECT_EQ(rig.put({&keys[0], 1})->refused, 1u);
   rig.fake->hold(false);
-  EXPECT_TRUE(load->wait().has_value());  // it ends as it would have
+  EXPECT_TRUE(load->wait().has_value());  // ends as if nothing was removed
   EXPECT_EQ(bytes, rig.blocks_of(keys));
   held = {};
   ASSERT_TRUE(rig.store->flush().has_value());
@@ -118,7 +118,7 @@ TEST_F(KvRemoving, WhatIsOnItsWayDoesNotArrive) {
   EXPECT_EQ(rig.store->stats().reopened, 0u);
 }
 
-// A slot that a full disk has no room for has the header of the block that was to come.
+// A slot set aside on a full disk has the header of the block that did not arrive.
 TEST(KvRemovals, TakeWhatAFullDiskDidNotTake) {
   KvRig rig;
   rig.open({6}, 8);
@@ -129,7 +129,7 @@ TEST(KvRemovals, TakeWhatAFullDiskDidNotTake) {
   EXPECT_EQ(rig.store->remove(keys).value(), 6u);
   rig.settle();
   for (const kv::TierStats& tier : rig.store->stats().tiers) EXPECT_EQ(tier.blocks, 0u);
-  // It still has no room for them: three blocks leave memory, and go where it has some.
+  // The disk still has no space for them: three blocks leave memory for slots that have space.
   rig.files->writes = 0;
   const auto others = kv::keys(rig.geometry, tokens(4 * 9, 1000));
   for (const kv::Key& key : others) {
@@ -143,14 +143,14 @@ TEST(KvRemovals, TakeWhatAFullDiskDidNotTake) {
   EXPECT_EQ(rig.store->stats().reopened, 0u);
 }
 
-// What it does not take stays in memory otherwise.
+// Without remove(), blocks that the disk did not accept stay in memory.
 TEST_F(KvRemoving, WhatAFullDiskDoesNotTakeIsGoneToo) {
   rig.files->room = 4 * 4096;
   rig.files->held = true;
   const auto others = kv::keys(rig.geometry, tokens(4 * 2, 1000));
   std::vector<std::byte> right = rig.blocks_of(others);
   const MemoryRange from(right, kDram);
-  const auto stored = rig.store->store(others, whole(from));  // two make way
+  const auto stored = rig.store->store(others, whole(from));  // two are evicted
   ASSERT_TRUE(stored.has_value());
   EXPECT_EQ(rig.store->remove(keys).value(), 8u);
   rig.files->release();
@@ -179,7 +179,7 @@ TEST_F(KvRemoving, AClosedStoreHoldsNothingAndItsFolderOpensAtOnce) {
   const MemoryRange memory(bytes, kDram);
   {
     const kv::Match held = rig.store->match(keys);
-    ASSERT_EQ(rig.store->remove({&keys[0], 1}).value(), 1u);  // and held: gone all the same
+    ASSERT_EQ(rig.store->remove({&keys[0], 1}).value(), 1u);  // pinned, and removed all the same
     rig.fake->hold(true);
     const auto load = rig.store->load(std::span(keys).subspan(1),
                                       whole(memory).part(0, rig.geometry.block() * 7));
@@ -195,7 +195,7 @@ TEST_F(KvRemoving, AClosedStoreHoldsNothingAndItsFolderOpensAtOnce) {
     auto other = kv::Store::open(*rig.mover, rig.options({4}, 16));
     ASSERT_TRUE(other.has_value()) << other.error().message;
     EXPECT_EQ((*other)->stats().reopened, 7u);
-  }  // the match goes after its tables
+  }  // the match is destroyed after the tables
   EXPECT_EQ(there(), "00000000");
   EXPECT_EQ(rig.store->match(keys).size(), 0u);
   EXPECT_EQ(rig.store->stats().tiers[0].blocks, 0u);
@@ -208,7 +208,7 @@ TEST_F(KvRemoving, AClosedStoreHoldsNothingAndItsFolderOpensAtOnce) {
   rig.store->poll();
 }
 
-// Copies that do not end keep the tiers, not who closes.
+// Copies that do not end keep the tiers, but do not block close().
 TEST(KvClosing, WaitsNoLongerThanItIsTold) {
   KvRig rig({}, true);
   rig.worker = true;
@@ -229,7 +229,7 @@ TEST(KvClosing, WaitsNoLongerThanItIsTold) {
   EXPECT_EQ(rig.store->store(keys, whole(memory)).error().code, ErrorCode::cancelled);
   EXPECT_EQ(kv::Store::open(*rig.mover, rig.options({2}, 8)).error().code, ErrorCode::denied);
 
-  // One that waits for another's closing looks at its own bound.
+  // A thread that waits for another thread's close() has its own timeout.
   std::atomic<bool> asked{false};
   std::atomic<bool> enough{false};
   std::thread other([&] {
@@ -253,7 +253,7 @@ TEST(KvClosing, WaitsNoLongerThanItIsTold) {
   EXPECT_EQ(rig.store->stats().reopened, 1u);
 }
 
-// Whoever closes next, or waits to, is not held up by one whose `stop` threw.
+// A close() whose `stop` threw does not block the next or a waiting close().
 TEST(KvClosing, IsTakenOverFromOneThatThrew) {
   KvRig rig({}, true);
   rig.worker = true;
@@ -295,7 +295,7 @@ TEST(KvClosing, IsTakenOverFromOneThatThrew) {
   EXPECT_TRUE(rig.store->close().has_value());
 }
 
-// Threads that store, load, match, flush and remove while another closes.
+// Threads store, load, match, flush and remove while another thread closes.
 TEST(KvClosing, MayComeAtAnyTime) {
   for (int round = 0; round < 5; ++round) {
     KvRig rig({}, true);

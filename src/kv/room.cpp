@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has to leave a tier, and what is written to the folder on demand.
+// Evictions from tiers, and flush().
 #include <algorithm>
 
 #include "core/check.h"
@@ -11,9 +11,9 @@ namespace headrace::kv {
 
 namespace {
 
-// Blocks that an order may offer in one search before the tier is taken to be all pins.
+// After this many blocks offered in one search, the tier is considered fully pinned.
 constexpr unsigned kEffort = 1024;
-// One slot in so many is kept free, so that stores need not wait for the way of others.
+// One slot in this many is kept free, so that stores need not wait for demotions.
 constexpr std::uint32_t kReserve = 16;
 
 }  // namespace
@@ -49,7 +49,7 @@ bool StoreCore::let_one_leave(unsigned index, Loss loss) {
         const Copy& copy = static_cast<Copy&>(links);
         return copy.entry->pins == 0 && copy.state == Copy::State::ready &&
                std::ranges::none_of(copy.entry->copies, [](const Copy& other) {
-                 return other.state == Copy::State::filling;  // from this one perhaps
+                 return other.state == Copy::State::filling;  // perhaps from this one
                });
       },
       kEffort);
@@ -81,7 +81,7 @@ bool StoreCore::demote(Copy& copy, unsigned index, Loss loss) {
   for (unsigned to = index + 1; to < tiers_.size(); ++to) {
     const Nanoseconds rests = tiers_[to].rests;
     if (loss == Loss::never && rests > Nanoseconds{0} && mover_.clock().now() < rests) continue;
-    // The last tier has nowhere to write its own to: who leaves it is gone, whatever came.
+    // The last tier cannot demote its blocks: an evicted block is dropped, whatever arrives.
     const auto slot = take_slot(to, to + 1 == tiers_.size() ? Loss::allowed : loss);
     if (!slot) continue;
     if (send(copy, index, to, *slot, then)) return true;
@@ -94,7 +94,7 @@ bool StoreCore::demote(Copy& copy, unsigned index, Loss loss) {
 void StoreCore::disk_is_full(Tier& tier, std::uint32_t slot) {
   DiskRoom& disk = tier.disk;
   disk.again = mover_.clock().now() + kRest;
-  if (disk.written[slot]) {  // a file system that writes each block anew elsewhere
+  if (disk.written[slot]) {  // the file system writes each block anew elsewhere
     disk.closed = disk.again;
     return;
   }
@@ -186,7 +186,7 @@ bool StoreCore::arriving(const Entry& entry) const {
 }
 
 bool StoreCore::list(Flushing& flushing) {
-  std::vector<std::pair<std::uint64_t, Key>> used;  // and when
+  std::vector<std::pair<std::uint64_t, Key>> used;  // with its last use
   {
     const MutexLock lock(mutex_);
     std::erase_if(flushing.arriving, [&](const Key& key) REQUIRES(mutex_) {
@@ -198,8 +198,8 @@ bool StoreCore::list(Flushing& flushing) {
       if (only_in_memory(entry)) used.emplace_back(entry.used, key);
     }
   }
-  // From the back, as they were used: of a prompt its prefix first, without which what follows is
-  // not found where time or room end before all are written.
+  // Keys are taken from the back, in order of use, so the prefix of a prompt is written first.
+  // Without it the blocks after it are not found, if time or space ends before all are written.
   std::ranges::sort(used, std::ranges::greater{}, &std::pair<std::uint64_t, Key>::first);
   for (const auto& each : used) flushing.keys.push_back(each.second);
   flushing.listed = true;
@@ -211,7 +211,7 @@ bool StoreCore::flush_some(std::vector<Key>& keys) {
   if (closing_) return false;
   const auto last = static_cast<unsigned>(tiers_.size() - 1);
   Tier& folder = tiers_[last];
-  std::vector<Key> moving;  // to another memory: their turn comes when they are there
+  std::vector<Key> moving;  // blocks on their way to another memory, written once they are there
   while (!keys.empty() && !folder.free.empty() && folder.filling < most_moving()) {
     const auto found = entries_.find(keys.back());
     keys.pop_back();
@@ -252,7 +252,7 @@ Status StoreCore::flush(Nanoseconds timeout, const Stop& stop) {
     HEADRACE_TRY_STATUS(check_open());
     begin_operation();
   }
-  struct Ends {  // also where there is no memory
+  struct Ends {  // also without memory
     StoreCore& core;
     ~Ends() { core.end_operation(); }
   } const ends{*this};

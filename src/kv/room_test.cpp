@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who leaves a tier, and where to.
+// Evictions: which blocks leave a tier, and where they go.
 #include "kv/kv_testing.h"
 
 namespace headrace {
@@ -101,7 +101,7 @@ TEST(KvRoom, FlushWritesWhatIsOnItsWayToASlowerMemory) {
   EXPECT_TRUE(rig.get(std::span(keys).first(1)).has_value());
 }
 
-// What failed early is told of, though what comes after it has to be waited for.
+// An early failure is reported, even if later blocks must be waited for.
 TEST(KvRoom, FlushForgetsNoFailure) {
   KvRig rig;
   auto options = rig.options({2}, 4);
@@ -139,14 +139,14 @@ TEST(KvRoom, FlushStopsWhenItIsAskedTo) {
   EXPECT_TRUE(rig.store->flush().has_value());
 }
 
-// Its files are open, so writing to them fails for nobody.
+// The files are open, so writing to them does not fail.
 TEST(KvRoom, FlushIntoAFolderThatIsGoneFails) {
   KvRig rig;
   rig.open({2}, 4);
   const auto keys = kv::keys(rig.geometry, tokens(4 * 2));
   ASSERT_EQ(rig.put(keys)->stored, 2u);
   std::filesystem::remove_all(rig.folder.path);
-  for (int round = 0; round < 2; ++round) {  // with something to write, and without
+  for (int round = 0; round < 2; ++round) {  // with blocks to write, and without
     const Status outcome = rig.store->flush();
     ASSERT_FALSE(outcome.has_value());
     EXPECT_EQ(outcome.error().code, ErrorCode::io);
@@ -165,11 +165,11 @@ TEST(KvRoom, FlushKeepsWhatIsInMemory) {
   ASSERT_TRUE(rig.store->flush().has_value());
   const kv::StoreStats stats = rig.store->stats();
   EXPECT_EQ(stats.tiers[0].blocks, 6u);
-  EXPECT_EQ(stats.tiers[1].blocks, 4u);  // that is all it has room for
+  EXPECT_EQ(stats.tiers[1].blocks, 4u);  // the tier is full
   EXPECT_TRUE(rig.get(keys).has_value());
 }
 
-// While flush() writes a block to the folder, the copy in a slower memory does not go there too.
+// While flush() writes a block to the folder, its copy in a slower memory does not go there too.
 TEST(KvRoom, BlockIsWrittenToTheFolderOnce) {
   bool failing = false;
   KvRig rig({.script = [&](const Piece&, std::uint64_t) {
@@ -186,7 +186,8 @@ TEST(KvRoom, BlockIsWrittenToTheFolderOnce) {
     rig.store->poll();
     return *stored;
   };
-  // Block 0 leaves tier 0, and stays there too since it is held; block 2 fails, so a slot is free.
+  // Block 0 leaves tier 0, and stays there too since it is pinned; block 2 fails, so a slot is
+  // free.
   ASSERT_EQ(rig.put(std::span(keys).first(2))->stored, 2u);
   rig.fake->hold(true);
   const kv::Stored without_bytes = store(2, 1);
@@ -208,7 +209,7 @@ TEST(KvRoom, BlockIsWrittenToTheFolderOnce) {
   const kv::Stored last = store(3, 2);
   const std::uint64_t in_folder = rig.store->stats().tiers[2].blocks;
   rig.files->release();
-  ASSERT_EQ(in_folder, 3u);  // 1 is there; 0 and 2 are on their way
+  ASSERT_EQ(in_folder, 3u);  // block 1 is there; 0 and 2 are on their way
   EXPECT_EQ(last.wait()->stored, 2u);
   rig.settle();
   EXPECT_TRUE(rig.get(keys).has_value());

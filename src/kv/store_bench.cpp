@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What loads of KV blocks reach: hits in DRAM, and from SSD at depth, layer by layer and whole; how
-// long the call takes, and how long it is until the first layer is there (seconds).
+// The rate of loads of KV blocks: hits in DRAM, and from SSD at depth, layer by layer and whole.
+// Also the time of the call, and until the first layer is there (seconds).
 //
 // Blocks are those of an 8B model: 2 MiB, fragments of 64 KiB. HEADRACE_BENCH_FOLDER names a folder
-// on the device to be measured (by default that of temporary files), HEADRACE_BENCH_BLOCKS how many
-// blocks lie there. The bytes are random; each load is verified by the store. `raw` is one move of
-// as many bytes from the same file, without keys, checksums or layers.
+// on the measured device (default: the temporary directory), HEADRACE_BENCH_BLOCKS the number of
+// blocks. The bytes are random, and the store verifies each load. `raw` is one move of as many
+// bytes from the same file, without keys, checksums or layers.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 
@@ -60,7 +60,7 @@ struct Bench {
     std::string pattern = parent / "headrace-kv-bench-XXXXXX";
     return mkdtemp(pattern.data());
   }
-  // All blocks in the first tier, and in the folder; `few`: of the first tier only a slot.
+  // All blocks in the first tier and in the folder. `few`: the first tier has only one slot.
   bool open(bool few, benchmark::State& state) {
     auto made = kv::Store::open(
         mover, {.geometry = kGeometry,
@@ -129,7 +129,7 @@ void BM_RawReads(benchmark::State& state) {
 }
 BENCHMARK(BM_RawReads)->UseRealTime();
 
-// What match() costs beside a hit: the keys of 8192 tokens.
+// The cost of match() apart from the lookup: the keys of 8192 tokens.
 void BM_Keys(benchmark::State& state) {
   const std::vector<std::uint32_t> tokens(8192);
   for (auto _ : state) benchmark::DoNotOptimize(kv::keys(kGeometry, tokens));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks on their way in.
+// Stores.
 #include <algorithm>
 
 #include "core/fail.h"
@@ -31,7 +31,7 @@ Result<Stored> StoreCore::store(std::span<const Key> keys, const Extent& from,
   state->keep = request.keep;
   {
     const MutexLock lock(state->ending.mutex);
-    state->left = keys.size() + 1;  // the last is this call's own
+    state->left = keys.size() + 1;  // one for this call itself
   }
   std::list<Parked> parked;
   if (point != nullptr) {
@@ -74,9 +74,9 @@ Result<Stored> StoreCore::store(std::span<const Key> keys, const Extent& from,
   return Stored(state);
 }
 
-// Whether it is there, or will be; else it is damaged or removed, and held by a match or load.
+// Whether it is there or arriving. If not, it is damaged or removed, and pinned by a match or load.
 bool StoreCore::touch(Entry& entry) {
-  if (entry.removed) return false;  // its old bytes are on their way out
+  if (entry.removed) return false;  // its old bytes are leaving
   use(entry);
   const auto tier = entry.fastest();
   if (tier && entry.copies[*tier].state == Copy::State::ready) {
@@ -105,8 +105,8 @@ Arrival* StoreCore::expect(const Key& key, const std::shared_ptr<StoredState>& s
   }
 }
 
-// As long as blocks leave or arrive, which can leave then, those that wait may find room; else none
-// will come of itself.
+// While blocks leave or arrive, waiting blocks may find a slot: arrived blocks can leave. Otherwise
+// no slot will become free.
 void StoreCore::place_pending(Later& later) {
   while (!pending_.empty()) {
     const auto slot = closing_ ? std::nullopt : take_slot(0, Loss::allowed);
@@ -144,7 +144,7 @@ void StoreCore::start(Arrival& arrival) noexcept {
     fragments(arrival.from, arrival.layout, arrival.position, 0, options_.geometry.layers, parts);
     std::vector<MovePair> pairs;
     pairs.reserve(parts.size());
-    // Nobody else changes the slot of a copy that is filling.
+    // No other thread changes the slot of a copy that is filling.
     const std::uint32_t slot = arrival.entry->copies[0].slot;
     for (const Fragment& part : parts) {
       pairs.push_back(
@@ -164,7 +164,7 @@ void StoreCore::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexc
     Copy& copy = arrival->entry->copies[0];
     if (why == nullptr) {
       use(*arrival->entry);
-      ready(copy, 0);  // and it may be gone
+      ready(copy, 0);  // the entry may be freed
       ++counts_.stores.stored;
     } else {
       note(*why);

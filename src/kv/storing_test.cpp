@@ -69,7 +69,7 @@ TEST(KvStoring, TakesEachLayoutAndPosition) {
   EXPECT_EQ(back, pool);
 }
 
-// What a match still holds, but nobody can load, is not there.
+// A block that is still pinned by a match but cannot be loaded is not there.
 TEST(KvStoring, DamagedBlockIsNotPresent) {
   KvRig rig;
   rig.open({1}, 8);

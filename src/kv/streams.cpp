@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads and stores that wait for a stream of the user's.
 //
-// The host asks; no stream of ours waits. One that did would hold up all copies behind it for as
-// long as another's computes, and a GPU that takes long would be taken for hung.
+// The host polls the stream; no stream of ours waits. A waiting stream would delay all copies
+// behind it for as long as the user's computes, and a slow GPU would be considered hung.
 #include "core/fail.h"
 #include "core/waiting/duration.h"
 #include "headrace/gpu/memory.h"
@@ -31,7 +31,8 @@ Result<std::unique_ptr<cuda::StreamPoint>> StoreCore::point_of(
     const Extent& user, std::optional<std::uint64_t> stream) {
   if (!stream) return nullptr;
   const Node* const node = mover_.machine().find(user.object->node());
-  // Not by the address: memory of a GPU that is a NUMA node is the host's as well.
+  // Decided by the node, not the address: memory of a GPU that is a NUMA node is the host's as
+  // well.
   if (node == nullptr || !node->gpu) {
     return fail(ErrorCode::invalid,
                 "a stream goes with memory of a GPU, and this is none; leave the stream out");
@@ -50,7 +51,7 @@ void StoreCore::park(std::list<Parked>& one) noexcept {
     const MutexLock lock(parked_mutex_);
     parked_.splice(parked_.end(), one);
   }
-  look_at_streams();  // it may be there already
+  look_at_streams();  // the stream may have reached its point already
   {
     const MutexLock lock(jobs_mutex_);
     due_changed_ = true;
@@ -109,7 +110,7 @@ Nanoseconds StoreCore::look_at_streams() noexcept {
     const auto next = std::next(each);
     try {
       if (over(*each)) there.splice(there.end(), all, each);
-    } catch (const std::bad_alloc&) {  // to say why; the next look does
+    } catch (const std::bad_alloc&) {  // copying the reason; the next look does it
     }
     each = next;
   }

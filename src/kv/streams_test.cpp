@@ -28,7 +28,7 @@ TEST_F(KvStreams, AreWaitedForBeforeBlocksAreRead) {
   EXPECT_EQ(stored->wait(std::chrono::milliseconds{20}).error().code, ErrorCode::timed_out);
   EXPECT_EQ(rig.store->match(keys).size(), 0u);
   EXPECT_EQ(rig.store->stats().in_flight, rig.bytes_of(4));
-  write_gpu(memory.range, 0, rig.blocks_of(keys));  // as what is queued there computes them
+  write_gpu(memory.range, 0, rig.blocks_of(keys));  // as the work queued there computes them
   held.released = true;
   EXPECT_EQ(stored->wait()->stored, 4u);
   EXPECT_TRUE(rig.get(keys).has_value());
@@ -46,7 +46,7 @@ TEST_F(KvStreams, AreWaitedForBeforeMemoryIsWritten) {
   held.released = true;
   EXPECT_TRUE(load->wait().has_value());
   EXPECT_EQ(read_gpu(memory.range, 0, before.size()), rig.blocks_of(keys));
-  // The default stream, which has nothing.
+  // The default stream, which has no work.
   const auto other = rig.store->load(keys, whole(memory.range), {.stream = 0});
   ASSERT_TRUE(other.has_value()) << other.error().message;
   EXPECT_TRUE(other->wait().has_value());
@@ -85,7 +85,7 @@ TEST_F(KvStreams, FlushDuringParkedStore_EndsWhenTheStoreCloses) {
   EXPECT_EQ(flushed.error().code, ErrorCode::cancelled) << flushed.error().message;
 }
 
-// What waits for a stream takes no room from what could move.
+// Loads and stores that wait for a stream keep no slots from others.
 TEST_F(KvStreams, AreWaitedForWithoutSlots) {
   ASSERT_EQ(rig.put(keys)->stored, 4u);
   ASSERT_TRUE(rig.store->flush().has_value());
@@ -115,7 +115,7 @@ TEST_F(KvStreams, OfNoGpuOrAnotherAreRefused) {
   EXPECT_EQ(rig.store->stats().pinned, 0_B);
 }
 
-// As of a GH200: node 0 is at once the host's and the GPU's.
+// As on a GH200: node 0 is both the host's and the GPU's.
 TEST(KvStreamsOfNumaGpus, AreWaitedFor) {
   const FakeCudaLibrary library("paradigm=ats,numa_node=0");
   const Machine machine = *Machine::discover({.storage = {}});

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of one block from tier to tier: down when it has to leave, or flush() writes it, and up
-// when it is used again.
+// Copies of one block between tiers: demotion, writing by flush(), and promotion.
 #include <algorithm>
 
 #include "core/fail.h"
@@ -8,7 +7,7 @@
 
 namespace headrace::kv {
 
-// Its checksums, where a folder is at one end, and the copy.
+// The checksums, if one end is a folder, and the copy.
 struct Transit final : Copying {
   StoreCore* core = nullptr;
   Entry* entry = nullptr;
@@ -17,9 +16,9 @@ struct Transit final : Copying {
   std::uint32_t from_slot = 0;
   std::uint32_t to_slot = 0;
   StoreCore::Then then = StoreCore::Then::stays;
-  std::unique_ptr<Buffer> passage;  // where CPUs see the block, if neither end is that
-  bool fetching = false;            // it is on its way there
-  bool writing = false;             // to a folder, at last
+  std::unique_ptr<Buffer> passage;  // memory in which CPUs see the block, if neither end is such
+  bool fetching = false;            // the copy to `passage` is in flight
+  bool writing = false;             // the copy to a folder is in flight
 
   bool rises() const { return to < from; }
   void run() noexcept override {
@@ -31,7 +30,7 @@ struct Transit final : Copying {
     if (!seen && passage == nullptr) return fetch(bytes);
     if (!seen) bytes = whole(*passage);
     if (source.folder != nullptr && !verified(*source.folder)) {
-      return end(&kTorn);  // the next load drops it
+      return end(&kTorn);  // the next load drops the block
     }
     std::array<MovePair, 2> pairs{{{core->in_slot(target, to_slot, 0, bytes.length), bytes}}};
     if (target.folder != nullptr) {
@@ -54,7 +53,7 @@ struct Transit final : Copying {
   static inline const Error kTorn{
       ErrorCode::io, "a block on SSD is not what was written there; its next load drops it"};
 
-  // To memory that CPUs address; then it runs again.
+  // Copies the block to memory that CPUs address; then run() is called again.
   void fetch(const Extent& bytes) noexcept {
     auto made = [&]() -> Result<std::unique_ptr<Buffer>> {
       try {
@@ -135,8 +134,8 @@ void StoreCore::sent(Transit& transit, const Error* why) noexcept {
       target.rests = mover_.clock().now() + kRest;
     }
     const bool asked_to = transit.then == Then::stays;
-    // What a full disk does not take stays until its tier wants the room again. And somebody may
-    // have pinned it meanwhile.
+    // A block that a full disk does not accept stays until its tier needs the slot again. A thread
+    // may have pinned it meanwhile.
     const bool stays = asked_to || full || entry.pins > 0 ||
                        (why != nullptr && transit.then == Then::leaves_if_copied);
     if (why != nullptr && !transit.rises() && (asked_to || !full)) ++counts_.failed;
@@ -161,10 +160,9 @@ std::optional<std::uint64_t> StoreCore::use(Entry& entry) {
   return uses_ - before;
 }
 
-// Who was used again after no more uses of blocks than a tier has slots is one that the tier would
-// have kept, had it dropped what was not used for longest. What recurs within so many uses fits
-// into the tier all at once, so that none of it pushes out another for ever; what recurs later,
-// as in a scan, takes no more than what is free.
+// A block used again after no more uses of blocks than a tier has slots would still be in that tier
+// under LRU. All blocks that recur within so few uses fit into the tier together, so they cannot
+// evict each other forever. Blocks that recur later, as in a scan, only take free slots.
 bool StoreCore::may_rise(const Entry& entry, unsigned to, std::uint64_t since) const {
   const Tier& tier = tiers_[to];
   if (entry.copies[to].state != Copy::State::none) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that are used again get a copy in a faster tier, by one rule for all tiers.
+// Promotion: blocks that are used again get a copy in a faster tier, by one rule for all tiers.
 #include <algorithm>
 #include <array>
 #include <thread>
@@ -12,8 +12,7 @@ namespace {
 
 using namespace test;
 
-// Two tiers of memory; the first is full with the last blocks that were stored, and the others are
-// in the second.
+// Two tiers of memory: the first is full of the latest blocks, the second has the others.
 struct KvRising : testing::Test {
   void start(std::size_t fast, std::size_t slow, std::size_t blocks) {
     start(rig.options({fast, slow}), blocks);
@@ -33,7 +32,7 @@ struct KvRising : testing::Test {
   }
   unsigned tier_of(std::size_t i) { return rig.store->match({&keys[i], 1}).tiers()[0]; }
   std::uint64_t risen() const { return rig.store->stats().tiers[0].arrived; }
-  // As many slots of the first tier, by stores that fail.
+  // Frees slots of the first tier, by stores that fail.
   void make_free(std::size_t slots) {
     const auto others = kv::keys(rig.geometry, tokens(4 * slots, 1000));
     std::vector<std::byte> bytes = rig.blocks_of(others);
@@ -58,10 +57,10 @@ struct KvRising : testing::Test {
 TEST_F(KvRising, IsForBlocksThatAreUsedAgainSoon) {
   start(2, 8, 6);
   EXPECT_EQ(tier_of(0), 1u);
-  get(0);  // stored six uses ago, which is more than two slots
+  get(0);  // stored six uses ago, more than two slots
   EXPECT_EQ(risen(), 0u);
   EXPECT_EQ(tier_of(5), 0u);
-  get(0);  // makes room
+  get(0);  // frees a slot
   get(0);
   EXPECT_EQ(tier_of(0), 0u);
   EXPECT_EQ(risen(), 1u);
@@ -82,7 +81,7 @@ TEST_F(KvRising, NoScanPushesOutWhatIsThere) {
   for (std::size_t i = 8; i < 12; ++i) EXPECT_EQ(tier_of(i), 0u);
 }
 
-// What recurs within as many uses as there are slots gets there, and then nothing moves any more.
+// Blocks that recur within as many uses as there are slots are promoted; then copying ends.
 TEST_F(KvRising, EndsOnceAllIsThereThatFits) {
   start(4, 16, 12);
   for (int round = 0; round < 6; ++round) {
@@ -99,7 +98,7 @@ TEST_F(KvRising, EndsOnceAllIsThereThatFits) {
   EXPECT_EQ(rig.store->stats().tiers[0].dropped + rig.store->stats().tiers[1].dropped, 0u);
 }
 
-// Where more recur than fit, those that come first take what is free, and stay.
+// If more blocks recur than fit, the first ones take the free slots, and stay.
 TEST_F(KvRising, TakesWhatIsFree) {
   start(4, 16, 12);
   make_free(2);
@@ -158,7 +157,7 @@ TEST_F(KvRising, HappensOnceForSeveralLoads) {
   EXPECT_EQ(rig.store->stats().tiers[0].blocks, free + 1);
 }
 
-// While the copy is on its way the block is served from where it was, and held there.
+// During the copy the block is served from its old tier, and pinned there.
 TEST_F(KvRising, LosesNothingOnTheWay) {
   start(4, 9, 12);
   make_free(1);
@@ -171,7 +170,7 @@ TEST_F(KvRising, LosesNothingOnTheWay) {
   const MemoryRange memory(bytes, kDram);
   const auto load = rig.store->load({keys.data(), 1}, whole(memory));
   ASSERT_TRUE(load.has_value());
-  // Blocks that leave the first tier push out what is in the second, but not this one.
+  // Blocks that leave the first tier evict blocks of the second, but not this one.
   const auto others = kv::keys(rig.geometry, tokens(4 * 8, 2000));
   std::vector<std::byte> more = rig.blocks_of(others);
   const MemoryRange from(more, kDram);
@@ -188,7 +187,7 @@ TEST_F(KvRising, HasABoundOnWhatIsInFlight) {
   kv::StoreOptions options = rig.options({6, 16}, 32);
   options.in_flight = rig.geometry.block() * 2;
   start(std::move(options), 12);
-  ASSERT_TRUE(rig.store->flush().has_value());  // so that who has to leave does so at once
+  ASSERT_TRUE(rig.store->flush().has_value());  // so that evicted blocks leave at once
   const auto some = std::span(keys).first(4);
   ASSERT_TRUE(rig.get(some).has_value());
   ASSERT_TRUE(rig.get(some).has_value());
@@ -206,7 +205,7 @@ TEST_F(KvRising, LetsLoadsPass) {
   std::vector<std::byte> bytes(rig.geometry.block().value * 2);
   const MemoryRange memory(bytes, kDram);
   rig.fake->hold(true);
-  // Both engines are taken; then the block that rises, and then a load.
+  // Both engines are busy; then come the promotion and a load.
   std::vector<Transfer> others;
   for (std::uint64_t i = 0; i < 2; ++i) {
     others.push_back(rig.mover->copy(whole(memory).part(3000 + i * 1000, 100_B),
@@ -251,7 +250,7 @@ TEST_F(KvRising, ThatFailsCostsNoBlock) {
   EXPECT_EQ(tier_of(0), 0u);
 }
 
-// A copy goes at once where a faster tier has the block too: what leaves that comes to it again.
+// A copy is freed at once if a faster tier has the block too: it will be demoted from there.
 TEST_F(KvRising, LeavesTheSlowerCopyToGoFirst) {
   kv::StoreOptions options = rig.options({4, 9});
   options.eviction = clock_order;
@@ -282,7 +281,7 @@ struct KvRisingToGpu : testing::Test {
     rig.open(tiers, 16);
   }
   unsigned tier_of(std::size_t i) { return rig.store->match({&keys[i], 1}).tiers()[0]; }
-  // Until so many have arrived in the first tier.
+  // Waits until this many blocks have arrived in the first tier.
   bool comes(std::uint64_t blocks) {
     for (int i = 0; i < 10'000; ++i) {
       if (rig.store->stats().tiers[0].arrived >= blocks) return true;
@@ -328,7 +327,7 @@ TEST_F(KvRisingToGpu, ReachesTheFasterOfTwo) {
   EXPECT_EQ(rig.store->stats().tiers[0].hits, 2u);
 }
 
-// What a load found right may be torn when it is read once more for a tier in a GPU.
+// A block that a load found correct may be torn when it is read again for a tier in a GPU.
 TEST_F(KvRisingToGpu, IsNotForATornBlock) {
   keys = kv::keys(rig.geometry, tokens(4));
   Backends backends;

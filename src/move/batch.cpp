@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves of many pairs: to the scheduler each pair is a move of its own, without a handle; the last
-// that is over ends the whole.
+// Moves of many pairs. To the scheduler each pair is a move of its own, without a handle; the last
+// pair that ends also ends the whole.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ bool is_memory(const Machine& machine, NodeId id) {
 
 }  // namespace
 
-// The move of many pairs with a move for each, none of which has begun.
+// Makes the move of many pairs with a move for each; none has begun.
 std::shared_ptr<Move> MoverCore::make_batch(std::span<const MovePair> pairs,
                                             const MoveOptions& options) {
   Bytes total;
@@ -55,15 +55,15 @@ std::shared_ptr<Move> MoverCore::make_batch(std::span<const MovePair> pairs,
     }
     i += made.size();
   }
-  // One more than there are, until all have begun.
+  // All pairs, plus one until all have begun.
   whole->pairs_left.store(whole->pairs->size() + 1);
   whole->scheduling.stats.engines.reserve(by_engine_.size());
   whole->scheduling.self = whole;
   return whole;
 }
 
-// The engine that copies lists between these nodes, which is the only one there: a GPU's, between
-// it and memory.
+// The engine that copies lists between these nodes: the GPU's, the only engine between it and
+// memory.
 const MoverCore::Lister* MoverCore::lister_of(NodeId from, NodeId to) const {
   for (const Lister& lister : listers_) {
     const bool into = to == lister.gpu && is_memory(machine_, from);
@@ -73,8 +73,8 @@ const MoverCore::Lister* MoverCore::lister_of(NodeId from, NodeId to) const {
   return nullptr;
 }
 
-// How many of the first go as one piece; below 2: none. Each would be a move of its own otherwise,
-// with a piece, at 3 us of the caller (docs/results/2026-11-27-gpu-link.md).
+// How many leading pairs are copied as one piece; below 2: none. Otherwise each pair is a move with
+// a piece, which costs the caller 3 us (docs/results/2026-11-27-gpu-link.md).
 std::size_t MoverCore::count_listed(std::span<const MovePair> pairs) const {
   if (listers_.empty()) return 0;
   const auto node = [](const Extent& extent) { return extent.object->node(); };
@@ -91,7 +91,7 @@ std::size_t MoverCore::count_listed(std::span<const MovePair> pairs) const {
   return count < 2 ? 0 : lister->backend->list(lister->engine, pairs.first(count), lister->piece);
 }
 
-// Moves inside a visit only enter the scheduler, and its end submits them.
+// Copies inside a visit only enter the scheduler; the end of the visit submits them.
 void MoverCore::copy(std::span<const MovePair> pairs, std::span<Transfer> transfers,
                      const MoveOptions& options) {
   CHECK(pairs.size() == transfers.size());
@@ -132,7 +132,7 @@ Transfer MoverCore::copy(std::span<const MovePair> pairs, const MoveOptions& opt
 
 void MoverCore::begin_pair(Move& pair, const MoveOptions& options, Visit& visit) {
   Turn turn(TurnTime(*options_.clock, pair.started));
-  turn.tried = true;  // so that many small ones do not hold up the caller: they are queued
+  turn.tried = true;  // so small pairs are queued and do not delay the caller
   Status opened;
   try {
     const std::shared_ptr<Move> move(pair.whole->scheduling.self, &pair);
@@ -161,7 +161,7 @@ Status MoverCore::open_list(const std::shared_ptr<Move>& move) {
   return scheduler_.open(move, scheduler_.link(from, to), route);
 }
 
-// One pair less; the last ends the whole.
+// Counts one pair less; the last ends the whole.
 void MoverCore::end_pair(Move& whole, Visit& visit) {
   if (whole.pairs_left.fetch_sub(1) > 1) return;
   MoveStats stats = std::move(whole.scheduling.stats);
@@ -194,7 +194,7 @@ void MoverCore::end_pair(Move& whole, Visit& visit) {
   visit.root().call(whole.finish(std::move(outcome), *options_.waiting), transfer);
 }
 
-// Does `change` to the move, or to its pairs, of which no more than kMostPieces under one lock.
+// Applies `change` to the move, or to its pairs, at most kMostPieces under one lock.
 template <class Change>
 void MoverCore::change(Move& move, const Change& change) {
   if (!origin_.here()) return;
@@ -224,7 +224,7 @@ void MoverCore::cancel(Move& move) {
   });
 }
 
-// Pieces that were taken and not yet submitted have the mark when their engine gets them.
+// Pieces that were taken but not yet submitted already have the mark when their engine gets them.
 void MoverCore::cancel_in_flight(Move& move) {
   move.stop = true;
   const EngineState* asked = nullptr;

@@ -50,7 +50,7 @@ TEST(MoverBatch, IsDoneOnceWithAllItsPairs) {
 TEST(MoverBatch, TransferForEachPair_IsSubmittedWithTheOthers) {
   Rig rig({.max_in_flight = 100}, by_hand());
   auto pairs = pairs_of(rig, 5, 4096);
-  pairs[3].from.length = 1_B;  // not that of its target
+  pairs[3].from.length = 1_B;  // not the length of its target
   std::vector<Transfer> transfers(5);
   rig.mover->copy(pairs, transfers);
   EXPECT_EQ(rig.fake->stats().submits, 1u);
@@ -79,8 +79,8 @@ TEST(MoverBatch, APairIsOverBeforeTheWholeIs) {
 TEST(MoverBatch, APairThatFailsStopsNoOther) {
   Rig rig({}, by_hand());
   auto pairs = pairs_of(rig, 5, 4096);
-  pairs[1].from.length = 7_B;  // not as long
-  pairs[2] = {};               // of no object
+  pairs[1].from.length = 7_B;  // not of equal length
+  pairs[2] = {};               // without an object
   pairs[3].to.length = pairs[3].from.length = 0_B;
   const Transfer transfer = rig.mover->copy(pairs);
   rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken too"});

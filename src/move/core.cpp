@@ -17,23 +17,22 @@
 namespace headrace {
 namespace {
 
-// Pieces that end inside one call of a backend are settled together, but not more than these.
+// At most this many pieces that end inside one call of a backend are settled together.
 constexpr std::size_t kMostReaped = 32;
 
-// Between two polls that found nothing: short at first, since most pieces take tens of
-// microseconds, then longer, so that a slow device costs little CPU time.
+// Pause after a poll that found nothing. Short at first, since most pieces take tens of
+// microseconds; then longer, so that a slow device costs little CPU time.
 constexpr Nanoseconds kFirstNap = std::chrono::microseconds{10};
 constexpr Nanoseconds kLongestNap = std::chrono::microseconds{200};
-// How long a waiting thread stays with a backend for what it has submitted there. Then it sleeps,
-// and is woken as others are. Longer than any wait that is usual: a timer that would be the next of
-// its CPU costs some microseconds in a virtual machine.
+// How long a waiting thread stays in a backend's help(). Then it sleeps until it is woken. Longer
+// than usual waits: in a virtual machine, setting a CPU's next timer costs some microseconds.
 constexpr Nanoseconds kHelp = std::chrono::milliseconds{100};
-// Most that a look takes: backends end it sooner where nothing should be done by then.
+// The longest look; a backend ends it sooner if no piece should end by then.
 constexpr Nanoseconds kLookLong = std::chrono::microseconds{200};
-// Bound of sleeps that something is known to end; only limits the damage if it did not.
+// Bound of a sleep that another thread ends; limits the damage if that does not happen.
 constexpr Nanoseconds kLook = std::chrono::milliseconds{200};
 
-// Both are there, of one length, and apart.
+// Both extents are valid, of equal length, and do not overlap.
 bool is_plain(const Extent& to, const Extent& from) {
   return to.valid() && from.valid() && to.length == from.length && !overlap(to, from);
 }
@@ -68,14 +67,14 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
     const Node* const home = machine.find(engine.home);
     if (backend == nullptr || home == nullptr || home->kind != NodeKind::gpu) continue;
     const Capabilities& facts = backend->capabilities();
-    if (!facts.lists || home->byte_addressable()) continue;  // where cores copy, too
+    if (!facts.lists || home->byte_addressable()) continue;  // cores copy here, too
     Bytes piece = options_.piece.value_or(facts.piece);
     if (facts.max_piece > 0_B) piece = std::min(piece, facts.max_piece);
     listers_.push_back({engine.home, engine.id, backend, piece});
   }
 }
 
-// noexcept: any exception but one ends the program, as for callbacks.
+// noexcept: any exception except std::bad_alloc ends the program, as for callbacks.
 Result<Route> MoverCore::ask(const RoutePolicy& policy,
                              const RouteRequest& request) const noexcept {
   try {
@@ -110,7 +109,7 @@ Result<std::size_t> submit_to(Backend& backend, std::span<const Piece> pieces,
   }
 }
 
-// Hears of a piece that is copied inside submit().
+// Receives the completion of a piece that is copied inside submit().
 class Copied final : public Completion {
  public:
   void complete(std::uint64_t, Status outcome) noexcept override {
@@ -122,7 +121,7 @@ class Copied final : public Completion {
 };
 }  // namespace
 
-// Whether it was copied. If not, whatever the reason, the scheduler sees to it.
+// Returns whether the move was copied. If not, for any reason, the scheduler handles it.
 bool MoverCore::copy_at_once(const Extent& to, const Extent& from, EngineId engine, CopyHint hint,
                              Turn& turn) {
   Inside::Entered entered(inside_);
@@ -142,8 +141,8 @@ bool MoverCore::copy_at_once(const Extent& to, const Extent& from, EngineId engi
   return true;
 }
 
-// Enters the move, and takes what may be submitted under the same lock; or copies it at once, which
-// turn.at_once tells.
+// Enters the move, and takes the pieces that may be submitted under the same lock; or copies it at
+// once and sets turn.at_once.
 Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
                        Turn& turn) {
   HEADRACE_TRY_STATUS(check_options(options_));
@@ -169,7 +168,7 @@ Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& opt
   if (engine && !turn.tried) {
     if (!own) {
       inline_routes_.remember(request.from, request.to, request.bytes, *engine);
-      route = &own.emplace(*route);  // another may be remembered in its place meanwhile
+      route = &own.emplace(*route);  // another route may replace the remembered one meanwhile
     }
     lock.unlock();
     if (copy_at_once(move->to, move->from, *engine, move->hint, turn)) return {};
@@ -223,7 +222,7 @@ void MoverCore::settle(Visit& visit) {
   }
 }
 
-// Counts what has ended, and takes what the visit submits next.
+// Counts ended pieces, and takes the pieces that the visit submits next.
 void MoverCore::take(Visit& visit, Turn& turn) {
   settle(visit);
   if (std::exchange(visit.retry_stalled, false)) scheduler_.retry_stalled();
@@ -242,18 +241,18 @@ void MoverCore::take(Visit& visit, Turn& turn) {
   turn.left = left_;
   turn.ended = scheduler_.take_ended();
   if (!options_.poller || !needs_poll()) return;
-  // What was left is news also to a poller that is awake: it may be napping between two polls.
+  // A left piece is news even to a poller that is awake: it may nap between two polls.
   turn.call_poller = poller_ != Poller::awake || (left_ && !left_before);
   turn.start_poller = poller_ == Poller::none;
   poller_ = Poller::awake;
 }
 
-// The end of a visit that entered nothing, if something else came in it.
+// Ends a visit that entered no move, if another event came during it.
 void MoverCore::leave_if_due(Visit& visit) {
   if (visit.outermost() && (visit.again || visit.reaped() > 0)) leave(visit);
 }
 
-// The end of a visit: the outermost one does what it took, and looks again while it must.
+// Ends a visit. The outermost visit submits the pieces it took, and looks again as long as needed.
 bool MoverCore::leave(Visit& visit, Turn& turn) {
   if (!visit.outermost()) {
     visit.root().again = true;
@@ -277,8 +276,8 @@ bool MoverCore::leave(Visit& visit) {
   return leave(visit, turn);
 }
 
-// Engines that copy by themselves are given their pieces first: no callback and no copy of this
-// thread's own delays them.
+// Engines that copy by themselves get their pieces first, so that no callback and no inline copy of
+// this thread delays them.
 void MoverCore::carry_out(Visit& visit, Turn& turn) {
   if (turn.start_poller) start_poller();
   if (turn.call_poller) {
@@ -297,7 +296,7 @@ void MoverCore::carry_out(Visit& visit, Turn& turn) {
   submit(std::span(inlined).first(inlined_count), visit);
 }
 
-// Hands pieces to their engines, those of one engine together and in order.
+// Submits pieces to their engines: those of one engine together and in order.
 void MoverCore::submit(std::span<Segment*> segments, Visit& visit) {
   while (!segments.empty()) {
     const EngineState* engine = segments.front()->queue->engine;
@@ -312,9 +311,10 @@ void MoverCore::submit(std::span<Segment*> segments, Visit& visit) {
   }
 }
 
-// Offers pieces to their one engine. Those accepted may be gone when submit() returns.
+// Offers pieces to their common engine. Accepted pieces may be gone when submit() returns.
 void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
-  // Not an array of pieces: most submissions are of one, and it would make all.
+  // Raw memory, not an array of Piece: most submissions have one piece, and an array would
+  // construct all.
   alignas(Piece) std::array<std::byte, kBatch * sizeof(Piece)> memory;
   auto* const pieces = reinterpret_cast<Piece*>(memory.data());
   for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -346,7 +346,7 @@ void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
     segments.front()->failure = std::move(accepted).error();
     visit.reap(*segments.front());
   } else {
-    // One of them is at fault; one at a time tells which.
+    // One of the pieces is invalid; submitting each alone finds which.
     for (Segment*& segment : segments) offer({&segment, 1}, visit);
   }
 }
@@ -374,7 +374,7 @@ void MoverCore::complete(std::uint64_t tag, Status outcome) noexcept {
   tell(ended, *around);
 }
 
-// The scheduler has forgotten these moves: nobody else writes to their fields.
+// The scheduler has forgotten these moves, so no other thread writes to their fields.
 void MoverCore::tell(Move* ended, Visit& visit) {
   if (ended == nullptr) return;
   const Nanoseconds now = options_.clock->now();
@@ -416,7 +416,7 @@ std::size_t MoverCore::poll(std::span<const std::byte> to, Nanoseconds most) {
   return found;
 }
 
-// Polls and does its share of what may be done. Whether there is more that can be done at once.
+// Polls, and does its share of the work. Returns whether more can be done at once.
 bool MoverCore::advance(std::size_t& found) {
   if (!origin_.here()) return false;
   Visit visit(this, kMostInline);
@@ -426,14 +426,14 @@ bool MoverCore::advance(std::size_t& found) {
   return leave(visit);
 }
 
-// Waits at most that long for a move into `to`, where a backend is quicker if the waiting thread
-// helps; copies nothing.
+// Waits at most `most` for a move into `to`, in backends that are quicker with the help of the
+// waiting thread. Copies nothing.
 std::size_t MoverCore::help(std::span<const std::byte> to, Nanoseconds most) {
   if (helped_.empty() || to.empty() || most <= Nanoseconds{0} || !origin_.here()) return 0;
   Visit visit(this, 0);
   if (stopped_.load() || !visit.outermost()) return 0;
   std::size_t found = 0;
-  // Equal shares: the time is not read.
+  // Equal shares, so that the clock is not read.
   const Nanoseconds share = std::min(most, kHelp) / static_cast<std::int64_t>(helped_.size());
   for (Backend* backend : helped_) {
     if (found == 0) found = backend->help(to, share);
@@ -442,8 +442,8 @@ std::size_t MoverCore::help(std::span<const std::byte> to, Nanoseconds most) {
   return found;
 }
 
-// Looks whether engines have done something, as long as that may be sooner than to be woken. When
-// the next look is due, where one is.
+// Looks whether engines have completed pieces, as long as that may be sooner than being woken.
+// Returns when the next look is due, if one is.
 std::optional<Nanoseconds> MoverCore::look(Nanoseconds most, std::size_t& found) {
   if (looked_.empty() || !origin_.here()) return std::nullopt;
   Visit visit(this, 0);
@@ -512,7 +512,8 @@ void MoverCore::stop() {
   }
   Patience patience(*options_.clock, *options_.waiting, options_.shutdown_bound);
   Backoff naps(kFirstNap, kLongestNap);
-  // Nobody rings at the end: the naps are short, and whoever leaves last touches nothing more.
+  // The destructor is not woken: naps are short, and so the last thread that leaves touches nothing
+  // more.
   const std::atomic<std::uint32_t> never{0};
   while (!quiet()) {
     CHECK(!patience.over() && "pieces in flight ended within the shutdown bound");
@@ -558,16 +559,16 @@ MoverStats MoverCore::stats() const {
   return stats;
 }
 
-// The poller is started when it is first needed: backends that complete by themselves need it only
-// where a visit leaves something, or one refuses pieces while nothing of ours is in flight there.
+// The poller is started on first need. Backends that complete by themselves need it only if a visit
+// leaves work, or if a backend refuses pieces while none of ours is in flight there.
 void MoverCore::start_poller() {
   if (auto thread = start_thread("headrace-poll", [this] { run_poller(); })) {
     waiters_poll_.store(false);
     MutexLock lock(mutex_);
     poller_thread_ = *std::move(thread);
   } else {
-    // No thread to be had: those who wait poll for themselves, and so may the user, until the next
-    // visit finds one.
+    // No thread could be started. Until a later visit can start one, waiting threads poll for
+    // themselves, and so may the user.
     waiters_poll_.store(true);
     MutexLock lock(mutex_);
     poller_ = Poller::none;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Mover is inside: the scheduler under one lock, and the loop that submits what it allows.
+// The core of a Mover: the scheduler under one lock, and the loop that submits what it allows.
 //
-// Everything that may change what can be submitted (a new move, a completion, a cancellation, a
-// poll) is a visit. A visit changes the scheduler's state under the lock; the outermost visit of a
-// thread then submits, outside the lock, until the scheduler gives nothing more or the visit has
-// done its share. A completion that arrives inside submit() or poll() is a visit inside a visit: it
-// only notes the piece, and the outermost one settles all noted under one lock and goes round
-// again. So the stack stays flat however many pieces complete inline, and no wake-up is lost.
+// Every event that may change what can be submitted (a new move, a completion, a cancellation, a
+// poll) is a visit. A visit changes the scheduler's state under the lock. The outermost visit of a
+// thread then submits, outside the lock, until the scheduler returns no more pieces or the visit
+// has done its share.
 //
-// What a visit leaves (because its share was used up, or because it must not copy inline) is noted
-// in left_, and the poller does it; where there is none, whoever waits or calls poll() does.
+// A completion inside submit() or poll() is a visit inside a visit. It only notes the piece; the
+// outermost visit settles all noted pieces under one lock and looks again. So the stack stays flat
+// however many pieces complete inline, and no wake-up is lost.
+//
+// Work that a visit leaves is noted in left_: its share was used up, or it must not copy inline.
+// The poller does this work; without a poller, threads that wait or call poll() do.
 //
 // Thread-safe. Kept alive by its Mover, its open moves and their handles.
 #pragma once
@@ -28,7 +30,7 @@
 
 namespace headrace {
 
-// invalid: an option, or sides that no copy can have.
+// Errors: invalid: an option out of range, or extents that cannot be copied.
 Status check_options(const MoverOptions& options);
 Status check_request(const Extent& to, const Extent& from);
 
@@ -46,18 +48,18 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   // Whether this thread is inside a visit of any Mover.
   static bool in_callback();
   Result<MoveStats> wait(Move& move, Nanoseconds timeout);
-  // Cancels, waits for what is in flight; afterwards no backend is touched again.
+  // Cancels all moves and waits for pieces in flight. Afterwards no backend is called again.
   void stop();
   MoverStats stats() const;
 
   void complete(std::uint64_t tag, Status outcome) noexcept override;
 
-  // Calls `then` with the outcome of a transfer that is done; inside another callback, when that
-  // one has returned. std::bad_alloc: it was not taken.
+  // Calls `then` with the outcome of a transfer that is done; inside another callback, after that
+  // one has returned. If it throws std::bad_alloc, `then` will not be called.
   static void call(const Transfer& done, Then then);
 
   const Machine& machine() const { return machine_; }
-  // Whose threads and locks its own are.
+  // The process whose threads and locks these are.
   const Origin& origin() const { return origin_; }
   const MoverOptions& options() const { return options_; }
 
@@ -71,7 +73,8 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   Status open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
               Turn& turn) EXCLUDES(mutex_);
   std::shared_ptr<Move> make_batch(std::span<const MovePair> pairs, const MoveOptions& options);
-  // Who copies many pairs between a GPU and memory as one piece, of at most so many bytes.
+  // An engine that copies many pairs between a GPU and memory as one piece of at most `piece`
+  // bytes.
   struct Lister {
     NodeId gpu{};
     EngineId engine{};
@@ -88,7 +91,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void cancel_in_flight(Move& move) REQUIRES(mutex_);
   void settle(Visit& visit) REQUIRES(mutex_);
   void take(Visit& visit, Turn& turn) REQUIRES(mutex_);
-  // Whether something was left that may be done at once.
+  // Returns whether work was left that may be done at once.
   bool leave(Visit& visit) EXCLUDES(mutex_);
   bool leave(Visit& visit, Turn& turn) EXCLUDES(mutex_);
   void carry_out(Visit& visit, Turn& turn) EXCLUDES(mutex_);
@@ -108,26 +111,26 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   const Origin origin_;
   const Machine& machine_;
   const MoverOptions options_;
-  std::vector<Backend*> polled_;     // those that do not complete by themselves
-  std::vector<Backend*> others_;     // those that do
-  std::vector<Backend*> helped_;     // those that help() makes quicker
-  std::vector<Backend*> looked_;     // those that look() makes quicker
+  std::vector<Backend*> polled_;     // backends that need poll() to complete
+  std::vector<Backend*> others_;     // backends that complete by themselves
+  std::vector<Backend*> helped_;     // backends for which help() is quicker
+  std::vector<Backend*> looked_;     // backends for which look() is quicker
   std::vector<Backend*> by_engine_;  // index: raw(EngineId)
   std::vector<Lister> listers_;
 
   mutable Mutex mutex_;
   MoveScheduler scheduler_ GUARDED_BY(mutex_);
-  bool left_ GUARDED_BY(mutex_) = false;  // a piece may be taken that the last visit did not take
+  bool left_ GUARDED_BY(mutex_) = false;  // a piece can be taken that the last visit did not take
   enum class Poller { none, awake, asleep };
   Poller poller_ GUARDED_BY(mutex_) = Poller::none;
   std::thread poller_thread_ GUARDED_BY(mutex_);
 
   InlineRoutes inline_routes_;
-  Inside inside_;                           // threads in an outermost visit, or that copy at once
-  std::atomic<bool> stopping_{false};       // no move may be started any more
-  std::atomic<bool> stopped_{false};        // no backend may be touched any more
+  Inside inside_;                           // threads in an outermost visit or in copy_at_once()
+  std::atomic<bool> stopping_{false};       // no move may be started
+  std::atomic<bool> stopped_{false};        // no backend may be called
   std::atomic<bool> waiters_poll_;          // there is no poller thread
-  std::atomic<std::uint32_t> doorbell_{0};  // changes when the poller should look
+  std::atomic<std::uint32_t> doorbell_{0};  // changes when the poller must look
 };
 
 }  // namespace headrace

@@ -20,7 +20,7 @@ constexpr std::size_t kSlot = 4096;
 
 struct Setting {
   std::string name;
-  bool own_thread;  // of engine A's backend; B's is polled
+  bool own_thread;  // for the backend of engine A; that of B is polled
   double inside;
 };
 
@@ -89,7 +89,7 @@ TEST_P(MoverStress, EveryMoveEndsOnceAndRight) {
   EXPECT_EQ(told, kThreads * kMovesEach);
 }
 
-// Handles, callbacks and cancellations of other threads go on while the Mover is destroyed.
+// Other threads use handles, callbacks and cancellations while the Mover is destroyed.
 TEST_P(MoverStress, MayBeDestroyedWhileHandlesAreUsed) {
   std::deque<Transfer> transfers;
   std::atomic<std::uint64_t> told{0};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which moves go to one engine whole and are copied inside submit(): routes that were asked before,
-// each in one word, so that it is read and written without a lock.
+// Remembers which moves one engine copies whole inside submit(): one word per route, read and
+// written without a lock.
 //
-// It forgets: an answer that does not fit its word or whose place was taken is asked again of the
-// scheduler. Thread-safe.
+// Answers may be lost: if one does not fit its word or was replaced, the scheduler is asked again.
+// Thread-safe.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class InlineRoutes {
 
  private:
   // A word: bytes (24 bits), from (16), to (16), engine (8). Few machines have larger ids, and no
-  // piece that is copied inline has 16 MiB. A word of 0 bytes is no answer.
+  // piece that is copied inline has 16 MiB. A word with 0 bytes is no answer.
   static constexpr std::uint64_t kEngineBits = 0xff;
   static std::uint64_t word_of(NodeId from, NodeId to, Bytes bytes) {
     if (raw(from) >> 16 != 0 || raw(to) >> 16 != 0 || bytes.value >> 24 != 0) return 0;

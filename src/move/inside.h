@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many threads are inside something, and what they did there alone, counted without a lock:
-// each thread counts on a line of its own, so that threads do not slow each other down. What is to
-// be ended sets a flag that stops newcomers, then waits until nobody is inside.
+// Counts, without a lock, the threads inside a section, and the copies that each made there. Each
+// thread counts on its own cache line, so that threads do not slow each other down. To end the
+// section, set a flag that stops new threads, then wait until nobody() is true.
 //
-// Thread-safe. A thread that enters and then finds the flag set leaves at once; whoever set the
-// flag and then finds nobody inside is followed by nobody who did not see it (both sequentially
-// consistent).
+// Thread-safe. A thread that enters and then finds the flag set leaves at once. Once the flag is
+// set and nobody() was true, every later thread sees the flag (both are sequentially consistent).
 #pragma once
 
 #include <algorithm>
@@ -16,7 +15,7 @@
 namespace headrace {
 
 class Inside {
-  // A line of its own: threads that share one would wait for each other's writes.
+  // Aligned to a cache line: threads that share one would wait for each other's writes.
   struct alignas(64) Line {
     std::atomic<std::uint64_t> threads{0};
     std::atomic<std::uint64_t> copies{0};
@@ -62,7 +61,7 @@ class Inside {
 
   static std::size_t line_of_thread() {
     static constinit std::atomic<std::size_t> threads{0};
-    // Not constinit: threads take turns.
+    // Not constinit: the initial value differs for each thread.
     thread_local const std::size_t line = threads.fetch_add(1) % kLines;
     return line;
   }

@@ -27,7 +27,7 @@ Machine machine_with_gpu() {
   return machine;
 }
 
-// Takes pieces, and ends them when somebody looks.
+// Accepts pieces, and ends them when a thread looks.
 class Lists final : public Backend {
  public:
   Lists() {
@@ -76,7 +76,7 @@ class Lists final : public Backend {
   std::size_t takes = SIZE_MAX;
   std::size_t failing = SIZE_MAX;
   bool fails_all = false;
-  std::size_t found_by = 1;  // looks
+  std::size_t found_by = 1;  // the number of the look that finds them
   std::vector<Nanoseconds> looked;
   Bytes asked;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out: each allocation of a scenario fails in turn, and the Mover neither hangs
-// nor ends the program, loses nothing and leaks nothing.
+// Runs out of memory: each allocation of a scenario fails in turn. The Mover must not hang, end the
+// program, lose a move or leak.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,13 +12,13 @@
 #include "core/sanitizers.h"
 #include "move/mover_testing.h"
 
-// ThreadSanitizer of clang has the operators new and delete itself.
+// Clang's ThreadSanitizer defines operators new and delete itself.
 #if !defined(HEADRACE_TSAN)
 
 namespace {
 
-// What operator new of this program does: the allocation that counts `until_failure` down to 0
-// fails, and with `and_after` all that follow.
+// The operator new of this program: the allocation that counts `until_failure` down to 0 fails, and
+// with `and_after` all later ones.
 constinit std::atomic<bool> armed{false};
 constinit std::atomic<bool> and_after{false};
 constinit std::atomic<bool> has_failed{false};
@@ -103,7 +103,7 @@ class PlainBackend final : public Backend {
     for (std::size_t i = 0; i < found; ++i) end(flights[i], *completion);
     return found;
   }
-  std::atomic<int> failures = 0;  // the next pieces fail
+  std::atomic<int> failures = 0;  // how many of the next pieces fail
 
  private:
   void end(const Piece& piece, Completion& completion) {
@@ -139,12 +139,12 @@ struct Scene {
         ++listened;
       }
     } catch (const std::bad_alloc&) {
-      // It was not taken, and is not called.
+      // The callback was not accepted, and is not called.
     }
     return transfer;
   }
 
-  // What runs while memory fails.
+  // The part during which memory fails.
   void play() {
     try {
       mover.emplace(machine, backends,
@@ -153,9 +153,9 @@ struct Scene {
                                  .in_flight_per_link = 4_KiB,
                                  .poller = with_poller});
     } catch (const std::bad_alloc&) {
-      return;  // there is none
+      return;  // no memory
     }
-    polled->failures = 2;  // two pieces are given to the other engine
+    polled->failures = 2;  // two pieces are retried on the other engine
     transfers[0] = start(0, {});
     transfers[1] = start(1, {.priority = Priority::prefetch});
     transfers[2] = start(2, inlined);
@@ -167,11 +167,11 @@ struct Scene {
     transfers[6] = mover->copy(pairs);
     static_cast<void>(transfers[6].wait());
     transfers[5] = start(5, {});
-    mover.reset();  // while it is in flight
+    mover.reset();  // while the move is in flight
     played = true;
   }
 
-  // Afterwards all have ended; what ended well is there, and what did not says why.
+  // All moves have ended. A successful one has its bytes, a failed one its reason.
   void judge(bool failed) const {
     EXPECT_EQ(told, listened);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
@@ -180,7 +180,7 @@ struct Scene {
       const auto at = static_cast<std::ptrdiff_t>(i * kSlot);
       if (!outcome) {
         const ErrorCode code = outcome.error().code;
-        // A piece that fails after there was no memory for the next has the last word.
+        // If a piece fails after memory ran out for the next one, the piece's error is the last.
         EXPECT_TRUE((failed && (code == ErrorCode::exhausted || code == ErrorCode::io)) ||
                     (i >= 3 && code == ErrorCode::cancelled))
             << i << ": " << outcome.error().message;
@@ -247,7 +247,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, MoverWithoutMemory,
                                   (each.param.second ? "AllFromThenOn" : "One");
                          });
 
-// A cache that starts a copy in a callback must hear of its end, and cannot wait there for memory.
+// A cache that starts a copy in a callback needs the report of its end, and cannot wait there for
+// memory.
 TEST(MoverCallbackWithoutMemory, TheFirstSmallCallbackIsTakenAndTheNextIsNot) {
   Scene scene(false);
   scene.mover.emplace(scene.machine, scene.backends,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Mover itself costs: whole one-piece moves that are copied inline, the same through a
-// queue of a device, and the pieces of a large one, through backends that copy nothing.
+// The cost of the Mover itself, with backends that copy nothing: one-piece moves copied inline, the
+// same through a device's queue, and pieces of a large move.
 //
 //   build/release/move_bench
 #include <benchmark/benchmark.h>
@@ -22,7 +22,7 @@ constexpr EngineId kEngine{0};
 
 class Nothing final : public Backend {
  public:
-  // Pieces below it are ended inside submit(), the others by poll().
+  // Shorter pieces end inside submit(), others in poll().
   explicit Nothing(Bytes inline_below) {
     facts_.name = "nothing";
     facts_.engines = {kEngine};
@@ -70,7 +70,7 @@ struct Bench {
     backends.add(std::make_unique<Nothing>(inline_below));
     mover.emplace(machine, backends, std::move(options));
   }
-  // Never touched, so large ones cost nothing.
+  // Never touched, so large sizes cost nothing.
   const std::size_t size;
   std::unique_ptr<std::byte[]> a;
   std::unique_ptr<std::byte[]> b;
@@ -82,7 +82,7 @@ struct Bench {
   std::optional<Mover> mover;
 };
 
-// copy() and the outcome of a move of one piece; each thread on a link of its own. Target: at most
+// copy() and the outcome of a one-piece move; each thread has a link of its own. Target: at most
 // 150 ns.
 void one_piece(benchmark::State& state) {
   static Bench bench(64_KiB, 1_GiB);
@@ -95,8 +95,8 @@ void one_piece(benchmark::State& state) {
 }
 BENCHMARK(one_piece)->Threads(1)->Threads(2)->UseRealTime();
 
-// Through a device that is polled: 32 moves, then one poll that finds them all. Per piece; target:
-// at most 200 ns.
+// Through a polled device: 32 moves, then one poll that finds all. Per piece; target: at most 200
+// ns.
 void queued_pieces(benchmark::State& state) {
   constexpr std::uint64_t kPieces = 32;
   Bench bench(64_KiB, 0_B, {.poller = false});
@@ -110,7 +110,7 @@ void queued_pieces(benchmark::State& state) {
 }
 BENCHMARK(queued_pieces);
 
-// The same as one move of 32 pairs.
+// As one move of 32 pairs.
 void batched_pieces(benchmark::State& state) {
   constexpr std::uint64_t kPieces = 32;
   Bench bench(64_KiB, 0_B, {.poller = false});
@@ -126,7 +126,7 @@ void batched_pieces(benchmark::State& state) {
 }
 BENCHMARK(batched_pieces);
 
-// As the cache uses it: with a callback.
+// With a callback, as in the cache.
 void one_piece_with_a_callback(benchmark::State& state) {
   Bench bench(64_KiB, 1_GiB);
   std::uint64_t told = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Mover whose engines are eight software DSA devices: routes split over them, and what they spoil
-// is copied by others.
+// A Mover with eight software DSA devices: routes are split over them, and other engines retry the
+// pieces that they fail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace headrace {
 namespace {
 
-// Two sockets of Xeon Max: DRAM 0 to 7, HBM 8 to 15, a device at each of the first.
+// Two sockets of Xeon Max: DRAM in nodes 0 to 7, HBM in 8 to 15, a device at each of the first.
 class MoverDsa : public testing::Test {
  protected:
   void open(const emulator::BackendOptions& options, RoutePolicy route) {
@@ -30,7 +30,7 @@ class MoverDsa : public testing::Test {
     mover_.emplace(machine_, backends_, MoverOptions{.route = std::move(route), .piece = 256_KiB});
   }
 
-  // Whether the copy has all bytes; and by which engines it was done.
+  // Copies and checks all bytes; returns the engines that copied.
   std::vector<std::string> copy(NodeId from, NodeId to, std::size_t bytes, std::uint64_t seed) {
     std::vector<std::byte> source(bytes);
     std::vector<std::byte> target(bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves between GPUs, memory and files, by the backends that a machine with GPUs opens.
+// Moves between GPUs, memory and files, with the backends that a machine with GPUs opens.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

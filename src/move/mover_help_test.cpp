@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that waits gives its time to the backends that can use it.
+// A waiting thread helps the backends that can use its time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using test::kCpuA;
 
-// Its pieces end when somebody waits for them, and only then.
+// Its pieces end only while a thread waits for them.
 class NeedsHelp final : public Backend {
  public:
   NeedsHelp() {
@@ -46,7 +46,7 @@ class NeedsHelp final : public Backend {
     EXPECT_EQ(engine, kCpuA);
     ++cancels;
   }
-  // Where the cancelled pieces that it has go.
+  // The destinations of its cancelled pieces.
   std::vector<const std::byte*> cancelled() const {
     std::vector<const std::byte*> all;
     for (const Open& open : open_) {
@@ -119,7 +119,7 @@ TEST_F(MoverHelp, NoLongerThanItMayWait) {
   EXPECT_LE(backend_->asked.back(), std::chrono::milliseconds{100});
 }
 
-// Another thread's cancel() may come after a piece was taken and before it is accepted.
+// Another thread may call cancel() after a piece was taken and before it is accepted.
 TEST_F(MoverHelp, CancelDuringTheSubmission_ReachesTheBackend) {
   mover_.emplace(machine_, backends_, MoverOptions{.in_flight_per_link = 1_B});
   const Transfer first = copy(to_);

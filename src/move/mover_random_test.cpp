@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random operations against a naive model: an array of what the destination must hold, where that
-// is known. RapidCheck prints the seed and the shortened operations of a failing run.
+// Random operations compared with a naive model: an array of the expected destination, where it is
+// known. RapidCheck prints the seed and the shortened operations of a failing run.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -46,7 +46,7 @@ void showValue(const Op& op, std::ostream& out) {
   out << '{' << static_cast<int>(op.kind) << ' ' << op.a << ' ' << op.b << ' ' << op.c << '}';
 }
 
-// Copies and what brings them on are frequent, the end of the world is rare.
+// Copies and polls are frequent, the destructor is rare.
 rc::Gen<Op> any_op() {
   const auto kinds = rc::gen::weightedElement<Kind>({{12, Kind::copy},
                                                      {3, Kind::batch},
@@ -139,7 +139,7 @@ class World {
     }
   }
 
-  // All moves end within a number of polls that depends only on how much there is to do.
+  // All moves end within a number of polls that depends only on the work left.
   void run_dry() {
     for (FakeBackend* fake : fakes_) fake->accept_at_most(std::nullopt);
     std::size_t rounds = 2000 + 50 * started_;
@@ -196,7 +196,7 @@ class World {
     return Error{op.a % 4 == 1 ? ErrorCode::io : ErrorCode::unsupported, "told to"};
   }
 
-  // To blocks that no open move writes to.
+  // The destination: blocks to which no open move writes.
   void copy(const Op& op) {
     const std::uint64_t length = op.c % (8 * kBlock);
     const std::uint64_t from = op.a % (kBytes - length);
@@ -222,7 +222,7 @@ class World {
     });
   }
 
-  // Some pairs of up to two blocks, to blocks that nothing else writes to.
+  // Pairs of up to two blocks, to blocks to which nothing else writes.
   void batch(const Op& op) {
     Batch& batch = batches_.emplace_back();
     for (std::uint32_t i = 0; i <= op.c % 9; ++i) {
@@ -261,7 +261,7 @@ class World {
     });
   }
 
-  // A pair that is over has no writer, and if it went well its bytes.
+  // An ended pair has no writer; a successful one has its bytes.
   void look_at_pairs(Batch& batch) {
     expect(batch.transfer.size() == batch.pairs.size(), "size");
     for (std::size_t i = 0; i < batch.pairs.size(); ++i) {
@@ -287,7 +287,7 @@ class World {
     }
   }
 
-  // A callback must not throw, so RapidCheck hears of it later.
+  // A callback must not throw, so the failure is reported to RapidCheck later.
   void expect(bool held, const char* what) {
     if (!held) complaints_.emplace_back(what);
   }
@@ -325,9 +325,9 @@ class World {
   std::deque<Handled> moves_;  // callbacks hold references
   std::deque<Batch> batches_;
   std::size_t open_ = 0;
-  std::size_t started_ = 0;  // moves, and pairs of those of many
+  std::size_t started_ = 0;  // moves, and pairs of batches
   std::vector<std::string> complaints_;
-  bool trouble_ = false;  // an engine was told to fail
+  bool trouble_ = false;  // an engine was made to fail
   std::vector<FakeBackend*> fakes_;
   Backends backends_;
   std::optional<Mover> mover_;

@@ -210,7 +210,7 @@ TEST(Mover, APieceLargerThanTheBoundGoesAlone) {
   EXPECT_EQ((rig.fake->stats().most_link_bytes.at({test::kDram, test::kHbm})), 4096_B);
 }
 
-// Small pieces of another engine do not slip past a large one that waits for room for ever.
+// Small pieces of another engine do not pass a waiting large one forever.
 TEST(Mover, ALargePieceIsNotOvertakenWithoutEnd) {
   Rig rig({.max_in_flight = 100}, by_hand(16_KiB, 16_KiB));
   std::vector<Transfer> small;
@@ -245,7 +245,7 @@ TEST(Mover, APromotedMoveOvertakesItsOldClass) {
   const Transfer first = rig.copy(0, 4096);
   const Transfer prefetch = rig.copy(8192, 4096, {.priority = Priority::prefetch});
   const Transfer late = rig.copy(16384, 12288, {.priority = Priority::prefetch});
-  late.promote(Priority::migration);  // less urgent than it is: nothing
+  late.promote(Priority::migration);  // less urgent: no effect
   late.promote(Priority::demand);
   const Transfer demand = rig.copy(12288, 4096);
   EXPECT_TRUE(prefetch.wait());
@@ -271,7 +271,7 @@ TEST(Mover, EveryEighthPieceGoesToAWaitingLowerClass) {
   EXPECT_GE(counts[0], 58u);
 }
 
-// The scarce thing may also be an engine that two links share.
+// The scarce resource may also be an engine that two links share.
 TEST(Mover, NoLinkStarvesAtASharedEngine) {
   Rig rig({.max_in_flight = 1}, by_hand(1_KiB, 64_KiB));
   const Transfer demand = rig.copy(0, 100 << 10);
@@ -294,7 +294,7 @@ TEST(Mover, WhatIsNotAcceptedIsOfferedAgainInOrder) {
   EXPECT_TRUE(rig.copied(0, 300'000));
 }
 
-// Nothing of ours is in flight, so no completion will come to wake anybody.
+// None of our pieces is in flight, so no completion will wake a thread.
 TEST(Mover, AnEngineThatTookNothingIsAskedAgain) {
   Rig rig({}, by_hand());
   rig.fake->accept_at_most(0);
@@ -353,7 +353,7 @@ TEST(Mover, InvalidIsNotTriedElsewhere) {
   EXPECT_EQ(rig.fake->stats().accepted, 1u);
 }
 
-// A submit() refused because of one piece does not fail its neighbours.
+// A submit() refused because of one piece does not fail the others.
 TEST(Mover, OnePieceAtFaultDoesNotFailThoseSubmittedWithIt) {
   Rig rig({.max_in_flight = 1}, by_hand());
   std::vector<std::byte> elsewhere(4096);
@@ -373,7 +373,7 @@ TEST(Mover, AFailedMoveIsDoneOnlyWhenNothingOfItIsInFlight) {
   rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken"});
   const Transfer transfer = rig.copy(0, 100'000);
   EXPECT_EQ(rig.fake->in_flight(), 4u);
-  rig.fake->finish(1);  // fails, goes to the other engine
+  rig.fake->finish(1);  // fails, and is retried on the other engine
   while (rig.fake->in_flight() > 0) {
     EXPECT_FALSE(transfer.done());
     rig.fake->finish(1);
@@ -415,7 +415,7 @@ TEST(Mover, AQueuedMoveIsCancelledAtOnce) {
   EXPECT_TRUE(first.wait());
 }
 
-// The head of the queue did not fit; without it those behind do.
+// The head of the queue did not fit; without it the pieces behind it do.
 TEST(Mover, CancellingThePieceThatHeldUpOthersLetsThemGo) {
   Rig rig({}, by_hand(8_KiB, 8_KiB));
   const Transfer first = rig.copy(0, 4096);
@@ -449,7 +449,8 @@ TEST(Mover, TheDestructorCancelsAndWaits) {
   EXPECT_TRUE(transfer.event_fd());
 }
 
-// Stopped for an hour while it waits for what is in flight, which then has to be let end.
+// The process is stopped for an hour while the Mover waits for pieces in flight, which then must
+// still get their time.
 TEST(Mover, APauseOfTheProcessDoesNotUseUpTheShutdownBound) {
   Rig rig({}, by_hand());
   rig.fake->hold(true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the Mover share: a small machine whose memory engines are fakes, and two
-// arrays of bytes.
+// Shared by the tests of the Mover: a small machine whose memory engines are fakes, and two arrays
+// of bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ struct Rig {
   std::optional<Mover> mover;
 };
 
-// Nobody polls but the test.
+// Without a poller: only the test polls.
 inline MoverOptions by_hand(Bytes piece = 4_KiB, Bytes bound = 64_KiB) {
   return {.route = by_engine(kCpuA), .piece = piece, .in_flight_per_link = bound, .poller = false};
 }

@@ -10,18 +10,18 @@
 namespace headrace {
 namespace {
 
-// Pieces and bytes in flight where neither the user nor the engine says.
+// Defaults for pieces and bytes in flight where neither the user nor the engine states one.
 constexpr Bytes kPiece = 1_MiB;
 constexpr Bytes kInFlight = 16_MiB;
 // A waiting lower class gets every eighth piece, if rule 4 lets it.
 constexpr std::uint32_t kTurn = 8;
-// A class passed over this often on a link, because its engine was full each time the link was
-// not, has the link kept free for it. Far above kTurn: a last resort.
+// After this many pieces of other classes on a link, the link is kept free for the waiting class:
+// its engine was full whenever the link was not. Far above kTurn, a last resort.
 constexpr std::uint32_t kOverdue = 8 * kTurn;
-// Direct I/O wants offsets in whole logical blocks, at most 4 KiB on today's devices; runs are cut
-// there, so that at most their first and last piece are odd.
+// Direct I/O needs offsets in whole logical blocks, at most 4 KiB on today's devices. Runs are cut
+// there, so that only their first and last pieces are unaligned.
 constexpr std::uint64_t kFileBlock = 4096;
-// Queues beyond this many of one link are not marked as tried, and never tried again.
+// Queues of a link beyond this many cannot be marked as tried, so a failed piece does not go there.
 constexpr unsigned kMostTried = 64;
 
 std::size_t class_of(const Segment& segment) {
@@ -52,12 +52,12 @@ std::uint64_t next_length(const Segment& segment) {
   return most - odd;
 }
 
-// How many pieces of others went before this class on its link or its engine.
+// How many pieces of other classes went before this class on its link or its engine.
 std::uint32_t passed(const LinkQueue& queue, std::size_t priority) {
   return std::max(queue.link->turns.passed[priority], queue.engine->turns.passed[priority]);
 }
 
-// Keeps the list in order. Those that come late are near its end.
+// Keeps the list sorted. Late segments belong near its end.
 void insert_by_offset(SegmentList& list, Segment& segment) {
   SegmentList behind;
   while (!list.empty() && list.back()->offset > segment.offset) {
@@ -153,7 +153,7 @@ LinkQueue& MoveScheduler::add_queue(NodePair& link, EngineState& engine) {
   return *link.queues.back();
 }
 
-// Storage has queues of its own, and serves what it was given first.
+// Storage has queues of its own, and serves pieces in the order of submission.
 bool MoveScheduler::between_memories(const NodePair& link) const {
   const auto stores = [&](NodeId id) {
     const Node* const node = machine_.find(id);
@@ -162,8 +162,8 @@ bool MoveScheduler::between_memories(const NodePair& link) const {
   return !stores(link.from) && !stores(link.to);
 }
 
-// The queue of an engine; also for one that engines_between does not list, since a route policy may
-// know better. nullptr: nobody drives it.
+// The queue of an engine, even if engines_between() does not list it, since a route policy may know
+// better. nullptr: the engine has no backend.
 LinkQueue* MoveScheduler::queue(NodePair& link, EngineId engine) {
   for (const auto& queue : link.queues) {
     if (queue->engine->id == engine) return queue.get();
@@ -239,7 +239,7 @@ std::size_t MoveScheduler::take(std::span<Segment*> segments, std::size_t& inlin
   return taken;
 }
 
-// Rule 4. Whatever the length of the piece: else those of shorter pieces would always be first.
+// Rule 4. The length of the piece does not matter: otherwise shorter pieces would always be first.
 bool MoveScheduler::holds_back(const EngineState& engine, std::size_t priority) const {
   return priority > 0 && engine.beside_demand > 0 &&
          engine.patient >= std::max<std::uint64_t>(bound_ / 8, 1);
@@ -267,7 +267,7 @@ MoveScheduler::Choice MoveScheduler::choose(bool inline_too) {
       for (std::size_t i = kClasses; i-- > 0;) {
         if (queue->classes[i].empty() || holds_back(*queue->engine, i)) continue;
         const bool due = i > 0 && passed(*queue, i) >= kTurn - 1;
-        // The one that has waited longer, of two that are due.
+        // If two classes are due, the one that has waited longer goes first.
         if (here.due && (!due || passed(*queue, i) < passed(*queue, here.priority))) continue;
         here = {queue, i, due};
       }
@@ -289,7 +289,7 @@ MoveScheduler::Choice MoveScheduler::choose(bool inline_too) {
   }
 }
 
-// Splits the next piece off the front of a queue.
+// Cuts the next piece off the front of a queue.
 Segment* MoveScheduler::cut(LinkQueue& queue, std::size_t priority) {
   Segment& front = *queue.classes[priority].front();
   const std::uint64_t length = next_length(front);
@@ -386,7 +386,7 @@ void MoveScheduler::put_back(Segment& segment) {
   }
   enqueue(segment, *segment.queue, true);
   if (const std::size_t priority = class_of(segment); priority > 0) {
-    // It was its turn and still is: else an engine that takes few of each batch would starve it.
+    // It keeps its turn: otherwise an engine that takes few pieces of each batch would starve it.
     for (Turns* turns : {&segment.queue->link->turns, &segment.queue->engine->turns}) {
       turns->passed[priority] = std::max(turns->passed[priority], kTurn - 1);
     }
@@ -403,7 +403,7 @@ void MoveScheduler::put_back(Segment& segment) {
 }
 
 void MoveScheduler::stall(EngineState& engine, std::uint64_t seen) {
-  // A completion between the refusal and now has freed a place already.
+  // A completion since the refusal has already freed a slot.
   if (engine.completions != seen || engine.stalled) return;
   engine.stalled = true;
   ++stalls_;
@@ -448,7 +448,7 @@ void MoveScheduler::settle(Segment& segment) {
   fail_move(move, std::move(error));
 }
 
-// A piece that failed goes to the front of an engine that has not tried it.
+// Queues a failed piece at the front of an engine that has not tried it.
 bool MoveScheduler::give_to_another(Segment& segment) {
   segment.tried |= mark(*segment.queue);
   LinkQueue* other = untried(*segment.queue->link, segment.tried);
@@ -478,7 +478,7 @@ void MoveScheduler::promote(Move& move, Priority priority) {
 }
 
 void MoveScheduler::cancel(Move& move) {
-  if (move.scheduling.segments.empty()) return;  // not open, or has ended
+  if (move.scheduling.segments.empty()) return;  // not open, or ended
   move.scheduling.cancelled = move.scheduling.cancelled || !move.scheduling.failure;
   drop_queued(move);
   close_if_ended(move);
@@ -502,7 +502,7 @@ void MoveScheduler::count_without_work(bool failed) {
   totals_.failed += failed;
 }
 
-// The last failure is told; one after a cancellation is not.
+// The last failure is reported, unless the move was cancelled before.
 void MoveScheduler::fail_move(Move& move, Error error) {
   if (!move.scheduling.cancelled) move.scheduling.failure = std::move(error);
   drop_queued(move);
@@ -520,7 +520,7 @@ void MoveScheduler::drop_queued(Move& move) {
   }
 }
 
-// Forgets a move of which nothing is left.
+// Forgets a move that has no segment left.
 void MoveScheduler::close_if_ended(Move& move) {
   auto& scheduling = move.scheduling;
   if (!scheduling.segments.empty()) return;

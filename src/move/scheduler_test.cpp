@@ -14,7 +14,7 @@ namespace {
 using test::kCpuA;
 using test::kCpuB;
 
-// Bytes that no CPU can address, as a file's.
+// Bytes that no CPU can address, like a file's.
 class Unaddressable final : public Object {
  public:
   Unaddressable(Bytes size, NodeId node) : Object(size, node, nullptr) {}
@@ -24,7 +24,7 @@ Route by(EngineId engine, std::uint64_t length) {
   return {.parts = {{0, Bytes{length}, engine}}, .reason = "test"};
 }
 
-// A scheduler over two fakes, which it only asks for their capabilities.
+// A scheduler over two fakes, used only for their capabilities.
 class MoveSchedulerTest : public testing::Test {
  protected:
   MoveSchedulerTest() {
@@ -99,7 +99,7 @@ TEST_F(MoveSchedulerTest, CutsMemoryFromItsStart) {
   scheduler_->cancel(*move);
 }
 
-// Only the first piece of a file's extent begins off its blocks.
+// Only the first piece of a file's extent begins at an unaligned offset.
 TEST_F(MoveSchedulerTest, CutsFilesAtTheirBlocks) {
   const Unaddressable file(1_MiB, test::kDram);
   const auto move = open(file, 100, 40'000, by(kCpuA, 40'000));
@@ -170,7 +170,7 @@ TEST_F(MoveSchedulerTest, AStalledEngineIsTakenFromAgainAfterACompletion) {
   scheduler_->cancel(*move);
 }
 
-// The completion came between the refusal and the note of it: nobody else would come to wake it.
+// A completion came between the refusal and stall(): no other completion would wake the engine.
 TEST_F(MoveSchedulerTest, AStallOvertakenByACompletionDoesNotCount) {
   const auto move = open(from_, 0, 64 << 10, by(kCpuA, 64 << 10));
   const auto segments = take(2);
@@ -198,7 +198,7 @@ TEST_F(MoveSchedulerTest, AStallWithNothingInFlightNeedsSomebodyToAskAgain) {
   EXPECT_TRUE(scheduler_->needs_poll()) << "the fake does not complete by itself";
 }
 
-// The bound is 64 KiB, an eighth of it is less than a piece.
+// The bound is 64 KiB; an eighth of it is less than a piece.
 TEST_F(MoveSchedulerTest, BesideDemandStorageHasLittleInFlightThatNobodyWaitsFor) {
   const Unaddressable file(1_MiB, test::kDisk);
   const auto plan = open(file, 0, 1 << 20, by(test::kSsd, 1 << 20), Priority::prefetch);
@@ -214,7 +214,8 @@ TEST_F(MoveSchedulerTest, BesideDemandStorageHasLittleInFlightThatNobodyWaitsFor
     if (i == 0) continue;
     EXPECT_EQ(take().size(), 0u);
   }
-  // Four times the bound after the last read that was waited for, it has all of it again.
+  // When four times the bound was submitted after the last demand, the whole bound is available
+  // again.
   for (int piece = 1; piece < 16; ++piece) {
     settle(*in_flight(*plan));
     EXPECT_EQ(take().size(), 1u) << piece;
@@ -224,8 +225,8 @@ TEST_F(MoveSchedulerTest, BesideDemandStorageHasLittleInFlightThatNobodyWaitsFor
   scheduler_->cancel(*plan);
 }
 
-// What a class with pieces of `piece` bytes and a lower one with pieces of `lower` get of a disk
-// that somebody reads from all the time; bytes of each.
+// The bytes that two classes get of a disk that serves demand all the time: one with pieces of
+// `piece` bytes, and a lower one with pieces of `lower` bytes.
 std::array<std::uint64_t, 2> MoveSchedulerTest::share_beside_demand(std::uint64_t piece,
                                                                     std::uint64_t lower) {
   const Unaddressable file(1_MiB, test::kDisk);

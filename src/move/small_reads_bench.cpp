@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small reads of a file, each waited for by the thread that asked, against plain pread on the same
-// descriptors; and a scan by 1 MiB or 16 KiB beside them. `HEADRACE_BENCH_FILE` names an existing
-// large file (else 256 MiB are written below the temporary directory). Timings are noisy where
-// others work:
+// Small reads of a file by threads that wait for each, compared with pread on the same descriptors,
+// and beside a scan by 1 MiB or 16 KiB. `HEADRACE_BENCH_FILE` names an existing large file
+// (default: 256 MiB are written below the temporary directory). Timings are noisy on a busy
+// machine:
 //
 //   HEADRACE_BENCH_FILE=file build/release/move_bench --benchmark_filter='small|scan'
 //     --benchmark_enable_random_interleaving=true --benchmark_repetitions=15
@@ -26,10 +26,10 @@ namespace headrace {
 namespace {
 
 constexpr Bytes kScanInFlight = 8_MiB;
-constexpr std::uint64_t kScanSteps = 256;  // in one iteration
+constexpr std::uint64_t kScanSteps = 256;  // per iteration
 constexpr std::uint64_t kBlock = 4096;
-constexpr std::uint64_t kLargest = 4;  // blocks of a small read
-constexpr int kReadsPerThread = 2000;  // in one iteration
+constexpr std::uint64_t kLargest = 4;  // blocks in a small read
+constexpr int kReadsPerThread = 2000;  // per iteration
 
 // Page-aligned memory, touched.
 class Memory {
@@ -66,7 +66,7 @@ struct SmallReadsRig {
     mover.emplace(machine, backends);
   }
 
-  // One read by pread or by the Mover; false if it failed.
+  // One read by pread or by the Mover; returns false if it failed.
   bool read(bool plain, const MemoryRange& to, std::uint64_t offset, Bytes length) {
     if (plain) {
       const int fd = file->direct() ? file->direct_fd() : file->buffered_fd();
@@ -82,7 +82,8 @@ struct SmallReadsRig {
   std::optional<Mover> mover;
 };
 
-// Random reads of 4 to 16 KiB by one thread until `more` says no; the latencies in microseconds.
+// Random reads of 4 to 16 KiB by one thread until `more` returns false. Returns the latencies in
+// microseconds.
 std::vector<float> read_randomly(SmallReadsRig& rig, bool plain, std::uint64_t seed,
                                  const std::function<bool(std::size_t)>& more,
                                  std::atomic<bool>& failed) {
@@ -139,7 +140,7 @@ void small_reads(benchmark::State& state, bool plain) {
   tell(state, all, test::cpu_seconds() - before);
 }
 
-// kScanSteps extents of `each`, from `at` on, kScanInFlight of them or 32 in flight.
+// Reads kScanSteps extents of `each` from `at` on, at most 32 or kScanInFlight bytes at a time.
 bool scan(SmallReadsRig& rig, const MemoryRange& memory, Bytes each, std::uint64_t& at) {
   std::deque<Transfer> open;
   const std::uint64_t slots = std::min<std::uint64_t>(kScanInFlight / each, 32);
@@ -158,7 +159,7 @@ bool scan(SmallReadsRig& rig, const MemoryRange& memory, Bytes each, std::uint64
   return good;
 }
 
-// Beside `range(0)` threads that read randomly.
+// A scan beside `range(0)` threads that read randomly.
 void scan_beside(benchmark::State& state, bool plain) {
   SmallReadsRig rig(true);
   if (rig.file == nullptr) return state.SkipWithError("cannot open the file");

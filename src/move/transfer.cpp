@@ -16,17 +16,17 @@
 namespace headrace {
 namespace {
 
-// Reading an eventfd in semaphore mode takes one from its count, so with this many it stays
-// readable even if somebody reads it. (2^64 - 2 is the most an eventfd holds, eventfd(2).)
+// Each read of an eventfd in semaphore mode subtracts one, so with this count it stays readable.
+// (2^64 - 2 is the largest count, eventfd(2).)
 constexpr std::uint64_t kForEver = ~std::uint64_t{0} - 1;
 
-// Harmless if done twice.
+// Harmless if called twice.
 void signal(int descriptor) {
   const std::uint64_t count = kForEver;
   CHECK(write(descriptor, &count, sizeof count) == sizeof count || errno == EAGAIN);
 }
 
-// What a move's list of listeners holds once they were told.
+// The value of Move::listeners once all were called.
 alignas(Listener) constinit std::byte no_listener{};
 Listener* nobody_more() { return reinterpret_cast<Listener*>(&no_listener); }
 
@@ -90,7 +90,8 @@ Listener* Move::finish(Result<MoveStats> result, Waiting& waiting) {
   const std::uint32_t before = word.exchange(kDone);
   CHECK(before != kDone);
   if (before == kAwaited) waiting.wake_all(word);
-  // Either this sees a descriptor that is being opened, or its opener sees that the move is done.
+  // Either this thread sees a descriptor that is being opened, or its opener sees that the move is
+  // done.
   if (descriptor.load() >= 0) signal(descriptor);
   Listener* in_order = nullptr;
   for (Listener* last = listeners.exchange(nobody_more()); last != nullptr;) {

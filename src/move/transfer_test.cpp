@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfer: waited for, polled, awaited, listened to through a descriptor.
+// Transfer: wait, poll, co_await, callbacks and the eventfd.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -23,7 +23,7 @@ bool readable(int descriptor) {
   return ::poll(&look, 1, 0) == 1;
 }
 
-// A coroutine that starts at once and keeps what it returned.
+// A coroutine that starts at once and stores its result.
 struct Task {
   struct promise_type {
     std::optional<Result<MoveStats>> result;
@@ -77,7 +77,7 @@ TEST(Transfer, AWaitThatTimesOutMayBeRepeated) {
   EXPECT_TRUE(transfer.wait());
 }
 
-// A clock that stands still does not make a wait endless.
+// A clock that stands still must not make a wait endless.
 TEST(Transfer, AWaitEndsThoughItsClockStandsStill) {
   ManualClock still;
   MoverOptions options;
@@ -100,7 +100,7 @@ TEST(Transfer, AWaitThatTimesOutTellsHowLongTheMoveHasTaken) {
   rig.fake->hold(false);
 }
 
-// Stopped and continued after an hour: the move has had no time to end.
+// The process is stopped for an hour: the move has not had its time yet.
 TEST(Transfer, APauseOfTheProcessDoesNotUseUpAWait) {
   Rig rig({}, by_hand());
   rig.fake->hold(true);
@@ -113,7 +113,7 @@ TEST(Transfer, APauseOfTheProcessDoesNotUseUpAWait) {
   EXPECT_TRUE(transfer.wait(60s));
 }
 
-// As in a simulation: the clock moves because somebody waits.
+// As in a simulation: waiting moves the clock.
 TEST(Transfer, WaitingMovesAVirtualClock) {
   Rig rig({.delay = 5s}, by_hand());
   const Transfer transfer = rig.copy(0, 4096);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call into the core of a Mover by one thread: what it may still do, the pieces that have ended
+// One call into the core of a Mover by one thread: the work it may still do, the pieces that ended
 // inside it, and the callbacks that it runs. Internal to src/move.
 //
-// The visits of a thread, of all Movers, form a chain; those of one Mover inside each other leave
-// the work to the outermost, their root. Single-thread: a visit is its thread's.
+// The visits of a thread, for all Movers, form a chain. Nested visits to one Mover leave their work
+// to the outermost, their root. Single-thread: a visit belongs to its thread.
 #pragma once
 
 #include <array>
@@ -15,22 +15,22 @@
 
 namespace headrace {
 
-// Pieces submitted per turn of the loop: enough to make a submission's fixed cost small, few enough
-// that a demand arriving meanwhile is not far behind.
+// Pieces submitted per turn of the loop: enough to amortize the fixed cost of a submission, few
+// enough that demand arriving meanwhile waits only briefly.
 inline constexpr std::size_t kBatch = 16;
-// What one visit submits at most, and copies itself at most (mover.h).
+// How many pieces a visit submits, and copies itself, at most (mover.h).
 inline constexpr std::size_t kMostPieces = 64;
 inline constexpr std::size_t kMostInline = 16;
 
-// What one visit does between two looks at the scheduler.
+// The work of one visit between two looks at the scheduler.
 struct MoverCore::Turn {
   explicit Turn(TurnTime begin) : time(begin) {}
   TurnTime time;
   std::array<Segment*, kBatch> segments;
   std::size_t taken = 0;
   Move* ended = nullptr;
-  Transfer::Ended at_once;  // what was copied without the scheduler
-  bool tried = false;       // whether that was tried
+  Transfer::Ended at_once;  // the result of a copy without the scheduler
+  bool tried = false;       // whether such a copy was tried
   bool left = false;
   bool start_poller = false;
   bool call_poller = false;
@@ -38,7 +38,8 @@ struct MoverCore::Turn {
 
 class MoverCore::Visit {
  public:
-  // `inline_most`: how many pieces it may copy itself. No core: only callbacks are run.
+  // `inline_most`: how many pieces it may copy itself. Without a core the visit only runs
+  // callbacks.
   Visit(MoverCore* core, std::size_t inline_most)
       : inline_left(inline_most), core_(core), below_(top) {
     if (core != nullptr) {
@@ -57,21 +58,21 @@ class MoverCore::Visit {
   bool outermost() const { return root_ == this; }
   Visit& root() { return *root_; }
   static bool any() { return top != nullptr; }
-  // The root of this thread's visits to `core`; null: it is not there.
+  // The root of this thread's visits to `core`; null: there is none.
   static Visit* root_in(const MoverCore& core) {
     for (Visit* visit = top; visit != nullptr; visit = visit->below_) {
       if (visit->core_ == &core) return visit->root_;
     }
     return nullptr;
   }
-  // The innermost that is running a callback.
+  // The innermost visit that is running a callback.
   static Visit* running() {
     Visit* visit = top;
     while (visit != nullptr && !visit->root_->running_) visit = visit->below_;
     return visit == nullptr ? nullptr : visit->root_;
   }
 
-  // A piece has ended.
+  // Notes a piece that has ended.
   void reap(Segment& segment) {
     segment.next = nullptr;
     (last_reaped_ == nullptr ? first_reaped_ : last_reaped_->next) = &segment;
@@ -85,8 +86,8 @@ class MoverCore::Visit {
     return std::exchange(first_reaped_, nullptr);
   }
 
-  // Calls them, which are linked, now or, inside another callback, when that one has returned: a
-  // chain of moves that end each other must not grow the stack either. Owns them.
+  // Takes the linked listeners and calls them now or, inside another callback, after that one has
+  // returned: a chain of moves that end each other must not grow the stack.
   void call(Listener* listeners, const Transfer& done) {
     for (; listeners != nullptr; listeners = listeners->next) {
       listeners->transfer = done;
@@ -100,7 +101,7 @@ class MoverCore::Visit {
     run_all();
   }
 
-  // The root's: what it may still do, and whether it has to look again.
+  // For the root: its remaining share, and whether it must look again.
   std::size_t pieces_left = kMostPieces;
   std::size_t inline_left;
   bool retry_stalled = false;
@@ -122,7 +123,7 @@ class MoverCore::Visit {
       Listener* const one = std::exchange(first_, first_->next);
       if (first_ == nullptr) last_ = nullptr;
       Then then = std::move(one->then);
-      // Keeps the move, and what is in it, until the callback is over.
+      // Keeps the move and its fields until the callback has returned.
       const Transfer done = std::exchange(one->transfer, {});
       if (!one->in_move) delete one;
       run(then, done);

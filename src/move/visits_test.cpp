@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does the Mover's work: which thread submits and copies how much, and what becomes of the
+// How the Mover's work is shared: which thread submits and copies how much, and what happens to the
 // rest.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using test::kCpuA;
 using test::kCpuB;
 
-// Copies inside submit(), and keeps which thread did and what it found.
+// Copies inside submit(), and records the thread and the state of the other backend.
 class InlineBackend final : public Backend {
  public:
   explicit InlineBackend(const FakeBackend& other) : other_(other) {
@@ -46,7 +46,7 @@ class InlineBackend final : public Backend {
     MutexLock lock(mutex_);
     return threads_;
   }
-  // What was in flight in the other backend at each copy.
+  // The pieces in flight in the other backend at each copy.
   std::vector<std::size_t> others() const {
     MutexLock lock(mutex_);
     return others_;
@@ -60,7 +60,7 @@ class InlineBackend final : public Backend {
   std::vector<std::size_t> others_ GUARDED_BY(mutex_);
 };
 
-// Engine A's backend copies when it is told to, engine B's inline.
+// Engine A's backend copies on request, engine B's inline.
 class MoverVisits : public testing::Test {
  protected:
   static constexpr std::uint64_t kBound = 8192;
@@ -87,7 +87,7 @@ class MoverVisits : public testing::Test {
     return mover_->copy({&to_, at, Bytes{length}}, {&from_, at, Bytes{length}},
                         {.route = test::by_engine(engine)});
   }
-  // A move of two pieces, since the thread that starts one of a single piece copies it itself.
+  // A move of two pieces: a move of one piece is copied by the thread that starts it.
   Transfer copy_inline_pieces(std::uint64_t pieces, std::uint64_t length) {
     const std::uint64_t at = std::exchange(next_, next_ + pieces * length);
     const RoutePolicy cut = [=](const Machine&, const RouteRequest&) -> Result<Route> {
@@ -100,7 +100,7 @@ class MoverVisits : public testing::Test {
     return mover_->copy({&to_, at, Bytes{pieces * length}}, {&from_, at, Bytes{pieces * length}},
                         {.route = cut});
   }
-  // As the thread of a backend does it. Who that was.
+  // Completes a piece as a thread of a backend does. Returns that thread.
   std::thread::id complete_one() {
     std::thread thread([this] { fake_->finish(1); });
     const auto id = thread.get_id();
@@ -129,7 +129,7 @@ TEST_F(MoverVisits, WhoStartsAMoveCopiesItsInlinePieces) {
   EXPECT_EQ(inline_->threads(), std::vector(4, std::this_thread::get_id()));
 }
 
-// It takes nothing of what the link may have in flight.
+// The copy uses nothing of the link's bound.
 TEST_F(MoverVisits, AMoveOfOneInlinePieceIsDoneWhenCopyReturnsThoughItsLinkIsFull) {
   open(false);
   const Transfer full = copy(kCpuA, kBound);
@@ -155,7 +155,7 @@ TEST_F(MoverVisits, AMoveOfOneInlinePieceIsDoneWhenCopyReturnsThoughItsLinkIsFul
   EXPECT_TRUE(full.wait() && waiting.wait());
 }
 
-// Remembered routes, too, give way to the scheduler where an engine cannot.
+// Remembered routes also fall back to the scheduler if their engine refuses or fails.
 TEST(MoverInline, APieceThatFailsOrIsRefusedGoesToAnotherEngine) {
   const Machine machine = test::small_machine();
   std::vector<std::byte> a = test::random_bytes(4096, 1);
@@ -228,7 +228,7 @@ TEST_F(MoverVisits, CancellingAndPromotingCopyNothing) {
   EXPECT_TRUE(large.wait());
 }
 
-// Otherwise the read of an SSD would wait for the copies of cores.
+// Otherwise the read of an SSD would wait for copies by cores.
 TEST_F(MoverVisits, EnginesThatCopyByThemselvesAreGivenTheirsFirst) {
   open(false);
   const Transfer full = copy(kCpuA, kBound);
@@ -293,7 +293,7 @@ TEST_F(MoverVisits, WhatIsLeftOfSubmissionsThePollerDoes) {
   for (const Transfer& transfer : all) EXPECT_TRUE(transfer.wait());
 }
 
-// Many that complete inside one poll are settled together, and all of them.
+// Many pieces that complete inside one poll are settled together, and none is lost.
 TEST_F(MoverVisits, SixtyCompletionsInOnePollAreAllTold) {
   Backends backends;
   auto fake = std::make_unique<FakeBackend>(FakeOptions{.engines = {kCpuA}, .max_in_flight = 100});
@@ -309,7 +309,7 @@ TEST_F(MoverVisits, SixtyCompletionsInOnePollAreAllTold) {
   mover_.reset();
 }
 
-// The thread may be the one that the other move needs to end.
+// The thread may be needed to end the other move.
 TEST_F(MoverVisits, WaitingInACallbackOfAnotherMoverIsRefused) {
   open(false);
   Mover other(machine_, backends_, test::by_hand());

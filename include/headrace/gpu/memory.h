@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of GPUs that others in this process allocated, such as tensors of PyTorch: which GPU's it
-// is, and when what a stream of theirs has for it is done.
+// Memory of GPUs that another library in this process allocated, such as tensors of PyTorch: finds
+// the GPU, and waits for the work of that library's streams.
 //
 // Such memory is a DeviceRange (object.h). Thread-safe.
 #pragma once
@@ -22,24 +22,24 @@ class StreamPoint;
 
 namespace HEADRACE_API headrace {
 
-// The GPU that has `bytes` bytes at a CUdeviceptr, as CUDA counts those of this process. absent:
-// there is no driver. invalid: the memory is not all of one GPU, or is managed, whose pages have no
-// place of their own.
+// The GPU that has `bytes` bytes at a CUdeviceptr, numbered as CUDA numbers GPUs in this process.
+// Errors: absent: there is no driver. invalid: the memory is not all of one GPU, or is managed
+// memory, whose pages have no fixed place.
 Result<int> gpu_ordinal(std::uint64_t device_address, Bytes bytes);
-// The same as a node. absent: the machine has not that GPU either.
+// The same as a node. Errors: absent: also if the machine does not list this GPU.
 Result<NodeId> gpu_node(const Machine& machine, std::uint64_t device_address, Bytes bytes);
 
-// As long as Headrace waits for what a stream of others has been given: a minute of kernels is far
-// more than any computes ahead.
+// How long Headrace waits for work in another library's stream: no program queues a minute of
+// kernels ahead.
 inline constexpr Nanoseconds kStreamBound = std::chrono::seconds{60};
 
-// What a stream (a CUstream as a number; 0 is the default one) has been given so far.
+// The work submitted to a stream so far. A stream is a CUstream as a number; 0 is the default one.
 class StreamWork {
  public:
-  // `gpu`: as gpu_ordinal() counts. invalid: the stream is not of the primary context of that GPU,
-  // or is captured. Requires: a stream that there is.
+  // `gpu`: as returned by gpu_ordinal(). Requires: the stream exists.
+  // Errors: invalid: the stream is not of the GPU's primary context, or is being captured.
   static Result<StreamWork> of(int gpu, std::uint64_t stream);
-  // Until it is done. timed_out: it is not; it goes on, so one may wait again.
+  // Waits until the work is done. Errors: timed_out: not done; the work continues, so wait again.
   Status wait(Nanoseconds timeout, const Clock& clock = system_clock(),
               Waiting& waiting = system_waiting()) const;
 

@@ -8,7 +8,7 @@
 namespace headrace::kv {
 namespace {
 
-// That of SHA-512: the fractions of the square roots of the first eight primes.
+// The initial state of SHA-512: the fractions of the square roots of the first eight primes.
 constexpr std::array<std::uint64_t, 8> kStart = {
     0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
     0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
@@ -45,7 +45,7 @@ Blake2b::Blake2b(unsigned digest_bytes) : state_(kStart) { state_[0] ^= 0x010100
 
 void Blake2b::add(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    if (filled_ == kChunk) compress(false);  // the last chunk is compressed as the last
+    if (filled_ == kChunk) compress(false);  // the last chunk needs its own flag
     const std::size_t take = std::min(bytes.size(), kChunk - filled_);
     std::memcpy(chunk_.data() + filled_, bytes.data(), take);
     filled_ += take;

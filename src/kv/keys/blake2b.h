@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BLAKE2b without a key (RFC 7693): a digest that nobody can make two inputs for. Single-thread.
+// BLAKE2b without a key (RFC 7693): a collision-resistant digest. Single-thread.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ class Blake2b {
   // Requires: 1 <= digest_bytes <= 64.
   explicit Blake2b(unsigned digest_bytes);
   void add(std::span<const std::byte> bytes);
-  // Nothing is added after it. The first digest_bytes of it are the digest.
+  // The first digest_bytes are the digest. Nothing may be added afterwards.
   std::array<std::byte, 64> digest();
 
  private:

@@ -68,8 +68,8 @@ Key root_key(const Geometry& g) {
 
 namespace {
 
-// As long as a key, which comes first in all else that is hashed: so no salt can be made that gives
-// the keys of some tokens.
+// As long as a key, which comes first in every other hashed text. So no salt can produce the keys
+// of some tokens.
 constexpr std::string_view kSalted = "headrace kv salt";
 static_assert(kSalted.size() == sizeof(Key));
 

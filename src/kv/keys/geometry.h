@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keys and folders are told of a geometry. Thread-safe.
+// How a geometry enters keys and checksums. Thread-safe.
 #pragma once
 
 #include "headrace/kv/store.h"
 
 namespace headrace::kv {
 
-// The key before the first: the digest of all that the geometry says.
+// The key before the first block's: the digest of the whole geometry.
 Key root_key(const Geometry& geometry);
 
-// Told apart in the file by these, so that a fragment at the wrong place is none: XXH3, 64 bits.
+// The checksum of a fragment in the file, XXH3, 64 bits. It depends on key and layer, so a fragment
+// at a wrong place does not fit.
 std::uint64_t fragment_sum(const Key& key, unsigned layer, std::span<const std::byte> bytes);
 std::uint64_t plain_sum(std::span<const std::byte> bytes, std::uint64_t seed);
 

@@ -34,7 +34,7 @@ TEST(KvGeometry, RefusesWhatHasNoSize) {
 TEST(KvKeys, SayAllTokensBeforeAndAllOfTheGeometry) {
   std::vector<std::uint32_t> tokens(70);
   const auto a = keys(llama_8b(), tokens);
-  ASSERT_EQ(a.size(), 4u);  // the rest of 6 has none
+  ASSERT_EQ(a.size(), 4u);  // the last 6 tokens are not a block
   std::set<Key> different(a.begin(), a.end());
   EXPECT_EQ(different.size(), 4u);
   tokens[17] = 1;
@@ -74,7 +74,7 @@ TEST(KvKeys, OfAnotherSaltAreOthers) {
   Geometry geometry = llama_8b();
   geometry.revision = "1";
   EXPECT_NE(keys(geometry, tokens, "tenant 1")[0], one[0]);
-  // The bytes of a block of tokens are no salt that gives the keys behind it.
+  // The bytes of a block of tokens, used as a salt, do not give the keys after that block.
   const std::string_view first(reinterpret_cast<const char*>(tokens.data()), 16 * 4);
   EXPECT_NE(keys(llama_8b(), tokens, first)[0], plain[1]);
 }
