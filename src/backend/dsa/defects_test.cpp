@@ -77,7 +77,7 @@ TEST(Defects, SpdkAFaultIsResumed) {
   EXPECT_EQ(opened->stats().faults, 3U);
 }
 
-// The write bit is known for faults; nothing else that looks strange is taken for a success.
+// Only faults have the write bit; no other strange status counts as a success.
 TEST(Defects, DpdkEveryCodeButAFaultAndSuccessIsAFailure) {
   for (unsigned status = 1; status < 256; ++status) {
     PartialCopy work({.source = 0, .destination = 4096, .bytes = 100});
