@@ -132,7 +132,7 @@ struct File::Opened {
 };
 
 Status File::Opened::open_direct(int flags, dev_t device, const std::filesystem::path& path) {
-  // By its descriptor: the same file, even if its name now belongs to another.
+  // The descriptor gives the same file, even if its name now belongs to another.
   const auto same = fmt::format("/proc/self/fd/{}", buffered_fd);
   direct_fd = ::open(same.c_str(), flags | O_DIRECT);
   if (direct_fd < 0 && (errno == EMFILE || errno == ENFILE)) {

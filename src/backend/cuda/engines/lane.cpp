@@ -422,7 +422,7 @@ void Lane::copy_tasks(Group& group, std::span<Task* const> tasks) try {
   for (Task* task : tasks) task->result = CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// By one launch if a kernel may have all parts, else in the way of other copies.
+// Uses one launch if a kernel may have all parts, else the way of other copies.
 void Lane::copy_list(Group& group, Task& task) {
   PieceList& list = *task.piece->piece.list;
   const CopyStream& stream = *streams_[static_cast<std::size_t>(group.direction)];

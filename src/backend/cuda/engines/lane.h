@@ -119,7 +119,7 @@ struct Mailbox {
   bool uncalled GUARDED_BY(mutex) = false;   // some group in `flying` is
   std::size_t owed GUARDED_BY(mutex) = 0;    // callbacks to come for groups that have ended
   std::size_t found GUARDED_BY(mutex) = 0;   // those ended by a look: callbacks are not held up
-  // By direction: bytes per ns; the last group to end, and its time, as far as known.
+  // For each direction: bytes per ns; the last group to end, and its time, as far as known.
   const Clock* clock GUARDED_BY(mutex) = nullptr;
   std::array<double, kDirections> rate GUARDED_BY(mutex);
   std::array<std::uint64_t, kDirections> last GUARDED_BY(mutex){};

@@ -117,7 +117,7 @@ TEST_F(CudaLane, TakesWhatOthersRegistered) {
   EXPECT_EQ(test::read_gpu(*memory_, 0, 400), std::vector<std::byte>(400, std::byte{9}));
 }
 
-// By thread: the test's and the lane's.
+// Chooses among the threads of the test and of the lane.
 enum class Pushing : std::uint8_t { all, not_in_the_test, not_in_the_lane };
 std::atomic<Pushing> pushing;
 const std::thread::id of_the_test = std::this_thread::get_id();
