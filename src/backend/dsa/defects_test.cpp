@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defects that other libraries for DSA have or had, each with the test that ours is without it.
+// Defects of other DSA libraries, now or earlier, each with the test that ours does not have it.
 //
 //   DML        shared queues only: EmulatedDevice.DedicatedQueue_DropsNothing
 //              devices of the caller's node only, and no version above 2:

@@ -19,7 +19,7 @@ inline constexpr Bytes kMostGatheredBytes = 1_MiB;
 // The limit for lists, unless another one is stated. Copy engines take 0.8 us of the caller's time
 // for each copy and reach 20 GB/s of 55 with copies of 16 KiB. The kernel reaches 51 GB/s with any
 // size from 4 KiB on (H200). Larger copies fill the link by engines, which take no time from other
-// kernels (docs/design/gpu.md).
+// kernels (docs/design/gpu/copies.md).
 inline constexpr GatherLimit kGatherOfLists{.bytes = 128_KiB, .count = 16};
 
 // The limit in the options, else the one in the environment (HEADRACE_GPU_GATHER). Errors: invalid:
