@@ -4,8 +4,7 @@
 // The memory on both sides of a piece decides its way:
 //   direct    the engine reaches both sides: given to a stream inside accept()
 //   pageable  the engine reaches a side by page tables of the CPUs, or no slot can be allocated:
-//   the
-//             lane's thread gives it to a stream, since the driver may block
+//             given to a stream by the lane's thread, since the driver may block
 //   staged    a side is other host memory: in parts, or together with other small pieces, through
 //             slots of pinned memory
 //   filed     a side is a file: as staged, but the storage backend fills or empties the slots,
@@ -113,12 +112,11 @@ struct Mailbox {
   Group* done GUARDED_BY(mutex) = nullptr;
   Task* stored GUARDED_BY(mutex) = nullptr;   // the storage backend is done with them
   Task* refused GUARDED_BY(mutex) = nullptr;  // the GPU was lost before they were given to it
-  Task* emptied GUARDED_BY(mutex) =
-      nullptr;  // their slots' bytes have been copied to their destination
-  Task* absent GUARDED_BY(mutex) = nullptr;  // the page cache lacks some of their bytes
-  bool uncalled GUARDED_BY(mutex) = false;   // some group in `flying` is
-  std::size_t owed GUARDED_BY(mutex) = 0;    // callbacks to come for groups that have ended
-  std::size_t found GUARDED_BY(mutex) = 0;   // those ended by a look: callbacks are not held up
+  Task* emptied GUARDED_BY(mutex) = nullptr;  // the bytes of their slots have been delivered
+  Task* absent GUARDED_BY(mutex) = nullptr;   // the page cache lacks some of their bytes
+  bool uncalled GUARDED_BY(mutex) = false;    // some group in `flying` is
+  std::size_t owed GUARDED_BY(mutex) = 0;     // callbacks to come for groups that have ended
+  std::size_t found GUARDED_BY(mutex) = 0;    // those ended by a look: callbacks are not held up
   // For each direction: bytes per ns; the last group to end, and its time, as far as known.
   const Clock* clock GUARDED_BY(mutex) = nullptr;
   std::array<double, kDirections> rate GUARDED_BY(mutex);

@@ -40,8 +40,7 @@ std::string_view to_string(Opcode opcode);
 
 // SPEC table 8-3; bits 0 to 23 of Descriptor::command.
 namespace flag {
-inline constexpr std::uint32_t fence = 1U
-                                       << 0;  // within a batch: runs after all operations before it
+inline constexpr std::uint32_t fence = 1U << 0;           // within a batch: after all before it
 inline constexpr std::uint32_t block_on_fault = 1U << 1;  // the device resolves page faults
 inline constexpr std::uint32_t record_valid = 1U << 2;    // a completion record exists
 inline constexpr std::uint32_t request_record = 1U << 3;  // write it on success too
@@ -143,8 +142,8 @@ struct alignas(32) Record {
   // status 0x11: [0] the invalid flags. create_delta: [0] bytes of the delta record. CRC: [0].
   std::array<std::uint64_t, 2> extra{};
 
-  // A status with bit 6, which no code has, is unknown; without the bit some would look like
-  // success.
+  // A status with bit 6, which no code has, is unknown. Without this rule some
+  // would look like success.
   Code code() const { return static_cast<Code>(status & 0x7f); }
   bool write_fault() const { return (status & 0x80) != 0; }
 };

@@ -167,11 +167,10 @@ class OpenQueue {
   const std::unique_ptr<Cell[]> cells_;  // as slots_; the device writes them too
 
   mutable Mutex mutex_;
-  std::unique_ptr<Portal> portal_ GUARDED_BY(mutex_);  // nullptr: given up, to be opened anew
-  std::optional<Error> refusal_ GUARDED_BY(mutex_);    // the portal's, not yet handled
-  bool answered_ GUARDED_BY(mutex_) = false;           // since the portal was opened
-  std::optional<Nanoseconds> closed_
-      GUARDED_BY(mutex_);  // when a portal that never answered was closed
+  std::unique_ptr<Portal> portal_ GUARDED_BY(mutex_);     // nullptr: given up, to be opened anew
+  std::optional<Error> refusal_ GUARDED_BY(mutex_);       // the portal's, not yet handled
+  bool answered_ GUARDED_BY(mutex_) = false;              // since the portal was opened
+  std::optional<Nanoseconds> closed_ GUARDED_BY(mutex_);  // when one that gave no answer was
   std::vector<DescriptorSlot> slots_ GUARDED_BY(mutex_);
   std::vector<std::uint32_t> free_ GUARDED_BY(mutex_);
   std::vector<std::uint32_t> ready_ GUARDED_BY(mutex_);      // to be submitted, in order
