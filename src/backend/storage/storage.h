@@ -29,7 +29,7 @@ class SharedRing;
 enum class StorageQueue : std::uint8_t {
   automatic,  // io_uring; threads if it is denied
   io_uring,   // or an error
-  threads,    // pread and pwrite; automatic with HEADRACE_IO_URING=0
+  threads,    // pread and pwrite; with HEADRACE_IO_URING=0 automatic means this
 };
 
 // All numbers and times are at least 1; the maximum is in parentheses.
@@ -46,11 +46,11 @@ struct StorageOptions {
   StorageQueue queue = StorageQueue::automatic;
   // Threads per engine if io_uring is not used (4096).
   std::size_t threads = 16;
-  // A request without an answer after this time is cancelled (24 h). Its piece ends as timed_out
+  // A request without an answer after this time is cancelled. Its piece ends as timed_out
   // once the kernel has released its memory. That takes at most 120 s more, the time-out of block
   // devices; then the process ends. Waiting pieces end when the device has answered nothing for as
   // long. A read by a thread from a hung network file system ends only when the file system
-  // answers.
+  // answers. (24 h)
   Nanoseconds limit = std::chrono::seconds{30};
   const Clock* clock = &system_clock();
   // Wraps each engine's queue: scripted faults in tests.
