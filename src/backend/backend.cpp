@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// Why a side is not valid().
+// The reason why a side is not valid().
 Unexpected wrong(const Extent& extent, std::string_view side) {
   if (extent.object == nullptr) {
     return fail(ErrorCode::invalid, "the piece has no {} object; give it an extent of one", side);
@@ -26,7 +26,7 @@ bool drives(const Capabilities& capabilities, EngineId engine) {
   return false;
 }
 
-// Why a piece is not good().
+// The reason why a piece is not good().
 [[gnu::cold, gnu::noinline]] Unexpected complaint(const Capabilities& capabilities,
                                                   const Piece& piece) {
   if (!drives(capabilities, piece.engine)) {
@@ -57,7 +57,7 @@ bool good(const Capabilities& capabilities, const Piece& piece) {
 
 }  // namespace
 
-// For every piece there is, so the reasons are looked for only where there is one.
+// Called for every piece, so the reason is searched only after a failure.
 Status check_piece(const Capabilities& capabilities, const Piece& piece) {
   if (!good(capabilities, piece)) return complaint(capabilities, piece);
   return {};

@@ -17,7 +17,7 @@ Capabilities capabilities() {
   return {.name = "test", .engines = {kOne, kFour}, .max_piece = 64_B, .max_in_flight = 1};
 }
 
-// A backend that only says which engines it drives.
+// A backend that only names the engines it drives.
 class Named final : public Backend {
  public:
   explicit Named(std::vector<EngineId> engines) {
@@ -38,7 +38,7 @@ class CheckPiece : public testing::Test {
   Piece piece(std::uint64_t from, std::uint64_t to, Bytes length) {
     return {.from = {&source, from, length}, .to = {&target, to, length}, .engine = kOne};
   }
-  // The code of the refusal; nothing when it is accepted. Every refusal says something.
+  // The code of the refusal; empty if it is accepted. Every refusal has a message.
   std::optional<ErrorCode> refusal(const Piece& piece) {
     const Status status = check_piece(capabilities(), piece);
     if (status) return std::nullopt;

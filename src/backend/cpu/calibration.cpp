@@ -15,21 +15,22 @@
 namespace headrace {
 namespace {
 
-// A sample: twice this many bytes. Long enough for every stream of a kernel to run at speed, short
-// enough for several rounds over a dozen kernels.
+// A sample copies twice this many bytes. That is enough for every stream of a kernel to run at full
+// speed, and leaves time for several rounds over a dozen kernels.
 constexpr std::size_t kSample = 512 << 10;
-// The second copy of a sample reads from an odd place: "rep movsb" and some vector loads are fast
-// only when both sides are aligned alike, and users' data are not.
+// The second copy of a sample reads from an odd address, as user data may lie. "rep movsb" and some
+// vector loads are fast only if both sides have the same alignment.
 constexpr std::size_t kOdd = 24;
 constexpr std::size_t kRounds = 5;
-// Hardly felt at a first copy, and enough: the winner is some tens of percent ahead of memcpy.
+// Hardly noticeable at a first copy, and enough: the winner is some tens of percent ahead of
+// memcpy.
 constexpr Nanoseconds kBudget = std::chrono::milliseconds{25};
 
 void plain_copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
 constexpr CopyKernel kMemcpy{"memcpy", plain_copy};
 
-// RacePages of its own, so that the race neither needs nor disturbs an allocator.
+// RacePages has its own pages, so the race neither needs nor disturbs an allocator.
 class RacePages {
  public:
   explicit RacePages(std::size_t bytes)
@@ -50,7 +51,7 @@ class RacePages {
   void* const memory_;
 };
 
-// By CPU time: a core taken away for a while costs the kernel in the race nothing.
+// Measures CPU time, so a kernel loses nothing when its core is taken away for a while.
 Nanoseconds time_cold(const CopyKernel& kernel, std::byte* to, const std::byte* from) {
   Nanoseconds spent{0};
   for (const std::size_t odd : {std::size_t{0}, kOdd}) {
@@ -63,8 +64,9 @@ Nanoseconds time_cold(const CopyKernel& kernel, std::byte* to, const std::byte* 
   return spent;
 }
 
-// What competes: every kernel of the widest instruction sets and memcpy, which on some CPUs already
-// streams as well as any. SSE2 only where there is nothing wider: it is never ahead of AVX2.
+// The kernels in the race: those of the widest instruction sets, and memcpy, which on some CPUs
+// streams as fast as any kernel. SSE2 competes only without a wider set, since it is never ahead of
+// AVX2.
 std::vector<CopyKernel> contenders() {
   auto all = copy_kernels();
   const bool wide = std::ranges::any_of(all, [](auto& k) { return k.name.starts_with("avx"); });

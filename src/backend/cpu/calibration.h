@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernel copies cold data fastest on this CPU: a short race at first use.
+// Chooses the kernel that copies cold data fastest on this CPU, by a short race at first use.
 //
-// Not a benchmark: its rates are rough and serve only to choose. Thread-safe.
+// This is no benchmark: the rates are rough and serve only the choice. Thread-safe.
 #pragma once
 
 #include <span>
@@ -20,13 +20,13 @@ struct RaceResult {
   Nanoseconds time;  // median time of one sample
 };
 
-// Times the kernels, interleaved, on memory flushed from the caches; fastest first. Ends soon after
-// `budget` by `clock`, however few rounds that allows (at least one). Empty if there is no memory
-// for it.
+// Times the kernels, interleaved, on memory flushed from the caches. Returns the fastest first.
+// Ends soon after `budget` by `clock`, after at least one round. Empty if there is no memory for
+// the race.
 std::vector<RaceResult> race(std::span<const CopyKernel> kernels, Nanoseconds budget,
                              const Clock& clock = system_clock());
 
-// The choice and how it came about.
+// The choice and its reason.
 struct KernelChoice {
   CopyKernel kernel;
   std::string reason;  // "fastest of 6 in the calibration", "HEADRACE_COPY_KERNEL"
@@ -35,10 +35,10 @@ struct KernelChoice {
 // The kernel named `wanted` ("memcpy" included) if this CPU has it, else the winner of the race.
 KernelChoice choose_kernel(std::string_view wanted);
 
-// What HEADRACE_COPY_KERNEL names; empty when it is not set.
+// The value of HEADRACE_COPY_KERNEL; empty if it is not set.
 std::string wanted_kernel();
-// For people: what came of HEADRACE_COPY_KERNEL; a name this CPU has not is ignored, and this says
-// so and lists those it has. Empty when it is not set.
+// A line for users on the effect of HEADRACE_COPY_KERNEL; empty if it is not set. A name that this
+// CPU does not have is ignored; then the line says so and lists the valid names.
 std::string override_note();
 
 }  // namespace headrace

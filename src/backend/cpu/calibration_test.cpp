@@ -23,7 +23,7 @@ class Environment {
   std::string before_;
 };
 
-// What can race on this CPU: some have no kernels, so memcpy is there as well.
+// The kernels that can race on this CPU. Some CPUs have no kernels, so memcpy is included.
 std::vector<CopyKernel> racers() {
   auto kernels = copy_kernels();
   kernels.push_back(choose_kernel("memcpy").kernel);
@@ -42,7 +42,7 @@ TEST(Race, RanksEveryKernelOnceFastestFirst) {
   EXPECT_GT(results.front().time, Nanoseconds{0});
 }
 
-// Ten milliseconds later each time it is asked.
+// Advances ten milliseconds at each call.
 class TickingClock final : public Clock {
  public:
   Nanoseconds now() const override { return std::chrono::milliseconds{10} * ++asked; }

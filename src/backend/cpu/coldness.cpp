@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kFewLooksBelow = 1 << 20;
 
-// Ticks a load of one byte takes. The fences keep other work out of the interval.
+// Returns the ticks of a load of one byte. The fences keep other work out of the interval.
 std::uint64_t timed_load(const std::byte* at) {
   _mm_lfence();
   const std::uint64_t start = __rdtsc();
@@ -32,9 +32,9 @@ std::uint64_t timed_load(const std::byte* at) {
   return __rdtsc() - start;
 }
 
-// Makes the TLB entry of a line's page present by prefetching another line of the page, so that the
-// timed load of the line itself shows the caches alone: with a page walk in it, a hit in the
-// last-level cache takes nearly as long as memory (measured on a VM with nested paging).
+// Prefetches another line of the same page, so that the page's TLB entry is present and the timed
+// load shows the caches alone. With a page walk, a hit in the last-level cache takes nearly as long
+// as a memory access (measured on a VM with nested paging).
 void warm_translation(const std::byte* line) {
   constexpr std::uintptr_t kHalfPage = 2048;  // beyond the reach of adjacent-line prefetchers
   _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(line) ^ kHalfPage),
@@ -60,8 +60,8 @@ void flush_in_order(const std::byte* at, const std::byte* end) {
 }
 
 LatencyScale measure_latencies() {
-  // A line in each of 64 pages, at changing offsets: few enough for the first-level TLB of every
-  // x86-64 since 2010, far enough apart that no prefetcher follows.
+  // A line in each of 64 pages, at changing offsets. The pages fit in the first-level TLB of every
+  // x86-64 since 2010, and lie too far apart for any prefetcher.
   constexpr std::size_t kLines = 64;
   constexpr std::size_t kStride = 4096 + kLine;
   const auto memory = std::make_unique<std::byte[]>(kLines * kStride);
@@ -74,15 +74,15 @@ LatencyScale measure_latencies() {
   }
   flush_from_caches(memory.get(), kLines * kStride);
   for (std::size_t i = 0; i < kLines; ++i) {
-    // An odd multiplier visits all lines in an order no stride prefetcher knows.
+    // An odd multiplier visits all lines in an order that no stride prefetcher predicts.
     far[i] = timed_load(memory.get() + (i * 37 % kLines) * kStride);
   }
-  // The lower quartile: disturbance only ever adds time.
+  // The lower quartile, because disturbance only adds time.
   std::ranges::nth_element(near, near.begin() + kLines / 4);
   std::ranges::nth_element(far, far.begin() + kLines / 4);
   LatencyScale scale{.near = near[kLines / 4], .memory = far[kLines / 4]};
-  // The middle: loads of a last-level cache take a quarter to a third of a memory access, loads of
-  // busier or farther memory more than this one.
+  // The middle. A load from a last-level cache takes a quarter to a third of a memory access, and a
+  // load from busier or farther memory more than this one.
   if (scale.memory >= 2 * scale.near) scale.threshold = (scale.near + scale.memory) / 2;
   return scale;
 }
@@ -106,16 +106,17 @@ const LatencyScale& latency_scale() { return host_latencies.get(measure_latencie
 bool looks_cold(const void* to, std::size_t bytes) {
   const std::uint64_t threshold = latency_scale().threshold;
   if (threshold == 0) return false;
-  // How many looks have to agree. A hot copy of 256 KiB takes some 6 us, of which one look of 35 ns
-  // may be spent; wrong for a hot destination is worse than for a cold one (streaming makes it
-  // cold, and the next look sees that), so two for cold. Larger copies can pay for a majority.
+  // The number of looks that must agree. A hot copy of 256 KiB takes some 6 us, of which one look
+  // of 35 ns is affordable. A wrong answer for a hot destination is worse than for a cold one:
+  // streaming makes the destination cold, and the next look sees that. So cold needs two looks.
+  // Larger copies can afford a majority.
   const bool small = bytes < kFewLooksBelow;
   const int enough_hot = small ? 1 : 3;
   const int enough_cold = small ? 2 : 3;
   constexpr int kMost = 5;
-  // The places follow the time stamp counter, so that a repeated copy does not look at the lines
-  // its own last look has brought near. Multiplicative hashing by 2^64 / golden ratio (Knuth,
-  // vol. 3, 6.4) spreads them over the range.
+  // The places depend on the time stamp counter, so that a repeated copy does not look at the lines
+  // that its last look brought near. Multiplicative hashing by 2^64 / golden ratio (Knuth, vol. 3,
+  // 6.4) spreads them over the range.
   std::array<const std::byte*, kMost> lines{};
   std::uint64_t place = __rdtsc() | 1;
   for (int i = 0; i < enough_hot + enough_cold - 1; ++i) {

@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// Whether this CPU has all that Highway lets the compiler use for a width.
+// Whether this CPU has all instructions that Highway lets the compiler use for a width.
 #if defined(__x86_64__)
 bool has_ssse3() { return __builtin_cpu_supports("ssse3") != 0; }
 bool has_avx2() { return __builtin_cpu_supports("x86-64-v3") != 0; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the copy kernels compare, cold and hot, and what the look at the destination costs. For the
-// whole range of sizes with ratios and spread use `headrace bench copy`.
+// Compares the copy kernels, cold and hot, and measures the look at the destination. For the whole
+// range of sizes, with ratios and spread, use `headrace bench copy`.
 #include "headrace/copy.h"
 
 #include <benchmark/benchmark.h>

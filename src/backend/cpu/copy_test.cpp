@@ -26,7 +26,7 @@ constexpr std::size_t kGuards = 128;
 std::vector<std::byte> noise(std::size_t bytes, std::uint64_t seed) {
   Random random(seed);
   std::vector<std::byte> result(bytes);
-  // Eight bytes at a time: one by one, the thread sanitizer takes seconds for some megabytes.
+  // Eight bytes at a time: with single bytes the thread sanitizer takes seconds for some megabytes.
   for (std::size_t i = 0; i < bytes; i += 8) {
     const std::uint64_t word = random();
     std::memcpy(result.data() + i, &word, std::min<std::size_t>(8, bytes - i));
@@ -34,8 +34,8 @@ std::vector<std::byte> noise(std::size_t bytes, std::uint64_t seed) {
   return result;
 }
 
-// Memory whose first byte is `offset` bytes behind a line boundary and whose last byte is the last
-// of its allocation, so that the address sanitizer sees a read or write one byte too far.
+// Memory whose first byte is `offset` bytes after a line boundary. Its last byte is the last of the
+// allocation, so that the address sanitizer finds an access one byte too far.
 class Exact {
  public:
   Exact(std::size_t offset, std::size_t bytes)
@@ -48,8 +48,8 @@ class Exact {
   std::size_t offset_;
 };
 
-// Copies `bytes` of noise between the given offsets of a line and looks at every byte, and at the
-// guards before and behind the destination.
+// Copies `bytes` of noise between the given offsets of a line. Checks every byte, and the guards
+// before and after the destination.
 template <class Copy>
 testing::AssertionResult copies(const Copy& copy, const std::vector<std::byte>& source,
                                 std::size_t to_offset, std::size_t from_offset, std::size_t bytes) {
@@ -90,8 +90,8 @@ TEST_P(EveryKernel, CopiesAtEveryPairOfOffsetsInALine) {
   }
 }
 
-// Around the sizes at which a kernel changes its walk: whole runs of 2 to 4 streams, and streams
-// 64 KiB apart.
+// Sizes around which a kernel changes its walk: whole runs of 2 to 4 streams, and streams 64 KiB
+// apart.
 TEST_P(EveryKernel, CopiesAroundTheStepsOfItsWalk) {
   const auto source = noise(600 << 10, 3);
   for (const std::size_t streams : {1UL, 2UL, 3UL, 4UL}) {
@@ -113,14 +113,14 @@ TEST_P(EveryKernel, CopiesRandomRangesLikeMemcpy) {
   }
 }
 
-// The program objdump's view of a function's code; empty where there is no objdump.
+// The function's code as disassembled by objdump; empty if objdump is not installed.
 std::string disassembly(void (*function)(void*, const void*, std::size_t)) {
   Dl_info info{};
   void* address = reinterpret_cast<void*>(function);
   if (dladdr(address, &info) == 0) return {};
   const auto start = static_cast<std::size_t>(static_cast<std::byte*>(address) -
                                               static_cast<std::byte*>(info.dli_fbase));
-  // A PIE's addresses in the file count from its base; 4 KiB hold any of the kernels.
+  // A PIE's addresses in the file are relative to its base; 4 KiB hold any of the kernels.
   const std::string command =
       "objdump -d --no-show-raw-insn --start-address=" + std::to_string(start) +
       " --stop-address=" + std::to_string(start + 4096) + " '" + info.dli_fname + "' 2>/dev/null";
@@ -174,7 +174,7 @@ TEST(CopyBytes, CopiesToMemoryNeverTouched) {
   EXPECT_EQ(std::memcmp(fresh.get(), source.data(), kBytes), 0);
 }
 
-// The first copies of a process race for the calibration; all of them have to come out right.
+// The first copies of a process race for the calibration; all of them must be right.
 TEST(CopyBytes, MayBeCalledFirstByManyThreads) {
   const auto source = noise(1 << 20, 8);
   std::vector<std::vector<std::byte>> copies(4, std::vector<std::byte>(source.size()));

@@ -18,10 +18,10 @@
 namespace headrace {
 namespace {
 
-// A worker looks around at least this often, so that no lost wake-up can hang it.
+// A worker checks the queue at least this often, so that a lost wake-up cannot hang it.
 constexpr Nanoseconds kNap = std::chrono::seconds{1};
-// A piece of this size holds a worker for about a second; larger ones would bound neither the wait
-// of the destructor nor the time a cancelled move still writes.
+// A piece of this size occupies a worker for about a second. Larger pieces would let the destructor
+// wait, and a cancelled move write, for too long.
 constexpr Bytes kMaxPiece = 8_GiB;
 // See CpuOptions::workers.
 constexpr std::size_t kUsualWorkers = 4;
@@ -35,7 +35,7 @@ void copy_piece(const Piece& piece) {
   copy_bytes(piece.to.memory(), piece.from.memory(), piece.from.length.value, piece.hint);
 }
 
-// The CPUs of `node` on which this process may run.
+// The CPUs of `node` that this process may use.
 CpuSet allowed_cpus_of(const Node* node) {
   if (node == nullptr) return {};
   CpuSet cpus;
@@ -50,9 +50,9 @@ class EngineWorkers {
       : engine_(engine), max_in_flight_(max_in_flight) {}
   ~EngineWorkers();
 
-  // Starts the workers, on `cpus` unless there are none. Called once.
+  // Starts the workers, pinned to `cpus` unless it is empty. Called once.
   Status start(std::size_t workers, const CpuSet& cpus);
-  // False when the queue is full.
+  // False if the queue is full.
   bool offer(const Piece& piece, Completion& completion) EXCLUDES(mutex_);
   EngineId engine() const { return engine_; }
   std::size_t count() const { return threads_.size(); }
@@ -60,7 +60,7 @@ class EngineWorkers {
 
  private:
   void work() EXCLUDES(mutex_);
-  // Waits for the next piece; false when there will be none any more.
+  // Waits for the next piece; false if no more will come.
   bool take(QueuedPiece& next) EXCLUDES(mutex_);
 
   // Immutable after start().
@@ -119,7 +119,7 @@ void EngineWorkers::work() {
   while (take(next)) {
     copy_piece(next.piece);
     {
-      // Before the report, so that it may submit again in the place that has become free.
+      // Before the report, whose receiver may submit again into the free place.
       MutexLock lock(mutex_);
       --in_flight_;
     }
@@ -164,7 +164,7 @@ Status CpuBackend::check(const Piece& piece) const {
 
 Result<std::size_t> CpuBackend::submit(std::span<const Piece> pieces, Completion& completion) {
   HEADRACE_TRY_STATUS(origin_.check("the cpu backend"));
-  // All of them first: an error means that none was accepted.
+  // Checks all pieces first: an error means that none was accepted.
   for (const Piece& piece : pieces) HEADRACE_TRY_STATUS(check(piece));
   std::size_t accepted = 0;
   for (const Piece& piece : pieces) {

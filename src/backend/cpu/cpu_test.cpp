@@ -21,7 +21,7 @@ using test::kCpuA;
 using test::kCpuB;
 using test::kSsd;
 
-// A file or GPU memory: an object no core can address.
+// A file or GPU memory: an object that no core can address.
 class Elsewhere final : public Object {
  public:
   explicit Elsewhere(Bytes size) : Object(size, test::kDisk, nullptr) {}
@@ -33,7 +33,8 @@ class Memory {
   explicit Memory(std::size_t bytes, std::uint64_t seed = 0)
       : bytes_(bytes), range_(bytes_, test::kDram) {
     Random random(seed);
-    // Eight bytes at a time: one by one, the thread sanitizer takes seconds for some megabytes.
+    // Eight bytes at a time: with single bytes the thread sanitizer takes seconds for some
+    // megabytes.
     for (std::size_t i = 0; seed != 0 && i < bytes; i += 8) {
       const std::uint64_t word = random();
       std::memcpy(bytes_.data() + i, &word, std::min<std::size_t>(8, bytes - i));
@@ -47,7 +48,7 @@ class Memory {
   MemoryRange range_;
 };
 
-// Counts outcomes by tag, waits for them, and can hold up whoever reports to it.
+// Counts outcomes by tag, waits for them, and can hold up the thread that reports.
 class Listener final : public Completion {
  public:
   void complete(std::uint64_t tag, Status outcome) noexcept override {
@@ -60,7 +61,7 @@ class Listener final : public Completion {
   }
   void hold() { set_open(false); }
   void release() { set_open(true); }
-  // False if it takes longer than half a minute.
+  // False after half a minute.
   bool wait_for(std::size_t pieces) {
     MutexLock lock(mutex_);
     for (int i = 0; i < 300 && entered_ < pieces; ++i) {
@@ -144,7 +145,7 @@ TEST(OpenCpu, RunsUnpinnedAndSaysSoWhereTheCpusAreNotHere) {
   EXPECT_TRUE(std::ranges::equal(from.bytes(), to.bytes()));
 }
 
-// Where a piece of engine A is reported from: the CPUs that thread may use.
+// Records the CPUs that the reporting thread of a piece of engine A may use.
 class AffinityProbe final : public Completion {
  public:
   void complete(std::uint64_t, Status) noexcept override {
@@ -259,7 +260,7 @@ TEST(CpuBackend, EndsWhatItAcceptedBeforeItGoes) {
   EXPECT_TRUE(std::ranges::equal(from.bytes(), to.bytes()));
 }
 
-// Random pieces from two threads over both engines: each is copied once, reported once, and
+// Random pieces from two threads over both engines: each is copied once and reported once, and
 // nothing beside them changes.
 RC_GTEST_PROP(CpuBackend, CopiesEveryPieceOnce, ()) {
   const auto workers = *rc::gen::inRange(1U, 4U);

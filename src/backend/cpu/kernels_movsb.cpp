@@ -8,7 +8,7 @@ namespace headrace {
 namespace {
 
 void movsb_copy(void* to, const void* from, std::size_t bytes) {
-  // Registers are changed, memory is written: told to the compiler by "+" and the clobber.
+  // "+" and the clobber tell the compiler of the changed registers and memory.
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 

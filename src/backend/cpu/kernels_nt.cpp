@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streaming kernels: one body, compiled by Highway once for each width of vectors.
+// The streaming kernels: one body, compiled by Highway once for each vector width.
 //
-// The head up to the first line boundary of the destination and the tail after the last go through
-// memcpy; the lines between are written whole, each by stores that follow one another, so that a
-// write-combining buffer is always filled and leaves as one burst.
+// The head, up to the destination's first line boundary, and the tail, after its last one, use
+// memcpy. The lines between are written as wholes by consecutive stores. So a write-combining
+// buffer is always filled, and leaves as one burst.
 //
-// Nothing of the standard library's templates is used between HWY_BEFORE_NAMESPACE and its end:
-// code for a newer CPU could leak into functions that the linker shares between files.
+// Between HWY_BEFORE_NAMESPACE and its end no template of the standard library is used: code for a
+// newer CPU could get into functions that the linker shares between files.
 #include <cstdint>
 #include <cstring>
 
@@ -14,39 +14,39 @@
 
 #if defined(__x86_64__)
 
-// SCALAR and EMU128 stand for what the whole build may use, which Highway wants among its targets.
+// SCALAR and EMU128 mean the baseline of the whole build, which Highway needs among its targets.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (~(HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_AVX2 | HWY_AVX3))
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels_nt.cpp"
-#include <hwy/foreach_target.h>  // includes this file again for each target but the last
+#include <hwy/foreach_target.h>  // includes this file again for each target except the last
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace headrace::HWY_NAMESPACE {
 
-// How a kernel walks over its range. docs/design/copying-with-cores.md has the measurements.
+// The walk of a kernel over its range. docs/design/copying-with-cores.md has the measurements.
 struct Shape {
-  // Parts of the range copied in turn. One core's hardware prefetchers follow several streams at
-  // once and so keep more lines on the way than for one.
+  // Parts of the range that are copied in turn. One core's hardware prefetchers follow several
+  // streams at once, and keep more lines in flight for them than for one stream.
   std::size_t streams = 1;
-  // Bytes copied from one stream before the next has its turn: long enough to write each stream's
-  // lines as a burst. Multiple of kStep.
+  // Bytes copied from one stream before the next has its turn, enough to write each stream's lines
+  // as a burst. A multiple of kStep.
   std::size_t run = 0;
-  // The source is prefetched so far ahead, past all cache levels but the first; 0: not at all.
+  // Distance at which the source is prefetched, into the first-level cache only; 0: no prefetch.
   std::size_t ahead = 0;
 };
 
 inline constexpr std::size_t kLine = 64;         // bytes of a cache line on every x86-64
 inline constexpr std::size_t kStep = 4 * kLine;  // loads in flight in one step: 8 AVX2 registers
-// Distance of the streams: farther than a prefetcher reaches (a page), near enough that a copy of
-// kStreamThreshold bytes still has several.
+// Distance of the streams. A prefetcher reaches less (a page), and a copy of kStreamThreshold bytes
+// still has several streams.
 inline constexpr std::size_t kApart = 64 << 10;
 
 using Tag = hwy::HWY_NAMESPACE::ScalableTag<std::uint8_t>;
 using Vector = hwy::HWY_NAMESPACE::Vec<Tag>;
 
-// Copies kBytes, whole lines; all loads come before all stores.
+// Copies kBytes, which are whole lines. All loads come before all stores.
 template <std::size_t kBytes>
 HWY_INLINE void copy_lines(std::uint8_t* to, const std::uint8_t* from) {
   constexpr std::size_t kVectors = kBytes / sizeof(Vector);
@@ -59,13 +59,13 @@ HWY_INLINE void copy_lines(std::uint8_t* to, const std::uint8_t* from) {
   }
 }
 
-// Copies `bytes`, whole lines, in one ascending stream.
+// Copies `bytes`, which are whole lines, in one ascending stream.
 template <Shape kShape>
 HWY_INLINE void copy_run(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
   for (; bytes >= kStep; bytes -= kStep, to += kStep, from += kStep) {
     if constexpr (kShape.ahead > 0) {
       for (std::size_t at = 0; at < kStep; at += kLine) {
-        // May point behind the source: a prefetch never faults.
+        // May point beyond the source: a prefetch never faults.
         _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(from) +
                                                    kShape.ahead + at),
                      _MM_HINT_NTA);
@@ -76,7 +76,8 @@ HWY_INLINE void copy_run(std::uint8_t* to, const std::uint8_t* from, std::size_t
   for (; bytes > 0; bytes -= kLine, to += kLine, from += kLine) copy_lines<kLine>(to, from);
 }
 
-// Copies kShape.streams parts that lie `apart` bytes from each other, whole runs, in turn.
+// Copies kShape.streams parts in turn. They consist of whole runs and lie `apart` bytes from each
+// other.
 template <Shape kShape>
 HWY_INLINE void copy_streams(std::uint8_t* to, const std::uint8_t* from, std::size_t apart) {
   for (std::size_t at = 0; at < apart; at += kShape.run) {
@@ -114,7 +115,8 @@ void nt_copy(void* to_address, const void* from_address, std::size_t bytes) {
   const std::size_t lines = bytes / kLine * kLine;
   copy_run<kShape>(to, from, lines);
   std::memcpy(to + lines, from + lines, bytes - lines);
-  // Non-temporal stores are weakly ordered: nobody may see a flag set after this copy before it.
+  // Non-temporal stores are weakly ordered: without the fence a flag that is set after this copy
+  // could be seen before it.
   _mm_sfence();
 }
 
@@ -124,7 +126,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace headrace {
 
-// The kernels of one width. Requires: a target that Highway made.
+// The kernels of one width. Requires: Highway compiled the target.
 #define HEADRACE_NT_KERNELS(name, target)                                               \
   static constexpr CopyKernel kernels[] = {                                             \
       {name "_nt", target::nt_copy<target::Shape{}>},                                   \

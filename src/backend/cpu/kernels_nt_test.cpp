@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That the streaming kernels stream; that they copy is shown in copy_test.cpp.
+// Checks that the streaming kernels stream; copy_test.cpp checks that they copy.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,7 +11,8 @@
 namespace headrace {
 namespace {
 
-// Past the cache and in whole registers: by the instructions, since no result shows it.
+// Stores must bypass the cache and use whole registers. No result shows it, so the test reads the
+// instructions.
 TEST(CopyKernels, StreamEveryVectorTheyStore) {
 #if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
   GTEST_SKIP() << "sanitizers add instructions of their own";

@@ -5,9 +5,9 @@
 
 namespace headrace::cuda {
 Result<std::shared_ptr<const Context>> Context::of(const Driver& driver, CUdevice device) {
-  // Before it is retained, so that no allocation fails between that and who releases it.
+  // Allocated before the retain, so that no allocation can fail between the retain and its owner.
   const std::shared_ptr<Context> made(new Context(driver, device));
-  // Without a lock: the driver may fork() to load its kernel modules.
+  // Without a lock, since the driver may fork() to load its kernel modules.
   const CUresult result = driver.cuDevicePrimaryCtxRetain(&made->handle_, device);
   if (result != CUDA_SUCCESS) {
     made->handle_ = nullptr;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The primary context of a GPU, which all libraries of a process share (PyTorch and CuPy too), and
-// its use for the length of one call.
+// The primary context of a GPU, and its use for one call. All libraries of a process share this
+// context (PyTorch and CuPy too).
 //
-// A thread's own current context is what it was after each use, and so is how its calls go with
-// graphs that other threads capture. Thread-safe.
+// Each use restores the thread's own current context, and the mode of its calls towards graphs that
+// other threads capture. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@ namespace headrace::cuda {
 
 class Context {
  public:
-  // That of a GPU; kept as long as somebody holds it. absent: no such GPU. exhausted: no memory on
-  // it for a context.
+  // The primary context of a GPU, retained until the last pointer to it is released. Errors:
+  // absent: no such GPU; exhausted: no memory on the GPU for a context.
   static Result<std::shared_ptr<const Context>> of(const Driver& driver, CUdevice device);
-  // Whether somebody in this process has made that of a GPU; false where the driver does not tell.
+  // Whether anything in this process has made the GPU's context; false if the driver does not say.
   static bool made(const Driver& driver, CUdevice device);
   ~Context();
   Context(const Context&) = delete;
@@ -36,18 +36,18 @@ class Context {
   const Origin origin_;
   const Driver& driver_;
   const CUdevice device_;
-  CUcontext handle_ = nullptr;  // set once, before others see it
+  CUcontext handle_ = nullptr;  // set once, before other threads see it
 };
 
-// Lets the GPU of each of two contexts reach the other's memory, where the hardware can; true: both
-// do. It stays so, for all that use these contexts.
+// Lets the GPUs of two contexts reach each other's memory, if the hardware can. Returns true if
+// both can. The setting stays, for all users of these contexts.
 bool enable_peer_access(const Context& one, const Context& other);
 
-// Makes a context the calling thread's current one for a scope, in which no call breaks a graph
-// that another thread captures: in the mode in which PyTorch captures (global), a call of any
-// thread that allocates, frees, pins, asks or waits would fail and end the capture (CUDA's
-// cuThreadExchangeStreamCaptureMode). Ours wait for no captured stream. Drivers before CUDA 10.1
-// cannot be told so.
+// Makes a context the calling thread's current one for a scope. No call in the scope breaks a graph
+// that another thread captures. PyTorch captures in global mode: there a call of any thread that
+// allocates, frees, pins, queries or waits fails and ends the capture (CUDA's
+// cuThreadExchangeStreamCaptureMode). The scope therefore uses the relaxed mode, which is safe
+// because our calls wait for no captured stream. Drivers before CUDA 10.1 have no such mode.
 class CurrentContext {
  public:
   explicit CurrentContext(const Context& context)
@@ -62,7 +62,7 @@ class CurrentContext {
   CurrentContext(const CurrentContext&) = delete;
   CurrentContext& operator=(const CurrentContext&) = delete;
 
-  // Else calls would go to another context, or to none.
+  // On an error, calls would use another context, or none.
   CUresult result() const { return pushed_; }
 
  private:

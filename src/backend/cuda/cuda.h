@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's driver: its functions, found at run time, its devices and their contexts. It copies
-// nothing by itself; the backend that does is in backend/cuda/engines.
+// NVIDIA's driver: its functions, found at run time, its devices and their contexts. The folder
+// copies nothing by itself; the backend in backend/cuda/engines does.
 //
-// Facade of the folder. Below topology, which asks it what GPUs there are. Nothing of CUDA is
+// Facade of the folder. It lies below topology, which asks it for the GPUs. No CUDA package is
 // needed to build; docs/design/gpu.md has the reasons. Thread-safe.
 #pragma once
 

@@ -12,7 +12,7 @@
 namespace headrace::cuda {
 namespace {
 
-// Nothing where the driver does not know the attribute, or answers below 0 (it has none).
+// Empty if the driver does not know the attribute, or answers below 0 (the device has none).
 std::optional<unsigned> attribute(const Driver& driver, CUdevice_attribute what, CUdevice device) {
   int value = -1;
   if (driver.cuDeviceGetAttribute(&value, what, device) != CUDA_SUCCESS || value < 0) {
@@ -38,7 +38,7 @@ std::string uuid_of(const Driver& driver, CUdevice device) {
   return text;
 }
 
-// The driver writes hexadecimal digits large, sysfs small.
+// The driver writes hexadecimal digits in upper case, sysfs in lower case.
 std::string pci_of(const Driver& driver, CUdevice device) {
   std::array<char, 32> text{};
   if (driver.cuDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device) !=

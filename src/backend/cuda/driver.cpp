@@ -17,7 +17,7 @@
 namespace headrace::cuda {
 namespace {
 
-// A driver that was initialised, and where.
+// An initialised driver, and the process that initialised it.
 struct Initialised {
   Driver driver;
   Origin origin;
@@ -25,20 +25,20 @@ struct Initialised {
 
 GlobalMutex drivers_mutex(kRankOfGpu);
 
-// By the name of the library; never freed, as their libraries are never closed.
+// The drivers by library name; never freed, since their libraries are never closed.
 std::map<std::string, const Initialised*>& drivers() {
   static auto* const all = new std::map<std::string, const Initialised*>;
   return *all;
 }
 
-// Under the lock: glibc's dlopen is not safe against a fork() of another thread, whose child would
-// have the loader's state as it was halfway, and crash in its own dlopen.
+// Holds the lock: glibc's dlopen is not safe against a fork() in another thread. The child would
+// inherit a half-changed state of the loader, and crash in its own dlopen.
 void* open_library(const std::string& name) {
   const MutexLock lock(drivers_mutex);
   return ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-// A container without the device files of GPUs that its host has.
+// A container that lacks the GPU device files of its host.
 bool shut_out(const std::string& root) {
   const auto there = [&](const char* path) { return ::access((root + path).c_str(), F_OK) == 0; };
   return there("/proc/driver/nvidia/version") && !there("/dev/nvidiactl");
@@ -77,7 +77,7 @@ Unexpected not_initialised(const Driver& driver, CUresult result) {
     return fail(ErrorCode::absent,
                 "the CUDA driver is there and finds no GPU; nvidia-smi should say why");
   }
-  // By another library of this process.
+  // Another library of this process had initialised it.
   if (result == CUDA_ERROR_NOT_INITIALIZED) return parent_has_it();
   if (result == CUDA_ERROR_STUB_LIBRARY) {
     return fail(ErrorCode::absent,
@@ -90,7 +90,7 @@ Unexpected not_initialised(const Driver& driver, CUresult result) {
   return failed;
 }
 
-// No lock is held while it starts: the driver may fork() to load its kernel modules.
+// No lock is held during the start: the driver may fork() to load its kernel modules.
 Result<std::unique_ptr<const Initialised>> initialise(const std::string& library) {
   HEADRACE_TRY(Driver loaded, load_driver(library));
   if (const CUresult result = loaded.cuInit(0); result != CUDA_SUCCESS) {
@@ -135,7 +135,7 @@ Result<Driver> load_driver(const std::string& library, const std::string& root) 
     return fail(ErrorCode::absent,
                 "HEADRACE_LIBCUDA is empty, so no CUDA driver is used; unset it");
   }
-  // The loader opens whatever it is: a pipe, until somebody writes.
+  // The loader opens any kind of file, and would wait at a pipe until another process writes.
   struct stat file{};
   if (library.contains('/') && ::stat(library.c_str(), &file) == 0 && !S_ISREG(file.st_mode)) {
     return fail(ErrorCode::absent,
@@ -178,7 +178,7 @@ Result<const Driver*> driver() {
     HEADRACE_TRY(auto made, initialise(library));
     const MutexLock lock(drivers_mutex);
     const auto [at, first] = drivers().emplace(library, made.get());
-    if (first) made.release();  // else another thread was faster
+    if (first) made.release();  // otherwise another thread was faster
     known = at->second;
   }
   if (known->origin.here()) return &known->driver;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NVIDIA's driver interface (libcuda.so.1) that Headrace uses, declared by ourselves so
-// that nothing of NVIDIA's is needed to build: handles, numbers, structs, and one table of symbols.
-// It loads nothing and calls nothing.
+// The part of NVIDIA's driver interface (libcuda.so.1) that Headrace uses: handles, numbers,
+// structs, and one table of symbols. Headrace declares it itself, so that the build needs nothing
+// from NVIDIA. The header loads nothing and calls nothing.
 //
 // Names, numbers and layouts are NVIDIA's; tests/abi/cuda_abi.cpp compares each with cuda.h.
-// Symbols are asked for by these exact names: without its suffix a name may be an older function
-// with other parameters (`cuMemAdvise` takes a CUdevice, `cuMemAdvise_v2` a CUmemLocation),
-// whatever the macros of cuda.h make of it.
+// Symbols are looked up by these exact names. A name without its suffix may be an older function
+// with other parameters, whatever the macros of cuda.h map it to: `cuMemAdvise` takes a CUdevice,
+// `cuMemAdvise_v2` a CUmemLocation.
 #pragma once
 
 #include <cstddef>
 
 namespace headrace::cuda {
 
-using CUdevice = int;                    // ordinal; CU_DEVICE_CPU where a call says so
+using CUdevice = int;                    // ordinal, or CU_DEVICE_CPU where a call allows it
 using CUdeviceptr = unsigned long long;  // an address, of device or host
 
 using CUcontext = struct CUctx_st*;
@@ -205,7 +205,7 @@ enum CUjit_option : unsigned { HEADRACE_CUDA_JIT_OPTIONS(HEADRACE_CUDA_ENUMERATO
 enum : unsigned { HEADRACE_CUDA_FLAGS(HEADRACE_CUDA_ENUMERATOR) };
 #undef HEADRACE_CUDA_ENUMERATOR
 
-// In place of a device: the host, and none.
+// Values instead of a device: the host, and no device.
 inline constexpr CUdevice CU_DEVICE_CPU = -1;
 inline constexpr CUdevice CU_DEVICE_INVALID = -2;
 
@@ -225,10 +225,10 @@ struct CUmemcpyAttributes {
   unsigned int flags;
 };
 
-// Every function: X(need, since, exact name, parameters); all return a CUresult. `need` is
-// `required` (a driver without it cannot be used) or `optional` (also those that only tests of the
-// fake driver call: cuCtxSynchronize, cuEventSynchronize); `since` is the driver version
-// (1000 * major + 10 * minor) that has this name with these parameters.
+// Every function: X(need, since, exact name, parameters). All return a CUresult. `need` is
+// `required` (a driver without it cannot be used) or `optional`. Functions that only tests of the
+// fake driver call are optional too: cuCtxSynchronize, cuEventSynchronize. `since` is the driver
+// version (1000 * major + 10 * minor) that has this name with these parameters.
 #define HEADRACE_CUDA_SYMBOLS(X)                                                                  \
   X(required, 2000, cuInit, (unsigned int flags))                                                 \
   X(required, 2020, cuDriverGetVersion, (int* version))                                           \

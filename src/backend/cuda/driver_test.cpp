@@ -60,7 +60,7 @@ TEST(CudaDriver, SaysWhyThereIsNone) {
   EXPECT_EQ(none.error().message, "HEADRACE_LIBCUDA is empty, so no CUDA driver is used; unset it");
 }
 
-// A container that was given neither the driver's library nor the GPUs of its host.
+// A container without the driver's library and without the GPUs of its host.
 TEST(CudaDriver, SaysThatAContainerHasNoDeviceFiles) {
   namespace files = std::filesystem;
   const files::path root = testing::TempDir() + "headrace-root-" + std::to_string(getpid());
@@ -83,7 +83,7 @@ TEST(CudaDriver, SaysThatAContainerHasNoDeviceFiles) {
 TEST(CudaDriver, OpensNoPipe) {
   const std::string pipe = testing::TempDir() + "headrace-" + std::to_string(getpid()) + ".so";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const auto none = load_driver(pipe);  // which would wait for a writer
+  const auto none = load_driver(pipe);  // a normal open would wait for a writer
   ::unlink(pipe.c_str());
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::absent);
@@ -123,8 +123,9 @@ TEST(CudaDriver, ServesNoChildOfAProcessWhereOthersUseIt) {
             0);
 }
 
-// A child forked halfway crashed now and then in its own search: the loader's cache was just being
-// unmapped. One library is opened, slowly, since ThreadSanitizer keeps 1.6 MiB for each dlopen().
+// A child that was forked during the search crashed now and then in its own search, because the
+// loader's cache was just being unmapped. The test opens one library, slowly, since ThreadSanitizer
+// keeps 1.6 MiB for each dlopen().
 TEST(CudaDriver, IsLookedForInAChildForkedWhileAThreadOpensOne) {
   const FakeCudaLibrary library;
   int ends[2];

@@ -10,17 +10,17 @@
 namespace headrace::cuda {
 namespace {
 
-// 16 blocks of 256 threads have 256 KiB in flight: more than what a link of 64 GB/s takes, on an
-// eighth of the multiprocessors of a large GPU.
+// 16 blocks of 256 threads have 256 KiB in flight. That is more than a link of 64 GB/s takes, and
+// uses an eighth of a large GPU's multiprocessors.
 constexpr unsigned kThreads = 256;
 constexpr std::size_t kMostBlocks = 16;
 
-// A warp copies an entry of a list, 4 KiB in flight: 16 blocks reach 51 of 55 GB/s on an H200, more
-// blocks no more (docs/results/2026-11-27-gpu-link.md).
+// A warp copies one entry of a list, with 4 KiB in flight. 16 blocks reach 51 of 55 GB/s on an
+// H200, and more blocks are no faster (docs/results/2026-11-27-gpu-link.md).
 constexpr unsigned kThreadsOfList = 512;
 constexpr std::size_t kWarps = kThreadsOfList / 32;
-// Larger copies are several entries, so that all warps end at about the same time: 256 of them copy
-// 16 KiB in 80 us.
+// Larger copies become several entries, so that all warps end at about the same time: 256 warps
+// copy 16 KiB each in 80 us.
 constexpr std::uint64_t kEntry = 4096;
 
 }  // namespace

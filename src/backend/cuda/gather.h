@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many small copies by one kernel on a GPU's multiprocessors, in the place of its copy engines: for
-// the backend that moves, and for the experiment that finds out when it pays.
+// Many small copies by one kernel on a GPU's multiprocessors instead of its copy engines. Used by
+// the backend, and by the experiment that measures when the kernel is faster.
 //
 // Thread-safe.
 #pragma once
@@ -17,18 +17,19 @@ namespace headrace::cuda {
 // Whether the kernel can make this copy: addresses and size are multiples of kGatherAlignment.
 bool fits_gather(const ListedCopy& copy);
 
-// Puts the copies in a stream, kMostGathered by each launch of the kernel kGather. `put`: how many
-// are in it, the first ones, also where the driver refused the rest. The grid is small, so that it
-// leaves most multiprocessors to others. Requires: each fits_gather(), and is memory that the GPU
-// reaches at this address, else the context ends; the context is current.
+// Puts the copies in a stream, kMostGathered by each launch of the kernel kGather. `put` gets the
+// number of copies in the stream, always the first ones, also if the driver refused the rest. The
+// grid is small, so that it leaves most multiprocessors to other kernels. Requires: each copy
+// fits_gather(); the GPU reaches its memory at this address, else the context ends; the context is
+// current.
 CUresult gather(const Driver& driver, CUfunction kernel, std::span<const ListedCopy> copies,
                 CUstream stream, std::size_t& put);
 
-// That kernel, loaded for a context.
+// The gathering kernel, loaded for a context.
 class GatherKernel {
  public:
-  // Compiles it where the driver has not kept it. Requires, as the end: `context`, which it
-  // borrows, is current.
+  // Compiles the kernel if the driver has not cached it. Requires, as the destructor: `context`,
+  // which it borrows, is current.
   static Result<std::unique_ptr<GatherKernel>> load(const Context& context);
   ~GatherKernel();
   GatherKernel(const GatherKernel&) = delete;
@@ -46,7 +47,8 @@ class GatherKernel {
   CUfunction of_list_ = nullptr;   // constant after load()
 };
 
-// Pinned memory for the list of one launch, so that a whole layer is one. Thread-compatible.
+// Pinned memory for the list of one launch, so that one launch copies a whole layer.
+// Thread-compatible.
 class GatherList {
  public:
   explicit GatherList(const Context& context) : context_(context) {}
@@ -54,15 +56,15 @@ class GatherList {
   GatherList(const GatherList&) = delete;
   GatherList& operator=(const GatherList&) = delete;
 
-  // Puts them in a stream by one launch. False: no memory for the list, more than it holds, or the
-  // driver refused; nothing is in the stream. Requires: as gather(); the stream has done what was
-  // launched before.
+  // Puts the copies in a stream by one launch. Returns false, with nothing in the stream, if there
+  // is no memory for the list, it has fewer places, or the driver refused. Requires: as gather();
+  // the stream has finished the earlier launches.
   bool launch(const GatherKernel& kernel, std::span<const ListedCopy> copies, CUstream stream);
 
  private:
   static constexpr std::size_t kMost = 8192;
   const Context& context_;
-  ListedCopy* list_ = nullptr;  // kMost, once it was needed
+  ListedCopy* list_ = nullptr;  // kMost entries, allocated at first use
 };
 
 }  // namespace headrace::cuda

@@ -30,7 +30,7 @@ class GatherTest : public testing::Test {
   static CUdeviceptr address(const void* at) { return reinterpret_cast<CUdeviceptr>(at); }
   unsigned char* from() { return static_cast<unsigned char*>(memory_); }
   unsigned char* to() { return from() + kBytes; }
-  // How many are there, from the first one on.
+  // The number of copies that arrived, counted from the first one.
   std::size_t arrived() {
     EXPECT_EQ(used_.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
     std::size_t i = 0;

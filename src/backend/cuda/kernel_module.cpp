@@ -9,7 +9,7 @@
 namespace headrace::cuda {
 
 Result<CUmodule> load_kernels(const Driver& driver) {
-  // Ends with a 0 whatever the driver writes.
+  // Zero-terminated, whatever the driver writes.
   std::array<char, 1024> log{};
   std::array options = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(log.size() - 1)};

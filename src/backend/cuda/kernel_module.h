@@ -6,8 +6,8 @@
 
 namespace headrace::cuda {
 
-// Compiles them where the driver has not kept them; who has the module unloads it. The error has
-// what the compiler said. Requires: a current context.
+// Compiles the kernels if the driver has not cached them. The caller unloads the module. An error
+// contains the compiler's message. Requires: a current context.
 Result<CUmodule> load_kernels(const Driver& driver);
 
 }  // namespace headrace::cuda

@@ -62,7 +62,7 @@ std::optional<Status> StreamPoint::reached() const {
   const CUresult pushed = current.result();
   const CUresult result = pushed == CUDA_SUCCESS ? driver.cuEventQuery(event_) : pushed;
   if (result == CUDA_SUCCESS) return Status{};
-  // Any other error says nothing of the stream.
+  // Any other error says nothing about the stream.
   if (!ends_context(result)) return std::nullopt;
   return fail_cuda(driver, result, "the GPU was lost while its stream was waited for");
 }

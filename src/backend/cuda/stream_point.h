@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of what a stream of somebody else has been given so far, and whether it has come there.
+// A point in another library's stream: the end of the work in it so far, and whether that is done.
 //
-// An event recorded in that stream and asked, never waited for: another's stream may be slow, and
-// what our own streams waited for there would hold up all that is behind. Thread-safe.
+// It is an event, recorded in that stream and queried, never waited for: that stream may be slow,
+// and a wait in one of our streams would delay all work behind it. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace headrace::cuda {
 
 class StreamPoint {
  public:
-  // `stream` is a CUstream as a number; 0 and 1 are the default stream, 2 is that of the calling
-  // thread. invalid: it is of another context than `context`, the primary one of its GPU, or is
-  // captured into a graph. Requires: a stream that there is; the driver does not check that.
+  // `stream` is a CUstream as a number; 0 and 1 are the default stream, 2 the calling thread's.
+  // Errors: invalid: it belongs to another context than `context` (the primary one of its GPU), or
+  // is being captured into a graph. Requires: the stream exists; the driver does not check this.
   static Result<std::unique_ptr<StreamPoint>> of(std::shared_ptr<const Context> context,
                                                  std::uint64_t stream);
   ~StreamPoint();
   StreamPoint(const StreamPoint&) = delete;
   StreamPoint& operator=(const StreamPoint&) = delete;
 
-  // Nothing: not yet. An error: the GPU is lost.
+  // Empty: not yet reached. An error: the GPU is lost.
   std::optional<Status> reached() const;
 
  private:

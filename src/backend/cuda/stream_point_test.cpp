@@ -15,7 +15,7 @@ namespace {
 
 std::uint64_t number(CUstream stream) { return reinterpret_cast<std::uintptr_t>(stream); }
 
-// A stream of GPU 0 that does nothing more until it is let go on.
+// A stream of GPU 0 that stands still until it is released.
 struct HeldStream {
   explicit HeldStream(const Context& context) : driver(context.driver()) {
     driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);

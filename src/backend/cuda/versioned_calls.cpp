@@ -4,7 +4,7 @@
 namespace headrace::cuda {
 namespace {
 
-// How the older calls name a place.
+// The form in which the older calls name a place.
 CUdevice device_of(CUmemLocation place) {
   return place.type == CU_MEM_LOCATION_TYPE_DEVICE ? place.id : CU_DEVICE_CPU;
 }

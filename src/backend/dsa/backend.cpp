@@ -22,12 +22,12 @@ using dsa::Ended;
 using dsa::OpenDevice;
 using dsa::Submission;
 
-// Descriptors of a submit() that are built before they are submitted.
+// Descriptors of a submit() that are built together before they are submitted.
 constexpr std::size_t kAtOnce = 32;
-// Below it a core is faster than a device one waits for: 4 KiB (Kuper et al., ASPLOS'24); a
-// measured profile knows better.
+// Below this size a core is faster than waiting for a device: 4 KiB (Kuper et al., ASPLOS'24). A
+// measured profile is more exact.
 constexpr Bytes kMinEfficient = 4_KiB;
-// Between two looks at the records of a backend that ends: large copies take a millisecond.
+// The pauses between checks of the records when a backend ends; a large copy takes a millisecond.
 constexpr Nanoseconds kFirstNap = std::chrono::microseconds{10};
 constexpr Nanoseconds kLongestNap = std::chrono::milliseconds{1};
 
@@ -61,7 +61,7 @@ class DsaBackend final : public Backend {
       abandon(std::move(driven_));
       return;
     }
-    std::vector<Ended> ended;  // not poll()'s, which may be gone when the program ends
+    std::vector<Ended> ended;  // not poll()'s vector, which may be destroyed at the program's end
     finish(ended);
     for (Driven& each : driven_) each.opened.give_up(ended);
     report(ended);
@@ -86,7 +86,8 @@ class DsaBackend final : public Backend {
 
   std::size_t poll() override {
     if (!origin_.here()) return 0;
-    // Its memory serves the next poll of this thread; taken away, for a completion may poll too.
+    // The memory is reused by this thread's next poll. It is moved out, since a completion may poll
+    // too.
     static thread_local std::vector<Ended> spare;
     std::vector<Ended> ended;
     ended.swap(spare);
@@ -96,12 +97,12 @@ class DsaBackend final : public Backend {
   }
 
  private:
-  // Until nothing is in flight, or the device had time enough.
+  // Waits until nothing is in flight, or the device has had enough time.
   void finish(std::vector<Ended>& ended) {
-    // Queues give up after the limit; twice, for what a second one tried.
+    // Queues give up after the limit; a second queue may try again, for the limit once more.
     Patience patience(*options_.clock, *options_.waiting, 3 * options_.limit);
     Backoff naps(kFirstNap, kLongestNap);
-    const std::atomic<std::uint32_t> asleep{0};  // nobody wakes it
+    const std::atomic<std::uint32_t> asleep{0};  // no thread wakes it
     while (busy() && !patience.over()) {
       if (poll_into(ended) > 0) {
         naps.reset();
@@ -111,7 +112,7 @@ class DsaBackend final : public Backend {
     }
   }
 
-  // Reports all that has ended; leaves `ended` empty.
+  // Reports all ended copies; leaves `ended` empty.
   std::size_t poll_into(std::vector<Ended>& ended) {
     for (Driven& each : driven_) {
       if (each.opened.in_flight() > 0) each.opened.poll(ended);
@@ -143,7 +144,7 @@ class DsaBackend final : public Backend {
     return fail(ErrorCode::unsupported, "a DSA device copies between memories only; not files");
   }
 
-  // How many of the first pieces go to the same engine at once.
+  // Returns the number of leading pieces for the same engine.
   static std::size_t run_of_one_engine(std::span<const Piece> pieces) {
     std::size_t count = 1;
     while (count < std::min(pieces.size(), kAtOnce) &&
@@ -155,13 +156,13 @@ class DsaBackend final : public Backend {
 
   Result<std::size_t> submit_slots(std::span<const Piece> pieces, Completion& completion) {
     Driven& driven = driven_by(pieces.front().engine);
-    // A piece without bytes is nothing for a device, which refuses it; it ends here. Its completion
-    // may submit again, so the submissions are made afterwards.
+    // A piece without bytes ends here, since a device refuses it. Its completion may submit again,
+    // so the submissions are made afterwards.
     std::size_t begin = 0;
     while (begin < pieces.size() && pieces[begin].from.length == 0_B) {
       completion.complete(pieces[begin++].tag, {});
     }
-    // Not made anew for each call: that alone would take longer than to submit one.
+    // Static, since building it in each call would take longer than submitting one.
     static thread_local constinit std::array<Submission, kAtOnce> submissions{};
     std::size_t count = 0;
     for (const Piece& piece : pieces.subspan(begin)) {

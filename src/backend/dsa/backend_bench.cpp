@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the software around a device costs: from pieces to descriptors, from records to outcomes.
+// Measures the software around a device: from pieces to descriptors, from records to outcomes.
 //
-// The portal is a function that does nothing but write the record, as if the device were infinitely
-// fast. HEADRACE: at most 100 ns a copy, 40 ns in batches of 32.
+// The portal only writes the record, as if the device were infinitely fast. HEADRACE: at most 100
+// ns a copy, 40 ns in batches of 32.
 
 #include <benchmark/benchmark.h>
 
@@ -63,7 +63,7 @@ std::unique_ptr<Backend> open_instant(bool batches) {
   return std::move(*open_dsa(machine, {EngineId{0}}, options));
 }
 
-// Copies submitted `at once`, then polled until they are over.
+// Submits `at once` copies, then polls until they have ended.
 void copies(benchmark::State& state) {
   const auto at_once = static_cast<std::size_t>(state.range(0));
   const auto backend = open_instant(state.range(1) != 0);

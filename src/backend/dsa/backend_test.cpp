@@ -111,7 +111,8 @@ TEST_F(OpenDsaTest, NoMoreInFlightThanTheQueueHas) {
   EXPECT_EQ(backend->capabilities().max_in_flight, 1024U) << "records for no more";
 }
 
-// A completion inside submit() submits again: the pieces behind are still those of the first call.
+// A completion inside submit() submits again; the later pieces must still be those of the first
+// call.
 TEST_F(OpenDsaTest, WhatACompletionSubmitsMixesNothingUp) {
   const auto backend = open({dsa::test::held_queue()}).value();
   const std::vector<Piece> pieces = {piece(0, 0, 1), piece(0, 2048, 2)};
@@ -134,7 +135,7 @@ TEST_F(OpenDsaTest, WhatIsUnderWayWhenItGoesEndsOnce) {
   EXPECT_EQ(heard_.errors[1], ErrorCode::timed_out);
 }
 
-// By the clock of the backend, and asleep: a minute of it is no time here.
+// It sleeps by the backend's clock, so a minute takes no real time here.
 TEST_F(OpenDsaTest, WaitsForWhatIsInFlightByItsOwnClock) {
   const Nanoseconds limit = std::chrono::minutes{1};
   for (const bool answers : {true, false}) {
@@ -209,7 +210,7 @@ TEST_F(OpenDsaTest, WhatCannotBeOpenedIsOneClearLine) {
             ErrorCode::denied);
 }
 
-// One of the devices is enough; the note says what became of the other.
+// One of the devices is enough; the note has the state of the other one.
 TEST_F(OpenDsaTest, OneDeviceIsEnough) {
   const dsa::Device device{.name = "dsa1", .queues = {dsa::test::held_queue("wq1.0")}};
   const auto backend = open_dsa(machine_, {kFirst, kSecond},
@@ -220,7 +221,7 @@ TEST_F(OpenDsaTest, OneDeviceIsEnough) {
             "dsa0: no device dsa0 here; see headrace doctor; dsa1: shared wq1.0 by held");
 }
 
-// DML looks only for devices at the caller's node, and refuses versions it does not know.
+// DML looks for devices only at the caller's node, and refuses versions that it does not know.
 TEST_F(OpenDsaTest, DmlADeviceOfAnyNodeAndVersionIsUsed) {
   const dsa::Device device{
       .name = "dsa0", .version = 0x300, .node = 7, .queues = {dsa::test::held_queue()}};
@@ -234,7 +235,7 @@ TEST_F(OpenDsaTest, DmlADeviceOfAnyNodeAndVersionIsUsed) {
   EXPECT_EQ(from_, to_);
 }
 
-// Directories elsewhere in the place of sysfs and /dev/dsa.
+// Replaces sysfs and /dev/dsa by other directories.
 class Environment : public OpenDsaTest {
  protected:
   Environment() {
@@ -277,7 +278,7 @@ TEST_F(Environment, NamesTheRoots) {
   EXPECT_NE(missing.error().message.find((root_ / "dev" / "wq0.0").string()), std::string::npos)
       << missing.error().message;
   std::ofstream(root_ / "dev" / "wq0.0") << "";
-  // A plain file can be mapped on a CPU with ENQCMD, but there is nothing behind it.
+  // A CPU with ENQCMD can map a plain file, but no device is behind it.
   const auto backend = open_dsa(machine_, {kFirst}, {.limit = std::chrono::milliseconds{1}});
   ASSERT_TRUE(backend) << backend.error().message;
   EXPECT_EQ((*backend)->capabilities().max_piece, 64_KiB);

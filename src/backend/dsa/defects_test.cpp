@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defects that other libraries for DSA have or had, each with the test that ours is without it.
+// Defects of other DSA libraries, now or earlier, each with the test that ours does not have it.
 //
 //   DML        shared queues only: EmulatedDevice.DedicatedQueue_DropsNothing
 //              devices of the caller's node only, and no version above 2:
@@ -77,7 +77,7 @@ TEST(Defects, SpdkAFaultIsResumed) {
   EXPECT_EQ(opened->stats().faults, 3U);
 }
 
-// The write bit is known for faults; nothing else that looks strange is taken for a success.
+// Only faults have the write bit; no other strange status counts as a success.
 TEST(Defects, DpdkEveryCodeButAFaultAndSuccessIsAFailure) {
   for (unsigned status = 1; status < 256; ++status) {
     PartialCopy work({.source = 0, .destination = 4096, .bytes = 100});

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intel DSA: copies by the Data Streaming Accelerators of Xeon processors (4th generation and
-// later), through the work queues that the kernel's idxd driver gives to users.
+// Copies by the Data Streaming Accelerators (Intel DSA) of Xeon processors, 4th generation and
+// later, through the work queues that the kernel's idxd driver gives to users.
 //
-// Facade of the folder: the backend; what a device reads, the way into its queues and their
-// discovery, for the emulator that stands in for one. No vendor library: what is needed of
-// accel-config is a few files of sysfs. Why it is as it is: docs/design/dsa.md. Thread-safe.
+// Facade of the folder: the backend and, for the emulator that replaces a device, the formats that
+// a device reads, the access to its queues, and their discovery. No vendor library is used, since
+// only a few sysfs files of accel-config's work are needed. The reasons: docs/design/dsa.md.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -23,23 +24,23 @@
 namespace headrace {
 
 struct DsaOptions {
-  // The devices there are, by the names of the engines; nothing: those that sysfs shows.
+  // The devices, by the names of the engines; empty: those that sysfs shows.
   std::optional<std::vector<dsa::Device>> devices = {};
-  // How queues are opened; nothing: through their character devices.
+  // The way to open queues; empty: through their character devices.
   dsa::OpenPortal open = {};
-  // A descriptor not answered after this long is given up: its queue is closed, which ends what the
-  // device does for it, and opened anew.
+  // A descriptor without an answer after this time is given up. Its queue is closed, which ends the
+  // device's work on it, and opened anew.
   Nanoseconds limit = std::chrono::seconds{5};
   const Clock* clock = &system_clock();
-  Waiting* waiting = &system_waiting();  // for what is in flight when the backend ends
-  bool batches = true;                   // where the queue takes batch descriptors
+  Waiting* waiting = &system_waiting();  // for descriptors in flight when the backend ends
+  bool batches = true;                   // if the queue takes batch descriptors
 };
 
-// Drives `engines`, which are dsa engines of `machine`, each by all the queues of its device that
-// this process can open. Pages that are missing are brought in by the CPU, not by the device. What
-// a device refuses goes to the next queue of it; what all refuse is reported, for another engine to
-// copy. unsupported: one of them is not a dsa engine; absent, denied, exhausted: no queue of any of
-// them can be opened, with the reason of the first.
+// Drives `engines`, which are dsa engines of `machine`. Each uses all queues of its device that
+// this process can open. The CPU, not the device, brings in missing pages. A copy that one queue
+// refuses is tried in the device's next queue. If all refuse it, it fails, and another engine can
+// copy it. Errors: unsupported: one of them is not a dsa engine; absent, denied, exhausted: no
+// queue of any of them can be opened (the reason of the first).
 Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<EngineId> engines);
 Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<EngineId> engines,
                                           const DsaOptions& options);

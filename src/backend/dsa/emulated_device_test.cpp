@@ -44,7 +44,7 @@ struct Bench {
   OpenDevice opened;
 };
 
-// So that a busy host makes no copy late.
+// Long, so that no copy is late on a busy host.
 constexpr Nanoseconds kLong = std::chrono::minutes{10};
 constexpr Nanoseconds kShort = std::chrono::milliseconds{100};
 
@@ -57,7 +57,7 @@ Bench open(emulator::DeviceOptions options = {}, Nanoseconds limit = kLong,
   return {std::move(devices), std::move(opened)};
 }
 
-// Copies that one thread waits for; any thread that polls may end them.
+// The copies that one thread waits for; any thread that polls may end them.
 struct Waiter {
   std::vector<std::unique_ptr<Failure>> failures;  // nullptr: done
   std::atomic<std::size_t> left;
@@ -74,7 +74,7 @@ void poll(OpenDevice& device) {
   if (ended.empty()) std::this_thread::yield();
 }
 
-// The failure of each copy, nullptr if it was done.
+// Returns the failure of each copy, nullptr if it succeeded.
 std::vector<std::unique_ptr<Failure>> run(OpenDevice& device, const std::vector<Copy>& copies) {
   Waiter waiter{std::vector<std::unique_ptr<Failure>>(copies.size()), copies.size()};
   std::vector<Submission> submissions;
@@ -111,7 +111,7 @@ TEST(EmulatedDevice, PagesThatWereNeverTouched_AreBroughtIn) {
   munmap(to, kBytes);
 }
 
-// DML knows shared queues only, SPDK and DPDK dedicated ones only.
+// DML supports shared queues only, SPDK and DPDK dedicated queues only.
 TEST(EmulatedDevice, DedicatedQueue_DropsNothing) {
   emulator::DeviceOptions options;
   options.setup.queues = {{.shared = false, .size = 4, .threshold = 0}};
@@ -131,7 +131,7 @@ TEST(EmulatedDevice, DmlAFailureInABatch_StopsNoOther) {
   Memory to(from.size());
   std::vector<Copy> copies;
   for (std::size_t i = 0; i < 8; ++i) copies.push_back({at(from, i * 64), at(to, i * 64), 64});
-  copies[2].destination = 4096;  // nobody's
+  copies[2].destination = 4096;  // an address that is not mapped
   const auto failures = run(bench.opened, copies);
   ASSERT_NE(failures[2], nullptr);
   EXPECT_EQ(failures[2]->why.code, ErrorCode::invalid);
@@ -193,7 +193,8 @@ std::vector<Scenario> scenarios() {
   };
 }
 
-// Copies between random places, at most one to each page; the core does what a device left.
+// Copies between random places, at most one to each page. The core does the rest of a device's
+// copies.
 void run_copies(OpenDevice& device, std::uint64_t count, std::uint64_t seed, bool fails) {
   constexpr std::size_t kPages = 24;
   constexpr std::size_t kPage = 4096;

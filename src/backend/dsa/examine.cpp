@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Intel's, from the table of the idxd driver: Sapphire Rapids and its successors, Granite Rapids-D,
-// Diamond Rapids.
+// Intel's device IDs, from the idxd driver's table: Sapphire Rapids and its successors, Granite
+// Rapids-D, Diamond Rapids.
 constexpr std::array kPciDevices = {"0x0b25", "0x11fb", "0x1212"};
 
 DsaFinding examine_host(const fs::path& pci) {
@@ -44,7 +44,7 @@ bool has_capability(int capability) {
           CAP_TO_MASK(capability)) != 0;
 }
 
-// What gives this process the capability to map a portal; nothing where it may not gain any.
+// The command that gives this process the capability to map a portal; "" if it may not gain any.
 std::string remedy_for_mapping() {
   if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return "";
   if (prctl(PR_CAPBSET_READ, CAP_SYS_RAWIO) != 1) {
@@ -53,7 +53,7 @@ std::string remedy_for_mapping() {
   return "sudo setcap cap_sys_rawio+ep PROGRAM, for batches and fewer system calls";
 }
 
-// Why a queue that can be written to was not mapped, and what would change that.
+// The reason why a writable queue was not mapped, and the remedy.
 struct MappingObstacle {
   std::string why;
   std::string remedy;
@@ -71,7 +71,7 @@ MappingObstacle mapping_obstacle(const dsa::WorkQueue& queue) {
   return {"its portal may not be mapped", remedy_for_mapping()};
 }
 
-// By opening it.
+// Examines a queue by opening it.
 DsaFinding examine_queue(const dsa::WorkQueue& queue) {
   if (!queue.unusable.empty()) {
     return {.state = DsaState::off,

@@ -80,7 +80,7 @@ TEST_F(ExamineDsa, EachStepOnTheWayToAQueueHasItsRemedy) {
   EXPECT_NE(examine().why.find("cannot be opened"), std::string::npos) << examine().why;
 }
 
-// A plain file can be opened and written to, as the queue of an emulated device.
+// A plain file can be opened and written to, like the queue of an emulated device.
 TEST_F(ExamineDsa, AQueueThatIsNoCharacterDeviceIsLimitedWithoutARemedy) {
   write_device();
   write_queue();
@@ -92,8 +92,9 @@ TEST_F(ExamineDsa, AQueueThatIsNoCharacterDeviceIsLimitedWithoutARemedy) {
   EXPECT_EQ(found.remedy, "") << "no capability makes hardware of it";
 }
 
-// /dev/null takes any write() and cannot be mapped, as a queue's file for who lacks a capability:
-// setcap is advice only where the CPU could use it and the process does not have it.
+// /dev/null accepts any write() and cannot be mapped, like a queue's file for a process without the
+// capability. setcap is advised only if the CPU could map the portal and the process lacks the
+// capability.
 TEST_F(ExamineDsa, SetcapIsAdvisedOnlyWhereItHelps) {
   write_device();
   write_queue();

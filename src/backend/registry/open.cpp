@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the backends that drive a machine's engines here and now.
+// Opens the backends that drive a machine's engines in this process.
 
 #include <fmt/core.h>
 
@@ -14,11 +14,11 @@
 namespace headrace {
 namespace {
 
-// With the backends that are open already.
+// The last argument: the backends that are already open.
 using Open = Result<std::unique_ptr<Backend>> (*)(const Machine&, std::vector<EngineId>,
                                                   const Backends&);
 
-// The backend of the machine's files, through which GPUs are given theirs; nullptr if none is open.
+// The backend of the machine's files, which GPU backends use; nullptr if none is open.
 Backend* storage_of(const Machine& machine, const Backends& open) {
   for (const Engine& engine : machine.engines) {
     if (engine.kind == EngineKind::ssd) return open.find(engine.id);
@@ -26,7 +26,7 @@ Backend* storage_of(const Machine& machine, const Backends& open) {
   return nullptr;
 }
 
-// What opens the engines of a kind; nullptr for kinds that this build has no backend for.
+// Returns the function that opens engines of a kind; nullptr if this build has no backend for it.
 Open opener(EngineKind kind) {
   switch (kind) {
     case EngineKind::cpu:
@@ -58,7 +58,7 @@ Result<Backends> Backends::open(const Machine& machine) {
   for (const Engine& engine : machine.engines) {
     if (std::ranges::find(kinds, engine.kind) == kinds.end()) kinds.push_back(engine.kind);
   }
-  // After storage, which GPUs use.
+  // After storage, which GPU backends use.
   std::ranges::stable_partition(kinds, [](EngineKind kind) { return kind != EngineKind::gpu; });
   for (const EngineKind kind : kinds) {
     std::vector<EngineId> engines;

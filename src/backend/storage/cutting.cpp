@@ -6,8 +6,8 @@
 namespace headrace::storage {
 namespace {
 
-// An odd span up to this size is read with one bounced request, because up to three (head, middle,
-// tail) cost the device more than copying 64 KiB costs a core (about 5 us).
+// An odd span up to this size is read with one bounced request. Up to three requests (head, middle,
+// tail) would cost the device more than the copy of 64 KiB costs a core (about 5 us).
 constexpr std::uint64_t kBounceWhole = 64 << 10;
 
 std::uint64_t round_down(std::uint64_t n, std::uint64_t to) { return n & ~(to - 1); }
@@ -17,7 +17,7 @@ Step straight(std::uint64_t from, std::uint64_t to, bool direct) {
   return {.offset = from, .bytes = to - from, .from = from, .to = to, .direct = direct};
 }
 
-// Whole blocks around [next, to), as many as a bounce buffer holds.
+// Returns the whole blocks around [next, to), at most a bounce buffer's size.
 Step bounced(std::uint64_t next, std::uint64_t to, std::uint64_t block) {
   const std::uint64_t offset = round_down(next, block);
   const std::uint64_t bytes = std::min(round_up(to, block) - offset, kBounceBytes);
@@ -29,16 +29,16 @@ Step bounced(std::uint64_t next, std::uint64_t to, std::uint64_t block) {
           .bounce = true};
 }
 
-// Straight requests are whole units, at least one, and so long that the memory of the next is
-// aligned as that of the first.
+// Returns the bytes of a straight request: whole units, at least one. The next request's memory has
+// the same alignment as the first one's.
 std::uint64_t straight_bytes(const FileSpan& span, std::uint64_t unit) {
   const std::uint64_t least = std::max<std::uint64_t>(unit, span.direct->memory);
   return std::max(round_down(span.request_bytes, least), least);
 }
 
-// The part of a read that is whole blocks of the file and whole pages of memory; empty where there
-// is none. Nothing else writes to these pages meanwhile: a core that writes to one after a fork()
-// gets a copy of it, and on kernels before 6.5 the device goes on writing to the old page
+// The part of a read that consists of whole blocks of the file and whole pages of memory; may be
+// empty. Nothing else writes to these pages meanwhile. This matters on kernels before 6.5: after a
+// fork() a core that writes to a page gets a copy, and the device goes on writing to the old page
 // (open(2)).
 struct Middle {
   std::uint64_t first = 0;
@@ -48,7 +48,7 @@ struct Middle {
 Middle middle_of(const FileSpan& span) {
   const std::uint64_t block = span.direct->offset;
   const std::uint64_t unit = std::max(span.memory_page, block);
-  // The offset of an address in its page, minus that of its byte in the file.
+  // The offset of an address in its page, minus the offset of its byte in the file.
   const std::uint64_t shift = (span.address - span.begin) & (span.memory_page - 1);
   if (shift % std::min(span.memory_page, block) != 0) return {};
   const std::uint64_t first = round_up(span.begin + shift, unit);
@@ -67,8 +67,8 @@ Step next_read(const FileSpan& span, std::uint64_t next) {
   return straight(next, std::min(middle.last, next + straight_bytes(span, middle.unit)), true);
 }
 
-// A page of the cache that a direct write overlaps must not be written through the cache at the
-// same time: the later write-back would undo it. So the direct middle consists of whole pages.
+// A direct write must not overlap a page that is written through the page cache at the same time:
+// the later write-back would undo it. So the direct middle consists of whole pages.
 Step next_write(const FileSpan& span, std::uint64_t next) {
   const std::uint64_t page = std::max<std::uint64_t>(span.page, span.direct->offset);
   const std::uint64_t first = round_up(span.begin, page);

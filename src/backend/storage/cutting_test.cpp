@@ -18,7 +18,7 @@ FileSpan any_span() {
   const bool small = *rc::gen::arbitrary<bool>();
   span.end = span.begin + *rc::gen::inRange<std::uint64_t>(1, small ? 9000 : 3 << 20);
   span.address = *rc::gen::inRange<std::uintptr_t>(1 << 20, 2 << 20);
-  // Half of the time memory and file are aligned to each other.
+  // In half of the cases memory and file are aligned to each other.
   if (*rc::gen::arbitrary<bool>()) span.address += (span.begin - span.address) % 4096;
   if (*rc::gen::arbitrary<bool>()) span.address += *rc::gen::element(16U, 512U, 1024U);
   if (*rc::gen::element(0, 1, 2, 3) != 0) {
@@ -69,8 +69,8 @@ TEST(Cutting, DirectStepsKeepTheAlignmentOfTheDevice) {
   }));
 }
 
-// A core writes to bounced parts and to neighbours in the same page; after a fork() on a kernel
-// before 6.5 that makes a copy of the page, and what the device still writes is lost.
+// A core writes to bounced parts, and to other bytes of the same page. After a fork() on a kernel
+// before 6.5 this copies the page, and later writes of the device are lost.
 TEST(Cutting, StraightReads_AreWholePagesOfMemory) {
   EXPECT_TRUE(check("pages", [] {
     FileSpan span = any_span();

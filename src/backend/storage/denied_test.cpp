@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is left where the system denies things. Each case is a process of its own, because limits
-// and filters cannot be taken back.
+// Tests the backend when the system denies resources. Each case runs in its own process, because
+// limits and filters cannot be removed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -22,7 +22,7 @@ namespace {
 
 using namespace test;
 
-// Runs `body` in a child; its exit status, or -1 if it crashed.
+// Runs `body` in a child. Returns its exit status, or -1 if it crashed.
 template <class Body>
 int in_child(Body body) {
   const pid_t child = fork();
@@ -35,8 +35,8 @@ int in_child(Body body) {
 constexpr int kWrong = 2;
 constexpr int kRight = 0;
 
-// Reads the file with what the system left us; kRight if its bytes came. `word` must be in the
-// note.
+// Reads the file with the remaining means. Returns kRight if the bytes are right and the note
+// contains `word`.
 int read_all(const std::filesystem::path& path, const Data& data, const std::string& word) {
   const auto backend = open_storage(small_machine(), {kSsd});
   if (!backend) return kWrong + 1;
@@ -56,7 +56,7 @@ class Denied : public testing::Test {
   std::filesystem::path path_ = dir_.file("a", data_);
 };
 
-// As container runtimes do by default.
+// Container runtimes do the same by default.
 bool deny_io_uring(unsigned call, int error) {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can go wrong between a request and its answer, by script and on both paths.
+// Tests the failures between a request and its answer, by script, with io_uring and with threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using storage::Request;
 
 class Faults : public testing::TestWithParam<bool> {
  protected:
-  // Reads all of `file` while `script` meddles.
+  // Reads all of `file` under `script`.
   Status read(FaultyQueue::Script script, std::size_t skew = 0) {
     const auto backend = open_or_die(with_faults(GetParam(), std::move(script)));
     back_.assign(data_.size() + skew, std::byte{0});
@@ -25,7 +25,7 @@ class Faults : public testing::TestWithParam<bool> {
     return copy_now(*backend, whole(memory), whole(*file_));
   }
   bool right(std::size_t skew = 0) const { return same(std::span(back_).subspan(skew), data_); }
-  // The message names the file, is one line, and holds `what`.
+  // The message names the file, is one line, and contains `what`.
   void expect_error(const Status& status, ErrorCode code, const std::string& what) const {
     ASSERT_FALSE(status);
     const std::string& text = status.error().message;
@@ -35,7 +35,7 @@ class Faults : public testing::TestWithParam<bool> {
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
   }
 
-  // The beginning of the file in `count` pieces.
+  // Cuts the beginning of the file into `count` pieces.
   static constexpr std::uint64_t kEach = 65536;
   std::vector<Piece> cut(const MemoryRange& memory, std::uint64_t count) const {
     std::vector<Piece> pieces;
@@ -91,7 +91,7 @@ TEST_P(Faults, InterruptionsAreTriedAgainButNotForEver) {
 
 TEST_P(Faults, AnErrorOfTheDeviceNamesFileAndOffset) {
   constexpr std::uint64_t kBad = 600'000;
-  std::atomic<std::uint64_t> offset{0};  // of the request that fails
+  std::atomic<std::uint64_t> offset{0};  // of the failing request
   const auto bad = [&](const Request& request) {
     const bool hit = request.offset <= kBad && kBad < request.offset + request.bytes;
     if (hit) offset = request.offset;
@@ -144,7 +144,7 @@ TEST_P(Faults, ALostRequestIsCancelledAndItsPieceTimesOut) {
   const Piece piece{.from = whole(*file_), .to = whole(memory), .engine = kSsd, .tag = 0};
   Outcomes outcomes;
   ASSERT_EQ(backend->submit({&piece, 1}, outcomes), 1U);
-  // The time stands still: nothing is late, and everything but the lost request can end.
+  // The clock stands still, so nothing is late, and everything except the lost request can end.
   ASSERT_TRUE(eventually([&] { return lost > 0; }));
   EXPECT_EQ(outcomes.count(), 0U);
   time.passing = true;
@@ -152,7 +152,7 @@ TEST_P(Faults, ALostRequestIsCancelledAndItsPieceTimesOut) {
   expect_error(outcomes.of(0), ErrorCode::timed_out, "no answer");
   expect_error(outcomes.of(0), ErrorCode::timed_out, "within 30 s;");
   time.passing = false;
-  // The queue goes on working.
+  // The queue continues to work.
   EXPECT_TRUE(copy_now(*backend, whole(memory), whole(*file_)));
   EXPECT_TRUE(right());
 }
@@ -196,7 +196,7 @@ TEST_P(Faults, CancelledPiecesOfASilentDevice_EndBeforeTheirTime) {
   }
 }
 
-// Cancels a piece that has been reported, and gives its tag to another.
+// Cancels a piece that has been reported, and reuses its tag.
 class ReusesTags final : public Completion {
  public:
   ReusesTags(const Piece& next, int times) : next_(next), left_(times) {}
@@ -247,7 +247,7 @@ TEST_P(Faults, ACancellationIsForNoLaterPieceOfTheSameTag) {
   }
 }
 
-// A cancellation that comes before the piece itself, as from a thread that overtakes the submitter.
+// The cancellation comes before the piece, as from a thread that overtakes the submitter.
 TEST_P(Faults, APieceCancelledBeforeItsSubmission_AsksNoDevice) {
   std::atomic<int> asked = 0;
   const auto backend = open_or_die(with_faults(GetParam(), [&](const Request&) {
@@ -342,7 +342,7 @@ TEST_P(Faults, ACancelledPieceIsNotTriedAgain) {
   EXPECT_EQ(asked, 1);
 }
 
-// The device answers nothing any more: pieces that wait for a slot must not wait for ever.
+// The device no longer answers: pieces that wait for a slot must not wait forever.
 TEST_P(Faults, PiecesThatWaitForASilentDeviceTimeOutToo) {
   ManualClock clock;
   FaultyQueue::Time time{.clock = clock};
@@ -369,11 +369,11 @@ TEST_P(Faults, PiecesThatWaitForASilentDeviceTimeOutToo) {
   for (std::uint64_t i = 0; i < kPieces; ++i) {
     expect_error(outcomes.of(i), ErrorCode::timed_out, "no answer");
   }
-  // Two for each time pieces were taken in: those behind a silent request are not asked.
+  // Two for each time that pieces were taken in: those behind a silent request are not sent.
   EXPECT_LE(asked, 6) << "a device that is silent was asked on";
 }
 
-// The first answers have come when the process is stopped; it sees them after it has gone on.
+// The first answers have come when the process is stopped; it sees them after it continues.
 class QueueOfAStoppedProcess final : public storage::Queue {
  public:
   QueueOfAStoppedProcess(std::unique_ptr<storage::Queue> real, ManualClock& clock)
@@ -384,7 +384,7 @@ class QueueOfAStoppedProcess final : public storage::Queue {
     real_->wait(answered_.empty() ? timeout : Nanoseconds{0}, answered_);
     if (!answered_.empty() && !std::exchange(stopped_, true)) {
       clock_.advance(std::chrono::hours{1});
-      return;  // by the signal that let it go on
+      return;  // by the signal that continues it
     }
     out.insert(out.end(), answered_.begin(), answered_.end());
     answered_.clear();
@@ -405,7 +405,7 @@ TEST_P(Faults, APauseOfTheProcessIsNoTimeOut) {
   StorageOptions options;
   options.queue = queue_of(GetParam());
   options.clock = &clock;
-  options.queue_depth = 1;  // the others wait for their turn, and must not be given up either
+  options.queue_depth = 1;  // the others wait for their turn and must not fail either
   options.wrap = [&clock](std::unique_ptr<storage::Queue> real) {
     return std::make_unique<QueueOfAStoppedProcess>(std::move(real), clock);
   };

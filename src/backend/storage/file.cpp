@@ -23,15 +23,15 @@
 namespace headrace {
 namespace {
 
-// Where neither statx nor sysfs says what the device needs: no common device has larger blocks.
+// Used if neither statx nor sysfs reports the alignment; no common device has larger blocks.
 constexpr std::uint32_t kUnknownAlignment = 4096;
-// Bounce buffers begin at pages and hold 256 KiB.
+// Bounce buffers are aligned to pages and hold 256 KiB.
 constexpr std::uint32_t kLargestBlock = 256 << 10;
-// mincore of a large file is asked for in windows, so that its answer (a byte per page) stays
-// small: 1 GiB of file is 256 KiB of answer.
+// mincore examines a large file in windows, so that its answer (a byte per page) stays small: 256
+// KiB for 1 GiB of file.
 constexpr std::uint64_t kResidencyWindow = 1ULL << 30;
 
-// The path on one line in quotes, whatever bytes its name holds.
+// The path on one line in quotes, for any bytes in its name.
 std::string quote(const std::filesystem::path& path) {
   std::string text = "\"";
   for (const char c : path.native()) {
@@ -46,8 +46,8 @@ std::string quote(const std::filesystem::path& path) {
   return text + '"';
 }
 
-// The disk in sysfs that holds `device`: partitions are directories inside their disk's. Empty for
-// devices that are no block device (btrfs, overlay, tmpfs).
+// The disk of `device` in sysfs; a partition is a directory inside its disk's. Empty if it is no
+// block device (btrfs, overlay, tmpfs).
 std::filesystem::path disk_of(dev_t device) {
   std::error_code error;
   auto path = std::filesystem::canonical(
@@ -62,7 +62,7 @@ bool same_device(dev_t a, dev_t b) {
   return !disk.empty() && disk == disk_of(b);
 }
 
-// The storage node whose path lies on the disk of `device`, else the first storage node.
+// The storage node with a path on the disk of `device`, else the first storage node.
 std::optional<NodeId> node_of_device(const Machine& machine, dev_t device) {
   std::optional<NodeId> first;
   for (const Node* node : machine.of_kind(NodeKind::storage)) {
@@ -78,7 +78,7 @@ std::optional<NodeId> node_of_device(const Machine& machine, dev_t device) {
 
 std::optional<std::uint32_t> logical_block(dev_t device) {
   const auto base = fmt::format("/sys/dev/block/{}:{}/", major(device), minor(device));
-  for (const char* queue : {"queue", "../queue"}) {  // a disk, or a partition of one
+  for (const char* queue : {"queue", "../queue"}) {  // for a disk, or for a partition
     const std::string line = first_line(base + queue + "/logical_block_size");
     std::uint32_t bytes = 0;
     std::from_chars(line.data(), line.data() + line.size(), bytes);
@@ -87,22 +87,22 @@ std::optional<std::uint32_t> logical_block(dev_t device) {
   return std::nullopt;
 }
 
-// tmpfs and ramfs have opened with O_DIRECT since 6.6 and serve it from the page cache they live
-// in: nothing to go past.
+// tmpfs and ramfs accept O_DIRECT since 6.6 and serve it from the page cache, which holds their
+// files. So there is nothing to bypass.
 bool lives_in_page_cache(int fd) {
   struct statfs status{};
   return fstatfs(fd, &status) == 0 &&
          (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
 }
 
-// What direct requests on `fd` must keep; nothing if the file system serves none.
+// The alignment of direct requests on `fd`; empty if the file system serves none.
 std::optional<DirectAlignment> direct_alignment(int fd, dev_t device) {
   if (lives_in_page_cache(fd)) return std::nullopt;
 #ifdef STATX_DIOALIGN
   struct statx status{};
   if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
       (status.stx_mask & STATX_DIOALIGN) != 0) {
-    // Blocks larger than a bounce buffer are nothing we could serve.
+    // Blocks larger than a bounce buffer are not supported.
     if (status.stx_dio_offset_align == 0 || status.stx_dio_offset_align > kLargestBlock ||
         status.stx_dio_mem_align > kUnknownAlignment) {
       return std::nullopt;
@@ -117,13 +117,13 @@ std::optional<DirectAlignment> direct_alignment(int fd, dev_t device) {
 
 }  // namespace
 
-// Closes what open() has got so far if it fails.
+// Closes the descriptors that open() has so far, if it fails.
 struct File::Opened {
   ~Opened() {
     if (direct_fd >= 0) close(direct_fd);
     if (buffered_fd >= 0) close(buffered_fd);
   }
-  // A second descriptor past the page cache, if the file system has that.
+  // Opens a second descriptor past the page cache, if the file system supports that.
   Status open_direct(int flags, dev_t device, const std::filesystem::path& path);
 
   int direct_fd = -1;
@@ -132,7 +132,7 @@ struct File::Opened {
 };
 
 Status File::Opened::open_direct(int flags, dev_t device, const std::filesystem::path& path) {
-  // The same file even if its name has been given to another since: by its descriptor.
+  // The descriptor gives the same file, even if its name now belongs to another.
   const auto same = fmt::format("/proc/self/fd/{}", buffered_fd);
   direct_fd = ::open(same.c_str(), flags | O_DIRECT);
   if (direct_fd < 0 && (errno == EMFILE || errno == ENFILE)) {
@@ -167,7 +167,7 @@ Result<std::unique_ptr<File>> File::open(const Machine& machine, const std::file
   if (path.empty()) return fail(ErrorCode::invalid, "a file needs a name; the path is empty");
   const int flags = (options.writable ? O_RDWR : O_RDONLY) | O_CLOEXEC;
   Opened opened;
-  // Without O_NONBLOCK opening a FIFO would wait for its other end.
+  // Without O_NONBLOCK, opening a FIFO would wait for its other end.
   opened.buffered_fd = ::open(path.c_str(), flags | O_NONBLOCK);
   if (opened.buffered_fd < 0 && errno != ENXIO && errno != EISDIR) {
     return fail_errno(errno, "cannot open " + quote(path));
@@ -179,8 +179,8 @@ Result<std::unique_ptr<File>> File::open(const Machine& machine, const std::file
   if (!S_ISREG(status.st_mode)) {
     return fail(ErrorCode::invalid, "{} is not a regular file; give one", quote(path));
   }
-  // Kept, the flag makes io_uring end a cold read with EAGAIN on devices that cannot do without
-  // waiting (dm-crypt, loop).
+  // If the flag stayed, io_uring would end a cold read with EAGAIN on devices that must wait
+  // (dm-crypt, loop).
   if (fcntl(opened.buffered_fd, F_SETFL, flags & O_ACCMODE) != 0) {
     return fail_errno(errno, "cannot set the flags of " + quote(path));
   }
@@ -205,7 +205,7 @@ Result<Bytes> File::update_size() {
 }
 
 Status File::drop_page_cache() const {
-  // Dirty pages are not dropped: write them first.
+  // Dirty pages cannot be dropped, so they are written first.
   if (writable_ && fdatasync(buffered_fd_) != 0) {
     return fail_errno(errno, "cannot write back " + quoted());
   }
@@ -215,7 +215,7 @@ Status File::drop_page_cache() const {
   return {};
 }
 
-// To others the kernel says that every page is there (mincore(2), since Linux 5.2).
+// To other users the kernel reports every page as present (mincore(2), since Linux 5.2).
 bool File::residency_is_told() const {
   struct stat status{};
   if (fstat(buffered_fd_, &status) != 0) return false;
@@ -235,7 +235,7 @@ Result<Bytes> File::page_cache_residency() const {
   std::uint64_t pages = 0;
   for (std::uint64_t offset = 0; offset < size().value; offset += kResidencyWindow) {
     const std::uint64_t bytes = std::min(kResidencyWindow, size().value - offset);
-    // Mapping touches nothing: mincore looks into the page cache, not the page table.
+    // Mapping touches no page: mincore examines the page cache, not the page table.
     void* map =
         mmap(nullptr, bytes, PROT_READ, MAP_SHARED, buffered_fd_, static_cast<off_t>(offset));
     if (map == MAP_FAILED) return fail_errno(errno, "cannot map " + quoted());

@@ -82,7 +82,7 @@ TEST(File, RefusesWhatIsNoRegularFile) {
   EXPECT_EQ(code_of(dir.path(), {.writable = true}), ErrorCode::invalid);
   EXPECT_EQ(code_of("/dev/null"), ErrorCode::invalid);
   ASSERT_EQ(mkfifo((dir.path() / "fifo").c_str(), 0600), 0);
-  EXPECT_EQ(code_of(dir.path() / "fifo"), ErrorCode::invalid);  // and does not wait for a writer
+  EXPECT_EQ(code_of(dir.path() / "fifo"), ErrorCode::invalid);  // without waiting for a writer
   EXPECT_EQ(code_of(dir.path() / "fifo", {.writable = true}), ErrorCode::invalid);
 }
 
@@ -99,7 +99,7 @@ TEST(File, DeniedWithoutPermission) {
   const auto path = dir.file("secret", random_bytes(10, 1));
   std::filesystem::permissions(dir.path(), std::filesystem::perms::all);
   std::filesystem::permissions(path, std::filesystem::perms::none);
-  // Root may open everything, so this is asked as another user, in a process of its own.
+  // Root may open everything, so a child process asks as another user.
   const pid_t child = fork();
   if (child == 0) {
     const bool user = geteuid() != 0 || setuid(65534) == 0;
@@ -171,7 +171,7 @@ TEST(File, OutOfDescriptorsIsExhausted) {
   EXPECT_EQ(one.error().code, ErrorCode::exhausted);
 }
 
-// In a process of its own that gives up being root, for which nothing is foreign.
+// Runs in a child that gives up root, because to root no file is foreign.
 TEST(FileTest, ResidencyOfAForeignFileIsDenied) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become somebody else";
   TempDir dir;

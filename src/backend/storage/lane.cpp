@@ -23,31 +23,32 @@
 namespace headrace::storage {
 namespace {
 
-// EINTR, EAGAIN and answers without progress are tried again this often, each time after twice the
-// pause before: 1 + 2 + ... + 64 ms, so that a device that is only short of something (memory,
-// tags) gets a second chance and a broken one does not hold its piece for long.
+// Retries after EINTR, EAGAIN and answers without progress. Each pause is twice the one before: 1 +
+// 2 + ... + 64 ms. A device that is short of something (memory, tags) gets a second chance, and a
+// broken device does not hold its piece for long.
 constexpr unsigned kRetries = 7;
 constexpr Nanoseconds kFirstPause = std::chrono::milliseconds{1};
-// Longest pause between two times that the kernel is asked to end a cancelled request.
+// The longest pause between two requests to the kernel to end a cancelled request.
 constexpr Nanoseconds kLongestAsk = std::chrono::milliseconds{10};
-// With nothing to do the thread sleeps this long at a time; every piece wakes it.
+// The longest sleep with nothing to do; every piece wakes the thread.
 constexpr Nanoseconds kIdle = std::chrono::seconds{60};
-// A look that comes this many times later than meant tells that the process stood still, not that
-// the device was slow: what passed since the one before does not count.
+// A look that is late by this factor means that the process was stopped, not that the device was
+// slow. The time since the look before then does not count.
 constexpr int kTicksAway = 2;
 // After a cancelled request the kernel may still wait for the device's own time-out (30 s for SCSI
-// and NVMe). Memory that a device may write to must not be freed, so beyond this the process ends.
+// and NVMe). Memory that a device may write to must not be freed, so after this time the process
+// ends.
 constexpr Nanoseconds kKernelBound = std::chrono::seconds{120};
 
-// Huge pages hand the device a bounced request as one run of memory instead of 64 (by how much it
-// is faster: docs/design/storage.md).
+// With huge pages a bounced request is one run of memory for the device instead of 64
+// (docs/design/storage.md has the gain).
 constexpr std::size_t kHugePage = 2 << 20;
 
 std::size_t bounce_bytes(const StorageOptions& options) {
   return (options.bounce_buffers * kBounceBytes + kHugePage - 1) / kHugePage * kHugePage;
 }
 
-// The words may be lost for want of memory, not the code: the lane's thread must go on.
+// Without memory the words may be lost, but not the code: the lane's thread must continue.
 template <class Words>
 Error in_words(ErrorCode code, const Words& words) noexcept {
   try {
@@ -74,11 +75,11 @@ Error shorter(const AcceptedPiece& piece, std::uint64_t end) {
   });
 }
 
-// This thread is one of a lane.
+// Whether this thread is a lane's.
 thread_local bool in_lane = false;
 
-// Whether a core may write to a page that a device reads a file into, also after a fork(). The
-// kernel pins such pages from 6.5 on (open(2)).
+// Whether a core may write to a page that a device reads a file into, also after a fork(). Kernels
+// from 6.5 on pin such pages (open(2)).
 bool reads_pin_pages() {
   static const bool pins = [] {
     utsname system{};
@@ -96,7 +97,7 @@ AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes requ
   const bool write = piece.from.object->memory() != nullptr;
   const Extent& at = write ? piece.to : piece.from;
   const Extent& memory = write ? piece.from : piece.to;
-  // A File is the only object without memory on a storage node (headrace/file.h).
+  // Only a File is an object without memory on a storage node (headrace/file.h).
   const auto* file = static_cast<const File*>(at.object);
   static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   AcceptedPiece accepted;
@@ -161,18 +162,18 @@ Status StorageLane::start() {
   mapped_ = memory;
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   bounce_ = static_cast<std::byte*>(memory) + (kHugePage - address % kHugePage) % kHugePage;
-  madvise(bounce_, bytes, MADV_HUGEPAGE);  // a wish: small pages work too
+  madvise(bounce_, bytes, MADV_HUGEPAGE);  // a request only: small pages work too
   for (std::size_t i = 0; i < options_.bounce_buffers; ++i) {
     free_bounces_.push_back(bounce_ + i * kBounceBytes);
   }
   HEADRACE_TRY(thread_, start_thread("headrace-ssd", [this] { run(); }));
-  // Opening blocks on nothing but the kernel's answer.
+  // The opening blocks only on the kernel's answer.
   MutexLock lock(mutex_);
   while (!opened_) opened_cond_.wait_for(mutex_, kIdle);
   return *opened_;
 }
 
-// The ring belongs to the thread that opens it, so this runs in the lane's.
+// The ring belongs to the thread that opens it, so this runs in the lane's thread.
 Status StorageLane::open_queue() try {
   std::string why = "as asked";
   if (options_.queue != StorageQueue::threads) {
@@ -206,7 +207,8 @@ bool StorageLane::accept(AcceptedPiece&& piece) {
     if (before >= options_.max_pieces) return false;
   } while (!accepted_.compare_exchange_weak(before, before + 1));
   piece.lane = this;
-  // A lane's thread waits for no small read, and takes what it hands in here at its next turn.
+  // A lane's thread waits for no small read. It takes a piece that it submits here at its next
+  // turn.
   if (in_lane || !small_.accept(piece)) again(std::move(piece));
   return true;
 }
@@ -261,10 +263,10 @@ void StorageLane::run() {
     if (serves_) look_soon_ = small_.look();
     look_at_times();
   }
-  queue_.reset();  // by the thread that opened it
+  queue_.reset();  // in the thread that opened it
 }
 
-// False once everything is done and the lane is to end.
+// Returns false when all work is done and the lane must end.
 bool StorageLane::take_inbox() {
   bool ending = false;
   bool cancelled = false;
@@ -281,7 +283,7 @@ bool StorageLane::take_inbox() {
     kept = std::move(piece);
     kept.since = time_.now();
     waiting_.push_back(&kept);
-    // Its cancellation may have come before it.
+    // Its cancellation may have come first.
     cancelled = cancelled || kept.is_cancelled();
   }
   taken_.clear();
@@ -310,9 +312,9 @@ void StorageLane::take_cancelled() {
   next_ask_ = time_.now();
 }
 
-// Asks the kernel to end what was cancelled, again and again: while it tries a request anew for
-// ever (a FUSE file that answers EAGAIN) it can do so only at moments. Returns the time until the
-// next.
+// Asks the kernel repeatedly to end cancelled requests. A request that the kernel retries forever
+// (a FUSE file that answers EAGAIN) can be ended only at moments. Returns the time until the next
+// call.
 Nanoseconds StorageLane::ask() {
   if (!asking_) return kIdle;
   const Nanoseconds now = time_.now();
@@ -349,7 +351,7 @@ Nanoseconds StorageLane::patience() const {
 void StorageLane::pump() {
   while (!waiting_.empty() && !free_requests_.empty()) {
     AcceptedPiece& piece = *waiting_.front();
-    if (!send_next(piece)) return;  // no bounce buffer: one comes back with the next completion
+    if (!send_next(piece)) return;  // no bounce buffer: the next completion frees one
     if (piece.next == piece.span.end) waiting_.erase(waiting_.begin());
   }
 }
@@ -389,8 +391,8 @@ void StorageLane::finish(TrackedRequest& request, int result) {
   if (result >= 0) return advance(request, static_cast<std::uint64_t>(result));
   if (result == -EINTR || result == -EAGAIN) return retry(request, -result);
   if (result == -EINVAL && request.fd == piece.file->direct_fd()) {
-    // A file system that opens for direct requests and then refuses them. The page cache takes
-    // the same request.
+    // The file system accepts direct opens but refuses direct requests. The page cache takes the
+    // same request.
     request.fd = piece.file->buffered_fd();
     request.step.direct = false;
     return queue_->start(request);
@@ -408,7 +410,7 @@ void StorageLane::retry(TrackedRequest& request, int error) {
   ++parked_;
 }
 
-// `moved` bytes of the request are done: passes on what is wanted of them, asks for the rest.
+// `moved` bytes of the request are done: passes on the wanted ones, and requests the rest.
 void StorageLane::advance(TrackedRequest& request, std::uint64_t moved) {
   const AcceptedPiece& piece = *request.piece;
   Step& step = request.step;
@@ -422,7 +424,7 @@ void StorageLane::advance(TrackedRequest& request, std::uint64_t moved) {
     step.from = upto;
   }
   if (step.from == step.to) return retire(request, {});
-  // A direct request goes on at a whole block.
+  // A direct request continues at a whole block.
   const std::uint64_t block = step.direct ? piece.span.direct->offset : 1;
   const std::uint64_t whole = moved & ~(block - 1);
   if (whole == 0) return no_progress(request, reached);
@@ -433,7 +435,7 @@ void StorageLane::advance(TrackedRequest& request, std::uint64_t moved) {
   queue_->start(request);
 }
 
-// Less than a block was delivered: the end of a file that has shrunk, or a device that stutters.
+// Less than a block was delivered: the file has shrunk, or the device delivers with interruptions.
 void StorageLane::no_progress(TrackedRequest& request, std::uint64_t reached) {
   const AcceptedPiece& piece = *request.piece;
   struct stat status{};
@@ -457,7 +459,7 @@ void StorageLane::retire(TrackedRequest& request, Status outcome) {
   if (piece.in_flight == 0 && piece.next == piece.span.end) report(piece);
 }
 
-// No further requests for this piece; it is reported when those in flight have ended.
+// Sends no further requests for this piece, which is reported when those in flight have ended.
 void StorageLane::fail_piece(AcceptedPiece& piece, Status outcome) {
   if (piece.cut_off()) return;
   piece.outcome = std::move(outcome);
@@ -485,7 +487,7 @@ void StorageLane::look_at_times() {
   look_at_waiting(now);
 }
 
-// Pieces that found no request because the device answers nothing any more need not wait for it.
+// If the device no longer answers, pieces without a request do not wait for it.
 void StorageLane::look_at_waiting(Nanoseconds now) {
   if (now - last_answer_ < options_.limit) return;
   for (std::size_t i = 0; i < waiting_.size();) {
@@ -494,7 +496,7 @@ void StorageLane::look_at_waiting(Nanoseconds now) {
       ++i;
       continue;
     }
-    fail_piece(piece, no_answer(piece, piece.next));  // takes it out of waiting_
+    fail_piece(piece, no_answer(piece, piece.next));  // removes it from waiting_
     if (piece.in_flight == 0) report(piece);
   }
 }

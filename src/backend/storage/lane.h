@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of one storage engine and the thread that works it off.
+// The queue of one storage engine and the thread that processes it.
 //
-// Any thread puts pieces in; the lane's thread alone cuts them into requests, sends those, resumes
-// short ones, retries, notices lost ones, and reports. So the state of pieces needs no lock, and
-// completions interrupt no other thread. The thread sleeps in the kernel when there is nothing to
-// do. Small reads go a shorter way (small_reads.h) and come here if that fails. Thread-safe.
+// Any thread puts pieces in. Only the lane's thread cuts them into requests, sends and resumes
+// these, retries, notices lost requests, and reports. Therefore the state of pieces needs no lock,
+// and completions interrupt no other thread. The thread sleeps in the kernel when it has no work.
+// Small reads take a shorter way (small_reads.h) and come here if it fails. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -28,21 +28,20 @@ namespace headrace::storage {
 class SmallReads;
 class StorageLane;
 
-// How often times are looked at, as a part of the limit: a lost request is found after at most
-// 1 + 1/4 of it.
+// Checks of the time per limit: a lost request is found after at most 1 + 1/4 of the limit.
 inline constexpr int kLooksPerLimit = 4;
 
-// A piece accepted and what has become of it.
+// An accepted piece and its state.
 struct AcceptedPiece {
   StorageLane* lane = nullptr;
-  std::atomic<std::size_t>* open = nullptr;  // a small read: counts those of its thread
+  std::atomic<std::size_t>* open = nullptr;  // a small read: the count of its thread's reads
   const File* file = nullptr;
   Completion* completion = nullptr;
   std::uint64_t tag = 0;
   const std::atomic<bool>* cancelled = nullptr;  // Piece::cancelled
-  CopyHint hint = CopyHint::automatic;           // for what is bounced
+  CopyHint hint = CopyHint::automatic;           // for bounced bytes
   FileSpan span;
-  std::uint64_t next = 0;     // first byte of the file not yet asked for
+  std::uint64_t next = 0;     // first byte of the file not yet requested
   std::size_t in_flight = 0;  // requests
   Nanoseconds since{0};       // when the lane took it
   Status outcome;             // the first failure
@@ -56,28 +55,28 @@ AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes requ
 
 class StorageLane {
  public:
-  // The lane gives `small` the reads that may be; it borrows it. If it `serves` them, what ends of
-  // them while nobody waits is reported by its thread. exhausted: not even one thread or the bounce
-  // buffers could be had.
+  // Gives `small`, which it borrows, its small reads. If the lane `serves` them, its thread reports
+  // those that end while nobody waits. Errors: exhausted: no thread, or no memory for the bounce
+  // buffers.
   static Result<std::unique_ptr<StorageLane>> open(const StorageOptions& options, SmallReads& small,
                                                    bool serves);
-  // Works off what is there (bounded by the options' limit per request) and ends the thread.
+  // Finishes all accepted work (the options' limit bounds each request) and ends the thread.
   ~StorageLane();
   StorageLane(const StorageLane&) = delete;
   StorageLane& operator=(const StorageLane&) = delete;
 
   // False: full. Never blocks.
   bool accept(AcceptedPiece&& piece);
-  // Looks for pieces that were cancelled.
+  // Looks for cancelled pieces.
   void cancel() noexcept;
-  // For a piece that was accepted and that the short way ended, or could not do.
+  // For an accepted piece that the short way has ended (end) or could not read (again).
   void end(AcceptedPiece& piece, Status outcome);
   void again(AcceptedPiece&& piece);
   Status no_answer(const AcceptedPiece& piece, std::uint64_t offset) const;
   const std::string& note() const { return note_; }
 
  private:
-  // A request and what the lane knows about it.
+  // A request and its state in the lane.
   struct TrackedRequest : Request {
     AcceptedPiece* piece = nullptr;
     Step step;
@@ -91,7 +90,7 @@ class StorageLane {
   Status start();
   Status open_queue();
 
-  // All of these run in the lane's thread.
+  // These all run in the lane's thread.
   void run();
   bool take_inbox();
   void take_cancelled();
@@ -116,25 +115,24 @@ class StorageLane {
   const bool serves_;
   std::string note_;             // constant after open()
   std::thread thread_;           // constant after open()
-  void* mapped_ = nullptr;       // constant after open(); what bounce_ lies in
+  void* mapped_ = nullptr;       // constant after open(); contains bounce_
   std::byte* bounce_ = nullptr;  // constant after open()
 
-  // Only the lane's thread. All times are by time_, which a pause of the process does not move.
+  // For the lane's thread only. All times are by time_, which leaves out pauses of the process.
   AttendedTime time_;
   std::vector<AcceptedPiece> pieces_;
   std::vector<AcceptedPiece*> free_pieces_;
-  std::vector<AcceptedPiece*> waiting_;  // with bytes not yet asked for, in order of arrival
+  std::vector<AcceptedPiece*> waiting_;  // with bytes not yet requested, in order of arrival
   std::vector<TrackedRequest> requests_;
   std::vector<TrackedRequest*> free_requests_;
   std::vector<std::byte*> free_bounces_;
   std::vector<Finished> finished_;
   std::size_t parked_ = 0;
   Nanoseconds next_look_{0};
-  Nanoseconds last_answer_{0};  // of the device, or when it was first asked
+  Nanoseconds last_answer_{0};  // the device's last answer, or its first request
   std::optional<Nanoseconds> ending_since_;
   std::vector<AcceptedPiece> taken_;
-  // The pauses between two times that the kernel is asked to end what was cancelled; nothing: all
-  // of that has ended.
+  // The pauses between requests to the kernel to end cancelled work; empty: all of it has ended.
   std::optional<Backoff> asking_;
   Nanoseconds next_ask_{0};
   bool look_soon_ = false;  // for the small reads
@@ -143,11 +141,11 @@ class StorageLane {
 
   Mutex mutex_;
   CondVar opened_cond_;
-  // Constant once opened; the lane's thread owns it, others only wake it.
+  // Constant once opened. The lane's thread owns it; other threads only wake it.
   std::unique_ptr<Queue> queue_;
   std::vector<AcceptedPiece> inbox_ GUARDED_BY(mutex_);
   bool cancelled_ GUARDED_BY(mutex_) = false;  // cancel() was called
-  bool asleep_ GUARDED_BY(mutex_) = false;     // a wake() is needed after putting work in
+  bool asleep_ GUARDED_BY(mutex_) = false;     // wake() is needed after new work
   bool ending_ GUARDED_BY(mutex_) = false;
   std::optional<Status> opened_ GUARDED_BY(mutex_);
 };

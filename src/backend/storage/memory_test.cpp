@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out in the threads of a lane: pieces are read as ever, and one that fails loses
-// the words of its error at most.
+// Tests lack of memory in a lane's threads: pieces are still read, and a failed piece loses at most
+// the words of its error.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>

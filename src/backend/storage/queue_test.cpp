@@ -13,7 +13,7 @@
 namespace headrace::storage {
 namespace {
 
-// A request that the kernel cannot serve until somebody writes into the pipe.
+// A request that the kernel cannot serve until the pipe is written to.
 struct Stuck {
   Stuck() { EXPECT_EQ(pipe(ends.data()), 0); }
   ~Stuck() {
@@ -28,7 +28,7 @@ struct Stuck {
   }
 };
 
-// Waits until something has ended; gives up after 30 s.
+// Waits for an ended request, for at most 30 s.
 std::vector<Finished> wait_for_one(Queue& queue) {
   std::vector<Finished> out;
   const Nanoseconds end = system_clock().now() + std::chrono::seconds{30};

@@ -15,12 +15,12 @@
 namespace headrace::storage {
 namespace {
 
-// Cancellations besides the reads, of a few at once.
+// Entries for a few cancellations at once, besides the reads.
 constexpr std::size_t kCancelEntries = 4;
 
-// Set up without the flags that bind a ring to one thread, or that put completions off until the
-// thread that sent a request enters the kernel again: that one may be computing, and somebody else
-// waits.
+// A ring without two kinds of flags: those that bind it to one thread, and those that delay
+// completions until the sending thread enters the kernel again. That thread may be computing while
+// another waits.
 class UringShared final : public SharedRing {
  public:
   UringShared() = default;
@@ -44,7 +44,7 @@ class UringShared final : public SharedRing {
  private:
   io_uring ring_{};
   std::size_t depth_ = 0;
-  unsigned taken_ = 0;  // completions that were taken and are still in the ring
+  unsigned taken_ = 0;  // completions that were taken but are still in the ring
   bool open_ = false;
 };
 
@@ -76,7 +76,7 @@ void UringShared::start(Request& request) {
 }
 
 void UringShared::cancel(Request& request) {
-  // Takes spare entries only: if the kernel takes none for a while, start() still needs one for
+  // Uses spare entries only. If the kernel takes no entry for a while, start() still needs one for
   // each read. The caller asks again at its next look.
   if (io_uring_sq_space_left(&ring_) <= depth_) return;
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
@@ -89,7 +89,7 @@ bool UringShared::send() {
   return io_uring_sq_ready(&ring_) == 0;
 }
 
-// The kernel lets nobody sleep while a completion is in the ring.
+// The kernel lets no thread sleep while a completion is in the ring.
 void UringShared::take(std::vector<Finished>& out, const Request* kept) {
   io_uring_cqe* cqe = nullptr;
   unsigned head = 0;
@@ -106,21 +106,22 @@ void UringShared::take(std::vector<Finished>& out, const Request* kept) {
   io_uring_cq_advance(&ring_, gone);
 }
 
-// The kernel first stores the completion, then, behind a full barrier (wq_has_sleeper), looks at
-// the flag. With the fence here either it sees the flag or take() the completion.
+// The kernel first stores the completion. Then, after a full barrier (wq_has_sleeper), it checks
+// the flag. With the fence here, either the kernel sees the flag or take() sees the completion.
 void UringShared::announce(bool ends) {
   io_uring_cq_eventfd_toggle(&ring_, ends);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// Makes the system call itself: liburing would read fields that other threads change meanwhile.
+// Makes the system call itself, since liburing would read fields that other threads change
+// meanwhile.
 void UringShared::sleep(Nanoseconds timeout) {
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(timeout);
   const __kernel_timespec limit{.tv_sec = whole.count(), .tv_nsec = (timeout - whole).count()};
   io_uring_getevents_arg bound{};
   bound.sigmask_sz = _NSIG / 8;
   bound.ts = reinterpret_cast<std::uintptr_t>(&limit);
-  // Whatever it says, the caller looks at what has ended.
+  // The caller checks for ended reads, whatever the call returns.
   syscall(__NR_io_uring_enter, ring_.ring_fd, 0, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
           &bound, sizeof bound);
 }

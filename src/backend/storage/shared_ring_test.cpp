@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring that threads share, against a pipe that answers when somebody writes into it.
+// Tests the shared ring, with a pipe that answers when it is written to.
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -44,7 +44,7 @@ class SharedRingTest : public testing::Test {
     ASSERT_TRUE(ring_->send());
   }
   void answer() { ASSERT_EQ(write(ends_[1], "abc", 3), 3); }
-  // What has ended, after at most 30 s.
+  // Returns the ended reads, after at most 30 s.
   std::vector<Finished> take() {
     std::vector<Finished> out;
     const Nanoseconds end = system_clock().now() + kLong;
@@ -172,12 +172,12 @@ TEST_F(SharedRingTest, AKeptEndThatWasTaken_LetsNobodySleepUntilItIsLetGo) {
   EXPECT_EQ(take().size(), 1U);
 }
 
-// ThreadSanitizer saw writes there, and neither that the memory went nor that a ring came:
-// tests/tsan.txt has to name all that touches a ring.
+// ThreadSanitizer saw writes in this memory, but neither that the memory was freed nor that a ring
+// was mapped there. Therefore tests/tsan.txt must name all functions that touch a ring.
 TEST(SharedRing, WhereAnEndedThreadsStackLay_IsNoRace) {
   std::atomic<bool> gone = false;
   std::thread other([&] {
-    // Page by page, as the kernel looks for the highest gap that suffices.
+    // Page by page, since the kernel chooses the highest gap that is large enough.
     std::array<void*, 64> pages{};
     for (void*& page : pages) {
       page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -22,32 +22,32 @@
 namespace headrace::storage {
 namespace {
 
-// Rings. A thread keeps its own where there are no more threads; each costs a descriptor and about
-// 20 KiB, when it is first used.
+// Number of rings. With at most this many threads, each has its own. A ring costs a descriptor and
+// about 20 KiB at first use.
 constexpr std::size_t kSlots = 64;
-// Reads of one ring in flight. More go to the lane.
+// Reads of one ring in flight. Further reads go to the lane.
 constexpr std::size_t kDepth = 16;
-// Who goes on without having waited does not wait for each: the lane sends many at once. So do the
-// next few, for a stream that has just run dry.
+// Reads that go to the lane after a thread continued without waiting: the lane sends many at once.
+// The number covers a stream that has just run dry.
 constexpr int kStream = 8;
-// A small read and the odd rest of the blocks at both of its ends.
+// A small read and the rest of the blocks at both of its ends.
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallBounce = kSmall.value + 2 * kPage;
 
 }  // namespace
 
 struct SmallReads::SmallRead : Request {
-  // ended: nobody has begun to report it. reported: by one thread, without the lock.
+  // ended: no thread has begun to report it. reported: by one thread, without the lock.
   enum class State : std::uint8_t { free, in_flight, ended, reported };
   AcceptedPiece piece;
   Step step;
   int result = 0;
-  int looks = 0;  // of the lane since it was accepted
+  int looks = 0;  // of the lane, since it was accepted
   State state = State::free;
 };
 
-// A slot has one from its first read on. A read is guarded by the slot's lock; while it is being
-// reported it belongs to the thread that took it.
+// A slot has a ring from its first read on. The slot's lock guards a read; during its report, the
+// read belongs to the thread that took it.
 struct SmallReads::Ring {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
@@ -59,35 +59,35 @@ struct SmallReads::Ring {
   std::vector<SmallRead*> ended;
   std::vector<Finished> finished;
   std::size_t in_flight = 0;
-  // The one that a thread waits for, asleep on the ring; not in `free` meanwhile.
+  // The read that a thread waits for, asleep on the ring; not in `free` meanwhile.
   SmallRead* awaited = nullptr;
-  bool shared = false;  // others wait for it too
+  bool shared = false;  // other threads wait for it too
   bool unsent = false;
   bool announced = false;
 
-  // Whether its end is left to the thread that sleeps.
+  // Whether the sleeping thread handles the read's end.
   bool is_left(const SmallRead& read) const { return awaited == &read && !shared; }
   bool others_in_flight() const {
     const bool left =
         awaited != nullptr && !shared && awaited->state == SmallRead::State::in_flight;
     return in_flight > (left ? 1 : 0);
   }
-  // The end of one that nobody sleeps for; null: there is none.
+  // Returns an ended read that no thread sleeps for, or null.
   SmallRead* other_ended() const {
     const auto found = std::ranges::find_if(ended, [&](auto* read) { return !is_left(*read); });
     return found == ended.end() ? nullptr : *found;
   }
 };
 
-// On lines of its own: each thread has its slot.
+// On its own cache lines, since each thread has its slot.
 struct alignas(64) SmallReads::Slot {
   Mutex mutex;
-  bool tried GUARDED_BY(mutex) = false;          // to open the ring
-  int streaming GUARDED_BY(mutex) = 0;           // so many reads go to the lane
-  std::unique_ptr<Ring> ring GUARDED_BY(mutex);  // constant once it is there
-  std::atomic<bool> watched{false};              // the lane has to look
+  bool tried GUARDED_BY(mutex) = false;          // whether the ring was tried to open
+  int streaming GUARDED_BY(mutex) = 0;           // next reads that go to the lane
+  std::unique_ptr<Ring> ring GUARDED_BY(mutex);  // constant once it exists
+  std::atomic<bool> watched{false};              // the lane must look
   std::atomic<std::size_t> busy{0};              // reads of the ring, accepted and not yet reported
-  std::atomic<std::size_t> open{0};              // those and what the lanes have of small reads
+  std::atomic<std::size_t> open{0};              // those, and the small reads that the lanes have
 };
 
 SmallReads::SmallReads(const StorageOptions& options)
@@ -101,7 +101,7 @@ SmallReads::Slot& SmallReads::mine() {
   return slots_[number % kSlots];
 }
 
-// Without a ring (no descriptor, no memory) its threads go by the lane.
+// Without a ring (no descriptor, no memory) the slot's threads use the lane.
 void SmallReads::open(Slot& slot) {
   slot.mutex.assert_held();
   slot.tried = true;
@@ -116,7 +116,7 @@ void SmallReads::open(Slot& slot) {
     ring->free.reserve(kDepth);
     ring->ended.reserve(kDepth);
     for (SmallRead& read : ring->reads) ring->free.push_back(&read);
-    std::ranges::reverse(ring->free);  // find() looks at the first first
+    std::ranges::reverse(ring->free);  // find() checks the first one first
     slot.ring = std::move(ring);
   } catch (const std::bad_alloc&) {
   }
@@ -131,12 +131,12 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   const std::size_t open_before = slot.open.fetch_add(1);
   piece.open = &slot.open;
   const MutexLock lock(slot.mutex);
-  // Here, so that ask() comes before this or finds it in flight.
+  // Checked here, so that ask() either comes before this or finds the read in flight.
   if (piece.is_cancelled()) return false;
   if (!slot.tried) open(slot);
   if (slot.ring == nullptr || slot.ring->free.empty()) return false;
   Ring& ring = *slot.ring;
-  // Ended reads stay in the ring until the thread that sleeps there runs again.
+  // Ended reads stay in the ring until the sleeping thread runs again.
   if (ring.awaited != nullptr && ring.awaited->state != SmallRead::State::in_flight) return false;
   if (!ring.unsent) {
     if (open_before > 0) slot.streaming = kStream;
@@ -255,7 +255,7 @@ bool SmallReads::busy() const {
   return false;
 }
 
-// The read into `to` whose end nobody has begun to report; null: there is none.
+// Returns the read into `to` that no thread has begun to report, or null.
 SmallReads::SmallRead* SmallReads::find(Ring& ring, std::span<const std::byte> to) {
   const auto begin = reinterpret_cast<std::uintptr_t>(to.data());
   for (SmallRead& read : ring.reads) {
@@ -278,15 +278,15 @@ void SmallReads::collect(Ring& ring) {
   ring.finished.clear();
 }
 
-// Has the lane woken by each end that is not left to the thread that sleeps on the ring. An end
-// that came before was not announced: the caller reports it. Announcements stay on until all such
-// ends are reported: the kernel may have posted one that is taken here, and not yet looked at the
+// Makes each end wake the lane, unless it is left to the thread that sleeps on the ring. An end
+// from before was not announced, so the caller reports it. Announcements stay on until all such
+// ends are reported: the kernel may have posted an end that is taken here, but not yet checked the
 // flag.
 void SmallReads::arrange(Slot& slot) {
   slot.mutex.assert_held();
   Ring& ring = *slot.ring;
   const bool announce = ring.others_in_flight() || ring.other_ended() != nullptr;
-  // First: what is announced from here on makes the lane look.
+  // First, so that any announcement from here on makes the lane look.
   if (announce) slot.watched = true;
   if (std::exchange(ring.announced, announce) != announce) {
     ring.queue->announce(announce);
@@ -295,8 +295,8 @@ void SmallReads::arrange(Slot& slot) {
   slot.watched = ring.unsent || ring.others_in_flight() || ring.other_ended() != nullptr;
 }
 
-// Sends what is unsent, and reports what has ended, unless it is left to the thread that sleeps.
-// `if_unsent`: does nothing where all is sent. True: something is unsent still.
+// Sends unsent reads, and reports ended ones, unless they are left to the sleeping thread.
+// `if_unsent`: does nothing if all is sent. True: something is still unsent.
 bool SmallReads::settle(Slot& slot, bool if_unsent) {
   MutexLock lock(slot.mutex);
   Ring& ring = *slot.ring;
@@ -315,7 +315,7 @@ bool SmallReads::settle(Slot& slot, bool if_unsent) {
   }
 }
 
-// From here on, until free(), the read belongs to this thread. Requires: it has ended.
+// From here until free() the read belongs to this thread. Requires: it has ended.
 void SmallReads::take(Slot& slot, SmallRead& read) {
   slot.mutex.assert_held();
   std::erase(slot.ring->ended, &read);
@@ -329,7 +329,7 @@ void SmallReads::free(Slot& slot, SmallRead& read) {
   slot.busy.fetch_sub(1);
 }
 
-// False: the lane goes on with it, and ends it if it was cancelled.
+// False: the lane continues with it, and ends it if it was cancelled.
 bool SmallReads::report(SmallRead& read) {
   AcceptedPiece piece = std::move(read.piece);
   StorageLane& lane = *piece.lane;

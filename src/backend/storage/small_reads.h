@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small reads, sent by the thread that asks and taken by the thread that waits.
+// Small reads, sent by the requesting thread and completed by the waiting thread.
 //
-// Handing a small read to a lane's thread and its end back costs two changes of threads, more than
-// the read itself. So each thread has a ring (several share one where there are many): submit()
-// sends there, and help() waits in the kernel for one read that the thread has sent. The end of
-// every other read is announced to one lane, whose thread reports it: no read depends on a thread
-// that waits for another.
+// To hand a small read to a lane's thread, and its end back, costs two thread changes, more than
+// the read itself. Therefore each thread has a ring; above a number of threads several share one.
+// submit() sends there, and help() waits in the kernel for one read that its thread has sent. One
+// lane gets the end of every other read and reports it, so no read depends on a thread that waits
+// for another read.
 //
-// This is the short way only: one read in one request that gives all that was wanted. Whatever
-// ends otherwise (short, refused, interrupted, failed) goes to the lane of its engine, from the
-// beginning. Thread-safe.
+// This way is only for a read that one request does completely. A read that ends in any other way
+// (short, refused, interrupted, failed) goes to its engine's lane and begins again. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@
 
 namespace headrace::storage {
 
-// Reads below it are small: for a device they cost about as much as one of this size
+// Smaller reads are small. For a device they cost about as much as a read of this size
 // (Capabilities::min_efficient).
 inline constexpr Bytes kSmall = 64_KiB;
 
@@ -33,28 +32,30 @@ class SmallReads {
   SmallReads(const SmallReads&) = delete;
   SmallReads& operator=(const SmallReads&) = delete;
 
-  // Ends that nobody waits for are announced at `descriptor`, and look() is called then. Before it
-  // no read is taken. Called once, before any other.
+  // Ends of reads that nobody waits for are announced at `descriptor`; look() must be called then.
+  // Before serve() no read is taken. Called once, before any other function.
   void serve(int descriptor) { descriptor_ = descriptor; }
 
-  // False: not a small read that one request can do, or no place for it, or small reads of the
-  // thread from before its last send() have yet to end: the lane's. What is taken is in flight
-  // after the thread's next send().
+  // Takes a read, which is in flight after the thread's next send(). False: the lane must do it,
+  // because
+  // - it is not a small read that one request can do,
+  // - there is no place for it, or
+  // - small reads from before the thread's last send() have not ended.
   bool accept(AcceptedPiece& piece);
-  // Sends what this thread has had accepted. Reports what has ended.
+  // Sends the accepted reads of this thread. Reports ended ones.
   void send();
   // Backend::help.
   std::size_t help(std::span<const std::byte> to, Nanoseconds most);
 
-  // The rest is called by the thread of the one lane that is told.
-  // Reports what nobody waits for. True: call again soon.
+  // The functions below are called by the thread of the serving lane. Reports reads that nobody
+  // waits for. True: call again soon.
   bool look();
-  // As look(), which came before; and what is in flight is older by one look of the lane. What is
-  // too old is cancelled.
+  // Called after look(): counts one more look of the lane for each read in flight, and cancels
+  // reads that are too old.
   bool age();
-  // Asks the kernel to end what was cancelled. False: all of that has ended.
+  // Asks the kernel to end cancelled reads. False: all of them have ended.
   bool ask();
-  // Whether accepted reads have yet to be reported.
+  // Whether accepted reads are not yet reported.
   bool busy() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small reads by the thread that asks, seen from outside: who sends what, and who reports it.
+// Tests small reads from outside: which thread sends each, and which reports it.
 #include "backend/storage/small_reads.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class SmallReadsTest : public testing::Test {
     if (!queue) GTEST_SKIP() << queue.error().message;
   }
 
-  // `small` and `lane` are asked about the requests of each.
+  // `small` and `lane` get the requests of the rings and of the lanes.
   StorageOptions with(FaultyQueue::Script small, FaultyQueue::Time* time = nullptr) {
     StorageOptions options =
         with_faults(false, [this](const Request&) { return ++by_lane_, Fault{}; }, time);
@@ -102,7 +102,7 @@ TEST_F(SmallReadsTest, WhatEndsOtherwiseTheLaneReadsAgain) {
   }
 }
 
-// Which thread reported, of at most two pieces.
+// Records the reporting thread of at most two pieces.
 class Reporter final : public Completion {
  public:
   void complete(std::uint64_t tag, Status outcome) noexcept override {
@@ -117,15 +117,15 @@ TEST_F(SmallReadsTest, WhoWaitsTakesAndReports) {
   const auto backend = open_or_die(with(none));
   EXPECT_EQ(help(*backend, std::chrono::seconds{30}), 0U) << "there was nothing to wait for";
   held_.reads = true;  // from the lane
-  // Buffered: the kernel itself puts the bytes where right() sees them.
+  // Buffered: the kernel itself writes the bytes to where right() reads them.
   const auto buffered = open_file(path_, {.direct = false});
   const Piece small = piece(memory_, *buffered, 4096, 4096);
   Reporter reporter;
   ASSERT_EQ(backend->submit({&small, 1}, reporter), 1U);
   EXPECT_EQ(reporter.outcomes.count(), 0U);
   std::thread([&] { EXPECT_EQ(help(*backend, std::chrono::seconds{30}), 0U); }).join();
-  // It ends while this thread waits for it: before that the lane may report it. A slow disk may
-  // take longer than this thread needs to go to sleep.
+  // The read ends while this thread waits for it; before that the lane may report it. A slow disk
+  // may take longer than this thread needs to go to sleep.
   std::jthread end([&] {
     static_cast<void>(eventually([&] { return held_.sleepers > 0 && right(4096, 4096); }));
     held_.reads = false;
@@ -149,7 +149,7 @@ TEST_F(SmallReadsTest, AThreadWithAReadInFlight_WaitsForNoOther) {
   EXPECT_TRUE(outcomes.of(0));
 }
 
-// A thread sends two reads at once, and waits for the first.
+// A thread sends two reads at once, and waits for the first one.
 class TwoReadsTest : public SmallReadsTest {
  protected:
   void SetUp() override {
@@ -219,8 +219,8 @@ TEST_F(TwoReadsTest, OnlyOtherReadsThanTheAwaitedAreAnnounced) {
   EXPECT_TRUE(reporter_.outcomes.wait(1));
 }
 
-// The kernel first posts the end of a read, then looks whether ends are announced. A thread that
-// finds the end in between must not have turned that off.
+// The kernel first posts the end of a read, then checks whether ends are announced. A thread that
+// finds the end in between must not have switched announcements off.
 TEST_F(TwoReadsTest, AnEndThatTheThreadFinds_IsAnnounced) {
   backend_ = open_or_die(with([](const Request& request) {
     return request.offset == 4096 ? Fault{.lost = true} : Fault{.error = EIO};
@@ -245,7 +245,7 @@ TEST_F(TwoReadsTest, AnEndThatTheThreadFinds_IsAnnounced) {
   EXPECT_TRUE(reporter_.outcomes.wait(2));
 }
 
-// The second thread shares the ring of the first, and waits for its read.
+// The second thread shares the ring of the first thread, and waits for its read.
 TEST_F(TwoReadsTest, AReadThatTwoThreadsWaitFor_EndsWhileOneGetsNoCpu) {
   const auto use_a_ring = [this] { help(*backend_, std::chrono::milliseconds{1}); };
   constexpr int kRounds = 20;  // more than the reads of a ring
@@ -270,7 +270,7 @@ TEST_F(TwoReadsTest, AReadThatTwoThreadsWaitFor_EndsWhileOneGetsNoCpu) {
   }
 }
 
-// No look of the lane at the times comes to its aid: those are 250 s apart.
+// The lane's periodic looks do not help here: they are 250 s apart.
 TEST_F(SmallReadsTest, WhatNobodyWaitsForEndsToo) {
   StorageOptions options;
   options.limit = std::chrono::seconds{1000};
@@ -327,7 +327,7 @@ TEST_F(SmallReadsTest, ALostReadIsCancelledAndTimesOut) {
   ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
   EXPECT_EQ(outcomes.count(), 0U);
   time.passing = true;
-  // Wakes the lane; for a real read the time passes too fast.
+  // Wakes the lane, since the time passes too fast for a real read.
   static_cast<void>(
       copy_now(*backend, {&memory_, 0, 64_KiB}, {file_.get(), 0, 64_KiB}).has_value());
   ASSERT_TRUE(outcomes.wait(1));
@@ -375,7 +375,7 @@ TEST_F(SmallReadsTest, AReadCancelledBeforeItsSubmission_AsksNoDevice) {
   EXPECT_EQ(by_threads_ + by_lane_, 0);
 }
 
-// Its ring gave it up, and the lane was to read it again.
+// Its ring gave it up, and the lane was about to read it again.
 TEST_F(SmallReadsTest, AReadCancelledWhileItsRingFails_IsNotReadAgain) {
   std::atomic<bool> cancelled = false;
   const auto backend = open_or_die(with([](const Request&) { return Fault{.error = EAGAIN}; }));
@@ -427,7 +427,7 @@ TEST_F(SmallReadsTest, TheDestructorWaitsForThem) {
   }
 }
 
-// More threads than rings, so that some share one: waiting, and going away with reads in flight.
+// More threads than rings, so that some share one. They wait, and exit with reads in flight.
 TEST_F(SmallReadsTest, ManyThreadsReadAndWait) {
   constexpr std::uint64_t kThreads = 80;
   StorageOptions options;

@@ -22,13 +22,13 @@ namespace {
 using storage::SmallReads;
 using storage::StorageLane;
 
-// A piece is cut into requests, so the bound only keeps the time of one piece in reason: 64 MiB are
-// about 0.1 s of a slow SSD.
+// Requests cut a piece further, so this only bounds the time of one piece: 64 MiB take a slow SSD
+// about 0.1 s.
 constexpr Bytes kMaxPiece = 64_MiB;
-// Below it a read costs about the same as one of this size (docs/design/storage.md).
+// A smaller read costs about the same as one of this size (docs/design/storage.md).
 constexpr Bytes kMinEfficient = storage::kSmall;
 
-// The largest options (storage.h). An io_uring has at most 32 768 entries.
+// The maximum options (storage.h). An io_uring has at most 32 768 entries.
 constexpr std::size_t kMostPieces = 65536;
 constexpr std::size_t kMostDepth = 16384;
 constexpr std::size_t kMostBounces = 4096;
@@ -61,7 +61,7 @@ class StorageBackend final : public Backend {
       abandon(std::move(lines_));
       abandon(std::move(small_));
     }
-    // The first serves the small reads of all, which may yet come to the others.
+    // The first lane serves all small reads, and these may still come to the other lanes.
     for (Line& line : lines_) line.lane.reset();
   }
 
@@ -80,7 +80,7 @@ class StorageBackend final : public Backend {
     if (!origin_.here()) return;
     StorageLane& lane = *line_of(engine).lane;
     lane.cancel();
-    // The first serves the small reads of all.
+    // The first lane serves all small reads.
     if (StorageLane& first = *lines_.front().lane; &first != &lane) first.cancel();
   }
 
@@ -111,7 +111,7 @@ class StorageBackend final : public Backend {
     return write ? check_write(file, piece.to) : Status{};
   }
 
-  // Writing behind the end of a file that has shrunk would bring it back with a hole.
+  // A write beyond the end of a shrunken file would extend it again, with a hole.
   static Status check_write(const File& file, const Extent& to) {
     if (!file.writable()) {
       return fail(ErrorCode::denied,

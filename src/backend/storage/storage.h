@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files on SSD: copies between a file and memory with io_uring past the page cache, or with a few
-// threads where io_uring is denied.
+// Copies between a file on SSD and memory: by io_uring past the page cache, or by a few threads if
+// io_uring is denied.
 //
-// Facade of the folder. Why it is as it is: docs/design/storage.md. A written piece is in the file
-// for every reader, and durable only after an fsync. Thread-safe.
+// Facade of the folder. The reasons: docs/design/storage.md. A written piece is visible to every
+// reader of the file, and durable only after fsync. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -25,45 +25,45 @@ class Queue;
 class SharedRing;
 }  // namespace storage
 
-// What answers a lane's requests.
+// The means to make a lane's requests.
 enum class StorageQueue : std::uint8_t {
-  automatic,  // io_uring, threads where it is denied
-  io_uring,   // or nothing
-  threads,    // pread and pwrite; with HEADRACE_IO_URING=0 automatic is this
+  automatic,  // io_uring; threads if it is denied
+  io_uring,   // or an error
+  threads,    // pread and pwrite; with HEADRACE_IO_URING=0 automatic means this
 };
 
-// All numbers and times are at least 1; the most is in parentheses.
+// All numbers and times are at least 1; the maximum is in parentheses.
 struct StorageOptions {
-  // Pieces each engine accepts before it says that it is full (65 536).
+  // Pieces that each engine accepts before it is full (65 536).
   std::size_t max_pieces = 128;
   // Requests each engine keeps in the kernel (16 384).
   std::size_t queue_depth = 64;
-  // Larger pieces are cut into requests of this size, a power of two from 4 KiB to 64 MiB; of one
-  // block where the device's is larger.
+  // Larger pieces are cut into requests of this size, a power of two from 4 KiB to 64 MiB. If the
+  // device's block is larger, a request is one block.
   Bytes request = 512_KiB;
-  // Aligned buffers per engine, 256 KiB each, for what cannot go straight to memory (4096).
+  // Aligned buffers per engine, 256 KiB each, for bytes that cannot go straight to memory (4096).
   std::size_t bounce_buffers = 32;
   StorageQueue queue = StorageQueue::automatic;
-  // Threads per engine where io_uring is not used (4096).
+  // Threads per engine if io_uring is not used (4096).
   std::size_t threads = 16;
-  // A request not answered after this long is cancelled, and its piece ends as timed_out as soon
-  // as the kernel has let go of its memory: within 120 s more, the time-out of block devices, or
-  // the process ends. Pieces that wait for their turn end when the device has answered nothing for
-  // as long. What threads read from a hung network file system ends when that does. (24 h)
+  // A request without an answer after this time is cancelled. Its piece ends as timed_out
+  // once the kernel has released its memory. That takes at most 120 s more, the time-out of block
+  // devices; then the process ends. Waiting pieces end when the device has answered nothing for as
+  // long. A read by a thread from a hung network file system ends only when the file system
+  // answers. (24 h)
   Nanoseconds limit = std::chrono::seconds{30};
   const Clock* clock = &system_clock();
-  // Puts another queue around each engine's: scripted faults in tests.
+  // Wraps each engine's queue: scripted faults in tests.
   std::function<std::unique_ptr<storage::Queue>(std::unique_ptr<storage::Queue>)> wrap = {};
-  // The same around the rings of threads that read little.
+  // Wraps the rings of the threads with small reads.
   std::function<std::unique_ptr<storage::SharedRing>(std::unique_ptr<storage::SharedRing>)>
       wrap_shared = {};
 };
 
-// Drives `engines`, which are ssd engines of `machine`. unsupported: one of them is not, or the
-// queue asked for is not to be had.
-// invalid: an option out of its span. exhausted: no thread or memory for a queue. Works without
-// io_uring, without locked memory and without free descriptors, more slowly; Capabilities::note
-// tells.
+// Drives `engines`, which are ssd engines of `machine`. It also works without io_uring, locked
+// memory or free descriptors, but more slowly; Capabilities::note says so. Errors: unsupported: one
+// is no ssd engine, or the wanted queue is not available; invalid: an option is out of range;
+// exhausted: no thread or memory for a queue.
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine,
                                               std::vector<EngineId> engines);
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vector<EngineId> engines,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the storage backend reads, against one thread of plain pread and by the size of its
-// requests and depth. `HEADRACE_BENCH_FILE` names an existing large file (else 256 MiB are written
-// below the temporary directory). Against fio: docs/design/storage.md has the command.
+// Measures the read rate of the storage backend by request size and depth, compared with one thread
+// of pread. `HEADRACE_BENCH_FILE` names an existing large file; without it 256 MiB are written
+// below the temporary directory. docs/design/storage.md has the command to compare with fio.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -32,7 +32,7 @@ Machine machine() {
   return m;
 }
 
-// Keeps kInFlight pieces going until the file has been read, each into a slot of its own.
+// Keeps kInFlight pieces in flight until the file has been read; each has its own slot.
 class Stream final : public Completion {
  public:
   Stream(Backend& backend, const File& file, const MemoryRange& memory)

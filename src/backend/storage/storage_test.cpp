@@ -76,7 +76,7 @@ TEST_P(StorageBackendTest, ReadsAWholeFileOfOddSize) {
   EXPECT_TRUE(memory.guards_intact());
 }
 
-// The length and the offsets of one random copy inside a file of `size` bytes.
+// The length and offsets of one random copy inside a file of `size` bytes.
 struct Cut {
   std::uint64_t offset;
   std::uint64_t bytes;
@@ -88,7 +88,7 @@ Cut any_cut(std::uint64_t size) {
   cut.offset = *rc::gen::inRange<std::uint64_t>(0, size);
   const std::uint64_t most = *rc::gen::element<std::uint64_t>(600, 70'000, size);
   cut.bytes = *rc::gen::inRange<std::uint64_t>(0, std::min(most, size - cut.offset) + 1);
-  // A third each: anything, aligned to the file, aligned on both sides.
+  // A third each: any offsets, aligned to the file, aligned on both sides.
   switch (*rc::gen::inRange(0, 3)) {
     case 0: cut.skew = *rc::gen::inRange<std::size_t>(0, 4096); break;
     case 1: cut.skew = cut.offset % 4096; break;
@@ -131,7 +131,7 @@ TEST_P(StorageBackendTest, RandomWritesEqualAModelAndDisturbNoNeighbour) {
   const auto file = open(path, true);
   const auto backend = open_or_die(options());
   EXPECT_TRUE(rc::check([&] {
-    // Neighbours that share blocks and pages, in flight together: cut one range at odd places.
+    // Neighbours in flight together that share blocks and pages: one range is cut at odd places.
     const Cut range = any_cut(model.size());
     const auto count = *rc::gen::inRange<std::uint64_t>(1, 5);
     const Data data = random_bytes(range.bytes, range.offset + range.bytes);
@@ -151,7 +151,7 @@ TEST_P(StorageBackendTest, RandomWritesEqualAModelAndDisturbNoNeighbour) {
     RC_ASSERT(outcomes.wait(count));
     for (std::uint64_t i = 0; i < count; ++i) RC_ASSERT(outcomes.of(i).has_value());
     std::ranges::copy(data, model.begin() + static_cast<std::ptrdiff_t>(range.offset));
-    // Both the page cache and the device have it: read back each way.
+    // Both the page cache and the device have the bytes, so they are read back in both ways.
     RC_ASSERT(same(contents(path), model));
     const Guarded back(model.size(), 0);
     RC_ASSERT(copy_now(*backend, whole(back.range()), whole(*file)).has_value());
@@ -171,7 +171,7 @@ TEST_P(StorageBackendTest, AFileThatShrankGivesAnErrorThatNamesIt) {
   EXPECT_EQ(late.error().code, ErrorCode::io);
   EXPECT_NE(late.error().message.find("shorter than when it was opened"), std::string::npos);
   EXPECT_NE(late.error().message.find(path.string()), std::string::npos) << late.error().message;
-  // What is still there can still be read, up to the last byte.
+  // The remaining bytes can still be read, up to the last one.
   const Guarded rest(700'001, 0);
   ASSERT_TRUE(copy_now(*backend, whole(rest.range()), {file.get(), 0, 700'001_B}));
   EXPECT_TRUE(same(rest.bytes(), std::span(data).first(700'001)));
@@ -279,7 +279,7 @@ TEST_P(StorageBackendTest, AcceptsFewerWhenFullAndFinishesAllBeforeItGoes) {
   small.queue_depth = 2;
   small.bounce_buffers = 1;
   Outcomes outcomes;
-  const Guarded memory(kPieces * kEach.value, 1);  // everything through the one bounce buffer
+  const Guarded memory(kPieces * kEach.value, 1);  // all pieces go through the one bounce buffer
   std::vector<Piece> batch;
   for (std::uint64_t i = 0; i < kPieces; ++i) {
     batch.push_back({.from = whole(*file),
@@ -297,7 +297,7 @@ TEST_P(StorageBackendTest, AcceptsFewerWhenFullAndFinishesAllBeforeItGoes) {
   EXPECT_EQ(outcomes.count(), accepted);  // the destructor waited
 }
 
-// Submits the next piece from inside complete(), as the Mover does.
+// Submits the next piece from inside complete(), like the Mover.
 class Chain final : public Completion {
  public:
   Chain(Backend& backend, Piece piece, std::uint64_t length)
@@ -413,7 +413,7 @@ TEST(StorageOpen, TakesTheLargestOptions) {
   for (const bool threads : {false, true}) {
     StorageOptions options = most;
     options.queue = queue_of(threads);
-    if (!threads) options.bounce_buffers = 1;  // they are pinned
+    if (!threads) options.bounce_buffers = 1;  // io_uring pins them
     const auto backend = open_or_die(options);
     const TempDir dir;
     const Data data = random_bytes(300'001, 11);
@@ -452,7 +452,7 @@ TEST(StorageOpen, DrivesSeveralDevices) {
   const auto file = open_file(dir.file("a", random_bytes(100, 1)), {});
   const Guarded memory(100, 0);
   EXPECT_TRUE(copy_now(**backend, whole(memory.range()), whole(*file)));
-  // The other device's queue does not serve this one's files.
+  // The queue of the other device does not serve this one's files.
   const Piece piece{
       .from = whole(*file), .to = whole(memory.range()), .engine = EngineId{3}, .tag = 0};
   Outcomes outcomes;

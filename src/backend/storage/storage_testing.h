@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of this folder share: a directory of their own, a listener that waits with a
-// bound, and a queue that misbehaves by script.
+// Shared by the tests of this folder: a temporary directory, a listener that waits with a bound,
+// and a queue that fails by script.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ inline Data random_bytes(std::size_t bytes, std::uint64_t seed) {
   return data;
 }
 
-// A directory that goes with its files.
+// A directory that is removed with its files at the end of the scope.
 class TempDir {
  public:
   explicit TempDir(const std::filesystem::path& where = testing::TempDir()) {
@@ -69,7 +69,7 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-// By memcmp: equal() over bytes takes the sanitizers seconds.
+// Uses memcmp, since equal() over bytes takes the sanitizers seconds.
 inline bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
@@ -95,7 +95,7 @@ class Outcomes final : public Completion {
     const MutexLock lock(mutex_);
     return outcomes_.size();
   }
-  // Until `n` pieces have ended; false after 30 s.
+  // Waits until `n` pieces have ended; false after 30 s.
   bool wait(std::size_t n) {
     const Nanoseconds end = system_clock().now() + std::chrono::seconds{30};
     const MutexLock lock(mutex_);
@@ -104,7 +104,7 @@ class Outcomes final : public Completion {
     }
     return outcomes_.size() >= n;
   }
-  // When the last piece ended so far.
+  // The time of the last end so far.
   Nanoseconds last_end() {
     const MutexLock lock(mutex_);
     return last_end_;
@@ -149,18 +149,18 @@ inline Status copy_now(Backend& backend, const Extent& to, const Extent& from) {
   return outcomes.of(7);
 }
 
-// What a script makes of a request.
+// The effect of a script on a request.
 struct Fault {
-  int error = 0;                          // ends with it, without being sent
-  std::size_t at_most = ~std::size_t{0};  // reports no more bytes than this
+  int error = 0;                          // ends with it, unsent
+  std::size_t at_most = ~std::size_t{0};  // reports at most this many bytes
   bool lost = false;                      // is not sent and ends only when cancelled
-  int deaf = 0;                           // lost: and this many times cancelled in vain
+  int deaf = 0;                           // if lost: ignores this number of cancellations
 };
 
-// Requests that are lost, and the cancellations that each has yet to ignore.
+// Lost requests, with the cancellations that each still ignores.
 using LostRequests = std::map<storage::Request*, int>;
 
-// Whether a lost request ends by this cancellation.
+// Whether this cancellation ends a lost request.
 inline bool end_lost(LostRequests& lost, storage::Request& request) {
   const auto found = lost.find(&request);
   if (found == lost.end() || found->second-- > 0) return false;
@@ -168,8 +168,8 @@ inline bool end_lost(LostRequests& lost, storage::Request& request) {
   return true;
 }
 
-// Asks the script about every request; passes on what is not to fail. While `passing` says so, a
-// wait for nothing takes no real time, but its timeout by the clock.
+// Asks the script about each request and passes on those that do not fail. While `passing` returns
+// true, a wait for nothing takes its timeout by the clock, and no real time.
 class FaultyQueue final : public storage::Queue {
  public:
   using Script = std::function<Fault(const storage::Request&)>;
@@ -201,7 +201,7 @@ class FaultyQueue final : public storage::Queue {
   void wait(Nanoseconds timeout, std::vector<storage::Finished>& out) override {
     const std::size_t before = out.size();
     const bool passing = time_ != nullptr && time_->passing;
-    // The clock may begin to pass during a wait.
+    // The clock may start to pass during a wait.
     const Nanoseconds longest =
         time_ != nullptr ? Nanoseconds{std::chrono::milliseconds{1}} : timeout;
     real_->wait(ended_.empty() ? std::min(timeout, longest) : Nanoseconds{0}, out);
@@ -226,12 +226,12 @@ class FaultyQueue final : public storage::Queue {
   std::map<storage::Request*, std::size_t> limits_;
 };
 
-// The same for small reads. One that is lost, or `held` and ended, is not given back until it is
-// cancelled or no longer held.
+// The same for small reads. A lost read is given back only after its cancellation; an ended one
+// that is `held`, after its release.
 class FaultyRing final : public storage::SharedRing {
  public:
-  // Threads that sleep on it while reads are held are counted, and wake when they are not. While
-  // `stopped`, no such sleep ends, as if the thread got no CPU.
+  // Counts the threads that sleep while reads are held; they wake at the release. While `stopped`,
+  // no such sleep ends, as if the thread got no CPU.
   struct Held {
     std::atomic<bool> reads = false;
     std::atomic<bool> stopped = false;

@@ -16,13 +16,13 @@
 namespace headrace::storage {
 namespace {
 
-// How long an idle worker sleeps at most; it is woken by work, the bound only guards against a
-// notification lost.
+// The longest sleep of an idle worker. Work wakes it; the bound only guards against a lost
+// notification.
 constexpr Nanoseconds kIdleThread = std::chrono::seconds{10};
 
 class ThreadQueue final : public Queue {
  public:
-  // Allocates all that start() and the threads need.
+  // Allocates everything that start() and the threads need.
   ThreadQueue(std::size_t threads, std::size_t depth) : most_(std::max<std::size_t>(threads, 1)) {
     workers_.reserve(most_);
     const MutexLock lock(mutex_);
@@ -53,7 +53,7 @@ class ThreadQueue final : public Queue {
   void work();
 
   const std::size_t most_;
-  std::vector<std::thread> workers_;  // only the owning thread
+  std::vector<std::thread> workers_;  // for the owning thread only
   Mutex mutex_;
   CondVar work_;
   CondVar news_;
@@ -77,7 +77,7 @@ void ThreadQueue::start(Request& request) {
     pending_.push_back(&request);
     busy = idle_ < pending_.size();
   }
-  // Without the next thread the request waits for one that is there.
+  // If no further thread can start, the request waits for an existing one.
   try {
     if (busy && workers_.size() < most_) static_cast<void>(add_worker().has_value());
   } catch (const std::bad_alloc&) {

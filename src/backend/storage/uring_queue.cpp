@@ -16,16 +16,16 @@
 namespace headrace::storage {
 namespace {
 
-// user_data of entries that are no requests; requests have their address, which is neither.
+// user_data of entries that are no requests. A request has its address, which differs from both.
 constexpr std::uint64_t kWake = 1;
 constexpr std::uint64_t kCancel = 2;
-// Entries besides the requests: the watch on the eventfd, and cancellations of a few at once.
+// Entries besides the requests: the watch on the eventfd, and a few cancellations at once.
 constexpr std::size_t kSpareEntries = 8;
-// Between two tries to enter the kernel that refuses in an unforeseen way: no spinning.
+// The pause after an unforeseen refusal of the kernel, to avoid spinning.
 constexpr useconds_t kPause = 10'000;
 
-// From the best set-up to the one every kernel knows. DEFER_TASKRUN (6.1): completions are
-// worked off in wait() by the waiting thread, and interrupt nobody.
+// From the best set-up to the one that every kernel knows. With DEFER_TASKRUN (6.1) the waiting
+// thread processes completions in wait(), so they interrupt no thread.
 constexpr std::array<unsigned, 3> kSetups = {
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CLAMP,
     IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CLAMP, IORING_SETUP_CLAMP};
@@ -81,11 +81,11 @@ Status UringQueue::open(std::size_t depth, std::span<std::byte> bounce) {
   if (error != 0) return fail_errno(error, "io_uring");
   open_ = true;
   own_files::add(ring_.ring_fd);
-  // Waiting with a bound needs 5.11.
+  // A wait with a bound needs 5.11.
   if ((ring_.features & IORING_FEAT_EXT_ARG) == 0) {
     return fail(ErrorCode::unsupported, "io_uring of this kernel is too old (5.11 is needed)");
   }
-  // A filter may allow the set-up and deny the rest: try once around.
+  // A filter may allow the set-up but deny the other calls: try one round.
   io_uring_prep_nop(entry());
   if (const int sent = io_uring_submit_and_wait(&ring_, 1); sent < 0) {
     return fail_errno(-sent, "io_uring");
@@ -125,7 +125,7 @@ void UringQueue::start(Request& request) {
 }
 
 void UringQueue::cancel(Request& request) {
-  // Takes spare entries only: if the kernel takes none for a while, start() still needs one for
+  // Uses spare entries only. If the kernel takes no entry for a while, start() still needs one for
   // each request, and watch() one. The caller asks again at its next look.
   if (io_uring_sq_space_left(&ring_) <= depth_ + 1) io_uring_submit(&ring_);
   if (io_uring_sq_space_left(&ring_) <= depth_ + 1) return;

@@ -13,7 +13,7 @@ namespace {
 
 std::size_t whole_pages(std::size_t size) { return (size + 4095) / 4096 * 4096; }
 
-// Memory at two places: for users with `protection`, for the fake readable and writable.
+// Maps memory at two places: for users with `protection`, for the fake readable and writable.
 std::shared_ptr<Range> map_twice(Kind kind, std::size_t size, int protection,
                                  const Context* owner) {
   const std::size_t mapped = whole_pages(size);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the fake driver knows, by address: of devices, of the host and registered,
-// managed. What is not here is pageable memory of the host.
+// The fake driver's memory, by address: device, host (also registered) and managed memory. Any
+// other memory is pageable host memory.
 //
-// Memory of a device is mapped twice: where users see it no access is allowed, so that one who
-// forgets to copy faults, and somewhere else the fake itself reads and writes it.
+// Device memory is mapped twice. At the address that users see no access is allowed, so that code
+// that forgets to copy faults. The fake itself reads and writes it at the other address.
 //
 // Thread-safe.
 #pragma once
@@ -28,11 +28,11 @@ struct Range {
   Kind kind = Kind::device;
   CUdeviceptr address = 0;
   std::size_t size = 0;
-  std::byte* bytes = nullptr;  // where the fake itself finds them
+  std::byte* bytes = nullptr;  // where the fake itself accesses the bytes
   const Context* owner = nullptr;
-  int device = -1;                      // ordinal, of what a device holds
+  int device = -1;                      // ordinal, for device memory
   std::size_t mapped = 0;               // bytes to unmap at both places; 0: not ours
-  std::unique_ptr<ManagedPages> pages;  // of managed memory
+  std::unique_ptr<ManagedPages> pages;  // for managed memory
 
   Range();
   ~Range();
@@ -45,20 +45,20 @@ struct Range {
   }
 };
 
-// Null when the system has no memory.
+// Null if the system has no memory.
 std::shared_ptr<Range> make_device_range(std::size_t size, int device, const Context* owner);
 std::shared_ptr<Range> make_host_range(std::size_t size, const Context* owner);
 std::shared_ptr<Range> make_managed_range(std::size_t size, const Context* owner);
 
 class AddressSpace {
  public:
-  // False when it overlaps another.
+  // False if it overlaps another range.
   bool add(std::shared_ptr<Range> range);
-  // The one that holds the address; null where there is none.
+  // Returns the range that contains the address, or null.
   std::shared_ptr<Range> find(CUdeviceptr address) const;
   // Whether any of these bytes is known.
   bool overlaps(CUdeviceptr address, std::size_t size) const;
-  // Null unless one of this kind begins there.
+  // Null unless a range of this kind begins there.
   std::shared_ptr<Range> remove(CUdeviceptr address, Kind kind);
   void remove_all(const Context* owner);
 

@@ -13,7 +13,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// Whether the host can read there; asked of the kernel, so that nothing faults.
+// Whether the host can read there; the kernel checks it, so that nothing faults.
 bool host_reads(CUdeviceptr address) {
   std::array<int, 2> ends{};
   EXPECT_EQ(pipe(ends.data()), 0);

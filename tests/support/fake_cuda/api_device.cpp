@@ -17,7 +17,7 @@ CUresult on_device(CUdevice ordinal, Body body) {
   return device == nullptr ? CUDA_ERROR_INVALID_DEVICE : body(*device);
 }
 
-// As the driver does: cut to size, always ended.
+// Like the driver: cut to the size, always terminated.
 CUresult copy_text(const std::string& text, char* to, int size) {
   if (to == nullptr || size <= 0) return CUDA_ERROR_INVALID_VALUE;
   std::snprintf(to, static_cast<std::size_t>(size), "%s", text.c_str());
@@ -52,7 +52,7 @@ HEADRACE_FAKE_EXPORT CUresult cuGetErrorString(CUresult error, const char** text
   const CUresult result = cuGetErrorName(error, &name);
   *text = nullptr;
   if (result != CUDA_SUCCESS) return result;
-  // Each ends in its words: what stands behind the prefix.
+  // Each text is the name without its prefix.
   *text = error == CUDA_SUCCESS ? "no error" : name + std::strlen("CUDA_ERROR_");
   return CUDA_SUCCESS;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of memory: of devices, of the host, and registered.
+// The functions for memory: of devices, of the host, and registered.
 #include <sys/mman.h>
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// Devices give memory in whole pages of this size.
+// Devices allocate memory in whole pages of this size.
 std::size_t charged(std::size_t size) { return (size + 511) / 512 * 512; }
 
-// Whether every page between is mapped at all.
+// Whether every page of the range is mapped.
 bool is_mapped(CUdeviceptr address, std::size_t size) {
   constexpr CUdeviceptr page = 4096;
   const CUdeviceptr begin = address / page * page;
   return msync(reinterpret_cast<void*>(begin), address + size - begin, MS_ASYNC) == 0;
 }
 
-// Frees what begins there, when all that may use it is done.
+// Frees the range that begins there, after all work that may use it.
 CUresult free_range(CUdeviceptr address, Kind kind, CUresult otherwise) {
   return in_context_alone([&](Context& current) -> CUresult {
     const auto range = driver().memory.find(address);
@@ -122,8 +122,7 @@ HEADRACE_FAKE_EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t si
     const CUdeviceptr begin = as_address(address);
     if (address == nullptr || size == 0 || flags > 15) return CUDA_ERROR_INVALID_VALUE;
     if (size >= driver().settings.register_limit) {
-      // Drivers since R580 refuse it, and a later call that has nothing to do with it says so
-      // again.
+      // Drivers since R580 refuse it, and a later, unrelated call returns the error again.
       current.set_pending(CUDA_ERROR_OUT_OF_MEMORY);
       return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of streams and events.
+// The functions for streams and events.
 #include <chrono>
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// The same for calls that ask or wait.
+// The same for calls that query or wait.
 template <class Body>
 CUresult on_asked_stream(CUstream handle, Body body) {
   return on_stream(handle, [&](Context& current, BoundStream& its) -> CUresult {
@@ -16,7 +16,7 @@ CUresult on_asked_stream(CUstream handle, Body body) {
   });
 }
 
-// `body` with the event and its mark, which is null when it was never recorded.
+// Calls `body` with the event and its mark, which is null if the event was never recorded.
 template <class Body>
 CUresult on_event(CUevent handle, Body body) {
   return in_context_alone([&](Context&) -> CUresult {
@@ -95,7 +95,7 @@ HEADRACE_FAKE_EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn functio
   });
 }
 
-// No stream that anybody has here is.
+// No stream of the fake is ever captured.
 HEADRACE_FAKE_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   return on_stream(stream, [&](Context&, BoundStream&) -> CUresult {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of a fake driver, called as a program calls those of NVIDIA's: found by dlsym.
+// The functions of a fake driver, found by dlsym, as a program finds NVIDIA's.
 #pragma once
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 
 namespace headrace::cuda::fake {
 
-// Every function of the table by its name, null where the driver lacks it.
+// Every function of the table by its name; null if the driver lacks it.
 struct Api {
 #define HEADRACE_FAKE_MEMBER(need, since, name, parameters) CUresult(*name) parameters = nullptr;
   HEADRACE_CUDA_SYMBOLS(HEADRACE_FAKE_MEMBER)
@@ -40,7 +40,7 @@ struct Fake : FakeCudaLibrary, Api {
   CUresult started = CUDA_SUCCESS;
 };
 
-// One with the primary context of device 0 current, which ends with the scope.
+// A fake driver with the primary context of device 0 current until the end of the scope.
 struct FakeContext : Fake {
   explicit FakeContext(const std::string& settings = "") : Fake(settings) {
     EXPECT_EQ(started, CUDA_SUCCESS);

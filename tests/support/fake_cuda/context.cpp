@@ -46,7 +46,7 @@ void Context::sleep(std::chrono::nanoseconds time) {
 }
 
 void Context::sleep_until(Clock::time_point end) {
-  constexpr std::chrono::microseconds kLate{100};  // of a thread that sleeps
+  constexpr std::chrono::microseconds kLate{100};  // how late a sleeping thread wakes
   if (const auto left = end - Clock::now(); left > kLate) sleep(left - kLate);
   while (Clock::now() < end && !closed()) {
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device and its primary context: streams, copy engines, memory in use, and what has gone wrong.
+// A device and its primary context: streams, copy engines, used memory, and errors.
 //
 // Thread-safe.
 #pragma once
@@ -21,7 +21,7 @@ namespace headrace::cuda::fake {
 class Context;
 class Device;
 
-// Keeps its context as long as it runs.
+// A stream that keeps its context alive.
 struct BoundStream {
   BoundStream(std::shared_ptr<Context> of, bool blocking);
 
@@ -50,30 +50,30 @@ class Context final : public Runner, public std::enable_shared_from_this<Context
   CUcontext handle() const { return handle_; }
 
   CUresult run(const Marks& after, const Work& work) override;
-  // Sleeps, but no longer than the context lives.
+  // Sleeps, but at most until the context ends.
   void sleep(std::chrono::nanoseconds time);
-  // The same, up to a time that is met to some microseconds.
+  // Sleeps until a time, exact to some microseconds.
   void sleep_until(Clock::time_point end);
 
   std::shared_ptr<BoundStream> legacy();     // the default stream
-  std::shared_ptr<BoundStream> of_thread();  // that of the calling thread
+  std::shared_ptr<BoundStream> of_thread();  // the calling thread's stream
   std::shared_ptr<BoundStream> add_stream(bool blocking);
-  // Ends when what it was given is done; nobody waits for that.
+  // Ends the stream when its work is done. Nobody waits for that.
   void retire(const std::shared_ptr<BoundStream>& stream);
-  // In order after what the legacy default stream asks for.
+  // Runs in order after the work that the legacy default stream requires.
   std::shared_ptr<Mark> enqueue(BoundStream& stream, Work work, Marks after = {});
   CUresult synchronize();         // waits for all streams
-  bool enable_peer(int ordinal);  // false: it was already
+  bool enable_peer(int ordinal);  // false: it was already enabled
   bool peer_enabled(int ordinal) const;
 
-  // What every call answers from now on, until the context ends.
+  // The result of every call from now on, until the context ends.
   void fail(CUresult error);
   CUresult failure() const;  // CUDA_SUCCESS: none
-  // What one later call answers, and no more.
+  // The result of one later call only.
   void set_pending(CUresult error);
   CUresult take_pending();
 
-  // All ends: what was enqueued is dropped, threads have ended on return.
+  // Ends all: drops enqueued work; threads have ended on return.
   void close();
   bool closed() const;
 
@@ -98,7 +98,7 @@ class Context final : public Runner, public std::enable_shared_from_this<Context
   std::set<int> peers_ GUARDED_BY(mutex_);
 };
 
-// What takes a copy engine's time; operations wait for each other.
+// The kinds of copies that occupy a copy engine; operations of a kind wait for each other.
 enum class Direction { to_device, to_host, within };
 
 class Device {
@@ -107,24 +107,24 @@ class Device {
 
   int ordinal() const { return ordinal_; }
 
-  // The number that the driver gives for an attribute; false: it knows none.
+  // Gets the driver's number for an attribute; false: it knows none.
   bool attribute(CUdevice_attribute what, int& value) const;
 
-  // The primary context; made when there was none. Its handle.
+  // The handle of the primary context, which is made if there was none.
   CUcontext retain();
   bool release();  // false: it is not retained
   bool retained() const;
 
-  bool take_memory(std::size_t size);  // false: there is not so much
+  bool take_memory(std::size_t size);  // false: not enough is free
   void give_memory(std::size_t size);
   std::size_t free_memory() const;
 
-  // Holds an engine for as long as `size` bytes take, then does `work`. Who is late, since threads
-  // sleep for longer than they ask to, holds up nothing that comes after.
+  // Occupies an engine for the time of `size` bytes, then does `work`. A thread that wakes late,
+  // since sleeps last longer than requested, delays nothing that comes after.
   void transfer(Context& context, Direction direction, std::size_t size, const Work& work);
-  // Holds the link for kernels as long, from `begun` on: they share it.
+  // Occupies the link for kernels that long, starting at `begun`; kernels share it.
   void use_link(Context& context, Clock::time_point begun, std::chrono::nanoseconds time);
-  // What `operations` take on a link, each with its latency, with `size` bytes in all.
+  // The time of `operations` with `size` bytes in all on a link, each with its latency.
   std::chrono::nanoseconds link_time(std::size_t operations, std::size_t size) const;
 
  private:

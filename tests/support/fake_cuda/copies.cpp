@@ -29,7 +29,7 @@ struct Copy {
   bool pageable() const { return to.pageable() || from.pageable(); }
 };
 
-// Refuses bytes that begin inside a range, or end inside one, and lie outside it too.
+// Refuses bytes that are partly inside a range and partly outside.
 std::expected<Place, CUresult> place(CUdeviceptr address, std::size_t size) {
   if (address == 0) return std::unexpected(CUDA_ERROR_INVALID_VALUE);
   const AddressSpace& memory = driver().memory;
@@ -62,7 +62,7 @@ void transfer(Context& context, const Copy& copy) {
   });
 }
 
-// What each kind of call says of its ends: never pageable.
+// The kinds of memory that a call states for its ends: never pageable.
 struct Ends {
   bool device_to = false;
   bool device_from = false;
@@ -104,7 +104,7 @@ bool attributes_fit(const Batch& batch) {
   return true;
 }
 
-// Every copy of a batch; the number of the first that is refused, and why.
+// Returns every copy of a batch; or the index of the first refused copy, and why.
 std::expected<std::vector<Copy>, std::pair<std::size_t, CUresult>> check_all(const Batch& batch) {
   std::vector<Copy> copies;
   copies.reserve(batch.count);
@@ -123,7 +123,7 @@ CUresult enqueue_batch(BoundStream& its, std::vector<Copy> copies) {
   spend(driver().settings.descriptor_cost * copies.size());
   Context& context = *its.context;
   const auto mark = context.enqueue(its, [&context, what = std::move(copies)] {
-    // Backwards, since a batch has no order that its user may rely on.
+    // Backwards, since a batch has no order that users may rely on.
     for (auto each = what.rbegin(); each != what.rend(); ++each) transfer(context, *each);
     return CUDA_SUCCESS;
   });

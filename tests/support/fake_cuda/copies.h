@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies, alone and in batches: what is asked is checked at once, as the driver does, and done in
-// the stream. Memory that is not registered is pageable: the call returns when its copy is done.
+// Copies, alone and in batches. The arguments are checked at once, like in the driver, and the copy
+// is made in the stream. Unregistered memory is pageable: the call returns when its copy is done.
 //
 // Thread-safe.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace headrace::cuda::fake {
 
-// What cuMemcpyBatchAsync is given; every pointer has as many elements as the count beside it.
+// The arguments of cuMemcpyBatchAsync. Each pointer has as many elements as the count beside it.
 struct Batch {
   const CUdeviceptr* to;
   const CUdeviceptr* from;
@@ -22,7 +22,7 @@ struct Batch {
   std::size_t attributes_count;
 };
 
-// `failed`, unless null, is told which copy was refused; SIZE_MAX: none in particular.
+// `failed`, unless null, gets the index of the refused copy; SIZE_MAX: no particular one.
 CUresult copy_batch(const Batch& batch, std::size_t* failed, CUstream stream);
 
 }  // namespace headrace::cuda::fake

@@ -11,7 +11,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// Reads what a copy may be writing, which TSan rightly calls a race.
+// Reads bytes that a copy may be writing, which TSan rightly calls a race.
 #if defined(__clang__)
 __attribute__((no_sanitize("thread")))
 #endif

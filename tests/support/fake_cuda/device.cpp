@@ -8,7 +8,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// An operation that comes so soon after the last had been in the queue behind it.
+// An operation that comes this soon after the last counts as queued behind it.
 constexpr std::chrono::microseconds kLateness{30};
 
 }  // namespace
@@ -120,9 +120,9 @@ void Device::transfer(Context& context, Direction direction, std::size_t size, c
   const auto time = link_time(1, size);
   Engine& engine = *engines_[static_cast<std::size_t>(direction) % engines_.size()];
   const MutexLock lock(engine.mutex);
-  // The bytes arrive at the end: who does not wait for that reads what was there before.
+  // The bytes arrive at the end: a reader that does not wait sees the old bytes.
   if (time > std::chrono::nanoseconds(0)) {
-    // Asked for while the last was under way: it has begun when that ended.
+    // Requested while the last was in progress: it began when the last ended.
     const auto now = Clock::now();
     const bool idle = now - engine.busy > kLateness;
     engine.busy = (idle ? now : engine.busy) + time;

@@ -12,7 +12,8 @@ int attribute(const Fake& cuda, CUdevice_attribute what) {
   return value;
 }
 
-// Pageable access, host page tables, concurrent access: what tells the paradigms from each other.
+// Pageable access, host page tables, concurrent access: the attributes that distinguish the
+// paradigms.
 std::vector<int> paradigm(const std::string& name) {
   const Fake cuda("paradigm=" + name);
   return {attribute(cuda, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS),

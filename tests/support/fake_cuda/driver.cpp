@@ -12,8 +12,8 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// Run by the loader: tells who has the other end of a pipe when it begins to open this library and,
-// some time later, when that is over.
+// Run by the loader. Reports on a pipe that it begins to open this library and, some time later,
+// that it has finished.
 [[gnu::constructor]] void opened() {
   const char* const pipe = std::getenv("HEADRACE_FAKE_CUDA_OPENED");
   if (pipe == nullptr) return;
@@ -77,7 +77,7 @@ Driver& driver() { return *the_driver.load(); }
 
 CUresult ready() {
   if (the_driver.load() == nullptr || its_process.load() != getpid()) {
-    return CUDA_ERROR_NOT_INITIALIZED;  // in a child after fork(), too
+    return CUDA_ERROR_NOT_INITIALIZED;  // also in a child after fork()
   }
   return inside_host_function ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
 }

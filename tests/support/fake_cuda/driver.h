@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole fake driver of this process, and what the functions it exports have in common. It is
-// made by cuInit and never ends: threads may still call it while the process exits.
+// The whole fake driver of this process, and helpers for its exported functions. cuInit makes it,
+// and it never ends, since threads may call it while the process exits.
 //
 // Thread-safe.
 #pragma once
@@ -37,13 +37,13 @@ class Driver {
   Handles<CUmodule, Module> modules;
   Handles<CUfunction, Function> functions;
 
-  // Null: there is none of this number.
+  // Null: no device has this number.
   Device* device(CUdevice ordinal) const;
-  // The stream that a call means by a handle; null: it means none.
+  // The stream of a handle; null: it is invalid.
   std::shared_ptr<BoundStream> stream(Context& current, CUstream handle);
-  // Everything of a context ends.
+  // Releases everything of a context.
   void forget(const Context& context);
-  // Whether a call that can fail is to fail now.
+  // Whether a call that can fail must fail now.
   bool fails();
 
  private:
@@ -60,18 +60,18 @@ CUresult initialise();
 // The contexts of this thread, the current one last.
 std::vector<std::shared_ptr<Context>>& context_stack();
 
-// How calls of this thread go with graphs that others capture.
+// The mode of this thread's calls towards graphs that other threads capture.
 CUstreamCaptureMode& capture_mode();
-// Whether such a graph forbids what allocates, frees, asks or waits.
+// Whether such a graph forbids calls that allocate, free, query or wait.
 bool others_capture();
 
-// Uses so much time of the calling thread.
+// Uses this CPU time of the calling thread.
 void spend(std::size_t nanoseconds);
 
-// Marks its thread as one that runs functions of users, in which no call is allowed.
+// Marks that the thread runs a user's host function, in which no call is allowed.
 void in_host_function(bool inside);
 
-// Calls `body` with the current context; answers in its place where there is none, or a failed one.
+// Calls `body` with the current context. If there is none or it has failed, returns that error.
 template <class Body>
 CUresult in_context(Body body) {
   if (const CUresult result = ready(); result != CUDA_SUCCESS) return result;
@@ -83,7 +83,7 @@ CUresult in_context(Body body) {
   return body(*current);
 }
 
-// As in_context, for calls that a thread may not make while another captures a graph.
+// As in_context, for calls that are not allowed while another thread captures a graph.
 template <class Body>
 CUresult in_context_alone(Body body) {
   return in_context([&](Context& current) -> CUresult {
@@ -91,7 +91,7 @@ CUresult in_context_alone(Body body) {
   });
 }
 
-// The same for calls that need memory of some kind: those that HEADRACE_FAKE_CUDA lets fail.
+// The same for calls that allocate memory: HEADRACE_FAKE_CUDA can let them fail.
 template <class Body>
 CUresult in_context_fallible(Body body) {
   return in_context_alone([&](Context& current) -> CUresult {
@@ -99,7 +99,7 @@ CUresult in_context_fallible(Body body) {
   });
 }
 
-// As in_context, with a stream of it besides.
+// As in_context, with one of its streams.
 template <class Body>
 CUresult on_stream(CUstream handle, Body body) {
   return in_context([&](Context& current) -> CUresult {

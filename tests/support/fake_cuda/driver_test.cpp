@@ -10,7 +10,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// What a driver of this version has of the table, and what not.
+// Checks the functions that a driver of this version has, and those that it lacks.
 void expect_symbols(const Fake& cuda, int version) {
 #define HEADRACE_FAKE_EXPECT(need, since, name, parameters) \
   EXPECT_EQ(cuda.name != nullptr, since <= version) << #name;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake driver for one test: a copy of the library, so that each test of a program has a machine
-// of its own, and the environment variables that say where it is (HEADRACE_LIBCUDA) and what it is
-// (HEADRACE_FAKE_CUDA), until the end of the scope.
+// The fake driver for one test: its own copy of the library, so that each test of a program has its
+// own machine. Sets HEADRACE_LIBCUDA (the library) and HEADRACE_FAKE_CUDA (its settings) until the
+// end of the scope.
 //
-// HEADRACE_TEST_LIBCUDA names a real driver instead (libcuda.so.1): every such scope has that one,
-// whatever its settings. `tools/test.sh gpu` runs the tests for which that is right.
+// HEADRACE_TEST_LIBCUDA names a real driver instead (libcuda.so.1). Then every scope uses it,
+// whatever its settings. `tools/test.sh gpu` runs the tests that work with it.
 //
 // Single-thread: it changes the environment.
 #pragma once
@@ -41,7 +41,7 @@ class ScopedVariable {
   std::optional<std::string> before_;
 };
 
-// The real driver that tests are to use; nullopt: the fake one.
+// The real driver that tests must use; nullopt: the fake one.
 inline std::optional<std::string> real_cuda() {
   const char* const named = std::getenv("HEADRACE_TEST_LIBCUDA");
   return named == nullptr || *named == '\0' ? std::nullopt : std::optional<std::string>(named);

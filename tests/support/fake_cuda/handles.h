@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What handles stand for. A handle is a number that is never given twice, so that one used after
-// its end is always noticed; it points to nothing.
+// The objects of handles. A handle is a number that is never reused, so that each use after its end
+// is noticed. It points to nothing.
 //
 // Thread-safe.
 #pragma once
@@ -32,14 +32,14 @@ class Handles {
     return handle;
   }
 
-  // Null: never was, or is gone.
+  // Null: never existed, or has ended.
   std::shared_ptr<Object> find(Handle handle) const {
     const MutexLock lock(mutex_);
     const auto found = objects_.find(handle);
     return found == objects_.end() ? nullptr : found->second;
   }
 
-  // Null as above.
+  // Null: as for find().
   std::shared_ptr<Object> remove(Handle handle) {
     const MutexLock lock(mutex_);
     const auto found = objects_.find(handle);
@@ -49,7 +49,7 @@ class Handles {
     return object;
   }
 
-  // Those for which `is_one` holds, to be ended by the caller.
+  // Removes and returns the objects for which `is_one` holds; the caller ends them.
   std::vector<std::shared_ptr<Object>> remove_if(auto is_one) {
     std::vector<std::shared_ptr<Object>> removed;
     const MutexLock lock(mutex_);

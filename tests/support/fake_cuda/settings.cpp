@@ -13,7 +13,7 @@ bool read(std::string_view text, auto& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// 64, 64K, 25G: powers of two.
+// Reads 64, 64K, 25G; powers of two.
 bool read_size(std::string_view text, std::size_t& value) {
   unsigned shift = 0;
   for (const auto& [letter, by] : {std::pair{'K', 10U}, {'M', 20U}, {'G', 30U}, {'T', 40U}}) {
@@ -33,7 +33,7 @@ bool read_bandwidth(std::string_view text, double& value) {
   return true;
 }
 
-// 10us, 3ms, 500ns
+// Reads 10us, 3ms, 500ns.
 bool read_duration(std::string_view text, std::chrono::nanoseconds& value) {
   using namespace std::string_view_literals;
   for (const auto& [unit, ns] : {std::pair{"ns"sv, 1L}, {"us"sv, 1000L}, {"ms"sv, 1000000L}}) {
@@ -59,7 +59,7 @@ bool read_paradigm(std::string_view text, Paradigm& value) {
   return false;
 }
 
-// Whether the key is known and the value good.
+// Returns whether the key is known and the value valid.
 bool set(Settings& s, std::string_view key, std::string_view value) {
   if (key == "devices") return read(value, s.devices) && s.devices <= 16;
   if (key == "memory") return read_size(value, s.memory);
@@ -97,7 +97,7 @@ bool set(Settings& s, std::string_view key, std::string_view value) {
 
 std::expected<Settings, std::string> parse_settings(std::string_view text) {
   Settings settings;
-  // What was measured on an H200 (docs/results/2026-11-27-gpu-link.md).
+  // Figures measured on an H200 (docs/results/2026-11-27-gpu-link.md).
   std::string costs;
   if (text == "h200" || text.starts_with("h200,")) {
     costs =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver for tests in which memory runs out: they know of each thread whether it is inside the
-// fake driver, which shares operator new with the program and may not throw.
+// A driver for tests in which memory runs out. They must know whether a thread is inside the fake
+// driver, which shares operator new with the program and may not throw.
 #pragma once
 
 #include <type_traits>
@@ -32,7 +32,7 @@ void spare(cuda::Driver& driver) {
   if (Of::honest == nullptr) driver.*Member = nullptr;
 }
 
-// Makes all functions of one driver tell; one such driver at a time.
+// Makes all functions of one driver report this; one such driver at a time.
 inline void spare_all(cuda::Driver& driver) {
 #define HEADRACE_SPARE(need, since, name, parameters) spare<&cuda::Driver::name>(driver);
   HEADRACE_CUDA_SYMBOLS(HEADRACE_SPARE)

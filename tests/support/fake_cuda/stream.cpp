@@ -6,7 +6,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-constexpr std::chrono::seconds kLook{1};  // a sleeper looks again at least so often
+constexpr std::chrono::seconds kLook{1};  // a sleeping thread checks again at least this often
 
 }  // namespace
 
@@ -80,7 +80,7 @@ void Stream::serve() {
       queue_.pop_front();
     }
     const CUresult result = runner_.run(next.after, next.work);
-    next.work = nullptr;  // what it holds goes before anybody is told
+    next.work = nullptr;  // frees its captures before the mark is set
     next.mark->set(result);
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream: operations in order, on a thread of its own; and the marks by which others wait for
+// A stream: operations in order, in its own thread; and the marks by which other threads wait for
 // them.
 //
-// Thread-safe, but that a stream is ended by one thread only, and never by its own.
+// Thread-safe, except that only one thread ends a stream, and never its own thread.
 #pragma once
 
 #include <chrono>
@@ -19,12 +19,12 @@ namespace headrace::cuda::fake {
 
 using Clock = std::chrono::steady_clock;
 
-// Something that a stream will have done: set once.
+// A mark that a stream reaches; set once.
 class Mark {
  public:
   void set(CUresult result);
   bool done() const;
-  CUresult wait() const;                                // until it is set; how that went
+  CUresult wait() const;  // waits until it is set; returns the outcome
   bool wait_for(std::chrono::nanoseconds bound) const;  // whether it is set
   Clock::time_point when() const;
 
@@ -39,25 +39,25 @@ class Mark {
 using Marks = std::vector<std::shared_ptr<Mark>>;
 using Work = std::function<CUresult()>;
 
-// What a stream gives each operation to; a context is one.
+// The object to which a stream gives each operation, for instance a context.
 class Runner {
  public:
   virtual ~Runner() = default;
-  // Does `work` when all of `after` is done.
+  // Does `work` after all marks of `after`.
   virtual CUresult run(const Marks& after, const Work& work) = 0;
 };
 
 class Stream {
  public:
   Stream(Runner& runner, bool blocking);
-  // Waits for what was enqueued.
+  // Waits for the enqueued work.
   ~Stream();
 
-  bool blocking() const { return blocking_; }  // takes turns with the legacy default stream
+  bool blocking() const { return blocking_; }  // alternates with the legacy default stream
 
-  // Does `work` when all before it in this stream, and `after`, is done.
+  // Does `work` after all earlier work in this stream and all marks of `after`.
   std::shared_ptr<Mark> enqueue(Work work, Marks after = {});
-  // The mark of what was enqueued last; set when nothing ever was.
+  // The mark of the last enqueued work; already set if there was none.
   std::shared_ptr<Mark> last() const;
 
  private:

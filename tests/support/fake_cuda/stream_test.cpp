@@ -12,7 +12,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// A function of the host that lets its stream go on when it is told to.
+// A host function that blocks its stream until the gate is opened.
 struct Gate {
   std::atomic<bool> open{false};
   std::atomic<int> passed{0};
@@ -84,7 +84,7 @@ TEST(FakeStreams, TheLegacyStreamTakesTurnsWithBlockingOnesOnly) {
   FakeContext cuda;
   const CUstream blocking = cuda.stream(CU_STREAM_DEFAULT);
   const CUstream other = cuda.stream(CU_STREAM_NON_BLOCKING);
-  // Each notes how many gates were passed when it ran.
+  // Each notes the number of gates that were passed when it ran.
   struct Note {
     Gate& gate;
     int passed = -1;
@@ -100,7 +100,7 @@ TEST(FakeStreams, TheLegacyStreamTakesTurnsWithBlockingOnesOnly) {
   ASSERT_EQ(cuda.cuLaunchHostFunc(blocking, Note::take, &behind), CUDA_SUCCESS);
   ASSERT_EQ(cuda.cuLaunchHostFunc(other, Note::take, &beside), CUDA_SUCCESS);
   EXPECT_EQ(cuda.cuStreamSynchronize(other), CUDA_SUCCESS);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for one that does not wait
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a wrong call returns
   gate.let_go();
   EXPECT_EQ(cuda.cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_EQ(behind.passed, 1);
@@ -160,7 +160,7 @@ TEST(FakeStreams, WhatWasDestroyedIsNoHandleAnyMore) {
   EXPECT_EQ(cuda.cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
   gate.let_go();
   EXPECT_EQ(cuda.cuCtxSynchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(gate.passed, 1);  // what was enqueued is done
+  EXPECT_EQ(gate.passed, 1);  // the enqueued work is done
 }
 
 TEST(FakeStreams, AFunctionOfTheHostMayCallNothing) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What depends on the version that the library is built as, HEADRACE_FAKE_DRIVER: the number, and
-// the functions that older drivers have not. Compiled once for each library.
+// The parts that depend on the library's version, HEADRACE_FAKE_DRIVER: its number, and the
+// functions that older drivers lack. Compiled once for each library.
 #include "support/fake_cuda/copies.h"
 #include "support/fake_cuda/driver.h"
 #include "support/fake_cuda/managed/managed.h"

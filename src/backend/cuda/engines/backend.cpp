@@ -16,16 +16,15 @@ namespace {
 
 using cuda::Lane;
 
-// A few milliseconds of the slowest link, so that a piece that is cancelled does not write for
-// long.
+// A few milliseconds of the slowest link: the bound for writes of a cancelled piece.
 constexpr Bytes kMaxPiece = 64_MiB;
-// So large that callbacks of the driver, 60 us after a copy, and the next launch hide behind the
-// piece after it: 54 of 55 GB/s, where pieces of 4 MiB reach 52 and 64 MiB in flight no more (H200,
-// docs/results/2026-11-27-gpu-link.md). What is urgent waits for 0.6 ms of others.
+// Large enough to hide the driver's callback, 60 us after a copy, and the next launch behind the
+// following piece. It reaches 54 of 55 GB/s; pieces of 4 MiB reach 52, and 64 MiB in flight no more
+// (H200, docs/results/2026-11-27-gpu-link.md). An urgent piece waits 0.6 ms for other pieces.
 constexpr Bytes kPiece = 16_MiB;
 constexpr Bytes kInFlight = 32_MiB;
-// What a link of 25 GB/s copies in the 10 microseconds that a copy costs before it begins; a
-// measured profile knows better.
+// The bytes that a link of 25 GB/s copies in 10 microseconds, the time before a copy begins. A
+// measured profile is more exact.
 constexpr Bytes kMinEfficient = 256_KiB;
 
 class CudaBackend final : public Backend {

@@ -71,7 +71,7 @@ std::vector<std::size_t> CopyStream::enqueue_gathered(std::span<const StreamCopy
     if (gathered) list.push_back(copy);
   }
   std::size_t put = 0;
-  // A launch that is refused has copied nothing.
+  // A refused launch has copied nothing.
   if (small.size() >= std::max<std::uint64_t>(2, limit.count)) {
     const bool whole = its_list != nullptr && its_list->launch(*means_.kernel, list, copies_);
     if (whole) put = list.size();
@@ -81,9 +81,9 @@ std::vector<std::size_t> CopyStream::enqueue_gathered(std::span<const StreamCopy
   return rest;
 }
 
-// A failure leaves open which of them are in the stream. In parts: engines begin with the first
-// while the next is given to them. A layer of 512 fragments of 64 KiB took 0.7 ms so, 1.0 ms by one
-// call (H200, docs/results/2026-11-27-gpu-link.md).
+// After a failure it is unknown which copies are in the stream. The batch is given in parts, so
+// that engines begin with the first part while the next one is given. A layer of 512 fragments of
+// 64 KiB took 0.7 ms in parts and 1.0 ms by one call (H200, docs/results/2026-11-27-gpu-link.md).
 CUresult CopyStream::enqueue_batch(std::span<const StreamCopy> copies,
                                    std::span<const std::size_t> which) const {
   std::vector<CUdeviceptr> to;
@@ -112,8 +112,8 @@ bool CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult>
   const std::vector<std::size_t> rest = enqueue_gathered(made, limit, list);
   const bool possible = takes_batches(driver);
   std::vector<CUresult> of_made(made.size(), CUDA_SUCCESS);
-  // After a batch that failed each is copied by itself, maybe once more, behind it: the same bytes
-  // to the same place.
+  // After a failed batch each copy is made by itself, maybe for the second time, behind the batch:
+  // the same bytes to the same place.
   if (!means_.batches || !possible || rest.size() < 2 ||
       enqueue_batch(made, rest) != CUDA_SUCCESS) {
     for (const std::size_t i : rest) {
@@ -123,7 +123,7 @@ bool CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult>
   for (std::size_t i = 0; i < copies.size(); ++i) {
     const std::size_t part = part_of[i];
     results[i] = of_made[part];
-    // The driver refuses to go from one registration or allocation to the next: each by itself.
+    // The driver refuses copies across registrations or allocations; then each copy goes by itself.
     if (results[i] != CUDA_SUCCESS && made[part].bytes != copies[i].bytes) {
       results[i] = driver.cuMemcpyAsync(copies[i].to, copies[i].from, copies[i].bytes, copies_);
     }

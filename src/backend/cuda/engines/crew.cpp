@@ -14,7 +14,7 @@
 namespace headrace::cuda {
 namespace {
 
-// Four cores copy more than a link takes, on the H200's host 12 GB/s each.
+// Four cores copy more than a link takes: 12 GB/s each on the H200's host.
 constexpr std::size_t kMostThreads = 4;
 
 }  // namespace
@@ -30,7 +30,7 @@ std::unique_ptr<Crew> Crew::start(const CpuSet& near, std::function<void(Task&)>
   for (std::size_t i = 0; i < count; ++i) {
     auto thread = start_thread("headrace-gpu-cp", [its = crew.get()] { its->run(); });
     if (!thread) break;
-    // Elsewhere it copies more slowly, no more.
+    // On other CPUs it is slower, but still right.
     if (!cpus.empty()) pin(thread->native_handle(), cpus);
     crew->threads_.push_back(*std::move(thread));
   }
@@ -68,13 +68,13 @@ void Crew::run() {
   }
 }
 
-// Asked first: a read that must not wait (RWF_NOWAIT) has the kernel read ahead what it does not
-// find, and a file that was cold came twice over the disk.
+// Asks the kernel first. A read with RWF_NOWAIT instead makes the kernel read ahead the missing
+// pages, so the bytes of a cold file came over the disk twice.
 Cached read_cached(const File& file, std::uint64_t offset, std::span<std::byte> to) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t first = offset / page;
   const std::uint64_t pages = (offset + to.size() + page - 1) / page - first;
-  // Linux 6.5 has it, glibc 2.36 not.
+  // Linux 6.5 has this call; glibc 2.36 does not.
   struct {
     std::uint64_t offset;
     std::uint64_t length;
@@ -90,7 +90,7 @@ Cached read_cached(const File& file, std::uint64_t offset, std::span<std::byte> 
     const ssize_t read = pread(file.buffered_fd(), to.data() + done, to.size() - done,
                                static_cast<off_t>(offset + done));
     if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) return Cached::absent;  // the storage backend says why
+    if (read <= 0) return Cached::absent;  // the storage backend reports the reason
     done += static_cast<std::size_t>(read);
   }
   return Cached::read;

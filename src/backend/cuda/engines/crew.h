@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that copy between pinned slots and memory of the host, or the page cache: one core copies
-// a third of what a link of a GPU takes.
+// Threads that copy between pinned slots and host memory or the page cache. They exist because one
+// core copies only a third of the bandwidth of a GPU's link.
 //
 // Thread-safe.
 #pragma once
@@ -22,10 +22,10 @@ struct Task;
 
 class Crew {
  public:
-  // On the CPUs near the slots, at most half of those that may be used. `work` is called for each
-  // task, in one of the threads; where none could be started, in give().
+  // Starts threads on the CPUs near the slots, at most half of the usable ones. One of the threads
+  // calls `work` for each task. If no thread could be started, give() calls it.
   static std::unique_ptr<Crew> start(const CpuSet& near, std::function<void(Task&)> work);
-  // Does what was given, and ends.
+  // Does the tasks that were given, and ends.
   ~Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
@@ -47,8 +47,8 @@ class Crew {
 
 enum class Cached : std::uint8_t { read, absent, never };
 
-// Reads a part of a file that is in the page cache, all of it or nothing. `absent`: some of it is
-// not there. `never`: the kernel does not say (older than 6.5, or the file is another user's).
+// Reads a part of a file from the page cache: all of it or nothing. `absent`: some of it is not
+// cached. `never`: the kernel does not say (older than 6.5, or the file belongs to another user).
 Cached read_cached(const File& file, std::uint64_t offset, std::span<std::byte> to);
 
 }  // namespace headrace::cuda

@@ -13,7 +13,7 @@
 namespace headrace::cuda {
 namespace {
 
-// "BYTES" or "BYTES,COUNT".
+// Parses "BYTES" or "BYTES,COUNT".
 std::optional<GatherLimit> parse(std::string_view text) {
   const auto number = [](std::string_view digits) -> std::optional<std::uint64_t> {
     std::uint64_t value = 0;
@@ -58,7 +58,7 @@ GatherLimits gather_limits(const Machine& machine, const Engine& engine,
     if ((rate.from == engine.home) == (rate.to == engine.home)) continue;
     const Direction direction = rate.to == engine.home ? Direction::to_gpu : Direction::from_gpu;
     GatherLimit& limit = limits[static_cast<std::size_t>(direction)];
-    // From several nodes of the host: what holds for all of them.
+    // For several nodes of the host: the limit that holds for all of them.
     const bool first = limit.bytes == 0_B;
     limit.bytes = std::min(
         {first ? rate.gather->bytes : limit.bytes, rate.gather->bytes, kMostGatheredBytes});

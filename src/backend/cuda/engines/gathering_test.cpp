@@ -10,9 +10,9 @@
 namespace headrace::cuda {
 namespace {
 
-// Launches and other copies that the driver was asked for since the count was set to 0.
+// Launches and other copies of the driver since the count was set to 0.
 Driver real;
-std::vector<std::uint64_t> gathered;  // how many copies each launch made
+std::vector<std::uint64_t> gathered;  // copies of each launch
 std::size_t others = 0;               // calls that copy
 bool refuse_launches = false;
 bool refuse_attribute = false;
@@ -64,7 +64,7 @@ class Gathering : public LaneFixture {
       pinned_->memory()[i] = static_cast<std::byte>(i * 7 + i / 4096);
     }
   }
-  // Every second block of pinned memory to neighbours on the GPU.
+  // Copies every second block of pinned memory to neighbours on the GPU.
   std::vector<Piece> blocks(std::size_t count, std::uint64_t bytes) const {
     std::vector<Piece> made;
     for (std::size_t i = 0; i < count; ++i) {
@@ -125,7 +125,7 @@ TEST_F(Gathering, RefusedLaunchesAreCopiedAsEver) {
   EXPECT_EQ(others, 2U) << "batches of 128 at most";
 }
 
-// A kernel that touched it would end the context.
+// A kernel that touched such memory would end the context.
 TEST_F(Gathering, WhatKernelsDoNotReachIsLeftToTheEngines) {
   open_gathering(4_KiB, 2);
   refuse_attribute = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes: what other threads see of one. Its own thread is in lane_thread.cpp.
+// The part of lanes that other threads call. The lane's own thread is in lane_thread.cpp.
 
 #include "backend/cuda/engines/lane.h"
 
@@ -25,15 +25,15 @@ CUdeviceptr address_of(const Extent& extent) {
   return reinterpret_cast<std::uintptr_t>(extent.memory());
 }
 
-// Bytes of pieces that are given to a stream and reported together, at least.
+// Minimum bytes of pieces that are given to a stream and reported together.
 constexpr std::uint64_t kGroup = 4ULL << 20;
-// Parts of a list.
+// Maximum parts of a list.
 constexpr std::size_t kMostOfList = 4096;
-// A callback comes so long after what it is for.
+// The delay of a callback after the end of its work.
 constexpr Nanoseconds kCallback = std::chrono::microseconds{30};
-// Bytes per ns of a link of which nothing has been seen yet.
+// Bytes per ns of a link before any measurement.
 constexpr double kUsualRate = 50;
-// The node for the slots: the GPU's nearest, else the first that has memory.
+// The node for the slots: the GPU's nearest, else the first one with memory.
 NodeId slots_near(const Machine& machine, const Node& gpu) {
   if (gpu.gpu->host) return *gpu.gpu->host;
   const auto memory = std::ranges::find_if(machine.nodes, &Node::byte_addressable);
@@ -64,7 +64,7 @@ std::string describe(const Driver& driver, const Node& gpu, const CudaOptions& o
                      gpu.gpu->emulated ? ", emulated" : "");
 }
 
-// In one part: the driver refuses a copy that goes from one allocation or registration to the next.
+// In one part: the driver refuses a copy across allocations or registrations.
 bool reaches(const Extent& extent, MemoryRanges& ranges) {
   if (extent.object->device_address()) return true;
   return extent.memory() != nullptr && ranges.hold(address_of(extent), extent.length.value);
@@ -73,7 +73,7 @@ bool reaches(const Extent& extent, MemoryRanges& ranges) {
 }  // namespace
 
 Error told(const Error& why) noexcept try { return why; } catch (const std::bad_alloc&) {
-  return {why.code, "out of memory"};  // short enough to need none
+  return {why.code, "out of memory"};  // short enough to need no allocation
 }
 
 Lane::Lane(const Machine& machine, const Engine& engine, const CudaOptions& options,
@@ -107,7 +107,7 @@ Result<std::unique_ptr<Lane>> Lane::open(const Machine& machine, const Engine& e
   }
   HEADRACE_TRY(const Device device, find_device(*driver, gpu->gpu->uuid, gpu->gpu->pci, gpu->name));
   HEADRACE_TRY(const auto stated, stated_gather_limit(options));
-  // Batches and the kernel are given the host's addresses.
+  // Batches and the kernel take the host's addresses.
   CudaOptions possible = options;
   possible.batches = options.batches && device.registered_as_is;
   const GatherLimits limits =
@@ -122,13 +122,14 @@ std::string Lane::degraded() const {
   return begun_.load(std::memory_order_acquire) ? not_gathered_ : std::string();
 }
 
-// A context costs some hundred MiB of its GPU, which a Mover that never copies there need not take.
-// Memory of the GPU comes with it, so that it is seldom made here, which takes long.
+// A context costs some hundred MiB of GPU memory, so a Mover that never copies there makes none.
+// Memory of the GPU already comes with a context; therefore begin() seldom makes one, which takes
+// long.
 Status Lane::begin() {
   if (begun_.load(std::memory_order_acquire)) return {};  // pairs with the release below
   const MutexLock lock(beginning_);
   if (begun_.load(std::memory_order_relaxed)) return {};  // the lock orders it
-  if (context_ != nullptr) drop_streams();  // left by a start that std::bad_alloc ended
+  if (context_ != nullptr) drop_streams();  // left by a start that ended with std::bad_alloc
   HEADRACE_TRY(context_, Context::of(driver_, device_));
   if (Status started = start(); !started) {
     drop_streams();
@@ -143,7 +144,7 @@ Status Lane::start() {
   if (current.result() != CUDA_SUCCESS) {
     return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_));
   }
-  // Without the kernel copies go as they would where nothing is gathered.
+  // Without the kernel, copies take the way for copies that are not gathered.
   not_gathered_.clear();
   const auto gathers = [](const GatherLimit& limit) { return limit.bytes > 0_B; };
   if (gathers(list_limit_) || std::ranges::any_of(limits_, gathers)) {
@@ -159,8 +160,8 @@ Status Lane::start() {
     const CopyMeans means{.batches = options_.batches, .kernel = gather_.get()};
     HEADRACE_TRY(streams_[i], CopyStream::open(*context_, means));
   }
-  // As many are in flight as there are pieces and slots, as many owe their callbacks at most, and
-  // of as many pieces that somebody found done the callbacks are still to come.
+  // Three sets of groups: in flight for all pieces and slots; with callbacks still owed, as many at
+  // most; and, one per piece, found done by a look, with the callback still to come.
   for (std::size_t i = 0; i < 3 * options_.max_pieces + 2 * options_.slots; ++i) {
     groups_.push_back(std::make_unique<Group>(*context_, mailbox_));
   }
@@ -202,7 +203,7 @@ Lane::~Lane() {
     const MutexLock lock(mutex_);
     all_there = free_groups_.size() == groups_.size();
   }
-  // The driver may still call back for those that are not.
+  // The driver may still call back for the others.
   if (!all_there) abandon(std::move(groups_));
   drop_streams();
 }
@@ -247,8 +248,8 @@ std::optional<EngineId> Lane::ssd_of(const Extent& extent) const {
   return found == machine_.engines.end() ? std::nullopt : std::optional(found->id);
 }
 
-// Else the driver copies between them through the host. Where they cannot, it does so; where memory
-// for it is lacking, until the next copy, which tries again.
+// Without peer access the driver copies through the host. It also does so if the GPUs cannot have
+// peer access. If memory was lacking, the next copy tries again.
 void Lane::meet(const Piece& piece) noexcept try {
   const NodeId from = piece.from.object->node();
   const Node* other = machine_.find(from == home_ ? piece.to.object->node() : from);
@@ -257,7 +258,7 @@ void Lane::meet(const Piece& piece) noexcept try {
   if (std::ranges::find(met_, other->id) != met_.end()) return;
   met_.reserve(met_.size() + 1);
   if (const auto device = find_device(driver_, other->gpu->uuid, other->gpu->pci, other->name)) {
-    // Whoever gave the memory keeps its context.
+    // The owner of the memory keeps its context.
     if (const auto context = Context::of(driver_, device->ordinal)) {
       enable_peer_access(*context_, **context);
     }
@@ -266,7 +267,7 @@ void Lane::meet(const Piece& piece) noexcept try {
 } catch (const std::bad_alloc&) {
 }
 
-// Memory of GPUs, and what is registered with the driver, by whomever, the engine is given at once.
+// The engine copies GPU memory and registered memory at once, whoever registered it.
 Way Lane::way_of(const Piece& piece, MemoryRanges& ranges) const {
   if (is_file(piece.from) || is_file(piece.to)) return Way::filed;
   if (reaches(piece.from, ranges) && reaches(piece.to, ranges)) return Way::direct;
@@ -281,9 +282,8 @@ Direction Lane::direction_of(const Piece& piece) const {
   return on_gpu(piece.to) ? Direction::to_gpu : Direction::from_gpu;
 }
 
-// A kernel that touches what its GPU does not reach ends the context, where a copy engine would
-// only refuse: so the driver is asked about both sides, and memory of another GPU is left to the
-// engines.
+// A kernel that touches memory outside its GPU's reach ends the context, where a copy engine would
+// only refuse. So the driver is asked about both sides. The engines copy memory of another GPU.
 bool Lane::may_gather(const AcceptedPiece& accepted, MemoryRanges& ranges) const {
   const Piece& piece = accepted.piece;
   const GatherLimit& limit = limits_[static_cast<std::size_t>(accepted.direction)];
@@ -311,7 +311,7 @@ AcceptedPiece* Lane::take_place(const Piece& piece, Completion& completion, Memo
   place->cut = 0;
   place->open = 0;
   place->outcome = Status();
-  // Used where there are no parts.
+  // Used for pieces without parts.
   Task& own = place->own;
   const PieceList* const list = piece.list;
   std::uint64_t bytes = piece.from.length.value;
@@ -329,7 +329,7 @@ AcceptedPiece* Lane::take_place(const Piece& piece, Completion& completion, Memo
 }
 
 std::size_t Lane::list(std::span<const MovePair> pairs, Bytes most) {
-  if (!begin()) return 0;  // accept() says why
+  if (!begin()) return 0;  // accept() reports the reason
   const CurrentContext current(*context_);
   if (current.result() != CUDA_SUCCESS) return 0;
   MemoryRanges ranges(driver_);
@@ -391,8 +391,8 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
   return accepted;
 }
 
-// In groups of some bytes: while one is reported and followed by more, the link has the next. A
-// list is one by itself.
+// Gives groups of a minimum size: while one is reported and replaced, the link has the next one. A
+// list is a group by itself.
 void Lane::launch(Direction direction, std::span<Task* const> tasks) {
   while (!tasks.empty()) {
     std::size_t count = 0;
@@ -406,8 +406,8 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
   }
 }
 
-// Puts the copies of tasks in the stream; what came of each is in the task, of each part of a list
-// there.
+// Puts the copies of tasks in the stream. Each task gets its result; each part of a list gets its
+// own.
 void Lane::copy_tasks(Group& group, std::span<Task* const> tasks) try {
   if (tasks.front()->piece->piece.list != nullptr) return copy_list(group, *tasks.front());
   const auto direction = static_cast<std::size_t>(group.direction);
@@ -422,7 +422,7 @@ void Lane::copy_tasks(Group& group, std::span<Task* const> tasks) try {
   for (Task* task : tasks) task->result = CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// All by one launch where a kernel may have all; else as other copies go.
+// Uses one launch if a kernel may have all parts, else the way of other copies.
 void Lane::copy_list(Group& group, Task& task) {
   PieceList& list = *task.piece->piece.list;
   const CopyStream& stream = *streams_[static_cast<std::size_t>(group.direction)];
@@ -444,7 +444,7 @@ void Lane::copy_list(Group& group, Task& task) {
   }
   task.result = CUDA_SUCCESS;
   group.by_multiprocessors = true;
-  // Neighbours are few large copies.
+  // Neighbours merge into a few large copies.
   if (all && 2 * runs > count && stream.enqueue_list(copies, group.list)) return;
   std::vector<StreamCopy> others;
   others.reserve(count);
@@ -462,7 +462,7 @@ void Lane::copy_list(Group& group, Task& task) {
   }
 }
 
-// Without one the stream is asked instead.
+// Without an event the lane asks the stream.
 bool Lane::has_event(Group& group) noexcept try {
   if (group.event != nullptr) return true;
   auto made = Event::make(*context_);
@@ -505,15 +505,15 @@ void Lane::launch_group(Direction direction, std::span<Task* const> tasks) {
   fly(*group);
 }
 
-// The group has been given to its stream: whoever hears or sees that it is done ends it.
+// The group is in its stream: the first thread to hear or see that it is done ends it.
 void Lane::fly(Group& flown) {
   Group* const group = &flown;
   const auto direction = static_cast<std::size_t>(group->direction);
   const CopyStream& stream = *streams_[direction];
   const Nanoseconds now = options_.clock->now();
-  bool prompt = false;  // else callbacks are held up, and this one would be
+  bool prompt = false;  // false: callbacks are held up, and this one would be too
   {
-    // From here on a look may end the group, so all that it asks is said before.
+    // After the unlock a look may end the group, so everything that a look uses is set here.
     const MutexLock lock(mailbox_->mutex);
     prompt = mailbox_->owed == 0 && group->marked;
     group->uncalled = !prompt;
@@ -550,17 +550,17 @@ void Lane::refuse_tasks(std::span<Task* const> tasks, const Error& why) {
   mailbox_->wake.notify_one();
 }
 
-// From a thread of the driver, which must be asked nothing here.
+// Runs in a thread of the driver, where no driver call is allowed.
 void Lane::called_back(void* data) {
   Group* const group = static_cast<Group*>(data);
   const std::shared_ptr<Mailbox> mailbox = group->mailbox;
   const MutexLock lock(mailbox->mutex);
   const auto direction = static_cast<std::size_t>(group->direction);
   if (group->number > mailbox->last[direction]) {
-    mailbox->last[direction] = 0;  // it ended some time ago: nothing follows for the rate
+    mailbox->last[direction] = 0;  // it ended some time ago, so the next group gives no rate
     mailbox->ended[direction] = mailbox->clock->now() - kCallback;
   }
-  // Not there: it has ended without this.
+  // Not in the list: a look has already ended it.
   if (std::erase(mailbox->flying, group) == 0) --(group->found ? mailbox->found : mailbox->owed);
   group->next = std::exchange(mailbox->done, group);
   mailbox->wake.notify_one();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GPU engine: its streams, and the thread that hears what they have done.
+// One GPU engine: its streams, and the thread that handles finished copies.
 //
-// What both sides of a piece are decides its way:
-//   direct    both in memory that the engine reaches: given to a stream inside accept()
-//   pageable  a side in other memory that the engine reaches by page tables of the CPUs (or no slot
-//             is to be had): given to a stream by the lane's thread, since the driver may block
-//   staged    a side in other memory of the host: in parts, or with other small pieces, through
+// The memory on both sides of a piece decides its way:
+//   direct    the engine reaches both sides: given to a stream inside accept()
+//   pageable  the engine reaches a side by page tables of the CPUs, or no slot can be allocated:
+//             given to a stream by the lane's thread, since the driver may block
+//   staged    a side is other host memory: in parts, or together with other small pieces, through
 //             slots of pinned memory
-//   filed     a side in a file: the same, and the storage backend fills or empties the slots,
-//   unless
-//             the page cache has the bytes
-// A task is what one stream does at once: a piece, or a part of one that has a slot for itself.
-// Tasks given to a stream together are a group. The driver calls back when a group is done; that
-// only notes the group and wakes the lane's thread, which does all the rest: host copies, reports,
-// and once in a while a look at the streams, which ends what is done where callbacks are held up,
-// and tells whether the GPU is still there. Thread-safe.
+//   filed     a side is a file: as staged, but the storage backend fills or empties the slots,
+//             unless the page cache has the bytes
+//
+// A task is the work of one stream at a time: a piece, or a part of a piece with its own slot.
+// Tasks that are given to a stream together are a group. The driver calls back when a group is
+// done. The callback only notes the group and wakes the lane's thread, which does the rest: host
+// copies, reports, and a periodic look at the streams. The look ends finished groups whose
+// callbacks are held up, and finds out whether the GPU is still there. Thread-safe.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ enum class Way : std::uint8_t { direct, pageable, staged, filed };
 struct AcceptedPiece;
 struct Slot;
 
-// A part of a piece on a stream; with a slot it goes through host memory.
+// A part of a piece on a stream. A part with a slot goes through host memory.
 struct Task {
   AcceptedPiece* piece = nullptr;
   Direction direction = Direction::across;
@@ -64,11 +64,11 @@ struct AcceptedPiece {
   std::uint64_t cut = 0;  // bytes that are or were in tasks
   std::size_t open = 0;   // tasks not ended
   Status outcome;         // the first failure
-  Task own;               // of a piece that is copied whole
+  Task own;               // of a piece that is copied as a whole
 };
 
-// Pinned memory through which a part goes, or several small pieces that waited together: where they
-// are neighbours, engines copy them as one.
+// Pinned memory for one part, or for several small pieces that waited together. Engines copy
+// neighbouring pieces in it as one.
 struct Slot {
   std::unique_ptr<MemoryRange> memory;
   std::uint64_t used = 0;  // bytes up to the end of the last task
@@ -76,33 +76,34 @@ struct Slot {
   Task part;               // of a piece that is too large for it
 };
 
-// The same error, or where memory for its words is lacking its code alone.
+// The same error; only its code if there is no memory for its words.
 Error told(const Error& why) noexcept;
 
 // Tasks that were given to a stream together.
 struct Group {
   Group(const Context& context, std::shared_ptr<struct Mailbox> m)
       : mailbox(std::move(m)), list(context) {}
-  std::unique_ptr<Event> event;  // once it was needed
+  std::unique_ptr<Event> event;  // nullptr until it is first needed
   const std::shared_ptr<struct Mailbox> mailbox;
   GatherList list;
   Direction direction = Direction::across;
-  std::uint64_t number = 0;  // of launches; tells one use of the group from the next
+  std::uint64_t number = 0;  // number of the launch; distinguishes uses of the group
   std::uint64_t bytes = 0;
   Nanoseconds launched{0};   // by the clock
-  std::uint64_t before = 0;  // the number of the last one in its stream then; 0: that had ended
-  Task* first = nullptr;     // nullptr: they have ended
+  std::uint64_t before = 0;  // number of the stream's last unfinished group at launch; 0: none
+  Task* first = nullptr;     // nullptr: the tasks have ended
   Group* next = nullptr;
-  bool uncalled = false;  // no callback will come: the stream is asked
-  bool asked = false;     // the stream was, after it had the tasks
-  bool marked = false;    // the event stands behind the tasks
-  bool direct = false;    // whoever finds it done may end it: no slot is to be emptied
-  bool found = false;     // somebody did; the callback is still to come
-  // Multiprocessors may make some of the copies: those inside a GPU, and those of a kernel.
+  bool uncalled = false;  // no callback will come: the lane asks the stream
+  bool asked = false;     // the stream was asked after it got the tasks
+  bool marked = false;    // the event is in the stream behind the tasks
+  bool direct = false;    // any thread that finds it done may end it: no slot to empty
+  bool found = false;     // a thread found it done; the callback is still to come
+  // Multiprocessors may make some of the copies: copies inside a GPU, and copies by a kernel.
   bool by_multiprocessors = false;
 };
 
-// What other threads tell the lane's. Outlives the lane where a lost GPU still owes a callback.
+// Messages from other threads to the lane's thread. It outlives the lane while a lost GPU still
+// owes a callback.
 struct Mailbox {
   Mutex mutex;
   CondVar wake;
@@ -111,12 +112,12 @@ struct Mailbox {
   Group* done GUARDED_BY(mutex) = nullptr;
   Task* stored GUARDED_BY(mutex) = nullptr;   // the storage backend is done with them
   Task* refused GUARDED_BY(mutex) = nullptr;  // the GPU was lost before they were given to it
-  Task* emptied GUARDED_BY(mutex) = nullptr;  // their slots' bytes are where they belong
-  Task* absent GUARDED_BY(mutex) = nullptr;   // the page cache has not all of them
-  bool uncalled GUARDED_BY(mutex) = false;    // one of `flying` is
+  Task* emptied GUARDED_BY(mutex) = nullptr;  // the bytes of their slots have been delivered
+  Task* absent GUARDED_BY(mutex) = nullptr;   // the page cache lacks some of their bytes
+  bool uncalled GUARDED_BY(mutex) = false;    // some group in `flying` is
   std::size_t owed GUARDED_BY(mutex) = 0;     // callbacks to come for groups that have ended
-  std::size_t found GUARDED_BY(mutex) = 0;    // the same, ended by who looked: nothing is held up
-  // By direction: bytes per ns; which group was the last to end, and when, as far as is known.
+  std::size_t found GUARDED_BY(mutex) = 0;    // those ended by a look: callbacks are not held up
+  // For each direction: bytes per ns; the last group to end, and its time, as far as known.
   const Clock* clock GUARDED_BY(mutex) = nullptr;
   std::array<double, kDirections> rate GUARDED_BY(mutex);
   std::array<std::uint64_t, kDirections> last GUARDED_BY(mutex){};
@@ -126,23 +127,23 @@ struct Mailbox {
 
 class Lane {
  public:
-  // Errors as open_cuda(). Asks the driver only: context, streams, the kernel that gathers and the
-  // thread come with the first piece.
+  // Errors as open_cuda(). open() only queries the driver. The context, the streams, the gathering
+  // kernel and the thread are made for the first piece.
   static Result<std::unique_ptr<Lane>> open(const Machine& machine, const Engine& engine,
                                             const CudaOptions& options);
-  // Waits until nothing is in flight (bounded by the limits and storage's, but for what the driver
-  // copies inside its call: Way::pageable), ends the thread.
+  // Waits until nothing is in flight, then ends the thread. Its own limits and storage's bound the
+  // wait, except for copies that the driver makes inside its call (Way::pageable).
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
   EngineId engine() const { return engine_; }
   const std::string& note() const { return note_; }
-  // What of the note did not come with the first piece, and why; empty: nothing.
+  // The parts of the note that the first piece could not set up, and the reason; empty: none.
   std::string degraded() const;
   // Whether the engine can copy the piece at all. Requires: check_piece().
   Status check(const Piece& piece) const;
-  // Accepts the first n; the error where the GPU is lost or hung. exhausted: no memory on it for a
+  // Accepts the first n pieces. Errors: the GPU is lost or hung; exhausted: no memory on it for a
   // context, or no thread.
   Result<std::size_t> accept(std::span<const Piece> pieces, Completion& completion);
   // As Backend::list().
@@ -165,7 +166,7 @@ class Lane {
   Way way_of(const Piece& piece, MemoryRanges& ranges) const;
   Direction direction_of(const Piece& piece) const;
   bool may_gather(const AcceptedPiece& piece, MemoryRanges& ranges) const;
-  // Lets this GPU and the other one of a copy between two reach each other's memory, once.
+  // Lets this GPU and the other GPU of a copy reach each other's memory, once.
   void meet(const Piece& piece) noexcept EXCLUDES(beginning_);
   std::optional<EngineId> ssd_of(const Extent& extent) const;
   // Gives tasks of one direction to its stream, or notes that they end without it.
@@ -186,7 +187,7 @@ class Lane {
   void refuse_tasks(std::span<Task* const> tasks, const Error& why);
   static void called_back(void* group);
 
-  // All of these run in the lane's thread.
+  // These all run in the lane's thread.
   void run();
   News wait_for_news();
   bool busy() EXCLUDES(mutex_);
@@ -194,12 +195,12 @@ class Lane {
   void stream_ended(Task& task);
   void storage_ended(Task& task);
   void take_waiting();
-  // Begins as much of the piece as goes into what is left of the slot.
+  // Begins as much of the piece as fits in the rest of the slot.
   void begin(Task& task, AcceptedPiece& piece, Slot& slot);
   void give_to_storage(Task& task);
-  // Large copies between slots and memory, and from the page cache, are several threads' work.
+  // Several threads make large copies between slots and memory, and from the page cache.
   void give_to_crew(Task& task);
-  void work(Task& task) noexcept;  // in one of them
+  void work(Task& task) noexcept;  // in one of those threads
   void offer_to_storage();
   void launch_ready();
   void end_task(Task& task);
@@ -232,17 +233,17 @@ class Lane {
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   const std::unique_ptr<Stored> stored_;
 
-  // Constant after begin(), as all below that says so.
+  // Constant after begin(), like all members below that say so.
   Mutex beginning_;
   std::atomic<bool> begun_{false};
-  std::vector<NodeId> met_ GUARDED_BY(beginning_);  // GPUs that this one was shown to
+  std::vector<NodeId> met_ GUARDED_BY(beginning_);  // GPUs that have been connected to this one
   std::shared_ptr<const Context> context_;
   std::unique_ptr<GatherKernel> gather_;  // nullptr: nothing is gathered
-  std::string not_gathered_;              // why, where something was to be
+  std::string not_gathered_;              // the reason, if a kernel was to gather
   std::array<std::unique_ptr<CopyStream>, kDirections> streams_;
   std::thread thread_;
   std::unique_ptr<Crew> crew_;      // made by the lane's thread
-  std::atomic<bool> cached_{true};  // files may be asked what of them is in the page cache
+  std::atomic<bool> cached_{true};  // the page cache can be asked for parts of files
 
   mutable Mutex mutex_;                                 // taken before the mailbox's
   std::vector<std::unique_ptr<AcceptedPiece>> pieces_;  // constant after begin()
@@ -250,21 +251,22 @@ class Lane {
   std::vector<std::unique_ptr<Group>> groups_;  // constant after begin()
   std::vector<Group*> free_groups_ GUARDED_BY(mutex_);
   std::uint64_t launches_ GUARDED_BY(mutex_) = 0;
-  std::atomic<bool> looking_{false};              // a thread looks; one is enough
-  std::optional<Error> lost_ GUARDED_BY(mutex_);  // why nothing is accepted any more
+  std::atomic<bool> looking_{false};              // a thread looks; one at a time is enough
+  std::optional<Error> lost_ GUARDED_BY(mutex_);  // the reason why nothing is accepted any more
 
-  // Only the lane's thread, which has nobody to throw to: start() reserves what the lists ever
-  // hold.
+  // For the lane's thread only. It has no caller to report an allocation failure to, so start()
+  // reserves the largest size of each list.
   std::unique_ptr<Buffer> ring_;
   std::optional<Nanoseconds> ring_tried_;
-  std::string no_ring_;  // why there is none
+  std::string no_ring_;  // the reason why there is none
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> free_slots_;
-  std::vector<AcceptedPiece*> waiting_;  // with parts not yet cut, by arrival
+  std::vector<AcceptedPiece*> waiting_;  // with parts not yet cut, in order of arrival
   std::vector<Task*> to_store_;          // not yet accepted by the storage backend
   std::array<std::vector<Task*>, kDirections> ready_;
-  // Whose reports this thread is making. What is accepted in one waits for the others, which may
-  // bring its neighbours: each ends a piece of what was one copy, and a mover refills one by one.
+  // The lane whose reports this thread is making. Pieces accepted inside a report wait for the
+  // remaining reports, which may bring their neighbours: each report ends a piece of one merged
+  // copy, and a mover refills piece by piece.
   static thread_local const Lane* settling_;
   AttendedTime time_;
   Nanoseconds looked_{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes: what a thread that waits does for itself. A callback of the driver and two wake-ups take
-// some 25 microseconds more than the copy of a few KiB does.
+// The part of lanes that a waiting thread does itself. It saves a callback of the driver and two
+// wake-ups, which take some 25 microseconds more than a copy of a few KiB.
 
 #include <algorithm>
 
@@ -9,13 +9,13 @@
 namespace headrace::cuda {
 namespace {
 
-// A thread spins so long for copies that should be done by now or soon.
+// Time that a thread spins for copies that are due now or soon.
 constexpr Nanoseconds kSpin = std::chrono::microseconds{50};
-// And comes back so long before they should be: a sleep ends late.
+// Time before they are due at which it comes back, since a sleep ends late.
 constexpr Nanoseconds kEarly = std::chrono::microseconds{100};
-// Questions in one call, under a clock that stands still.
+// Maximum questions in one call, for a clock that stands still.
 constexpr int kMostQuestions = 256;
-// The time of a smaller group says more about the call than about the link.
+// The time of a smaller group shows the cost of the call more than the rate of the link.
 constexpr std::uint64_t kFewest = 1ULL << 20;
 
 }  // namespace
@@ -49,7 +49,7 @@ Backend::Look Lane::look_alone(Nanoseconds most) {
   return {.again = dues.last - now - kEarly};
 }
 
-// When the next group should be done that a look may end, and the last of all.
+// Returns when the next group that a look may end is due, and when the last of all.
 Lane::Dues Lane::dues_now(Nanoseconds now) {
   Dues dues;
   std::array<Nanoseconds, kDirections> due{};
@@ -67,8 +67,8 @@ Lane::Dues Lane::dues_now(Nanoseconds now) {
   return dues;
 }
 
-// Asks for the oldest group of each direction, and ends one that is done. How many pieces that
-// were; nullopt: there is nothing to look for.
+// Asks for the oldest group of each direction, and ends one that is done. Returns the number of its
+// pieces; nullopt: there is no group to look for.
 std::optional<std::size_t> Lane::look_once(Nanoseconds now) {
   struct Asked {
     Group* group = nullptr;
@@ -77,7 +77,7 @@ std::optional<std::size_t> Lane::look_once(Nanoseconds now) {
   std::array<Asked, kDirections> oldest{};
   {
     const MutexLock lock(mailbox_->mutex);
-    // Their callbacks are held up: the lane's own looks see to what comes.
+    // Their callbacks are held up, so the lane's own looks handle the rest.
     if (mailbox_->found >= options_.max_pieces) return std::nullopt;
     for (Group* group : mailbox_->flying) {
       Asked& asked = oldest[static_cast<std::size_t>(group->direction)];
@@ -85,7 +85,8 @@ std::optional<std::size_t> Lane::look_once(Nanoseconds now) {
     }
   }
   Mailbox& box = *mailbox_;
-  // Neither ended nor used again since: its event is this one's, and stands behind its copies.
+  // The group has neither ended nor been used again: the event is its own, and is behind its
+  // copies.
   const auto is_there = [&](const Asked& asked) REQUIRES(box.mutex) {
     if (std::ranges::find(box.flying, asked.group) == box.flying.end()) return false;
     const Group& group = *asked.group;
@@ -121,8 +122,8 @@ std::optional<std::size_t> Lane::look_once(Nanoseconds now) {
   return any ? std::optional<std::size_t>(0) : std::nullopt;
 }
 
-// A group was found done: what that says of the link, if it was all the link had, or the one before
-// was found done, too.
+// Updates the link's rate from a group that was found done. It does so only if the link had no
+// other group, or the group before it was found done too.
 void Lane::note_rate(Mailbox& box, const Group& group, Nanoseconds now) {
   const auto direction = static_cast<std::size_t>(group.direction);
   const bool known = group.before == 0 || group.before == box.last[direction];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread that waits does for itself, and pieces that are lists.
+// Tests the looks of a waiting thread, and pieces that are lists.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ std::vector<std::pair<CUhostFn, void*>> owing GUARDED_BY(late_mutex);
 
 std::atomic<std::size_t> owed;
 
-// In the place of the callback: it is due.
+// Replaces the callback, and notes that it is due.
 void note_owing(void* data) {
   const std::unique_ptr<std::pair<CUhostFn, void*>> one(
       static_cast<std::pair<CUhostFn, void*>*>(data));
@@ -87,7 +87,7 @@ void call_all() {
   EXPECT_EQ(owed, 0U);
 }
 
-// Pieces that one look of at most a second finds, or in 20 ms: none.
+// Looks for at most `most`; returns the number of pieces that the first successful look finds.
 std::size_t look_for(Lane& lane, std::chrono::milliseconds most) {
   const Nanoseconds end = system_clock().now() + most;
   while (system_clock().now() < end) {
@@ -106,7 +106,7 @@ TEST_F(LaneLook, FindsADirectPieceBeforeItsCallback) {
   EXPECT_EQ(outcomes_.well(), std::vector<std::uint64_t>{0});
   EXPECT_EQ(test::read_gpu(*memory_, 0, 1 << 16), std::vector<std::byte>(1 << 16, std::byte{7}));
   EXPECT_EQ(lane_->look(std::chrono::microseconds{50}).found, 0U) << "once";
-  // The callback is late, not held up: the next is asked for as ever.
+  // The callback is late, not held up: the next one is requested as usual.
   ASSERT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
   EXPECT_EQ(callbacks, 2);
   call_all();
@@ -114,7 +114,7 @@ TEST_F(LaneLook, FindsADirectPieceBeforeItsCallback) {
   EXPECT_EQ(outcomes_.well().size(), 2U);
 }
 
-// Its slot has to be emptied, by the lane's thread.
+// The lane's thread must empty the slot.
 TEST_F(LaneLook, LeavesPlainMemoryToTheLane) {
   open("", {}, script_late_callbacks);
   std::vector<std::byte> bytes(1 << 16, std::byte{1});
@@ -124,14 +124,14 @@ TEST_F(LaneLook, LeavesPlainMemoryToTheLane) {
   piece.to = whole(plain);
   ASSERT_EQ(lane_->accept({&piece, 1}, outcomes_).value_or(0), 1U);
   const Nanoseconds end = system_clock().now() + kBound;
-  while (callbacks == 0 && system_clock().now() < end) {  // the lane's thread asks for it
+  while (callbacks == 0 && system_clock().now() < end) {  // the lane's thread requests it
   }
   EXPECT_EQ(look_for(*lane_, std::chrono::milliseconds{20}), 0U);
   call_all();
   ASSERT_TRUE(outcomes_.await(1));
 }
 
-// An event that stands elsewhere says nothing of these copies.
+// An event that was recorded elsewhere says nothing about these copies.
 TEST_F(LaneLook, FindsNothingByAnEventThatWasNotRecorded) {
   open("latency=5ms", {}, script_late_callbacks);
   holds = false;
@@ -159,7 +159,7 @@ TEST_F(LaneLook, StopsWhereCallbacksDoNotCome) {
   ASSERT_TRUE(outcomes_.await(3));
 }
 
-// While one is reported the link has the next.
+// While one group is reported, the link has the next one.
 TEST_F(LaneLook, LongCopiesEndInGroupsOf4MiB) {
   open("", {}, script_late_callbacks);
   holds = false;
@@ -176,7 +176,7 @@ TEST_F(LaneLook, LongCopiesEndInGroupsOf4MiB) {
 
 class LaneLists : public LaneFixture {
  protected:
-  // Every second block of pinned memory to neighbours on the GPU.
+  // Copies every second block of pinned memory to neighbours on the GPU.
   std::vector<MovePair> parts(std::size_t count, std::uint64_t bytes) const {
     std::vector<MovePair> made;
     for (std::size_t i = 0; i < count; ++i) {

@@ -14,7 +14,7 @@ namespace {
 
 using CudaLane = LaneFixture;
 
-// Two parts of memory, each registered by itself with the driver for a scope.
+// Two parts of memory, each registered separately with the driver for a scope.
 class TwoRegistered {
  public:
   TwoRegistered(std::byte* memory, std::size_t part) : memory_(memory), part_(part) {
@@ -62,7 +62,7 @@ TEST_F(CudaLane, CopiesPiecesThatContinueEachOther) {
   EXPECT_TRUE(std::ranges::equal(there, pinned_->bytes().first(2 << 20)));
 }
 
-// The driver refuses a copy that goes from one registration to the next.
+// The driver refuses a copy across registrations.
 TEST_F(CudaLane, CopiesPiecesThatMeetWhereRegistrationsDo) {
   open("");
   auto plain = allocate(gpu_->machine, 1_MiB, Placement::on(test::kDram)).value();
@@ -100,12 +100,12 @@ TEST_F(CudaLane, ShowsTwoGpusEachOthersMemoryAtTheFirstCopyBetweenThem) {
 
 TEST_F(CudaLane, TakesWhatOthersRegistered) {
   open("");
-  // In two parts; the first piece goes on from one to the other.
+  // The memory has two registrations; the first piece crosses from one to the other.
   auto plain = allocate(gpu_->machine, 4_MiB, Placement::on(test::kDram)).value();
   const std::size_t part = 1 << 20;
   const TwoRegistered parts(plain->memory(), part);
   std::ranges::fill(plain->bytes(), std::byte{9});
-  // The second in memory that is not registered.
+  // The second piece is in memory that is not registered.
   const Piece pieces[] = {{.from = whole(*plain).part(part - 100, 200_B),
                            .to = whole(*memory_).part(0, 200_B),
                            .engine = test::kGpuEngine},
@@ -117,7 +117,7 @@ TEST_F(CudaLane, TakesWhatOthersRegistered) {
   EXPECT_EQ(test::read_gpu(*memory_, 0, 400), std::vector<std::byte>(400, std::byte{9}));
 }
 
-// By threads: those of the test, and the lane's.
+// Chooses among the threads of the test and of the lane.
 enum class Pushing : std::uint8_t { all, not_in_the_test, not_in_the_lane };
 std::atomic<Pushing> pushing;
 const std::thread::id of_the_test = std::this_thread::get_id();
@@ -163,7 +163,7 @@ TEST_F(CudaLane, AContextThatIsNotCurrentInItsThreadFailsWhatThatWouldCopy) {
   EXPECT_NE(why.message.find("cannot use"), std::string::npos) << why.message;
 }
 
-// Slots, streams and looks at them go on as ever.
+// Slots, streams and looks continue as usual.
 TEST_F(CudaLane, CopiesWhileOthersCaptureAGraph) {
   open("capturing=1", {.gather = GatherLimit{.bytes = 64_KiB, .count = 2}});
   auto plain = allocate(gpu_->machine, 64_KiB, Placement::on(test::kDram)).value();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of lanes share: a listener that waits with a bound, and a lane with memory on both
-// sides of it.
+// Shared by the tests of lanes: a listener that waits with a bound, and a lane with memory on both
+// sides.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace headrace::cuda {
 
 inline constexpr Nanoseconds kBound = std::chrono::seconds{60};
 
-// Hears of pieces, by tag; without memory of so many.
+// Records the outcomes of pieces by tag. Allocates nothing for the first `pieces` of them.
 class Outcomes final : public Completion {
  public:
   explicit Outcomes(std::size_t pieces = 0) {
@@ -66,7 +66,7 @@ class Outcomes final : public Completion {
 
 class LaneFixture : public testing::Test {
  protected:
-  // `script` changes functions of the driver that the lane uses.
+  // `script` replaces functions of the driver that the lane uses.
   void open(const std::string& settings, CudaOptions options = {},
             void (*script)(Driver& scripted) = nullptr) {
     gpu_.emplace(settings);

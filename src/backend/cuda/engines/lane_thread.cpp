@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lane's thread does.
+// The work of a lane's thread.
 
 #include <fmt/core.h>
 
@@ -14,18 +14,18 @@
 namespace headrace::cuda {
 namespace {
 
-// How long the thread sleeps: with nothing to do, with something in flight (then it looks whether
-// the GPU is still there), and with something that must be tried again.
+// The thread's sleep with nothing to do; with work in flight, to check that the GPU is still there;
+// and with work that must be tried again.
 constexpr Nanoseconds kIdle = std::chrono::seconds{1};
 constexpr Nanoseconds kLook = std::chrono::milliseconds{100};
 constexpr Nanoseconds kSoon = std::chrono::milliseconds{1};
-// A GPU that has been silent for so many times the limit is waited for no longer.
+// The wait for a silent GPU ends after this many times the limit.
 constexpr int kLimitsToTheEnd = 5;
-// An hour: others' kernels may have the multiprocessors for minutes.
+// An hour: other programs' kernels may occupy the multiprocessors for minutes.
 constexpr int kLimitsOfMultiprocessors = 120;
-// Smaller copies are made by the thread itself: to hand one over takes as long.
+// The thread itself makes smaller copies, since a hand-over takes as long.
 constexpr Bytes kShared = 256_KiB;
-// Reads past the page cache go straight to memory at the same offset in a page as in the file.
+// A read past the page cache goes straight to memory if both have the same offset in a page.
 constexpr std::uint64_t kPage = 4096;
 
 std::uint64_t offset_in_page(const AcceptedPiece& piece) {
@@ -33,19 +33,20 @@ std::uint64_t offset_in_page(const AcceptedPiece& piece) {
   return piece.way == Way::filed ? (file.offset + piece.cut) % kPage : 0;
 }
 
-// Where in the slot its next part would begin.
+// The place in the slot where its next part would begin.
 std::uint64_t next_in(const Slot& slot, const AcceptedPiece& piece) {
   if (piece.way != Way::filed) return slot.used;
   return slot.used + (offset_in_page(piece) + kPage - slot.used % kPage) % kPage;
 }
 
-// Whether all of it goes into what is left of the slot.
+// Whether the whole piece fits in the rest of the slot.
 bool fits(const Slot& slot, const AcceptedPiece& piece) {
   return piece.cut == 0 &&
          next_in(slot, piece) + piece.piece.from.length.value <= slot.memory->size().value;
 }
 
-// What a call of fail() or fail_cuda() gives, and where memory for its words is lacking, that.
+// Returns the error of a fail() or fail_cuda() call; only its code if memory for the words is
+// lacking.
 template <class Make>
 Error error_of(Make make) noexcept try {
   return make().error();
@@ -53,7 +54,7 @@ Error error_of(Make make) noexcept try {
   return out_of_memory().error();
 }
 
-// As Backend::submit(), which throws where memory runs out and has accepted nothing then.
+// Like Backend::submit(), which throws for lack of memory and then has accepted nothing.
 Result<std::size_t> submit_to(Backend& storage, const Piece& piece, Completion& completion) try {
   return storage.submit({&piece, 1}, completion);
 } catch (const std::bad_alloc&) {
@@ -106,7 +107,7 @@ Lane::News Lane::wait_for_news() {
 
 void Lane::run() {
   const CurrentContext current(*context_);
-  // Else streams would be asked without one, and nothing that goes wrong would be noticed.
+  // Otherwise streams would be asked without a context, and no failure would be noticed.
   if (current.result() != CUDA_SUCCESS) {
     Error why = error_of(
         [&] { return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_)); });
@@ -130,7 +131,7 @@ void Lane::settle(const News& news) {
   for (Group* group = news.done; group != nullptr;) {
     Group* const next = std::exchange(group->next, nullptr);
     last_answer_[static_cast<std::size_t>(group->direction)] = time_.now();
-    // Before its pieces, whose reports may submit again.
+    // Before the reports of its pieces, which may submit again.
     Task* const first = std::exchange(group->first, nullptr);
     free_groups(group);
     end_tasks(first);
@@ -196,7 +197,7 @@ void Lane::take_waiting() {
   const auto refused = refusal();
   if (refused) return fail_waiting(*refused);
   if (!waiting_.empty()) fill_ring();
-  std::array<Slot*, kDirections> begun{};  // others may share it
+  std::array<Slot*, kDirections> begun{};  // other pieces may share it
   while (!waiting_.empty()) {
     AcceptedPiece& piece = *waiting_.front();
     if (piece.way == Way::pageable || (piece.way == Way::staged && ring_ == nullptr)) {
@@ -273,7 +274,8 @@ void Lane::give_to_crew(Task& task) {
   crew_->give(task);
 }
 
-// To its slot, and then into its stream at once; or from there.
+// Copies the task's bytes to its slot and gives it to its stream at once; or copies them from the
+// slot.
 void Lane::work(Task& task) noexcept {
   const Piece& piece = task.piece->piece;
   std::byte* const in_slot = task.slot->memory->memory() + task.slot_offset;
@@ -338,7 +340,7 @@ void Lane::end_task(Task& task) {
   Slot* const slot = std::exchange(task.slot, nullptr);
   if (slot != nullptr && --slot->open == 0) free_slots_.push_back(slot);
   --piece.open;
-  // No further part is begun where one failed.
+  // A failed piece begins no further part.
   if (!piece.outcome && piece.cut < piece.piece.from.length.value) {
     std::erase(waiting_, &piece);
     piece.cut = piece.piece.from.length.value;
@@ -351,7 +353,7 @@ void Lane::report(AcceptedPiece& piece) {
   const std::uint64_t tag = piece.piece.tag;
   Status outcome = std::move(piece.outcome);
   {
-    // Before the report, so that it may submit again in the place that has become free.
+    // Before the report, whose receiver may submit again into the free place.
     const MutexLock lock(mutex_);
     free_pieces_.push_back(&piece);
   }
@@ -383,7 +385,7 @@ void Lane::look_at_streams() {
       lost.code = ErrorCode::io;
       return lose(lost);
     }
-    // Any other error says nothing of what is under way, which goes on.
+    // Any other error says nothing about the work in flight, which goes on.
     if (result != CUDA_SUCCESS) continue;
     last_answer_[i] = now;
     if (flying[i]) end_flying(Direction(i), {});
@@ -395,8 +397,9 @@ void Lane::look_at_streams() {
   judge(now - std::ranges::min(last_answer_), now - engines_answered);
 }
 
-// All of a direction that was asked about, or without one all there is. Callbacks may be held up by
-// a host function of others in this process; their groups come back with them.
+// Ends the groups of direction `asked` that the stream was asked about; without `asked`, all
+// groups. A host function of other code in this process may hold up their callbacks, which give the
+// groups back.
 void Lane::end_flying(std::optional<Direction> asked, const Status& outcome) {
   Task* ended = nullptr;
   Group* without = nullptr;
@@ -422,8 +425,9 @@ void Lane::end_flying(std::optional<Direction> asked, const Status& outcome) {
   end_tasks(ended);
 }
 
-// How long something has been under way without an answer, and how long something that copy engines
-// make: those wait for nobody, where multiprocessors may have a kernel of others for minutes.
+// `silent`: the longest time of any work in flight without an answer. `of_engines`: the same for
+// work of copy engines only. Copy engines wait for nothing, but multiprocessors may be occupied for
+// minutes by another program's kernel.
 void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
   if (hung_ && silent < options_.limit) {
     hung_ = false;
@@ -440,22 +444,22 @@ void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
     why.code = ErrorCode::timed_out;
     refuse(std::move(why));
   }
-  // Its engines may still write to memory that would be freed or used again, which is the caller's:
-  // nobody here can keep it.
+  // The engines may still write to this memory. It belongs to the caller, who would free or reuse
+  // it, and nothing here can prevent that.
   CHECK(of_engines < kLimitsToTheEnd * options_.limit &&
         silent < kLimitsOfMultiprocessors * options_.limit &&
         "a GPU hangs with memory of this process");
 }
 
-// All that the GPU had ends; a lost context writes to nothing again.
+// Ends all work of the GPU; a lost context no longer writes.
 void Lane::lose(const Error& why) {
-  hung_ = false;  // else its end would be taken for an answer
+  hung_ = false;  // otherwise its end would count as an answer
   refuse(told(why));
   end_flying(std::nullopt, Unexpected(told(why)));
   fail_waiting(why);
 }
 
-// What has not been given to the GPU.
+// Ends the pieces that have not been given to the GPU.
 void Lane::fail_waiting(const Error& why) {
   for (AcceptedPiece* piece : waiting_) {
     piece->cut = piece->piece.from.length.value;
@@ -466,7 +470,7 @@ void Lane::fail_waiting(const Error& why) {
 }
 
 void Lane::fill_ring() {
-  // A shortage may pass.
+  // A shortage may be temporary.
   const Nanoseconds now = time_.now();
   if (ring_ != nullptr || (ring_tried_ && now - *ring_tried_ < kIdle)) return;
   ring_tried_ = now;
@@ -478,11 +482,11 @@ void Lane::fill_ring() {
     if (ring) return make_slots(*std::move(ring));
     no_ring_ = std::move(ring).error().message;
   } catch (const std::bad_alloc&) {
-    no_ring_ = "out of memory";  // short enough to need none
+    no_ring_ = "out of memory";  // short enough to need no allocation
   }
 }
 
-// All or, where memory runs out, none.
+// Makes all slots or, without memory for them, none.
 void Lane::make_slots(std::unique_ptr<Buffer> ring) {
   std::vector<std::unique_ptr<Slot>> slots;
   for (std::size_t i = 0; i < options_.slots; ++i) {

@@ -12,7 +12,7 @@ namespace {
 using LaneThread = LaneFixture;
 
 Driver honest;
-std::atomic<CUresult> answer;  // of streams to questions; CUDA_SUCCESS: the honest one
+std::atomic<CUresult> answer;  // of streams to queries; CUDA_SUCCESS: the real one
 std::atomic<int> questions;
 thread_local CUstreamCaptureMode mode_here = CU_STREAM_CAPTURE_MODE_GLOBAL;
 std::atomic<int> good_answers;
@@ -25,7 +25,7 @@ CUresult answer_or_ask(CUstream stream) {
   return result == CUDA_SUCCESS ? honest.cuStreamQuery(stream) : result;
 }
 
-// Holds the first good answer back.
+// Delays the first good answer.
 CUresult answer_late(CUstream stream) {
   const CUresult result = honest.cuStreamQuery(stream);
   if (result != CUDA_SUCCESS || ++good_answers > 1) return result;
@@ -91,7 +91,7 @@ CUresult answer_of_hung(CUstream stream) {
   return held_up && stream == hung_stream ? CUDA_ERROR_NOT_READY : honest.cuStreamQuery(stream);
 }
 
-// Only the first of its callbacks is held up.
+// Holds up only the first callback.
 CUresult hold_first_callback(CUstream stream, CUhostFn then, void* data) {
   {
     const MutexLock lock(held_mutex);
@@ -122,7 +122,7 @@ void script_counted_copies(Driver& scripted) {
   scripted.cuMemcpyAsync = copy_and_count;
 }
 
-// Gives the lane the next piece for each one that has ended, as a mover does.
+// Gives the lane the next piece for each piece that has ended, like a mover.
 class Refills final : public Completion {
  public:
   Refills(Lane& lane, std::span<const Piece> next, Outcomes& outcomes)
@@ -141,8 +141,8 @@ class Refills final : public Completion {
   std::atomic<std::size_t> begun_{0};
 };
 
-// Else all but the first copies would be of one piece each: they end together, and are replaced one
-// by one.
+// Otherwise all copies except the first would have one piece each: they end together, but are
+// replaced one by one.
 TEST_F(LaneThread, WhatRefillsTheLaneIsCoalescedToo) {
   copies_made = 0;
   open("latency=1ms", {}, script_counted_copies);
@@ -154,7 +154,7 @@ TEST_F(LaneThread, WhatRefillsTheLaneIsCoalescedToo) {
   EXPECT_EQ(copies_made, 2);
 }
 
-// Through pinned memory, too: they share a slot.
+// This holds through pinned memory too: they share a slot.
 TEST_F(LaneThread, SmallNeighboursOfPlainMemoryAreOneCopy) {
   open("", {}, script_counted_copies);
   constexpr std::size_t kPieces = 100;
@@ -205,7 +205,7 @@ TEST_F(LaneThread, ALostGpuEndsAllItHadAndTakesNoMore) {
   EXPECT_FALSE(outcomes_.failed().empty());
 }
 
-// The copy goes on, whatever becomes of a question.
+// The copy continues, whatever the result of a query.
 TEST_F(LaneThread, AnErrorThatEndsNoContextEndsNoPiece) {
   answer = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   questions = 0;
@@ -251,7 +251,7 @@ TEST_F(LaneThread, AGpuThatHangsAndThenIsLostStaysLost) {
   answer = CUDA_ERROR_ILLEGAL_ADDRESS;
   ASSERT_TRUE(outcomes_.await(1));
   EXPECT_EQ(outcomes_.failed().size(), 1U);
-  // The next look of a lane with nothing to do is a second later.
+  // An idle lane looks again only after a second.
   const Nanoseconds looked = system_clock().now() + std::chrono::milliseconds{1200};
   while (refusal() && system_clock().now() < looked) {
     std::this_thread::sleep_for(std::chrono::milliseconds{10});
@@ -292,14 +292,14 @@ TEST_F(LaneThread, TriesAgainToHaveSlots) {
   EXPECT_NE(copied_from, at);
 }
 
-// As where a host function of another in the process blocks: the streams tell.
+// Like a host function of other code in the process that blocks: the streams still answer.
 TEST_F(LaneThread, CallbacksThatAreHeldUpHoldNothingUp) {
   held_up = true;
   open("", {.max_pieces = 4, .slots = 1, .limit = std::chrono::milliseconds{500}},
        script_held_callbacks);
   const auto all = pieces(32);
   std::uint32_t sent = 0;
-  // Each by itself, more than there are groups.
+  // Each by itself; more pieces than there are groups.
   const auto send_all = [&] {
     for (const Piece& piece : all) {
       const auto taken = lane_->accept({&piece, 1}, outcomes_);
@@ -317,11 +317,11 @@ TEST_F(LaneThread, CallbacksThatAreHeldUpHoldNothingUp) {
 }
 
 Outcomes* heard = nullptr;
-std::atomic<std::uint32_t> launched;  // pieces so far, each by itself
+std::atomic<std::uint32_t> launched;  // pieces up to now, each by itself
 std::atomic<bool> refusing;
 std::atomic<int> callbacks_asked;
 
-// Returns when a look at the streams has ended what the callback would have been for.
+// Returns when a look at the streams has ended the group of this callback.
 CUresult refuse_callback_late(CUstream stream, CUhostFn then, void* data) {
   ++callbacks_asked;
   if (!refusing) return honest.cuLaunchHostFunc(stream, then, data);
@@ -329,8 +329,8 @@ CUresult refuse_callback_late(CUstream stream, CUhostFn then, void* data) {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// A look may come between the giving of copies and that of their callback. Then none is owed, and
-// those of later copies are asked for again.
+// A look may come between the launch of copies and the request for their callback. Then no callback
+// is owed, and later copies request theirs again.
 TEST_F(LaneThread, ALookBeforeTheCallbackIsRefusedOwesNone) {
   heard = &outcomes_;
   launched = 0;
@@ -347,7 +347,8 @@ TEST_F(LaneThread, ALookBeforeTheCallbackIsRefusedOwesNone) {
   refusing = true;
   send(pieces(1).front());
   refusing = false;
-  // Four groups, none of which is lost. A look may end others too: the next one has no callback.
+  // Four groups, none of which is lost. A look may end others too; then the next group has no
+  // callback.
   const auto again = pieces(1).front();
   const Nanoseconds end = system_clock().now() + kBound;
   while (callbacks_asked < 9 && system_clock().now() < end) send(again);
@@ -387,8 +388,9 @@ CUresult answer_of_busy(CUstream stream) {
   return busy_with_kernels ? CUDA_ERROR_NOT_READY : honest.cuStreamQuery(stream);
 }
 
-// As where kernels of others have all multiprocessors: the copy comes when they let go, and until
-// then its memory is kept from the caller. Much longer than a copy engine would be given.
+// Like other programs' kernels that occupy all multiprocessors. The copy comes when they end, and
+// until then the caller does not get its memory back. This takes much longer than the limit of a
+// copy engine.
 void expect_waits_for_multiprocessors(Lane& lane, std::span<const Piece> all, Outcomes& outcomes) {
   EXPECT_EQ(lane.accept(all, outcomes).value_or(0), all.size());
   std::optional<Error> refused;
@@ -400,7 +402,7 @@ void expect_waits_for_multiprocessors(Lane& lane, std::span<const Piece> all, Ou
   }
   std::this_thread::sleep_for(std::chrono::milliseconds{1000});
   EXPECT_EQ(outcomes.well().size() + outcomes.failed().size(), 0U);
-  busy_with_kernels = held_up = false;  // else the lane's end would wait for ever
+  busy_with_kernels = held_up = false;  // otherwise the lane's end would wait forever
   EXPECT_TRUE(outcomes.await(static_cast<std::uint32_t>(all.size())));
   EXPECT_TRUE(outcomes.failed().empty()) << outcomes.last().message;
   call_back();
@@ -444,7 +446,7 @@ TEST_F(LaneThread, MultiprocessorsAreNotWaitedForForEver) {
   EXPECT_DEATH(wait_for_the_end(), "a GPU hangs with memory of this process");
 }
 
-// What a silent GPU was given may still be written: the process does not go on with that memory.
+// A silent GPU may still write its pieces, so the process does not go on with that memory.
 TEST_F(LaneThread, ASilentGpuIsGivenNoMoreAndThenTheProcessEnds) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto wait_for_the_end = [&] {

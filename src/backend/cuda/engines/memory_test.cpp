@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out: while two GPUs meet, where each allocation of the first copy between them
-// fails in turn, which costs that copy at most, and nothing stays held; and in the thread of a
-// lane, which costs the pieces that it has at that time.
+// Tests lack of memory in two places. While two GPUs meet, each allocation of their first copy
+// fails in turn: this costs at most that copy, and nothing stays held. In a lane's thread, it costs
+// the pieces that the thread has at that time.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace {
 
-constinit thread_local std::ptrdiff_t until_failure = 0;  // of this thread; 0: none fails
+constinit thread_local std::ptrdiff_t until_failure = 0;  // for this thread; 0: none fails
 constinit std::atomic<bool> lanes_have_none = false;      // all fail in the threads of lanes
 constinit std::atomic<std::size_t> failures_of_lanes = 0;
 
@@ -35,7 +35,7 @@ namespace {
 
 class CudaLaneMemory : public LaneFixture {
  protected:
-  // Whether all of it came before the n-th allocation.
+  // Whether all of it needs fewer than n allocations.
   bool copies(const Piece& piece, std::ptrdiff_t n) {
     Outcomes outcomes;
     std::size_t accepted = 0;
@@ -74,7 +74,7 @@ TEST_F(CudaLaneMemory, ThatRunsOutWhileTwoGpusMeetCostsOneCopyAtMost) {
   std::ptrdiff_t n = 1;
   for (; !over; ++n) {
     open("devices=2", {}, test::spare_all);
-    EXPECT_TRUE(copies(pieces(1)[0], 0));  // so that it has begun
+    EXPECT_TRUE(copies(pieces(1)[0], 0));  // so that the lane has begun
     auto other = *allocate(gpu_->machine, 64_KiB, Placement::on(test::kOtherGpu));
     const Piece piece{
         .from = whole(*memory_).part(0, 64_KiB), .to = whole(*other), .engine = test::kGpuEngine};
@@ -117,7 +117,7 @@ TEST_F(CudaLaneMemory, ThatRunsOutInTheThreadOfALaneCostsPieces) {
     }
     return outcomes.well().size();
   };
-  EXPECT_EQ(send_all(true), kPieces);  // it has its slots then
+  EXPECT_EQ(send_all(true), kPieces);  // then it has its slots
   lanes_have_none = true;
   for (const bool to_gpu : {true, false, true}) send_all(to_gpu);
   lanes_have_none = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots of a lane that small pieces share, some of files.
+// Tests the slots that small pieces share, some of which belong to files.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,7 +22,7 @@ class Filed final : public Object {
   mutable std::vector<std::byte> bytes;
 };
 
-// Copies at once, and notes where in which slot; refuses what holds the byte at `broken`.
+// Copies at once, and notes the places in the slots. Refuses a request with the byte at `broken`.
 class Files final : public Backend {
  public:
   struct Seen {
@@ -48,7 +48,7 @@ class Files final : public Backend {
     return pieces.size();
   }
 
-  std::vector<Seen> seen;  // the lane's thread's, and the test's when all has ended
+  std::vector<Seen> seen;  // used by the lane's thread, and by the test after the end
   std::atomic<std::uint64_t> broken{UINT64_MAX};
 
  private:
@@ -59,7 +59,7 @@ class Files final : public Backend {
                                    .note = "for tests"};
 };
 
-// Pieces of a file and of plain memory, by turns in one slot of 64 KiB, then one that is larger,
+// Pieces of a file and of plain memory alternate in one slot of 64 KiB. Then comes a larger piece,
 // whose tail is followed by small ones.
 struct SharedSlots : LaneFixture {
   struct Range {
@@ -102,10 +102,10 @@ struct SharedSlots : LaneFixture {
                               b.subspan(range.offset, range.bytes));
   }
 
-  // Copies all one way; the pieces that fail are those whose number is in `failing`.
+  // Copies all pieces one way; the pieces whose numbers are in `failing` fail.
   void copy(bool to_gpu, std::uint64_t seed, const std::vector<std::uint64_t>& failing) {
     file.bytes = noise(seed);
-    std::ranges::copy(noise(seed + 1), plain_bytes.begin());  // `plain` is of these
+    std::ranges::copy(noise(seed + 1), plain_bytes.begin());  // `plain` uses these
     const auto on_gpu = noise(seed + 2);
     test::write_gpu(*memory_, 0, on_gpu);
     const auto filed_before = file.bytes;
@@ -154,7 +154,7 @@ TEST_F(SharedSlots, TakeFilesAtTheirOffsetInAPage) {
   }
 }
 
-// In the middle of a slot, and in the tail of the large one. More rounds than there are slots.
+// In the middle of a slot, and in the tail of the large piece; more rounds than there are slots.
 TEST_F(SharedSlots, OneThatFailsFailsAlone) {
   for (std::uint64_t round = 0; round < 10; ++round) {
     for (const bool to_gpu : {true, false}) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hears from the storage backend what became of slots that were given to it, and hands them to
-// their lane. Thread-safe.
+// Receives completed slots from the storage backend and hands them to their lane. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ constexpr std::size_t kLineBytes = 64;
 __attribute__((target("movdir64b"))) void movdir64b(void* portal, const Descriptor& descriptor) {
   _movdir64b(portal, &descriptor);
 }
-// Whether the device took it.
+// Returns whether the device took it.
 __attribute__((target("enqcmd"))) bool enqcmd(void* portal, const Descriptor& descriptor) {
   return _enqcmd(portal, &descriptor) == 0;
 }
@@ -45,14 +45,13 @@ Unexpected after_fork() {
               "the queue was opened before a fork(); open it again in the child");
 }
 
-// A work queue that this process has open. A driver ends what is in flight when the last process
-// that has the file closes it: a child that kept one would let the device write after the parent's
-// close().
+// A work queue that this process has open. The driver ends work in flight when the last process
+// closes the file. A child that kept it open would let the device write after the parent's close().
 class OpenFile {
  public:
   explicit OpenFile(int fd) : fd_(fd) {}
   ~OpenFile() {
-    // A child's was closed as it began.
+    // In a child it was closed at the fork.
     if (origin_.here()) own_files::close(fd_);
   }
   OpenFile(const OpenFile&) = delete;
@@ -72,13 +71,13 @@ class MappedPortal final : public Portal {
         shared_(queue.shared),
         batches_(queue.operations.has(Opcode::batch)) {}
   ~MappedPortal() override {
-    // A child has no such mapping.
+    // A child does not have this mapping.
     if (origin_.here()) munmap(page_, kPortalBytes);
   }
 
   Result<std::size_t> submit(std::span<const Descriptor> descriptors) override {
     if (!origin_.here()) return after_fork();
-    // ENQCMD and MOVDIR64B are not ordered behind the stores that wrote what they point to.
+    // ENQCMD and MOVDIR64B are not ordered after the stores to the memory that they point to.
     store_fence();
     std::size_t taken = 0;
     for (const Descriptor& descriptor : descriptors) {
@@ -92,7 +91,7 @@ class MappedPortal final : public Portal {
 
  private:
   bool submit_one(const Descriptor& descriptor) {
-    // Each line of the page is the same portal; using them in turn lets the writes be combined.
+    // Each line of the page is the same portal. Using them in turn lets the CPU combine the writes.
     const std::size_t line = next_++;
     std::byte* const portal = page_ + line * kLineBytes % kPortalBytes;
     if (shared_) return enqcmd(portal, descriptor);
@@ -108,8 +107,8 @@ class MappedPortal final : public Portal {
   std::atomic<std::size_t> next_{0};
 };
 
-// idxd's write(): as many descriptors as fit into the call, each with the kernel's own ENQCMDS or
-// MOVDIR64B.
+// The way by idxd's write(): each call takes as many descriptors as fit. The kernel submits each
+// with its own ENQCMDS or MOVDIR64B.
 class WrittenPortal final : public Portal {
  public:
   explicit WrittenPortal(std::unique_ptr<OpenFile> file) : file_(std::move(file)) {}
@@ -187,7 +186,7 @@ Result<std::unique_ptr<Portal>> open_character_device(const WorkQueue& queue,
     void* const page = mmap(nullptr, kPortalBytes, PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (page != MAP_FAILED) return std::make_unique<MappedPortal>(std::move(file), page, queue);
   }
-  // Nothing is written: it only tells whether the driver can be written to (Linux 6.10 and later).
+  // Writes nothing: this only finds out whether the driver has write() (Linux 6.10 and later).
   if (write(fd, nullptr, 0) != 0) {
     return fail(ErrorCode::unsupported,
                 "{} can neither be mapped nor written to; use Linux 6.10 or later, or grant "

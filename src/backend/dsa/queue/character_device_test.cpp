@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain files and FIFOs stand in for /dev/dsa/wq*: what the kernel answers to open(), mmap() and
-// write() is the same there.
+// Plain files and FIFOs replace /dev/dsa/wq*: the kernel answers their open(), mmap() and write()
+// in the same way.
 #include "backend/dsa/queue/character_device.h"
 
 #include "core/fork.h"
@@ -47,7 +47,7 @@ class CharacterDeviceTest : public testing::Test {
               static_cast<std::streamsize>(all.size() * sizeof(Descriptor)));
     return all;
   }
-  // The other side of what this process has open of the file.
+  // A descriptor of this process for the same file.
   int own_descriptor() const {
     for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
       std::error_code error;
@@ -71,7 +71,7 @@ std::vector<Descriptor> numbered_descriptors(std::size_t count) {
   return all;
 }
 
-// The others submit one descriptor per system call.
+// Other libraries submit one descriptor per system call.
 TEST_F(CharacterDeviceTest, SeveralDescriptorsGoInOneWrite) {
   make_file();
   const auto portal = open_written();
@@ -90,7 +90,7 @@ TEST_F(CharacterDeviceTest, NothingIsWrittenByOpening) {
   EXPECT_TRUE(written().empty());
 }
 
-// A kernel that takes the first ones of a call: here the limit of a file's size stands in.
+// A kernel that takes only the first ones of a call, simulated by the limit on file sizes.
 TEST_F(CharacterDeviceTest, APartialWriteTakesTheFirst) {
   make_file();
   const auto portal = open_written();
@@ -111,7 +111,8 @@ TEST_F(CharacterDeviceTest, APartialWriteTakesTheFirst) {
   EXPECT_EQ(written(), some);
 }
 
-// psm3 takes a write() of nothing for a success, and waits for what was never submitted.
+// psm3 treats a write() of nothing as a success, and waits for descriptors that were never
+// submitted.
 TEST_F(CharacterDeviceTest, Psm3WhatWasNotWrittenWasNotTaken) {
   make_fifo();
   const auto portal = open_written();
@@ -133,8 +134,8 @@ TEST_F(CharacterDeviceTest, Psm3WhatWasNotWrittenWasNotTaken) {
   EXPECT_EQ(portal->submit(some).value_or(0), 64U) << "there is room again";
 }
 
-// Once by each errno that reaches us without a device of the kernel: EBADF of a file that may only
-// be read stands for those that have no meaning of their own.
+// Each errno that can be produced without a kernel device. EBADF of a read-only file represents
+// those without a meaning of their own.
 TEST_F(CharacterDeviceTest, AnErrorOfWriteIsAnErrorNotARetry) {
   make_file();
   const auto portal = open_written();
@@ -147,8 +148,8 @@ TEST_F(CharacterDeviceTest, AnErrorOfWriteIsAnErrorNotARetry) {
   EXPECT_FALSE(refused.error().message.empty());
 }
 
-// DML, SPDK and others end where the portal may not be mapped; so it is here, as no CPU instruction
-// is needed to write.
+// DML, SPDK and others fail if the portal must not be mapped. Here it works, since write() needs no
+// special CPU instruction.
 TEST_F(CharacterDeviceTest, WhereMappingIsRefusedItIsWrittenTo) {
   make_fifo();  // cannot be mapped
   const auto portal = open_character_device(queue_);
@@ -156,7 +157,7 @@ TEST_F(CharacterDeviceTest, WhereMappingIsRefusedItIsWrittenTo) {
   EXPECT_EQ((*portal)->name(), "write()");
 }
 
-// As a kernel before May 2024 without the right to map: EINVAL of an object without write().
+// Like a kernel before May 2024 without the right to map: EINVAL from an object without write().
 TEST_F(CharacterDeviceTest, WhatCanNeitherBeMappedNorWrittenIsUnsupported) {
   queue_.file = "/proc/self/ns/mnt";
   const auto portal = open_character_device(queue_, {.force_write = true});
@@ -198,7 +199,7 @@ TEST_F(CharacterDeviceTest, WithoutTheRightItIsDenied) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// Since 2025 the kernel refuses it (EPERM); before, the child wrote for the parent's memory.
+// Since 2025 the kernel refuses it (EPERM); before, the child wrote to the parent's memory.
 TEST_F(CharacterDeviceTest, AForkedChildIsDeniedAndTheParentGoesOn) {
   make_file();
   const auto portal = open_written();
@@ -220,7 +221,7 @@ TEST_F(CharacterDeviceTest, AForkedChildIsDeniedAndTheParentGoesOn) {
   EXPECT_EQ(portal->submit(numbered_descriptors(2)).value_or(0), 2U);
 }
 
-// A driver ends what is in flight when nobody has the file any more.
+// The driver ends work in flight when no process has the file open any more.
 TEST_F(CharacterDeviceTest, AForkedChildKeepsNoQueueOpen) {
   make_fifo();
   const int other_end = open(queue_.file.c_str(), O_RDONLY | O_NONBLOCK);
@@ -248,7 +249,7 @@ TEST_F(CharacterDeviceTest, AForkedChildKeepsNoQueueOpen) {
   close(other_end);
 }
 
-// What the child opens may get the number of what was closed for it.
+// The child's new file may get the descriptor number that was closed in it.
 TEST_F(CharacterDeviceTest, AChildsOwnFileOutlivesTheParentsPortal) {
   make_file();
   auto portal = open_written();

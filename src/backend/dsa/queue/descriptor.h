@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an Intel DSA device reads and writes: 64-byte descriptors, 32-byte completion records.
+// The formats that an Intel DSA device reads and writes: 64-byte descriptors, 32-byte completion
+// records.
 //
-// Only the format, and how to fill it in: who submits a descriptor and what follows from its record
-// is elsewhere. Source: "Intel Data Streaming Accelerator Architecture Specification" 341204-006US,
-// rev. 3.0 (June 2025), sections 8.1 to 8.3; SPEC below. Plain data.
+// This header has only the format and helpers to fill it in. Submission and the handling of records
+// are elsewhere. Source: "Intel Data Streaming Accelerator Architecture Specification"
+// 341204-006US, rev. 3.0 (June 2025), sections 8.1 to 8.3; SPEC below. Plain data.
 #pragma once
 
 #include <array>
@@ -34,49 +35,54 @@ enum class Opcode : std::uint8_t {
   cache_flush = 0x20,
 };
 
-// "memmove", "create_delta"; "opcode 0x2f" is not among them: "unknown".
+// "memmove", "create_delta"; "unknown" for codes that are not listed, as 0x2f.
 std::string_view to_string(Opcode opcode);
 
 // SPEC table 8-3; bits 0 to 23 of Descriptor::command.
 namespace flag {
 inline constexpr std::uint32_t fence = 1U << 0;           // within a batch: after all before it
 inline constexpr std::uint32_t block_on_fault = 1U << 1;  // the device resolves page faults
-inline constexpr std::uint32_t record_valid = 1U << 2;    // there is a completion record
+inline constexpr std::uint32_t record_valid = 1U << 2;    // a completion record exists
 inline constexpr std::uint32_t request_record = 1U << 3;  // write it on success too
-inline constexpr std::uint32_t interrupt = 1U << 4;       // privileged
+inline constexpr std::uint32_t interrupt = 1U << 4;       // privileged users only
 inline constexpr std::uint32_t check_result = 1U << 7;    // an unexpected result is status 2
-inline constexpr std::uint32_t to_cache = 1U << 8;        // destination into the cache, not memory
+inline constexpr std::uint32_t to_cache = 1U << 8;  // destination goes to the cache, not to memory
 inline constexpr std::uint32_t traffic_classes = 0xfU << 9;
 inline constexpr std::uint32_t strict_order = 1U << 13;
-inline constexpr std::uint32_t readback = 1U << 14;  // of the destination, before completing
-// By opcode.
-inline constexpr std::uint32_t batch_error = 1U << 16;    // batch: an earlier part of it failed
-inline constexpr std::uint32_t read_seed = 1U << 16;      // crc: the seed lies at extra[1]
+inline constexpr std::uint32_t readback = 1U << 14;  // reads the destination back before completing
+// The same bits have other meanings by opcode.
+inline constexpr std::uint32_t batch_error = 1U << 16;  // batch: an earlier operation of it failed
+inline constexpr std::uint32_t read_seed = 1U << 16;    // crc: the seed lies at extra[1]
 inline constexpr std::uint32_t no_reflection = 1U << 17;  // crc: neither inverted nor reflected
 inline constexpr std::uint32_t no_data_reflection = 1U << 18;
 inline constexpr std::uint32_t crc64 = 1U << 19;
 inline constexpr std::uint32_t pattern16 = 1U << 18;   // fill: 16 bytes, extra[0] the upper
-inline constexpr std::uint32_t readback_1 = 1U << 16;  // drain: address 1, 2 valid
+inline constexpr std::uint32_t readback_1 = 1U << 16;  // drain: addresses 1, 2 are valid
 inline constexpr std::uint32_t readback_2 = 1U << 17;
-inline constexpr std::uint32_t no_readback_1 = 1U << 18;  // drain: no implicit one
+inline constexpr std::uint32_t no_readback_1 = 1U << 18;  // drain: no implicit readback
 inline constexpr std::uint32_t no_readback_2 = 1U << 19;
 inline constexpr std::uint32_t use_stride = 1U << 16;  // translation fetch
 }  // namespace flag
 
-// What the device is told. All that an operation does not use must be 0 (else status 0x12).
+// An order for the device. All fields that an operation does not use must be 0 (else status 0x12).
 struct alignas(64) Descriptor {
   std::uint32_t owner = 0;        // PASID and privilege: the CPU or the kernel fills them in
   std::uint32_t command = 0;      // flags in bits 0 to 23, opcode above
   std::uint64_t record = 0;       // address of the completion record
   std::uint64_t source = 0;       // or source 1, pattern, descriptor list, delta record
   std::uint64_t destination = 0;  // or source 2, the pattern to compare with
-  std::uint32_t size = 0;         // bytes; of a batch: descriptors
+  std::uint32_t size = 0;         // bytes; for a batch: descriptors
   std::uint16_t interrupt = 0;
   std::uint16_t reserved = 0;
-  // compare: [0] expected result. create_delta: [0] address of the delta record, [1] its most
-  // bytes, [2] mask of expected results. apply_delta: [0] bytes of the delta record. dualcast: [0]
-  // second destination. fill: [0] upper half of a 16-byte pattern. crc, copy_crc: [0] seed, [1] its
-  // address. translation_fetch: [1] stride.
+  // Use by operation:
+  // - compare: [0] expected result
+  // - create_delta: [0] address of the delta record, [1] its largest size in bytes, [2] mask of
+  //   expected results
+  // - apply_delta: [0] bytes of the delta record
+  // - dualcast: [0] second destination
+  // - fill: [0] upper half of a 16-byte pattern
+  // - crc, copy_crc: [0] seed, [1] its address
+  // - translation_fetch: [1] stride
   std::array<std::uint64_t, 3> extra{};
 
   Opcode opcode() const { return static_cast<Opcode>(command >> 24); }
@@ -90,15 +96,15 @@ struct alignas(64) Descriptor {
 static_assert(sizeof(Descriptor) == 64 && std::is_trivially_copyable_v<Descriptor>);
 static_assert(offsetof(Descriptor, size) == 32 && offsetof(Descriptor, extra) == 40);
 
-// SPEC table 8-9 (the codes that a user's descriptor can meet).
+// SPEC table 8-9: the codes that a user's descriptor can get.
 enum class Code : std::uint8_t {
-  none = 0x00,  // not there yet; never written by a device
+  none = 0x00,  // no answer yet; a device never writes it
   success = 0x01,
-  success_false = 0x02,  // with check_result: not the expected one
+  success_false = 0x02,  // with check_result: an unexpected result
   page_fault = 0x03,
   page_request_refused = 0x04,
-  batch_failed = 0x05,      // some operation of it did not succeed
-  batch_list_fault = 0x06,  // the list itself could not be read further
+  batch_failed = 0x05,      // an operation of the batch did not succeed
+  batch_list_fault = 0x06,  // the rest of the list could not be read
   delta_offset_order = 0x07,
   delta_offset_range = 0x08,
   bad_opcode = 0x10,
@@ -111,7 +117,7 @@ enum class Code : std::uint8_t {
   dualcast_alignment = 0x17,
   list_alignment = 0x18,
   bad_interrupt = 0x19,
-  record_fault = 0x1a,      // never in a record: there is none
+  record_fault = 0x1a,      // never in a record, since there is none
   record_alignment = 0x1b,  // likewise
   bad_alignment = 0x1c,
   privilege = 0x1d,
@@ -120,13 +126,13 @@ enum class Code : std::uint8_t {
   hardware = 0x20,
 };
 
-// "page fault", "a reserved field is not 0"; "unknown" for others.
+// "page fault", "a reserved field is not 0"; "unknown" for other codes.
 std::string_view to_string(Code code);
 
-// SPEC 8.2. What the device answers; whoever submits sets `status` to 0 before. Of the errors only
-// page faults say more than their code.
+// SPEC 8.2. The device's answer. The submitter sets `status` to 0 before. Only page faults give
+// more than their code.
 struct alignas(32) Record {
-  std::uint8_t status = 0;  // bits 6:0 the code, bit 7: the fault was in writing
+  std::uint8_t status = 0;  // bits 6:0: the code; bit 7: a write faulted
   std::uint8_t result =
       0;  // compare: 1 differs; memmove that faulted: 1 ran backwards; delta: 0 to 2
   std::uint8_t fault_info = 0;
@@ -136,14 +142,16 @@ struct alignas(32) Record {
   // status 0x11: [0] the invalid flags. create_delta: [0] bytes of the delta record. CRC: [0].
   std::array<std::uint64_t, 2> extra{};
 
-  // With bit 6, which no code has, it is unknown; without it some would look like success.
+  // A status with bit 6, which no code has, is unknown. Without this rule some
+  // would look like success.
   Code code() const { return static_cast<Code>(status & 0x7f); }
   bool write_fault() const { return (status & 0x80) != 0; }
 };
 static_assert(sizeof(Record) == 32 && std::is_trivially_copyable_v<Record>);
 static_assert(offsetof(Record, fault_address) == 8 && offsetof(Record, extra) == 16);
 
-// What a device, or one of its work queues, can do: a bit per opcode, as op_cap and op_config.
+// The operations that a device, or one of its work queues, supports: a bit per opcode, as in op_cap
+// and op_config.
 class Opcodes {
  public:
   bool has(Opcode opcode) const { return (words_[word(opcode)] >> bit(opcode) & 1) != 0; }

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "0x100" or "256"; nothing for anything else.
+// Parses "0x100" or "256"; empty for any other text.
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   const int base = text.starts_with("0x") ? 16 : 10;
   if (base == 16) text.remove_prefix(2);
@@ -29,7 +29,7 @@ std::optional<std::uint64_t> read_count(const fs::path& path) {
   return parse_number(first_line(path));
 }
 
-// The entries "prefixN", by N.
+// Returns the entries "prefixN", sorted by N.
 std::vector<std::string> numbered(const fs::path& folder, const std::string& prefix) {
   std::vector<std::pair<std::uint64_t, std::string>> found;
   std::error_code error;
@@ -45,7 +45,7 @@ std::vector<std::string> numbered(const fs::path& folder, const std::string& pre
   return names;
 }
 
-// Puts a number of the queue where it belongs; false: not there, or nothing a queue can have.
+// Stores a number of the queue in `value`; false: it is missing, or out of a queue's range.
 template <class T>
 bool take(const fs::path& path, T& value, std::uint64_t least, std::uint64_t most) {
   const auto number = read_count(path);
@@ -54,7 +54,7 @@ bool take(const fs::path& path, T& value, std::uint64_t least, std::uint64_t mos
   return true;
 }
 
-// Why a process cannot use something, and what to do; the first thing to mend.
+// Why a process cannot use something, and the remedy for the first obstacle.
 struct Obstacle {
   std::string why;
   std::string remedy;
@@ -79,7 +79,7 @@ Obstacle obstacle(const fs::path& path, const Device& device, const WorkQueue& q
     return {fmt::format("it is {}", state.empty() ? "gone" : state),
             fmt::format("accel-config enable-wq {}/{}", device.name, queue.name)};
   }
-  // SPEC 3.13.1: then a write to a missing page may be told as a success.
+  // SPEC 3.13.1: without ATS a write to a missing page may be reported as a success.
   if (read_count(path / "ats_disable").value_or(0) != 0) {
     return {"its ats_disable is 1, with which missing pages go unnoticed",
             configure("--ats-disable=0")};
@@ -113,7 +113,7 @@ WorkQueue read_queue(const fs::path& path, const Device& device, const Roots& ro
   if (sensible()) found = obstacle(path, device, queue);
   queue.unusable = std::move(found.why);
   queue.remedy = std::move(found.remedy);
-  // Sizes of descriptors have 32 bits.
+  // Sizes in descriptors have 32 bits.
   queue.max_transfer = std::min<std::uint64_t>(queue.max_transfer, 0xffffffff);
   return queue;
 }
@@ -127,7 +127,7 @@ Device read_device(const fs::path& path, const Roots& roots) {
   device.capabilities.bits = capabilities.value_or(0);
   device.operations = operations.value_or(Opcodes{});
   device.shared_memory = read_count(path / "pasid_enabled") == 1;
-  // -1, which is no count, stands for unknown.
+  // -1, which is no count, means unknown.
   if (const auto node = read_count(path / "numa_node"); node && *node < (1 << 16)) {
     device.node = static_cast<unsigned>(*node);
   }

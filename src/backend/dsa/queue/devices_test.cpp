@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A directory as sysfs has it, with one device of one queue in the best of states.
+// A directory like sysfs: one device with one usable queue.
 class DevicesTest : public testing::Test {
  protected:
   DevicesTest() : root_(fs::temp_directory_path() / ("headrace-dsa-" + std::to_string(getpid()))) {
@@ -129,7 +129,7 @@ TEST_F(DevicesTest, NamesAreOrderedByNumber) {
   EXPECT_TRUE(find_devices({.sysfs = root_ / "nowhere"}).empty());
 }
 
-// Whatever stands in the files, discovery ends, and a queue that is offered has sensible numbers.
+// With any content of the files, discovery ends, and the numbers of an offered queue are sensible.
 TEST_F(DevicesTest, AnyNonsenseIsRead) {
   Random random(1);
   std::vector<fs::path> files;

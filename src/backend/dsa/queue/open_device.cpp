@@ -41,17 +41,17 @@ Result<std::size_t> OpenDevice::submit(std::span<const Submission> submissions) 
       refusal = std::move(taken).error();
     }
   }
-  // Room comes back in one that is only full.
+  // A queue that is only full will have space again.
   if (refusal && !full) return Unexpected(*std::move(refusal));
   return 0;
 }
 
-// Whether a queue that has not had it may do it.
+// Whether a queue that has not tried the copy may take it.
 bool OpenDevice::is_for_another(const Failure& failure) const {
   return failure.tries + 1 < queues_.size() && failure.why.code != ErrorCode::invalid;
 }
 
-// One of the other queues.
+// Gives the copy to one of the other queues.
 bool OpenDevice::another_takes(std::size_t queue, const Ended& given_back) {
   for (std::size_t i = 1; i < queues_.size(); ++i) {
     if (queues_[(queue + i) % queues_.size()]->take_over(given_back)) return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All queues of one device that this process has open: what one of them gives back another tries.
-// Thread-safe.
+// All queues of one device that this process has open. A copy that one queue gives back is tried in
+// another one. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,21 +16,20 @@ namespace headrace::dsa {
 
 class OpenDevice {
  public:
-  // Opens the usable queues that can be opened. absent, denied, exhausted, unsupported: none,
-  // with the reason of the first.
+  // Opens the usable queues. Errors: absent, denied, exhausted, unsupported: no queue can be opened
+  // (the reason of the first).
   static Result<OpenDevice> open(const Device& device, const QueueOptions& options);
 
-  // Takes the first n by the queue with the least in flight. Error: none of the queues answers any
-  // more.
+  // Gives the first n to the queue with the least in flight. Error: no queue answers any more.
   Result<std::size_t> submit(std::span<const Submission> submissions);
-  // Moves what has ended for good to the back of `ended`.
+  // Moves copies that have finally ended to the back of `ended`.
   void poll(std::vector<Ended>& ended);
 
-  // As OpenQueue::give_up, of all.
+  // As OpenQueue::give_up, for all queues.
   void give_up(std::vector<Ended>& ended);
 
   std::size_t in_flight() const;
-  // The most at once.
+  // The most copies at once.
   std::size_t room() const;
   const std::vector<std::unique_ptr<OpenQueue>>& all() const { return queues_; }
   // Bytes that every queue takes at once.

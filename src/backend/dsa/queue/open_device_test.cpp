@@ -10,7 +10,7 @@ namespace {
 
 using namespace test;
 
-// Queues of one device, each held apart.
+// Several queues of one device, each with its own held device.
 class OpenDeviceTest : public testing::Test {
  protected:
   Result<OpenDevice> open(std::vector<WorkQueue> queues) {
@@ -126,7 +126,7 @@ TEST_F(OpenDeviceTest, AQueueThatTakesLess_CutsWhatAnotherGaveBack) {
 TEST_F(OpenDeviceTest, AnErrorOnlyWhenNoneAnswersAnyMore) {
   OpenDevice opened = open(2, 1).value();
   ASSERT_EQ(opened.submit(memory_.submissions(1, 100)).value_or(0), 1U);
-  // The second's portal goes, and cannot be opened again.
+  // The second queue's portal closes, and cannot be opened again.
   held_[1].refusal = held_[1].closed = Error{ErrorCode::absent, "gone"};
   ASSERT_EQ(opened.submit(memory_.submissions(1, 100)).value_or(0), 1U);
   std::vector<Ended> ended;

@@ -14,8 +14,8 @@ namespace headrace::dsa {
 namespace {
 
 constexpr std::uint64_t kMostCredits = 1024;
-// Records looked at behind the first that is not there: a device with several engines overtakes
-// itself, but not by much.
+// Records checked behind the first missing one: a device with several engines completes out of
+// order, but only within a short distance.
 constexpr std::size_t kLookAhead = 16;
 
 }  // namespace
@@ -49,7 +49,7 @@ OpenQueue::OpenQueue(const WorkQueue& queue, QueueOptions options, std::unique_p
 
 OpenQueue::~OpenQueue() {
   const MutexLock lock(mutex_);
-  portal_.reset();  // before the records go
+  portal_.reset();  // before the records are freed
 }
 
 Result<std::size_t> OpenQueue::submit(std::span<const Submission> submissions) {
@@ -78,12 +78,12 @@ bool OpenQueue::take_over(const Ended& given_back) {
   slot.tag = given_back.tag;
   slot.owner = given_back.owner;
   slot.tries = given_back.failure->tries + 1;
-  slot.alone = true;  // in a batch the next may have refused it for another's sake
+  slot.alone = true;  // in a batch, another member may have caused the refusal
   submit_ready();
   return true;
 }
 
-// So many free ones become the last to be submitted; where they stand in `ready_`.
+// Puts `slots` free slots at the end of `ready_`; returns the index of the first.
 std::size_t OpenQueue::occupy(std::size_t slots) {
   const std::size_t first = ready_.size();
   const auto rest = free_.end() - static_cast<std::ptrdiff_t>(slots);
@@ -100,7 +100,7 @@ void OpenQueue::release(std::uint32_t slot) {
 }
 
 void OpenQueue::count_in_flight() {
-  // A hint, so it pairs with nothing.
+  // A hint: pairs with nothing.
   in_flight_.store(room_ - free_.size(), std::memory_order_relaxed);
 }
 
@@ -109,7 +109,7 @@ void OpenQueue::make_ready(std::uint32_t slot) {
   ready_.push_back(slot);
 }
 
-// A portal, if there is none: after one that never answered not before `limit` has passed.
+// Opens a portal if there is none. After a portal that never answered it first waits for `limit`.
 Status OpenQueue::revive() {
   if (portal_ != nullptr) return {};
   const Nanoseconds now = options_.clock->now();
@@ -138,7 +138,7 @@ void OpenQueue::submit_ready() {
   ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(taken));
 }
 
-// The first n of them, in batches where that is possible.
+// Submits the first n, in batches if possible.
 std::size_t OpenQueue::submit_slots(std::span<const std::uint32_t> slots) {
   const bool in_batches = options_.batches && portal_ != nullptr && portal_->takes_batches() &&
                           queue_.operations.has(Opcode::batch) && queue_.max_batch >= 2;
@@ -199,8 +199,8 @@ std::size_t OpenQueue::submit_batch(std::span<const std::uint32_t> slots) {
   return slots.size();
 }
 
-// An error of the portal is for what it did not take, at the next poll: what is in flight may still
-// end.
+// An error of the portal applies at the next poll to the descriptors that it did not take. Those in
+// flight may still end.
 std::size_t OpenQueue::submit(std::span<const Descriptor> descriptors) {
   ++stats_.calls;
   auto taken = portal_->submit(descriptors);
@@ -211,7 +211,8 @@ std::size_t OpenQueue::submit(std::span<const Descriptor> descriptors) {
   return count;
 }
 
-// Pairs with the device's last write of a record, by which all that the operation wrote is there.
+// Pairs with the device's last write of a record: after it, all that the operation wrote is
+// visible.
 std::uint8_t OpenQueue::status_of(const Cell& cell) const {
   return __atomic_load_n(&cell.record.status, __ATOMIC_ACQUIRE);
 }
@@ -228,7 +229,7 @@ void OpenQueue::poll(std::vector<Ended>& ended) {
     }
     touching.swap(touching_);
   }
-  // Nobody else uses these slots: they are neither ready nor submitted.
+  // No other thread uses these slots: they are neither ready nor submitted.
   std::vector<Status> touched;
   for (const std::uint32_t slot : touching) {
     const Copy* rest = nullptr;
@@ -244,8 +245,8 @@ void OpenQueue::poll(std::vector<Ended>& ended) {
   give_back_refused(ended);
 }
 
-// What waits for a portal that takes nothing more is for others. One that refused a descriptor for
-// its own sake (invalid) may take those behind it: the first is tried alone, then given back.
+// Gives copies to other queues if the portal takes nothing more. If it refused one descriptor only
+// (invalid), it may take those behind it: the first one is tried alone, then given back.
 void OpenQueue::give_back_refused(std::vector<Ended>& ended) {
   if (!refusal_) return;
   const Error why = *std::exchange(refusal_, std::nullopt);
@@ -293,13 +294,14 @@ void OpenQueue::collect(std::vector<Ended>& ended) {
   if (kept > 0 || !ready_.empty()) expire(ended);
 }
 
-// A batch is over when its own record is there. Its members then have theirs, unless the list could
-// not be read to its end or the batch was refused as a whole: those go on alone.
+// A batch is over when its own record is written. Its members then have their records, with two
+// exceptions: the list could not be read to its end, or the batch was refused as a whole. Those
+// members continue alone.
 void OpenQueue::collect_batches() {
   for (const auto& batch : batches_) {
     if (batch->members.empty() || status_of(batch->cell) == 0) continue;
     const Record& record = batch->cell.record;
-    // A record that is not there though its operation was executed is lost: it waits for the limit.
+    // The operation was executed, but its record is lost: it waits for the limit.
     std::size_t executed = 0;
     switch (record.code()) {
       case Code::success:
@@ -356,14 +358,14 @@ bool OpenQueue::take_answer(std::uint32_t slot, std::vector<Ended>& ended) {
   release(slot);
 }
 
-// Those found waiting for the first time, which are the last ones.
+// Stamps the slots that are found waiting for the first time; they are the last ones.
 void OpenQueue::stamp(std::span<const std::uint32_t> slots, Nanoseconds now) {
   for (std::size_t i = slots.size(); i > 0 && !slots_[slots[i - 1]].since; --i) {
     slots_[slots[i - 1]].since = now;
   }
 }
 
-// Whether the first of them, which has waited longest, has waited too long.
+// Whether the first slot, which has waited longest, has waited too long.
 bool OpenQueue::late(std::span<const std::uint32_t> slots, Nanoseconds now) const {
   return !slots.empty() && now - slots_[slots.front()].since.value_or(now) > options_.limit;
 }
@@ -377,11 +379,11 @@ void OpenQueue::expire(std::vector<Ended>& ended) {
   closed_ = answered_ ? std::nullopt : std::optional(now);
 }
 
-// After it nothing is written for what was in flight.
+// After it the device writes nothing for the work in flight.
 void OpenQueue::close_portal(std::vector<Ended>& ended, const Error& why) {
   forget_portal();
   for (const std::uint32_t slot : std::exchange(submitted_, {})) {
-    // It may have ended at last.
+    // It may have ended by now.
     if (take_answer(slot, ended)) continue;
     ++stats_.lost;
     fail_slot(slot, why, ended);

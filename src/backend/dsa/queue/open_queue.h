@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One work queue in use: its portal, the completion records of what is in flight in it, and the way
-// of each copy through faults to its end.
+// One work queue in use: its portal, the completion records of descriptors in flight, and the state
+// of each copy through page faults to its end.
 //
-// What is in flight never exceeds what the queue holds, so that a dedicated one drops nothing. What
-// is not answered in time ends the portal: after that the device writes nothing more for it, and
-// what was in flight is given back. Thread-safe.
+// The number in flight never exceeds the queue's size, so a dedicated queue drops nothing. A
+// descriptor that is not answered in time ends the portal. After that the device writes nothing
+// more for it, and the copies in flight are given back. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -30,22 +30,23 @@ using OpenPortal = std::function<Result<std::unique_ptr<Portal>>(const WorkQueue
 
 struct QueueOptions {
   OpenPortal open;
-  // A descriptor not answered this long after the first poll that missed its answer is given up.
+  // A descriptor is given up if its answer is missing this long after the first poll that missed
+  // it.
   Nanoseconds limit = std::chrono::seconds{5};
   const Clock* clock = &system_clock();
-  // Descriptors submitted at once: in a batch, or in one write().
+  // Descriptors submitted at once: in one batch, or in one write().
   std::size_t at_once = 32;
-  bool batches = true;  // where the portal takes them
+  bool batches = true;  // if the portal takes them
 };
 
 // A copy to make, and its owner.
 struct Submission {
   Copy copy;
   std::uint64_t tag = 0;
-  void* owner = nullptr;  // for whoever polls
+  void* owner = nullptr;  // for the caller of poll()
 };
 
-// A copy that was not done.
+// Details of a copy that failed.
 struct Failure {
   Error why;
   PartialCopy rest;
@@ -56,67 +57,68 @@ struct Failure {
 struct Ended {
   std::uint64_t tag = 0;
   void* owner = nullptr;
-  std::unique_ptr<Failure> failure = nullptr;  // nullptr: it was done
+  std::unique_ptr<Failure> failure = nullptr;  // nullptr: the copy succeeded
 };
 
 struct QueueStats {
   std::uint64_t descriptors = 0;  // submitted
-  std::uint64_t batches = 0;      // of them, in so many batches
-  std::uint64_t calls = 0;        // of Portal::submit
+  std::uint64_t batches = 0;      // batches that contained some of them
+  std::uint64_t calls = 0;        // calls of Portal::submit
   std::uint64_t refused = 0;      // calls that took fewer than offered
-  std::uint64_t faults = 0;       // page faults answered by touching
+  std::uint64_t faults = 0;       // page faults resolved by touching
   std::uint64_t failed = 0;       // records with an error
-  std::uint64_t lost = 0;         // not answered when the portal was closed
+  std::uint64_t lost = 0;         // unanswered when the portal was closed
   std::uint64_t reopened = 0;
 };
 
 class OpenQueue {
  public:
   static Result<std::unique_ptr<OpenQueue>> open(const WorkQueue& queue, QueueOptions options);
-  // Ends the portal. What is in flight is gone without a word: the owner has polled it all before,
-  // or does not want to know.
+  // Ends the portal. Copies in flight end without a report: the owner has polled all before, or
+  // ignores them.
   ~OpenQueue();
 
-  // Takes the first n, n small when the queue is full. Error: the queue is gone, and a new portal
-  // is not to be had now; none was taken.
+  // Takes the first n; n is small when the queue is full. Error: the queue is gone and no new
+  // portal can be opened now; none was taken.
   Result<std::size_t> submit(std::span<const Submission> submissions);
-  // Takes one that another queue gave back; false: not now.
+  // Takes a copy that another queue gave back; false: not now.
   bool take_over(const Ended& given_back);
-  // Moves what has ended to the back of `ended`. Submits again what was resumed or refused
-  // before. Touches pages without holding up others.
+  // Moves ended copies to the back of `ended`, and submits again the copies that were resumed or
+  // refused. Touches pages without holding up other threads.
   void poll(std::vector<Ended>& ended);
 
-  // Ends the portal, and all that is in flight with timed_out. Requires: nobody polls.
+  // Ends the portal, and all copies in flight with timed_out. Requires: nobody polls.
   void give_up(std::vector<Ended>& ended);
 
-  // Copies taken and not yet ended; a hint while others submit or poll.
+  // Copies taken and not yet ended; a hint while other threads submit or poll.
   std::size_t in_flight() const {
     return in_flight_.load(std::memory_order_relaxed);  // pairs with nothing
   }
-  // The most of them.
+  // The most copies at once.
   std::size_t room() const { return room_; }
   const WorkQueue& queue() const { return queue_; }
   std::string_view portal_name() const { return name_; }
-  bool mapped() const { return mapped_; }  // its portal
+  bool mapped() const { return mapped_; }  // whether its portal is
   QueueStats stats() const;
 
  private:
-  // A copy in flight, with the number of its completion record.
+  // A copy in flight; its index is the number of its completion record.
   struct DescriptorSlot {
     PartialCopy copy;
     std::uint64_t tag = 0;
     void* owner = nullptr;
     std::uint32_t tries = 0;
-    bool alone = false;      // not in a batch: the last one failed as a whole
-    std::uint64_t turn = 0;  // how often it was submitted
-    // When a poll first found it waiting: to be submitted, or then for its answer.
+    bool alone = false;      // not in a batch, because the last batch failed as a whole
+    std::uint64_t turn = 0;  // number of submissions
+    // The time of the first poll that found it waiting, first for its submission, then for its
+    // answer.
     std::optional<Nanoseconds> since;
   };
-  // A record on a line of its own: the device writes one while a core reads the next.
+  // A record in its own cache line: the device writes one record while a core reads the next.
   struct alignas(64) Cell {
     Record record;
   };
-  // A batch descriptor's own record and its list, until the device is done with them.
+  // A batch descriptor's own record and its list, kept until the device is done with them.
   struct Member {
     std::uint32_t slot;
     std::uint64_t turn;
@@ -143,7 +145,7 @@ class OpenQueue {
   void prepare(std::uint32_t slot, Descriptor& descriptor) REQUIRES(mutex_);
   void collect(std::vector<Ended>& ended) REQUIRES(mutex_);
   void collect_batches() REQUIRES(mutex_);
-  // Whether it is no longer in flight.
+  // Returns whether the copy is no longer in flight.
   bool take_answer(std::uint32_t slot, std::vector<Ended>& ended) REQUIRES(mutex_);
   void refuse(std::uint32_t slot, const Record& record, std::vector<Ended>& ended) REQUIRES(mutex_);
   void fail_slot(std::uint32_t slot, const Error& why, std::vector<Ended>& ended) REQUIRES(mutex_);
@@ -162,13 +164,13 @@ class OpenQueue {
   const std::string name_;
   const bool mapped_;
   const std::size_t room_;
-  const std::unique_ptr<Cell[]> cells_;  // as slots_; written by the device too
+  const std::unique_ptr<Cell[]> cells_;  // as slots_; the device writes them too
 
   mutable Mutex mutex_;
   std::unique_ptr<Portal> portal_ GUARDED_BY(mutex_);     // nullptr: given up, to be opened anew
-  std::optional<Error> refusal_ GUARDED_BY(mutex_);       // of the portal, not yet acted on
+  std::optional<Error> refusal_ GUARDED_BY(mutex_);       // the portal's, not yet handled
   bool answered_ GUARDED_BY(mutex_) = false;              // since the portal was opened
-  std::optional<Nanoseconds> closed_ GUARDED_BY(mutex_);  // when one that never answered was
+  std::optional<Nanoseconds> closed_ GUARDED_BY(mutex_);  // when one that gave no answer was
   std::vector<DescriptorSlot> slots_ GUARDED_BY(mutex_);
   std::vector<std::uint32_t> free_ GUARDED_BY(mutex_);
   std::vector<std::uint32_t> ready_ GUARDED_BY(mutex_);      // to be submitted, in order

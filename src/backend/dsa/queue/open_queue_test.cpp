@@ -27,7 +27,7 @@ class OpenQueueTest : public testing::Test {
     opened.poll(ended);
     return ended;
   }
-  // Longer than `opened` waits for what it has in flight now.
+  // Waits longer than `opened` waits for its work in flight.
   void let_limit_pass(OpenQueue& opened) {
     EXPECT_TRUE(poll(opened).empty());
     clock_.advance(kLimit + Nanoseconds{1});
@@ -82,7 +82,7 @@ TEST_F(OpenQueueTest, WhatABatchWhoseListFaultedDidNotReachGoesOnAlone) {
   EXPECT_TRUE(memory_.equal());
 }
 
-// The record of the second is lost: it is not known how far it came, so it waits for the limit.
+// The record of the second is lost, so its progress is unknown, and it waits for the limit.
 TEST_F(OpenQueueTest, WhatABatchDidReachIsNotDoneTwice) {
   const auto opened = open();
   ASSERT_TRUE(opened->submit(memory_.submissions(4, 1024)));
@@ -123,7 +123,7 @@ TEST_F(OpenQueueTest, SlotsAreUsedAgainBeforeTheirBatchsOwnRecordCame) {
   const Descriptor second = device_.taken[1];
   EXPECT_NE(second.source, first.source) << "the first list may still be read";
   EXPECT_NE(second.record, first.record);
-  // The worst it can say: the new ones in its slots are none of its business.
+  // The worst answer: the new copies in its slots do not belong to it.
   answer(first, Code::batch_list_fault, 0);
   EXPECT_TRUE(poll(*opened).empty());
   EXPECT_EQ(device_.taken.size(), 2U);
@@ -160,7 +160,7 @@ TEST_F(OpenQueueTest, AFullSharedQueueKeepsOrderAndLosesNothing) {
   }
 }
 
-// Behind one that was refused nothing overtakes.
+// No later descriptor overtakes a refused one.
 TEST_F(OpenQueueTest, WhatComesLaterWaitsBehind) {
   device_.batches = false;
   device_.room = 0;
@@ -207,7 +207,7 @@ TEST_F(OpenQueueTest, WhatIsNotAnsweredInTimeEndsThePortal) {
   EXPECT_EQ(opened->stats().lost, 2U);
 }
 
-// A shared queue that others keep full, until shortly before the limit.
+// Other processes keep the shared queue full until shortly before the limit.
 TEST_F(OpenQueueTest, TheWaitForAnAnswerBeginsWhenItIsHandedOver) {
   device_.batches = false;
   device_.room = 0;
@@ -226,7 +226,7 @@ TEST_F(OpenQueueTest, TheWaitForAnAnswerBeginsWhenItIsHandedOver) {
   EXPECT_EQ(device_.closes, 0U);
 }
 
-// Nor does the second part of a copy pay for the first, or for a caller that polls late.
+// The time of a copy's second part does not include the first part, or a late poll.
 TEST_F(OpenQueueTest, EachPartWaitsForItself) {
   device_.batches = false;
   WorkQueue queue = held_queue();
@@ -283,8 +283,8 @@ TEST_F(OpenQueueTest, OneThatHadAnsweredIsOpenedAtOnce) {
   EXPECT_EQ(device_.opens, 2U);
 }
 
-// One faulted, another is lost: the first is touched while there is no portal, and goes on in the
-// next one from where it was.
+// One copy faulted, another is lost. The first one is touched while there is no portal. It
+// continues in the next portal from its last byte.
 TEST_F(OpenQueueTest, WhatIsTouchedWhileThePortalClosesGoesOn) {
   device_.batches = false;
   const auto opened = open();
@@ -345,7 +345,7 @@ TEST_F(OpenQueueTest, AnyErrorStatus_IsAFailureThatNamesIt) {
   }
 }
 
-// Bit 6 is no part of any status: 0x41 is not 0x01.
+// Bit 6 is part of no status: 0x41 is not 0x01.
 TEST_F(OpenQueueTest, AStatusThatOnlyLooksLikeSuccessIsNone) {
   const auto opened = open();
   ASSERT_TRUE(opened->submit(memory_.submissions(1, 100)));
@@ -355,7 +355,7 @@ TEST_F(OpenQueueTest, AStatusThatOnlyLooksLikeSuccessIsNone) {
   EXPECT_NE(ended[0].failure, nullptr);
 }
 
-// libfabric goes on for ever when its write() fails with EPERM.
+// libfabric loops forever when its write() fails with EPERM.
 TEST_F(OpenQueueTest, LibfabricAPortalThatRefusesForGoodIsNoEndlessLoop) {
   const auto opened = open();
   device_.refusal = Error{ErrorCode::denied, "no more"};
@@ -395,7 +395,7 @@ TEST_F(OpenQueueTest, ADescriptorRefusedForItsOwnSakeHoldsUpNobody) {
   EXPECT_EQ(device_.taken.size(), 3U);
 }
 
-// As a kernel that takes batches no more: their members are not to blame.
+// Like a kernel that no longer takes batches: their members are not the cause.
 TEST_F(OpenQueueTest, ABatchThatThePortalRefusesGoesOnAlone) {
   device_.refuses = [](const Descriptor& each) { return each.opcode() == Opcode::batch; };
   const auto opened = open();
@@ -419,8 +419,7 @@ TEST_F(OpenQueueTest, GivingUpEndsAllThatIsUnderWay) {
   EXPECT_EQ(opened->in_flight(), 0U);
 }
 
-// Answers to what the device has, in any order, of any kind; a batch's own when its members are
-// through.
+// Answers the device's descriptors in any order, with any result; a batch after its members.
 class Whims {
  public:
   Whims(HeldDevice& device, std::uint64_t seed) : device_(device), random_(seed) {}

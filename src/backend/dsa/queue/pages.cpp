@@ -12,12 +12,12 @@
 namespace headrace::dsa {
 namespace {
 
-constexpr int kTries = 100;  // of what a signal interrupted
+constexpr int kTries = 100;  // if a signal interrupts the call
 
 const auto kPage = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 
-// False: a kernel before 5.14, where the device may have to fault on every page. Asked only after a
-// failure, so it need not be kept.
+// False: a kernel before 5.14, on which the device may have to fault on every page. Called only
+// after a failure, so the answer is not kept.
 bool can_populate() {
   void* const probe =
       mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -36,7 +36,7 @@ Status bring_in(std::uint64_t address, std::uint64_t size, bool written) {
   for (int i = 0; i < kTries && (error == EINTR || error == EAGAIN); ++i) {
     error = madvise(reinterpret_cast<void*>(begin), bytes, advice) == 0 ? 0 : errno;
   }
-  // Interrupted over and over: the device tries, and faults again.
+  // After repeated interruptions the device tries, and faults again.
   if (error == 0 || error == EINTR || error == EAGAIN || !can_populate()) return {};
   return fail(ErrorCode::invalid, "{:#x}, {} bytes, is no memory that can be {}; check the address",
               address, size, written ? "written" : "read");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bringing pages in before a device needs them. Thread-safe.
+// Brings pages in before a device needs them. Thread-safe.
 #pragma once
 
 #include "backend/dsa/queue/partial_copy.h"
@@ -7,10 +7,10 @@
 
 namespace headrace::dsa {
 
-// Makes the first `most` bytes of the source present and those of the destination writable, as a
-// touch by the CPU would, without crashing on missing memory. invalid: some of it is not this
-// process's memory, or may not be written. A device's own way (block on fault) holds up all
-// descriptors queued behind (SPEC 3.13).
+// Makes the first `most` bytes of the source present and those of the destination writable, like a
+// touch by the CPU, but without crashing on missing memory. The device's own way (block on fault)
+// would hold up all descriptors queued behind (SPEC 3.13). Errors: invalid: some of the memory is
+// not this process's, or may not be written.
 Status bring_in(const Copy& copy, std::uint64_t most = 32 << 20);
 
 }  // namespace headrace::dsa

@@ -30,7 +30,7 @@ class PagesTest : public testing::Test {
     mincore(base_, 4 * kPageBytes, in.data());
     return (in[page] & 1) != 0;
   }
-  // Copies from, and to, a byte range of which all else is present.
+  // Copies from, and to, a byte range; all other pages are present.
   static Status written(std::uint64_t address, std::uint64_t bytes,
                         std::uint64_t most = 4 * kPageBytes) {
     static const std::array<char, 4 * kPageBytes> source{};

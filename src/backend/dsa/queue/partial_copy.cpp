@@ -34,7 +34,7 @@ Next PartialCopy::absorb(const Record& record) {
   }
   ++faults_;
   if (record.completed > part_) return Next::failed;
-  // After a copy that ran backwards the last bytes are done: begin the part again.
+  // A copy that ran backwards has done its last bytes, so the part begins again.
   const bool backwards = record.result == 1;
   const Next next = pass(backwards ? 0 : record.completed);
   return next == Next::more ? Next::touch : next;

@@ -38,7 +38,7 @@ TEST(PartialCopy, Descriptor_IsAMemmoveThatWantsARecord) {
   }
 }
 
-// SPEC 8.3: a copy forwards goes on behind what is done.
+// SPEC 8.3: a forward copy continues after its last byte.
 TEST(PartialCopy, AfterAFault_ContinuesBehindTheBytesDone) {
   PartialCopy work(kCopy);
   work.next(kMost);
@@ -51,7 +51,7 @@ TEST(PartialCopy, AfterAFault_ContinuesBehindTheBytesDone) {
   EXPECT_EQ(work.rest().bytes, 0U);
 }
 
-// LightDSA goes on at the front, and has wrong data.
+// LightDSA continues at the front, which gives wrong data.
 TEST(PartialCopy, AfterABackwardsFault_BeginsAgain) {
   PartialCopy work(kCopy);
   const Descriptor first = work.next(kMost);
@@ -59,7 +59,7 @@ TEST(PartialCopy, AfterABackwardsFault_BeginsAgain) {
   EXPECT_EQ(work.next(kMost), first);
 }
 
-// The write bit is no part of the code: SPDK and DPDK take 0x83 for an unknown status.
+// The write bit is not part of the code: SPDK and DPDK treat 0x83 as an unknown status.
 TEST(PartialCopy, AFaultInWriting_IsAFault) {
   EXPECT_EQ(faulted(0).code(), Code::page_fault);
   EXPECT_TRUE(faulted(0).write_fault());
@@ -81,7 +81,7 @@ TEST(PartialCopy, AFaultBehindTheLastByte_IsTheEnd) {
   EXPECT_EQ(work.absorb(faulted(500)), Next::done);
 }
 
-// A portal that refused the first descriptor, or another queue, is offered it again.
+// A refused first descriptor is submitted again, to the same portal or to another queue.
 TEST(PartialCopy, NextWithoutAnAnswer_ChangesNothing) {
   PartialCopy work(kCopy);
   const Descriptor first = work.next(kMost);
@@ -116,7 +116,7 @@ TEST(PartialCopy, FaultsWithoutEnd_AreHopeless) {
   EXPECT_TRUE(work.hopeless());
 }
 
-// A device of plain loops that stops where it likes, in either direction.
+// A device of plain loops that stops at random places, in either direction.
 TEST(PartialCopy, AnyCutsAndFaults_CopyEveryByte) {
   EXPECT_TRUE(rc::check([] {
     std::vector<std::uint8_t> from(200);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way into one work queue of a DSA device: its mapped portal, its character device, or an
-// emulated one.
+// The access to one work queue of a DSA device: its mapped portal, its character device, or an
+// emulated device.
 //
-// A portal only submits descriptors. Whether one was executed its completion record tells, and
-// of some there never comes one: a descriptor for a full dedicated queue is dropped without a word,
-// so whoever submits there counts what is in flight. Thread-safe.
+// A portal only submits descriptors; the completion record reports the execution. Some records are
+// never written: a full dedicated queue drops a descriptor silently. Therefore the submitter counts
+// its descriptors in flight. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,18 @@ class Portal {
  public:
   virtual ~Portal() = default;
 
-  // Submits the first n of them in order, n <= size; fewer when a shared queue is full. What a
-  // descriptor points to (records set to 0, lists) must be written before. absent: the queue is
-  // gone or disabled, denied: it is no longer this process's; none was submitted then.
+  // Submits the first n in order, n <= size; fewer when a shared queue is full. Memory that a
+  // descriptor refers to (lists, records set to 0) must be written before. Errors, with none
+  // submitted: absent: the queue is gone or disabled; denied: it no longer belongs to this process.
   virtual Result<std::size_t> submit(std::span<const Descriptor> descriptors) = 0;
 
-  // False: a batch descriptor would be refused; several descriptors in one submit() come instead.
+  // False: the portal refuses batch descriptors; several descriptors in one submit() replace them.
   virtual bool takes_batches() const = 0;
 
   // False: each submission is a system call.
   virtual bool mapped() const { return true; }
 
-  // In words: "ENQCMD", "write()", "emulator".
+  // A name for users: "ENQCMD", "write()", "emulator".
   virtual std::string_view name() const = 0;
 };
 

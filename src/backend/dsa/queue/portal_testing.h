@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device in the hands of a test: it keeps what it is given, and answers when told to.
+// A device that a test controls: it keeps its descriptors, and answers when the test says so.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ inline constexpr Nanoseconds kLimit = std::chrono::seconds{5};
 
 // Single-thread.
 struct HeldDevice {
-  // Told by the test.
+  // Set by the test.
   bool batches = true;
-  std::size_t room = std::numeric_limits<std::size_t>::max();  // descriptors it takes from now on
-  std::optional<Error> refusal;                                // of everything
-  std::function<bool(const Descriptor&)> refuses;              // this descriptor: invalid
-  std::optional<Error> closed;                                 // it cannot be opened
-  std::vector<Descriptor> late;  // answered well just before the portal is closed
-  // What came of it.
+  std::size_t room = std::numeric_limits<std::size_t>::max();  // descriptors that it still takes
+  std::optional<Error> refusal;                                // for everything
+  std::function<bool(const Descriptor&)> refuses;              // true: this descriptor is invalid
+  std::optional<Error> closed;                                 // the error when it is opened
+  std::vector<Descriptor> late;  // answered just before the portal is closed
+  // Observed by the test.
   std::vector<Descriptor> taken;
   std::vector<std::size_t> offered;  // by each call
   unsigned opens = 0;
@@ -36,7 +36,7 @@ struct HeldDevice {
   OpenPortal opener();
 };
 
-// What a device writes; status last.
+// Writes the record as a device does; status last.
 inline void answer(const Descriptor& descriptor, Code code, std::uint32_t completed = 0,
                    std::uint8_t result = 0, std::uint64_t extra = 0) {
   auto* const record = reinterpret_cast<Record*>(descriptor.record);
@@ -46,7 +46,7 @@ inline void answer(const Descriptor& descriptor, Code code, std::uint32_t comple
   __atomic_store_n(&record->status, static_cast<std::uint8_t>(code), __ATOMIC_RELEASE);
 }
 
-// Does a copy and says so.
+// Makes a copy and answers it.
 inline void copy(const Descriptor& descriptor) {
   std::memmove(reinterpret_cast<void*>(descriptor.destination),
                reinterpret_cast<const void*>(descriptor.source), descriptor.size);
@@ -105,7 +105,7 @@ inline WorkQueue held_queue(std::string name = "wq0.0", std::uint32_t size = 64)
   return queue;
 }
 
-// `size` bytes of memory, and copies of them to another place.
+// `size` bytes of memory, and a second part of the same size that copies fill.
 class Halves {
  public:
   explicit Halves(std::size_t size) : from_(size), to_(size) {
@@ -117,7 +117,7 @@ class Halves {
                      .bytes = bytes},
             .tag = tag};
   }
-  // Copies of so many bytes each, one behind the other; tags from 0.
+  // Makes `count` copies of `bytes` bytes each, one after the other; tags from 0.
   std::vector<Submission> submissions(std::size_t count, std::size_t bytes) const {
     std::vector<Submission> made;
     for (std::size_t i = 0; i < count; ++i) made.push_back(submission(i * bytes, bytes, i));

@@ -20,7 +20,7 @@ namespace {
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-// Reads the parameters as the driver does at the launch: by the types the kernel declares.
+// Reads the parameters at the launch, like the driver, by the types that the kernel declares.
 template <class... Parameters>
 Launch bind_to(CUresult (*body)(DeviceView&, Parameters...), void** parameters) {
   std::tuple<Parameters...> values;
@@ -100,7 +100,7 @@ CUresult copy_bytes(DeviceView& memory, CUdeviceptr to, CUdeviceptr from, u64 by
   return copy_one(memory, to, from, bytes, 1);
 }
 
-// Backwards, since its blocks run in no order.
+// Backwards, since a kernel's blocks run in no order.
 CUresult copy_list(DeviceView& memory, CopyList list) {
   for (u64 i = std::min<u64>(list.count, kMostGathered); i-- > 0;) {
     const ListedCopy& each = list.copies[i];
@@ -171,7 +171,7 @@ std::expected<std::byte*, CUresult> DeviceView::reach(CUdeviceptr address, std::
   const auto range = driver().memory.find(address);
   Device& device = context_.device();
   if (range == nullptr) {
-    // Memory of the host that is not registered: some devices reach it.
+    // Unregistered host memory: some devices reach it.
     const Paradigm paradigm = driver().settings.paradigm;
     const bool reached = paradigm == Paradigm::ats || paradigm == Paradigm::hmm;
     const CUdeviceptr page = address / 4096 * 4096;

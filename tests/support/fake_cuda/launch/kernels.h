@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's kernels (src/backend/cuda/kernels.h) in software, by name: each reads and writes
-// memory as its device may, so that what a device cannot reach is an error, and managed pages move.
+// The library's kernels (src/backend/cuda/kernels.h) in software, by name. Each accesses only
+// memory that its device may. Other addresses are an error, and managed pages move.
 //
 // Thread-safe.
 #pragma once
@@ -16,15 +16,15 @@
 
 namespace headrace::cuda::fake {
 
-// Memory as one launch on a device sees it.
+// Memory as seen by one launch on a device.
 class DeviceView {
  public:
   explicit DeviceView(Context& context) : context_(context) {}
 
-  // Where the fake finds `size` bytes that the kernel reaches; `alignment` is what it asks for.
+  // Where the fake accesses `size` bytes that the kernel reaches; `alignment` is the kernel's.
   std::expected<std::byte*, CUresult> reach(CUdeviceptr address, std::size_t size, bool write,
                                             std::size_t alignment = 1);
-  // The time of what was reached beyond the device's own memory.
+  // The time of accesses beyond the device's own memory.
   std::chrono::nanoseconds time() const;
 
  private:
@@ -33,17 +33,17 @@ class DeviceView {
   std::size_t hops_ = 0;
 };
 
-// What a launch does; its parameters have been read.
+// The work of a launch, with its parameters already read.
 using Launch = std::function<CUresult(DeviceView& memory)>;
 
 struct Kernel {
   std::string_view name;
   unsigned parameters;
   Launch (*bind)(void** parameters);
-  unsigned registers;  // of a thread, as ptxas 12.9 has it for sm_90
+  unsigned registers;  // per thread, from ptxas 12.9 for sm_90
 };
 
-// Null: there is none of this name.
+// Null: there is no kernel of this name.
 const Kernel* find_kernel(std::string_view name);
 
 }  // namespace headrace::cuda::fake

@@ -16,13 +16,13 @@ namespace {
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-// The library's own PTX, loaded.
+// Loads the library's own PTX.
 struct Loaded : FakeContext {
   explicit Loaded(const std::string& settings = "") : FakeContext(settings) {
     EXPECT_EQ(cuModuleLoadDataEx(&module, kKernelsPtx, 0, nullptr, nullptr), CUDA_SUCCESS);
   }
 
-  // The result of the kernel once it is done.
+  // Returns the kernel's result after its end.
   template <class... Parameters>
   CUresult run(const char* name, Parameters... parameters) {
     CUfunction function = nullptr;

@@ -11,7 +11,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// The text behind the first `word`, without blanks; empty where there is none.
+// Returns the text behind the first `word`, without blanks; empty if it does not occur.
 std::string_view behind(std::string_view text, std::string_view word) {
   const std::size_t at = text.find(word);
   if (at == std::string_view::npos) return {};
@@ -26,7 +26,7 @@ unsigned number(std::string_view text) {
   return value;
 }
 
-// The newest PTX that a driver takes, 10 * major + minor: as CUDA's releases have it.
+// The newest PTX that a driver takes, 10 * major + minor, from CUDA's release notes.
 unsigned newest_ptx(int version) {
   if (version >= 13000) return 90;
   if (version >= 12080) return 87;
@@ -35,7 +35,7 @@ unsigned newest_ptx(int version) {
   return 65;
 }
 
-// Where a JIT option says that a log goes, cut to its size.
+// Writes the log where a JIT option asks for it, cut to its size.
 void write_log(const std::string& log, unsigned count, const CUjit_option* options, void** values) {
   char* buffer = nullptr;
   std::size_t size = 0;
@@ -124,14 +124,15 @@ HEADRACE_FAKE_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule
     if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (!found->entries.contains(name)) return CUDA_ERROR_NOT_FOUND;
     const Kernel* const kernel = find_kernel(name);
-    if (kernel == nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // it runs no PTX
+    if (kernel == nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // the fake runs no PTX
     *function =
         driver().functions.add(std::make_shared<Function>(Function{found->context, found, kernel}));
     return CUDA_SUCCESS;
   });
 }
 
-// By registers and threads, as multiprocessors have them since compute capability 7.0.
+// Limited by registers and threads, with the counts of multiprocessors since compute capability
+// 7.0.
 HEADRACE_FAKE_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(
     int* blocks, CUfunction function, int threads, std::size_t shared_bytes) {
   return in_context([&](Context&) -> CUresult {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules, read from PTX as far as a driver must to refuse one, and the functions in them.
+// Modules and the functions in them. PTX is read as far as a driver must to refuse it.
 #pragma once
 
 #include <expected>
@@ -30,8 +30,8 @@ struct Refused {
   std::string log;
 };
 
-// The entries of a PTX text; why a driver of `version` (as cuDriverGetVersion gives it) with a
-// device of `compute` takes it not.
+// Returns the entries of a PTX text, or why a driver of `version` (as from cuDriverGetVersion) with
+// a device of `compute` refuses it.
 std::expected<std::set<std::string>, Refused> read_ptx(std::string_view text, int version,
                                                        unsigned compute);
 

@@ -10,7 +10,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// What loading this PTX gives, and the JIT's log.
+// Returns the result of loading this PTX, and the JIT's log.
 std::pair<CUresult, std::string> load(const FakeContext& cuda, const char* text) {
   std::array<char, 64> log{};
   std::array options = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};

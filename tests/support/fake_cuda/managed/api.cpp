@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of managed memory, but for those that only some drivers have (versioned.cpp).
+// The functions for managed memory, except those that only some drivers have (versioned.cpp).
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -15,7 +15,7 @@ CUmemLocation location_of(CUdevice device) {
   return {CU_MEM_LOCATION_TYPE_DEVICE, device};
 }
 
-// Whether a page can be asked to be there.
+// Whether a page can be requested at the location.
 CUresult check(CUmemLocation location) {
   switch (location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -47,14 +47,14 @@ CUresult check(CUmem_advise advice, CUmemLocation location) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-// Memory of the host that a device reaches without registration.
+// Host memory that a device reaches without registration.
 bool is_reachable_pageable(const std::shared_ptr<Range>& range) {
   const Paradigm paradigm = driver().settings.paradigm;
   return range == nullptr && (paradigm == Paradigm::ats || paradigm == Paradigm::hmm);
 }
 
-// `body` with the pages of managed memory and the offset there. What is advised of pageable memory
-// is taken, where devices reach it, and has no effect.
+// Calls `body` with the pages of managed memory and the offset in them. Advice on pageable memory
+// is accepted if devices reach it, and has no effect.
 template <class Body>
 CUresult on_managed(CUdeviceptr address, std::size_t size, Body body) {
   const std::shared_ptr<Range> range = driver().memory.find(address);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Touches of managed memory by the host, seen as faults: the page is brought back and the touch
-// happens again. All other faults go to the handler that was there.
+// The host's touches of managed memory, seen as faults: the page is brought back and the touch is
+// repeated. All other faults go to the previous handler.
 #include <signal.h>
 #include <ucontext.h>
 
@@ -29,7 +29,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
     previous.sa_handler(signal);
   } else {
-    sigaction(signal, &previous, nullptr);  // the touch, done again, ends the process
+    sigaction(signal, &previous, nullptr);  // the repeated touch ends the process
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 std::uint32_t bit(const Device& device) { return 1U << static_cast<unsigned>(device.ordinal()); }
 
-// Where it is advised to be is where it is.
+// Whether the page is at its preferred location.
 bool is_preferred(const ManagedPage& page) {
   switch (page.preferred.type) {
     case CU_MEM_LOCATION_TYPE_INVALID: return false;
@@ -60,7 +60,7 @@ ManagedPages::~ManagedPages() {
   }
 }
 
-// `body` with the number of each page, and how many of its bytes are meant.
+// Calls `body` with the index of each page, and the number of its bytes in the range.
 template <class Body>
 void ManagedPages::each(std::size_t offset, std::size_t size, Body body) {
   for (std::size_t at = offset; at < offset + size;) {
@@ -77,7 +77,7 @@ void ManagedPages::protect(std::size_t index, int protection) {
   mprotect(reinterpret_cast<void*>(users_ + begin), length, protection);
 }
 
-// The host's first touch is no fault, so that a page can be read into; the memory tells of it.
+// The host's first touch is no fault, so that the kernel can read into a page; mincore shows it.
 void ManagedPages::find_touched(std::size_t index) {
   ManagedPage& page = pages_[index];
   if (page.populated) return;
@@ -88,7 +88,7 @@ void ManagedPages::find_touched(std::size_t index) {
   page.populated = std::ranges::any_of(present, [](unsigned char one) { return (one & 1) != 0; });
 }
 
-// The memory of its device is free again.
+// Releases the page's memory on its device.
 void ManagedPages::leave(std::size_t index) {
   ManagedPage& page = pages_[index];
   if (page.location != kHost) driver().device(page.location)->give_memory(page_);
@@ -131,14 +131,14 @@ bool ManagedPages::to_device(std::size_t index, Device& device, Cost& cost) {
   return true;
 }
 
-// A copy for the device to read; false where it has no room.
+// Makes a read-only copy for the device; false if it has no space.
 bool ManagedPages::duplicate(std::size_t index, Device& device, Cost& cost) {
   ManagedPage& page = pages_[index];
   while (!device.take_memory(page_)) {
     if (!all_.evict(device, cost)) return false;
   }
   if (page.location != kHost) {
-    // The host gets one too, so that all copies are alike.
+    // The host gets a copy too, so that all copies are alike.
     const std::uint32_t owner = 1U << static_cast<unsigned>(page.location);
     page.location = kHost;
     page.duplicates |= owner;
@@ -147,7 +147,7 @@ bool ManagedPages::duplicate(std::size_t index, Device& device, Cost& cost) {
   page.mapped |= bit(device);
   all_.residents_[device.ordinal()].push_back({this, index});
   cost.migrated += page_;
-  protect(index, PROT_READ);  // a write by the host ends them
+  protect(index, PROT_READ);  // a write by the host ends the copies
   return true;
 }
 

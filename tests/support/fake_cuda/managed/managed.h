@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory: where each page is, who maps it, what was advised of it, and what an access by a
-// device or the host does to that. The bytes themselves stay where they are; what moves is charged
-// to the memory of devices and told as a cost.
+// Managed memory: the place of each page, who maps it, its advice, and the effect of accesses by a
+// device or the host. The bytes themselves stay where they are. A moved page is charged to the
+// memory of devices and returned as a cost.
 //
-// A page that is on a device is not mapped for the host, so that the host's touch is seen and
-// brings it back (host_faults.cpp), unless the device is reached by the host's own loads (ATS). A
-// system call that is given such a page fails with EFAULT where a real driver would bring it back.
+// A page on a device is not mapped for the host. So the host's touch is seen, and brings it back
+// (host_faults.cpp), unless the host's own loads reach the device (ATS). A system call on such a
+// page fails with EFAULT, while a real driver would bring the page back.
 //
 // Thread-safe: one lock for all pages, since an access to one may evict another.
 #pragma once
@@ -26,11 +26,11 @@ namespace headrace::cuda::fake {
 class Device;
 class ManagedPages;
 
-// What an access by a device took.
+// The cost of an access by a device.
 struct Cost {
   std::size_t faults = 0;
   std::size_t migrated = 0;  // bytes, evicted ones included
-  std::size_t remote = 0;    // bytes that the device reached over the link
+  std::size_t remote = 0;    // bytes that the device accessed over the link
 
   Cost& operator+=(const Cost& other) {
     faults += other.faults;
@@ -43,11 +43,11 @@ struct Cost {
 inline constexpr int kHost = -1;
 
 struct ManagedPage {
-  int location = kHost;           // or the ordinal of a device
-  bool populated = false;         // it is somewhere
-  std::uint32_t duplicates = 0;   // devices that have a copy to read
-  std::uint32_t mapped = 0;       // devices in whose page tables it is
-  unsigned accesses = 0;          // by devices over the link, since it last moved
+  int location = kHost;           // or a device's ordinal
+  bool populated = false;         // it has a place
+  std::uint32_t duplicates = 0;   // devices with a read-only copy
+  std::uint32_t mapped = 0;       // devices that map it in their page tables
+  unsigned accesses = 0;          // by devices over the link since its last move
   bool read_mostly = false;       // advised:
   std::uint32_t accessed_by = 0;  // devices
   bool accessed_by_host = false;
@@ -55,7 +55,7 @@ struct ManagedPage {
   CUmemLocation prefetched{CU_MEM_LOCATION_TYPE_INVALID, 0};
 };
 
-// The pages of all ranges, and which of them are on which device.
+// The pages of all ranges, and the pages on each device.
 class ManagedMemory {
  public:
   explicit ManagedMemory(const Settings& settings) : settings_(settings) {}
@@ -68,12 +68,12 @@ class ManagedMemory {
     ManagedPages* pages;
     std::size_t index;
   };
-  // Moves the page that came first away from the device; false: there is none.
+  // Moves the device's oldest page away; false: it has none.
   bool evict(Device& device, Cost& cost) REQUIRES(mutex_);
 
   const Settings& settings_;
   Mutex mutex_;
-  // By device, in the order of arrival; some have left since.
+  // Pages by device, in order of arrival; some have left since.
   std::map<int, std::deque<Resident>> residents_ GUARDED_BY(mutex_);
 };
 
@@ -83,15 +83,15 @@ class ManagedPages {
   ~ManagedPages();
 
   Cost device_access(Device& device, std::size_t offset, std::size_t size, bool write);
-  // From the handler of SIGSEGV: allocates nothing.
+  // For the handler of SIGSEGV: allocates nothing.
   void host_access(std::size_t offset, bool write);
 
   void advise(std::size_t offset, std::size_t size, CUmem_advise advice, CUmemLocation location);
-  // Notes the request at once; `prefetch` is what happens in the stream.
+  // Notes the request at once; prefetch() is the work in the stream.
   void note_prefetch(std::size_t offset, std::size_t size, CUmemLocation location);
   Cost prefetch(std::size_t offset, std::size_t size, Device* to);  // null: to the host
 
-  // What holds of all these pages; nullopt where they differ.
+  // The advice that holds for all these pages; nullopt if they differ.
   std::optional<bool> read_mostly(std::size_t offset, std::size_t size);
   std::optional<CUmemLocation> preferred(std::size_t offset, std::size_t size);
   std::optional<CUmemLocation> prefetched(std::size_t offset, std::size_t size);
@@ -103,7 +103,7 @@ class ManagedPages {
       REQUIRES(all_.mutex_);
   bool duplicate(std::size_t index, Device& device, Cost& cost) REQUIRES(all_.mutex_);
   void drop_duplicates(std::size_t index) REQUIRES(all_.mutex_);
-  // False where the device has no room at all.
+  // False if the device has no space at all.
   bool to_device(std::size_t index, Device& device, Cost& cost) REQUIRES(all_.mutex_);
   void to_host(std::size_t index, Cost& cost) REQUIRES(all_.mutex_);
   void find_touched(std::size_t index) REQUIRES(all_.mutex_);
@@ -124,7 +124,7 @@ class ManagedPages {
 CUresult advise(CUdeviceptr address, std::size_t size, CUmem_advise advice, CUmemLocation location);
 CUresult prefetch(CUdeviceptr address, std::size_t size, CUmemLocation location, CUstream stream);
 
-// Makes touches of the host be seen, once in a process (host_faults.cpp).
+// Watches the host's touches, once in a process (host_faults.cpp).
 void watch_host();
 
 }  // namespace headrace::cuda::fake

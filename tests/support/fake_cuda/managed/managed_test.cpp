@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kPage = 64 << 10;
 
-// Four pages of managed memory, on a device with memory for sixteen. What its pages take of that
-// says where they are.
+// Four pages of managed memory, on a device with memory for sixteen. The device's used memory shows
+// where the pages are.
 struct Managed : FakeContext {
   explicit Managed(const std::string& settings = "memory=1M") : FakeContext(settings) {
     EXPECT_EQ(cuMemAllocManaged(&address, 4 * kPage, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
