@@ -55,9 +55,11 @@ Unexpected no_library(const std::string& library, const std::string& root) {
     return fail(ErrorCode::absent, "HEADRACE_LIBCUDA names no library that can be opened ({}); {}",
                 why == nullptr ? library : why, "correct it, or unset it");
   }
+  std::string_view reason = why == nullptr ? "the loader does not say why" : why;
+  if (reason.starts_with(library + ": ")) reason.remove_prefix(library.size() + 2);
   return fail(ErrorCode::absent,
-              "no {} here ({}): install NVIDIA's driver, or name its library in HEADRACE_LIBCUDA",
-              library, why == nullptr ? "the loader does not say why" : why);
+              "no {} here: {}; install NVIDIA's driver, or name its library in HEADRACE_LIBCUDA",
+              library, reason);
 }
 
 Unexpected parent_has_it() {

@@ -52,8 +52,9 @@ TEST(CudaDriver, SaysWhyThereIsNone) {
   const auto missing = driver();
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::absent);
-  EXPECT_NE(load_driver("libno-such-driver.so").error().message.find("cannot open shared object"),
-            std::string::npos);
+  const std::string why = load_driver("libno-such-driver.so").error().message;
+  EXPECT_NE(why.find("cannot open shared object"), std::string::npos);
+  EXPECT_EQ(why.find("libno-such-driver.so"), why.rfind("libno-such-driver.so")) << why;
   const ScopedVariable unwanted("HEADRACE_LIBCUDA", "");
   const auto none = driver();
   ASSERT_FALSE(none);
