@@ -259,6 +259,13 @@ TEST_P(Faults, APieceCancelledBeforeItsSubmission_AsksNoDevice) {
   const std::atomic<bool> cancelled = true;
   backend->cancel(kSsd);
   std::vector<Piece> pieces = cut(memory, 2);
+  {
+    // When this has ended, the lane has dealt with the cancellation.
+    Outcomes before;
+    ASSERT_EQ(backend->submit(std::span(pieces).first(1), before), 1U);
+    ASSERT_TRUE(before.wait(1));
+    asked = 0;
+  }
   pieces[0].cancelled = &cancelled;
   Outcomes outcomes;
   ASSERT_EQ(backend->submit(pieces, outcomes), 2U);
