@@ -214,6 +214,14 @@ TEST_F(ShardsTest, BlockOverSeveralStretches_ServesExtentsInLaterOnes) {
   rig_.settle();
 }
 
+TEST_F(ShardsTest, BlockOverMoreStretchesThanShards_ServesAllOfThem) {
+  for (std::uint64_t first = 0; first < 64; first += 16) {
+    rig_.load(source_.at(first * kStretch, 15 * kStretch));
+    for (std::uint64_t i = 0; i < 15; ++i) expect_hit(source_.at((first + i) * kStretch, 512));
+  }
+  EXPECT_EQ(misses(), 4u);
+}
+
 TEST_F(ShardsTest, BlockOverSeveralStretches_IsJoinedInFlight) {
   rig_.fake->hold(true);
   const Block whole = rig_.cache->access(source_.at(0, 2 * kStretch));
@@ -384,6 +392,16 @@ TEST_F(ShardsTest, WideAccess_UsesThePlannedItemsOfAllShards) {
   rig_.settle();
   (void)rig_.cache->access(source_.at(0, 8 * kStretch), {.plan = &plan});
   EXPECT_EQ(plan.progress().used, 32u);
+  rig_.settle();
+}
+
+TEST_F(ShardsTest, AccessOverMoreStretchesThanShards_UsesAllPlannedItems) {
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 60; ++i) extents.push_back(source_.at(i * kStretch, 4096));
+  const Prefetch plan = rig_.cache->prefetch(extents, {.named = true});
+  rig_.settle();
+  (void)rig_.cache->access(source_.at(0, 60 * kStretch), {.plan = &plan});
+  EXPECT_EQ(plan.progress().used, 60u);
   rig_.settle();
 }
 

@@ -120,26 +120,23 @@ void CacheShards::access_across(const Extent& extent, Block& block, const Access
   }
   if (!goes_on(extent)) return;
   // Plans of the other stretches: their items may lie in this extent.
-  const std::uint64_t first = extent.offset >> shift_;
-  const std::uint64_t last = (extent.end() - 1) >> shift_;
-  for (std::uint64_t stretch = first + 1; stretch <= last && stretch - first <= mask_; ++stretch) {
-    cores_[number_of(extent.object->id(), stretch << shift_)]->use(range_of(extent), options);
-  }
+  const Range range = range_of(extent);
+  any_shard(range.object, (range.offset >> shift_) + 1, (range.end() - 1) >> shift_,
+            [&](CacheCore& core) {
+              if (&core != &own) core.use(range, options);
+              return false;
+            });
 }
 
 // Looks into the shards of earlier stretches, where a block that covers the extent may begin.
 bool CacheShards::find_before(const Extent& extent, const AccessOptions& options,
                               Block& block) const {
   const Range range = range_of(extent);
-  const std::uint64_t stretch = extent.offset >> shift_;
   const std::uint64_t longest = longest_.load();
-  const std::uint64_t first = (extent.offset - std::min(extent.offset, longest)) >> shift_;
-  const std::uint64_t looks = std::min<std::uint64_t>(stretch - first, mask_);
-  for (std::uint64_t back = 1; back <= looks; ++back) {
-    CacheCore& core = *cores_[number_of(range.object, (stretch - back) << shift_)];
-    if (core.may_cover(range) && core.find_there(extent, options, block)) return true;
-  }
-  return false;
+  const std::uint64_t first = (range.offset - std::min(range.offset, longest)) >> shift_;
+  return any_shard(range.object, first, range.offset >> shift_, [&](CacheCore& core) {
+    return core.may_cover(range) && core.find_there(extent, options, block);
+  });
 }
 
 inline Block CacheShards::access(const Extent& extent, const AccessOptions& options) {

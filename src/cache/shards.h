@@ -2,17 +2,19 @@
 // The shards of a cache: each is a CacheCore with a lock, an index, an eviction order and an equal
 // part of each budget.
 //
-// An object is cut into stretches, which belong to the shards in turn. The first byte of an extent
-// decides its shard. A block may continue into the next stretch. Accesses that begin there find it
-// too: they look into the shards of earlier stretches. Other caches pay one load for this.
+// An object is cut into stretches. Neighbouring stretches belong to different shards. The first
+// byte of an extent decides its shard. A block may continue into later stretches. Accesses that
+// begin there find it too: they look into the shards of earlier stretches. Caches without such
+// blocks pay one load for this.
 //
-// A plan is cut into one part per shard. A consumer comes to the shards in turn, so a part sees its
-// share of the pace and fetches its share of the window.
+// A plan is cut into one part per shard. A consumer comes to the shards one after the other, so a
+// part sees its share of the pace and fetches its share of the window.
 //
 // Thread-safe.
 #pragma once
 
 #include <atomic>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -72,6 +74,22 @@ class CacheShards {
   }
   bool goes_on(const Extent& extent) const {
     return ((extent.offset ^ (extent.offset + extent.length.value - 1)) >> shift_) != 0;
+  }
+  // Calls visit(core) once for each shard of these stretches until it returns true, and returns
+  // that.
+  template <class Visit>
+  bool any_shard(ObjectId object, std::uint64_t first, std::uint64_t last,
+                 const Visit& visit) const {
+    std::bitset<kMost> seen;
+    // A group of neighbours lies wholly in twice as many stretches.
+    for (std::uint64_t stretch = first; stretch <= last && stretch - first <= 2 * mask_;
+         ++stretch) {
+      const std::size_t number = number_of(object, stretch << shift_);
+      if (seen.test(number)) continue;
+      seen.set(number);
+      if (visit(*cores_[number])) return true;
+    }
+    return false;
   }
   void note(const Extent& extent);
   void access_across(const Extent& extent, Block& block, const AccessOptions& options,
