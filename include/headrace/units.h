@@ -60,7 +60,7 @@ constexpr Nanoseconds operator/(Bytes bytes, BytesPerSecond rate) {
 
 // "64 KiB", "1.5 GiB": binary units, at most one decimal.
 std::string to_string(Bytes bytes);
-// "24.1 GB/s": decimal units, as usual for bandwidths.
+// "24.1 GB/s", "7.98 GB/s": decimal units, as usual for bandwidths, three digits.
 std::string to_string(BytesPerSecond rate);
 
 // A node of one machine. Memory nodes have the kernel's NUMA numbers. Storage devices are numbered

@@ -9,11 +9,16 @@ import textwrap
 from typing import Any
 
 
-def ms(seconds: float) -> str:
-    if seconds >= 10:
-        return f"{seconds:.1f} s"
-    # From 99.5 on two digits would be written as 1e+02.
-    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.0995 else f"{seconds * 1e3:.2g} ms"
+def time_text(ns: float) -> str:
+    """ "88 ns", "4.1 µs", "2.5 ms"."""
+    for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= 0.9995 * factor:  # less than this is 999 of the smaller one
+            return f"{ns / factor:.3g} {unit}"
+    return f"{ns:.3g} ns"
+
+
+def elapsed(seconds: float) -> str:
+    return time_text(seconds * 1e9)
 
 
 def percent(share: float) -> str:
@@ -47,31 +52,10 @@ def by_options(reason: str) -> str:
     return reason.replace("a larger budget measures it", "use a larger --budget, or --full")
 
 
-def megabytes(size: int) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
-
-
 def traffic_text(mix: str, threads: int) -> str:
     """A curve of loaded latency: its mix, and by how many threads where that was asked for (0: all
     CPUs of a node)."""
     return f"{mix} × {threads}" if threads else mix
-
-
-def rate_text(bytes_per_second: float) -> str:
-    """"24.1 GB/s": decimal multiples, as the field prints bandwidths."""
-    for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):
-        if bytes_per_second >= factor:
-            value = bytes_per_second / factor
-            return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
-    return f"{bytes_per_second / 1e3:.3g} kB/s"
-
-
-def size_text(size: int) -> str:
-    """"64 KiB", "1.5 GiB": binary multiples."""
-    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << shift:
-            return f"{size / (1 << shift):.3g} {unit}"
-    return f"{size} B"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -15,12 +15,19 @@ TEST(Bytes, CountInBinaryMultiples) {
   EXPECT_EQ(to_string(64_B), "64 B");
   EXPECT_EQ(to_string(64_KiB), "64 KiB");
   EXPECT_EQ(to_string(Bytes{3 << 19}), "1.5 MiB");
+  EXPECT_EQ(to_string(Bytes{(1 << 20) - 1}), "1 MiB");
+  EXPECT_EQ(to_string(Bytes{125'600'000'000}), "117 GiB");
   EXPECT_EQ(to_string(Bytes{~0ull}), "16 EiB");
 }
 
 TEST(BytesPerSecond, CountsInDecimalMultiples) {
   EXPECT_EQ(to_string(BytesPerSecond{24.13e9}), "24.1 GB/s");
+  EXPECT_EQ(to_string(BytesPerSecond{7.984e9}), "7.98 GB/s");
+  EXPECT_EQ(to_string(BytesPerSecond{2.5e9}), "2.5 GB/s");
+  EXPECT_EQ(to_string(BytesPerSecond{241.3e9}), "241 GB/s");
+  EXPECT_EQ(to_string(BytesPerSecond{999.7e6}), "1 GB/s");
   EXPECT_EQ(to_string(BytesPerSecond{999}), "999 B/s");
+  EXPECT_EQ(to_string(BytesPerSecond{2.5e15}), "2500 TB/s");
 }
 
 TEST(BytesPerSecond, IsBytesOverTimeAndBack) {

@@ -15,8 +15,9 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import Json
+from headrace._core import format_rate
 from headrace._files import read_whole
-from headrace._format import listed, plural, rate_text
+from headrace._format import listed, plural
 
 #: Conditions that differ between any two profiles.
 _ALWAYS_DIFFER = (
@@ -325,7 +326,7 @@ def value_text(value: float | None, unit: str) -> str:
     """The value with its unit; nothing for None."""
     if value is None:
         return ""
-    return rate_text(value) if unit == "B/s" else f"{value:.4g} {unit}".rstrip()
+    return format_rate(value) if unit == "B/s" else f"{value:.4g} {unit}".rstrip()
 
 
 def summary(found: headrace.Comparison) -> str:

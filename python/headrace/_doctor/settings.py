@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 from collections import Counter
 
+from headrace._core import format_bytes
 from headrace._doctor import dmi
 from headrace._doctor.host import Host, count
-from headrace._format import size_text
 
 _MSR = "dev/cpu/0/msr"
 _HYPERVISOR = "unknown: the hypervisor decides"
@@ -52,7 +52,7 @@ def _dimms(host: Host) -> str:
     except OSError:
         return "unknown: no SMBIOS table"
     filled = Counter(
-        f"{slot.kind} {size_text(slot.size)}" + (f" {slot.running} MT/s" if slot.running else "")
+        f"{slot.kind} {format_bytes(slot.size)}" + (f" {slot.running} MT/s" if slot.running else "")
         for slot in slots if slot.size > 0
     )  # fmt: skip
     kinds = [

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
-from headrace._format import efficiency, ms
+from headrace._format import efficiency, elapsed
 from headrace._report.conditions import condition_lines, conditions_figures
 from headrace._report.figure import Figure
 from headrace._report.figures_demo import copies_figure, rates_figure
@@ -140,12 +140,12 @@ def _lead(parts: Row) -> str:
     text = (
         f"{query['query']} over {query['rows'] / 1e6:.3g} million rows, its columns starting on "
         f"{query['slow']['name']} ({query['slow']['kind']}) and wanted in {query['fast']['kind']}: "
-        f"{ms(times['prefetch'])} with prefetching"
+        f"{elapsed(times['prefetch'])} with prefetching"
     )
     if "mmap" in times:
-        text += f", {ms(times['mmap'])} with the files mapped (mmap)"
+        text += f", {elapsed(times['mmap'])} with the files mapped (mmap)"
     if "direct" in times:
-        text += f", {ms(times['direct'])} reading each block when it is needed"
+        text += f", {elapsed(times['direct'])} reading each block when it is needed"
     return text + "."
 
 
@@ -154,7 +154,7 @@ def _facts(parts: Row) -> list[tuple[str, str]]:
     times = {row["mode"]: row["seconds_median"] for row in mode_rows(query)}
     facts = []
     if "prefetch" in times:
-        facts.append((ms(times["prefetch"]), f"{query['query']} with prefetching"))
+        facts.append((elapsed(times["prefetch"]), f"{query['query']} with prefetching"))
         others = [mode for mode in ("direct", "mmap") if mode in times]
         if others:  # the faster of the ways that programs take today
             best = min(others, key=lambda mode: times[mode])

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from headrace import _core
-from headrace._format import rate_text
+from headrace._core import format_rate
+from headrace._format import time_text
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
@@ -15,7 +16,6 @@ from headrace._report.rows import (
     noise_mark,
     point,
     text_of,
-    time_text,
     value,
 )
 
@@ -38,7 +38,7 @@ def parallelism(rows: Rows) -> Figure:
         f"One core follows so many chains in turn, through memory in random order. At best a load "
         f"took {text_of(best)}, {best.details['speedup']:.3g} times shorter than with one chain "
         f"({best.parameters['chains']} chains, {rows.name(_nodes(best))}): "
-        f"{rate_text(best.details['bandwidth'])} of lines in random order.{rows.left_out(pairs)}",
+        f"{format_rate(best.details['bandwidth'])} of lines in random order.{rows.left_out(pairs)}",
     )
     if points:
         chart = charts.lines(points, x_title="chains", y_title="ns per load", x="doubling")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._format import rate_text, size_text
+from headrace._core import format_bytes, format_rate
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import bars_are
@@ -43,7 +43,7 @@ def _bar(row: Row) -> Row:
     return {
         "bar": f"{row['what']}\n{row['where']}" if row["where"] else row["what"], "line": "",
         "y": rate / 1e9, "low": (row.get("low") or rate) / 1e9,
-        "high": (row.get("high") or rate) / 1e9, "text": rate_text(rate),
+        "high": (row.get("high") or rate) / 1e9, "text": format_rate(rate),
     }  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def _point(row: Row) -> Row:
     ratio = row["ratio_to_memcpy"]
     return {
         "x": row["bytes"], "order": row["bytes"], "y": ratio, "low": ratio, "high": ratio,
-        "line": row["engine"], "text": f"{ratio:.2f} ({rate_text(row['bytes_per_second'])})",
+        "line": row["engine"], "text": f"{ratio:.2f} ({format_rate(row['bytes_per_second'])})",
     }  # fmt: skip
 
 
@@ -89,12 +89,12 @@ def _copy_sentence(state: str, rows: list[Row]) -> str:
         best = max(large, key=lambda row: float(row["ratio_to_memcpy"]))
         least = min(large, key=lambda row: float(row["ratio_to_memcpy"]))
         return (
-            f"Cold, from {size_text(min(row['bytes'] for row in large))} up Headrace's copy is "
+            f"Cold, from {format_bytes(min(row['bytes'] for row in large))} up Headrace's copy is "
             f"{least['ratio_to_memcpy']:.2f} to {best['ratio_to_memcpy']:.2f} × memcpy (at best "
-            f"{rate_text(best['bytes_per_second'])}). "
+            f"{format_rate(best['bytes_per_second'])}). "
         )
     least = min(ours, key=lambda row: float(row["ratio_to_memcpy"]))
     return (
         f"Hot, where memcpy is hard to beat, it is at least {least['ratio_to_memcpy']:.2f} × "
-        f"(at {size_text(least['bytes'])}). "
+        f"(at {format_bytes(least['bytes'])}). "
     )

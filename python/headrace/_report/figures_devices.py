@@ -7,7 +7,8 @@ from typing import Any
 
 from headrace import _core
 from headrace._bench.dsa_rows import way
-from headrace._format import percent, plural, size_text
+from headrace._core import format_bytes
+from headrace._format import percent, plural
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.movement import bounds
@@ -73,7 +74,7 @@ _BY = {"submission": _by_size, "queue": _by_depth}
 
 
 def _size(row: _core.Row) -> str:
-    return size_text(int(row.parameters["bytes"]))
+    return format_bytes(int(row.parameters["bytes"]))
 
 
 def _words(rows: Rows, row: _core.Row) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from headrace._bench import dsa_rows
 from headrace._bench.dsa_rows import GIB
-from headrace._format import listed, plural, rate_text, size_text
+from headrace._core import format_bytes, format_rate
+from headrace._format import listed, plural
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 from headrace._report.rows import bars_are
@@ -93,7 +94,7 @@ def _threads(rows: list[Row], published: list[Row]) -> Figure:
         return _missing(title, "threads")
     figure = Figure(title, _basis(rows))
     bars = [
-        {"bar": plural(row["threads"], "thread"), "line": size_text(row["bytes"]), **_rate(row)}
+        {"bar": plural(row["threads"], "thread"), "line": format_bytes(row["bytes"]), **_rate(row)}
         for row in rows
     ]
     figure.charts.append(("", charts.bars(bars, title="GiB/s")))
@@ -103,7 +104,7 @@ def _threads(rows: list[Row], published: list[Row]) -> Figure:
         most, one = max(own), min(own)
         if most != one:
             gain = own[most] / own[one] - 1
-            changes.append(f"{size_text(size)}: {most} threads {gain:+.1%} against {one}")
+            changes.append(f"{format_bytes(size)}: {most} threads {gain:+.1%} against {one}")
     figure.caption += (
         f" {'; '.join(changes)}." if changes else ""
     ) + " Published: threads cost nothing, and 1 MiB gains; its rates are in a picture only."
@@ -157,13 +158,13 @@ def _table(rows: list[Row]) -> Table:
         [
             row["experiment"],
             dsa_rows.way(row),
-            size_text(row["bytes"]),
+            format_bytes(row["bytes"]),
             str(row["threads"]),
             row["route"],
             row["queue"],
             str(row["group_engines"] or ""),
             row["beside"],
-            rate_text(row["bytes_per_second"]) if row["bytes_per_second"] else row["reason"],
+            format_rate(row["bytes_per_second"]) if row["bytes_per_second"] else row["reason"],
             row["basis"],
             row["machine"],
         ]

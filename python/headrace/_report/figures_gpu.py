@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from headrace import _core
-from headrace._format import size_text
+from headrace._core import format_bytes
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.movement import bounds
@@ -82,7 +82,7 @@ def _add_bars(figure: Figure, rows: Rows, heading: str, title: str) -> None:
 
 
 def _size(row: _core.Row) -> str:
-    return size_text(int(row.parameters["bytes"]))
+    return format_bytes(int(row.parameters["bytes"]))
 
 
 def _line(rows: Rows, row: _core.Row) -> str:

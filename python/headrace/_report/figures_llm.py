@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace._format import plural, rate_text, size_text
+from headrace._core import format_bytes, format_rate
+from headrace._format import plural
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 
@@ -45,7 +46,7 @@ def _stalls(document: Row) -> Figure:
 def _scale(document: Row) -> str:
     words = (
         f"{document['model']}, blocks of {document['block_tokens']} tokens "
-        f"({size_text(document['block_bytes'])}). recompute waits for them to be computed again."
+        f"({format_bytes(document['block_bytes'])}). recompute waits for them to be computed again."
     )
     if (scale := document["scale"]) is not None:
         words += (
@@ -133,16 +134,16 @@ def _layer(document: Row) -> Figure:
     needs = document["claim_needs_bytes_per_second"]
     caption = (
         f"{document['model']}, batch {document['batch']}, context {document['context']}: "
-        f"{size_text(document['weight_bytes'])} of weights ({document['dtype']}) and "
-        f"{size_text(document['kv_bytes'])} of keys and values are read for each layer. Less than "
-        f"1 ms, as is often said, takes more than {rate_text(needs)}."
+        f"{format_bytes(document['weight_bytes'])} of weights ({document['dtype']}) and "
+        f"{format_bytes(document['kv_bytes'])} of keys and values are read for each layer. Less "
+        f"than 1 ms, as is often said, takes more than {format_rate(needs)}."
     )
     return Figure(title, caption, [("", charts.bars([_layer_bar(row) for row in rows],
                                                     title="ms"))])  # fmt: skip
 
 
 def _layer_bar(row: Row) -> Row:
-    rate = rate_text(row["bytes_per_second"])
+    rate = format_rate(row["bytes_per_second"])
     where = f"{row['on']}\n{rate}" if row["basis"] == "measured" else rate
     found = _bar(where, row["basis"], row["ms_per_layer"], "{:.3g} ms")
     spread = row.get("ms_mad") or 0.0

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace import _core
-from headrace._format import listed, plural, rate_text, size_text
+from headrace._core import format_bytes, format_rate
+from headrace._format import listed, plural, time_text
 from headrace._report.charts_machine import Link, Memory, machine_chart
 from headrace._report.figure import Figure, Table
 from headrace._report.figures_memory import memory_latency, read_bandwidth
-from headrace._report.rows import Name, Pair, Rows, in_order, time_text, value
+from headrace._report.rows import Name, Pair, Rows, in_order, value
 
 #: More arrows than this cannot be told apart.
 MOST_ARROWS = 12
@@ -71,7 +72,7 @@ def _picture(machine: _core.Machine, experiments: dict[str, Rows]) -> Figure:
     chart = machine_chart(cpus, memories + _storage(machine, experiments))
     rows = [
         [f"CPUs {cpu}, {nothing.node(memory)}",
-         rate_text(rates[cpu, memory]) if (cpu, memory) in rates else "–",
+         format_rate(rates[cpu, memory]) if (cpu, memory) in rates else "–",
          time_text(latencies[cpu, memory]) if (cpu, memory) in latencies else "–"]
         for cpu, memory in pairs
     ]  # fmt: skip
@@ -156,7 +157,7 @@ def _ends(machine: _core.Machine, numbers: list[int]) -> str:
 
 def _limit(link: _core.Link) -> str:
     rates = ((link.each_way, "each way"), (link.both_ways, "both ways at once"))
-    return ", ".join(f"{rate_text(rate)} {words}" for rate, words in rates if rate) or "unknown"
+    return ", ".join(f"{format_rate(rate)} {words}" for rate, words in rates if rate) or "unknown"
 
 
 def _basis(link: _core.Link) -> str:
@@ -186,15 +187,15 @@ def _best_copies(machine: _core.Machine) -> Found:
 
 def _copies(node: Name, best: Found) -> list[str]:
     """ "copies 12.1 GB/s within", "to node 0: 760 MB/s, back 410 MB/s"."""
-    lines = [f"copies {rate_text(rate)} within" for pair, rate in best.items()
+    lines = [f"copies {format_rate(rate)} within" for pair, rate in best.items()
              if pair == (node, node)]  # fmt: skip
     others = [pair[1] for pair in best if pair[0] == node != pair[1]]
     for other in others:
         back = best.get((other, node))
         # A pair is told at one of its ends: the one with the higher number.
         if back is None or (isinstance(other, int) and isinstance(node, int) and other < node):
-            text = f"to node {other}: {rate_text(best[node, other])}"
-            lines.append(text + (f", back {rate_text(back)}" if back else ""))
+            text = f"to node {other}: {format_rate(best[node, other])}"
+            lines.append(text + (f", back {format_rate(back)}" if back else ""))
     return lines
 
 
@@ -291,7 +292,7 @@ def _words(pairs: list[Pair], latencies: Found, rates: Found) -> str:
     parts = []
     speeds = sorted(rates[pair] for pair in pairs if pair in rates)
     if speeds:
-        least, most = rate_text(speeds[0]), rate_text(speeds[-1])
+        least, most = format_rate(speeds[0]), format_rate(speeds[-1])
         parts.append(most if least == most else f"{_bare(least, most)}–{most}")
     times = sorted(latencies[pair] for pair in pairs if pair in latencies)
     if times:
@@ -307,7 +308,7 @@ def _bare(text: str, other: str) -> str:
 
 
 def _capacity(node: _core.Node | None) -> str:
-    return size_text(node.capacity) if node is not None and node.capacity else ""
+    return format_bytes(node.capacity) if node is not None and node.capacity else ""
 
 
 def _capacities(nodes: list[_core.Node]) -> str:
@@ -324,7 +325,7 @@ def _storage(machine: _core.Machine, experiments: dict[str, Rows]) -> list[Memor
         if node.kind != "storage":
             continue
         rows = experiments.get("storage", Rows([], {})).of(node=node.id)
-        words = [f"{operation} {rate_text(value(rows.of(operation=operation).best()))}"
+        words = [f"{operation} {format_rate(value(rows.of(operation=operation).best()))}"
                  for operation in rows.values("operation")]  # fmt: skip
         words = words or _copies(node.id, _best_copies(machine)) or ["not measured"]
         found.append(Memory("storage", node.name, _capacity(node), [Link(", ".join(words))]))

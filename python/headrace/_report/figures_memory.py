@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
-from headrace._format import rate_text, size_text
+from headrace._core import format_bytes, format_rate
 from headrace._profile.conventions import Traffic, called
 from headrace._profile.rows import delay_of, is_mix
 from headrace._report import charts
@@ -98,8 +98,8 @@ def _latency_words(rows: Rows, near: _core.Row, far: dict[Pair, _core.Row]) -> s
     if value(near) < value(best):
         text = f"From the nearest cache a load takes {text_of(near)}. "
     text += (
-        f"A load from {size_text(int(best.parameters['bytes']))} of memory takes {text_of(best)} "
-        f"({rows.where(best)}, {best.parameters['pages']} pages)"
+        f"A load from {format_bytes(int(best.parameters['bytes']))} of memory takes "
+        f"{text_of(best)} ({rows.where(best)}, {best.parameters['pages']} pages)"
     )
     if len(far) > 1:
         text += f", at the far end {text_of(worst)} ({rows.where(worst)})"
@@ -207,7 +207,7 @@ def loaded(rows: Rows) -> Figure:
     busy = max(rows.rows, key=value)
     figure.caption = (
         f"A load took at best {text_of(idle)} ({rows.where(idle)}), at "
-        f"worst {text_of(busy)} while others moved {rate_text(busy.details['bandwidth'])} "
+        f"worst {text_of(busy)} while others moved {format_rate(busy.details['bandwidth'])} "
         f"({rows.where(busy, str(busy.parameters['mix']))}).{rows.left_out(pairs)}{more}"
     )
     return figure
@@ -284,7 +284,7 @@ def _by_delay(rows: Rows, several: bool) -> list[Point]:
         delay = delay_of(row)
         points.append({
             "x": delay, "order": delay, "y": rate / 1e9, "low": rate / 1e9, "high": rate / 1e9,
-            "text": rate_text(rate), "line": _line(rows, row, several),
+            "text": format_rate(rate), "line": _line(rows, row, several),
         } | behind_point(row))  # fmt: skip
     return points
 

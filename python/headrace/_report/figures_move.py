@@ -7,7 +7,8 @@ from collections import Counter
 from typing import Any
 
 from headrace import _core
-from headrace._format import plural, size_text
+from headrace._core import format_bytes
+from headrace._format import plural, time_text
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 from headrace._report.movement import bounds
@@ -19,7 +20,6 @@ from headrace._report.rows import (
     few_lines,
     point,
     text_of,
-    time_text,
     value,
 )
 
@@ -57,8 +57,8 @@ def copy(rows: Rows, known: Bounds) -> Figure:
     p = best.parameters
     figure.caption = (
         f"× is the number of threads{_divided_words(rows)}. The most was {text_of(best)} "
-        f"({_copier(best)}, {size_text(int(p['bytes']))}, {p['state']}, {rows.where(best)}).{more}"
-        f"{rows.left_out(pairs)}{bounds.sentence(figure, unknown)}"
+        f"({_copier(best)}, {format_bytes(int(p['bytes']))}, {p['state']}, {rows.where(best)})."
+        f"{more}{rows.left_out(pairs)}{bounds.sentence(figure, unknown)}"
     )
     return figure
 
@@ -77,7 +77,7 @@ def _over_cores(figure: Figure, rows: Rows, known: Bounds) -> None:
     )  # fmt: skip
     points = [
         point(row, 1e9, x=row.parameters["threads"], order=row.parameters["threads"],
-              line=f"{row.parameters['engine']}, {size_text(int(row.parameters['bytes']))}",
+              line=f"{row.parameters['engine']}, {format_bytes(int(row.parameters['bytes']))}",
               first=row.parameters["engine"] == "cpu")
         for row in (*alone.rows, *own.rows)
     ]  # fmt: skip
@@ -155,7 +155,7 @@ def _of_one_size(rows: Rows) -> Rows:
 
 def _size(rows: Rows) -> str:
     size = rows.rows[0].parameters.get("bytes")
-    return "" if size is None else f" of {size_text(int(size))} in all"
+    return "" if size is None else f" of {format_bytes(int(size))} in all"
 
 
 def _with_more_cpus(figure: Figure, rows: Rows, known: Bounds) -> str:

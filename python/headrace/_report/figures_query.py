@@ -7,7 +7,8 @@ import statistics
 from typing import Any
 
 from headrace import _core
-from headrace._format import efficiency, listed, megabytes, ms, percent, plural
+from headrace._core import format_bytes
+from headrace._format import efficiency, elapsed, listed, percent, plural
 from headrace._report import charts_query as charts
 from headrace._report.figure import Figure, Table
 
@@ -32,7 +33,8 @@ def timeline_figures(query: Row | None) -> list[Figure]:
     whole = Figure(title, _timeline_caption(query, shown))
     whole.charts.append(("", charts.overview(shown)))
     end = charts.close_up_end(shown)
-    closer = Figure(f"The first {ms(end)} of it, block by block", _close_up_caption(shown, end))
+    title = f"The first {elapsed(end)} of it, block by block"
+    closer = Figure(title, _close_up_caption(shown, end))
     for mode, run in shown.items():
         chart = charts.timeline(run, end * 1e3, last=mode == list(shown)[-1] and len(shown) > 1)
         closer.charts.append((f"{mode}: {MODE_WORDS[mode]}", chart))
@@ -63,14 +65,14 @@ def _timeline_caption(query: Row, runs: Row) -> str:
         who = {"direct": "Reading each block when it was needed, the pipeline",
                "prefetch": "With its plan known to the cache it"}[mode]  # fmt: skip
         sentences.append(
-            f"{who} took {ms(run['seconds'])} and spent {percent(share)} of it waiting"
+            f"{who} took {elapsed(run['seconds'])} and spent {percent(share)} of it waiting"
             + (f"; blocks were in flight {percent(busy)} of the time." if busy else ".")
         )
     if "prefetch" in runs:
         ahead = _median_ahead(runs["prefetch"])
         if ahead is not None and ahead > 0:
             sentences.append(
-                f"Half of the blocks were there {ms(ahead)} or more before they were asked for."
+                f"Half of the blocks were there {elapsed(ahead)} or more before they were needed."
             )
     return " ".join(sentences)
 
@@ -123,9 +125,9 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
     sentences = []
     if transfer and compute:
         sentences.append(
-            f"Moving the {megabytes(query['bytes'])} alone takes {ms(transfer)} and computing "
-            f"alone {ms(compute)} (dashed lines): one after the other they would take "
-            f"{ms(transfer + compute)}; a complete overlap takes the larger of the two."
+            f"Moving the {format_bytes(query['bytes'])} alone takes {elapsed(transfer)} and "
+            f"computing alone {elapsed(compute)} (dashed lines): one after the other they would take "
+            f"{elapsed(transfer + compute)}; a complete overlap takes the larger of the two."
         )
     if "prefetch" in times and query.get("overlap_efficiency"):
         others = [
@@ -134,9 +136,9 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
             if mode in times
         ]
         sentences.append(
-            f"Prefetching took {ms(times['prefetch'])}: overlap efficiency {efficiency(query)}, "
-            "the larger of the two divided by the time with prefetching"
-            + (f", {ms(max(transfer, compute))} / {ms(times['prefetch'])}"
+            f"Prefetching took {elapsed(times['prefetch'])}: overlap efficiency "
+            f"{efficiency(query)}, the larger of the two divided by the time with prefetching"
+            + (f", {elapsed(max(transfer, compute))} / {elapsed(times['prefetch'])}"
                if transfer and compute else "")
             + " (computed for each run; the median is given)."
             + (f" The others took, as multiples of that: {listed(others)}." if others else "")
@@ -159,9 +161,9 @@ def _modes_table(query: Row) -> Table:
             rows.append([mode, f"not measured: {entry.get('reason') or 'not run'}"])
             continue
         cold = entry.get("cached_before_bytes")
-        cached = "0, cold" if cold == 0 else "unknown" if cold is None else megabytes(cold)
+        cached = "0, cold" if cold == 0 else "unknown" if cold is None else format_bytes(cold)
         rows.append([
-            mode, ms(middle), _interval(entry["seconds"]), str(entry["runs"]),
+            mode, elapsed(middle), _interval(entry["seconds"]), str(entry["runs"]),
             f"{middle / floor:.2f}" if floor else "",
             "in memory" if mode == "resident" else cached, MODE_WORDS.get(mode, ""),
         ])  # fmt: skip
@@ -174,7 +176,8 @@ def _interval(seconds: list[float]) -> str:
     found = _core.summarize(seconds)
     if found is None or found.runs < 2:
         return ""
-    return f"{ms(found.interval.low)} to {ms(found.interval.high)}, {found.interval_words}"
+    low, high = found.interval.low, found.interval.high
+    return f"{elapsed(low)} to {elapsed(high)}, {found.interval_words}"
 
 
 def _answer_remarks(query: Row) -> list[tuple[str, str]]:
@@ -189,6 +192,6 @@ def _answer_remarks(query: Row) -> list[tuple[str, str]]:
             f"In the middle run the cache had {plural(cache['hits'], 'hit')}, "
             f"{plural(cache['inflight_hits'], 'hit')} on blocks in flight and "
             f"{plural(cache['misses'], 'miss', 'misses')}; {cache['late']} prefetched blocks were "
-            f"late and {megabytes(cache['wasted_bytes'])} were fetched in vain."
+            f"late and {format_bytes(cache['wasted_bytes'])} were fetched in vain."
         )))  # fmt: skip
     return remarks

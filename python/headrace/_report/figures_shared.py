@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
-from headrace._format import rate_text
+from headrace._core import format_rate
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
@@ -127,11 +127,11 @@ def _totals(equal: Rows) -> list[dict[str, Any]]:
     points = []
     for row in equal.rows:
         total = row.details["total"]
-        points.append(_at(row, total / 1e9, rate_text(total)))
+        points.append(_at(row, total / 1e9, format_rate(total)))
         chases = _kind(row, "victim") == "chase"
         if row.parameters["aggressors"] == 1 and not chases:
             alone = row.details["alone"]
-            points.append(_at(row, alone / 1e9, rate_text(alone)) | {"x": 1, "order": 1})
+            points.append(_at(row, alone / 1e9, format_rate(alone)) | {"x": 1, "order": 1})
     return points
 
 
@@ -140,7 +140,7 @@ def _scaling(equal: Rows) -> str:
     least = min(equal.rows, key=lambda row: row.details["fairness"])
     return (
         f" {int(most.parameters['aggressors']) + 1} × {_words(most, 'victim')} together "
-        f"reached {rate_text(most.details['total'])}, one alone "
-        f"{rate_text(most.details['alone'])}; the least even sharing was "
+        f"reached {format_rate(most.details['total'])}, one alone "
+        f"{format_rate(most.details['alone'])}; the least even sharing was "
         f"{least.details['fairness']:.3g} ({_words(least, 'victim')})."
     )

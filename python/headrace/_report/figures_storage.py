@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
-from headrace._format import rate_text
+from headrace._core import format_rate
+from headrace._format import time_text
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.movement import bounds
@@ -19,7 +20,6 @@ from headrace._report.rows import (
     point,
     spread,
     text_of,
-    time_text,
     value,
 )
 
@@ -125,7 +125,7 @@ def _caption(rows: Rows, small: Rows) -> str:
         p = most.parameters
         text += (
             f" Of 4 KiB at most {most.details['iops'] / 1e3:.3g} thousand blocks per second "
-            f"({rate_text(most.median or 0)}; {p['operation']}, {p['by']}, {p['io']}, depth "
+            f"({format_rate(most.median or 0)}; {p['operation']}, {p['by']}, {p['io']}, depth "
             f"{p['depth']})."
         )
     return text

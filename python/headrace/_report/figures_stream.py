@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._format import rate_text
+from headrace._core import format_rate
 from headrace._report import charts
 from headrace._report.figure import Figure
 
@@ -34,13 +34,13 @@ def _caption(document: Row, found: list[Row]) -> str:
         f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, the first with {places}. The bytes of "
         f"all ranks by the time of the slowest, of the best of {document['repetitions']} "
         f"repetitions, counted as STREAM counts. With {sum(r['threads'] for r in ranks)} threads "
-        f"in all the most was {rate_text(best['bytes_per_second'])} ({best['kernel']})."
+        f"in all the most was {format_rate(best['bytes_per_second'])} ({best['kernel']})."
     )
 
 
 def _point(row: Row, **more: Any) -> Row:
     rate = row["bytes_per_second"] / 1e9
-    return {"y": rate, "low": rate, "high": rate, "text": rate_text(row["bytes_per_second"]),
+    return {"y": rate, "low": rate, "high": rate, "text": format_rate(row["bytes_per_second"]),
             "order": 0} | more  # fmt: skip
 
 

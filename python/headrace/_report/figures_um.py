@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._format import listed, plural, size_text
+from headrace._core import format_bytes
+from headrace._format import listed, plural
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 
@@ -45,7 +46,7 @@ def _points(case: Row, part: str, emulated: bool) -> list[Row]:
         for rate in rates if isinstance(rates, list) else [rates]:
             if rate is not None:
                 name = case["case"].replace(" + pref", "\n+ pref")  # two lines
-                lane = f"{name}, {size_text(case['size'])}"
+                lane = f"{name}, {format_bytes(case['size'])}"
                 line = "emulated" if whose == "measured" and emulated else whose
                 found.append({"bar": lane, "line": line, "x": rate, "text": f"{rate:.3g} GiB/s"})
     return found
@@ -70,7 +71,7 @@ def _off(document: Row) -> str:
     if not off:
         return "Every run that was published is met within 15 %."
     told = [
-        f"{row['machine']}, {row['case']}, {size_text(row['size'])}, run {row['run']}"
+        f"{row['machine']}, {row['case']}, {format_bytes(row['size'])}, run {row['run']}"
         for row in off
     ]
     return f"Single runs that are off by more than 15 %: {'; '.join(told)}."
@@ -80,7 +81,7 @@ def _table(document: Row) -> Table:
     head = ["machine", "case", "size", "run", *_WHOSE, "error", "basis"]
     lines = [
         [
-            row["machine"], row["case"], size_text(row["size"]), str(row["run"]),
+            row["machine"], row["case"], format_bytes(row["size"]), str(row["run"]),
             *("" if row.get(whose) is None else f"{row[whose]:.2f}" for whose in _WHOSE),
             "" if row["error"] is None else f"{row['error']:+.0%}", row["basis"],
         ]
@@ -92,7 +93,7 @@ def _table(document: Row) -> Table:
 def advice_figures(document: Row) -> list[Figure]:
     rows = [row for row in document["rows"] if row["rate"] is not None]
     best = next(row for row in document["rows"] if row["recipe"] == document["advised"])
-    size, room = (size_text(document[name]) for name in ("size", "device_bytes"))
+    size, room = (format_bytes(document[name]) for name in ("size", "device_bytes"))
     caption = (
         f"{document['machine']}: {document['machine_words']}. {size} on a card with "
         f"{room} for managed memory. Do: {best['calls']}. The array {best['because']}. "

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from headrace import _core
-from headrace._format import rate_text, size_text, traffic_text
-from headrace._report.rows import time_text
+from headrace._core import format_bytes, format_rate
+from headrace._format import time_text, traffic_text
 
 
 def sentences(profile: _core.Profile, experiment: str) -> str:
@@ -21,7 +21,7 @@ def _steps(profile: _core.Profile) -> list[str]:
     first = steps[0]
     own = [s for s in steps if (s.cpu_node, s.memory_node) == (first.cpu_node, first.memory_node)]
     words = ", ".join(
-        f"{s.name} {time_text(s.latency_ns)} up to {size_text(s.to_size)}" for s in own
+        f"{s.name} {time_text(s.latency_ns)} up to {format_bytes(s.to_size)}" for s in own
     )
     return [f"By working set: {words}."]
 
@@ -33,7 +33,7 @@ def _bends(profile: _core.Profile) -> list[str]:
     if not own:
         return []
     words = "; ".join(
-        f"{rate_text(bend.bandwidth)} at {time_text(bend.latency_ns)} "
+        f"{format_rate(bend.bandwidth)} at {time_text(bend.latency_ns)} "
         f"({traffic_text(bend.mix, bend.threads)}{_doubles(bend)})"
         for bend in own
     )
@@ -44,7 +44,7 @@ def _bends(profile: _core.Profile) -> list[str]:
 
 def _doubles(bend: _core.Knee) -> str:
     twice = bend.bandwidth_at_2
-    return "" if twice is None else f", latency doubles at {rate_text(twice)}"
+    return "" if twice is None else f", latency doubles at {format_rate(twice)}"
 
 
 def _nodes(bend: _core.Knee) -> tuple[int, int]:
@@ -63,7 +63,7 @@ def _lines(profile: _core.Profile) -> list[str]:
     pair = fits[0].from_node, fits[0].to_node
     said = [
         f"From node {pair[0]} to {pair[1]} a cold copy by cpu × {fit.threads} takes "
-        f"{time_text(fit.latency_ns)} + V / {rate_text(fit.bandwidth)}, within "
+        f"{time_text(fit.latency_ns)} + V / {format_rate(fit.bandwidth)}, within "
         f"{fit.largest_error:.0%} of what was measured."
         for fit in fits
         if (fit.from_node, fit.to_node) == pair
@@ -74,6 +74,6 @@ def _lines(profile: _core.Profile) -> list[str]:
         if (c.from_node, c.to_node, c.state, c.threads) == (*pair, "cold", 1)
     ]
     if len(changes) > 1:
-        words = ", ".join(f"{c.engine} from {size_text(c.bytes)}" for c in changes)
+        words = ", ".join(f"{c.engine} from {format_bytes(c.bytes)}" for c in changes)
         said.append(f"Fastest there with one thread: {words}.")
     return said

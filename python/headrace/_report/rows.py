@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace import _core
-from headrace._format import plural, rate_text
+from headrace._core import format_rate
+from headrace._format import plural, time_text
 from headrace._report.figure import Table
 
 #: Lines that can be told apart in one chart.
@@ -34,15 +35,7 @@ def text_of(row: _core.Row) -> str:
 def _amount(number: float, unit: str) -> str:
     if unit == "ns":
         return time_text(number)
-    return rate_text(number) if unit == "B/s" else f"{number:.3g} {unit}"
-
-
-def time_text(ns: float) -> str:
-    """ "88 ns", "4.1 µs", "2.5 ms"."""
-    for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= factor:
-            return f"{ns / factor:.3g} {unit}"
-    return f"{ns:.3g} ns"
+    return format_rate(number) if unit == "B/s" else f"{number:.3g} {unit}"
 
 
 def pair_of(row: _core.Row) -> Pair:

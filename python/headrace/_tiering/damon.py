@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace import AbsentError, DeniedError, InvalidError, UnsupportedError
-from headrace._format import rate_text, size_text
+from headrace._core import format_bytes, format_rate
 from headrace._tiering.files import Files
 from headrace._tiering.setting import Setting
 from headrace._tiering.tiers import Tiers, addresses, nearest
@@ -150,8 +150,8 @@ def _kdamond(
         why = f"moves what is not accessed for 3 s from node {source} to node {target}, room or not"
     largest = sum(end - begin for begin, end in regions) // _LEAST_REGIONS
     why += (
-        f"; {rate_text(rate)} at most, judged in regions of up to {size_text(largest)} by a page "
-        "of each"
+        f"; {format_rate(rate)} at most, judged in regions of up to {format_bytes(largest)} by a "
+        "page of each"
     )
     yield Setting(f"{base}/state", "on", "off", why)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import AbsentError, InvalidError, UnsupportedError
-from headrace._format import rate_text
+from headrace._core import format_rate
 from headrace._run.plan import TABLE, ranges
 from headrace._tiering import damon, hint_faults
 from headrace._tiering.files import Files
@@ -153,7 +153,7 @@ def _promotion(files: Files, rate: float | None) -> Iterator[Setting]:
                 "leaves it out"
             )
         wanted = max(1, round(rate / (1 << 20)))
-        why = f"at most {rate_text(wanted << 20)} promoted into a node, in MiB/s"
+        why = f"at most {format_rate(wanted << 20)} promoted into a node, in MiB/s"
         yield Setting(RATE_LIMIT, str(wanted), limit, why)
     yield _balancing(mode)
 

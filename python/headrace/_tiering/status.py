@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace import Error
-from headrace._format import size_text
+from headrace._core import format_bytes
 from headrace._tiering import damon, state
 from headrace._tiering.files import Files
 from headrace._tiering.plan import AUTOMATIC, BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
@@ -112,7 +112,7 @@ def _huge(files: Files) -> _Answer:
         return "absent", None, "takes CONFIG_TRANSPARENT_HUGEPAGE"
     chosen = _chosen(text)
     size = files.read("sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-    pages = f"pages of {size_text(int(size))}" if size else "huge pages"
+    pages = f"pages of {format_bytes(int(size))}" if size else "huge pages"
     return _on(chosen != "never"), chosen, f"{pages} move as one"
 
 

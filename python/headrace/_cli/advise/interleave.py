@@ -13,8 +13,9 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.orders import lines as order_lines
 from headrace._cli.advise.orders import orders
 from headrace._cli.options import Json, Out
+from headrace._core import format_rate
 from headrace._files import check_writable
-from headrace._format import listed, plural, prose, rate_text
+from headrace._format import listed, plural, prose
 
 #: A table with a column for each of more nodes is wider than a terminal.
 _MOST_COLUMNS = 4
@@ -248,7 +249,7 @@ def _asked(made: Mapping[str, Any]) -> str:
     elif load["lines"] is not None:
         much = f"{_lines(load['lines'])} in flight from CPUs of node {made['cpu_node']}"
     else:
-        much = f"{rate_text(load['demand'])} asked by CPUs of node {made['cpu_node']}"
+        much = f"{format_rate(load['demand'])} asked by CPUs of node {made['cpu_node']}"
     data = made["data_bytes"]
     size = "" if data is None else f", a data set of {headrace.format_bytes(data)}"
     return f"{made['machine']}: {much}; mix {made['mix']}{size}"
@@ -283,8 +284,8 @@ def _answer(made: Mapping[str, Any]) -> str:
 
 def _outcome(predicted: Mapping[str, Any]) -> str:
     if predicted["latency_ns"] is None:
-        return f"{rate_text(predicted['bandwidth'])} at most"
-    return f"{rate_text(predicted['bandwidth'])} at {predicted['latency_ns']:.0f} ns per access"
+        return f"{format_rate(predicted['bandwidth'])} at most"
+    return f"{format_rate(predicted['bandwidth'])} at {predicted['latency_ns']:.0f} ns per access"
 
 
 def _table(made: Mapping[str, Any]) -> str:
@@ -341,7 +342,7 @@ def _why(made: Mapping[str, Any]) -> str:
     said = (
         f"Why: idle, node {first['node']} answers in {first['idle_ns']:.0f} ns and "
         f"{listed(others)}; but an answer takes the longer the more is asked, and node "
-        f"{first['node']} gives {rate_text(first['best'])} at most. Each page goes where it "
+        f"{first['node']} gives {format_rate(first['best'])} at most. Each page goes where it "
         "delays all accesses least, those that wait behind it too. "
     )
     flip = made["demand_flip"]
@@ -350,7 +351,7 @@ def _why(made: Mapping[str, Any]) -> str:
     if flip["bandwidth"] == 0:
         return said + f"All of it does not fit on node {first['node']}."
     return said + (
-        f"A part elsewhere begins to help at {rate_text(flip['bandwidth'])} "
+        f"A part elsewhere begins to help at {format_rate(flip['bandwidth'])} "
         f"({flip['lines']:.0f} lines in flight, {flip['threads']:.1f} threads); below that node "
         f"{first['node']} alone is best."
     )

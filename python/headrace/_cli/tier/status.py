@@ -12,7 +12,7 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output
 from headrace._cli.options import Json
-from headrace._format import size_text
+from headrace._core import format_bytes
 from headrace._run.plan import ranges
 from headrace._tiering import status
 from headrace._tiering.files import Files
@@ -94,11 +94,11 @@ def _swaps(swaps: list[dict[str, Any]]) -> list[str]:
         return ["swap: none; nothing to page out to"]
     lines = []
     for each in swaps:
-        used, size = size_text(each["used_bytes"]), size_text(each["size_bytes"])
+        used, size = format_bytes(each["used_bytes"]), format_bytes(each["size_bytes"])
         line = f"swap on {each['device']} ({each['kind']}): {used} of {size} used"
         if each.get("memory_bytes"):
             line += (
-                f", held in {size_text(each['memory_bytes'])} by {each['algorithm']} "
+                f", held in {format_bytes(each['memory_bytes'])} by {each['algorithm']} "
                 f"({each['original_bytes'] / each['memory_bytes']:.1f} : 1)"
             )
         elif each.get("algorithm"):
@@ -118,8 +118,8 @@ def _kdamonds(found: Mapping[str, Any]) -> list[str]:
 
 def _cgroup(cgroup: Mapping[str, Any]) -> str:
     limit, used = cgroup["limit_bytes"], cgroup["used_bytes"]
-    what = "no limit of memory" if limit is None else f"at most {size_text(limit)} of memory"
-    return f"cgroup of this process: {what}" + (f", {size_text(used)} used" if used else "")
+    what = "no limit of memory" if limit is None else f"at most {format_bytes(limit)} of memory"
+    return f"cgroup of this process: {what}" + (f", {format_bytes(used)} used" if used else "")
 
 
 def _counters(since_boot: Mapping[str, int], watched: Mapping[str, Any] | None) -> list[str]:

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace import _core
-from headrace._format import listed, rate_text
+from headrace._core import format_rate
+from headrace._format import listed
 from headrace._report.figure import Figure
 from headrace._report.rows import Name, Pair, Point, Rows, noise_mark, value
 
@@ -86,7 +87,7 @@ def line(bound: Peak | None, points: Iterable[Point]) -> tuple[float | None, str
     which would press them to the axis."""
     if bound is None:
         return None, ""
-    told = f"{rate_text(bound.rate)}, {bound.words}"
+    told = f"{format_rate(bound.rate)}, {bound.words}"
     if bound.rate / 1e9 > _FARTHEST * max((point["high"] for point in points), default=0.0):
         return None, f"; far beyond: {told}"
     return bound.rate / 1e9, f"; dashed: {told}"

@@ -12,7 +12,8 @@ from typing import Any
 
 from headrace import _core
 from headrace._bench import dsa_rows
-from headrace._format import listed, size_text
+from headrace._core import format_bytes
+from headrace._format import listed, time_text
 from headrace._report import charts
 from headrace._report.conditions import rests_on_rows
 from headrace._report.figure import Figure, Table
@@ -28,7 +29,6 @@ from headrace._report.rows import (
     pair_of,
     point,
     text_of,
-    time_text,
     value,
 )
 
@@ -205,7 +205,7 @@ def _most(ways: list[_Way]) -> str:
         if way.kind not in best or value(way.row) > value(best[way.kind].row):
             best[way.kind] = way
     return listed([
-        f"{way.line} {noise_mark(way.row)}{text_of(way.row)} ({size_text(way.size)})"
+        f"{way.line} {noise_mark(way.row)}{text_of(way.row)} ({format_bytes(way.size)})"
         for way in best.values()
     ])  # fmt: skip
 
@@ -314,7 +314,7 @@ def _cost_table(of: dict[str, Rows], chosen: dict[str, tuple[str, _core.Row]]) -
         size = _size_of(row)
         busy = row.details[_COST] * value(row) / 1e9
         lines.append([
-            way, nodes, size_text(size) if size else "",
+            way, nodes, format_bytes(size) if size else "",
             noise_mark(row) + text_of(row), _seconds(row.details[_COST]), f"{busy:.2g}",
         ])  # fmt: skip
     head = ["engine", "nodes", "one copy", "rate", "cores' time for a GB", "cores kept busy"]
