@@ -46,7 +46,7 @@ TEST(SpreadTest, ADemandBeyondAllIsRefused) {
   const auto refused = best_spread(fast_and_slow(), {.demand = 200e9});
   EXPECT_EQ(refused.error().code, ErrorCode::exhausted);
   EXPECT_EQ(refused.error().message,
-            "200 GB/s are asked of these memories, which give 117.6 GB/s at most");
+            "200 GB/s are asked of these memories, which give 118 GB/s at most");
 }
 
 TEST(SpreadTest, InvalidShares_AreRefused) {

@@ -44,7 +44,7 @@ TEST(DiscoverTest, XeonMaxByHmat) {
   const Node& hbm = machine->nodes[13];
   EXPECT_EQ(hbm.id, NodeId{13});
   EXPECT_EQ(hbm.reason,
-            "rated 139.6 GB/s from node 5, 2.7 x its own memory's 51.5 GB/s (HMAT in sysfs)");
+            "rated 140 GB/s from node 5, 2.7 x its own memory's 51.5 GB/s (HMAT in sysfs)");
   EXPECT_EQ(hbm.socket, 1u);
   EXPECT_EQ(hbm.capacity, 1_GiB);
   EXPECT_EQ(hbm.distances.at(NodeId{5}), 13u);
