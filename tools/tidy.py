@@ -132,6 +132,8 @@ def tracked() -> list[Path]:
 def folder_of(path: Path) -> str | None:
     """The layer of a source file: src/backend/cpu/x.cpp -> src/backend/cpu."""
     folder = path.parent.relative_to(ROOT).as_posix()
+    if folder.startswith("benchmarks/python"):
+        return None  # the extension, as python/src
     if folder.split("/")[0] in {"src", "dsa_sim", "benchmarks"} or folder == "tests/support":
         return folder
     if folder == "tests/support/dsa" or folder.startswith("tests/support/dsa/"):

@@ -19,7 +19,7 @@ from forked import FORKS, can_fork, clean_environment
 from hypothesis import settings
 
 import headrace
-from headrace._bench import tpch
+from headrace_bench import tpch
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"

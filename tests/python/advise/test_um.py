@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace._bench import um, um_advice, um_model
-from headrace._bench.um import GIB, Case
+from headrace._unified_memory import advice as um_advice, case as um, model as um_model
+from headrace._unified_memory.case import GIB, Case
 from headrace._cli import app
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace._bench import cache
+from headrace_bench import cache
 from headrace._cli import app
 from headrace._errors import WrongAnswer
 from headrace._words import rounds_text

@@ -24,9 +24,8 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._bench import (
-    programs, spark_events, spark_live, spark_session, tpch_parquet, two_memories,
-)  # fmt: skip
+from headrace import _programs as programs
+from headrace_bench import spark_events, spark_live, spark_session, tpch_parquet, two_memories
 
 pytest.importorskip("duckdb")
 

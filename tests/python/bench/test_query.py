@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._bench import query as query_bench
-from headrace._bench import tpch
+from headrace_bench import query as query_bench
+from headrace_bench import tpch
 
 duckdb = pytest.importorskip("duckdb")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._bench.rows import rate_rows, variation
+from headrace._profile.row_documents import rate_rows, variation
 from profile_documents import Maker, machine
 
 pytest.importorskip("altair")

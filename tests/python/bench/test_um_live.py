@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from headrace._basis import EMULATED_GPUS
-from headrace._bench import um, um_live
-from headrace._cli import bench_um
+from headrace._unified_memory import case as um
+from headrace_bench import um_live
+from headrace_bench.commands import um as bench_um
 from headrace._errors import WrongAnswer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -13,8 +13,9 @@ import pytest
 from conftest import Headrace
 
 import headrace
-from headrace._llm import kvcache, layer, models
-from headrace._llm.stores import Shape
+from headrace import _models as models
+from headrace_bench.llm import kvcache, layer
+from headrace_bench.llm.stores import Shape
 
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}
 LAYER = ["bench", "layer", "--model", "llama-3.2-1b", "--batch", "1", "--context", "64", "--dtype",

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import headrace
-from headrace._llm import prefill, trace
-from headrace._llm.models import MODELS, model
-from headrace._llm.tiers import Tiers
+from headrace_bench.llm import prefill, trace
+from headrace._models import MODELS, model
+from headrace_bench.llm.tiers import Tiers
 
 EIGHT = model("llama-3.1-8b")
 

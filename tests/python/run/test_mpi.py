@@ -21,8 +21,8 @@ import pytest
 from staged import POINT
 
 import headrace
-from headrace._bench import stream as bench_stream
-from headrace._bench.threads import cache_of
+from headrace_bench import stream as bench_stream
+from headrace_bench.threads import cache_of
 from headrace._cli.measure_fleet import file_of
 from headrace._run import mpi
 from headrace._run.plan import Host

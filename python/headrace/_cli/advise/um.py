@@ -10,8 +10,8 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._bench import um_advice, um_model
-from headrace._bench.um import MIB, OPS, Case
+from headrace._unified_memory import advice as um_advice, model as um_model
+from headrace._unified_memory.case import MIB, OPS, Case
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.options import Json, Out
