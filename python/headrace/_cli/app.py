@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from headrace import InvalidError
+from headrace import AbsentError, InvalidError
 
 # Boxes and colours are for terminals only.
 _STYLE: Literal["rich"] | None = "rich" if sys.stdout.isatty() else None
@@ -61,7 +62,7 @@ def _is_text(text: str) -> bool:
 class _Commands(TyperGroup):
     """Commands that are made from their modules, by the function `command` there."""
 
-    modules: ClassVar[dict[str, str]]
+    modules: ClassVar[dict[str, str]]  # below headrace._cli
     groups: ClassVar[dict[str, type[_Commands]]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -73,12 +74,16 @@ class _Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return [*self.modules, *self.groups]
 
+    def module_of(self, command: str) -> str | None:
+        module = self.modules.get(command)
+        return module and f"headrace._cli.{module}"
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in self.groups:
             return _made(self.groups[cmd_name], cmd_name)
-        if cmd_name not in self.modules:
+        if (name := self.module_of(cmd_name)) is None:
             return None
-        module = import_module(f"headrace._cli.{self.modules[cmd_name]}")
+        module = import_module(name)
         app = typer.Typer(add_completion=False, rich_markup_mode=_STYLE)
         settings = getattr(module, "SETTINGS", None)
         app.command(cmd_name, cls=_Command, context_settings=settings)(module.command)
@@ -90,10 +95,26 @@ class _Commands(TyperGroup):
 class _Bench(_Commands):
     """Measure copies, caches, DSA, queries, servers, GPUs, LLMs."""
 
-    modules = {
-        name: f"bench_{name}"
-        for name in ("copy", "histogram", "stream", "query", "dsa", "cache", "kv", "spark", "um")
-    } | {name: f"llm.{name}" for name in ("layer", "kvcache")}
+    modules: ClassVar[dict[str, str]] = {}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not _benchmarks():
+            raise AbsentError("no benchmarks are installed; run: pip install 'headrace[bench]'")
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_benchmarks())
+
+    def module_of(self, command: str) -> str | None:
+        return _benchmarks().get(command)
+
+
+@cache
+def _benchmarks() -> dict[str, str]:
+    """The modules of `headrace bench` by command: entry points of the package headrace-bench."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group="headrace.bench")}
 
 
 class _Advise(_Commands):

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
-from headrace._bench.dsa_rows import way
 from headrace._core import format_bytes
 from headrace._format import percent, plural
+from headrace._profile.dsa_rows import way
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.movement import bounds

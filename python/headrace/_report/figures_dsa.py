@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._bench import dsa_rows
-from headrace._bench.dsa_rows import GIB
 from headrace._core import format_bytes, format_rate
 from headrace._format import listed, plural
+from headrace._profile import dsa_rows
+from headrace._profile.dsa_rows import GIB
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 from headrace._report.rows import bars_are

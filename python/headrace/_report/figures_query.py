@@ -126,8 +126,8 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
     if transfer and compute:
         sentences.append(
             f"Moving the {format_bytes(query['bytes'])} alone takes {elapsed(transfer)} and "
-            f"computing alone {elapsed(compute)} (dashed lines): one after the other they would take "
-            f"{elapsed(transfer + compute)}; a complete overlap takes the larger of the two."
+            f"computing alone {elapsed(compute)} (dashed lines): one after the other they would "
+            f"take {elapsed(transfer + compute)}; a complete overlap takes the larger of the two."
         )
     if "prefetch" in times and query.get("overlap_efficiency"):
         others = [

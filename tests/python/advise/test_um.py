@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace._bench import um, um_advice, um_model
-from headrace._bench.um import GIB, Case
 from headrace._cli import app
+from headrace._unified_memory import advice as um_advice
+from headrace._unified_memory import case as um
+from headrace._unified_memory import model as um_model
+from headrace._unified_memory.case import GIB, Case
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_bench import cache
 
-from headrace._bench import cache
 from headrace._cli import app
 from headrace._errors import WrongAnswer
 from headrace._format import rounds_text

@@ -12,7 +12,7 @@ import pytest
 from staged import press_ctrl_c
 
 import headrace
-from headrace._bench import dsa_rows
+from headrace._profile import dsa_rows
 
 Row = dict[str, Any]
 Run = Callable[..., Any]

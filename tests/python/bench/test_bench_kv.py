@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_bench import kv_live, kv_pages, kv_place, kv_promote, kv_servers, two_memories
+from headrace_bench.commands import kv as bench_kv
 
 import headrace
-from headrace._bench import kv_live, kv_pages, kv_place, kv_promote, kv_servers, two_memories
-from headrace._cli import bench_kv
 from headrace._errors import WrongAnswer
 from headrace._run.plan import Host
 from headrace._tiering import switch

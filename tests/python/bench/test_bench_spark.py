@@ -22,16 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_bench import spark_events, spark_live, spark_session, tpch_parquet, two_memories
 
 import headrace
-from headrace._bench import (
-    programs,
-    spark_events,
-    spark_live,
-    spark_session,
-    tpch_parquet,
-    two_memories,
-)  # fmt: skip
+from headrace import _programs as programs
 
 pytest.importorskip("duckdb")
 

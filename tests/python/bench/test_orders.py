@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from headrace_bench import histogram, kv_live, kv_servers, spark_live
+from headrace_bench.commands import kvcache as kvcache_command
+from headrace_bench.kv_place import Place
+from headrace_bench.llm import kvcache
 
-from headrace._bench import histogram, kv_live, kv_servers, spark_live
-from headrace._bench.kv_place import Place
-from headrace._cli.llm import kvcache as kvcache_command
-from headrace._llm import kvcache
 from headrace._orders import orders
 
 ROUNDS = 6

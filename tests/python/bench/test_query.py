@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_bench import query as query_bench
+from headrace_bench import tpch
 
 import headrace
-from headrace._bench import query as query_bench
-from headrace._bench import tpch
 
 duckdb = pytest.importorskip("duckdb")
 

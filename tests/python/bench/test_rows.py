@@ -10,7 +10,7 @@ import pytest
 from profile_documents import Maker, machine
 
 import headrace
-from headrace._bench.rows import rate_rows, variation
+from headrace._profile.row_documents import rate_rows, variation
 
 pytest.importorskip("altair")
 

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from headrace._bench import spark_model
-from headrace._bench.spark_model import Constants, Curve, Side
+from headrace_bench import spark_model
+from headrace_bench.spark_model import Constants, Curve, Side
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]

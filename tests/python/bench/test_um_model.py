@@ -12,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from headrace_bench import um_rows
 
 import headrace
-from headrace._bench import um, um_model, um_rows
-from headrace._bench.um import GIB, KIB, MIB, Case
-from headrace._bench.um_model import AC922, GH200, X86, Array, Machine
+from headrace._unified_memory import case as um
+from headrace._unified_memory import model as um_model
+from headrace._unified_memory.case import GIB, KIB, MIB, Case
+from headrace._unified_memory.model import AC922, GH200, X86, Array, Machine
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]

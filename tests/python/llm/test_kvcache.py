@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from conftest import Headrace
+from headrace_bench.commands import kvcache as kvcache_command
+from headrace_bench.llm import kvcache, layer, prefill, trace
+from headrace_bench.llm.stores import AsyncioStore, Shape, aligned
 from staged import press_ctrl_c
 
 import headrace
 from headrace._cli import app, output
-from headrace._cli.llm import kvcache as kvcache_command
 from headrace._errors import WrongAnswer
-from headrace._llm import kvcache, layer, prefill, trace
-from headrace._llm.stores import AsyncioStore, Shape, aligned
 
 MODEL = ["bench", "kvcache", "--rates", "dram=50GB/s,ssd=7GB/s", "--requests", "400"]
 #: A store of small blocks, and hardly any work.

@@ -7,13 +7,13 @@ import itertools
 import random
 
 import pytest
+from headrace_bench.llm import prefill, trace
+from headrace_bench.llm.tiers import Tiers
 from hypothesis import given
 from hypothesis import strategies as some
 
 import headrace
-from headrace._llm import prefill, trace
-from headrace._llm.models import MODELS, model
-from headrace._llm.tiers import Tiers
+from headrace._models import MODELS, model
 
 EIGHT = model("llama-3.1-8b")
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import profile_documents as documents
 import pytest
+from headrace_bench import stream as bench_stream
+from headrace_bench.threads import cache_of
 from staged import POINT
 
 import headrace
-from headrace._bench import stream as bench_stream
-from headrace._bench.threads import cache_of
 from headrace._cli.measuring import file_of
 from headrace._run import mpi
 from headrace._run.plan import Host

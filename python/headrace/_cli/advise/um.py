@@ -10,12 +10,13 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._bench import um_advice, um_model
-from headrace._bench.um import MIB, OPS, Case
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
 from headrace._format import plural, prose
+from headrace._unified_memory import advice as um_advice
+from headrace._unified_memory import model as um_model
+from headrace._unified_memory.case import MIB, OPS, Case
 
 _MOST_BYTES = 1 << 42
 _PARADIGMS = {

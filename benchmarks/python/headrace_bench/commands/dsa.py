@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""headrace bench dsa"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+import headrace
+from headrace._cli import exit_codes, output, parse, report
+from headrace._cli.interrupt import Interrupt
+from headrace._cli.options import Experiments, Json, ListExperiments, Out
+from headrace._files import check_apart, check_writable
+from headrace._format import say
+from headrace._profile import dsa_rows
+from headrace._profile.row_documents import reached
+
+Row = dict[str, Any]
+
+#: The machine whose devices are modelled: that of Fürst 2024 (_bench/dsa_rows.py).
+MODELLED_MACHINE = "xeon-max"
+MOST_BYTES = 2 << 30
+
+
+def command(
+    names: Experiments = None,
+    emulated: Annotated[
+        bool,
+        typer.Option("--emulated", help="Measure a model of DSA devices instead of this host's."),
+    ] = False,
+    sizes: Annotated[
+        Optional[str],
+        typer.Option(metavar="LIST", help="Sizes of submission and cpu (default: 1 KiB to 1 GiB)."),
+    ] = None,
+    rounds: Annotated[
+        int,
+        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of repetitions on hardware."),
+    ] = 3,
+    list_them: ListExperiments = False,
+    html: Annotated[
+        Optional[Path], typer.Option(metavar="FILE", help="File for a page of charts.")
+    ] = None,
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Measure DSA devices: submission, threads, routes, cores."""
+    if list_them:
+        known = dsa_rows.EXPERIMENTS
+        output.print_list(
+            "bench dsa", json=json,
+            experiments=[{"name": name, "description": what} for name, what in known.items()],
+            show=lambda: output.print_table(
+                ("experiment", "what it measures"), known.items(), left=2
+            ),
+        )  # fmt: skip
+        return exit_codes.SUCCESS
+    check_names(names or [])
+    selections = dsa_rows.selections(names or [], checked(parse.sizes(sizes)))
+    check_apart(out, html)
+    for file in (out, html):
+        if file is not None:
+            check_writable(file)
+    machine = headrace.Machine.load(MODELLED_MACHINE) if emulated else headrace.Machine.discover()
+    with Interrupt() as interrupt, output.ProgressBar("copying") as bar:
+        if emulated:
+            rows = dsa_rows.modelled(machine, selections, rounds, interrupt, bar)
+        else:
+            rows = _measure(machine, selections, rounds, interrupt, bar)
+    document = dsa_document(machine, rows, emulated, interrupt.requested)
+    output.deliver(document, out=out, json=json, show=lambda: print_dsa(document))
+    if html is not None:
+        if interrupt.requested and html.exists() and not output.has_values(document):
+            say(f"{html} stays as it was: this measurement has no values")
+        else:
+            report.write(document, html, None)
+    return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
+
+
+def _measure(
+    machine: headrace.Machine,
+    selections: list[dict[str, Any]],
+    rounds: int,
+    interrupt: Interrupt,
+    bar: output.ProgressBar,
+) -> list[headrace.Row]:
+    profile = headrace.measure(
+        machine,
+        selections=[("dsa", only) for only in selections],
+        budget=None,
+        rounds=rounds,
+        repetitions=1,
+        noise_checks=False,
+        stop=interrupt,
+        progress=bar,
+    )
+    for row in profile.rows:
+        if not row.parameters:  # there is nothing to measure on
+            raise headrace.UnsupportedError(row.reason)
+    return profile.rows
+
+
+def check_names(names: list[str]) -> None:
+    known = dsa_rows.EXPERIMENTS
+    for name in names:
+        if name not in known:
+            raise headrace.InvalidError(f"no experiment '{name}'; there are {', '.join(known)}")
+
+
+def checked(sizes: list[int]) -> list[int]:
+    """The sizes. InvalidError: one is more than a descriptor of a device can copy."""
+    for size in sizes:
+        if size > MOST_BYTES:
+            raise headrace.InvalidError(
+                f"a copy of {headrace.format_bytes(size)}; ask for 1 byte to "
+                f"{headrace.format_bytes(MOST_BYTES)}"
+            )
+    return sizes
+
+
+def dsa_document(
+    machine: headrace.Machine, rows: list[headrace.Row], emulated: bool, interrupted: bool
+) -> Row:
+    host = headrace.Machine.discover().name if emulated else machine.name
+    found = dsa_rows.of_experiment(reached(rows), machine, host)
+    document = output.document(
+        "bench dsa",
+        machine,
+        emulated=emulated,
+        interrupted=interrupted,
+        rows=found,
+        crossovers=dsa_rows.crossovers(found),
+        published=dsa_rows.published(),
+    )
+    if emulated:
+        document["rests_on"] = {
+            "level": "model",
+            "detail": f"no DSA device was used; times of a model of the devices of {machine.name} "
+            "(docs/design/dsa-rates.md), cores of this host where a row says so",
+        }
+    return document
+
+
+def print_dsa(document: Row) -> None:
+    """The basis of the numbers, then a table for each experiment and why numbers are missing."""
+    basis = "modelled" if document["emulated"] else "hardware"
+    output.print_text(f"{basis}: {document['rests_on']['detail']}")
+    for name in dsa_rows.EXPERIMENTS:
+        rows = dsa_rows.of(document["rows"], name)
+        if not rows:
+            continue
+        output.print_text("")
+        _PRINTERS[name](rows)
+        for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
+            output.print_text(f"no number: {reason}")
+        if name == "cpu":
+            _print_crossovers(document["crossovers"])
+
+
+def _pivot(
+    rows: list[Row],
+    lines: tuple[tuple[str, Callable[[Row], str]], ...],
+    column: Callable[[Row], str],
+) -> None:
+    """A table with a column per `column` of the rows."""
+    columns = list(dict.fromkeys(column(row) for row in rows))
+    cells: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in rows:
+        line = tuple(value(row) for _, value in lines)
+        cells.setdefault(line, {})[column(row)] = _cell(row)
+    output.print_table(
+        (*(heading for heading, _ in lines), *columns),
+        ((*line, *(found.get(name, "") for name in columns)) for line, found in cells.items()),
+        left=len(lines) - 1,
+    )
+
+
+def _cell(row: Row) -> str:
+    rate = row["bytes_per_second"]
+    return "-" if rate is None else str(headrace.format_rate(rate))
+
+
+def _size(row: Row) -> str:
+    return str(headrace.format_bytes(row["bytes"]))
+
+
+def _print_submission(rows: list[Row]) -> None:
+    _pivot(rows, (("submission", lambda row: ""), ("bytes", _size)), dsa_rows.way)
+
+
+def _print_threads(rows: list[Row]) -> None:
+    lines = (("threads", lambda row: ""), ("bytes", _size))
+    _pivot(rows, lines, lambda row: _many(row["threads"], "thread"))
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _print_routes(rows: list[Row]) -> None:
+    output.print_table(
+        ("route", "policy", "devices", "left free", "rate"),
+        (
+            (
+                f"{row['from_node']} -> {row['to_node']}",
+                row["route"],
+                " ".join(row["engines"]),
+                " ".join(row["free_engines"]) or "none",
+                _cell(row),
+            )
+            for row in rows
+        ),
+        left=4,
+    )
+
+
+def _print_cpu(rows: list[Row]) -> None:
+    of_sizes = [row for row in rows if row["from_node"] == row["to_node"]]
+    of_nodes = [row for row in rows if row["from_node"] != row["to_node"]]
+    _pivot(of_sizes, (("cpu", lambda row: ""), ("bytes", _size)), _cpu_column)
+    if of_nodes:
+        output.print_text("")
+        lines = (
+            ("cpu", lambda row: f"{row['from_node']} -> {row['to_node']}"),
+            ("bytes", _size),
+        )
+        _pivot(of_nodes, lines, lambda row: _many(row["threads"], "core"))
+
+
+def _cpu_column(row: Row) -> str:
+    if row["method"] == "cores":
+        return f"1 core of {row['machine']}"
+    return f"DSA, {dsa_rows.way(row)}"
+
+
+def _print_crossovers(crossovers: Iterable[Row]) -> None:
+    for each in crossovers:
+        who = f"DSA of {each['machine']} ({dsa_rows.way({**each, 'at_once': 1})})"
+        if each["bytes"] is None:
+            output.print_text(f"crossover: {who}: {each['reason']}")
+        else:
+            size = headrace.format_bytes(each["bytes"])
+            output.print_text(f"crossover: {who} beats a core of {each['cores_of']} from {size} on")
+
+
+def _print_queue(rows: list[Row]) -> None:
+    lines = (
+        ("queue", lambda row: str(row["queue"])),
+        ("engines", lambda row: str(row["group_engines"])),
+        ("bytes", _size),
+    )
+    _pivot(rows, lines, lambda row: f"{row['window']} in flight")
+
+
+def _print_interference(rows: list[Row]) -> None:
+    output.print_table(
+        ("interference", "also running", "rate"),
+        (
+            (
+                "STREAM triad" if row["method"] == "stream" else "1 copy by a device",
+                row["beside"] or "nothing",
+                _cell(row),
+            )
+            for row in rows
+        ),
+        left=2,
+    )
+
+
+_PRINTERS: dict[str, Callable[[list[Row]], None]] = {
+    "submission": _print_submission,
+    "threads": _print_threads,
+    "route": _print_routes,
+    "cpu": _print_cpu,
+    "queue": _print_queue,
+    "interference": _print_interference,
+}

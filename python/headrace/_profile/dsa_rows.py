@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of `headrace bench dsa` as people ask for them, and what was published of the same.
+
+Rows are those of the experiment `dsa`, as dictionaries with the fields of the command's JSON. The
+published figures are of C. Fürst, "Data Movement in Heterogeneous Memories with Intel Data
+Streaming Accelerator" (TU Dresden 2024), chapter 3; the other points of its figures are in its
+pictures only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace import _programs as programs
+from headrace._errors import kind_of_exit
+from headrace._isolated_calls import death
+from headrace._profile.row_documents import variation
+
+Row = dict[str, Any]
+
+GIB = float(1 << 30)
+#: The program with the model, which a wheel does not have.
+PROGRAM = "headrace-dsa-rates"
+#: The parts of the experiment `dsa`, and what each measures.
+EXPERIMENTS = {
+    "submission": "single, batch and vectored submission by size (Fürst 2024, 3.2.1, figure 3.2)",
+    "threads": "1, 2 and 12 threads on one shared queue (Fürst 2024, 3.2.2, figure 3.3)",
+    "route": "1 GiB from DDR to HBM by all devices and by few (Fürst 2024, 3.2.3, figures 3.5-6)",
+    "cpu": "cores against a device by size, and between nodes (Fürst 2024, 3.2.4)",
+    "queue": "engines per group, shared and dedicated queues, copies in flight",
+    "interference": "a copy alone, while others run, and while STREAM runs",
+}
+#: Those whose copies have the sizes that the user chooses.
+SIZED = ("submission", "cpu")
+#: Sizes of 1 MiB and more, where 3.2.1 says how fast one device is.
+PUBLISHED_FROM_BYTES = 1 << 20
+
+_DEVICE = "Fürst 2024, 3.2.1: close to 30 GiB/s per DSA, by every method from 1 MiB on"
+_PEAK = "Fürst 2024, 3.2.3: brute force from node 0 to node 15 reaches 96 GiB/s"
+_LESS = "Fürst 2024, 3.2.3: smart is 2 (node 8), 18 (11 and 12) and 30 GiB/s (15) below brute force"
+
+
+def selections(names: list[str], sizes: list[int]) -> list[dict[str, Any]]:
+    """The points of the experiment `dsa` that these parts are; none named: all parts."""
+    return [
+        {"part": name, **({"bytes": sizes} if sizes and name in SIZED else {})}
+        for name in EXPERIMENTS
+        if not names or name in names
+    ]
+
+
+def modelled(
+    machine: headrace.Machine,
+    selections: Sequence[Mapping[str, Any]],
+    rounds: int,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> list[headrace.Row]:
+    """The experiment `dsa` on a model of the machine's devices, by headrace-dsa-rates: rows of the
+    basis `modelled`. Copies by cores are measured on this host, `rounds` times.
+
+    `stop` is asked at the start and after each point. When it returns true, the rows so far are
+    returned.
+    """
+    if stop():
+        return []
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        described = Path(folder, "machine.json")
+        described.write_text(json.dumps(machine.asdict()))
+        command = [programs.find(PROGRAM), str(described), str(rounds), json.dumps(selections)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                found = _read(process, stop, progress)
+                _, said = process.communicate()
+            finally:
+                process.kill()
+    if found is None:
+        if process.returncode < 0:
+            raise death(PROGRAM, process.returncode)
+        reason = programs.last_line(said).removeprefix(f"{PROGRAM}: ")
+        raise kind_of_exit(process.returncode)(reason)
+    return [headrace.Row.fromdict(row) for row in found]
+
+
+def _read(
+    process: subprocess.Popen[str], stop: Callable[[], bool], progress: Callable[[int, int], object]
+) -> list[dict[str, Any]] | None:
+    """The rows of the last line; None: the program failed."""
+    assert process.stdin is not None and process.stdout is not None
+    for text in process.stdout:
+        line = json.loads(text)
+        if "rows" in line:
+            found: list[dict[str, Any]] = line["rows"]
+            return found
+        progress(line["done"], line["total"])
+        with contextlib.suppress(BrokenPipeError):  # it ended early: stderr has the reason
+            process.stdin.write("stop\n" if stop() else "continue\n")
+            process.stdin.flush()
+    return None
+
+
+def of_experiment(
+    rows: Iterable[headrace.Row], machine: headrace.Machine, host: str
+) -> list[Row]:
+    """The command's rows: `machine` has the devices, `host` is the name of this one."""
+    devices = [engine.name for engine in machine.engines if engine.kind == "dsa"]
+    return [_row(row, machine.name, host, devices) for row in rows]
+
+
+def _row(row: headrace.Row, machine: str, host: str, devices: list[str]) -> Row:
+    p = row.parameters
+    engines = str(p["engines"]).split()
+    measured = row.basis == "measured"
+    return {
+        "experiment": p["part"],
+        **{name: p[name] for name in ("method", "bytes", "threads", "at_once", "window")},
+        "copies": int(row.details.get("copies", 1)),
+        "route": p["route"],
+        "from_node": p["from"],
+        "to_node": p["to"],
+        "engines": engines,
+        "free_engines": [name for name in devices if name not in engines]
+        if p["part"] == "route" and engines
+        else [],
+        "queue": p["queue"],
+        "portal": _portal(row),
+        "group_engines": None if p["group_engines"] == "any" else p["group_engines"],
+        "beside": "" if p["beside"] == "nothing" else p["beside"],
+        "bytes_per_second": row.median,
+        **variation(row),
+        "basis": "hardware" if measured else "modelled",
+        "machine": host if measured else machine,
+        "reason": row.reason,
+    }
+
+
+def _portal(row: headrace.Row) -> str:
+    """The way into the queue, where copies went through one."""
+    if "mapped" not in row.details:
+        return ""
+    if not row.details["mapped"]:
+        return "write()"
+    return "ENQCMD" if row.parameters["queue"] == "shared" else "MOVDIR64B"
+
+
+def published() -> list[Row]:
+    """Rates, and how much slower `smart` is than `brute_force`, in bytes per second."""
+    rows: list[Row] = []
+    for size in (PUBLISHED_FROM_BYTES, 1 << 30):
+        rows.append(_published("submission", 30 * GIB, _DEVICE, bytes=size))
+    rows.append(_published("route", 96 * GIB, _PEAK, route="brute_force", to_node=15))
+    rows.append(_published("route", 66 * GIB, _LESS, route="smart", to_node=15))
+    for node, less in ((8, 2), (11, 18), (12, 18), (15, 30)):
+        rows.append(
+            _published("route", None, _LESS, to_node=node, smart_less_bytes_per_second=less * GIB)
+        )
+    return rows
+
+
+def _published(experiment: str, rate: float | None, source: str, **fields: Any) -> Row:
+    return {
+        "experiment": experiment,
+        "bytes_per_second": rate,
+        "basis": "published",
+        "source": source,
+        **fields,
+    }
+
+
+def of(rows: Iterable[Row], experiment: str) -> list[Row]:
+    return [row for row in rows if row["experiment"] == experiment]
+
+
+def way(row: Row) -> str:
+    """How copies were submitted, in words short enough for a column."""
+    if row["method"] == "batch":
+        return f"batch {row['at_once']}"
+    if row["method"] == "vectored":
+        return f"write() x {row['at_once']}"
+    if row["method"] == "single" and row["window"] > 1:
+        return f"{row['window']} in flight"
+    return str(row["method"])
+
+
+def smart_less(rows: Iterable[Row]) -> dict[int, float]:
+    """By destination: how much slower `smart` is than `brute_force`, in bytes per second."""
+    rates: dict[int, dict[str, float]] = {}
+    for row in of(rows, "route"):
+        if row["bytes_per_second"] is not None:
+            rates.setdefault(row["to_node"], {})[row["route"]] = row["bytes_per_second"]
+    return {
+        node: both["brute_force"] - both["smart"] for node, both in rates.items() if len(both) == 2
+    }
+
+
+def crossovers(rows: Iterable[Row]) -> list[Row]:
+    """For each way of using a device: the least size from which on it beats one core.
+
+    `bytes` is None where it never does at a size that both have a rate for, or where there is none:
+    `reason` says which.
+    """
+    by_size: dict[str, dict[int, Row]] = {}
+    for row in of(rows, "cpu"):
+        at_home = row["from_node"] == row["to_node"]  # a core between nodes is held against nothing
+        if row["bytes_per_second"] is not None and row["threads"] == 1 and at_home:
+            by_size.setdefault(way(row), {})[row["bytes"]] = row
+    cores = by_size.pop("cores", {})
+    return [_crossover(name, ours, cores) for name, ours in by_size.items()]
+
+
+def _crossover(name: str, ours: dict[int, Row], cores: dict[int, Row]) -> Row:
+    found: int | None = None
+    both = sorted(ours.keys() & cores.keys())
+    for size in reversed(both):
+        if ours[size]["bytes_per_second"] < cores[size]["bytes_per_second"]:
+            break
+        found = size
+    reason = ""
+    if not both:
+        reason = "no size has a rate of both"
+    elif found is None:
+        reason = "one core is faster at the largest size"
+    first = next(iter(ours.values()))
+    return {
+        "method": first["method"],
+        "window": first["window"],
+        "bytes": found,
+        "machine": first["machine"],
+        "basis": first["basis"],
+        "cores_of": next(iter(cores.values()))["machine"] if cores else None,
+        "reason": reason,
+    }
