@@ -41,7 +41,7 @@ TOLD = [
 ]
 
 
-def test_what_people_read(run: Run, golden: Golden) -> None:
+def test_text_output(run: Run, golden: Golden) -> None:
     lines = []
     for arguments in TOLD:
         result = run(*arguments)
@@ -50,7 +50,7 @@ def test_what_people_read(run: Run, golden: Golden) -> None:
     golden("advise.txt", "\n".join(lines))
 
 
-def test_what_scripts_read(run: Run) -> None:
+def test_json_output(run: Run) -> None:
     made = asked(run, *INTERLEAVE, "--threads", "16", "--mix", "read")
     assert {"weights", "share", "demand_flip", "predicted"} <= made.keys()
     assert made["weights"] == {"0": 3, "8": 1}
@@ -110,7 +110,7 @@ def test_a_demand_that_some_spreads_do_not_meet(run: Run) -> None:
     assert predicted["weights"]["latency_ns"] > 0
 
 
-def test_what_fits_limits_the_shares(run: Run) -> None:
+def test_shares_are_limited_by_what_fits(run: Run) -> None:
     free = ["--data-size", "100GiB", "--free", "0=40GiB,8=80GiB", "--threads", "1"]
     made = asked(run, *INTERLEAVE, *free)
     assert made["share"]["0"] == pytest.approx(0.4)
@@ -177,7 +177,7 @@ def test_rows_beyond_all_measure(run: Run, tmp_path: Path, field: str, value: fl
     assert result.stderr.startswith("headrace: ") and result.stderr.count("\n") == 1, result
 
 
-def test_what_stores_is_read_first(run: Run) -> None:
+def test_stores_count_as_reads_first(run: Run) -> None:
     """A thread's lines are those that it waits for; what is written back is traffic besides."""
     made = asked(run, *INTERLEAVE, "--threads", "2", "--mix", "write")
     assert made["load"]["lines"] == 32

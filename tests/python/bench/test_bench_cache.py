@@ -77,7 +77,7 @@ def test_as_tables(run: Run) -> None:
     assert "HyperClockCache" in listed and "small-miss" in listed
 
 
-def test_what_takes_long_says_so_first(
+def test_long_run_says_so_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cache, "_measure", lambda *_: json.loads(ROW))
@@ -141,7 +141,7 @@ ROW = '{"operations": 1, "misses": 0, "wrong": 0, "seconds": 1, "thread_seconds"
         ("print('not a row')", "io", "printed no row"),
     ],
 )
-def test_what_fails_is_a_row_with_its_reason(
+def test_failure_is_a_row_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: str, reason: str
 ) -> None:
     monkeypatch.setattr(cache, "program", lambda: script(tmp_path / "program", text))
@@ -220,7 +220,7 @@ def test_threads_by_default_go_to_twice_the_cores(monkeypatch: pytest.MonkeyPatc
         assert cache.default_threads(None) == expected  # type: ignore[arg-type]
 
 
-def test_what_was_not_built_is_a_row_with_its_reason() -> None:
+def test_missing_implementation_is_a_row_with_its_reason() -> None:
     known = {
         "implementations": [
             {"name": "chase", "about": "", "missing": "", "files": False},

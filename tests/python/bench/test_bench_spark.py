@@ -104,7 +104,7 @@ def test_in_words(run: Run, fake: dict[str, str], golden: Golden) -> None:
         ("end", 7, "Spark: "),
     ],
 )
-def test_what_goes_wrong_is_one_line(
+def test_failure_is_one_line(
     run: Run, fake: dict[str, str], tmp_path: Path, wrong: str, code: int, told: str
 ) -> None:
     result = run(
@@ -147,7 +147,7 @@ class FakeSpark:
         self.told.append(f"{self.name} is asked to end")
 
 
-def test_what_failed_does_not_run_beside_the_others(
+def test_failed_configuration_does_not_run_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     told: list[str] = []

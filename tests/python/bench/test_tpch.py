@@ -170,7 +170,7 @@ def test_a_directory_of_somebody_else_is_left_alone(table: Path, precious: str) 
     assert (table / precious).read_text() == "precious"
 
 
-def test_what_only_looks_like_ours_is_left_alone(made: Path, tmp_path: Path) -> None:
+def test_folder_that_only_looks_like_ours_is_kept(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "lineitem", tmp_path / made.name / "lineitem")
     with pytest.raises(headrace.InvalidError, match="was not made by headrace"):
         tpch.prepare(SCALE, tmp_path)
@@ -181,7 +181,7 @@ def test_what_only_looks_like_ours_is_left_alone(made: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("unused")
-def test_what_comes_meanwhile_is_left_alone(made: Path, tmp_path: Path) -> None:
+def test_file_that_appears_meanwhile_is_kept(made: Path, tmp_path: Path) -> None:
     work, table = tmp_path / "work", tmp_path / made.name
     (work / "new").mkdir(parents=True)
     table.mkdir()

@@ -105,7 +105,7 @@ def test_the_lines_of_the_original(run: Run, gpu: Callable[[str], dict[str, str]
     assert len(lines) == 5 and lines[4].startswith("Throughput: ")
 
 
-def test_what_is_wrong_is_told_after_all_is_written() -> None:
+def test_wrong_answer_is_reported_after_the_document_is_written() -> None:
     right: dict[str, Any] = {"rows": [{"run": 1, "correct": True}, {"run": 1}], "written": True}
     um_live.check(right)
     with pytest.raises(WrongAnswer, match="run 2: the kernel's sum is wrong"):
@@ -166,7 +166,7 @@ def test_more_than_the_gpu_has_is_refused_or_told(
     assert "pages may be evicted" in allowed.stderr and "GiB/s on ac922" in allowed.stderr
 
 
-def test_what_others_have_of_the_gpu_is_no_room(
+def test_memory_of_other_programs_is_not_free(
     run: Run, gpu: Callable[[str], dict[str, str]]
 ) -> None:
     """The context and what is spared for the driver are no room either: 15 MiB of 16 do not fit."""

@@ -430,7 +430,7 @@ end()
 """
 
 
-def test_what_a_shell_has_ignored_stays_ignored() -> None:
+def test_signal_ignored_by_the_shell_stays_ignored() -> None:
     """Ctrl-C for what it runs in the background, and SIGHUP under nohup."""
     script = "trap '' INT TERM HUP; exec \"$0\" -c \"$1\""
     result = subprocess.run(

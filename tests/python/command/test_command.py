@@ -81,7 +81,7 @@ def test_version(run: Run) -> None:
     assert run("--version").stdout == f"headrace {headrace.__version__}\n"
 
 
-def test_by_the_interpreter_too() -> None:
+def test_python_m_headrace_runs_the_command() -> None:
     """Where the script's first line names an interpreter that has moved."""
     for arguments, code in ((["--version"], 0), (["run", "--prefer"], 2)):
         done = subprocess.run(

@@ -205,7 +205,7 @@ def test_the_commands_own_output_is_not_opened_again(command: Path, tmp_path: Pa
     assert text.startswith("before\nexperiment,") and text.endswith("\nafter\n")
 
 
-def test_what_is_written_to_stderr_is_added(command: Path, tmp_path: Path) -> None:
+def test_output_to_stderr_is_appended(command: Path, tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("precious\n")
     with path.open("a") as log:

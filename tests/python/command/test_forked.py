@@ -48,7 +48,7 @@ def test_how_it_ends_is_known() -> None:
     assert ran("import atexit; atexit.register(print, 'at the end')").stdout == "at the end\n"
 
 
-def test_who_takes_too_long_is_killed_and_named(run: Headrace, tmp_path: Path) -> None:
+def test_slow_command_is_killed_and_named(run: Headrace, tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired, match="'--watch', '600'"):
         run("tier", "status", "--watch", "600", timeout=0.5)
     waits = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n" \
@@ -61,7 +61,7 @@ def test_who_takes_too_long_is_killed_and_named(run: Headrace, tmp_path: Path) -
     assert run("--version").returncode == 0, "the next is forked as before"
 
 
-def test_what_a_start_reads_is_started() -> None:
+def test_variables_read_at_start_need_a_new_process() -> None:
     for name in ("PYTHONIOENCODING", "LC_ALL", "LD_PRELOAD", "TERM"):
         assert not can_fork(clean_environment() | {name: "odd"})
     assert can_fork(clean_environment() | {"HEADRACE_NODES": "0=hbm", "COLUMNS": "200"})

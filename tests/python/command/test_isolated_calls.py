@@ -44,7 +44,7 @@ def test_a_function_is_called_in_another_process() -> None:
         "abort", "exit", "killed", "real-time signal", "exception", "no exception", "ours", "system"
     ],
 )  # fmt: skip
-def test_what_goes_wrong_there_is_an_error_here(
+def test_failure_in_the_child_is_an_error_here(
     function: Callable[..., object],
     argument: tuple[object, ...],
     error: type[Exception],

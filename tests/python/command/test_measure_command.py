@@ -60,7 +60,7 @@ def test_points_are_asked_for_as_they_are_printed(text: str, found: dict[str, ob
     assert parse.settings(text) == found
 
 
-def test_what_there_is_not_names_what_there_is(run: Run) -> None:
+def test_unknown_experiment_lists_the_known_ones(run: Run) -> None:
     for experiment, only, told in (
         ("latency", "bytes=5KiB", "no point of latency has bytes=5120; bytes is "),
         ("bandwidth", "mix=reed", "no point of bandwidth has mix=reed; mix is read, "),

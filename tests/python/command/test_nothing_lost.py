@@ -137,7 +137,7 @@ def test_an_early_ctrl_c_keeps_the_old_document(run: Run, tmp_path: Path, name: 
     (["advise", "capacity", "--zipf", "0.99", "--pages", "1000"], 0),
     (["fleet", "a.json", "b.json"], 10),
 ])  # fmt: skip
-def test_what_is_no_measurement_is_always_written(
+def test_other_documents_are_always_written(
     run: Run, tmp_path: Path, arguments: list[str], code: int
 ) -> None:
     """Advice, and hosts that are alike, have no rows; the old document has."""

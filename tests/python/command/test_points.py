@@ -79,7 +79,7 @@ def test_python_understands_what_the_command_does(
     assert command and all(found.items() <= each.items() for each in command)
 
 
-def test_what_has_no_such_parameter_can_be_asked_for(run: Run) -> None:
+def test_points_without_a_parameter_can_be_selected(run: Run) -> None:
     """The rows of nodes without those of teams; all of experiments that know no such parameter."""
     nodes = planned(run, "bandwidth", "--only", "placed=", "--only", "mix=read")
     assert nodes and all("placed" not in p and p["mix"] == "read" for p in nodes)
@@ -167,7 +167,7 @@ def test_a_budget_is_above_0(machine: headrace.Machine, budget: float) -> None:
         headrace.plan_session(machine, budget=budget)
 
 
-def test_what_is_no_point_is_refused_as_before(machine: headrace.Machine) -> None:
+def test_unknown_point_is_refused(machine: headrace.Machine) -> None:
     for wrong in ({"only": 3}, {"only": {"mix": object()}}, {"selections": ["latency"]},
                   {"width": "narrow"}, {"budget": "long"}):  # fmt: skip
         with pytest.raises(headrace.ArgumentError):

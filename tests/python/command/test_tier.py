@@ -97,7 +97,7 @@ def test_a_kdamond_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert state.read_text() == "on\n"
 
 
-def test_what_may_not_be_read_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_setting_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 

@@ -59,7 +59,7 @@ def live_or_skip(result: subprocess.CompletedProcess[str], code: int) -> None:
     assert result.returncode == code, result.stderr
 
 
-def test_what_makes_no_sense_is_refused_in_a_line(run: Run) -> None:
+def test_invalid_request_is_refused_in_a_line(run: Run) -> None:
     for code, word, *arguments in (
         (3, "no process", "attach", "999999999", "--budget", "1MiB"),
         (2, "no size", "attach", "1", "--budget", "many"),
@@ -240,7 +240,7 @@ def test_a_program_outlives_its_tier(capsys: pytest.CaptureFixture[str]) -> None
         watch.until_end(Failing(), request, seconds=1)  # type: ignore[arg-type]
 
 
-def test_what_the_kernel_counts_is_read(tmp_path: Path) -> None:
+def test_counters_of_the_kernel_are_read(tmp_path: Path) -> None:
     def put(name: str, text: str) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -98,7 +98,7 @@ def test_watched_arenas_tell_hot_from_cold(machine: headrace.Machine) -> None:
     assert headrace.arenas_in_plan(plan)[0].most == hot.nbytes
 
 
-def test_what_is_refused(machine: headrace.Machine) -> None:
+def test_refused_plans(machine: headrace.Machine) -> None:
     arenas = headrace.Arenas(machine)
     with pytest.raises(headrace.InvalidError, match="64 letters"):
         arenas.arena("two words")
@@ -155,7 +155,7 @@ def test_advise_arenas(tmp_path: Path, run: Run) -> None:
     )
 
 
-def test_what_was_not_seen_is_not_placed(tmp_path: Path, run: Run) -> None:
+def test_unseen_heap_is_not_placed(tmp_path: Path, run: Run) -> None:
     (tmp_path / "seen.txt").write_text(SEEN + "short dram 4096 - # no two looks\n")
     made = run("advise", "arenas", "seen.txt", "--tier", "hbm:dram=4MiB", "--tier", "cxl")
     assert made.returncode == 0
@@ -181,7 +181,7 @@ def lines_of(path: Path) -> dict[str, list[str]]:
     return {line.split()[0]: line.split() for line in path.read_text().splitlines()[2:]}
 
 
-def test_what_is_not_seen_is_told(tmp_path: Path) -> None:
+def test_unseen_heap_is_reported(tmp_path: Path) -> None:
     done = program(tmp_path, WATCHED, HEADRACE_ARENAS_SEEN="seen.txt")
     skip_unless_watched(done)
     assert (done.returncode, done.stderr) == (0, "")
@@ -254,7 +254,7 @@ def test_errors_name_the_variable(tmp_path: Path) -> None:
         assert f"HEADRACE_ARENAS={plan}: " in done.stderr.splitlines()[-1]
 
 
-def test_what_differs_from_the_plan_is_said_once(tmp_path: Path) -> None:
+def test_difference_from_the_plan_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "plan.txt").write_text("headrace arenas 1\r\nkept\tdram\r\nvalues dram\r\n")
     done = program(tmp_path, WATCHED, HEADRACE_ARENAS="plan.txt")
     assert (done.returncode, done.stderr) == (

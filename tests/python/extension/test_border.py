@@ -38,7 +38,7 @@ for round in range(10):
 
 
 @pytest.mark.parametrize("method", ["flush", "clear", "stats"])
-def test_what_dropping_an_object_runs_may_call_the_cache(method: str) -> None:
+def test_finalizer_may_call_the_cache(method: str) -> None:
     assert outcome_of(REENTRANT, method) == FINE
 
 

@@ -33,7 +33,7 @@ def _memory(size: int = 64 * _PAGE) -> tuple[mmap.mmap, headrace.MemoryRange]:
     return memory, headrace.MemoryRange(memory, node=0)
 
 
-def test_what_is_touched_is_hot(source: headrace.HotnessSource) -> None:
+def test_touched_pages_are_hot(source: headrace.HotnessSource) -> None:
     memory, tracked = _memory()
     tracking = source.track(tracked)
     assert tracking.granularity in (_PAGE, 16 * _PAGE)
@@ -80,7 +80,7 @@ def test_memory_goes_when_it_is_untracked(source: headrace.HotnessSource) -> Non
     memory.close()
 
 
-def test_what_is_no_memory_is_refused(source: headrace.HotnessSource) -> None:
+def test_object_without_memory_is_refused(source: headrace.HotnessSource) -> None:
     machine = headrace.Machine.discover(storage=[Path(__file__).parent])
     with pytest.raises(headrace.InvalidError, match="not in memory"):
         source.track(headrace.File.open(machine, __file__))
@@ -88,7 +88,7 @@ def test_what_is_no_memory_is_refused(source: headrace.HotnessSource) -> None:
         source.track(headrace.MemoryRange(bytearray(100), node=0))
 
 
-def test_what_makes_no_sense_is_invalid() -> None:
+def test_invalid_request_is_refused() -> None:
     with pytest.raises(headrace.InvalidError, match="power of two"):
         headrace.open_hotness("written", chunk=5000)
     for options in ({"half_life": 0.0}, {"chunk": 0}, {"chunk": 5000}):

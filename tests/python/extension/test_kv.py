@@ -66,7 +66,7 @@ def test_keys_can_be_computed_without_us() -> None:
     assert GEOMETRY.keys(TOKENS[:7]) == KEYS[:1]
 
 
-def test_what_goes_in_comes_out(store: kv.Store) -> None:
+def test_stored_blocks_are_loaded_unchanged(store: kv.Store) -> None:
     assert store.store(KEYS, blocks(KEYS)).wait().stored == 24
     store.flush()
     into = numpy.empty(24 * BLOCK, numpy.uint8)

@@ -61,7 +61,7 @@ def test_nodes_are_found_by_cpu(machine: headrace.Machine, memory_node: int) -> 
     assert machine.node_of_cpu(1 << 20) is None
 
 
-def test_what_is_not_there(machine: headrace.Machine) -> None:
+def test_missing_preset(machine: headrace.Machine) -> None:
     with pytest.raises(headrace.AbsentError):
         machine.node(777)
     with pytest.raises(headrace.AbsentError):
@@ -92,7 +92,7 @@ def test_xml_of_the_discovered_machine_and_of_another(machine: headrace.Machine)
         {"source": object()}, {"name": None, "nodes": [{"id": 0, "kind": "tape"}]},
     ],
 )  # fmt: skip
-def test_what_is_no_document_is_invalid(odd: dict[str, Any]) -> None:
+def test_invalid_document_is_refused(odd: dict[str, Any]) -> None:
     with pytest.raises(headrace.InvalidError):
         headrace.Machine.fromdict({"schema_version": 1} | odd)
 

@@ -55,7 +55,7 @@ def test_stop_gives_the_rows_so_far(machine: headrace.Machine) -> None:
     assert sum("stopped" in row.flags for row in rows) == 2
 
 
-def test_what_a_callback_raises_is_raised(machine: headrace.Machine) -> None:
+def test_exception_of_a_callback_is_raised(machine: headrace.Machine) -> None:
     def fail(*_: object) -> bool:
         raise RuntimeError("from the callback")
 

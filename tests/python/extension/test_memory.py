@@ -266,7 +266,7 @@ def test_a_kind_is_the_node_nearest_and_goes_on_to_the_next_of_it() -> None:
     assert str(headrace.Placement.on("hbm", distribution="first_touch")) == "hbm_first_touch"
 
 
-def test_by_first_touch_nothing_is_touched(machine: headrace.Machine) -> None:
+def test_first_touch_allocates_without_touching(machine: headrace.Machine) -> None:
     made = headrace.allocate(machine, 4 << 20, "dram_first_touch")
     assert not headrace.where(made).pages
     memoryview(made)[:1] = b"x"

@@ -86,7 +86,7 @@ def same(found: Any, number: int) -> bool:
     return bool((found.array == chunk(number).array).all())
 
 
-def test_what_is_put_comes_back_and_nothing_is_held(opened: Open) -> None:
+def test_put_blocks_come_back_and_release_their_memory(opened: Open) -> None:
     backend = opened()
     chunks = put(backend, range(20))  # five times what the memory holds
     assert all(one.references == 1 for one in chunks)
@@ -104,7 +104,7 @@ def test_what_is_put_comes_back_and_nothing_is_held(opened: Open) -> None:
     assert backend.get_allocator_backend() is backend.local_cpu_backend
 
 
-def test_what_was_put_is_found_by_the_next_process(opened: Open) -> None:
+def test_put_blocks_are_found_by_the_next_process(opened: Open) -> None:
     backend = opened()
     put(backend, range(3))
     backend.close()

@@ -11,7 +11,7 @@ from headrace_bench.llm import noise
 from headrace_bench.llm.noise import Counts
 
 
-def test_what_the_kernel_counts(tmp_path: Path) -> None:
+def test_counters_of_the_kernel(tmp_path: Path) -> None:
     assert noise.counts(tmp_path) is None
     stat = tmp_path / "proc/stat"
     stat.parent.mkdir()
@@ -40,7 +40,7 @@ def test_others_make_a_row_noisy(busy: float, stolen: float, own: float, flags: 
     assert row["steal_share"] == pytest.approx(stolen / (busy + stolen) if busy > 0.4 else 0)
 
 
-def test_what_nobody_counts_is_unknown() -> None:
+def test_missing_counters_are_unknown() -> None:
     some = Counts(1, 1, 1, 1)
     for before, after in ((None, some), (some, None), (some, some)):
         row = noise.between(before, after)

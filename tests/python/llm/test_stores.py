@@ -107,7 +107,7 @@ def test_nothing_is_left_where_descriptors_run_out(name: str, tmp_path: Path) ->
     assert ended == {"well", "failed"}
 
 
-def test_what_is_loaded_was_stored(store: Store) -> None:
+def test_loads_return_what_was_stored(store: Store) -> None:
     draw, source, to = random.Random(1), contents(20), aligned(20 * SHAPE.block)
     seen, kept = 0, []
     for _ in range(60):
@@ -171,7 +171,7 @@ def test_blocks_go_to_the_disk_and_then_away(store: Store) -> None:
     assert [there(store, block) for block in range(12)] == [[]] * 2 + [[1]] * 6 + [[0]] * 4
 
 
-def test_what_differs_is_counted() -> None:
+def test_wrong_bytes_are_counted() -> None:
     source, to = contents(3), aligned(3 * SHAPE.block)
     to[:] = source
     pairs = [(0, 0), (1, 1), (2, 2)]

@@ -142,7 +142,7 @@ def test_the_peak_is_of_a_whole_machine_or_socket() -> None:
 @pytest.mark.parametrize(("form", "what"), [
     ("mlc", "latencies and no bandwidths"), ("audit", "ratings of firmware"),
 ])  # fmt: skip
-def test_what_a_preset_lacks_is_not_to_be_measured(run: Run, form: str, what: str) -> None:
+def test_rows_a_preset_lacks_are_not_measured(run: Run, form: str, what: str) -> None:
     result = run("export", "xeon-max", "--as", form)
     assert (result.returncode, result.stdout) == (3, "")
     told = f"no {what} were published of xeon-max; give a profile that was measured"
@@ -292,7 +292,7 @@ def test_hwloc_reads_what_was_measured(run: Run, folder: Path) -> None:
         (["machine.json", "--as", "audit"], 3, "nothing to compare"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line(
+def test_unexportable_document_is_refused_in_a_line(
     run: Run, folder: Path, arguments: list[str], code: int, told: str
 ) -> None:
     result = run("export", *arguments)

@@ -80,7 +80,7 @@ def test_a_row_may_lack_anything(
     use(whole | {"rows": [row, *(each for _, each in rows)]})
 
 
-def test_what_cannot_be_drawn_is_told() -> None:
+def test_undrawable_rows_are_reported() -> None:
     pytest.importorskip("altair")
     whole = documents.profile()
     row = next(row for row in whole["rows"] if row["experiment"] == "copy")

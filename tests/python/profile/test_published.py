@@ -35,7 +35,7 @@ def test_every_row_names_its_source(preset: str) -> None:
         assert (row.low, row.high) == (row.median, row.median), "its spread was not published"
 
 
-def test_what_is_measured_has_no_source(measured: headrace.Profile) -> None:
+def test_measured_rows_have_no_source(measured: headrace.Profile) -> None:
     assert not measured.published
 
 
@@ -113,7 +113,7 @@ def test_the_page_says_that_it_was_published(run: Run, tmp_path: Path) -> None:
         (["--machine", "eniac"], 3, "no file and no preset 'eniac'; presets are "),
     ],
 )
-def test_what_cannot_be_drawn_is_one_line(
+def test_undrawable_document_is_refused_in_a_line(
     run: Run, arguments: list[str], code: int, told: str
 ) -> None:
     result = run("report", *arguments)

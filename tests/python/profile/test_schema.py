@@ -28,7 +28,7 @@ def test_presets_are_profiles(schema: Any, preset: str) -> None:
     schema.validate(json.loads(headrace.Profile.load(preset).to_json()))
 
 
-def test_what_is_written_is_a_profile(
+def test_written_documents_follow_the_schema(
     schema: Any, machine: headrace.Machine, measured: headrace.Profile
 ) -> None:
     schema.validate(json.loads(machine.to_json()))
@@ -48,5 +48,5 @@ def test_what_is_written_is_a_profile(
         {"rows": [{"experiment": "dsa", "median": 1, "basis": "modelled"}]},
     ],
 )
-def test_what_the_schema_refuses_is_no_profile(schema: Any, change: dict[str, Any]) -> None:
+def test_documents_against_the_schema_are_refused(schema: Any, change: dict[str, Any]) -> None:
     assert not schema.is_valid(documents.machine() | change)

@@ -45,7 +45,7 @@ def test_they_are_made_once_and_cannot_end_their_element(made: list[int]) -> Non
 
 
 @pytest.mark.parametrize("spoilt", [b"", b"// 0\nother", b"\xff\xfe", None])
-def test_what_is_not_whole_is_made_again(
+def test_incomplete_library_is_made_again(
     made: list[int], tmp_path: Path, spoilt: bytes | None
 ) -> None:
     first = again()

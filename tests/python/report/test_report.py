@@ -122,7 +122,7 @@ def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
     assert _format.elapsed(seconds) == text
 
 
-def test_what_is_not_said_is_unknown(tmp_path: Path) -> None:
+def test_missing_fields_are_unknown(tmp_path: Path) -> None:
     document = documents.whole()
     document["machine"]["source"] = "discovered"
     del document["rests_on"], document["query"]
@@ -166,7 +166,7 @@ def test_a_query_alone_is_enough(tmp_path: Path) -> None:
     assert "The query in every mode" in (tmp_path / "r.html").read_text()
 
 
-def test_what_topo_writes_is_enough(tmp_path: Path) -> None:
+def test_output_of_topo_is_enough(tmp_path: Path) -> None:
     (tmp_path / "topo.json").write_text(headrace.Machine.load("xeon-max").to_json())
     page = tmp_path / "r.html"
     command.command(file=tmp_path / "topo.json", machine=None, html=page, png=None)
@@ -373,7 +373,7 @@ def test_odd_documents_are_drawn_or_refused(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, "9" * 5000, '{"a": "\xff'])
-def test_what_cannot_be_parsed_is_refused(tmp_path: Path, text: str) -> None:
+def test_unparsable_document_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "odd.json"
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(headrace.InvalidError, match=r"odd\.json"):

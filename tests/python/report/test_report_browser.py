@@ -69,7 +69,7 @@ def test_all_is_drawn(browser: Browser, page: Path, width: int, dark: bool) -> N
     assert seen["ink"] == ("rgb(230, 234, 238)" if dark else "rgb(27, 33, 41)")
 
 
-def test_what_a_page_complains_of_is_heard(browser: Browser, tmp_path: Path) -> None:
+def test_errors_of_a_page_are_seen(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("<script>console.error('one'); missing()</script>")
     browser.open(path)

@@ -28,7 +28,7 @@ DOCUMENTS = {
 }  # fmt: skip
 
 
-def test_what_commands_wrote_is_drawn(run: Run, tmp_path: Path) -> None:
+def test_documents_of_the_commands_are_drawn(run: Run, tmp_path: Path) -> None:
     made = [[*arguments, "--out", f"{name}.json"] for name, (arguments, _) in DOCUMENTS.items()]
     drawn = [["report", f"{name}.json", "--html", f"{name}.html"] for name in DOCUMENTS]
     for arguments in [*made, *drawn]:
@@ -107,7 +107,7 @@ def test_a_layer_and_what_is_left_of_it() -> None:
     assert "Interrupted" in layer.missing
 
 
-def test_what_is_emulated_says_so_in_the_picture() -> None:
+def test_emulated_gpus_are_marked_in_the_picture() -> None:
     figure = {"published": None, "modelled": None, "measured": 2.0, "error": None, "met": None}
     document = {
         "schema_version": 1, "kind": "bench um", "emulated": True, "rows": [],
@@ -126,7 +126,7 @@ def test_what_is_emulated_says_so_in_the_picture() -> None:
 
 
 @pytest.mark.parametrize("kind", ["doctor", "advise_cost"])
-def test_what_has_no_figures_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
+def test_document_without_figures_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "x.json"
     machine = {"name": "vm", "nodes": []}
     file.write_text(json.dumps({"schema_version": 1, "kind": kind, "rows": [], "machine": machine}))

@@ -140,7 +140,7 @@ def test_within_a_memory_the_line_is_that_of_a_loop_that_does_both(
     assert bound is not None and bound < min(peak(0, "read"), peak(0, "nt_write"))
 
 
-def test_what_is_in_the_caches_has_no_line(whole: dict[str, Figure]) -> None:
+def test_copies_within_caches_have_no_line(whole: dict[str, Figure]) -> None:
     assert level(chart_of(whole[COPY], "within DRAM 0; hot")) is None
 
 
@@ -170,7 +170,7 @@ def test_a_gpu_is_held_against_memory_that_is_slower_than_its_own() -> None:
 
 
 @pytest.mark.parametrize("missing", [("read", 0), ("nt_write", 2)])
-def test_what_is_not_known_has_no_line_and_is_told(missing: tuple[str, int]) -> None:
+def test_unknown_bounds_have_no_line_and_are_reported(missing: tuple[str, int]) -> None:
     document = document_of("copy", "migrate")
     document["rows"] = [
         row for row in document["rows"]

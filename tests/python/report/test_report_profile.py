@@ -397,7 +397,7 @@ def test_migration_of_one_size_and_what_of_it_is_copying(tmp_path: Path) -> None
     assert "<td>42 %</td>" in text
 
 
-def test_what_intervals_do_not_tell_apart_is_no_difference(tmp_path: Path) -> None:
+def test_overlapping_intervals_are_no_difference(tmp_path: Path) -> None:
     rows = [row for row in documents.profile()["rows"] if row["experiment"] == "migrate"]
     for row in rows:
         row |= {"low": 1e9, "high": 9e10, "interval": "95 %"}
@@ -428,7 +428,7 @@ def test_copies_by_devices(page: str) -> None:
     assert "dsa, 1 row: no DSA device here that this user may use" in missing
 
 
-def test_who_slows_whom(page: str) -> None:
+def test_interference_matrix(page: str) -> None:
     text = section(page, "Who slows whom")
     assert re.search(r"Worst off was .* while .* ran: slowed down 1\.9\d? times\.", text)
     assert re.search(r"4 × read 2 together reached \d+ GB/s, one alone 216 GB/s", text)
@@ -562,7 +562,7 @@ def test_the_command_draws_a_profile(run: Run, tmp_path: Path) -> None:
     assert refused.returncode == 2 and "rows[0].samples" in refused.stderr
 
 
-def test_what_is_measured_can_be_drawn(measured: headrace.Profile, tmp_path: Path) -> None:
+def test_every_experiment_can_be_drawn(measured: headrace.Profile, tmp_path: Path) -> None:
     report.build(json.loads(measured.to_json()), tmp_path / "page.html")
     assert "STREAM" in (tmp_path / "page.html").read_text()
 

@@ -99,7 +99,7 @@ JOBS: list[tuple[dict[str, str], tuple[int, int]]] = [
 
 
 @pytest.mark.parametrize(("variables", "expected"), JOBS)
-def test_what_launchers_tell(variables: dict[str, str], expected: tuple[int, int]) -> None:
+def test_launchers_set_size_and_rank(variables: dict[str, str], expected: tuple[int, int]) -> None:
     assert launched(variables) == expected
 
 

@@ -87,7 +87,7 @@ def test_dry_runs_on_xeon_max(run: Run, golden: Callable[[str, str], None]) -> N
     golden("run_dry.txt", "".join(told))
 
 
-def test_what_is_refused_is_said_in_one_line(
+def test_refusals_are_one_line(
     run: Run, golden: Callable[[str, str], None]
 ) -> None:
     told = []
@@ -169,7 +169,7 @@ def test_under_a_real_launcher(command: Path, launcher: str, variable: str) -> N
         assert f"headrace: rank {rank} of 2 ({variable}) is on the tile of node" in result.stderr
 
 
-def test_what_was_done_is_said_on_stderr(run: Run, memory_node: int) -> None:
+def test_placement_is_reported_on_stderr(run: Run, memory_node: int) -> None:
     result = run("run", "-v", "--on", str(memory_node), "--", "echo", "a b")
     assert (result.returncode, result.stdout) == (0, "a b\n")
     said = f"headrace: numactl --membind {memory_node} -- echo 'a b'"
@@ -237,7 +237,7 @@ def test_no_program_and_no_machine(run: Run) -> None:
     assert result.returncode == 2 and "--dry-run" in result.stderr
 
 
-def test_what_cannot_fit_does_not_start(run: Run) -> None:
+def test_request_that_does_not_fit_is_refused_before_the_start(run: Run) -> None:
     needs = ["--needs", "900TiB"]
     result = run("run", "--on", "dram", *needs, "--", "echo", "started")
     assert (result.returncode, result.stdout) == (6, "") and result.stderr.count("\n") == 1

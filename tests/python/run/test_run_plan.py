@@ -357,7 +357,7 @@ def test_bad_input(request_: Request, told: str) -> None:
         plan(MAX, request_, Host.of(MAX))
 
 
-def test_what_is_not_there() -> None:
+def test_missing_memory_kind() -> None:
     with pytest.raises(headrace.AbsentError, match="777"):
         plan(MAX, Request(on="0,777"), Host.of(MAX))
     with pytest.raises(headrace.AbsentError, match="cxl"):

@@ -43,7 +43,7 @@ def _unreadable(
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.EBUSY, errno.ELOOP])
 @pytest.mark.parametrize("name", [DEMOTION, f"{WEIGHTS}/node0"])
-def test_what_cannot_be_read_is_not_gone(
+def test_unreadable_setting_is_not_forgotten(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch, code: int, name: str
 ) -> None:
     monkeypatch.setattr(files, "_BUSY_SECONDS", 0.02)
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_not_gone(
     assert kernel.everything() == before and not kernel.path(state.NAME).exists()
 
 
-def test_what_is_busy_for_a_moment_is_read_again(
+def test_busy_file_is_read_again(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switch.on(kernel, ALL)
@@ -189,7 +189,7 @@ def test_what_was_left_and_is_back_is_forgotten(kernel: FakeKernel) -> None:
     assert not kernel.path(state.NAME).exists()
 
 
-def test_what_was_put_back_is_not_put_back_again(kernel: FakeKernel) -> None:
+def test_restored_setting_is_not_restored_twice(kernel: FakeKernel) -> None:
     switch.on(kernel, Wish())
     kernel.refuse = {DEMOTION}
     with pytest.raises(headrace.InvalidError, match="not put back: 1 of 3"):
@@ -236,7 +236,7 @@ def test_a_kdamond_that_a_tier_of_a_process_noted_is_ours(kernel: FakeKernel) ->
 
 
 @pytest.mark.parametrize(("before", "on"), [("0", "2"), ("1", "3"), ("2", "2"), ("3", "3")])
-def test_what_else_balances_stays_on(tmp_path: Path, before: str, on: str) -> None:
+def test_other_balancing_stays_on(tmp_path: Path, before: str, on: str) -> None:
     kernel = slow(tmp_path)
     kernel.put(BALANCING, before)
     (setting,) = [s for s in switch.plan(kernel, Wish()).settings if s.file == BALANCING]

@@ -155,7 +155,9 @@ def _with(**other: Any) -> str:
         _with().replace('"left": []', '"left": null'),
     ],
 )  # fmt: skip
-def test_what_no_headrace_wrote_is_refused(kernel: FakeKernel, content: str | bytes) -> None:
+def test_state_that_headrace_did_not_write_is_refused(
+    kernel: FakeKernel, content: str | bytes
+) -> None:
     path = kernel.path(state.NAME)
     path.parent.mkdir(0o755, parents=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -170,7 +172,7 @@ def test_what_no_headrace_wrote_is_refused(kernel: FakeKernel, content: str | by
     assert kernel.written == [] and path.exists()
 
 
-def test_what_on_writes_is_read(kernel: FakeKernel) -> None:
+def test_written_state_is_read_back(kernel: FakeKernel) -> None:
     wish = Wish(weights={0: 3, 1: 1}, schemes=("hot", "cold"))
     done = switch.on(kernel, wish)
     found = state.load(kernel)

@@ -125,7 +125,7 @@ def test_a_refused_write_puts_back_the_others(kernel: FakeKernel, refused: str) 
     assert not kernel.path(state.NAME).exists()
 
 
-def test_what_cannot_be_put_back_is_said_and_kept_for_off(kernel: FakeKernel) -> None:
+def test_failed_restore_is_reported_and_kept_for_off(kernel: FakeKernel) -> None:
     take = kernel._write
 
     def stuck(name: str, value: str) -> None:
@@ -198,7 +198,7 @@ def test_a_second_on_changes_nothing(kernel: FakeKernel) -> None:
         switch.on(kernel, ALL)
 
 
-def test_what_somebody_else_set_is_left_unless_forced(kernel: FakeKernel) -> None:
+def test_third_party_setting_is_kept_unless_forced(kernel: FakeKernel) -> None:
     before = kernel.everything()
     switch.on(kernel, ALL)
     kernel.put(BALANCING, "0")
@@ -360,7 +360,7 @@ class TestTopologies:
             ("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "CPUs|one tier"),
         ],
     )
-    def test_what_the_kernel_lacks_is_said(
+    def test_missing_kernel_feature_is_reported(
         self, kernel: FakeKernel, file: str, needed: str
     ) -> None:
         kernel.path(file).unlink()

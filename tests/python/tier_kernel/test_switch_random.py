@@ -88,7 +88,7 @@ class Model:
 
 
 @given(st.lists(STEP, max_size=10))
-def test_what_was_there_comes_back(steps: list[tuple[object, ...]]) -> None:
+def test_random_switching_restores_every_setting(steps: list[tuple[object, ...]]) -> None:
     memory = Path("/dev/shm")
     where = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=where, prefix="headrace-") as folder:

@@ -54,7 +54,7 @@ def test_a_node_without_a_weight_is_found_before_anything_changes(kernel: FakeKe
     assert kernel.written == []
 
 
-def test_what_cannot_be_put_back_is_said(
+def test_failed_restore_is_reported(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel.put(f"{WEIGHTS}/auto", "false")

@@ -25,7 +25,7 @@ def test_the_readme_names_every_package() -> None:
     assert listed("packages.txt") <= named
 
 
-def test_what_cmake_advises_to_install_is_what_the_project_installs() -> None:
+def test_packages_cmake_names_are_those_installed() -> None:
     text = (ROOT / "cmake" / "dependencies.cmake").read_text()
     package = r"\b(?:lib[\w-]+-dev|nlohmann-json3-dev|pkg-config|g\+\+)(?=[ )\"])"
     named = set(re.findall(package, text))

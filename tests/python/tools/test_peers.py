@@ -69,7 +69,7 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("tool", OUTPUTS)
-def test_what_installed_peers_print_is_read(peers: Any, tool: str) -> None:
+def test_output_of_installed_peers_is_read(peers: Any, tool: str) -> None:
     part, output, expected = OUTPUTS[tool]
     peer = next(each for each in peers.peers(2) if part in " ".join(each.command))
     assert peers.parsed(peer, output) == pytest.approx(expected)
@@ -166,7 +166,7 @@ SAID = "printf 'AVG\\tMethod: MEMCPY\\tElapsed: 0.05\\tMiB: 512\\tCopy: 9876.500
      ("kill -SEGV $$", "it was killed by SIGSEGV: AVG\tMethod: MEMCPY"),
      ("exit 0", "")],
 )  # fmt: skip
-def test_what_a_program_printed_before_it_failed_is_no_number(
+def test_output_of_a_failed_program_is_no_number(
     peers: Any, tmp_path: Path, end: str, why: str
 ) -> None:
     told: list[str] = []
@@ -193,7 +193,7 @@ def test_a_program_that_says_nothing_known_or_is_not_there_is_told(
     assert told[1].startswith("no number: mbw: ") and "No such file" in told[1]
 
 
-def test_who_of_a_pair_is_first_is_drawn(peers: Any, tmp_path: Path) -> None:
+def test_order_within_a_pair_is_drawn(peers: Any, tmp_path: Path) -> None:
     """Else the caches and pages that one leaves to the other favour always the same."""
     order = tmp_path / "order"
     mbw = mbw_of(peers, tmp_path, f"echo theirs >> {order}\n{SAID}")

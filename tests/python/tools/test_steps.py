@@ -55,7 +55,7 @@ def test_a_build_gives_way_to_what_runs_beside_it(tmp_path: Path) -> None:
     assert told["build"] > told["other"]
 
 
-def test_what_needs_a_failed_step_has_failed_and_the_rest_runs(tmp_path: Path) -> None:
+def test_failed_step_fails_its_dependents_and_the_rest_runs(tmp_path: Path) -> None:
     outcomes = run(
         [Step("first", "false; true"), Step("second", "true", after=("first",)),
          Step("third", "true", after=("second",)), Step("other", "true")],
@@ -234,7 +234,7 @@ def test_a_header_concerns_all_that_include_it_and_a_source_its_folder(tmp_path:
         ("tests/guest/boot.sh", {"guest"}),
     ],
 )
-def test_what_a_change_concerns(changed: str, names: set[str]) -> None:
+def test_changed_files_select_steps(changed: str, names: set[str]) -> None:
     everything = steps.all_steps()
     assert set(concerned.steps_for([changed], everything)[1]) == names | {"house", "format"}
     for build in ("cmake/tests.cmake", "tests/CMakeLists.txt", "Makefile"):
