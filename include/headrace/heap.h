@@ -153,7 +153,7 @@ class SpillChain final : public std::pmr::memory_resource {
   void free(void* object) noexcept;
 
  private:
-  struct Link {
+  struct Member {
     Heap* heap = nullptr;
     std::atomic<std::size_t> refused = kNone;  // the smallest refused size
     std::atomic<unsigned> passed = 0;          // skips since the refusal
@@ -164,7 +164,7 @@ class SpillChain final : public std::pmr::memory_resource {
   void do_deallocate(void* object, std::size_t size, std::size_t align) override;
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override;
 
-  std::vector<Link> links_;
+  std::vector<Member> members_;
 };
 
 }  // namespace HEADRACE_API headrace

@@ -110,8 +110,8 @@ Result<Weight> weight_in(std::string_view item) {
 
 // The weight of each node if a kind as a whole has its weight, in whole numbers. With
 // "dram=3,cxl=1" and eight nodes of DRAM and one of CXL, these get 3 each and the CXL node 8.
-Result<std::vector<NodeWeight>> spread(const Machine& machine,
-                                       const std::vector<std::pair<NodeKind, unsigned>>& kinds) {
+Result<std::vector<NodeWeight>> weights_of(
+    const Machine& machine, const std::vector<std::pair<NodeKind, unsigned>>& kinds) {
   std::vector<Placement> of_kinds;
   std::uint64_t turns = 1;
   for (const auto& [kind, weight] : kinds) {
@@ -158,7 +158,7 @@ Result<Placement> parse_weights(const Machine& machine, std::string_view text) {
                 text.substr(0, 80));
   }
   if (!kinds.empty()) {
-    HEADRACE_TRY(nodes, spread(machine, kinds));
+    HEADRACE_TRY(nodes, weights_of(machine, kinds));
   }
   return Placement::weighted(std::move(nodes));
 }

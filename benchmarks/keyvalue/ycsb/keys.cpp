@@ -4,25 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "headrace/advice/hotness.h"
+
 namespace headrace::kv_bench {
-namespace {
-
-constexpr std::uint64_t kSummed = 1000;
-
-}  // namespace
-
-double zeta(std::uint64_t n, double exponent) {
-  double sum = 0;
-  for (std::uint64_t i = std::min(n, kSummed); i > 0; --i) {
-    sum += std::pow(static_cast<double>(i), -exponent);
-  }
-  if (n <= kSummed) return sum;
-  const double a = kSummed, b = static_cast<double>(n);
-  const double at_a = std::pow(a, -exponent), at_b = std::pow(b, -exponent);
-  const double integral = (b * at_b - a * at_a) / (1 - exponent);
-  return sum + integral + (at_b - at_a) / 2 + exponent * (at_a / a - at_b / b) / 12;
-}
-
 std::uint64_t fnv1a(std::uint64_t value) {
   std::uint64_t hash = 0xCBF29CE484222325;
   for (int byte = 0; byte < 8; ++byte, value >>= 8) hash = (hash ^ (value & 0xFF)) * 0x100000001B3;
@@ -30,7 +14,7 @@ std::uint64_t fnv1a(std::uint64_t value) {
 }
 
 ZipfRanks::ZipfRanks(std::uint64_t n, double exponent)
-    : n_(n), exponent_(exponent), zeta_(zeta(n, exponent)) {
+    : n_(n), exponent_(exponent), zeta_(zipf_sum(exponent, static_cast<double>(n))) {
   tune();
 }
 

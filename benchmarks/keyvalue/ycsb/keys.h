@@ -19,10 +19,6 @@ inline constexpr double kYcsbExponent = 0.99;
 inline constexpr std::uint64_t kYcsbItems = 10'000'000'000;
 inline constexpr double kYcsbZeta = 26.46902820178302;
 
-// The sum of 1 / i^exponent for i from 1 to n: 1000 terms, then Euler-Maclaurin; within 1e-11.
-// Requires: 0 < exponent < 1.
-double zeta(std::uint64_t n, double exponent);
-
 // 64-bit FNV-1a over the eight bytes of a number, lowest first (Fowler, Noll, Vo).
 std::uint64_t fnv1a(std::uint64_t value);
 

@@ -30,4 +30,8 @@ Result<double> accesses_of(std::vector<PageCount> histogram, double pages);
 Result<double> zipf_pages_for(double exponent, double pages, double share);
 Result<double> zipf_accesses_of(double exponent, double pages, double hottest);
 
+// The sum of 1 / i^exponent for i from 1 to n, within 1e-11. Grows between integers too.
+// Requires: 0 <= exponent <= 10, n >= 0.
+double zipf_sum(double exponent, double n);
+
 }  // namespace HEADRACE_API headrace

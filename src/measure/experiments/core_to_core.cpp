@@ -139,7 +139,7 @@ Point pair_point(const Place& a, const Place& b, std::size_t pairs) {
 }
 
 // At most `most`, in equal steps, so that each node is represented.
-std::vector<Place> spread(const std::vector<Place>& all, std::size_t most) {
+std::vector<Place> evenly_chosen(const std::vector<Place>& all, std::size_t most) {
   if (all.size() <= most) return all;
   std::vector<Place> some;
   for (std::size_t i = 0; i < most; ++i) some.push_back(all[i * all.size() / most]);
@@ -227,7 +227,7 @@ std::vector<Point> list_points(const Scope& scope) {
   }
   if (scope.asks("cpu") || scope.asks("other_cpu")) return pairs_asked_for(scope, places);
   if (scope.budget) return one_of_alike(scope.machine, places);
-  points = matrix_of(spread(places, kMostOfMatrix));
+  points = matrix_of(evenly_chosen(places, kMostOfMatrix));
   if (places.size() > kMostOfMatrix) {
     add_unknown(points, one_of_alike(scope.machine, places));
     points.push_back(

@@ -11,23 +11,23 @@ constexpr unsigned kPassesUntilAsked = 1024;
 
 }  // namespace
 
-SpillChain::SpillChain(const std::vector<Heap*>& heaps) : links_(heaps.size()) {
+SpillChain::SpillChain(const std::vector<Heap*>& heaps) : members_(heaps.size()) {
   CHECK(!heaps.empty());
-  for (std::size_t i = 0; i < heaps.size(); ++i) links_[i].heap = heaps[i];
+  for (std::size_t i = 0; i < heaps.size(); ++i) members_[i].heap = heaps[i];
 }
 
 // `refused` and `passed` are hints: a thread that reads old values asks a heap once too often, or
 // skips it a few times more.
 void* SpillChain::allocate_bytes(std::size_t size, std::size_t align) noexcept {
-  for (Link& link : links_) {
-    if (size >= link.refused && ++link.passed < kPassesUntilAsked) continue;
-    void* const object = link.heap->allocate_bytes(size, align);
+  for (Member& member : members_) {
+    if (size >= member.refused && ++member.passed < kPassesUntilAsked) continue;
+    void* const object = member.heap->allocate_bytes(size, align);
     if (object != nullptr) {
-      if (size >= link.refused) link.refused = kNone;
+      if (size >= member.refused) member.refused = kNone;
       return object;
     }
-    link.passed = 0;
-    if (size < link.refused) link.refused = size;
+    member.passed = 0;
+    if (size < member.refused) member.refused = size;
   }
   return nullptr;
 }
@@ -35,10 +35,10 @@ void* SpillChain::allocate_bytes(std::size_t size, std::size_t align) noexcept {
 void SpillChain::free(void* object) noexcept {
   if (object == nullptr) return;
   Heap* const owner = Heap::owner(object);
-  for (Link& link : links_) {
-    if (link.heap != owner) continue;
+  for (Member& member : members_) {
+    if (member.heap != owner) continue;
     owner->free(object);
-    if (link.refused != kNone) link.refused = kNone;
+    if (member.refused != kNone) member.refused = kNone;
     return;
   }
   CHECK(false);  // freed into a chain that did not allocate it

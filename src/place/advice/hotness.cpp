@@ -32,20 +32,6 @@ Result<double> sorted(std::vector<PageCount>& histogram) {
   return all;
 }
 
-// The sum of 1 / i^s for i from 1 to n. Continuous: n is any number from 0, and the sum grows
-// between integers too.
-double zipf_sum(double exponent, double n) {
-  const double whole = std::min(std::floor(n), kSummed);
-  double sum = 0;
-  for (double i = 1; i <= whole; ++i) sum += std::pow(i, -exponent);
-  if (n <= kSummed) return sum + (n - whole) * std::pow(whole + 1, -exponent);
-  const double a = kSummed;
-  const double f_a = std::pow(a, -exponent), f_n = std::pow(n, -exponent);
-  const double integral =
-      std::abs(exponent - 1) < 1e-12 ? std::log(n / a) : (n * f_n - a * f_a) / (1 - exponent);
-  return sum + integral + (f_n - f_a) / 2 + exponent * (f_a / a - f_n / n) / 12;
-}
-
 Status check_zipf(double exponent, double pages) {
   HEADRACE_TRY_STATUS(check_part(exponent, 10, "the exponent of Zipf's law"));
   if (std::isfinite(pages) && pages >= 1 && pages <= kMostPages) return {};
@@ -77,6 +63,18 @@ Result<double> accesses_of(std::vector<PageCount> histogram, double pages) {
     rest -= part;
   }
   return std::min(taken / all, 1.0);
+}
+
+double zipf_sum(double exponent, double n) {
+  const double whole = std::min(std::floor(n), kSummed);
+  double sum = 0;
+  for (double i = 1; i <= whole; ++i) sum += std::pow(i, -exponent);
+  if (n <= kSummed) return sum + (n - whole) * std::pow(whole + 1, -exponent);
+  const double a = kSummed;
+  const double f_a = std::pow(a, -exponent), f_n = std::pow(n, -exponent);
+  const double integral =
+      std::abs(exponent - 1) < 1e-12 ? std::log(n / a) : (n * f_n - a * f_a) / (1 - exponent);
+  return sum + integral + (f_n - f_a) / 2 + exponent * (f_a / a - f_n / n) / 12;
 }
 
 Result<double> zipf_pages_for(double exponent, double pages, double share) {

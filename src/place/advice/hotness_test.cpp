@@ -50,6 +50,18 @@ TEST(HotnessTest, ZipfIsItsSum) {
   }
 }
 
+TEST(HotnessTest, ZipfSum_IsTheSumOfItsTerms) {
+  for (const double exponent : {0.5, 0.9, 0.99, 1.0, 1.5}) {
+    double sum = 0;
+    for (int i = 1; i <= 200'000; ++i) {
+      sum += std::pow(i, -exponent);
+      if (i == 1 || i == 2 || (i >= 999 && i <= 1001) || i == 200'000) {
+        EXPECT_NEAR(zipf_sum(exponent, i) / sum, 1, 1e-11) << i << " " << exponent;
+      }
+    }
+  }
+}
+
 TEST(HotnessTest, ZipfAndAHistogramOfItAgree) {
   std::vector<PageCount> histogram;
   for (int i = 1; i <= 3000; ++i) histogram.push_back({1, std::pow(i, -0.99)});

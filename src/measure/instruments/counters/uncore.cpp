@@ -75,8 +75,8 @@ std::vector<std::string_view> split(std::string_view text, char by) {
   return parts;
 }
 
-// Spreads the bits of a number over the places of a format, "config:0-7,21", lowest first.
-std::optional<std::uint64_t> spread(std::string_view format, std::uint64_t number) {
+// The bits of a number at the places of a format, "config:0-7,21", lowest first.
+std::optional<std::uint64_t> config_of(std::string_view format, std::uint64_t number) {
   constexpr std::string_view kConfig = "config:";
   if (!format.starts_with(kConfig)) return std::nullopt;
   std::uint64_t config = 0;
@@ -100,7 +100,7 @@ std::optional<std::uint64_t> config_of(const fs::path& pmu, std::string_view eve
     if (hex) value.remove_prefix(2);
     const auto number = number_of<std::uint64_t>(value, hex ? 16 : 10);
     const std::string format = first_line(pmu / "format" / std::string(term.substr(0, equals)));
-    const auto bits = number ? spread(format, *number) : std::nullopt;
+    const auto bits = number ? config_of(format, *number) : std::nullopt;
     if (!bits) return std::nullopt;
     config |= *bits;
   }
