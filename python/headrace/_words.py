@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -88,6 +89,17 @@ def rounds_text(document: dict[str, Any]) -> str:
     least, most = min(counts, default=0), max(counts, default=0)
     text = plural(most, "round") if least == most else f"{least} to {plural(most, 'round')}"
     return f"{text} of {document['rounds']}, interrupted"
+
+
+def seconds_text(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f}"
+
+
+def interval_text(row: Mapping[str, Any], text: Callable[[float], str]) -> str:
+    """The interval of a row: "0.231 to 0.240, range of 5"; nothing of fewer than two samples."""
+    if len(row["samples"]) < 2:
+        return ""
+    return f"{text(row['low'])} to {text(row['high'])}, {row['interval']}"
 
 
 def listed(items: list[str]) -> str:

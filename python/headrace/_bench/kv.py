@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace._bench import programs
-from headrace._errors import kind_of
 
 PROGRAM = "headrace-bench-kv"
 WORKLOADS = ("A", "B", "C", "D")
@@ -43,7 +42,7 @@ class ModelOptions:
 
 
 def model(options: ModelOptions, stop: Callable[[], bool]) -> dict[str, Any]:
-    """Rows and checks. Stopped: `stop` said so."""
+    """Rows and checks. CancelledError: `stop` returned true."""
     command = [
         programs.find(PROGRAM), "--machine", options.machine, "--records", str(options.records),
         "--value", str(options.value), "--threads", str(options.threads),
@@ -51,7 +50,4 @@ def model(options: ModelOptions, stop: Callable[[], bool]) -> dict[str, Any]:
     ]  # fmt: skip
     for workload in options.workloads:
         command += ["--workload", workload]
-    try:
-        return programs.answer(command, _MODEL_SECONDS, stop)
-    except programs.Failed as failed:
-        raise kind_of(failed.code)(failed.reason) from None
+    return programs.answer(command, _MODEL_SECONDS, stop)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import headrace
 from headrace._bench import kv_pages, kv_promote, programs
 from headrace._bench.kv import PROGRAM
 from headrace._bench.kv_place import KERNEL, PROMOTED, SSD
@@ -133,8 +134,8 @@ class Steps:
             )  # fmt: skip
         dropped = self.running.dropped()
         if 0 < row["wrong"] <= dropped:
-            raise programs.Failed(
-                "exhausted", f"it has dropped records, and was asked for them {dropped} times: it "
+            raise headrace.ExhaustedError(
+                f"it has dropped records, and was asked for them {dropped} times: it "
                 "was filled faster than it makes room; try an idle machine"
             )  # fmt: skip
         since = self.driven.get(key, 0.0)
@@ -154,7 +155,7 @@ class Steps:
         placed = self._asked("place", "--share", repr(share), "--seed", str(seed), *to)
         if share and placed["out_bytes"] < share * placed["data_bytes"] / 2:
             what = "move" if to else "page out"
-            raise programs.Failed("unsupported", f"the kernel did not {what} what it was told to")
+            raise headrace.UnsupportedError(f"the kernel did not {what} what it was told to")
         return placed
 
     def _asked(self, task: str, *arguments: str) -> Row:

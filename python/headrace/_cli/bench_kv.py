@@ -12,7 +12,7 @@ import typer
 
 import headrace
 from headrace._basis import rests_on
-from headrace._bench import kv, kv_live, kv_pages, kv_place, kv_servers, programs
+from headrace._bench import kv, kv_live, kv_pages, kv_place, kv_servers
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
@@ -188,7 +188,7 @@ def modelled(options: kv.ModelOptions, json: bool, out: Path | None) -> int:
     with Interrupt() as interrupt, output.ProgressBar("model"):
         try:
             found = kv.model(options, interrupt)
-        except programs.Stopped:
+        except headrace.CancelledError:
             return exit_codes.INTERRUPTED
     machine = headrace.Profile.load(options.machine).machine
     most = max(row["ops_per_second"] for row in found["rows"])

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from headrace._bench import histogram, kv_live, kv_servers, spark_live
+from headrace._bench import kv_live, kv_servers, spark_live
 from headrace._bench.kv_place import Place
 from headrace._cli.llm import kvcache as kvcache_command
 from headrace._llm import kvcache
-from headrace._orders import orders
 
 ROUNDS = 6
 
@@ -27,28 +26,6 @@ def check(ran: Sequence[Any], alternatives: int) -> None:
     assert all(len(set(each)) == alternatives for each in rounds)
     assert len(set(rounds)) > 1
     assert len({each[0] for each in rounds}) > 1, "one is always first"
-
-
-def test_a_seed_gives_its_orders() -> None:
-    check([each for order in orders("abcd", ROUNDS) for each in order], 4)
-    assert list(orders("abcd", 3, 7)) == list(orders("abcd", 3, 7))
-    assert list(orders("abcd", 9, 7)) != list(orders("abcd", 9, 8))
-
-
-def test_histogram(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[Any] = []
-
-    def sample(machine: Any, options: Any, pair: Any, *_: Any) -> tuple[float, str]:
-        ran.append(pair)
-        return 1.0, ""
-
-    monkeypatch.setattr(histogram, "_sample", sample)
-    pairs = [(data, bins) for data in ("hbm", "dram") for bins in ("hbm", "dram")]
-    options = histogram.Options(pairs, [0], 8, ROUNDS)
-    nothing: Any = None
-    rows = histogram.run(nothing, options, lambda: False, lambda *_: None)
-    check(ran, 4)
-    assert [(row["data"], row["bins"]) for row in rows] == pairs
 
 
 def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
