@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
@@ -100,6 +100,13 @@ def interval_text(row: Mapping[str, Any], text: Callable[[float], str]) -> str:
     if len(row["samples"]) < 2:
         return ""
     return f"{text(row['low'])} to {text(row['high'])}, {row['interval']}"
+
+
+def intervals_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The meaning of the bounds of rows: "95 % intervals", "ranges"."""
+    words = [str(row["interval"]) for row in rows if len(row["samples"]) > 1]
+    ranges = sum(each.startswith("range") for each in words)
+    return "ranges" if ranges == len(words) else "95 % intervals" + (" or ranges" if ranges else "")
 
 
 def listed(items: list[str]) -> str:
