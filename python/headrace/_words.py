@@ -21,11 +21,10 @@ def percent(share: float) -> str:
     return f"{share * 100:.0f} %" if share >= 0.1 or share == 0 else f"{share * 100:.1f} %"
 
 
-def efficiency(query: dict[str, Any]) -> str:
+def efficiency(share: float) -> str:
     """The overlap efficiency, never above 100 %: the floor is a measurement too, and a faster run
     says how far off it is.
     """
-    share = query["overlap_efficiency"]
     if share <= 1:
         return percent(share)
     return f"≈ 100 % ({percent(share - 1)} faster than the floor as measured)"

@@ -35,6 +35,13 @@ def all_fields(document: Mapping[str, Any]) -> list[Fields]:
     return [fields(row) for row in document["rows"]]
 
 
+def find(document: Mapping[str, Any], **wanted: Any) -> Fields:
+    """The fields of the first row that has these values; none of no such row."""
+    return next(
+        (row for row in all_fields(document) if wanted.items() <= row.items()), Fields()
+    )
+
+
 def load(source: str | Path) -> _core.Profile:
     """A profile, a preset, or the document of a benchmark. Errors: as Profile.load."""
     try:

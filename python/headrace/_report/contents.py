@@ -13,13 +13,18 @@ from headrace._report.figures_dsa import dsa_figures
 from headrace._report.figures_kv import kv_figures
 from headrace._report.figures_llm import kvcache_figures, layer_figures
 from headrace._report.figures_machine import machine_figure
-from headrace._report.figures_query import mode_rows, modes_figure, timeline_figures
+from headrace._report.figures_query import (
+    mode_rows,
+    modes_figure,
+    overlap_text,
+    timeline_figures,
+)
 from headrace._report.figures_stream import stream_figures
 from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
 from headrace._report.profile import profile_figures, profile_parts
 from headrace._report.sources import sources_figures
-from headrace._words import efficiency, ms
+from headrace._words import ms
 
 Row = dict[str, Any]
 
@@ -134,11 +139,11 @@ def _title(parts: Row) -> str:
 def _lead(parts: Row) -> str:
     """What the reader should take home, in two sentences."""
     query = parts["query"]
-    times = {row["mode"]: row["seconds_median"] for row in mode_rows(query)}
+    times = {row["mode"]: row["median"] for row in mode_rows(query)}
     if not query or "prefetch" not in times:
         return ""
     text = (
-        f"{query['query']} over {query['rows'] / 1e6:.3g} million rows, its columns starting on "
+        f"{query['query']} over {query['table_rows'] / 1e6:.3g} million rows, its columns starting on "
         f"{query['slow']['name']} ({query['slow']['kind']}) and wanted in {query['fast']['kind']}: "
         f"{ms(times['prefetch'])} with prefetching"
     )
@@ -151,7 +156,7 @@ def _lead(parts: Row) -> str:
 
 def _facts(parts: Row) -> list[tuple[str, str]]:
     query = parts["query"]
-    times = {row["mode"]: row["seconds_median"] for row in mode_rows(query)}
+    times = {row["mode"]: row["median"] for row in mode_rows(query)}
     facts = []
     if "prefetch" in times:
         facts.append((ms(times["prefetch"]), f"{query['query']} with prefetching"))
@@ -159,8 +164,8 @@ def _facts(parts: Row) -> list[tuple[str, str]]:
         if others:  # the faster of the ways that programs take today
             best = min(others, key=lambda mode: times[mode])
             facts.append((f"{times[best] / times['prefetch']:.2f} ×", f"as fast as {best}"))
-        if query.get("overlap_efficiency"):
-            share, bracket, note = efficiency(query).partition(" (")
+        if told := overlap_text(query):
+            share, bracket, note = told.partition(" (")
             facts.append((share, f"overlap efficiency{bracket}{note}"))
         if query.get("answer_ok") is not None:
             facts.append(("exact" if query["answer_ok"] else "WRONG", "answer, checked by DuckDB"))
