@@ -69,4 +69,4 @@ def profile_of(document: Mapping[str, Any]) -> _core.Profile:
             f"a document of '{document['kind']}' without a machine and its rows; run it again"
         )
     head = {**machine, "conditions": conditions | dict(document.get("conditions") or {})}
-    return _core.Profile.fromdict({**head, "rows": document["rows"]})
+    return _core.Profile.fromdict({**head, "kind": document["kind"], "rows": document["rows"]})
