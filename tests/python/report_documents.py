@@ -134,11 +134,13 @@ def copies() -> Row:
                 if state == "hot" and "nt" in engine:
                     ratio = 0.4
                 rows.append(
-                    {"engine": engine, "bytes": 1 << exponent, "threads": 1, "state": state,
-                     "bytes_per_second": 5e9 * ratio, "spread": 0.01, "ratio_to_memcpy": ratio,
-                     "reason": ""}
+                    row_of(
+                        "copy",
+                        {"engine": engine, "bytes": 1 << exponent, "threads": 1, "state": state},
+                        "B/s", [5e9 * ratio], details={"ratio_to_memcpy": ratio},
+                    ).asdict()
                 )  # fmt: skip
-    return {"rows": rows}
+    return {"kind": "bench copy", "rows": rows}
 
 
 def whole() -> Row:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -18,7 +18,7 @@ from headrace._cli.options import Experiments, Json, ListExperiments, Out
 from headrace._files import check_apart, check_writable
 from headrace._words import say
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 
 #: The machine whose devices are modelled: that of Fürst 2024 (_bench/dsa_rows.py).
 MODELLED_MACHINE = "xeon-max"
@@ -122,18 +122,18 @@ def checked(sizes: list[int]) -> list[int]:
 
 def dsa_document(
     machine: headrace.Machine, rows: list[headrace.Row], emulated: bool, interrupted: bool
-) -> Row:
+) -> dict[str, Any]:
     host = headrace.Machine.discover().name if emulated else machine.name
-    found = dsa_rows.of_experiment(reached(rows), machine, host)
     document = output.document(
         "bench dsa",
         machine,
+        host=host,
         emulated=emulated,
         interrupted=interrupted,
-        rows=found,
-        crossovers=dsa_rows.crossovers(found),
+        rows=[row.asdict() for row in reached(rows)],
         published=dsa_rows.published(),
     )
+    document["crossovers"] = dsa_rows.crossovers(dsa_rows.shown(document))
     if emulated:
         document["rests_on"] = {
             "level": "model",
@@ -147,8 +147,9 @@ def print_dsa(document: Row) -> None:
     """The basis of the numbers, then a table for each experiment and why numbers are missing."""
     basis = "modelled" if document["emulated"] else "hardware"
     output.print_text(f"{basis}: {document['rests_on']['detail']}")
+    shown = dsa_rows.shown(document)
     for name in dsa_rows.EXPERIMENTS:
-        rows = dsa_rows.of(document["rows"], name)
+        rows = dsa_rows.of(shown, name)
         if not rows:
             continue
         output.print_text("")

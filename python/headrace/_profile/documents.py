@@ -68,5 +68,5 @@ def profile_of(document: Mapping[str, Any]) -> _core.Profile:
         raise _core.InvalidError(
             f"a document of '{document['kind']}' without a machine and its rows; run it again"
         )
-    head = {**machine, "conditions": conditions | dict(document.get("conditions") or {})}
+    head = {**machine, "conditions": dict(document.get("conditions") or {}) | conditions}
     return _core.Profile.fromdict({**head, "kind": document["kind"], "rows": document["rows"]})

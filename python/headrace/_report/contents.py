@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
+from headrace._profile.documents import all_fields
 from headrace._report.conditions import condition_lines, conditions_figures
 from headrace._report.figure import Figure
 from headrace._report.figures_demo import copies_figure, rates_figure
@@ -100,14 +101,14 @@ def _parts(document: Row) -> Row:
         document = {name: document.get(name) for name in _HEAD} | {
             "machine": machine if isinstance(machine := document.get("machine"), dict) else None
         }
-    copy = document.get("copy") or []
+    copy = document if kind == "bench copy" else document.get("copy")
     if "nodes" in document:  # a machine, perhaps with rows
         document = profile_parts(document)
     parts = {
         "profile": document.get("profile"),
         "machine": document.get("machine") or (query or {}).get("machine"),
         "rates": document.get("rates") or [],
-        "copy": copy["rows"] if isinstance(copy, dict) else copy,
+        "copy": all_fields(copy) if isinstance(copy, dict) else [],
         "query": query,
         "warnings": list(dict.fromkeys([*(document.get("warnings") or []),
                                         *(query or {}).get("warnings", [])])),

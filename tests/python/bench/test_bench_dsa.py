@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_documents import check_commands
 from staged import press_ctrl_c
 
 import headrace
 from headrace._bench import dsa_rows
+from headrace._bench.runner import row_of
+from headrace._profile.documents import Fields
 
 Row = dict[str, Any]
 Run = Callable[..., Any]
@@ -24,10 +27,11 @@ ASKED = {"experiment", "method", "bytes", "threads", "route", "bytes_per_second"
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def rows() -> list[Fields]:
     machine = headrace.Machine.load("xeon-max")
     found = dsa_rows.modelled(machine, dsa_rows.selections(MODELLED, [4096, 1 << 20, 1 << 30]), 1)
-    return dsa_rows.of_experiment(found, machine, "here")
+    document = {"rows": [row.asdict() for row in found], "machine": machine.asdict()}
+    return dsa_rows.shown(document | {"host": "here"})
 
 
 def test_every_row_has_a_rate_or_a_reason(rows: list[Row]) -> None:
@@ -75,10 +79,11 @@ def emulated(run: Run, *arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_two_runs_give_the_same_rows(run: Run) -> None:
+def test_two_runs_give_the_same_rows(run: Run, tmp_path: Path) -> None:
     first, second = (emulated(run, "submission", "route", "queue") for _ in range(2))
     assert first["rows"] == second["rows"]
     assert first["rows"] and first["rests_on"]["level"] == "model"
+    check_commands(first, run, tmp_path)
 
 
 def test_without_its_program_the_model_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +101,10 @@ def test_errors_of_the_program_keep_their_kind() -> None:
 
 def test_cores_are_measured_and_named(run: Run, machine: headrace.Machine) -> None:
     document = emulated(run, "cpu", "--sizes", "4KiB,1MiB", "--rounds", "1")
-    cores = [row for row in document["rows"] if row["basis"] == "hardware"]
+    cores = [row for row in dsa_rows.shown(document) if row["basis"] == "measured"]
     assert [row["bytes"] for row in cores] == [4096, 1 << 20]
     assert {row["machine"] for row in cores} == {machine.name}
-    assert {row["basis"] for row in document["rows"]} == {"hardware", "modelled"}
+    assert {row["basis"] for row in document["rows"]} == {"measured", "modelled"}
     assert [each["cores_of"] for each in document["crossovers"]] == [machine.name] * 2
 
 
@@ -150,12 +155,12 @@ def test_ctrl_c_keeps_the_rows(run: Run, tmp_path: Path) -> None:
     assert document["interrupted"] is True and 5 <= len(document["rows"]) < 72
 
 
-def row(way: str, size: int, rate: float | None, machine: str = "a", to_node: int = 0) -> Row:
-    return {
+def row(way: str, size: int, rate: float | None, machine: str = "a", to_node: int = 0) -> Fields:
+    return Fields({
         "experiment": "cpu", "method": way, "window": 1, "at_once": 1, "threads": 1,
         "route": "one", "bytes": size, "bytes_per_second": rate, "basis": "modelled",
         "machine": machine, "from_node": 0, "to_node": to_node,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def test_a_crossover_holds_at_all_larger_sizes() -> None:
@@ -191,8 +196,14 @@ def test_a_document_with_nothing_but_reasons_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     from headrace._report.figures_dsa import dsa_figures
 
-    empty = [row("single", 4096, None) | {"experiment": name} for name in MODELLED]
-    more = {"reason": "no device", "queue": "", "group_engines": None, "beside": ""}
-    figures = dsa_figures({"rows": [each | more for each in empty], "emulated": False})
+    usual = {
+        "method": "single", "bytes": 4096, "threads": 1, "at_once": 1, "window": 1, "from": 0,
+        "to": 0, "route": "one", "engines": "", "queue": "", "group_engines": "any",
+        "beside": "nothing",
+    }  # fmt: skip
+    rows = [row_of("dsa", {"part": name, **usual}, "B/s", [], reason="no device")
+            for name in MODELLED]  # fmt: skip
+    machine = headrace.Machine.load("xeon-max").asdict()
+    figures = dsa_figures({"rows": [row.asdict() for row in rows], "machine": machine, "host": "a"})
     assert [bool(figure.missing) for figure in figures] == [True] * 4 + [False]
     assert figures[-1].caption == "No number: no device."
