@@ -1453,7 +1453,7 @@ class KvStored:
         """Under asyncio: as wait(), without blocking the loop."""
 
 class KvStore:
-    """headrace.kv.Store, with memory given as objects."""
+    """headrace.kvcache.Store, with memory given as objects."""
 
     def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, bool, int, bool]], *, eviction: str = 's3-fifo', in_flight: int = 268435456, load_ahead: int = 8388608) -> None:
         """Tiers: where, whether that is a folder, bytes, and whether pinned."""
@@ -1465,10 +1465,10 @@ class KvStore:
         """Pins the leading blocks that are there."""
 
     def store_object(self, keys: Sequence[bytes], source: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], stream: int | None) -> KvStored:
-        """As headrace.kv.Store.store()."""
+        """As headrace.kvcache.Store.store()."""
 
     def load_object(self, keys: Sequence[bytes], into: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], layer_order: bool, priority: Literal['demand', 'prefetch', 'migration'], deadlines: Sequence[float], promote: bool, stream: int | None) -> KvLoad:
-        """As headrace.kv.Store.load()."""
+        """As headrace.kvcache.Store.load()."""
 
     def flush(self, timeout: float = 60.0) -> None:
         """
