@@ -75,7 +75,7 @@ PUBLIC = {
     "overview.h": "topology",
     "placement.h": "place", "process.h": "memory/pages", "profile.h": "profile",
     "random.h": "core", "result.h": "core", "route.h": "place",
-    "statistics.h": "core", "units.h": "core", "version.h": "core",
+    "statistics.h": "core", "units.h": "core", "version.h": "core", "waiting.h": "core/waiting",
     "kvcache/store.h": "kvcache/keys", "gpu/memory.h": "memory/device",
     "tier/arena.h": "tier/arena", "tier/hotness.h": "tier", "tier/page_tier.h": "tier/page",
     "tier/process_tier.h": "tier/process", "workload/histogram.h": "workload",

@@ -39,3 +39,4 @@
 #include "headrace/tier/process_tier.h"
 #include "headrace/units.h"
 #include "headrace/version.h"
+#include "headrace/waiting.h"

@@ -550,7 +550,7 @@ class Placement:
         """Instead of nodes: nodes of this kind."""
 
     @property
-    def dealing(self) -> Literal['nearest', 'first_touch', 'interleave']:
+    def distribution(self) -> Literal['nearest', 'first_touch', 'interleave']:
         """
         Which of them: the 'nearest' and, when it is full, the next nearest of the kind; that nearest to who touches a page first ('first_touch'); or all in turn ('interleave').
         """
@@ -592,7 +592,7 @@ class Placement:
         """Why a policy chose it."""
 
     @staticmethod
-    def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, dealing: Literal['nearest', 'first_touch', 'interleave'] = 'nearest') -> Placement:
+    def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, distribution: Literal['nearest', 'first_touch', 'interleave'] = 'nearest') -> Placement:
         """On one node, or on the nodes of one kind that are nearest."""
 
     @staticmethod

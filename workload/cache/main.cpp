@@ -2,10 +2,8 @@
 // headrace-bench-cache: runs one scenario once, with one cache. `headrace bench cache` runs all.
 #include <fmt/core.h>
 
-#include <array>
 #include <cstdio>
 #include <span>
-#include <utility>
 
 #include "core/fail.h"
 #include "workload/cache/implementations.h"
@@ -13,18 +11,6 @@
 
 namespace headrace::cache_bench {
 namespace {
-
-// Exit codes by ErrorCode, as in python/headrace/_cli/exit_codes.py.
-constexpr auto kExitCodes = std::to_array<std::pair<ErrorCode, int>>({
-    {ErrorCode::invalid, 2},
-    {ErrorCode::absent, 3},
-    {ErrorCode::unsupported, 4},
-    {ErrorCode::denied, 5},
-    {ErrorCode::exhausted, 6},
-    {ErrorCode::io, 7},
-    {ErrorCode::timed_out, 8},
-    {ErrorCode::cancelled, 130},
-});
 
 Status answer(std::span<const char* const> arguments) {
   HEADRACE_TRY(const Options options, parse_options(arguments));
@@ -49,8 +35,5 @@ int main(int argc, char** argv) {
   const headrace::Status done = headrace::cache_bench::answer(arguments.subspan(1));
   if (done) return 0;
   fmt::print(stderr, "headrace-bench-cache: {}\n", done.error().message);
-  for (const auto& [code, exit] : headrace::cache_bench::kExitCodes) {
-    if (code == done.error().code) return exit;
-  }
-  return 70;
+  return headrace::exit_code(done.error().code);
 }

@@ -3,13 +3,11 @@
 // and prints this program's results.
 #include <fmt/core.h>
 
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "core/fail.h"
 #include "workload/kv/live/connection.h"
@@ -20,18 +18,6 @@
 
 namespace headrace::kv_bench {
 namespace {
-
-// By ErrorCode, as in python/headrace/_cli/exit_codes.py.
-constexpr auto kExitCodes = std::to_array<std::pair<ErrorCode, int>>({
-    {ErrorCode::invalid, 2},
-    {ErrorCode::absent, 3},
-    {ErrorCode::unsupported, 4},
-    {ErrorCode::denied, 5},
-    {ErrorCode::exhausted, 6},
-    {ErrorCode::io, 7},
-    {ErrorCode::timed_out, 8},
-    {ErrorCode::cancelled, 130},
-});
 
 nlohmann::ordered_json number_or_null(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
@@ -100,8 +86,5 @@ int main(int argc, char** argv) {
   const headrace::Status done = headrace::kv_bench::answer(arguments.subspan(1));
   if (done) return 0;
   fmt::print(stderr, "headrace-bench-kv: {}\n", done.error().message);
-  for (const auto& [code, exit] : headrace::kv_bench::kExitCodes) {
-    if (code == done.error().code) return exit;
-  }
-  return 70;
+  return headrace::exit_code(done.error().code);
 }

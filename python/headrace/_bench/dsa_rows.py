@@ -20,8 +20,8 @@ from typing import Any
 import headrace
 from headrace._bench import programs
 from headrace._bench.rows import variation
-from headrace._child import death
-from headrace._errors import kind_of
+from headrace._errors import kind_of_exit
+from headrace._isolated_calls import death
 
 Row = dict[str, Any]
 
@@ -88,7 +88,7 @@ def modelled(
         if process.returncode < 0:
             raise death(PROGRAM, process.returncode)
         reason = programs.last_line(said).removeprefix(f"{PROGRAM}: ")
-        raise kind_of(programs.CODES.get(process.returncode, "io"))(reason)
+        raise kind_of_exit(process.returncode)(reason)
     return [headrace.Row.fromdict(row) for row in found]
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of this installation that measure: each run is a process, and its answer one line of
-JSON, or a reason and an exit code of _cli/exit_codes.py.
+JSON, or a reason and the exit code of an error.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._child import death
+from headrace._errors import kind_of_exit
+from headrace._isolated_calls import death
 
 #: Seconds between two looks at whether somebody wants to stop.
 _LOOK = 0.05
-CODES = {2: "invalid", 3: "absent", 4: "unsupported", 5: "denied", 6: "exhausted", 8: "timed_out"}
 
 
 class Failed(Exception):
@@ -76,7 +76,7 @@ def ended(
         why = death(name, process.returncode)
         raise Failed(why.code, str(why))
     reason = last_line(err).removeprefix(f"{name}: ")
-    raise Failed(CODES.get(process.returncode, "io"), reason)
+    raise Failed(kind_of_exit(process.returncode).code, reason)
 
 
 def _waited(

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._basis import rests_on
 from headrace._bench import tpch
-from headrace._child import Child
 from headrace._errors import error_of, unknown
+from headrace._isolated_calls import Child
+from headrace._provenance import rests_on
 
 #: Modes of the workload, in the order of a round; then the peer.
 MODES = ("resident", "direct", "mmap", "prefetch")

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._basis import rests_on
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads
 from headrace._files import check_writable
+from headrace._provenance import rests_on
 
 
 def command(

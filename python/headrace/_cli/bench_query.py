@@ -13,7 +13,7 @@ from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Query, Runs, Scale
 from headrace._errors import WrongAnswer, kind_of
 from headrace._files import check_writable
-from headrace._words import efficiency, percent
+from headrace._format import efficiency, percent
 
 
 def measure_query(options: Any, interrupt: Interrupt) -> dict[str, Any]:

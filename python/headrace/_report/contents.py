@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
+from headrace._format import efficiency, ms
 from headrace._report.conditions import condition_lines, conditions_figures
 from headrace._report.figure import Figure
 from headrace._report.figures_demo import copies_figure, rates_figure
@@ -19,7 +20,6 @@ from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
 from headrace._report.profile import profile_figures, profile_parts
 from headrace._report.sources import sources_figures
-from headrace._words import efficiency, ms
 
 Row = dict[str, Any]
 

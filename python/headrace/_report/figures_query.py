@@ -7,9 +7,9 @@ import statistics
 from typing import Any
 
 from headrace import _core
+from headrace._format import efficiency, listed, megabytes, ms, percent, plural
 from headrace._report import charts_query as charts
 from headrace._report.figure import Figure, Table
-from headrace._words import efficiency, listed, megabytes, ms, percent, plural
 
 Row = dict[str, Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace._format import rate_text
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._words import rate_text
 
 Row = dict[str, Any]
 

@@ -18,7 +18,7 @@ import pytest
 from headrace._bench import cache
 from headrace._cli import app
 from headrace._errors import WrongAnswer
-from headrace._words import rounds_text
+from headrace._format import rounds_text
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profile_documents import Maker, machine
 
 import headrace
 from headrace._bench.rows import rate_rows, variation
-from profile_documents import Maker, machine
 
 pytest.importorskip("altair")
 

@@ -42,7 +42,7 @@ class Child:
         try:
             # What a dying library prints, its stack for example, is of no use to a user.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "headrace._child", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "headrace._isolated_calls", str(theirs.fileno())],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -17,8 +17,8 @@ import pytest
 import report_documents as documents
 
 import headrace
-from headrace._child import Child, call
 from headrace._cli import report
+from headrace._isolated_calls import Child, call
 
 
 def test_a_function_is_called_in_another_process() -> None:

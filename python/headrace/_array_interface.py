@@ -23,7 +23,7 @@ _CUDA_HOST = 3
 _LEGACY_STREAM = 1  # of __dlpack__(): what the producer orders its work before
 
 
-class Foreign(NamedTuple):
+class ArrayMemory(NamedTuple):
     """Memory, and what keeps it."""
 
     address: int
@@ -35,7 +35,7 @@ class Foreign(NamedTuple):
     keeper: object
 
 
-def foreign(memory: Any) -> Foreign | None:
+def memory_of(memory: Any) -> ArrayMemory | None:
     """What memory an array is; None: it is none that is known here."""
     torch = sys.modules.get("torch")
     if isinstance(memory, getattr(torch, "Tensor", ())):
@@ -48,14 +48,14 @@ def foreign(memory: Any) -> Foreign | None:
     return None
 
 
-def _of_tensor(torch: Any, tensor: Any) -> Foreign:
+def _of_tensor(torch: Any, tensor: Any) -> ArrayMemory:
     kind = tensor.device.type
     if kind not in ("cpu", "cuda"):
         raise UnsupportedError(f"a tensor on '{kind}'; move it to a GPU of CUDA or to the CPU")
     if not tensor.is_contiguous():
         raise _gaps(tuple(tensor.stride()))
     on_gpu = kind == "cuda"
-    return Foreign(
+    return ArrayMemory(
         tensor.data_ptr(),
         tensor.numel() * tensor.element_size(),
         on_gpu,
@@ -66,7 +66,7 @@ def _of_tensor(torch: Any, tensor: Any) -> Foreign:
     )
 
 
-def _of_interface(described: dict[str, Any], memory: object) -> Foreign:
+def _of_interface(described: dict[str, Any], memory: object) -> ArrayMemory:
     try:
         shape = tuple(index(length) for length in described["shape"])
         itemsize = int(described["typestr"][2:])
@@ -74,7 +74,7 @@ def _of_interface(described: dict[str, Any], memory: object) -> Foreign:
         strides = described.get("strides")
         whole = strides is None or _whole(shape, strides, itemsize)
         stream = described.get("stream")
-        found = Foreign(
+        found = ArrayMemory(
             index(address or 0),
             _size(shape, itemsize),
             True,
@@ -97,7 +97,7 @@ def _of_interface(described: dict[str, Any], memory: object) -> Foreign:
     return _there(found)
 
 
-def _of_dlpack(memory: Any) -> Foreign:
+def _of_dlpack(memory: Any) -> ArrayMemory:
     try:
         kind = index(memory.__dlpack_device__()[0])
     except (IndexError, TypeError) as error:
@@ -125,7 +125,7 @@ def _of_dlpack(memory: Any) -> Foreign:
     if not whole:
         raise _gaps(strides)
     stream = 0 if kind == _CUDA else None
-    return _there(Foreign(address, size, kind == _CUDA, writable, itemsize, stream, keeper))
+    return _there(ArrayMemory(address, size, kind == _CUDA, writable, itemsize, stream, keeper))
 
 
 def _size(shape: Sequence[int], itemsize: int) -> int:
@@ -134,7 +134,7 @@ def _size(shape: Sequence[int], itemsize: int) -> int:
     return math.prod(shape) * itemsize
 
 
-def _there(found: Foreign) -> Foreign:
+def _there(found: ArrayMemory) -> ArrayMemory:
     """As it is, where there can be such memory."""
     end = found.address + found.size
     if found.address < 0 or end > sys.maxsize or (found.address == 0 and found.size > 0):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace._words import say
+from headrace._format import say
 
 
 class _Writes:
