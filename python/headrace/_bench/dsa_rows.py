@@ -18,8 +18,8 @@ from typing import Any
 
 import headrace
 from headrace._bench import programs
-from headrace._child import death
-from headrace._errors import kind_of
+from headrace._errors import kind_of_exit
+from headrace._isolated_calls import death
 from headrace._profile.documents import Fields, all_fields
 
 Row = Mapping[str, Any]
@@ -87,7 +87,7 @@ def modelled(
         if process.returncode < 0:
             raise death(PROGRAM, process.returncode)
         reason = programs.last_line(said).removeprefix(f"{PROGRAM}: ")
-        raise kind_of(programs.CODES.get(process.returncode, "io"))(reason)
+        raise kind_of_exit(process.returncode)(reason)
     return [headrace.Row.fromdict(row) for row in found]
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of this installation that measure: each run is a process, and its answer one line of
-JSON, or a reason and an exit code of _cli/exit_codes.py.
+JSON, or a reason and the exit code of an error.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._child import death
-from headrace._errors import kind_of
+from headrace._errors import kind_of_exit
+from headrace._isolated_calls import death
 
 #: Seconds between two looks at whether somebody wants to stop.
 _LOOK = 0.05
-CODES = {2: "invalid", 3: "absent", 4: "unsupported", 5: "denied", 6: "exhausted", 8: "timed_out"}
 
 
 def find(name: str) -> str:
@@ -65,7 +64,7 @@ def ended(
     if process.returncode < 0:
         raise death(name, process.returncode)
     reason = last_line(err).removeprefix(f"{name}: ")
-    raise kind_of(CODES.get(process.returncode, "io"))(reason)
+    raise kind_of_exit(process.returncode)(reason)
 
 
 def _waited(

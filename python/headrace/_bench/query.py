@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._basis import rests_on
 from headrace._bench import tpch
 from headrace._bench.runner import SEED, Progress, Runner, Stop, Variant, median_of, row_of
-from headrace._child import Child
 from headrace._errors import unknown
+from headrace._isolated_calls import Child
+from headrace._provenance import rests_on
 
 #: Modes of the workload, in the order of a round; then the peer.
 MODES = ("resident", "direct", "mmap", "prefetch")

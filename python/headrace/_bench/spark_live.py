@@ -35,8 +35,8 @@ from headrace._bench.two_memories import (
     placed,
     slow_share,
 )
-from headrace._child import Child
 from headrace._errors import WrongAnswer, error_of, kind_of
+from headrace._isolated_calls import Child
 from headrace._orders import orders
 
 Row = dict[str, Any]

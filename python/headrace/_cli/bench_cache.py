@@ -13,9 +13,9 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
+from headrace._format import intervals_text, plural, rounds_text, say
 from headrace._profile.documents import all_fields
 from headrace._profile.plans import in_words
-from headrace._words import intervals_text, plural, rounds_text, say
 
 #: An estimate is printed for what takes longer.
 _TOLD_SECONDS = 10.0

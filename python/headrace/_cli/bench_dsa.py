@@ -16,7 +16,7 @@ from headrace._cli import exit_codes, output, parse, report
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Experiments, Json, ListExperiments, Out
 from headrace._files import check_apart, check_writable
-from headrace._words import say
+from headrace._format import say
 
 Row = Mapping[str, Any]
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._basis import rests_on
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads
 from headrace._files import check_writable
+from headrace._format import interval_text, seconds_text
 from headrace._profile.documents import all_fields
-from headrace._words import interval_text, seconds_text
+from headrace._provenance import rests_on
 
 
 def command(

@@ -13,8 +13,8 @@ from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Query, Runs, Scale
 from headrace._errors import WrongAnswer
 from headrace._files import check_writable
+from headrace._format import efficiency, interval_text, percent, seconds_text
 from headrace._profile.documents import Fields, all_fields, find
-from headrace._words import efficiency, interval_text, percent, seconds_text
 
 
 def measure_query(options: Any, interrupt: Interrupt) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Scale, given
 from headrace._files import check_writable
-from headrace._words import rounds_text
+from headrace._format import rounds_text
 
 
 def command(

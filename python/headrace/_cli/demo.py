@@ -16,7 +16,7 @@ from headrace._cli import bench_copy, bench_query, exit_codes, output, report
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Query, Runs, Scale
 from headrace._files import check_apart, check_writable
-from headrace._words import installing
+from headrace._format import installing
 
 _COPY_ENGINES = ("memcpy", "cpu")
 #: A ratio near 1, as hot copies have, needs more rounds than --quick takes.

@@ -18,9 +18,9 @@ from headrace._cli.options import Convention, Experiments, Json, ListExperiments
 from headrace._doctor.host import Host
 from headrace._doctor.settings import settings
 from headrace._files import check_writable, is_own_output
-from headrace._points import check_width
 from headrace._profile import conventions, plans, promises
 from headrace._run.launches import measure_again
+from headrace._selection import check_width
 
 _LARGEST_SEED = (1 << 63) - 1
 #: With --full: the best of twenty runs of STREAM varied by a quarter over launches on one machine.

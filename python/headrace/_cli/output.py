@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import headrace
-from headrace._basis import rests_on
 from headrace._cli import interrupt
 from headrace._errors import printing
 from headrace._files import is_own_output, read_whole, write_whole
+from headrace._format import in_one_line, printable, say
+from headrace._provenance import rests_on
 from headrace._run.ranks import launched
-from headrace._words import in_one_line, printable, say
 
 if TYPE_CHECKING:
     from rich.console import Console

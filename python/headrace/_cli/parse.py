@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from headrace import InvalidError, Machine, Profile
 from headrace._errors import unknown
-from headrace._points import together, value_of
+from headrace._format import BIDI, in_one_line
 from headrace._profile import documents
+from headrace._selection import together, value_of
 from headrace._sizes import size as size
-from headrace._words import BIDI, in_one_line
 
 P = TypeVar("P", Machine, Profile)
 

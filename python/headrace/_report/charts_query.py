@@ -7,17 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import altair as alt
 
-from headrace._report.charts import (
-    BLUE,
-    DASHED,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    RED,
-    Picture,
-    Row,
-)
+from headrace._report.charts import BLUE, DASHED, GREEN, GREY, INK, ORANGE, RED, Picture, Row
 
 #: What happens to a block, in the order of the legend.
 ACTIVITIES = {"fetch": BLUE, "wait": RED, "use": ORANGE}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
+from headrace._format import efficiency, ms
 from headrace._profile.documents import all_fields
 from headrace._report.conditions import condition_lines, conditions_figures
 from headrace._report.figure import Figure
@@ -14,18 +15,12 @@ from headrace._report.figures_dsa import dsa_figures
 from headrace._report.figures_kv import kv_figures
 from headrace._report.figures_llm import kvcache_figures, layer_figures
 from headrace._report.figures_machine import machine_figure
-from headrace._report.figures_query import (
-    mode_rows,
-    modes_figure,
-    overlap_text,
-    timeline_figures,
-)
+from headrace._report.figures_query import mode_rows, modes_figure, overlap_text, timeline_figures
 from headrace._report.figures_stream import stream_figures
 from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
 from headrace._report.profile import profile_figures, profile_parts
 from headrace._report.sources import sources_figures
-from headrace._words import ms
 
 Row = dict[str, Any]
 

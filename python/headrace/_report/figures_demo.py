@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace._format import rate_text, size_text
 from headrace._profile.documents import Fields
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import bars_are
-from headrace._words import rate_text, size_text
 
 Row = dict[str, Any]
 

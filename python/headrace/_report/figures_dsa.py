@@ -8,10 +8,10 @@ from typing import Any
 
 from headrace._bench import dsa_rows
 from headrace._bench.dsa_rows import GIB
+from headrace._format import listed, plural, rate_text, size_text
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 from headrace._report.rows import bars_are
-from headrace._words import listed, plural, rate_text, size_text
 
 Row = Mapping[str, Any]
 #: What a sentence begins with, by the basis of the rows that a figure shows.

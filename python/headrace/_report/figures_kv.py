@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace._format import plural
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
-from headrace._words import plural
 
 Row = dict[str, Any]
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from headrace._format import efficiency, interval_text, listed, megabytes, ms, percent, plural
 from headrace._profile.documents import Fields, all_fields, find
 from headrace._report import charts_query as charts
 from headrace._report.figure import Figure, Table
-from headrace._words import efficiency, interval_text, listed, megabytes, ms, percent, plural
 
 Row = dict[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace._format import plural, rate_text
 from headrace._profile.documents import Fields, all_fields
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import bars_are
-from headrace._words import plural, rate_text
 
 Row = dict[str, Any]
 

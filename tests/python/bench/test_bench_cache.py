@@ -20,8 +20,8 @@ from headrace._bench import cache
 from headrace._bench.runner import check
 from headrace._cli import app
 from headrace._errors import WrongAnswer
+from headrace._format import rounds_text
 from headrace._profile.documents import all_fields
-from headrace._words import rounds_text
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -25,7 +25,12 @@ import pytest
 
 import headrace
 from headrace._bench import (
-    programs, spark_events, spark_live, spark_session, tpch_parquet, two_memories,
+    programs,
+    spark_events,
+    spark_live,
+    spark_session,
+    tpch_parquet,
+    two_memories,
 )  # fmt: skip
 
 pytest.importorskip("duckdb")

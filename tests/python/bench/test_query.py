@@ -16,8 +16,7 @@ import pytest
 from bench_documents import check_rows
 
 import headrace
-from headrace._bench import query as query_bench
-from headrace._bench import tpch
+from headrace._bench import query as query_bench, tpch
 from headrace._profile.documents import all_fields, find
 
 duckdb = pytest.importorskip("duckdb")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from bench_documents import check_commands
+from profile_documents import Maker, machine
 
 import headrace
 from headrace._bench.rows import rate_rows, variation
-from profile_documents import Maker, machine
 
 pytest.importorskip("altair")
 

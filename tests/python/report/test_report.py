@@ -23,10 +23,9 @@ import headrace
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
-from headrace import _words  # noqa: E402
-from headrace._cli import report as command  # noqa: E402
-
-from headrace._report import charts_query, contents, figures_query, report  # noqa: E402
+from headrace import _format
+from headrace._cli import report as command
+from headrace._report import charts_query, contents, figures_query, report
 
 
 def text_of(page: str) -> str:
@@ -118,7 +117,7 @@ def test_nothing_is_faster_than_its_floor(tmp_path: Path, share: float, text: st
     [(12.34, "12.3 s"), (0.1, "100 ms"), (0.0996, "100 ms"), (0.0994, "99 ms"), (0.0012, "1.2 ms")],
 )
 def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
-    assert _words.ms(seconds) == text
+    assert _format.ms(seconds) == text
 
 
 def test_what_is_not_said_is_unknown(tmp_path: Path) -> None:
@@ -281,14 +280,14 @@ def test_long_runs_make_no_heavy_page(tmp_path: Path) -> None:
     ("size", "text"), [(64, "64 B"), (65536, "64 KiB"), (3 << 29, "1.5 GiB"), (24 << 30, "24 GiB")]
 )
 def test_sizes_are_binary(size: int, text: str) -> None:
-    assert _words.size_text(size) == text
+    assert _format.size_text(size) == text
 
 
 @pytest.mark.parametrize(
     ("rate", "text"), [(7.6e8, "760 MB/s"), (2.41e10, "24.1 GB/s"), (5e3, "5 kB/s")]
 )
 def test_rates_are_decimal(rate: float, text: str) -> None:
-    assert _words.rate_text(rate) == text
+    assert _format.rate_text(rate) == text
 
 
 def machine_of(document: dict[str, Any]) -> Any:

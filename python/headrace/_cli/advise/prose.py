@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from headrace._words import wrap
+from headrace._format import wrap
 
 _WIDTH = 80
 

@@ -16,7 +16,7 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._format import plural
 
 _MOST_BYTES = 1 << 42
 _PARADIGMS = {

@@ -10,15 +10,15 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._basis import EMULATED_GPUS
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads, given
 from headrace._errors import unknown
 from headrace._files import check_writable
+from headrace._format import plural
 from headrace._orders import orders
-from headrace._words import plural
+from headrace._provenance import EMULATED_GPUS
 
 #: Options that a model has no use for.
 _MEASURED = ("work", "store", "on", "data", "depth", "rounds", "threads")
