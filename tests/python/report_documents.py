@@ -154,15 +154,16 @@ def whole() -> Row:
 def kv() -> Row:
     """Of `headrace bench kv`: a server that settles, and one that was looked at once."""
     sample = {"memory": {"0": 700 << 20}, "swap": 100 << 20, "file": 0}
-    row = {
-        "server": "redis", "config": "Hot-Promote", "workload": "C", "ops_per_second": 40000.0,
-        "ops_per_second_mad": 900.0, "p50_us": 150.0, "p99_us": 900.0, "p999_us": 2000.0,
-        "slow_share": 0.25, "reason": "",
-        "pages": [{"round": None if x < 2 else 0, "seconds": x / 4} | sample for x in range(6)],
-    }  # fmt: skip
+    times = {"p50_us": 150.0, "p99_us": 900.0, "p999_us": 2000.0, "slow_share": 0.25}
+    names = [{"server": server, "config": config, "workload": "C"}
+             for server, config in (("redis", "Hot-Promote"), ("own", "MMEM"), ("redis", "CXL"))]
+    rows = [row_of("keyvalue", name, "op/s", [40000.0, 41000.0], details=times)
+            for name in names[:2]]  # fmt: skip
+    rows.append(row_of("keyvalue", names[2], "op/s", [], code="absent", reason="there is none"))
+    looks = [{"round": None if x < 2 else 0, "seconds": x / 4} | sample for x in range(6)]
     return {
         "schema_version": 1, "kind": "bench kv", "version": "0.1.0", "rounds": 1,
         "records": 1000, "clients": 8, "machine": machine(),
-        "rows": [row, row | {"server": "own", "config": "MMEM", "pages": row["pages"][5:]},
-                 row | {"ops_per_second": None, "pages": [], "reason": "there is none"}],
+        "rows": [row.asdict() for row in rows],
+        "pages": [names[0] | {"pages": looks}, names[1] | {"pages": looks[5:]}],
     }  # fmt: skip

@@ -53,6 +53,7 @@ class Steps:
     keeper: kv_promote.Keeper | None = None
     kernel: bool = False
     driven: dict[str, float] = field(default_factory=dict)  #: seconds, by config and workload
+    settled: dict[str, list[Row]] = field(default_factory=dict)  #: pages of the discarded round
 
     def load(self) -> None:
         rate = self.running.load_rate(self.options.records)
@@ -83,15 +84,16 @@ class Steps:
 
     def measure(self, config: str, workload: str, number: int) -> tuple[Row, list[Row]]:
         """One window, and where memory was in it. Where pages are in swap, as many are out at its
-        begin as at that of any other.
+        begin as at that of any other. The discarded round is the time in which pages settle.
         """
-        seed = self.options.seed + number
-        pages: list[Row] = []
+        seed = self.options.seed + (number if number >= 0 else self.options.rounds)
         placed: Row = {"data_bytes": 0, "out_bytes": 0}
         settles = self.keeper is not None or self.kernel or self.running.file is not None
-        if settles and number == 0:
-            later = self.options.seed + self.options.rounds
-            _, pages = self._drive(config, workload, None, self.options.settle, later)
+        if settles and number < 0:
+            row, pages = self._drive(config, workload, None, self.options.settle, seed)
+            self.settled[f"{config} {workload}"] = pages
+            return row, pages
+        pages = self.settled.pop(f"{config} {workload}", [])
         if not settles and (SSD.get(config) or self._swapped()):
             placed = self._place(SSD.get(config, 0.0), seed)
         before = self._counted()

@@ -104,7 +104,7 @@ def test_sentences_follow_the_numbers(tmp_path: Path) -> None:
 def test_nothing_is_faster_than_its_floor(tmp_path: Path, share: float, text: str) -> None:
     document = documents.query()
     documents.replace(document, documents.overlap_row([share]))
-    assert _words.efficiency(share) == text
+    assert _format.efficiency(share) == text
     report.build(document, tmp_path / "r.html")
     shown = text_of((tmp_path / "r.html").read_text())
     assert f"overlap efficiency {text}, the larger of the two" in " ".join(shown.split())
