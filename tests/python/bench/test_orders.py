@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace._bench import kv_live, kv_servers, spark_live
+from headrace._bench import kv_live, kv_servers
 from headrace._bench.kv_place import Place
 from headrace._cli.llm import kvcache as kvcache_command
 from headrace._llm import kvcache
@@ -62,22 +62,6 @@ def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     check(ran[4:], 4)
     counted = [[row["round"] for row, _ in point.found] for point in points]
     assert counted == [[*range(ROUNDS)]] * 4
-
-
-def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[Any] = []
-    runs: Any = SimpleNamespace(
-        right_answers=dict, begin=lambda *_: None, end=lambda: None, version="",
-        round=lambda number, order, _: ran.extend(order),
-    )  # fmt: skip
-    monkeypatch.setattr(spark_live, "_Runs", lambda *_: runs)
-    monkeypatch.setattr(spark_live, "memories_here", lambda _: SimpleNamespace(fast=0))
-    points: Any = ["q5 MMEM", "q5 CXL", "q9 MMEM"]
-    options: Any = SimpleNamespace(rounds=ROUNDS - 1)  # and one that is not counted
-    runs_of: Any = [SimpleNamespace(config=each, reason="left out") for each in points]
-    machine: Any = None
-    spark_live.run(runs_of, Path(), machine, options, lambda: False, lambda *_: None)
-    check([each.config for each in ran], 3)
 
 
 def test_loads_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
