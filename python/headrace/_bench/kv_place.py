@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import headrace
 from headrace._bench import kv_servers
@@ -26,9 +26,6 @@ from headrace._bench.two_memories import (
 from headrace._tiering import switch
 from headrace._tiering.files import Files
 from headrace._tiering.plan import Wish
-
-if TYPE_CHECKING:
-    from headrace._bench.kv_steps import Options
 
 #: Share of what is stored that is on SSD, by configuration; the others have all in memory.
 SSD = {"MMEM-SSD-0.2": 0.2, "MMEM-SSD-0.4": 0.4}
@@ -49,6 +46,23 @@ class Point(Protocol):
     config: str
     code: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Options:
+    servers: list[str]
+    workloads: list[str]
+    configs: list[str]
+    records: int
+    value: int
+    clients: int
+    seconds: float
+    rounds: int
+    rate: float | None
+    settle: float  #: seconds before the first measurement of what moves to and fro
+    seed: int
+    directory: Path  #: where values on SSD are
+    profile: str | None  #: whose curves the best share is advised from
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ import typer
 import headrace
 from headrace._bench import kv, kv_live, kv_pages, kv_place, kv_servers, programs
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
-from headrace._format import rounds_text
+from headrace._format import prose, rounds_text
 from headrace._provenance import rests_on
 from headrace._tiering import status
 from headrace._tiering.files import Files

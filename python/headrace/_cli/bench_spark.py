@@ -14,11 +14,10 @@ import headrace
 from headrace._bench import spark, spark_live, spark_model, tpch_parquet
 from headrace._bench.two_memories import memories_here
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Scale, given
 from headrace._files import check_writable
-from headrace._format import rounds_text
+from headrace._format import prose, rounds_text
 
 
 def command(

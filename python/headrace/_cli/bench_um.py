@@ -13,11 +13,10 @@ import typer
 import headrace
 from headrace._bench import um, um_live, um_rows
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
-from headrace._format import plural, say
+from headrace._format import plural, prose, say
 from headrace._provenance import EMULATED_GPUS
 
 #: Options that choose one experiment; without any of them a model shows all that was published.

@@ -16,7 +16,7 @@ from programs import ran
 from staged import POINT
 
 from headrace._cli import output
-from headrace._cli.measure_fleet import _save
+from headrace._cli.measuring import _save
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Names = Callable[[Path], str]

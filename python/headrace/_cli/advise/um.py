@@ -13,10 +13,9 @@ import headrace
 from headrace._bench import um_advice, um_model
 from headrace._bench.um import MIB, OPS, Case
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
-from headrace._format import plural
+from headrace._format import plural, prose
 
 _MOST_BYTES = 1 << 42
 _PARADIGMS = {

@@ -11,12 +11,11 @@ import typer
 
 import headrace
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads, given
 from headrace._errors import unknown
 from headrace._files import check_writable
-from headrace._format import plural
+from headrace._format import plural, prose
 from headrace._orders import orders
 from headrace._provenance import EMULATED_GPUS
 
