@@ -24,7 +24,7 @@ from pathlib import Path
 
 import headrace
 from headrace._bench import programs
-from headrace._bench.kv import PROGRAM
+from headrace._model.kv import PROGRAM
 from headrace._errors import error_of
 
 #: What clients and servers have between them, of each kind.
