@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._bench import programs
-from headrace._bench.programs import Failed, Stopped
+from headrace import _programs as programs
 from headrace._bench.threads import cpus_for
 from headrace._errors import WrongAnswer, error_of, kind_of, unknown
+from headrace._programs import Failed, Stopped
 
 Row = dict[str, Any]
 Progress = Callable[[int, int, str], object]

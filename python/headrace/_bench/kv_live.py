@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import headrace
-from headrace._bench import kv_place, kv_promote, kv_servers, programs
+from headrace import _programs as programs
+from headrace._bench import kv_place, kv_promote, kv_servers
 from headrace._bench.kv_place import CONFIGS, KERNEL, SSD, Options, Place
 from headrace._bench.kv_servers import SERVERS, Data, Server
 from headrace._bench.kv_steps import Steps

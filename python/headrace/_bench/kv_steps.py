@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace._bench import kv_pages, kv_promote, programs
-from headrace._bench.kv import PROGRAM
+from headrace import _programs as programs
+from headrace._bench import kv_pages, kv_promote
 from headrace._bench.kv_place import KERNEL, PROMOTED, SSD, Options
 from headrace._bench.kv_servers import Running
 from headrace._bench.two_memories import Memories, bytes_by_node, kilobytes, slow_share
+from headrace._model.kv import PROGRAM
 from headrace._tiering.plan import Wish
 
 Row = dict[str, Any]

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._bench import programs, spark_events, spark_session, tpch, tpch_parquet
+from headrace import _programs as programs
+from headrace._bench import spark_events, spark_session, tpch, tpch_parquet
 from headrace._bench.spark import QUERIES
 from headrace._bench.two_memories import (
     INTERLEAVES,

@@ -25,7 +25,7 @@ COPY = ["bench", "copy", "--sizes", "4KiB", "--engines", "memcpy", "--rounds", "
 HISTOGRAM = ["bench", "histogram", "--size", "80KB", "--threads", "1", "--rounds", "1"]
 STREAM = ["bench", "stream", "--size", "80KB", "--threads", "1", "--repetitions", "1"]
 MEASURE = ["measure", *POINT]
-DSA = ["bench", "dsa", "submission", "--emulated", "--sizes", "4k"]
+DSA = ["model", "dsa", "submission", "--sizes", "4k"]
 
 #: The command, of which something is replaced by what fails.
 FAILING = """
