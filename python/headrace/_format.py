@@ -116,6 +116,13 @@ def wrap(text: str, columns: int) -> list[str]:
     return textwrap.wrap(text, columns) or [""]
 
 
+def prose(words: str, indent: str = "") -> str:
+    """Folded at 80 columns; lines after the first begin with `indent`."""
+    kept = words.replace(" %", "\N{NO-BREAK SPACE}%")
+    folded = f"\n{indent}".join(wrap(kept, 80 - len(indent)))
+    return folded.replace("\N{NO-BREAK SPACE}%", " %")
+
+
 #: Packages of modules that have another name.
 _PACKAGES = {"vl_convert": "vl-convert-python"}
 

@@ -92,6 +92,11 @@ class MoverLists : public testing::Test {
     backends_.add(std::move(backend));
     mover_.emplace(machine_, backends_);
   }
+  // Ends all pieces, also after a failed assertion: nothing but look() ends them, so the Mover
+  // would wait for its shutdown bound.
+  ~MoverLists() override {
+    while (!lists_->open.empty()) lists_->look(Nanoseconds{0});
+  }
   std::vector<MovePair> pairs(std::size_t count, std::uint64_t bytes = 4096) const {
     std::vector<MovePair> made;
     for (std::size_t i = 0; i < count; ++i) {

@@ -223,10 +223,7 @@ Result<Profile> read_profile(const nlohmann::ordered_json& document) {
   at.members("conditions", [&](const std::string& name, const JsonReader& value) {
     profile.conditions[name] = value.as_text();
   });
-  // A benchmark's document may hold modelled rows, to compare and export; a profile may not.
-  const bool of_profile = !at.text("kind").starts_with("bench ");
-  at.elements("rows",
-              [&](const JsonReader& row) { profile.rows.push_back(read_row(row, of_profile)); });
+  at.elements("rows", [&](const JsonReader& row) { profile.rows.push_back(read_row(row, true)); });
   if (error) return Unexpected(*std::move(error));
   return profile;
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._bench import programs
+from headrace import _programs as programs
 from headrace._bench.runner import Progress, Runner, Stop, Variant, median_of, wrong_of
 from headrace._bench.threads import cpus_for
 from headrace._errors import error_of, unknown
@@ -91,8 +91,10 @@ def chosen(known: Mapping[str, Any], options: Options) -> list[Variant]:
 
 
 def variant(implementation: str, scenario: str, threads: int, missing: str = "") -> Variant:
-    parameters = {"implementation": implementation, "scenario": scenario, "threads": threads}
-    return Variant(parameters, code="absent" if missing else "", reason=missing)
+    return Variant(
+        {"implementation": implementation, "scenario": scenario, "threads": threads},
+        code="absent" if missing else "", reason=missing,
+    )  # fmt: skip
 
 
 def default_threads(machine: headrace.Machine) -> list[int]:

@@ -1,32 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of `headrace bench dsa` as people ask for them, and what was published of the same.
 
-Rows are those of the experiment `dsa`. The published figures are of C. Fürst, "Data Movement in Heterogeneous Memories with Intel Data
-Streaming Accelerator" (TU Dresden 2024), chapter 3; the other points of its figures are in its
-pictures only.
+Rows are those of the experiment `dsa`. The published figures are of C. Fürst, "Data Movement in
+Heterogeneous Memories with Intel Data Streaming Accelerator" (TU Dresden 2024), chapter 3; the
+other points of its figures are in its pictures only.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import headrace
-from headrace._bench import programs
-from headrace._errors import kind_of_exit
-from headrace._isolated_calls import death
 from headrace._profile.documents import Fields, all_fields
 
 Row = Mapping[str, Any]
 
 GIB = float(1 << 30)
-#: The program with the model, which a wheel does not have.
-PROGRAM = "headrace-dsa-rates"
 #: The parts of the experiment `dsa`, and what each measures.
 EXPERIMENTS = {
     "submission": "single, batch and vectored submission by size (Fürst 2024, 3.2.1, figure 3.2)",
@@ -53,59 +42,6 @@ def selections(names: list[str], sizes: list[int]) -> list[dict[str, Any]]:
         for name in EXPERIMENTS
         if not names or name in names
     ]
-
-
-def modelled(
-    machine: headrace.Machine,
-    selections: Sequence[Mapping[str, Any]],
-    rounds: int,
-    stop: Callable[[], bool] = lambda: False,
-    progress: Callable[[int, int], object] = lambda done, total: None,
-) -> list[headrace.Row]:
-    """The experiment `dsa` on a model of the machine's devices, by headrace-dsa-rates: rows of the
-    basis `modelled`. Copies by cores are measured on this host, `rounds` times.
-
-    `stop` is asked at the start and after each point. When it returns true, the rows so far are
-    returned.
-    """
-    if stop():
-        return []
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        described = Path(folder, "machine.json")
-        described.write_text(json.dumps(machine.asdict()))
-        command = [programs.find(PROGRAM), str(described), str(rounds), json.dumps(selections)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
-        ) as process:  # fmt: skip
-            try:
-                found = _read(process, stop, progress)
-                _, said = process.communicate()
-            finally:
-                process.kill()
-    if found is None:
-        if process.returncode < 0:
-            raise death(PROGRAM, process.returncode)
-        reason = programs.last_line(said).removeprefix(f"{PROGRAM}: ")
-        raise kind_of_exit(process.returncode)(reason)
-    return [headrace.Row.fromdict(row) for row in found]
-
-
-def _read(
-    process: subprocess.Popen[str], stop: Callable[[], bool], progress: Callable[[int, int], object]
-) -> list[dict[str, Any]] | None:
-    """The rows of the last line; None: the program failed."""
-    assert process.stdin is not None and process.stdout is not None
-    for text in process.stdout:
-        line = json.loads(text)
-        if "rows" in line:
-            found: list[dict[str, Any]] = line["rows"]
-            return found
-        progress(line["done"], line["total"])
-        with contextlib.suppress(BrokenPipeError):  # it ended early: stderr has the reason
-            process.stdin.write("stop\n" if stop() else "continue\n")
-            process.stdin.flush()
-    return None
 
 
 def shown(document: Mapping[str, Any]) -> list[Fields]:

@@ -15,9 +15,9 @@ from typing import Any
 
 import headrace
 from headrace._bench import kv_place, kv_promote, kv_servers
-from headrace._bench.kv_place import CONFIGS, KERNEL, SSD, Place
+from headrace._bench.kv_place import CONFIGS, KERNEL, SSD, Options, Place
 from headrace._bench.kv_servers import SERVERS, Data, Server
-from headrace._bench.kv_steps import Options, Steps
+from headrace._bench.kv_steps import Steps
 from headrace._bench.runner import Progress, Runner, Stop, Variant, median_of, wrong_of
 from headrace._bench.two_memories import Memories, free_bytes, memories_here, placed
 from headrace._tiering.plan import Wish

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import headrace
 from headrace._bench import kv_servers
@@ -28,9 +27,6 @@ from headrace._tiering import switch
 from headrace._tiering.files import Files
 from headrace._tiering.plan import Wish
 
-if TYPE_CHECKING:
-    from headrace._bench.kv_steps import Options
-
 #: Share of what is stored that is on SSD, by configuration; the others have all in memory.
 SSD = {"MMEM-SSD-0.2": 0.2, "MMEM-SSD-0.4": 0.4}
 #: A half of the pages on the slow node, in turn with the others, or in swap where there is none;
@@ -43,6 +39,23 @@ BEST = "best share"
 CONFIGS = ("MMEM", *SSD, *INTERLEAVES, PROMOTED, BEST, KERNEL)
 #: In files of servers that drop and write again there is room for more than what is stored.
 _FILE_ROOM = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    servers: list[str]
+    workloads: list[str]
+    configs: list[str]
+    records: int
+    value: int
+    clients: int
+    seconds: float
+    rounds: int
+    rate: float | None
+    settle: float  #: seconds before the first measurement of what moves to and fro
+    seed: int
+    directory: Path  #: where values on SSD are
+    profile: str | None  #: whose curves the best share is advised from
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import headrace
-from headrace._bench import programs
-from headrace._bench.kv import PROGRAM
+from headrace import _programs as programs
 from headrace._errors import error_of
+from headrace._model.kv import PROGRAM
 
 #: What clients and servers have between them, of each kind.
 TRANSPORT = "unix socket"

@@ -12,33 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._bench import kv_pages, kv_promote, programs
-from headrace._bench.kv import PROGRAM
-from headrace._bench.kv_place import KERNEL, PROMOTED, SSD
+from headrace import _programs as programs
+from headrace._bench import kv_pages, kv_promote
+from headrace._bench.kv_place import KERNEL, PROMOTED, SSD, Options
 from headrace._bench.kv_servers import Running
 from headrace._bench.two_memories import Memories, bytes_by_node, kilobytes, slow_share
+from headrace._model.kv import PROGRAM
 from headrace._tiering.plan import Wish
 
 Row = dict[str, Any]
 
 _STEP_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class Options:
-    servers: list[str]
-    workloads: list[str]
-    configs: list[str]
-    records: int
-    value: int
-    clients: int
-    seconds: float
-    rounds: int
-    rate: float | None
-    settle: float  #: seconds before the first measurement of what moves to and fro
-    seed: int
-    directory: Path  #: where values on SSD are
-    profile: str | None  #: whose curves the best share is advised from
 
 
 @dataclass

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._bench import programs, spark_events, spark_session, tpch, tpch_parquet
+from headrace import _programs as programs
+from headrace._bench import spark_events, spark_session, tpch, tpch_parquet
 from headrace._bench.runner import Progress, Runner, Stop, Variant, median_of, wrong_of
 from headrace._bench.spark import QUERIES
 from headrace._bench.two_memories import (

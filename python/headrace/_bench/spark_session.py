@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._bench import programs
+from headrace import _programs as programs
 from headrace._errors import error_of
 
 _LOOK = 0.05

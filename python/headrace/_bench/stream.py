@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import headrace
@@ -151,7 +152,7 @@ def rows(runner: Runner, ranks: Sequence[Mapping[str, Any]]) -> list[headrace.Ro
     """
     found = [_row(runner, each, ranks[0], "all", _together) for each in runner.variants]
     found += [
-        _row(runner, each, rank, number, lambda times, number=number: times[number])
+        _row(runner, each, rank, number, itemgetter(number))
         for number, rank in enumerate(ranks) if len(ranks) > 1 for each in runner.variants
     ]  # fmt: skip
     return found

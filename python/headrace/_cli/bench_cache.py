@@ -14,7 +14,7 @@ from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
 from headrace._format import intervals_text, plural, rounds_text, say
-from headrace._profile.documents import all_fields
+from headrace._profile.documents import Fields, all_fields
 from headrace._profile.plans import in_words
 
 #: An estimate is printed for what takes longer.
@@ -190,13 +190,13 @@ def print_cache(document: dict[str, Any]) -> None:
     )
 
 
-def _print_times(rows: list[dict[str, Any]]) -> None:
+def _print_times(rows: list[Fields]) -> None:
     """Times by number of threads; of the fewest also CPU time, which other work on the machine
     changes less, misses and instructions.
     """
     threads = sorted({row["threads"] for row in rows})
     counted = any(row["instructions_per_op"] is not None for row in rows)
-    by_name: dict[str, dict[int, dict[str, Any]]] = {}
+    by_name: dict[str, dict[int, Fields]] = {}
     for row in rows:
         by_name.setdefault(row["implementation"], {})[row["threads"]] = row
     lines = []
@@ -217,7 +217,7 @@ def _print_times(rows: list[dict[str, Any]]) -> None:
     output.print_table(("", *headings), lines)
 
 
-def _time(row: dict[str, Any] | None) -> str:
+def _time(row: Fields | None) -> str:
     """ "12.3 (12.1 to 12.9) ns"."""
     if row is None:
         return "-"
@@ -229,7 +229,7 @@ def _ns(value: float) -> str:
     return f"{value:.{1 if value < 1000 else 0}f}"
 
 
-def _print_files(rows: list[dict[str, Any]]) -> None:
+def _print_files(rows: list[Fields]) -> None:
     """Lookups alone; then, where there is a scan, both alone and beside each other."""
     first = rows[0]
     output.print_text(

@@ -39,6 +39,10 @@ _OWN_FIGURES = {
     "bench layer": layer_figures,
     "bench stream": stream_figures,
     "bench um": um_figures,
+    "model dsa": dsa_figures,
+    "model kv": kv_figures,
+    "model prefill": kvcache_figures,
+    "model um": um_figures,
 }
 #: What these say as others do.
 _HEAD = ("version", "date", "rests_on", "warnings", "conditions")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `headrace bench dsa`, each with a sentence made from the numbers it shows."""
+"""Figures of `bench dsa` and `model dsa`, each with a sentence made from the numbers it shows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _both(
 
 
 def _missing(title: str, name: str) -> Figure:
-    return Figure(title, missing=f"No rates; `headrace bench dsa {name}` gives them.")
+    return Figure(title, missing=f"No rates; run the experiment `{name}`.")
 
 
 def _rate(row: Row) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def overlap_text(query: Row | None) -> str:
     return "" if overlap is None else efficiency(overlap)
 
 
-def _modes_caption(query: Row, rows: list[Row]) -> str:
+def _modes_caption(query: Row, rows: list[Fields]) -> str:
     times = {row["mode"]: row["median"] for row in rows}
     transfer, compute = _floors(query).values()
     sentences = []

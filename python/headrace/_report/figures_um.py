@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `headrace bench um`: each case as published, modelled and measured; and of `headrace
-advise um`.
-"""
+"""Figures of `bench um`, `model um` and `advise um`: cases as published, measured and modelled."""
 
 from __future__ import annotations
 
@@ -52,23 +50,27 @@ def _points(case: Row, part: str, emulated: bool) -> list[Row]:
 
 
 def _caption(cases: list[Row]) -> str:
-    judged = [case[part] for case in cases for part in _PARTS if case[part]["met"] is not None]
-    if not judged:
+    found = list(dict.fromkeys(case["source"] for case in cases if case["source"]))
+    if not found:
         return "Nobody published these; nothing stands beside them."
+    sources = f"Published by {listed(found)}."
+    parts = [case[part] for case in cases for part in _PARTS]
+    judged = [part for part in parts if part.get("met") is not None]
+    if not judged:
+        return sources
     most = max(abs(figure["error"]) for figure in judged)
     met = sum(figure["met"] for figure in judged)
-    sources = listed(list(dict.fromkeys(case["source"] for case in cases if case["source"])))
     return (
-        f"Of {len(judged)} published figures {met} are met within 15 %, all within {most:.0%}. "
-        "The model's constants were fitted to them. "
-        f"Published by {sources}."
+        f"Of {len(judged)} published figures {met} lie within 15 %, all within {most:.0%}. "
+        f"The model's constants were fitted to them. {sources}"
     )
 
 
 def _off(document: Row) -> str:
-    off = [row for row in document["rows"] if row["error"] is not None and abs(row["error"]) > 0.15]
+    errors = [row for row in document["rows"] if row.get("error") is not None]
+    off = [row for row in errors if abs(row["error"]) > 0.15]
     if not off:
-        return "Every run that was published is met within 15 %."
+        return "Every published run is within 15 % of the model." if errors else ""
     told = [
         f"{row['machine']}, {row['case']}, {size_text(row['size'])}, run {row['run']}"
         for row in off
@@ -82,7 +84,7 @@ def _table(document: Row) -> Table:
         [
             row["machine"], row["case"], size_text(row["size"]), str(row["run"]),
             *("" if row.get(whose) is None else f"{row[whose]:.2f}" for whose in _WHOSE),
-            "" if row["error"] is None else f"{row['error']:+.0%}", row["basis"],
+            "" if row.get("error") is None else f"{row['error']:+.0%}", row["basis"],
         ]
         for row in document["rows"]
     ]  # fmt: skip

@@ -25,7 +25,7 @@ import headrace
 from headrace._bench import stream as bench_stream
 from headrace._bench.runner import Runner, Variant
 from headrace._bench.threads import cache_of
-from headrace._cli.measure_fleet import file_of
+from headrace._cli.measuring import file_of
 from headrace._profile.documents import all_fields
 from headrace._run import mpi
 from headrace._run.plan import Host
@@ -318,10 +318,10 @@ def test_a_fleet_of_three_hosts(mpirun: Run, command: Path, tmp_path: Path) -> N
 MADE_UP = """
 import os, socket, sys
 import headrace
-from headrace._cli import main, measure_fleet
+from headrace._cli import main, measuring
 host = "n" + os.environ["OMPI_COMM_WORLD_RANK"]
 socket.gethostname = lambda: host
-measure_fleet.measure_here = lambda *_: (headrace.Profile.load(host + ".made-up"), None)
+measuring.measure_here = lambda *_: (headrace.Profile.load(host + ".made-up"), None)
 sys.argv = ["headrace", "measure", "--mpi", "--out", "p.json", *sys.argv[1:]]
 main()
 """

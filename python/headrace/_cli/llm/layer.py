@@ -94,7 +94,8 @@ def command(
     headrace bench layer --model llama-3.1-8b --batch 2 --on hbm
     headrace bench layer --bandwidth 306GB/s --dtype int8
     """
-    from headrace._llm import layer, models, settings
+    from headrace import _language_models as models
+    from headrace._llm import layer, settings
 
     load = layer.Load(models.model(model), batch, tokens, dtype, kv_dtype)
     load.asdict()  # refuses types that there are not

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do with an array that a GPU reads: recipes run on the model of um_model.py, compared."""
+"""What to do with an array that a GPU reads: recipes run on the model of um.py, compared."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import headrace
-from headrace._bench import um, um_model
-from headrace._bench.um import GIB, MIB, Case
+from headrace._model import um
+from headrace._model.um_cases import GIB, MIB, UNIT, Case, steady
 
 #: Recipes as fast as this share of the fastest are equal: the simplest is advised.
 _EQUAL = 0.98
@@ -84,7 +84,7 @@ def _exactly(size: int) -> str:
     return str(size)
 
 
-def advise(machine: um_model.Machine, asked: Case) -> dict[str, Any]:
+def advise(machine: um.Machine, asked: Case) -> dict[str, Any]:
     """The fields of a document. `asked`: size, runs, op and touch_on_host; the rest is advised."""
     rows = [_row(machine, recipe, asked) for recipe in RECIPES]
     possible = [row for row in rows if row["rate"] is not None]
@@ -107,11 +107,11 @@ def advise(machine: um_model.Machine, asked: Case) -> dict[str, Any]:
         "advised": best["recipe"],
         "rows": rows,
         "basis": "modelled",
-        "unit": um.UNIT,
+        "unit": UNIT,
     }
 
 
-def _row(machine: um_model.Machine, recipe: Recipe, asked: Case) -> dict[str, Any]:
+def _row(machine: um.Machine, recipe: Recipe, asked: Case) -> dict[str, Any]:
     case = replace(
         recipe.case, size=asked.size, runs=asked.runs, op=asked.op, kernel=machine.kernel,
         touch_on_host=asked.touch_on_host,
@@ -121,7 +121,7 @@ def _row(machine: um_model.Machine, recipe: Recipe, asked: Case) -> dict[str, An
         "check": command_line(case, oversubscribe=asked.size > machine.device_bytes),
     }  # fmt: skip
     try:
-        found = um_model.runs(machine, case)
+        found = um.runs(machine, case)
     except headrace.UnsupportedError as error:
         return {
             **row, "rate": None, "run_1": None, "after_1": None, "because": str(error)
@@ -131,16 +131,16 @@ def _row(machine: um_model.Machine, recipe: Recipe, asked: Case) -> dict[str, An
         **row,
         "rate": len(rates) / sum(1 / rate for rate in rates),
         "run_1": rates[0],
-        "after_1": um.steady(rates),
+        "after_1": steady(rates),
         "because": _because(case, found),
     }
 
 
-def _because(case: Case, found: list[um_model.Outcome]) -> str:
+def _because(case: Case, found: list[um.Outcome]) -> str:
     """What the state of its pages makes of it."""
     first, last = found[0], found[-1]
     if last.evicted:
-        size = headrace.format_bytes(last.evicted * um_model.BLOCK)
+        size = headrace.format_bytes(last.evicted * um.BLOCK)
         how = "faulted in" if last.batches else "brought"
         return f"does not fit: in each run {size} are evicted and as much {how}"
     if not case.managed:

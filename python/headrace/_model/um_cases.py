@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unified Memory by the experiment of C. Lutz (um_reprex): what is asked, and what was published.
+"""Cases of the Unified Memory experiment of C. Lutz (um_reprex), and their published rates.
 
-A kernel reads an array of host memory so many times; what counts is which memory the array is, what
-was advised of it, and where its pages are by then.
+A kernel reads an array of host memory several times. Its rate depends on the kind of memory, on the
+advice to the driver, and on where the pages are.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import headrace
 
@@ -67,13 +67,34 @@ class Case:
 
 @dataclass(frozen=True)
 class Published:
-    """GiB/s by run, or where no runs were told what it comes to, perhaps between two figures."""
+    """GiB/s by run, or the range of the runs after the first where no runs were published."""
 
     machine: str
     case: Case
     runs: tuple[float, ...]
     source: str
-    steady: tuple[float, float] | None = None
+    range: tuple[float, float] | None = None
+
+    @property
+    def first(self) -> tuple[float, float] | None:
+        return (self.runs[0], self.runs[0]) if self.runs else None
+
+    @property
+    def steady(self) -> tuple[float, float] | None:
+        late = steady(self.runs)
+        return self.range if late is None else (late, late)
+
+    def matches(self, asked: Case, *, sizes: bool = True) -> bool:
+        """Any number of runs; without `sizes` any size, kernel and node."""
+        own = self.case
+        if not sizes:
+            own = replace(own, size=asked.size, kernel=asked.kernel, cpu_node=asked.cpu_node)
+        return replace(own, runs=0) == replace(asked, runs=0)
+
+
+def figure(told: tuple[float, float] | None) -> float | list[float] | None:
+    """One figure, or the two ends of a range, as documents have them."""
+    return None if told is None else told[0] if told[0] == told[1] else list(told)
 
 
 def steady(rates: Sequence[float]) -> float | None:

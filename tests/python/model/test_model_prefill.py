@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What prefills wait for by a clock that nobody waits for, and the requests that they serve."""
+"""headrace model prefill: waits on a virtual clock, the drawn requests, tables, bad input."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import random
+from collections.abc import Callable
 
 import pytest
+from conftest import Headrace
 from hypothesis import given
 from hypothesis import strategies as some
 
 import headrace
-from headrace._llm import prefill, trace
-from headrace._llm.models import MODELS, model
-from headrace._llm.tiers import Tiers
+from headrace._language_models import MODELS, model
+from headrace._model import prefill, trace
+from headrace._model.tiers import Tiers
 
 EIGHT = model("llama-3.1-8b")
 
@@ -230,3 +233,47 @@ def test_there_is_no_inequality_where_nothing_can_hide() -> None:
     computed = prefill.Served(prefill.timeline("recompute", 16, 1.0, 2.0, 1.0), [0], 2, 2.0, 0.0)
     for policy, served in (("layerwise", []), ("layerwise", [slow]), ("recompute", [computed])):
         assert prefill.summary(policy, ["dram"], served, 16)["inequality"] is None
+
+
+MODEL = ["model", "prefill", "--requests", "400"]
+
+
+def test_in_words(run: Headrace, golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for arguments in ([], ["--tflops", "40", "--model", "qwen3-32b", "--policies", "layerwise"]):
+        result = run(*MODEL, *arguments)
+        assert (result.returncode, result.stderr) == (0, ""), result
+        lines.append(f"$ headrace {' '.join([*MODEL, *arguments])}\n{result.stdout}")
+    golden("model_prefill.txt", "\n".join(lines))
+
+
+def test_as_a_document(run: Headrace) -> None:
+    document = json.loads(run(*MODEL, "--json").stdout)
+    assert document["kind"] == "model prefill" and document["rests_on"]["level"] == "model"
+    assert document["hides"]["dram"] == pytest.approx(615, rel=0.01)
+    rows = {row["policy"]: row for row in document["rows"]}
+    assert set(rows) == set(prefill.POLICIES)
+    for row in rows.values():
+        assert row["basis"] == "modelled"
+        assert row["roofline_share"] is None, "the rates were given, not reached"
+    assert rows["layerwise"]["hidden_of_alone_where_it_can"] >= 0.9
+    bases = {each["name"]: each["basis"] for each in document["constants"]}
+    assert bases["dram"] == bases["ssd"] == "given" and bases["drawn"] == "fitted"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--rates", "fast"], "'fast' is no tier; write dram=50GB/s"),
+        (["--rates", "a=1GB/s,b=1GB/s,c=1GB/s"], "3 tiers; give one or two"),
+        (["--rates", "a=1GB/s,a=2GB/s"], "two tiers named 'a'"),
+        (["--rates", "a=x"], "'x' is no rate"),
+        (["--tflops", "0"], "nothing computes 0 TFLOP/s"),
+        (["--model", "gpt-2"], "no model 'gpt-2'; there are"),
+        (["--policies", "hope"], "no policy 'hope'; there are layerwise"),
+    ],
+)
+def test_nonsense_is_one_line(run: Headrace, arguments: list[str], told: str) -> None:
+    result = run("model", "prefill", *arguments)
+    assert result.returncode == 2, result
+    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1

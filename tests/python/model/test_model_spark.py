@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of headrace bench spark: curves, the fit of its constants, what is met and what not."""
+"""headrace model spark: curves, the fit of its constants, what is met and what not."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from headrace._bench import spark_model
-from headrace._bench.spark_model import Constants, Curve, Side
+from headrace._model import spark
+from headrace._model.spark import Constants, Curve, Side
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
 
-MODEL = ["bench", "spark", "--model", "cxl-a1000"]
+MODEL = ["model", "spark"]
 
 
 def slower(constants: Constants) -> dict[str, float]:
-    rows = spark_model.model("cxl-a1000", constants)["rows"]
+    rows = spark.model("cxl-a1000", constants)["rows"]
     return {row["config"]: row["slower"] for row in rows}
 
 
@@ -55,18 +55,18 @@ def test_the_constants_are_the_fit() -> None:
 
 def test_the_order_is_that_of_the_talk_and_what_is_not_so_is_told() -> None:
     found = slower(Constants())
-    inner = [found[config] for config in spark_model.ORDER]
+    inner = [found[config] for config in spark.ORDER]
     assert inner == sorted(inner) and len(set(inner)) == len(inner)
-    met = {check["claim"]: check["met"] for check in spark_model.checks(found)}
+    met = {check["claim"]: check["met"] for check in spark.checks(found)}
     assert len(met) == 6
     assert [claim for claim, so in met.items() if not so] == ["some interleaving 9.8 times slower"]
-    first = spark_model.checks(found | {"ssd-spill": 1.0, "1:1": 12.0})
+    first = spark.checks(found | {"ssd-spill": 1.0, "1:1": 12.0})
     assert first[0]["found"] == "1:3 is not slower than 1:1, ssd-spill is not slower than 1:3"
     assert not first[0]["met"] and not first[3]["met"] and first[5]["met"]
 
 
 def test_the_rate_of_an_ssd_that_is_as_slow_as_interleaving() -> None:
-    document = spark_model.model("cxl-a1000")
+    document = spark.model("cxl-a1000")
     rate = document["ssd_break_even_bytes_per_second"]
     found = slower(Constants(ssd_bytes_per_second=rate))
     assert found["ssd-spill"] == pytest.approx(found["1:3"])
@@ -75,7 +75,7 @@ def test_the_rate_of_an_ssd_that_is_as_slow_as_interleaving() -> None:
 def test_in_words(run: Run, golden: Golden) -> None:
     result = run(*MODEL)
     assert (result.returncode, result.stderr) == (0, "")
-    golden("bench_spark_model.txt", result.stdout)
+    golden("model_spark.txt", result.stdout)
 
 
 def test_as_a_document(run: Run, tmp_path: Path) -> None:
@@ -83,28 +83,21 @@ def test_as_a_document(run: Run, tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == (tmp_path / "spark.json").read_text()
     document = json.loads(result.stdout)
-    assert document["kind"] == "bench spark" and document["basis"] == "modelled"
+    assert document["kind"] == "model spark" and document["basis"] == "modelled"
     assert all(row["basis"] == "modelled" for row in document["rows"])
+    bases = [each["basis"] for each in document["constants"]]
+    assert bases == ["fitted", "fitted", "assumed", "assumed", "assumed"]
+    assert not any("predicted" in check for check in document["checks"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--model", "nowhere"], 3, "no file and no preset 'nowhere'"),
-        (["--model", "one-node"], 3, "'one-node' has no loaded latencies of two memories"),
-        ([*MODEL[2:], "--queries", "Q5"], 2, "--model goes with --json and --out only"),
+        (["--machine", "nowhere"], 3, "no file and no preset 'nowhere'"),
+        (["--machine", "one-node"], 3, "'one-node' has no loaded latencies of two memories"),
     ],
 )
 def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: str) -> None:
-    result = run("bench", "spark", *arguments)
+    result = run(*MODEL, *arguments)
     assert result.returncode == code, result
     assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("arguments", [["--scale", "1"], ["--memory", "1GiB"], ["--spill", "."]])
-def test_a_model_takes_nothing_of_a_measurement(run: Run, arguments: list[str]) -> None:
-    result = run(*MODEL, *arguments)
-    assert result.returncode == 2
-    assert result.stderr == (
-        "headrace: --model goes with --json and --out only; leave the other options out\n"
-    )

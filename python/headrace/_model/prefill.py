@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One prefill behind cached blocks, by a clock that nobody waits for: which of the time in which
-the blocks are loaded the layers can work, and which they wait.
+"""Prefills behind cached blocks on a virtual clock: how much of the loading time the layers can
+compute, and how much they wait.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import headrace
-from headrace._llm.models import Model
-from headrace._llm.tiers import Tiers
-from headrace._llm.trace import BLOCK_TOKENS, PUBLISHED, Request
+from headrace._language_models import Model
+from headrace._model.tiers import Tiers
+from headrace._model.trace import BLOCK_TOKENS, PUBLISHED, Request
 
 Row = dict[str, Any]
 
@@ -90,6 +90,16 @@ class Scale:
     def blocks(self) -> list[int]:
         """Of each tier; those of a slower one are besides those of the faster."""
         return [max(1, round(each * self.share)) for each in self.capacities]
+
+
+def geometry(model: Model, block_tokens: int) -> Row:
+    """The fields of a document that describe the blocks."""
+    fragment = block_tokens * model.layer_kv_bytes()
+    return {
+        "model": model.name, "layers": model.layers, "dtype": "bf16", "layout": "page_first",
+        "block_tokens": block_tokens, "fragment_bytes": fragment,
+        "block_bytes": fragment * model.layers,
+    }  # fmt: skip
 
 
 def simulate(

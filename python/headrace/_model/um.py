@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiment of um.py run on a model of a GPU's driver, block by block
+"""The experiment of um_cases.py run on a model of a GPU's driver, block by block
 (docs/design/gpu/um.md).
 
 A block of 2 MiB is in host or device memory, and where it is in host memory the GPU may have it
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import headrace
-from headrace._bench.um import GIB, KIB, MIB, Case
 from headrace._errors import unknown
+from headrace._model.um_cases import GIB, KIB, MIB, Case
 
 BLOCK = 2 * MIB
 #: What a fault asks for, in a block whose pages the driver brings as a tree.
