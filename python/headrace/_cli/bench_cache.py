@@ -181,8 +181,10 @@ def print_cache(document: dict[str, Any]) -> None:
         else:
             _print_times(measured)
         output.print_text("")
-    for row in {row["implementation"]: row for row in rows if row["reason"] or row["note"]}.values():
-        output.print_text(f"{row['implementation']}: {row['reason'] or row['note']}")
+    remarks = {row["implementation"]: row["reason"] or row["note"] for row in rows}
+    for name, remark in remarks.items():
+        if remark:
+            output.print_text(f"{name}: {remark}")
     rests_on = document["rests_on"]["detail"]
     output.print_text(
         f"medians of {rounds_text(document)} and their {intervals_text(rows)}; a thread's time, "

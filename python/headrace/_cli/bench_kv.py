@@ -187,11 +187,12 @@ def _print_found(rows: list[Fields]) -> None:
     several = len({row["server"] for row in rows}) > 1
     output.print_table(
         (*(["server"] if several else []),
-         "config", "the talk's words", "ops/s", "interval", "p50", "p99", "p99.9", "slow", "faults/op",
-         "SSD B/op", "server CPU/op", "tier CPU/op"),
+         "config", "the talk's words", "ops/s", "interval", "p50", "p99", "p99.9", "slow",
+         "faults/op", "SSD B/op", "server CPU/op", "tier CPU/op"),
         [
             (*([row["server"]] if several else []), row["config"], kv.TALK[row["config"]],
-             _ops(row["median"]), interval_text(row, _ops), *(_micro(row[name]) for name in ("p50_us", "p99_us", "p999_us")),
+             _ops(row["median"]), interval_text(row, _ops),
+             *(_micro(row[name]) for name in ("p50_us", "p99_us", "p999_us")),
              f"{row['slow_share']:.1%}", _figure(row["major_faults_per_op"], 3),
              _figure(row["ssd_bytes_per_op"], 0), _figure(row["server_cpu_us_per_op"], 1, " us"),
              _figure(row["tier_cpu_us_per_op"] or None, 1, " us"))

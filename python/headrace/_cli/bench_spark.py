@@ -174,7 +174,8 @@ def print_measured(document: dict[str, Any]) -> None:
 
 def _print_found(rows: list[Fields]) -> None:
     output.print_table(
-        ("config", "the talk's words", "seconds", "interval", "task CPU", "GC", "shuffled", "spilled", "slow"),
+        ("config", "the talk's words", "seconds", "interval", "task CPU", "GC", "shuffled",
+         "spilled", "slow"),
         [
             (row["config"], TALK[row["config"]],
              seconds_text(row["median"]), interval_text(row, seconds_text),

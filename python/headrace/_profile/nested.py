@@ -25,13 +25,21 @@ def nested(row: Mapping[str, Any]) -> Fields:
     """The fields of a row as a document has it, with its records."""
     made = Fields()
     for name, each in fields(row).items():
-        record, dot, part = name.partition(".")
-        if dot:
-            made.setdefault(record, Fields())[part] = each
-        else:
-            made[name] = each
+        *records, part = name.split(".")
+        record = made
+        for one in records:
+            record = record.setdefault(one, Fields())
+        record[part] = each
     return made
 
 
 def rows_of(document: Mapping[str, Any], experiment: str) -> list[Fields]:
     return [nested(row) for row in document["rows"] if row["experiment"] == experiment]
+
+
+def unified_memory_runs(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Runs of a document: modelled ones, or measured ones and the published ones beside them."""
+    if document["basis"] == "modelled":
+        return list(document["rows"])
+    own = (row for row in rows_of(document, "um") if row["run"] != "after 1")
+    return [*(Fields(row, measured=row["median"]) for row in own), *document["published"]]

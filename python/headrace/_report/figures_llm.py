@@ -119,7 +119,7 @@ def _loads(loads: Sequence[Fields], beside: Sequence[Fields]) -> Figure:
     figure = Figure("Loads from disk, and who slows whom", caption)
     bars = [
         {"bar": row["store"], "line": row["tier"], "text": rate_text(row["median"]),
-         **{name: row[of] / 1e9 for name, of in (("y", "median"), ("low", "low"), ("high", "high"))}}
+         "y": row["median"] / 1e9, "low": row["low"] / 1e9, "high": row["high"] / 1e9}
         for row in loads if row["median"]
     ]  # fmt: skip
     if bars:

@@ -176,7 +176,8 @@ def test_at_a_rate_in_words(run: Run) -> None:
     result = run(*SMALL, "--configs", "mmem", "--rate", "2000", "--clients", "2")
     assert (result.returncode, result.stderr) == (0, "")
     for told in ("redis-server ", "2 clients, 2000 operations per second", "workload C",
-                 "entire working set in main memory", "medians of 1 round and their intervals,"):  # fmt: skip
+                 "entire working set in main memory",
+                 "medians of 1 round and their intervals,"):  # fmt: skip
         assert told in result.stdout
 
 

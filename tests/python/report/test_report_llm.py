@@ -115,7 +115,8 @@ def test_a_layer_and_what_is_left_of_it() -> None:
 def test_what_is_emulated_says_so_in_the_picture() -> None:
     figure = {"published": None, "measured": 2.0}
     document = {
-        "schema_version": 1, "kind": "bench um", "emulated": True, "rows": [],
+        "schema_version": 1, "kind": "bench um", "basis": "emulated", "emulated": True, "rows": [],
+        "published": [],
         "machines": [{"name": "here", "words": "a GPU"}],
         "cases": [{"machine": "here", "case": "managed", "size": 1 << 20, "reason": None,
                    "source": None, "first": figure, "steady": figure}],

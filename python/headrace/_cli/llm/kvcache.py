@@ -143,6 +143,7 @@ def _measure(
         interrupt.keeps = True
         runner = kvcache_rounds.run_policies(bench, makers, chosen)
         control = noise.control([row for each in runner.variants for row in each.found])
+        policies = kvcache_rounds.policy_rows(bench, runner)
         bench.make = makers[0]
         disturbed = [] if interrupt() else kvcache_rounds.interference(bench)
         loads = [] if interrupt() else kvcache_rounds.loads(bench, makers, depth)
@@ -151,7 +152,7 @@ def _measure(
         trace=trace.statistics(bench.requests), scale=kvcache.scale_of(options),
         rates=bench.rates, settings=settings.settings(), interrupted=interrupt(),
         rounds=options.rounds, control=control, order=runner.order(),
-        rows=[row.asdict() for row in (*kvcache_rounds.policy_rows(bench, runner), *disturbed, *loads)],
+        rows=[row.asdict() for row in (*policies, *disturbed, *loads)],
         layer_ms=1e3 * bench.fixed, us_per_token_and_layer=1e6 * bench.per_token,
         hides={
             name: 8192 * options.model.layer_kv_bytes() / rate / bench.per_token

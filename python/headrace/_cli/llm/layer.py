@@ -234,8 +234,8 @@ def _print_row(row: Fields) -> None:
     )
     if "shrunk" in row["flags"]:
         output.print_text(
-            f"streamed in {headrace.format_bytes(int(row['memory_bytes']))} again and again: not enough "
-            f"is free on {row['on']} for {headrace.format_bytes(int(row['wanted_bytes']))}"
+            f"streamed in {headrace.format_bytes(int(row['memory_bytes']))} again and again: not "
+            f"enough is free on {row['on']} for {headrace.format_bytes(int(row['wanted_bytes']))}"
         )
 
 
