@@ -14,7 +14,8 @@ from headrace._bench import kv_live, kv_pages, kv_place, kv_servers
 from headrace._bench.runner import check
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.options import Json, Out
+from headrace._cli.model.kv import Records, Value, value_bytes
+from headrace._cli.options import Json, Out, Seed
 from headrace._files import check_writable
 from headrace._format import interval_text, rounds_text
 from headrace._model import kv
@@ -40,10 +41,8 @@ def command(
             metavar="LIST", help="Configurations, such as MMEM,MMEM-SSD-0.2,3:1 (default: all)."
         ),
     ] = None,
-    records: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1000, max=10**11, help="Number of records.")
-    ] = 1_000_000,
-    value: Annotated[str, typer.Option(metavar="SIZE", help="Size of each value.")] = "1KiB",
+    records: Records = 1_000_000,
+    value: Value = "1KiB",
     clients: Annotated[
         int,
         typer.Option(
@@ -90,9 +89,7 @@ def command(
             metavar="FILE", help="Profile of measure loaded, whose curves give the best share."
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
-    ] = 1,
+    seed: Seed = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -109,15 +106,12 @@ def command(
     """
     if out is not None:
         check_writable(out, profile)
-    size = parse.size(value)
-    if not 1 <= size <= 1 << 20:
-        raise headrace.InvalidError(f"'{value}'; give 1 to 1MiB")
     options = kv_live.Options(
         servers=parse.chosen(server, list(kv_servers.SERVERS), "server", ["redis"]),
         workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", ["C"]),
         configs=parse.chosen(configs, kv_live.CONFIGS, "configuration", list(kv_live.CONFIGS)),
-        records=records, value=size, clients=clients, seconds=seconds, rounds=rounds, rate=rate,
-        settle=settle, seed=seed,
+        records=records, value=value_bytes(value), clients=clients, seconds=seconds, rounds=rounds,
+        rate=rate, settle=settle, seed=seed,
         directory=kv_place.directory(directory, tempfile.gettempdir()), profile=profile,
     )  # fmt: skip
     return measured(options, json, out)

@@ -12,7 +12,8 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.options import Json, Out, Threads
+from headrace._cli.model.prefill import BlockTokens, LanguageModel, Policies, Requests
+from headrace._cli.options import Json, Out, Seed, Threads
 from headrace._errors import unknown
 from headrace._files import check_writable
 from headrace._format import plural, prose
@@ -24,20 +25,10 @@ _CAPACITIES_WITH_GPU = (2_000, 8_000, 40_000)
 
 
 def command(
-    model: Annotated[str, typer.Option(metavar="NAME", help="Language model.")] = "llama-3.2-1b",
-    requests: Annotated[
-        int, typer.Option(metavar="NUMBER", min=2, max=10**5, help="Number of requests.")
-    ] = 60,
-    block_tokens: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1 << 16, help="Number of tokens per block.")
-    ] = 64,
-    policies: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST",
-            help="Policies: layerwise, ahead, load-first, demand, recompute (default: all).",
-        ),
-    ] = None,
+    model: LanguageModel = "llama-3.2-1b",
+    requests: Requests = 60,
+    block_tokens: BlockTokens = 64,
+    policies: Policies = None,
     work: Annotated[
         str,
         typer.Option(
@@ -69,9 +60,7 @@ def command(
         ),
     ] = 5,
     threads: Threads = None,
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
-    ] = 1,
+    seed: Seed = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:
