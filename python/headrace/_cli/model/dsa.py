@@ -8,15 +8,13 @@ from typing import Annotated, Optional
 import typer
 
 import headrace
+from headrace._bench import programs
 from headrace._cli import bench_dsa, exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model import document
 from headrace._cli.options import Experiments, Json, Out
 from headrace._files import check_writable
 from headrace._model import dsa
-
-#: Repetitions of copies by cores of this host.
-_ROUNDS = 3
 
 
 def command(
@@ -44,13 +42,13 @@ def command(
     if out is not None:
         check_writable(out, machine)
     modelled = parse.machine(machine)
-    with Interrupt() as interrupt, output.ProgressBar("copying") as bar:
-        rows = dsa.rows(modelled, selections, _ROUNDS, interrupt, bar)
+    with Interrupt() as interrupt, output.ProgressBar("model"):
+        try:
+            rows = dsa.rows(modelled, selections, interrupt)
+        except programs.Stopped:
+            return exit_codes.INTERRUPTED
     host = headrace.Machine.discover(storage=[]).name
-    fields = {
-        "interrupted": interrupt.requested, **bench_dsa.fields(rows, modelled, host),
-        "machine": modelled.asdict(),
-    }  # fmt: skip
+    fields = bench_dsa.fields(rows, modelled, host) | {"machine": modelled.asdict()}
     detail = (
         f"no DSA device was used; times of a model of the devices of {modelled.name}, cores of "
         "this host where a row says so"
@@ -58,4 +56,4 @@ def command(
     document.deliver(
         "dsa", detail, dsa.CONSTANTS, fields, show=bench_dsa.print_rows, json=json, out=out
     )
-    return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
+    return exit_codes.SUCCESS
