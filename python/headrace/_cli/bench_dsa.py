@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -16,9 +16,9 @@ from headrace._cli import exit_codes, output, parse, report
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Experiments, Json, ListExperiments, Out
 from headrace._files import check_apart, check_writable
-from headrace._words import say
+from headrace._format import say
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 
 MOST_BYTES = 2 << 30
 
@@ -114,11 +114,16 @@ def selected(names: list[str] | None, sizes: str | None) -> list[dict[str, Any]]
     return dsa_rows.selections(names or [], found)
 
 
-def fields(rows: list[headrace.Row], machine: headrace.Machine, host: str) -> Row:
+def fields(
+    rows: list[headrace.Row], machine: headrace.Machine, host: str
+) -> dict[str, Any]:
     """The fields of a document: `machine` has the devices, `host` is the name of this one."""
-    found = dsa_rows.of_experiment(reached(rows), machine, host)
-    crossovers = dsa_rows.crossovers(found)
-    return {"rows": found, "crossovers": crossovers, "published": dsa_rows.published()}
+    found: dict[str, Any] = {
+        "host": host, "rows": [row.asdict() for row in reached(rows)],
+        "published": dsa_rows.published(),
+    }  # fmt: skip
+    shown = dsa_rows.shown(found | {"machine": machine.asdict()})
+    return found | {"crossovers": dsa_rows.crossovers(shown)}
 
 
 def print_measured(document: Row) -> None:
@@ -128,8 +133,9 @@ def print_measured(document: Row) -> None:
 
 def print_rows(document: Row) -> None:
     """A table for each experiment, and why numbers are missing."""
-    for number, name in enumerate(dict.fromkeys(row["experiment"] for row in document["rows"])):
-        rows = dsa_rows.of(document["rows"], name)
+    shown = dsa_rows.shown(document)
+    for number, name in enumerate(dict.fromkeys(row["experiment"] for row in shown)):
+        rows = dsa_rows.of(shown, name)
         if number:
             output.print_text("")
         _PRINTERS[name](rows)

@@ -10,17 +10,18 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._basis import rests_on
 from headrace._bench import kv_live, kv_pages, kv_place, kv_servers
+from headrace._bench.runner import check
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model.kv import Records, Value, value_bytes
 from headrace._cli.options import Json, Out, Seed
 from headrace._files import check_writable
+from headrace._format import interval_text, rounds_text
 from headrace._model import kv
+from headrace._profile.documents import Fields, all_fields
 from headrace._tiering import status
 from headrace._tiering.files import Files
-from headrace._words import rounds_text
 
 
 def command(
@@ -120,17 +121,18 @@ def measured(options: kv_live.Options, json: bool, out: Path | None) -> int:
     machine = headrace.Machine.discover()
     points = kv_live.points(options)
     with Interrupt() as interrupt, output.ProgressBar("key-value store") as bar:
-        versions = kv_live.run(points, machine, options, interrupt, bar)
+        versions, runners = kv_live.run(points, machine, options, interrupt, bar)
     document = output.document(
         "bench kv", machine, basis="measured", servers=versions, records=options.records,
         value_bytes=options.value, clients=options.clients, rate=options.rate,
         seconds=options.seconds, rounds=options.rounds, settle=options.settle, seed=options.seed,
         sampled_every_seconds=kv_pages.EVERY_SECONDS, interrupted=interrupt.requested,
         swap=[each["kind"] for each in status.swaps(Files())],
-        rows=kv_live.rows(points, options.rounds, rests_on(machine)["level"] == "guest"),
+        order=[runner.order(points) for runner in runners],
+        rows=[row.asdict() for row in kv_live.rows(points, options)], pages=kv_live.pages(points),
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
-    kv_live.check(document)
+    check(document, "a value is")
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
@@ -142,26 +144,26 @@ def print_measured(document: dict[str, Any]) -> None:
         f"{', '.join(document['servers'].values())}; {document['records']} records of {size}, "
         f"{document['clients']} clients{loop}"
     )
-    for name in dict.fromkeys(row["workload"] for row in document["rows"]):
-        rows = [row for row in document["rows"] if row["workload"] == name]
-        found = [row for row in rows if row["ops_per_second"] is not None]
+    rows = all_fields(document)
+    for name in dict.fromkeys(row["workload"] for row in rows):
+        found = [row for row in rows if row["workload"] == name and row["median"] is not None]
         if found:
             output.print_text(f"\nworkload {name}")
             _print_found(found)
-    for who, told in _remarks(document["rows"]):
+    for who, told in _remarks(rows):
         output.print_text(f"{who}: {told}")
     rests_on = document["rests_on"]["detail"]
-    output.print_text(f"medians of {rounds_text(document)}, {rests_on}")
-    if any(row["slow_share"] for row in document["rows"]):
+    output.print_text(f"medians of {rounds_text(document)} and their intervals, {rests_on}")
+    if any(row["slow_share"] for row in rows):
         print("slow: faults per operation, pages elsewhere and slow reads; compare within a config")
     if "zram" in document.get("swap", ()) and any(
         row["config"] in kv_place.SSD and not kv_servers.SERVERS[row["server"]].spills
-        for row in document["rows"]
+        for row in rows
     ):
         print("MMEM-SSD of servers without a file is in zram: compressed memory, not an SSD")
 
 
-def _remarks(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def _remarks(rows: list[Fields]) -> list[tuple[str, str]]:
     """Remarks on rows, each once for all servers that it holds for."""
     by: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -175,16 +177,15 @@ def _remarks(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return list(said)
 
 
-def _print_found(rows: list[dict[str, Any]]) -> None:
+def _print_found(rows: list[Fields]) -> None:
     several = len({row["server"] for row in rows}) > 1
     output.print_table(
         (*(["server"] if several else []),
-         "config", "the talk's words", "ops/s", "p50", "p99", "p99.9", "slow", "faults/op",
+         "config", "the talk's words", "ops/s", "interval", "p50", "p99", "p99.9", "slow", "faults/op",
          "SSD B/op", "server CPU/op", "tier CPU/op"),
         [
             (*([row["server"]] if several else []), row["config"], kv.TALK[row["config"]],
-             f"{row['ops_per_second']:.0f} +- {row['ops_per_second_mad']:.0f}",
-             *(_micro(row[name]) for name in ("p50_us", "p99_us", "p999_us")),
+             _ops(row["median"]), interval_text(row, _ops), *(_micro(row[name]) for name in ("p50_us", "p99_us", "p999_us")),
              f"{row['slow_share']:.1%}", _figure(row["major_faults_per_op"], 3),
              _figure(row["ssd_bytes_per_op"], 0), _figure(row["server_cpu_us_per_op"], 1, " us"),
              _figure(row["tier_cpu_us_per_op"] or None, 1, " us"))
@@ -192,6 +193,10 @@ def _print_found(rows: list[dict[str, Any]]) -> None:
         ],
         left=3 if several else 2,
     )  # fmt: skip
+
+
+def _ops(value: float) -> str:
+    return f"{value:.0f}"
 
 
 def _figure(value: float | None, digits: int, unit: str = "") -> str:

@@ -11,13 +11,15 @@ import typer
 
 import headrace
 from headrace._bench import spark, spark_live, tpch_parquet
+from headrace._bench.runner import check
 from headrace._bench.two_memories import memories_here
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Scale
 from headrace._files import check_writable
+from headrace._format import interval_text, rounds_text, seconds_text
 from headrace._model.spark import TALK
-from headrace._words import rounds_text
+from headrace._profile.documents import Fields, all_fields
 
 
 def command(
@@ -125,7 +127,7 @@ def measured(
         with interrupt.suspended():
             bar(0, 1, f"TPC-H at scale {options.scale:g}")
             tables = tpch_parquet.prepare(options.scale, options.data)
-        version = spark_live.run(points, tables, machine, options, interrupt, bar)
+        version, runner = spark_live.run(points, tables, machine, options, interrupt, bar)
     here = memories_here(machine)
     document = output.document(
         "bench spark", machine, basis="measured", versions=spark_live.versions(version),
@@ -133,10 +135,10 @@ def measured(
         scale=options.scale, rounds=options.rounds, master=options.master,
         memory_bytes=options.memory, spill_memory_bytes=options.spill_memory,
         partitions=options.partitions, interrupted=interrupt.requested,
-        rows=spark_live.rows(points),
+        order=runner.order(), rows=[row.asdict() for row in spark_live.rows(runner)],
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
-    spark_live.check_rows(document)
+    check(document, "Spark's answer is")
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
@@ -154,29 +156,28 @@ def print_measured(document: dict[str, Any]) -> None:
             f"all on the CPUs of node {document['fast_node']}, its memory first; "
             + ("no node is slower" if slow is None else f"the slow memory is node {slow}")
         )
-    for name in dict.fromkeys(row["query"] for row in document["rows"]):
-        found = [
-            row for row in document["rows"] if row["query"] == name and row["seconds"] is not None
-        ]
+    rows = all_fields(document)
+    for name in dict.fromkeys(row["query"] for row in rows):
+        found = [row for row in rows if row["query"] == name and row["median"] is not None]
         if found:
             output.print_text(f"\n{name}")
             _print_found(found)
-    for row in {row["config"]: row for row in document["rows"] if row["reason"]}.values():
-        output.print_text(f"{row['config']}: {row['reason']}")
-    answers = [row["verified"] for row in document["rows"] if row["verified"] is not None]
-    if answers:
-        told = "equal to DuckDB's" if all(answers) else "WRONG, see below"
+    for row in {row["config"]: row for row in rows if row["reason"] or row["note"]}.values():
+        output.print_text(f"{row['config']}: {row['reason'] or row['note']}")
+    wrong = [row["wrong"] for row in rows if row["wrong"] is not None]
+    if wrong:
+        told = "WRONG, see below" if any(wrong) else "equal to DuckDB's"
         output.print_text(f"answers: {told}")
     rounds = rounds_text(document)
-    output.print_text(f"medians of {rounds}, {document['rests_on']['detail']}")
+    output.print_text(f"medians of {rounds} and their intervals, {document['rests_on']['detail']}")
 
 
-def _print_found(rows: list[dict[str, Any]]) -> None:
+def _print_found(rows: list[Fields]) -> None:
     output.print_table(
-        ("config", "the talk's words", "seconds", "task CPU", "GC", "shuffled", "spilled", "slow"),
+        ("config", "the talk's words", "seconds", "interval", "task CPU", "GC", "shuffled", "spilled", "slow"),
         [
             (row["config"], TALK[row["config"]],
-             f"{row['seconds']:.2f} +- {row['seconds_mad']:.2f}",
+             seconds_text(row["median"]), interval_text(row, seconds_text),
              _seconds(row["cpu_seconds"]), _seconds(row["gc_seconds"]),
              _bytes(row["shuffle_bytes"]), _bytes(row["spilled_bytes"]), _share(row["slow_share"]))
             for row in rows

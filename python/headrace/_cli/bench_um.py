@@ -11,17 +11,16 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._basis import EMULATED_GPUS
 from headrace._bench import um_live
 from headrace._cli import exit_codes, output
-from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model import um_options
 from headrace._cli.model.um import table
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
+from headrace._format import prose, say
 from headrace._model.um_cases import Case
-from headrace._words import say
+from headrace._provenance import EMULATED_GPUS
 
 
 def command(

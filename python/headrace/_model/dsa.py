@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._bench import programs
-from headrace._errors import kind_of
+from headrace import _programs as programs
 from headrace._model.constants import Constant
 
 #: The program with the model, which a wheel does not have.
@@ -38,15 +37,12 @@ def rows(
     stop: Callable[[], bool] = lambda: False,
 ) -> list[headrace.Row]:  # fmt: skip
     """The experiment `dsa` on a model of the machine's devices: rows of the basis `modelled`, and
-    copies by cores of this host, which are measured. Stopped: `stop` said so.
+    copies by cores of this host, which are measured. CancelledError: `stop` returned true.
     """
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         described = Path(folder, "machine.json")
         described.write_text(json.dumps(machine.asdict()))
         command = [programs.find(PROGRAM), str(described), _ROUNDS, json.dumps(selections)]
-        try:
-            done = programs.ended(command, _SECONDS, stop)
-        except programs.Failed as failed:
-            raise kind_of(failed.code)(failed.reason) from None
+        done = programs.ended(command, _SECONDS, stop)
     found = json.loads(programs.last_line(done.stdout))["rows"]
     return [headrace.Row.fromdict(row) for row in found]

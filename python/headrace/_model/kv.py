@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._bench import programs
-from headrace._errors import kind_of
+from headrace import _programs as programs
 from headrace._model.constants import Constant
 
 PROGRAM = "headrace-bench-kv"
@@ -44,7 +43,7 @@ class Options:
 
 
 def model(options: Options, stop: Callable[[], bool]) -> dict[str, Any]:
-    """Rows and checks. Stopped: `stop` said so."""
+    """Rows and checks. CancelledError: `stop` returned true."""
     command = [
         programs.find(PROGRAM), "--machine", options.machine, "--records", str(options.records),
         "--value", str(options.value), "--threads", str(options.threads),
@@ -52,10 +51,7 @@ def model(options: Options, stop: Callable[[], bool]) -> dict[str, Any]:
     ]  # fmt: skip
     for workload in options.workloads:
         command += ["--workload", workload]
-    try:
-        return programs.answer(command, _MODEL_SECONDS, stop)
-    except programs.Failed as failed:
-        raise kind_of(failed.code)(failed.reason) from None
+    return programs.answer(command, _MODEL_SECONDS, stop)
 
 
 def constants(fitted: dict[str, float]) -> list[Constant]:

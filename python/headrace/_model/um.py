@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import headrace
-from headrace._model.um_cases import GIB, KIB, MIB, Case
 from headrace._errors import unknown
+from headrace._model.um_cases import GIB, KIB, MIB, Case
 
 BLOCK = 2 * MIB
 #: What a fault asks for, in a block whose pages the driver brings as a tree.

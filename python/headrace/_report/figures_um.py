@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace._format import listed, plural, size_text
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
-from headrace._words import listed, plural, size_text
 
 Row = dict[str, Any]
 _WHOSE = ("published", "modelled", "measured")

@@ -11,6 +11,8 @@ import pytest
 
 import headrace
 from headrace._bench import dsa_rows
+from headrace._bench.runner import row_of
+from headrace._profile.documents import Fields
 
 Row = dict[str, Any]
 Run = Callable[..., Any]
@@ -40,12 +42,12 @@ def test_bad_requests(run: Run, arguments: list[str], code: int, words: str) -> 
     assert words in result.stderr and len(result.stderr.splitlines()) == 1
 
 
-def row(way: str, size: int, rate: float | None, machine: str = "a", to_node: int = 0) -> Row:
-    return {
+def row(way: str, size: int, rate: float | None, machine: str = "a", to_node: int = 0) -> Fields:
+    return Fields({
         "experiment": "cpu", "method": way, "window": 1, "at_once": 1, "threads": 1,
         "route": "one", "bytes": size, "bytes_per_second": rate, "basis": "modelled",
         "machine": machine, "from_node": 0, "to_node": to_node,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def test_a_crossover_holds_at_all_larger_sizes() -> None:
@@ -70,8 +72,14 @@ def test_a_document_with_nothing_but_reasons_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     from headrace._report.figures_dsa import dsa_figures
 
-    empty = [row("single", 4096, None) | {"experiment": name} for name in dsa_rows.EXPERIMENTS]
-    more = {"reason": "no device", "queue": "", "group_engines": None, "beside": ""}
-    figures = dsa_figures({"rows": [each | more for each in empty]})
+    usual = {
+        "method": "single", "bytes": 4096, "threads": 1, "at_once": 1, "window": 1, "from": 0,
+        "to": 0, "route": "one", "engines": "", "queue": "", "group_engines": "any",
+        "beside": "nothing",
+    }  # fmt: skip
+    rows = [row_of("dsa", {"part": name, **usual}, "B/s", [], reason="no device")
+            for name in dsa_rows.EXPERIMENTS]  # fmt: skip
+    machine = headrace.Machine.load("xeon-max").asdict()
+    figures = dsa_figures({"rows": [row.asdict() for row in rows], "machine": machine, "host": "a"})
     assert [bool(figure.missing) for figure in figures] == [True] * 4 + [False]
     assert figures[-1].caption == "No number: no device."

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from headrace._basis import EMULATED_GPUS
 from headrace._bench import um_live
 from headrace._cli import bench_um
 from headrace._errors import WrongAnswer
 from headrace._model.um_cases import Case
+from headrace._provenance import EMULATED_GPUS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

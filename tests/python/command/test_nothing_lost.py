@@ -16,7 +16,7 @@ from programs import ran
 from staged import POINT
 
 from headrace._cli import output
-from headrace._cli.measure_fleet import _save
+from headrace._cli.measuring import _save
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Names = Callable[[Path], str]
@@ -180,8 +180,6 @@ def test_an_early_ctrl_c_keeps_an_old_demo(tmp_path: Path) -> None:
     ({"rows": [{"median": 1.0}]}, True), ({"rows": [{"median": None, "reason": "x"}]}, False),
     ({"rows": []}, False), ({"rows": [{"bytes_per_second": None}]}, False), ([], False),
     ({"rows": [{"seconds": 1.0, "reason": "interrupted"}, {"seconds": 2.0, "reason": ""}]}, True),
-    ({"modes": {"direct": {"seconds_median": None}, "prefetch": {"seconds_median": 1}}}, True),
-    ({"modes": {"direct": {"seconds_median": None}}}, False),
     ({"rates": [{"bytes_per_second": None}], "copy": {"rows": [{"bytes_per_second": 1}]}}, True),
     ({"rows": [{"published": 2.0, "measured": None}]}, False),  # bench um
     ({"rows": [{"published": 2.0, "measured": 1.9}]}, True),

@@ -29,7 +29,8 @@ ASKED = {"experiment", "method", "bytes", "threads", "route", "bytes_per_second"
 def rows() -> list[Row]:
     machine = headrace.Machine.load("xeon-max")
     found = dsa.rows(machine, dsa_rows.selections(MODELLED, [4096, 1 << 20, 1 << 30]))
-    return dsa_rows.of_experiment(found, machine, "here")
+    document = {"rows": [row.asdict() for row in found], "machine": machine.asdict()}
+    return [*dsa_rows.shown(document | {"host": "here"})]
 
 
 def test_every_row_has_a_rate_or_a_reason(rows: list[Row]) -> None:
@@ -98,10 +99,10 @@ def test_errors_of_the_program_keep_their_kind() -> None:
 
 def test_cores_are_measured_and_named(run: Run, machine: headrace.Machine) -> None:
     document = modelled(run, "cpu", "--sizes", "4KiB,1MiB")
-    cores = [row for row in document["rows"] if row["basis"] == "hardware"]
+    cores = [row for row in dsa_rows.shown(document) if row["basis"] == "measured"]
     assert [row["bytes"] for row in cores] == [4096, 1 << 20]
     assert {row["machine"] for row in cores} == {machine.name}
-    assert {row["basis"] for row in document["rows"]} == {"hardware", "modelled"}
+    assert {row["basis"] for row in document["rows"]} == {"measured", "modelled"}
     assert [each["cores_of"] for each in document["crossovers"]] == [machine.name] * 2
 
 

@@ -11,14 +11,13 @@ import typer
 
 import headrace
 from headrace._cli import exit_codes, output
-from headrace._cli.advise.prose import prose
 from headrace._cli.model import um_options
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
+from headrace._format import plural, prose
 from headrace._model import um as model
 from headrace._model import um_advice
 from headrace._model.um_cases import Case
-from headrace._words import plural
 
 _PARADIGMS = {
     "ats": "the GPU uses the host's page tables (ATS), so it reads any memory of the host",

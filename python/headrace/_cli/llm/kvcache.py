@@ -10,16 +10,15 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._basis import EMULATED_GPUS
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model.prefill import BlockTokens, LanguageModel, Policies, Requests
 from headrace._cli.options import Json, Out, Seed, Threads
 from headrace._errors import unknown
 from headrace._files import check_writable
+from headrace._format import plural, prose
 from headrace._orders import orders
-from headrace._words import plural
+from headrace._provenance import EMULATED_GPUS
 
 #: Blocks of each tier where the first is a GPU's memory, for the whole trace.
 _CAPACITIES_WITH_GPU = (2_000, 8_000, 40_000)

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._basis import EMULATED_GPUS
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads, given
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._format import plural
+from headrace._provenance import EMULATED_GPUS
 
 #: More than any machine keeps of one layer: minutes for each repetition on the fastest.
 _MOST_BYTES = 1 << 43

@@ -10,7 +10,7 @@ from typing import Any
 
 import headrace
 from headrace._cli import output
-from headrace._cli.advise.prose import prose
+from headrace._format import prose
 from headrace._model.constants import Constant
 
 Row = dict[str, Any]

@@ -8,7 +8,6 @@ from typing import Annotated, Optional
 import typer
 
 import headrace
-from headrace._bench import programs
 from headrace._cli import bench_dsa, exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model import document
@@ -43,10 +42,7 @@ def command(
         check_writable(out, machine)
     modelled = parse.machine(machine)
     with Interrupt() as interrupt, output.ProgressBar("model"):
-        try:
-            rows = dsa.rows(modelled, selections, interrupt)
-        except programs.Stopped:
-            return exit_codes.INTERRUPTED
+        rows = dsa.rows(modelled, selections, interrupt)
     host = headrace.Machine.discover(storage=[]).name
     fields = bench_dsa.fields(rows, modelled, host) | {"machine": modelled.asdict()}
     detail = (

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._bench import programs
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model import document
 from headrace._cli.options import Json, Out, Seed
 from headrace._files import check_writable
+from headrace._format import prose
 from headrace._model import kv
 
 Row = dict[str, Any]
@@ -69,10 +68,7 @@ def command(
         clients=clients or max(56, threads), seed=seed,
     )  # fmt: skip
     with Interrupt() as interrupt, output.ProgressBar("model"):
-        try:
-            found = kv.model(options, interrupt)
-        except programs.Stopped:
-            return exit_codes.INTERRUPTED
+        found = kv.model(options, interrupt)
     fitted = found.pop("fitted")
     most = max(row["ops_per_second"] for row in found["rows"])
     nodes = headrace.Profile.load(machine).machine.nodes

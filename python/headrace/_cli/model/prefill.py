@@ -10,10 +10,10 @@ import typer
 import headrace
 from headrace import _language_models as models
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.model import document
 from headrace._cli.options import Json, Out, Seed
 from headrace._files import check_writable
+from headrace._format import prose
 from headrace._model.constants import Constant
 
 Row = dict[str, Any]

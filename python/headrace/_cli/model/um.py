@@ -10,10 +10,10 @@ import typer
 
 import headrace
 from headrace._cli import exit_codes, output
-from headrace._cli.advise.prose import prose
 from headrace._cli.model import document, um_options
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
+from headrace._format import prose
 from headrace._model import um_rows
 from headrace._model.um_cases import Case
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._bench import dsa_rows
+from headrace._format import listed, size_text
 from headrace._model import dsa
 from headrace._report import charts
 from headrace._report.conditions import rests_on_rows
@@ -31,7 +32,6 @@ from headrace._report.rows import (
     time_text,
     value,
 )
-from headrace._words import listed, size_text
 
 #: The copies by cores that programs have: glibc's, and Headrace's, which passes the caches.
 _CORES = ("memcpy", "cpu")
