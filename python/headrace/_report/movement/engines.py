@@ -163,7 +163,7 @@ def _modelled(machine: _core.Machine, measured: set[Pair]) -> list[_Way]:
     if not any(engine.kind == "dsa" for engine in machine.engines):
         return []
     try:
-        rows = dsa.rows(machine, _DSA_PARTS, 1)
+        rows = dsa.rows(machine, _DSA_PARTS)
     except _core.Error:  # the program is not installed, or does not know the machine
         return []
     found = Rows([row for row in rows if row.median is not None], {})
