@@ -140,11 +140,20 @@ class Block {
   Extent extent() const { return extent_; }
 
  private:
+  friend class CacheAccess;
   friend class CacheCore;
   std::optional<std::span<const std::byte>> look() const;
   void let_go() noexcept;
   Status wait_for_end(Nanoseconds timeout) const;
-  enum class Refusal : std::uint8_t { none, told, invalid, too_large, no_space, no_memory };
+  enum class Refusal : std::uint8_t {
+    none,
+    told,
+    invalid,
+    foreign_plan,
+    too_large,
+    no_space,
+    no_memory
+  };
 
   // A hit. `bytes` is null if only a GPU reaches the copy.
   Block(CacheCore& cache, CacheEntry& entry, std::atomic<CacheEntry*>& slot, const Extent& extent,
@@ -156,7 +165,7 @@ class Block {
   std::atomic<CacheEntry*>* slot_ = nullptr;  // the slot that pins it; null: counted in the entry
   const std::byte* bytes_ = nullptr;          // known from the start; null: use look()
   Extent extent_;
-  std::unique_ptr<Error> refused_;   // for Refusal::told
+  std::unique_ptr<Error> refused_;   // for Refusal::told and foreign_plan
   mutable Nanoseconds waited_{0};    // so far, by wait() calls that timed out
   Bytes refused_budget_;             // the node's budget at the refusal
   std::uint16_t refused_by_ = 0;     // the cache's number of the node
@@ -225,8 +234,10 @@ class Prefetch {
  private:
   friend class CacheCore;
   friend class CacheShards;
+  friend class Prefetcher;
   // The part for each shard; null if a shard has none.
   std::vector<std::shared_ptr<PrefetchPlan>> plans_;
+  const void* cache_ = nullptr;  // its CacheShards; null: no plan
 };
 
 struct CacheStats {
