@@ -227,6 +227,7 @@ class Prefetch {
     std::size_t planned = 0;
     std::size_t started = 0;  // copy started, or found in the cache
     std::size_t used = 0;     // accessed at least once since
+    std::size_t invalid = 0;  // not inside their object, so never fetched
     bool cancelled = false;
   };
   Progress progress() const;
@@ -325,7 +326,8 @@ struct CacheOptions {
 class Cache {
  public:
   // Borrows `mover` and its machine, which must outlive the cache. Errors: invalid: a budget for
-  // storage, no budget, or a number of shards that is no power of two or too large for a budget.
+  // storage, a budget of 0, no budget, or a number of shards that is no power of two or too large
+  // for a budget.
   // With `reserve` also: exhausted: the budgets exceed the free memory, and nothing was allocated;
   // the errors of allocate().
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
@@ -337,7 +339,7 @@ class Cache {
   //
   // If there is no copy (no space among pins, larger than the budget, no faster node), the Block is
   // absent: it reads the source, and for a file wait() returns the reason. For an invalid extent
-  // wait() returns that error. An empty extent is ready.
+  // or a plan of another cache, wait() returns that error. An empty extent is ready.
   //
   // A miss may allocate a slab, or wait at most 30 s for another thread that allocates one
   // (CacheOptions::reserve avoids both). The engine may do a small copy at once in this thread.

@@ -138,6 +138,8 @@ class CacheAccess {
   void serve(const Extent& extent, Block& block) REQUIRES(state_.mutex);
   void serve_all(std::span<const Extent> extents, std::span<Block> blocks);
   void miss(const Extent& extent, Block& block, Started& all);
+  CacheEntry& start(CacheEntry& entry, const SpaceRequest& request, Block& block)
+      REQUIRES(state_.mutex);
   void count_miss(const Extent& extent) REQUIRES(state_.mutex);
   bool may_wait(const SpaceRequest& request, std::optional<Patience>& patience)
       REQUIRES(state_.mutex);
@@ -281,13 +283,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
       elsewhere = space == Outcome::none && targets.more();
       if (space == Outcome::none && !elsewhere && to) request.node = targets.again();
       if (space == Outcome::found) {
-        count_miss(extent);
-        started = std::exchange(spare.entry, nullptr);
-        state_.blocks.start(*started, request);
-        started->used = 1;
-        block.slot_ = state_.hits.pin_in_slot(*started);
-        block.entry_ = started;
-        block.missing_ = false;
+        started = &start(*std::exchange(spare.entry, nullptr), request, block);
         chosen = state_.space.choose_victims_ahead(state_.space.node(request.node));
       } else if (space == Outcome::none && !elsewhere && (!to || !may_wait(request, patience))) {
         count_miss(extent);
@@ -319,6 +315,16 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
       if (options_.stop != nullptr && (*options_.stop)()) patience->give_up();
     }
   }
+}
+
+CacheEntry& CacheAccess::start(CacheEntry& entry, const SpaceRequest& request, Block& block) {
+  count_miss(request.extent);
+  state_.blocks.start(entry, request);
+  entry.used = 1;
+  block.slot_ = state_.hits.pin_in_slot(entry);
+  block.entry_ = &entry;
+  block.missing_ = false;
+  return entry;
 }
 
 void CacheAccess::count_victims(std::uint16_t node) {

@@ -189,6 +189,7 @@ std::optional<std::uint64_t> Block::device_address() const {
 Result<std::uint64_t> Block::wait_on_gpu(Nanoseconds timeout) const {
   HEADRACE_TRY_STATUS(wait_for_end(timeout));
   if (const auto address = device_address()) return *address;
+  if (refusal_ == Refusal::foreign_plan) return Unexpected(cache_->why(*this));
   HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
   if (extent_.valid() && extent_.length.value == 0) {
     return fail(ErrorCode::invalid, "no bytes have no address; ask for some");
@@ -246,6 +247,7 @@ Prefetch::Progress Prefetch::progress() const {
     all.planned += part.planned;
     all.started += part.started;
     all.used += part.used;
+    all.invalid += part.invalid;
     all.cancelled = all.cancelled || part.cancelled;
   }
   return all;
@@ -291,14 +293,17 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
     own.slab = std::max(options.slab / shards, std::min(options.slab, kLeastSlab));
     cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), this, i, shards));
   }
+  ++mover_.caches_;
 }
 
 // A callback of a copy that ends may access any shard, so all come to rest before one is freed.
 CacheShards::~CacheShards() {
-  for (bool more = cores_.size() > 1; more;) {
+  for (bool more = true; more;) {
     more = false;
     for (const auto& core : cores_) more = core->end() || more;
   }
+  cores_.clear();
+  --mover_.caches_;
 }
 
 // The shares of all shards add up to the budget.

@@ -54,6 +54,10 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
                   "a budget for {} node {}, which no CPU can address; give it to a memory node",
                   to_string((*node)->kind), raw(budget->first));
     }
+    if (budget->second == 0_B) {
+      return fail(ErrorCode::invalid, "a budget of 0 for node {}; give it more, or none at all",
+                  raw(budget->first));
+    }
     const auto same = [&](const auto& other) { return other.first == budget->first; };
     if (std::any_of(options.budgets.begin(), budget, same)) {
       return fail(ErrorCode::invalid, "two budgets for node {}; add them up", raw(budget->first));
@@ -143,6 +147,7 @@ void Pump::fill(PrefetchPlan& plan, std::span<const Extent> extents) const {
     item.plan = &plan;
     if (!extent.valid()) {
       item.state = PlanItem::State::over;  // an access will report the error
+      ++plan.progress.invalid;
       continue;
     }
     item.object = extent.object;
@@ -166,7 +171,8 @@ void Pump::fill(PrefetchPlan& plan, std::span<const Extent> extents) const {
 }
 
 // Marks the blocks that are cached already, in slices, so that the plan learns of accesses to them.
-// Before the last slice is done, no access and no pump uses the plan; notice() marks new blocks.
+// Before the last slice is done, no access and no pump uses the plan; Blocks::start() marks new
+// blocks.
 void Pump::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   {
     const MutexLock lock(state_.mutex);
@@ -214,7 +220,7 @@ void Pump::start_most(bool may_grow, std::size_t most) {
       // Not stored again: hits read the line.
       if (may_grow && state_.signals.growth_due.load()) state_.signals.growth_due = false;
       if (most > 0) entry = state_.plans.start_next(may_grow, spare.entry, wanted);
-      // A copy submitted after pumping_ is false might end there, and its end would begin the next
+      // A copy submitted after end_pump() might end there, and its end would begin the next
       // pump on this stack.
       if (entry == nullptr && !wanted && all.empty() && state_.plans.end_pump(most)) return;
     }
@@ -275,7 +281,7 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options, const void* cache, std:
       pump_(state_, *this, fills_, slabs_),
       cache_(cache) {}
 
-CacheCore::~CacheCore() { end(); }
+CacheCore::~CacheCore() { CHECK(state_.signals.running == 0); }
 
 bool CacheCore::end() {
   Fills::AwaitAll copies(fills_);

@@ -114,6 +114,7 @@ class CacheCore {
   // Shard number `shard` of `shards` of `cache`. options.budgets are its own.
   CacheCore(Mover& mover, CacheOptions options, const void* cache, std::size_t shard,
             std::size_t shards);
+  // Requires: end() found no copies, in this shard and all others.
   ~CacheCore();
   // Cancels plans, drops all blocks and waits for copies. True: there were copies. Requires: no
   // Block is left, and nobody but callbacks of those copies uses the cache.

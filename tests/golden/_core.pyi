@@ -1148,6 +1148,10 @@ class PrefetchProgress:
         """Accessed at least once since."""
 
     @property
+    def invalid(self) -> int:
+        """Not inside their object, so never fetched."""
+
+    @property
     def cancelled(self) -> bool:
         """Whether it was."""
 
