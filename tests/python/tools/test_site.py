@@ -34,7 +34,8 @@ namespace headrace {
 
 class Forward;
 
-// Adds two_numbers, see result.h.
+// Adds two_numbers, see result.h and `int
+// four_numbers`.
 // Errors: none: f<T> cannot fail.
 int add(int a, int b);
 
@@ -83,7 +84,8 @@ Rules:
 int add(int a, int b);
 ```
 
-Adds `two_numbers`, see [result.h](result.md).
+Adds `two_numbers`, see [result.h](result.md) and `int
+four_numbers`.
 
 Errors: none: f&lt;T&gt; cannot fail.
 
