@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of the site: each public name and each comment of a header is on one."""
+"""The pages of the site: documents, public names and comments of headers are on them.
+
+Dead links are found by the step `docs` (`mkdocs build --strict`).
+"""
 
 from __future__ import annotations
 
@@ -129,6 +132,16 @@ def test_each_comment_of_a_header_is_on_its_page(path: Path) -> None:
     public = re.sub(r"(?ms)^ private:$.*?^( public:|\};)$", "", path.read_text())
     comments = re.findall(r"(?m)^ *// (.*)$", public.split("\n", 1)[1])
     assert [line for line in comments if " ".join(plain(line)) not in shown] == []
+
+
+@pytest.mark.parametrize(
+    ("index", "folder"),
+    [("howto/README.md", "howto"), ("results/README.md", "results"), ("README.md", "design")],
+)
+def test_every_document_is_in_its_index(index: str, folder: str) -> None:
+    path = ROOT / "docs" / index
+    linked = {path.parent / each for each in re.findall(r"\]\(([\w./-]+\.md)\)", path.read_text())}
+    assert set((ROOT / "docs" / folder).rglob("*.md")) - {path} <= linked
 
 
 def test_each_public_name_of_the_package_is_on_one_page() -> None:
