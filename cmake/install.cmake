@@ -6,9 +6,6 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 file(GLOB_RECURSE public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/headrace/*.h)
-if(NOT HEADRACE_PROGRAMS)  # headrace::workload is not built
-  list(FILTER public_headers EXCLUDE REGEX "/include/headrace/workload/")
-endif()
 target_sources(headrace PUBLIC FILE_SET HEADERS
   BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${public_headers})
 # `ninja headrace_verify_interface_header_sets` compiles each public header alone as C++23,
@@ -28,12 +25,8 @@ target_link_libraries(headrace_headers_cxx20 PRIVATE headrace_warnings)
 
 if(BUILD_SHARED_LIBS)
   set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
-  foreach(library headrace headrace_workload)
-    if(TARGET ${library})
-      target_link_options(${library} PRIVATE LINKER:--version-script=${exports})
-      set_property(TARGET ${library} APPEND PROPERTY LINK_DEPENDS ${exports})
-    endif()
-  endforeach()
+  target_link_options(headrace PRIVATE LINKER:--version-script=${exports})
+  set_property(TARGET headrace APPEND PROPERTY LINK_DEPENDS ${exports})
 endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/headrace)
@@ -60,16 +53,13 @@ if(HEADRACE_PYTHON)  # what a wheel carries besides the extension (python/CMakeL
   if(TARGET headrace-dsa-sim)
     install(TARGETS headrace-dsa-sim DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
   endif()
-  if(HEADRACE_PROGRAMS)
+  if(HEADRACE_BENCHMARKS)
     install(TARGETS headrace-bench-cache headrace-bench-kv headrace-dsa-rates
       DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
   endif()
   return()
 endif()
 install(TARGETS headrace EXPORT headrace FILE_SET HEADERS)
-if(HEADRACE_PROGRAMS)
-  install(TARGETS headrace_workload EXPORT headrace)
-endif()
 if(TARGET headrace-dsa-sim)
   # What has built only the libraries installs only those.
   install(TARGETS headrace-dsa-sim OPTIONAL)

@@ -101,7 +101,7 @@ package() {
   rm -f build/python/CMakeCache.txt
   CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
     pip --no-build-isolation --no-deps \
-    "--config-settings=cmake.define.HEADRACE_PROGRAMS=$programs" .
+    "--config-settings=cmake.define.HEADRACE_BENCHMARKS=$programs" .
 }
 
 case ${1-} in

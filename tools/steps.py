@@ -67,8 +67,8 @@ FORMAT = "git ls-files -z -- '*.cpp' '*.h' | xargs -0 clang-format-19 --dry-run 
 # Each file alone, as clang 19 sees it.
 CLANG_TIDY = """\
 cmake --preset tidy >/dev/null
-cmake --build --preset tidy --target headrace headrace_workload
-git ls-files -z -- 'src/*.cpp' 'dsa_sim/*.cpp' 'tests/support/dsa/*.cpp' 'workload/*.cpp' |
+cmake --build --preset tidy --target headrace headrace_benchmarks
+git ls-files -z -- 'src/*.cpp' 'dsa_sim/*.cpp' 'tests/support/dsa/*.cpp' 'benchmarks/*.cpp' |
   grep -zvE '_(test|bench|fuzz)\\.cpp$' |
   xargs -0 -n 2 -P "$JOBS" clang-tidy-19 -p build/tidy --quiet"""
 

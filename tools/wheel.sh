@@ -53,7 +53,7 @@ build() {
   local own=() made repaired=$work/repaired
   [ "$1" = "$python" ] || own=("--config-settings=build-dir=$work/build$2")
   rm -rf "$work/made" "$repaired"
-  own+=("--config-settings=cmake.define.HEADRACE_PROGRAMS=OFF")
+  own+=("--config-settings=cmake.define.HEADRACE_BENCHMARKS=OFF")
   "$1" "${pip[@]}" wheel -q --no-build-isolation --no-deps "${own[@]}" -w "$work/made" .
   "$work/tools/bin/auditwheel" repair -w "$repaired" "$work"/made/*.whl >"$work/repair.log" 2>&1 ||
     { cat "$work/repair.log" >&2; return 1; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // headrace-dsa-rates: the experiment `dsa` on a model of DSA devices, as lines of JSON.
-// `headrace bench dsa --emulated` runs it.
+// `headrace model dsa` runs it.
 #include <fmt/core.h>
 
 #include <charconv>
@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kHelp =
     "Usage: headrace-dsa-rates MACHINE ROUNDS SELECTIONS\n\n"
     "Runs the experiment `dsa` on a model of the DSA devices of a machine.\n"
-    "`headrace bench dsa --emulated` runs this program and prints tables.\n\n"
+    "`headrace model dsa` runs this program and prints tables.\n\n"
     "MACHINE     preset, or file of headrace topo --json\n"
     "ROUNDS      measurements of each copy by cores of this host\n"
     "SELECTIONS  JSON list of parameter values: [{\"part\": \"route\"}]; []: all points\n\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace-dsa-rates as `headrace bench dsa --emulated` starts it.
+// headrace-dsa-rates as `headrace model dsa` starts it.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

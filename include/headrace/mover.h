@@ -44,6 +44,7 @@
 #include "headrace/result.h"
 #include "headrace/route.h"
 #include "headrace/units.h"
+#include "headrace/waiting.h"
 
 namespace HEADRACE_API headrace {
 

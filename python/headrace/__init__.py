@@ -11,6 +11,7 @@
 """
 
 from headrace._arenas import arena
+from headrace._argument_errors import ArgumentError
 from headrace._arrays import empty
 from headrace._core import (
     HISTOGRAM_BINS,
@@ -176,8 +177,7 @@ from headrace._core import (
     zipf_accesses_of,
     zipf_pages_for,
 )
-from headrace._points import as_written
-from headrace._slips import ArgumentError
+from headrace._selection import as_written
 
 __all__ = [
     "HISTOGRAM_BINS",

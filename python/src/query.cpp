@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The query workload: tables of column files, and queries run over them in each mode.
-#include "headrace/workload/query.h"
+#include "benchmarks/query/query.h"
 
 #include "handles.h"
 #include "record.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The experiment on memory that host and GPU share: for `headrace bench um` alone, so no part of
 // the public interface.
-#include "measure/unified_memory/unified_memory.h"
+#include "benchmarks/unified_memory/unified_memory.h"
 
 #include "handles.h"
 #include "record.h"

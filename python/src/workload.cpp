@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The histogram, STREAM and a layer's work over memory of the caller, one repetition at a time.
-#include "headrace/workload/histogram.h"
+#include "benchmarks/histogram/histogram.h"
 
 #include "handles.h"
 #include "record.h"

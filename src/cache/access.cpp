@@ -526,7 +526,7 @@ Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
   };
   const std::vector<NodeChoice> spill = std::exchange(placement.spill, {});
   if (placement.kind) {
-    placement.dealing = Dealing::interleave;
+    placement.distribution = Distribution::interleave;
     HEADRACE_TRY(placement, resolve_here(placement, initiator));
   }
   for (const NodeWeight& weight : placement.nodes) {
@@ -555,7 +555,7 @@ Result<Placement> CacheCore::resolve_here(const Placement& placement,
                                           std::optional<NodeId> initiator) const {
   const Machine& machine = mover_.machine();
   Placement alone = placement;
-  if (alone.kind == NodeKind::gpu) alone.dealing = Dealing::nearest;
+  if (alone.kind == NodeKind::gpu) alone.distribution = Distribution::nearest;
   if (!gpu_of(machine, alone)) return resolve(machine, placement, initiator);
   HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, alone, initiator));
   for (const Node& node : nodes_) {

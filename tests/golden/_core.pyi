@@ -2,14 +2,13 @@
 Headrace: brings data to the memory that will use it, before it is used.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
 import os
 import pathlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 import numpy.typing
 from typing_extensions import Buffer as _Buffer
-
 
 __version__: str
 
@@ -550,7 +549,7 @@ class Placement:
         """Instead of nodes: nodes of this kind."""
 
     @property
-    def dealing(self) -> Literal['nearest', 'first_touch', 'interleave']:
+    def distribution(self) -> Literal['nearest', 'first_touch', 'interleave']:
         """
         Which of them: the 'nearest' and, when it is full, the next nearest of the kind; that nearest to who touches a page first ('first_touch'); or all in turn ('interleave').
         """
@@ -592,7 +591,7 @@ class Placement:
         """Why a policy chose it."""
 
     @staticmethod
-    def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, dealing: Literal['nearest', 'first_touch', 'interleave'] = 'nearest') -> Placement:
+    def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, distribution: Literal['nearest', 'first_touch', 'interleave'] = 'nearest') -> Placement:
         """On one node, or on the nodes of one kind that are nearest."""
 
     @staticmethod
@@ -1453,7 +1452,7 @@ class KvStored:
         """Under asyncio: as wait(), without blocking the loop."""
 
 class KvStore:
-    """headrace.kv.Store, with memory given as objects."""
+    """headrace.kvcache.Store, with memory given as objects."""
 
     def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, bool, int, bool]], *, eviction: str = 's3-fifo', in_flight: int = 268435456, load_ahead: int = 8388608) -> None:
         """Tiers: where, whether that is a folder, bytes, and whether pinned."""
@@ -1465,10 +1464,10 @@ class KvStore:
         """Pins the leading blocks that are there."""
 
     def store_object(self, keys: Sequence[bytes], source: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], stream: int | None) -> KvStored:
-        """As headrace.kv.Store.store()."""
+        """As headrace.kvcache.Store.store()."""
 
     def load_object(self, keys: Sequence[bytes], into: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], layer_order: bool, priority: Literal['demand', 'prefetch', 'migration'], deadlines: Sequence[float], promote: bool, stream: int | None) -> KvLoad:
-        """As headrace.kv.Store.load()."""
+        """As headrace.kvcache.Store.load()."""
 
     def flush(self, timeout: float = 60.0) -> None:
         """

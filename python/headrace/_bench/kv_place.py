@@ -10,11 +10,11 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import headrace
 from headrace._bench import kv_servers
 from headrace._bench.kv_servers import SERVERS, Data
+from headrace._bench.runner import Variant
 from headrace._bench.two_memories import (
     INTERLEAVES,
     Memories,
@@ -26,9 +26,6 @@ from headrace._bench.two_memories import (
 from headrace._tiering import switch
 from headrace._tiering.files import Files
 from headrace._tiering.plan import Wish
-
-if TYPE_CHECKING:
-    from headrace._bench.kv_steps import Options
 
 #: Share of what is stored that is on SSD, by configuration; the others have all in memory.
 SSD = {"MMEM-SSD-0.2": 0.2, "MMEM-SSD-0.4": 0.4}
@@ -44,11 +41,21 @@ CONFIGS = ("MMEM", *SSD, *INTERLEAVES, PROMOTED, BEST, KERNEL)
 _FILE_ROOM = 5
 
 
-class Point(Protocol):
-    server: str
-    config: str
-    code: str
-    reason: str
+@dataclass(frozen=True)
+class Options:
+    servers: list[str]
+    workloads: list[str]
+    configs: list[str]
+    records: int
+    value: int
+    clients: int
+    seconds: float
+    rounds: int
+    rate: float | None
+    settle: float  #: seconds before the first measurement of what moves to and fro
+    seed: int
+    directory: Path  #: where values on SSD are
+    profile: str | None  #: whose curves the best share is advised from
 
 
 @dataclass(frozen=True)
@@ -103,25 +110,25 @@ def _advised(profile: str, here: Memories) -> tuple[int, int] | None:
 
 
 def leave_out(
-    points: Sequence[Point], machine: headrace.Machine, options: Options, places: dict[str, Place]
+    points: Sequence[Variant], machine: headrace.Machine, options: Options, places: dict[str, Place]
 ) -> None:
     """Says of those that cannot be measured here why not."""
     why: dict[tuple[str, bool], tuple[str, str]] = {}
     for point in points:
         if point.reason:
             continue
-        spills = SERVERS[point.server].spills
-        key = point.config, spills
-        if key not in why:
-            why[key] = _why_not(point.config, spills, machine, options, places)
-        point.code, point.reason = why[key]
-        if point.config in SSD and not point.reason:
-            data = Data(options.records, options.value, SSD[point.config])
-            point.reason = kv_servers.too_few(SERVERS[point.server], data)
-            point.code = "invalid" if point.reason else ""
-        if point.config == KERNEL and point.server == "own" and not point.reason:
-            point.code = "unsupported"
-            point.reason = "its heap binds memory to nodes, and the kernel leaves such memory there"
+        server, config = (str(point.parameters[name]) for name in ("server", "config"))
+        spills = SERVERS[server].spills
+        if (config, spills) not in why:
+            why[config, spills] = _why_not(config, spills, machine, options, places)
+        point.fail(*why[config, spills])
+        if config in SSD and not point.reason:
+            data = Data(options.records, options.value, SSD[config])
+            if reason := kv_servers.too_few(SERVERS[server], data):
+                point.fail("invalid", reason)
+        if config == KERNEL and server == "own" and not point.reason:
+            told = "its heap binds memory to nodes, and the kernel leaves such memory there"
+            point.fail("unsupported", told)
 
 
 def _why_not(

@@ -55,7 +55,7 @@ def buffer(machine: Machine, size: int, place: str, cpus: list[int]) -> headrace
     """
     wish = headrace.Placement.parse(machine, place, near=cpus)
     homes = {node.id for node in machine.nodes if node.byte_addressable and {*node.cpus} & {*cpus}}
-    by_kind = wish.kind in ("dram", "hbm", "cxl") and wish.dealing == "nearest"
+    by_kind = wish.kind in ("dram", "hbm", "cxl") and wish.distribution == "nearest"
     if by_kind and not wish.spill and len(homes) > 1:
         wish = headrace.Placement.parse(machine, place + "_first_touch", near=cpus)
     made = headrace.allocate(machine, size, wish)

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import _core
-from headrace._child import Child, death
 from headrace._errors import error_of
 from headrace._files import cache_directory, read_whole
-from headrace._words import installing
+from headrace._format import installing
+from headrace._isolated_calls import Child, death
 
 if TYPE_CHECKING:
     import duckdb

@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import headrace
-from headrace._bench import um, um_model
-from headrace._bench.um import GIB, MIB, Case
-from headrace._bench.um_rows import described, modelled, same
 from headrace._errors import WrongAnswer
+from headrace._model.um import machine_named
+from headrace._model.um_cases import GIB, MIB, PUBLISHED, UNIT, Case, Published, figure, steady
 
 Row = dict[str, Any]
-#: So often as large as the card an array evicts what it needs next, and more changes no rate.
-_MOST_TIMES = 4
 
 
 def default_size(room: int) -> int:
@@ -49,8 +46,8 @@ def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
     }  # fmt: skip
     rows = [
         {
-            **head, "run": number, "published": None, "modelled": None,
-            "measured": case.size / GIB / each.time, "error": None, "basis": basis, "reason": None,
+            **head, "run": number, "published": None, "measured": case.size / GIB / each.time,
+            "basis": basis, "reason": None,
             "correct": each.correct, "before": _where(each.before), "after": _where(each.after),
             "asked_node": asked, "flags": _flags(case, asked, number, each.before),
         }
@@ -59,10 +56,11 @@ def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
     rates = [case.size / GIB / each.time for each in result.runs]
     own: Row = {
         **head, "options": asdict(case), "source": None, "reason": None,
-        "first": _figure(rates[0] if rates else None), "steady": _figure(um.steady(rates)),
+        "first": {"published": None, "measured": rates[0] if rates else None},
+        "steady": {"published": None, "measured": steady(rates)},
     }  # fmt: skip
-    told = [each for each in um.PUBLISHED if same(each.case, case, sizes=False)]
-    beside = [modelled(each, each.case) for each in told]
+    told = [each for each in PUBLISHED if each.matches(case, sizes=False)]
+    beside = [_published(each) for each in told]
     names = dict.fromkeys(each.machine for each in told)
     return {
         "device": result.device,
@@ -75,11 +73,30 @@ def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
         "threads_per_block": result.threads_per_block,
         "advice_confirmed": result.advice_confirmed,
         "written": result.written,
-        "machines": [{"name": name, "words": result.device}, *described(names)],
+        "machines": [
+            {"name": name, "words": result.device},
+            *({"name": each, "words": machine_named(each).words} for each in names),
+        ],
         "rows": [*rows, *(row for made, _ in beside for row in made)],
         "cases": [own, *(summary for _, summary in beside)],
-        "unit": um.UNIT,
+        "unit": UNIT,
     }
+
+
+def _published(told: Published) -> tuple[list[Row], Row]:
+    """The runs of a published case, and its figures."""
+    case = told.case
+    head = {"machine": told.machine, "case": case.name, "size": case.size, "kernel": case.kernel}
+    rows = [
+        {**head, "run": number, "published": rate, "measured": None, "basis": "published",
+         "reason": None}
+        for number, rate in enumerate(told.runs, 1)
+    ]  # fmt: skip
+    return rows, {
+        **head, "options": asdict(case), "source": told.source, "reason": None,
+        "first": {"published": figure(told.first), "measured": None},
+        "steady": {"published": figure(told.steady), "measured": None},
+    }  # fmt: skip
 
 
 def _asked(case: Case, result: headrace.UnifiedMemoryResult) -> int | None:
@@ -115,10 +132,6 @@ def _where(found: headrace.Residency | None) -> Row | None:
     }
 
 
-def _figure(rate: float | None) -> Row:
-    return {"published": None, "modelled": None, "measured": rate, "error": None, "met": None}
-
-
 def check(document: Row) -> None:
     """Raises, when all is written, if anything was wrong."""
     wrong = [row["run"] for row in document["rows"] if row.get("correct") is False]
@@ -129,22 +142,11 @@ def check(document: Row) -> None:
 
 
 def evictions(case: Case, room: int) -> str | None:
-    """What will happen to managed memory that the GPU has no room for now, in words; None if it
-    has.
-    """
+    """A warning about managed memory that the GPU has no room for now; None if it has."""
     if not case.managed or case.size <= room:
         return None
-    times = min(case.size / max(room, 1), _MOST_TIMES)
-    told = []
-    for model in um_model.MACHINES.values():
-        try:
-            beyond = replace(case, size=int(model.device_bytes * times))
-            rate = um.steady(um_model.rates(model, replace(beyond, runs=3)))
-        except headrace.UnsupportedError:
-            continue
-        told.append(f"{rate:.1f} GiB/s on {model.name}")
     return (
         f"{headrace.format_bytes(case.size)} of managed memory on a GPU with room for "
-        f"{headrace.format_bytes(room)} now: pages may be evicted for others in each run; by "
-        f"the model, {' and '.join(told) or 'nobody knows how fast'}; some GPUs have hung"
+        f"{headrace.format_bytes(room)} now: pages may be evicted for others in each run, which "
+        "headrace model um computes; some GPUs have hung"
     )

@@ -96,6 +96,12 @@ class _Bench(_Commands):
     } | {name: f"llm.{name}" for name in ("layer", "kvcache")}
 
 
+class _Model(_Commands):
+    """Compute what another machine would give."""
+
+    modules = {name: f"model.{name}" for name in ("kv", "spark", "um", "dsa", "prefill")}
+
+
 class _Advise(_Commands):
     """Advise on page placement, fast memory, CXL cost and GPUs."""
 
@@ -134,7 +140,9 @@ class _Headrace(_Commands):
             "demo",
         )
     }  # fmt: skip
-    groups = {"advise": _Advise, "bench": _Bench, "dsa": _Dsa, "tier": _Tier}
+    groups = {
+        "advise": _Advise, "bench": _Bench, "dsa": _Dsa, "model": _Model, "tier": _Tier,
+    }  # fmt: skip
 
 
 def _version(asked: bool) -> None:

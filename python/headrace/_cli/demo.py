@@ -16,7 +16,7 @@ from headrace._cli import bench_copy, bench_query, exit_codes, output, report
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Query, Runs, Scale
 from headrace._files import check_apart, check_writable
-from headrace._words import installing
+from headrace._format import installing
 
 _COPY_ENGINES = ("memcpy", "cpu")
 #: A ratio near 1, as hot copies have, needs more rounds than --quick takes.
@@ -142,7 +142,7 @@ def _print(document: dict[str, Any]) -> None:
         ],
         left=2,
     )
-    for part, show in (("copy", _print_copy), ("query", bench_query.print_query)):
+    for part, show in (("copy", bench_copy.print_copy), ("query", bench_query.print_query)):
         if part in document:
             output.print_text("")
             show(document[part])
@@ -154,7 +154,3 @@ def _interval(row: dict[str, Any]) -> str:
         return ""
     low, high = (headrace.format_rate(row[end]) for end in ("low", "high"))
     return f"{low} to {high}, {row['interval']}"
-
-
-def _print_copy(document: dict[str, Any]) -> None:
-    bench_copy.print_copy(document["rows"])

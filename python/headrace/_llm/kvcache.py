@@ -20,11 +20,12 @@ from headrace._bench.stream import CACHES
 from headrace._bench.threads import cache_of, cpus_for
 from headrace._bench.two_memories import free_bytes
 from headrace._errors import WrongAnswer
-from headrace._llm import layer, noise, prefill, trace
+from headrace._language_models import Model
+from headrace._llm import layer, noise
 from headrace._llm.gpu import Device, pages_on
-from headrace._llm.models import Model
 from headrace._llm.stores import Loading, Match, Shape, Store, aligned, memory_kind, unlike
-from headrace._llm.tiers import Tiers
+from headrace._model import prefill, trace
+from headrace._model.tiers import Tiers
 from headrace._orders import orders
 
 Row = dict[str, Any]

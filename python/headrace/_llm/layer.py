@@ -16,9 +16,9 @@ import headrace
 from headrace._bench.stream import CACHES, on_tile
 from headrace._bench.threads import buffer, cache_of, cpus_for
 from headrace._errors import WrongAnswer
+from headrace._language_models import Model
 from headrace._llm import known_rates
 from headrace._llm.gpu import Device, pages_on
-from headrace._llm.models import Model
 from headrace._run.host import this_host
 from headrace._run.plan import Request, numbers
 from headrace._run.ranks import Rank, local_rank

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace import AbsentError, DeniedError, InvalidError, UnsupportedError
+from headrace._format import rate_text, size_text
 from headrace._tiering.files import Files
 from headrace._tiering.setting import Setting
 from headrace._tiering.tiers import Tiers, addresses, nearest
-from headrace._words import rate_text, size_text
 
 KDAMONDS = "sys/kernel/mm/damon/admin/kdamonds"
 COUNT = f"{KDAMONDS}/nr_kdamonds"

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import AbsentError, InvalidError, UnsupportedError
+from headrace._format import rate_text
 from headrace._run.plan import TABLE, ranges
 from headrace._tiering import damon, hint_faults
 from headrace._tiering.files import Files
 from headrace._tiering.setting import Setting
 from headrace._tiering.tiers import Tiers, tiers, write_bandwidth
-from headrace._words import rate_text
 
 BALANCING = hint_faults.BALANCING
 RATE_LIMIT = f"{BALANCING}_promote_rate_limit_MBps"

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace import Error
+from headrace._format import size_text
 from headrace._tiering import damon, state
 from headrace._tiering.files import Files
 from headrace._tiering.plan import AUTOMATIC, BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
 from headrace._tiering.tiers import Tiers, tiers
-from headrace._words import size_text
 
 #: Counters of /proc/vmstat by what they count; those that end in "_" are all that begin so.
 COUNTERS = (

@@ -16,6 +16,7 @@
 #include "headrace/clock.h"
 #include "headrace/result.h"
 #include "headrace/units.h"
+#include "headrace/waiting.h"
 
 namespace headrace {
 

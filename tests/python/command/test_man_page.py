@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace._cli import app, completion, exit_codes
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,7 +57,7 @@ def test_man_page_escapes_what_roff_reads() -> None:
 
 def test_man_page_has_every_exit_code() -> None:
     codes = {code for code in vars(exit_codes).values() if isinstance(code, int)}
-    codes |= set(exit_codes.BY_ERROR_CODE.values())
+    codes |= {kind.exit_code for kind in headrace.Error.__subclasses__()}
     assert [code for code, _ in man_page.codes()] == sorted(codes)
 
 

@@ -10,77 +10,25 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._basis import EMULATED_GPUS
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.options import Json, Out, Threads, given
+from headrace._cli.model.prefill import BlockTokens, LanguageModel, Policies, Requests
+from headrace._cli.options import Json, Out, Seed, Threads
 from headrace._errors import unknown
 from headrace._files import check_writable
+from headrace._format import plural, prose
 from headrace._orders import orders
-from headrace._words import plural
+from headrace._provenance import EMULATED_GPUS
 
-#: Options that a model has no use for.
-_MEASURED = ("work", "store", "on", "data", "depth", "rounds", "threads")
-#: Options that a measurement has no use for, as the command line has them.
-_OF_MODEL = {"operations": "tflops", "bandwidth": "bandwidth"}
 #: Blocks of each tier where the first is a GPU's memory, for the whole trace.
 _CAPACITIES_WITH_GPU = (2_000, 8_000, 40_000)
-#: Defaults with and without --rates: the model, requests, and tokens of a block where nobody says.
-_MODELLED = ("llama-3.1-8b", 12_031, 512)
-_SMALL = ("llama-3.2-1b", 60, 64)
 
 
 def command(
-    context: typer.Context,
-    rates: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Tiers to model instead of measuring: dram=50GB/s,ssd=7GB/s."
-        ),
-    ] = None,
-    operations: Annotated[
-        float,
-        typer.Option(
-            "--tflops", metavar="NUMBER", help="Speed of the modelled accelerator in TFLOP/s."
-        ),
-    ] = 400.0,
-    bandwidth: Annotated[
-        str,
-        typer.Option(metavar="RATE", help="Rate at which the modelled accelerator reads weights."),
-    ] = "3.35TB/s",
-    model: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="NAME",
-            help="Language model (default: llama-3.2-1b; with --rates llama-3.1-8b).",
-        ),
-    ] = None,
-    requests: Annotated[
-        Optional[int],
-        typer.Option(
-            metavar="NUMBER",
-            min=2,
-            max=10**5,
-            help="Number of requests (default: 60; with --rates all 12031).",
-        ),
-    ] = None,
-    block_tokens: Annotated[
-        Optional[int],
-        typer.Option(
-            metavar="NUMBER",
-            min=1,
-            max=1 << 16,
-            help="Number of tokens per block (default: 64; with --rates 512).",
-        ),
-    ] = None,
-    policies: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST",
-            help="Policies: layerwise, ahead, load-first, demand, recompute (default: all).",
-        ),
-    ] = None,
+    model: LanguageModel = "llama-3.2-1b",
+    requests: Requests = 60,
+    block_tokens: BlockTokens = 64,
+    policies: Policies = None,
     work: Annotated[
         str,
         typer.Option(
@@ -112,9 +60,7 @@ def command(
         ),
     ] = 5,
     threads: Threads = None,
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
-    ] = 1,
+    seed: Seed = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -122,38 +68,26 @@ def command(
 
     Requests come from a published trace of conversations. A loop that reads and multiplies stands
     for the computation; no tokens are computed. Each policy on each store takes all requests:
-    minutes with the defaults, in proportion to --requests. --rates takes seconds.
+    minutes with the defaults, in proportion to --requests. headrace model prefill takes seconds.
 
     \b
     headrace bench kvcache --requests 60
-    headrace bench kvcache --rates dram=50GB/s,ssd=7GB/s --tflops 400
+    headrace bench kvcache --model llama-3.1-8b --policies layerwise,load-first
     """
-    from headrace._llm import models, prefill
+    from headrace import _language_models as models
+    from headrace._llm import kvcache
+    from headrace._model import prefill
 
     names = parse.chosen(policies, list(prefill.POLICIES), "policy", list(prefill.POLICIES))
-    usual = _SMALL if rates is None else _MODELLED
-    chosen = models.model(model or usual[0])
-    scale = prefill.Scale(requests or usual[1], block_tokens or usual[2])
     if out is not None:
         check_writable(out)
-    if rates is not None:
-        unused = [name for name in given(context) if name in _MEASURED]
-        if unused:
-            raise headrace.InvalidError(
-                f"--rates models a machine; leave out --{unused[0]}, which is for measuring one"
-            )
-        speeds = _speeds(rates, operations, bandwidth)
-        document = _model(chosen, scale, speeds, names, seed)
-        output.deliver(document, out=out, json=json, show=lambda: print_kvcache(document))
-        return exit_codes.SUCCESS
-    from headrace._llm import kvcache
-
-    if unused := [option for name, option in _OF_MODEL.items() if name in given(context)]:
-        raise headrace.InvalidError(f"--{unused[0]} is of a modelled machine; give --rates, too")
     share = parse.share(work)
     if share == 0:
         raise headrace.InvalidError("no work stands for nothing; give --work 0.5% or more")
-    options = kvcache.Options(chosen, scale, share, names, threads, data, seed, rounds)
+    scale = prefill.Scale(requests, block_tokens)
+    options = kvcache.Options(
+        models.model(model), scale, share, names, threads, data, seed, rounds
+    )
     if options.shape().fragment % 4096:
         raise headrace.InvalidError(
             f"a fragment of {options.shape().fragment} bytes is no multiple of 4096, as the disk "
@@ -167,58 +101,11 @@ def command(
     return exit_codes.INTERRUPTED if document["interrupted"] else exit_codes.SUCCESS
 
 
-def _speeds(rates: str, tflops: float, bandwidth: str) -> Any:
-    from headrace._llm import prefill
-
-    tiers = {}
-    for word in parse.words(rates):
-        name, equals, rate = word.partition("=")
-        if not (name and equals):
-            raise headrace.InvalidError(f"'{word}' is no tier; write dram=50GB/s,ssd=7GB/s")
-        if name in tiers:
-            raise headrace.InvalidError(f"two tiers named '{name}'; give each its own name")
-        tiers[name] = parse.rate(rate)
-    if not 1 <= len(tiers) <= 2:
-        raise headrace.InvalidError(f"{len(tiers)} tiers; give one or two: dram=50GB/s,ssd=7GB/s")
-    if not 0 < tflops < 1e9:
-        raise headrace.InvalidError(f"nothing computes {tflops:g} TFLOP/s; give --tflops 400")
-    return prefill.Speeds(tiers, 1e12 * tflops, parse.rate(bandwidth))
-
-
-def _model(model: Any, scale: Any, speeds: Any, names: list[str], seed: int) -> dict[str, Any]:
-    from headrace._llm import prefill, trace
-
-    requests = trace.conversations(scale.requests, seed=seed)
-    if len(speeds.tiers) == 1:
-        scale = prefill.Scale(scale.requests, scale.block_tokens, (sum(scale.capacities),))
-    machine = headrace.Machine.discover(storage=[])
-    document = output.document(
-        "bench kvcache", machine, **_geometry(model, scale.block_tokens),
-        trace=trace.statistics(requests), rates=dict(speeds.tiers), settings=None,
-        interrupted=False, scale=None, interference=[], loads=[], control=None,
-        rows=[prefill.simulate(requests, model, speeds, scale, name) for name in names],
-        hides={
-            name: prefill.tokens_that_hide(model, 8192, speeds.operations, rate)
-            for name, rate in speeds.tiers.items()
-        },
-    )  # fmt: skip
-    document["rests_on"] = {"level": "model", "detail": "modelled: nothing disturbs a load"}
-    return document
-
-
-def _geometry(model: Any, block_tokens: int) -> dict[str, Any]:
-    fragment = block_tokens * model.layer_kv_bytes()
-    return {
-        "model": model.name, "layers": model.layers, "dtype": "bf16", "layout": "page_first",
-        "block_tokens": block_tokens, "fragment_bytes": fragment,
-        "block_bytes": fragment * model.layers,
-    }  # fmt: skip
-
-
 def _measure(
     options: Any, stores: str | None, on_gpu: bool, depth: int, interrupt: Interrupt
 ) -> dict[str, Any]:
-    from headrace._llm import gpu, kv_store, kvcache, noise, settings, trace
+    from headrace._llm import gpu, kv_store, kvcache, noise, settings
+    from headrace._model import prefill, trace
 
     there = [*kv_store.STORES][: 1 if on_gpu else None]  # the peer knows no GPU
     chosen = parse.chosen(stores, there, "store", there)
@@ -248,7 +135,7 @@ def _measure(
         disturbed = [] if interrupt() else kvcache.interference(bench)
         loads = [] if interrupt() else kvcache.loads(bench, makers, depth)
     document = output.document(
-        "bench kvcache", machine, **_geometry(options.model, options.scale.block_tokens),
+        "bench kvcache", machine, **prefill.geometry(options.model, options.scale.block_tokens),
         trace=trace.statistics(bench.requests), scale=kvcache.scale_of(options),
         rates=bench.rates, settings=settings.settings(), interrupted=interrupt(), rows=rows,
         control=noise.control(rows),
@@ -285,24 +172,22 @@ def print_kvcache(d: dict[str, Any]) -> None:
         f"{headrace.format_bytes(d['block_bytes'])}, in fragments of "
         f"{headrace.format_bytes(d['fragment_bytes'])} per layer, {d['layout']}"
     )
-    if d["scale"] is not None:
-        s = d["scale"]
-        output.print_text(
-            f"scaled down: {s['requests']} of {s['of_requests']} requests, blocks of "
-            f"{s['block_tokens']} of {s['of_block_tokens']} tokens, {s['tier_blocks']} blocks in "
-            f"the tiers, {s['work']:.2%} of a layer's weights and operations"
-        )
+    s = d["scale"]
+    output.print_text(
+        f"scaled down: {s['requests']} of {s['of_requests']} requests, blocks of "
+        f"{s['block_tokens']} of {s['of_block_tokens']} tokens, {s['tier_blocks']} blocks in "
+        f"the tiers, {s['work']:.2%} of a layer's weights and operations"
+    )
     output.print_text(
         f"{d['trace']['reusable']:.1%} of {d['trace']['blocks']} blocks were there before; rates "
         + ", ".join(f"{name} {_rate(rate)}" for name, rate in d["rates"].items())
     )
     for name, tokens in d["hides"].items():
         output.print_text(f"from {name} 8192 tokens hide behind {tokens:.0f} new ones or more")
-    measured = d["scale"] is not None
     output.print_table(
-        ("policy", "store", "hits", "n", "stall p50", *(["95 %"] if measured else []), "stall p99",
-         "overlapped", "overlappable", "n", "of peak", ""),
-        [_line(row, measured) for row in d["rows"]], left=2,
+        ("policy", "store", "hits", "n", "stall p50", "95 %", "stall p99", "overlapped",
+         "overlappable", "n", "of peak", ""),
+        [_line(row) for row in d["rows"]], left=2,
     )  # fmt: skip
     output.print_text(prose(
         "stall: what each layer of a request with cached blocks waits, in ms (recompute: for "
@@ -311,20 +196,20 @@ def print_kvcache(d: dict[str, Any]) -> None:
         "all requests; overlappable: over the n requests whose layers take as long as their "
         "loads; of peak: share of the best rate of source and destination."
     ))  # fmt: skip
-    for line in [*_of_alone(d), *_first_layers(d), *_noise(d)] if measured else []:
+    for line in [*_of_alone(d), *_first_layers(d), *_noise(d)]:
         output.print_text(prose(line))
     _print_beside(d)
     output.print_text(d["rests_on"]["detail"])
 
 
-def _line(row: dict[str, Any], measured: bool) -> tuple[str, ...]:
+def _line(row: dict[str, Any]) -> tuple[str, ...]:
     hits = " ".join(f"{name} {share:.1%}" for name, share in row["hit_rate"].items())
     interval = row["stall_p50_interval_ms"]
     spread = "-" if interval is None else " to ".join(map(_number, interval))
     return (
-        row["policy"], row.get("store", "-"), hits, str(row["with_cached"]),
-        _number(row["stall_p50_ms"]), *([spread] if measured else []),
-        _number(row["stall_p99_ms"]), _share(row["hidden_share"]),
+        row["policy"], row["store"], hits, str(row["with_cached"]),
+        _number(row["stall_p50_ms"]), spread, _number(row["stall_p99_ms"]),
+        _share(row["hidden_share"]),
         _share(row["hidden_share_where_it_can"]), str(row["can_hide"]),
         _share(row["roofline_share"]),
         " ".join([*row["flags"], *(["emulated"] if row["basis"] == "emulated" else [])]),

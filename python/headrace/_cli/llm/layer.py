@@ -9,12 +9,12 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._basis import EMULATED_GPUS
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads, given
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._format import plural
+from headrace._provenance import EMULATED_GPUS
 
 #: More than any machine keeps of one layer: minutes for each repetition on the fastest.
 _MOST_BYTES = 1 << 43
@@ -94,7 +94,8 @@ def command(
     headrace bench layer --model llama-3.1-8b --batch 2 --on hbm
     headrace bench layer --bandwidth 306GB/s --dtype int8
     """
-    from headrace._llm import layer, models, settings
+    from headrace import _language_models as models
+    from headrace._llm import layer, settings
 
     load = layer.Load(models.model(model), batch, tokens, dtype, kv_dtype)
     load.asdict()  # refuses types that there are not
