@@ -10,8 +10,9 @@ import re
 import sys
 from pathlib import Path
 
-import headrace
 import pytest
+
+import headrace
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools/site"))

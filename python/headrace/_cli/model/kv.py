@@ -68,10 +68,7 @@ def command(
         clients=clients or max(56, threads), seed=seed,
     )  # fmt: skip
     with Interrupt() as interrupt, output.ProgressBar("model"):
-        try:
-            found = kv.model(options, interrupt)
-        except headrace.CancelledError:
-            return exit_codes.INTERRUPTED
+        found = kv.model(options, interrupt)
     fitted = found.pop("fitted")
     most = max(row["ops_per_second"] for row in found["rows"])
     nodes = headrace.Profile.load(machine).machine.nodes
