@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,12 +11,13 @@ from typing import Any
 
 import headrace
 from headrace import _programs as programs
-from headrace._errors import kind_of_exit
-from headrace._isolated_calls import death
 from headrace._model.constants import Constant
 
 #: The program with the model, which a wheel does not have.
 PROGRAM = "headrace-dsa-rates"
+#: Repetitions of copies by cores.
+_ROUNDS = "3"
+_SECONDS = 600.0
 #: Those of dsa_sim/rates/rates.h.
 CONSTANTS = [
     Constant("device", 31.17e9, "B/s", "published", "intel/DML issue 25 (16 KiB, dedicated queue)"),
@@ -34,53 +33,16 @@ CONSTANTS = [
 
 
 def rows(
-    machine: headrace.Machine,
-    selections: Sequence[Mapping[str, Any]],
-    rounds: int,
+    machine: headrace.Machine, selections: Sequence[Mapping[str, Any]],
     stop: Callable[[], bool] = lambda: False,
-    progress: Callable[[int, int], object] = lambda done, total: None,
-) -> list[headrace.Row]:
-    """The experiment `dsa` on a model of the machine's devices, by headrace-dsa-rates: rows of the
-    basis `modelled`. Copies by cores are measured on this host, `rounds` times.
-
-    `stop` is asked at the start and after each point. When it returns true, the rows so far are
-    returned.
+) -> list[headrace.Row]:  # fmt: skip
+    """The experiment `dsa` on a model of the machine's devices: rows of the basis `modelled`, and
+    copies by cores of this host, which are measured. CancelledError: `stop` returned true.
     """
-    if stop():
-        return []
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         described = Path(folder, "machine.json")
         described.write_text(json.dumps(machine.asdict()))
-        command = [programs.find(PROGRAM), str(described), str(rounds), json.dumps(selections)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
-        ) as process:  # fmt: skip
-            try:
-                found = _read(process, stop, progress)
-                _, said = process.communicate()
-            finally:
-                process.kill()
-    if found is None:
-        if process.returncode < 0:
-            raise death(PROGRAM, process.returncode)
-        reason = programs.last_line(said).removeprefix(f"{PROGRAM}: ")
-        raise kind_of_exit(process.returncode)(reason)
+        command = [programs.find(PROGRAM), str(described), _ROUNDS, json.dumps(selections)]
+        done = programs.ended(command, _SECONDS, stop)
+    found = json.loads(programs.last_line(done.stdout))["rows"]
     return [headrace.Row.fromdict(row) for row in found]
-
-
-def _read(
-    process: subprocess.Popen[str], stop: Callable[[], bool], progress: Callable[[int, int], object]
-) -> list[dict[str, Any]] | None:
-    """The rows of the last line; None: the program failed."""
-    assert process.stdin is not None and process.stdout is not None
-    for text in process.stdout:
-        line = json.loads(text)
-        if "rows" in line:
-            found: list[dict[str, Any]] = line["rows"]
-            return found
-        progress(line["done"], line["total"])
-        with contextlib.suppress(BrokenPipeError):  # it ended early: stderr has the reason
-            process.stdin.write("stop\n" if stop() else "continue\n")
-            process.stdin.flush()
-    return None

@@ -63,15 +63,10 @@ def timeline(
     return Timeline(stalls, layers * load, end)
 
 
-def hides(model: Model, new: int, cached: int, operations: float, rate: float) -> bool:
-    """Whether a layer takes as long for `new` tokens as its keys and values for `cached` ones take
-    to come: then all layers but the first find theirs.
-    """
-    return new >= tokens_that_hide(model, cached, operations, rate)
-
-
 def tokens_that_hide(model: Model, cached: int, operations: float, rate: float) -> float:
-    """How many new tokens that takes."""
+    """New tokens that take as long to compute as keys and values of `cached` ones take to load, by
+    layer: from there on all layers but the first find theirs.
+    """
     return cached * model.layer_kv_bytes() * operations / (2 * model.token_parameters * rate)
 
 

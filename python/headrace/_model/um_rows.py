@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modelled runs beside the published ones, as rows and as figures that are met or not."""
+"""Modelled runs beside the published ones, which the constants were fitted to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from headrace._model.constants import Constant
 from headrace._model.um_cases import PUBLISHED, UNIT, Case, Published, figure, published_of, steady
 
 Row = dict[str, Any]
-#: A figure is met within this.
-WITHIN = 0.15
 
 
 def model(name: str, case: Case | None) -> Row:
@@ -80,24 +78,11 @@ def _figure(rate: float | None, told: tuple[float, float] | None) -> Row:
     error = None
     if rate is not None and told is not None:
         error = _error(rate, min(max(rate, told[0]), told[1]))
-    return {
-        "published": figure(told), "modelled": rate, "error": error,
-        "met": None if error is None else abs(error) <= WITHIN,
-    }  # fmt: skip
+    return {"published": figure(told), "modelled": rate, "error": error}
 
 
 def _error(rate: float | None, told: float | None) -> float | None:
     return None if rate is None or told is None else rate / told - 1
-
-
-def figures(document: Row) -> list[tuple[Row, str, Row]]:
-    """Those that are judged: of each case run 1 and the rest."""
-    return [
-        (case, which, case[which])
-        for case in document["cases"]
-        for which in ("first", "steady")
-        if case[which]["published"] is not None
-    ]
 
 
 def constants(machines: Iterable[str]) -> list[Constant]:

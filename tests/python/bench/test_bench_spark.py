@@ -23,15 +23,9 @@ from typing import Any
 
 import pytest
 from bench_documents import check_commands
+from headrace_bench import spark_events, spark_live, spark_session, tpch_parquet, two_memories
 
 import headrace
-from headrace._bench import (
-    spark_events,
-    spark_live,
-    spark_session,
-    tpch_parquet,
-    two_memories,
-)  # fmt: skip
 from headrace._profile.documents import all_fields
 
 pytest.importorskip("duckdb")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +13,14 @@ from typing import Any
 import pytest
 from bench_documents import check_rows
 from conftest import Headrace
+from headrace_bench.commands import kvcache as kvcache_command
+from headrace_bench.llm import kvcache, layer
+from headrace_bench.llm.stores import AsyncioStore, Shape, aligned
 from staged import press_ctrl_c
 
 import headrace
 from headrace._cli import app, output
-from headrace._cli.llm import kvcache as kvcache_command
 from headrace._errors import WrongAnswer
-from headrace._llm import kvcache, layer
-from headrace._llm.stores import AsyncioStore, Shape, aligned
 from headrace._model import prefill, trace
 from headrace._profile.nested import rows_of
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from bench_documents import check_commands
 from conftest import Headrace
+from headrace_bench.llm import layer, settings
 from staged import press_ctrl_c
 
 import headrace
 from headrace import _language_models as models
-from headrace._llm import layer, settings
 from headrace._profile.nested import rows_of
 
 LOAD = layer.Load(models.model("llama-3.1-8b"), 2, 8192, "bf16", "bf16")

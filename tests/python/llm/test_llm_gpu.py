@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from conftest import Headrace
+from headrace_bench.llm import kvcache, layer
+from headrace_bench.llm.stores import Shape
 
 import headrace
 from headrace import _language_models as models
-from headrace._llm import kvcache, layer
-from headrace._llm.stores import Shape
 from headrace._profile.nested import rows_of
 
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}

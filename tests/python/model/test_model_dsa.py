@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from staged import press_ctrl_c
+from programs import ran
 
 import headrace
-from headrace._bench import dsa_rows
 from headrace._model import dsa
+from headrace._profile import dsa_rows
 
 Row = dict[str, Any]
 Run = Callable[..., Any]
@@ -28,7 +28,7 @@ ASKED = {"experiment", "method", "bytes", "threads", "route", "bytes_per_second"
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     machine = headrace.Machine.load("xeon-max")
-    found = dsa.rows(machine, dsa_rows.selections(MODELLED, [4096, 1 << 20, 1 << 30]), 1)
+    found = dsa.rows(machine, dsa_rows.selections(MODELLED, [4096, 1 << 20, 1 << 30]))
     document = {"rows": [row.asdict() for row in found], "machine": machine.asdict()}
     return [*dsa_rows.shown(document | {"host": "here"})]
 
@@ -87,14 +87,14 @@ def test_two_runs_give_the_same_rows(run: Run) -> None:
 def test_without_its_program_the_model_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dsa, "PROGRAM", "headrace-no-such-program")
     with pytest.raises(headrace.AbsentError, match="make install"):
-        dsa.rows(headrace.Machine.load("xeon-max"), [], 1)
+        dsa.rows(headrace.Machine.load("xeon-max"), [])
 
 
 def test_errors_of_the_program_keep_their_kind() -> None:
     with pytest.raises(headrace.UnsupportedError, match="^machine h100 has no dsa engine"):
-        dsa.rows(headrace.Machine.load("h100"), [], 1)
+        dsa.rows(headrace.Machine.load("h100"), [])
     with pytest.raises(headrace.InvalidError, match="no point of dsa"):
-        dsa.rows(headrace.Machine.load("xeon-max"), [{"part": "speed"}], 1)
+        dsa.rows(headrace.Machine.load("xeon-max"), [{"part": "speed"}])
 
 
 def test_cores_are_measured_and_named(run: Run, machine: headrace.Machine) -> None:
@@ -134,15 +134,21 @@ def test_bad_requests(run: Run, arguments: list[str], code: int, words: str) -> 
     assert words in result.stderr and len(result.stderr.splitlines()) == 1
 
 
-def test_ctrl_c_keeps_the_rows(run: Run, tmp_path: Path) -> None:
-    arguments = ["model", "dsa", "queue", "--json", "--out", "rows.json"]
-    result = press_ctrl_c(arguments, tmp_path, 5)
-    assert (result.returncode, result.stderr) == (
-        130, "headrace: interrupted; results cover the time until then\n",
-    )
-    document = json.loads((tmp_path / "rows.json").read_text())
-    assert document == json.loads(result.stdout)
-    assert document["interrupted"] is True and 5 <= len(document["rows"]) < 72
+def test_ctrl_c_ends_it_without_a_document(tmp_path: Path) -> None:
+    script = """
+import sys
+from headrace._cli import interrupt, main
+enter = interrupt.Interrupt.__enter__
+def pressed(self):
+    enter(self)
+    self.requested = True
+    return self
+interrupt.Interrupt.__enter__ = pressed
+sys.argv = ["headrace", "model", "dsa", "cpu", "--out", "rows.json"]
+main()
+"""
+    result = ran(script, cwd=tmp_path)
+    assert result.returncode == 130 and result.stdout == "" and list(tmp_path.iterdir()) == []
 
 
 def test_its_report_has_the_thesis_figures(run: Run, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_what_can_hide_is_hidden(
     compute = 2 * chosen.token_parameters * new / operations
     made = prefill.timeline("layerwise", chosen.layers, load, compute)
     hidden = 1 - sum(made.stalls) / made.loading
-    if prefill.hides(chosen, new, cached, operations, rate):
+    if new >= prefill.tokens_that_hide(chosen, cached, operations, rate):
         assert hidden >= 0.9
         assert made.stalls[1:] == pytest.approx(
             [0.0] * (chosen.layers - 1), abs=1e-9 * made.seconds

@@ -233,7 +233,7 @@ def test_the_picture_is_a_png_with_all_figures(tmp_path: Path) -> None:
 
 
 def test_a_modelled_store_is_drawn_and_called_a_model(tmp_path: Path) -> None:
-    golden = Path(__file__).parents[2] / "golden" / "bench_kv.json"  # as the command writes it
+    golden = Path(__file__).parents[2] / "golden" / "model_kv.json"  # as the command writes it
     document = json.loads(golden.read_text()) | {"version": "0.1.0"}
     (tmp_path / "kv.json").write_text(json.dumps(document))
     command.command(file=tmp_path / "kv.json", machine=None, html=tmp_path / "r.html", png=None)

@@ -10,9 +10,9 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from headrace_bench.runner import row_of
 
 import headrace
-from headrace._bench.runner import row_of
 from headrace._cli import report as command
 from headrace._profile.nested import details_of
 from headrace._report import contents, report

@@ -11,12 +11,17 @@ import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model import document
-from headrace._cli.options import Json, Out
+from headrace._cli.options import Json, Out, Seed
 from headrace._files import check_writable
 from headrace._format import prose
 from headrace._model import kv
 
 Row = dict[str, Any]
+
+Records = Annotated[
+    int, typer.Option(metavar="NUMBER", min=1000, max=10**11, help="Number of records.")
+]
+Value = Annotated[str, typer.Option(metavar="SIZE", help="Size of each value.")]
 
 
 def command(
@@ -27,10 +32,8 @@ def command(
     workloads: Annotated[
         Optional[str], typer.Option(metavar="LIST", help="YCSB workloads (default: A,B,C,D).")
     ] = None,
-    records: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1000, max=10**11, help="Number of records.")
-    ] = 512_000_000,
-    value: Annotated[str, typer.Option(metavar="SIZE", help="Size of each value.")] = "1KiB",
+    records: Records = 512_000_000,
+    value: Value = "1KiB",
     threads: Annotated[
         int, typer.Option(metavar="NUMBER", min=1, max=10**4, help="Number of server threads.")
     ] = 7,
@@ -44,9 +47,7 @@ def command(
             "thread).",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
-    ] = 1,
+    seed: Seed = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -63,16 +64,11 @@ def command(
         check_writable(out, machine)
     options = kv.Options(
         machine=machine, workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", [*"ABCD"]),
-        records=records, value=parse.size(value), threads=threads,
+        records=records, value=value_bytes(value), threads=threads,
         clients=clients or max(56, threads), seed=seed,
     )  # fmt: skip
-    if not 1 <= options.value <= 1 << 20:
-        raise headrace.InvalidError(f"'{value}'; give 1 to 1MiB")
     with Interrupt() as interrupt, output.ProgressBar("model"):
-        try:
-            found = kv.model(options, interrupt)
-        except headrace.CancelledError:
-            return exit_codes.INTERRUPTED
+        found = kv.model(options, interrupt)
     fitted = found.pop("fitted")
     most = max(row["ops_per_second"] for row in found["rows"])
     nodes = headrace.Profile.load(machine).machine.nodes
@@ -84,6 +80,13 @@ def command(
         show=lambda made: output.print_text(text(made)),
     )  # fmt: skip
     return exit_codes.SUCCESS
+
+
+def value_bytes(word: str) -> int:
+    size = parse.size(word)
+    if not 1 <= size <= 1 << 20:
+        raise headrace.InvalidError(f"'{word}'; give 1 to 1MiB")
+    return size
 
 
 def text(made: Row) -> str:

@@ -11,12 +11,27 @@ import headrace
 from headrace import _language_models as models
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.model import document
-from headrace._cli.options import Json, Out
+from headrace._cli.options import Json, Out, Seed
 from headrace._files import check_writable
 from headrace._format import prose
 from headrace._model.constants import Constant
 
 Row = dict[str, Any]
+
+LanguageModel = Annotated[str, typer.Option(metavar="NAME", help="Language model.")]
+Requests = Annotated[
+    int, typer.Option(metavar="NUMBER", min=2, max=10**5, help="Number of requests.")
+]
+BlockTokens = Annotated[
+    int, typer.Option(metavar="NUMBER", min=1, max=1 << 16, help="Number of tokens per block.")
+]
+Policies = Annotated[
+    Optional[str],
+    typer.Option(
+        metavar="LIST",
+        help="Policies: layerwise, ahead, load-first, demand, recompute (default: all).",
+    ),
+]
 
 
 def command(
@@ -29,23 +44,11 @@ def command(
     bandwidth: Annotated[
         str, typer.Option(metavar="RATE", help="Rate at which the accelerator reads weights.")
     ] = "3.35TB/s",
-    model: Annotated[str, typer.Option(metavar="NAME", help="Language model.")] = "llama-3.1-8b",
-    requests: Annotated[
-        int, typer.Option(metavar="NUMBER", min=2, max=10**5, help="Number of requests.")
-    ] = 12_031,
-    block_tokens: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1 << 16, help="Number of tokens per block.")
-    ] = 512,
-    policies: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST",
-            help="Policies: layerwise, ahead, load-first, demand, recompute (default: all).",
-        ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
-    ] = 1,
+    model: LanguageModel = "llama-3.1-8b",
+    requests: Requests = 12_031,
+    block_tokens: BlockTokens = 512,
+    policies: Policies = None,
+    seed: Seed = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:

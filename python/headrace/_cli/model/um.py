@@ -67,11 +67,12 @@ def command(
 
 
 def text(made: Row) -> str:
-    """A table for each machine, figures that are not met, and the bytes in flight."""
+    """A table for each machine, and what has no figure."""
     named = {"published": "published", "modelled": "modelled"}
     parts = [table(made, machine, named) for machine in made["machines"]]
-    flight = headrace.format_bytes(made["cases"][-1]["bytes_in_flight"])
-    lines = [*_judged(made), f"A kernel has {flight} in flight, which bounds device memory."]
+    lines = [f"{case['case']}: {case['reason']}" for case in made["cases"] if case["reason"]]
+    if not any(case["source"] for case in made["cases"]):
+        lines.append("Nobody published this case; no figure stands beside it.")
     return "\n\n".join([*parts, *map(prose, lines)])
 
 
@@ -113,32 +114,3 @@ def _rate(rate: float | list[float] | None) -> str:
 
 def _error(error: float | None) -> str:
     return "" if error is None else f"{error:+.0%}"
-
-
-def _judged(made: Row) -> list[str]:
-    """Figures within 15 %, figures beyond, and single runs that are off by more."""
-    lines = [f"{case['case']}: {case['reason']}" for case in made["cases"] if case["reason"]]
-    judged = um_rows.figures(made)
-    if not judged:
-        return [*lines, "Nobody published this case; no figure stands beside it."]
-    off = [(case, which, figure) for case, which, figure in judged if not figure["met"]]
-    lines.append(
-        f"{len(judged) - len(off)} of {len(judged)} figures (run 1, and the median of those after "
-        f"it) lie within {um_rows.WITHIN:.0%}; the constants were fitted to them."
-    )
-    for case, which, figure in off:
-        size = headrace.format_bytes(case["size"])
-        lines.append(
-            f"Not explained: {case['machine']}, {case['case']}, {size}, "
-            f"{'run 1' if which == 'first' else 'after it'}: {_rate(figure['published'])} "
-            f"published, {_rate(figure['modelled'])} modelled."
-        )
-    single = [
-        f"{row['machine']} {row['case']} {headrace.format_bytes(row['size'])} run {row['run']} "
-        f"({row['published']:.2f}, modelled {row['modelled']:.2f})"
-        for row in made["rows"]
-        if row["error"] is not None and abs(row["error"]) > um_rows.WITHIN
-    ]
-    if single:
-        lines.append(f"Single runs that are off by more: {'; '.join(single)}.")
-    return lines
