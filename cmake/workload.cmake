@@ -7,6 +7,6 @@ add_library(headrace::workload ALIAS headrace_workload)
 set_target_properties(headrace_workload PROPERTIES EXPORT_NAME workload
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 target_link_libraries(headrace_workload PUBLIC headrace PRIVATE ${HEADRACE_DEPENDENCIES})
-foreach(folder workload/query workload)
+foreach(folder workload/query/input workload/query workload)
   headrace_folder(headrace_workload ${folder})
 endforeach()

@@ -57,7 +57,7 @@ LAYERS = [
     "src/measure",
     "tests/support/dsa/memory", "tests/support/dsa/execute", "tests/support/dsa/device",
     "tests/support/dsa", "dsa_sim", "dsa_sim/rates", "dsa_sim/driver", "dsa_sim/fuse",
-    "workload/query",
+    "workload/query/input", "workload/query",
     "workload/cache/stores", "workload/cache", "workload/kv/ycsb", "workload/kv/model",
     "workload/kv/live", "workload/kv/store", "workload/kv", "workload/gpu", "workload",
     "tests/support",

@@ -11,7 +11,7 @@
 
 #include "core/fail.h"
 #include "core/mutex.h"
-#include "core/waiting/supervise.h"
+#include "workload/query/input/supervise.h"
 #include "workload/query/pipeline.h"
 #include "workload/query/scan.h"
 #include "workload/query/sources.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/fail.h"
-#include "core/waiting/supervise.h"
-#include "workload/query/mapped_file.h"
+#include "workload/query/input/mapped_file.h"
+#include "workload/query/input/supervise.h"
 
 namespace headrace {
 namespace {

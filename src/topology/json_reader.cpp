@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/text/json_reader.h"
+#include "topology/json_reader.h"
 
 #include <fmt/core.h>
 

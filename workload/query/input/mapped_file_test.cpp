@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "workload/query/mapped_file.h"
+#include "workload/query/input/mapped_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

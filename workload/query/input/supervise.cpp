@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/waiting/supervise.h"
+#include "workload/query/input/supervise.h"
 
 #include <memory>
 #include <optional>
