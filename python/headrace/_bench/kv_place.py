@@ -24,7 +24,7 @@ from headrace._bench.two_memories import (
     other_weights,
 )
 from headrace._tiering import switch
-from headrace._tiering.files import Files
+from headrace._core import HostFiles as Files
 from headrace._tiering.plan import Wish
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import headrace
 from headrace._tiering import status, switch
-from headrace._tiering.files import Files
+from headrace._core import HostFiles as Files
 from headrace._tiering.plan import Wish
 
 _STEP_SECONDS = 0.25

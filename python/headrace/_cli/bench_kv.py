@@ -19,7 +19,7 @@ from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
 from headrace._tiering import status
-from headrace._tiering.files import Files
+from headrace._core import HostFiles as Files
 from headrace._words import rounds_text
 
 #: Options that a model has no use for.

@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace._tiering import groups
-from headrace._tiering.files import Files
+from headrace._core import HostFiles as Files
 
 V1, V2 = "sys/fs/cgroup/memory/a/b", "sys/fs/cgroup/a/b"
 

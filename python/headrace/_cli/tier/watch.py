@@ -19,7 +19,7 @@ import headrace
 from headrace._cli import output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._run.plan import numbers, ranges
-from headrace._tiering.files import Files
+from headrace._core import HostFiles as Files
 from headrace._tiering.tiers import tiers
 from headrace._words import percent, say
 
