@@ -32,7 +32,7 @@ from engine import BATCH, Engine, Form
 
 import headrace
 from headrace import kvcache
-from headrace._words import plural
+from headrace._format import plural
 
 #: Generated behind the first token, to be compared.
 _GENERATED = 16

@@ -49,8 +49,8 @@ from headrace._core import (
     Mover,
     Object,
 )
-from headrace._llm.models import element_bytes, element_type
-from headrace._llm.models import model as _model
+from headrace._language_models import element_bytes, element_type
+from headrace._language_models import model as _model
 from headrace._sizes import size
 
 Geometry = KvGeometry

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace import set_process_policy
-from headrace._tiering import damon, plan, state, status, switch
 from headrace._core import HostFiles as Files
+from headrace._tiering import damon, plan, state, status, switch
 
 PAGE, MIB = 4096, 1 << 20
 HOT, COLD = 8 * MIB, 8 * MIB

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headrace._format import plural, rate_text, size_text
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
-from headrace._words import plural, rate_text, size_text
 
 Row = dict[str, Any]
 

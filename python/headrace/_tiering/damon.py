@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from headrace import AbsentError, InvalidError
 from headrace._core import KDAMONDS, kdamond_files
 from headrace._core import HostFiles as Files
+from headrace._format import rate_text, size_text
 from headrace._tiering.setting import Setting
 from headrace._tiering.tiers import Tiers, nearest
-from headrace._words import rate_text, size_text
 
 COUNT = f"{KDAMONDS}/nr_kdamonds"
 #: By the word for it: sampling and aggregation in µs, and which regions, in samples that saw an

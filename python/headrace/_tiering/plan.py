@@ -13,11 +13,11 @@ from headrace import AbsentError, InvalidError, UnsupportedError
 from headrace._core import NUMA_BALANCING as BALANCING
 from headrace._core import WEIGHTS
 from headrace._core import HostFiles as Files
+from headrace._format import rate_text
 from headrace._run.plan import ranges
 from headrace._tiering import damon
 from headrace._tiering.setting import Setting
 from headrace._tiering.tiers import Tiers, tiers
-from headrace._words import rate_text
 
 RATE_LIMIT = f"{BALANCING}_promote_rate_limit_MBps"
 DEMOTION = "sys/kernel/mm/numa/demotion_enabled"

@@ -9,10 +9,10 @@ from typing import Any
 
 from headrace import Error
 from headrace._core import HostFiles as Files
+from headrace._format import size_text
 from headrace._tiering import damon, state
 from headrace._tiering.plan import AUTOMATIC, BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
 from headrace._tiering.tiers import Tiers, tiers
-from headrace._words import size_text
 
 #: Counters of /proc/vmstat by what they count; those that end in "_" are all that begin so.
 COUNTERS = (

@@ -10,12 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from headrace._bench import histogram, kv_live, kv_servers, spark_live
-from headrace._bench.kv_place import Place
-from headrace._cli.llm import kvcache as kvcache_command
-from headrace._llm import kvcache
-from headrace._orders import orders
+from headrace_bench import kv_live, kv_servers
+from headrace_bench.commands import kvcache as kvcache_command
+from headrace_bench.kv_place import Place
+from headrace_bench.llm import kvcache
 
 ROUNDS = 6
 
@@ -27,28 +25,6 @@ def check(ran: Sequence[Any], alternatives: int) -> None:
     assert all(len(set(each)) == alternatives for each in rounds)
     assert len(set(rounds)) > 1
     assert len({each[0] for each in rounds}) > 1, "one is always first"
-
-
-def test_a_seed_gives_its_orders() -> None:
-    check([each for order in orders("abcd", ROUNDS) for each in order], 4)
-    assert list(orders("abcd", 3, 7)) == list(orders("abcd", 3, 7))
-    assert list(orders("abcd", 9, 7)) != list(orders("abcd", 9, 8))
-
-
-def test_histogram(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[Any] = []
-
-    def sample(machine: Any, options: Any, pair: Any, *_: Any) -> tuple[float, str]:
-        ran.append(pair)
-        return 1.0, ""
-
-    monkeypatch.setattr(histogram, "_sample", sample)
-    pairs = [(data, bins) for data in ("hbm", "dram") for bins in ("hbm", "dram")]
-    options = histogram.Options(pairs, [0], 8, ROUNDS)
-    nothing: Any = None
-    rows = histogram.run(nothing, options, lambda: False, lambda *_: None)
-    check(ran, 4)
-    assert [(row["data"], row["bins"]) for row in rows] == pairs
 
 
 def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +49,7 @@ def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_live, "memories_here", lambda _: None)
     monkeypatch.setattr(kv_servers, "started", lambda *_: nullcontext())
     monkeypatch.setattr(Place, "text", lambda *_: "")
-    points = [kv_live.Point("own", config, load) for config in ("MMEM", "CXL") for load in "AC"]
+    points = [kv_live.point("own", config, load) for config in ("MMEM", "CXL") for load in "AC"]
     place: Any = SimpleNamespace(weights=None, moved="", table=False, text=lambda _: "")
     data: Any = None
     groups = [
@@ -81,25 +57,10 @@ def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     options: Any = SimpleNamespace(rounds=ROUNDS, seed=1, workloads=["A", "C"], directory=Path())
     machine: Any = SimpleNamespace(nodes=[])
-    kv_live._measure(groups, machine, options, lambda: False, lambda _: None)
-    check(ran, 4)
-    assert all([each["round"] for each in point.found] == [*range(ROUNDS)] for point in points)
-
-
-def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[Any] = []
-    runs: Any = SimpleNamespace(
-        right_answers=dict, begin=lambda *_: None, end=lambda: None, version="",
-        round=lambda number, order, _: ran.extend(order),
-    )  # fmt: skip
-    monkeypatch.setattr(spark_live, "_Runs", lambda *_: runs)
-    monkeypatch.setattr(spark_live, "memories_here", lambda _: SimpleNamespace(fast=0))
-    points: Any = ["q5 MMEM", "q5 CXL", "q9 MMEM"]
-    options: Any = SimpleNamespace(rounds=ROUNDS - 1)  # and one that is not counted
-    runs_of: Any = [SimpleNamespace(config=each, reason="left out") for each in points]
-    machine: Any = None
-    spark_live.run(runs_of, Path(), machine, options, lambda: False, lambda *_: None)
-    check([each.config for each in ran], 3)
+    kv_live._measure(groups, machine, options, lambda: False, lambda *_: None)
+    check(ran[4:], 4)
+    counted = [[row["round"] for row, _ in point.found] for point in points]
+    assert counted == [[*range(ROUNDS)]] * 4
 
 
 def test_loads_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace._tiering import groups
 from headrace._core import HostFiles as Files
+from headrace._tiering import groups
 
 V1, V2 = "sys/fs/cgroup/memory/a/b", "sys/fs/cgroup/a/b"
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from conftest import Headrace
+from headrace_bench.llm import kvcache, layer
+from headrace_bench.llm.stores import Shape
 
 import headrace
-from headrace._llm import kvcache, layer, models
-from headrace._llm.stores import Shape
+from headrace import _language_models as models
 
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}
 LAYER = ["bench", "layer", "--model", "llama-3.2-1b", "--batch", "1", "--context", "64", "--dtype",
@@ -147,7 +148,6 @@ def test_without_a_gpu_the_reason_and_the_remedy(run: Headrace, arguments: list[
         ([*LAYER, "--threads", "1"], "--on gpu is read by a GPU; leave out --threads"),
         ([*CACHE, "--store", "asyncio"], "no store 'asyncio'; there are headrace"),
         ([*CACHE[:-1], "hope"], "no place 'hope'; there are dram, gpu"),
-        ([*CACHE, "--rates", "dram=1GB/s"], "--rates models a machine; leave out --"),
     ],
 )
 def test_nonsense_is_one_line(

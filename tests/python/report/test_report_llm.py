@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of what `headrace bench kvcache`, `bench layer`, `bench um` and `advise um` wrote."""
+"""The report of documents of `bench kvcache`, `bench layer`, `bench um`, models and `advise um`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from headrace._report import contents, report
 Run = Callable[..., "CompletedProcess[str]"]
 #: A model of each, to draw; their pages name what is drawn.
 DOCUMENTS = {
-    "kvcache": (["bench", "kvcache", "--rates", "dram=50GB/s,ssd=7GB/s", "--requests", "100"],
-                "What a layer waits for cached blocks"),
+    "prefill": (["model", "prefill", "--requests", "100"], "What a layer waits for cached blocks"),
+    "kv": (["model", "kv", "--workloads", "C"], "Operations per second"),
     "layer": (["bench", "layer", "--bandwidth", "306GB/s,550GB/s"],
               "Milliseconds of a layer while it decodes"),
-    "um": (["bench", "um", "--model", "gh200"], "Unified Memory on"),
+    "um": (["model", "um", "--machine", "gh200"], "Unified Memory on"),
     "advice": (["advise", "um", "--size", "8GiB", "--machine", "gh200"],
                "Recipes for an array that a GPU reads"),
 }  # fmt: skip
@@ -108,7 +108,7 @@ def test_a_layer_and_what_is_left_of_it() -> None:
 
 
 def test_what_is_emulated_says_so_in_the_picture() -> None:
-    figure = {"published": None, "modelled": None, "measured": 2.0, "error": None, "met": None}
+    figure = {"published": None, "measured": 2.0}
     document = {
         "schema_version": 1, "kind": "bench um", "emulated": True, "rows": [],
         "machines": [{"name": "here", "words": "a GPU"}],

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import headrace
-from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._core import HostFiles as Files
+from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
 
 BLOCK = 128 << 20

@@ -13,10 +13,10 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import Json
+from headrace._core import HostFiles as Files
 from headrace._errors import error_of
 from headrace._files import read_whole
 from headrace._tiering import switch
-from headrace._core import HostFiles as Files
 from headrace._tiering.plan import Plan, Wish
 from headrace._tiering.state import ON, State
 
