@@ -54,6 +54,8 @@
 namespace HEADRACE_API headrace {
 namespace HEADRACE_API kvcache {
 
+class Arrivals;
+class Loads;
 class StoreCore;
 struct LoadState;
 struct StoredState;
@@ -211,7 +213,7 @@ class Load {
   void on_layer(unsigned layer, std::function<void()> then) const;
 
  private:
-  friend class StoreCore;
+  friend class Loads;
   explicit Load(std::shared_ptr<LoadState> state) : state_(std::move(state)) {}
   std::shared_ptr<LoadState> state_;
 };
@@ -237,7 +239,7 @@ class Stored {
   void on_done(std::function<void()> then) const;
 
  private:
-  friend class StoreCore;
+  friend class Arrivals;
   explicit Stored(std::shared_ptr<StoredState> state) : state_(std::move(state)) {}
   std::shared_ptr<StoredState> state_;
 };

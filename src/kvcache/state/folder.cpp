@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcache/folder.h"
+#include "kvcache/state/folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -265,6 +265,11 @@ Status Folder::still_there() const {
     }
   }
   return {};
+}
+
+Status Folder::sync() const {
+  if (fdatasync(index_->buffered_fd()) == 0) return {};
+  return fail_errno(errno, "cannot write back the index of the KV store in " + quoted(path_));
 }
 
 Folder::Header* Folder::at(std::uint32_t slot) const {
