@@ -3,11 +3,13 @@
 #include "kvcache/state/folder.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 
@@ -63,6 +65,26 @@ TEST_F(KvFolder, IsFoundAgain) {
   EXPECT_EQ(rig.store->stats().reopened, kBlocks);
   EXPECT_EQ(rig.store->match(keys).size(), kBlocks);
   EXPECT_TRUE(rig.get(keys).has_value());
+}
+
+// A full disk or a power failure may end the first write to a folder anywhere.
+TEST_F(KvFolder, InterruptedSuperblock_LeavesAFolderThatOpens) {
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  for (const rlim_t bytes : {0, 20}) {
+    const rlimit short_files{.rlim_cur = bytes, .rlim_max = usual.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &short_files), 0);
+    const Error refused = refusal(rig.options({4}, kBlocks));
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    EXPECT_FALSE(refused.message.empty());
+    rig.open({4}, kBlocks);
+    rig.store.reset();
+    for (const char* const file : {"index", "blocks", "lock"}) {
+      std::filesystem::remove(rig.folder.path / file);
+    }
+  }
+  std::signal(SIGXFSZ, before);
 }
 
 TEST_F(KvFolder, OfAnotherSizeKeepsWhatFits) {
