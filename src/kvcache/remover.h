@@ -23,7 +23,7 @@ class Remover final : public Unlister, private Copying {
   Result<std::size_t> remove(std::span<const Key> keys);
   Result<std::size_t> clear();
 
-  void unlist(Slot slot) noexcept override;
+  void unlist(Slot slot) noexcept override REQUIRES(kTable);
   // The number of calls of remove() and clear().
   std::uint64_t removals() const REQUIRES(kTable) { return removals_; }
 

@@ -47,7 +47,9 @@ TEST(KvMatch, HoldsBlocksUntilItGoes) {
 // A table on its own: records which headers are to be overwritten.
 struct KvTable : testing::Test, kvcache::Unlister {
   void SetUp() override { ASSERT_TRUE(table.open().has_value()); }
-  void unlist(Slot slot) noexcept override { unlisted.push_back(slot.number); }
+  void unlist(Slot slot) noexcept override REQUIRES(kvcache::kTable) {
+    unlisted.push_back(slot.number);
+  }
   // Begins to fill a slot of the folder. Returns the slot.
   std::uint32_t add() REQUIRES(kvcache::kTable) {
     kvcache::Entry& entry = table.entries()[key];
