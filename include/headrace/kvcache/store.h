@@ -324,8 +324,8 @@ class Store {
   Result<Load> load(std::span<const Key> keys, Extent into, const LoadOptions& options = {});
 
   // Writes blocks that are only in memory to the folder, as far as its budget allows without
-  // dropping blocks. After a remove() or clear() it then writes the index through to the disk, which
-  // `timeout` and `stop` do not bound. Calls `stop` about every 50 ms in this thread.
+  // dropping blocks. After a remove() or clear() it then writes the index through to the disk,
+  // which `timeout` and `stop` do not bound. Calls `stop` about every 50 ms in this thread.
   // Errors: io: a block could not be written, for example because the disk is full, or the folder's
   // files were removed, so no process will find them. timed_out: some blocks were written.
   // cancelled: `stop` returned true.
@@ -337,9 +337,10 @@ class Store {
 
   // Removes blocks: from now on neither this process nor a later one finds them. Returns how many
   // were there or arriving.
-  // A block that is matched or being copied keeps its slot until that has ended; until then a store
-  // of its key is refused. The index of a folder is written behind loads; flush() waits for it, and
-  // makes it durable: no power failure brings the blocks back. The bytes on SSD are not overwritten. Errors: cancelled: the store is closed.
+  // A block that is matched or being copied keeps its slot until that has ended; until then a
+  // store of its key is refused. The index of a folder is written behind loads; flush() waits for
+  // it, and makes it durable: no power failure brings the blocks back. The bytes on SSD are not
+  // overwritten. Errors: cancelled: the store is closed.
   Result<std::size_t> remove(std::span<const Key> keys);
   // Removes all blocks. Visits each slot of a folder.
   Result<std::size_t> clear();
