@@ -68,7 +68,8 @@ FORMAT = "git ls-files -z -- '*.cpp' '*.h' | xargs -0 clang-format-19 --dry-run 
 CLANG_TIDY = """\
 cmake --preset tidy >/dev/null
 cmake --build --preset tidy --target headrace headrace_benchmarks
-git ls-files -z -- 'src/*.cpp' 'dsa_sim/*.cpp' 'tests/support/dsa/*.cpp' 'benchmarks/*.cpp' |
+git ls-files -z -- 'src/*.cpp' 'dsa_sim/*.cpp' 'tests/support/dsa/*.cpp' \
+  'benchmarks/*.cpp' ':!benchmarks/python' |
   grep -zvE '_(test|bench|fuzz)\\.cpp$' |
   xargs -0 -n 2 -P "$JOBS" clang-tidy-19 -p build/tidy --quiet"""
 
@@ -135,7 +136,9 @@ def all_steps(whole: bool = False) -> list[Step]:
         Step("guest", "tests/guest/run_tests.sh build/release" + whole * " --all",
              ("build-release", "guest-prepare", "package")),
         Step("release", tests("release", "-L optimised"), ("build-release",), False, release),
-        Step("types", ".venv/bin/python -m mypy --strict python/headrace bench", ("package",)),
+        Step("types",
+             ".venv/bin/python -m mypy --strict python/headrace benchmarks/python bench",
+             ("package",)),
         # What the build makes for tests is there, so that none is left out for want of it.
         Step("python",
              f".venv/bin/python -m pytest -q -n $JOBS --dist worksteal{slow} tests/python",

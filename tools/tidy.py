@@ -71,18 +71,19 @@ LAYERS = [
 # The same for modules of Python. One belongs to the longest name here that its own begins with; the
 # first name is the package's own modules, which everything may import.
 PYTHON_LAYERS = [
-    "headrace", "headrace._llm.models", "headrace.kv", "headrace.lmcache",
+    "headrace", "headrace._language_models", "headrace.kvcache", "headrace.lmcache",
     "headrace._run", "headrace._tiering", "headrace._doctor", "headrace._profile",
-    "headrace._bench", "headrace._llm", "headrace._report",
-    "headrace._cli", "headrace._cli.advise", "headrace._cli.tier", "headrace._cli.llm",
-    "headrace.__main__",
+    "headrace._model", "headrace._report",
+    "headrace._cli", "headrace._cli.model", "headrace._cli.advise", "headrace._cli.tier",
+    "headrace.__main__", "headrace_bench", "headrace_bench.llm", "headrace_bench.commands",
+    "headrace._cli.demo",
 ]
 # The folder that implements each public header.
 PUBLIC = {
     "advice/cost.h": "place/advice", "advice/hotness.h": "place/advice",
     "advice/interleave.h": "place/advice",
-    "backend.h": "backend", "buffer.h": "memory", "cache.h": "cache", "clock.h": "core/waiting",
-    "cpus.h": "core/text", "copy.h": "backend", "dsa.h": "backend/dsa",
+    "backend.h": "backend", "buffer.h": "memory", "cache.h": "cache/structures",
+    "clock.h": "core/waiting", "cpus.h": "core/text", "copy.h": "backend", "dsa.h": "backend/dsa",
     "eviction.h": "cache/structures", "export.h": "core", "file.h": "backend/storage",
     "findings.h": "profile", "headrace.h": "measure", "heap.h": "memory/heap",
     "histogram.h": "core", "machine.h": "topology", "malloc.h": "memory/heap",
@@ -138,6 +139,8 @@ def tracked() -> list[Path]:
 def folder_of(path: Path) -> str | None:
     """The layer of a source file: src/backend/cpu/x.cpp -> src/backend/cpu."""
     folder = path.parent.relative_to(ROOT).as_posix()
+    if folder.startswith("benchmarks/python"):
+        return None  # the extension, as python/src
     if folder.split("/")[0] in {"src", "dsa_sim", "benchmarks"} or folder == "tests/support":
         return folder
     if folder == "tests/support/dsa" or folder.startswith("tests/support/dsa/"):
@@ -231,9 +234,10 @@ def python_modules(paths: list[Path]) -> dict[str, Path]:
     """Modules of the package by name, and the extension."""
     found = {"headrace._core": ROOT / "python/src/module.cpp"}
     for path in paths:
-        if path.suffix == ".py" and path.is_relative_to(ROOT / "python" / "headrace"):
-            parts = path.relative_to(ROOT / "python").with_suffix("").parts
-            found[".".join(parts).removesuffix(".__init__")] = path
+        for package in (ROOT / "python/headrace", ROOT / "benchmarks/python/headrace_bench"):
+            if path.suffix == ".py" and path.is_relative_to(package):
+                parts = path.relative_to(package.parent).with_suffix("").parts
+                found[".".join(parts).removesuffix(".__init__")] = path
     return found
 
 

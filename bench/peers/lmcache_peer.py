@@ -37,8 +37,8 @@ from lmcache.v1.storage_backend import CreateStorageBackends
 
 import headrace
 from headrace._cli import app
-from headrace._llm import kv_store, kvcache
-from headrace._llm.stores import TIMEOUT_SECONDS, Loading, Match, Shape, _Loading
+from headrace_bench.llm import kv_store, kvcache
+from headrace_bench.llm.stores import TIMEOUT_SECONDS, Loading, Match, Shape, _Loading
 
 #: Blocks of LMCache's memory for what is on its way, besides those that it keeps there.
 _STAGING = 24

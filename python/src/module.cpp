@@ -25,13 +25,10 @@ NB_MODULE(_core, m) {
   bind_gpu_arrays(m);
   bind_kv(m);
   bind_measure(m);
-  bind_unified_memory(m);
   bind_profile(m);
   bind_advice(m);
-  bind_query(m);
   bind_tier(m);
   bind_arenas(m);
   bind_process_tier(m);
-  bind_workload(m);
   explain_refusals(m);
 }

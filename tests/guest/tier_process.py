@@ -18,8 +18,8 @@ from array import array
 from pathlib import Path
 
 import forked
+import headrace_bench.commands.kv  # noqa: F401  for the fork
 
-import headrace._cli.bench_kv  # noqa: F401  for the fork
 import headrace._cli.tier.run  # noqa: F401  for the fork
 from headrace import set_process_policy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._bench.runner import row_of
+from headrace_bench.runner import row_of
 
 Row = dict[str, Any]
 

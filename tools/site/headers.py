@@ -43,7 +43,8 @@ class Paragraph:
     def name(self) -> str:
         """The name of its first declaration; empty if it has none."""
         text = re.sub(r"\s+//.*", "", "\n".join(self.code))
-        text = re.sub(r" *template <.*>\n|HEADRACE_(C_)?API |\[\[\w+\]\] | *requires.*\n", "", text)
+        text = re.sub(r" *template <.*>\n| *requires.*\n|\[\[\w+\]\] ", "", text)
+        text = re.sub(r"(?<!#define )HEADRACE_(C_)?API ", "", text)
         if re.match(r"(typedef )?enum|class|struct", text):
             return "".join(_TYPE.findall(text)[:1]) or text.split()[-1].rstrip(";")
         found = [match for pattern in _NAMES if (match := pattern.search(text))]
@@ -119,18 +120,20 @@ def prose(comment: list[str], link: dict[str, str]) -> str:
         listed = bool(item) or listed and line.startswith(" ")
         if not listed and out and re.match(r" *- ", out[-1]) and line:
             out.append("")
-        out.append(_marked(line, link))
-    return "\n".join([*out, "```"] if code else out) + "\n"
+        out.append(line)
+    text = "\n".join([*out, "```"] if code else out) + "\n"
+    return "".join(part if part.startswith("```") else _marked(part, link)
+                   for part in re.split(r"(?ms)(^```.*?^```$)", text))  # fmt: skip
 
 
-def _marked(line: str, link: dict[str, str]) -> str:
+def _marked(text: str, link: dict[str, str]) -> str:
     """Names as code, links to pages; characters of Markdown stand for themselves."""
 
     def linked(match: re.Match[str]) -> str:
         page = link.get(match[1])
         return f"[{match[0]}]({page})" if page else match[0]
 
-    parts = re.split(r"(`[^`]*`)", line)
+    parts = re.split(r"(`[^`]*`)", text)
     for at in range(0, len(parts), 2):
         cut = re.split(f"({_WORD.pattern})", parts[at])
         for even in range(0, len(cut), 2):

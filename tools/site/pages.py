@@ -124,7 +124,10 @@ def grouped() -> dict[str, list[str]]:
         bound = [stem for stem, text in files.items() if f'"{name}"' in text]
         stem = "memory" if name in ("allocate", "empty") else min(bound, default="headrace")
         groups.setdefault(stem, []).append(name)
-    return groups | {"kv": ["kv", *groups["kv"]], "lmcache": ["lmcache"]}
+    for path in tracked("python/headrace/[a-z]*.py"):
+        if path.parent.name == "headrace":
+            groups[path.stem] = [path.stem, *groups.get(path.stem, [])]
+    return groups
 
 
 def fenced(text: str) -> str:

@@ -143,9 +143,9 @@ def _lead(parts: Row) -> str:
     if not query or "prefetch" not in times:
         return ""
     text = (
-        f"{query['query']} over {query['table_rows'] / 1e6:.3g} million rows, its columns starting on "
-        f"{query['slow']['name']} ({query['slow']['kind']}) and wanted in {query['fast']['kind']}: "
-        f"{ms(times['prefetch'])} with prefetching"
+        f"{query['query']} over {query['table_rows'] / 1e6:.3g} million rows, its columns "
+        f"starting on {query['slow']['name']} ({query['slow']['kind']}) and wanted in "
+        f"{query['fast']['kind']}: {ms(times['prefetch'])} with prefetching"
     )
     if "mmap" in times:
         text += f", {ms(times['mmap'])} with the files mapped (mmap)"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace._bench import dsa_rows
-from headrace._bench.dsa_rows import GIB
 from headrace._format import listed, plural, rate_text, size_text
+from headrace._profile import dsa_rows
+from headrace._profile.dsa_rows import GIB
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 from headrace._report.rows import bars_are

@@ -68,6 +68,12 @@ void bind_errors(nb::module_& m) {
   }
 }
 
+void use_errors_of(nb::handle core) {
+  for (std::size_t i = 0; i < kRows.size(); ++i) {
+    types[i] = nb::object(core.attr(kRows[i].name)).release().ptr();
+  }
+}
+
 void raise(ErrorCode code, const std::string& message) {
   for (std::size_t i = 0; i < kRows.size(); ++i) {
     if (kRows[i].code != code) continue;

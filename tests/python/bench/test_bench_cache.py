@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from bench_documents import check_commands
+from headrace_bench import cache
+from headrace_bench.runner import check
 
-from headrace._bench import cache
-from headrace._bench.runner import check
 from headrace._cli import app
 from headrace._errors import WrongAnswer
 from headrace._format import rounds_text

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_bench.runner import row_of
 
 import headrace
-from headrace._bench import dsa_rows
-from headrace._bench.runner import row_of
+from headrace._profile import dsa_rows
 from headrace._profile.documents import Fields
 
 Row = dict[str, Any]

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import headrace_bench
 import numpy
 import pytest
 from bench_documents import check_commands
+from headrace_bench import histogram as bench_histogram
+from headrace_bench.runner import check, row_of
+from headrace_bench.threads import cache_of, cpus_for
 
 import headrace
-from headrace._bench import histogram as bench_histogram
-from headrace._bench.runner import check, row_of
-from headrace._bench.threads import cache_of, cpus_for
 from headrace._errors import WrongAnswer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -95,7 +96,7 @@ def test_verifying_takes_no_memory_that_grows_with_the_data() -> None:
 def test_a_wrong_count_is_found(
     machine: headrace.Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = headrace.histogram_count
+    count = headrace_bench.histogram_count
 
     def one_moved(data: Any, bins: Any, cpus: list[int]) -> float:
         seconds = count(data, bins, cpus)
@@ -105,7 +106,7 @@ def test_a_wrong_count_is_found(
         numbers[(full + 1) % len(numbers)] += 1  # the total is as before
         return seconds
 
-    monkeypatch.setattr(headrace, "histogram_count", one_moved)
+    monkeypatch.setattr(headrace_bench, "histogram_count", one_moved)
     options = bench_histogram.Options([("dram", "dram")], cpus_for(machine, 1), 80000, rounds=1)
     runner = bench_histogram.run(machine, options, lambda: False)
     [row] = bench_histogram.rows(runner, options)

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 from bench_documents import check_commands
+from headrace_bench import kv_live, kv_pages, kv_place, kv_promote, kv_servers, two_memories
+from headrace_bench.commands import kv as bench_kv
+from headrace_bench.runner import row_of
 
 import headrace
-from headrace._bench import kv_live, kv_pages, kv_place, kv_promote, kv_servers, two_memories
-from headrace._bench.runner import row_of
-from headrace._cli import bench_kv
 from headrace._profile.documents import all_fields
 from headrace._run.plan import Host
 from headrace._tiering import switch
@@ -176,7 +176,8 @@ def test_at_a_rate_in_words(run: Run) -> None:
     result = run(*SMALL, "--configs", "mmem", "--rate", "2000", "--clients", "2")
     assert (result.returncode, result.stderr) == (0, "")
     for told in ("redis-server ", "2 clients, 2000 operations per second", "workload C",
-                 "entire working set in main memory", "medians of 1 round and their intervals,"):  # fmt: skip
+                 "entire working set in main memory",
+                 "medians of 1 round and their intervals,"):  # fmt: skip
         assert told in result.stdout
 
 

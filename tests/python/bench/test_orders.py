@@ -10,11 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from headrace._bench import kv_live, kv_servers
-from headrace._bench.kv_place import Place
-from headrace._cli.llm import kvcache as kvcache_command
-from headrace._llm import kvcache
+from headrace_bench import kv_live, kv_servers
+from headrace_bench.commands import kvcache as kvcache_command
+from headrace_bench.kv_place import Place
+from headrace_bench.llm import kvcache
 
 ROUNDS = 6
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from bench_documents import check_rows
+from headrace_bench import query as query_bench
+from headrace_bench import tpch
 
 import headrace
-from headrace._bench import query as query_bench, tpch
 from headrace._profile.documents import all_fields, find
 
 duckdb = pytest.importorskip("duckdb")

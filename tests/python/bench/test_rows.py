@@ -14,7 +14,7 @@ from bench_documents import check_commands
 from profile_documents import Maker, machine
 
 import headrace
-from headrace._bench.rows import rate_rows, variation
+from headrace._profile.row_documents import rate_rows, variation
 
 pytest.importorskip("altair")
 

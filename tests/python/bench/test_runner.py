@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from headrace_bench.runner import Runner, Variant, check, median_of, orders, row_of
 
 import headrace
-from headrace._bench.runner import Runner, Variant, check, median_of, orders, row_of
 from headrace._errors import WrongAnswer
 
 ROUNDS = 6

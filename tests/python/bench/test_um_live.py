@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from headrace_bench import um_live
+from headrace_bench.commands import um as bench_um
 
-from headrace._bench import um_live
-from headrace._cli import bench_um
 from headrace._errors import WrongAnswer
 from headrace._model.um_cases import Case
 from headrace._provenance import EMULATED_GPUS

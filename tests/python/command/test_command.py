@@ -288,7 +288,7 @@ def test_ctrl_c_keeps_the_runs_of_a_demo(tmp_path: Path) -> None:
 WRONG = """
 {short}
 import sys
-from headrace._bench import query as query_bench
+from headrace_bench import query as query_bench
 from headrace._cli import main
 query_bench.answers_equal = lambda ours, oracle: False
 sys.argv = ["headrace", *{arguments}]
@@ -436,7 +436,7 @@ def test_a_command_loads_nothing_of_others(arguments: list[str]) -> None:
         "bench_histogram bench_stream bench_dsa dsa_setup"
     ).split()
     others = {f"headrace._cli.{name}" for name in commands if name != own}
-    heavy = {"numpy", "altair", "duckdb", "asyncio", "vl_convert", "rich", "headrace._bench.query"}
+    heavy = {"numpy", "altair", "duckdb", "asyncio", "vl_convert", "rich", "headrace_bench.query"}
     script = (
         f"import sys; sys.argv = ['headrace', *{arguments}]\n"
         "from headrace._cli import main\n"

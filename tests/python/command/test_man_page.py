@@ -63,7 +63,7 @@ def test_man_page_has_every_exit_code() -> None:
 
 def test_man_page_has_every_variable() -> None:
     found: set[str] = set()
-    for folder in ("src", "dsa_sim", "workload", "python/headrace"):
+    for folder in ("src", "dsa_sim", "benchmarks", "python/headrace"):
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in {".cpp", ".h", ".py"} and not re.search("_(test|bench)$", path.stem):
                 found |= set(re.findall(r'"(HEADRACE_[A-Z_]+)"', path.read_text()))

@@ -33,7 +33,8 @@ FAILING = """
 import subprocess, sys
 import headrace
 from headrace import _files
-from headrace._cli import bench_copy, main, measuring
+from headrace_bench.commands import copy as bench_copy
+from headrace._cli import main, measuring
 def fail(*_, **__):
     raise {error}
 {what} = fail

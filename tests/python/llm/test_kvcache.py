@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 from conftest import Headrace
+from headrace_bench.commands import kvcache as kvcache_command
+from headrace_bench.llm import kvcache, layer
+from headrace_bench.llm.stores import AsyncioStore, Shape, aligned
 from staged import press_ctrl_c
 
 import headrace
 from headrace._cli import app, output
-from headrace._cli.llm import kvcache as kvcache_command
 from headrace._errors import WrongAnswer
-from headrace._llm import kvcache, layer
-from headrace._llm.stores import AsyncioStore, Shape, aligned
 from headrace._model import prefill, trace
 
 #: A store of small blocks, and hardly any work.

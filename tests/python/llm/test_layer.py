@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from conftest import Headrace
+from headrace_bench.llm import layer, settings
 from staged import press_ctrl_c
 
 import headrace
 from headrace import _language_models as models
-from headrace._llm import layer, settings
 
 LOAD = layer.Load(models.model("llama-3.1-8b"), 2, 8192, "bf16", "bf16")
 #: A fast one to measure; on no disk, so that none is measured.

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from conftest import Headrace
+from headrace_bench.llm import kvcache, layer
+from headrace_bench.llm.stores import Shape
 
 import headrace
 from headrace import _language_models as models
-from headrace._llm import kvcache, layer
-from headrace._llm.stores import Shape
 
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}
 LAYER = ["bench", "layer", "--model", "llama-3.2-1b", "--batch", "1", "--context", "64", "--dtype",

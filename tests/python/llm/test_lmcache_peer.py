@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import fake_lmcache_peer
+import headrace_bench
 import numpy
 import pytest
+from headrace_bench.llm import kv_store, layer
+from headrace_bench.llm.stores import Shape, aligned
 
 import headrace
 from headrace._cli import app
-from headrace._llm import kv_store, layer
-from headrace._llm.stores import Shape, aligned
 
 FOLDER = Path(__file__).resolve().parents[3] / "bench" / "peers"
 SHAPE = Shape(layers=3, fragment=4096)
@@ -53,7 +54,7 @@ def test_a_load_ahead_of_all_but_the_first_blocks(
     made = kv_store.maker(name, machine, tmp_path, 4, None)(SHAPE, [4, 40], False)
     blocks, first = list(range(23)), 2
     source, to = aligned(23 * SHAPE.block), aligned(23 * SHAPE.block)
-    headrace.fill_random(source, 3, [0])
+    headrace_bench.fill_random(source, 3, [0])
     to[:] = 0
     made.store(blocks, source, blocks)
     made.settle()

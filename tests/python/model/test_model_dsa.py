@@ -13,8 +13,8 @@ from conftest import ROOT
 from programs import ran
 
 import headrace
-from headrace._bench import dsa_rows
 from headrace._model import dsa
+from headrace._profile import dsa_rows
 
 Row = dict[str, Any]
 Run = Callable[..., Any]

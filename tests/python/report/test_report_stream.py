@@ -7,7 +7,8 @@ import json
 import re
 from typing import Any
 
-from headrace._bench.runner import row_of
+from headrace_bench.runner import row_of
+
 from headrace._report.figures_stream import stream_figures
 
 KERNELS = ("copy", "scale", "add", "triad")

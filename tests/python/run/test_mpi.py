@@ -19,12 +19,12 @@ from typing import Any
 import profile_documents as documents
 import pytest
 from bench_documents import check_commands
+from headrace_bench import stream as bench_stream
+from headrace_bench.runner import Runner, Variant
+from headrace_bench.threads import cache_of
 from staged import POINT
 
 import headrace
-from headrace._bench import stream as bench_stream
-from headrace._bench.runner import Runner, Variant
-from headrace._bench.threads import cache_of
 from headrace._cli.measuring import file_of
 from headrace._profile.documents import all_fields
 from headrace._run import mpi

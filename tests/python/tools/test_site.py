@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of the site: each public name and each comment of a header is on one."""
+"""The pages of the site: documents, public names and comments of headers are on them.
+
+Dead links are found by the step `docs` (`mkdocs build --strict`).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import re
 import sys
 from pathlib import Path
 
-import headrace
 import pytest
+
+import headrace
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools/site"))
@@ -34,7 +38,8 @@ namespace headrace {
 
 class Forward;
 
-// Adds two_numbers, see result.h.
+// Adds two_numbers, see result.h and `int
+// four_numbers`.
 // Errors: none: f<T> cannot fail.
 int add(int a, int b);
 
@@ -83,7 +88,8 @@ Rules:
 int add(int a, int b);
 ```
 
-Adds `two_numbers`, see [result.h](result.md).
+Adds `two_numbers`, see [result.h](result.md) and `int
+four_numbers`.
 
 Errors: none: f&lt;T&gt; cannot fail.
 
@@ -129,10 +135,20 @@ def test_each_comment_of_a_header_is_on_its_page(path: Path) -> None:
     assert [line for line in comments if " ".join(plain(line)) not in shown] == []
 
 
+@pytest.mark.parametrize(
+    ("index", "folder"),
+    [("howto/README.md", "howto"), ("results/README.md", "results"), ("README.md", "design")],
+)
+def test_every_document_is_in_its_index(index: str, folder: str) -> None:
+    path = ROOT / "docs" / index
+    linked = {path.parent / each for each in re.findall(r"\]\(([\w./-]+\.md)\)", path.read_text())}
+    assert set((ROOT / "docs" / folder).rglob("*.md")) - {path} <= linked
+
+
 def test_each_public_name_of_the_package_is_on_one_page() -> None:
     groups = pages.grouped()
     names = [name for group in groups.values() for name in group]
-    assert sorted(names) == sorted([*headrace.__all__, "kv", "lmcache"])
+    assert sorted(names) == sorted([*headrace.__all__, "kvcache", "lmcache"])
 
 
 def test_examples_in_docstrings_are_code() -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import _core
-from headrace._bench import dsa_rows
 from headrace._format import listed, size_text
 from headrace._model import dsa
+from headrace._profile import dsa_rows
 from headrace._report import charts
 from headrace._report.conditions import rests_on_rows
 from headrace._report.figure import Figure, Table

@@ -17,7 +17,7 @@ namespace {
 
 using test::SoftwareDsaHost;
 
-// So many rounds, each all copies; or the first error.
+// The times of `rounds` rounds of all copies; or the first error.
 Result<std::vector<DsaTimes>> run(const DsaHost& host, const std::vector<DsaThread>& threads,
                                   const DsaShape& shape, unsigned rounds) {
   BufferPool buffers(host.machine());
