@@ -82,8 +82,8 @@ PYTHON_LAYERS = [
 PUBLIC = {
     "advice/cost.h": "place/advice", "advice/hotness.h": "place/advice",
     "advice/interleave.h": "place/advice",
-    "backend.h": "backend", "buffer.h": "memory", "cache.h": "cache", "clock.h": "core/waiting",
-    "cpus.h": "core/text", "copy.h": "backend", "dsa.h": "backend/dsa",
+    "backend.h": "backend", "buffer.h": "memory", "cache.h": "cache/structures",
+    "clock.h": "core/waiting", "cpus.h": "core/text", "copy.h": "backend", "dsa.h": "backend/dsa",
     "eviction.h": "cache/structures", "export.h": "core", "file.h": "backend/storage",
     "findings.h": "profile", "headrace.h": "measure", "heap.h": "memory/heap",
     "histogram.h": "core", "machine.h": "topology", "malloc.h": "memory/heap",

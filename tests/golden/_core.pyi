@@ -1147,6 +1147,10 @@ class PrefetchProgress:
         """Accessed at least once since."""
 
     @property
+    def invalid(self) -> int:
+        """Not inside their object, so never fetched."""
+
+    @property
     def cancelled(self) -> bool:
         """Whether it was."""
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prefetch plan: the extents in the order of their planned use, and how far ahead of the use to
-// fetch. It starts no copies; the cache core does.
+// fetch. It starts no copies.
 //
 // States of an item:
 // - pending: not started.

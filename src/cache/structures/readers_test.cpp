@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/readers.h"
+#include "cache/structures/readers.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/entry.h"
+#include "cache/structures/entry.h"
 
 namespace headrace {
 namespace {

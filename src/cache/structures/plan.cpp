@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/plan.h"
+#include "cache/structures/plan.h"
 
 #include <algorithm>
 #include <functional>

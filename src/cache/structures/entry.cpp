@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/entry.h"
+#include "cache/structures/entry.h"
 
 #include <utility>
 
@@ -7,6 +7,10 @@
 #include "core/check.h"
 
 namespace headrace {
+
+bool CacheEntry::droppable(bool planned_too) const {
+  return pins == 0 && now() == BlockState::ready && (planned_too || planned == 0);
+}
 
 CacheEntry& EntryPool::take() {
   if (free_ == nullptr) {

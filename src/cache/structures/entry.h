@@ -27,6 +27,11 @@
 
 namespace headrace {
 
+// Requires: the extent has an object.
+[[gnu::always_inline]] inline Range range_of(const Extent& extent) {
+  return {extent.object->id(), extent.offset, extent.length.value};
+}
+
 // Needed from the start of a copy to its end. A failed copy keeps it while a Block may ask why.
 struct Fill {
   Extent to;
@@ -123,6 +128,8 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
     return is_open(word.load()) && range() == wanted;
   }
   Extent extent() const { return {object, offset, Bytes{length}}; }
+  // Whether it can be dropped, if slots do not pin it. Guarded by the cache's lock.
+  bool droppable(bool planned_too) const;
   // The bytes of a block that is pinned and whole; null: only GPUs reach them.
   const std::byte* bytes() const { return has(kOnGpu) ? nullptr : data.load(); }
   // The same bytes, from an offset of the source on.

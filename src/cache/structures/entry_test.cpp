@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/entry.h"
+#include "cache/structures/entry.h"
 
 #include <gtest/gtest.h>
 

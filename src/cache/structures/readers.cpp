@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/readers.h"
+#include "cache/structures/readers.h"
 
 #include <algorithm>
 #include <bit>
