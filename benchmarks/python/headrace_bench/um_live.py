@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU of this machine gives, as rows beside what was published of the same case."""
+"""Rates of a GPU of this machine, as rows beside the published ones of the same case."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
+from headrace._core import HostFiles as Files
 
 import headrace
 from headrace._cli import exit_codes, output, parse
@@ -19,7 +20,6 @@ from headrace._format import interval_text, rounds_text
 from headrace._model import kv
 from headrace._profile.documents import Fields, all_fields
 from headrace._tiering import status
-from headrace._tiering.files import Files
 from headrace_bench import kv_live, kv_pages, kv_place, kv_servers
 from headrace_bench.runner import check
 
