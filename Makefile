@@ -4,6 +4,7 @@
 #   make demo      measure this machine, run a query, leave out/report.html
 #   make test      build and run every test of the project
 #   make install   the packages headrace and headrace-bench with its programs, in .venv
+#   make docs      the site of guides, references, decisions and results, in build/site
 #   make wheel     wheels for other machines, in dist
 
 PYTHON ?= /usr/bin/python3
@@ -19,7 +20,7 @@ sources := $(shell find src include python cmake machines benchmarks dsa_sim tes
 
 # Each recipe uses all cores by itself, and two of them would build in one folder.
 .NOTPARALLEL:
-.PHONY: help demo test install wheel clean FORCE
+.PHONY: help demo test install docs wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help:
@@ -34,6 +35,15 @@ test:
 install: .venv/.programs-installed
 	@echo "installed in .venv: the Python packages headrace and headrace-bench, the command" \
 	  ".venv/bin/headrace (try .venv/bin/headrace topo) and the programs of headrace bench"
+
+docs: build/site-tools/.installed
+	@build/site-tools/bin/python tools/site/pages.py
+	@echo "open build/site/index.html in a browser"
+
+build/site-tools/.installed: tools/site/requirements.txt
+	@$(PYTHON) -m venv build/site-tools
+	@build/site-tools/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
 
 wheel: .venv/.requirements-installed
 	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) tools/wheel.sh

@@ -46,10 +46,13 @@ class Mutation:
     repeat: int = 1
     #: `make test` plants it.
     quick: bool = False
+    #: The test program; default: the one of the file's folder.
+    runs: str = ""
 
     @property
     def program(self) -> str:
-        """The test program of the file's folder."""
+        if self.runs:
+            return self.runs
         folder = Path(self.file).parent.as_posix().removeprefix("src/")
         return folder.replace("/", "_") + "_test"
 

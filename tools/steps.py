@@ -42,7 +42,7 @@ FACTOR, SLACK_SECONDS = 2.0, 10.0
 PASSED = re.compile(r" *\d+/\d+ Test +#\d+: .* Passed |\[ +OK \] ")
 
 #: Steps whose time is a network's.
-NETWORK = {"packages", "pip", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
+NETWORK = {"packages", "pip", "docs", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
 
 #: What names the lines of a report; clang's own choice may be another LLVM's.
 NAMES = "external_symbolizer_path=/usr/bin/addr2line"
@@ -121,6 +121,7 @@ def all_steps(whole: bool = False) -> list[Step]:
              f"{build('release', 'optimised')} | {NO_WARNING} || {CLEAN}", packages, is_build=True),
         Step("house", "python3 tools/tidy.py", packages),
         Step("format", FORMAT, packages),
+        Step("docs", "make -s docs", packages),
         Step("ptx", "tools/make_ptx.sh --check", packages),
         Step("pip", "make -s .venv/.requirements-installed", packages),
         Step("abi", "tests/abi/check_cuda.sh build/abi", ("pip",)),

@@ -27,7 +27,7 @@
 #include "headrace/backend.h"
 #include "headrace/buffer.h"
 #include "headrace/file.h"
-#include "headrace/kv/store.h"
+#include "headrace/kvcache/store.h"
 #include "headrace/measure.h"
 #include "headrace/mover.h"
 #include "headrace/random.h"
@@ -215,7 +215,7 @@ class Bench {
 
   // 512 blocks of an 8B model into a layer-first pool, in scattered places.
   void kv(bool from_folder) {
-    const kv::Geometry geometry{.model = "8b", .layers = 32, .kv_heads = 8, .head_dim = 128};
+    const kvcache::Geometry geometry{.model = "8b", .layers = 32, .kv_heads = 8, .head_dim = 128};
     const std::size_t blocks = 512;
     const Bytes bytes = geometry.block() * blocks;
     const auto pool = need(allocate(machine_, bytes * 2, Placement::on(gpu_)));
@@ -223,22 +223,22 @@ class Bench {
     pinned.pin = true;
     const auto path = folder_ / "headrace-bench-gpu-kv";
     std::filesystem::remove_all(path);
-    kv::StoreOptions options{.geometry = geometry, .in_flight = 4_GiB};
+    kvcache::StoreOptions options{.geometry = geometry, .in_flight = 4_GiB};
     options.tiers.push_back(
         {.budget = from_folder ? geometry.block() * 4 : bytes + 64_MiB, .memory = pinned});
     if (from_folder) options.tiers.push_back({.budget = bytes + 64_MiB, .folder = path});
-    const auto store = need(kv::Store::open(mover_, options));
+    const auto store = need(kvcache::Store::open(mover_, options));
     std::vector<std::uint32_t> tokens(blocks * geometry.block_tokens);
     std::iota(tokens.begin(), tokens.end(), 0);
-    const auto keys = kv::keys(geometry, tokens);
-    kv::StoreRequest request{.layout = kv::Layout::layer_first};
+    const auto keys = kvcache::keys(geometry, tokens);
+    kvcache::StoreRequest request{.layout = kvcache::Layout::layer_first};
     for (std::size_t i = 0; i < blocks; ++i) request.positions.push_back(i);
     double begun = now();
     double used = cpu();
     std::size_t stored = 0;
     for (std::size_t i = 0; i < blocks; i += from_folder ? 4 : blocks) {
       const std::size_t count = from_folder ? 4 : blocks;
-      kv::StoreRequest part = request;
+      kvcache::StoreRequest part = request;
       part.positions.assign(request.positions.begin() + static_cast<std::ptrdiff_t>(i),
                             request.positions.begin() + static_cast<std::ptrdiff_t>(i + count));
       const auto counts =
@@ -250,14 +250,14 @@ class Bench {
                from_folder ? "KV store to a folder" : "KV store to pinned DRAM",
                static_cast<double>(bytes.value) / (now() - begun) / 1e9, (cpu() - used) * 1e3,
                stored, blocks);
-    kv::LoadOptions load{.layout = kv::Layout::layer_first, .promote = false};
+    kvcache::LoadOptions load{.layout = kvcache::Layout::layer_first, .promote = false};
     for (std::size_t i = 0; i < blocks; ++i) load.positions.push_back(blocks + i * 211 % blocks);
     std::vector<double> firsts;
     const double fragments = static_cast<double>(blocks * geometry.layers);
     const Times times = time(from_folder ? 3 : kRepetitions, nothing, [&] {
       const double start = now();
-      const kv::Match match = store->match(keys);
-      const kv::Load loading = need(store->load(match.keys(), whole(*pool), load));
+      const kvcache::Match match = store->match(keys);
+      const kvcache::Load loading = need(store->load(match.keys(), whole(*pool), load));
       for (unsigned layer = 0; layer < loading.layers(); ++layer) {
         need_status(loading.wait_layer(layer));
         if (layer == 0) firsts.push_back(now() - start);

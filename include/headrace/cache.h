@@ -20,8 +20,10 @@
 // Requires: an object lives until no copy of it is in flight. Call forget() before destroying it.
 //
 // States of a block:
+//
 //   absent -> filling -> ready  -> evicting -> absent
 //                    \-> failed ----------------^
+//
 // A block is `evicting` when it was dropped or invalidated while a Block holds it. The holder may
 // read its bytes; no access finds it.
 //
@@ -140,11 +142,20 @@ class Block {
   Extent extent() const { return extent_; }
 
  private:
+  friend class CacheAccess;
   friend class CacheCore;
   std::optional<std::span<const std::byte>> look() const;
   void let_go() noexcept;
   Status wait_for_end(Nanoseconds timeout) const;
-  enum class Refusal : std::uint8_t { none, told, invalid, too_large, no_space, no_memory };
+  enum class Refusal : std::uint8_t {
+    none,
+    told,
+    invalid,
+    foreign_plan,
+    too_large,
+    no_space,
+    no_memory
+  };
 
   // A hit. `bytes` is null if only a GPU reaches the copy.
   Block(CacheCore& cache, CacheEntry& entry, std::atomic<CacheEntry*>& slot, const Extent& extent,
@@ -156,7 +167,7 @@ class Block {
   std::atomic<CacheEntry*>* slot_ = nullptr;  // the slot that pins it; null: counted in the entry
   const std::byte* bytes_ = nullptr;          // known from the start; null: use look()
   Extent extent_;
-  std::unique_ptr<Error> refused_;   // for Refusal::told
+  std::unique_ptr<Error> refused_;   // for Refusal::told and foreign_plan
   mutable Nanoseconds waited_{0};    // so far, by wait() calls that timed out
   Bytes refused_budget_;             // the node's budget at the refusal
   std::uint16_t refused_by_ = 0;     // the cache's number of the node
@@ -218,6 +229,7 @@ class Prefetch {
     std::size_t planned = 0;
     std::size_t started = 0;  // copy started, or found in the cache
     std::size_t used = 0;     // accessed at least once since
+    std::size_t invalid = 0;  // not inside their object, so never fetched
     bool cancelled = false;
   };
   Progress progress() const;
@@ -225,8 +237,10 @@ class Prefetch {
  private:
   friend class CacheCore;
   friend class CacheShards;
+  friend class Prefetcher;
   // The part for each shard; null if a shard has none.
   std::vector<std::shared_ptr<PrefetchPlan>> plans_;
+  const void* cache_ = nullptr;  // its CacheShards; null: no plan
 };
 
 struct CacheStats {
@@ -314,7 +328,8 @@ struct CacheOptions {
 class Cache {
  public:
   // Borrows `mover` and its machine, which must outlive the cache. Errors: invalid: a budget for
-  // storage, no budget, or a number of shards that is no power of two or too large for a budget.
+  // storage, a budget of 0, no budget, or a number of shards that is no power of two or too large
+  // for a budget.
   // With `reserve` also: exhausted: the budgets exceed the free memory, and nothing was allocated;
   // the errors of allocate().
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
@@ -326,7 +341,7 @@ class Cache {
   //
   // If there is no copy (no space among pins, larger than the budget, no faster node), the Block is
   // absent: it reads the source, and for a file wait() returns the reason. For an invalid extent
-  // wait() returns that error. An empty extent is ready.
+  // or a plan of another cache, wait() returns that error. An empty extent is ready.
   //
   // A miss may allocate a slab, or wait at most 30 s for another thread that allocates one
   // (CacheOptions::reserve avoids both). The engine may do a small copy at once in this thread.

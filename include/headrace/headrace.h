@@ -18,7 +18,7 @@
 #include "headrace/gpu/memory.h"
 #include "headrace/heap.h"
 #include "headrace/histogram.h"
-#include "headrace/kv/store.h"
+#include "headrace/kvcache/store.h"
 #include "headrace/machine.h"
 #include "headrace/malloc.h"
 #include "headrace/measure.h"

@@ -28,6 +28,7 @@
 // (docs/design/fork.md).
 #pragma once
 
+#include <atomic>
 #include <coroutine>
 #include <cstdint>
 #include <functional>
@@ -48,6 +49,7 @@
 
 namespace HEADRACE_API headrace {
 
+class CacheShards;
 class MoverCore;
 struct Move;
 
@@ -194,6 +196,7 @@ class Mover {
   // each copy fails as invalid with a message that names the option.
   Mover(const Machine& machine, const Backends& backends, MoverOptions options = {});
   // Cancels queued pieces and waits for pieces in flight; unfinished moves end as cancelled.
+  // Requires: each Cache that uses it is destroyed.
   ~Mover();
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
@@ -244,7 +247,9 @@ class Mover {
   Waiting& waiting() const;
 
  private:
+  friend class CacheShards;
   std::shared_ptr<MoverCore> core_;
+  std::atomic<unsigned> caches_{0};  // that use it
 };
 
 }  // namespace HEADRACE_API headrace

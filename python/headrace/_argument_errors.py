@@ -39,7 +39,7 @@ def error_of(function: Any, given: list[Any], named: dict[str, Any]) -> Argument
 def _public_name(function: Any) -> str:
     kind, _, name = function.__qualname__.rpartition(".")
     if kind.startswith("Kv"):
-        kind = f"kv.{kind.removeprefix('Kv')}"
+        kind = f"kvcache.{kind.removeprefix('Kv')}"
     name = _PUBLIC.get(name, name)
     if name == "__init__":
         return str(kind)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
@@ -25,11 +26,10 @@ def percent(share: float) -> str:
     return f"{share * 100:.0f} %" if share >= 0.1 or share == 0 else f"{share * 100:.1f} %"
 
 
-def efficiency(query: dict[str, Any]) -> str:
+def efficiency(share: float) -> str:
     """The overlap efficiency, never above 100 %: the floor is a measurement too, and a faster run
     says how far off it is.
     """
-    share = query["overlap_efficiency"]
     if share <= 1:
         return percent(share)
     return f"≈ 100 % ({percent(share - 1)} faster than the floor as measured)"
@@ -72,6 +72,24 @@ def rounds_text(document: dict[str, Any]) -> str:
     least, most = min(counts, default=0), max(counts, default=0)
     text = plural(most, "round") if least == most else f"{least} to {plural(most, 'round')}"
     return f"{text} of {document['rounds']}, interrupted"
+
+
+def seconds_text(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f}"
+
+
+def interval_text(row: Mapping[str, Any], text: Callable[[float], str]) -> str:
+    """The interval of a row: "0.231 to 0.240, range of 5"; nothing of fewer than two samples."""
+    if len(row["samples"]) < 2:
+        return ""
+    return f"{text(row['low'])} to {text(row['high'])}, {row['interval']}"
+
+
+def intervals_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The meaning of the bounds of rows: "95 % intervals", "ranges"."""
+    words = [str(row["interval"]) for row in rows if len(row["samples"]) > 1]
+    ranges = sum(each.startswith("range") for each in words)
+    return "ranges" if ranges == len(words) else "95 % intervals" + (" or ranges" if ranges else "")
 
 
 def listed(items: list[str]) -> str:

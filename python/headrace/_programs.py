@@ -21,18 +21,6 @@ from headrace._isolated_calls import death
 _LOOK = 0.05
 
 
-class Failed(Exception):
-    """The program gave no answer."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code, self.reason = code, reason
-
-
-class Stopped(Exception):
-    """Somebody wants to stop."""
-
-
 def find(name: str) -> str:
     """The program of this installation, else of the PATH."""
     installed = Path(sys.executable).parent / name
@@ -43,11 +31,12 @@ def find(name: str) -> str:
 
 
 def answer(command: list[str], seconds: float, stop: Callable[[], bool]) -> dict[str, Any]:
+    """What the program printed. Errors: as it ended; CancelledError: `stop` returned true."""
     done = ended(command, seconds, stop)
     try:
         row: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        raise Failed("io", f"{Path(command[0]).name} printed no row") from None
+        raise headrace.IoError(f"{Path(command[0]).name} printed no row") from None
     return row
 
 
@@ -62,7 +51,7 @@ def ended(
             text=True, errors="replace",
         )  # fmt: skip
     except OSError as error:
-        raise Failed("absent", f"cannot start {name}: {error.strerror or error}") from None
+        raise headrace.AbsentError(f"cannot start {name}: {error.strerror or error}") from None
     with process:
         try:
             out, err = _waited(process, name, seconds, stop)
@@ -71,12 +60,11 @@ def ended(
     if process.returncode == 0:
         return subprocess.CompletedProcess(command, 0, out, err)
     if stop():  # Ctrl-C reaches every process of a terminal
-        raise Stopped
+        raise headrace.CancelledError(f"{name} was stopped")
     if process.returncode < 0:
-        why = death(name, process.returncode)
-        raise Failed(why.code, str(why))
+        raise death(name, process.returncode)
     reason = last_line(err).removeprefix(f"{name}: ")
-    raise Failed(kind_of_exit(process.returncode).code, reason)
+    raise kind_of_exit(process.returncode)(reason)
 
 
 def _waited(
@@ -88,8 +76,8 @@ def _waited(
             return process.communicate(timeout=_LOOK)
         except subprocess.TimeoutExpired:
             if stop():
-                raise Stopped from None
-    raise Failed("timed_out", f"{name} had no answer within {seconds:.0f} s")
+                raise headrace.CancelledError(f"{name} was stopped") from None
+    raise headrace.TimedOutError(f"{name} had no answer within {seconds:.0f} s")
 
 
 def last_line(text: str) -> str:

@@ -441,6 +441,7 @@ void bind_prefetch(nb::module_& m) {
       .field("planned", &Prefetch::Progress::planned, "Extents in all.")
       .field("started", &Prefetch::Progress::started, "Copy started, or found in the cache.")
       .field("used", &Prefetch::Progress::used, "Accessed at least once since.")
+      .field("invalid", &Prefetch::Progress::invalid, "Not inside their object, so never fetched.")
       .field("cancelled", &Prefetch::Progress::cancelled, "Whether it was.");
   nb::class_<PrefetchRef>(m, "Prefetch", "A running prefetch plan. Dropping it cancels it.")
       .def(

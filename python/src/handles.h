@@ -22,7 +22,7 @@
 #include "borrowed.h"
 #include "core/fork.h"
 #include "headrace/headrace.h"
-#include "headrace/kv/store.h"
+#include "headrace/kvcache/store.h"
 #include "interpreter.h"
 #include "interruptible.h"
 #include "seen.h"
@@ -126,7 +126,7 @@ struct PrefetchRef {
 struct KvOwner {
   const Origin origin;
   const std::shared_ptr<MoverOwner> mover;
-  std::unique_ptr<kv::Store> store;  // goes first
+  std::unique_ptr<kvcache::Store> store;  // goes first
 
   explicit KvOwner(std::shared_ptr<MoverOwner> m) : mover(std::move(m)) {}
   ~KvOwner() { drop_without_gil(std::move(store)); }
@@ -138,20 +138,20 @@ struct KvStoreRef {
 };
 struct KvMatchRef {
   std::shared_ptr<KvOwner> owner;
-  std::shared_ptr<kv::Match> match;  // goes first; null after release()
+  std::shared_ptr<kvcache::Match> match;  // goes first; null after release()
 };
 struct KvLoadRef {
   std::shared_ptr<KvOwner> owner;
-  kv::Load load;
+  kvcache::Load load;
 };
 struct KvLayerRef {
   std::shared_ptr<KvOwner> owner;
-  kv::Load load;
+  kvcache::Load load;
   unsigned layer = 0;
 };
 struct KvStoredRef {
   std::shared_ptr<KvOwner> owner;
-  kv::Stored stored;
+  kvcache::Stored stored;
 };
 
 // How long a wait goes without looking for signals: Ctrl-C is felt at once by a person.

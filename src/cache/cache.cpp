@@ -158,7 +158,7 @@ inline Status Block::wait_for_end(Nanoseconds timeout) const {
     if (entry_->now() == BlockState::filling && cache_->in_callback()) {
       return fail(ErrorCode::invalid, kInCallback, "wait()");
     }
-    const BlockState state = cache_->wait(*entry_, timeout, waited_);
+    const BlockState state = cache_->fills().wait(*entry_, timeout, waited_);
     if (state == BlockState::filling) {
       return fail(ErrorCode::timed_out,
                   "the copy is still in flight; wait again, or read now() meanwhile");
@@ -170,6 +170,7 @@ inline Status Block::wait_for_end(Nanoseconds timeout) const {
 Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
   if (bytes_ != nullptr) return *now();
   HEADRACE_TRY_STATUS(wait_for_end(timeout));
+  if (refusal_ == Refusal::foreign_plan) return Unexpected(cache_->why(*this));
   if (const auto bytes = now()) return *bytes;
   if (entry_ == nullptr) return Unexpected(cache_->why(*this));
   if (!entry_->is_whole()) return Unexpected(*entry_->fill->error);
@@ -177,7 +178,7 @@ Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
       ErrorCode::unsupported,
       "the copy is in the memory of GPU node {}, which no CPU reaches; use device_address() "
       "or wait_on_gpu()",
-      raw(*cache_->node_of(*entry_)));
+      raw(cache_->node_of(*entry_)));
 }
 
 std::optional<std::uint64_t> Block::device_address() const {
@@ -188,6 +189,7 @@ std::optional<std::uint64_t> Block::device_address() const {
 Result<std::uint64_t> Block::wait_on_gpu(Nanoseconds timeout) const {
   HEADRACE_TRY_STATUS(wait_for_end(timeout));
   if (const auto address = device_address()) return *address;
+  if (refusal_ == Refusal::foreign_plan) return Unexpected(cache_->why(*this));
   HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
   if (extent_.valid() && extent_.length.value == 0) {
     return fail(ErrorCode::invalid, "no bytes have no address; ask for some");
@@ -195,12 +197,12 @@ Result<std::uint64_t> Block::wait_on_gpu(Nanoseconds timeout) const {
   if (entry_ == nullptr) return Unexpected(cache_->why(*this));
   if (!entry_->is_whole()) return Unexpected(*entry_->fill->error);
   return fail(ErrorCode::unsupported, "the copy is on node {}, which CPUs reach; use wait()",
-              raw(*cache_->node_of(*entry_)));
+              raw(cache_->node_of(*entry_)));
 }
 
 void Block::on_ready(std::function<void()> then) const {
   if (entry_ == nullptr) return then();
-  cache_->on_ready(*entry_, std::move(then));
+  cache_->fills().on_ready(*entry_, std::move(then));
 }
 
 BlockState Block::state() const {
@@ -222,6 +224,7 @@ Prefetch& Prefetch::operator=(Prefetch&& other) noexcept {
   if (this != &other) {
     cancel();
     plans_ = std::move(other.plans_);
+    cache_ = other.cache_;
   }
   return *this;
 }
@@ -231,7 +234,7 @@ Prefetch::~Prefetch() { cancel(); }
 void Prefetch::cancel() {
   for (const auto& plan : plans_) {
     CacheCore* const core = plan == nullptr ? nullptr : plan->core.load();
-    if (core != nullptr) core->cancel(plan);
+    if (core != nullptr) core->pump().cancel(plan);
   }
 }
 
@@ -240,10 +243,11 @@ Prefetch::Progress Prefetch::progress() const {
   for (const auto& plan : plans_) {
     if (plan == nullptr) continue;
     CacheCore* const core = plan->core;
-    const Progress part = core == nullptr ? plan->progress : core->progress(*plan);
+    const Progress part = core == nullptr ? plan->progress : core->pump().progress(*plan);
     all.planned += part.planned;
     all.started += part.started;
     all.used += part.used;
+    all.invalid += part.invalid;
     all.cancelled = all.cancelled || part.cancelled;
   }
   return all;
@@ -287,16 +291,19 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
       largest_ = std::max(largest_.load(), budget.value);
     }
     own.slab = std::max(options.slab / shards, std::min(options.slab, kLeastSlab));
-    cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), i, shards));
+    cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), this, i, shards));
   }
+  ++mover_.caches_;
 }
 
 // A callback of a copy that ends may access any shard, so all come to rest before one is freed.
 CacheShards::~CacheShards() {
-  for (bool more = cores_.size() > 1; more;) {
+  for (bool more = true; more;) {
     more = false;
     for (const auto& core : cores_) more = core->end() || more;
   }
+  cores_.clear();
+  --mover_.caches_;
 }
 
 // The shares of all shards add up to the budget.
@@ -315,9 +322,10 @@ void CacheShards::note(const Extent& extent) {
 
 Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
   Prefetch plan;
+  plan.cache_ = this;
   plan.plans_.resize(mask_ + 1);
   if (mask_ == 0 || extents.empty()) {
-    plan.plans_[0] = cores_[0]->prefetch(extents, options);
+    plan.plans_[0] = cores_[0]->pump().prefetch(extents, options);
     return plan;
   }
   std::vector<std::vector<Extent>> parts(mask_ + 1);
@@ -331,7 +339,8 @@ Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOp
   const std::size_t first = extents[0].object == nullptr ? 0 : number_of(extents[0]);
   for (std::size_t i = 0; i <= mask_; ++i) {
     const std::size_t shard = (first + i) & mask_;
-    if (!parts[shard].empty()) plan.plans_[shard] = cores_[shard]->prefetch(parts[shard], own);
+    if (!parts[shard].empty())
+      plan.plans_[shard] = cores_[shard]->pump().prefetch(parts[shard], own);
   }
   return plan;
 }

@@ -2,24 +2,23 @@
 #include "cache/core.h"
 
 #include <fmt/core.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
+#include <new>
+#include <utility>
 
 #include "core/check.h"
 #include "core/fail.h"
-#include "core/waiting/backoff.h"
 #include "core/waiting/patience.h"
 #include "memory/memory.h"
 
 namespace headrace {
 namespace {
 
-// After this the Mover has lost a copy, whose memory must not be freed: an engine may write to it.
-constexpr Nanoseconds kEndBound = kShutdownBound;
-// The thread that ends a copy wakes the waiting one. The slice is for a Mover that must be polled.
-constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
+// How long an access waits for a slab that another thread allocates, before it is refused. The
+// other thread only asks the kernel and touches the pages.
+constexpr Nanoseconds kGrowBound = std::chrono::seconds{30};
 
 // Prints the number of the object, which may be destroyed.
 [[noreturn]] void outlived(const CacheEntry& held) {
@@ -55,6 +54,10 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
                   "a budget for {} node {}, which no CPU can address; give it to a memory node",
                   to_string((*node)->kind), raw(budget->first));
     }
+    if (budget->second == 0_B) {
+      return fail(ErrorCode::invalid, "a budget of 0 for node {}; give it more, or none at all",
+                  raw(budget->first));
+    }
     const auto same = [&](const auto& other) { return other.first == budget->first; };
     if (std::any_of(options.budgets.begin(), budget, same)) {
       return fail(ErrorCode::invalid, "two budgets for node {}; add them up", raw(budget->first));
@@ -63,152 +66,292 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
   return {};
 }
 
-void DeferredActions::act() {
-  if (awaited != nullptr) core_.mover_.waiting().wake_all(*awaited);
-  if (lists_) {
-    for (const auto& [transfer, priority] : lists_->promote) transfer.promote(priority);
-    if (lists_->first_cancelled) lists_->first_cancelled->cancel();
-    for (const Transfer& transfer : lists_->more_cancelled) transfer.cancel();
-    if (!lists_->free.empty()) core_.give_back(std::move(lists_->free));
+void Slabs::grow(const Growth& growth) {
+  std::uint64_t unmapped = 0;
+  {
+    const MutexLock lock(state_.mutex);
+    unmapped = state_.space.unmapped();
   }
-  if (wake) core_.mover_.waiting().wake_all(core_.space_changes_);
-  if (!lists_) return;
-  for (const auto& then : lists_->thens) then();
+  auto slab = allocate_for(growth);
+  std::uint32_t changes = 0;
+  bool again = false;
+  {
+    const Locked lock(state_);
+    again = state_.space.grown(growth, std::move(slab), unmapped);
+    changes = state_.signals.space_changes.fetch_add(1) + 1;
+  }
+  state_.mover.waiting().wake_all(state_.signals.space_changes);
+  if (again) await(changes);
 }
 
-// The entries and their Fills stay until complete() has run.
-void CacheCore::Started::submit_all() noexcept {
-  const auto blocks = std::span(blocks_).first(std::exchange(count_, 0));
-  CacheCore& core = *blocks[0].first;  // all have one Mover and one route
-  std::array<Transfer, kStarts> transfers;
+Result<std::unique_ptr<Buffer>> Slabs::allocate_for(const Growth& growth) const {
   try {
-    const MoveOptions options{
-        .priority = asked_, .hint = CopyHint::automatic, .route = core.options_.route};
-    std::array<MovePair, kStarts> pairs;
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      const CacheEntry& entry = *blocks[i].second;
-      pairs[i] = {entry.fill->to, entry.extent()};
-    }
-    if (blocks.size() == 1) {
-      transfers[0] = core.mover_.copy(pairs[0].to, pairs[0].from, options);
-    } else {
-      core.mover_.copy(std::span(pairs).first(blocks.size()),
-                       std::span(transfers).first(blocks.size()), options);
-    }
+    Placement placement = Placement::on(state_.options.budgets[growth.node].first);
+    placement.pages = state_.options.pages;
+    placement.reason = "slab of a cache";
+    return allocate(state_.mover.machine(), Bytes{growth.bytes}, placement);
   } catch (const std::bad_alloc&) {
-    const Error why = out_of_memory().error();
-    for (const auto& [owner, entry] : blocks) owner->complete(*entry, &why, {}, true);
-    return;
-  }
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    blocks[i].first->follow(*blocks[i].second, transfers[i], asked_);
+    return out_of_memory();
   }
 }
 
-CacheCore::CacheCore(Mover& mover, CacheOptions options, std::size_t shard, std::size_t shards)
-    : mover_(mover), options_(std::move(options)), shard_(shard), shards_(shards) {
-  CHECK(options_.budgets.size() <= kSpills);
-  for (const auto& [id, budget] : options_.budgets) {
-    const bool on_gpu = !mover_.machine().find(id)->byte_addressable();
-    nodes_.push_back({.id = id,
-                      .budget = budget.value,
-                      .frames = Frames(!on_gpu),
-                      .order = options_.eviction(),
-                      .on_gpu = on_gpu});
-    nodes_.back().victims.reserve(kVictims);
-    hits_open_ = hits_open_ && nodes_.back().order->marks();
+bool Slabs::await(std::uint32_t seen) {
+  if (Space::owes_slab()) return false;
+  Patience patience(state_.mover.clock(), state_.mover.waiting(), kGrowBound);
+  while (state_.signals.space_changes.load() == seen) {
+    if (patience.over()) return false;
+    patience.sleep(state_.signals.space_changes, seen);
   }
-  if (options_.observer) hits_open_ = false;
-  for (const auto& node : mover_.machine().nodes) {
-    for (const unsigned cpu : node.cpus) {
-      if (cpu >= node_of_cpu_.size()) node_of_cpu_.resize(cpu + 1);
-      node_of_cpu_[cpu] = node.id;
+  return true;
+}
+
+Status Slabs::reserve(std::uint16_t node) {
+  for (;;) {
+    std::optional<Growth> wanted;
+    {
+      const MutexLock lock(state_.mutex);
+      if (const auto& error = state_.space.node(node).grow_error) return Unexpected(*error);
+      wanted = state_.space.growth({.node = node, .extent = {nullptr, 0, 1_B}});
+    }
+    if (!wanted) return {};
+    grow(*wanted);
+  }
+}
+
+std::shared_ptr<PrefetchPlan> Pump::prefetch(std::span<const Extent> extents,
+                                             const PrefetchOptions& options) {
+  auto plan = std::make_shared<PrefetchPlan>();
+  plan->options = options;
+  plan->named = options.named;
+  plan->progress.planned = extents.size();
+  if (!state_.origin.here()) {
+    plan->progress.cancelled = true;
+    return plan;
+  }
+  fill(*plan, extents);
+  plan->build();
+  enlist(plan);
+  pump(true, kAll);
+  return plan;
+}
+
+// Makes the items of a new plan: their nodes, and which of them need not be fetched.
+void Pump::fill(PrefetchPlan& plan, std::span<const Extent> extents) const {
+  plan.items.resize(extents.size());
+  std::uint64_t position = 0;
+  const Extent* asked = nullptr;  // policies are pure: equal requests have equal answers
+  Result<Destination> node = Destination{};
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    const Extent& extent = extents[i];
+    PlanItem& item = plan.items[i];
+    item.plan = &plan;
+    if (!extent.valid()) {
+      item.state = PlanItem::State::over;  // an access will report the error
+      ++plan.progress.invalid;
+      continue;
+    }
+    item.object = extent.object;
+    item.bytes = {extent.object->id(), extent.offset, extent.length.value};
+    item.position = position;
+    position += extent.length.value;
+    if (extent.length.value == 0) {
+      item.state = PlanItem::State::over;
+      ++plan.progress.started;
+      ++plan.progress.used;
+      continue;
+    }
+    if (asked == nullptr || asked->length != extent.length ||
+        asked->object->node() != extent.object->node()) {
+      node = state_.destinations.first(extent, plan.options.initiator);
+      asked = &extent;
+    }
+    if (node) item.node = node->node;
+    if (!node) item.state = PlanItem::State::over;
+  }
+}
+
+// Marks the blocks that are cached already, in slices, so that the plan learns of accesses to them.
+// Before the last slice is done, no access and no pump uses the plan; Blocks::start() marks new
+// blocks.
+void Pump::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
+  {
+    const MutexLock lock(state_.mutex);
+    state_.plans.add(plan, core_);
+  }
+  const std::span<PlanItem> items(plan->items);
+  for (std::size_t at = 0; at < items.size();) {
+    const MutexLock lock(state_.mutex);
+    // An item usually overlaps at most one block per 4 KiB.
+    for (std::uint64_t work = 0; work < PrefetchPlan::kSlice && at < items.size(); ++at) {
+      const PlanItem& item = items[at];
+      work += 1 + (item.bytes.length >> 14);
+      if (!item.indexed) continue;
+      state_.hits.index.visit_overlapping(item.bytes, [](CacheEntry& entry) {
+        entry.word.fetch_or(CacheEntry::kNoticed);
+        return true;
+      });
+    }
+  }
+  const MutexLock lock(state_.mutex);
+  state_.plans.list(*plan);
+}
+
+void Pump::pump(bool may_grow, std::size_t most) noexcept {
+  {
+    const MutexLock lock(state_.mutex);
+    if (!state_.plans.begin_pump()) return;
+  }
+  try {
+    start_most(may_grow, most);
+  } catch (const std::bad_alloc&) {
+    const MutexLock lock(state_.mutex);
+    state_.plans.give_up_pump();
+  }
+}
+
+void Pump::start_most(bool may_grow, std::size_t most) {
+  Spare spare(state_);
+  Started all(Priority::prefetch);
+  for (;;) {
+    std::optional<Growth> wanted;
+    CacheEntry* entry = nullptr;
+    {
+      const Locked lock(state_);
+      // Not stored again: hits read the line.
+      if (may_grow && state_.signals.growth_due.load()) state_.signals.growth_due = false;
+      if (most > 0) entry = state_.plans.start_next(may_grow, spare.entry, wanted);
+      // A copy submitted after end_pump() might end there, and its end would begin the next
+      // pump on this stack.
+      if (entry == nullptr && !wanted && all.empty() && state_.plans.end_pump(most)) return;
+    }
+    if (entry != nullptr) {
+      all.add(fills_, *entry);
+      --most;
+    } else if (wanted) {
+      slabs_.grow(*wanted);  // before a callback of what is submitted waits for this slab
+    } else {
+      all.submit();
     }
   }
 }
 
-CacheCore::~CacheCore() {
-  end();
-  const MutexLock lock(mutex_);  // the thread that ended the last copy has released it
+void Pump::cancel(const std::shared_ptr<PrefetchPlan>& plan) {
+  if (!state_.origin.here()) return;
+  {
+    const MutexLock lock(state_.mutex);
+    if (!Prefetcher::give_up(*plan)) return;  // clear() ended it meanwhile
+  }
+  end(plan);
+  pump_if_due(true, kAll);  // other plans may use its space
 }
+
+Prefetch::Progress Pump::progress(const PrefetchPlan& plan) {
+  if (!state_.origin.here()) return {.cancelled = true};
+  if (state_.signals.take_pump_due() || state_.signals.growth_due)
+    pump(!state_.mover.in_callback());
+  const MutexLock lock(state_.mutex);
+  return plan.progress;
+}
+
+void Pump::end(const std::shared_ptr<PrefetchPlan>& plan) {
+  std::size_t at = 0;
+  for (bool ended = false; !ended;) {
+    const Locked lock(state_);
+    ended = state_.plans.end_some(plan, at);
+  }
+}
+
+void Pump::end_all() {
+  for (;;) {
+    std::shared_ptr<PrefetchPlan> plan;
+    {
+      const MutexLock lock(state_.mutex);
+      plan = state_.plans.give_up_any();
+    }
+    if (plan == nullptr) return;
+    end(plan);
+  }
+}
+
+CacheCore::CacheCore(Mover& mover, CacheOptions options, const void* cache, std::size_t shard,
+                     std::size_t shards)
+    : state_(mover, std::move(options), shard, shards),
+      fills_(state_, pump_),
+      slabs_(state_),
+      pump_(state_, *this, fills_, slabs_),
+      cache_(cache) {}
+
+CacheCore::~CacheCore() { CHECK(state_.signals.running == 0); }
 
 bool CacheCore::end() {
+  Fills::AwaitAll copies(fills_);
   {
-    const MutexLock lock(mutex_);
-    if (const CacheEntry* held = readers_.any_pinned()) outlived(*held);
-    if (counts_.pins > 0) outlived(*entries_.any_pinned());
-    ++watchers_;
+    const MutexLock lock(state_.mutex);
+    if (const CacheEntry* held = state_.hits.readers.any_pinned()) outlived(*held);
+    if (state_.hits.pins() > 0) outlived(*state_.blocks.any_pinned());
   }
-  end_plans();
-  drop_all();
-  const bool waits = running_.load() != 0;
-  // In a callback, the copies that it would wait for may need this thread.
-  CHECK(!waits || !mover_.in_callback());
-  Patience patience(mover_.clock(), mover_.waiting(), kEndBound);
-  for (auto left = running_.load(); left != 0; left = running_.load()) {
-    CHECK(!patience.over());
-    mover_.poll();
-    patience.sleep(running_, left, kEndSlice);
-  }
-  const MutexLock lock(mutex_);
-  --watchers_;
-  return waits;
+  pump_.end_all();
+  for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) drop_all(state_, i);
+  return copies.wait();
 }
 
 Status CacheCore::reserve() {
-  for (std::uint16_t i = 0; i < nodes_.size(); ++i) HEADRACE_TRY_STATUS(reserve_all_of(i));
+  for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) {
+    HEADRACE_TRY_STATUS(slabs_.reserve(static_cast<std::uint16_t>(i)));
+  }
   return {};
 }
 
 void CacheCore::pin_again(CacheEntry& entry) {
-  if (!origin_.here()) return;
-  const MutexLock lock(mutex_);
-  pin(entry);
+  if (!state_.origin.here()) return;
+  const MutexLock lock(state_.mutex);
+  state_.hits.pin(entry);
 }
 
-BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited) {
-  if (entry.now() != BlockState::filling && waited == Nanoseconds{0}) return entry.now();
-  if (take_pump_due() || growth_due_) pump(true);
-  const Nanoseconds begin = mover_.clock().now();
-  sleep(entry, timeout);
-  waited += std::max(mover_.clock().now() - begin, Nanoseconds{1});
-  const BlockState state = entry.now();
-  if (state != BlockState::filling) {
-    wait_time_.record(static_cast<std::uint64_t>(std::exchange(waited, Nanoseconds{0}).count()));
-  }
-  return state;
-}
-
-void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
-  Patience patience(mover_.clock(), mover_.waiting(), timeout);
-  Backoff naps(kFirstSleep, kLongestSleep);
-  while (entry.now() == BlockState::filling) {
-    mover_.poll(std::span<const std::byte>(entry.data.load(), entry.length), patience.left());
-    std::uint32_t seen = entry.word.load();
-    if (entry.now() != BlockState::filling || patience.over()) return;
-    if ((seen & CacheEntry::kAwaited) == 0) {
-      if (!entry.word.compare_exchange_strong(seen, seen | CacheEntry::kAwaited)) continue;
-      seen |= CacheEntry::kAwaited;
+void CacheCore::unpin(CacheEntry& entry, PinSlot* slot, bool own) {
+  if (!state_.origin.here()) return;
+  {
+    const Locked lock(state_);
+    bool counted = true;
+    if (slot != nullptr) {
+      Readers& readers = state_.hits.readers;
+      counted = own ? readers.unpin_asked(*slot) : readers.unpin_elsewhere(*slot);
     }
-    patience.sleep(entry.word, seen, naps.next());
+    if (counted) {
+      state_.blocks.unpin(entry);
+    } else {
+      if (state_.space.stalled()) state_.space.offer(entry);
+      state_.space.released();
+    }
   }
+  pump_.pump_if_due(false);
 }
 
 Error CacheCore::why(const Block& block) const {
+  using Refusal = Block::Refusal;
+  const Extent& extent = block.extent_;
   switch (block.refusal_) {
-    case Refusal::told: return *block.refused_;
+    case Refusal::told:
+    case Refusal::foreign_plan: return *block.refused_;
     case Refusal::invalid:
-      return {ErrorCode::invalid,
-              "the extent does not lie inside its object; check offset and length"};
+      if (extent.object == nullptr) {
+        return fail(ErrorCode::invalid, "an extent without an object; give one").error();
+      }
+      return fail(ErrorCode::invalid,
+                  "the extent of {} bytes from offset {} does not lie inside its object of {} "
+                  "bytes; check offset and length",
+                  extent.length.value, extent.offset, extent.object->size().value)
+          .error();
     case Refusal::none:
     case Refusal::no_memory: return out_of_memory().error();
     case Refusal::too_large:
     case Refusal::no_space: break;
   }
-  const NodeId node = nodes_[block.refused_by_].id;
+  const NodeId node = state_.options.budgets[block.refused_by_].first;
   const std::string length = to_string(block.extent_.length);
   const std::string budget = to_string(block.refused_budget_);
-  const std::string shard = shards_ > 1 ? fmt::format(" (one of {} shards)", shards_) : "";
+  const std::string shard =
+      state_.parts.shards > 1 ? fmt::format(" (one of {} shards)", state_.parts.shards) : "";
   if (block.refusal_ == Refusal::too_large) {
     return fail(ErrorCode::exhausted,
                 "the block of {} exceeds the budget of {} on node {}{}; access smaller "
@@ -223,209 +366,163 @@ Error CacheCore::why(const Block& block) const {
       .error();
 }
 
+void for_blocks(ShardState& state, const Range& range, const ForBlock& then) {
+  for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended;) {
+    std::array<CacheEntry*, PrefetchPlan::kSlice> found;
+    const Locked lock(state);
+    const auto entries = std::span(found).first(state.hits.index.next(range, cursor, found));
+    state.hits.count_pins(entries);
+    for (CacheEntry* entry : entries) then(state.blocks, *entry);
+    if (!entries.empty()) state.space.released();
+  }
+}
+
+void for_blocks(ShardState& state, std::size_t node, const ForBlock& then) {
+  Frames::Walk walk;
+  for (bool more = true; more;) {
+    std::array<CacheEntry*, PrefetchPlan::kSlice> found;
+    std::size_t count = 0;
+    const Locked lock(state);
+    Frames& frames = state.space.node(node).frames;
+    for (std::size_t looks = 0; more && looks < found.size(); ++looks) {
+      Frame* const frame = frames.next(walk);
+      more = frame != nullptr;
+      if (more && entry_of(*frame).detached == 0) found[count++] = &entry_of(*frame);
+    }
+    const auto entries = std::span(found).first(count);
+    state.hits.count_pins(entries);
+    {
+      const Frames::GivingMany many(frames);
+      for (CacheEntry* entry : entries) then(state.blocks, *entry);
+    }
+    if (count > 0) state.space.released();
+  }
+}
+
+void drop_all(ShardState& state, std::size_t node) {
+  for_blocks(state, node, [](Blocks& blocks, CacheEntry& entry) {
+    blocks.drop(entry, CacheEvent::Kind::evicted);
+  });
+}
+
 void CacheCore::invalidate(Extent extent) {
-  if (!origin_.here()) return;
+  if (!state_.origin.here()) return;
   if (extent.object == nullptr || extent.offset >= extent.object->size().value) return;
   const std::uint64_t length =
       std::min(extent.length.value, extent.object->size().value - extent.offset);
   if (length == 0) return;
-  const Range range{extent.object->id(), extent.offset, length};
-  for_blocks(range, [this](CacheEntry& entry, DeferredActions& deferred) {
-    mutex_.assert_held();
-    drop(entry, CacheEvent::Kind::invalidated, deferred);
-  });
-  if (take_pump_due()) pump(true);
-}
-
-// Calls `then` under the lock for all blocks that overlap `range`, with their pins counted. Works
-// in slices, so that the lock is never held for long.
-void CacheCore::for_blocks(const Range& range, const ForBlock& then) {
-  for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended;) {
-    std::array<CacheEntry*, kSlice> found;
-    DeferredActions deferred(*this);
-    const MutexLock lock(mutex_);
-    const auto entries = std::span(found).first(index_.next(range, cursor, found));
-    count_pins(entries);
-    for (CacheEntry* entry : entries) then(*entry, deferred);
-    if (!entries.empty()) go_on(deferred);
-  }
-}
-
-// Like above, for all blocks of a node. By address, so that dropped neighbours leave one gap.
-void CacheCore::for_blocks(Node& node, const ForBlock& then) {
-  Frames::Walk walk;
-  for (bool more = true; more;) {
-    std::array<CacheEntry*, kSlice> found;
-    std::size_t count = 0;
-    DeferredActions deferred(*this);
-    const MutexLock lock(mutex_);
-    for (std::size_t looks = 0; more && looks < kSlice; ++looks) {
-      Frame* const frame = node.frames.next(walk);
-      more = frame != nullptr;
-      if (more && static_cast<CacheEntry*>(frame)->detached == 0) {
-        found[count++] = static_cast<CacheEntry*>(frame);
-      }
-    }
-    const auto entries = std::span(found).first(count);
-    count_pins(entries);
-    {
-      const Frames::GivingMany many(node.frames);
-      for (CacheEntry* entry : entries) then(*entry, deferred);
-    }
-    if (count > 0) go_on(deferred);
-  }
+  for_blocks(
+      state_, Range{extent.object->id(), extent.offset, length},
+      [](Blocks& blocks, CacheEntry& entry) { blocks.drop(entry, CacheEvent::Kind::invalidated); });
+  pump_.pump_if_due(true);
 }
 
 Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
-  if (!origin_.here()) return {};  // no engine of this process reads it
+  if (!state_.origin.here()) return {};  // no engine of this process reads it
   invalidate(whole(object));
-  Patience patience(mover_.clock(), mover_.waiting(), timeout);
-  for (;;) {
-    const std::uint32_t seen = running_.load();
-    {
-      const MutexLock lock(mutex_);
-      if (!being_read(object.id())) return {};
-      if (mover_.in_callback()) return fail(ErrorCode::invalid, kInCallback, "forget()");
-      ++watchers_;
-    }
-    mover_.poll();
-    patience.sleep(running_, seen, kEndSlice);
-    const MutexLock lock(mutex_);
-    --watchers_;
-    if (patience.over() && being_read(object.id())) {
-      return fail(ErrorCode::timed_out, "an engine still reads the object; forget() it again");
-    }
-  }
+  return fills_.await_unread(object.id(), timeout);
 }
 
 std::vector<ObjectId> CacheCore::reading() const {
-  std::vector<ObjectId> objects;
-  if (!origin_.here()) return objects;
-  const MutexLock lock(mutex_);
-  for (const Fill* fill = fills_.front(); fill != nullptr; fill = fill->next) {
-    objects.push_back(fill->object);
-  }
-  for (const auto& plan : plans_) {
-    const auto planned = plan->reading();
-    objects.insert(objects.end(), planned.begin(), planned.end());
-  }
-  std::ranges::sort(objects);
-  const auto repeated = std::ranges::unique(objects);
-  objects.erase(repeated.begin(), repeated.end());
+  if (!state_.origin.here()) return {};
+  const MutexLock lock(state_.mutex);
+  std::vector<ObjectId> objects = state_.blocks.reading();
+  const std::vector<ObjectId> planned = state_.plans.reading();
+  objects.insert(objects.end(), planned.begin(), planned.end());
   return objects;
 }
 
 void CacheCore::flush() {
-  if (!origin_.here()) return;
-  for (Node& node : nodes_) {
-    for_blocks(node, [this](CacheEntry& entry, DeferredActions& deferred) {
-      mutex_.assert_held();
+  if (!state_.origin.here()) return;
+  for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) {
+    for_blocks(state_, i, [](Blocks& blocks, CacheEntry& entry) {
       if (entry.pins == 0 && entry.planned == 0) {
-        drop(entry, CacheEvent::Kind::evicted, deferred);
+        blocks.drop(entry, CacheEvent::Kind::evicted);
       } else if (entry.now() == BlockState::ready) {
-        open(entry);
+        blocks.open(entry);
       }
     });
   }
-  give_back_slabs();
-  if (take_pump_due()) pump(true, kAllStarts);
+  free_empty_slabs();
 }
 
 void CacheCore::clear() {
-  if (!origin_.here()) return;
-  end_plans();
-  drop_all();
-  give_back_slabs();
-  if (take_pump_due()) pump(true, kAllStarts);  // of plans made meanwhile
+  if (!state_.origin.here()) return;
+  pump_.end_all();
+  for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) drop_all(state_, i);
+  free_empty_slabs();
 }
 
-void CacheCore::drop_all() {
-  for (Node& node : nodes_) drop_all(node);
-}
-
-void CacheCore::drop_all(Node& node) {
-  for_blocks(node, [this](CacheEntry& entry, DeferredActions& deferred) {
-    mutex_.assert_held();
-    drop(entry, CacheEvent::Kind::evicted, deferred);
-  });
+// Then starts what plans made meanwhile may start.
+void CacheCore::free_empty_slabs() {
+  if (!state_.options.reserve) {
+    const Locked lock(state_);
+    state_.space.free_empty_slabs();
+  }
+  pump_.pump_if_due(true, Pump::kAll);
 }
 
 Status CacheCore::resize(NodeId id, Bytes budget) {
-  HEADRACE_TRY_STATUS(origin_.check(kTheCache));
-  std::uint16_t number = 0;
-  for (bool first = true, more = true; more; first = false) {
-    DeferredActions deferred(*this);
-    const MutexLock lock(mutex_);
-    const auto node = std::find_if(nodes_.begin(), nodes_.end(),
-                                   [&](const Node& other) { return other.id == id; });
-    if (node == nodes_.end()) {
+  HEADRACE_TRY_STATUS(state_.origin.check(kTheCache));
+  std::optional<std::uint16_t> number;
+  for (bool more = true; more;) {
+    const Locked lock(state_);
+    const bool first = !number;
+    number = state_.space.number_of(id);
+    if (!number) {
       return fail(ErrorCode::absent,
                   "the cache has no budget for node {}; give one in CacheOptions::budgets",
                   raw(id));
     }
-    number = static_cast<std::uint16_t>(node - nodes_.begin());
+    Space::Node& node = state_.space.node(*number);
     if (first) {
-      if (node->lost) return Unexpected(*node->grow_error);
-      node->budget = budget.value;
-      node->grow_error.reset();
-      pump_due_ = true;
+      if (node.lost) return Unexpected(*node.grow_error);
+      node.budget = budget.value;
+      node.grow_error.reset();
+      state_.signals.pump_due = true;
     }
-    go_on(deferred);
-    more = fit_budget(*node, deferred);
+    state_.space.released();
+    more = state_.space.fit_budget(node);
   }
-  const Status reserved = options_.reserve ? reserve_all_of(number) : Status{};
-  if (take_pump_due()) pump(true, kAllStarts);
+  const Status reserved = state_.options.reserve ? slabs_.reserve(*number) : Status{};
+  pump_.pump_if_due(true, Pump::kAll);
   return reserved;
 }
 
 CacheStats CacheCore::stats(Histogram& wait_time, Histogram& copy_latency) const {
   CacheStats stats;
-  if (!origin_.here()) return stats;
+  if (!state_.origin.here()) return stats;
   {
-    const MutexLock lock(mutex_);
-    stats = {.hits = counts_.hits + readers_.hits(),
-             .inflight_hits = counts_.inflight_hits,
-             .misses = counts_.misses,
-             .prefetched = counts_.prefetched,
-             .first_uses = counts_.first_uses,
-             .late = counts_.late,
-             .wasted_bytes = {counts_.wasted_bytes},
-             .evictions = counts_.evictions,
-             .invalidations = counts_.invalidations,
-             .failures = counts_.failures,
-             .refusals = counts_.refusals,
-             .bytes_pinned = {counts_.pinned_bytes + bytes_in_slots()},
-             .blocks = index_.size()};
-    for (const Node& node : nodes_) stats.bytes_used += Bytes{node.used};
+    const MutexLock lock(state_.mutex);
+    const Blocks::Counts& counts = state_.blocks.counts;
+    stats = {.hits = counts.hits + state_.hits.readers.hits(),
+             .inflight_hits = counts.inflight_hits,
+             .misses = counts.misses,
+             .prefetched = counts.prefetched,
+             .first_uses = counts.first_uses,
+             .late = counts.late,
+             .wasted_bytes = {counts.wasted_bytes},
+             .evictions = counts.evictions,
+             .invalidations = counts.invalidations,
+             .failures = counts.failures,
+             .refusals = counts.refusals,
+             .bytes_pinned = {state_.hits.pinned_bytes()},
+             .blocks = state_.hits.index.size()};
+    for (const Space::Node& node : state_.space.nodes()) stats.bytes_used += Bytes{node.used};
   }
-  wait_time.add(wait_time_);
-  copy_latency.add(copy_latency_);
+  wait_time.add(fills_.wait_time());
+  copy_latency.add(fills_.copy_latency());
   return stats;
 }
 
-// Bytes of the blocks that only slots pin. Each block counts once.
-std::uint64_t CacheCore::bytes_in_slots() const {
-  std::vector<CacheEntry*> entries = readers_.pinned();
-  std::ranges::sort(entries);
-  const auto repeated = std::ranges::unique(entries);
-  entries.erase(repeated.begin(), repeated.end());
-  std::uint64_t bytes = 0;
-  for (const CacheEntry* entry : entries) {
-    if (entry->pins == 0 && entry->data != nullptr) bytes += entry->length;
-  }
-  return bytes;
-}
-
-void CacheCore::emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept {
-  if (!options_.observer) return;
-  options_.observer(
-      {.kind = kind, .extent = extent, .time = mover_.clock().now(), .by_prefetch = by_prefetch});
-}
-
-std::optional<NodeId> CacheCore::calling_node() const {
-  const int cpu = sched_getcpu();
-  if (cpu < 0 || static_cast<std::size_t>(cpu) >= node_of_cpu_.size()) return std::nullopt;
-  return node_of_cpu_[static_cast<std::size_t>(cpu)];
+Bytes CacheCore::more_for(NodeId id, Bytes budget) const {
+  const MutexLock lock(state_.mutex);
+  const auto number = state_.space.number_of(id);
+  if (!number) return {};
+  const Space::Node& node = state_.space.nodes()[*number];
+  if (node.on_gpu || node.lost) return {};
+  const Bytes has{node.frames.capacity()};
+  return budget > has ? budget - has : Bytes{};
 }
 
 }  // namespace headrace

@@ -21,8 +21,13 @@ TEST(CacheCoreTest, Create_RefusesInvalidBudgets) {
   const auto create = [&](CacheOptions options) {
     return Cache::create(*rig.mover, std::move(options));
   };
-  for (const auto& budgets : std::vector<std::vector<std::pair<NodeId, Bytes>>>{
-           {}, {{kDisk, 1_MiB}}, {{NodeId{77}, 1_MiB}}, {{kDram, 1_MiB}, {kDram, 1_MiB}}}) {
+  for (const auto& budgets :
+       std::vector<std::vector<std::pair<NodeId, Bytes>>>{{},
+                                                          {{kDram, 0_B}},
+                                                          {{kDram, 1_MiB}, {kHbm, 0_B}},
+                                                          {{kDisk, 1_MiB}},
+                                                          {{NodeId{77}, 1_MiB}},
+                                                          {{kDram, 1_MiB}, {kDram, 1_MiB}}}) {
     const auto made = create({.budgets = budgets});
     ASSERT_FALSE(made.has_value());
     EXPECT_EQ(made.error().code, ErrorCode::invalid) << made.error().message;
@@ -232,6 +237,10 @@ TEST(CacheForgetTest, HeldBlockOfAForgottenObject_DoesNotReadTheObject) {
 }
 
 using CacheDeathTest = testing::Test;
+
+TEST(CacheDeathTest, ACacheMustNotOutliveItsMover) {
+  EXPECT_DEATH(CacheRig().mover.reset(), "a Mover is destroyed before its Cache");
+}
 
 TEST(CacheDeathTest, ABlockMustNotOutliveItsCache) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "cache/readers.h"
+#include "cache/structures/readers.h"
 #include "tests/support/cache_rig.h"
 
 namespace headrace {

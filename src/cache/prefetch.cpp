@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans: which extents are fetched ahead, when, and how long they are protected.
+#include "cache/prefetch.h"
+
 #include <algorithm>
+#include <functional>
 #include <utility>
 
-#include "cache/core.h"
+#include "cache/blocks.h"
 #include "core/check.h"
 
 namespace headrace {
@@ -19,133 +21,30 @@ constexpr std::size_t kMergedItems = 256;
 // How often plans that lack space look for paused consumers.
 constexpr Nanoseconds kStallLook = std::chrono::milliseconds{10};
 
+// Whether only plans that have ended wanted the block, and no engine has begun its copy.
+bool is_unwanted(const CacheEntry& entry) {
+  return entry.planned == 0 && !entry.used && !entry.detached &&
+         entry.now() == BlockState::filling && entry.fill->transfer &&
+         !entry.fill->transfer->begun();
+}
+
 }  // namespace
 
-std::shared_ptr<PrefetchPlan> CacheCore::prefetch(std::span<const Extent> extents,
-                                                  const PrefetchOptions& options) {
-  auto plan = std::make_shared<PrefetchPlan>();
-  plan->options = options;
-  plan->named = options.named;
-  plan->progress.planned = extents.size();
-  if (!origin_.here()) {
-    plan->progress.cancelled = true;
-    return plan;
-  }
-  fill(*plan, extents);
-  plan->build();
-  enlist(plan);
-  pump(true, kAllStarts);
-  return plan;
+void Prefetcher::add(std::shared_ptr<PrefetchPlan> plan, CacheCore& core) {
+  plans_.push_back(std::move(plan));
+  plans_.back()->core = &core;
+  plans_.back()->touched = shard_.mover.clock().now();
 }
 
-// Makes the items of a new plan: their nodes, and which of them need not be fetched.
-void CacheCore::fill(PrefetchPlan& plan, std::span<const Extent> extents) const {
-  plan.items.resize(extents.size());
-  std::uint64_t position = 0;
-  const Extent* asked = nullptr;  // policies are pure: equal requests have equal answers
-  Result<Destination> node = Destination{};
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    const Extent& extent = extents[i];
-    PlanItem& item = plan.items[i];
-    item.plan = &plan;
-    if (!extent.valid()) {
-      item.state = PlanItem::State::over;  // an access will report the error
-      continue;
-    }
-    item.object = extent.object;
-    item.bytes = {extent.object->id(), extent.offset, extent.length.value};
-    item.position = position;
-    position += extent.length.value;
-    if (extent.length.value == 0) {
-      item.state = PlanItem::State::over;
-      ++plan.progress.started;
-      ++plan.progress.used;
-      continue;
-    }
-    if (asked == nullptr || asked->length != extent.length ||
-        asked->object->node() != extent.object->node()) {
-      node = destination(extent, plan.options.initiator);
-      asked = &extent;
-    }
-    if (node) item.node = node->node;
-    if (!node) item.state = PlanItem::State::over;
-  }
+void Prefetcher::list(PrefetchPlan& plan) {
+  if (plan.ended) return;  // by clear(), meanwhile
+  plan.listed = true;
+  set_idle(plan, plan.left() == 0);
 }
 
-// Marks the blocks that are cached already, in slices, so that the plan learns of accesses to them.
-// Before the last slice is done, no access and no pump uses the plan; notice() marks new blocks.
-void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
-  {
-    const MutexLock lock(mutex_);
-    plans_.push_back(plan);
-    plan->core = this;
-    plan->touched = mover_.clock().now();
-  }
-  const std::span<PlanItem> items(plan->items);
-  for (std::size_t at = 0; at < items.size();) {
-    const MutexLock lock(mutex_);
-    // An item usually overlaps at most one block per 4 KiB.
-    for (std::uint64_t work = 0; work < PrefetchPlan::kSlice && at < items.size(); ++at) {
-      const PlanItem& item = items[at];
-      work += 1 + (item.bytes.length >> 14);
-      if (!item.indexed) continue;
-      index_.visit_overlapping(item.bytes, [](CacheEntry& entry) {
-        entry.word.fetch_or(CacheEntry::kNoticed);
-        return true;
-      });
-    }
-  }
-  const MutexLock lock(mutex_);
-  if (plan->ended) return;  // by clear(), meanwhile
-  plan->listed = true;
-  set_idle(*plan, plan->left() == 0);
-}
-
-// Whether an item of a plan overlaps `range`.
-bool CacheCore::are_concerned(const Range& range) const {
-  return std::ranges::any_of(plans_, [&](const auto& plan) { return plan->concerns(range); });
-}
-
-// From now on releases are reported, until go_on(). A release during the search that found no space
-// was not reported, so plans and waiting accesses search once more. True: the reports begin now.
-bool CacheCore::stall() {
-  if (std::exchange(stalled_, true)) return false;
-  readers_.ask_all(true);
-  pump_again_ = true;
-  space_changes_.fetch_add(1);
-  return true;
-}
-
-void CacheCore::go_on(DeferredActions& deferred) {
-  ++let_go_;
-  if (!std::exchange(stalled_, false)) return;
-  readers_.ask_all(false);
-  pump_due_ = true;
-  space_changes_.fetch_add(1);
-  deferred.wake = true;
-}
-
-// Starts at most `most` blocks that plans may start now, so that no access is delayed for long. The
-// ends of these copies start more; so do later uses, wait() and progress().
-//
-// One thread at a time: a copy may complete inside submit(), and then complete() only sets
-// pump_again_. may_grow: the thread may allocate slabs. Threads that complete copies must not. If
-// memory runs out, the next caller tries again.
-void CacheCore::pump(bool may_grow, std::size_t most) noexcept {
-  if (!begin_pump()) return;
-  try {
-    start_most(may_grow, most);
-  } catch (const std::bad_alloc&) {
-    const MutexLock lock(mutex_);
-    pumping_ = false;
-    pump_due_ = true;
-  }
-}
-
-bool CacheCore::begin_pump() {
-  const MutexLock lock(mutex_);
+bool Prefetcher::begin_pump() {
   if (plans_.empty()) {
-    if (growth_due_.load()) growth_due_ = false;
+    if (shard_.signals.growth_due.load()) shard_.signals.growth_due = false;
     return false;
   }
   if (pumping_) {
@@ -156,57 +55,39 @@ bool CacheCore::begin_pump() {
   return true;
 }
 
-void CacheCore::start_most(bool may_grow, std::size_t most) {
-  Spare spare(*this);
-  Started all(Priority::prefetch);
-  for (;;) {
-    std::optional<Growth> wanted;
-    CacheEntry* entry = nullptr;
-    {
-      DeferredActions deferred(*this);
-      const MutexLock lock(mutex_);
-      // Not stored again: hits read the line.
-      if (may_grow && growth_due_.load()) growth_due_ = false;
-      if (most > 0) entry = start_next(may_grow, spare, wanted, deferred);
-      // A copy submitted after pumping_ is false might end there, and its end would begin the next
-      // pump on this stack.
-      if (entry == nullptr && !wanted && all.empty() &&
-          (most == 0 || !std::exchange(pump_again_, false))) {
-        pumping_ = false;
-        if (most == 0) {
-          pump_again_ = false;
-          pump_due_ = true;
-        }
-        return;
-      }
-    }
-    if (entry != nullptr) {
-      all.add(*this, *entry);
-      --most;
-    } else if (wanted) {
-      grow(*wanted);  // before a callback of what is submitted waits for this slab
-    } else {
-      all.submit();
-    }
+bool Prefetcher::end_pump(std::size_t left) {
+  if (left > 0 && std::exchange(pump_again_, false)) return false;
+  pumping_ = false;
+  if (left == 0) {
+    pump_again_ = false;
+    shard_.signals.pump_due = true;
   }
+  return true;
 }
 
-// The next block of the plan whose turn it is; null: none can be started now. Of a plan with many
-// items to skip, it skips one slice and sets pump_again_.
-CacheEntry* CacheCore::start_next(bool may_grow, Spare& spare, std::optional<Growth>& wanted,
-                                  DeferredActions& deferred) {
+void Prefetcher::give_up_pump() {
+  pumping_ = false;
+  shard_.signals.pump_due = true;
+}
+
+bool Prefetcher::are_concerned(const Range& range) const {
+  return std::ranges::any_of(plans_, [&](const auto& plan) { return plan->concerns(range); });
+}
+
+CacheEntry* Prefetcher::start_next(bool may_grow, CacheEntry*& spare,
+                                   std::optional<Growth>& wanted) {
   const std::size_t plans = plans_.size();
   const std::size_t first = turn_;
   bool kept = false;
-  for (Node& node : nodes_) node.reserved = 0;
+  for (Space::Node& node : shard_.space.nodes()) node.reserved = 0;
   for (std::size_t i = 0; i < plans; ++i) {
     const std::size_t turn = (first + i) % plans;
     PrefetchPlan& plan = *plans_[turn];
     if (!plan.listed || plan.idle) continue;
     std::size_t effort = PrefetchPlan::kSlice;
-    pass_over(plan, effort, deferred);
+    pass_over(plan, effort);
     while (PlanItem* const item = plan.first_pending(effort)) {
-      if (CacheEntry* const entry = start_item(*item, may_grow, spare, wanted, deferred)) {
+      if (CacheEntry* const entry = start_item(*item, may_grow, spare, wanted)) {
         if (!kept) turn_ = turn + 1;
         return entry;
       }
@@ -219,7 +100,7 @@ CacheEntry* CacheCore::start_next(bool may_grow, Spare& spare, std::optional<Gro
         continue;
       }
       // No space in the plan or on the node.
-      if (!kept && nodes_[item->node].reserved > 0) {
+      if (!kept && shard_.space.node(item->node).reserved > 0) {
         kept = true;
         turn_ = turn;
       }
@@ -230,20 +111,20 @@ CacheEntry* CacheCore::start_next(bool may_grow, Spare& spare, std::optional<Gro
   return nullptr;
 }
 
-std::uint64_t CacheCore::window_of(const PlanItem& item) const {
-  return std::min(item.plan->options.window.value, nodes_[item.node].budget / 2);
+std::uint64_t Prefetcher::window_of(const PlanItem& item) const {
+  return std::min(item.plan->options.window.value, shard_.space.node(item.node).budget / 2);
 }
 
-std::uint64_t CacheCore::share_of(const Node& node) const {
+std::uint64_t Prefetcher::share_of(const Space::Node& node) const {
   return node.budget / 2 / std::max<std::size_t>(plans_.size() - idle_, 1);
 }
 
 // Whether the plan of `item` may have `bytes` more protected on its node
 // (docs/design/cache/plans.md). It may have its share, or else one item, besides the bytes of all
 // other plans. It may have more while all plans together have at most half of the budget.
-bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred) {
+bool Prefetcher::grants(const PlanItem& item, std::uint64_t bytes) {
   const PrefetchPlan& plan = *item.plan;
-  Node& node = nodes_[item.node];
+  Space::Node& node = shard_.space.node(item.node);
   const std::uint64_t half = node.budget / 2;
   const bool own = plan.ahead == 0 || plan.ahead + bytes <= share_of(node);
   if (!own && node.reserved > 0) return false;
@@ -251,30 +132,30 @@ bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes, DeferredAction
     return node.planned + node.reserved + bytes <= (own ? node.budget : half);
   };
   if (fits()) return true;
-  take_back(item, bytes, deferred);
+  take_back(item, bytes);
   if (fits()) return true;
   reserve(item, bytes);
   return false;
 }
 
 // Keeps space for a plan that has none, until there is enough. Other plans use the rest.
-void CacheCore::reserve(const PlanItem& item, std::uint64_t bytes) {
-  Node& node = nodes_[item.node];
+void Prefetcher::reserve(const PlanItem& item, std::uint64_t bytes) {
+  Space::Node& node = shard_.space.node(item.node);
   if (item.plan->ahead == 0 && node.reserved == 0) node.reserved = bytes;
 }
 
-void CacheCore::set_idle(PrefetchPlan& plan, bool idle) {
+void Prefetcher::set_idle(PrefetchPlan& plan, bool idle) {
   if (std::exchange(plan.idle, idle) == idle) return;
   idle_ = idle ? idle_ + 1 : idle_ - 1;
 }
 
 // Unprotects blocks of plans whose consumers pause, the furthest uses first, until all plans
 // together have at most half of the budget. At most a slice.
-void CacheCore::take_back(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred) {
-  const Nanoseconds now = mover_.clock().now();
+void Prefetcher::take_back(const PlanItem& item, std::uint64_t bytes) {
+  const Nanoseconds now = shard_.mover.clock().now();
   if (idle_ == 0 && now < stall_look_) return;
   stall_look_ = now + kStallLook;
-  Node& node = nodes_[item.node];
+  Space::Node& node = shard_.space.node(item.node);
   std::size_t looks = PrefetchPlan::kSlice;
   for (const auto& plan : plans_) {
     if (plan.get() == item.plan || plan->ahead == 0) continue;
@@ -284,30 +165,31 @@ void CacheCore::take_back(const PlanItem& item, std::uint64_t bytes, DeferredAct
       if (node.planned + bytes <= node.budget / 2) return;
       PlanItem& far = plan->items[i];
       if (far.state == PlanItem::State::started && far.node == item.node) {
-        let_go_unused(far, PlanItem::State::pending, deferred);
+        let_go_unused(far, PlanItem::State::pending);
       }
     }
   }
 }
 
-CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
-                                  std::optional<Growth>& wanted, DeferredActions& deferred) {
+CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& spare,
+                                   std::optional<Growth>& wanted) {
   PrefetchPlan& plan = *item.plan;
-  Node& node = nodes_[item.node];
+  Space::Node& node = shard_.space.node(item.node);
   const std::uint64_t length = item.bytes.length;
   if (length > node.budget) {
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
-  const std::uint64_t most = plan.limit(item, latency_ * shards_, window_of(item));
+  const std::uint64_t most =
+      plan.limit(item, shard_.blocks.latency() * shard_.shards, window_of(item));
   if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
-  CacheEntry* const found = find(item.bytes);
+  CacheEntry* const found = shard_.hits.find(item.bytes);
   std::uint64_t run = found != nullptr ? length : run_from(item, most);
   if (plan.ahead > 0 && plan.ahead + run > most) return nullptr;
-  if (!grants(item, found != nullptr && found->planned > 0 ? 0 : run, deferred)) return nullptr;
+  if (!grants(item, found != nullptr && found->planned > 0 ? 0 : run)) return nullptr;
   if (found != nullptr && found->detached != 0) return nullptr;  // take_back() dropped it
   if (found == nullptr) run = not_there_of(item, run);
-  plan.touched = mover_.clock().now();
+  plan.touched = shard_.mover.clock().now();
   if (found != nullptr) {
     adopt(item, *found);
     return nullptr;
@@ -316,31 +198,32 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
   // fetched alone.
   Range bytes = item.bytes;
   bytes.length = run;
-  if (run > length && index_.crowded(bytes) != nullptr) bytes.length = run = length;
-  if (!may_enter_index(bytes, deferred)) {
+  if (run > length && shard_.hits.index.crowded(bytes) != nullptr) bytes.length = run = length;
+  if (!shard_.blocks.may_enter_index(bytes)) {
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
   const SpaceRequest request{.node = item.node,
                              .extent = {item.object, item.bytes.offset, Bytes{run}},
                              .by_prefetch = true};
-  switch (make_space(spare.get(), request, wanted, deferred)) {
-    case Space::growth:
+  spare = &shard_.blocks.take(spare);
+  switch (shard_.space.make(*spare, request, wanted)) {
+    case Space::Outcome::growth:
       if (!may_grow) {
-        give_back(*wanted);
+        shard_.space.cancel(*wanted);
         wanted.reset();
-        if (!growth_due_.load()) growth_due_ = true;
+        if (!shard_.signals.growth_due.load()) shard_.signals.growth_due = true;
       }
       return nullptr;
-    case Space::growing:
-    case Space::none:
-      stall();
+    case Space::Outcome::growing:
+    case Space::Outcome::none:
+      shard_.space.stall();
       reserve(item, run);
       return nullptr;
-    case Space::found: break;
+    case Space::Outcome::found: break;
   }
-  CacheEntry& entry = spare.use();
-  start(entry, request, deferred);
+  CacheEntry& entry = *std::exchange(spare, nullptr);
+  shard_.blocks.start(entry, request);
   PlanItem* next = &item;
   for (std::uint64_t at = 0; at < run; at += (next++)->bytes.length) adopt(*next, entry);
   return &entry;
@@ -348,9 +231,9 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
 
 // Bytes of the adjacent pending items, from `item` on, that may be fetched as one block. The plan
 // waits until there is space for all of them.
-std::uint64_t CacheCore::run_from(const PlanItem& item, std::uint64_t most) {
+std::uint64_t Prefetcher::run_from(const PlanItem& item, std::uint64_t most) const {
   const PrefetchPlan& plan = *item.plan;
-  const Node& node = nodes_[item.node];
+  const Space::Node& node = shard_.space.node(item.node);
   const std::uint64_t limit =
       std::min({kMerged, node.budget / kMergedShare, most / 4, share_of(node) / 4});
   Range run = item.bytes;
@@ -366,20 +249,20 @@ std::uint64_t CacheCore::run_from(const PlanItem& item, std::uint64_t most) {
     }
     run.length += next.bytes.length;
   }
-  return index_.crowded(run) == nullptr ? run.length : item.bytes.length;
+  return shard_.hits.index.crowded(run) == nullptr ? run.length : item.bytes.length;
 }
 
 // The part of a run before its first later item that is cached already.
-std::uint64_t CacheCore::not_there_of(const PlanItem& item, std::uint64_t run) {
+std::uint64_t Prefetcher::not_there_of(const PlanItem& item, std::uint64_t run) const {
   std::uint64_t bytes = item.bytes.length;
   for (const PlanItem* next = &item + 1; bytes < run; ++next) {
-    if (find(next->bytes) != nullptr) break;
+    if (shard_.hits.find(next->bytes) != nullptr) break;
     bytes += next->bytes.length;
   }
   return bytes;
 }
 
-void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
+void Prefetcher::adopt(PlanItem& item, CacheEntry& entry) {
   DCHECK(entry.detached == 0);
   item.state = PlanItem::State::started;
   item.entry = &entry;
@@ -388,25 +271,25 @@ void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
   plan.started_end = std::max(plan.started_end, plan.index_of(item) + 1);
   ++plan.progress.started;
   if (entry.planned++ > 0) return;
-  Node& node = nodes_[entry.node];
+  Space::Node& node = shard_.space.node(entry.node);
   node.planned += entry.length;
   node.order->remove(entry);
 }
 
 // Moves a pending or started item to `state`: pending again if its block was dropped, or over.
-void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
+void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
   PrefetchPlan& plan = *item.plan;
   if (item.state == PlanItem::State::started) {
     CacheEntry& entry = *std::exchange(item.entry, nullptr);
     if (--entry.planned == 0) {
-      nodes_[entry.node].planned -= entry.length;
+      shard_.space.node(entry.node).planned -= entry.length;
       using Use = EvictionBlock::Use;
       const bool again = entry.by_prefetch == 0 || entry.visited;
       const Use unused = state == PlanItem::State::over ? Use::used_up : Use::fresh;
-      if (entry.detached == 0) enter_order(entry, again ? Use::again : unused);
+      if (entry.detached == 0) shard_.space.enter_order(entry, again ? Use::again : unused);
     }
     plan.ahead -= item.bytes.length;
-    ++let_go_;
+    shard_.space.let_go();
   }
   item.state = state;
   if (state == PlanItem::State::pending) {
@@ -416,35 +299,32 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
     plan.remove(item);
     if (plan.left() == 0) set_idle(plan, true);
   }
-  pump_due_ = true;
+  shard_.signals.pump_due = true;
 }
 
 // Like let_go(). Also drops a block that nobody wants any more if no engine has begun its copy.
-void CacheCore::let_go_unused(PlanItem& item, PlanItem::State state, DeferredActions& deferred) {
+void Prefetcher::let_go_unused(PlanItem& item, PlanItem::State state) {
   CacheEntry* const entry = item.state == PlanItem::State::started ? item.entry : nullptr;
   let_go(item, state);
   if (entry != nullptr && is_unwanted(*entry)) {
-    drop(*entry, CacheEvent::Kind::evicted, deferred);
+    shard_.blocks.drop(*entry, CacheEvent::Kind::evicted);
   }
 }
 
-// An access to `range` uses the plan that it names, or else each unnamed plan. In a plan it uses
-// the first item that covers the range and all items inside it. A repeated extent is used once.
-void CacheCore::use_planned(const Range& range, const AccessOptions& options,
-                            DeferredActions& deferred) {
+void Prefetcher::use(const Range& range, const AccessOptions& options) {
   if (options.plan != nullptr) {
     const auto& parts = options.plan->plans_;
-    PrefetchPlan* const named = shard_ < parts.size() ? parts[shard_].get() : nullptr;
-    if (named == nullptr || named->core != this || !named->listed) return;
+    PrefetchPlan* const named = shard_.number < parts.size() ? parts[shard_.number].get() : nullptr;
+    if (named == nullptr || !named->listed) return;
     named->named = true;
-    return use(*named, range, deferred);
+    return use_in(*named, range);
   }
   for (const auto& plan : plans_) {
-    if (plan->listed && !plan->named) use(*plan, range, deferred);
+    if (plan->listed && !plan->named) use_in(*plan, range);
   }
 }
 
-void CacheCore::use(PrefetchPlan& plan, const Range& range, DeferredActions& deferred) {
+void Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
   bool covered = false;
   bool any = false;
   for (PlanItem* item : plan.concerned(range)) {
@@ -457,32 +337,30 @@ void CacheCore::use(PrefetchPlan& plan, const Range& range, DeferredActions& def
     set_idle(plan, false);
     let_go(*item, PlanItem::State::over);
     ++plan.progress.used;
-    plan.touched = mover_.clock().now();
+    plan.touched = shard_.mover.clock().now();
     plan.pace.record(plan.touched, item->bytes.length, plan.options.lead / Pace::kSteps);
     plan.furthest = std::max(plan.furthest, item->end_position());
   }
   std::size_t effort = PrefetchPlan::kSlice;
-  if (any) pass_over(plan, effort, deferred);
+  if (any) pass_over(plan, effort);
 }
 
 // Uses may come in any order. But an item more than the window behind the furthest use is passed
 // over: it loses its protection, or is never started.
-void CacheCore::pass_over(PrefetchPlan& plan, std::size_t& effort, DeferredActions& deferred) {
+void Prefetcher::pass_over(PrefetchPlan& plan, std::size_t& effort) {
   for (; plan.oldest < plan.items.size() && effort > 0; ++plan.oldest, --effort) {
     PlanItem& item = plan.items[plan.oldest];
     if (item.state == PlanItem::State::over) continue;
     const bool behind = item.end_position() + window_of(item) < plan.furthest;
     if (!behind && item.position >= plan.begin) return;
-    let_go_unused(item, PlanItem::State::over, deferred);
+    let_go_unused(item, PlanItem::State::over);
   }
 }
 
-// The block of these items was dropped or failed. An item that failed in a run is tried alone.
-void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
+void Prefetcher::unplan(CacheEntry& entry, PlanItem::State state) {
   for (const auto& plan : plans_) {
     if (entry.planned == 0) return;
     plan->index.visit_overlapping(entry.range(), [&](PlanItem& first) {
-      mutex_.assert_held();
       // Items with the same bytes are started one after the other.
       PlanItem* item = &first;
       while (item != nullptr && plan->index_of(*item) < plan->started_end) {
@@ -499,72 +377,53 @@ void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
   DCHECK(entry.planned == 0);
 }
 
-// Whether only plans that have ended wanted the block, and no engine has begun its copy.
-bool CacheCore::is_unwanted(const CacheEntry& entry) {
-  return entry.planned == 0 && !entry.used && !entry.detached &&
-         entry.now() == BlockState::filling && entry.fill->transfer &&
-         !entry.fill->transfer->begun();
-}
-
-// Ends a plan in slices; it starts nothing any more. Drops its blocks whose copy no engine has
-// begun. Requires: no other thread ends it.
-void CacheCore::end_plan(const std::shared_ptr<PrefetchPlan>& plan) {
-  for (std::size_t i = 0;;) {
-    DeferredActions deferred(*this);
-    const MutexLock lock(mutex_);
-    i = std::max(i, plan->oldest);
-    const std::size_t end = std::min(plan->started_end, i + PrefetchPlan::kSlice);
-    for (; i < end; ++i) {
-      PlanItem& item = plan->items[i];
-      if (item.state != PlanItem::State::started) continue;
-      let_go_unused(item, PlanItem::State::over, deferred);
-    }
-    if (i < plan->started_end) continue;
-    const auto at = std::ranges::find(plans_, plan);
-    if (static_cast<std::size_t>(at - plans_.begin()) < turn_) --turn_;  // the same plan's turn
-    plans_.erase(at);
-    set_idle(*plan, false);  // no longer counted
-    plan->progress.cancelled = true;
-    plan->core = nullptr;
-    return;
-  }
-}
-
-// Whether the caller must end the plan. No access uses it from now on.
-bool CacheCore::give_up(PrefetchPlan& plan) {
+bool Prefetcher::give_up(PrefetchPlan& plan) {
   plan.listed = false;
   return !std::exchange(plan.ended, true);
 }
 
-void CacheCore::end_plans() {
-  for (;;) {
-    std::shared_ptr<PrefetchPlan> plan;
-    {
-      const MutexLock lock(mutex_);
-      const auto at = std::ranges::find(plans_, false, [](const auto& one) { return one->ended; });
-      if (at == plans_.end()) return;
-      plan = *at;
-      give_up(*plan);
-    }
-    end_plan(plan);
-  }
+std::shared_ptr<PrefetchPlan> Prefetcher::give_up_any() {
+  const auto at = std::ranges::find(plans_, false, [](const auto& one) { return one->ended; });
+  if (at == plans_.end()) return nullptr;
+  give_up(**at);
+  return *at;
 }
 
-void CacheCore::cancel(const std::shared_ptr<PrefetchPlan>& plan) {
-  if (!origin_.here()) return;
-  {
-    const MutexLock lock(mutex_);
-    if (!give_up(*plan)) return;  // clear() ended it meanwhile
+bool Prefetcher::end_some(const std::shared_ptr<PrefetchPlan>& plan, std::size_t& at) {
+  at = std::max(at, plan->oldest);
+  const std::size_t end = std::min(plan->started_end, at + PrefetchPlan::kSlice);
+  for (; at < end; ++at) {
+    PlanItem& item = plan->items[at];
+    if (item.state != PlanItem::State::started) continue;
+    let_go_unused(item, PlanItem::State::over);
   }
-  end_plan(plan);
-  if (take_pump_due()) pump(true, kAllStarts);  // other plans may use its space
+  if (at < plan->started_end) return false;
+  const auto place = std::ranges::find(plans_, plan);
+  if (static_cast<std::size_t>(place - plans_.begin()) < turn_) --turn_;  // the same plan's turn
+  plans_.erase(place);
+  set_idle(*plan, false);  // no longer counted
+  plan->progress.cancelled = true;
+  plan->core = nullptr;
+  return true;
 }
 
-Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) {
-  if (!origin_.here()) return {.cancelled = true};
-  if (take_pump_due() || growth_due_) pump(!mover_.in_callback());
-  const MutexLock lock(mutex_);
-  return plan.progress;
+std::vector<PrefetchPlan*> Prefetcher::paused_first() const {
+  std::vector<PrefetchPlan*> plans;
+  for (const auto& plan : plans_) plans.push_back(plan.get());
+  const Nanoseconds now = shard_.mover.clock().now();
+  std::ranges::sort(plans, std::greater<>{}, [now](const PrefetchPlan* plan) {
+    return std::pair(plan->is_stalled(now), plan->ahead);
+  });
+  return plans;
+}
+
+std::vector<ObjectId> Prefetcher::reading() const {
+  std::vector<ObjectId> objects;
+  for (const auto& plan : plans_) {
+    const auto planned = plan->reading();
+    objects.insert(objects.end(), planned.begin(), planned.end());
+  }
+  return objects;
 }
 
 }  // namespace headrace

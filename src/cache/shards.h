@@ -42,7 +42,7 @@ class CacheShards {
   // Whether this process made it. False in a child of fork().
   bool here() const { return cores_[0]->origin().here(); }
 
-  // Defined in hits.cpp, where hits are inlined into them.
+  // Defined in access.cpp, where hits are inlined into them.
   Block access(const Extent& extent, const AccessOptions& options);
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options);
@@ -93,7 +93,7 @@ class CacheShards {
   }
   void note(const Extent& extent);
   void access_across(const Extent& extent, Block& block, const AccessOptions& options,
-                     CacheCore::Started& all);
+                     Started& all);
   bool find_before(const Extent& extent, const AccessOptions& options, Block& block) const;
   Bytes share(Bytes budget, std::size_t number) const;
 

@@ -1,38 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// Space for a block: frames, slabs, choice of the blocks to evict, and how blocks leave.
-//
-// A table in docs/design/cache.md has the order in which a miss tries things. No block is evicted
-// unless that makes the space: a row is dropped whole or not at all. No request is refused while a
-// slab is being allocated.
+#include "cache/space.h"
+
 #include <algorithm>
-#include <functional>
+#include <new>
 #include <utility>
 
-#include "cache/core.h"
-#include "core/check.h"
+#include "cache/blocks.h"
+#include "core/fail.h"
 
 namespace headrace {
 namespace {
 
-// Most victims examined per miss. Among many pins a longer search rarely pays: RocksDB measured 16
-// times less throughput without such a cap than with one of 30 (its PR 12141). Twice that here,
-// since a refused block costs more than a search.
-constexpr unsigned kEffort = 64;
-// After this many offers per block, the order has offered all blocks. An order may repeat the
-// blocks of one queue before it is done with another (s3_fifo() spends a quarter on each).
-constexpr std::size_t kOffers = 4;
 // Victims are at most this share of all blocks.
 constexpr std::size_t kVictimShare = 16;
-// Victims of about the request's size go first, until this many times the bytes of a passed-over
-// victim were replaced. Otherwise small and large blocks would take each other's places, and each
-// time whole rows of used blocks would be evicted.
-constexpr std::uint64_t kPasses = 32;
-// Most frames examined per search. It bounds the rows of many small blocks for one large block.
-constexpr unsigned kFrameEffort = 16384;
+// After the kernel refused a slab, misses do not ask again for this time.
+constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
 
-CacheEntry& entry_of(Frame& frame) { return static_cast<CacheEntry&>(frame); }
+// Slabs that calls on this thread's stack have reserved and not yet allocated.
+thread_local constinit std::size_t slabs_owed = 0;
 
-std::vector<Frame*> frames_of(const Frames& frames, std::span<std::byte* const> slabs) {
+// For EvictionBlock::key.
+std::uint64_t key_of(const Range& range) {
+  std::uint64_t key = hash_secret();
+  for (const std::uint64_t part : {raw(range.object), range.offset, range.length}) {
+    key = (key ^ part) * 0x9e3779b97f4a7c15;  // as in the index (Fibonacci hashing)
+    key ^= key >> 32;
+  }
+  return key;
+}
+
+}  // namespace
+
+std::uint64_t Space::slab_for(const Extent& extent) {
+  return (Frames::slab_bytes(extent.length.value, extent.offset) + kPage - 1) / kPage * kPage;
+}
+
+std::vector<Frame*> Space::frames_of(const Frames& frames, std::span<std::byte* const> slabs) {
   std::vector<Frame*> found;
   for (const Frames::Slab& slab : frames.slabs()) {
     if (std::ranges::find(slabs, slab.begin) == slabs.end()) continue;
@@ -41,186 +44,74 @@ std::vector<Frame*> frames_of(const Frames& frames, std::span<std::byte* const> 
   return found;
 }
 
-}  // namespace
-
-CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& request,
-                                       std::optional<Growth>& wanted, DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  entry.node = static_cast<std::uint8_t>(request.node);
-  if (request.extent.length.value > node.budget) return Space::none;
-  if (take(entry, request)) return Space::found;
-  if ((wanted = growth(request))) return Space::growth;
-  if (was_refused(request)) {
-    // All pinned blocks are still pinned. But the order may not have offered all blocks.
-    if (node.refused.offered < kOffers * node.frames.count()) {
-      node.search = node.refused;
-      if (evict_bytes_for(request, deferred) &&
-          (take(entry, request) || evict_row_for(entry, request, deferred))) {
-        return Space::found;
-      }
-      node.refused.offered = node.search.offered;
-    }
-    return node.growing > 0 ? Space::growing : Space::none;
+Space::Space(const Shard& shard) : shard_(shard) {
+  for (const auto& [id, budget] : shard.options.budgets) {
+    const bool on_gpu = !shard.mover.machine().find(id)->byte_addressable();
+    nodes_.push_back({.id = id,
+                      .budget = budget.value,
+                      .frames = Frames(!on_gpu),
+                      .order = shard.options.eviction(),
+                      .on_gpu = on_gpu});
+    nodes_.back().victims.reserve(kVictims);
+    if (!nodes_.back().order->marks()) shard.hits.close();
   }
-  node.search = {.length = request.extent.length.value,
-                 .offset_in_page = request.extent.offset % kPage,
-                 .let_go = let_go_,
-                 .bounded = growing_is_paused(node)};
-  if (evict_bytes_for(request, deferred) &&
-      (take(entry, request) || evict_row_for(entry, request, deferred))) {
-    return Space::found;
-  }
-  if (evict_in_slab_for(entry, request, false, deferred)) return Space::found;
-  if (free_slabs_for(request, false, deferred) && (wanted = growth(request))) return Space::growth;
-  if (!request.by_prefetch) {
-    if (sacrifice_for(entry, request, deferred)) return Space::found;
-    if (evict_in_slab_for(entry, request, true, deferred)) return Space::found;
-    if (free_slabs_for(request, true, deferred) && (wanted = growth(request))) return Space::growth;
-    // Once after a release: a long search among pins may find the released block.
-    if (!stalled_ && node.frames.capacity() <= node.budget &&
-        search_row_for(entry, request, kFrameEffort, deferred)) {
-      return Space::found;
-    }
-  }
-  if (node.used + request.extent.length.value <= node.budget &&
-      node.frames.take_unaligned(entry, request.extent.length.value)) {
-    node.used += entry.length;
-    return Space::found;
-  }
-  if (node.growing > 0) return Space::growing;
-  if (request.by_prefetch) return Space::none;
-  const FailedSearch failed = node.search;
-  if (request.extent.offset % kPage != 0) {
-    // The block with its alignment may not fit into any slab.
-    SpaceRequest anywhere = request;
-    anywhere.extent.offset = 0;
-    const Space space = make_space(entry, anywhere, wanted, deferred);
-    if (space != Space::none || node.search.bounded) return space;
-  }
-  if (!failed.bounded) node.refused = failed;
-  return Space::none;
+  if (shard.options.observer) shard.hits.close();
 }
 
-// Whether an equal demand found no space, and nothing has changed that could make space.
-bool CacheCore::was_refused(const SpaceRequest& request) const {
-  const FailedSearch& refused = nodes_[request.node].refused;
-  return !request.by_prefetch && refused.let_go == let_go_ &&
-         request.extent.length.value == refused.length &&
-         request.extent.offset % kPage == refused.offset_in_page;
+std::optional<std::uint16_t> Space::number_of(NodeId id) const {
+  const auto at = std::ranges::find(nodes_, id, &Node::id);
+  if (at == nodes_.end()) return std::nullopt;
+  return static_cast<std::uint16_t>(at - nodes_.begin());
 }
 
-bool CacheCore::take(CacheEntry& entry, const SpaceRequest& request) {
-  Node& node = nodes_[request.node];
-  const std::uint64_t length = request.extent.length.value;
-  if (node.used + length > node.budget) return false;  // slabs that pins keep beyond the budget
-  if (!node.frames.take(entry, length, request.extent.offset)) return false;
-  node.used += length;
+void Space::give_frame(CacheEntry& entry) {
+  if (entry.data == nullptr) return;
+  Node& node = nodes_[entry.node];
+  node.used -= entry.length;
+  node.frames.give(entry);
+}
+
+bool Space::stall() {
+  if (std::exchange(stalled_, true)) return false;
+  shard_.hits.readers.ask_all(true);
+  shard_.plans.pump_again();
+  shard_.signals.space_changes.fetch_add(1);
   return true;
 }
 
-bool CacheCore::droppable(const CacheEntry& entry, bool planned_too) {
-  return entry.pins == 0 && entry.now() == BlockState::ready && (planned_too || entry.planned == 0);
+void Space::released() {
+  ++let_go_;
+  if (!std::exchange(stalled_, false)) return;
+  shard_.hits.readers.ask_all(false);
+  shard_.signals.pump_due = true;
+  shard_.signals.space_changes.fetch_add(1);
+  shard_.deferred.wake_for_space();
 }
 
-// Evicts until the bytes fit into the budget: needed only while pins keep a node above its budget.
-bool CacheCore::evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  if (node.frames.capacity() <= node.budget) return true;  // the slabs are the tighter limit
-  while (node.used + request.extent.length.value > node.budget) {
-    const auto accept = [&](EvictionLinks& links) {
-      return droppable(static_cast<CacheEntry&>(links), false);
-    };
-    EvictionLinks* const links = node.order->choose(accept, kEffort);
-    if (links == nullptr) return false;
-    CacheEntry* const victim = static_cast<CacheEntry*>(links);
-    count_pins({&victim, 1});
-    if (droppable(*victim, false)) drop(*victim, CacheEvent::Kind::evicted, deferred);
-  }
-  return true;
-}
-
-struct CacheCore::Search {
-  const CacheCore& core;
-  const SpaceRequest& request;
-  bool planned_too;
-  Frames::Row& row;
-  unsigned effort = kFrameEffort;
-
-  bool from(CacheEntry& entry) {
-    if (effort == 0 || !droppable(entry, planned_too)) return false;
-    const auto may = [this](Frame& frame) {
-      return effort > 0 && effort-- > 0 && droppable(entry_of(frame), planned_too);
-    };
-    return core.nodes_[request.node].frames.find_row(entry, request.extent.length.value,
-                                                     request.extent.offset, may, row);
-  }
-};
-
-// Evicts a row of blocks around a victim. If all blocks have one size, the row is one block.
-bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
-                              DeferredActions& deferred) {
-  if (evict_similar_for(entry, request, deferred)) return true;
-  if (choose_victims(nodes_[request.node]) && evict_similar_for(entry, request, deferred)) {
-    return true;
-  }
-  return evict_victim_for(entry, request, deferred) ||
-         search_row_for(entry, request, kEffort, deferred);
-}
-
-// Like evict_row_for(), but only with blocks that the order offers, at most `effort`.
-bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
-                               DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
-  unsigned offered = 0;
-  const auto accept = [&](EvictionLinks& links) {
-    ++offered;
-    return search.from(static_cast<CacheEntry&>(links));
-  };
-  // A row that a slot pins is known to be pinned the next time.
-  for (unsigned tries = kEffort; tries > 0; --tries) {
-    offered = 0;
-    if (node.order->choose(accept, effort) == nullptr) {
-      if (search.effort > 0)
-        node.search.offered += offered < effort ? kOffers * node.frames.count() : offered;
-      return false;
-    }
-    if (!may_go(search.row.frames, false)) {
-      // Slots probably pin many more.
-      if (tries == kEffort / 2) count_pins_in_slots(node);
-      continue;
-    }
-    take_row(entry, request, search.row, deferred);
-    return true;
-  }
-  return false;
-}
-
-// A slot may hold another node's block or an unused entry: its thread has not reached P3.
-void CacheCore::count_pins_in_slots(const Node& node) {
-  std::vector<CacheEntry*> held = readers_.pinned();
-  std::erase_if(held, [&](const CacheEntry* entry) {
-    return entry->now() != BlockState::ready || &nodes_[entry->node] != &node;
-  });
-  count_pins(held);
-}
-
-// The order has all blocks of the index that no plan protects.
-void CacheCore::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
+void Space::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
   nodes_[entry.node].order->insert(
       entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
 }
 
+void Space::leave_order(CacheEntry& entry, bool evicted) {
+  EvictionOrder& order = *nodes_[entry.node].order;
+  if (evicted) {
+    order.evict(entry, key_of(entry.range()));
+  } else {
+    order.remove(entry);
+  }
+}
+
 // Adds the next blocks in the order to the victims, up to a small share of all. Victims chosen
 // before stay first. False: there are no more.
-bool CacheCore::pick_victims(Node& node) {
+bool Space::pick_victims(Node& node) {
   const std::size_t most = most_victims(node);
   if (node.victims.size() >= most) return false;
   const std::size_t wanted = most - node.victims.size();
   const auto before = static_cast<std::ptrdiff_t>(node.victims.size());
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
-    if (entry.chosen != 0 || !droppable(entry, false)) return false;
+    if (entry.chosen != 0 || !entry.droppable(false)) return false;
     node.victims.push_back(&entry);
     entry.chosen = 1;
     return node.victims.size() >= most;
@@ -235,21 +126,19 @@ bool CacheCore::pick_victims(Node& node) {
 }
 
 // If hits are closed, no slot holds a pin, so there is no fence to share.
-std::size_t CacheCore::most_victims(const Node& node) const {
+std::size_t Space::most_victims(const Node& node) const {
   const std::size_t most = std::min(kVictims, node.frames.count() / kVictimShare);
-  return most < 2 || !hits_open_ ? 0 : most;
+  return most < 2 || !shard_.hits.open() ? 0 : most;
 }
 
-bool CacheCore::choose_victims(Node& node) {
+bool Space::choose_victims(Node& node) {
   if (!pick_victims(node)) return false;
-  count_pins(node.victims);
+  shard_.hits.count_pins(node.victims);
   for (CacheEntry* victim : node.victims) victim->word.fetch_or(CacheEntry::kVictim);
   return true;
 }
 
-// Like choose_victims(), ahead of need: only D1, so that the fence is waited for without the lock.
-// True: count_victims() must follow.
-bool CacheCore::choose_victims_ahead(Node& node) {
+bool Space::choose_victims_ahead(Node& node) {
   if (node.counting || node.victims_are_scarce || node.victims.empty() ||
       node.victims.size() >= most_victims(node) / 4 || !pick_victims(node)) {
     return false;
@@ -263,12 +152,8 @@ bool CacheCore::choose_victims_ahead(Node& node) {
   return true;
 }
 
-void CacheCore::count_victims(std::uint16_t number, Started& before) {
-  before.submit();  // the fence takes a while
-  readers_.fence();
-  const MutexLock lock(mutex_);
-  Node& node = nodes_[number];
-  count_pins_of(CacheEntry::kUncounted);
+void Space::count_victims(Node& node) {
+  shard_.hits.count_pins_of(CacheEntry::kUncounted);
   for (CacheEntry* victim : node.victims) {
     if (!victim->has(CacheEntry::kUncounted)) continue;
     victim->word.fetch_xor(CacheEntry::kUncounted | CacheEntry::kVictim);
@@ -276,19 +161,15 @@ void CacheCore::count_victims(std::uint16_t number, Started& before) {
   node.counting = false;
 }
 
-// A released block is tried before the order is asked, if space was lacking or plans have used it
-// up: among very many pins the order would take a while to offer it. If it was released without the
-// lock, the entry may be another block by now.
-void CacheCore::offer(CacheEntry& entry) {
+void Space::offer(CacheEntry& entry) {
   Node& node = nodes_[entry.node];
-  if (entry.chosen != 0 || entry.detached != 0 || !droppable(entry, false) || entry.visited) return;
+  if (entry.chosen != 0 || entry.detached != 0 || !entry.droppable(false) || entry.visited) return;
   if (node.victims.size() == kVictims) return;
   entry.chosen = 1;
   node.victims.push_back(&entry);
 }
 
-// Makes a block no victim any more.
-void CacheCore::spare(CacheEntry& entry) {
+void Space::spare(CacheEntry& entry) {
   if (entry.chosen == 0) return;
   entry.chosen = 0;
   auto& victims = nodes_[entry.node].victims;
@@ -297,176 +178,8 @@ void CacheCore::spare(CacheEntry& entry) {
   victims.erase(std::prev(at.base()));
 }
 
-// Evicts the first victim of about the request's size. See kPasses.
-bool CacheCore::evict_similar_for(CacheEntry& entry, const SpaceRequest& request,
-                                  DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  const std::uint64_t length = request.extent.length.value;
-  Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
-  bool passes = false;
-  for (std::size_t i = node.victims.size(); i-- > 0;) {
-    CacheEntry& victim = *node.victims[i];
-    if (victim.has(CacheEntry::kUncounted)) continue;
-    if (!droppable(victim, false) || victim.visited) {
-      spare(victim);
-      continue;
-    }
-    const bool similar = length <= victim.length && length > victim.length / 2;
-    if (replace(victim, entry, request, deferred) ||
-        (similar && take_row_of(victim, entry, search, deferred))) {
-      if (passes) node.passed += length;
-      return true;
-    }
-    if (!passes && node.passed >= kPasses * std::max(length, std::uint64_t{victim.length})) break;
-    passes = true;
-  }
-  return false;
-}
-
-// Evicts the row of the first victim that has one.
-bool CacheCore::evict_victim_for(CacheEntry& entry, const SpaceRequest& request,
-                                 DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
-  for (std::size_t i = node.victims.size(); i-- > 0;) {
-    // A victim whose row does not suffice stays for a smaller block.
-    if (!take_row_of(*node.victims[i], entry, search, deferred)) continue;
-    node.passed = 0;
-    return true;
-  }
-  return false;
-}
-
-bool CacheCore::take_row_of(CacheEntry& victim, CacheEntry& entry, Search& search,
-                            DeferredActions& deferred) {
-  if (!search.from(victim) || !may_go(search.row.frames, false)) return false;
-  take_row(entry, search.request, search.row, deferred);
-  return true;
-}
-
-// The usual case: a block takes the place of one of its size.
-bool CacheCore::replace(CacheEntry& victim, CacheEntry& entry, const SpaceRequest& request,
-                        DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  const std::uint64_t length = request.extent.length.value;
-  if (!node.frames.replaceable(victim, length, request.extent.offset)) return false;
-  CacheEntry* const one = &victim;
-  count_pins({&one, 1});
-  if (!droppable(victim, false)) return false;
-  node.used += length;
-  node.used -= victim.length;
-  node.frames.replace(victim, entry, length, request.extent.offset);
-  drop(victim, CacheEvent::Kind::evicted, deferred);
-  return true;
-}
-
-void CacheCore::take_row(CacheEntry& entry, const SpaceRequest& request, const Frames::Row& row,
-                         DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  for (Frame* frame : row.frames) drop(entry_of(*frame), CacheEvent::Kind::evicted, deferred);
-  node.frames.take_row(entry, row, request.extent.length.value, request.extent.offset);
-  node.used += entry.length;
-}
-
-// Evicts a row in a slab whose blocks can all be dropped, if one has space for the block. It finds
-// rows that a search of bounded effort among the pins of other slabs missed.
-bool CacheCore::evict_in_slab_for(CacheEntry& entry, const SpaceRequest& request, bool planned_too,
-                                  DeferredActions& deferred) {
-  const Frames& frames = nodes_[request.node].frames;
-  if (frames.capacity() > nodes_[request.node].budget) return false;
-  const auto droppable_now = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };
-  for (const Frames::Slab& slab : frames.slabs()) {
-    if (slab.lowest == nullptr || slab.size < request.extent.length.value) continue;
-    if (frames.blocker(slab, droppable_now) != nullptr) continue;
-    if (!frames.find_row(*slab.lowest, request.extent.length.value, request.extent.offset,
-                         droppable_now, row_)) {
-      continue;  // too small for its alignment
-    }
-    if (!may_go(row_.frames, planned_too)) continue;
-    take_row(entry, request, row_, deferred);
-    return true;
-  }
-  return false;
-}
-
-// The last resort of an access: blocks that plans fetched for their furthest uses. Their items are
-// pending again and are fetched once more when there is space.
-bool CacheCore::sacrifice_for(CacheEntry& entry, const SpaceRequest& request,
-                              DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  if (node.frames.capacity() > node.budget) return false;
-  std::vector<PrefetchPlan*> plans;
-  for (const auto& plan : plans_) plans.push_back(plan.get());
-  const Nanoseconds now = mover_.clock().now();
-  std::ranges::sort(plans, std::greater<>{}, [now](const PrefetchPlan* plan) {
-    return std::pair(plan->is_stalled(now), plan->ahead);
-  });
-  Search search{.core = *this, .request = request, .planned_too = true, .row = row_};
-  unsigned looks = kFrameEffort;
-  for (PrefetchPlan* plan : plans) {
-    unsigned left = kEffort;
-    for (std::size_t i = plan->furthest_started(); i-- > plan->oldest && left > 0 && looks > 0;) {
-      --looks;
-      CacheEntry* const planned = plan->items[i].entry;
-      if (planned == nullptr || planned->node != request.node) continue;
-      --left;
-      if (!search.from(*planned) || !may_go(search.row.frames, true)) continue;
-      take_row(entry, request, search.row, deferred);
-      return true;
-    }
-    if (left == 0 || looks == 0 || search.effort == 0) node.search.bounded = true;
-  }
-  return false;
-}
-
-// Releases slabs, the emptiest first, until the budget has space for a slab for the block. Does
-// nothing if too few can be dropped, or if one has the size already: a new one would be no better.
-bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
-                               DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  // If a slot pins a block of the chosen slabs, the next choice knows it.
-  for (unsigned tries = kEffort; tries > 0; --tries) {
-    const auto chosen = slabs_for(request, planned_too);
-    if (chosen.empty()) return false;
-    if (!may_go(frames_of(node.frames, chosen), planned_too)) continue;
-    for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
-    return true;
-  }
-  node.search.bounded = true;
-  return false;
-}
-
-// The slabs to release; empty: it would not help.
-std::vector<std::byte*> CacheCore::slabs_for(const SpaceRequest& request, bool planned_too) {
-  Node& node = nodes_[request.node];
-  const std::uint64_t space = std::min(slab_for(request.extent), node.budget);
-  if (growing_is_paused(node) ||
-      space / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
-    return {};  // released in vain
-  }
-  std::vector<const Frames::Slab*> slabs;
-  for (const Frames::Slab& slab : node.frames.slabs()) {
-    const auto droppable_now = [&](Frame& frame) {
-      return droppable(entry_of(frame), planned_too);
-    };
-    if (node.frames.blocker(slab, droppable_now) != nullptr) continue;
-    if (slab.size >= request.extent.length.value) return {};
-    slabs.push_back(&slab);
-  }
-  std::ranges::sort(slabs, {}, &Frames::Slab::used);
-  std::uint64_t taken = node.frames.capacity() + node.growing;
-  std::vector<std::byte*> chosen;
-  for (const Frames::Slab* slab : slabs) {
-    if (taken + space <= node.budget) break;
-    taken -= slab->capacity;
-    chosen.push_back(slab->begin);
-  }
-  if (taken + space > node.budget) return {};
-  return chosen;
-}
-
 // Visits blocks that plans protect, which are in no order, until `take` returns true.
-void CacheCore::visit_planned(const Node& node, const std::function<bool(CacheEntry&)>& take) {
+void Space::visit_planned(const Node& node, const std::function<bool(CacheEntry&)>& take) {
   unsigned looks = kFrameEffort;
   for (const Frames::Slab& slab : node.frames.slabs()) {
     for (Frame* frame = slab.lowest; frame != nullptr; frame = frame->above) {
@@ -476,47 +189,44 @@ void CacheCore::visit_planned(const Node& node, const std::function<bool(CacheEn
   }
 }
 
-// After the budget became smaller, or a slab came too late for it. Plans protect no blocks here;
-// their items become pending. Handles one slab or one slice of blocks. False: nothing is left.
-bool CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
-  if (free_surplus_slab(node, deferred)) return true;
+bool Space::fit_budget(Node& node) {
+  if (free_surplus_slab(node)) return true;
   if (node.used <= node.budget) return false;
   std::vector<CacheEntry*> blocks;
   const auto take = [&](CacheEntry& entry) {
-    if (droppable(entry, true)) blocks.push_back(&entry);
-    return blocks.size() == kSlice;
+    if (entry.droppable(true)) blocks.push_back(&entry);
+    return blocks.size() == PrefetchPlan::kSlice;
   };
   node.order->choose([&](EvictionLinks& links) { return take(static_cast<CacheEntry&>(links)); },
                      kFrameEffort);
-  if (drop_until_fit(node, blocks, deferred)) return true;
+  if (drop_until_fit(node, blocks)) return true;
   blocks.clear();
   visit_planned(node, take);
-  return drop_until_fit(node, blocks, deferred);
+  return drop_until_fit(node, blocks);
 }
 
 // False: slots pin all of these blocks.
-bool CacheCore::drop_until_fit(Node& node, std::span<CacheEntry* const> blocks,
-                               DeferredActions& deferred) {
-  count_pins(blocks);
+bool Space::drop_until_fit(Node& node, std::span<CacheEntry* const> blocks) {
+  shard_.hits.count_pins(blocks);
   bool any = false;
   for (CacheEntry* block : blocks) {
     if (node.used <= node.budget) break;
-    if (!droppable(*block, true)) continue;
-    drop(*block, CacheEvent::Kind::evicted, deferred);
+    if (!block->droppable(true)) continue;
+    shard_.blocks.drop(*block, CacheEvent::Kind::evicted);
     any = true;
   }
   return any;
 }
 
-// Like fit_budget(), after one block became droppable on a node over its budget. Null: it is gone.
-void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) {
+void Space::fit_budget_by(std::size_t number, CacheEntry* freed) {
+  Node& node = nodes_[number];
   if (node.frames.capacity() <= node.budget) return;
   try {
     if (node.used > node.budget && freed != nullptr) {
-      count_pins({&freed, 1});
-      if (droppable(*freed, true)) drop(*freed, CacheEvent::Kind::evicted, deferred);
+      shard_.hits.count_pins(*freed);
+      if (freed->droppable(true)) shard_.blocks.drop(*freed, CacheEvent::Kind::evicted);
     }
-    free_surplus_slab(node, deferred);
+    free_surplus_slab(node);
   } catch (const std::bad_alloc&) {
     // The next release tries again.
   }
@@ -524,75 +234,120 @@ void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& de
 
 // Releases the emptiest slab without pins and copies in flight. Only whole slabs help: a block
 // dropped from a slab that stays would be fetched again by its plan, and dropped, for ever.
-bool CacheCore::free_surplus_slab(Node& node, DeferredActions& deferred) {
+bool Space::free_surplus_slab(Node& node) {
   // Again if a slot turns out to pin a block of the chosen slab.
   for (unsigned tries = kEffort; tries > 0; --tries) {
     std::byte* const chosen = surplus_slab(node);
     if (chosen == nullptr) return false;
-    if (!may_go(frames_of(node.frames, {&chosen, 1}), true)) continue;
-    free_slab(node, chosen, deferred);
+    if (!shard_.hits.may_go(frames_of(node.frames, {&chosen, 1}), true)) continue;
+    free_slab(node, chosen);
     return true;
   }
   return false;
 }
 
-std::byte* CacheCore::surplus_slab(const Node& node) {
+std::byte* Space::surplus_slab(const Node& node) const {
   if (node.frames.capacity() <= node.budget) return nullptr;
-  const auto droppable_now = [](Frame& frame) { return droppable(entry_of(frame), true); };
   const Frames::Slab* emptiest = nullptr;
   for (const Frames::Slab& slab : node.frames.slabs()) {
     if (emptiest != nullptr && slab.used >= emptiest->used) continue;
-    if (node.frames.blocker(slab, droppable_now) == nullptr) emptiest = &slab;
+    if (node.frames.blocker(slab, droppable(true)) == nullptr) emptiest = &slab;
   }
   return emptiest == nullptr ? nullptr : emptiest->begin;
 }
 
-// Removes a block from the index. Its bytes stay while a Block holds it or an engine writes to it.
-void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) {
-  DCHECK(entry.now() != BlockState::ready ||
-         (entry.has(CacheEntry::kCounted) && !entry.has(CacheEntry::kVictim)));
-  index_.remove(entry);
-  if (entry.planned == 0) {
-    EvictionOrder& order = *nodes_[entry.node].order;
-    if (why == CacheEvent::Kind::evicted) {
-      order.evict(entry, key_of(entry.range()));
-    } else {
-      order.remove(entry);
+bool Space::growing_is_paused(const Node& node) const {
+  return node.grow_error && shard_.mover.clock().now() < node.grow_again;
+}
+
+std::optional<Growth> Space::growth(const SpaceRequest& request) {
+  Node& node = nodes_[request.node];
+  const std::uint64_t taken = node.frames.capacity() + node.growing;
+  if (taken >= node.budget) return std::nullopt;
+  if (growing_is_paused(node)) return std::nullopt;
+  const std::uint64_t wanted = std::max(
+      {shard_.options.slab.value, Frames::slab_share(node.budget), slab_for(request.extent)});
+  const std::uint64_t bytes = std::min(wanted, node.budget - taken);
+  if (bytes / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
+    return std::nullopt;
+  }
+  node.growing += bytes;
+  ++slabs_owed;
+  return Growth{.node = request.node, .bytes = bytes};
+}
+
+void Space::cancel(const Growth& growth) {
+  nodes_[growth.node].growing -= growth.bytes;
+  --slabs_owed;
+}
+
+bool Space::owes_slab() { return slabs_owed > 0; }
+
+bool Space::grown(const Growth& growth, Result<std::unique_ptr<Buffer>> slab,
+                  std::uint64_t unmapped) {
+  Node& node = nodes_[growth.node];
+  cancel(growth);
+  Status added;
+  if (slab) {
+    added = add_slab(node, *std::move(slab));
+  } else {
+    added = Unexpected(std::move(slab).error());
+  }
+  bool again = false;
+  if (node.lost) {
+    // `grow_error` keeps the loss of the GPU.
+  } else if (added) {
+    node.grow_error.reset();
+  } else if (again = unmapping_ > 0; !again && unmapped == unmapped_) {
+    node.grow_error = std::move(added).error();
+    node.grow_again = shard_.mover.clock().now() + kGrowPause;
+  }
+  released();
+  return again;
+}
+
+// If the budget has shrunk meanwhile, the slab is released again, and little else.
+Status Space::add_slab(Node& node, std::unique_ptr<Buffer> slab) {
+  try {
+    // The address of a slab on a GPU is a number, which is not dereferenced here.
+    std::byte* const begin = slab->device_address()
+                                 ? reinterpret_cast<std::byte*>(*slab->device_address())  // NOLINT
+                                 : slab->memory();
+    const std::span<std::byte> bytes(begin, slab->size().value);
+    node.frames.add(bytes, std::move(slab));
+    while (fit_budget(node)) {
     }
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
   }
-  spare(entry);
-  entry.detached = 1;
-  if (entry.planned > 0) unplan(entry, PlanItem::State::pending);
-  if (entry.by_prefetch && !entry.used) counts_.wasted_bytes += entry.length;
-  ++(why == CacheEvent::Kind::invalidated ? counts_.invalidations : counts_.evictions);
-  emit(why, entry.extent(), entry.by_prefetch);
-  if (entry.pins == 0) {
-    abandon(entry, deferred);
-  } else if (entry.now() == BlockState::ready) {
-    publish(entry, BlockState::evicting);  // nobody waits for a ready block
+  return {};
+}
+
+// Releases a slab and drops its blocks. Requires: all of them can be dropped.
+void Space::free_slab(Node& node, const std::byte* begin) {
+  shard_.deferred.may_free();
+  const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
+  while (slab->lowest != nullptr) {
+    shard_.blocks.drop(entry_of(*slab->lowest), CacheEvent::Kind::evicted);
+  }
+  shard_.deferred.free(node.frames.remove(begin));
+  ++unmapping_;
+}
+
+void Space::free_empty_slabs() {
+  for (Node& node : nodes_) {
+    std::vector<const std::byte*> empty;
+    for (const Frames::Slab& slab : node.frames.slabs()) {
+      if (slab.lowest == nullptr) empty.push_back(slab.begin);
+    }
+    for (const std::byte* begin : empty) free_slab(node, begin);
   }
 }
 
-// A detached block without pins: frees it, or cancels its copy, whose end frees it.
-void CacheCore::abandon(CacheEntry& entry, DeferredActions& deferred) {
-  if (entry.now() == BlockState::filling && entry.fill != nullptr) {
-    entry.fill->cancelled = true;
-    if (entry.fill->transfer) deferred.cancel(*entry.fill->transfer);
-  }
-  reap(entry);
-}
-
-void CacheCore::reap(CacheEntry& entry) {
-  if (entry.pins > 0 || entry.now() == BlockState::filling) return;
-  give_frame(entry);
-  entries_.give(entry);
-}
-
-void CacheCore::give_frame(CacheEntry& entry) {
-  if (entry.data == nullptr) return;
-  Node& node = nodes_[entry.node];
-  node.used -= entry.length;
-  node.frames.give(entry);
+void Space::count_unmapped(std::size_t slabs) {
+  unmapping_ -= slabs;
+  unmapped_ += slabs;
+  shard_.signals.space_changes.fetch_add(1);
 }
 
 }  // namespace headrace

@@ -129,6 +129,9 @@ Mover::Mover(const Machine& machine, const Backends& backends, MoverOptions opti
 
 Mover::~Mover() {
   if (core_->origin().here()) {
+    if (caches_ > 0) {
+      check_failed(__FILE__, __LINE__, "a Mover is destroyed before its Cache; destroy that first");
+    }
     core_->stop();
   } else {
     abandon(std::move(core_));

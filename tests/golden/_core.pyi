@@ -2,14 +2,13 @@
 Headrace: brings data to the memory that will use it, before it is used.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
 import os
 import pathlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 import numpy.typing
 from typing_extensions import Buffer as _Buffer
-
 
 __version__: str
 
@@ -1166,6 +1165,10 @@ class PrefetchProgress:
         """Accessed at least once since."""
 
     @property
+    def invalid(self) -> int:
+        """Not inside their object, so never fetched."""
+
+    @property
     def cancelled(self) -> bool:
         """Whether it was."""
 
@@ -1471,7 +1474,7 @@ class KvStored:
         """Under asyncio: as wait(), without blocking the loop."""
 
 class KvStore:
-    """headrace.kv.Store, with memory given as objects."""
+    """headrace.kvcache.Store, with memory given as objects."""
 
     def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, bool, int, bool]], *, eviction: str = 's3-fifo', in_flight: int = 268435456, load_ahead: int = 8388608) -> None:
         """Tiers: where, whether that is a folder, bytes, and whether pinned."""
@@ -1483,10 +1486,10 @@ class KvStore:
         """Pins the leading blocks that are there."""
 
     def store_object(self, keys: Sequence[bytes], source: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], stream: int | None) -> KvStored:
-        """As headrace.kv.Store.store()."""
+        """As headrace.kvcache.Store.store()."""
 
     def load_object(self, keys: Sequence[bytes], into: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], layer_order: bool, priority: Literal['demand', 'prefetch', 'migration'], deadlines: Sequence[float], promote: bool, stream: int | None) -> KvLoad:
-        """As headrace.kv.Store.load()."""
+        """As headrace.kvcache.Store.load()."""
 
     def flush(self, timeout: float = 60.0) -> None:
         """

@@ -2,32 +2,29 @@
 """Rounds of headrace-bench-cache: every implementation of a cache in every scenario, in turn.
 
 Each measurement is a process of its own, so that none finds another's memory, and what ends one
-ends no more than its row. An order is drawn for each round, so that all see the same machine.
+ends no more than its row.
 """
 
 from __future__ import annotations
 
-import random
 import re
-import statistics
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import headrace
 from headrace import _programs as programs
-from headrace._errors import WrongAnswer, error_of, kind_of, unknown
-from headrace._programs import Failed, Stopped
+from headrace._errors import error_of, unknown
+from headrace_bench.runner import Progress, Runner, Stop, Variant, median_of, wrong_of
 from headrace_bench.threads import cpus_for
-
-Row = dict[str, Any]
-Progress = Callable[[int, int, str], object]
 
 PROGRAM = "headrace-bench-cache"
 #: Threads that look up in scenarios on files, whatever the number of cores.
 FILE_THREADS = 8
+#: Scenarios that read files.
+FILE_SCENARIOS = ("small-miss", "buffer-pool")
 #: What instructions are counted of, by one thread, and of how many operations.
 COUNTED = ("hit-one-hot", "hit-spread", "zipf-0.99", "miss-fill")
 _COUNTED_OPERATIONS = 20_480
@@ -60,34 +57,17 @@ class Options:
     seed: int
 
 
-@dataclass
-class Point:
-    """One implementation in one scenario by so many threads, and what its rounds found."""
-
-    implementation: str
-    scenario: str
-    threads: int
-    on_file: bool = False
-    found: list[Row] = field(default_factory=list)
-    instructions: float | None = None
-    code: str = ""
-    reason: str = ""
-
-
 def program() -> str:
     return programs.find(PROGRAM)
 
 
-def known() -> Row:
+def known() -> dict[str, Any]:
     """The implementations and scenarios that the program has."""
-    try:
-        return dict(programs.answer([program(), "--list"], 60.0, lambda: False))
-    except Failed as failed:
-        raise kind_of(failed.code)(failed.reason) from None
+    return programs.answer([program(), "--list"], 60.0, lambda: False)
 
 
-def chosen(known: Row, options: Options) -> list[Point]:
-    """What is asked for and there. InvalidError: it names what is not."""
+def chosen(known: Mapping[str, Any], options: Options) -> list[Variant]:
+    """The existing ones that are asked for. InvalidError: an unknown name."""
     implementations = {each["name"]: each for each in known["implementations"]}
     scenarios = [each["name"] for each in known["scenarios"]]
     for kind, names, there in (
@@ -97,19 +77,24 @@ def chosen(known: Row, options: Options) -> list[Point]:
         for name in names:
             if name not in there:
                 raise unknown(kind, name, there)
-    on_files = {each["name"] for each in known["scenarios"] if each["files"]}
-    points = [
-        Point(name, scenario, threads, on_file=scenario in on_files,
-              code="absent" if each["missing"] else "", reason=each["missing"])
+    variants = [
+        variant(name, scenario, threads, each["missing"])
         for scenario in options.scenarios or scenarios
         for name, each in implementations.items()
         if name in (options.implementations or implementations)
-        if scenario not in on_files or each["files"]
-        for threads in ([FILE_THREADS] if scenario in on_files else options.threads)
-    ]  # fmt: skip
-    if not points:
+        if scenario not in FILE_SCENARIOS or each["files"]
+        for threads in ([FILE_THREADS] if scenario in FILE_SCENARIOS else options.threads)
+    ]
+    if not variants:
         raise headrace.UnsupportedError("none of these has blocks of files; see --list")
-    return points
+    return variants
+
+
+def variant(implementation: str, scenario: str, threads: int, missing: str = "") -> Variant:
+    return Variant(
+        {"implementation": implementation, "scenario": scenario, "threads": threads},
+        code="absent" if missing else "", reason=missing,
+    )  # fmt: skip
 
 
 def default_threads(machine: headrace.Machine) -> list[int]:
@@ -122,55 +107,49 @@ def default_threads(machine: headrace.Machine) -> list[int]:
 _START_SECONDS, _USUAL_PARTS = 0.1, 5
 
 
-def estimate(points: list[Point], options: Options) -> tuple[int, float]:
-    """How many measurements there are, and how many seconds they take, roughly; the first ones on
-    files make these besides.
+def estimate(variants: Sequence[Variant], options: Options) -> tuple[int, float]:
+    """The number of measurements, and roughly their seconds; the first ones on files make these
+    besides.
     """
-    steps = [point for point, _ in _steps(points, options) if not point.reason]
+    there = [each for each in variants if not each.reason]
+    steps = there * (1 + options.rounds) + (_counted(variants) if options.instructions else [])
     seconds = (
-        _USUAL_PARTS * options.part_seconds if point.on_file else options.seconds for point in steps
+        _USUAL_PARTS * options.part_seconds if _on_file(each) else options.seconds for each in steps
     )
     return len(steps), sum(seconds) + len(steps) * _START_SECONDS
 
 
+def _on_file(variant: Variant) -> bool:
+    return variant.parameters["scenario"] in FILE_SCENARIOS
+
+
+def _counted(variants: Sequence[Variant]) -> list[Variant]:
+    """Variants whose instructions are counted."""
+    return [
+        Variant(each.parameters) for each in variants if not each.reason
+        and each.parameters["scenario"] in COUNTED and each.parameters["threads"] == 1
+    ]  # fmt: skip
+
+
 def run(
-    points: list[Point],
-    options: Options,
-    stop: Callable[[], bool],
-    progress: Progress,
+    variants: Sequence[Variant], options: Options, stop: Stop, progress: Progress | None = None,
     begin: Callable[[], None] = lambda: None,
-) -> None:
-    """Fills the points, in rounds, until done or stopped. Calls `begin` once nothing but the
-    measuring is left.
-    """
+) -> tuple[Runner, list[headrace.Row]]:  # fmt: skip
+    """Calls `begin` once nothing but the measuring is left."""
+    runner = Runner(variants, options.rounds, options.seed)
+    counting = Runner(
+        _counted(variants) if options.instructions else [], 1, options.seed, warm_up=0
+    )
     with _directory(options) as directory:
         begin()
-        steps = list(_steps(points, options))
-        for number, (point, counting) in enumerate(steps):
-            progress(number, len(steps), f"{point.implementation} {point.scenario}")
-            if point.reason:
-                continue
-            try:
-                if counting:
-                    point.instructions = _instructions(point, options, stop)
-                else:
-                    point.found.append(_measure(point, options, directory, stop))
-            except Failed as failed:
-                point.code, point.reason = failed.code, failed.reason
-            except Stopped:
-                return
-
-
-def _steps(points: list[Point], options: Options) -> Iterator[tuple[Point, bool]]:
-    """Points in the order in which they are measured, and whether their instructions are."""
-    order = random.Random(options.seed)
-    for _ in range(options.rounds):
-        for point in order.sample(points, len(points)):
-            yield point, False
-    if options.instructions:
-        for point in points:
-            if point.scenario in COUNTED and point.threads == 1:
-                yield point, True
+        runner.run(lambda each, _: _measure(each, options, directory, stop), stop, progress)
+        if not runner.interrupted:
+            counting.run(lambda each, _: _instructions(each, options, stop), stop, progress)
+    counts = {tuple(each.parameters.values()): each.found for each in counting.variants}
+    rows = [
+        _row(runner, each, counts.get(tuple(each.parameters.values()), [])) for each in variants
+    ]
+    return runner, rows
 
 
 class _directory:
@@ -197,91 +176,59 @@ class _directory:
             self._made.cleanup()
 
 
-def _command(point: Point, options: Options) -> list[str]:
-    return [
-        program(), "--implementation", point.implementation, "--scenario", point.scenario,
-        "--threads", str(point.threads), "--seed", str(options.seed),
-    ]  # fmt: skip
+def _command(variant: Variant, options: Options) -> list[str]:
+    named = [word for name, each in variant.parameters.items() for word in (f"--{name}", str(each))]
+    return [program(), *named, "--seed", str(options.seed)]
 
 
-def _measure(point: Point, options: Options, directory: Path, stop: Callable[[], bool]) -> Row:
+def _measure(variant: Variant, options: Options, directory: Path, stop: Stop) -> dict[str, Any]:
     seconds, parts = options.seconds, 1
     files: list[str] = []
-    if point.on_file:
+    if _on_file(variant):
         seconds, parts = options.part_seconds, _PARTS
         files = ["--directory", str(directory)]
         for name in ("extents", "budget", "scan"):
             value = getattr(options, name)
             files += [] if value is None else [f"--{name}", str(value)]
-    command = [*_command(point, options), "--seconds", repr(seconds), *files]
+    command = [*_command(variant, options), "--seconds", repr(seconds), *files]
     return programs.answer(command, parts * seconds + _SLACK_SECONDS, stop)
 
 
-def _instructions(point: Point, options: Options, stop: Callable[[], bool]) -> float:
+def _instructions(variant: Variant, options: Options, stop: Stop) -> float:
     """Of an operation: what three times as many take more, which leaves out all that is before."""
     counts = []
     for operations in (_COUNTED_OPERATIONS, 3 * _COUNTED_OPERATIONS):
         command = [
             "valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
-            *_command(point, options), "--operations", str(operations),
+            *_command(variant, options), "--operations", str(operations),
         ]  # fmt: skip
         told = programs.ended(command, _SLACK_SECONDS, stop).stderr
         match = re.search(r"Collected : (\d+)", told)
         if match is None:
-            raise Failed("io", f"valgrind counted nothing: {programs.last_line(told)}")
+            raise headrace.IoError(f"valgrind counted nothing: {programs.last_line(told)}")
         counts.append(int(match[1]))
     return (counts[1] - counts[0]) / (2 * _COUNTED_OPERATIONS)
 
 
-def rows(points: list[Point]) -> list[Row]:
-    return [_row(point) for point in points]
-
-
-def _row(point: Point) -> Row:
-    found = point.found
+def _row(runner: Runner, variant: Variant, instructions: Sequence[float]) -> headrace.Row:
+    found = variant.found
+    # The time of a thread for an operation; threads that wait for a CPU or a lock take longer.
     times = [1e9 * each["thread_seconds"] / each["operations"] for each in found]
-    cpu = [1e9 * each["process_seconds"] / each["operations"] for each in found]
-    middle, cpu_middle = headrace.summarize(times), headrace.summarize(cpu)
-    details: Row = {}
-    if point.on_file and found:
-        details = {name: _median([each[name] for each in found if each[name] is not None])
-                   for name in _DETAILS if name in found[0]}  # fmt: skip
-        # All CPU time of the process, the hits' included.
-        per_miss = [1e9 * each["process_seconds"] / each["misses"]
-                    for each in found if each["misses"]]  # fmt: skip
-        details["cpu_ns_per_miss"] = _median(per_miss)
-    return {
-        "implementation": point.implementation,
-        "scenario": point.scenario,
-        "threads": point.threads,
-        # The time of a thread for an operation; threads that wait for a CPU or a lock take longer.
-        "ns_per_op": middle.median if middle else None,
-        "ns_per_op_mad": middle.mad if middle else None,
-        "samples": times,
-        "ops_per_second": _median([each["operations"] / each["seconds"] for each in found]),
-        # On CPUs, with that of the implementation's own threads.
-        "cpu_ns_per_op": cpu_middle.median if cpu_middle else None,
-        "cpu_ns_per_op_mad": cpu_middle.mad if cpu_middle else None,
-        "hit_ratio": _median([1 - each["misses"] / each["operations"] for each in found]),
-        "instructions_per_op": point.instructions,
-        **details,
-        "verified": all(each["wrong"] == 0 for each in found) if found else None,
-        "code": point.code,
-        "reason": point.reason or ("" if found else "interrupted"),
-    }
-
-
-def _median(values: list[float]) -> float | None:
-    return statistics.median(values) if values else None
-
-
-def check(document: Row) -> None:
-    """Raises, when all is written, if a block was wrong or nothing was measured at all."""
-    rows = document["rows"]
-    for row in rows:
-        if row["verified"] is False:
-            where = f"{row['implementation']} in {row['scenario']}"
-            raise WrongAnswer(f"{where} gave wrong bytes; trust no number of this run")
-    if document["interrupted"] or any(row["ns_per_op"] is not None for row in rows):
-        return
-    raise kind_of(rows[0]["code"])(rows[0]["reason"])
+    derived = [
+        {
+            "ops_per_second": each["operations"] / each["seconds"],
+            # On CPUs, with that of the implementation's own threads.
+            "cpu_ns_per_op": 1e9 * each["process_seconds"] / each["operations"],
+            "hit_ratio": 1 - each["misses"] / each["operations"],
+            # All CPU time of the process, the hits' included.
+            "cpu_ns_per_miss": 1e9 * each["process_seconds"] / each["misses"]
+            if each["misses"] and _on_file(variant) else None,
+        } | {name: each[name] for name in _DETAILS if name in each and _on_file(variant)}
+        for each in found
+    ]  # fmt: skip
+    details = {name: median_of(derived, name) for name in (derived[0] if derived else ())}
+    details["instructions_per_op"] = instructions[0] if instructions else None
+    return runner.row(
+        "cache", variant, "ns", times,
+        details=details | wrong_of(sum(each["wrong"] != 0 for each in found), found),
+    )  # fmt: skip

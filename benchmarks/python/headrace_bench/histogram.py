@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,10 @@ import numpy
 
 import headrace
 import headrace_bench
-from headrace._errors import WrongAnswer, kind_of
-from headrace._orders import orders
 from headrace._run.plan import nodes_of
+from headrace_bench.runner import Progress, Runner, Stop, Variant, wrong_of
 from headrace_bench.threads import buffer
 
-Row = dict[str, Any]
 Pair = tuple[str, str]
 
 SOURCE = "IT4Innovations, Heterogeneous Memory Management on Intel Platforms, Simple Application"
@@ -77,38 +75,26 @@ def _whole(size: int) -> int:
 
 
 def run(
-    machine: headrace.Machine,
-    options: Options,
-    stop: Callable[[], bool],
-    progress: Callable[[int, int], None],
-) -> list[Row]:
-    """A row per pair. Each round has all pairs, in another order, and maps their memory afresh:
-    where pages lie, and which pair ran before, is luck that should not stay with one pair.
+    machine: headrace.Machine, options: Options, stop: Stop, progress: Progress | None = None
+) -> Runner:
+    """Each round maps the memory of all pairs afresh: where pages lie is luck that should not stay
+    with one pair. Results are seconds of all iterations, and what is wrong with the bins.
     """
-    samples: dict[Pair, list[float]] = {pair: [] for pair in options.pairs}
-    wrong: dict[Pair, str] = {}
-    failed: dict[Pair, headrace.Error] = {}
-    expected = _Expected()
-    steps = options.rounds * len(options.pairs)
-    rounds = orders(options.pairs, options.rounds)
-    for step, pair in enumerate(itertools.chain.from_iterable(rounds)):
-        if pair in failed:
-            continue
-        try:
-            seconds, complaint = _sample(machine, options, pair, expected, stop)
-        except headrace.Error as error:
-            failed[pair] = error
-            continue
-        if seconds is None:
-            break
-        samples[pair].append(seconds)
-        if complaint:
-            wrong[pair] = complaint
-        progress(step + 1, steps)
-    return [
-        _row(options, pair, samples[pair], wrong.get(pair), failed.get(pair))
-        for pair in options.pairs
+    variants = [
+        Variant({"data": data, "bins": bins, "threads": len(options.cpus), "bytes": options.bytes})
+        for data, bins in options.pairs
     ]
+    expected = _Expected()
+    runner = Runner(variants, options.rounds)
+    runner.run(
+        lambda variant, _: _sample(machine, options, _pair(variant.parameters), expected, stop),
+        stop, progress,
+    )  # fmt: skip
+    return runner
+
+
+def _pair(parameters: Mapping[str, int | str]) -> Pair:
+    return str(parameters["data"]), str(parameters["bins"])
 
 
 class _Expected:
@@ -134,9 +120,9 @@ def _sample(
     options: Options,
     pair: Pair,
     expected: _Expected,
-    stop: Callable[[], bool],
-) -> tuple[float | None, str]:
-    """Seconds of all iterations (None: stopped), and what is wrong with the result."""
+    stop: Stop,
+) -> tuple[float, str] | None:
+    """Seconds of all iterations, and what is wrong with the result. None: stopped."""
     cpus = list(options.cpus)
     counters = len(cpus) * headrace_bench.HISTOGRAM_BINS
     data = buffer(machine, options.bytes, pair[0], cpus)
@@ -146,7 +132,7 @@ def _sample(
     seconds = 0.0
     for _ in range(options.iterations):
         if stop():
-            return None, ""
+            return None
         seconds += headrace_bench.histogram_count(data, bins, cpus)
     found = bins.numpy("int64").reshape(len(cpus), -1).sum(axis=0)
     if int(found.sum()) != options.bytes // 8:
@@ -155,35 +141,26 @@ def _sample(
     return seconds, f"{different} bins differ from a naive count" if different else ""
 
 
-def _row(
-    options: Options,
-    pair: Pair,
-    samples: list[float],
-    wrong: str | None,
-    failed: headrace.Error | None,
-) -> Row:
-    found = headrace.summarize(samples)
+def rows(runner: Runner, options: Options) -> list[headrace.Row]:
+    return [_row(runner, each, options) for each in runner.variants]
+
+
+def _row(runner: Runner, variant: Variant, options: Options) -> headrace.Row:
+    samples = [seconds for seconds, _ in variant.found]
+    wrong = [complaint for _, complaint in variant.found if complaint]
     moved = options.bytes * options.iterations
-    return {
-        "data": pair[0],
-        "bins": pair[1],
-        "threads": len(options.cpus),
-        "bytes": options.bytes,
-        "seconds": found.median if found else None,
-        "seconds_mad": found.mad if found else None,
-        "samples": samples,
-        # The rate of data; each of its items is read once and changes one counter.
-        "bytes_per_second": moved / found.median if found else None,
-        "verified": wrong is None if samples else None,
-        "code": failed.code if failed else "",
-        "reason": wrong or (str(failed) if failed else "" if samples else "interrupted"),
-    }
+    # The rate of data; each of its items is read once and changes one counter.
+    details = {"bytes_per_second": moved / statistics.median(samples)} if samples else {}
+    return runner.row(
+        "histogram", variant, "s", samples, details=details | wrong_of(len(wrong), samples),
+        words={"complaint": wrong[-1]} if wrong else {},
+    )  # fmt: skip
 
 
-def conclusion(rows: Sequence[Row], level: str = "real hardware") -> Row:
+def conclusion(rows: Sequence[headrace.Row], level: str = "real hardware") -> dict[str, Any]:
     """The guide's. It holds, or does not, where no round of one pair was like one of the other."""
     claim = "bins in HBM with the data in DRAM is best, and over twice as fast as all in DRAM"
-    samples = {(r["data"], r["bins"]): r["samples"] for r in rows if r["samples"]}
+    samples = {_pair(row.parameters): row.samples for row in rows if row.samples}
     best, slow, both = (samples.get(p) for p in (("dram", "hbm"), ("dram", "dram"), ("hbm", "hbm")))
     if not (best and slow and both):
         here = sorted({place for pair in samples for place in pair})
@@ -198,13 +175,3 @@ def conclusion(rows: Sequence[Row], level: str = "real hardware") -> Row:
     if max(slow) < 2 * min(best) or max(both) < min(best):
         return {"claim": claim, "holds": False, "why": why}
     return {"claim": claim, "holds": None, "why": f"{why}, within what rounds differ by"}
-
-
-def check(document: Row) -> None:
-    """Raises, when all is written, if a result is wrong or nothing was measured at all."""
-    rows = document["rows"]
-    if any(row["verified"] is False for row in rows):
-        raise WrongAnswer("a histogram differs from a naive count; trust no number of this run")
-    if document["interrupted"] or any(row["seconds"] is not None for row in rows):
-        return
-    raise kind_of(rows[0]["code"])(rows[0]["reason"])

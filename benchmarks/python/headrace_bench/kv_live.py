@@ -2,49 +2,33 @@
 """Real servers of keys and values in the configurations of a talk (P. Zhou, MemCon 2024), asked by
 headrace-bench-kv.
 
-All servers that fit into memory together run at once. Each round asks all of them, in another
-order, so that they see the same machine. Those whose memory is moved meanwhile run alone.
+All servers that fit into memory together run at once, and each round asks all of them. Those whose
+memory is moved meanwhile run alone.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import headrace
-from headrace import _programs as programs
-from headrace._errors import WrongAnswer, kind_of
-from headrace._orders import orders
 from headrace._tiering.plan import Wish
 from headrace_bench import kv_place, kv_promote, kv_servers
 from headrace_bench.kv_place import CONFIGS, KERNEL, SSD, Options, Place
 from headrace_bench.kv_servers import SERVERS, Data, Server
 from headrace_bench.kv_steps import Steps
-from headrace_bench.two_memories import free_bytes, memories_here, placed
+from headrace_bench.runner import Progress, Runner, Stop, Variant, median_of, wrong_of
+from headrace_bench.two_memories import Memories, free_bytes, memories_here, placed
 
-Row = dict[str, Any]
-Progress = Callable[[int, int, str], object]
+#: The numbers of one window, and where memory was.
+Result = tuple[dict[str, Any], list[dict[str, Any]]]
 
-__all__ = ["CONFIGS", "Options", "Point", "check", "points", "rows", "run"]
+__all__ = ["CONFIGS", "Options", "pages", "points", "rows", "run"]
 
 #: What a record takes besides its value: its name, its entry, what the allocator rounds up.
 _OVERHEAD_BYTES = 400
-
-
-@dataclass
-class Point:
-    """A workload in a configuration on a server, and what its rounds found."""
-
-    server: str
-    config: str
-    workload: str
-    found: list[Row] = field(default_factory=list)
-    pages: list[Row] = field(default_factory=list)
-    code: str = ""
-    reason: str = ""
 
 
 @dataclass
@@ -54,52 +38,62 @@ class _Group:
     server: Server
     place: Place
     data: Data
-    points: list[Point]
+    points: list[Variant]
 
 
-def points(options: Options) -> list[Point]:
+def points(options: Options) -> list[Variant]:
     return [
-        Point(server, config, workload)
+        point(server, config, workload)
         for workload in options.workloads
         for server in options.servers
         for config in options.configs
     ]
 
 
+def point(server: str, config: str, workload: str) -> Variant:
+    return Variant({"server": server, "config": config, "workload": workload})
+
+
+def config_of(point: Variant) -> str:
+    return str(point.parameters["config"])
+
+
+def server_of(point: Variant) -> str:
+    return str(point.parameters["server"])
+
+
 def run(
-    points: list[Point], machine: headrace.Machine, options: Options, stop: Callable[[], bool],
+    points: list[Variant], machine: headrace.Machine, options: Options, stop: Stop,
     progress: Progress,
-) -> dict[str, str]:  # fmt: skip
-    """Fills the points; the servers' versions. AbsentError, ExhaustedError: nothing can be run."""
+) -> tuple[dict[str, str], list[Runner]]:  # fmt: skip
+    """Fills the points; the servers' versions, and a runner for each batch of servers. AbsentError,
+    ExhaustedError: nothing can be run.
+    """
     versions = _versions(points)
     _check_memory(options)
     places = kv_place.places(machine, options.configs, options.profile)
     kv_place.leave_out(points, machine, options, places)
-    done, total = 0, options.rounds * sum(not point.reason for point in points)
-
-    def told(point: Point) -> None:
-        nonlocal done
-        progress(done, total, f"{point.server} {point.config} {point.workload}")
-        done += 1
-
+    runners: list[Runner] = []
     try:
         for batch in _batches(_groups(points, options, places)):
-            _measure(batch, machine, options, stop, told)
-    except programs.Stopped:
+            runners.append(_measure(batch, machine, options, stop, progress))
+            if runners[-1].interrupted:
+                break
+    except headrace.CancelledError:  # while a server was filled
         pass
-    return versions
+    return versions, runners
 
 
-def _versions(points: list[Point]) -> dict[str, str]:
+def _versions(points: list[Variant]) -> dict[str, str]:
     """Those that are not here are left out, unless there is no other."""
     versions: dict[str, str] = {}
     missing = None
-    for name in dict.fromkeys(point.server for point in points):
+    for name in dict.fromkeys(map(server_of, points)):
         try:
             versions[name] = kv_servers.version(SERVERS[name])
         except headrace.AbsentError as error:
             missing = missing or error
-            _failed([point for point in points if point.server == name], error.code, str(error))
+            _failed([point for point in points if server_of(point) == name], error)
     if not versions and missing is not None:
         raise missing
     return versions
@@ -118,16 +112,16 @@ def _check_memory(options: Options) -> None:
         )
 
 
-def _groups(points: list[Point], options: Options, places: dict[str, Place]) -> list[_Group]:
+def _groups(points: list[Variant], options: Options, places: dict[str, Place]) -> list[_Group]:
     """One process for all points of a server whose memory is alike."""
     groups: dict[tuple[str, Place, float], _Group] = {}
     for point in points:
         if point.reason:
             continue
-        server, place = SERVERS[point.server], places[point.config]
-        share = SSD.get(point.config, 0.0) if server.spills else 0.0
+        server, place = SERVERS[server_of(point)], places[config_of(point)]
+        share = SSD.get(config_of(point), 0.0) if server.spills else 0.0
         data = Data(options.records, options.value, share)
-        key = (point.server, place, share)
+        key = (server_of(point), place, share)
         groups.setdefault(key, _Group(server, place, data, [])).points.append(point)
     return list(groups.values())
 
@@ -152,108 +146,101 @@ def _batches(groups: list[_Group]) -> Iterator[list[_Group]]:
 
 
 def _measure(
-    batch: list[_Group], machine: headrace.Machine, options: Options, stop: Callable[[], bool],
-    told: Callable[[Point], None],
-) -> None:  # fmt: skip
+    batch: list[_Group], machine: headrace.Machine, options: Options, stop: Stop,
+    progress: Progress,
+) -> Runner:  # fmt: skip
     here = memories_here(machine)
     nodes = sum(node.byte_addressable for node in machine.nodes)
+    steps_of: dict[int, Steps] = {}  # by point
+    points = [point for group in batch for point in group.points]
+    runner = Runner(points, options.rounds, options.seed)
+
+    def once(point: Variant, number: int) -> Result:
+        steps = steps_of[id(point)]
+        with _failing([each for each in points if steps_of.get(id(each)) is steps]):
+            return steps.measure(config_of(point), str(point.parameters["workload"]), number)
+
     with ExitStack() as stack:
-        asked: list[tuple[Point, Steps]] = []
         for group in batch:
-            with _failing(group.points):
-                launch = placed(
-                    machine, group.place.weights, bound=group.place.moved != KERNEL
-                )
-                heap = group.place.text(here)
-                if group.place.table:
-                    weights = group.place.by_node(here)
-                    wish = Wish(promotion=False, demotion=False, weights=weights)
-                    stack.enter_context(kv_promote.kernel(wish))
-                running = stack.enter_context(
-                    kv_servers.started(group.server, launch, group.data, options.directory, heap)
-                )
-                steps = Steps(running, here, nodes, options, stop)
-                steps.load()
-                stack.enter_context(steps.moved(group.place.moved))
-                asked += [(point, steps) for point in group.points]
-        for number, order in enumerate(orders(asked, options.rounds, options.seed)):
-            for point, steps in order:
-                if point.reason:
-                    continue
-                told(point)
-                with _failing([each for each, of in asked if of is steps]):
-                    row, pages = steps.measure(point.config, point.workload, number)
-                    point.found.append(row)
-                    point.pages += pages
+            try:
+                with _failing(group.points):
+                    steps = _started(stack, group, machine, options, here, nodes, stop)
+                    steps_of |= {id(point): steps for point in group.points}
+            except headrace.CancelledError:
+                raise
+            except headrace.Error:
+                continue  # it is the reason of its points
+        runner.run(once, stop, progress)
+    return runner
+
+
+def _started(
+    stack: ExitStack, group: _Group, machine: headrace.Machine, options: Options, here: Memories,
+    nodes: int, stop: Stop,
+) -> Steps:  # fmt: skip
+    """A server that is filled; it ends with the stack."""
+    place = group.place
+    launch = placed(machine, place.weights, bound=place.moved != KERNEL)
+    if place.table:
+        wish = Wish(promotion=False, demotion=False, weights=place.by_node(here))
+        stack.enter_context(kv_promote.kernel(wish))
+    running = stack.enter_context(
+        kv_servers.started(group.server, launch, group.data, options.directory, place.text(here))
+    )
+    steps = Steps(running, here, nodes, options, stop)
+    steps.load()
+    stack.enter_context(steps.moved(place.moved))
+    return steps
 
 
 @contextmanager
-def _failing(points: list[Point]) -> Iterator[None]:
-    """What fails inside is told of these, and all else goes on."""
+def _failing(points: list[Variant]) -> Iterator[None]:
+    """An error inside is the reason of all of these."""
     try:
         yield
-    except programs.Failed as failed:
-        _failed(points, failed.code, failed.reason)
-    except headrace.Error as error:  # of the tier, of the kernel's settings
-        _failed(points, error.code, str(error))
+    except headrace.CancelledError:
+        raise
+    except headrace.Error as error:
+        _failed(points, error)
+        raise
 
 
-def _failed(points: list[Point], code: str, reason: str) -> None:
+def _failed(points: list[Variant], error: headrace.Error) -> None:
     for point in points:
-        point.code, point.reason = code, reason
+        point.fail(error.code, str(error))
 
 
-def rows(points: list[Point], rounds: int, guest: bool = False) -> list[Row]:
-    return [_row(point, rounds) | {"basis": "guest" if guest else "hardware"} for point in points]
+#: Fields of a window whose medians are details.
+_DETAILS = (
+    "p50_us", "p99_us", "p999_us", "slow_share", "major_faults_per_op", "ssd_bytes_per_op",
+    "server_cpu_us_per_op", "out_bytes",
+)  # fmt: skip
+#: Fields that are 0 in a window without them.
+_ZERO = {"promoted_bytes": 0, "tier_cpu_us_per_op": 0.0}
 
 
-def _row(point: Point, rounds: int) -> Row:
-    """Numbers, or a code and a reason why there are none. Numbers of fewer rounds have a note."""
-    found = point.found
-    speeds = [each["operations"] / each["seconds"] for each in found]
-    middle = headrace.summarize(speeds)
-    note = ""
-    if found and len(found) < rounds:
-        note = f"{len(found)} of {rounds} rounds: {point.reason or 'interrupted'}"
-    return {
-        "server": point.server,
-        "transport": kv_servers.TRANSPORT,
-        "config": point.config,
-        "workload": point.workload,
-        "ops_per_second": middle.median if middle else None,
-        "ops_per_second_mad": middle.mad if middle else None,
-        "samples": speeds,
-        "p50_us": _median(found, "p50_us"),
-        "p99_us": _median(found, "p99_us"),
-        "p999_us": _median(found, "p999_us"),
-        "slow_share": _median(found, "slow_share"),
-        "promoted_bytes": _median(found, "promoted_bytes", 0),
-        "major_faults_per_op": _median(found, "major_faults_per_op"),
-        "ssd_bytes_per_op": _median(found, "ssd_bytes_per_op"),
-        "server_cpu_us_per_op": _median(found, "server_cpu_us_per_op"),
-        "tier_cpu_us_per_op": _median(found, "tier_cpu_us_per_op", 0.0),
-        "out_bytes": _median(found, "out_bytes"),
-        "repeated": sum(each.get("repeated", 0) for each in found),
-        "pages": point.pages,
-        "verified": all(each["wrong"] == 0 for each in found) if found else None,
-        "code": "" if found else point.code,
-        "reason": "" if found else point.reason or "interrupted",
-        "note": note,
-    }
+def rows(points: list[Variant], options: Options) -> list[headrace.Row]:
+    """Numbers, or a code and a reason why there are none."""
+    runner = Runner(points, options.rounds, options.seed)
+    return [_row(runner, point) for point in points]
 
 
-def _median(found: list[Row], name: str, default: float | None = None) -> float | None:
-    """`default` is for rounds that say nothing of it."""
-    values = [value for each in found if (value := each.get(name, default)) is not None]
-    return statistics.median(values) if values else None
+def _row(runner: Runner, point: Variant) -> headrace.Row:
+    found = [row for row, _ in point.found]
+    details: dict[str, float | None] = {name: median_of(found, name) for name in _DETAILS}
+    for name, zero in _ZERO.items():
+        details[name] = median_of([{name: zero, **each} for each in found], name)
+    details["repeated"] = sum(each.get("repeated", 0) for each in found) if found else None
+    return runner.row(
+        "keyvalue", point, "op/s", [each["operations"] / each["seconds"] for each in found],
+        details=details | wrong_of(sum(each["wrong"] != 0 for each in found), found),
+        words={"transport": kv_servers.TRANSPORT},
+    )  # fmt: skip
 
 
-def check(document: Row) -> None:
-    """Raises, when all is written, if an answer was wrong or nothing was measured at all."""
-    rows = document["rows"]
-    for row in rows:
-        if row["verified"] is False:
-            where = f"{row['server']}, {row['config']}, workload {row['workload']}"
-            raise WrongAnswer(f"{where}: the server gave wrong values; trust no number of this run")
-    if not document["interrupted"] and all(row["ops_per_second"] is None for row in rows):
-        raise kind_of(rows[0]["code"])(rows[0]["reason"])
+def pages(points: list[Variant]) -> list[dict[str, Any]]:
+    """Where the memory of each point's server was over time."""
+    return [
+        {**point.parameters, "pages": [each for _, looks in point.found for each in looks]}
+        for point in points if point.found
+    ]  # fmt: skip

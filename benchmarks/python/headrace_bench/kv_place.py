@@ -10,14 +10,15 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+
+from headrace._core import HostFiles as Files
 
 import headrace
 from headrace._tiering import switch
-from headrace._tiering.files import Files
 from headrace._tiering.plan import Wish
 from headrace_bench import kv_servers
 from headrace_bench.kv_servers import SERVERS, Data
+from headrace_bench.runner import Variant
 from headrace_bench.two_memories import (
     INTERLEAVES,
     Memories,
@@ -39,13 +40,6 @@ BEST = "best share"
 CONFIGS = ("MMEM", *SSD, *INTERLEAVES, PROMOTED, BEST, KERNEL)
 #: In files of servers that drop and write again there is room for more than what is stored.
 _FILE_ROOM = 5
-
-
-class Point(Protocol):
-    server: str
-    config: str
-    code: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -117,25 +111,25 @@ def _advised(profile: str, here: Memories) -> tuple[int, int] | None:
 
 
 def leave_out(
-    points: Sequence[Point], machine: headrace.Machine, options: Options, places: dict[str, Place]
+    points: Sequence[Variant], machine: headrace.Machine, options: Options, places: dict[str, Place]
 ) -> None:
     """Says of those that cannot be measured here why not."""
     why: dict[tuple[str, bool], tuple[str, str]] = {}
     for point in points:
         if point.reason:
             continue
-        spills = SERVERS[point.server].spills
-        key = point.config, spills
-        if key not in why:
-            why[key] = _why_not(point.config, spills, machine, options, places)
-        point.code, point.reason = why[key]
-        if point.config in SSD and not point.reason:
-            data = Data(options.records, options.value, SSD[point.config])
-            point.reason = kv_servers.too_few(SERVERS[point.server], data)
-            point.code = "invalid" if point.reason else ""
-        if point.config == KERNEL and point.server == "own" and not point.reason:
-            point.code = "unsupported"
-            point.reason = "its heap binds memory to nodes, and the kernel leaves such memory there"
+        server, config = (str(point.parameters[name]) for name in ("server", "config"))
+        spills = SERVERS[server].spills
+        if (config, spills) not in why:
+            why[config, spills] = _why_not(config, spills, machine, options, places)
+        point.fail(*why[config, spills])
+        if config in SSD and not point.reason:
+            data = Data(options.records, options.value, SSD[config])
+            if reason := kv_servers.too_few(SERVERS[server], data):
+                point.fail("invalid", reason)
+        if config == KERNEL and server == "own" and not point.reason:
+            told = "its heap binds memory to nodes, and the kernel leaves such memory there"
+            point.fail("unsupported", told)
 
 
 def _why_not(

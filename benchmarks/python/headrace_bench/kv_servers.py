@@ -25,7 +25,7 @@ from pathlib import Path
 import headrace
 from headrace import _programs as programs
 from headrace._errors import error_of
-from headrace_bench.kv import PROGRAM
+from headrace._model.kv import PROGRAM
 
 #: What clients and servers have between them, of each kind.
 TRANSPORT = "unix socket"
@@ -139,7 +139,7 @@ class Running:
                 while not came.endswith(end) and (more := asked.recv(65536)):
                     came += more
         except OSError as error:
-            raise programs.Failed("io", f"{self.server.program}: {error}") from None
+            raise headrace.IoError(f"{self.server.program}: {error}") from None
         return came.decode(errors="replace")
 
     def written(self) -> None:
@@ -162,8 +162,8 @@ class Running:
 def started(
     server: Server, launch: list[str], data: Data, directory: Path, placement: str = ""
 ) -> Iterator[Running]:
-    """A server with nothing stored; `placement` is that of our own's heap. Failed: it does not
-    start.
+    """A server with nothing stored; `placement` is that of our own's heap. Errors: io,
+    timed_out: it does not start.
     """
     try:
         with (
@@ -279,6 +279,6 @@ def _await(process: subprocess.Popen[bytes], program: str, path: str, log: Path)
                 pass
         if process.poll() is not None:
             told = programs.last_line(log.read_text(errors="replace"))
-            raise programs.Failed("io", f"{program} did not start: {told}")
+            raise headrace.IoError(f"{program} did not start: {told}")
         time.sleep(0.05)
-    raise programs.Failed("timed_out", f"{program} did not answer within {_START_SECONDS:g} s")
+    raise headrace.TimedOutError(f"{program} did not answer within {_START_SECONDS:g} s")

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import headrace
 from headrace import _programs as programs
+from headrace._model.kv import PROGRAM
 from headrace._tiering.plan import Wish
 from headrace_bench import kv_pages, kv_promote
-from headrace_bench.kv import PROGRAM
 from headrace_bench.kv_place import KERNEL, PROMOTED, SSD, Options
 from headrace_bench.kv_servers import Running
 from headrace_bench.two_memories import Memories, bytes_by_node, kilobytes, slow_share
@@ -36,6 +37,7 @@ class Steps:
     keeper: kv_promote.Keeper | None = None
     kernel: bool = False
     driven: dict[str, float] = field(default_factory=dict)  #: seconds, by config and workload
+    settled: dict[str, list[Row]] = field(default_factory=dict)  #: pages of the discarded round
 
     def load(self) -> None:
         rate = self.running.load_rate(self.options.records)
@@ -66,15 +68,16 @@ class Steps:
 
     def measure(self, config: str, workload: str, number: int) -> tuple[Row, list[Row]]:
         """One window, and where memory was in it. Where pages are in swap, as many are out at its
-        begin as at that of any other.
+        begin as at that of any other. The discarded round is the time in which pages settle.
         """
-        seed = self.options.seed + number
-        pages: list[Row] = []
+        seed = self.options.seed + (number if number >= 0 else self.options.rounds)
         placed: Row = {"data_bytes": 0, "out_bytes": 0}
         settles = self.keeper is not None or self.kernel or self.running.file is not None
-        if settles and number == 0:
-            later = self.options.seed + self.options.rounds
-            _, pages = self._drive(config, workload, None, self.options.settle, later)
+        if settles and number < 0:
+            row, pages = self._drive(config, workload, None, self.options.settle, seed)
+            self.settled[f"{config} {workload}"] = pages
+            return row, pages
+        pages = self.settled.pop(f"{config} {workload}", [])
         if not settles and (SSD.get(config) or self._swapped()):
             placed = self._place(SSD.get(config, 0.0), seed)
         before = self._counted()
@@ -117,8 +120,8 @@ class Steps:
             )  # fmt: skip
         dropped = self.running.dropped()
         if 0 < row["wrong"] <= dropped:
-            raise programs.Failed(
-                "exhausted", f"it has dropped records, and was asked for them {dropped} times: it "
+            raise headrace.ExhaustedError(
+                f"it has dropped records, and was asked for them {dropped} times: it "
                 "was filled faster than it makes room; try an idle machine"
             )  # fmt: skip
         since = self.driven.get(key, 0.0)
@@ -138,7 +141,7 @@ class Steps:
         placed = self._asked("place", "--share", repr(share), "--seed", str(seed), *to)
         if share and placed["out_bytes"] < share * placed["data_bytes"] / 2:
             what = "move" if to else "page out"
-            raise programs.Failed("unsupported", f"the kernel did not {what} what it was told to")
+            raise headrace.UnsupportedError(f"the kernel did not {what} what it was told to")
         return placed
 
     def _asked(self, task: str, *arguments: str) -> Row:

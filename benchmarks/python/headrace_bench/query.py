@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench query``: one query in every mode, interleaved, checked and compared.
 
-Each round runs every mode once, so that a disturbance of the machine hits all of them, and in
-another order, so that none always finds the disk as the same other left it; a first round is not
-counted. The table shows medians and their spread. The answer is compared for equality with DuckDB's
-on the same data, and DuckDB's time stands in the table as the peer.
+The answer is compared for equality with DuckDB's on the same data, and DuckDB's time stands in the
+table as the peer.
 """
 
 from __future__ import annotations
@@ -12,9 +10,8 @@ from __future__ import annotations
 import os
 import platform
 import random
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,18 +21,17 @@ from typing import Any
 
 import headrace_bench
 from headrace import _core
-from headrace._errors import error_of, unknown
+from headrace._errors import unknown
 from headrace._isolated_calls import Child
 from headrace._provenance import rests_on
 from headrace_bench import tpch
+from headrace_bench.runner import SEED, Progress, Runner, Stop, Variant, median_of, row_of
 
 #: Modes of the workload, in the order of a round; then the peer.
 MODES = ("resident", "direct", "mmap", "prefetch")
 PEER = "duckdb"
 #: Not a mode: the transfer alone.
 FLOOR = "floor"
-#: The seed of the order of runs: the same in every run of the benchmark, and told in its document.
-SEED = 1
 
 #: Digits after the point of averages: the rule of average_text in workload/query/decimal.h.
 AVERAGE_DIGITS = 6
@@ -61,25 +57,24 @@ class QueryBenchOptions:
     directory: Path | None = None  #: of the tables; None: tpch.default_directory()
 
 
-Progress = Callable[[str, float, float], object]
-Stop = Callable[[], bool]
+#: Called before each step: what is done, steps done, of how many.
+Told = Callable[[str, float, float], object]
 
 
 def bench_query(
-    options: QueryBenchOptions | None = None,
-    progress: Progress | None = None,
-    stop: Stop | None = None,
+    options: QueryBenchOptions | None = None, progress: Told | None = None, stop: Stop | None = None
 ) -> dict[str, Any]:
     """Runs the benchmark and returns its document, which json.dumps can write.
 
-    When `stop` says so, the document holds what was measured until then and "interrupted" is true.
+    When `stop` returns true, the document holds what was measured until then and "interrupted" is
+    true.
     """
     options = checked(options or QueryBenchOptions())
-    progress = progress or (lambda what, done, total: None)
-    stop = stop or (lambda: False)
-    table_path = tpch.prepare(options.scale, options.directory, progress)
-    bench = _Bench(options, table_path, stop)
-    bench.run(progress)
+    told = progress or (lambda what, done, total: None)
+    table_path = tpch.prepare(options.scale, options.directory, told)
+    bench = _Bench(options, table_path, stop or (lambda: False))
+    what = f"{options.query} at scale {options.scale:g}"
+    bench.run(lambda done, total, mode: told(what, done, total))
     return bench.document()
 
 
@@ -95,6 +90,8 @@ def checked(options: QueryBenchOptions) -> QueryBenchOptions:
             raise unknown("mode", mode, known)
     if not options.modes:
         raise _core.InvalidError(f"no modes; take some of {', '.join(known)}")
+    if options.block < 1:
+        raise _core.InvalidError(f"a block of {options.block} bytes; take at least 1")
     return options
 
 
@@ -109,51 +106,30 @@ class _Bench:
         self.threads = options.threads or len(os.sched_getaffinity(0))
         self.table = headrace_bench.Table.open(self.machine, table_path)
         self.engines = headrace_bench.Engines(self.machine)
-        self.runs: dict[str, list[Any]] = {mode: [] for mode in options.modes}
-        self.floors: list[float] = []
-        self.rounds = orders(options.modes, 1 + options.runs)
-        self.errors: dict[str, _core.Error] = {}
-        self.interrupted = False
+        known = {"query": options.query, "scale": f"{options.scale:g}"}
+        self.variants = {mode: Variant({**known, "mode": mode}) for mode in (*options.modes, FLOOR)}
+        self.runner = Runner([*self.variants.values()], options.runs, draw=self._draw)
         self._ends = ExitStack()
         self._duckdb: Child | None = None
 
-    def run(self, progress: Progress) -> None:
-        """Round after round; a mode that cannot run says why and is left out of the rest."""
+    def _draw(self, variants: Sequence[Variant], rounds: int, seed: int) -> list[list[Variant]]:
+        return [
+            [self.variants[mode] for mode in order]
+            for order in orders(self.options.modes, rounds, seed)
+        ]
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Round after round; a mode that cannot run is left out of the rest."""
         with self._ends:
-            self._run_rounds(progress)
+            self.runner.run(
+                lambda variant, _: self._run_once(variant.parameters["mode"]), self.stop, progress
+            )
 
     def duckdb(self) -> Child:
         """The peer, in a process of its own, which it may end where memory is limited."""
         if self._duckdb is None:
             self._duckdb = self._ends.enter_context(Child("DuckDB"))
         return self._duckdb
-
-    def _run_rounds(self, progress: Progress) -> None:
-        what = f"{self.options.query} at scale {self.options.scale:g}"
-        steps = [(number, mode) for number, order in enumerate(self.rounds) for mode in order]
-        for done, (number, mode) in enumerate(steps):
-            progress(what, done, len(steps))
-            if self.stop():
-                self.interrupted = True
-                return
-            if mode in self.errors:
-                continue
-            try:
-                result = self._run_once(mode)
-            except _core.CancelledError:
-                self.interrupted = True
-                return
-            except _core.InvalidError:
-                raise  # what is wrong with the request is wrong for all modes
-            except _core.Error as error:
-                self.errors[mode] = error
-            except OSError as error:
-                self.errors[mode] = error_of(error, f"{mode} could not run")
-            else:
-                # The first round only brings disk, files and libraries to their usual state.
-                if number > 0:
-                    (self.floors if mode == FLOOR else self.runs[mode]).append(result)
-        progress(what, len(steps), len(steps))
 
     def _run_once(self, mode: Any) -> Any:
         if mode == PEER:
@@ -172,19 +148,15 @@ class _Bench:
 
     def document(self) -> dict[str, Any]:
         """All of it, in the order people read it."""
-        ours = [run for mode in MODES for run in self.runs.get(mode, [])]
-        peers = self.runs.get(PEER, [])
+        ours = [run for mode in MODES for run in self._found(mode)]
+        peers = self._found(PEER)
         prefetch = self._middle("prefetch")
-        compute = _median(self._seconds("resident"))
-        efficiency = _core.summarize(
-            overlap_efficiencies(self.floors, compute, self._seconds("prefetch"))
-        )
         return {
             "schema_version": _core.SCHEMA_VERSION,
             "kind": "bench query",
             "query": self.options.query,
             "scale": self.options.scale,
-            "rows": self.table.rows,
+            "table_rows": self.table.rows,
             "bytes": self._bytes(),
             "block_bytes": self.options.block,
             "budget_bytes": self.options.budget,
@@ -193,18 +165,9 @@ class _Bench:
             "fast": _node(self.fast),
             "answer": _answer(ours[0].answer) if ours else (peers[0].answer if peers else None),
             "answer_ok": _answers_agree(ours, peers),
-            "modes": {mode: self._mode(mode) for mode in self.options.modes},
-            "floor": {
-                "transfer_seconds": _median(self.floors),
-                "transfer_mad": _mad(self.floors),
-                "compute_seconds": compute,
-                "runs": len(self.floors),
-                "seconds": self.floors,
-            },
-            "overlap_efficiency": efficiency and efficiency.median,
-            "overlap_efficiency_interval": efficiency
-            and efficiency.interval.asdict() | {"is": efficiency.interval_words},
-            "order": {"seed": SEED, "not_counted": self.rounds[0], "rounds": self.rounds[1:]},
+            "rows": [row.asdict() for row in self._rows()],
+            "rounds": self.options.runs,
+            "order": self.runner.order(),
             "cache": _cache(prefetch),
             "timeline": {
                 mode: _timeline(run)
@@ -212,53 +175,60 @@ class _Bench:
                 if (run := self._middle(mode)) is not None
             },
             "sql": headrace_bench.query_sql(self.options.query),
-            "interrupted": self.interrupted,
+            "interrupted": self.runner.interrupted,
             "warnings": self._warnings(),
             **_provenance(self.machine, self.started),
         }
+
+    def _rows(self) -> Iterator[_core.Row]:
+        """A row per mode, the transfer alone, and the share of the work that is overlapped."""
+        for mode, variant in self.variants.items():
+            yield self.runner.row("query", variant, "s", self._seconds(mode), **self._more(mode))
+        compute = median_of([{"s": each} for each in self._seconds("resident")], "s")
+        shares = overlap_efficiencies(self._seconds(FLOOR), compute, self._seconds("prefetch"))
+        if shares:
+            known = dict(self.variants[FLOOR].parameters, mode="prefetch")
+            yield row_of("overlap", known, "share", shares)
+
+    def _found(self, mode: str) -> list[Any]:
+        return self.variants[mode].found if mode in self.variants else []
 
     def _bytes(self) -> int:
         widths = {column.name: column.width for column in self.table.columns}
         wanted = headrace_bench.query_columns(self.options.query)
         return int(self.table.rows * sum(widths[name] for name in wanted))
 
-    def _mode(self, mode: str) -> dict[str, Any]:
-        runs = self.runs[mode]
-        seconds = self._seconds(mode)
-        entry: dict[str, Any] = {
-            "seconds_median": _median(seconds),
-            "seconds_mad": _mad(seconds),
-            "runs": len(runs),
-            "seconds": seconds,
-            "bytes": self._bytes(),
-            "cached_before_bytes": max((run.cached_before for run in runs), default=None),
-            "threads": self.threads,
-        }
+    def _more(self, mode: str) -> dict[str, Any]:
+        """Details and words of a mode's row."""
+        runs = self._found(mode)
+        if mode == FLOOR:
+            return {}
+        cached = max((run.cached_before for run in runs), default=None)
+        details: dict[str, Any] = {"cached_before_bytes": cached, "bytes": self._bytes()}
         if mode == PEER:
-            entry["engine"] = f"DuckDB {tpch.version_of('duckdb')}"
-            entry["source"] = "Parquet files (SNAPPY)"
-            entry["bytes"] = sum(run.bytes for run in runs[:1])
-        elif runs:
-            entry["compute_seconds"] = _median([run.compute for run in runs])
-            entry["waited_seconds"] = _median([run.waited for run in runs])
-        if mode in self.errors:
-            entry |= {"reason": str(self.errors[mode]), "code": self.errors[mode].code}
-        return entry
+            words = {
+                "engine": f"DuckDB {tpch.version_of('duckdb')}",
+                "source_files": "Parquet files (SNAPPY)",
+            }
+            return {"details": details | {"bytes": sum(r.bytes for r in runs[:1])}, "words": words}
+        times = [{"compute": run.compute, "waited": run.waited} for run in runs]
+        details["compute_seconds"] = median_of(times, "compute")
+        # The kernel waits in page faults, where nobody counts.
+        details["waited_seconds"] = None if mode == "mmap" else median_of(times, "waited")
+        return {"details": details}
 
     def _seconds(self, mode: str) -> list[float]:
-        return [run.time for run in self.runs.get(mode, [])]
+        return [run if mode == FLOOR else run.time for run in self._found(mode)]
 
     def _middle(self, mode: str) -> Any:
         """The run of median time: of an even number the slower of the middle two."""
-        runs = sorted(self.runs.get(mode, []), key=lambda run: run.time)
+        runs = sorted(self._found(mode), key=lambda run: run.time)
         return runs[len(runs) // 2] if runs else None
 
     def _warnings(self) -> list[str]:
         warnings = list(self.machine.warnings)
-        if FLOOR in self.errors:
-            warnings.append(f"floor of the transfer not measured: {self.errors[FLOOR]}")
-        for mode, runs in self.runs.items():
-            warm = max((run.cached_before for run in runs), default=0)
+        for mode in self.options.modes:
+            warm = max((run.cached_before for run in self._found(mode)), default=0)
             if warm:
                 warnings.append(f"{mode} did not start cold: {warm} bytes were in the page cache")
         return warnings
@@ -442,14 +412,6 @@ def _node(node: Any) -> dict[str, Any]:
     return {"id": node.id, "kind": node.kind, "name": node.name}
 
 
-def _median(values: list[float]) -> float | None:
-    return statistics.median(values) if values else None
-
-
-def _mad(values: list[float]) -> float | None:
-    return _median([abs(value - statistics.median(values)) for value in values])
-
-
 def _cache(prefetch: Any) -> dict[str, Any] | None:
     return None if prefetch is None or prefetch.cache is None else prefetch.cache.asdict()
 
@@ -459,7 +421,6 @@ def _timeline(run: Any) -> dict[str, Any]:
 
 
 def _provenance(machine: Any, started: datetime) -> dict[str, Any]:
-
     return {
         "machine": machine.asdict(),
         "version": _core.__version__,

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPC-H on Spark in the configurations of a talk (P. Zhou, MemCon 2024): what is asked, and what
-the talk says.
-"""
+"""Queries of TPC-H that `headrace bench spark` asks."""
 
 from __future__ import annotations
 
@@ -48,15 +46,4 @@ FROM (
     AND p_partkey = l_partkey AND o_orderkey = l_orderkey AND s_nationkey = n_nationkey
     AND p_name LIKE '%green%') AS profit
 GROUP BY nation, o_year ORDER BY nation, o_year DESC""",
-}
-_NAIVE = "naive interleaving"
-#: What the talk says of each configuration.
-TALK = {
-    "MMEM": "",
-    "3:1": _NAIVE,
-    "1:1": _NAIVE,
-    "1:3": _NAIVE,
-    "Hot-Promote": "about 34 % slower than MMEM, faster than 3:1",
-    "ssd-spill": "much worse than DRAM or CXL",
-    "tmpfs-spill": "",
 }

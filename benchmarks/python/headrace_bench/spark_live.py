@@ -2,9 +2,8 @@
 """TPC-H on Spark in the configurations of a talk (P. Zhou, MemCon 2024), each answer checked
 against DuckDB's.
 
-Every configuration has a Spark of its own. All are up at the same time. Each round asks all of
-them, in another order, so that they see the same machine. The first round, in which a JVM compiles,
-is not counted.
+Every configuration has a Spark of its own. All are up at the same time, and each round asks all of
+them. In the discarded round a JVM compiles.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ import os
 import re
 import shutil
 import socket
-import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -25,10 +23,10 @@ from typing import Any
 
 import headrace
 from headrace import _programs as programs
-from headrace._errors import WrongAnswer, error_of, kind_of
+from headrace._errors import error_of
 from headrace._isolated_calls import Child
-from headrace._orders import orders
 from headrace_bench import spark_events, spark_session, tpch, tpch_parquet
+from headrace_bench.runner import Progress, Runner, Stop, Variant, median_of, wrong_of
 from headrace_bench.spark import QUERIES
 from headrace_bench.two_memories import (
     INTERLEAVES,
@@ -39,9 +37,6 @@ from headrace_bench.two_memories import (
     placed,
     slow_share,
 )
-
-Row = dict[str, Any]
-Progress = Callable[[int, int, str], object]
 
 SPILLS = ("ssd-spill", "tmpfs-spill")
 CONFIGS = ("MMEM", *INTERLEAVES, "Hot-Promote", *SPILLS)
@@ -90,17 +85,6 @@ class Options:
         return self.master.startswith("local")
 
 
-@dataclass
-class Point:
-    """A query in a configuration, and what its rounds found."""
-
-    config: str
-    query: str
-    found: list[Row] = field(default_factory=list)
-    code: str = ""
-    reason: str = ""
-
-
 def threads_of(master: str, cpus: int) -> int:
     """Those of a master here with so many CPUs; 1 where nobody knows."""
     match = _LOCAL.fullmatch(master)
@@ -118,8 +102,20 @@ def defaults(threads: int) -> tuple[int, int, int]:
     return heap, spill, partitions
 
 
-def points(options: Options) -> list[Point]:
-    return [Point(config, q) for q in options.queries for config in options.configs]
+def points(options: Options) -> list[Variant]:
+    scale = f"{options.scale:g}"
+    return [
+        Variant({"config": config, "query": query, "scale": scale})
+        for query in options.queries for config in options.configs
+    ]  # fmt: skip
+
+
+def config_of(point: Variant) -> str:
+    return str(point.parameters["config"])
+
+
+def query_of(point: Variant) -> str:
+    return str(point.parameters["query"])
 
 
 def check(options: Options) -> None:
@@ -167,25 +163,25 @@ def _check_reached(master: str) -> None:
         raise headrace.AbsentError(f"nobody answers at {master}; is its port right, and is it up?")
 
 
-def leave_out(points: list[Point], machine: headrace.Machine, options: Options) -> None:
+def leave_out(points: list[Variant], machine: headrace.Machine, options: Options) -> None:
     """What this machine cannot do has its reason. ExhaustedError: nothing of it can be run."""
     here = memories_here(machine)
     for point in points:
-        config = point.config
+        config = config_of(point)
         if config == "Hot-Promote":
-            point.code, point.reason = "unsupported", _NO_PROMOTION
+            point.fail("unsupported", _NO_PROMOTION)
         elif not options.local and config != "MMEM":
-            point.code, point.reason = "unsupported", _ELSEWHERE
+            point.fail("unsupported", _ELSEWHERE)
         elif config in INTERLEAVES:
-            point.code, point.reason = no_interleave(machine, INTERLEAVES[config])
+            point.fail(*no_interleave(machine, INTERLEAVES[config]))
         elif config == "ssd-spill" and _kind_of_files(options.spill) in _MEMORY_FILES:
-            point.code = "absent"
-            point.reason = f"{options.spill} is in memory; give a --spill directory on an SSD"
+            told = f"{options.spill} is in memory; give a --spill directory on an SSD"
+            point.fail("absent", told)
         elif config == "tmpfs-spill" and here.slow is None and not here.alone:
-            point.code, point.reason = "absent", here.why
+            point.fail("absent", here.why)
         elif config == "tmpfs-spill" and (trouble := _tmpfs_trouble(here.slow)):
-            point.code, point.reason = "denied", f"no tmpfs can be mounted: {trouble}"
-    _check_space({point.config for point in points if not point.reason}, options)
+            point.fail("denied", f"no tmpfs can be mounted: {trouble}")
+    _check_space({config_of(point) for point in points if not point.reason}, options)
 
 
 def _kind_of_files(directory: Path) -> str:
@@ -258,24 +254,25 @@ def versions(engine: str) -> dict[str, str]:
 
 
 def run(
-    points: list[Point], tables: Path, machine: headrace.Machine, options: Options,
-    stop: Callable[[], bool], progress: Progress,
-) -> str:  # fmt: skip
-    """Fills the points; what was found until somebody wants to stop is kept. Spark's version."""
+    points: list[Variant], tables: Path, machine: headrace.Machine, options: Options, stop: Stop,
+    progress: Progress,
+) -> tuple[str, Runner]:  # fmt: skip
+    """Fills the points. Spark's version, and their runner."""
     # Drivers have another working directory.
     fast = memories_here(machine).fast
     runs = _Runs(points, tables.absolute(), fast, options, stop, progress)
+    runner: Runner | None = None
     with ExitStack() as ends:
         try:
-            right = runs.right_answers()
-            for config in dict.fromkeys(point.config for point in points if not point.reason):
+            runs.right_answers()
+            for config in dict.fromkeys(config_of(point) for point in points if not point.reason):
                 runs.begin(config, ends, machine)
-            for number, order in enumerate(orders(points, options.rounds + 1)):
-                runs.round(number, order, right)
-        except (programs.Stopped, headrace.CancelledError):
+            runner = Runner(points, options.rounds)
+            runner.run(runs.once, stop, progress)
+        except headrace.CancelledError:  # before the first round
             pass
         runs.end()
-    return runs.version
+    return runs.version, runner or Runner(points, options.rounds)
 
 
 @dataclass
@@ -287,21 +284,21 @@ class _Up:
 
 @dataclass
 class _Runs:
-    points: list[Point]
+    points: list[Variant]
     tables: Path
     fast: int | None  #: the node that memory should be on
     options: Options
-    stop: Callable[[], bool]
+    stop: Stop
     progress: Progress
     up: dict[str, _Up] = field(default_factory=dict)
     version: str = ""  #: of the Spark that is up; empty if none was
-    done: int = 0
+    right: dict[str, list[list[Any]]] = field(default_factory=dict)  #: DuckDB's answers
 
-    def right_answers(self) -> dict[str, list[list[Any]]]:
+    def right_answers(self) -> None:
         self.progress(0, 1, "DuckDB's answers")
-        queries = list(dict.fromkeys(point.query for point in self.points if not point.reason))
+        queries = dict.fromkeys(query_of(point) for point in self.points if not point.reason)
         with Child("DuckDB") as child:
-            return {
+            self.right = {
                 query: child.call(_duckdb, str(self.tables), QUERIES[query], stop=self.stop)
                 for query in queries
             }
@@ -326,43 +323,39 @@ class _Runs:
             spark.begin(options.master, _settings(config, options, directory), tables)
             self.up[config] = _Up(spark, log, own)
             self.version = spark.version
-        except programs.Failed as failed:
-            self._fails(config, failed)
+        except headrace.CancelledError:
+            raise
+        except headrace.Error as error:
+            self._fails(config, error)
             own.close()
 
-    def round(
-        self, number: int, order: list[Point], right: dict[str, list[list[Any]]]
-    ) -> None:  # fmt: skip
-        total = (self.options.rounds + 1) * sum(not point.reason for point in self.points)
-        for point in order:
-            if point.reason:
-                continue
-            self.progress(self.done, max(total, self.done + 1), f"{point.config} {point.query}")
-            up = self.up[point.config]
-            try:
-                answer = up.spark.query(QUERIES[point.query], _group(point, number))
-            except programs.Failed as failed:
-                self._fails(point.config, failed)
-                self._read_log(point.config)
-                # Nothing of it runs beside the others, and no late answer is taken for another's.
-                self.up.pop(point.config).own.close()
-                continue
-            self.done += 1
-            # Executors of a cluster are not among our processes.
-            by_node = bytes_by_node(up.spark.process) if self.options.local else {}
-            slow = slow_share(by_node, self.fast) if by_node else None
-            if number > 0:
-                point.found.append({
-                    "seconds": answer["seconds"], "node_bytes": by_node, "slow_share": slow,
-                    "right": same(answer["answer"], right[point.query]), "number": number,
-                })  # fmt: skip
+    def once(self, point: Variant, number: int) -> dict[str, Any]:
+        config, query = config_of(point), query_of(point)
+        up = self.up[config]
+        try:
+            answer = up.spark.query(QUERIES[query], _group(query, number))
+        except headrace.CancelledError:
+            raise
+        except headrace.Error as error:
+            self._fails(config, error)
+            self._read_log(config)
+            # Nothing of it runs beside the others, and no late answer is taken for another's.
+            self.up.pop(config).own.close()
+            raise
+        # Executors of a cluster are not among our processes.
+        by_node = bytes_by_node(up.spark.process) if self.options.local else {}
+        return {
+            "seconds": answer["seconds"], "node_bytes": by_node, "number": number,
+            "slow_share": slow_share(by_node, self.fast) if by_node else None,
+            "wrong": not same(answer["answer"], self.right[query]),
+        }  # fmt: skip
 
     def end(self) -> None:
         """What was shuffled and spilled is known when all is logged."""
         for config, up in self.up.items():
             try:
                 up.spark.end()
-            except (programs.Failed, programs.Stopped):
+            except headrace.Error:
                 pass
             self._read_log(config)
 
@@ -372,14 +365,14 @@ class _Runs:
             with file.open(errors="replace") as lines:
                 work |= spark_events.parse(lines)
         for point in self.points:
-            for found in point.found if point.config == config else ():
-                logged = work.get(_group(point, found["number"]))
-                found["work"] = None if logged is None else asdict(logged)
+            for found in point.found if config_of(point) == config else ():
+                logged = work.get(_group(query_of(point), found["number"]))
+                found |= {} if logged is None else asdict(logged)
 
-    def _fails(self, config: str, failed: programs.Failed) -> None:
+    def _fails(self, config: str, error: headrace.Error) -> None:
         for point in self.points:
-            if point.config == config:
-                point.code, point.reason = failed.code, failed.reason
+            if config_of(point) == config:
+                point.fail(error.code, str(error))
 
 
 @contextmanager
@@ -394,8 +387,9 @@ def _directory(parent: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def _group(point: Point, number: int) -> str:
-    return f"{point.query} {number}"
+def _group(query: str, number: int) -> str:
+    """The discarded round is number 0 in Spark's log."""
+    return f"{query} {number + 1}"
 
 
 def _settings(config: str, options: Options, directory: Path) -> dict[str, str]:
@@ -460,43 +454,16 @@ def _same_cell(cell: Any, right: Any) -> bool:
         return False
 
 
-def rows(points: list[Point]) -> list[Row]:
-    return [_row(point) for point in points]
+def rows(runner: Runner) -> list[headrace.Row]:
+    return [_row(runner, point) for point in runner.variants]
 
 
-def _row(point: Point) -> Row:
+def _row(runner: Runner, point: Variant) -> headrace.Row:
     found = point.found
-    seconds = [each["seconds"] for each in found]
-    middle = headrace.summarize(seconds)
+    names = ("slow_share", *asdict(spark_events.Work()))
+    details: dict[str, float | None] = {name: median_of(found, name) for name in names}
     places = [each["node_bytes"] for each in found if each["node_bytes"]]
-    slow = [each["slow_share"] for each in found if each["slow_share"] is not None]
-    return {
-        "config": point.config,
-        "query": point.query,
-        "seconds": middle.median if middle else None,
-        "seconds_mad": middle.mad if middle else None,
-        "samples": seconds,
-        **{name: _median(found, name) for name in asdict(spark_events.Work())},
-        "slow_share": statistics.median(slow) if slow else None,
-        "node_bytes": {str(node): size for node, size in places[-1].items()} if places else {},
-        "verified": all(each["right"] for each in found) if found else None,
-        "basis": "hardware",
-        "code": point.code,
-        "reason": point.reason or ("" if found else "interrupted"),
-    }
-
-
-def _median(found: list[Row], name: str) -> float | None:
-    values = [each["work"][name] for each in found if each.get("work")]
-    return statistics.median(values) if values else None
-
-
-def check_rows(document: Row) -> None:
-    """Raises, when all is written, if an answer was wrong or nothing was measured at all."""
-    rows = document["rows"]
-    for row in rows:
-        if row["verified"] is False:
-            where = f"{row['config']}, {row['query']}"
-            raise WrongAnswer(f"{where}: Spark's answer differs from DuckDB's; trust no number")
-    if not document["interrupted"] and all(row["seconds"] is None for row in rows):
-        raise kind_of(rows[0]["code"])(rows[0]["reason"])
+    for node, size in places[-1].items() if places else ():
+        details[f"bytes_on_node_{node}"] = size
+    details |= wrong_of(sum(each["wrong"] for each in found), found)
+    return runner.row("spark", point, "s", [each["seconds"] for each in found], details=details)

@@ -58,7 +58,7 @@ def java() -> str | None:
 
 @dataclass
 class Spark:
-    """Answers one question after the other. Failed: it has none; Stopped: somebody wants that."""
+    """Answers one question after the other. Errors: io, timed_out; cancelled: `stop`."""
 
     driver: subprocess.Popen[bytes]
     answers: int
@@ -88,10 +88,10 @@ class Spark:
         except BrokenPipeError:
             line = b""
         if not line.endswith(b"\n"):
-            raise programs.Failed("io", f"{what}: {self._logged()}")
+            raise headrace.IoError(f"{what}: {self._logged()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise programs.Failed("io", f"{what}: {answer['error']}")
+            raise headrace.IoError(f"{what}: {answer['error']}")
         return answer
 
     def _logged(self) -> str:
@@ -102,14 +102,14 @@ class Spark:
         # Looks are counted, not the clock: while this process is paused no time passes.
         for _ in range(round(seconds / _LOOK)):
             if self.stop():
-                raise programs.Stopped
+                raise headrace.CancelledError("Spark was stopped")
             while select.select([self.answers], [], [], 0 if line else _LOOK)[0]:
                 part = os.read(self.answers, 1 << 16)
                 line += part
                 if not part or line.endswith(b"\n"):
                     return line
-        raise programs.Failed(
-            "timed_out", f"Spark had no answer within {seconds:.0f} s: {self._logged()}"
+        raise headrace.TimedOutError(
+            f"Spark had no answer within {seconds:.0f} s: {self._logged()}"
         )
 
 

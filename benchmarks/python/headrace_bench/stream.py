@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import headrace
@@ -14,9 +15,8 @@ from headrace._run.host import this_host
 from headrace._run.mpi import World
 from headrace._run.plan import Host, Request, plan, ranges
 from headrace._run.ranks import Rank, local_rank
+from headrace_bench.runner import Runner, Stop, Variant
 from headrace_bench.threads import buffer, cache_of, cpus_for
-
-Row = dict[str, Any]
 
 #: Bytes of an array, as the experiment `stream` has them: four times the caches, 32 MiB at least.
 CACHES = 4
@@ -69,7 +69,7 @@ class Arrays:
             buffer(machine, size // 8 * 8, place, self.cpus) for place in self.places
         )
 
-    def describe(self) -> Row:
+    def describe(self) -> dict[str, Any]:
         return {
             "host": socket.gethostname(),
             "cpus": self.cpus,
@@ -127,49 +127,49 @@ def _left(machine: headrace.Machine, spill: Sequence[str], placed: Iterable[int]
             yield ",".join(map(str, left)) or part
 
 
-#: By kernel, repetition and rank: bytes and seconds.
-Times = dict[str, list[list[tuple[int, float]]]]
+#: Bytes and seconds of each rank in one repetition.
+Times = list[tuple[int, float]]
 
 
-def repeat(world: World, arrays: Arrays, options: Options, stop: Callable[[], bool]) -> Times:
-    """All kernels in turn, so often; before each all ranks wait for each other."""
-    times: Times = {kernel: [] for kernel in options.kernels()}
-    for _ in range(options.repetitions):
-        for kernel, found in times.items():
-            world.all(arrays.fill)
-            if any(world.all(stop)):
-                return times
-            world.barrier()
-            found.append(world.all(lambda k=kernel: arrays.run(k)))  # type: ignore[misc]
-    return times
+def run(world: World, arrays: Arrays, options: Options, stop: Stop) -> Runner:
+    """All kernels in turn; before each all ranks wait for each other. All ranks draw one order."""
+
+    def once(variant: Variant, _: int) -> Times | None:
+        world.all(arrays.fill)
+        if any(world.all(stop)):
+            return None
+        world.barrier()
+        return world.all(lambda: arrays.run(str(variant.parameters["kernel"])))
+
+    runner = Runner([Variant({"kernel": each}) for each in options.kernels()], options.repetitions)
+    runner.run(once, lambda: False)
+    return runner
 
 
-def tables(ranks: Sequence[Row], times: Times) -> tuple[list[Row], list[Row]]:
-    """Per rank its own best repetition. In total the bytes of all by the time of the slowest rank
-    of a repetition, of the best repetition: that one is not the sum of the ranks' best.
+def rows(runner: Runner, ranks: Sequence[Mapping[str, Any]]) -> list[headrace.Row]:
+    """A row per kernel of all ranks together, their bytes by the time of the slowest. With several
+    ranks then a row for each of them.
     """
-    rows = [
-        {"rank": rank, "host": each["host"], "kernel": kernel,
-         **_best([repetition[rank] for repetition in found])}
-        for rank, each in enumerate(ranks) for kernel, found in times.items()
+    found = [_row(runner, each, ranks[0], "all", _together) for each in runner.variants]
+    found += [
+        _row(runner, each, rank, number, itemgetter(number))
+        for number, rank in enumerate(ranks) if len(ranks) > 1 for each in runner.variants
     ]  # fmt: skip
-    total = [
-        {"kernel": kernel, "ranks": len(ranks), **_best([
-            (sum(bytes_ for bytes_, _ in repetition), max(seconds for _, seconds in repetition))
-            for repetition in found])}
-        for kernel, found in times.items()
-    ]  # fmt: skip
-    return rows, total
+    return found
 
 
-def _best(runs: Sequence[tuple[int, float]]) -> Row:
-    if not runs:
-        return {"bytes": None, "seconds": None, "seconds_median": None, "bytes_per_second": None}
-    size, seconds = min(runs, key=lambda run: run[1])
-    middle = headrace.summarize([each for _, each in runs])
-    return {
-        "bytes": size,
-        "seconds": seconds,
-        "seconds_median": middle.median if middle else None,
-        "bytes_per_second": size / seconds,
-    }
+def _together(times: Times) -> tuple[int, float]:
+    return sum(size for size, _ in times), max(seconds for _, seconds in times)
+
+
+def _row(
+    runner: Runner, variant: Variant, rank: Mapping[str, Any], which: int | str,
+    of: Callable[[Times], tuple[int, float]],
+) -> headrace.Row:  # fmt: skip
+    parameters = {name: rank[name] for name in ("a", "b", "c", "threads", "bytes_per_array")}
+    own = replace(variant, parameters={**variant.parameters, **parameters, "rank": which})
+    times = [of(each) for each in variant.found]
+    rates = [size / seconds for size, seconds in times]
+    # STREAM's figure is that of the best repetition.
+    details = {"best": max(rates, default=None), "bytes": times[0][0] if times else None}
+    return runner.row("stream", own, "B/s", rates, details=details)

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU of this machine gives, as rows beside what was published of the same case."""
+"""Rates of a GPU of this machine, as rows beside the published ones of the same case."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import headrace
 import headrace_bench
 from headrace._errors import WrongAnswer
-from headrace._unified_memory import case as um
-from headrace._unified_memory import model as um_model
-from headrace._unified_memory.case import GIB, MIB, Case
-from headrace_bench.um_rows import described, modelled, same
+from headrace._model.um import machine_named
+from headrace._model.um_cases import GIB, MIB, PUBLISHED, UNIT, Case, Published, figure, steady
+from headrace._profile.nested import details_of
+from headrace_bench.runner import check, row_of
 
 Row = dict[str, Any]
-#: So often as large as the card an array evicts what it needs next, and more changes no rate.
-_MOST_TIMES = 4
 
 
 def default_size(room: int) -> int:
@@ -49,22 +47,31 @@ def fields(name: str, case: Case, result: headrace_bench.UnifiedMemoryResult) ->
         "machine": name, "case": case.name, "size": case.size, "kernel": case.kernel,
         "bytes_in_flight": result.in_flight,
     }  # fmt: skip
+    rates = [case.size / GIB / each.time for each in result.runs]
+    point: dict[str, int | str] = {
+        "machine": name, "case": case.name, "size": case.size, "kernel": case.kernel,
+    }  # fmt: skip
     rows = [
-        {
-            **head, "run": number, "published": None, "modelled": None,
-            "measured": case.size / GIB / each.time, "error": None, "basis": basis, "reason": None,
-            "correct": each.correct, "before": _where(each.before), "after": _where(each.after),
-            "asked_node": asked, "flags": _flags(case, asked, number, each.before),
-        }
+        row_of(
+            "um", {**point, "run": number}, UNIT, [case.size / GIB / each.time], basis=basis,
+            details=details_of({
+                "wrong": float(not each.correct), "before": _where(each.before),
+                "after": _where(each.after), "asked_node": asked,
+            }),
+            flags=_flags(case, asked, number, each.before),
+        )
         for number, each in enumerate(result.runs, 1)
     ]  # fmt: skip
-    rates = [case.size / GIB / each.time for each in result.runs]
+    # Run 1 maps or moves the array; the runs after it are alike.
+    if len(rates) > 1:
+        rows.append(row_of("um", {**point, "run": "after 1"}, UNIT, rates[1:], basis=basis))
     own: Row = {
         **head, "options": asdict(case), "source": None, "reason": None,
-        "first": _figure(rates[0] if rates else None), "steady": _figure(um.steady(rates)),
+        "first": {"published": None, "measured": rates[0] if rates else None},
+        "steady": {"published": None, "measured": steady(rates)},
     }  # fmt: skip
-    told = [each for each in um.PUBLISHED if same(each.case, case, sizes=False)]
-    beside = [modelled(each, each.case) for each in told]
+    told = [each for each in PUBLISHED if each.matches(case, sizes=False)]
+    beside = [_published(each) for each in told]
     names = dict.fromkeys(each.machine for each in told)
     return {
         "device": result.device,
@@ -77,11 +84,31 @@ def fields(name: str, case: Case, result: headrace_bench.UnifiedMemoryResult) ->
         "threads_per_block": result.threads_per_block,
         "advice_confirmed": result.advice_confirmed,
         "written": result.written,
-        "machines": [{"name": name, "words": result.device}, *described(names)],
-        "rows": [*rows, *(row for made, _ in beside for row in made)],
+        "machines": [
+            {"name": name, "words": result.device},
+            *({"name": each, "words": machine_named(each).words} for each in names),
+        ],
+        "rows": [row.asdict() for row in rows],
+        "published": [row for made, _ in beside for row in made],
         "cases": [own, *(summary for _, summary in beside)],
-        "unit": um.UNIT,
+        "unit": UNIT,
     }
+
+
+def _published(told: Published) -> tuple[list[Row], Row]:
+    """The runs of a published case, and its figures."""
+    case = told.case
+    head = {"machine": told.machine, "case": case.name, "size": case.size, "kernel": case.kernel}
+    rows = [
+        {**head, "run": number, "published": rate, "measured": None, "basis": "published",
+         "reason": None}
+        for number, rate in enumerate(told.runs, 1)
+    ]  # fmt: skip
+    return rows, {
+        **head, "options": asdict(case), "source": told.source, "reason": None,
+        "first": {"published": figure(told.first), "measured": None},
+        "steady": {"published": figure(told.steady), "measured": None},
+    }  # fmt: skip
 
 
 def _asked(case: Case, result: headrace_bench.UnifiedMemoryResult) -> int | None:
@@ -117,36 +144,19 @@ def _where(found: headrace.Residency | None) -> Row | None:
     }
 
 
-def _figure(rate: float | None) -> Row:
-    return {"published": None, "modelled": None, "measured": rate, "error": None, "met": None}
-
-
-def check(document: Row) -> None:
+def check_written(document: Row) -> None:
     """Raises, when all is written, if anything was wrong."""
-    wrong = [row["run"] for row in document["rows"] if row.get("correct") is False]
-    if wrong:
-        raise WrongAnswer(f"run {wrong[0]}: the kernel's sum is wrong; trust no number")
+    check(document, "the kernel's sum is")
     if not document["written"]:
         raise WrongAnswer("the array does not hold what the kernel wrote; trust no number")
 
 
 def evictions(case: Case, room: int) -> str | None:
-    """What will happen to managed memory that the GPU has no room for now, in words; None if it
-    has.
-    """
+    """A warning about managed memory that the GPU has no room for now; None if it has."""
     if not case.managed or case.size <= room:
         return None
-    times = min(case.size / max(room, 1), _MOST_TIMES)
-    told = []
-    for model in um_model.MACHINES.values():
-        try:
-            beyond = replace(case, size=int(model.device_bytes * times))
-            rate = um.steady(um_model.rates(model, replace(beyond, runs=3)))
-        except headrace.UnsupportedError:
-            continue
-        told.append(f"{rate:.1f} GiB/s on {model.name}")
     return (
         f"{headrace.format_bytes(case.size)} of managed memory on a GPU with room for "
-        f"{headrace.format_bytes(room)} now: pages may be evicted for others in each run; by "
-        f"the model, {' and '.join(told) or 'nobody knows how fast'}; some GPUs have hung"
+        f"{headrace.format_bytes(room)} now: pages may be evicted for others in each run, which "
+        "headrace model um computes; some GPUs have hung"
     )

@@ -62,7 +62,8 @@ def _is_text(text: str) -> bool:
 class _Commands(TyperGroup):
     """Commands that are made from their modules, by the function `command` there."""
 
-    modules: ClassVar[dict[str, str]]  # below headrace._cli
+    modules: ClassVar[dict[str, str]] = {}  # below headrace._cli
+    added: ClassVar[str] = ""  # commands of other packages: the group of their entry points
     groups: ClassVar[dict[str, type[_Commands]]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -72,11 +73,12 @@ class _Commands(TyperGroup):
         raise typer.Exit(2)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self.modules, *self.groups]
+        return [*self.modules, *_added(self.added), *self.groups]
 
     def module_of(self, command: str) -> str | None:
-        module = self.modules.get(command)
-        return module and f"headrace._cli.{module}"
+        if command in self.modules:
+            return f"headrace._cli.{self.modules[command]}"
+        return _added(self.added).get(command)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in self.groups:
@@ -92,29 +94,30 @@ class _Commands(TyperGroup):
         return made
 
 
+@cache
+def _added(group: str) -> dict[str, str]:
+    """Modules of commands that other packages add, by command."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=group)} if group else {}
+
+
 class _Bench(_Commands):
     """Measure copies, caches, DSA, queries, servers, GPUs, LLMs."""
 
-    modules: ClassVar[dict[str, str]] = {}
+    added = "headrace.bench"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not _benchmarks():
+        if not _added(self.added):
             raise AbsentError("no benchmarks are installed; run: pip install 'headrace[bench]'")
         return super().parse_args(ctx, args)
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(_benchmarks())
 
-    def module_of(self, command: str) -> str | None:
-        return _benchmarks().get(command)
+class _Model(_Commands):
+    """Compute what another machine would give."""
 
-
-@cache
-def _benchmarks() -> dict[str, str]:
-    """The modules of `headrace bench` by command: entry points of the package headrace-bench."""
-    from importlib.metadata import entry_points
-
-    return {point.name: point.value for point in entry_points(group="headrace.bench")}
+    modules = {name: f"model.{name}" for name in ("kv", "spark", "um", "prefill")}
+    added = "headrace.model"
 
 
 class _Advise(_Commands):
@@ -155,7 +158,9 @@ class _Headrace(_Commands):
             "demo",
         )
     }  # fmt: skip
-    groups = {"advise": _Advise, "bench": _Bench, "dsa": _Dsa, "tier": _Tier}
+    groups = {
+        "advise": _Advise, "bench": _Bench, "dsa": _Dsa, "model": _Model, "tier": _Tier,
+    }  # fmt: skip
 
 
 def _version(asked: bool) -> None:

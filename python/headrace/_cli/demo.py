@@ -136,6 +136,7 @@ def _copy(machine: headrace.Machine, interrupt: Interrupt) -> dict[str, Any]:
 
 
 def _print(document: dict[str, Any]) -> None:
+    from headrace_bench.commands import copy as bench_copy
     from headrace_bench.commands import query as bench_query
 
     output.print_table(
@@ -151,7 +152,7 @@ def _print(document: dict[str, Any]) -> None:
         ],
         left=2,
     )
-    for part, show in (("copy", _print_copy), ("query", bench_query.print_query)):
+    for part, show in (("copy", bench_copy.print_copy), ("query", bench_query.print_query)):
         if part in document:
             output.print_text("")
             show(document[part])
@@ -163,9 +164,3 @@ def _interval(row: dict[str, Any]) -> str:
         return ""
     low, high = (headrace.format_rate(row[end]) for end in ("low", "high"))
     return f"{low} to {high}, {row['interval']}"
-
-
-def _print_copy(document: dict[str, Any]) -> None:
-    from headrace_bench.commands import copy as bench_copy
-
-    bench_copy.print_copy(document["rows"])

@@ -1,33 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of `headrace bench dsa` as people ask for them, and what was published of the same.
 
-Rows are those of the experiment `dsa`, as dictionaries with the fields of the command's JSON. The
-published figures are of C. Fürst, "Data Movement in Heterogeneous Memories with Intel Data
-Streaming Accelerator" (TU Dresden 2024), chapter 3; the other points of its figures are in its
-pictures only.
+Rows are those of the experiment `dsa`. The published figures are of C. Fürst, "Data Movement in
+Heterogeneous Memories with Intel Data Streaming Accelerator" (TU Dresden 2024), chapter 3; the
+other points of its figures are in its pictures only.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import headrace
-from headrace import _programs as programs
-from headrace._errors import kind_of_exit
-from headrace._isolated_calls import death
-from headrace._profile.row_documents import variation
+from headrace._profile.documents import Fields, all_fields
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 
 GIB = float(1 << 30)
-#: The program with the model, which a wheel does not have.
-PROGRAM = "headrace-dsa-rates"
 #: The parts of the experiment `dsa`, and what each measures.
 EXPERIMENTS = {
     "submission": "single, batch and vectored submission by size (Fürst 2024, 3.2.1, figure 3.2)",
@@ -56,101 +44,40 @@ def selections(names: list[str], sizes: list[int]) -> list[dict[str, Any]]:
     ]
 
 
-def modelled(
-    machine: headrace.Machine,
-    selections: Sequence[Mapping[str, Any]],
-    rounds: int,
-    stop: Callable[[], bool] = lambda: False,
-    progress: Callable[[int, int], object] = lambda done, total: None,
-) -> list[headrace.Row]:
-    """The experiment `dsa` on a model of the machine's devices, by headrace-dsa-rates: rows of the
-    basis `modelled`. Copies by cores are measured on this host, `rounds` times.
-
-    `stop` is asked at the start and after each point. When it returns true, the rows so far are
-    returned.
-    """
-    if stop():
-        return []
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        described = Path(folder, "machine.json")
-        described.write_text(json.dumps(machine.asdict()))
-        command = [programs.find(PROGRAM), str(described), str(rounds), json.dumps(selections)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
-        ) as process:  # fmt: skip
-            try:
-                found = _read(process, stop, progress)
-                _, said = process.communicate()
-            finally:
-                process.kill()
-    if found is None:
-        if process.returncode < 0:
-            raise death(PROGRAM, process.returncode)
-        reason = programs.last_line(said).removeprefix(f"{PROGRAM}: ")
-        raise kind_of_exit(process.returncode)(reason)
-    return [headrace.Row.fromdict(row) for row in found]
+def shown(document: Mapping[str, Any]) -> list[Fields]:
+    """The fields of a document's rows, with their engines and machine."""
+    engines = document["machine"]["engines"]
+    devices = [each["name"] for each in engines if each["kind"] == "dsa"]
+    return [_shown(row, document, devices) for row in all_fields(document)]
 
 
-def _read(
-    process: subprocess.Popen[str], stop: Callable[[], bool], progress: Callable[[int, int], object]
-) -> list[dict[str, Any]] | None:
-    """The rows of the last line; None: the program failed."""
-    assert process.stdin is not None and process.stdout is not None
-    for text in process.stdout:
-        line = json.loads(text)
-        if "rows" in line:
-            found: list[dict[str, Any]] = line["rows"]
-            return found
-        progress(line["done"], line["total"])
-        with contextlib.suppress(BrokenPipeError):  # it ended early: stderr has the reason
-            process.stdin.write("stop\n" if stop() else "continue\n")
-            process.stdin.flush()
-    return None
-
-
-def of_experiment(
-    rows: Iterable[headrace.Row], machine: headrace.Machine, host: str
-) -> list[Row]:
-    """The command's rows: `machine` has the devices, `host` is the name of this one."""
-    devices = [engine.name for engine in machine.engines if engine.kind == "dsa"]
-    return [_row(row, machine.name, host, devices) for row in rows]
-
-
-def _row(row: headrace.Row, machine: str, host: str, devices: list[str]) -> Row:
-    p = row.parameters
-    engines = str(p["engines"]).split()
-    measured = row.basis == "measured"
-    return {
-        "experiment": p["part"],
-        **{name: p[name] for name in ("method", "bytes", "threads", "at_once", "window")},
-        "copies": int(row.details.get("copies", 1)),
-        "route": p["route"],
-        "from_node": p["from"],
-        "to_node": p["to"],
+def _shown(row: Fields, document: Mapping[str, Any], devices: list[str]) -> Fields:
+    engines = str(row["engines"]).split()
+    measured = row["basis"] == "measured"
+    several = len(row["samples"]) > 1
+    free = [name for name in devices if name not in engines]
+    return Fields(row | {
+        "experiment": row["part"],
+        "from_node": row["from"],
+        "to_node": row["to"],
         "engines": engines,
-        "free_engines": [name for name in devices if name not in engines]
-        if p["part"] == "route" and engines
-        else [],
-        "queue": p["queue"],
+        "free_engines": free if row["part"] == "route" and engines else [],
         "portal": _portal(row),
-        "group_engines": None if p["group_engines"] == "any" else p["group_engines"],
-        "beside": "" if p["beside"] == "nothing" else p["beside"],
-        "bytes_per_second": row.median,
-        **variation(row),
-        "basis": "hardware" if measured else "modelled",
-        "machine": host if measured else machine,
-        "reason": row.reason,
-    }
+        "group_engines": None if row["group_engines"] == "any" else row["group_engines"],
+        "beside": "" if row["beside"] == "nothing" else row["beside"],
+        "bytes_per_second": row["median"],
+        "interval": row["interval"] if several else None,
+        "machine": document["host"] if measured else document["machine"]["name"],
+    })  # fmt: skip
 
 
-def _portal(row: headrace.Row) -> str:
+def _portal(row: Fields) -> str:
     """The way into the queue, where copies went through one."""
-    if "mapped" not in row.details:
+    if row["mapped"] is None:
         return ""
-    if not row.details["mapped"]:
+    if not row["mapped"]:
         return "write()"
-    return "ENQCMD" if row.parameters["queue"] == "shared" else "MOVDIR64B"
+    return "ENQCMD" if row["queue"] == "shared" else "MOVDIR64B"
 
 
 def published() -> list[Row]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as the commands' JSON documents have them: `headrace bench copy` and the demo's rates."""
+"""Rows of sessions: those of `headrace bench copy`, and the demo's rates."""
 
 from __future__ import annotations
 
@@ -41,20 +41,10 @@ def variation(row: headrace.Row) -> dict[str, Any]:
     }
 
 
-def copy_rows(rows: Iterable[headrace.Row], engines: list[str]) -> list[dict[str, Any]]:
+def copy_rows(rows: Iterable[headrace.Row], engines: list[str]) -> list[headrace.Row]:
     """Those of the engines; sorted by state, threads and size."""
-    found = [row for row in rows if row.parameters["engine"] in engines]
-    found.sort(key=lambda row: _copy_order(row, engines))
-    return [
-        {
-            **{name: row.parameters[name] for name in ("engine", "bytes", "threads", "state")},
-            "bytes_per_second": row.median,
-            **variation(row),
-            "ratio_to_memcpy": row.details.get("ratio_to_memcpy"),
-            "reason": row.reason,
-        }
-        for row in found
-    ]
+    found = (row for row in rows if row.parameters["engine"] in engines)
+    return sorted(found, key=lambda row: _copy_order(row, engines))
 
 
 def _copy_order(row: headrace.Row, engines: list[str]) -> tuple[int, ...]:

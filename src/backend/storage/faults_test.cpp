@@ -102,6 +102,11 @@ TEST_P(Faults, AnErrorOfTheDeviceNamesFileAndOffset) {
   expect_error(failed, ErrorCode::io, "at offset " + std::to_string(offset) + ":");
 }
 
+TEST_P(Faults, AClosedFileIsNamedAsTheReason) {
+  const Status failed = read([](const Request&) { return Fault{.error = EBADF}; });
+  expect_error(failed, ErrorCode::io, "its File was closed");
+}
+
 TEST_P(Faults, ARefusedDirectRequestGoesThroughThePageCache) {
   const auto refuse = [this](const Request& request) {
     return Fault{.error = request.fd == file_->direct_fd() ? EINVAL : 0};

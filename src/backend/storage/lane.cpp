@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <new>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -58,13 +59,18 @@ Error in_words(ErrorCode code, const Words& words) noexcept {
   }
 }
 
+std::string_view advice_on(int error) {
+  if (error == ENOSPC || error == EDQUOT) return "make room on its disk";
+  if (error == EBADF) return "its File was closed or destroyed; keep it while it is in use";
+  return "the kernel log (dmesg) says more";
+}
+
 Error error_of(const AcceptedPiece& piece, std::uint64_t offset, int error) {
   const bool exhausted = code_of_errno(error) == ErrorCode::exhausted;
   return in_words(exhausted ? ErrorCode::exhausted : ErrorCode::io, [&] {
     return fmt::format("cannot {} {} at offset {}: {}; {}", piece.span.write ? "write" : "read",
                        piece.file->quoted(), offset, std::generic_category().message(error),
-                       error == ENOSPC || error == EDQUOT ? "make room on its disk"
-                                                          : "the kernel log (dmesg) says more");
+                       advice_on(error));
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of a placement policy, so that a miss need not ask again. Each word has a question and
-// its answer. Thread-safe; an answer that another one displaced is asked for again.
+// The nodes to which a block may be copied. The answers of the placement policy are remembered, so
+// that a miss need not ask again. Thread-safe.
 #pragma once
 
 #include <array>
@@ -8,13 +8,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "cache/structures/relaxed.h"
+#include "headrace/machine.h"
+#include "headrace/object.h"
+#include "headrace/placement.h"
+#include "headrace/result.h"
 #include "headrace/units.h"
 
 namespace headrace {
 
-class Destinations {
+// Each word has a question and its answer. An answer that another one displaced is asked for again.
+class DestinationMemory {
  public:
   // `bytes` is a power of two.
   std::optional<std::uint16_t> find(NodeId source, std::optional<NodeId> initiator,
@@ -53,6 +59,70 @@ class Destinations {
   }
 
   std::array<Relaxed<std::uint64_t>, kWords> words_{};
+};
+
+// The node of a copy, and whether another may be used if that one is full.
+struct Destination {
+  std::uint16_t node = 0;  // index of its budget
+  bool spills = false;
+};
+
+// Asks the policy of one cache. It may allocate and call the user, so ask without a lock.
+class Destinations {
+ public:
+  // `nodes`: those with a budget.
+  Destinations(const Machine& machine, const PlacementPolicy& policy, std::vector<NodeId> nodes);
+
+  // Requires: the extent has an object. `initiator`: default: the node of the calling CPU.
+  Result<Destination> first(const Extent& extent, std::optional<NodeId> initiator) const;
+  // The first node of the placement with a budget, then the nodes with a budget that it spills to.
+  Result<std::vector<std::uint16_t>> all(const Extent& extent,
+                                         std::optional<NodeId> initiator) const;
+
+ private:
+  // A remembered Destination is its node and this bit.
+  static constexpr std::uint16_t kSpills = 1U << 15;
+  Result<Placement> resolve_here(const Placement& placement, std::optional<NodeId> initiator) const;
+  std::optional<NodeId> calling_node() const;
+
+  const Machine& machine_;
+  const PlacementPolicy& policy_;
+  const std::vector<NodeId> nodes_;
+  std::vector<std::optional<NodeId>> node_of_cpu_;
+  mutable DestinationMemory known_;
+};
+
+// The nodes to try for a missing block: the first of its placement, then, if the placement spills,
+// one node after the other while they have no space. Single-thread.
+class Targets {
+ public:
+  Targets(const Destinations& all, const Extent& extent, std::optional<NodeId> initiator)
+      : all_(all), extent_(extent), initiator_(initiator) {
+    if (!extent.valid() || extent.length.value == 0) return;
+    first_ = all.first(extent, initiator);
+    spills_ = first_ && first_->spills;
+  }
+
+  // An error: there is no node.
+  const Result<Destination>& first() const { return first_; }
+  // Whether there may be another node after the last one.
+  bool more() const { return spills_ && (nodes_.empty() || at_ + 1 < nodes_.size()); }
+  // The next node, or the first if there is no other.
+  std::uint16_t next();
+  // Starts again with the first node.
+  std::uint16_t again() {
+    at_ = 0;
+    return first_->node;
+  }
+
+ private:
+  const Destinations& all_;
+  const Extent& extent_;
+  const std::optional<NodeId> initiator_;
+  Result<Destination> first_ = Destination{};
+  bool spills_ = false;
+  std::vector<std::uint16_t> nodes_;  // empty: not asked for yet
+  std::size_t at_ = 0;
 };
 
 }  // namespace headrace

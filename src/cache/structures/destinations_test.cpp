@@ -10,7 +10,7 @@ namespace headrace {
 namespace {
 
 TEST(DestinationsTest, Find_GivesTheAnswerToThisQuestionOrNone) {
-  Destinations memory;
+  DestinationMemory memory;
   std::map<std::tuple<unsigned, int, unsigned>, std::uint16_t> asked;
   std::uint16_t answer = 0;
   for (unsigned source = 0; source < 12; ++source) {
@@ -39,7 +39,7 @@ TEST(DestinationsTest, Find_GivesTheAnswerToThisQuestionOrNone) {
 }
 
 TEST(DestinationsTest, NumbersThatAreTooLargeAreNotRemembered) {
-  Destinations memory;
+  DestinationMemory memory;
   for (const unsigned large : {(1U << 20) - 1, 1U << 20, ~0U}) {
     memory.remember(NodeId{large}, NodeId{0}, 1, 7);
     memory.remember(NodeId{0}, NodeId{large}, 1, 7);

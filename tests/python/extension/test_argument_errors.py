@@ -13,53 +13,62 @@ import pytest
 from programs import outcome_of
 
 import headrace
-from headrace import kv
+from headrace import kvcache
 
-GEOMETRY = kv.Geometry("tiny", layers=3, kv_heads=2, head_dim=40, block_tokens=4)
+GEOMETRY = kvcache.Geometry("tiny", layers=3, kv_heads=2, head_dim=40, block_tokens=4)
 KEYS = GEOMETRY.keys(list(range(8)))
 BLOCKS = numpy.zeros(2 * GEOMETRY.block_bytes, numpy.uint8)
 MEMORY = headrace.MemoryRange(BLOCKS, 0)
 
 # What mypy would say of them.
 any_headrace: Any = headrace
-any_kv: Any = kv
+any_kvcache: Any = kvcache
 prompt: Any = GEOMETRY
 
 Slip = Callable[[Any, Any], Any]
 SLIPS: list[tuple[Slip, str]] = [
-    (lambda m, s: prompt.keys([5, -1]), "kv.Geometry.keys(): tokens[1] is -1, which is below 0"),
+    (
+        lambda m, s: prompt.keys([5, -1]),
+        "kvcache.Geometry.keys(): tokens[1] is -1, which is below 0",
+    ),
     (
         lambda m, s: prompt.keys([5, 1 << 33]),
-        "kv.Geometry.keys(): tokens[1] is 8589934592, which is too large",
+        "kvcache.Geometry.keys(): tokens[1] is 8589934592, which is too large",
     ),
-    (lambda m, s: prompt.keys("text"), "kv.Geometry.keys(): tokens is 'text', not Sequence[int]"),
-    (lambda m, s: prompt.keys(), "kv.Geometry.keys(): tokens is missing"),
+    (
+        lambda m, s: prompt.keys("text"),
+        "kvcache.Geometry.keys(): tokens is 'text', not Sequence[int]",
+    ),
+    (lambda m, s: prompt.keys(), "kvcache.Geometry.keys(): tokens is missing"),
     (
         lambda m, s: prompt.keys(text=[]),
-        "kv.Geometry.keys(): no argument is called text; there are tokens",
+        "kvcache.Geometry.keys(): no argument is called text; there are tokens",
     ),
-    (lambda m, s: prompt.keys([], []), "kv.Geometry.keys(): 3 arguments, and it takes tokens"),
+    (lambda m, s: prompt.keys([], []), "kvcache.Geometry.keys(): 3 arguments, and it takes tokens"),
     (
-        lambda m, s: any_kv.Geometry("m", layers=-1, kv_heads=1, head_dim=1),
-        "kv.Geometry(): layers is -1, which is below 0",
+        lambda m, s: any_kvcache.Geometry("m", layers=-1, kv_heads=1, head_dim=1),
+        "kvcache.Geometry(): layers is -1, which is below 0",
     ),
-    (lambda m, s: any_kv.Geometry("m", layers=1), "kv.Geometry(): kv_heads, head_dim miss"),
+    (
+        lambda m, s: any_kvcache.Geometry("m", layers=1),
+        "kvcache.Geometry(): kv_heads, head_dim miss",
+    ),
     (
         lambda m, s: s.load(KEYS, MEMORY, positions=[0, -1]),
-        "kv.Store.load(): positions[1] is -1, which is below 0",
+        "kvcache.Store.load(): positions[1] is -1, which is below 0",
     ),
     (
         lambda m, s: s.load(["ab" * 16], MEMORY),
-        "kv.Store.load(): keys[0] is 'abababababab...babababababab', not bytes",
+        "kvcache.Store.load(): keys[0] is 'abababababab...babababababab', not bytes",
     ),
     (
         lambda m, s: s.store(KEYS, BLOCKS).wait() and s.load(KEYS, BLOCKS).layer(-1),
-        "kv.Load.layer(): layer is -1, which is below 0",
+        "kvcache.Load.layer(): layer is -1, which is below 0",
     ),
     (lambda m, s: s.store(KEYS, None), "MemoryRange(): memory is None"),
     (
         lambda m, s: s.flush(float("nan")),
-        "kv.Store.flush(): timeout is nan, which is not a number",
+        "kvcache.Store.flush(): timeout is nan, which is not a number",
     ),
     (
         lambda m, s: m.copy(MEMORY, BLOCKS),
@@ -74,19 +83,19 @@ SLIPS: list[tuple[Slip, str]] = [
     (lambda m, s: any_headrace.Cache(m, None), "Cache(): budgets is None, not Mapping[int, int]"),
     (lambda m, s: any_headrace.allocate(None, 5), "allocate(): machine is None, not Machine"),
     (
-        lambda m, s: any_kv.Store(m, GEOMETRY, [("dram", 5)]),
-        "tier 0 is ('dram', 5); give a kv.Memory or a kv.Folder",
+        lambda m, s: any_kvcache.Store(m, GEOMETRY, [("dram", 5)]),
+        "tier 0 is ('dram', 5); give a kvcache.Memory or a kvcache.Folder",
     ),
     (
-        lambda m, s: any_kv.Store(m, GEOMETRY, [kv.Memory("dram", -1)]),
+        lambda m, s: any_kvcache.Store(m, GEOMETRY, [kvcache.Memory("dram", -1)]),
         "tier 0 has -1 bytes; give a number, or as '4GiB'",
     ),
     (
-        lambda m, s: any_kv.Store(m, GEOMETRY, [any_kv.Memory(5, 1 << 20)]),
-        "kv.Store(): tiers[0][0] is 5, not str",
+        lambda m, s: any_kvcache.Store(m, GEOMETRY, [any_kvcache.Memory(5, 1 << 20)]),
+        "kvcache.Store(): tiers[0][0] is 5, not str",
     ),
     (
-        lambda m, s: any_kv.Store(m, GEOMETRY, [kv.Memory("dram", "4 apples")]),
+        lambda m, s: any_kvcache.Store(m, GEOMETRY, [kvcache.Memory("dram", "4 apples")]),
         "'4 apples' is no size",
     ),
 ]
@@ -94,7 +103,7 @@ SLIPS: list[tuple[Slip, str]] = [
 
 @pytest.mark.parametrize(("slip", "told"), SLIPS, ids=[told for _, told in SLIPS])
 def test_slips_are_told_in_a_line(mover: headrace.Mover, slip: Slip, told: str) -> None:
-    store = kv.Store(mover, GEOMETRY, [kv.Memory("dram", "256 KiB")])
+    store = kvcache.Store(mover, GEOMETRY, [kvcache.Memory("dram", "256 KiB")])
     with pytest.raises(headrace.InvalidError) as raised:
         slip(mover, store)
     text = str(raised.value)
@@ -119,16 +128,16 @@ def test_they_are_type_errors_too(mover: headrace.Mover) -> None:
 
 
 def test_sizes_of_tiers_are_read_as_elsewhere(mover: headrace.Mover, tmp_path: Path) -> None:
-    tiers = (kv.Memory("dram", "256KiB"), kv.Folder(tmp_path / "kv", "1 MiB"))
-    stats = kv.Store(mover, GEOMETRY, tiers).stats()
+    tiers = (kvcache.Memory("dram", "256KiB"), kvcache.Folder(tmp_path / "kv", "1 MiB"))
+    stats = kvcache.Store(mover, GEOMETRY, tiers).stats()
     assert [tier.budget >> 16 for tier in stats.tiers] == [4, 16]
 
 
 BEGIN = """
 import resource
-from headrace import kv
+from headrace import kvcache
 
-geometry = kv.Geometry("g", layers=4, kv_heads=2, head_dim=64, block_tokens=16)
+geometry = kvcache.Geometry("g", layers=4, kv_heads=2, head_dim=64, block_tokens=16)
 
 def leave(megabytes):
     pages = int(open("/proc/self/statm").read().split()[0])
@@ -164,7 +173,7 @@ table, most = Table(), 8
 if "table" in sys.argv[1]:
     pairs, most = [(i, 1) for i in range(2_000_000)], 48
 memory = headrace.MemoryRange(bytearray(geometry.block_bytes), 0)
-store = kv.Store(mover, geometry, [kv.Memory("dram", 1 << 20)])
+store = kvcache.Store(mover, geometry, [kvcache.Memory("dram", 1 << 20)])
 leave(most)
 try:
     eval(sys.argv[1])
@@ -181,7 +190,8 @@ def test_threads_that_first_fail_when_there_is_no_memory_go_on() -> None:
         BEGIN
         + """
 folder = tempfile.mkdtemp()
-store = kv.Store(mover, geometry, [kv.Memory("dram", 1 << 20), kv.Folder(folder, 4 << 20)])
+tiers = [kvcache.Memory("dram", 1 << 20), kvcache.Folder(folder, 4 << 20)]
+store = kvcache.Store(mover, geometry, tiers)
 keys = geometry.keys(list(range(48 * 16)))
 blocks = numpy.zeros(48 * geometry.block_bytes, numpy.uint8)
 store.store(keys[:24], blocks[:24 * geometry.block_bytes]).wait()

@@ -13,7 +13,7 @@ import numpy
 import pytest
 
 import headrace
-from headrace import kv
+from headrace import kvcache
 
 SIZE = 1 << 12
 
@@ -48,8 +48,8 @@ def test_arrays_of_objects_are_refused(array: Any, mover: headrace.Mover) -> Non
 
     refused(lambda: headrace.MemoryRange(array))
     refused(lambda: headrace.where(array))
-    geometry = kv.Geometry("g", layers=1, kv_heads=1, head_dim=8, block_tokens=1)
-    store = kv.Store(mover, geometry, [kv.Memory("dram", 1 << 20)])
+    geometry = kvcache.Geometry("g", layers=1, kv_heads=1, head_dim=8, block_tokens=1)
+    store = kvcache.Store(mover, geometry, [kvcache.Memory("dram", 1 << 20)])
     refused(lambda: store.load([], array))
     refused(lambda: store.store([], array))
 
@@ -204,7 +204,7 @@ def test_devices_that_are_none_are_refused(device: Any) -> None:
 
 
 def test_what_is_compared_with_something_else_differs() -> None:
-    geometry = kv.Geometry("g", layers=1, kv_heads=1, head_dim=8)
+    geometry = kvcache.Geometry("g", layers=1, kv_heads=1, head_dim=8)
     extent = headrace.MemoryRange(bytearray(8), 0).extent()
     for thing in (geometry, extent):
         for other in (None, 5, "x", object()):

@@ -13,7 +13,8 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
-from headrace._format import plural, rounds_text, say
+from headrace._format import intervals_text, plural, rounds_text, say
+from headrace._profile.documents import Fields, all_fields
 from headrace._profile.plans import in_words
 
 #: An estimate is printed for what takes longer.
@@ -104,6 +105,7 @@ def command(
     headrace bench cache --scenarios small-miss,buffer-pool --data /ssd/bench
     """
     from headrace_bench import cache
+    from headrace_bench.runner import check
 
     known = cache.known()
     if list_them:
@@ -118,23 +120,26 @@ def command(
         seconds=seconds, part_seconds=part_seconds, extents=extents, budget=at_least_mib(budget),
         scan=at_least_mib(scan), directory=data, instructions=instructions, seed=seed,
     )  # fmt: skip
-    points = cache.chosen(known, options)
+    variants = cache.chosen(known, options)
     with Interrupt() as interrupt, output.ProgressBar("caches") as bar:
-        cache.run(points, options, interrupt, bar, begin=lambda: _tell_duration(points, options))
+        runner, rows = cache.run(
+            variants, options, interrupt, bar, begin=lambda: _tell_duration(variants, options)
+        )
     document = output.document(
         "bench cache", machine, rounds=rounds, seconds=seconds, seed=seed,
         files={"part_seconds": part_seconds, "threads": cache.FILE_THREADS},
-        interrupted=interrupt.requested, **known, rows=cache.rows(points),
+        interrupted=interrupt.requested, **known, order=runner.order(),
+        rows=[row.asdict() for row in rows],
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_cache(document))
-    cache.check(document)
+    check(document, "blocks are")
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
-def _tell_duration(points: list[Any], options: Any) -> None:
+def _tell_duration(variants: list[Any], options: Any) -> None:
     from headrace_bench import cache
 
-    count, seconds = cache.estimate(points, options)
+    count, seconds = cache.estimate(variants, options)
     if seconds > _TOLD_SECONDS:
         told = f"{plural(count, 'measurement')}, about {in_words(seconds)}"
         say(f"{told}; Ctrl-C keeps what is measured")
@@ -164,10 +169,10 @@ def _missing(each: dict[str, Any]) -> str:
 
 def print_cache(document: dict[str, Any]) -> None:
     """A table for each scenario, a line per implementation; what has no number, and why."""
-    rows = document["rows"]
+    rows = all_fields(document)
     for scenario in document["scenarios"]:
         found = [row for row in rows if row["scenario"] == scenario["name"]]
-        measured = [row for row in found if row["ns_per_op"] is not None]
+        measured = [row for row in found if row["median"] is not None]
         if not measured:
             continue
         output.print_text(f"{scenario['name']}: {scenario['about']}")
@@ -176,19 +181,23 @@ def print_cache(document: dict[str, Any]) -> None:
         else:
             _print_times(measured)
         output.print_text("")
-    for row in {row["implementation"]: row for row in rows if row["reason"]}.values():
-        output.print_text(f"{row['implementation']}: {row['reason']}")
+    told = {row["implementation"]: row for row in rows if row["reason"] or row["note"]}
+    for row in told.values():
+        output.print_text(f"{row['implementation']}: {row['reason'] or row['note']}")
     rests_on = document["rests_on"]["detail"]
-    output.print_text(f"medians of {rounds_text(document)}; a thread's time, {rests_on}")
+    output.print_text(
+        f"medians of {rounds_text(document)} and their {intervals_text(rows)}; a thread's time, "
+        f"{rests_on}"
+    )
 
 
-def _print_times(rows: list[dict[str, Any]]) -> None:
+def _print_times(rows: list[Fields]) -> None:
     """Times by number of threads; of the fewest also CPU time, which other work on the machine
     changes less, misses and instructions.
     """
     threads = sorted({row["threads"] for row in rows})
     counted = any(row["instructions_per_op"] is not None for row in rows)
-    by_name: dict[str, dict[int, dict[str, Any]]] = {}
+    by_name: dict[str, dict[int, Fields]] = {}
     for row in rows:
         by_name.setdefault(row["implementation"], {})[row["threads"]] = row
     lines = []
@@ -199,7 +208,7 @@ def _print_times(rows: list[dict[str, Any]]) -> None:
             (
                 name,
                 *(_time(found.get(n)) for n in threads),
-                _time(first, "cpu_ns_per_op"),
+                f"{_ns(first['cpu_ns_per_op'])} ns",
                 f"{first['hit_ratio']:.0%}",
                 *extra,
             )
@@ -209,14 +218,19 @@ def _print_times(rows: list[dict[str, Any]]) -> None:
     output.print_table(("", *headings), lines)
 
 
-def _time(row: dict[str, Any] | None, name: str = "ns_per_op") -> str:
+def _time(row: Fields | None) -> str:
+    """ "12.3 (12.1 to 12.9) ns"."""
     if row is None:
         return "-"
-    digits = 1 if row[name] < 1000 else 0
-    return f"{row[name]:.{digits}f} +- {row[f'{name}_mad']:.{digits}f} ns"
+    bounds = f" ({_ns(row['low'])} to {_ns(row['high'])})" if len(row["samples"]) > 1 else ""
+    return f"{_ns(row['median'])}{bounds} ns"
 
 
-def _print_files(rows: list[dict[str, Any]]) -> None:
+def _ns(value: float) -> str:
+    return f"{value:.{1 if value < 1000 else 0}f}"
+
+
+def _print_files(rows: list[Fields]) -> None:
     """Lookups alone; then, where there is a scan, both alone and beside each other."""
     first = rows[0]
     output.print_text(

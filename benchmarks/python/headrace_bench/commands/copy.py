@@ -14,6 +14,7 @@ from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Rounds
 from headrace._errors import unknown
 from headrace._files import check_writable
+from headrace._profile.documents import Fields, all_fields
 from headrace._profile.row_documents import copy_rows, reached
 
 #: Sizes of --quick and the demo: below, at and above the streaming threshold, out of all
@@ -59,7 +60,7 @@ def measure_copy(
         rounds=rounds,
         conditions=profile.conditions,
         interrupted=interrupt.requested,
-        rows=copy_rows(reached(profile.rows), engines),
+        rows=[row.asdict() for row in copy_rows(reached(profile.rows), engines)],
     )
 
 
@@ -115,12 +116,13 @@ def command(
     machine = headrace.Machine.discover()
     with Interrupt() as interrupt:
         document = measure_copy(machine, interrupt, **options)
-    output.deliver(document, out=out, json=json, show=lambda: print_copy(document["rows"]))
+    output.deliver(document, out=out, json=json, show=lambda: print_copy(document))
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
-def print_copy(rows: list[dict[str, Any]]) -> None:
+def print_copy(document: dict[str, Any]) -> None:
     """One line per state, size and threads; one column per engine: rate and ratio to memcpy."""
+    rows = all_fields(document)
     engines = list(dict.fromkeys(row["engine"] for row in rows))
     lines: dict[tuple[str, int, int], dict[str, str]] = {}
     for row in rows:
@@ -137,9 +139,9 @@ def print_copy(rows: list[dict[str, Any]]) -> None:
         output.print_text(f"not measured: {reason}")
 
 
-def _cell(row: dict[str, Any]) -> str:
-    if row["bytes_per_second"] is None:
+def _cell(row: Fields) -> str:
+    if row["median"] is None:
         return "-"
-    rate: str = headrace.format_rate(row["bytes_per_second"])
+    rate: str = headrace.format_rate(row["median"])
     ratio = row["ratio_to_memcpy"]
     return rate if ratio is None or row["engine"] == "memcpy" else f"{rate}  x{ratio:.2f}"

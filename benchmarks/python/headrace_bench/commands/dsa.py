@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -18,19 +18,13 @@ from headrace._format import say
 from headrace._profile import dsa_rows
 from headrace._profile.row_documents import reached
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 
-#: The machine whose devices are modelled: that of Fürst 2024 (_bench/dsa_rows.py).
-MODELLED_MACHINE = "xeon-max"
 MOST_BYTES = 2 << 30
 
 
 def command(
     names: Experiments = None,
-    emulated: Annotated[
-        bool,
-        typer.Option("--emulated", help="Measure a model of DSA devices instead of this host's."),
-    ] = False,
     sizes: Annotated[
         Optional[str],
         typer.Option(metavar="LIST", help="Sizes of submission and cpu (default: 1 KiB to 1 GiB)."),
@@ -46,7 +40,10 @@ def command(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Measure DSA devices: submission, threads, routes, cores."""
+    """Measure DSA devices: submission, threads, routes, cores.
+
+    headrace model dsa computes the same for devices that are not here.
+    """
     if list_them:
         known = dsa_rows.EXPERIMENTS
         output.print_list(
@@ -57,20 +54,19 @@ def command(
             ),
         )  # fmt: skip
         return exit_codes.SUCCESS
-    check_names(names or [])
-    selections = dsa_rows.selections(names or [], checked(parse.sizes(sizes)))
+    selections = selected(names, sizes)
     check_apart(out, html)
     for file in (out, html):
         if file is not None:
             check_writable(file)
-    machine = headrace.Machine.load(MODELLED_MACHINE) if emulated else headrace.Machine.discover()
+    machine = headrace.Machine.discover()
     with Interrupt() as interrupt, output.ProgressBar("copying") as bar:
-        if emulated:
-            rows = dsa_rows.modelled(machine, selections, rounds, interrupt, bar)
-        else:
-            rows = _measure(machine, selections, rounds, interrupt, bar)
-    document = dsa_document(machine, rows, emulated, interrupt.requested)
-    output.deliver(document, out=out, json=json, show=lambda: print_dsa(document))
+        rows = _measure(machine, selections, rounds, interrupt, bar)
+    document = output.document(
+        "bench dsa", machine, interrupted=interrupt.requested,
+        **fields(rows, machine, machine.name),
+    )  # fmt: skip
+    output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
     if html is not None:
         if interrupt.requested and html.exists() and not output.has_values(document):
             say(f"{html} stays as it was: this measurement has no values")
@@ -102,56 +98,46 @@ def _measure(
     return profile.rows
 
 
-def check_names(names: list[str]) -> None:
+def selected(names: list[str] | None, sizes: str | None) -> list[dict[str, Any]]:
+    """The points of the named parts. InvalidError: no such part, or no size of a descriptor."""
     known = dsa_rows.EXPERIMENTS
-    for name in names:
+    for name in names or []:
         if name not in known:
             raise headrace.InvalidError(f"no experiment '{name}'; there are {', '.join(known)}")
-
-
-def checked(sizes: list[int]) -> list[int]:
-    """The sizes. InvalidError: one is more than a descriptor of a device can copy."""
-    for size in sizes:
+    found = parse.sizes(sizes)
+    for size in found:
         if size > MOST_BYTES:
             raise headrace.InvalidError(
                 f"a copy of {headrace.format_bytes(size)}; ask for 1 byte to "
                 f"{headrace.format_bytes(MOST_BYTES)}"
             )
-    return sizes
+    return dsa_rows.selections(names or [], found)
 
 
-def dsa_document(
-    machine: headrace.Machine, rows: list[headrace.Row], emulated: bool, interrupted: bool
-) -> Row:
-    host = headrace.Machine.discover().name if emulated else machine.name
-    found = dsa_rows.of_experiment(reached(rows), machine, host)
-    document = output.document(
-        "bench dsa",
-        machine,
-        emulated=emulated,
-        interrupted=interrupted,
-        rows=found,
-        crossovers=dsa_rows.crossovers(found),
-        published=dsa_rows.published(),
-    )
-    if emulated:
-        document["rests_on"] = {
-            "level": "model",
-            "detail": f"no DSA device was used; times of a model of the devices of {machine.name} "
-            "(docs/design/dsa-rates.md), cores of this host where a row says so",
-        }
-    return document
+def fields(
+    rows: list[headrace.Row], machine: headrace.Machine, host: str
+) -> dict[str, Any]:
+    """The fields of a document: `machine` has the devices, `host` is the name of this one."""
+    found: dict[str, Any] = {
+        "host": host, "rows": [row.asdict() for row in reached(rows)],
+        "published": dsa_rows.published(),
+    }  # fmt: skip
+    shown = dsa_rows.shown(found | {"machine": machine.asdict()})
+    return found | {"crossovers": dsa_rows.crossovers(shown)}
 
 
-def print_dsa(document: Row) -> None:
-    """The basis of the numbers, then a table for each experiment and why numbers are missing."""
-    basis = "modelled" if document["emulated"] else "hardware"
-    output.print_text(f"{basis}: {document['rests_on']['detail']}")
-    for name in dsa_rows.EXPERIMENTS:
-        rows = dsa_rows.of(document["rows"], name)
-        if not rows:
-            continue
-        output.print_text("")
+def print_measured(document: Row) -> None:
+    output.print_text(f"hardware: {document['rests_on']['detail']}\n\n")
+    print_rows(document)
+
+
+def print_rows(document: Row) -> None:
+    """A table for each experiment, and why numbers are missing."""
+    shown = dsa_rows.shown(document)
+    for number, name in enumerate(dict.fromkeys(row["experiment"] for row in shown)):
+        rows = dsa_rows.of(shown, name)
+        if number:
+            output.print_text("")
         _PRINTERS[name](rows)
         for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
             output.print_text(f"no number: {reason}")

@@ -11,9 +11,10 @@ import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Query, Runs, Scale
-from headrace._errors import WrongAnswer, kind_of
+from headrace._errors import WrongAnswer
 from headrace._files import check_writable
-from headrace._format import efficiency, percent
+from headrace._format import efficiency, interval_text, percent, seconds_text
+from headrace._profile.documents import Fields, all_fields, find
 
 
 def measure_query(options: Any, interrupt: Interrupt) -> dict[str, Any]:
@@ -101,69 +102,53 @@ def check_query(document: dict[str, Any]) -> None:
     """Raises, when all is written, if the run has a wrong answer or no number at all."""
     if document["answer_ok"] is False:
         raise WrongAnswer("the answers differ from DuckDB's; trust no number of this run")
-    modes = document["modes"].values()
-    if document["interrupted"] or any(mode["runs"] for mode in modes):
-        return
-    for mode in modes:
-        raise kind_of(mode["code"])(f"no mode could be measured: {mode['reason']}")
+    from headrace_bench.runner import check
+
+    modes = [row for row in document["rows"] if row["parameters"]["mode"] != "floor"]
+    check({**document, "rows": modes})
 
 
 def print_query(document: dict[str, Any]) -> None:
     """One line per mode, the floors, and whether the answer is right."""
-    rows = [_mode_row(name, mode) for name, mode in document["modes"].items()]
-    floor = document["floor"]
-    for what, seconds in (("transfer", floor["seconds"]), ("compute", [])):
-        middle = floor.get(f"{what}_seconds")
-        rows.append((f"floor: {what}", _seconds(middle), _interval(seconds), "", "", ""))
+    rows = [row for row in all_fields(document) if row["experiment"] == "query"]
+    lines = [_line(row, row["mode"]) for row in rows if row["mode"] != "floor"]
+    lines.append(_line(find(document, mode="floor"), "floor: transfer"))
+    compute = find(document, mode="resident")["median"]
+    lines.append(("floor: compute", seconds_text(compute), "", "", "", ""))
     output.print_text(
         f"{document['query']} at scale {document['scale']:g}, "
         f"{headrace.format_bytes(document['bytes'])} of columns from {document['slow']['name']} "
         f"to {document['fast']['name']}, {document['threads']} threads"
     )
-    output.print_table(("mode", "seconds", "interval", "waited", "cached", "runs"), rows)
-    if document["overlap_efficiency"] is not None:
-        low, high, words = document["overlap_efficiency_interval"].values()
+    output.print_table(("mode", "seconds", "interval", "waited", "cached", "runs"), lines)
+    if overlap := find(document, experiment="overlap"):
         output.print_text(
-            f"overlap efficiency: {efficiency(document)}, max(transfer, compute) / prefetch in "
-            f"each run; median, {low:.2f} to {high:.2f} ({words})"
+            f"overlap efficiency: {efficiency(overlap['median'])}, max(transfer, compute) / "
+            f"prefetch in each run; median, {overlap['low']:.2f} to {overlap['high']:.2f} "
+            f"({overlap['interval']})"
         )
     right = {True: "equal to DuckDB's", False: "WRONG: differs from DuckDB's", None: "not checked"}
     output.print_text(f"answer: {right[document['answer_ok']]}")
-    for mode in document["modes"].values():
-        if "reason" in mode:
-            output.print_text(f"not measured: {mode['reason']}")
+    for row in rows:
+        if remark := row["reason"] or row["note"]:
+            output.print_text(f"{row['mode']} not measured: {remark}")
     for warning in document["warnings"]:
         output.print_text(f"warning: {warning}")
 
 
-def _mode_row(name: str, mode: dict[str, Any]) -> tuple[str, ...]:
+def _line(row: Fields, name: str) -> tuple[str, ...]:
     return (
         name,
-        _seconds(mode["seconds_median"]),
-        _interval(mode["seconds"]),
-        # The kernel waits in page faults, where nobody counts.
-        "-" if name == "mmap" else _seconds(mode.get("waited_seconds")),
-        _cached_share(name, mode),
-        str(mode["runs"]),
+        seconds_text(row["median"]),
+        interval_text(row, seconds_text),
+        seconds_text(row["waited_seconds"]) if row["bytes"] else "",
+        _cached_share(row) if row["bytes"] else "",
+        str(len(row["samples"])),
     )
 
 
-def _cached_share(name: str, mode: dict[str, Any]) -> str:
+def _cached_share(row: Fields) -> str:
     """How much was in the page cache before the run; of `resident` all is in memory anyway."""
-    cached = mode["cached_before_bytes"]
-    if name == "resident" or cached is None:
+    if row["mode"] == "resident" or row["cached_before_bytes"] is None:
         return "-"
-    return str(percent(cached / mode["bytes"]))
-
-
-def _interval(seconds: list[float]) -> str:
-    """ "0.231 to 0.240, range of 5"; of one run there is none."""
-    found = headrace.summarize(seconds)
-    if found is None or found.runs < 2:
-        return ""
-    low, high = found.interval.low, found.interval.high
-    return f"{_seconds(low)} to {_seconds(high)}, {found.interval_words}"
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return str(percent(row["cached_before_bytes"] / row["bytes"]))

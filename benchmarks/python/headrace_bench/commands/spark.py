@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -13,22 +12,17 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.options import Data, Json, Out, Scale, given
+from headrace._cli.options import Data, Json, Out, Scale
 from headrace._files import check_writable
-from headrace._format import prose, rounds_text
-from headrace_bench import spark, spark_live, spark_model, tpch_parquet
+from headrace._format import interval_text, rounds_text, seconds_text
+from headrace._model.spark import TALK
+from headrace._profile.documents import Fields, all_fields
+from headrace_bench import spark, spark_live, tpch_parquet
+from headrace_bench.runner import check
 from headrace_bench.two_memories import memories_here
 
 
 def command(
-    context: typer.Context,
-    model: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="NAME|FILE",
-            help="Memories to compute the results for, instead of measuring: cxl-a1000.",
-        ),
-    ] = None,
     queries: Annotated[
         Optional[str],
         typer.Option(metavar="LIST", help="TPC-H queries: Q5, Q7, Q8, Q9 (default: all)."),
@@ -93,24 +87,16 @@ def command(
 
     Configurations and queries come from a talk on CXL memory (P. Zhou, MemCon 2024). Answers are
     compared with DuckDB's. Configurations that this machine lacks are skipped, with the reason;
-    --model computes them from published curves. A measurement needs Spark and Java
+    headrace model spark computes them for another machine. A measurement needs Spark and Java
     (docs/design/workloads/spark.md).
 
     \b
     headrace bench spark --scale 0.1
     headrace bench spark --queries Q9 --configs MMEM,ssd-spill,tmpfs-spill
     headrace bench spark --master spark://HOST:7077 --data /shared --scale 100
-    headrace bench spark --model cxl-a1000
     """
     if out is not None:
-        check_writable(out, model)
-    if model is not None:
-        if set(given(context)) - {"model", "json", "out"}:
-            raise headrace.InvalidError(
-                "--model goes with --json and --out only; "
-                "leave the other options out"
-            )
-        return modelled(model, json, out)
+        check_writable(out)
     machine = headrace.Machine.discover()
     cpus = len(memories_here(machine).cpus)
     master = master or f"local[{cpus}]"
@@ -141,7 +127,7 @@ def measured(
         with interrupt.suspended():
             bar(0, 1, f"TPC-H at scale {options.scale:g}")
             tables = tpch_parquet.prepare(options.scale, options.data)
-        version = spark_live.run(points, tables, machine, options, interrupt, bar)
+        version, runner = spark_live.run(points, tables, machine, options, interrupt, bar)
     here = memories_here(machine)
     document = output.document(
         "bench spark", machine, basis="measured", versions=spark_live.versions(version),
@@ -149,65 +135,11 @@ def measured(
         scale=options.scale, rounds=options.rounds, master=options.master,
         memory_bytes=options.memory, spill_memory_bytes=options.spill_memory,
         partitions=options.partitions, interrupted=interrupt.requested,
-        rows=spark_live.rows(points),
+        order=runner.order(), rows=[row.asdict() for row in spark_live.rows(runner)],
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
-    spark_live.check_rows(document)
+    check(document, "Spark's answer is")
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
-
-
-def modelled(machine: str, json: bool, out: Path | None) -> int:
-    document = {
-        "schema_version": headrace.SCHEMA_VERSION,
-        "kind": "bench spark",
-        "version": headrace.__version__,
-        "basis": "modelled",
-        **spark_model.model(machine),
-    }
-    output.deliver(document, out=out, json=json, show=lambda: output.print_text(text(document)))
-    return exit_codes.SUCCESS
-
-
-def text(document: Mapping[str, Any]) -> str:
-    """The model in words."""
-    table = output.table_text(
-        ("config", "the talk's words", "slow", "slower"),
-        [
-            (row["config"], spark.TALK[row["config"]],
-             _share(row["slow_share"]), f"{row['slower']:.2f}")
-            for row in document["rows"]
-        ],
-        left=2,
-    )  # fmt: skip
-    said = output.table_text(
-        ("said", "found", "met", "by whom"),
-        [
-            (check["claim"], check["found"],
-             ("yes" if check["met"] else "not met") + ("" if check["predicted"] else ", fitted"),
-             check["source"])
-            for check in document["checks"]
-        ],
-        left=4,
-    )  # fmt: skip
-    fixed = document["constants"]
-    how = prose(
-        f"Computed, not measured: a thread computes for {fixed['cpu_ns']:g} ns and waits for a "
-        f"line of memory, and {fixed['fresh']:.0%} of accesses go to what the promoter has not yet "
-        "seen. These two were fitted to the rows marked so; 1:1 and 1:3 follow from the curves "
-        "(docs/design/workloads/spark.md)."
-    )
-    rate = headrace.format_rate(fixed["ssd_bytes_per_second"])
-    spilling = prose(
-        f"Assumed: {fixed['spilled']:.0%} of what is shuffled is spilled, to an SSD of {rate}, and "
-        f"{fixed['touched']:g} lines of traffic come with each line shuffled. With an SSD of more "
-        f"than {headrace.format_rate(document['ssd_break_even_bytes_per_second'])} spilling is "
-        "faster than 1:3."
-    )
-    head = (
-        f"{document['machine']}: Spark on {document['threads']} threads; MMEM uses "
-        f"{document['first_memory_used']:.0%} of what its memory gives"
-    )
-    return "\n\n".join((head, table, said, how, spilling))
 
 
 def print_measured(document: dict[str, Any]) -> None:
@@ -224,29 +156,29 @@ def print_measured(document: dict[str, Any]) -> None:
             f"all on the CPUs of node {document['fast_node']}, its memory first; "
             + ("no node is slower" if slow is None else f"the slow memory is node {slow}")
         )
-    for name in dict.fromkeys(row["query"] for row in document["rows"]):
-        found = [
-            row for row in document["rows"] if row["query"] == name and row["seconds"] is not None
-        ]
+    rows = all_fields(document)
+    for name in dict.fromkeys(row["query"] for row in rows):
+        found = [row for row in rows if row["query"] == name and row["median"] is not None]
         if found:
             output.print_text(f"\n{name}")
             _print_found(found)
-    for row in {row["config"]: row for row in document["rows"] if row["reason"]}.values():
-        output.print_text(f"{row['config']}: {row['reason']}")
-    answers = [row["verified"] for row in document["rows"] if row["verified"] is not None]
-    if answers:
-        told = "equal to DuckDB's" if all(answers) else "WRONG, see below"
+    for row in {row["config"]: row for row in rows if row["reason"] or row["note"]}.values():
+        output.print_text(f"{row['config']}: {row['reason'] or row['note']}")
+    wrong = [row["wrong"] for row in rows if row["wrong"] is not None]
+    if wrong:
+        told = "WRONG, see below" if any(wrong) else "equal to DuckDB's"
         output.print_text(f"answers: {told}")
     rounds = rounds_text(document)
-    output.print_text(f"medians of {rounds}, {document['rests_on']['detail']}")
+    output.print_text(f"medians of {rounds} and their intervals, {document['rests_on']['detail']}")
 
 
-def _print_found(rows: list[dict[str, Any]]) -> None:
+def _print_found(rows: list[Fields]) -> None:
     output.print_table(
-        ("config", "the talk's words", "seconds", "task CPU", "GC", "shuffled", "spilled", "slow"),
+        ("config", "the talk's words", "seconds", "interval", "task CPU", "GC", "shuffled",
+         "spilled", "slow"),
         [
-            (row["config"], spark.TALK[row["config"]],
-             f"{row['seconds']:.2f} +- {row['seconds_mad']:.2f}",
+            (row["config"], TALK[row["config"]],
+             seconds_text(row["median"]), interval_text(row, seconds_text),
              _seconds(row["cpu_seconds"]), _seconds(row["gc_seconds"]),
              _bytes(row["shuffle_bytes"]), _bytes(row["spilled_bytes"]), _share(row["slow_share"]))
             for row in rows

@@ -13,6 +13,7 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads
 from headrace._files import check_writable
+from headrace._profile.documents import Fields, all_fields
 
 
 def command(
@@ -60,6 +61,7 @@ def command(
     """
     from headrace._run import mpi
     from headrace_bench import stream
+    from headrace_bench.runner import check
 
     if sweep and threads is not None:
         raise headrace.InvalidError("--sweep chooses the numbers of threads; leave out --threads")
@@ -78,63 +80,74 @@ def command(
         with interrupt.suspended():
             ranks = world.all(prepare)
             numbers = world.all(lambda: (mine[0].cores, len(mine[0].allowed)))
-        swept: list[dict[str, Any]] = []
+        rows: list[headrace.Row] = []
+        orders: list[dict[str, Any]] = []
         for count in stream.sweep_counts(numbers) if sweep else [threads]:
             if sweep:
                 with interrupt.suspended():
                     world.all(lambda count=count: mine[0].use(count))  # type: ignore[misc]
                     ranks = world.all(mine[0].describe)
-            times = stream.repeat(world, mine[0], options, interrupt)
-            rows, total = stream.tables(ranks, times)
-            swept.append({"threads": count, "cpus": [rank["cpus"] for rank in ranks],
-                          "total": total})  # fmt: skip
-            stopped = any(len(found) < repetitions for found in times.values())
-            if stopped:
+            runner = stream.run(world, mine[0], options, interrupt)
+            rows += stream.rows(runner, ranks)
+            orders.append(runner.order())
+            if runner.interrupted:
                 break
     if world.rank > 0:
         return exit_codes.SUCCESS
     document = output.document(
-        "bench stream", machine, repetitions=repetitions, interrupted=stopped,
-        ranks=[{"rank": rank, **each} for rank, each in enumerate(ranks)], rows=rows, total=total,
-        **({"sweep": swept} if sweep else {}),
+        "bench stream", machine, repetitions=repetitions, interrupted=runner.interrupted,
+        ranks=[{"rank": rank, **each} for rank, each in enumerate(ranks)], order=orders,
+        rows=[row.asdict() for row in rows],
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_stream(document))
-    return exit_codes.INTERRUPTED if stopped else exit_codes.SUCCESS
+    check(document)
+    return exit_codes.INTERRUPTED if runner.interrupted else exit_codes.SUCCESS
 
 
 def print_stream(document: dict[str, Any]) -> None:
-    ranks, kernels = document["ranks"], [row["kernel"] for row in document["total"]]
-    rates = {(row["rank"], row["kernel"]): row["bytes_per_second"] for row in document["rows"]}
+    """All ranks by kernel, each rank where there are several, and a sweep's numbers of threads."""
+    ranks, rows = document["ranks"], all_fields(document)
+    last = [row for row in rows if row["threads"] == rows[-1]["threads"]]
+    kernels = list(dict.fromkeys(row["kernel"] for row in rows))
+    best = {(row["rank"], row["kernel"]): row["best"] for row in last}
     lines = [
         (str(rank["rank"]), rank["host"], str(rank["threads"]), *(rank[name] for name in "abc"),
          str(headrace.format_bytes(rank["bytes_per_array"])),
-         *(_rate(rates[rank["rank"], kernel]) for kernel in kernels))
+         *(_rate(best[rank["rank"] if len(ranks) > 1 else "all", kernel]) for kernel in kernels))
         for rank in ranks
     ]  # fmt: skip
-    whole = [_rate(row["bytes_per_second"]) for row in document["total"]]
-    lines.append(("all", "", str(sum(r["threads"] for r in ranks)), "", "", "", "", *whole))
+    whole = [row for row in last if row["rank"] == "all"]
+    threads = str(sum(rank["threads"] for rank in ranks))
+    blank = ("", "", "", "")
+    if len(ranks) > 1:
+        lines.append(("all", "", threads, *blank, *(_rate(row["best"]) for row in whole)))
+    lines.append(("median", "", threads, *blank, *(_rate(row["median"]) for row in whole)))
+    for end in ("low", "high"):
+        lines.append((end, "", "", *blank, *(_rate(row[end]) for row in whole)))
     headings = ("rank", "host", "threads", "a", "b", "c", "each", *kernels)
     output.print_table(headings, lines, left=2)
     output.print_text(
-        f"best of {document['repetitions']} repetitions, counted as STREAM does; all: the bytes of "
-        "all ranks by the time of the slowest, of the best repetition"
+        f"best of {document['repetitions']} repetitions, counted as STREAM does; all, median: the "
+        f"bytes of all ranks by the time of the slowest; low, high: {whole[0]['interval']}"
     )
-    if "sweep" in document:
-        print_sweep(document)
+    if len({row["threads"] for row in rows}) > 1:
+        print_sweep(rows, len(ranks))
     small = [rank for rank in ranks if rank["in_cache"]]
     if small:
         output.print_text(_cache_note(small))
     output.print_text(document["rests_on"]["detail"])
 
 
-def print_sweep(document: dict[str, Any]) -> None:
+def print_sweep(rows: Sequence[Fields], ranks: int) -> None:
     """All ranks together by how many threads each has; the table above is of the last."""
-    kernels = [row["kernel"] for row in document["total"]]
+    rates: dict[int, dict[str, float | None]] = {}
+    for row in rows:
+        if row["rank"] == "all":
+            rates.setdefault(row["threads"], {})[row["kernel"]] = row["best"]
     output.print_table(
-        ("threads of a rank", "in all", *kernels),
-        ((str(each["threads"]), str(sum(map(len, each["cpus"]))),
-          *(_rate(row["bytes_per_second"]) for row in each["total"]))
-         for each in document["sweep"]),
+        ("threads of a rank", "in all", *next(iter(rates.values()))),
+        ((str(threads), str(threads * ranks), *map(_rate, found.values()))
+         for threads, found in rates.items()),
         left=0,
     )  # fmt: skip
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace.kv as `headrace bench kvcache` asks a store, and all such stores by name."""
+"""headrace.kvcache as `headrace bench kvcache` asks a store, and all such stores by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace import kv
+from headrace import kvcache
 from headrace._errors import error_of
 from headrace_bench.llm.stores import (
     TIMEOUT_SECONDS,
@@ -37,7 +37,7 @@ class KvStore:
     """Memory and a folder. Blocks from the folder are not kept in memory, as the peer does not.
 
     `by_layer`: each layer of a block is kept as a block of its own, so that one can be loaded
-    without the others; headrace.kv loads whole blocks, in the order of layers.
+    without the others; headrace.kvcache loads whole blocks, in the order of layers.
     """
 
     name = "headrace"
@@ -53,7 +53,7 @@ class KvStore:
         where = {"gpu": str(gpu)}
         self.by_layer = by_layer
         self._kept = shape.layers if by_layer else 1  # parts of a block that are blocks there
-        geometry = kv.Geometry(
+        geometry = kvcache.Geometry(
             "bench", layers=shape.layers // self._kept, kv_heads=1, head_dim=shape.fragment // 2,
             tensors=1, block_tokens=1,
         )  # fmt: skip
@@ -62,13 +62,14 @@ class KvStore:
         budgets = [count * shape.block for count in blocks]
         self._watcher = ThreadPoolExecutor(_WATCHED, "kv")
         self._objects: dict[int, headrace.MemoryRange] = {}
-        self._moving: list[kv.Stored] = []
+        self._moving: list[kvcache.Stored] = []
         try:
-            self._store: kv.Store | None = kv.Store(
+            self._store: kvcache.Store | None = kvcache.Store(
                 headrace.Mover(machine, piece=piece, in_flight_per_link=depth * piece), geometry,
-                [*(kv.Memory(where.get(tier, tier), budget, pin=gpu is not None and tier != "gpu")
+                [*(kvcache.Memory(where.get(tier, tier), budget,
+                                  pin=gpu is not None and tier != "gpu")
                    for tier, budget in zip(self.tiers[:-1], budgets[:-1], strict=True)),
-                 kv.Folder(Path(self._folder.name) / "blocks", budgets[-1])],
+                 kvcache.Folder(Path(self._folder.name) / "blocks", budgets[-1])],
             )  # fmt: skip
         except BaseException:
             self._watcher.shutdown()
@@ -106,7 +107,7 @@ class KvStore:
                 self._folder.remove()
 
     def begin_load(
-        self, parts: Sequence[kv.Match], to: Any, layers: range, begin: int, ahead: bool
+        self, parts: Sequence[kvcache.Match], to: Any, layers: range, begin: int, ahead: bool
     ) -> Loading:
         chosen = parts if self._kept == 1 else [parts[layer] for layer in layers]
         count = min(len(part) for part in parts)
@@ -123,7 +124,7 @@ class KvStore:
             )  # fmt: skip
         return _KvLoading(loads, layers, self._watcher)
 
-    def _opened(self) -> kv.Store:
+    def _opened(self) -> kvcache.Store:
         assert self._store is not None
         return self._store
 
@@ -175,7 +176,7 @@ class _Folder:
 
 
 class _KvMatch:
-    def __init__(self, store: KvStore, parts: Sequence[kv.Match]) -> None:
+    def __init__(self, store: KvStore, parts: Sequence[kvcache.Match]) -> None:
         self._store, self._parts = store, parts
         count = min(len(part) for part in parts)
         self.tiers = list(parts[0].tiers[:count])
@@ -192,7 +193,7 @@ class _KvLoading:
     """One load of all layers, or one for each."""
 
     def __init__(
-        self, loads: Sequence[kv.Load], layers: range, watcher: ThreadPoolExecutor
+        self, loads: Sequence[kvcache.Load], layers: range, watcher: ThreadPoolExecutor
     ) -> None:  # fmt: skip
         self._loads, self._layers = loads, layers
         self._ended: Future[float] = watcher.submit(self._watch)

@@ -13,6 +13,7 @@ from typing import Any
 from headrace import _core
 from headrace._core import format_bytes
 from headrace._format import listed, time_text
+from headrace._model import dsa
 from headrace._profile import dsa_rows
 from headrace._report import charts
 from headrace._report.conditions import rests_on_rows
@@ -162,7 +163,7 @@ def _modelled(machine: _core.Machine, measured: set[Pair]) -> list[_Way]:
     if not any(engine.kind == "dsa" for engine in machine.engines):
         return []
     try:
-        rows = dsa_rows.modelled(machine, _DSA_PARTS, 1)
+        rows = dsa.rows(machine, _DSA_PARTS)
     except _core.Error:  # the program is not installed, or does not know the machine
         return []
     found = Rows([row for row in rows if row.median is not None], {})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU resources of one thread that runs kernels on memory of others: context, kernels, streams and
+// GPU resources of one thread that runs kernels on borrowed memory: context, kernels, streams and
 // events, all released with it. Waits have a bound. A GPU that exceeds it keeps all of them, and
 // the memory that its kernels may still touch. Single-thread.
 #pragma once

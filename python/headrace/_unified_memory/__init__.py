@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""A model of managed memory, for `headrace advise um`."""

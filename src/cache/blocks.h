@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lock of a shard, the parts that it guards, and the life of its blocks.
+//
+// One lock guards everything but hits, waiting and the bytes. The state of a block is an atomic
+// word, so wait() and now() of a Block take no lock. A ready block is pinned and released without
+// it (readers.h).
+//
+// Guarded parts, each with its own data: Hits (index and pins), Space (memory), Prefetcher (plans),
+// Blocks (life). They call each other and never take the lock. Classes that take it: CacheAccess
+// (access.h), Fills (copies in flight), Slabs and Pump (core.h), CacheCore (the rest).
+//
+// Never done under the lock, since each may take long or call back: submit a copy, allocate or free
+// a slab, ask a policy, cancel a transfer, wake a thread. Deferred keeps such work until the lock
+// is released.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cache/hits.h"
+#include "cache/prefetch.h"
+#include "cache/space.h"
+#include "cache/structures/destinations.h"
+#include "cache/structures/entry.h"
+#include "core/fork.h"
+#include "core/intrusive_list.h"
+#include "core/mutex.h"
+#include "headrace/buffer.h"
+#include "headrace/cache.h"
+
+namespace headrace {
+
+// Work for after the release of the lock.
+class Deferred {
+ public:
+  bool empty() const { return !any_; }
+  // Whether it needs the cache, or calls code that may need it.
+  bool needs_cache() const {
+    return awaited != nullptr || wake_ || !slabs.empty() || !thens.empty();
+  }
+  // Wakes the threads that sleep on the word, before anything else.
+  void wake(const std::atomic<std::uint32_t>& word) {
+    any_ = true;
+    awaited = &word;
+  }
+  void wake_for_space() { any_ = wake_ = true; }
+  void promote(const Transfer& transfer, Priority priority) {
+    promoted.emplace_back(transfer, priority);
+    any_ = true;
+  }
+  // Without memory only the first is cancelled; the others end by themselves.
+  void cancel(const Transfer& transfer);
+  void forget(Transfer transfer) {
+    any_ = true;
+    ended = std::move(transfer);
+  }
+  void call(std::vector<std::function<void()>> all) {
+    any_ = true;
+    thens = std::move(all);
+  }
+  // Reserves memory for one more slab, so that free() cannot fail.
+  void may_free();
+  void free(std::unique_ptr<Buffer> slab) {
+    any_ = true;
+    slabs.push_back(std::move(slab));
+  }
+
+ private:
+  friend class Locked;
+  const std::atomic<std::uint32_t>* awaited = nullptr;
+  bool any_ = false;
+  bool wake_ = false;  // threads that wait for space
+  std::vector<std::pair<Transfer, Priority>> promoted;
+  std::optional<Transfer> first_cancelled;
+  std::vector<Transfer> more_cancelled;
+  std::vector<std::unique_ptr<Buffer>> slabs;
+  std::vector<std::function<void()>> thens;
+  Transfer ended;
+};
+
+// Words that threads read without the lock. All but running change under it.
+struct Signals {
+  // A plan waits for a slab, which only a user's thread may allocate. Read by hits, seldom written.
+  std::atomic<bool> growth_due{false};
+  // An item of a plan may be startable. Not read by hits.
+  alignas(64) std::atomic<bool> pump_due{false};
+  // Changes when a slab was added, refused or released; and, while a thread waits for space, when a
+  // block was released.
+  std::atomic<std::uint32_t> space_changes{0};
+  // Copies whose end is not completely handled. The destructor waits for 0.
+  std::atomic<std::uint32_t> running{0};
+
+  bool take_pump_due() { return pump_due.load() && pump_due.exchange(false); }
+};
+
+// The parts of a shard, for each other.
+struct Shard {
+  Mover& mover;
+  const CacheOptions& options;
+  const std::size_t number;
+  const std::size_t shards;  // of the cache
+  Signals& signals;
+  Hits& hits;
+  Deferred& deferred;
+  Space& space;
+  Prefetcher& plans;
+  Blocks& blocks;
+};
+
+// From the start of a block's copy to the end of its entry. Guarded by the shard's lock.
+class Blocks {
+ public:
+  struct Counts {
+    std::uint64_t hits = 0, inflight_hits = 0, misses = 0, prefetched = 0, first_uses = 0, late = 0;
+    std::uint64_t wasted_bytes = 0, evictions = 0, invalidations = 0, failures = 0, refusals = 0;
+  };
+
+  explicit Blocks(const Shard& shard) : shard_(shard) {}
+
+  // A new entry, with everything that start() needs, so that start() cannot fail.
+  CacheEntry& take(CacheEntry* taken);
+  void give_unused(CacheEntry& entry);
+  // Puts a new block into the index before its copy is submitted, so that other accesses find it.
+  // If too many blocks overlap each other (RangeIndex::kMostInCell), one of them is dropped; if
+  // that is not possible, the new block stays out of the index. Cannot fail.
+  void start(CacheEntry& entry, const SpaceRequest& request);
+  bool may_enter_index(const Range& range);
+  // An access uses the block: counts it, tells plans and the order. True: the block is ready.
+  bool use(CacheEntry& entry, const Extent& extent, const AccessOptions& options);
+  // After an access to a ready block: the next access needs no lock, unless a plan watches the
+  // block. A node beyond its budget needs the last release of each block under the lock.
+  void open(CacheEntry& entry);
+  // Releases a counted pin.
+  void unpin(CacheEntry& entry);
+  // The copy has ended. `why`: the error; null: success.
+  void end_copy(CacheEntry& entry, const Error* why, Nanoseconds took);
+  // Removes a block from the index. Its bytes stay while a Block holds it or an engine writes to
+  // it.
+  void drop(CacheEntry& entry, CacheEvent::Kind why);
+  void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept;
+
+  bool being_read(ObjectId object) const;
+  // The objects that copies in flight read.
+  std::vector<ObjectId> reading() const;
+  const CacheEntry* any_pinned() const { return entries_.any_pinned(); }
+  Nanoseconds latency() const { return latency_; }
+
+  Counts counts;
+
+ private:
+  void promote(Fill& fill, Priority priority);
+  void fail(CacheEntry& entry, const Error& error);
+  void abandon(CacheEntry& entry);
+  void reap(CacheEntry& entry);
+
+  const Shard& shard_;
+  EntryPool entries_;
+  IntrusiveList<Fill, &Fill::next, &Fill::previous> fills_;  // in flight
+  Nanoseconds latency_{0};                                   // of copies, a decaying mean
+};
+
+// The lock, and everything that it guards.
+struct ShardState {
+  // Shard number `number` of `shards`. options.budgets are its own.
+  ShardState(Mover& mover, CacheOptions options, std::size_t number, std::size_t shards);
+
+  // Immutable after construction.
+  const Origin origin;
+  Mover& mover;
+  const CacheOptions options;
+  const Destinations destinations;
+  const Shard parts;
+
+  Signals signals;
+  Hits hits;  // Thread-safe where its functions say so
+  alignas(64) mutable Mutex mutex;
+  Deferred deferred GUARDED_BY(mutex);
+  Space space GUARDED_BY(mutex);
+  Prefetcher plans GUARDED_BY(mutex);
+  Blocks blocks GUARDED_BY(mutex);
+};
+
+// Holds the lock for a scope. Does the deferred work after its release.
+class SCOPED_CAPABILITY Locked {
+ public:
+  explicit Locked(ShardState& state) ACQUIRE(state.mutex) : state_(state) { state.mutex.lock(); }
+  ~Locked() RELEASE() NO_THREAD_SAFETY_ANALYSIS {
+    if (state_.deferred.empty()) {
+      state_.mutex.unlock();
+    } else {
+      release_and_act();
+    }
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  void release_and_act() NO_THREAD_SAFETY_ANALYSIS;
+
+  ShardState& state_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// A prefetch plan: the extents in the order of their planned use, and how far ahead of the use to
+// fetch. It starts no copies.
+//
+// States of an item:
+// - pending: not started.
+// - started: its block is ready or in flight, and protected.
+// - over: used, passed over or given up.
+//
+// Built by one thread before the cache knows it; then guarded by the cache's lock. Work on many
+// items is done in slices of kSlice, so that no plan holds the lock for long.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cache/structures/index.h"
+#include "headrace/cache.h"
+
+namespace headrace {
+
+class CacheCore;
+struct CacheEntry;
+struct PrefetchPlan;
+
+struct PlanItem {
+  enum class State : std::uint8_t { pending, started, over };
+
+  const Object* object = nullptr;
+  Range bytes;
+  std::uint64_t position = 0;        // bytes planned before it
+  ChainLink<PlanItem> next_in_cell;  // of the index
+  PlanItem* repeat = nullptr;        // the next item of the plan with the same bytes
+  PrefetchPlan* plan = nullptr;
+  CacheEntry* entry = nullptr;  // that it protects; set while started
+  std::uint16_t node = 0;       // index of the node in the cache
+  State state = State::pending;
+  bool indexed = false;
+  bool alone = false;  // not fetched with its neighbours, since that failed
+
+  Range range() const { return bytes; }
+  Extent extent() const { return {object, bytes.offset, Bytes{bytes.length}}; }
+  std::uint64_t end_position() const { return position + bytes.length; }
+};
+
+// How fast a consumer uses bytes: a decaying mean, which follows a change within about kSteps
+// steps. A step lasts at least a given time and has at least one use. Otherwise uses in bursts,
+// such as the pages of a long block, would make it forget the pauses between them. Bytes and time
+// are summed and decayed separately: in a mean of rates, one short gap between two uses would
+// outweigh many long ones.
+class Pace {
+ public:
+  static constexpr int kSteps = 16;
+  void record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step);
+  // Nothing before two uses at different times.
+  std::optional<BytesPerSecond> rate() const;
+
+ private:
+  std::optional<Nanoseconds> last_;
+  double bytes_ = 0;
+  double seconds_ = 0;
+  Nanoseconds in_step_{0};
+};
+
+struct PrefetchPlan {
+  // Most items handled under the lock at once: about 0.1 ms.
+  static constexpr std::size_t kSlice = 1024;
+
+  // Null before the cache knows the plan and after its end: then no other thread writes to it.
+  std::atomic<CacheCore*> core{nullptr};
+  std::vector<PlanItem> items;
+  RangeIndex<PlanItem> index;  // items not over; the first of equal ones
+  PrefetchOptions options;
+  bool listed = false;  // blocks that were cached before report their uses
+  bool ended = false;
+
+  std::size_t next = 0;         // no item before it is pending
+  std::size_t oldest = 0;       // all items before it are over
+  std::size_t started_end = 0;  // no item from it on is started
+  std::uint64_t ahead = 0;      // bytes of started items
+  std::uint64_t furthest = 0;   // end position of the furthest item used
+  std::uint64_t begin = 0;      // position to which the consumer jumped; items before are over
+  bool named = false;           // an access named it: only such accesses are uses of it
+  // Starts nothing until its next use: all is over, or its consumer paused and others took its
+  // bytes.
+  bool idle = false;
+  Nanoseconds touched{0};  // when an item was last used or started
+  Pace pace;
+  Prefetch::Progress progress;
+
+  // Whether an access without a plan that found `item` came from the plan's consumer. An access far
+  // ahead of the furthest use does not, until kJump such accesses in succession continue each
+  // other: then the consumer has jumped. Repeated lookups of one item do not continue each other.
+  bool is_consumers(const PlanItem& item, std::uint64_t window);
+
+  // Builds the index of the pending items and counts their objects. Of items with the same bytes,
+  // only the first that is not over is in the index, so that an access need not see all.
+  void build();
+  // Whether an item of the plan overlaps `range`.
+  bool concerns(const Range& range) const;
+  // The items that an access to `range` may use, in their order: those that contain it or lie
+  // inside it. If it has more than kSlice cells of the index: only from the next kSlice items.
+  std::vector<PlanItem*> concerned(const Range& range);
+  // Removes `item` from the index and the count of its object. The next item with the same bytes
+  // takes its place in the index.
+  void remove(PlanItem& item);
+  std::size_t index_of(const PlanItem& item) const {
+    return static_cast<std::size_t>(&item - items.data());
+  }
+  // The first pending item; null: none is among the next `effort` items. Counts `effort` down.
+  PlanItem* first_pending(std::size_t& effort);
+  // Lowers started_end to its true value and returns it.
+  std::size_t furthest_started();
+  std::size_t left() const { return left_; }  // items not over
+  // The objects that it has yet to read.
+  std::vector<ObjectId> reading() const;
+  // Whether the consumer has paused: for a second, and for the time in which it uses up `ahead`.
+  bool is_stalled(Nanoseconds now) const;
+  // Most bytes that may be started and not over, when a copy takes `latency`. These are the bytes
+  // used in the lead time or in two latencies at the measured pace, but at least two extents like
+  // `item`, so that one is fetched while another is used, and at most `most`. Without a measured
+  // pace: `most`.
+  std::uint64_t limit(const PlanItem& item, Nanoseconds latency, std::uint64_t most) const;
+
+ private:
+  static constexpr unsigned kJump = 16;
+
+  // Bounds of all items if they are of one object.
+  Range bounds_;
+  // Items not over by object, ascending.
+  std::vector<std::pair<ObjectId, std::size_t>> objects_;
+  std::size_t left_ = 0;
+
+  std::uint64_t far_end_ = 0;  // end position of the last access far ahead
+  unsigned far_ = 0;           // accesses far ahead in succession that continued each other
+};
+
+}  // namespace headrace
