@@ -9,12 +9,12 @@
 #include <optional>
 #include <utility>
 
+#include "benchmarks/query/input/supervise.h"
 #include "benchmarks/query/pipeline.h"
 #include "benchmarks/query/scan.h"
 #include "benchmarks/query/sources.h"
 #include "core/fail.h"
 #include "core/mutex.h"
-#include "core/waiting/supervise.h"
 
 namespace headrace {
 namespace {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "benchmarks/query/mapped_file.h"
+#include "benchmarks/query/input/mapped_file.h"
+#include "benchmarks/query/input/supervise.h"
 #include "core/fail.h"
-#include "core/waiting/supervise.h"
 
 namespace headrace {
 namespace {

@@ -11,8 +11,8 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "headrace/buffer.h"
+#include "host/page_sizes.h"
 #include "memory/memory.h"
-#include "memory/pages/page_sizes.h"
 
 namespace headrace {
 namespace {
@@ -35,7 +35,9 @@ std::optional<MemoryPolicy> kernel_policy(const Placement& placement) {
   }
   if (placement.nodes.size() < 2) return std::nullopt;
   if (plain_interleave(placement.nodes)) return MemoryPolicy::interleave;
-  if (same_weights(placement.nodes, kernel_weights())) return MemoryPolicy::weighted_interleave;
+  std::vector<NodeWeight> table;
+  for (const auto& [node, weight] : kernel_weights()) table.push_back({node, weight});
+  if (same_weights(placement.nodes, table)) return MemoryPolicy::weighted_interleave;
   return std::nullopt;
 }
 

@@ -12,10 +12,10 @@
 #include "headrace/machine.h"
 #include "headrace/placement.h"
 #include "headrace/result.h"
+#include "host/host_memory.h"
+#include "host/mempolicy.h"
+#include "memory/free_check.h"
 #include "memory/page_runs.h"
-#include "memory/pages/free_check.h"
-#include "memory/pages/host_memory.h"
-#include "memory/pages/policy.h"
 #include "memory/touch.h"
 
 namespace headrace {

@@ -11,9 +11,9 @@
 #include <cstdlib>
 
 #include "headrace/buffer.h"
+#include "host/mempolicy.h"
 #include "memory/mapped_memory.h"
 #include "memory/memory_testing.h"
-#include "memory/pages/policy.h"
 #include "tests/support/container.h"
 
 namespace headrace {

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from headrace._core import HostFiles as Files
+
 import headrace
 from headrace._tiering import status, switch
-from headrace._tiering.files import Files
 from headrace._tiering.plan import Wish
 
 _STEP_SECONDS = 0.25

@@ -14,11 +14,11 @@ import typer
 
 import headrace
 from headrace._cli import exit_codes, options, parse
+from headrace._core import HostFiles as Files
 from headrace._format import say
 from headrace._run.host import this_host
 from headrace._run.plan import Host, Plan, Request, plan
 from headrace._run.ranks import local_rank
-from headrace._tiering.files import Files
 from headrace._tiering.setting import Setting
 from headrace._tiering.switch import set_weights, unset_weights
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
+from headrace._core import HostFiles as Files
 
 import headrace
 from headrace._cli import exit_codes, output, parse
@@ -19,7 +20,6 @@ from headrace._format import interval_text, rounds_text
 from headrace._model import kv
 from headrace._profile.documents import Fields, all_fields
 from headrace._tiering import status
-from headrace._tiering.files import Files
 from headrace_bench import kv_live, kv_pages, kv_place, kv_servers
 from headrace_bench.runner import check
 
@@ -182,8 +182,7 @@ def _print_found(rows: list[Fields]) -> None:
     output.print_table(
         (*(["server"] if several else []),
          "config", "the talk's words", "ops/s", "interval", "p50", "p99", "p99.9", "slow",
-         "faults/op",
-         "SSD B/op", "server CPU/op", "tier CPU/op"),
+         "faults/op", "SSD B/op", "server CPU/op", "tier CPU/op"),
         [
             (*([row["server"]] if several else []), row["config"], kv.TALK[row["config"]],
              _ops(row["median"]), interval_text(row, _ops),

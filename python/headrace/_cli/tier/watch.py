@@ -17,9 +17,9 @@ import typer
 import headrace
 from headrace._cli import output, parse
 from headrace._cli.interrupt import Interrupt
+from headrace._core import HostFiles as Files
 from headrace._format import percent, say
 from headrace._run.plan import numbers, ranges
-from headrace._tiering.files import Files
 from headrace._tiering.tiers import tiers
 
 Budget = Annotated[str, typer.Option("--budget", metavar="SIZE", help="Limit of fast memory.")]
