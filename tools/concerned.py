@@ -109,11 +109,11 @@ def changed_only(step: Step, preset: str) -> tuple[Step, Step]:
 
 #: Which steps files concern besides the C++ tests; the first pattern that matches counts.
 STEPS = [
-    (r"((.*/)?CMakeLists\.txt|CMakePresets\.json|Makefile|cmake/.*)", ["*"]),
+    (r"((.*/)?CMakeLists\.txt|CMakePresets\.json|Makefile|cmake/.*|.*\.cmake)", ["*"]),
     (r"tools/(packages.*|(setup|install|jobs|fresh)\.sh)", ["*"]),
     (r"tests/bare/.*|tools/wheel\.sh", ["python", "bare"]),
     (r"tests/python/.*|python/.*|pyproject\.toml", ["types", "python", "docs"]),
-    (r"bench/.*", ["types", "python"]),
+    (r"benchmarks/(python/.*|.*\.(py|toml))", ["types", "python"]),
     (r".*_bench\.cpp", ["benchmarks"]),
     (r"tests/guest/.*", ["guest"]),
     (r"tests/aarch64/.*", ["aarch64"]),

@@ -137,7 +137,8 @@ def all_steps(whole: bool = False) -> list[Step]:
              ("build-release", "guest-prepare", "package")),
         Step("release", tests("release", "-L optimised"), ("build-release",), False, release),
         Step("types",
-             ".venv/bin/python -m mypy --strict python/headrace benchmarks/python bench",
+             ".venv/bin/python -m mypy --strict python/headrace"
+             " benchmarks/{python,peers,llm_engine}",
              ("package",)),
         # What the build makes for tests is there, so that none is left out for want of it.
         Step("python",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The little of LMCache, and of PyTorch, that bench/peers/lmcache_peer.py touches, for tests where
-neither is installed: a back end keeps chunks in a dictionary.
+"""The little of LMCache, and of PyTorch, that benchmarks/peers/lmcache_peer.py touches, for tests
+where neither is installed: a back end keeps chunks in a dictionary.
 """
 
 from __future__ import annotations

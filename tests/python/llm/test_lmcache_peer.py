@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/peers/lmcache_peer.py, which nothing else runs, over stand-ins for LMCache: it gives `bench
-kvcache` a store as that asks one.
+"""benchmarks/peers/lmcache_peer.py, which nothing else runs, over stand-ins for LMCache: it gives
+`bench kvcache` a store as that asks one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import headrace
 from headrace._cli import app
 from headrace._profile.nested import rows_of
 
-FOLDER = Path(__file__).resolve().parents[3] / "bench" / "peers"
+FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "peers"
 SHAPE = Shape(layers=3, fragment=4096)
 #: Requests that queue: some are loaded ahead.
 SMALL = [

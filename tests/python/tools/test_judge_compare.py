@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/judge_compare.py on made-up runs: it counts false alarms and finds what it plants."""
+"""benchmarks/studies/judge_compare.py on made-up runs: it counts false alarms and finds what it
+plants."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def write_runs(folder: Path, count: int) -> None:
 def test_runs_that_are_there_are_compared(tmp_path: Path) -> None:
     write_runs(tmp_path, 11)
     result = subprocess.run(
-        [sys.executable, str(ROOT / "tools/judge_compare.py"), "--runs", "11", "--keep",
+        [sys.executable, str(ROOT / "benchmarks/studies/judge_compare.py"), "--runs", "11",
+        "--keep",
          str(tmp_path), "--group", "5"],
         capture_output=True, text=True, timeout=100, check=True,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/peers/peers.py on programs that stand in for the peers: what they print is read, the table
-is made, and a difference is explained by what closes it."""
+"""benchmarks/peers/peers.py on programs that stand in for the peers: what they print is read, the
+table is made, and a difference is explained by what closes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 
 import headrace
 
-FOLDER = Path(__file__).resolve().parents[3] / "bench" / "peers"
+FOLDER = Path(__file__).resolve().parents[3] / "benchmarks" / "peers"
 
 
 @pytest.fixture(scope="module")

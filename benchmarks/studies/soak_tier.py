@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hours of a redis-server within a budget, every value checked, every process watched.
 
-    sudo .venv/bin/python tools/soak_tier.py --hours 24     # takes swap, root, redis-server
+    sudo .venv/bin/python benchmarks/studies/soak_tier.py --hours 24
+        # takes swap, root, redis-server
 
 A server of its own is asked for values whose popularity is skewed, nine reads to a write. What it
 answers must be what was written last; at the end every value is read once more. `headrace tier

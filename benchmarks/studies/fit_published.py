@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits the published loaded-latency curves of the CXL machine and draws its preset's rows.
 
-    tools/fit_published.py DATA.tsv    rewrites the fits and fitted rows of machines/cxl-a1000.json
+    benchmarks/studies/fit_published.py DATA.tsv
+        rewrites the fits and fitted rows of machines/cxl-a1000.json
 
 DATA.tsv holds the logs of github.com/bytedance/eurosys24-artifacts as one table with the columns
 mem, src_cpus, W, random, threads, delay, lat_ns, bw_MBps, cmd; it is not part of this project. The
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-MACHINE = Path(__file__).resolve().parents[1] / "machines" / "cxl-a1000.json"
+MACHINE = Path(__file__).resolve().parents[2] / "machines" / "cxl-a1000.json"
 SOURCE = (
     "fit to MLC 3.10 logs, 16 threads (Tang et al., EuroSys 2024, artifact; "
     "docs/design/published.md)"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `headrace tier attach` costs a program for which its budget is too small, beside no tiering.
 
-    sudo .venv/bin/python tools/guard_tier.py --pairs 10 --seconds 25     # takes swap and root
+    sudo .venv/bin/python benchmarks/studies/guard_tier.py --pairs 10 --seconds 25
+        # takes swap and root
 
 The program reads pages at random in a part of its memory that is larger than its budget, and moves
 on. It runs with tiering and without, in turn, which comes first by chance. Each pair of runs gives

@@ -3,7 +3,8 @@
 as llama.cpp itself writes it, or fetched block by block from the tiers of headrace.kvcache.
 
     V=$(mktemp -d)/venv; python -m venv $V; $V/bin/pip install . llama-cpp-python gguf
-    $V/bin/python bench/llm/first_token.py --data DIRECTORY_ON_THE_DISK [--rounds 7] [--json]
+    $V/bin/python benchmarks/llm_engine/first_token.py --data DIRECTORY_ON_THE_DISK [--rounds 7]
+    [--json]
 
 The model has random weights of a stated geometry (model.py). In each round every way serves every
 prefix once, in an order drawn anew. Whatever way the prefix came, the logits of the first token and

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the least loaded latencies of the CXL machine's preset from the published logs.
 
-    tools/published_envelope.py DATA.tsv    rewrites rows loaded_least in machines/cxl-a1000.json
+    benchmarks/studies/published_envelope.py DATA.tsv
+        rewrites rows loaded_least in machines/cxl-a1000.json
 
-DATA.tsv is the table that tools/fit_published.py reads. What these rows are, and how few points
-stand for how many: docs/design/published.md.
+DATA.tsv is the table that benchmarks/studies/fit_published.py reads. What these rows are, and how
+few points stand for how many: docs/design/published.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """`headrace bench kvcache` with one more store: LMCache's back ends for CPU memory and local disk.
 
     V=$(mktemp -d)/venv; python3 -m venv $V; $V/bin/pip install . lmcache     # 6 GB; no GPU needed
-    $V/bin/python bench/peers/lmcache_peer.py --store headrace,lmcache,lmcache-whole [OPTIONS]
+    $V/bin/python benchmarks/peers/lmcache_peer.py --store headrace,lmcache,lmcache-whole [OPTIONS]
 
 Options are those of `headrace bench kvcache`. LMCache is asked as its own storage manager asks it,
 by `batched_get_blocking`, which reads with `--depth` threads (`disk_io_threads`), past the page

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether two things that `headrace measure` promises hold on this machine, which should be quiet.
 
-    .venv/bin/python bench/peers/promises.py latency [--rounds 10] [--seed 1]
-    .venv/bin/python bench/peers/promises.py bandwidth [--rounds 10] [--seed 1]
+    .venv/bin/python benchmarks/peers/promises.py latency [--rounds 10] [--seed 1]
+    .venv/bin/python benchmarks/peers/promises.py bandwidth [--rounds 10] [--seed 1]
 
 latency: loaded latency without a load is the idle one, within 5 %. In each round both are measured
 once, in an order drawn anew, of one cycle through one mapping of memory near the first CPUs; the

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`headrace tier attach` beside the kernel's own reclaim, with as much DRAM for each.
 
-    sudo .venv/bin/python tools/lru_tier.py --minutes 10 --writes 0.1     # takes swap, root, redis
+    sudo .venv/bin/python benchmarks/studies/lru_tier.py --minutes 10 --writes 0.1
+        # takes swap, root, redis
 
-Two redis-servers with the same values are asked the same, by popularity (tools/soak_tier.py), in
-turn: so that both see the same machine, and each gets the half of the time. One is kept within half
+Two redis-servers with the same values are asked the same, by popularity
+(benchmarks/studies/soak_tier.py), in turn: so that both see the same machine, and each gets the
+half of the time. One is kept within half
 of its memory by headrace, the other by a limit of a memory cgroup. A line a minute tells the major
 faults per operation and the CPU time per operation of each since the line before, that of headrace
 apart, and what is in DRAM. The exit code is 130 after Ctrl-C.

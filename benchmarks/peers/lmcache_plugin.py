@@ -2,7 +2,7 @@
 """LMCache's storage manager with its own local disk and with headrace.lmcache, each on the same
 disk and past the page cache: how fast chunks of keys and values come into LMCache's memory.
 
-    V/bin/python bench/peers/lmcache_plugin.py --data DIRECTORY [--rounds 7]
+    V/bin/python benchmarks/peers/lmcache_plugin.py --data DIRECTORY [--rounds 7]
 
 V is a virtual environment with Headrace and LMCache. Both load the same chunks into the same
 memory, in turn; bytes are compared in the first round, which is not counted.

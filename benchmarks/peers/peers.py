@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Headrace compared with tools of others, on one machine in one run, each in its own convention.
 
-    .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1] [--stream PATH]
+    .venv/bin/python benchmarks/peers/peers.py [--rounds 5] [--seed 1] [--stream PATH]
         [--multichase PATH] [--nvbandwidth PATH]
 
 A peer is taken if it is installed (Debian: likwid mbw linux-perf; Rust: cargo install nanoda

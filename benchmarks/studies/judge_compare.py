@@ -8,9 +8,11 @@ other. Nothing changed, so that each change found is a false alarm; with a tenth
 new side, in all rows of one experiment or in one row, each comparison should find it. Prints a
 table in Markdown. docs/design/compare.md says how the test works.
 
-    .venv/bin/python tools/judge_compare.py --runs 24 --keep DIR latency bandwidth stream
-    .venv/bin/python tools/judge_compare.py --runs 24 --keep DIR --group 3      compares them again
-    .venv/bin/python tools/judge_compare.py --runs 24 --simulate 0.02           measures nothing
+    .venv/bin/python benchmarks/studies/judge_compare.py --runs 24 --keep DIR latency bandwidth
+    .venv/bin/python benchmarks/studies/judge_compare.py --runs 24 --keep DIR --group 3
+        compares them again
+    .venv/bin/python benchmarks/studies/judge_compare.py --runs 24 --simulate 0.02
+        measures nothing
 
 Made-up runs (--simulate) are of 8 experiments with 12 rows. Each run is faster or slower as a
 whole, and each experiment in it, by so much together; the medians of a row vary around that by
