@@ -3,8 +3,9 @@
 #
 #   make demo      measure this machine, run a query, leave out/report.html
 #   make test      build and run every test of the project
-#   make install   the Python package and the programs of `headrace bench`, in .venv
-#   make wheel     a wheel for other machines, in dist
+#   make install   the packages headrace and headrace-bench with its programs, in .venv
+#   make docs      the site of guides, references, decisions and results, in build/site
+#   make wheel     wheels for other machines, in dist
 
 PYTHON ?= /usr/bin/python3
 JOBS ?= $(shell tools/jobs.sh)
@@ -14,12 +15,12 @@ export CCACHE_NOHASHDIR = 1
 # One name for the compiler, so that every build of the same sources finds the others' objects.
 export CXX = /usr/bin/c++
 
-sources := $(shell find src include python cmake machines workload dsa_sim tests/support/dsa CMakeLists.txt \
+sources := $(shell find src include python cmake machines benchmarks dsa_sim tests/support/dsa CMakeLists.txt \
              pyproject.toml -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*')
 
 # Each recipe uses all cores by itself, and two of them would build in one folder.
 .NOTPARALLEL:
-.PHONY: help demo test install wheel clean FORCE
+.PHONY: help demo test install docs wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help:
@@ -32,8 +33,17 @@ test:
 	@tools/test.sh
 
 install: .venv/.programs-installed
-	@echo "installed in .venv: the Python package headrace, the command .venv/bin/headrace" \
-	  "(try .venv/bin/headrace topo) and the programs of headrace bench"
+	@echo "installed in .venv: the Python packages headrace and headrace-bench, the command" \
+	  ".venv/bin/headrace (try .venv/bin/headrace topo) and the programs of headrace bench"
+
+docs: build/site-tools/.installed
+	@build/site-tools/bin/python tools/site/pages.py
+	@echo "open build/site/index.html in a browser"
+
+build/site-tools/.installed: tools/site/requirements.txt
+	@$(PYTHON) -m venv build/site-tools
+	@build/site-tools/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
 
 wheel: .venv/.requirements-installed
 	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) tools/wheel.sh

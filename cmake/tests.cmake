@@ -11,13 +11,14 @@ file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
 # guest too.
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move
   src/cache/structures src/cache src/measure/instruments
-  src/measure/instruments/traffic tests/conformance workload/query)
+  src/measure/instruments/traffic tests/conformance benchmarks/query)
 # Folders whose threads are tested with TSan by the tests of other folders. Their programs have the
 # label `threaded`. All others have `racing` too, which is what `make test` builds with TSan.
-set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/session src/measure/experiments
+set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/instruments/gpu
+  src/measure/session src/measure/experiments
   src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate
-  src/measure/unified_memory dsa_sim/rates
-  workload workload/cache workload/cache/stores workload/kv/live workload/kv/store workload/query)
+  dsa_sim/rates benchmarks/unified_memory benchmarks/histogram benchmarks/query benchmarks/cache
+  benchmarks/cache/stores benchmarks/keyvalue/live benchmarks/keyvalue/store)
 # A program is run in so many parts, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)
 if(CMAKE_CROSSCOMPILING)  # each start of a program under an emulator takes half a second
@@ -25,11 +26,11 @@ if(CMAKE_CROSSCOMPILING)  # each start of a program under an emulator takes half
 endif()
 
 if(HEADRACE_TESTS)
-  add_custom_target(sanitized)  # what ASan is for: all but workloads, which no user links
+  add_custom_target(sanitized)  # what ASan is for: all but benchmarks, which no user links
   add_custom_target(threaded)   # what TSan is for
   add_custom_target(racing)     # what TSan is for first
   add_custom_target(optimised)  # what the release build is for
-  add_custom_target(benchmarks)  # tests of the workloads; micro-benchmarks, run and not judged
+  add_custom_target(benchmarks)  # tests of the benchmarks; micro-benchmarks, run and not judged
   add_dependencies(optimised headrace)
   add_library(headrace_thread_check OBJECT ${PROJECT_SOURCE_DIR}/tests/single_threaded.cpp)
   list(JOIN HEADRACE_SINGLE_THREADED "," names)
@@ -104,13 +105,13 @@ function(headrace_test name)
     list(APPEND sources $<TARGET_OBJECTS:headrace_thread_check>)
   endif()
   headrace_test_program(${name} ${sources})
-  if(folder MATCHES "^workload")
-    target_link_libraries(${name} PRIVATE headrace_workload)
+  if(folder MATCHES "^benchmarks")
+    target_link_libraries(${name} PRIVATE headrace_benchmarks)
   endif()
   if(folder IN_LIST HEADRACE_OPTIMISED)
     list(APPEND labels optimised)
   endif()
-  if(folder MATCHES "^workload")
+  if(folder MATCHES "^benchmarks")
     if(NOT folder IN_LIST HEADRACE_OPTIMISED)
       list(APPEND labels benchmarks)
     endif()

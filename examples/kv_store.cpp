@@ -28,12 +28,12 @@ int run(const std::filesystem::path& folder) {
   if (!backends) return complain(backends.error());
   Mover mover(*machine, *backends);
 
-  const kv::Geometry geometry{.model = "small", .layers = 8, .kv_heads = 2, .head_dim = 64};
+  const kvcache::Geometry geometry{.model = "small", .layers = 8, .kv_heads = 2, .head_dim = 64};
   const Bytes block = geometry.block();
-  kv::StoreOptions options{.geometry = geometry};
+  kvcache::StoreOptions options{.geometry = geometry};
   options.tiers = {{.budget = block * 16, .memory = Placement::on(NodeKind::dram)},
                    {.budget = block * 256, .folder = folder / "kv"}};
-  const auto store = kv::Store::open(mover, options);
+  const auto store = kvcache::Store::open(mover, options);
   if (!store) return complain(store.error());
 
   // The engine's pool, and a prompt of 32 blocks that was computed into the first half of it.
@@ -42,7 +42,7 @@ int run(const std::filesystem::path& folder) {
   std::memset((*pool)->memory(), 42, (block * 32).value);
   std::vector<std::uint32_t> prompt(32 * geometry.block_tokens);
   std::iota(prompt.begin(), prompt.end(), 0U);
-  const auto keys = kv::keys(geometry, prompt);
+  const auto keys = kvcache::keys(geometry, prompt);
   const auto stored = (*store)->store(keys, whole(**pool).part(0, block * 32));
   if (!stored) return complain(stored.error());
   const auto counts = stored->wait();  // until then these bytes must not change
@@ -50,7 +50,7 @@ int run(const std::filesystem::path& folder) {
 
   // Another prompt that begins alike: its first 24 blocks need not be computed.
   prompt[24 * geometry.block_tokens] += 1;
-  const kv::Match found = (*store)->match(prompt);  // holds them
+  const kvcache::Match found = (*store)->match(prompt);  // holds them
   const auto load =
       (*store)->load(found.keys(), whole(**pool).part((block * 32).value, block * found.size()));
   if (!load) return complain(load.error());

@@ -29,7 +29,7 @@ Result<unsigned long> sum_of_bytes(const Machine& machine, Mover& mover, const c
   const Prefetch ahead = (*cache)->prefetch(plan);
   unsigned long sum = 0;
   for (const Extent& extent : plan) {
-    const Block block = (*cache)->access(extent, {.plan = &ahead});  // pinned until it goes
+    const Block block = (*cache)->access(extent, {.plan = &ahead});  // pinned until destroyed
     const auto bytes = block.wait();
     if (!bytes) return Unexpected(bytes.error());
     for (std::byte byte : *bytes) sum += std::to_integer<unsigned long>(byte);

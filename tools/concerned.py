@@ -112,7 +112,7 @@ STEPS = [
     (r"((.*/)?CMakeLists\.txt|CMakePresets\.json|Makefile|cmake/.*)", ["*"]),
     (r"tools/(packages.*|(setup|install|jobs|fresh)\.sh)", ["*"]),
     (r"tests/bare/.*|tools/wheel\.sh", ["python", "bare"]),
-    (r"tests/python/.*|python/.*|pyproject\.toml", ["types", "python"]),
+    (r"tests/python/.*|python/.*|pyproject\.toml", ["types", "python", "docs"]),
     (r"bench/.*", ["types", "python"]),
     (r".*_bench\.cpp", ["benchmarks"]),
     (r"tests/guest/.*", ["guest"]),
@@ -120,9 +120,9 @@ STEPS = [
     (r"tests/install/.*|examples/.*", ["install"]),
     (r"src/backend/cuda/kernels\.(cu|ptx)|tools/make_ptx\.sh", ["ptx"]),
     (r"tests/abi/.*|src/backend/cuda/driver_api\.h", ["abi"]),
-    (r"include/.*", ["headers"]),
+    (r"include/.*", ["headers", "docs"]),
     (r"tools/mutat.*|tools/one_file\.py", ["python", "mutate"]),
-    (r"tools/.*|docs/.*|.*\.md|tests/golden/.*|machines/.*", ["python"]),
+    (r"tools/.*|docs/.*|.*\.md|tests/golden/.*|machines/.*", ["python", "docs"]),
     (r"\.(ci|github|pre-commit).*", ["python"]),
 ]  # fmt: skip
 

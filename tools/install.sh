@@ -5,7 +5,7 @@
 #   venv              the virtual environment
 #   requirements      the packages of python/requirements.txt
 #   environment FILE  writes the compiler and the optional libraries to FILE, if they changed
-#   package           the Python extension, the package and the command
+#   package           the packages headrace and headrace-bench
 #   programs          the same, with the programs of `headrace bench` and headrace-dsa-sim
 set -euo pipefail
 cd -P -- "$(dirname -- "$0")/.."
@@ -80,13 +80,15 @@ environment() {
 
 # Never takes away programs that are there.
 package() {
-  local wheel jobs programs=OFF
-  jobs=$(tools/jobs.sh)
-  if [ "$1" = programs ] || [ -e .venv/bin/headrace-bench-cache ]; then programs=ON; fi
-  wheel=$(tools/wheel.sh --matching)
-  if [ $programs = OFF ] && [ -n "$wheel" ]; then
-    echo "setup: installing $wheel"
-    pip --no-deps --force-reinstall "$wheel"
+  local wheels programs=()
+  if [ "$1" = programs ] || [ -e .venv/bin/headrace-bench-cache ]; then
+    programs=(--config-settings=build.targets="headrace_bench_core;headrace_programs"
+      --config-settings=install.components="bench;programs")
+  fi
+  mapfile -t wheels < <(tools/wheel.sh --matching)
+  if [ ${#programs[@]} = 0 ] && [ ${#wheels[@]} = 2 ]; then
+    echo "setup: installing ${wheels[*]}"
+    pip --no-deps --force-reinstall "${wheels[@]}"
     return
   fi
   echo "setup: building headrace"
@@ -99,9 +101,10 @@ package() {
     rm -rf build/python
   fi
   rm -f build/python/CMakeCache.txt
-  CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
-    pip --no-build-isolation --no-deps \
-    "--config-settings=cmake.define.HEADRACE_PROGRAMS=$programs" .
+  CMAKE_BUILD_PARALLEL_LEVEL=$(tools/jobs.sh)
+  export CMAKE_BUILD_PARALLEL_LEVEL
+  pip --no-build-isolation --no-deps .
+  pip --no-build-isolation --no-deps "${programs[@]}" ./benchmarks
 }
 
 case ${1-} in

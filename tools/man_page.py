@@ -140,9 +140,8 @@ def commands(group: Any, context: Any) -> Iterator[str]:
 
 def codes() -> Iterator[tuple[int, str]]:
     named = {k.lower(): v for k, v in vars(exit_codes).items() if isinstance(v, int)}
-    found = {named.get(name, exit_codes.BY_ERROR_CODE.get(name)): text
-             for name, text in EXIT_CODES.items()}  # fmt: skip
-    return iter(sorted(found.items()))
+    named |= {kind.code: kind.exit_code for kind in headrace.Error.__subclasses__()}
+    return iter(sorted((named[name], text) for name, text in EXIT_CODES.items()))
 
 
 def released(version: str) -> str:

@@ -42,7 +42,7 @@ FACTOR, SLACK_SECONDS = 2.0, 10.0
 PASSED = re.compile(r" *\d+/\d+ Test +#\d+: .* Passed |\[ +OK \] ")
 
 #: Steps whose time is a network's.
-NETWORK = {"packages", "pip", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
+NETWORK = {"packages", "pip", "docs", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
 
 #: What names the lines of a report; clang's own choice may be another LLVM's.
 NAMES = "external_symbolizer_path=/usr/bin/addr2line"
@@ -67,8 +67,9 @@ FORMAT = "git ls-files -z -- '*.cpp' '*.h' | xargs -0 clang-format-19 --dry-run 
 # Each file alone, as clang 19 sees it.
 CLANG_TIDY = """\
 cmake --preset tidy >/dev/null
-cmake --build --preset tidy --target headrace headrace_workload
-git ls-files -z -- 'src/*.cpp' 'dsa_sim/*.cpp' 'tests/support/dsa/*.cpp' 'workload/*.cpp' |
+cmake --build --preset tidy --target headrace headrace_benchmarks
+git ls-files -z -- 'src/*.cpp' 'dsa_sim/*.cpp' 'tests/support/dsa/*.cpp' \
+  'benchmarks/*.cpp' ':!benchmarks/python' |
   grep -zvE '_(test|bench|fuzz)\\.cpp$' |
   xargs -0 -n 2 -P "$JOBS" clang-tidy-19 -p build/tidy --quiet"""
 
@@ -120,6 +121,7 @@ def all_steps(whole: bool = False) -> list[Step]:
              f"{build('release', 'optimised')} | {NO_WARNING} || {CLEAN}", packages, is_build=True),
         Step("house", "python3 tools/tidy.py", packages),
         Step("format", FORMAT, packages),
+        Step("docs", "make -s docs", packages),
         Step("ptx", "tools/make_ptx.sh --check", packages),
         Step("pip", "make -s .venv/.requirements-installed", packages),
         Step("abi", "tests/abi/check_cuda.sh build/abi", ("pip",)),
@@ -134,7 +136,9 @@ def all_steps(whole: bool = False) -> list[Step]:
         Step("guest", "tests/guest/run_tests.sh build/release" + whole * " --all",
              ("build-release", "guest-prepare", "package")),
         Step("release", tests("release", "-L optimised"), ("build-release",), False, release),
-        Step("types", ".venv/bin/python -m mypy --strict python/headrace bench", ("package",)),
+        Step("types",
+             ".venv/bin/python -m mypy --strict python/headrace benchmarks/python bench",
+             ("package",)),
         # What the build makes for tests is there, so that none is left out for want of it.
         Step("python",
              f".venv/bin/python -m pytest -q -n $JOBS --dist worksteal{slow} tests/python",

@@ -11,7 +11,6 @@ Budgets are ratcheted: what exceeds one today is recorded in tools/budgets.json 
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import re
 import subprocess
@@ -21,7 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import cpp_code
 import language
+import python_code
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = ROOT / "tools" / "budgets.json"
@@ -34,33 +35,51 @@ MAX_FILE = 600
 MAX_FUNCTION = 70
 USUAL_FUNCTION = 40
 USUAL_SHARE = 0.95
+MAX_PARAMETERS = 8
+MAX_NESTING = 4
+# Member functions, mutexes and files of definitions: a class beyond that is two.
+MAX_CLASS = {"functions": 40, "mutexes": 2, "files": 3}
 
 # Bottom-up: a folder may include only folders before it. Those of one component (before the first
 # slash below src/) may include each other's headers; others only its facade, NAME/NAME.h.
 LAYERS = [
-    "src/core", "src/core/waiting", "src/core/text", "src/backend/cuda",
+    "src/core", "src/core/waiting", "src/core/text", "src/host", "src/host/settings",
+    "src/backend/cuda",
     "src/topology", "src/topology/discovery", "src/profile",
-    "src/place", "src/place/advice", "src/memory/pages", "src/memory/device", "src/memory",
+    "src/place", "src/place/advice", "src/memory/device", "src/memory",
     "src/memory/heap",
-    "src/tier", "src/tier/page", "src/tier/settings", "src/tier/process", "src/tier/arena",
+    "src/tier", "src/tier/page", "src/tier/process", "src/tier/arena",
     "src/backend",
     "src/backend/cpu", "src/backend/storage",
     "src/backend/dsa/queue", "src/backend/dsa",
     "src/backend/cuda/engines", "src/backend/registry",
-    "src/move", "src/cache/structures", "src/cache", "src/kv/keys", "src/kv",
+    "src/move", "src/cache/structures", "src/cache",
+    "src/kvcache/keys", "src/kvcache/state", "src/kvcache",
     "src/measure/instruments", "src/measure/instruments/counters",
     "src/measure/instruments/traffic",
     "src/measure/instruments/side_by_side",
-    "src/measure/instruments/layer", "src/measure/session",
-    "src/measure/experiments", "src/measure/experiments/dsa", "src/measure/unified_memory",
+    "src/measure/instruments/gpu", "src/measure/session",
+    "src/measure/experiments", "src/measure/experiments/dsa",
     "src/measure/experiments/gpu", "src/measure/experiments/migrate",
     "src/measure",
     "tests/support/dsa/memory", "tests/support/dsa/execute", "tests/support/dsa/device",
     "tests/support/dsa", "dsa_sim", "dsa_sim/rates", "dsa_sim/driver", "dsa_sim/fuse",
-    "workload/query",
-    "workload/cache/stores", "workload/cache", "workload/kv/ycsb", "workload/kv/model",
-    "workload/kv/live", "workload/kv/store", "workload/kv", "workload/gpu", "workload",
+    "benchmarks/query/input", "benchmarks/query", "benchmarks/histogram",
+    "benchmarks/unified_memory", "benchmarks/layer",
+    "benchmarks/cache/stores", "benchmarks/cache",
+    "benchmarks/keyvalue/ycsb", "benchmarks/keyvalue/model", "benchmarks/keyvalue/live",
+    "benchmarks/keyvalue/store", "benchmarks/keyvalue", "benchmarks/gpu",
     "tests/support",
+]
+# The same for modules of Python. One belongs to the longest name here that its own begins with; the
+# first name is the package's own modules, which everything may import.
+PYTHON_LAYERS = [
+    "headrace", "headrace._language_models", "headrace.kvcache", "headrace.lmcache",
+    "headrace._run", "headrace._tiering", "headrace._doctor", "headrace._profile",
+    "headrace._model", "headrace._report",
+    "headrace._cli", "headrace._cli.model", "headrace._cli.advise", "headrace._cli.tier",
+    "headrace.__main__", "headrace_bench", "headrace_bench.llm", "headrace_bench.commands",
+    "headrace._cli.demo",
 ]
 # The folder that implements each public header.
 PUBLIC = {
@@ -71,30 +90,29 @@ PUBLIC = {
     "eviction.h": "cache/structures", "export.h": "core", "file.h": "backend/storage",
     "findings.h": "profile", "headrace.h": "measure", "heap.h": "memory/heap",
     "histogram.h": "core", "machine.h": "topology", "malloc.h": "memory/heap",
-    "measure.h": "measure/instruments", "mover.h": "move", "object.h": "memory/pages",
+    "measure.h": "measure/instruments", "mover.h": "move", "object.h": "memory",
     "overview.h": "topology",
-    "placement.h": "place", "process.h": "memory/pages", "profile.h": "profile",
+    "placement.h": "place", "process.h": "host", "profile.h": "profile",
     "random.h": "core", "result.h": "core", "route.h": "place",
-    "statistics.h": "core", "units.h": "core", "version.h": "core",
-    "kv/store.h": "kv/keys", "gpu/memory.h": "memory/device",
+    "statistics.h": "core", "units.h": "core", "version.h": "core", "waiting.h": "core/waiting",
+    "kvcache/store.h": "kvcache/keys", "gpu/memory.h": "memory/device",
     "tier/arena.h": "tier/arena", "tier/hotness.h": "tier", "tier/page_tier.h": "tier/page",
-    "tier/process_tier.h": "tier/process", "workload/histogram.h": "workload",
-    "workload/query.h": "workload/query",
+    "tier/process_tier.h": "tier/process",
 }
 # Headers of hardware and systems that only one folder, or one below it, may see.
 VENDOR = {
     r"hwloc": "src/topology", r"liburing": "src/backend/storage", r"libaio": "src/backend/storage",
-    r"fuse": "dsa_sim/fuse", r"\btbb/": ("src/memory/heap", "workload/cache"),
-    r"rocksdb": "workload/cache",
-    r"hiredis": "workload/kv/live",
+    r"fuse": "dsa_sim/fuse", r"\btbb/": ("src/memory/heap", "benchmarks/cache"),
+    r"rocksdb": "benchmarks/cache",
+    r"hiredis": "benchmarks/keyvalue/live",
     r"CLI/": "dsa_sim/fuse",
     r"linux/idxd": "src/backend/dsa", r"accel-config": "src/backend/dsa",
     r"cuda|nvml|hip/|level_zero": "src/backend/cuda",
-    r"numaif|numa\.h|linux/mempolicy": "src/memory",
+    r"numaif|numa\.h|linux/mempolicy": ("src/host", "src/memory"),
 }
 NAMED_FILE = re.compile(
     r"(?<![\w/.$}>*-])"
-    r"((?:src|include|dsa_sim|workload|python|tests|tools|docs|bench|examples)/"
+    r"((?:src|include|dsa_sim|benchmarks|python|tests|tools|docs|bench|examples)/"
     r"[\w./-]+\.(?:h|cpp|py|md|sh|txt|c))\b")
 MAY_NAME_ANY_FILE = ("CHANGELOG.md", "tools/tidy.py", "tests/python/tools/")
 MAX_FILES = 30  # of a folder: beyond that it holds two concepts
@@ -111,14 +129,6 @@ class Finding:
         return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text}"
 
 
-@dataclass
-class Function:
-    path: Path
-    line: int
-    name: str
-    length: int
-
-
 def tracked() -> list[Path]:
     """Files git knows or would add; in an exported tree, all files."""
     listed = subprocess.run(
@@ -132,7 +142,9 @@ def tracked() -> list[Path]:
 def folder_of(path: Path) -> str | None:
     """The layer of a source file: src/backend/cpu/x.cpp -> src/backend/cpu."""
     folder = path.parent.relative_to(ROOT).as_posix()
-    if folder.split("/")[0] in {"src", "dsa_sim", "workload"} or folder == "tests/support":
+    if folder.startswith("benchmarks/python"):
+        return None  # the extension, as python/src
+    if folder.split("/")[0] in {"src", "dsa_sim", "benchmarks"} or folder == "tests/support":
         return folder
     if folder == "tests/support/dsa" or folder.startswith("tests/support/dsa/"):
         return folder
@@ -160,14 +172,6 @@ def role(path: Path) -> str:
 def layer_of(included: str) -> str:
     """The layer whose headers are included as `included`/x.h; "" if there is none."""
     return next((f for f in (included, "src/" + included) if f in LAYERS), "")
-
-
-def begin_with_of(paths: list[Path]) -> int:
-    """Comments that begin with neither a subject nor a verb."""
-    return sum(
-        bool(re.match(r"\s*(//+|#:?)\s*Of\s", line)) for path in paths if path.suffix in CHECKED
-        for line in path.read_text().splitlines()
-    )
 
 
 def check_glossary() -> Iterator[Finding]:
@@ -223,9 +227,42 @@ def check_layers(path: Path, lines: list[str]) -> Iterator[Finding]:
             if LAYERS.index(target) > rank and role(path) == "source":
                 yield Finding(path, number, f"upward include: {layer} must not see {target}")
             facade = Path(target).name
-            visible = component(target) in {component(layer), "core", "tests"}
+            visible = component(target) in {component(layer), "core", "host", "tests"}
+            visible = visible or layer.startswith("benchmarks/")  # they measure the parts too
             if not visible and Path(included).stem not in {facade, "testing"}:
                 yield Finding(path, number, f"deep include: only {target}/{facade}.h is for others")
+
+
+def python_modules(paths: list[Path]) -> dict[str, Path]:
+    """Modules of the package by name, and the extension."""
+    found = {"headrace._core": ROOT / "python/src/module.cpp"}
+    for path in paths:
+        for package in (ROOT / "python/headrace", ROOT / "benchmarks/python/headrace_bench"):
+            if path.suffix == ".py" and path.is_relative_to(package):
+                parts = path.relative_to(package.parent).with_suffix("").parts
+                found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def python_layer(module: str) -> int:
+    """The place of a module in PYTHON_LAYERS."""
+    own = [layer for layer in PYTHON_LAYERS if f"{module}.".startswith(f"{layer}.")]
+    return PYTHON_LAYERS.index(max(own, key=len))
+
+
+def check_python_layers(paths: list[Path]) -> Iterator[Finding]:
+    """Upward imports, and modules that import each other."""
+    modules = python_modules(paths)
+    edges: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        if path.suffix != ".py":
+            continue
+        for line, imported in python_code.imports(path.read_text(), modules):
+            edges.setdefault(name, set()).add(imported)
+            if python_layer(imported) > python_layer(name):
+                yield Finding(path, line, f"upward import: {name} must not see {imported}")
+    for cycle in python_code.cycles(edges):
+        yield Finding(modules[cycle[0]], 1, f"a cycle of imports: {' -> '.join(cycle)}")
 
 
 def check_licence(path: Path) -> Iterator[Finding]:
@@ -263,10 +300,10 @@ def check_named_files(paths: list[Path]) -> Iterator[Finding]:
         if path.suffix not in CHECKED | {".md"} or own.startswith(MAY_NAME_ANY_FILE):
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            for named in NAMED_FILE.findall(line):
-                if named not in known and not (path.parent / named).exists():
-                    if not any(name.endswith(f"/{named}") for name in known):
-                        yield Finding(path, number, f"names {named}, which is not there")
+            for named in set(NAMED_FILE.findall(line)) - known:
+                inside = any(name.endswith(f"/{named}") for name in known)
+                if not inside and not (path.parent / named).exists():
+                    yield Finding(path, number, f"names {named}, which is not there")
 
 
 def check_header(path: Path, lines: list[str]) -> Iterator[Finding]:
@@ -291,47 +328,6 @@ def check_first_include(path: Path, lines: list[str]) -> Iterator[Finding]:
     first = next((line for line in lines if line.startswith("#include")), "")
     if own.is_file() and f'{own.name}"' not in first:
         yield Finding(path, 1, f"include {own.name} first")
-
-
-CONTROL = re.compile(
-    r"^\s*(namespace|class|struct|enum|union|extern"
-    r"|if|else|for|while|switch|do|try|catch|return|case)\b"
-)
-
-
-def cpp_functions(path: Path, lines: list[str]) -> Iterator[Function]:
-    """Function bodies in clang-formatted code: from a header that ends in '{' to its '}'."""
-    number = 0
-    while number < len(lines):
-        line = lines[number]
-        if not line.rstrip().endswith("{") or line.lstrip().startswith(("//", "#")):
-            number += 1
-            continue
-        start = number
-        while start > 0 and (re.search(r"[,(&|]\s*$", lines[start - 1])
-                             or re.match(r"\s*(:|->|requires)\s", lines[start])):
-            start -= 1
-        indent = len(lines[start]) - len(lines[start].lstrip())
-        header = " ".join(part.strip() for part in lines[start : number + 1])
-        close = re.compile(rf"^ {{{indent}}}\}}")
-        if "(" not in header or CONTROL.match(header) or header.rstrip().endswith("= {"):
-            number += 1
-            continue
-        end = next((i for i in range(number + 1, len(lines)) if close.match(lines[i])), None)
-        if end is None:
-            number += 1
-            continue
-        name = re.search(r"([\w:~]+)\s*\(", header)
-        # The body without the header and the closing brace: what a reader has to hold in mind.
-        yield Function(path, start + 1, name[1] if name else "?", end - number - 1)
-        number = end + 1
-
-
-def python_functions(path: Path, text: str) -> Iterator[Function]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.body[0].lineno + 1
-            yield Function(path, node.lineno, node.name, length)
 
 
 #: The head of a type's definition on one line.
@@ -375,60 +371,105 @@ def check_tests_beside(paths: list[Path]) -> list[str]:
     )
 
 
-def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
-    """What the budgets are about, and the findings that have no budget."""
-    findings = [*check_one_definition(paths), *check_glossary(), *check_folders(paths),
-                *check_named_files(paths)]
-    functions: list[Function] = []
-    long_files: dict[str, int] = {}
-    for path in paths:
-        findings += check_licence(path)
-        if path.suffix not in CHECKED and path.name != "CMakeLists.txt":
-            continue
-        text = path.read_text()
-        lines = text.splitlines()
-        findings += check_lines(path, lines)
-        if path.suffix in {".cpp", ".h"}:
-            findings += check_layers(path, lines)
-            findings += check_header(path, lines)
-            findings += check_first_include(path, lines)
-            functions += cpp_functions(path, lines)
-        elif path.suffix == ".py":
-            functions += python_functions(path, text)
-        length = sum(LICENCE not in line for line in lines)
-        if length > MAX_FILE:
-            long_files[str(path.relative_to(ROOT))] = length
-    long_functions = {
-        f"{f.path.relative_to(ROOT)}:{f.name}": f.length
-        for f in functions if f.length > MAX_FUNCTION
+def long_files(paths: list[Path]) -> dict[str, int]:
+    lengths = {
+        str(path.relative_to(ROOT)):
+            sum(LICENCE not in line for line in path.read_text().splitlines())
+        for path in paths if path.suffix in CHECKED or path.name == "CMakeLists.txt"
     }
+    return {name: length for name, length in lengths.items() if length > MAX_FILE}
+
+
+def functions_of(paths: list[Path]) -> Iterator[cpp_code.Function]:
+    for path in paths:
+        if path.suffix in {".cpp", ".h"}:
+            yield from cpp_code.functions(path, path.read_text().splitlines())
+        elif path.suffix == ".py":
+            yield from python_code.functions(path, path.read_text())
+
+
+def large(functions: list[cpp_code.Function], what: str, most: int) -> dict[str, int]:
+    """Functions of which a property is above its limit, by the name of their file and their own:
+    that of the folder may change.
+    """
+    found: dict[str, int] = {}
+    for each in functions:
+        if (value := getattr(each, what)) > most:
+            name = f"{each.path.name}:{each.name}"
+            found[name] = max(value, found.get(name, 0))
+    return found
+
+
+def large_classes(paths: list[Path]) -> dict[str, int]:
+    """Properties of classes above their limits: of CacheCore, its functions, its mutexes, ..."""
+    sources = [p for p in paths if p.suffix in {".cpp", ".h"} and role(p) == "source"]
+    files = Counter(name for p in sources if p.suffix == ".cpp" and folder_of(p)
+                    for name in cpp_code.defined_members(p.read_text()))
+    found: dict[str, int] = {}
+    for path in sources:
+        for each in cpp_code.classes(path, path.read_text()):
+            its = {"functions": each.functions, "mutexes": each.mutexes, "files": files[each.name]}
+            for what, value in its.items():
+                if value > MAX_CLASS[what]:
+                    key = f"{each.name}: {what}"
+                    found[key] = max(value, found.get(key, 0))
+    return found
+
+
+def findings_of(paths: list[Path]) -> Iterator[Finding]:
+    """What has no budget."""
+    yield from check_one_definition(paths)
+    yield from check_glossary()
+    yield from check_folders(paths)
+    yield from check_named_files(paths)
+    yield from check_python_layers(paths)
+    for path in paths:
+        yield from check_licence(path)
+        if path.suffix in CHECKED or path.name == "CMakeLists.txt":
+            lines = path.read_text().splitlines()
+            yield from check_lines(path, lines)
+            if path.suffix in {".cpp", ".h"}:
+                yield from check_layers(path, lines)
+                yield from check_header(path, lines)
+                yield from check_first_include(path, lines)
+
+
+def measure(paths: list[Path]) -> dict[str, object]:
+    """Everything that has a budget."""
+    functions = list(functions_of(paths))
     usual = sum(f.length <= USUAL_FUNCTION for f in functions) / max(1, len(functions))
-    measured = {
-        "comments_that_begin_with_of": begin_with_of(paths),
+    return {
         "language": language.counts(paths),
-        "long_files": long_files,
-        "long_functions": long_functions,
+        "large_classes": large_classes(paths),
+        "long_files": long_files(paths),
+        "long_functions": large(functions, "length", MAX_FUNCTION),
+        "many_parameters": large(functions, "parameters", MAX_PARAMETERS),
+        "deep_nesting": large(functions, "nesting", MAX_NESTING),
         "usual_functions_percent": round(100 * usual, 1),
         "without_own_test": check_tests_beside(paths),
     }
-    return measured, findings
+
+
+#: By budget: the limit for what is not listed, and how more than that is said.
+LIMITS = {
+    "language": (0, "sentences break this rule", "tools/language.py lists them"),
+    "long_files": (MAX_FILE, "lines", "it holds two concepts"),
+    "long_functions": (MAX_FUNCTION, "lines", "split it along a concept"),
+    "many_parameters": (MAX_PARAMETERS, "parameters", "some belong together"),
+    "deep_nesting": (MAX_NESTING, "nested blocks", "give the inner ones a name"),
+}
 
 
 def worse(measured: dict, allowed: dict) -> Iterator[str]:
-    """What got worse than the committed budgets, in words."""
-    if measured["comments_that_begin_with_of"] > allowed["comments_that_begin_with_of"]:
-        yield "more comments begin with Of; begin with a subject or a verb"
-    for rule, count in measured["language"].items():
-        if count > allowed["language"].get(rule, 0):
-            yield (f"{count} sentences break the rule of {rule}; at most"
-                   f" {allowed['language'].get(rule, 0)}: tools/language.py {rule} lists them")
-    for name, length in measured["long_files"].items():
-        if length > allowed["long_files"].get(name, MAX_FILE):
-            yield f"{name}: {length} lines; at most {allowed['long_files'].get(name, MAX_FILE)}"
-    for name, length in measured["long_functions"].items():
-        limit = allowed["long_functions"].get(name, MAX_FUNCTION)
-        if length > limit:
-            yield f"{name}: a function of {length} lines; at most {limit}: split it along a concept"
+    """Budgets that are exceeded, in words."""
+    for budget, (limit, unit, remedy) in LIMITS.items():
+        for name, value in measured[budget].items():
+            if value > (most := allowed.get(budget, {}).get(name, limit)):
+                yield f"{name}: {value} {unit}; at most {most}: {remedy}"
+    for name, value in measured["large_classes"].items():
+        most = allowed.get("large_classes", {}).get(name, MAX_CLASS[name.rpartition(" ")[2]])
+        if value > most:
+            yield f"{name}: {value}; at most {most}: split it along its data and locks"
     floor = min(100 * USUAL_SHARE, allowed["usual_functions_percent"])
     if measured["usual_functions_percent"] < floor:
         yield (f"only {measured['usual_functions_percent']} % of functions have at most"
@@ -442,12 +483,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--update", action="store_true", help="tighten tools/budgets.json")
     arguments = parser.parse_args()
-    measured, findings = measure(sorted(tracked()))
+    paths = sorted(tracked())
+    measured = measure(paths)
     allowed = json.loads(BUDGETS.read_text()) if BUDGETS.is_file() else {
-        "comments_that_begin_with_of": 0, "language": {}, "long_files": {}, "long_functions": {},
         "usual_functions_percent": 100 * USUAL_SHARE, "without_own_test": [],
     }
-    problems = [str(f) for f in findings] + list(worse(measured, allowed))
+    problems = [str(f) for f in findings_of(paths)] + list(worse(measured, allowed))
     for problem in problems:
         print(problem)
     if arguments.update and not problems:

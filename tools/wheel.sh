@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes wheels of this tree in dist/, one for each CPython from 3.11 that has its headers here. They
-# carry the libraries that they need, so they install without a compiler (docs/design/wheels.md).
+# Makes wheels of this tree in dist/: headrace and headrace-bench, for each CPython from 3.11 that
+# has its headers here. They carry the libraries that they need, so they install without a compiler
+# (docs/design/wheels.md).
 #
 # Usage: wheel.sh             needs .venv with python/requirements.txt, so run `make wheel`
-#        wheel.sh --matching  prints the wheel in dist/ that was made of exactly this commit and
-#                             fits .venv's Python; prints nothing if there is none
+#        wheel.sh --matching  prints the wheels in dist/ that were made of exactly this commit and
+#                             fit .venv's Python, if there are any
 set -euo pipefail
 cd -- "$(dirname -- "$0")/.."
 python=$PWD/.venv/bin/python
@@ -18,12 +19,11 @@ commit() { [ -z "$(git status --porcelain)" ] && git rev-parse HEAD; }
 matching() {
   local now wheel
   now=$(commit 2>/dev/null) || return 0
-  for wheel in dist/headrace-*.whl; do
+  for wheel in dist/headrace*.whl; do
     [ "$(cat "$wheel.commit" 2>/dev/null)" = "$now" ] || continue
     if "$python" "${pip[@]}" install -q --dry-run --no-deps --no-index --force-reinstall \
       "$wheel" >/dev/null 2>&1; then
       echo "$wheel"
-      return
     fi
   done
 }
@@ -50,18 +50,23 @@ builder() {
 
 # build PYTHON VERSION COMMIT: compiles where `pip install .` does, if that is .venv's.
 build() {
-  local own=() made repaired=$work/repaired
-  [ "$1" = "$python" ] || own=("--config-settings=build-dir=$work/build$2")
+  local own=() folder made repaired=$work/repaired
+  [ "$1" = "$python" ] || own=("--config-settings=build-dir=$PWD/$work/build$2")
   rm -rf "$work/made" "$repaired"
-  own+=("--config-settings=cmake.define.HEADRACE_PROGRAMS=OFF")
-  "$1" "${pip[@]}" wheel -q --no-build-isolation --no-deps "${own[@]}" -w "$work/made" .
-  "$work/tools/bin/auditwheel" repair -w "$repaired" "$work"/made/*.whl >"$work/repair.log" 2>&1 ||
-    { cat "$work/repair.log" >&2; return 1; }
-  made=$(basename "$repaired"/*.whl)
-  mv "$repaired/$made" dist/
-  rm -f "dist/$made.commit"
-  [ -z "$3" ] || echo "$3" >"dist/$made.commit"
-  echo "wheel: dist/$made"
+  for folder in . ./benchmarks; do
+    "$1" "${pip[@]}" wheel -q --no-build-isolation --no-deps "${own[@]}" -w "$work/made" $folder
+  done
+  for made in "$work"/made/*.whl; do
+    "$work/tools/bin/auditwheel" repair -w "$repaired" "$made" >"$work/repair.log" 2>&1 ||
+      { cat "$work/repair.log" >&2; return 1; }
+  done
+  for made in "$repaired"/*.whl; do
+    made=$(basename "$made")
+    mv "$repaired/$made" dist/
+    rm -f "dist/$made.commit"
+    [ -z "$3" ] || echo "$3" >"dist/$made.commit"
+    echo "wheel: dist/$made"
+  done
 }
 
 case "${1-}" in

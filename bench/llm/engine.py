@@ -151,7 +151,7 @@ class Form:
         return state[begin : begin + tokens * self.row]
 
     def to_blocks(self, state: Any, tokens: int, block_tokens: int) -> Any:
-        """[block, layer, keys or values, bytes]: page first, as headrace.kv has it."""
+        """[block, layer, keys or values, bytes]: page first, as headrace.kvcache has it."""
         count = tokens // block_tokens
         blocks = numpy.empty((count, self.layers, 2, block_tokens * self.row), numpy.uint8)
         for layer in range(self.layers):

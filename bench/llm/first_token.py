@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time to the first token of a real engine, llama.cpp, whose prefix is computed, read from a file
-as llama.cpp itself writes it, or fetched block by block from the tiers of headrace.kv.
+as llama.cpp itself writes it, or fetched block by block from the tiers of headrace.kvcache.
 
     V=$(mktemp -d)/venv; python -m venv $V; $V/bin/pip install . llama-cpp-python gguf
     $V/bin/python bench/llm/first_token.py --data DIRECTORY_ON_THE_DISK [--rounds 7] [--json]
@@ -31,8 +31,8 @@ import numpy
 from engine import BATCH, Engine, Form
 
 import headrace
-from headrace import kv
-from headrace._words import plural
+from headrace import kvcache
+from headrace._format import plural
 
 #: Generated behind the first token, to be compared.
 _GENERATED = 16
@@ -51,19 +51,25 @@ class Found:
 
 
 class Tiers:
-    """Blocks of one prompt in headrace.kv, all in memory or all on disk."""
+    """Blocks of one prompt in headrace.kvcache, all in memory or all on disk."""
 
     def __init__(
-        self, machine: headrace.Machine, geometry: kv.Geometry, folder: Path | None, blocks: int
+        self,
+        machine: headrace.Machine,
+        geometry: kvcache.Geometry,
+        folder: Path | None,
+        blocks: int,
     ) -> None:
         self._geometry = geometry
         # A store keeps some slots free.
         front = blocks + blocks // 8 + 1 if folder is None else _FRONT
-        tiers: list[kv.Memory | kv.Folder] = [kv.Memory("dram", front * geometry.block_bytes)]
+        tiers: list[kvcache.Memory | kvcache.Folder] = [
+            kvcache.Memory("dram", front * geometry.block_bytes)
+        ]
         if folder is not None:
-            tiers.append(kv.Folder(folder, (blocks + 3 * _FRONT) * geometry.block_bytes))
+            tiers.append(kvcache.Folder(folder, (blocks + 3 * _FRONT) * geometry.block_bytes))
         self._wanted = 0 if folder is None else 1
-        self._store = kv.Store(headrace.Mover(machine), geometry, tiers)
+        self._store = kvcache.Store(headrace.Mover(machine), geometry, tiers)
         self._pool = headrace.allocate(machine, blocks * geometry.block_bytes)
 
     def keep(self, tokens: Sequence[int], blocks: Any) -> None:
@@ -126,7 +132,7 @@ class Bench:
         self.form.check(state, prefix, o.block_tokens)
         if self.form.row != self.geometry.kv_row or self.form.layers != self.geometry.layers:
             raise SystemExit("llama.cpp keeps keys and values of another geometry")
-        geometry = kv.Geometry(
+        geometry = kvcache.Geometry(
             "random weights", layers=self.geometry.layers, kv_heads=self.geometry.kv_heads,
             head_dim=self.geometry.head_dim, block_tokens=o.block_tokens,
             revision=f"f16, seed {o.seed}, llama-cpp-python {llama_cpp.__version__}",
@@ -176,8 +182,8 @@ class Bench:
             "computed": compute,
             "file, from disk": file,
             "file, in the page cache": file,
-            "headrace.kv, from SSD": tiers(self.ssd),
-            "headrace.kv, from DRAM": tiers(self.dram),
+            "headrace.kvcache, from SSD": tiers(self.ssd),
+            "headrace.kvcache, from DRAM": tiers(self.dram),
         }
 
     def prepare(self, way: str, prefix: int) -> None:

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace-dsa-rates: the experiment `dsa` on a model of DSA devices, as lines of JSON.
-// `headrace bench dsa --emulated` runs it.
+// headrace-dsa-rates: the experiment `dsa` on a model of DSA devices, as JSON.
+// `headrace model dsa` runs it.
 #include <fmt/core.h>
 
 #include <charconv>
-#include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -26,17 +24,11 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kHelp =
     "Usage: headrace-dsa-rates MACHINE ROUNDS SELECTIONS\n\n"
     "Runs the experiment `dsa` on a model of the DSA devices of a machine.\n"
-    "`headrace bench dsa --emulated` runs this program and prints tables.\n\n"
+    "`headrace model dsa` runs this program and prints tables.\n\n"
     "MACHINE     preset, or file of headrace topo --json\n"
     "ROUNDS      measurements of each copy by cores of this host\n"
     "SELECTIONS  JSON list of parameter values: [{\"part\": \"route\"}]; []: all points\n\n"
-    "Prints {\"done\": 1, \"total\": 72} after each point and {\"rows\": [...]} at the end.\n"
-    "After each point it reads a line of stdin: `stop` ends it with the rows so far.\n";
-
-void print_line(const Json& line) {
-  fmt::print("{}\n", line.dump());
-  std::fflush(stdout);
-}
+    "Prints {\"rows\": [...]}.\n";
 
 Result<ParameterValue> read_value(const Json& value) {
   if (value.is_string()) return ParameterValue(value.get<std::string>());
@@ -86,19 +78,10 @@ Status run(std::span<const char* const> arguments) {
   }
   HEADRACE_TRY(const auto selections, read_selections(arguments[2]));
   HEADRACE_TRY(const Machine machine, Machine::load(arguments[0]));
-  bool stopped = false;
-  const ExperimentContext context{.stop = [&] { return stopped; },
-                                  .progress =
-                                      [&](std::size_t done, std::size_t total) {
-                                        print_line({{"done", done}, {"total", total}});
-                                        std::string reply;
-                                        if (std::getline(std::cin, reply))
-                                          stopped = reply == "stop";
-                                      }};
-  HEADRACE_TRY(const auto rows, model_dsa(machine, selections, rounds, context));
+  HEADRACE_TRY(const auto rows, model_dsa(machine, selections, rounds));
   Json document{{"rows", Json::array()}};
   for (const Row& row : rows) document["rows"].push_back(json_of(row));
-  print_line(document);
+  fmt::print("{}\n", document.dump());
   return {};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The experiment `dsa` on a model of a machine's DSA devices, for `headrace bench dsa --emulated`.
+// The experiment `dsa` on a model of a machine's DSA devices, for `headrace model dsa`.
 // Thread-compatible.
 #pragma once
 

@@ -20,8 +20,10 @@
 // Requires: an object lives until no copy of it is in flight. Call forget() before destroying it.
 //
 // States of a block:
+//
 //   absent -> filling -> ready  -> evicting -> absent
 //                    \-> failed ----------------^
+//
 // A block is `evicting` when it was dropped or invalidated while a Block holds it. The holder may
 // read its bytes; no access finds it.
 //

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Includes the whole library. The benchmark programs (headrace/workload) are a library of their
-// own, headrace::workload.
+// Includes the whole library.
 #pragma once
 
 #include "headrace/advice/cost.h"
@@ -19,7 +18,7 @@
 #include "headrace/gpu/memory.h"
 #include "headrace/heap.h"
 #include "headrace/histogram.h"
-#include "headrace/kv/store.h"
+#include "headrace/kvcache/store.h"
 #include "headrace/machine.h"
 #include "headrace/malloc.h"
 #include "headrace/measure.h"
@@ -39,3 +38,4 @@
 #include "headrace/tier/process_tier.h"
 #include "headrace/units.h"
 #include "headrace/version.h"
+#include "headrace/waiting.h"

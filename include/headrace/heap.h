@@ -84,10 +84,9 @@ class alignas(32) Heap final : public std::pmr::memory_resource {
  public:
   // Opens a heap whose memory `placement` allocates, from the first object on; if the system
   // refuses memory then, last_error says why. A kind is resolved now, for Placement::near, else for
-  // the CPU of the opening thread. Threads elsewhere need a heap of their own, Dealing::first_touch
-  // or interleaving.
-  // Errors: as resolve_with_storage; exhausted: the process cannot open more heaps (each takes one
-  // of about 1000 thread-specific keys).
+  // the CPU of the opening thread. Threads elsewhere need a heap of their own,
+  // Distribution::first_touch or interleaving. Errors: as resolve_with_storage; exhausted: the
+  // process cannot open more heaps (each takes one of about 1000 thread-specific keys).
   static Result<std::unique_ptr<Heap>> open(const Machine& machine, const Placement& placement,
                                             const HeapOptions& options = {});
   // Returns all memory to the system, including that of existing objects.

@@ -45,6 +45,7 @@
 #include "headrace/result.h"
 #include "headrace/route.h"
 #include "headrace/units.h"
+#include "headrace/waiting.h"
 
 namespace HEADRACE_API headrace {
 

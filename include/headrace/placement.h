@@ -55,7 +55,7 @@ enum class Property : std::uint8_t {
 std::string_view to_string(Property property);
 
 // How pages are distributed over several nodes: the nodes of a kind, or named nodes.
-enum class Dealing : std::uint8_t {
+enum class Distribution : std::uint8_t {
   // For a kind: the nodes nearest to the CPUs that will use the memory.
   // - Several equally near nodes are interleaved.
   // - CPUs of several nodes: the nearest node of each, interleaved.
@@ -73,7 +73,7 @@ enum class Dealing : std::uint8_t {
   interleave,
 };
 
-std::string_view to_string(Dealing dealing);
+std::string_view to_string(Distribution distribution);
 
 // A node, or all nodes of a kind, nearest first.
 using NodeChoice = std::variant<NodeId, NodeKind>;
@@ -84,11 +84,11 @@ inline constexpr unsigned kMaxWeight = 255;
 struct Placement {
   // One node: bound to it. Several: pages interleaved, `weight` at a time.
   std::vector<NodeWeight> nodes;
-  // Nodes of this kind, instead of `nodes`. `dealing` chooses them in `resolve`.
+  // Nodes of this kind, instead of `nodes`. `distribution` chooses them in `resolve`.
   std::optional<NodeKind> kind = {};
-  Dealing dealing = Dealing::nearest;
+  Distribution distribution = Distribution::nearest;
   // The best node, instead of `nodes` and `kind`. If not strict, memory spills to the other nodes
-  // in falling order. Only with Dealing::nearest.
+  // in falling order. Only with Distribution::nearest.
   std::optional<Property> property = {};
   // True: only these nodes (or all nodes of the kind), else exhausted. False: memory spills when
   // they are full.
@@ -150,9 +150,8 @@ const Node* gpu_of(const Machine& machine, const Placement& placement);
 
 // Replaces a placement's kind or property, and the kinds it spills to, by nodes of `machine`, and
 // checks that all its nodes are memory. Nodes are nearest first, by distance to the CPUs of
-// Placement::near, else to node `near`. For a kind with Dealing::nearest, the nearest nodes become
-// its nodes, and the others its spill nodes.
-// Errors:
+// Placement::near, else to node `near`. For a kind with Distribution::nearest, the nearest nodes
+// become its nodes, and the others its spill nodes. Errors:
 // - absent: no such node
 // - unsupported: a node that is not memory
 // - invalid: not exactly one of nodes, kind and property; a weight of 0 or above kMaxWeight; a

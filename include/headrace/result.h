@@ -28,8 +28,7 @@
 
 namespace HEADRACE_API headrace {
 
-// All reasons of failure. One table each maps them to Python exceptions and exit codes
-// (python/src/shared/errors.cpp, python/headrace/_cli/exit_codes.py).
+// All reasons of failure. python/src/shared/errors.cpp maps them to Python exceptions.
 enum class ErrorCode : std::uint8_t {
   absent,       // it does not exist: a node, an engine, a file, a column
   unsupported,  // it exists and cannot do this
@@ -43,6 +42,22 @@ enum class ErrorCode : std::uint8_t {
 
 // "absent", "io", ...: as in JSON.
 std::string_view to_string(ErrorCode code);
+
+// The exit code of a program that ends for this reason; 70 (EX_SOFTWARE): none of these reasons.
+// Shells and argument parsers use 2 for a request that makes no sense; 130 is 128 + SIGINT.
+constexpr int exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid: return 2;
+    case ErrorCode::absent: return 3;
+    case ErrorCode::unsupported: return 4;
+    case ErrorCode::denied: return 5;
+    case ErrorCode::exhausted: return 6;
+    case ErrorCode::io: return 7;
+    case ErrorCode::timed_out: return 8;
+    case ErrorCode::cancelled: return 130;
+  }
+  return 70;
+}
 
 // The failure and its remedy, in one line without a final full stop.
 struct Error {

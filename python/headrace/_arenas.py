@@ -27,7 +27,7 @@ from headrace._core import (
 )
 from headrace._errors import error_of
 from headrace._files import check_writable, read_whole, write_whole
-from headrace._words import say
+from headrace._format import say
 
 #: A file with a plan: where each arena goes.
 PLAN = "HEADRACE_ARENAS"

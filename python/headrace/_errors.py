@@ -62,6 +62,12 @@ def kind_of(code: str) -> type[_core.Error]:
     return next(kind for kind in _core.Error.__subclasses__() if kind.code == code)
 
 
+def kind_of_exit(code: int) -> type[_core.Error]:
+    """The exception for which a program of ours ended with that exit code; else IoError."""
+    kinds = _core.Error.__subclasses__()
+    return next((kind for kind in kinds if kind.exit_code == code), _core.IoError)
+
+
 def error_of(error: OSError, doing: str, choice: str = "another place") -> _core.Error:
     """`error`, met while `doing` if that is known, as one of ours; `choice` is what helps where a
     disk does not.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A storage plug-in of LMCache: its chunks in the tiers of headrace.kv.
+"""A storage plug-in of LMCache: its chunks in the tiers of headrace.kvcache.
 
 LMCache imports this module when its configuration names it, and it imports LMCache; nothing else of
 Headrace does (docs/howto/kv-store.md):
@@ -36,7 +36,7 @@ from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
 import headrace
-from headrace import kv
+from headrace import kvcache
 from headrace._errors import error_of
 
 _log = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ _CLOSE_SECONDS = 60.0
 #: So long one call waits for all that it loads.
 _LOAD_SECONDS = 60.0
 
-Loads = list[tuple[Any, kv.Load]]  # what is loaded into, and how it gets there
+Loads = list[tuple[Any, kvcache.Load]]  # what is loaded into, and how it gets there
 
 #: Copies that may not have ended, and what to do when they have. Holds the memory that they read or
 #: write, also without a back end: LMCache gives memory to others once its object is dropped.
-_under_way: list[tuple[kv.Load | kv.Stored, Callable[[], None]]] = []
+_under_way: list[tuple[kvcache.Load | kvcache.Stored, Callable[[], None]]] = []
 
 
 def _sweep() -> None:
@@ -91,14 +91,16 @@ class Backend(StoragePluginInterface):
         if config.use_layerwise and metadata.use_mla:
             raise headrace.InvalidError("layers of MLA one by one; set use_layerwise: false")
         tiers = _tiers(config, metadata.worker_id)
-        folders = [os.fsdecode(tier.path) for tier in tiers if isinstance(tier, kv.Folder)]
+        folders = [os.fsdecode(tier.path) for tier in tiers if isinstance(tier, kvcache.Folder)]
         self._geometry = _geometry(config, metadata, _revision(config, bool(folders)))
         machine = headrace.Machine.discover(storage=[Path(path).parent for path in folders])
-        self._store: kv.Store | None = kv.Store(headrace.Mover(machine), self._geometry, tiers)
+        self._store: kvcache.Store | None = kvcache.Store(
+            headrace.Mover(machine), self._geometry, tiers
+        )
         self._lock = threading.Lock()  # of what follows
         self._putting: set[Any] = set()
         self._tasks: set[Future[None]] = set()
-        self._pins: dict[Any, list[kv.Match]] = {}
+        self._pins: dict[Any, list[kvcache.Match]] = {}
         self._warned = False
 
     def __str__(self) -> str:
@@ -205,7 +207,7 @@ class Backend(StoragePluginInterface):
         return task
 
     async def _stored(
-        self, key: Any, stored: kv.Stored, then: Callable[[Any], None] | None
+        self, key: Any, stored: kvcache.Stored, then: Callable[[Any], None] | None
     ) -> None:
         there = False
         try:
@@ -324,7 +326,7 @@ class Backend(StoragePluginInterface):
             except headrace.Error as error:
                 _log.warning("not all chunks are kept: %s", error)
 
-    def _opened(self) -> kv.Store:
+    def _opened(self) -> kvcache.Store:
         _sweep()
         if self._store is None:
             raise headrace.CancelledError("the back end is closed")
@@ -344,11 +346,11 @@ def _bytes(obj: Any) -> Any:
     return numpy.frombuffer(obj.byte_array, dtype=numpy.uint8)
 
 
-def _geometry(config: Any, metadata: Any, revision: str) -> kv.Geometry:
+def _geometry(config: Any, metadata: Any, revision: str) -> kvcache.Geometry:
     """That of a chunk; with `use_layerwise` of one layer of it."""
     layers, tensors, _, heads, size = metadata.kv_shape
     rank = f"{metadata.worker_id}/{metadata.world_size}"
-    return kv.Geometry(
+    return kvcache.Geometry(
         metadata.model_name,
         layers=1 if config.use_layerwise else layers,
         kv_heads=heads,
@@ -382,9 +384,9 @@ def _is_tier(tier: Any) -> bool:
     )  # fmt: skip
 
 
-def _tiers(config: Any, worker: int) -> list[kv.Memory | kv.Folder]:
+def _tiers(config: Any, worker: int) -> list[kvcache.Memory | kvcache.Folder]:
     """From `headrace.tiers`. Each worker has a folder of its own."""
-    tiers: list[kv.Memory | kv.Folder] = []
+    tiers: list[kvcache.Memory | kvcache.Folder] = []
     given = (config.extra_config or {}).get("headrace.tiers", [])
     for tier in given if isinstance(given, list) else [given]:
         if not _is_tier(tier):
@@ -398,9 +400,9 @@ def _tiers(config: Any, worker: int) -> list[kv.Memory | kv.Folder]:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise error_of(error, f"cannot make {folder}") from None
-            tiers.append(kv.Folder(folder / f"worker-{worker}", tier["bytes"]))
+            tiers.append(kvcache.Folder(folder / f"worker-{worker}", tier["bytes"]))
         else:
-            tiers.append(kv.Memory(tier["memory"], tier["bytes"]))
+            tiers.append(kvcache.Memory(tier["memory"], tier["bytes"]))
     if not tiers:
         raise headrace.InvalidError(
             "no tiers; give extra_config a list headrace.tiers, from fast to slow, such as "

@@ -230,7 +230,7 @@ nb::object dlpack_of_gpu(const ObjectRef& ref, std::optional<std::uint64_t> stre
 }
 
 void bind_gpu_arrays(nb::module_& m) {
-  // For headrace._foreign alone.
+  // For headrace._array_interface alone.
   m.def("_dlpack_take", &take_contents, "capsule"_a.none(),
         "What a capsule of DLPack had: its device's type, address, shape, strides, bytes of an "
         "element, whether it may be written, and what keeps it.");

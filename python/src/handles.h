@@ -22,8 +22,9 @@
 #include "borrowed.h"
 #include "core/fork.h"
 #include "headrace/headrace.h"
-#include "headrace/kv/store.h"
+#include "headrace/kvcache/store.h"
 #include "interpreter.h"
+#include "interruptible.h"
 #include "seen.h"
 
 namespace headrace::python {
@@ -125,7 +126,7 @@ struct PrefetchRef {
 struct KvOwner {
   const Origin origin;
   const std::shared_ptr<MoverOwner> mover;
-  std::unique_ptr<kv::Store> store;  // goes first
+  std::unique_ptr<kvcache::Store> store;  // goes first
 
   explicit KvOwner(std::shared_ptr<MoverOwner> m) : mover(std::move(m)) {}
   ~KvOwner() { drop_without_gil(std::move(store)); }
@@ -137,20 +138,20 @@ struct KvStoreRef {
 };
 struct KvMatchRef {
   std::shared_ptr<KvOwner> owner;
-  std::shared_ptr<kv::Match> match;  // goes first; null after release()
+  std::shared_ptr<kvcache::Match> match;  // goes first; null after release()
 };
 struct KvLoadRef {
   std::shared_ptr<KvOwner> owner;
-  kv::Load load;
+  kvcache::Load load;
 };
 struct KvLayerRef {
   std::shared_ptr<KvOwner> owner;
-  kv::Load load;
+  kvcache::Load load;
   unsigned layer = 0;
 };
 struct KvStoredRef {
   std::shared_ptr<KvOwner> owner;
-  kv::Stored stored;
+  kvcache::Stored stored;
 };
 
 // How long a wait goes without looking for signals: Ctrl-C is felt at once by a person.
@@ -160,31 +161,6 @@ inline constexpr Nanoseconds kSignalInterval = std::chrono::milliseconds{50};
 // process not counted; in between signals are looked at, and what a handler raises is raised.
 // Requires: the GIL.
 bool wait_with_signals(Nanoseconds timeout, const std::function<bool(Nanoseconds)>& wait);
-
-// Runs an experiment without the GIL while Python's callbacks are asked and told, and signals are
-// looked at: a handler that raises (Ctrl-C's does by default) stops the experiment and is raised
-// from rethrow(); one that only notes it lets `stop` answer true, and the rows so far are returned.
-class Interruptible {
- public:
-  // Either may be None. Both are called by the thread that runs the experiment.
-  Interruptible(nb::object stop, nb::object progress)
-      : stop_(std::move(stop)), progress_(std::move(progress)) {}
-
-  // True when the work shall end. Called without the GIL.
-  bool stop();
-  void progress(std::size_t done, std::size_t total);
-  ExperimentContext context() {
-    return {.stop = [this] { return stop(); },
-            .progress = [this](std::size_t done, std::size_t total) { progress(done, total); }};
-  }
-  // Raises what a callback or a signal handler raised. Requires: the GIL.
-  void rethrow();
-
- private:
-  const nb::object stop_;
-  const nb::object progress_;
-  std::optional<nb::python_error> raised_;  // only the thread that runs the experiment
-};
 
 // This host, discovered once (headrace._arrays).
 Machine this_machine();
@@ -206,13 +182,10 @@ void bind_cache(nb::module_& m);
 void bind_gpu_arrays(nb::module_& m);
 void bind_kv(nb::module_& m);
 void bind_measure(nb::module_& m);
-void bind_unified_memory(nb::module_& m);
 void bind_profile(nb::module_& m);
-void bind_query(nb::module_& m);
 void bind_arenas(nb::module_& m);
 void bind_tier(nb::module_& m);
 void bind_process_tier(nb::module_& m);
-void bind_workload(nb::module_& m);
 
 }  // namespace headrace::python
 

@@ -3,6 +3,7 @@
 #include <nanobind/stl/variant.h>
 
 #include "handles.h"
+#include "measure/instruments/gpu/managed_memory.h"
 #include "record.h"
 #include "types.h"
 #include "view.h"
@@ -235,6 +236,76 @@ void bind_statistics(nb::module_& m) {
       "24.1 GB/s: decimal multiples.");
 }
 
+UnifiedMemoryGpu gpu_of(const Machine& machine, unsigned device) {
+  const Machine asked = machine;  // so that Python may change the machine meanwhile
+  auto found = [&] {
+    const GilRelease release;
+    return unified_memory_gpu(asked, device);
+  }();
+  return unwrap(std::move(found));
+}
+
+// A GPU that shares memory with the host.
+void bind_shared_gpu(nb::module_& m) {
+  Record<UnifiedMemoryGpu>(m, "UnifiedMemoryGpu", "A GPU to measure on.")
+      .field("name", &UnifiedMemoryGpu::name, "Its name.")
+      .field("capacity", &UnifiedMemoryGpu::capacity, "Bytes.")
+      .field("managed_bytes", &UnifiedMemoryGpu::managed_bytes,
+             "The most managed memory that is not oversubscribed now.")
+      .computed(
+          "paradigm",
+          [](const UnifiedMemoryGpu& self) { return std::string(to_string(self.paradigm)); },
+          "How it reaches memory of the host: ats, hmm, managed, limited.");
+  m.def("unified_memory_gpu", &gpu_of, "machine"_a, "device"_a = 0,
+        "That of this host by the driver's number.");
+}
+
+struct StreamViews {
+  StreamViews(nb::handle first, nb::handle second, nb::handle third)
+      : a(first, PyBUF_WRITABLE), b(second, PyBUF_WRITABLE), c(third, PyBUF_WRITABLE) {}
+  StreamArrays arrays() const { return {a.as<double>(), b.as<double>(), c.as<double>()}; }
+  View a, b, c;
+};
+
+void bind_stream(nb::module_& m) {
+  Record<StreamRun>(m, "StreamRun", "One repetition of a kernel of STREAM.")
+      .field("bytes", &StreamRun::bytes, "As STREAM counts: stores not fetched first.")
+      .field("seconds", &StreamRun::time, "From the first thread's start to the last one's end.")
+      .field("cpu_share", &StreamRun::cpu_share, "The part of it in which threads had their CPUs.");
+  m.def("stream_kernels", &stream_kernels, "Their names.");
+  m.def(
+      "stream_fill",
+      [](nb::handle a, nb::handle b, nb::handle c, const CpuSet& cpus) {
+        const StreamViews views(a, b, c);
+        const StreamArrays arrays = views.arrays();
+        auto status = [&] {
+          const GilRelease release;
+          return stream_fill(arrays, cpus);
+        }();
+        unwrap(std::move(status));
+      },
+      "a"_a, "b"_a, "c"_a, "cpus"_a,
+      nb::sig("def stream_fill(a: typing_extensions.Buffer, b: typing_extensions.Buffer, c: "
+              "typing_extensions.Buffer, cpus: typing.Sequence[int]) -> None"),
+      "What the arrays must hold before each repetition, written by a thread on each CPU.");
+  m.def(
+      "stream_run",
+      [](const std::string& kernel, nb::handle a, nb::handle b, nb::handle c, const CpuSet& cpus) {
+        const StreamViews views(a, b, c);
+        const StreamArrays arrays = views.arrays();
+        auto run = [&] {
+          const GilRelease release;
+          return stream_run(kernel, arrays, cpus);
+        }();
+        return unwrap(std::move(run));
+      },
+      "kernel"_a, "a"_a, "b"_a, "c"_a, "cpus"_a,
+      nb::sig("def stream_run(kernel: str, a: typing_extensions.Buffer, b: "
+              "typing_extensions.Buffer, c: typing_extensions.Buffer, cpus: "
+              "typing.Sequence[int]) -> StreamRun"),
+      "One repetition after stream_fill(), and a look at what it left (IoError).");
+}
+
 }  // namespace
 
 void bind_measure(nb::module_& m) {
@@ -243,6 +314,8 @@ void bind_measure(nb::module_& m) {
   bind_experiments(m);
   bind_sessions(m);
   bind_statistics(m);
+  bind_stream(m);
+  bind_shared_gpu(m);
 }
 
 }  // namespace headrace::python

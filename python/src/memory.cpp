@@ -51,26 +51,26 @@ MemoryRangeRef range_of(std::shared_ptr<Borrowed> borrowed, bool writable, unsig
   return {{ObjectPointer(borrowed, &borrowed->object()), writable, borrowed.get()}, item_bytes};
 }
 
-// What headrace._foreign.foreign() tells.
-using Foreign = std::tuple<std::uint64_t, Bytes, bool, bool, unsigned, std::optional<std::uint64_t>,
-                           nb::object>;
+// The result of headrace._array_interface.memory_of().
+using ArrayMemory = std::tuple<std::uint64_t, Bytes, bool, bool, unsigned,
+                               std::optional<std::uint64_t>, nb::object>;
 
 // A view that owns a reference to what keeps the memory. In a tuple: releasing it asks no buffer
 // protocol of it.
-std::unique_ptr<HeldView> hold(const Foreign& foreign) {
+std::unique_ptr<HeldView> hold(const ArrayMemory& array) {
   auto held = std::make_unique<HeldView>();
-  held->view.buf = reinterpret_cast<void*>(std::get<0>(foreign));  // NOLINT
-  held->view.len = static_cast<Py_ssize_t>(std::get<1>(foreign).value);
-  held->view.readonly = std::get<3>(foreign) ? 0 : 1;
-  held->view.obj = nb::make_tuple(std::get<nb::object>(foreign)).release().ptr();
+  held->view.buf = reinterpret_cast<void*>(std::get<0>(array));  // NOLINT
+  held->view.len = static_cast<Py_ssize_t>(std::get<1>(array).value);
+  held->view.readonly = std::get<3>(array) ? 0 : 1;
+  held->view.obj = nb::make_tuple(std::get<nb::object>(array)).release().ptr();
   return held;
 }
 
-MemoryRangeRef borrow_foreign(const Foreign& foreign, std::optional<NodeId> node,
-                              const Machine* machine, bool wait) {
-  const auto& [address, size, on_gpu, writable, item_bytes, stream, keeper] = foreign;
+MemoryRangeRef borrow_array(const ArrayMemory& array, std::optional<NodeId> node,
+                            const Machine* machine, bool wait) {
+  const auto& [address, size, on_gpu, writable, item_bytes, stream, keeper] = array;
   if (!on_gpu || size == 0_B) {
-    auto held = hold(foreign);
+    auto held = hold(array);
     const NodeId home = home_of(held->view, node);
     return range_of(std::make_shared<Borrowed>(std::move(held), home), writable, item_bytes);
   }
@@ -85,7 +85,7 @@ MemoryRangeRef borrow_foreign(const Foreign& foreign, std::optional<NodeId> node
                                   std::to_string(raw(*node)) + "; leave node= out");
   }
   auto range =
-      range_of(std::make_shared<Borrowed>(hold(foreign), home, address), writable, item_bytes);
+      range_of(std::make_shared<Borrowed>(hold(array), home, address), writable, item_bytes);
   if (!wait) {
     range.stream = stream;
   } else if (stream) {
@@ -103,10 +103,10 @@ MemoryRangeRef borrow_memory(nb::handle memory, std::optional<NodeId> node, cons
     PyErr_Clear();
     if (get_buffer(memory, *view, PyBUF_SIMPLE) != 0) {
       nb::python_error none;  // of the buffer protocol; it is raised if all else fails
-      const nb::object foreign =
-          call_function("headrace._foreign", "foreign", nb::make_tuple(memory));
-      if (foreign.is_none()) throw none;
-      return borrow_foreign(nb::cast<Foreign>(foreign), node, machine, wait);
+      const nb::object array =
+          call_function("headrace._array_interface", "memory_of", nb::make_tuple(memory));
+      if (array.is_none()) throw none;
+      return borrow_array(nb::cast<ArrayMemory>(array), node, machine, wait);
     }
   }
   const bool writable = view->readonly == 0;
@@ -386,11 +386,12 @@ void bind_file(nb::module_& m) {
 }
 
 Placement place_on(const std::variant<NodeId, Word<NodeKind>>& target, bool strict,
-                   const Word<PageSize>& pages, bool touch, const Word<Dealing>& dealing) {
+                   const Word<PageSize>& pages, bool touch,
+                   const Word<Distribution>& distribution) {
   Placement placement = std::holds_alternative<NodeId>(target)
                             ? Placement::on(std::get<NodeId>(target))
                             : Placement::on(std::get<Word<NodeKind>>(target).get());
-  placement.dealing = dealing.get();
+  placement.distribution = distribution.get();
   placement.strict = strict;
   placement.pages = pages.get();
   placement.touch = touch;
@@ -422,7 +423,7 @@ Placement place_weighted(const std::vector<std::pair<NodeId, unsigned>>& nodes, 
 // The functions that make one, and what it says of itself.
 void bind_ways_to_place(nb::class_<Placement>& type) {
   type.def_static("on", &place_on, "node_or_kind"_a, nb::kw_only(), "strict"_a = true,
-                  "pages"_a = "transparent", "touch"_a = true, "dealing"_a = "nearest",
+                  "pages"_a = "transparent", "touch"_a = true, "distribution"_a = "nearest",
                   "On one node, or on the nodes of one kind that are nearest.")
       .def_static("parse", &place_parsed, "machine"_a, "text"_a, nb::kw_only(),
                   "pages"_a = "transparent", "touch"_a = true, "lock"_a = false,
@@ -471,7 +472,7 @@ void bind_placement(nb::module_& m) {
               },
               "Nodes with their weights: pages per turn.")
           .field("kind", &Placement::kind, "Instead of nodes: nodes of this kind.")
-          .field("dealing", &Placement::dealing,
+          .field("distribution", &Placement::distribution,
                  "Which of them: the 'nearest' and, when it is full, the next nearest of the kind; "
                  "that nearest to who touches a page first ('first_touch'); or all in turn "
                  "('interleave').")

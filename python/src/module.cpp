@@ -2,6 +2,7 @@
 #include "calls.h"
 #include "core/text/files.h"
 #include "handles.h"
+#include "host.h"
 #include "types.h"
 
 // The C++ library, as Python sees it; headrace/__init__.py gives it its public face.
@@ -25,13 +26,11 @@ NB_MODULE(_core, m) {
   bind_gpu_arrays(m);
   bind_kv(m);
   bind_measure(m);
-  bind_unified_memory(m);
   bind_profile(m);
   bind_advice(m);
-  bind_query(m);
+  bind_host(m);
   bind_tier(m);
   bind_arenas(m);
   bind_process_tier(m);
-  bind_workload(m);
   explain_refusals(m);
 }

@@ -44,8 +44,9 @@ HEADRACE_WORDS(LinkKind, "link kind",
                LinkKind::cxl, LinkKind::nvlink, LinkKind::c2c)
 HEADRACE_WORDS(PageSize, "page size", "typing.Literal['base', 'transparent', 'huge_2m', 'huge_1g']",
                PageSize::base, PageSize::transparent, PageSize::huge_2m, PageSize::huge_1g)
-HEADRACE_WORDS(Dealing, "dealing", "typing.Literal['nearest', 'first_touch', 'interleave']",
-               Dealing::nearest, Dealing::first_touch, Dealing::interleave)
+HEADRACE_WORDS(Distribution, "distribution",
+               "typing.Literal['nearest', 'first_touch', 'interleave']", Distribution::nearest,
+               Distribution::first_touch, Distribution::interleave)
 HEADRACE_WORDS(MemoryPolicy, "policy",
                "typing.Literal['none', 'bind', 'preferred', 'preferred_many', 'interleave', "
                "'weighted_interleave']",
@@ -188,7 +189,7 @@ struct type_caster<headrace::EngineKind> : word_caster<headrace::EngineKind> {};
 template <>
 struct type_caster<headrace::PageSize> : word_caster<headrace::PageSize> {};
 template <>
-struct type_caster<headrace::Dealing> : word_caster<headrace::Dealing> {};
+struct type_caster<headrace::Distribution> : word_caster<headrace::Distribution> {};
 template <>
 struct type_caster<headrace::BlockState> : word_caster<headrace::BlockState> {};
 template <>

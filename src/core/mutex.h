@@ -2,7 +2,7 @@
 // A mutex with rules that the compiler checks: fields declare GUARDED_BY(mutex_), functions declare
 // REQUIRES(mutex_), and clang's -Werror=thread-safety rejects violations.
 //
-// Thread-safe. User threads wait through Waiting (clock.h) on an atomic word, so that a test can
+// Thread-safe. User threads wait through Waiting (waiting.h) on an atomic word, so that a test can
 // replace it; CondVar is for the library's own threads.
 #pragma once
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <utility>
 #include <vector>
 
 #include "core/fork.h"
@@ -53,3 +54,22 @@ void close(int descriptor) {
 }
 
 }  // namespace headrace::own_files
+
+namespace headrace {
+
+// Constructed first, so that the descriptor is closed if adding it runs out of memory.
+OwnDescriptor::OwnDescriptor(int descriptor) : OwnDescriptor() {
+  descriptor_ = descriptor;
+  own_files::add(descriptor);
+}
+OwnDescriptor::OwnDescriptor(OwnDescriptor&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+OwnDescriptor& OwnDescriptor::operator=(OwnDescriptor&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+OwnDescriptor::~OwnDescriptor() {
+  if (descriptor_ >= 0) own_files::close(descriptor_);
+}
+
+}  // namespace headrace

@@ -18,3 +18,24 @@ void remove(int descriptor);
 void close(int descriptor);
 
 }  // namespace headrace::own_files
+
+namespace headrace {
+
+// A descriptor that its process closes; a child of fork() closes it at once. Thread-compatible.
+class OwnDescriptor {
+ public:
+  OwnDescriptor() = default;
+  explicit OwnDescriptor(int descriptor);
+  OwnDescriptor(OwnDescriptor&& other) noexcept;
+  OwnDescriptor& operator=(OwnDescriptor&& other) noexcept;
+  ~OwnDescriptor();
+  int get() const { return descriptor_; }
+  // Gives up the descriptor without closing it. In a child it is closed already, and its number may
+  // be in use again.
+  void forget() { descriptor_ = -1; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace headrace

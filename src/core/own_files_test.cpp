@@ -42,5 +42,19 @@ TEST(OwnFiles, FileOfAChild_IsClosedInAGrandchild) {
             0);
 }
 
+TEST(OwnDescriptor, IsClosedOnceAndInAChild) {
+  const int number = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  {
+    OwnDescriptor first(number);
+    OwnDescriptor second;
+    second = std::move(first);
+    const OwnDescriptor third(std::move(second));
+    EXPECT_EQ(third.get(), number);
+    EXPECT_EQ(test::status_of_child([&] { return ::fcntl(number, F_GETFD) < 0; }), 0);
+    EXPECT_GE(::fcntl(number, F_GETFD), 0);
+  }
+  EXPECT_LT(::fcntl(number, F_GETFD), 0);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -70,7 +70,7 @@ std::string now_in_words() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
-// What moves results and is not the machine's: as it was when measuring began.
+// Conditions besides the machine that move results, as they were when measuring began.
 std::map<std::string, std::string> conditions(const Machine& machine,
                                               const MeasureOptions& options) {
   const instruments::Ticks& ticks = instruments::Ticks::instance();
@@ -91,7 +91,7 @@ std::map<std::string, std::string> conditions(const Machine& machine,
           {"cpus", to_string(usable_cpus())}};
 }
 
-// What of this host a session may use, as it is at this moment: of another host all there is.
+// The part of this host that a session may use now. Another host is used whole.
 struct Available {
   HostMemory host;
   std::optional<CpuTimeLimit> cpu_time;
@@ -129,8 +129,8 @@ struct Available {
     return nodes;
   }
 
-  // What limits it, in words, where something does: the same from run to run, since `compare` tells
-  // which conditions differ.
+  // Adds the limits, if there are any, in words that stay the same from run to run: `compare` lists
+  // the conditions that differ.
   void tell(std::map<std::string, std::string>& conditions) const {
     if (cpu_time) conditions["cpu_limit"] = cpu_time->words();
     if (const auto left = memory_limit()) {
@@ -177,7 +177,7 @@ std::string what_is_asked(const MeasureOptions& options) {
   return fmt::format("{}", fmt::join(words, " or of "));
 }
 
-// Those of the choices that no point has, each by itself; all where they do not go together.
+// Choices that no point has, each by itself; all if only their combination has no point.
 ParameterChoices at_fault(const Experiment& experiment, const ParameterChoices& only, Scope scope) {
   ParameterChoices found;
   for (const auto& each : only) {
@@ -225,7 +225,7 @@ std::string what_there_is(const std::vector<Selection>& selections, Scope scope)
   std::string words;
   for (auto& [name, known] : values) {
     if (known.empty()) {
-      words += fmt::format("; nothing here has {} unasked", name);
+      words += fmt::format("; nothing here has {} by default", name);
       continue;
     }
     if (known.size() > kMostValues) {
@@ -309,7 +309,7 @@ void add_wanted(std::vector<Point>& points, std::vector<Point> found, const Scop
   }
 }
 
-// What only the host itself can be asked for.
+// Whether the experiment runs only on the host itself.
 bool is_of_host(const Experiment& experiment) {
   return &experiment == &experiment_storage::kExperiment ||
          &experiment == &experiment_dsa::kExperiment || &experiment == &experiment_gpu::kExperiment;
@@ -350,7 +350,7 @@ Result<std::vector<Point>> points_of(const Available& available, const MeasureOp
   }
   if (!points.empty()) return points;
   return fail(ErrorCode::invalid,
-              "no point of {}{}; headrace measure --list and a run without it show what there is",
+              "no point of {}{}; headrace measure --list and a run without it show the points",
               what_is_asked(options), what_there_is(selections, scope));
 }
 

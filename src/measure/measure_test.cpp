@@ -352,7 +352,7 @@ TEST(PlanSession, MemoryBehindASideCacheIsChasedWhenAskedFor) {
   EXPECT_EQ(points[0].row.reason, "");
   EXPECT_EQ(points[0].row.word("window"), "all");
   EXPECT_FALSE(points[0].row.has_flag("side_cached"));
-  EXPECT_GT(points[0].time, std::chrono::seconds{60}) << "linking so many lines";
+  EXPECT_GT(points[0].time, std::chrono::seconds{60}) << "linking the lines";
   EXPECT_TRUE(behind(64_GiB)[0].row.has_flag("side_cached"));
   EXPECT_NE(behind(257_GiB)[0].row.reason.find("at most 256 GiB"), std::string::npos);
 }

@@ -79,7 +79,7 @@ std::expected<MappedMemory, int> map(const Layout& layout, Bytes align) {
 // it.
 Status check_interleaved(const MappedMemory& mapping, const Layout& layout,
                          const HostMemory& host) {
-  if (!layout.dealt || !layout.placement.strict) return {};
+  if (!layout.policy || !layout.placement.strict) return {};
   const auto elsewhere = [&](NodeId id) {
     return std::ranges::find(layout.ids, id) == layout.ids.end();
   };

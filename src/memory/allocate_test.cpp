@@ -15,8 +15,8 @@
 
 #include "core/sanitizers.h"
 #include "headrace/buffer.h"
+#include "host/host_memory.h"
 #include "memory/memory_testing.h"
-#include "memory/pages/host_memory.h"
 #include "tests/support/numa_maps.h"
 
 namespace headrace {

@@ -11,8 +11,8 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "headrace/buffer.h"
+#include "host/page_sizes.h"
 #include "memory/memory.h"
-#include "memory/pages/page_sizes.h"
 
 namespace headrace {
 namespace {
@@ -29,13 +29,15 @@ void cut_runs(Layout& layout, Bytes unit) {
 }
 
 // The kernel policy that distributes pages as the placement asks; nullopt: none does.
-std::optional<MemoryPolicy> dealt_by_kernel(const Placement& placement) {
-  if (placement.dealing == Dealing::first_touch) {
+std::optional<MemoryPolicy> kernel_policy(const Placement& placement) {
+  if (placement.distribution == Distribution::first_touch) {
     return placement.strict ? MemoryPolicy::bind : MemoryPolicy::preferred_many;
   }
   if (placement.nodes.size() < 2) return std::nullopt;
   if (plain_interleave(placement.nodes)) return MemoryPolicy::interleave;
-  if (same_weights(placement.nodes, kernel_weights())) return MemoryPolicy::weighted_interleave;
+  std::vector<NodeWeight> table;
+  for (const auto& [node, weight] : kernel_weights()) table.push_back({node, weight});
+  if (same_weights(placement.nodes, table)) return MemoryPolicy::weighted_interleave;
   return std::nullopt;
 }
 
@@ -62,9 +64,9 @@ std::string missing_in_pools(const Layout& layout, const HostMemory& host) {
 
 // Sets the policies of all runs; returns 0 or errno of the first failure.
 int set_policies(std::byte* memory, const Layout& layout, bool move) {
-  if (layout.dealt) {
-    const int error = set_policy(memory, layout.mapped.value, *layout.dealt, layout.ids, move);
-    if (error != EINVAL || *layout.dealt != MemoryPolicy::preferred_many) return error;
+  if (layout.policy) {
+    const int error = set_policy(memory, layout.mapped.value, *layout.policy, layout.ids, move);
+    if (error != EINVAL || *layout.policy != MemoryPolicy::preferred_many) return error;
     // Before Linux 5.15 only one node can be preferred.
     return set_policy(memory, layout.mapped.value, MemoryPolicy::preferred, {&layout.ids[0], 1});
   }
@@ -92,7 +94,7 @@ Pages pages_of(PageSize size) {
 }
 
 Layout lay_out(const Machine& machine, const Placement& placement, Bytes bytes, PageSize size,
-               bool dealing) {
+               bool by_kernel) {
   const Pages pages = pages_of(size);
   Layout layout{.machine = machine,
                 .placement = placement,
@@ -100,14 +102,14 @@ Layout lay_out(const Machine& machine, const Placement& placement, Bytes bytes, 
                 .mapped = round_up(bytes, pages.map_by),
                 .ids = {},
                 .runs = {},
-                .dealt = dealing ? dealt_by_kernel(placement) : std::nullopt,
+                .policy = by_kernel ? kernel_policy(placement) : std::nullopt,
                 .stages = {},
                 .unit = pages.place_by};
   for (const NodeWeight& each : placement.nodes) layout.ids.push_back(each.node);
   std::vector<std::size_t> all(placement.nodes.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
   layout.stages.push_back({std::move(all), layout.mapped});
-  if (layout.dealt) return layout;
+  if (layout.policy) return layout;
   // At least one run per node.
   cut_runs(layout, choose_unit(layout.mapped, pages.place_by, placement.nodes, most_runs(layout)));
   return layout;
@@ -147,7 +149,7 @@ Status spill(Layout& layout, const HostMemory& host) {
     unit = unit * 2;
     stages = std::move(coarser);
   }
-  layout.dealt.reset();
+  layout.policy.reset();
   layout.stages = *std::move(stages);
   layout.ids.resize(nodes.size());
   layout.ids.insert(layout.ids.end(), others.begin(), others.end());
@@ -172,9 +174,9 @@ Demand demand_in_order(const Layout& layout, const HostMemory& host) {
 Demand demand_of(const Layout& layout, const HostMemory& host) {
   if (layout.by_first_touch()) return demand_in_order(layout, host);
   Demand demand{.nodes = {}, .strict = layout.placement.strict || layout.spills()};
-  const auto bytes =
-      layout.dealt ? dealt_shares(layout.mapped, layout.pages.place_by, layout.placement.nodes)
-                   : bytes_by_node(layout.runs, layout.ids.size());
+  const auto bytes = layout.policy ? distributed_shares(layout.mapped, layout.pages.place_by,
+                                                        layout.placement.nodes)
+                                   : bytes_by_node(layout.runs, layout.ids.size());
   for (std::size_t i = 0; i < layout.ids.size(); ++i) demand.nodes[layout.ids[i]] = bytes[i];
   return demand;
 }
@@ -256,7 +258,7 @@ std::vector<TouchGroup> touch_groups(const Layout& layout) {
     groups.push_back({host == nullptr ? CpuSet{} : host->cpus, {}});
   }
   for (const PageRun& run : layout.runs) groups[run.node].runs.push_back(run);
-  if (!layout.dealt) return groups;
+  if (!layout.policy) return groups;
   TouchGroup all{{}, {{0, layout.mapped.value, 0}}};
   for (const TouchGroup& group : groups) {
     all.cpus.insert(all.cpus.end(), group.cpus.begin(), group.cpus.end());

@@ -12,10 +12,10 @@
 #include "headrace/machine.h"
 #include "headrace/placement.h"
 #include "headrace/result.h"
+#include "host/host_memory.h"
+#include "host/mempolicy.h"
+#include "memory/free_check.h"
 #include "memory/page_runs.h"
-#include "memory/pages/free_check.h"
-#include "memory/pages/host_memory.h"
-#include "memory/pages/policy.h"
 #include "memory/touch.h"
 
 namespace headrace {
@@ -36,23 +36,23 @@ struct Layout {
   const Placement& placement;
   Pages pages;
   Bytes mapped;
-  std::vector<NodeId> ids;            // the placement's nodes, then its spill nodes
-  std::vector<PageRun> runs;          // empty: the kernel distributes the pages itself,
-  std::optional<MemoryPolicy> dealt;  // by this policy; with first touch: allowed nodes
+  std::vector<NodeId> ids;             // the placement's nodes, then its spill nodes
+  std::vector<PageRun> runs;           // empty: the kernel distributes the pages itself,
+  std::optional<MemoryPolicy> policy;  // by this policy; with first touch: allowed nodes
   std::vector<Stage> stages;
   Bytes unit;
 
-  bool by_first_touch() const { return placement.dealing == Dealing::first_touch; }
+  bool by_first_touch() const { return placement.distribution == Distribution::first_touch; }
   // Whether a part goes to fewer nodes than the placement names, or to spill nodes.
   bool spills() const {
     return stages.size() > 1 || stages.front().nodes.size() != placement.nodes.size();
   }
 };
 
-// Puts all bytes on the placement's nodes. `dealing`: the kernel distributes the pages where it
+// Puts all bytes on the placement's nodes. `by_kernel`: the kernel distributes the pages where it
 // can.
 Layout lay_out(const Machine& machine, const Placement& placement, Bytes bytes, PageSize size,
-               bool dealing = true);
+               bool by_kernel = true);
 // Moves the part that does not fit on the placement's nodes to its spill nodes, as far as `host`
 // has free memory. Errors: exhausted: too little is free on all of them.
 Status spill(Layout& layout, const HostMemory& host);

@@ -84,9 +84,9 @@ TEST(LayoutTest, WeightsAreKeptInWhatFits) {
   placement.strict = false;
   placement.spill = {kC};
   Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
-  EXPECT_EQ(layout.dealt, MemoryPolicy::interleave);
+  EXPECT_EQ(layout.policy, MemoryPolicy::interleave);
   ASSERT_TRUE(spill(layout, with_free(100_KiB, 300_KiB, 1_MiB)));
-  EXPECT_EQ(layout.dealt, std::nullopt);
+  EXPECT_EQ(layout.policy, std::nullopt);
   EXPECT_EQ(demand_of(layout, {}).nodes,
             (std::map<NodeId, Bytes>{{kA, 100_KiB}, {kB, 300_KiB}, {kC, 624_KiB}}));
   EXPECT_TRUE(demand_of(layout, {}).strict);
@@ -100,9 +100,9 @@ TEST(LayoutTest, WeightsAreKeptInWhatFits) {
 TEST(LayoutTest, FirstTouchIsLeftToTheKernelAndCountsWhatAllNodesHave) {
   const Machine machine = three_nodes();
   Placement placement = Placement::interleave({kA, kB});
-  placement.dealing = Dealing::first_touch;
+  placement.distribution = Distribution::first_touch;
   const Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
-  EXPECT_EQ(layout.dealt, MemoryPolicy::bind);
+  EXPECT_EQ(layout.policy, MemoryPolicy::bind);
   EXPECT_TRUE(layout.runs.empty());
   const HostMemory host = with_free(300_KiB, 800_KiB, 9_MiB);
   EXPECT_EQ(demand_of(layout, host).nodes, (std::map<NodeId, Bytes>{{kA, 300_KiB}, {kB, 724_KiB}}));
@@ -110,7 +110,8 @@ TEST(LayoutTest, FirstTouchIsLeftToTheKernelAndCountsWhatAllNodesHave) {
   const HostMemory full = with_free(300_KiB, 700_KiB, 9_MiB);
   EXPECT_FALSE(check_free(full, demand_of(layout, full)));
   placement.strict = false;
-  EXPECT_EQ(lay_out(machine, placement, 1_MiB, PageSize::base).dealt, MemoryPolicy::preferred_many);
+  EXPECT_EQ(lay_out(machine, placement, 1_MiB, PageSize::base).policy,
+            MemoryPolicy::preferred_many);
   EXPECT_NE(why_unfit(lay_out(machine, placement, 2_MiB, PageSize::huge_2m), host), "");
 }
 

@@ -9,7 +9,7 @@
 
 #include "headrace/machine.h"
 #include "headrace/placement.h"
-#include "memory/pages/host_memory.h"
+#include "host/host_memory.h"
 
 namespace headrace {
 

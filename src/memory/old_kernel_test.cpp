@@ -11,9 +11,9 @@
 #include <cstdlib>
 
 #include "headrace/buffer.h"
+#include "host/mempolicy.h"
 #include "memory/mapped_memory.h"
 #include "memory/memory_testing.h"
-#include "memory/pages/policy.h"
 #include "tests/support/container.h"
 
 namespace headrace {
@@ -51,7 +51,7 @@ bool all_there(const Buffer& buffer) { return where(buffer.bytes()).value().abse
   insist(set_policy(memory.memory(), 1 << 16, MemoryPolicy::preferred_many, {&node, 1}) == EINVAL,
          "the kernel does not know it");
   Placement placement = on_first(machine);
-  placement.dealing = Dealing::first_touch;
+  placement.distribution = Distribution::first_touch;
   placement.strict = false;
   auto buffer = allocate(machine, 64_KiB, placement);
   insist(buffer.has_value(), "one node is preferred instead");

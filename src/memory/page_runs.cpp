@@ -71,20 +71,20 @@ std::optional<std::vector<Stage>> split_by_space(Bytes mapped, Bytes unit,
     stages.push_back({std::move(to), bytes});
   };
   std::vector<Bytes> free(space.begin(), space.end());
-  std::vector<std::size_t> dealing(nodes.size());
-  std::iota(dealing.begin(), dealing.end(), std::size_t{0});
+  std::vector<std::size_t> with_room(nodes.size());
+  std::iota(with_room.begin(), with_room.end(), std::size_t{0});
   const auto turns_on = [&](std::size_t i) { return free[i] / unit / nodes[i].weight; };
-  while (left > Bytes{0} && dealing.size() > 1) {
-    const std::uint64_t turns = turns_on(*std::ranges::min_element(dealing, {}, turns_on));
+  while (left > Bytes{0} && with_room.size() > 1) {
+    const std::uint64_t turns = turns_on(*std::ranges::min_element(with_room, {}, turns_on));
     Bytes of_turn;
-    for (const std::size_t i : dealing) {
+    for (const std::size_t i : with_room) {
       of_turn += unit * nodes[i].weight;
       free[i] -= unit * (turns * nodes[i].weight);
     }
-    add(dealing, std::min(left, Bytes{times(turns, of_turn.value)}));
-    std::erase_if(dealing, [&](std::size_t i) { return turns_on(i) == 0; });
+    add(with_room, std::min(left, Bytes{times(turns, of_turn.value)}));
+    std::erase_if(with_room, [&](std::size_t i) { return turns_on(i) == 0; });
   }
-  if (dealing.size() == 1) add(dealing, std::min(left, free[dealing.front()]));
+  if (with_room.size() == 1) add(with_room, std::min(left, free[with_room.front()]));
   for (std::size_t i = 0; i < other_space.size(); ++i) {
     add({nodes.size() + i}, std::min(left, other_space[i]));
   }
@@ -97,11 +97,11 @@ std::vector<PageRun> cut_into_runs(std::span<const Stage> stages, Bytes unit,
   std::vector<PageRun> runs;
   std::uint64_t begin = 0;
   for (const Stage& stage : stages) {
-    std::vector<NodeWeight> dealing;
+    std::vector<NodeWeight> weighted;
     for (const std::size_t i : stage.nodes) {
-      dealing.push_back(i < nodes.size() ? nodes[i] : NodeWeight{});
+      weighted.push_back(i < nodes.size() ? nodes[i] : NodeWeight{});
     }
-    for (const PageRun& run : cut_into_runs(stage.bytes, unit, dealing)) {
+    for (const PageRun& run : cut_into_runs(stage.bytes, unit, weighted)) {
       runs.push_back({begin + run.offset, run.length, stage.nodes[run.node]});
     }
     begin += stage.bytes.value;
@@ -109,7 +109,7 @@ std::vector<PageRun> cut_into_runs(std::span<const Stage> stages, Bytes unit,
   return runs;
 }
 
-std::vector<Bytes> dealt_shares(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes) {
+std::vector<Bytes> distributed_shares(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes) {
   const std::uint64_t units = (mapped.value + unit.value - 1) / unit.value;
   const std::uint64_t sum = sum_of_weights(nodes);
   std::vector<Bytes> shares;

@@ -66,7 +66,7 @@ std::vector<PageRun> cut_into_runs(std::span<const Stage> stages, Bytes unit,
 std::vector<Bytes> bytes_by_node(std::span<const PageRun> runs, std::size_t count);
 
 // Maximum bytes per node when the kernel distributes units in turn by weight from any first node.
-std::vector<Bytes> dealt_shares(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes);
+std::vector<Bytes> distributed_shares(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes);
 
 // Whether all weights are 1; then the kernel's own interleaving serves, without runs.
 bool plain_interleave(std::span<const NodeWeight> nodes);

@@ -100,7 +100,7 @@ TEST(ChooseUnit, EndsAlsoForAbsurdWeightsAndSizes) {
   EXPECT_EQ(runs, (std::vector<PageRun>{{0, 8192, 0}}));
 }
 
-TEST(DealtShares, BoundWhatANodeGetsFromAnyStart) {
+TEST(DistributedShares, BoundWhatANodeGetsFromAnyStart) {
   EXPECT_TRUE(rc::check("no start gives a node more, and some start as much", [] {
     const auto units = *rc::gen::inRange<std::uint64_t>(1, 100);
     const auto nodes = some_weights();
@@ -113,7 +113,7 @@ TEST(DealtShares, BoundWhatANodeGetsFromAnyStart) {
       }
       for (std::size_t i = 0; i < got.size(); ++i) most[i] = std::max(most[i], got[i]);
     }
-    const auto shares = dealt_shares(2_MiB * units, 2_MiB, nodes);
+    const auto shares = distributed_shares(2_MiB * units, 2_MiB, nodes);
     for (std::size_t i = 0; i < most.size(); ++i) RC_ASSERT(shares[i] == 2_MiB * most[i]);
   }));
 }

@@ -51,7 +51,7 @@ Status relocate(const Machine& machine, Buffer& buffer, const Placement& placeme
   if (buffer.pinned()) {
     return fail(ErrorCode::unsupported, "pinned memory does not move; allocate and copy");
   }
-  if (placement.dealing == Dealing::first_touch) {
+  if (placement.distribution == Distribution::first_touch) {
     return fail(ErrorCode::invalid,
                 "pages that are there are not placed by first touch; move them to nodes or a kind");
   }

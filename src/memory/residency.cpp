@@ -11,8 +11,8 @@
 
 #include "core/fail.h"
 #include "headrace/buffer.h"
-#include "memory/pages/host_memory.h"
-#include "memory/pages/policy.h"
+#include "host/host_memory.h"
+#include "host/mempolicy.h"
 
 namespace headrace {
 namespace {
@@ -54,8 +54,10 @@ Result<Residency> ask_move_pages(const PageRange& range) {
   for (std::size_t from = 0; from < range.count; from += kBatch) {
     const std::size_t count = std::min(kBatch, range.count - from);
     for (std::size_t i = 0; i < count; ++i) addresses[i] = address(range, from + i);
-    const int error = page_nodes({addresses.data(), count}, {nodes.data(), count});
-    if (error != 0) return fail_errno(error, "cannot ask where pages are (move_pages)");
+    const std::int64_t asked = move_pages({addresses.data(), count}, nullptr, nodes.data());
+    if (asked < 0) {
+      return fail_errno(static_cast<int>(-asked), "cannot ask where pages are (move_pages)");
+    }
     bool unclear = false;
     for (std::size_t i = 0; i < count; ++i) {
       if (nodes[i] >= 0) {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "core/affinity.h"
-#include "memory/pages/policy.h"
+#include "host/mempolicy.h"
 
 namespace headrace {
 namespace {

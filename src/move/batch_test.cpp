@@ -25,7 +25,7 @@ ErrorCode code(const std::optional<Status>& status) {
   return status && !*status ? status->error().code : ErrorCode{255};
 }
 
-TEST(MoverBatch, IsDoneOnceWithAllItsPairs) {
+TEST(MoverBatch, Batch_IsDoneOnceWithAllItsPairs) {
   Rig rig({.max_in_flight = 100}, by_hand());
   auto pairs = pairs_of(rig, 64, 4096);
   int told = 0;
@@ -65,7 +65,7 @@ TEST(MoverBatch, TransferForEachPair_IsSubmittedWithTheOthers) {
   EXPECT_EQ(rig.mover->stats().transfers, 5u);
 }
 
-TEST(MoverBatch, APairIsOverBeforeTheWholeIs) {
+TEST(MoverBatch, EndedPair_IsReadableBeforeTheWholeEnds) {
   Rig rig({}, by_hand());
   const Transfer transfer = rig.mover->copy(pairs_of(rig, 3, 4096));
   rig.fake->finish(2);
@@ -76,7 +76,7 @@ TEST(MoverBatch, APairIsOverBeforeTheWholeIs) {
   EXPECT_TRUE(transfer.wait());
 }
 
-TEST(MoverBatch, APairThatFailsStopsNoOther) {
+TEST(MoverBatch, FailedPair_StopsNoOther) {
   Rig rig({}, by_hand());
   auto pairs = pairs_of(rig, 5, 4096);
   pairs[1].from.length = 7_B;  // not of equal length
@@ -96,7 +96,7 @@ TEST(MoverBatch, APairThatFailsStopsNoOther) {
   EXPECT_TRUE(rig.copied(0, 4096) && rig.copied(4 * 4096, 4096));
 }
 
-TEST(MoverBatch, CancelEndsThePairsThatAreNotOver) {
+TEST(MoverBatch, Cancel_EndsThePairsThatStillRun) {
   Rig rig({.max_in_flight = 2}, by_hand());
   const Transfer transfer = rig.mover->copy(pairs_of(rig, 200, 16));
   rig.fake->finish(1);
@@ -109,7 +109,7 @@ TEST(MoverBatch, CancelEndsThePairsThatAreNotOver) {
   for (std::size_t i = 1; i < 200; ++i) EXPECT_EQ(code(transfer.poll(i)), ErrorCode::cancelled);
 }
 
-TEST(MoverBatch, IsPromotedAsAWhole) {
+TEST(MoverBatch, Promote_AppliesToAllPairs) {
   Rig rig({.max_in_flight = 1}, by_hand());
   const Transfer first = rig.copy(100 * 4096, 16);
   const Transfer other = rig.copy(101 * 4096, 16, {.priority = Priority::prefetch});
@@ -119,7 +119,7 @@ TEST(MoverBatch, IsPromotedAsAWhole) {
   EXPECT_TRUE(batch.done());
 }
 
-TEST(MoverBatch, WithoutPairsIsDoneAtOnceAndOneOfMoreThanAShareByWhoeverWaits) {
+TEST(MoverBatch, EmptyBatch_IsDoneAtOnce_LargeBatch_EndsThroughWaiters) {
   Rig rig({.inside_chance = 1}, by_hand());
   const Transfer none = rig.mover->copy(std::span<const MovePair>{});
   EXPECT_TRUE(none.done() && none.wait());
@@ -130,7 +130,7 @@ TEST(MoverBatch, WithoutPairsIsDoneAtOnceAndOneOfMoreThanAShareByWhoeverWaits) {
   EXPECT_EQ(rig.copy(0, 16).size(), 1u);
 }
 
-TEST(MoverBatch, EndsWithItsMover) {
+TEST(MoverBatch, MoverDestroyed_EndsTheBatch) {
   Rig rig({.max_in_flight = 2}, by_hand());
   const Transfer transfer = rig.mover->copy(pairs_of(rig, 20, 16));
   rig.mover.reset();

@@ -62,7 +62,7 @@ class MoverStress : public testing::TestWithParam<Setting> {
   std::optional<Mover> mover_;
 };
 
-TEST_P(MoverStress, EveryMoveEndsOnceAndRight) {
+TEST_P(MoverStress, ManyThreads_EveryMoveEndsOnceWithTheRightBytes) {
   std::atomic<std::uint64_t> told{0};
   std::atomic<std::uint64_t> wrong{0};
   {
@@ -90,7 +90,7 @@ TEST_P(MoverStress, EveryMoveEndsOnceAndRight) {
 }
 
 // Other threads use handles, callbacks and cancellations while the Mover is destroyed.
-TEST_P(MoverStress, MayBeDestroyedWhileHandlesAreUsed) {
+TEST_P(MoverStress, DestroyedWhileHandlesAreUsed_HandlesStayValid) {
   std::deque<Transfer> transfers;
   std::atomic<std::uint64_t> told{0};
   for (std::size_t t = 0; t < kThreads; ++t) {

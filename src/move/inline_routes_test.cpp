@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-TEST(InlineRoutes, AnswersOnlyWhatItWasToldAndWhatFitsItsWords) {
+TEST(InlineRoutes, Lookup_ReturnsOnlyStoredRoutesThatFitTheirWord) {
   InlineRoutes routes;
   EXPECT_FALSE(routes.find(NodeId{0}, NodeId{0}, 0_B));
   EXPECT_FALSE(routes.find(NodeId{0}, NodeId{0}, 1_B));
@@ -27,7 +27,7 @@ TEST(InlineRoutes, AnswersOnlyWhatItWasToldAndWhatFitsItsWords) {
   EXPECT_FALSE(routes.find(NodeId{1}, NodeId{0}, 1_B));
 }
 
-TEST(InlineRoutes, MayForgetButNeverErrs) {
+TEST(InlineRoutes, Collision_ForgetsButNeverReturnsAWrongRoute) {
   InlineRoutes routes;
   Random random(1);
   const auto engine_of = [](std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {

@@ -92,6 +92,11 @@ class MoverLists : public testing::Test {
     backends_.add(std::move(backend));
     mover_.emplace(machine_, backends_);
   }
+  // Ends all pieces, also after a failed assertion: nothing but look() ends them, so the Mover
+  // would wait for its shutdown bound.
+  ~MoverLists() override {
+    while (!lists_->open.empty()) lists_->look(Nanoseconds{0});
+  }
   std::vector<MovePair> pairs(std::size_t count, std::uint64_t bytes = 4096) const {
     std::vector<MovePair> made;
     for (std::size_t i = 0; i < count; ++i) {
@@ -110,7 +115,7 @@ class MoverLists : public testing::Test {
   std::optional<Mover> mover_;
 };
 
-TEST_F(MoverLists, PairsAreOnePieceUpToThePieceOfTheEngine) {
+TEST_F(MoverLists, ListedPairs_AreOnePieceUpToTheEnginesPiece) {
   const Transfer transfer = mover_->copy(pairs(40));
   EXPECT_EQ(transfer.size(), 40U);
   ASSERT_EQ(lists_->open.size(), 2U) << "128 KiB in flight";
@@ -126,7 +131,7 @@ TEST_F(MoverLists, PairsAreOnePieceUpToThePieceOfTheEngine) {
   for (std::size_t i = 0; i < 40; ++i) EXPECT_TRUE(transfer.poll(i).value());
 }
 
-TEST_F(MoverLists, APairThatFailsStopsNoOther) {
+TEST_F(MoverLists, FailedPair_StopsNoOther) {
   lists_->failing = 3;
   const Transfer transfer = mover_->copy(pairs(12));
   const auto moved = transfer.wait();
@@ -136,7 +141,7 @@ TEST_F(MoverLists, APairThatFailsStopsNoOther) {
   EXPECT_EQ(mover_->stats().failed, 1U);
 }
 
-TEST_F(MoverLists, APieceThatFailsWithoutMarksFailsAllItsPairs) {
+TEST_F(MoverLists, FailureWithoutMarks_FailsAllPairsOfTheList) {
   lists_->fails_all = true;
   const Transfer transfer = mover_->copy(pairs(12));
   EXPECT_EQ(transfer.wait().error().message, "12 of 12 pairs failed, the first: all of it");
@@ -144,7 +149,7 @@ TEST_F(MoverLists, APieceThatFailsWithoutMarksFailsAllItsPairs) {
   EXPECT_EQ(mover_->stats().failed, 12U);
 }
 
-TEST_F(MoverLists, PairsThatAreInvalidOrElsewhereAreByThemselves) {
+TEST_F(MoverLists, InvalidPair_IsInNoList) {
   auto some = pairs(8);
   some[2].from.length = 7_B;
   const Transfer transfer = mover_->copy(some);
@@ -155,7 +160,7 @@ TEST_F(MoverLists, PairsThatAreInvalidOrElsewhereAreByThemselves) {
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(transfer.poll(i)->has_value(), i != 2) << i;
 }
 
-TEST_F(MoverLists, ABackendThatTakesNoneHasThemOneByOne) {
+TEST_F(MoverLists, BackendWithoutLists_GetsPairsOneByOne) {
   lists_->takes = 1;
   const Transfer transfer = mover_->copy(pairs(4));
   ASSERT_EQ(lists_->open.size(), 4U);
@@ -163,7 +168,7 @@ TEST_F(MoverLists, ABackendThatTakesNoneHasThemOneByOne) {
   ASSERT_TRUE(transfer.wait());
 }
 
-TEST_F(MoverLists, CancelEndsWhatWaits) {
+TEST_F(MoverLists, Cancel_EndsQueuedLists) {
   const Transfer transfer = mover_->copy(pairs(64));
   transfer.cancel();
   EXPECT_EQ(lists_->open.size(), 2U);
@@ -172,7 +177,7 @@ TEST_F(MoverLists, CancelEndsWhatWaits) {
   EXPECT_EQ(mover_->stats().cancelled, 64U);
 }
 
-TEST_F(MoverLists, AWaitLooksAgainWhenItIsDue) {
+TEST_F(MoverLists, Wait_LooksAgainWhenTheBackendAsks) {
   lists_->found_by = 3;
   const Transfer transfer = mover_->copy(whole(gpu_).part(0, 4_KiB), whole(host_).part(0, 4_KiB));
   ASSERT_TRUE(transfer.wait());
@@ -180,7 +185,7 @@ TEST_F(MoverLists, AWaitLooksAgainWhenItIsDue) {
   EXPECT_EQ(transfer.wait(Nanoseconds{0}).has_value(), true);
 }
 
-TEST_F(MoverLists, TheEnginesPieceHoldsWhereTheMoverSaysNothing) {
+TEST_F(MoverLists, DefaultOptions_UseTheEnginesPiece) {
   const Transfer usual = mover_->copy(whole(gpu_), whole(host_));
   ASSERT_EQ(lists_->open.size(), 2U);
   EXPECT_EQ(lists_->open[0].piece.from.length, 64_KiB);

@@ -212,7 +212,7 @@ struct Scene {
 
 class MoverWithoutMemory : public testing::TestWithParam<std::pair<bool, bool>> {};
 
-TEST_P(MoverWithoutMemory, EndsEveryMoveWhicheverAllocationFails) {
+TEST_P(MoverWithoutMemory, FailedAllocation_StillEndsEveryMove) {
   const auto [poller, all] = GetParam();
   for (std::ptrdiff_t nth = 1; !HasFailure(); ++nth) {
     ASSERT_LT(nth, 1000);
@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, MoverWithoutMemory,
 
 // A cache that starts a copy in a callback needs the report of its end, and cannot wait there for
 // memory.
-TEST(MoverCallbackWithoutMemory, TheFirstSmallCallbackIsTakenAndTheNextIsNot) {
+TEST(MoverCallbackWithoutMemory, NoMemory_KeepsOneSmallCallbackAndRefusesTheNext) {
   Scene scene(false);
   scene.mover.emplace(scene.machine, scene.backends,
                       MoverOptions{.route = test::by_engine(kCpuA), .poller = false});

@@ -53,7 +53,7 @@ class MoverDsa : public testing::Test {
   std::optional<Mover> mover_;
 };
 
-TEST_F(MoverDsa, BruteForceUsesAllDevicesSmartTheNearOnes) {
+TEST_F(MoverDsa, RoutePolicies_BruteForceUsesAllDevicesSmartTheNearOnes) {
   open({}, place::brute_force);
   EXPECT_EQ(copy(NodeId{0}, NodeId{15}, 8 << 20, 1).size(), 8U);
   mover_.emplace(machine_, backends_, MoverOptions{.route = place::smart});
@@ -61,7 +61,7 @@ TEST_F(MoverDsa, BruteForceUsesAllDevicesSmartTheNearOnes) {
   EXPECT_EQ(copy(NodeId{0}, NodeId{15}, 8 << 20, 3), (std::vector<std::string>{"dsa0", "dsa7"}));
 }
 
-TEST_F(MoverDsa, WhatDevicesSpoilIsCopiedAllTheSame) {
+TEST_F(MoverDsa, FailingDevices_DataIsCopiedByOtherEngines) {
   emulator::BackendOptions options;
   options.device.faults = {.page_fault_chance = 0.1, .hardware_chance = 0.01};
   options.portals.character_device = true;
@@ -72,7 +72,7 @@ TEST_F(MoverDsa, WhatDevicesSpoilIsCopiedAllTheSame) {
   EXPECT_EQ(mover_->stats().failed, 0U);
 }
 
-TEST_F(MoverDsa, DevicesThatGoSilentHoldUpNothingForever) {
+TEST_F(MoverDsa, SilentDevices_MovesEndWithinTheirBound) {
   emulator::BackendOptions options;
   options.device.faults.lost_record_chance = 0.1;
   options.limit = std::chrono::milliseconds{50};

@@ -55,7 +55,7 @@ class MoverGpu : public testing::Test {
       allocate(gpu_.machine, kSize, Placement::on(test::kDram)).value();
 };
 
-TEST_F(MoverGpu, MovesThroughEveryKindOfMemory) {
+TEST_F(MoverGpu, EveryKindOfMemory_IsCopied) {
   EXPECT_TRUE(backends_.skipped().empty()) << backends_.skipped().front();
   const auto bytes = some_bytes(kSize.value, 1);
   std::ranges::copy(bytes, memory_->memory());
@@ -71,7 +71,7 @@ TEST_F(MoverGpu, MovesThroughEveryKindOfMemory) {
   EXPECT_TRUE(std::ranges::equal(memory_->bytes(), bytes));
 }
 
-TEST_F(MoverGpu, RefusesAnOverlapInTheMemoryOfAGpu) {
+TEST_F(MoverGpu, OverlapInGpuMemory_IsInvalid) {
   const DeviceRange same(*first_->device_address(), kSize, test::kGpu);
   const auto refused =
       mover_.copy(whole(*first_).part(0, 100_B), whole(same).part(99, 100_B)).wait(kBound);

@@ -91,7 +91,7 @@ class MoverHelp : public testing::Test {
   std::optional<Mover> mover_;
 };
 
-TEST_F(MoverHelp, WaitHelpsWithItsOwnMoveOnly) {
+TEST_F(MoverHelp, Wait_HelpsWithItsOwnMoveOnly) {
   const Transfer first = copy(to_);
   const Transfer second = copy(other_);
   ASSERT_TRUE(second.wait());
@@ -102,7 +102,7 @@ TEST_F(MoverHelp, WaitHelpsWithItsOwnMoveOnly) {
   EXPECT_EQ(a_, b_);
 }
 
-TEST_F(MoverHelp, NoLongerThanItMayWait) {
+TEST_F(MoverHelp, Wait_HelpsNoLongerThanItsTimeout) {
   const Transfer transfer = copy(to_);
   EXPECT_EQ(transfer.wait(Nanoseconds{0}).error().code, ErrorCode::timed_out);
   EXPECT_EQ(mover_->poll(), 0U);
@@ -130,7 +130,7 @@ TEST_F(MoverHelp, CancelDuringTheSubmission_ReachesTheBackend) {
   EXPECT_EQ(second.wait().error().code, ErrorCode::cancelled);
 }
 
-TEST_F(MoverHelp, CancelAsksTheBackendToEndWhatIsInFlight) {
+TEST_F(MoverHelp, Cancel_AsksTheBackendToEndPiecesInFlight) {
   const Transfer first = copy(to_);
   const Transfer second = copy(other_);
   first.cancel();

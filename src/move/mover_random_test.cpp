@@ -333,7 +333,7 @@ class World {
   std::optional<Mover> mover_;
 };
 
-TEST(MoverRandom, KeepsItsPromisesUnderRandomOperations) {
+TEST(MoverRandom, RandomOperations_MatchTheModel) {
   const bool held = rc::check("the Mover against a naive model", [] {
     const Scenario scenario{*rc::gen::arbitrary<std::uint64_t>(), *rc::gen::arbitrary<bool>(),
                             *rc::gen::inRange(0U, 3U), *rc::gen::arbitrary<bool>(),

@@ -24,7 +24,7 @@ ErrorCode code(const Transfer& transfer) {
   return outcome && !*outcome ? outcome->error().code : ErrorCode{255};
 }
 
-TEST(Mover, CopiesWithTheDefaultsAndAThreadThatPolls) {
+TEST(Mover, DefaultOptions_CopyThroughThePoller) {
   Rig rig;
   const Transfer transfer = rig.copy(0, Rig::kBytes);
   const auto outcome = transfer.wait();
@@ -34,7 +34,7 @@ TEST(Mover, CopiesWithTheDefaultsAndAThreadThatPolls) {
   EXPECT_EQ(rig.a, rig.b);
 }
 
-TEST(Mover, CutsPartsIntoPiecesOfTheirOwnEngine) {
+TEST(Mover, RouteOfSeveralEngines_IsCutIntoPiecesOfEach) {
   Rig rig({}, by_hand());
   const RoutePolicy halves = [](const Machine&, const RouteRequest& request) -> Result<Route> {
     const Bytes half = request.bytes / 2;
@@ -58,12 +58,12 @@ TEST(Mover, CutsPartsIntoPiecesOfTheirOwnEngine) {
   EXPECT_TRUE(rig.fake->violations().empty());
 }
 
-TEST(Mover, PiecesAreNoLargerThanTheEngineTakes) {
+TEST(Mover, Pieces_AreNoLargerThanTheEnginesMaximum) {
   Rig rig({.max_piece = 1000_B}, by_hand());
   EXPECT_EQ(rig.copy(0, 10'000).wait()->pieces, 10u);
 }
 
-TEST(Mover, OptionsThatMakeNoSense_FailEveryMoveWithTheReason) {
+TEST(Mover, InvalidOptions_FailEveryMoveWithTheReason) {
   const auto refused = [](auto change) {
     MoverOptions options = by_hand();
     change(options);
@@ -82,7 +82,7 @@ TEST(Mover, OptionsThatMakeNoSense_FailEveryMoveWithTheReason) {
   EXPECT_EQ(code(rig.copy(0, 100, {.route = RoutePolicy{}})), ErrorCode::invalid);
 }
 
-TEST(Mover, TheLargestAndSmallestOptionsWork) {
+TEST(Mover, LargestAndSmallestOptions_Work) {
   constexpr Bytes kAll{~std::uint64_t{0}};
   for (const Bytes bound : {0_B, Bytes{std::uint64_t{1} << 62}, kAll}) {
     for (const Bytes piece : {1_KiB, Bytes{std::uint64_t{1} << 63}, kAll}) {
@@ -97,7 +97,7 @@ TEST(Mover, TheLargestAndSmallestOptionsWork) {
   }
 }
 
-TEST(Mover, AnEmptyMoveIsDoneAtOnce) {
+TEST(Mover, EmptyMove_IsDoneAtOnce) {
   Rig rig({}, by_hand());
   const Transfer transfer = rig.copy(5, 0);
   ASSERT_TRUE(transfer.done());
@@ -107,7 +107,7 @@ TEST(Mover, AnEmptyMoveIsDoneAtOnce) {
   EXPECT_EQ(Transfer().wait()->bytes, 0_B);
 }
 
-TEST(Mover, RequestsThatMakeNoSenseAreDoneWithTheReason) {
+TEST(Mover, InvalidRequest_FailsWithTheReason) {
   Rig rig({}, by_hand());
   Mover& mover = *rig.mover;
   EXPECT_EQ(code(mover.copy(Extent{}, rig.source(0, 10))), ErrorCode::invalid);
@@ -123,7 +123,7 @@ TEST(Mover, RequestsThatMakeNoSenseAreDoneWithTheReason) {
   EXPECT_TRUE(mover.copy(rig.source(10, 10), rig.source(0, 10)).wait());
 }
 
-TEST(Mover, WithoutAnEngineAMoveIsDoneWithTheReason) {
+TEST(Mover, NoEngine_FailsWithTheReason) {
   Rig rig({}, by_hand());
   MemoryRange disk(rig.b, test::kDisk);
   EXPECT_EQ(code(rig.mover->copy({&disk, 0, 10_B}, rig.source(0, 10),
@@ -135,7 +135,7 @@ TEST(Mover, WithoutAnEngineAMoveIsDoneWithTheReason) {
   EXPECT_EQ(code(rig.copy(0, 10, {.route = none})), ErrorCode::absent);
 }
 
-TEST(Mover, SaysWhyNobodyDrivesTheEngine) {
+TEST(Mover, UndrivenEngine_FailsWithTheBackendsReason) {
   Machine machine = test::small_machine();
   machine.engines = {{.id = EngineId{0},
                       .kind = EngineKind::dsa,
@@ -155,14 +155,14 @@ TEST(Mover, SaysWhyNobodyDrivesTheEngine) {
       << outcome.error().message;
 }
 
-TEST(Mover, ARouteToAnEngineNobodyDrivesTakesAnotherThatCan) {
+TEST(Mover, RouteToUndrivenEngine_UsesAnotherEngine) {
   Rig rig({}, by_hand());
   const auto outcome = rig.copy(0, 10, {.route = test::by_engine(EngineId{77})}).wait();
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->engines, std::vector{kCpuA});
 }
 
-TEST(Mover, ARouteWithGapsOverlapsOrABadEndIsRefused) {
+TEST(Mover, RouteWithGapsOrOverlaps_IsRefused) {
   Rig rig({}, by_hand());
   const std::vector<std::vector<RoutePart>> bad = {
       {},
@@ -181,7 +181,7 @@ TEST(Mover, ARouteWithGapsOverlapsOrABadEndIsRefused) {
   }
 }
 
-TEST(Mover, AsksItsPolicyOncePerLinkAndSize) {
+TEST(Mover, RoutePolicy_IsCalledOncePerLinkAndSize) {
   int asked = 0;
   MoverOptions options = by_hand();
   options.route = [&](const Machine& machine, const RouteRequest& request) {
@@ -195,7 +195,7 @@ TEST(Mover, AsksItsPolicyOncePerLinkAndSize) {
   EXPECT_EQ(asked, 2);
 }
 
-TEST(Mover, KeepsTheBoundOfALink) {
+TEST(Mover, Link_KeepsItsBoundOfBytesInFlight) {
   Rig rig({.max_in_flight = 100}, by_hand(4_KiB, 10'000_B));
   const Transfer transfer = rig.copy(0, 100'000);
   EXPECT_EQ(rig.fake->in_flight(), 2u);
@@ -204,14 +204,14 @@ TEST(Mover, KeepsTheBoundOfALink) {
   EXPECT_EQ(most.value, 4096u + 4096u + 1696u);  // with the last piece
 }
 
-TEST(Mover, APieceLargerThanTheBoundGoesAlone) {
+TEST(Mover, PieceAboveTheLinksBound_IsInFlightAlone) {
   Rig rig({}, by_hand(4_KiB, 100_B));
   EXPECT_TRUE(rig.copy(0, 20'000).wait());
   EXPECT_EQ((rig.fake->stats().most_link_bytes.at({test::kDram, test::kHbm})), 4096_B);
 }
 
 // Small pieces of another engine do not pass a waiting large one forever.
-TEST(Mover, ALargePieceIsNotOvertakenWithoutEnd) {
+TEST(Mover, LargePiece_IsNotPassedForever) {
   Rig rig({.max_in_flight = 100}, by_hand(16_KiB, 16_KiB));
   std::vector<Transfer> small;
   for (std::uint64_t i = 0; i < 32; ++i) {
@@ -227,7 +227,7 @@ TEST(Mover, ALargePieceIsNotOvertakenWithoutEnd) {
   for (const Transfer& transfer : small) EXPECT_TRUE(transfer.wait());
 }
 
-TEST(Mover, DemandOvertakesPrefetchAndThatMigration) {
+TEST(Mover, Priorities_DemandBeforePrefetchBeforeMigration) {
   Rig rig({.max_in_flight = 1}, by_hand(4_KiB, 4_KiB));
   const Transfer first = rig.copy(0, 4096);
   const Transfer migration = rig.copy(4096, 4096, {.priority = Priority::migration});
@@ -240,7 +240,7 @@ TEST(Mover, DemandOvertakesPrefetchAndThatMigration) {
   EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 12288, 8192, 4096}));
 }
 
-TEST(Mover, APromotedMoveOvertakesItsOldClass) {
+TEST(Mover, PromotedMove_PassesItsOldClass) {
   Rig rig({.max_in_flight = 1}, by_hand(4_KiB, 4_KiB));
   const Transfer first = rig.copy(0, 4096);
   const Transfer prefetch = rig.copy(8192, 4096, {.priority = Priority::prefetch});
@@ -257,7 +257,7 @@ TEST(Mover, APromotedMoveOvertakesItsOldClass) {
   Transfer().promote(Priority::demand);
 }
 
-TEST(Mover, EveryEighthPieceGoesToAWaitingLowerClass) {
+TEST(Mover, WaitingLowerClass_GetsEveryEighthPiece) {
   Rig rig({.max_in_flight = 1}, by_hand(1_KiB, 1_KiB));
   const Transfer demand = rig.copy(0, 80 << 10);
   const Transfer prefetch = rig.copy(80 << 10, 80 << 10, {.priority = Priority::prefetch});
@@ -272,7 +272,7 @@ TEST(Mover, EveryEighthPieceGoesToAWaitingLowerClass) {
 }
 
 // The scarce resource may also be an engine that two links share.
-TEST(Mover, NoLinkStarvesAtASharedEngine) {
+TEST(Mover, SharedEngine_ServesAllLinks) {
   Rig rig({.max_in_flight = 1}, by_hand(1_KiB, 64_KiB));
   const Transfer demand = rig.copy(0, 100 << 10);
   const Transfer back = rig.mover->copy(rig.source(200 << 10, 4096), rig.target(200 << 10, 4096),
@@ -282,7 +282,7 @@ TEST(Mover, NoLinkStarvesAtASharedEngine) {
   EXPECT_TRUE(demand.wait());
 }
 
-TEST(Mover, WhatIsNotAcceptedIsOfferedAgainInOrder) {
+TEST(Mover, RefusedPieces_AreSubmittedAgainInOrder) {
   Rig rig({.max_in_flight = 8, .partial_chance = 0.7}, by_hand());
   EXPECT_TRUE(rig.copy(0, 300'000).wait());
   EXPECT_GT(rig.fake->stats().partial, 0u);
@@ -295,7 +295,7 @@ TEST(Mover, WhatIsNotAcceptedIsOfferedAgainInOrder) {
 }
 
 // None of our pieces is in flight, so no completion will wake a thread.
-TEST(Mover, AnEngineThatTookNothingIsAskedAgain) {
+TEST(Mover, FullEngine_IsAskedAgainByPoll) {
   Rig rig({}, by_hand());
   rig.fake->accept_at_most(0);
   const Transfer transfer = rig.copy(0, 10'000);
@@ -305,7 +305,7 @@ TEST(Mover, AnEngineThatTookNothingIsAskedAgain) {
   EXPECT_TRUE(transfer.wait());
 }
 
-TEST(Mover, AnEngineThatTookNothingIsAskedAgainByTheThreadToo) {
+TEST(Mover, FullEngine_IsAskedAgainByThePoller) {
   Rig rig({.own_thread = true});
   rig.fake->accept_at_most(0);
   const Transfer transfer = rig.copy(0, 10'000);
@@ -314,7 +314,7 @@ TEST(Mover, AnEngineThatTookNothingIsAskedAgainByTheThreadToo) {
   EXPECT_TRUE(transfer.wait());
 }
 
-TEST(Mover, AFailedPieceGoesToAnotherEngine) {
+TEST(Mover, FailedPiece_IsRetriedOnAnotherEngine) {
   Rig rig({}, by_hand());
   rig.fake->fail_next(kCpuA, 3);
   const auto outcome = rig.copy(0, 40'000).wait();
@@ -325,7 +325,7 @@ TEST(Mover, AFailedPieceGoesToAnotherEngine) {
   EXPECT_EQ(rig.mover->stats().retries, 3u);
 }
 
-TEST(Mover, AnEngineThatRefusesIsReplaced) {
+TEST(Mover, EngineWhoseSubmitFails_IsReplaced) {
   Rig rig({}, by_hand());
   rig.fake->refuse(kCpuA, Error{ErrorCode::unsupported, "not today"});
   const auto outcome = rig.copy(0, 40'000).wait();
@@ -334,7 +334,7 @@ TEST(Mover, AnEngineThatRefusesIsReplaced) {
   EXPECT_TRUE(rig.copied(0, 40'000));
 }
 
-TEST(Mover, WhenNoEngineIsLeftTheLastErrorIsTheOutcome) {
+TEST(Mover, AllEnginesFail_OutcomeIsTheLastError) {
   Rig rig({}, by_hand());
   rig.fake->break_engine(kCpuA, Error{ErrorCode::io, "first"});
   rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "second"});
@@ -346,7 +346,7 @@ TEST(Mover, WhenNoEngineIsLeftTheLastErrorIsTheOutcome) {
   EXPECT_EQ(rig.mover->stats().in_flight_pieces, 0u);
 }
 
-TEST(Mover, InvalidIsNotTriedElsewhere) {
+TEST(Mover, InvalidPiece_IsNotRetried) {
   Rig rig({}, by_hand());
   rig.fake->break_engine(kCpuA, Error{ErrorCode::invalid, "nonsense"});
   EXPECT_EQ(rig.copy(0, 4096).wait().error().code, ErrorCode::invalid);
@@ -354,7 +354,7 @@ TEST(Mover, InvalidIsNotTriedElsewhere) {
 }
 
 // A submit() refused because of one piece does not fail the others.
-TEST(Mover, OnePieceAtFaultDoesNotFailThoseSubmittedWithIt) {
+TEST(Mover, OneInvalidPiece_DoesNotFailTheRestOfItsSubmission) {
   Rig rig({.max_in_flight = 1}, by_hand());
   std::vector<std::byte> elsewhere(4096);
   rig.fake->hold(true);
@@ -367,7 +367,7 @@ TEST(Mover, OnePieceAtFaultDoesNotFailThoseSubmittedWithIt) {
   EXPECT_FALSE(well.wait());
 }
 
-TEST(Mover, AFailedMoveIsDoneOnlyWhenNothingOfItIsInFlight) {
+TEST(Mover, FailedMove_IsDoneOnceNothingIsInFlight) {
   Rig rig({.max_in_flight = 4}, by_hand());
   rig.fake->fail_next(kCpuA, 1);
   rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken"});
@@ -384,7 +384,7 @@ TEST(Mover, AFailedMoveIsDoneOnlyWhenNothingOfItIsInFlight) {
   EXPECT_LT(rig.fake->stats().accepted, 25u);
 }
 
-TEST(Mover, CancelDropsTheQueueAndLetsEndWhatIsInFlight) {
+TEST(Mover, Cancel_DropsQueuedPiecesAndWaitsForThoseInFlight) {
   Rig rig({.max_in_flight = 2}, by_hand());
   const Transfer transfer = rig.copy(0, 40'000);
   const Transfer other = rig.copy(40'000, 4096);
@@ -403,7 +403,7 @@ TEST(Mover, CancelDropsTheQueueAndLetsEndWhatIsInFlight) {
   EXPECT_TRUE(*other.poll());
 }
 
-TEST(Mover, AQueuedMoveIsCancelledAtOnce) {
+TEST(Mover, QueuedMove_IsCancelledAtOnce) {
   Rig rig({.max_in_flight = 1}, by_hand());
   const Transfer first = rig.copy(0, 4096);
   const Transfer queued = rig.copy(4096, 4096);
@@ -416,7 +416,7 @@ TEST(Mover, AQueuedMoveIsCancelledAtOnce) {
 }
 
 // The head of the queue did not fit; without it the pieces behind it do.
-TEST(Mover, CancellingThePieceThatHeldUpOthersLetsThemGo) {
+TEST(Mover, CancelOfABlockingPiece_LetsOthersContinue) {
   Rig rig({}, by_hand(8_KiB, 8_KiB));
   const Transfer first = rig.copy(0, 4096);
   const Transfer large = rig.copy(8192, 8192);
@@ -427,7 +427,7 @@ TEST(Mover, CancellingThePieceThatHeldUpOthersLetsThemGo) {
   EXPECT_TRUE(first.wait() && small.wait());
 }
 
-TEST(Mover, TheDestructorCancelsAndWaits) {
+TEST(Mover, Destructor_CancelsAndWaits) {
   Rig rig({.max_in_flight = 2, .polls = 5}, by_hand());
   int told = 0;
   const Transfer transfer = rig.copy(0, 40'000);
@@ -451,7 +451,7 @@ TEST(Mover, TheDestructorCancelsAndWaits) {
 
 // The process is stopped for an hour while the Mover waits for pieces in flight, which then must
 // still get their time.
-TEST(Mover, APauseOfTheProcessDoesNotUseUpTheShutdownBound) {
+TEST(Mover, PausedProcess_DoesNotUseUpTheShutdownBound) {
   Rig rig({}, by_hand());
   rig.fake->hold(true);
   const Transfer transfer = rig.copy(0, 4096);
@@ -465,7 +465,7 @@ TEST(Mover, APauseOfTheProcessDoesNotUseUpTheShutdownBound) {
   EXPECT_EQ(code(transfer), ErrorCode::cancelled);
 }
 
-TEST(MoverDeathTest, ACallbackMustNotDestroyItsMover) {
+TEST(MoverDeathTest, DestroyedByItsOwnCallback_Aborts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
@@ -478,13 +478,13 @@ TEST(MoverDeathTest, ACallbackMustNotDestroyItsMover) {
 }
 
 // Pieces that complete inside submit() must not grow the stack: 100 000 frames would not fit.
-TEST(Mover, ManyInlinePiecesKeepTheStackFlat) {
+TEST(Mover, ManyInlinePieces_KeepTheStackFlat) {
   Rig rig({.inside_chance = 1, .log = false}, by_hand(8_B, 64_KiB));
   EXPECT_EQ(rig.copy(0, 800'000).wait()->pieces, 100'000u);
   EXPECT_TRUE(rig.copied(0, 800'000));
 }
 
-TEST(Mover, MovesThatStartTheNextWhenTheyEndKeepTheStackFlat) {
+TEST(Mover, ChainOfCallbacks_KeepsTheStackFlat) {
   Rig rig({.inside_chance = 1, .log = false}, by_hand());
   std::uint64_t left = 100'000;
   std::function<void(const Result<MoveStats>&)> next = [&](const Result<MoveStats>& outcome) {
@@ -495,7 +495,7 @@ TEST(Mover, MovesThatStartTheNextWhenTheyEndKeepTheStackFlat) {
   EXPECT_EQ(rig.mover->stats().transfers, 100'000u);
 }
 
-TEST(Mover, MovesThatCancelEachOtherKeepTheStackFlat) {
+TEST(Mover, ChainOfCancellations_KeepsTheStackFlat) {
   Rig rig({.max_in_flight = 1, .log = false}, by_hand());
   const Transfer first = rig.copy(0, 8);
   std::vector<Transfer> queued;
@@ -508,7 +508,7 @@ TEST(Mover, MovesThatCancelEachOtherKeepTheStackFlat) {
   EXPECT_TRUE(first.wait());
 }
 
-TEST(Mover, CountsAndTimes) {
+TEST(Mover, Stats_CountAndTimeMoves) {
   Rig rig({.max_in_flight = 1, .delay = std::chrono::milliseconds{1}}, by_hand());
   const Transfer first = rig.copy(0, 4096);
   const Transfer second = rig.copy(4096, 8192);

@@ -90,7 +90,7 @@ class MoveSchedulerTest : public testing::Test {
   std::optional<MoveScheduler> scheduler_;
 };
 
-TEST_F(MoveSchedulerTest, CutsMemoryFromItsStart) {
+TEST_F(MoveSchedulerTest, MemorySegment_IsCutFromItsStart) {
   const auto move = open(from_, 100, 40'000, by(kCpuA, 40'000));
   EXPECT_EQ(scheduler_->stats().queued_pieces, 3u);
   EXPECT_EQ(lengths(take()), (std::vector<std::uint64_t>{16384, 16384, 7232}));
@@ -100,7 +100,7 @@ TEST_F(MoveSchedulerTest, CutsMemoryFromItsStart) {
 }
 
 // Only the first piece of a file's extent begins at an unaligned offset.
-TEST_F(MoveSchedulerTest, CutsFilesAtTheirBlocks) {
+TEST_F(MoveSchedulerTest, FileSegment_IsCutAtBlocksOfTheFile) {
   const Unaddressable file(1_MiB, test::kDram);
   const auto move = open(file, 100, 40'000, by(kCpuA, 40'000));
   EXPECT_EQ(scheduler_->stats().queued_pieces, 3u);
@@ -120,14 +120,14 @@ TEST_F(MoveSchedulerTest, AnEngine_GetsNoMorePiecesThanItTakes) {
   EXPECT_EQ(take().size(), 1u);
 }
 
-TEST_F(MoveSchedulerTest, DoesNotCutWhatFitsInOnePiece) {
+TEST_F(MoveSchedulerTest, SegmentOfOnePiece_IsNotCut) {
   const Unaddressable file(1_MiB, test::kDram);
   const auto move = open(file, 100, 16384, by(kCpuA, 16384));
   EXPECT_EQ(lengths(take()), (std::vector<std::uint64_t>{16384}));
   scheduler_->cancel(*move);
 }
 
-TEST_F(MoveSchedulerTest, TheEnginesOfARouteAdvanceTogether) {
+TEST_F(MoveSchedulerTest, RouteOfTwoEngines_AdvancesBothEqually) {
   const std::uint64_t half = 64 << 10;
   Route route = by(kCpuA, half);
   route.parts.push_back({half, Bytes{half}, kCpuB});
@@ -138,7 +138,7 @@ TEST_F(MoveSchedulerTest, TheEnginesOfARouteAdvanceTogether) {
   scheduler_->cancel(*move);
 }
 
-TEST_F(MoveSchedulerTest, PiecesPutBackComeAgainInOrder) {
+TEST_F(MoveSchedulerTest, PiecesPutBack_ComeAgainInOrder) {
   const auto move = open(from_, 0, 64 << 10, by(kCpuA, 64 << 10));
   const auto segments = take();
   ASSERT_EQ(segments.size(), 4u);
@@ -158,7 +158,7 @@ TEST_F(MoveSchedulerTest, PiecesPutBackComeAgainInOrder) {
   scheduler_->cancel(*move);
 }
 
-TEST_F(MoveSchedulerTest, AStalledEngineIsTakenFromAgainAfterACompletion) {
+TEST_F(MoveSchedulerTest, StalledEngine_ContinuesAfterACompletion) {
   const auto move = open(from_, 0, 64 << 10, by(kCpuA, 64 << 10));
   const auto segments = take(2);
   EngineState& engine = *segments[0]->queue->engine;
@@ -171,7 +171,7 @@ TEST_F(MoveSchedulerTest, AStalledEngineIsTakenFromAgainAfterACompletion) {
 }
 
 // A completion came between the refusal and stall(): no other completion would wake the engine.
-TEST_F(MoveSchedulerTest, AStallOvertakenByACompletionDoesNotCount) {
+TEST_F(MoveSchedulerTest, StallAfterACompletion_IsIgnored) {
   const auto move = open(from_, 0, 64 << 10, by(kCpuA, 64 << 10));
   const auto segments = take(2);
   EngineState& engine = *segments[0]->queue->engine;
@@ -183,7 +183,7 @@ TEST_F(MoveSchedulerTest, AStallOvertakenByACompletionDoesNotCount) {
   scheduler_->cancel(*move);
 }
 
-TEST_F(MoveSchedulerTest, AStallWithNothingInFlightNeedsSomebodyToAskAgain) {
+TEST_F(MoveSchedulerTest, StallWithNothingInFlight_NeedsAPoll) {
   const auto move = open(from_, 0, 4096, by(kCpuA, 4096));
   const auto segments = take();
   EngineState& engine = *segments[0]->queue->engine;
@@ -199,7 +199,7 @@ TEST_F(MoveSchedulerTest, AStallWithNothingInFlightNeedsSomebodyToAskAgain) {
 }
 
 // The bound is 64 KiB; an eighth of it is less than a piece.
-TEST_F(MoveSchedulerTest, BesideDemandStorageHasLittleInFlightThatNobodyWaitsFor) {
+TEST_F(MoveSchedulerTest, StorageWithDemand_LimitsOtherClassesInFlight) {
   const Unaddressable file(1_MiB, test::kDisk);
   const auto plan = open(file, 0, 1 << 20, by(test::kSsd, 1 << 20), Priority::prefetch);
   const auto alone = take();
@@ -255,19 +255,19 @@ std::array<std::uint64_t, 2> MoveSchedulerTest::share_beside_demand(std::uint64_
   return bytes;
 }
 
-TEST_F(MoveSchedulerTest, ShortPiecesBesideDemandDoNotStarveLongOnes) {
+TEST_F(MoveSchedulerTest, ShortPiecesBesideDemand_DoNotStarveLongOnes) {
   const auto [prefetch, migration] = share_beside_demand(16384, 4096);
   EXPECT_GT(prefetch, 100'000u);
   EXPECT_GT(migration, 100'000u);
 }
 
-TEST_F(MoveSchedulerTest, OfTwoThatAreDueBesideDemandNeitherStarves) {
+TEST_F(MoveSchedulerTest, TwoDueClassesBesideDemand_NeitherStarves) {
   const auto [prefetch, migration] = share_beside_demand(16384, 16384);
   EXPECT_GT(prefetch, 500'000u);
   EXPECT_GT(migration, 500'000u);
 }
 
-TEST_F(MoveSchedulerTest, WhatIsHeldBackIsCountedThroughRefusalsFailuresAndPromotion) {
+TEST_F(MoveSchedulerTest, HeldBackBytes_StayExactThroughRefusalFailureAndPromotion) {
   const Unaddressable file(1_MiB, test::kDisk);
   const auto read = open(file, 0, 4096, by(test::kSsd, 4096));
   const auto plan = open(file, 0, 1 << 18, by(test::kSsd, 1 << 18), Priority::prefetch);
@@ -285,7 +285,7 @@ TEST_F(MoveSchedulerTest, WhatIsHeldBackIsCountedThroughRefusalsFailuresAndPromo
   scheduler_->cancel(*next);
 }
 
-TEST_F(MoveSchedulerTest, APlanThatIsLateIsNoDemandBesideItself) {
+TEST_F(MoveSchedulerTest, PromotedPlan_DoesNotCountAsDemand) {
   const Unaddressable file(1_MiB, test::kDisk);
   const auto late = open(file, 0, 4096, by(test::kSsd, 4096), Priority::prefetch);
   open(file, 0, 1 << 19, by(test::kSsd, 1 << 19), Priority::prefetch);
@@ -294,14 +294,14 @@ TEST_F(MoveSchedulerTest, APlanThatIsLateIsNoDemandBesideItself) {
   scheduler_->cancel_all();
 }
 
-TEST_F(MoveSchedulerTest, OtherEnginesAreNotHeldBackBesideDemand) {
+TEST_F(MoveSchedulerTest, DemandOnStorage_HoldsBackNoOtherEngine) {
   const auto plan = open(from_, 0, 1 << 20, by(kCpuA, 1 << 20), Priority::prefetch);
   const auto read = open(from_, 0, 4096, by(kCpuA, 4096));
   EXPECT_EQ(take().size(), 4u) << "as many as the engine takes";
   scheduler_->cancel_all();
 }
 
-TEST_F(MoveSchedulerTest, AMoveEndsWithItsLastPiece) {
+TEST_F(MoveSchedulerTest, Move_EndsWithItsLastPiece) {
   const auto move = open(from_, 0, 20'000, by(kCpuA, 20'000));
   const auto segments = take();
   ASSERT_EQ(segments.size(), 2u);
@@ -316,7 +316,7 @@ TEST_F(MoveSchedulerTest, AMoveEndsWithItsLastPiece) {
   EXPECT_TRUE(ended().empty()) << "it is forgotten";
 }
 
-TEST_F(MoveSchedulerTest, CancellingAllEndsThoseWithNothingInFlight) {
+TEST_F(MoveSchedulerTest, CancelAll_EndsMovesWithNothingInFlight) {
   const auto flying = open(from_, 0, 4096, by(kCpuA, 4096));
   const auto segments = take();
   const auto queued = open(from_, 0, 4096, by(kCpuA, 4096));

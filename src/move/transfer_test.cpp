@@ -54,7 +54,7 @@ Task in_turn(Rig& rig, std::uint64_t pieces) {
   co_return sum;
 }
 
-TEST(Transfer, IsPolledAndWaitedForByAnyHandle) {
+TEST(Transfer, AnyHandle_PollsAndWaits) {
   Rig rig({.max_in_flight = 1, .polls = 2}, by_hand());
   const Transfer transfer = rig.copy(0, 4096);
   const Transfer copy = transfer;
@@ -65,7 +65,7 @@ TEST(Transfer, IsPolledAndWaitedForByAnyHandle) {
   EXPECT_TRUE(transfer.wait(0ns));
 }
 
-TEST(Transfer, AWaitThatTimesOutMayBeRepeated) {
+TEST(Transfer, TimedOutWait_MayBeRepeated) {
   Rig rig({}, by_hand());
   rig.fake->hold(true);
   const Transfer transfer = rig.copy(0, 4096);
@@ -78,7 +78,7 @@ TEST(Transfer, AWaitThatTimesOutMayBeRepeated) {
 }
 
 // A clock that stands still must not make a wait endless.
-TEST(Transfer, AWaitEndsThoughItsClockStandsStill) {
+TEST(Transfer, StoppedClock_WaitStillEnds) {
   ManualClock still;
   MoverOptions options;
   options.clock = &still;
@@ -90,7 +90,7 @@ TEST(Transfer, AWaitEndsThoughItsClockStandsStill) {
   EXPECT_TRUE(transfer.wait());
 }
 
-TEST(Transfer, AWaitThatTimesOutTellsHowLongTheMoveHasTaken) {
+TEST(Transfer, TimedOutWait_ReportsTheMovesAge) {
   Rig rig({}, by_hand());
   rig.fake->hold(true);
   const Transfer transfer = rig.copy(0, 4096);
@@ -101,7 +101,7 @@ TEST(Transfer, AWaitThatTimesOutTellsHowLongTheMoveHasTaken) {
 }
 
 // The process is stopped for an hour: the move has not had its time yet.
-TEST(Transfer, APauseOfTheProcessDoesNotUseUpAWait) {
+TEST(Transfer, PausedProcess_DoesNotUseUpAWait) {
   Rig rig({}, by_hand());
   rig.fake->hold(true);
   const Transfer transfer = rig.copy(0, 4096);
@@ -114,7 +114,7 @@ TEST(Transfer, APauseOfTheProcessDoesNotUseUpAWait) {
 }
 
 // As in a simulation: waiting moves the clock.
-TEST(Transfer, WaitingMovesAVirtualClock) {
+TEST(Transfer, ManualClock_AdvancesWhileWaiting) {
   Rig rig({.delay = 5s}, by_hand());
   const Transfer transfer = rig.copy(0, 4096);
   const auto outcome = transfer.wait();
@@ -123,7 +123,7 @@ TEST(Transfer, WaitingMovesAVirtualClock) {
   EXPECT_GE(rig.clock.now(), 5s);
 }
 
-TEST(Transfer, WakesManyWaiters) {
+TEST(Transfer, End_WakesAllWaiters) {
   Rig rig({.own_thread = true});
   rig.fake->hold(true);
   const Transfer transfer = rig.copy(0, 100'000);
@@ -138,7 +138,7 @@ TEST(Transfer, WakesManyWaiters) {
   EXPECT_EQ(woken, 4);
 }
 
-TEST(Transfer, ItsDescriptorBecomesAndStaysReadable) {
+TEST(Transfer, End_MakesTheDescriptorReadableForGood) {
   Rig rig({}, by_hand());
   const Transfer transfer = rig.copy(0, 4096);
   const auto descriptor = transfer.event_fd();
@@ -152,7 +152,7 @@ TEST(Transfer, ItsDescriptorBecomesAndStaysReadable) {
   EXPECT_TRUE(readable(*descriptor)) << "also when somebody read it";
 }
 
-TEST(Transfer, TheDescriptorOfADoneMoveIsReadable) {
+TEST(Transfer, DoneMove_HasAReadableDescriptor) {
   Rig rig({}, by_hand());
   const Transfer transfer = rig.copy(0, 4096);
   ASSERT_TRUE(transfer.wait());
@@ -161,7 +161,7 @@ TEST(Transfer, TheDescriptorOfADoneMoveIsReadable) {
   EXPECT_TRUE(readable(rig.copy(0, 0).event_fd().value()));
 }
 
-TEST(Transfer, SaysWhenThereIsNoDescriptorToBeHad) {
+TEST(Transfer, NoDescriptorLeft_IsAnError) {
   Rig rig({}, by_hand());
   const Transfer transfer = rig.copy(0, 4096);
   rlimit old{};
@@ -175,7 +175,7 @@ TEST(Transfer, SaysWhenThereIsNoDescriptorToBeHad) {
   EXPECT_TRUE(transfer.event_fd()) << "later there is one";
 }
 
-TEST(Transfer, TellsItsListenersOnceInOrder) {
+TEST(Transfer, Listeners_AreCalledOnceInOrder) {
   Rig rig({}, by_hand());
   const Transfer transfer = rig.copy(0, 4096);
   std::vector<int> told;
@@ -193,7 +193,7 @@ TEST(Transfer, TellsItsListenersOnceInOrder) {
   EXPECT_EQ(told, (std::vector{1, 2, 3, 4}));
 }
 
-TEST(Transfer, IsAwaited) {
+TEST(Transfer, CoAwait_ReturnsTheOutcome) {
   Rig rig({}, by_hand());
   const Task task = awaiting(rig.copy(0, 4096));
   EXPECT_FALSE(task.handle.done());
@@ -203,7 +203,7 @@ TEST(Transfer, IsAwaited) {
   EXPECT_TRUE(awaiting(Transfer()).handle.done());
 }
 
-TEST(Transfer, AwaitingGivesTheErrorAndTheCancellation) {
+TEST(Transfer, CoAwait_ReturnsErrorAndCancellation) {
   Rig rig({.max_in_flight = 1}, by_hand());
   rig.fake->break_engine(kCpuA, Error{ErrorCode::invalid, "bad"});
   const Task failed = awaiting(rig.copy(0, 4096));
@@ -217,14 +217,14 @@ TEST(Transfer, AwaitingGivesTheErrorAndTheCancellation) {
   EXPECT_EQ(failed.handle.promise().result->error().message, "bad");
 }
 
-TEST(Transfer, ACoroutineOfManyInlineMovesKeepsTheStackFlat) {
+TEST(Transfer, CoroutineOfManyInlineMoves_KeepsTheStackFlat) {
   Rig rig({.inside_chance = 1, .log = false}, by_hand());
   const Task task = in_turn(rig, 100'000);
   ASSERT_TRUE(task.handle.done());
   EXPECT_EQ(task.handle.promise().result->value().bytes, Bytes{6'400'000});
 }
 
-TEST(Transfer, TheHandleMayBeDroppedBeforeTheEnd) {
+TEST(Transfer, DroppedHandle_MoveStillEnds) {
   Rig rig({}, by_hand());
   bool told = false;
   rig.copy(0, 100'000).on_done([&](const auto& outcome) { told = outcome.has_value(); });

@@ -122,7 +122,7 @@ class MoverVisits : public testing::Test {
   std::optional<Mover> mover_;
 };
 
-TEST_F(MoverVisits, WhoStartsAMoveCopiesItsInlinePieces) {
+TEST_F(MoverVisits, Copy_CopiesInlinePiecesItself) {
   open(true);
   EXPECT_TRUE(copy(kCpuB, 100).done());
   EXPECT_TRUE(copy_inline_pieces(3, 100).done());
@@ -130,7 +130,7 @@ TEST_F(MoverVisits, WhoStartsAMoveCopiesItsInlinePieces) {
 }
 
 // The copy uses nothing of the link's bound.
-TEST_F(MoverVisits, AMoveOfOneInlinePieceIsDoneWhenCopyReturnsThoughItsLinkIsFull) {
+TEST_F(MoverVisits, OneInlinePiece_IsDoneWhenCopyReturnsEvenOnAFullLink) {
   open(false);
   const Transfer full = copy(kCpuA, kBound);
   const Transfer waiting = copy(kCpuA, 10);
@@ -156,7 +156,7 @@ TEST_F(MoverVisits, AMoveOfOneInlinePieceIsDoneWhenCopyReturnsThoughItsLinkIsFul
 }
 
 // Remembered routes also fall back to the scheduler if their engine refuses or fails.
-TEST(MoverInline, APieceThatFailsOrIsRefusedGoesToAnotherEngine) {
+TEST(MoverInline, FailedOrRefusedInlinePiece_IsRetriedOnAnotherEngine) {
   const Machine machine = test::small_machine();
   std::vector<std::byte> a = test::random_bytes(4096, 1);
   std::vector<std::byte> b(4096);
@@ -189,7 +189,7 @@ TEST(MoverInline, APieceThatFailsOrIsRefusedGoesToAnotherEngine) {
   EXPECT_EQ(copy().wait().error().code, ErrorCode::invalid);
 }
 
-TEST_F(MoverVisits, AThreadThatCompletesCopiesNothing) {
+TEST_F(MoverVisits, CompletingThread_CopiesNothing) {
   open(false);
   const Transfer first = copy(kCpuA, kBound);
   const Transfer second = copy_inline_pieces(2, 100);
@@ -203,7 +203,7 @@ TEST_F(MoverVisits, AThreadThatCompletesCopiesNothing) {
   EXPECT_EQ(inline_->threads(), std::vector(2, std::this_thread::get_id()));
 }
 
-TEST_F(MoverVisits, WhatACompletingThreadLeavesThePollerDoes) {
+TEST_F(MoverVisits, PiecesLeftByACompletingThread_AreCopiedByThePoller) {
   open(true);
   const Transfer first = copy(kCpuA, kBound);
   const Transfer second = copy_inline_pieces(40, 10);
@@ -216,7 +216,7 @@ TEST_F(MoverVisits, WhatACompletingThreadLeavesThePollerDoes) {
   }
 }
 
-TEST_F(MoverVisits, CancellingAndPromotingCopyNothing) {
+TEST_F(MoverVisits, CancelAndPromote_CopyNothing) {
   open(false);
   const Transfer large = copy(kCpuA, kBound - 10);
   const Transfer next = copy_inline_pieces(2, 50);  // does not fit, and holds up the last
@@ -229,7 +229,7 @@ TEST_F(MoverVisits, CancellingAndPromotingCopyNothing) {
 }
 
 // Otherwise the read of an SSD would wait for copies by cores.
-TEST_F(MoverVisits, EnginesThatCopyByThemselvesAreGivenTheirsFirst) {
+TEST_F(MoverVisits, AsynchronousEngines_GetTheirPiecesFirst) {
   open(false);
   const Transfer full = copy(kCpuA, kBound);
   const Transfer inlined = copy_inline_pieces(15, 10);
@@ -243,7 +243,7 @@ TEST_F(MoverVisits, EnginesThatCopyByThemselvesAreGivenTheirsFirst) {
   EXPECT_TRUE(other.wait());
 }
 
-TEST_F(MoverVisits, AVisitCopiesNoMoreThanSixteenPieces) {
+TEST_F(MoverVisits, Visit_CopiesAtMostSixteenPieces) {
   open(false);
   const Transfer full = copy(kCpuA, kBound);
   const Transfer many = copy_inline_pieces(100, 10);
@@ -259,7 +259,7 @@ TEST_F(MoverVisits, AVisitCopiesNoMoreThanSixteenPieces) {
   EXPECT_FALSE(copy_inline_pieces(17, 10).done());
 }
 
-TEST_F(MoverVisits, AWaitLooksAtItsBoundAfterEachShareAndDoesNotSleepWhileThereIsMore) {
+TEST_F(MoverVisits, WaitWithMoreWork_ChecksItsBoundAfterEachShare) {
   open(false);
   const Transfer full = copy(kCpuA, kBound);
   const Transfer many = copy_inline_pieces(100, 10);
@@ -272,7 +272,7 @@ TEST_F(MoverVisits, AWaitLooksAtItsBoundAfterEachShareAndDoesNotSleepWhileThereI
   EXPECT_EQ(sleeps, 0);
 }
 
-TEST_F(MoverVisits, AVisitSubmitsNoMoreThanSixtyFourPieces) {
+TEST_F(MoverVisits, Visit_SubmitsAtMostSixtyFourPieces) {
   open(false);
   std::vector<Transfer> all{copy(kCpuA, kBound)};
   for (int i = 0; i < 100; ++i) all.push_back(copy(kCpuA, 10));
@@ -284,7 +284,7 @@ TEST_F(MoverVisits, AVisitSubmitsNoMoreThanSixtyFourPieces) {
   for (const Transfer& transfer : all) EXPECT_TRUE(transfer.wait());
 }
 
-TEST_F(MoverVisits, WhatIsLeftOfSubmissionsThePollerDoes) {
+TEST_F(MoverVisits, PiecesLeftByAVisit_AreSubmittedByThePoller) {
   open(true);
   std::vector<Transfer> all{copy(kCpuA, kBound)};
   for (int i = 0; i < 200; ++i) all.push_back(copy(kCpuA, 10));
@@ -294,7 +294,7 @@ TEST_F(MoverVisits, WhatIsLeftOfSubmissionsThePollerDoes) {
 }
 
 // Many pieces that complete inside one poll are settled together, and none is lost.
-TEST_F(MoverVisits, SixtyCompletionsInOnePollAreAllTold) {
+TEST_F(MoverVisits, SixtyCompletionsInOnePoll_AreAllReported) {
   Backends backends;
   auto fake = std::make_unique<FakeBackend>(FakeOptions{.engines = {kCpuA}, .max_in_flight = 100});
   backends.add(std::move(fake));
@@ -310,7 +310,7 @@ TEST_F(MoverVisits, SixtyCompletionsInOnePollAreAllTold) {
 }
 
 // The thread may be needed to end the other move.
-TEST_F(MoverVisits, WaitingInACallbackOfAnotherMoverIsRefused) {
+TEST_F(MoverVisits, WaitInACallbackOfAnotherMover_IsInvalid) {
   open(false);
   Mover other(machine_, backends_, test::by_hand());
   bool called = false;

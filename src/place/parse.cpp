@@ -49,14 +49,14 @@ std::optional<Property> property_of(std::string_view text) {
 }
 
 // "hbm_interleave", "hbm_first_touch".
-std::optional<Placement> dealt_kind_of(std::string_view text) {
+std::optional<Placement> distributed_kind_of(std::string_view text) {
   const std::string word = word_of(text);
   const auto end = word.find('_');
   const auto kind = kind_of(std::string_view(word).substr(0, end));
   if (!kind || end == std::string::npos) return std::nullopt;
-  for (const Dealing dealing : {Dealing::first_touch, Dealing::interleave}) {
-    if (word.substr(end + 1) == to_string(dealing)) {
-      return Placement{.kind = kind, .dealing = dealing};
+  for (const Distribution distribution : {Distribution::first_touch, Distribution::interleave}) {
+    if (word.substr(end + 1) == to_string(distribution)) {
+      return Placement{.kind = kind, .distribution = distribution};
     }
   }
   return std::nullopt;
@@ -166,7 +166,7 @@ Result<Placement> parse_weights(const Machine& machine, std::string_view text) {
 Result<Placement> parse_first(const Machine& machine, std::string_view text) {
   if (text.contains('=')) return parse_weights(machine, text);
   if (const auto kind = kind_of(text)) return Placement::on(*kind);
-  if (auto dealt = dealt_kind_of(text)) return *std::move(dealt);
+  if (auto kind = distributed_kind_of(text)) return *std::move(kind);
   if (const auto property = property_of(text)) return Placement::on(*property);
   if (const auto nodes = nodes_in(text)) return Placement::interleave(*nodes);
   return unknown(text);
@@ -199,7 +199,8 @@ Result<Placement> Placement::parse(const Machine& machine, std::string_view text
 std::string Placement::to_text() const {
   std::string text;
   if (kind) text = to_string(*kind);
-  if (kind && dealing != Dealing::nearest) text += fmt::format("_{}", to_string(dealing));
+  if (kind && distribution != Distribution::nearest)
+    text += fmt::format("_{}", to_string(distribution));
   if (property) text = to_string(*property);
   const bool equal = std::ranges::all_of(nodes, [](const auto& each) { return each.weight == 1; });
   CpuSet ids;

@@ -18,7 +18,7 @@ std::string complaint_about(std::string_view text) {
 TEST(ParsePlacementTest, KindsPropertiesAndNodes) {
   const Machine machine = max_machine();
   EXPECT_EQ(Placement::parse(machine, "hbm")->kind, NodeKind::hbm);
-  EXPECT_EQ(Placement::parse(machine, "hbm-interleave")->dealing, Dealing::interleave);
+  EXPECT_EQ(Placement::parse(machine, "hbm-interleave")->distribution, Distribution::interleave);
   EXPECT_EQ(Placement::parse(machine, "hbm-first-touch")->kind, NodeKind::hbm);
   EXPECT_FALSE(Placement::parse(machine, "hbm_nearest"));
   EXPECT_EQ(Placement::parse(machine, "lowest-latency")->property, Property::lowest_latency);

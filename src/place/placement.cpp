@@ -83,7 +83,7 @@ Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind 
 // placement names the kind.
 const Node* alone_on(const Machine& machine, const Placement& placement, NodeKind kind) {
   if (placement.property || !placement.spill.empty()) return nullptr;
-  if (placement.dealing != Dealing::nearest) return nullptr;
+  if (placement.distribution != Distribution::nearest) return nullptr;
   const auto is_meant = [&](const Node& node) {
     if (node.kind != kind) return false;
     if (placement.kind) return placement.nodes.empty() && placement.kind == node.kind;
@@ -131,13 +131,13 @@ Status check_strict(const Machine& machine, const Placement& placement) {
   return {};
 }
 
-Status check_dealing(const Placement& placement) {
-  if (placement.property && placement.dealing != Dealing::nearest) {
+Status check_distribution(const Placement& placement) {
+  if (placement.property && placement.distribution != Distribution::nearest) {
     return fail(
         ErrorCode::invalid,
         "a property is its best node, and nothing to deal pages over; give a kind or nodes");
   }
-  if (placement.dealing != Dealing::first_touch) return {};
+  if (placement.distribution != Distribution::first_touch) return {};
   const auto& nodes = placement.nodes;
   if (std::ranges::any_of(nodes, [&](auto& each) { return each.weight != nodes[0].weight; })) {
     return fail(ErrorCode::invalid,
@@ -182,12 +182,13 @@ std::set<NodeId> nearest_to_each(const Machine& machine, const Initiators& from,
   return nearest;
 }
 
-// Replaces placement.kind by its nodes. With Dealing::nearest: by the nearest, and `spill` by the
-// others of the kind. Then follows all other memory, unless strict or with a stated spill order.
+// Replaces placement.kind by its nodes. With Distribution::nearest: by the nearest, and `spill` by
+// the others of the kind. Then follows all other memory, unless strict or with a stated spill
+// order.
 Status resolve_kind(const Machine& machine, const Initiators& from, Placement& placement) {
   HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, *placement.kind, from));
   placement.kind.reset();
-  const bool by_nearness = !from.empty() && placement.dealing == Dealing::nearest;
+  const bool by_nearness = !from.empty() && placement.distribution == Distribution::nearest;
   std::set<NodeId> nearest;
   if (by_nearness) nearest = nearest_to_each(machine, from, nodes);
   std::vector<NodeChoice> farther;
@@ -269,11 +270,11 @@ std::string_view to_string(Property property) {
   return {};
 }
 
-std::string_view to_string(Dealing dealing) {
-  switch (dealing) {
-    case Dealing::nearest: return "nearest";
-    case Dealing::first_touch: return "first_touch";
-    case Dealing::interleave: return "interleave";
+std::string_view to_string(Distribution distribution) {
+  switch (distribution) {
+    case Distribution::nearest: return "nearest";
+    case Distribution::first_touch: return "first_touch";
+    case Distribution::interleave: return "interleave";
   }
   CHECK(false);
   return {};
@@ -303,7 +304,7 @@ Placement Placement::interleave(const std::vector<NodeId>& nodes) {
 }
 
 Placement Placement::interleave(NodeKind kind) {
-  return {.kind = kind, .dealing = Dealing::interleave};
+  return {.kind = kind, .distribution = Distribution::interleave};
 }
 
 Placement Placement::weighted(std::vector<NodeWeight> nodes) { return {.nodes = std::move(nodes)}; }
@@ -333,7 +334,7 @@ Result<Placement> resolve(const Machine& machine, const Placement& placement,
     return fail(ErrorCode::invalid, "a placement without nodes; give nodes, a kind or a property");
   }
   HEADRACE_TRY_STATUS(check_strict(machine, placement));
-  HEADRACE_TRY_STATUS(check_dealing(placement));
+  HEADRACE_TRY_STATUS(check_distribution(placement));
   Placement resolved = placement;
   resolved.anywhere = spills_anywhere(placement);
   HEADRACE_TRY(const Initiators from, initiators(machine, placement.near, near));

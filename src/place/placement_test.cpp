@@ -56,13 +56,14 @@ TEST(ResolveTest, KindsComeNearestFirst) {
   const auto any = resolve(*machine, Placement::on(NodeKind::hbm));
   ASSERT_TRUE(any);
   EXPECT_EQ(ids(*any), nodes({8, 9, 10, 11, 12, 13, 14, 15}));
-  for (const Dealing dealing : {Dealing::interleave, Dealing::first_touch}) {
-    const auto all = resolve(*machine, {.kind = NodeKind::hbm, .dealing = dealing}, NodeId{6});
+  for (const Distribution distribution : {Distribution::interleave, Distribution::first_touch}) {
+    const auto all =
+        resolve(*machine, {.kind = NodeKind::hbm, .distribution = distribution}, NodeId{6});
     ASSERT_TRUE(all);
     // Its own tile's, then the rest of its socket, then the other socket.
     EXPECT_EQ(ids(*all), nodes({14, 12, 13, 15, 8, 9, 10, 11}));
     EXPECT_TRUE(all->spill.empty());
-    EXPECT_EQ(all->dealing, dealing);
+    EXPECT_EQ(all->distribution, distribution);
   }
 }
 
@@ -211,17 +212,19 @@ TEST(ResolveTest, Errors_NameTheMistake) {
   strict = Placement::on(NodeKind::dram);
   strict.spill = {NodeKind::hbm};
   EXPECT_EQ(code(strict), ErrorCode::invalid);
-  Placement touched{.kind = NodeKind::dram, .dealing = Dealing::first_touch, .lock = true};
+  Placement touched{
+      .kind = NodeKind::dram, .distribution = Distribution::first_touch, .lock = true};
   EXPECT_EQ(code(touched), ErrorCode::invalid);
   touched.lock = touched.strict = false;
   EXPECT_EQ(code(touched), std::nullopt);
   touched.spill = {kHbm};
   EXPECT_EQ(code(touched), ErrorCode::invalid);
-  for (const Dealing dealing : {Dealing::first_touch, Dealing::interleave}) {
-    EXPECT_EQ(code({.dealing = dealing, .property = Property::largest}), ErrorCode::invalid);
+  for (const Distribution distribution : {Distribution::first_touch, Distribution::interleave}) {
+    EXPECT_EQ(code({.distribution = distribution, .property = Property::largest}),
+              ErrorCode::invalid);
   }
   Placement weighted = Placement::weighted({{kDram, 3}, {kHbm, 1}});
-  weighted.dealing = Dealing::first_touch;
+  weighted.distribution = Distribution::first_touch;
   EXPECT_EQ(code(weighted), ErrorCode::invalid);
   weighted.nodes[0].weight = 1;
   EXPECT_EQ(code(weighted), std::nullopt);

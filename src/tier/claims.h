@@ -10,7 +10,7 @@
 
 #include "headrace/result.h"
 #include "headrace/tier/hotness.h"
-#include "tier/kernel.h"
+#include "host/kernel.h"
 #include "tier/vmas.h"
 
 namespace headrace {

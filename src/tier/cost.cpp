@@ -12,8 +12,8 @@
 #include "core/fail.h"
 #include "headrace/statistics.h"
 #include "headrace/tier/hotness.h"
+#include "host/kernel.h"
 #include "memory/memory.h"
-#include "tier/kernel.h"
 
 namespace headrace {
 namespace {

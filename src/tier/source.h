@@ -11,7 +11,7 @@
 #include "core/fork.h"
 #include "core/mutex.h"
 #include "headrace/tier/hotness.h"
-#include "tier/kernel.h"
+#include "host/kernel.h"
 #include "tier/vmas.h"
 
 namespace headrace {

@@ -8,7 +8,7 @@
 
 #include "headrace/result.h"
 #include "headrace/units.h"
-#include "tier/kernel.h"
+#include "host/kernel.h"
 
 namespace headrace {
 

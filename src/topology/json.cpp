@@ -12,10 +12,10 @@
 
 #include "core/fail.h"
 #include "core/text/json.h"
-#include "core/text/json_reader.h"
 #include "core/text/printable.h"
 #include "headrace/machine.h"
 #include "headrace/version.h"
+#include "topology/json_reader.h"
 #include "topology/topology.h"
 
 namespace headrace {

@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/text/json_reader.h"
 #include "headrace/machine.h"
 #include "headrace/result.h"
+#include "topology/json_reader.h"
 
 namespace headrace {
 

@@ -47,7 +47,7 @@ package() {
 }
 
 unit() {
-  local folders=(core topology topology_discovery place cache move backend_storage kv)
+  local folders=(core topology topology_discovery place cache move backend_storage kvcache)
   timed "make install" make install
   example .venv/bin/python
   install ccache libgtest-dev librapidcheck-dev

@@ -17,6 +17,7 @@
 #include "headrace/clock.h"
 #include "headrace/file.h"
 #include "headrace/random.h"
+#include "headrace/waiting.h"
 #include "support/child.h"
 
 namespace headrace::conformance {

@@ -2,14 +2,13 @@
 Headrace: brings data to the memory that will use it, before it is used.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
 import os
 import pathlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 import numpy.typing
 from typing_extensions import Buffer as _Buffer
-
 
 __version__: str
 
@@ -550,7 +549,7 @@ class Placement:
         """Instead of nodes: nodes of this kind."""
 
     @property
-    def dealing(self) -> Literal['nearest', 'first_touch', 'interleave']:
+    def distribution(self) -> Literal['nearest', 'first_touch', 'interleave']:
         """
         Which of them: the 'nearest' and, when it is full, the next nearest of the kind; that nearest to who touches a page first ('first_touch'); or all in turn ('interleave').
         """
@@ -592,7 +591,7 @@ class Placement:
         """Why a policy chose it."""
 
     @staticmethod
-    def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, dealing: Literal['nearest', 'first_touch', 'interleave'] = 'nearest') -> Placement:
+    def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, distribution: Literal['nearest', 'first_touch', 'interleave'] = 'nearest') -> Placement:
         """On one node, or on the nodes of one kind that are nearest."""
 
     @staticmethod
@@ -1457,7 +1456,7 @@ class KvStored:
         """Under asyncio: as wait(), without blocking the loop."""
 
 class KvStore:
-    """headrace.kv.Store, with memory given as objects."""
+    """headrace.kvcache.Store, with memory given as objects."""
 
     def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, bool, int, bool]], *, eviction: str = 's3-fifo', in_flight: int = 268435456, load_ahead: int = 8388608) -> None:
         """Tiers: where, whether that is a folder, bytes, and whether pinned."""
@@ -1469,10 +1468,10 @@ class KvStore:
         """Pins the leading blocks that are there."""
 
     def store_object(self, keys: Sequence[bytes], source: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], stream: int | None) -> KvStored:
-        """As headrace.kv.Store.store()."""
+        """As headrace.kvcache.Store.store()."""
 
     def load_object(self, keys: Sequence[bytes], into: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], layer_order: bool, priority: Literal['demand', 'prefetch', 'migration'], deadlines: Sequence[float], promote: bool, stream: int | None) -> KvLoad:
-        """As headrace.kv.Store.load()."""
+        """As headrace.kvcache.Store.load()."""
 
     def flush(self, timeout: float = 60.0) -> None:
         """
@@ -1716,6 +1715,39 @@ def format_bytes(bytes: int) -> str:
 def format_rate(bytes_per_second: float) -> str:
     """24.1 GB/s: decimal multiples."""
 
+class StreamRun:
+    """One repetition of a kernel of STREAM."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def bytes(self) -> int:
+        """As STREAM counts: stores not fetched first."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first thread's start to the last one's end."""
+
+    @property
+    def cpu_share(self) -> float:
+        """The part of it in which threads had their CPUs."""
+
+def stream_kernels() -> list[str]:
+    """Their names."""
+
+def stream_fill(a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> None:
+    """
+    What the arrays must hold before each repetition, written by a thread on each CPU.
+    """
+
+def stream_run(kernel: str, a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> StreamRun:
+    """
+    One repetition after stream_fill(), and a look at what it left (IoError).
+    """
+
 class UnifiedMemoryGpu:
     """A GPU to measure on."""
 
@@ -1740,88 +1772,8 @@ class UnifiedMemoryGpu:
     def paradigm(self) -> str:
         """How it reaches memory of the host: ats, hmm, managed, limited."""
 
-class UnifiedMemoryRun:
-    """One run of a kernel on an array."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def time(self) -> float:
-        """By events of the GPU."""
-
-    @property
-    def correct(self) -> bool:
-        """What the kernel read, by its sum."""
-
-    @property
-    def before(self) -> Residency | None:
-        """Where the array's pages were before it."""
-
-    @property
-    def after(self) -> Residency | None:
-        """And after it."""
-
-class UnifiedMemoryResult:
-    """All runs, and on what."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def device(self) -> str:
-        """The GPU's name."""
-
-    @property
-    def emulated(self) -> bool:
-        """It is made of software."""
-
-    @property
-    def paradigm(self) -> str:
-        """How it reaches memory of the host: ats, hmm, managed, limited."""
-
-    @property
-    def device_free(self) -> int:
-        """Bytes, before the array."""
-
-    @property
-    def node(self) -> int | None:
-        """The node whose CPUs ran it; None: the system bound it to none."""
-
-    @property
-    def blocks(self) -> int:
-        """Of the kernel."""
-
-    @property
-    def threads_per_block(self) -> int: ...
-
-    @property
-    def in_flight(self) -> int:
-        """Bytes all threads ask for at once."""
-
-    @property
-    def advice_confirmed(self) -> bool | None:
-        """Whether the driver names the advice; None where it cannot be asked."""
-
-    @property
-    def runs(self) -> list[UnifiedMemoryRun]:
-        """In their order."""
-
-    @property
-    def written(self) -> bool:
-        """The array held in the end what the last run wrote."""
-
 def unified_memory_gpu(machine: Machine, device: int = 0) -> UnifiedMemoryGpu:
     """That of this host by the driver's number."""
-
-def run_unified_memory(machine: Machine, size: int, *, managed: bool = True, node: int | None = None, accessed_by: bool = False, read_mostly: bool = False, preferred_location_cpu: bool = False, touch_on_host: bool = False, write: bool = False, runs: int = 5, device: int = 0, prefetch_block: int | None = None, streams: int = 2, wide: bool = False, oversubscribe: bool = False, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> UnifiedMemoryResult:
-    """
-    Reads or writes an array with a kernel of a GPU, run after run: managed memory with this advice, or memory of a node of the host. It runs on CPUs of `node`, by default of the GPU's nearest, which so touch the array first. Managed memory larger than the GPU has free is refused unless `oversubscribe`. `stop` is asked between runs.
-    """
 
 class Row:
     """One point of one experiment: a number with its spread, or why not."""
@@ -2551,174 +2503,6 @@ def instance_gain(instance_gib: float, server_gib: float, discount: float | None
     What CPUs without enough DRAM bring when they are sold with CXL memory.
     """
 
-class Column:
-    """A column of fixed-width integers meaning value / 10**scale."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def name(self) -> str:
-        """Its file is <name>.bin."""
-
-    @property
-    def width(self) -> int:
-        """Bytes of a value."""
-
-    @property
-    def scale(self) -> int:
-        """Digits after the point."""
-
-class Table:
-    """A directory of column files, described by its table.json."""
-
-    @staticmethod
-    def open(machine: Machine, directory: str | os.PathLike) -> Table:
-        """Checks the description and the size of every file."""
-
-    @property
-    def rows(self) -> int:
-        """Rows of every column."""
-
-    @property
-    def columns(self) -> list[Column]:
-        """As described."""
-
-    def __repr__(self) -> str: ...
-
-class AnswerRow:
-    """Group keys, then exact values as decimal text."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def keys(self) -> list[str]:
-        """Empty without groups."""
-
-    @property
-    def values(self) -> list[str]:
-        """Exact."""
-
-class Answer:
-    """Rows ordered by their keys."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of keys, then of values."""
-
-    @property
-    def rows(self) -> list[AnswerRow]:
-        """One per group."""
-
-class BlockTrace:
-    """When a block was fetched and used; seconds from the start."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def column(self) -> str:
-        """Its column."""
-
-    @property
-    def chunk(self) -> int:
-        """Which chunk of rows."""
-
-    @property
-    def bytes(self) -> int:
-        """Its size."""
-
-    @property
-    def fetch_start(self) -> float | None:
-        """None: it was there, or the OS did it."""
-
-    @property
-    def fetch_end(self) -> float | None:
-        """None: as before."""
-
-    @property
-    def wait_start(self) -> float:
-        """The pipeline asks for it."""
-
-    @property
-    def wait_end(self) -> float:
-        """The pipeline has it."""
-
-    @property
-    def use_end(self) -> float:
-        """The pipeline has finished with it."""
-
-class QueryRun:
-    """What one run of a query gave and took."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def answer(self) -> Answer:
-        """Exact."""
-
-    @property
-    def time(self) -> float:
-        """Seconds."""
-
-    @property
-    def compute(self) -> float:
-        """Seconds inside the operators, all threads together."""
-
-    @property
-    def waited(self) -> float:
-        """Seconds waited for blocks, all threads together."""
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of the columns that the query uses."""
-
-    @property
-    def cached_before(self) -> int:
-        """Bytes of them in the page cache when the clock started; 0 is cold."""
-
-    @property
-    def cache(self) -> CacheStats | None:
-        """Statistics of the cache, in mode prefetch."""
-
-    @property
-    def blocks(self) -> list[BlockTrace]:
-        """One trace per block, by the time it was asked for."""
-
-def query_names() -> list[str]:
-    """The queries there are."""
-
-def query_columns(query: str) -> list[str]:
-    """The columns a query reads, in the order its pipeline needs them."""
-
-def query_sql(query: str) -> str:
-    """The same query in SQL over a relation called lineitem."""
-
-def run_query(table: Table, mover: Mover, *, query: str = 'q6', mode: Literal['resident', 'direct', 'mmap', 'prefetch'] = 'prefetch', slow: int, fast: int, block: int = 1048576, threads: int = 1, budget: int = 268435456, lead: float = 0.05, window: int = 67108864, stop: Callable[[], bool] | None = None) -> QueryRun:
-    """
-    Runs a query once, its columns starting cold on node `slow`. `stop` is asked every 50 ms; when it says True CancelledError is raised. TimedOutError: nothing came from the node for a minute.
-    """
-
-def measure_transfer_floor(table: Table, mover: Mover, *, query: str = 'q6', slow: int, fast: int, block: int = 1048576, stop: Callable[[], bool] | None = None) -> float:
-    """
-    Seconds to move the query's bytes from slow to fast with nothing else to do.
-    """
-
 class Touch:
     """A range in which memory was touched."""
 
@@ -3197,131 +2981,3 @@ def restore_after_kill(directory: str = '') -> bool:
     """
     Puts back settings of the kernel that a tier left that was killed; True: there was something.
     """
-
-HISTOGRAM_BINS: int = 1048576
-
-def histogram_fill(data: _Buffer, cpus: Sequence[int]) -> None:
-    """
-    Fills `data` with doubles as the program of IT4I's guide does, a thread on each CPU.
-    """
-
-def histogram_count(data: _Buffer, bins: _Buffer, cpus: Sequence[int]) -> float:
-    """
-    One iteration, HISTOGRAM_BINS counters of 8 bytes for each thread; the seconds it took.
-    """
-
-class StreamRun:
-    """One repetition of a kernel of STREAM."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def bytes(self) -> int:
-        """As STREAM counts: stores not fetched first."""
-
-    @property
-    def seconds(self) -> float:
-        """From the first thread's start to the last one's end."""
-
-    @property
-    def cpu_share(self) -> float:
-        """The part of it in which threads had their CPUs."""
-
-def stream_kernels() -> list[str]:
-    """Their names."""
-
-def stream_fill(a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> None:
-    """
-    What the arrays must hold before each repetition, written by a thread on each CPU.
-    """
-
-def stream_run(kernel: str, a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> StreamRun:
-    """
-    One repetition after stream_fill(), and a look at what it left (IoError).
-    """
-
-class LayerRun:
-    """What a layer did."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def bytes(self) -> int:
-        """Read."""
-
-    @property
-    def operations(self) -> int:
-        """On floats."""
-
-    @property
-    def seconds(self) -> float:
-        """From the first thread's start to the last one's end."""
-
-    @property
-    def cpu_share(self) -> float:
-        """The part of it in which threads had their CPUs."""
-
-def fill_random(memory: _Buffer, seed: int, cpus: Sequence[int]) -> None:
-    """Random bytes, written by a thread on each CPU."""
-
-def run_layer(memory: _Buffer, start: int, bytes: int, operations: int, cpus: Sequence[int]) -> LayerRun:
-    """
-    Reads so much of the memory, from `start` on and again from its beginning, and multiplies, with a thread on each CPU.
-    """
-
-class GpuLayerRun:
-    """One layer that a GPU read."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def blocks(self) -> int:
-        """Of threads."""
-
-    @property
-    def seconds(self) -> float:
-        """On the GPU's own clock."""
-
-    @property
-    def correct(self) -> bool:
-        """Whether the sum of what was read was right."""
-
-class GpuLayers:
-    """Layers that a GPU read."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def device(self) -> str:
-        """Its name."""
-
-    @property
-    def emulated(self) -> bool:
-        """A GPU made of software: no measurement."""
-
-    @property
-    def threads_per_block(self) -> int:
-        """Of each block."""
-
-    @property
-    def layers(self) -> list[GpuLayerRun]:
-        """In their order; fewer after a stop."""
-
-    @property
-    def others(self) -> list[GpuLayerRun]:
-        """The same by fewer and more blocks of threads."""
-
-def run_layers_on_gpu(machine: Machine, gpu: int, memory: int, bytes: int, runs: int, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> GpuLayers:
-    """A GPU reads so much of its own memory, layer after layer."""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Inside a guest: runs parts of the tests, one after the other, and says of each how it went.
 # Usage: in_guest.sh PROGRAM PART...      PROGRAM is guest_test; next to its folder lies
-# workload_query_test. With HEADRACE_GUEST_ALL every test and point of each part.
+# benchmarks_query_test. With HEADRACE_GUEST_ALL every test and point of each part.
 # Parts are of the topology xeon-max: memory, query, groups, placement, tier and, with the Python of
 # the checkout, run (headrace run and where) and bench (the histogram and STREAM by placement); of
 # the topology plain: plain; of cxl: cxl; of slow: slow and, with that Python, tier_kernel and
@@ -12,7 +12,7 @@ set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 # From tmpfs: pages of a program on 9p would be fetched one by one, and must not land in CXL memory.
 cp "$1" /tmp/guest_test
-query_test=$(dirname "$1")/../workload_query_test
+query_test=$(dirname "$1")/../benchmarks_query_test
 shift
 cd /tmp
 export RC_PARAMS="max_success=40"

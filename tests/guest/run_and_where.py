@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 from forked import HEADRACE, MPIRUN, headrace, started
+from headrace_bench.threads import buffer
 
 from headrace import Machine, stream_fill, where
-from headrace._bench.threads import buffer
 from headrace._run.numa_maps import Places, parse
 
 HBM, DRAM = set(range(8, 16)), set(range(8))

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headrace._core import HostFiles as Files
+
 from headrace import set_process_policy
 from headrace._tiering import damon, plan, state, status, switch
-from headrace._tiering.files import Files
 
 PAGE, MIB = 4096, 1 << 20
 HOT, COLD = 8 * MIB, 8 * MIB
@@ -186,7 +187,7 @@ def off_restores_after_a_kill() -> None:
         switch.off(FILES)
         assert settings() == before, (after, settings(), before)
     switch.on(FILES, wish)
-    assert [each.state for each in damon.kdamonds(FILES) or ()] == ["on", "on"]
+    assert [each.state for each in FILES.kdamonds() or ()] == ["on", "on"]
     switch.off(FILES)
     assert settings() == before, (settings(), before)
 

@@ -53,7 +53,7 @@ for shared in ON OFF; do
   build=$work-shared-$shared prefix=$work-prefix user=$work-user
   rm -rf "$build" "$prefix" "$user"
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=$shared \
-    -DHEADRACE_PROGRAMS=$shared -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 \
+    -DHEADRACE_BENCHMARKS=$shared -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 \
     -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher" >/dev/null
   cmake --build "$build" >/dev/null
   cmake --install "$build" --prefix "$prefix" >/dev/null

@@ -31,8 +31,8 @@ from typing import Any, NoReturn
 #: Modules that commands load, and libraries that some of them load.
 LOADED = (
     "headrace._cli.app", "headrace._cli.demo", "headrace._cli.tables", "headrace._cli.report",
-    "headrace._cli.measure", "headrace._cli.fleet", "headrace._cli.bench_query", "typer.exceptions",
-    "altair", "jinja2", "numpy", "rich.console",
+    "headrace._cli.measure", "headrace._cli.fleet", "headrace_bench.commands.query",
+    "typer.exceptions", "altair", "jinja2", "numpy", "rich.console",
 )  # fmt: skip
 
 #: Variables that are read while Python or a library starts: a fork would not see them.

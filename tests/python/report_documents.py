@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace_bench.runner import row_of
+
 Row = dict[str, Any]
 
 COLUMNS = {"l_shipdate": 2, "l_discount": 1, "l_quantity": 2, "l_extendedprice": 4}
@@ -53,6 +55,26 @@ def run(mode: str, chunks: int = 60, rate: float = 7.5e8) -> Row:
     return {"seconds": now, "blocks": blocks}
 
 
+def query_row(mode: str, seconds: list[float], reason: str = "") -> Row:
+    found = row_of(
+        "query", {"query": "q6", "scale": "3", "mode": mode}, "s", seconds, reason=reason,
+        details={"cached_before_bytes": 0},
+    )  # fmt: skip
+    return dict(found.asdict())
+
+
+def overlap_row(shares: list[float]) -> Row:
+    parameters = {"query": "q6", "scale": "3", "mode": "prefetch"}
+    return dict(row_of("overlap", parameters, "share", shares).asdict())
+
+
+def replace(document: Row, row: Row) -> None:
+    """The row with the same experiment and parameters."""
+    for number, each in enumerate(document["rows"]):
+        if (each["experiment"], each["parameters"]) == (row["experiment"], row["parameters"]):
+            document["rows"][number] = row
+
+
 def query(chunks: int = 60) -> Row:
     runs = {mode: run(mode, chunks) for mode in ("direct", "prefetch")}
     size = sum(block["bytes"] for block in runs["direct"]["blocks"])
@@ -69,19 +91,17 @@ def query(chunks: int = 60) -> Row:
         "kind": "bench query",
         "query": "q6",
         "scale": 3,
-        "rows": chunks * 262144,
+        "table_rows": chunks * 262144,
         "bytes": size,
         "threads": 1,
         "slow": {"id": 1000, "kind": "storage", "name": "vda"},
         "fast": {"id": 0, "kind": "dram", "name": "node 0"},
         "answer_ok": True,
-        "modes": {
-            mode: {"seconds_median": s, "seconds_mad": s * 0.01, "runs": 5,
-                   "seconds": [s * w for w in wobble], "cached_before_bytes": 0}
-            for mode, s in middles.items()
-        },
-        "floor": {"transfer_seconds": size / 7.6e8, "compute_seconds": size / 4e9},
-        "overlap_efficiency": size / 7.6e8 / middles["prefetch"],
+        "rows": [
+            *(query_row(mode, [s * w for w in wobble]) for mode, s in middles.items()),
+            query_row("floor", [size / 7.6e8]),
+            overlap_row([size / 7.6e8 / middles["prefetch"]]),
+        ],
         "cache": {"hits": 200, "inflight_hits": 39, "misses": 1, "late": 39, "wasted_bytes": 0},
         "timeline": runs,
         "machine": machine(),
@@ -114,11 +134,13 @@ def copies() -> Row:
                 if state == "hot" and "nt" in engine:
                     ratio = 0.4
                 rows.append(
-                    {"engine": engine, "bytes": 1 << exponent, "threads": 1, "state": state,
-                     "bytes_per_second": 5e9 * ratio, "spread": 0.01, "ratio_to_memcpy": ratio,
-                     "reason": ""}
+                    row_of(
+                        "copy",
+                        {"engine": engine, "bytes": 1 << exponent, "threads": 1, "state": state},
+                        "B/s", [5e9 * ratio], details={"ratio_to_memcpy": ratio},
+                    ).asdict()
                 )  # fmt: skip
-    return {"rows": rows}
+    return {"kind": "bench copy", "rows": rows}
 
 
 def whole() -> Row:
@@ -132,15 +154,16 @@ def whole() -> Row:
 def kv() -> Row:
     """Of `headrace bench kv`: a server that settles, and one that was looked at once."""
     sample = {"memory": {"0": 700 << 20}, "swap": 100 << 20, "file": 0}
-    row = {
-        "server": "redis", "config": "Hot-Promote", "workload": "C", "ops_per_second": 40000.0,
-        "ops_per_second_mad": 900.0, "p50_us": 150.0, "p99_us": 900.0, "p999_us": 2000.0,
-        "slow_share": 0.25, "reason": "",
-        "pages": [{"round": None if x < 2 else 0, "seconds": x / 4} | sample for x in range(6)],
-    }  # fmt: skip
+    times = {"p50_us": 150.0, "p99_us": 900.0, "p999_us": 2000.0, "slow_share": 0.25}
+    names = [{"server": server, "config": config, "workload": "C"}
+             for server, config in (("redis", "Hot-Promote"), ("own", "MMEM"), ("redis", "CXL"))]
+    rows = [row_of("keyvalue", name, "op/s", [40000.0, 41000.0], details=times)
+            for name in names[:2]]  # fmt: skip
+    rows.append(row_of("keyvalue", names[2], "op/s", [], code="absent", reason="there is none"))
+    looks = [{"round": None if x < 2 else 0, "seconds": x / 4} | sample for x in range(6)]
     return {
         "schema_version": 1, "kind": "bench kv", "version": "0.1.0", "rounds": 1,
         "records": 1000, "clients": 8, "machine": machine(),
-        "rows": [row, row | {"server": "own", "config": "MMEM", "pages": row["pages"][5:]},
-                 row | {"ops_per_second": None, "pages": [], "reason": "there is none"}],
+        "rows": [row.asdict() for row in rows],
+        "pages": [names[0] | {"pages": looks}, names[1] | {"pages": looks[5:]}],
     }  # fmt: skip

@@ -17,7 +17,7 @@ POINT = [
 #: A demo that measures one rate and one copy: for tests of what comes after.
 SHORT = """
 import headrace
-from headrace._cli import bench_copy
+from headrace_bench.commands import copy as bench_copy
 def short_session(machine, directory, **callbacks):
     rate = ("bandwidth", {"mix": "read", "threads": 1})
     return headrace.measure(machine, selections=[rate], directory=directory, rounds=1,

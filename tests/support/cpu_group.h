@@ -9,7 +9,7 @@
 #include <string>
 #include <system_error>
 
-#include "core/text/cgroups.h"
+#include "host/cgroups.h"
 
 namespace headrace::test {
 

@@ -79,7 +79,7 @@ Status FakeBackend::decide(const Piece& piece) {
   const std::uint64_t number = state_->stats.accepted;
   if (engine.fail_next > 0) {
     --engine.fail_next;
-    return fail(ErrorCode::io, "the fake was told to fail piece {}", number);
+    return fail(ErrorCode::io, "the fake fails piece {}", number);
   }
   const bool turn = options_.fail_every > 0 && (number + 1) % options_.fail_every == 0;
   if (turn || state_->random.chance(options_.fail_chance)) {

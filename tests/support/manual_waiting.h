@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "headrace/clock.h"
+#include "headrace/waiting.h"
 
 namespace headrace::test {
 

@@ -15,6 +15,7 @@
 #include "headrace/machine.h"
 #include "headrace/result.h"
 #include "headrace/units.h"
+#include "headrace/waiting.h"
 
 namespace headrace::cuda {
 class StreamPoint;

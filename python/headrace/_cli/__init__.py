@@ -9,10 +9,10 @@ import sys
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, NoReturn
 
-from headrace import Error
+from headrace import Error, ExhaustedError
 from headrace._cli import exit_codes, interrupt
 from headrace._errors import SaidElsewhere, WrongAnswer, error_of, limit_of_threads, printing
-from headrace._words import say
+from headrace._format import say
 
 if TYPE_CHECKING:
     from typer.exceptions import TyperException
@@ -105,7 +105,7 @@ def _run() -> int:
     except (OSError, KeyboardInterrupt):
         raise
     except MemoryError:
-        return _complain("out of memory; ask for less", exit_codes.BY_ERROR_CODE["exhausted"])
+        return _complain("out of memory; ask for less", ExhaustedError.exit_code)
     except BaseException as error:  # libraries written in Rust panic with one that is no Exception
         if os.environ.get("HEADRACE_TRACEBACK"):
             raise
@@ -131,7 +131,7 @@ def _complain_of_defect(error: BaseException) -> int:
         os.close(os.open(os.devnull, os.O_RDONLY))
     if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
         told = f"no thread can be started; raise {limit_of_threads()}"
-        return _complain(told, exit_codes.BY_ERROR_CODE["exhausted"])
+        return _complain(told, ExhaustedError.exit_code)
     return _complain(
         f"internal error: {type(error).__name__}: {error} (HEADRACE_TRACEBACK=1 shows where)",
         exit_codes.INTERNAL,
@@ -148,7 +148,7 @@ def _complain(message: str, code: int) -> int:
 
 
 def _complain_of(error: Error) -> int:
-    code = exit_codes.BY_ERROR_CODE[error.code]
+    code = error.exit_code
     stopped = code == exit_codes.INTERRUPTED
     return _complain(str(error), interrupt.exit_code() if stopped else code)
 

@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from headrace import InvalidError
+from headrace import AbsentError, InvalidError
 
 # Boxes and colours are for terminals only.
 _STYLE: Literal["rich"] | None = "rich" if sys.stdout.isatty() else None
@@ -61,7 +62,8 @@ def _is_text(text: str) -> bool:
 class _Commands(TyperGroup):
     """Commands that are made from their modules, by the function `command` there."""
 
-    modules: ClassVar[dict[str, str]]
+    modules: ClassVar[dict[str, str]] = {}  # below headrace._cli
+    added: ClassVar[str] = ""  # commands of other packages: the group of their entry points
     groups: ClassVar[dict[str, type[_Commands]]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -71,14 +73,19 @@ class _Commands(TyperGroup):
         raise typer.Exit(2)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self.modules, *self.groups]
+        return [*self.modules, *_added(self.added), *self.groups]
+
+    def module_of(self, command: str) -> str | None:
+        if command in self.modules:
+            return f"headrace._cli.{self.modules[command]}"
+        return _added(self.added).get(command)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in self.groups:
             return _made(self.groups[cmd_name], cmd_name)
-        if cmd_name not in self.modules:
+        if (name := self.module_of(cmd_name)) is None:
             return None
-        module = import_module(f"headrace._cli.{self.modules[cmd_name]}")
+        module = import_module(name)
         app = typer.Typer(add_completion=False, rich_markup_mode=_STYLE)
         settings = getattr(module, "SETTINGS", None)
         app.command(cmd_name, cls=_Command, context_settings=settings)(module.command)
@@ -87,13 +94,30 @@ class _Commands(TyperGroup):
         return made
 
 
+@cache
+def _added(group: str) -> dict[str, str]:
+    """Modules of commands that other packages add, by command."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=group)} if group else {}
+
+
 class _Bench(_Commands):
     """Measure copies, caches, DSA, queries, servers, GPUs, LLMs."""
 
-    modules = {
-        name: f"bench_{name}"
-        for name in ("copy", "histogram", "stream", "query", "dsa", "cache", "kv", "spark", "um")
-    } | {name: f"llm.{name}" for name in ("layer", "kvcache")}
+    added = "headrace.bench"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not _added(self.added):
+            raise AbsentError("no benchmarks are installed; run: pip install 'headrace[bench]'")
+        return super().parse_args(ctx, args)
+
+
+class _Model(_Commands):
+    """Compute what another machine would give."""
+
+    modules = {name: f"model.{name}" for name in ("kv", "spark", "um", "prefill")}
+    added = "headrace.model"
 
 
 class _Advise(_Commands):
@@ -134,7 +158,9 @@ class _Headrace(_Commands):
             "demo",
         )
     }  # fmt: skip
-    groups = {"advise": _Advise, "bench": _Bench, "dsa": _Dsa, "tier": _Tier}
+    groups = {
+        "advise": _Advise, "bench": _Bench, "dsa": _Dsa, "model": _Model, "tier": _Tier,
+    }  # fmt: skip
 
 
 def _version(asked: bool) -> None:

@@ -16,7 +16,7 @@ import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import Json
 from headrace._files import read_whole
-from headrace._words import listed, plural, rate_text
+from headrace._format import listed, plural, rate_text
 
 #: Conditions that differ between any two profiles.
 _ALWAYS_DIFFER = (

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 
 import headrace
-from headrace._bench.rows import rate_rows
-from headrace._cli import bench_copy, bench_query, exit_codes, output, report
+from headrace._cli import exit_codes, output, report
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Query, Runs, Scale
 from headrace._files import check_apart, check_writable
-from headrace._words import installing
+from headrace._format import installing
+from headrace._profile.row_documents import rate_rows
 
 _COPY_ENGINES = ("memcpy", "cpu")
 #: A ratio near 1, as hot copies have, needs more rounds than --quick takes.
@@ -68,13 +68,17 @@ def command(
     if lost or failed:
         raise lost or failed  # type: ignore[misc]
     if "query" in document:
+        from headrace_bench.commands import query as bench_query
+
         bench_query.check_query(document["query"])
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
 def _check(query: str, scale: float) -> None:
     """Complains before the work about what would fail after it."""
-    from headrace._bench.query import QueryBenchOptions, checked
+    if find_spec("headrace_bench") is None:
+        raise headrace.AbsentError("the demo needs more; run: pip install 'headrace[demo]'")
+    from headrace_bench.query import QueryBenchOptions, checked
 
     checked(QueryBenchOptions(query=query, scale=scale))
     needed = ("altair", "jinja2", "vl_convert", "duckdb")
@@ -89,8 +93,9 @@ def _measure(
     interrupt: Interrupt, *, scale: float, runs: int, query: str, data: Path | None
 ) -> tuple[dict[str, Any], headrace.Error | None]:
     """Each part in turn until interrupted or one fails; what was not reached is left out."""
-    from headrace._bench import tpch
-    from headrace._bench.query import QueryBenchOptions
+    from headrace_bench import tpch
+    from headrace_bench.commands import query as bench_query
+    from headrace_bench.query import QueryBenchOptions
 
     directory = data or tpch.default_directory()
     directory.mkdir(parents=True, exist_ok=True)
@@ -118,6 +123,8 @@ def _measure(
 
 
 def _copy(machine: headrace.Machine, interrupt: Interrupt) -> dict[str, Any]:
+    from headrace_bench.commands import copy as bench_copy
+
     return bench_copy.measure_copy(
         machine,
         interrupt,
@@ -129,6 +136,9 @@ def _copy(machine: headrace.Machine, interrupt: Interrupt) -> dict[str, Any]:
 
 
 def _print(document: dict[str, Any]) -> None:
+    from headrace_bench.commands import copy as bench_copy
+    from headrace_bench.commands import query as bench_query
+
     output.print_table(
         ("what", "where", "rate", "interval"),
         [
@@ -142,7 +152,7 @@ def _print(document: dict[str, Any]) -> None:
         ],
         left=2,
     )
-    for part, show in (("copy", _print_copy), ("query", bench_query.print_query)):
+    for part, show in (("copy", bench_copy.print_copy), ("query", bench_query.print_query)):
         if part in document:
             output.print_text("")
             show(document[part])
@@ -154,7 +164,3 @@ def _interval(row: dict[str, Any]) -> str:
         return ""
     low, high = (headrace.format_rate(row[end]) for end in ("low", "high"))
     return f"{low} to {high}, {row['interval']}"
-
-
-def _print_copy(document: dict[str, Any]) -> None:
-    bench_copy.print_copy(document["rows"])

@@ -1,20 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table: what went wrong -> exit code. Errors' codes are the words of ErrorCode."""
+"""Exit codes of the command. Those of errors are the extension's (include/headrace/result.h)."""
 
 from __future__ import annotations
 
-#: Exit codes by ErrorCode. 2 is what shells and argument parsers use for a request that makes no
-#: sense, 130 = 128 + SIGINT what a program ended by Ctrl-C returns.
-BY_ERROR_CODE = {
-    "invalid": 2,
-    "absent": 3,
-    "unsupported": 4,
-    "denied": 5,
-    "exhausted": 6,
-    "io": 7,
-    "timed_out": 8,
-    "cancelled": 130,
-}
+from headrace._core import CancelledError
 
 SUCCESS = 0
 #: `headrace compare` found a change, `headrace fleet` a host unlike the others. Not 1, which the
@@ -24,7 +13,7 @@ CHANGED = 9
 #: `headrace fleet` found no difference, but could not judge the speed of every host.
 UNJUDGED = 10
 #: Ended by a signal, most often Ctrl-C; the command ends with 128 + its number (interrupt.py).
-INTERRUPTED = BY_ERROR_CODE["cancelled"]
+INTERRUPTED = CancelledError.exit_code
 #: 128 + SIGPIPE: the reader of our output went away.
 BROKEN_PIPE = 141
 #: EX_SOFTWARE of sysexits.h: a defect of Headrace.

@@ -12,7 +12,7 @@ import headrace
 from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.options import Convention, OutOnly
 from headrace._files import check_writable, write_whole
-from headrace._profile import exports
+from headrace._profile import documents, exports
 
 
 def command(
@@ -45,7 +45,7 @@ def command(
         raise headrace.InvalidError(f"format {form} has one convention; --convention is for table")
     if out is not None:
         check_writable(out, profile)
-    found = headrace.Profile.load(profile)
+    found = documents.load(profile)
     if out is None:
         show = output.print_text if form == "table" else output.print_as_is
         show(formats[form](parse.in_lines(found)))

@@ -16,8 +16,8 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.compare import refuse_twice, value_text
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
+from headrace._format import listed, plural, say
 from headrace._profile.fleet import LEAST_HOSTS, Fleet, Outlier, examine
-from headrace._words import listed, plural, say
 
 #: Most rows of a host that are shown, the farthest ones; --json has all.
 _SHOWN = 5

@@ -55,6 +55,9 @@ ListExperiments = Annotated[bool, typer.Option("--list", help="List the experime
 Rounds = Annotated[
     int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of interleaved repetitions.")
 ]
+Seed = Annotated[
+    int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
+]
 Threads = Annotated[
     Optional[int],
     typer.Option(

@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import headrace
-from headrace._basis import rests_on
 from headrace._cli import interrupt
 from headrace._errors import printing
 from headrace._files import is_own_output, read_whole, write_whole
+from headrace._format import in_one_line, printable, say
+from headrace._provenance import rests_on
 from headrace._run.ranks import launched
-from headrace._words import in_one_line, printable, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -283,10 +283,7 @@ def deliver(
 
 
 #: Fields of rows with a measured value, by kind of document; null where there is none.
-_RESULTS = (
-    "median", "bytes_per_second", "seconds", "seconds_median", "ns_per_op", "ops_per_second",
-    "measured", "layer_p50_ms",
-)  # fmt: skip
+_RESULTS = ("median", "bytes_per_second")
 
 
 def keeps_old(out: Path, made: Any) -> bool:
@@ -309,9 +306,7 @@ def has_values(made: Any) -> bool:
     """Whether a document has a row that is measured, itself or in its parts (the demo's)."""
     if not isinstance(made, dict):
         return False
-    modes = made.get("modes")
-    lists = [made.get("rows"), made.get("rates"), made.get("total")]
-    lists.append(list(modes.values()) if isinstance(modes, dict) else None)
+    lists = [made.get("rows"), made.get("rates")]
     rows = (row for each in lists if isinstance(each, list) for row in each)
     parts = (made.get(name) for name in ("copy", "query"))
     return any(map(_is_measured, rows)) or any(map(has_values, parts))

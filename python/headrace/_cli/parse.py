@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from headrace import InvalidError, Machine, Profile
 from headrace._errors import unknown
-from headrace._points import together, value_of
+from headrace._format import BIDI, in_one_line
+from headrace._profile import documents
+from headrace._selection import together, value_of
 from headrace._sizes import size as size
-from headrace._words import BIDI, in_one_line
 
 P = TypeVar("P", Machine, Profile)
 
@@ -112,8 +113,8 @@ _ODD = re.compile(
 
 
 def profile(source: str | Path) -> Profile:
-    """A measured profile or a preset, all of whose texts may be printed."""
-    return in_lines(Profile.load(source))
+    """A measured profile, a benchmark's document or a preset, whose texts may all be printed."""
+    return in_lines(documents.load(source))
 
 
 def in_lines(found: P) -> P:

@@ -7,7 +7,6 @@ import errno
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Literal, NoReturn, Optional
 
@@ -15,13 +14,13 @@ import typer
 
 import headrace
 from headrace._cli import exit_codes, options, parse
+from headrace._core import HostFiles as Files
+from headrace._format import say
 from headrace._run.host import this_host
 from headrace._run.plan import Host, Plan, Request, plan
 from headrace._run.ranks import local_rank
-from headrace._tiering.files import Files
 from headrace._tiering.setting import Setting
 from headrace._tiering.switch import set_weights, unset_weights
-from headrace._words import say
 
 #: Options after the program are its own.
 SETTINGS = {"allow_interspersed_args": False}

@@ -7,9 +7,9 @@ from collections import Counter
 
 import headrace
 from headrace._cli import output, parse
-from headrace._points import SIZES
+from headrace._format import busy_host, by_options, plural, traffic_text
 from headrace._profile import conventions, promises
-from headrace._words import busy_host, by_options, plural, traffic_text
+from headrace._selection import SIZES
 
 
 def profile_text(profile: headrace.Profile, convention: str | None = None) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import headrace
-from headrace._doctor import cgroups, dmi
+from headrace._doctor import dmi
 from headrace._doctor.host import Finding, Host, Question, ask, count
 from headrace._doctor.setup_steps import setup_steps
 
@@ -212,20 +212,20 @@ def _swap(host: Host) -> Iterator[Finding]:
 
 
 def _cpu_time(host: Host) -> Iterator[Finding]:
-    limit = cgroups.cpus(host)
+    limit = host.files.cpu_time_limit()
     allowed = len(_allowed(host))
     if limit is None:
         yield Finding("CPU time", "fine", "no control group limits it")
         return
-    given = "1 CPU's time" if limit.value == 1 else f"{limit.value:.3g} CPUs' time"
-    if allowed and limit.value >= allowed:
-        yield Finding("CPU time", "fine", f"{given} for {count(allowed, 'CPU')} ({limit.file})")
+    if allowed and limit.cpus >= allowed:
+        had = f"{limit.words} for {count(allowed, 'CPU')} ({limit.file})"
+        yield Finding("CPU time", "fine", had)
     else:
-        threads = max(1, int(limit.value))
+        threads = max(1, int(limit.cpus))
         of = f" of {count(allowed, 'CPU')}" if allowed else ""
         yield Finding(
             "CPU time", "spoils",
-            f"{given}{of} ({limit.file} is {limit.text}): "
+            f"{limit.words}{of} ({limit.file} is {limit.says}): "
             f"measure uses {count(threads, 'thread')}",
             "lift it: docker run without --cpus; systemctl set-property UNIT CPUQuota=",
         )  # fmt: skip
@@ -240,15 +240,15 @@ def _allowed(host: Host) -> list[int]:
 
 
 def _memory_limit(host: Host) -> Iterator[Finding]:
-    limit = cgroups.memory(host)
+    group = host.files.memory_group()
     whole = sum(n.capacity or 0 for n in host.machine.nodes if n.byte_addressable)
-    if limit is None or (whole and limit.value >= whole):
+    if group is None or group.limit is None or (whole and group.limit >= whole):
         yield Finding("memory limit", "fine", "no control group limits it")
     else:
         yield Finding(
             "memory limit", "spoils",
-            f"{headrace.format_bytes(int(limit.value))} of {headrace.format_bytes(whole)} "
-            f"({limit.file}): buffers shrink",
+            f"{headrace.format_bytes(group.limit)} of {headrace.format_bytes(whole)} "
+            f"({group.limit_file}): buffers shrink",
             "lift it: docker run without --memory; systemctl set-property UNIT MemoryMax=",
         )  # fmt: skip
 

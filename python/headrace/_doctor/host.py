@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+from headrace._core import HostFiles
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Host:
     def is_this(self) -> bool:
         """Then the environment may say where something is."""
         return self.root == Path("/")
+
+    @property
+    def files(self) -> HostFiles:
+        return HostFiles(self.root)
 
     def read(self, path: str) -> str | None:
         """The text of a file of /proc or /sys; None if it cannot be read."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import headrace
 from headrace._doctor.host import Finding, Host, Question, ask, count
-from headrace._words import installing
+from headrace._format import installing
 
 #: ready: in full use. limited: works with less. off: there and not usable. absent: not on this
 #: host, and no command changes that.

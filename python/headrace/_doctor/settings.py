@@ -11,7 +11,7 @@ from collections import Counter
 
 from headrace._doctor import dmi
 from headrace._doctor.host import Host, count
-from headrace._words import size_text
+from headrace._format import size_text
 
 _MSR = "dev/cpu/0/msr"
 _HYPERVISOR = "unknown: the hypervisor decides"

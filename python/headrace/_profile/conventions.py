@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import headrace
-from headrace._points import MLC_TRAFFIC
 from headrace._profile.rows import is_mix
+from headrace._selection import MLC_TRAFFIC
 
 MB, MIB = 1e6, float(1 << 20)
 #: Bytes over the bus for each that STREAM counts: its stores fetch the line they write to.

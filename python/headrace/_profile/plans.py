@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import headrace
-from headrace._words import by_options
+from headrace._format import by_options
 
 _APART = {
     "core": "same core", "cache": "same cache", "node": "same node", "socket": "same socket",

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import headrace
-from headrace._points import MLC_TRAFFIC
+from headrace._format import plural
 from headrace._profile import conventions
 from headrace._profile.rows import absent, complete, delay_of
-from headrace._words import plural
+from headrace._selection import MLC_TRAFFIC
 
 Pair = tuple[int, int]
 Cells = dict[Pair, float]

@@ -7,17 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import altair as alt
 
-from headrace._report.charts import (
-    BLUE,
-    DASHED,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    RED,
-    Picture,
-    Row,
-)
+from headrace._report.charts import BLUE, DASHED, GREEN, GREY, INK, ORANGE, RED, Picture, Row
 
 #: What happens to a block, in the order of the legend.
 ACTIVITIES = {"fetch": BLUE, "wait": RED, "use": ORANGE}
@@ -212,8 +202,8 @@ def timeline(run: Row, end_ms: float, *, last: bool) -> Picture:
 def modes(rows: Sequence[Row], floors: Sequence[Row]) -> Picture:
     """Time per mode: the median as a bar, each run as a tick, the floors as dashed lines."""
     order = [row["mode"] for row in rows]
-    runs = [{"mode": r["mode"], "ms": s * 1e3} for r in rows for s in r["seconds"]]
-    bars = [{"mode": r["mode"], "ms": r["seconds_median"] * 1e3} for r in rows]
+    runs = [{"mode": r["mode"], "ms": s * 1e3} for r in rows for s in r["samples"]]
+    bars = [{"mode": r["mode"], "ms": r["median"] * 1e3} for r in rows]
     end = max([run["ms"] for run in runs] + [floor["ms"] for floor in floors]) * 1.13
     x = alt.X("ms:Q", title="milliseconds", scale=alt.Scale(domain=[0, end], nice=False),
               axis=alt.Axis(tickCount=6))  # fmt: skip

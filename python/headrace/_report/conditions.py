@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 
 from headrace import _core
+from headrace._format import busy_host, plural
 from headrace._report.figure import Figure
 from headrace._report.rows import bars_are
-from headrace._words import busy_host, plural
 
 
 def condition_lines(conditions: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
+from headrace._format import efficiency, ms
+from headrace._profile.documents import all_fields
 from headrace._report.conditions import condition_lines, conditions_figures
 from headrace._report.figure import Figure
 from headrace._report.figures_demo import copies_figure, rates_figure
@@ -13,13 +15,12 @@ from headrace._report.figures_dsa import dsa_figures
 from headrace._report.figures_kv import kv_figures
 from headrace._report.figures_llm import kvcache_figures, layer_figures
 from headrace._report.figures_machine import machine_figure
-from headrace._report.figures_query import mode_rows, modes_figure, timeline_figures
+from headrace._report.figures_query import mode_rows, modes_figure, overlap_text, timeline_figures
 from headrace._report.figures_stream import stream_figures
 from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
 from headrace._report.profile import profile_figures, profile_parts
 from headrace._report.sources import sources_figures
-from headrace._words import efficiency, ms
 
 Row = dict[str, Any]
 
@@ -38,6 +39,10 @@ _OWN_FIGURES = {
     "bench layer": layer_figures,
     "bench stream": stream_figures,
     "bench um": um_figures,
+    "model dsa": dsa_figures,
+    "model kv": kv_figures,
+    "model prefill": kvcache_figures,
+    "model um": um_figures,
 }
 #: What these say as others do.
 _HEAD = ("version", "date", "rests_on", "warnings", "conditions")
@@ -95,14 +100,14 @@ def _parts(document: Row) -> Row:
         document = {name: document.get(name) for name in _HEAD} | {
             "machine": machine if isinstance(machine := document.get("machine"), dict) else None
         }
-    copy = document.get("copy") or []
+    copy = document if kind == "bench copy" else document.get("copy")
     if "nodes" in document:  # a machine, perhaps with rows
         document = profile_parts(document)
     parts = {
         "profile": document.get("profile"),
         "machine": document.get("machine") or (query or {}).get("machine"),
         "rates": document.get("rates") or [],
-        "copy": copy["rows"] if isinstance(copy, dict) else copy,
+        "copy": all_fields(copy) if isinstance(copy, dict) else [],
         "query": query,
         "warnings": list(dict.fromkeys([*(document.get("warnings") or []),
                                         *(query or {}).get("warnings", [])])),
@@ -134,13 +139,13 @@ def _title(parts: Row) -> str:
 def _lead(parts: Row) -> str:
     """What the reader should take home, in two sentences."""
     query = parts["query"]
-    times = {row["mode"]: row["seconds_median"] for row in mode_rows(query)}
+    times = {row["mode"]: row["median"] for row in mode_rows(query)}
     if not query or "prefetch" not in times:
         return ""
     text = (
-        f"{query['query']} over {query['rows'] / 1e6:.3g} million rows, its columns starting on "
-        f"{query['slow']['name']} ({query['slow']['kind']}) and wanted in {query['fast']['kind']}: "
-        f"{ms(times['prefetch'])} with prefetching"
+        f"{query['query']} over {query['table_rows'] / 1e6:.3g} million rows, its columns "
+        f"starting on {query['slow']['name']} ({query['slow']['kind']}) and wanted in "
+        f"{query['fast']['kind']}: {ms(times['prefetch'])} with prefetching"
     )
     if "mmap" in times:
         text += f", {ms(times['mmap'])} with the files mapped (mmap)"
@@ -151,7 +156,7 @@ def _lead(parts: Row) -> str:
 
 def _facts(parts: Row) -> list[tuple[str, str]]:
     query = parts["query"]
-    times = {row["mode"]: row["seconds_median"] for row in mode_rows(query)}
+    times = {row["mode"]: row["median"] for row in mode_rows(query)}
     facts = []
     if "prefetch" in times:
         facts.append((ms(times["prefetch"]), f"{query['query']} with prefetching"))
@@ -159,8 +164,8 @@ def _facts(parts: Row) -> list[tuple[str, str]]:
         if others:  # the faster of the ways that programs take today
             best = min(others, key=lambda mode: times[mode])
             facts.append((f"{times[best] / times['prefetch']:.2f} ×", f"as fast as {best}"))
-        if query.get("overlap_efficiency"):
-            share, bracket, note = efficiency(query).partition(" (")
+        if told := overlap_text(query):
+            share, bracket, note = told.partition(" (")
             facts.append((share, f"overlap efficiency{bracket}{note}"))
         if query.get("answer_ok") is not None:
             facts.append(("exact" if query["answer_ok"] else "WRONG", "answer, checked by DuckDB"))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from headrace import _core
+from headrace._format import rate_text
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
@@ -17,7 +18,6 @@ from headrace._report.rows import (
     time_text,
     value,
 )
-from headrace._words import rate_text
 
 _APART = {
     "core": "threads of one core", "cache": "CPUs of one cache", "node": "CPUs of one node",

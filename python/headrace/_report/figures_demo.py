@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace._format import rate_text, size_text
+from headrace._profile.documents import Fields
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import bars_are
-from headrace._words import rate_text, size_text
 
 Row = dict[str, Any]
 
@@ -47,12 +48,11 @@ def _bar(row: Row) -> Row:
     }  # fmt: skip
 
 
-def copies_figure(rows: list[Row]) -> Figure:
+def copies_figure(rows: list[Fields]) -> Figure:
     title = "Copying with one core"
     rows = [
         row for row in rows
-        if row.get("ratio_to_memcpy") is not None and row.get("threads", 1) == 1
-        and row["engine"] != "memcpy"
+        if row["ratio_to_memcpy"] is not None and row["threads"] == 1 and row["engine"] != "memcpy"
     ]  # fmt: skip
     if not rows:
         return Figure(title, missing="Not measured; `headrace bench copy` does.")
@@ -72,15 +72,15 @@ def copies_figure(rows: list[Row]) -> Figure:
     return figure
 
 
-def _point(row: Row) -> Row:
+def _point(row: Fields) -> Row:
     ratio = row["ratio_to_memcpy"]
     return {
         "x": row["bytes"], "order": row["bytes"], "y": ratio, "low": ratio, "high": ratio,
-        "line": row["engine"], "text": f"{ratio:.2f} ({rate_text(row['bytes_per_second'])})",
+        "line": row["engine"], "text": f"{ratio:.2f} ({rate_text(row['median'])})",
     }  # fmt: skip
 
 
-def _copy_sentence(state: str, rows: list[Row]) -> str:
+def _copy_sentence(state: str, rows: list[Fields]) -> str:
     ours = [row for row in rows if row["engine"] == "cpu"]
     if not ours:
         return ""
@@ -91,7 +91,7 @@ def _copy_sentence(state: str, rows: list[Row]) -> str:
         return (
             f"Cold, from {size_text(min(row['bytes'] for row in large))} up Headrace's copy is "
             f"{least['ratio_to_memcpy']:.2f} to {best['ratio_to_memcpy']:.2f} × memcpy (at best "
-            f"{rate_text(best['bytes_per_second'])}). "
+            f"{rate_text(best['median'])}). "
         )
     least = min(ours, key=lambda row: float(row["ratio_to_memcpy"]))
     return (

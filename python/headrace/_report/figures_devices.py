@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
-from headrace._bench.dsa_rows import way
+from headrace._format import percent, plural, size_text
+from headrace._profile.dsa_rows import way
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.movement import bounds
 from headrace._report.movement.bounds import Bounds
 from headrace._report.rows import Rows, few_lines, pair_of, point, text_of, value
-from headrace._words import percent, plural, size_text
 
 
 def dsa(rows: Rows, known: Bounds) -> Figure:

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `headrace bench dsa`, each with a sentence made from the numbers it shows."""
+"""Figures of `bench dsa` and `model dsa`, each with a sentence made from the numbers it shows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace._bench import dsa_rows
-from headrace._bench.dsa_rows import GIB
+from headrace._format import listed, plural, rate_text, size_text
+from headrace._profile import dsa_rows
+from headrace._profile.dsa_rows import GIB
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 from headrace._report.rows import bars_are
-from headrace._words import listed, plural, rate_text, size_text
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 #: What a sentence begins with, by the basis of the rows that a figure shows.
 _BASES = {
-    "modelled": "Modelled, not measured.", "hardware": "Measured here.",
+    "modelled": "Modelled, not measured.", "measured": "Measured here.",
     "published": "Published, not measured here.",
 }  # fmt: skip
 
 
 def dsa_figures(document: Row) -> list[Figure]:
-    rows, published = document["rows"], document.get("published") or []
+    rows, published = dsa_rows.shown(document), document.get("published") or []
     return [
         _submission(*_both(rows, published, "submission")),
         _threads(*_both(rows, published, "threads")),
@@ -36,16 +37,18 @@ def _basis(rows: list[Row]) -> str:
     return listed([_BASES.get(basis, f"{basis}.") for basis in found])
 
 
-def _both(rows: list[Row], published: list[Row], name: str) -> tuple[list[Row], list[Row]]:
+def _both(
+    rows: Sequence[Row], published: Sequence[Row], name: str
+) -> tuple[list[Row], list[Row]]:
     with_rates = [row for row in dsa_rows.of(rows, name) if row["bytes_per_second"] is not None]
     return with_rates, dsa_rows.of(published, name)
 
 
 def _missing(title: str, name: str) -> Figure:
-    return Figure(title, missing=f"No rates; `headrace bench dsa {name}` gives them.")
+    return Figure(title, missing=f"No rates; run the experiment `{name}`.")
 
 
-def _rate(row: Row) -> Row:
+def _rate(row: Row) -> dict[str, Any]:
     """With its interval, where it has one: a model and what was published have none."""
     rate = row["bytes_per_second"]
     low, high = (row.get(end) or rate for end in ("low", "high"))
@@ -145,12 +148,12 @@ def _less(rows: list[Row], published: list[Row]) -> str:
     return ", ".join(found)
 
 
-def _missing_words(rows: list[Row]) -> str:
+def _missing_words(rows: Sequence[Row]) -> str:
     reasons = list(dict.fromkeys(row["reason"] for row in rows if row["reason"]))
     return f"No number: {'; '.join(reasons)}." if reasons else "Every row has its rate."
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: Sequence[Row]) -> Table:
     head = ["experiment", "way", "bytes", "threads", "route", "queue", "engines", "also running",
             "rate", "basis", "machine"]  # fmt: skip
     lines = [

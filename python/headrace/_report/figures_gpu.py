@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from headrace import _core
+from headrace._format import size_text
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.movement import bounds
 from headrace._report.movement.bounds import Bounds, Peak
 from headrace._report.rows import Rows, few_lines, point, text_of, value
-from headrace._words import size_text
 
 _DIRECTIONS = {
     "to_gpu": "to the GPU", "from_gpu": "from the GPU", "both": "to and from at once",

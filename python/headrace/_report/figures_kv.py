@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace._format import plural
+from headrace._profile.documents import Fields, all_fields
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
-from headrace._words import plural
+from headrace._report.rows import bars_are
 
 Row = dict[str, Any]
 
@@ -16,13 +18,15 @@ _ELSEWHERE = {"swap": "swap", "file": "file on SSD"}
 
 
 def kv_figures(document: Row) -> list[Figure]:
-    found = [row for row in document["rows"] if row.get("ops_per_second") is not None]
     if document.get("basis") == "modelled":
-        return [_speeds(document, [row | {"server": "model"} for row in found])]
-    return [_speeds(document, found), _places(document, found)]
+        rows = [Fields(row, server="model", median=row["ops_per_second"])
+                for row in document["rows"]]  # fmt: skip
+        return [_speeds(document, [row for row in rows if row["median"] is not None])]
+    found = [row for row in all_fields(document) if row["median"] is not None]
+    return [_speeds(document, found), _places(document)]
 
 
-def _speeds(document: Row, rows: list[Row]) -> Figure:
+def _speeds(document: Row, rows: list[Fields]) -> Figure:
     title = "Operations per second, and how long each took"
     if not rows:
         return Figure(title, missing="Nothing was measured; the document's rows say why.")
@@ -30,9 +34,8 @@ def _speeds(document: Row, rows: list[Row]) -> Figure:
     if document.get("basis") == "modelled":
         caption = f"Computed for {document['machine']}, not measured: {load}."
     else:
-        caption = (
-            f"Medians of {plural(document['rounds'], 'round')}; {load}. The line through the end "
-            "of a bar is the spread (MAD)."
+        caption = f"Medians of {plural(document['rounds'], 'round')}; {load}." + bars_are(
+            row["interval"] for row in rows
         )
     figure = Figure(title, caption, tables=[_table(rows)])
     for workload in dict.fromkeys(row["workload"] for row in rows):
@@ -41,17 +44,17 @@ def _speeds(document: Row, rows: list[Row]) -> Figure:
     return figure
 
 
-def _bar(row: Row) -> Row:
-    speed, spread = row["ops_per_second"], row.get("ops_per_second_mad") or 0.0
-    return {"bar": row["config"], "line": row["server"], "y": speed, "low": speed - spread,
-            "high": speed + spread, "text": f"{speed:.0f}"}  # fmt: skip
+def _bar(row: Fields) -> Row:
+    speed = row["median"]
+    return {"bar": row["config"], "line": row["server"], "y": speed, "low": row["low"] or speed,
+            "high": row["high"] or speed, "text": f"{speed:.0f}"}  # fmt: skip
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[Fields]) -> Table:
     head = ["server", "configuration", "workload", "ops/s", "p50, µs", "p99, µs", "p99.9, µs",
             "slow"]  # fmt: skip
     lines = [
-        [row["server"], row["config"], row["workload"], f"{row['ops_per_second']:.0f}",
+        [row["server"], row["config"], row["workload"], f"{row['median']:.0f}",
          *(f"{row[name]:.0f}" if name in row else "" for name in ("p50_us", "p99_us", "p999_us")),
          f"{row['slow_share']:.1%}"]
         for row in rows
@@ -59,9 +62,10 @@ def _table(rows: list[Row]) -> Table:
     return Table(head, lines, words=("server", "configuration", "workload"))
 
 
-def _places(document: Row, rows: list[Row]) -> Figure:
+def _places(document: Row) -> Figure:
     title = "Where memory was over time"
     kinds = {str(node["id"]): node["kind"] for node in document["machine"]["nodes"]}
+    rows = document["pages"]
     figure = Figure(title, _caption(rows))
     used = [
         place

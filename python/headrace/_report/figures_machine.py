@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace import _core
+from headrace._format import listed, plural, rate_text, size_text
 from headrace._report.charts_machine import Link, Memory, machine_chart
 from headrace._report.figure import Figure, Table
 from headrace._report.figures_memory import memory_latency, read_bandwidth
 from headrace._report.rows import Name, Pair, Rows, in_order, time_text, value
-from headrace._words import listed, plural, rate_text, size_text
 
 #: More arrows than this cannot be told apart.
 MOST_ARROWS = 12

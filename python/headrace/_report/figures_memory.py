@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
+from headrace._format import rate_text, size_text
 from headrace._profile.conventions import Traffic, called
 from headrace._profile.rows import delay_of, is_mix
 from headrace._report import charts
@@ -24,7 +25,6 @@ from headrace._report.rows import (
     text_of,
     value,
 )
-from headrace._words import rate_text, size_text
 
 
 def memory_latency(rows: Rows) -> dict[Pair, _core.Row]:

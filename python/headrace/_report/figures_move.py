@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from headrace import _core
+from headrace._format import plural, size_text
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 from headrace._report.movement import bounds
@@ -21,7 +22,6 @@ from headrace._report.rows import (
     time_text,
     value,
 )
-from headrace._words import plural, size_text
 
 #: What a program meets that uses pages while they move, by the name of the detail: how long until
 #: the first page is there, and how long single accesses take.

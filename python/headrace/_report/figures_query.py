@@ -6,10 +6,10 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from headrace import _core
+from headrace._format import efficiency, interval_text, listed, megabytes, ms, percent, plural
+from headrace._profile.documents import Fields, all_fields, find
 from headrace._report import charts_query as charts
 from headrace._report.figure import Figure, Table
-from headrace._words import efficiency, listed, megabytes, ms, percent, plural
 
 Row = dict[str, Any]
 
@@ -100,10 +100,9 @@ def modes_figure(query: Row | None) -> Figure:
     if query is None or not rows:
         return Figure(title, missing="No mode was measured; `headrace bench query` does.")
     floors = [
-        {"floor": f"floor: {name}", "ms": query["floor"][f"{name}_seconds"] * 1e3}
-        for name in ("transfer", "compute")
-        if query["floor"].get(f"{name}_seconds")
-    ]
+        {"floor": f"floor: {name}", "ms": seconds * 1e3}
+        for name, seconds in _floors(query).items() if seconds
+    ]  # fmt: skip
     chart = charts.modes(rows, floors)
     return Figure(
         title, _modes_caption(query, rows), [("", chart)], [_modes_table(query)],
@@ -111,15 +110,30 @@ def modes_figure(query: Row | None) -> Figure:
     )  # fmt: skip
 
 
-def mode_rows(query: Row | None) -> list[Row]:
-    modes = (query or {}).get("modes", {})
-    return [{"mode": n, **m} for n, m in modes.items() if m.get("seconds_median") is not None]
+def _floors(query: Row) -> dict[str, float | None]:
+    """Seconds of the transfer alone and of the computation alone."""
+    return {"transfer": find(query, mode="floor")["median"],
+            "compute": find(query, mode="resident")["median"]}  # fmt: skip
 
 
-def _modes_caption(query: Row, rows: list[Row]) -> str:
-    times = {row["mode"]: row["seconds_median"] for row in rows}
-    transfer = query["floor"].get("transfer_seconds")
-    compute = query["floor"].get("compute_seconds")
+def _modes(query: Row) -> list[Fields]:
+    rows = (row for row in all_fields(query) if row["experiment"] == "query")
+    return [row for row in rows if row["mode"] != "floor"]
+
+
+def mode_rows(query: Row | None) -> list[Fields]:
+    return [row for row in _modes(query) if row["median"] is not None] if query else []
+
+
+def overlap_text(query: Row | None) -> str:
+    """The overlap efficiency; empty where it is not known."""
+    overlap = find(query, experiment="overlap")["median"] if query else None
+    return "" if overlap is None else efficiency(overlap)
+
+
+def _modes_caption(query: Row, rows: list[Fields]) -> str:
+    times = {row["mode"]: row["median"] for row in rows}
+    transfer, compute = _floors(query).values()
     sentences = []
     if transfer and compute:
         sentences.append(
@@ -127,14 +141,14 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
             f"alone {ms(compute)} (dashed lines): one after the other they would take "
             f"{ms(transfer + compute)}; a complete overlap takes the larger of the two."
         )
-    if "prefetch" in times and query.get("overlap_efficiency"):
+    if "prefetch" in times and overlap_text(query):
         others = [
             f"{mode} {times[mode] / times['prefetch']:.2f} ×"
             for mode in ("direct", "mmap", "duckdb")
             if mode in times
         ]
         sentences.append(
-            f"Prefetching took {ms(times['prefetch'])}: overlap efficiency {efficiency(query)}, "
+            f"Prefetching took {ms(times['prefetch'])}: overlap efficiency {overlap_text(query)}, "
             "the larger of the two divided by the time with prefetching"
             + (f", {ms(max(transfer, compute))} / {ms(times['prefetch'])}"
                if transfer and compute else "")
@@ -149,32 +163,21 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
 
 
 def _modes_table(query: Row) -> Table:
-    floor = max(
-        (query["floor"].get(f"{n}_seconds") or 0 for n in ("transfer", "compute")), default=0
-    )
+    floor = max(seconds or 0 for seconds in _floors(query).values())
     rows = []
-    for mode, entry in query["modes"].items():
-        middle = entry.get("seconds_median")
+    for row in _modes(query):
+        mode, middle, cold = row["mode"], row["median"], row["cached_before_bytes"]
         if middle is None:
-            rows.append([mode, f"not measured: {entry.get('reason') or 'not run'}"])
+            rows.append([mode, f"not measured: {row['reason']}"])
             continue
-        cold = entry.get("cached_before_bytes")
         cached = "0, cold" if cold == 0 else "unknown" if cold is None else megabytes(cold)
         rows.append([
-            mode, ms(middle), _interval(entry["seconds"]), str(entry["runs"]),
+            mode, ms(middle), interval_text(row, ms), str(len(row["samples"])),
             f"{middle / floor:.2f}" if floor else "",
             "in memory" if mode == "resident" else cached, MODE_WORDS.get(mode, ""),
         ])  # fmt: skip
     head = ["mode", "median", "interval", "runs", "× floor", "in page cache before", "what it is"]
     return Table(head, rows, words=("what it is",), strong="prefetch")
-
-
-def _interval(seconds: list[float]) -> str:
-    """ "231 ms to 240 ms, range of 5"; of one run there is none."""
-    found = _core.summarize(seconds)
-    if found is None or found.runs < 2:
-        return ""
-    return f"{ms(found.interval.low)} to {ms(found.interval.high)}, {found.interval_words}"
 
 
 def _answer_remarks(query: Row) -> list[tuple[str, str]]:

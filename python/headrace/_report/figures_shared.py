@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
+from headrace._format import rate_text
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
@@ -17,7 +18,6 @@ from headrace._report.rows import (
     spread,
     value,
 )
-from headrace._words import rate_text
 
 
 def interference(rows: Rows) -> Figure:

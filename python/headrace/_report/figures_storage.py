@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
+from headrace._format import rate_text
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.movement import bounds
@@ -21,7 +22,6 @@ from headrace._report.rows import (
     time_text,
     value,
 )
-from headrace._words import rate_text
 
 _SMALL = 4096
 _WORDS = {"read": "reading", "write": "writing"}

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace._format import plural, rate_text
+from headrace._profile.documents import Fields, all_fields
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._words import rate_text
+from headrace._report.rows import bars_are
 
 Row = dict[str, Any]
 
@@ -15,39 +17,37 @@ TITLE = "STREAM by the ranks of a job"
 
 
 def stream_figures(document: Row) -> list[Figure]:
-    found = [row for row in document["total"] if row["bytes_per_second"] is not None]
+    found = [row for row in all_fields(document)
+             if row["rank"] == "all" and row["median"] is not None]  # fmt: skip
     if not found:
         return [Figure(TITLE, missing="Nothing was measured; the run was stopped before.")]
-    figure = Figure(TITLE, _caption(document, found))
-    if len(document.get("sweep") or []) > 1:
-        figure.charts.append(("all ranks together, by the threads of each", _swept(document)))
-    bars = [_point(row, bar=row["kernel"], line="") for row in found]
+    last = [row for row in found if row["threads"] == found[-1]["threads"]]
+    figure = Figure(TITLE, _caption(document, last))
+    if len(last) < len(found):
+        chart = charts.lines(
+            [_point(row, x=row["threads"], order=row["threads"], line=row["kernel"])
+             for row in found],
+            x="doubling", x_title="threads of a rank", y_title="GB/s",
+        )  # fmt: skip
+        figure.charts.append(("all ranks together, by the threads of each", chart))
+    bars = [_point(row, bar=row["kernel"], line="") for row in last]
     figure.charts.append(("all ranks together", charts.bars(bars, title="GB/s")))
     return [figure]
 
 
-def _caption(document: Row, found: list[Row]) -> str:
+def _caption(document: Row, found: list[Fields]) -> str:
     ranks = document["ranks"]
-    best = max(found, key=lambda row: float(row["bytes_per_second"]))
+    best = max(found, key=lambda row: float(row["best"]))
     places = ", ".join(f"{name} in {ranks[0][name]}" for name in "abc")
     return (
-        f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, the first with {places}. The bytes of "
-        f"all ranks by the time of the slowest, of the best of {document['repetitions']} "
-        f"repetitions, counted as STREAM counts. With {sum(r['threads'] for r in ranks)} threads "
-        f"in all the most was {rate_text(best['bytes_per_second'])} ({best['kernel']})."
+        f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, the first with {places}. Medians of "
+        f"{plural(document['repetitions'], 'repetition')}: the bytes of all ranks by the time of "
+        f"the slowest, counted as STREAM counts. With {sum(r['threads'] for r in ranks)} threads "
+        f"in all the best repetition reached {rate_text(best['best'])} ({best['kernel']})."
+        + bars_are(row["interval"] for row in found)
     )
 
 
-def _point(row: Row, **more: Any) -> Row:
-    rate = row["bytes_per_second"] / 1e9
-    return {"y": rate, "low": rate, "high": rate, "text": rate_text(row["bytes_per_second"]),
-            "order": 0} | more  # fmt: skip
-
-
-def _swept(document: Row) -> Any:
-    points = [
-        _point(row, x=each["threads"], order=each["threads"], line=row["kernel"])
-        for each in document["sweep"] for row in each["total"]
-        if row["bytes_per_second"] is not None
-    ]  # fmt: skip
-    return charts.lines(points, x="doubling", x_title="threads of a rank", y_title="GB/s")
+def _point(row: Fields, **more: Any) -> Row:
+    return {"y": row["median"] / 1e9, "low": row["low"] / 1e9, "high": row["high"] / 1e9,
+            "text": rate_text(row["median"]), "order": 0} | more  # fmt: skip

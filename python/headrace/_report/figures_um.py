@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `headrace bench um`: each case as published, modelled and measured; and of `headrace
-advise um`.
-"""
+"""Figures of `bench um`, `model um` and `advise um`: cases as published, measured and modelled."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from headrace._format import listed, plural, size_text
+from headrace._profile.nested import unified_memory_runs
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
-from headrace._words import listed, plural, size_text
 
 Row = dict[str, Any]
 _WHOSE = ("published", "modelled", "measured")
@@ -21,7 +20,7 @@ _PARTS = {"first": "run 1", "steady": "median of the runs after it"}
 
 def um_figures(document: Row) -> list[Figure]:
     figures = [_machine(document, machine) for machine in document["machines"]]
-    return [*figures, Figure("All runs", _off(document), tables=[_table(document)])]
+    return [*figures, Figure("All runs", tables=[_table(document)])]
 
 
 def _machine(document: Row, machine: Row) -> Figure:
@@ -52,28 +51,14 @@ def _points(case: Row, part: str, emulated: bool) -> list[Row]:
 
 
 def _caption(cases: list[Row]) -> str:
-    judged = [case[part] for case in cases for part in _PARTS if case[part]["met"] is not None]
-    if not judged:
+    found = list(dict.fromkeys(case["source"] for case in cases if case["source"]))
+    if not found:
         return "Nobody published these; nothing stands beside them."
-    most = max(abs(figure["error"]) for figure in judged)
-    met = sum(figure["met"] for figure in judged)
-    sources = listed(list(dict.fromkeys(case["source"] for case in cases if case["source"])))
-    return (
-        f"Of {len(judged)} published figures {met} are met within 15 %, all within {most:.0%}. "
-        "The model's constants were fitted to them. "
-        f"Published by {sources}."
+    errors = [case[part].get("error") for case in cases for part in _PARTS]
+    fitted = any(error is not None for error in errors)
+    return ("The model's constants were fitted to the published figures. " if fitted else "") + (
+        f"Published by {listed(found)}."
     )
-
-
-def _off(document: Row) -> str:
-    off = [row for row in document["rows"] if row["error"] is not None and abs(row["error"]) > 0.15]
-    if not off:
-        return "Every run that was published is met within 15 %."
-    told = [
-        f"{row['machine']}, {row['case']}, {size_text(row['size'])}, run {row['run']}"
-        for row in off
-    ]
-    return f"Single runs that are off by more than 15 %: {'; '.join(told)}."
 
 
 def _table(document: Row) -> Table:
@@ -82,9 +67,9 @@ def _table(document: Row) -> Table:
         [
             row["machine"], row["case"], size_text(row["size"]), str(row["run"]),
             *("" if row.get(whose) is None else f"{row[whose]:.2f}" for whose in _WHOSE),
-            "" if row["error"] is None else f"{row['error']:+.0%}", row["basis"],
+            "" if row.get("error") is None else f"{row['error']:+.0%}", row["basis"],
         ]
-        for row in document["rows"]
+        for row in unified_memory_runs(document)
     ]  # fmt: skip
     return Table(head, lines, f"{len(lines)} runs, GiB/s")
 

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from headrace import _core
+from headrace._format import rate_text, size_text, traffic_text
 from headrace._report.rows import time_text
-from headrace._words import rate_text, size_text, traffic_text
 
 
 def sentences(profile: _core.Profile, experiment: str) -> str:

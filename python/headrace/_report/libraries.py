@@ -12,7 +12,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from headrace import Error, _child
+from headrace import Error, _isolated_calls
 from headrace._files import cache_directory, read_whole, write_whole
 
 #: The process that holds V8, as errors name it.
@@ -30,7 +30,7 @@ def script() -> Markup:
     kept = cache_directory() / f"vega-{version}.js"
     code = _kept(kept)
     if code is None:
-        code = _child.call(WRITER, _bundle, seconds=LONGEST_SECONDS)
+        code = _isolated_calls.call(WRITER, _bundle, seconds=LONGEST_SECONDS)
         _keep(kept, code)
     return Markup(re.sub(r"<(/script|!--)", r"<\\\1", code, flags=re.IGNORECASE))
 

@@ -12,11 +12,11 @@ from typing import Any
 import altair as alt
 import jinja2
 
-from headrace import _child
+from headrace import _isolated_calls
+from headrace._format import BIDI
 from headrace._report import libraries
 from headrace._report.charts import INK, Picture, specification, stacked
 from headrace._report.figure import Figure
-from headrace._words import BIDI
 
 #: Width of a chart in the picture, and how many of its pixels stand for one: sharp on paper.
 PNG_WIDTH, PNG_SCALE = 900, 2
@@ -77,7 +77,7 @@ def picture(content: Content) -> bytes:
     figures = [_sheet(f) for f in content.figures if f.charts or f.missing or f.caption]
     whole = stacked(figures, spacing=44, title=title, background="#ffffff", padding=36)
     specified, longest = json.dumps(specification(whole)), libraries.LONGEST_SECONDS
-    return _child.call(libraries.WRITER, _png, specified, seconds=longest)
+    return _isolated_calls.call(libraries.WRITER, _png, specified, seconds=longest)
 
 
 def _sheet(figure: Figure) -> Picture:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace import _core
-from headrace._basis import EMULATED_GPUS, rests_on
+from headrace._format import plural
 from headrace._profile.rows import is_complete
+from headrace._provenance import EMULATED_GPUS, rests_on
 from headrace._report import (
     figures_cores,
     figures_devices,
@@ -26,7 +27,6 @@ from headrace._report.findings import sentences
 from headrace._report.movement.bounds import Bounds
 from headrace._report.movement.engines import costs, side_by_side
 from headrace._report.rows import Rows, pair_of, table
-from headrace._words import plural
 
 #: Nanoseconds and bytes per second that nothing measured exceeds: 30 years, an exabyte.
 LARGEST = 1e18

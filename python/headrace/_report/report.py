@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._files import write_whole
-from headrace._words import installing
+from headrace._format import installing
 
 
 def build(document: dict[str, Any], html: Path, png: Path | None = None) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace import _core
+from headrace._format import plural, rate_text
 from headrace._report.figure import Table
-from headrace._words import plural, rate_text
 
 #: Lines that can be told apart in one chart.
 MOST_LINES = 8

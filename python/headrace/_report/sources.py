@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from headrace import _core
+from headrace._format import plural
 from headrace._report.figure import Figure
-from headrace._words import plural
 
 
 def sources_figures(profile: _core.Profile) -> list[Figure]:

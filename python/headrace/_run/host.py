@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Mapping
-from pathlib import Path
 
 import headrace
-from headrace._run.plan import TABLE, Host, Request
+from headrace._core import HostFiles
+from headrace._run.plan import Host, Request
 from headrace._run.ranks import Rank
 
 
@@ -24,7 +23,7 @@ def this_host(machine: headrace.Machine, request: Request, rank: Rank | None = N
         cpuset=_cpuset(machine, cpus) if request.per_rank else cpus,
         cgroup=free.cgroup,
         address_space=None if limit == resource.RLIM_INFINITY else limit,
-        table=_table(),
+        table=HostFiles().weights() or None,
         preferred_many=_prefers_many(list(free.nodes)),
         rank=rank,
     )
@@ -39,14 +38,6 @@ def _cpuset(machine: headrace.Machine, mask: frozenset[int]) -> frozenset[int]:
     except OSError:
         return mask
     return widest
-
-
-def _table(folder: Path = Path(TABLE)) -> Mapping[int, int] | None:
-    """The kernel's weights; None where it has none."""
-    try:
-        return {int(f.name[4:]): int(f.read_text()) for f in folder.glob("node[0-9]*")} or None
-    except (OSError, ValueError):
-        return None
 
 
 def _prefers_many(nodes: list[int]) -> bool:

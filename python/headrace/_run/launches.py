@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import headrace
-from headrace._child import death
 from headrace._errors import error_of
+from headrace._isolated_calls import death
 
 #: First of all the kernel is asked to send it SIGTERM when this process ends, however it does
 #: (prctl: PR_SET_PDEATHSIG is 1).

@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import headrace
-from headrace._cli import exit_codes
 from headrace._errors import SaidElsewhere, kind_of
+from headrace._format import say
 from headrace._run.ranks import launched
-from headrace._words import say
 
 T = TypeVar("T")
 
@@ -88,12 +87,12 @@ def job() -> Iterator[World]:
             raise
         if error is world.failed:
             if world.rank > 0:
-                raise SaidElsewhere(exit_codes.BY_ERROR_CODE[world.failed.code]) from None
+                raise SaidElsewhere(world.failed.exit_code) from None
             raise
         told = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         say(f"rank {world.rank} on {socket.gethostname()}: {told}")
         interrupted = isinstance(error, KeyboardInterrupt)
-        world.abort(exit_codes.INTERRUPTED if interrupted else exit_codes.INTERNAL)
+        world.abort((headrace.CancelledError if interrupted else headrace.Error).exit_code)
         raise
 
 
@@ -110,13 +109,13 @@ def _join(environment: Mapping[str, str]) -> World:
         mpi = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
         if rank > 0:
-            raise SaidElsewhere(exit_codes.BY_ERROR_CODE["absent"]) from None
+            raise SaidElsewhere(headrace.AbsentError.exit_code) from None
         raise headrace.AbsentError(_missing(size, error)) from None
     world = World(mpi.COMM_WORLD)
     if world.size == size:
         return world
     if rank > 0:
-        raise SaidElsewhere(exit_codes.BY_ERROR_CODE["unsupported"])
+        raise SaidElsewhere(headrace.UnsupportedError.exit_code)
     library = mpi.Get_library_version().split(",")[0].split("\n")[0]
     raise headrace.UnsupportedError(
         f"the launcher started {size} ranks, but mpi4py uses {library}, which knows of "

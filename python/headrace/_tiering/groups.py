@@ -9,11 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace import DeniedError, UnsupportedError
+from headrace._core import HostFiles as Files
 from headrace._errors import error_of
-from headrace._tiering.files import Files
 
-_V1, _V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
-#: With the PID of who made it; src/tier/settings/group_hold.cpp knows the name.
+#: With the PID of who made it; src/host/settings/group_hold.cpp knows the name.
 _NAME = "headrace-tier-"
 #: What a program would leave with the group, and what they say where they limit nothing.
 _LIMITS = {
@@ -60,26 +59,20 @@ def enter(group: Path) -> None:
 
 
 def _parent(files: Files) -> Path:
-    paths: dict[str, str] = {}
-    for line in (files.read("proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        paths[controllers] = path.strip("/")
-    if "memory" in paths:
-        return _there(files.path(f"{_V1}/{paths['memory']}"))
-    if "" not in paths:
+    own = files.memory_group()
+    if own is None:
         raise UnsupportedError("the kernel has no memory cgroups here; leave --hold out")
-    own = files.path(f"{_V2}/{paths['']}")
-    if not paths[""]:
-        parent = own
-    else:
-        parent = own.parent
-        for name, none in _LIMITS.items():
-            limit = (files.read(f"{_V2}/{paths['']}/{name}") or none).strip()
-            if limit.partition(" ")[0] != none:
-                raise DeniedError(
-                    f"the cgroup of this shell has a limit ({name} is {limit}), which a program "
-                    "in one of its own would leave; lift that, or leave --hold out"
-                )
+    folder = files.path(own.folder)
+    if own.version == 1:
+        return _there(folder)
+    parent = folder.parent if own.name else folder
+    for name, none in _LIMITS.items() if own.name else ():
+        limit = files.read(f"{own.folder}/{name}") or none
+        if limit.partition(" ")[0] != none:
+            raise DeniedError(
+                f"the cgroup of this shell has a limit ({name} is {limit}), which a program in one "
+                "of its own would leave; lift that, or leave --hold out"
+            )
     name = str(_there(parent).relative_to(files.root) / "cgroup.subtree_control")
     if "memory" not in (files.read(name) or "").split():
         raise UnsupportedError(

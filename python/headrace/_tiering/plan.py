@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import AbsentError, InvalidError, UnsupportedError
-from headrace._run.plan import TABLE, ranges
-from headrace._tiering import damon, hint_faults
-from headrace._tiering.files import Files
+from headrace._core import NUMA_BALANCING as BALANCING
+from headrace._core import WEIGHTS
+from headrace._core import HostFiles as Files
+from headrace._format import rate_text
+from headrace._run.plan import ranges
+from headrace._tiering import damon
 from headrace._tiering.setting import Setting
-from headrace._tiering.tiers import Tiers, tiers, write_bandwidth
-from headrace._words import rate_text
+from headrace._tiering.tiers import Tiers, tiers
 
-BALANCING = hint_faults.BALANCING
 RATE_LIMIT = f"{BALANCING}_promote_rate_limit_MBps"
 DEMOTION = "sys/kernel/mm/numa/demotion_enabled"
-WEIGHTS = TABLE.lstrip("/")
 #: Bits of its value: NUMA_BALANCING_NORMAL and NUMA_BALANCING_MEMORY_TIERING.
 _BETWEEN_NODES, _PROMOTING = 1, 2
 #: The kernel's own choice of weights. Its name is `auto`, which some kernels spell as a compiler's
@@ -83,7 +83,7 @@ def plan(files: Files, wish: Wish) -> Plan:
                 "no rate limit is set: firmware does not say how fast the slow nodes write; "
                 "--rate 1GB/s sets one"
             )
-    mode = hint_faults.read(files, BALANCING) or ""
+    mode = files.setting(BALANCING) or ""
     if here.unseen and mode.isdecimal() and int(mode) & _BETWEEN_NODES:
         ends = _PROMOTING if wish.promotion else 0
         notes.append(
@@ -134,13 +134,13 @@ def _listed(several: tuple[object, ...]) -> str:
 def _rate(files: Files, here: Tiers) -> float | None:
     """A tenth of what the slowest of the slow nodes takes; None where firmware does not say."""
     nodes = [node for tier in here.all[1:] for node in tier.nodes]
-    rates = [write_bandwidth(files, node) for node in nodes]
+    rates = [files.write_bandwidth(node) for node in nodes]
     known = [rate for rate in rates if rate is not None]
     return min(known) / _SHARE_OF_WRITES if known and len(known) == len(rates) else None
 
 
 def _promotion(files: Files, rate: float | None) -> Iterator[Setting]:
-    mode, limit = hint_faults.read(files, BALANCING), files.read(RATE_LIMIT)
+    mode, limit = files.setting(BALANCING), files.read(RATE_LIMIT)
     if mode is None:
         raise UnsupportedError(
             "the kernel has no NUMA balancing, which takes CONFIG_NUMA_BALANCING; --no-promotion "

@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace import DeniedError, InvalidError, UnsupportedError
+from headrace._core import KDAMONDS
+from headrace._core import STATE_FOLDER as FOLDER
+from headrace._core import HostFiles as Files
 from headrace._errors import error_of
-from headrace._tiering import folder, hint_faults
-from headrace._tiering.damon import KDAMONDS
-from headrace._tiering.files import Files
+from headrace._tiering import folder
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
 from headrace._tiering.setting import Setting
 
-FOLDER = hint_faults.FOLDER
 _FILE = "tier-kernel.json"
 _LOCK = "tier-kernel.lock"
 NAME = f"{FOLDER}/{_FILE}"

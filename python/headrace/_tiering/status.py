@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace import Error
+from headrace._core import HostFiles as Files
+from headrace._format import size_text
 from headrace._tiering import damon, state
-from headrace._tiering.files import Files
 from headrace._tiering.plan import AUTOMATIC, BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
 from headrace._tiering.tiers import Tiers, tiers
-from headrace._words import size_text
 
 #: Counters of /proc/vmstat by what they count; those that end in "_" are all that begin so.
 COUNTERS = (
@@ -20,9 +20,6 @@ COUNTERS = (
     "pswpout", "zswpin", "zswpout", "zswpwb", "pgmajfault", "workingset_refault_", "thp_fault_",
     "thp_collapse_alloc", "thp_split_", "thp_migration_", "thp_swpout", "thp_swpout_",
 )  # fmt: skip
-#: What memory cgroups of version 1 say where there is no limit, or more.
-_NO_LIMIT = 1 << 62
-
 
 @dataclass(frozen=True)
 class Feature:
@@ -138,8 +135,8 @@ def _idle(files: Files) -> _Answer:
 
 
 def _damon(files: Files) -> _Answer:
-    found = damon.kdamonds(files)
-    holders = damon.holders(files)
+    found = files.kdamonds()
+    holders = files.damon_holders()
     if holders:
         listed = " and ".join(f"/{holder}" for holder in holders)
         return "on", None, f"by the kernel itself, for nobody else then: {listed}"
@@ -152,7 +149,7 @@ def _damon(files: Files) -> _Answer:
 def _interleave(files: Files) -> _Answer:
     for name in files.names(f"{WEIGHTS}/node[0-9]*"):
         files.read(name)  # an Error says why there is none below
-    if not (found := weights(files)):
+    if not (found := files.weights()):
         return "absent", None, "takes Linux 6.9"
     value = ", ".join(f"node {node}: {weight}" for node, weight in found.items())
     uneven = len(set(found.values())) > 1
@@ -173,16 +170,6 @@ _PROBES: dict[str, Callable[[Files], _Answer]] = {
     "DAMON": _damon,
     "idle page tracking": _idle,
 }
-
-
-def weights(files: Files) -> dict[int, int]:
-    """The kernel's weights by node; empty where it has none."""
-    found = {}
-    for name in files.names(f"{WEIGHTS}/node[0-9]*"):
-        text = _said(files, name)
-        if text.isdecimal():
-            found[int(name.rpartition("node")[2])] = int(text)
-    return dict(sorted(found.items()))
 
 
 def swaps(files: Files) -> list[dict[str, Any]]:
@@ -221,18 +208,18 @@ def kdamonds(files: Files) -> list[dict[str, Any]]:
     and that say so still.
     """
     try:
-        found = damon.kdamonds(files) or []
+        found = files.kdamonds() or []
         own = _own_kdamonds(files) if found else set()
     except Error:
         return []  # the feature DAMON says why
     return [
-        asdict(each) | {"owner": "headrace" if each.number in own else "somebody else"}
+        each.asdict() | {"owner": "headrace" if each.number in own else "somebody else"}
         for each in found
     ]
 
 
 def _own_kdamonds(files: Files) -> set[int]:
-    # A tier of a process notes which it watches (src/tier/settings/damon.cpp).
+    # A tier of a process notes which it watches (src/host/settings/damon.cpp).
     watched = _said(files, f"{state.FOLDER}/damon")
     if watched and watched == _said(files, f"{damon.KDAMONDS}/0/contexts/0/targets/0/pid_target"):
         return {0}
@@ -268,30 +255,10 @@ def switch(files: Files) -> tuple[str, str]:
 
 def cgroup(files: Files) -> dict[str, Any]:
     """The least limit of memory that holds this process, in bytes; None without one."""
-    paths: dict[str, str] = {}
-    for line in _said(files, "proc/self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
-        if number == "0" or "memory" in controllers.split(","):
-            paths["v2" if number == "0" else "v1"] = path.strip("/")
-    if "v1" in paths:
-        folder, version = "sys/fs/cgroup/memory", "v1"
-        limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
-    else:
-        folder, version, limit, used = "sys/fs/cgroup", "v2", "memory.max", "memory.current"
-    path = paths.get(version, "")
-    limits, at = [], path
-    while True:
-        text = _said(files, f"{folder}/{at}/{limit}")
-        limits += [int(text)] if text.isdecimal() and int(text) < _NO_LIMIT else []
-        if not at:
-            break
-        at = at.rpartition("/")[0]
-    now = _said(files, f"{folder}/{path}/{used}")
-    return {
-        "path": f"/{path}",
-        "limit_bytes": min(limits, default=None),
-        "used_bytes": int(now) if now.isdecimal() else None,
-    }
+    group = files.memory_group()
+    if group is None:
+        return {"path": "/", "limit_bytes": None, "used_bytes": None}
+    return {"path": f"/{group.name}", "limit_bytes": group.limit, "used_bytes": group.used}
 
 
 def counters(files: Files) -> dict[str, int]:
@@ -318,7 +285,7 @@ def status(files: Files) -> dict[str, Any]:
         "features": [asdict(each) for each in features(files)],
         "tiers": [{"tier": each.number, "nodes": list(each.nodes)} for each in here.all],
         "nodes_with_cpus": sorted(here.with_cpus),
-        "weights": {str(node): weight for node, weight in weights(files).items()},
+        "weights": {str(node): weight for node, weight in files.weights().items()},
         "swaps": swaps(files),
         "kdamonds": kdamonds(files),
         "cgroup": cgroup(files),

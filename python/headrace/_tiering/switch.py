@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headrace import AbsentError, DeniedError, Error, InvalidError
-from headrace._tiering import damon, hint_faults, state
-from headrace._tiering.files import Files
+from headrace._core import HostFiles as Files
+from headrace._tiering import damon, state
 from headrace._tiering.plan import AUTOMATIC, WEIGHTS, Plan, Wish, plan, weights_of
 from headrace._tiering.setting import Setting
 from headrace._tiering.state import State, boot_id, check_host, forget, load, locked, save
@@ -254,7 +254,7 @@ def _on_already(files: Files, old: State, wish: Wish) -> Switched:
             "an earlier --off could not put back all; headrace tier kernel --off again"
         )
     for setting in old.settings:
-        now = hint_faults.read(files, setting.file)
+        now = files.setting(setting.file)
         if now != setting.wanted:
             raise InvalidError(
                 f"it is on, but somebody else has set /{setting.file} to {now} since; headrace "
@@ -281,7 +281,7 @@ def _write(files: Files, wanted: State) -> tuple[tuple[Setting, ...], list[str]]
         wanted, notes = _restorable(files, wanted)
         for setting in wanted.settings:
             at = [setting]
-            hint_faults.write(files, setting.file, setting.wanted)
+            files.set(setting.file, setting.wanted)
             done.append(setting)
             at = []
             _check_taken(files, setting)
@@ -313,7 +313,7 @@ def _undo(
 
 
 def _check_taken(files: Files, setting: Setting) -> None:
-    now = hint_faults.read(files, setting.file)
+    now = files.setting(setting.file)
     if now != setting.wanted:
         raise InvalidError(
             f"the kernel was told {setting.wanted} in /{setting.file} and says {now}"
@@ -370,7 +370,7 @@ def _left_before(files: Files, old: State, force: bool) -> list[Undone]:
 def _one_put_back(files: Files, setting: Setting, force: bool, ours: bool) -> Undone:
     assert setting.before is not None
     try:
-        now = hint_faults.read(files, setting.file)
+        now = files.setting(setting.file)
         if now is None:
             if not force:
                 _check_gone(files, setting.file)
@@ -379,7 +379,7 @@ def _one_put_back(files: Files, setting: Setting, force: bool, ours: bool) -> Un
             return Undone(setting, "unchanged", now)
         if not force and not (ours and now == setting.wanted):
             return Undone(setting, "left", now)
-        hint_faults.write(files, setting.file, setting.before)
+        files.set(setting.file, setting.before)
         _check_taken(files, replace(setting, wanted=setting.before))
     except Error as error:
         return Undone(setting, "failed", None, error)

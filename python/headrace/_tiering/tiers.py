@@ -6,12 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace import InvalidError
-from headrace._run.plan import numbers, ranges
-from headrace._tiering.files import Files
+from headrace._core import HostFiles as Files
+from headrace._run.plan import ranges
 
-_NODES = "sys/devices/system/node"
-_TIERS = "sys/devices/virtual/memory_tiering"
 #: A node of which firmware says no distance.
 _FARTHEST = 255
 
@@ -71,51 +68,14 @@ class Tiers:
 
 def tiers(files: Files) -> Tiers:
     """None at all where the kernel has no memory tiers (before Linux 6.1)."""
-    found = []
-    for name in files.names(f"{_TIERS}/memory_tier[0-9]*"):
-        if nodes := _numbers(files.read(f"{name}/nodelist")):
-            found.append(Tier(int(name.rpartition("memory_tier")[2]), tuple(nodes)))
-    found.sort(key=lambda tier: tier.number)
-    with_cpus = [
-        node for tier in found for node in tier.nodes
-        if _numbers(files.read(f"{_NODES}/node{node}/cpulist"))
-    ]  # fmt: skip
+    found = [Tier(number, tuple(nodes)) for number, nodes in files.memory_tiers()]
+    with_cpus = [node for tier in found for node in tier.nodes if files.cpus(node)]
     return Tiers(tuple(found), frozenset(with_cpus))
-
-
-def _numbers(text: str | None) -> list[int]:
-    try:
-        return numbers(text) if text else []
-    except InvalidError:
-        return []
 
 
 def nearest(files: Files, node: int, others: Sequence[int], turn: int) -> int:
     """By the distances that firmware gives; of several that are equally near, each in its turn."""
-    words = (files.read(f"{_NODES}/node{node}/distance") or "").split()
-    online = _numbers(files.read(f"{_NODES}/online"))
-    far = dict(zip(online, map(int, words), strict=False))
+    far = files.distances(node)
     least = min(far.get(other, _FARTHEST) for other in others)
     near = [other for other in others if far.get(other, _FARTHEST) == least]
     return near[turn % len(near)]
-
-
-def write_bandwidth(files: Files, node: int) -> int | None:
-    """Bytes per second that firmware rates writing to a node at, from the CPUs nearest to it."""
-    text = files.read(f"{_NODES}/node{node}/access0/initiators/write_bandwidth")
-    return int(text) << 20 if text and text.isdecimal() and int(text) else None
-
-
-def addresses(files: Files, node: int) -> list[tuple[int, int]]:
-    """Physical memory of a node, as ranges that do not touch."""
-    size = int(files.read("sys/devices/system/memory/block_size_bytes") or "0", 16)
-    found: list[tuple[int, int]] = []
-    names = files.names(f"{_NODES}/node{node}/memory[0-9]*")
-    for block in sorted(int(name.rpartition("memory")[2]) for name in names):
-        if files.read(f"{_NODES}/node{node}/memory{block}/online") == "0":
-            continue
-        begin, end = block * size, (block + 1) * size
-        if found and found[-1][1] == begin:
-            begin = found.pop()[0]
-        found.append((begin, end))
-    return found

@@ -39,7 +39,7 @@ void explain(PyObject* function, PyObject* const* arguments, std::size_t count, 
         named[nb::handle(PyTuple_GET_ITEM(names, i))] =
             nb::handle(arguments[count + static_cast<std::size_t>(i)]);
       }
-      const nb::object error = call_function("headrace._slips", "error_of",
+      const nb::object error = call_function("headrace._argument_errors", "error_of",
                                              nb::make_tuple(nb::handle(function), given, named));
       if (!error.is_none()) {
         Py_XDECREF(kind);

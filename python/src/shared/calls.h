@@ -10,8 +10,8 @@ namespace headrace::python {
 namespace nb = nanobind;
 
 // From now on each function and method of `m` that refuses its arguments says so in one line
-// (headrace._slips) instead of nanobind's list of signatures, and raises MemoryError where there
-// was no memory for one. Called when all are bound. Requires: the GIL.
+// (headrace._argument_errors) instead of nanobind's list of signatures, and raises MemoryError
+// where there was no memory for one. Called when all are bound. Requires: the GIL.
 void explain_refusals(nb::module_& m);
 
 }  // namespace headrace::python

@@ -15,7 +15,7 @@ struct Row {
   const char* doc;
 };
 
-// The table: ErrorCode -> exception. Exit codes are in headrace/_cli/exit_codes.py.
+// The table: ErrorCode -> exception.
 constexpr std::array<Row, 8> kRows{{
     {ErrorCode::absent, "AbsentError", "LookupError",
      "It is not there: a node, an engine, a file, a column."},
@@ -34,9 +34,10 @@ constexpr std::array<Row, 8> kRows{{
 std::array<PyObject*, kRows.size()> types{};
 
 nb::object new_exception(const char* name, const char* doc, const nb::object& bases,
-                         const char* code) {
+                         const char* code, int exit_code) {
   nb::dict fields;
   fields["code"] = nb::str(code);
+  fields["exit_code"] = nb::int_(exit_code);
   fields["__doc__"] = nb::str(doc);
   const nb::object type = nb::module_::import_("builtins").attr("type");
   return type(nb::str(name), bases, fields);
@@ -48,8 +49,10 @@ void bind_errors(nb::module_& m) {
   const nb::module_ builtins = nb::module_::import_("builtins");
   const nb::str module = nb::borrow<nb::str>(m.attr("__name__"));
   const nb::object base = new_exception(
-      "Error", "What Headrace could not do; `code` is the same word as in JSON and in C++.",
-      nb::make_tuple(builtins.attr("Exception")), "");
+      "Error",
+      "What Headrace could not do. `code` is the same word as in JSON and in C++; a program "
+      "ends with `exit_code`.",
+      nb::make_tuple(builtins.attr("Exception")), "", 70);
   base.attr("__module__") = module;
   m.attr("Error") = base;
   for (std::size_t i = 0; i < kRows.size(); ++i) {
@@ -57,11 +60,17 @@ void bind_errors(nb::module_& m) {
     const nb::object bases = row.builtin == nullptr
                                  ? nb::object(nb::make_tuple(base))
                                  : nb::object(nb::make_tuple(base, builtins.attr(row.builtin)));
-    nb::object type =
-        new_exception(row.name, row.doc, bases, std::string(to_string(row.code)).c_str());
+    nb::object type = new_exception(row.name, row.doc, bases,
+                                    std::string(to_string(row.code)).c_str(), exit_code(row.code));
     type.attr("__module__") = module;
     m.attr(row.name) = type;
     types[i] = type.release().ptr();
+  }
+}
+
+void use_errors_of(nb::handle core) {
+  for (std::size_t i = 0; i < kRows.size(); ++i) {
+    types[i] = nb::object(core.attr(kRows[i].name)).release().ptr();
   }
 }
 

@@ -15,6 +15,9 @@ namespace nb = nanobind;
 // Adds headrace.Error and its subclasses, one per ErrorCode.
 void bind_errors(nb::module_& m);
 
+// Raises those of headrace._core from now on: for another extension.
+void use_errors_of(nb::handle core);
+
 // Raises the exception of the error's code. Requires: the GIL.
 [[noreturn]] void raise(const Error& error);
 [[noreturn]] void raise(ErrorCode code, const std::string& message);

@@ -20,6 +20,7 @@
 #include "headrace/backend.h"
 #include "headrace/machine.h"
 #include "headrace/result.h"
+#include "headrace/waiting.h"
 
 namespace headrace {
 

@@ -31,7 +31,7 @@ DsaFinding examine_host(const fs::path& pci) {
     return {
         .state = DsaState::off,
         .why = fmt::format("a device at {} without its driver", entry.path().filename().string()),
-        .remedy = "sudo modprobe idxd   (with tc_override=1 if dmesg tells of traffic classes)"};
+        .remedy = "sudo modprobe idxd   (with tc_override=1 if dmesg reports traffic classes)"};
   }
   return {.state = DsaState::absent, .why = "no such device"};
 }

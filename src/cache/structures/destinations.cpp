@@ -76,7 +76,7 @@ Result<std::vector<std::uint16_t>> Destinations::all(const Extent& extent,
   };
   const std::vector<NodeChoice> spill = std::exchange(placement.spill, {});
   if (placement.kind) {
-    placement.dealing = Dealing::interleave;
+    placement.distribution = Distribution::interleave;
     HEADRACE_TRY(placement, resolve_here(placement, initiator));
   }
   for (const NodeWeight& weight : placement.nodes) {
@@ -104,7 +104,7 @@ Result<std::vector<std::uint16_t>> Destinations::all(const Extent& extent,
 Result<Placement> Destinations::resolve_here(const Placement& placement,
                                              std::optional<NodeId> initiator) const {
   Placement alone = placement;
-  if (alone.kind == NodeKind::gpu) alone.dealing = Dealing::nearest;
+  if (alone.kind == NodeKind::gpu) alone.distribution = Distribution::nearest;
   if (!gpu_of(machine_, alone)) return resolve(machine_, placement, initiator);
   HEADRACE_TRY(Placement resolved, resolve_with_storage(machine_, alone, initiator));
   for (const NodeId id : nodes_) {

@@ -12,6 +12,7 @@
 
 #include "headrace/clock.h"
 #include "headrace/units.h"
+#include "headrace/waiting.h"
 
 namespace headrace {
 

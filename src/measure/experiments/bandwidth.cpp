@@ -276,7 +276,7 @@ void list_teams(const Scope& scope, std::vector<Point>& points) {
   }
 }
 
-// By default reads of each block size and writes of single lines, by all near CPUs. On request any
+// Default: reads of each block size and writes of single lines, by all near CPUs. On request any
 // mix without copies. None if the session requests something else.
 void list_random(const Scope& scope, const Node& cpu_node, const Node& memory_node,
                  const std::vector<unsigned>& order, const Wanted& wanted,

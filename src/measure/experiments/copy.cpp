@@ -261,8 +261,8 @@ void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting settin
           const bool hot = fits_caches(scope.machine, bytes, cpus, threads);
           if (!cold && !hot && !choice.sizes_asked) continue;
           points.push_back(point_of(scope, setting, threads, rank));
-          const bool unasked = !choice.sizes_asked && !choice.threads_asked;
-          if (!scope.asks("work") && !(unasked && large && near && threads > 1)) continue;
+          const bool by_default = !choice.sizes_asked && !choice.threads_asked;
+          if (!scope.asks("work") && !(by_default && large && near && threads > 1)) continue;
           if (!cold || setting.bytes < kLineBytes * threads) continue;
           CopySetting divided = setting;
           divided.divided = true;

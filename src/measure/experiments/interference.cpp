@@ -455,7 +455,7 @@ std::vector<Point> list_points(const Scope& scope) {
         add_pair(points, scope, {victim, aggressor});
       }
     }
-    // By default the first node's rows suffice; those of other nodes only by name.
+    // Rows of other nodes than the first are listed only if they are named.
     if (!scope.asks("cpu_node") && !scope.asks("aggressor_cpu_node")) break;
   }
   return points;

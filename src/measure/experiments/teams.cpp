@@ -106,8 +106,8 @@ class Listing {
     if (!cores || cores->cpus.size() < fewest_) return;
     found_.push_back({.team = *cores, .part = part, .whole = true});
     if (all.cpus.size() > cores->cpus.size()) found_.push_back({.team = all, .part = part});
-    const bool unasked = !scope_.budget && part == TeamPart::machine;
-    if (part == TeamPart::cluster || (!unasked && !scope_.asks("order"))) return;
+    const bool by_default = !scope_.budget && part == TeamPart::machine;
+    if (part == TeamPart::cluster || (!by_default && !scope_.asks("order"))) return;
     for (const std::size_t count : thread_counts(cores->cpus.size())) {
       if (count < kFewest || count == cores->cpus.size()) continue;
       for (const TeamOrder order : {TeamOrder::close, TeamOrder::spread}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/instruments/transfers.h"
+#include "headrace/waiting.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/instruments/worker_pool.h"
+#include "headrace/waiting.h"
 
 #include <unistd.h>
 

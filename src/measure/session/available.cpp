@@ -70,7 +70,8 @@ void refuse_too_many_threads(std::vector<Point>& points, const std::optional<Cpu
     const CpuSet cpus = parse_cpu_list(point.row.cpus).value_or(CpuSet{});
     const std::size_t threads = std::max<std::size_t>(told == nullptr ? 0 : *told, cpus.size());
     if (threads <= limit->threads() || !point.row.reason.empty()) continue;
-    point.row.reason = fmt::format("{} threads have {} ({})", threads, limit->words(), limit->text);
+    point.row.reason =
+        fmt::format("{} threads have {} ({})", threads, limit->words(), limit->text());
     point.row.add_flag("absent");
   }
 }

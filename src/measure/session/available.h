@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/text/cgroups.h"
 #include "headrace/machine.h"
+#include "host/cgroups.h"
 #include "measure/session/experiment.h"
 #include "memory/memory.h"
 

@@ -47,7 +47,7 @@ Machine with_cpus() {
 TEST(WithinCpuTime, NodesHaveAsManyCpusAsTheirTimeIsGiven) {
   const AsIfUsable as_if({0, 1, 2, 3, 4, 5, 6, 7});
   const auto cpus = [](double limit, std::size_t node) {
-    return within_cpu_time(with_cpus(), CpuTimeLimit{limit, "cpu.max"}).nodes[node].cpus;
+    return within_cpu_time(with_cpus(), CpuTimeLimit{limit, "cpu.max", ""}).nodes[node].cpus;
   };
   EXPECT_EQ(cpus(2, 0), (CpuSet{0, 2})) << "two cores, and not two threads of one";
   EXPECT_EQ(cpus(2.9, 1), (CpuSet{4, 6})) << "a third would be stopped now and then";
@@ -59,9 +59,9 @@ TEST(WithinCpuTime, NodesHaveAsManyCpusAsTheirTimeIsGiven) {
 
 TEST(WithinCpuTime, NoLimitBelowTheCpusThatMayBeUsed) {
   const AsIfUsable as_if({1, 3});
-  const Machine machine = within_cpu_time(with_cpus(), CpuTimeLimit{2, "cpu.max"});
+  const Machine machine = within_cpu_time(with_cpus(), CpuTimeLimit{2, "cpu.max", ""});
   EXPECT_EQ(machine.nodes[0].cpus.size(), 4U);
-  EXPECT_EQ(within_cpu_time(with_cpus(), CpuTimeLimit{1, ""}).nodes[0].cpus, CpuSet{1});
+  EXPECT_EQ(within_cpu_time(with_cpus(), CpuTimeLimit{1, "", ""}).nodes[0].cpus, CpuSet{1});
 }
 
 TEST(RefuseTooManyThreads, SaysWhichLimitAndCostsNoTime) {
@@ -69,7 +69,7 @@ TEST(RefuseTooManyThreads, SaysWhichLimitAndCostsNoTime) {
   points[0].row.parameters = {{"threads", std::uint64_t{2}}};
   points[1].row.parameters = {{"threads", std::uint64_t{3}}};
   points.emplace_back().row.cpus = "0-1,7";
-  refuse_too_many_threads(points, CpuTimeLimit{2.5, "cpu.max: 250000 100000"});
+  refuse_too_many_threads(points, CpuTimeLimit{2.5, "cpu.max", "250000 100000"});
   EXPECT_EQ(points[0].row.reason + points[2].row.reason, "");
   EXPECT_EQ(points[1].row.reason, "3 threads have 2.5 CPUs' time (cpu.max: 250000 100000)");
   EXPECT_EQ(points[3].row.reason, points[1].row.reason) << "an observer and two beside it";

@@ -70,7 +70,9 @@ Placement preferred(NodeKind kind) {
   return placement;
 }
 
-Placement by_first_touch(NodeKind kind) { return {.kind = kind, .dealing = Dealing::first_touch}; }
+Placement by_first_touch(NodeKind kind) {
+  return {.kind = kind, .distribution = Distribution::first_touch};
+}
 
 // Whether memory of the kind depends on the node of the calling thread.
 bool is_near(headrace_kind kind) {

@@ -8,8 +8,8 @@
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "host/page_sizes.h"
 #include "memory/heap/gate.h"
-#include "memory/pages/page_sizes.h"
 
 namespace headrace {
 namespace {

@@ -12,7 +12,7 @@
 #include "core/fork.h"
 #include "core/mutex.h"
 #include "headrace/tier/page_tier.h"
-#include "tier/kernel.h"
+#include "host/kernel.h"
 #include "tier/page/slow_memory.h"
 #include "tier/page/work_guard.h"
 #include "tier/source.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "headrace/tier/page_tier.h"
-#include "tier/kernel.h"
+#include "host/kernel.h"
 #include "tier/source.h"
 
 namespace headrace {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "host/kernel.h"
 #include "memory/memory.h"
-#include "tier/kernel.h"
 #include "tier/process/other_process.h"
 
 namespace headrace {

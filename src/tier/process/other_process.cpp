@@ -19,8 +19,8 @@
 
 #include "core/fail.h"
 #include "core/text/files.h"
+#include "host/kernel.h"
 #include "memory/memory.h"
-#include "tier/kernel.h"
 #include "tier/process/fault_stream.h"
 #include "tier/vmas.h"
 

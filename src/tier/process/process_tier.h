@@ -11,13 +11,13 @@
 
 #include "core/fork.h"
 #include "headrace/tier/process_tier.h"
+#include "host/settings/damon.h"
+#include "host/settings/group_hold.h"
+#include "host/settings/hint_faults.h"
 #include "memory/memory.h"
 #include "tier/process/access_rates.h"
 #include "tier/process/guard.h"
 #include "tier/process/other_process.h"
-#include "tier/settings/damon.h"
-#include "tier/settings/group_hold.h"
-#include "tier/settings/hold.h"
 
 namespace headrace {
 

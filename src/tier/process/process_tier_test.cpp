@@ -122,7 +122,7 @@ class FirstPages final : public RegionSampler {
   FirstPages(const FakeMemory& memory, std::size_t pages) : memory_(memory), pages_(pages) {}
   Result<std::vector<SampledRegion>> look() override {
     if (memory_.now.start_code == 0) return fail(ErrorCode::denied, "DAMON has ended");
-    return std::vector<SampledRegion>{{{kFake, kFake + pages_ * kPageBytes}, 1}};
+    return std::vector<SampledRegion>{{kFake, kFake + pages_ * kPageBytes, 1}};
   }
   Nanoseconds sample() const override { return milliseconds{20}; }
   Nanoseconds span() const override { return milliseconds{400}; }

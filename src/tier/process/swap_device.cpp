@@ -13,8 +13,8 @@
 #include <sstream>
 
 #include "headrace/clock.h"
+#include "host/kernel.h"
 #include "memory/memory.h"
-#include "tier/kernel.h"
 
 namespace headrace {
 namespace {

@@ -34,18 +34,6 @@ std::optional<Bytes> read_mem_total(const fs::path& path) {
   return std::nullopt;
 }
 
-// A row of the SLIT has the order of the online nodes.
-std::map<NodeId, unsigned> read_distances(const fs::path& node, const std::vector<unsigned>& ids) {
-  std::map<NodeId, unsigned> distances;
-  std::istringstream row(read_line(node / "distance").value_or(""));
-  unsigned distance = 0;
-  for (const unsigned id : ids) {
-    if (!(row >> distance)) return {};
-    distances[NodeId{id}] = distance;
-  }
-  return distances;
-}
-
 // One access class: its values hold for all initiators linked there.
 std::vector<AccessAttributes> read_access_class(const fs::path& directory) {
   // Latencies in ns and bandwidths in MiB/s (Documentation/admin-guide/mm/numaperf.rst).
@@ -143,18 +131,6 @@ void read_dax(const fs::path& sysfs, std::vector<NodeFacts>& nodes) {
   }
 }
 
-void read_tiers(const fs::path& sysfs, std::vector<NodeFacts>& nodes) {
-  const fs::path tiers = sysfs / "devices/virtual/memory_tiering";
-  for (const std::string& name : list_directory(tiers)) {
-    const auto tier = number_after(name, "memory_tier");
-    const auto members = parse_cpu_list(read_line(tiers / name / "nodelist").value_or(""));
-    if (!tier || !members) continue;
-    for (NodeFacts& node : nodes) {
-      if (std::ranges::binary_search(*members, node.id)) node.tier = tier;
-    }
-  }
-}
-
 // "512K", "32M" in a cache's size file.
 std::optional<Bytes> parse_cache_size(std::string_view text) {
   std::uint64_t value = 0;
@@ -205,38 +181,29 @@ std::vector<std::string> list_directory(const fs::path& path) {
   return names;
 }
 
-std::optional<unsigned> number_after(std::string_view name, std::string_view prefix) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  name.remove_prefix(prefix.size());
-  unsigned value = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
-  if (error != std::errc{} || end != name.data() + name.size()) return std::nullopt;
-  return value;
-}
-
 std::vector<NodeFacts> read_nodes(const fs::path& sysfs) {
-  const fs::path directory = sysfs / "devices/system/node";
-  std::vector<unsigned> ids;
-  for (const std::string& name : list_directory(directory)) {
-    // Numbers of memory nodes are below those of storage devices, which begin at 1000 (units.h).
-    if (const auto id = number_after(name, "node"); id && *id < 1000) ids.push_back(*id);
-  }
-  std::ranges::sort(ids);
+  const HostFiles files(sysfs, {});
+  const auto distances = node_distances(files);
   std::vector<NodeFacts> nodes;
-  for (const unsigned id : ids) {
-    const fs::path path = directory / fmt::format("node{}", id);
-    NodeFacts node{
-        .id = id,
-        .cpus = parse_cpu_list(read_line(path / "cpulist").value_or("")).value_or(CpuSet{}),
-        .meminfo_total = read_mem_total(path / "meminfo"),
-        .distances = read_distances(path, ids),
-        .access = read_access(path)};
+  for (const NodeId id : kernel_nodes(files)) {
+    const fs::path path = sysfs / fmt::format("devices/system/node/node{}", raw(id));
+    NodeFacts node{.id = raw(id),
+                   .cpus = cpus_of(files, id),
+                   .meminfo_total = read_mem_total(path / "meminfo"),
+                   .access = read_access(path)};
+    for (const auto& [pair, distance] : distances) {
+      if (pair.first == id) node.distances[pair.second] = distance;
+    }
     node.socket = read_socket(sysfs, node.cpus);
     node.side_cache = read_side_cache(path);
     nodes.push_back(std::move(node));
   }
   read_dax(sysfs, nodes);
-  read_tiers(sysfs, nodes);
+  for (const MemoryTier& tier : memory_tiers(files)) {
+    for (NodeFacts& node : nodes) {
+      if (std::ranges::binary_search(tier.nodes, NodeId{node.id})) node.tier = tier.number;
+    }
+  }
   return nodes;
 }
 

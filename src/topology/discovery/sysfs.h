@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "headrace/machine.h"
+#include "host/nodes.h"
 
 namespace headrace {
 
@@ -41,8 +42,6 @@ std::optional<unsigned> read_numa_node(const std::filesystem::path& device);
 // Names in a directory, in order of their numbers ("node2" before "node10"); empty: it cannot be
 // read.
 std::vector<std::string> list_directory(const std::filesystem::path& path);
-// Returns 12 for ("node12", "node"); nothing: the name has another format.
-std::optional<unsigned> number_after(std::string_view name, std::string_view prefix);
 
 // The nodes below devices/system/node, in ascending order; empty: no such directory.
 std::vector<NodeFacts> read_nodes(const std::filesystem::path& sysfs);

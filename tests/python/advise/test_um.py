@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from headrace._bench import um, um_advice, um_model
-from headrace._bench.um import GIB, Case
 from headrace._cli import app
+from headrace._model import um, um_advice, um_cases
+from headrace._model.um_cases import GIB, Case
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
 
 #: What was published of the same size on a machine is compared.
-GROUPS = sorted({(each.machine, each.case.size) for each in um.PUBLISHED if each.runs})
+GROUPS = sorted({(each.machine, each.case.size) for each in um_cases.PUBLISHED if each.runs})
 
 
 def published(machine: str, size: int) -> dict[str, float]:
     """Recipes with a published case: bytes over time of all its runs."""
     return {
         str(um_advice.recipe_of(each.case)): len(each.runs) / sum(1 / rate for rate in each.runs)
-        for each in um.PUBLISHED
+        for each in um_cases.PUBLISHED
         if (each.machine, each.case.size) == (machine, size)
     }
 
@@ -35,7 +35,7 @@ def published(machine: str, size: int) -> dict[str, float]:
 def test_the_advised_is_among_the_best_published(machine: str, size: int) -> None:
     told = published(machine, size)
     assert len(told) > 1 and "None" not in told
-    advice = um_advice.advise(um_model.machine_named(machine), Case(size=size))
+    advice = um_advice.advise(um.machine_named(machine), Case(size=size))
     if advice["advised"] in told:
         assert told[advice["advised"]] >= 0.98 * max(told.values())
     rates = {row["recipe"]: row["rate"] for row in advice["rows"] if row["recipe"] in told}
@@ -47,21 +47,21 @@ def test_the_advised_is_among_the_best_published(machine: str, size: int) -> Non
 
 def test_a_host_that_touches_it_on_gh200() -> None:
     """Published: 331 to 339 GB/s of system memory, 18 to 29 of managed memory touched by both."""
-    advice = um_advice.advise(um_model.GH200, Case(size=4 * GIB, touch_on_host=True))
+    advice = um_advice.advise(um.GH200, Case(size=4 * GIB, touch_on_host=True))
     assert advice["advised"] == "system"
 
 
-@pytest.mark.parametrize("machine", um_model.MACHINES)
+@pytest.mark.parametrize("machine", um.MACHINES)
 def test_nothing_is_advised_that_is_evicted(machine: str) -> None:
-    found = um_model.machine_named(machine)
+    found = um.machine_named(machine)
     for size in (GIB, found.device_bytes, found.device_bytes + GIB, 3 * found.device_bytes):
-        for op in um.OPS:
+        for op in um_cases.OPS:
             for touched in (False, True):
                 asked = Case(size=size, op=op, touch_on_host=touched, runs=2)
                 advice = um_advice.advise(found, asked)
                 best = next(each for each in um_advice.RECIPES if each.name == advice["advised"])
                 case = replace(best.case, size=size, op=op, touch_on_host=touched, runs=2)
-                assert not any(each.evicted for each in um_model.runs(found, case))
+                assert not any(each.evicted for each in um.runs(found, case))
 
 
 def test_in_words(run: Run, golden: Golden) -> None:
@@ -78,23 +78,23 @@ def test_in_words(run: Run, golden: Golden) -> None:
     golden("advise_um.txt", "\n".join(texts))
 
 
-@pytest.mark.parametrize("machine", um_model.MACHINES)
+@pytest.mark.parametrize("machine", um.MACHINES)
 def test_what_checks_it_is_the_same_case(
     machine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The line under the advice, on the model: its figures, for each recipe that there is."""
     size, asked = 3 * GIB + 4096, []
-    for op in um.OPS:
+    for op in um_cases.OPS:
         for touched in (False, True):
             asked.append(Case(size=size, op=op, touch_on_host=touched, runs=3))
     for case in [*asked, Case(size=GIB)]:
-        advice = um_advice.advise(um_model.machine_named(machine), case)
+        advice = um_advice.advise(um.machine_named(machine), case)
         for row in advice["rows"]:
             if row["rate"] is None:
                 continue
-            program, *words = row["check"].split()
-            assert program == "headrace" and "--oversubscribe" not in words
-            assert app.run([*words, "--model", machine, "--json"]) == 0
+            program, group, *words = row["check"].split()
+            assert (program, group) == ("headrace", "bench") and "--oversubscribe" not in words
+            assert app.run(["model", *words, "--machine", machine, "--json"]) == 0
             document = json.loads(capsys.readouterr().out)
             assert document["unit"] == advice["unit"] == "GiB/s"
             (found,) = document["cases"]
@@ -103,7 +103,7 @@ def test_what_checks_it_is_the_same_case(
 
 
 def test_what_checks_it_beyond_the_card_says_so() -> None:
-    advice = um_advice.advise(um_model.X86, Case(size=40 * GIB))
+    advice = um_advice.advise(um.X86, Case(size=40 * GIB))
     checks = {row["recipe"]: row["check"] for row in advice["rows"]}
     assert checks["managed"] == "headrace bench um --size 40GiB --oversubscribe"
     assert checks["system"] == "headrace bench um --size 40GiB --memory system"

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_documents import check_commands
+from headrace_bench import cache
+from headrace_bench.runner import check
 
-from headrace._bench import cache
 from headrace._cli import app
 from headrace._errors import WrongAnswer
-from headrace._words import rounds_text
+from headrace._format import rounds_text
+from headrace._profile.documents import all_fields
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -46,18 +49,21 @@ def test_a_run(run: Run, tmp_path: Path, golden: Callable[[str, str], None]) -> 
     assert document == json.loads((tmp_path / "c.json").read_text())
     assert document["kind"] == "bench cache"
     assert {p.name for p in (tmp_path / "files").iterdir()} == {"lookups.bin", "scan.bin"}
-    rows = {(r["implementation"], r["scenario"]): r for r in document["rows"]}
+    check_commands(document, run, tmp_path)
+    on_files = [each["name"] for each in document["scenarios"] if each["files"]]
+    assert sorted(on_files) == sorted(cache.FILE_SCENARIOS)
+    rows = {(r["implementation"], r["scenario"]): r for r in all_fields(document)}
     assert len(rows) == 10  # chase reads no files
     for (_, scenario), row in rows.items():
-        assert row["verified"] is True and row["reason"] == "" and len(row["samples"]) == 2
-        assert row["ns_per_op"] > 0 and row["ops_per_second"] > 0
+        assert row["wrong"] == 0 and row["reason"] == "" and len(row["samples"]) == 2
+        assert row["median"] > 0 and row["ops_per_second"] > 0
         assert row["threads"] == (8 if scenario in ("small-miss", "buffer-pool") else 2)
     assert rows["headrace", "hit-one-hot"]["hit_ratio"] == 1
     assert rows["sharded", "miss-fill"]["hit_ratio"] < 0.5
     fields = [
-        ("document", document), ("row", rows["chase", "hit-one-hot"]),
-        ("row of small-miss", rows["headrace", "small-miss"]),
-        ("row of buffer-pool", rows["headrace", "buffer-pool"]),
+        ("document", document), ("row", document["rows"][0]),
+        *((f"details of {row['parameters']['scenario']}", row["details"])
+          for row in document["rows"] if row["parameters"]["implementation"] == "headrace"),
     ]  # fmt: skip
     text = "".join(f"{what}: {' '.join(of)}\n" for what, of in fields)
     golden("bench_cache_fields.txt", text)
@@ -84,7 +90,7 @@ def test_what_takes_long_says_so_first(
     assert app.run(["bench", "cache", "--scenarios", "hit-spread,miss-fill", "--threads", "1",
                     "--implementations", "headrace,chase", "--seconds", "3", "--json"]) == 0
     told = capsys.readouterr().err
-    assert told == "headrace: 20 measurements, about 62.0 s; Ctrl-C keeps what is measured\n"
+    assert told == "headrace: 24 measurements, about 74.4 s; Ctrl-C keeps what is measured\n"
 
 
 @pytest.mark.parametrize(
@@ -145,11 +151,10 @@ def test_what_fails_is_a_row_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: str, reason: str
 ) -> None:
     monkeypatch.setattr(cache, "program", lambda: script(tmp_path / "program", text))
-    points = [cache.Point("headrace", "hit-spread", 1), cache.Point("chase", "hit-spread", 1)]
-    cache.run(points, options(rounds=3), lambda: False, lambda *_: None)
-    [row, _] = cache.rows(points)
-    assert row["ns_per_op"] is None and row["code"] == code and reason in row["reason"]
-    assert row["verified"] is None
+    variants = [cache.variant(name, "hit-spread", 1) for name in ("headrace", "chase")]
+    _, [row, _] = cache.run(variants, options(rounds=3), lambda: False)
+    assert row.median is None and row.words["code"] == code and reason in row.reason
+    assert "wrong" not in row.details
 
 
 def test_a_wrong_block_is_no_number_to_trust(
@@ -158,10 +163,9 @@ def test_a_wrong_block_is_no_number_to_trust(
     row = ROW.replace('"wrong": 0', '"wrong": 1')
     text = f"print('{row}')"
     monkeypatch.setattr(cache, "program", lambda: script(tmp_path / "program", text))
-    points = [cache.Point("headrace", "hit-spread", 1)]
-    cache.run(points, options(), lambda: False, lambda *_: None)
+    _, [row] = cache.run([cache.variant("headrace", "hit-spread", 1)], options(), lambda: False)
     with pytest.raises(WrongAnswer):
-        cache.check({"rows": cache.rows(points), "interrupted": False})
+        check({"rows": [row.asdict()], "interrupted": False})
 
 
 def test_no_answer_is_waited_for_as_long_as_it_may_take(
@@ -170,28 +174,26 @@ def test_no_answer_is_waited_for_as_long_as_it_may_take(
     monkeypatch.setattr(cache, "_SLACK_SECONDS", 0.1)
     sleeps = script(tmp_path / "program", "import time; time.sleep(60)")
     monkeypatch.setattr(cache, "program", lambda: sleeps)
-    points = [cache.Point("headrace", "hit-spread", 1)]
-    cache.run(points, options(), lambda: False, lambda *_: None)
-    assert points[0].code == "timed_out"
+    _, [row] = cache.run([cache.variant("headrace", "hit-spread", 1)], options(), lambda: False)
+    assert row.words["code"] == "timed_out"
 
 
 def test_a_stopped_run_keeps_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "program", lambda: script(tmp_path / "program", f"print('{ROW}')"))
-    points = [cache.Point("headrace", "hit-spread", 1), cache.Point("chase", "hit-spread", 1)]
+    variants = [cache.variant(name, "hit-spread", 1) for name in ("headrace", "chase")]
     done: list[int] = []
 
     def note(number: int, total: int, what: str) -> None:
         done.append(number)
-        if len(done) == 2:
+        if len(done) == 4:
             sleeps = script(tmp_path / "sleeps", "import time; time.sleep(60)")
             monkeypatch.setattr(cache, "program", lambda: sleeps)
 
-    cache.run(points, options(), lambda: len(done) == 2, note)
-    rows = cache.rows(points)
-    assert sorted(row["reason"] for row in rows) == ["", "interrupted"]
-    assert sorted(len(row["samples"]) for row in rows) == [0, 1]
+    _, rows = cache.run(variants, options(), lambda: len(done) == 4, note)
+    assert sorted(row.reason for row in rows) == ["", "interrupted"]
+    assert sorted(len(row.samples) for row in rows) == [0, 1]
 
 
 def test_a_signal_ends_it_with_what_was_measured(command: Path, tmp_path: Path) -> None:
@@ -228,8 +230,7 @@ def test_what_was_not_built_is_a_row_with_its_reason() -> None:
         ],
         "scenarios": [{"name": "hit-spread", "about": "", "files": False}],
     }
-    points = cache.chosen(known, options())
-    cache.run([points[1]], options(), lambda: False, lambda *_: None)
-    row = cache.rows(points)[1]
-    assert (row["implementation"], row["code"], row["ns_per_op"]) == ("rocksdb", "absent", None)
-    assert row["reason"] == "built without RocksDB"
+    _, [row] = cache.run(cache.chosen(known, options())[1:], options(), lambda: False)
+    assert row.parameters["implementation"] == "rocksdb"
+    assert (row.words["code"], row.median) == ("absent", None)
+    assert row.reason == "built without RocksDB"

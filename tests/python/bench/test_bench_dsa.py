@@ -1,117 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace bench dsa: its rows, what they rest on, and what it says where it can say nothing."""
+"""headrace bench dsa without a device, and what follows from its rows."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from staged import press_ctrl_c
+from bench_documents import check_commands
+from headrace_bench.commands import dsa as bench_dsa
+from headrace_bench.runner import row_of
 
 import headrace
-from headrace._bench import dsa_rows
+from headrace._cli import output
+from headrace._profile import dsa_rows
+from headrace._profile.documents import Fields
 
 Row = dict[str, Any]
 Run = Callable[..., Any]
 
-#: All but `cpu`, which measures cores for real.
-MODELLED = ["submission", "threads", "route", "queue", "interference"]
-#: What issue 4 asks of every row.
-ASKED = {"experiment", "method", "bytes", "threads", "route", "bytes_per_second", "basis"}
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[Row]:
-    machine = headrace.Machine.load("xeon-max")
-    found = dsa_rows.modelled(machine, dsa_rows.selections(MODELLED, [4096, 1 << 20, 1 << 30]), 1)
-    return dsa_rows.of_experiment(found, machine, "here")
-
-
-def test_every_row_has_a_rate_or_a_reason(rows: list[Row]) -> None:
-    assert {row["experiment"] for row in rows} == set(MODELLED)
-    for row in rows:
-        assert ASKED <= row.keys()
-        assert row["basis"] == "modelled" and row["machine"] == "xeon-max"
-        assert (row["bytes_per_second"] is None) == bool(row["reason"])
-        assert row["bytes_per_second"] is None or row["bytes_per_second"] > 0
-
-
-def test_nothing_is_faster_than_what_carries_it(rows: list[Row]) -> None:
-    for row in rows:
-        if row["bytes_per_second"] is not None:
-            assert row["bytes_per_second"] <= 31.17e9 * len(row["engines"]) * 1.001
-            assert row["bytes_per_second"] <= 96 * dsa_rows.GIB * 1.001
-
-
-def test_it_follows_the_published_points(rows: list[Row]) -> None:
-    """Within what docs/design/dsa-rates.md says of each."""
-    for mark in dsa_rows.of(dsa_rows.published(), "submission"):
-        for row in dsa_rows.of(rows, "submission"):
-            if row["bytes"] == mark["bytes"]:
-                assert row["bytes_per_second"] == pytest.approx(mark["bytes_per_second"], rel=0.07)
-    rates = {
-        (row["route"], row["to_node"]): row["bytes_per_second"]
-        for row in dsa_rows.of(rows, "route")
-    }
-    for mark in dsa_rows.of(dsa_rows.published(), "route"):
-        if mark["bytes_per_second"] is not None:
-            modelled = rates[mark["route"], mark["to_node"]]
-            assert modelled == pytest.approx(mark["bytes_per_second"], rel=0.13)
-    assert dsa_rows.smart_less(rows).keys() == {8, 11, 12, 15}
-
-
-def test_routes_say_what_they_use_and_leave(rows: list[Row]) -> None:
-    for row in dsa_rows.of(rows, "route"):
-        everything = row["engines"] + row["free_engines"]
-        assert sorted(everything) == [f"dsa{i}" for i in range(8)]
-
-
-def emulated(run: Run, *arguments: str) -> Any:
-    result = run("bench", "dsa", *arguments, "--emulated", "--json")
-    assert (result.returncode, result.stderr) == (0, "")
-    return json.loads(result.stdout)
-
-
-def test_two_runs_give_the_same_rows(run: Run) -> None:
-    first, second = (emulated(run, "submission", "route", "queue") for _ in range(2))
-    assert first["rows"] == second["rows"]
-    assert first["rows"] and first["rests_on"]["level"] == "model"
-
-
-def test_without_its_program_the_model_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dsa_rows, "PROGRAM", "headrace-no-such-program")
-    with pytest.raises(headrace.AbsentError, match="make install"):
-        dsa_rows.modelled(headrace.Machine.load("xeon-max"), [], 1)
-
-
-def test_errors_of_the_program_keep_their_kind() -> None:
-    with pytest.raises(headrace.UnsupportedError, match="^machine h100 has no dsa engine"):
-        dsa_rows.modelled(headrace.Machine.load("h100"), [], 1)
-    with pytest.raises(headrace.InvalidError, match="no point of dsa"):
-        dsa_rows.modelled(headrace.Machine.load("xeon-max"), [{"part": "speed"}], 1)
-
-
-def test_cores_are_measured_and_named(run: Run, machine: headrace.Machine) -> None:
-    document = emulated(run, "cpu", "--sizes", "4KiB,1MiB", "--rounds", "1")
-    cores = [row for row in document["rows"] if row["basis"] == "hardware"]
-    assert [row["bytes"] for row in cores] == [4096, 1 << 20]
-    assert {row["machine"] for row in cores} == {machine.name}
-    assert {row["basis"] for row in document["rows"]} == {"hardware", "modelled"}
-    assert [each["cores_of"] for each in document["crossovers"]] == [machine.name] * 2
-
-
-def test_tables_begin_with_what_they_rest_on(run: Run, tmp_path: Path) -> None:
-    result = run("bench", "dsa", "threads", "interference", "--emulated", "--out", "rows.json")
-    assert (result.returncode, result.stderr) == (0, "")
-    lines = result.stdout.splitlines()
-    assert lines[0].startswith("modelled: no DSA device was used")
-    assert lines[2].split() == ["threads", "bytes", "1", "thread", "2", "threads", "12", "threads"]
-    assert any(line.startswith("no number: the model has no cores") for line in lines)
-    document = json.loads((tmp_path / "rows.json").read_text())
-    assert document["kind"] == "bench dsa" and len(document["rows"]) == 6 + 8
+#: Parameters of a copy within a node.
+USUAL = {
+    "method": "single", "bytes": 4096, "threads": 1, "at_once": 1, "window": 1, "from": 0,
+    "to": 0, "route": "one", "engines": "", "queue": "", "group_engines": "any",
+    "beside": "nothing",
+}  # fmt: skip
 
 
 def test_without_a_device_it_says_how_to_go_on(run: Run) -> None:
@@ -119,18 +33,17 @@ def test_without_a_device_it_says_how_to_go_on(run: Run) -> None:
         pytest.skip("this host has a DSA device")
     result = run("bench", "dsa")
     assert result.returncode == 4 and result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1 and "--emulated" in result.stderr
+    assert len(result.stderr.splitlines()) == 1 and "headrace model dsa" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["submision", "--emulated"], 2, "there are submission, threads"),
-        (["speed", "--emulated"], 2, "there are submission, threads"),
-        (["--sizes", "0", "--emulated"], 2, "0 bytes"),
-        (["submission", "--sizes", "3GiB", "--emulated"], 2, "2 GiB"),
-        (["--rounds", "0", "--emulated"], 2, "--rounds"),
-        (["--out", "nowhere/rows.json", "--emulated"], 3, "no directory"),
+        (["speed"], 2, "there are submission, threads"),
+        (["submission", "--sizes", "3GiB"], 2, "2 GiB"),
+        (["--rounds", "0"], 2, "--rounds"),
+        (["--emulated"], 2, "No such option: --emulated"),
+        (["--out", "nowhere/rows.json"], 3, "no directory"),
     ],
 )
 def test_bad_requests(run: Run, arguments: list[str], code: int, words: str) -> None:
@@ -139,23 +52,12 @@ def test_bad_requests(run: Run, arguments: list[str], code: int, words: str) -> 
     assert words in result.stderr and len(result.stderr.splitlines()) == 1
 
 
-def test_ctrl_c_keeps_the_rows(run: Run, tmp_path: Path) -> None:
-    arguments = ["bench", "dsa", "queue", "--emulated", "--json", "--out", "rows.json"]
-    result = press_ctrl_c(arguments, tmp_path, 5)
-    assert (result.returncode, result.stderr) == (
-        130, "headrace: interrupted; results cover the time until then\n",
-    )
-    document = json.loads((tmp_path / "rows.json").read_text())
-    assert document == json.loads(result.stdout)
-    assert document["interrupted"] is True and 5 <= len(document["rows"]) < 72
-
-
-def row(way: str, size: int, rate: float | None, machine: str = "a", to_node: int = 0) -> Row:
-    return {
+def row(way: str, size: int, rate: float | None, machine: str = "a", to_node: int = 0) -> Fields:
+    return Fields({
         "experiment": "cpu", "method": way, "window": 1, "at_once": 1, "threads": 1,
         "route": "one", "bytes": size, "bytes_per_second": rate, "basis": "modelled",
         "machine": machine, "from_node": 0, "to_node": to_node,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def test_a_crossover_holds_at_all_larger_sizes() -> None:
@@ -175,15 +77,20 @@ def test_a_crossover_is_within_a_node() -> None:
     assert never["bytes"] is None and "core is faster" in never["reason"]
 
 
-def test_its_report_has_the_thesis_figures(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("altair")
-    pytest.importorskip("vl_convert")
-    result = run("bench", "dsa", "submission", "route", "--emulated", "--html", "page.html")
-    assert (result.returncode, result.stderr) == (0, "")
-    page = (tmp_path / "page.html").read_text()
-    for words in ("figure 3.2", "figure 3.5", "figure 3.6", "published", "Modelled, not measured"):
-        assert words in page
-    assert "headrace bench dsa threads" in page, "what was not run says how to run it"
+def test_MeasuredRows_AreThoseOfAProfile(run: Run, tmp_path: Path) -> None:
+    machine = headrace.Machine.load("xeon-max")
+    rows = [
+        row_of("dsa", {**USUAL, "part": "cpu", "method": way, "bytes": size}, "B/s", rates)
+        for size in (4096, 1 << 20)
+        for way, rates in (("single", [2e9, 3e9, 4e9]), ("cores", [1e9, 1.5e9, 2e9]))
+    ]  # fmt: skip
+    made = output.document("bench dsa", machine, **bench_dsa.fields(rows, machine, "here"))
+    check_commands(made, run, tmp_path)
+    [crossover] = made["crossovers"]
+    assert (crossover["bytes"], crossover["machine"], crossover["basis"]) == (
+        4096, "here", "measured",
+    )  # fmt: skip
+    bench_dsa.print_rows(made)
 
 
 def test_a_document_with_nothing_but_reasons_is_drawn(tmp_path: Path) -> None:
@@ -191,8 +98,9 @@ def test_a_document_with_nothing_but_reasons_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     from headrace._report.figures_dsa import dsa_figures
 
-    empty = [row("single", 4096, None) | {"experiment": name} for name in MODELLED]
-    more = {"reason": "no device", "queue": "", "group_engines": None, "beside": ""}
-    figures = dsa_figures({"rows": [each | more for each in empty], "emulated": False})
+    rows = [row_of("dsa", {"part": name, **USUAL}, "B/s", [], reason="no device")
+            for name in dsa_rows.EXPERIMENTS]  # fmt: skip
+    machine = headrace.Machine.load("xeon-max").asdict()
+    figures = dsa_figures({"rows": [row.asdict() for row in rows], "machine": machine, "host": "a"})
     assert [bool(figure.missing) for figure in figures] == [True] * 4 + [False]
     assert figures[-1].caption == "No number: no device."

@@ -6,16 +6,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import headrace_bench
 import numpy
 import pytest
+from bench_documents import check_commands
+from headrace_bench import histogram as bench_histogram
+from headrace_bench.runner import check, row_of
+from headrace_bench.threads import cache_of, cpus_for
 
 import headrace
-from headrace._bench import histogram as bench_histogram
-from headrace._bench.threads import cache_of, cpus_for
 from headrace._errors import WrongAnswer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -31,10 +34,13 @@ def test_a_run_is_verified(run: Run, tmp_path: Path) -> None:
     assert document == json.loads((tmp_path / "rows.json").read_text())
     assert (document["kind"], document["bins"]) == ("bench histogram", 1 << 20)
     [row] = document["rows"]
-    assert (row["data"], row["bins"], row["bytes"]) == ("dram", "dram", 1 << 20)
-    assert row["verified"] is True and row["reason"] == "" and len(row["samples"]) == 2
-    assert row["bytes_per_second"] == pytest.approx(10 * (1 << 20) / row["seconds"])
-    assert row["threads"] == len(document["cpus"]) and row["basis"] == document["rests_on"]["level"]
+    threads = len(document["cpus"])
+    place = {"data": "dram", "bins": "dram", "threads": threads, "bytes": 1 << 20}
+    assert (row["experiment"], row["parameters"], row["basis"]) == ("histogram", place, "measured")
+    assert row["details"]["wrong"] == 0 and row["reason"] == "" and len(row["samples"]) == 2
+    assert row["details"]["bytes_per_second"] == pytest.approx(10 * (1 << 20) / row["median"])
+    check_commands(document, run, tmp_path)
+    assert document["order"] == {"seed": 1, "not_counted": ["0"], "rounds": ["0", "0"]}
 
 
 def test_on_one_kind_of_memory_it_says_so(run: Run, machine: headrace.Machine) -> None:
@@ -87,16 +93,10 @@ def test_verifying_takes_no_memory_that_grows_with_the_data() -> None:
     assert most(large) - most(small) < large - small + (48 << 20)
 
 
-def test_a_wrong_result_is_no_number_to_trust() -> None:
-    rows = [{"verified": True, "seconds": 1.0}, {"verified": False, "seconds": 1.0}]
-    with pytest.raises(WrongAnswer):
-        bench_histogram.check({"rows": rows, "interrupted": False})
-
-
 def test_a_wrong_count_is_found(
     machine: headrace.Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = headrace.histogram_count
+    count = headrace_bench.histogram_count
 
     def one_moved(data: Any, bins: Any, cpus: list[int]) -> float:
         seconds = count(data, bins, cpus)
@@ -106,20 +106,24 @@ def test_a_wrong_count_is_found(
         numbers[(full + 1) % len(numbers)] += 1  # the total is as before
         return seconds
 
-    monkeypatch.setattr(headrace, "histogram_count", one_moved)
+    monkeypatch.setattr(headrace_bench, "histogram_count", one_moved)
     options = bench_histogram.Options([("dram", "dram")], cpus_for(machine, 1), 80000, rounds=1)
-    [row] = bench_histogram.run(machine, options, lambda: False, lambda done, total: None)
-    assert row["verified"] is False and row["reason"] == "2 bins differ from a naive count"
+    runner = bench_histogram.run(machine, options, lambda: False)
+    [row] = bench_histogram.rows(runner, options)
+    assert row.details["wrong"] == 1
+    assert row.words["complaint"] == "2 bins differ from a naive count"
+    with pytest.raises(WrongAnswer):
+        check({"rows": [row.asdict()], "interrupted": False})
 
 
 def test_a_stopped_run_keeps_what_it_has(machine: headrace.Machine) -> None:
-    looks = iter([False] * 12)
+    looks = iter([False] * 33)
     options = bench_histogram.Options([("dram", "dram")], cpus_for(machine, 1), 8000, rounds=3)
     stop: Callable[[], bool] = lambda: next(looks, True)  # noqa: E731
-    [row] = bench_histogram.run(machine, options, stop, lambda done, total: None)
-    assert len(row["samples"]) == 1 and row["verified"] is True
-    [row] = bench_histogram.run(machine, options, stop, lambda done, total: None)
-    assert (row["seconds"], row["verified"], row["reason"]) == (None, None, "interrupted")
+    [row] = bench_histogram.rows(bench_histogram.run(machine, options, stop), options)
+    assert len(row.samples) == 2 and row.words["note"] == "2 of 3 rounds: interrupted"
+    [row] = bench_histogram.rows(bench_histogram.run(machine, options, stop), options)
+    assert (row.median, row.reason, row.flags) == (None, "interrupted", ["stopped"])
 
 
 @pytest.mark.parametrize(
@@ -136,9 +140,9 @@ def test_pairs(data: str | None, bins: str | None, pairs: str) -> None:
     assert " ".join("/".join(pair) for pair in found) == pairs
 
 
-def rows(**seconds: Iterable[float]) -> list[dict[str, Any]]:
+def rows(**seconds: list[float]) -> list[headrace.Row]:
     return [
-        {"data": name.split("_")[0], "bins": name.split("_")[1], "samples": list(samples)}
+        row_of("histogram", dict(zip(("data", "bins"), name.split("_"), strict=True)), "s", samples)
         for name, samples in seconds.items()
     ]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace bench kv: what the model says, how a server is asked and ends, what is refused."""
+"""headrace bench kv: how a server is asked and ends, what is refused."""
 
 from __future__ import annotations
 
@@ -18,78 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_documents import check_commands
+from headrace_bench import kv_live, kv_pages, kv_place, kv_promote, kv_servers, two_memories
+from headrace_bench.commands import kv as bench_kv
+from headrace_bench.runner import row_of
 
 import headrace
-from headrace._bench import kv_live, kv_pages, kv_place, kv_promote, kv_servers, two_memories
-from headrace._cli import bench_kv
-from headrace._errors import WrongAnswer
+from headrace._profile.documents import all_fields
 from headrace._run.plan import Host
 from headrace._tiering import switch
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
-
-MODEL = ["bench", "kv", "--model", "cxl-a1000"]
-
-
-def rounded(value: Any) -> Any:
-    """To six digits: mathematical libraries differ in the last ones."""
-    if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [rounded(each) for each in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def test_the_model_in_words(run: Run, golden: Golden) -> None:
-    lines = []
-    for arguments in ([], ["--workloads", "C", "--threads", "600", "--clients", "600"]):
-        result = run(*MODEL, *arguments)
-        assert (result.returncode, result.stderr) == (0, ""), result
-        lines.append(f"$ headrace {' '.join([*MODEL, *arguments])}\n{result.stdout}")
-    golden("bench_kv.txt", "\n".join(lines))
-
-
-def test_the_model_as_a_document(run: Run, tmp_path: Path, golden: Golden) -> None:
-    result = run(*MODEL, "--workloads", "C,A,C", "--json", "--out", "kv.json")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == (tmp_path / "kv.json").read_text()
-    document = json.loads(result.stdout)
-    assert document["kind"] == "bench kv" and document["basis"] == "modelled"
-    assert [r["workload"] for r in document["rows"]] == ["C"] * 9 + ["A"] * 9
-    for row in document["rows"]:
-        assert row["basis"] == "modelled" and row["p50_us"] <= row["p99_us"]
-    del document["version"]
-    golden("bench_kv.json", json.dumps(rounded(document), indent=1) + "\n")
-
-
-@pytest.mark.parametrize(("threads", "too_many"), [(7, False), (600, True)])
-def test_a_model_says_when_it_takes_more_cpus_than_there_are(
-    run: Run, threads: int, too_many: bool
-) -> None:
-    words = [*MODEL, "--workloads", "C", "--threads", str(threads)]
-    document = json.loads(run(*words, "--json").stdout)
-    assert document["cpus"] == 96 and (document["cpus_busy"] > 96) == too_many
-    assert run(*words).stdout.startswith("WARNING: the model does not limit CPU time") == too_many
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["--model", "cxl-a1000", "--workloads", "E"], 2, "no workload 'E'; there are A, B, C, D"),
-        (["--model", "nowhere"], 3, ""),
-        (["--model", "one-node"], 3, ""),
-        (["--model", "cxl-a1000", "--value", "2MiB"], 2, "'2MiB'; give 1 to 1MiB"),
-        (["--model", "cxl-a1000", "--records", "1"], 2, ""),
-        (["--model", "cxl-a1000", "--threads", "100000"], 2, ""),
-        (["--model", "cxl-a1000", "--out", "nowhere/x.json"], 3, "no directory nowhere"),
-    ],
-)
-def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: str) -> None:
-    result = run("bench", "kv", *arguments)
-    assert result.returncode == code, result
-    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
-
 
 SMALL = ["bench", "kv", "--records", "2000", "--seconds", "0.05", "--rounds", "1"]
 redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server here")
@@ -103,16 +42,19 @@ def test_a_server_is_measured_and_ended(run: Run, tmp_path: Path) -> None:
     assert document["servers"]["redis"].startswith("redis-server ")
     assert document["basis"] == "measured"
     assert len(document["rows"]) == 2 * len(kv_live.CONFIGS)
-    for row in document["rows"]:
-        assert row["basis"] == "hardware"
-        assert row["transport"] == "unix socket" and row["note"] == ""
+    check_commands(document, run, tmp_path)
+    for row in all_fields(document):
+        assert row["basis"] == "measured" and row["experiment"] == "keyvalue"
+        assert row["transport"] == "unix socket" and row["note"] is None
         if row["config"] == "MMEM":
-            assert [sample["round"] for sample in row["pages"]] == [0]
-            assert sum(row["pages"][0]["memory"].values()) > 1 << 20
-            assert row["ops_per_second"] > 0 and row["verified"] is True and row["reason"] == ""
+            assert row["median"] > 0 and row["wrong"] == 0 and row["reason"] == ""
             assert 0 < row["p50_us"] <= row["p99_us"] <= row["p999_us"]
-        elif row["ops_per_second"] is None:
+        elif row["median"] is None:
             assert row["reason"] and row["code"]
+    first = document["pages"][0]
+    assert (first["server"], first["config"], first["workload"]) == ("redis", "MMEM", "A")
+    assert [sample["round"] for sample in first["pages"]] == [0]
+    assert sum(first["pages"][0]["memory"].values()) > 1 << 20
     assert not list(tmp_path.glob("headrace-kv-*"))
 
 
@@ -123,12 +65,16 @@ def test_our_own_store_is_measured(run: Run, tmp_path: Path) -> None:
         env={"TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
-    memory, ssd = json.loads(result.stdout)["rows"]
-    for row in (memory, ssd):
+    document = json.loads(result.stdout)
+    for row in all_fields(document):
         if row["code"] == "absent" and "is in memory" in row["reason"]:
             continue
-        assert row["ops_per_second"] > 0 and row["verified"] is True and row["server"] == "own"
-        assert all(bool(sample["file"]) == (row is ssd) for sample in row["pages"])
+        assert row["median"] > 0 and row["wrong"] == 0 and row["server"] == "own"
+    for each in document["pages"]:
+        assert all(bool(s["file"]) == (each["config"] != "MMEM") for s in each["pages"])
+        # The discarded round is that in which pages settle.
+        settled = None in [sample["round"] for sample in each["pages"]]
+        assert settled == (each["config"] != "MMEM")
     assert not list(tmp_path.glob("headrace-kv-*"))
 
 
@@ -136,8 +82,8 @@ def test_our_own_store_is_measured(run: Run, tmp_path: Path) -> None:
 def test_memcached_is_measured(run: Run) -> None:
     result = run(*SMALL, "--server", "memcached", "--configs", "MMEM", "--json")
     assert (result.returncode, result.stderr) == (0, "")
-    (row,) = json.loads(result.stdout)["rows"]
-    assert row["ops_per_second"] > 0 and row["verified"] is True
+    (row,) = all_fields(json.loads(result.stdout))
+    assert row["median"] > 0 and row["wrong"] == 0
 
 
 @pytest.mark.skipif(shutil.which("memcached") is None, reason="no memcached here")
@@ -160,9 +106,9 @@ def test_a_server_that_is_not_here_is_a_row_beside_others(run: Run) -> None:
         env={"PATH": "/nowhere"},
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
-    valkey, own = json.loads(result.stdout)["rows"]
+    valkey, own = all_fields(json.loads(result.stdout))
     assert valkey["reason"].startswith("no valkey-server; install it: sudo apt install ")
-    assert own["ops_per_second"] > 0
+    assert own["median"] > 0
 
 
 def test_values_for_ssd_are_not_kept_in_memory(tmp_path: Path) -> None:
@@ -205,12 +151,12 @@ def test_the_best_share_and_the_kernels_own_say_why_not(
     monkeypatch.setattr(two_memories, "this_host", lambda *_: host)
     monkeypatch.setattr(switch, "shown", lambda *_: (None, None))
     configs = [kv_place.BEST, kv_place.KERNEL]
-    points = [kv_live.Point(server, c, "C") for server in ("redis", "own") for c in configs]
+    points = [kv_live.point(server, c, "C") for server in ("redis", "own") for c in configs]
     chosen = dataclasses.replace(options(), configs=configs, profile=profile)
     places = kv_place.places(machine, configs, profile)
     kv_place.leave_out(points, machine, chosen, places)
     for point in points[:2]:
-        told = best if point.config == kv_place.BEST else kernel
+        told = best if kv_live.config_of(point) == kv_place.BEST else kernel
         assert told in point.reason and bool(told) == bool(point.code) == bool(point.reason)
     assert points[3].reason  # own binds its heap, or there is one node
     assert places[kv_place.KERNEL].moved == kv_place.KERNEL
@@ -225,23 +171,13 @@ def test_advice_for_one_thread_is_a_place(monkeypatch: pytest.MonkeyPatch) -> No
     assert kv_place.Place(weights).text(here) == f"0={weights[0]},8={weights[1]}"
 
 
-def test_numbers_of_fewer_rounds_have_a_note_and_no_reason() -> None:
-    found = {"operations": 1, "wrong": 0, "seconds": 1.0}
-    ended = kv_live.Point("redis", "Hot-Promote", "C", [found], [], "absent", "it has ended")
-    never = kv_live.Point("redis", "Hot-Promote", "D", [], [], "absent", "it has ended")
-    first, second = kv_live.rows([ended, never], 3)
-    assert (first["code"], first["reason"]) == ("", "")
-    assert first["note"] == "1 of 3 rounds: it has ended" and first["ops_per_second"] == 1
-    assert (second["code"], second["reason"], second["note"]) == ("absent", "it has ended", "")
-    assert second["ops_per_second"] is None
-
-
 @redis
 def test_at_a_rate_in_words(run: Run) -> None:
     result = run(*SMALL, "--configs", "mmem", "--rate", "2000", "--clients", "2")
     assert (result.returncode, result.stderr) == (0, "")
     for told in ("redis-server ", "2 clients, 2000 operations per second", "workload C",
-                 "entire working set in main memory", "medians of 1 round,"):  # fmt: skip
+                 "entire working set in main memory",
+                 "medians of 1 round and their intervals,"):  # fmt: skip
         assert told in result.stdout
 
 
@@ -294,9 +230,6 @@ def wait_for(what: Callable[[], Any]) -> Any:
     ("arguments", "code", "told"),
     [
         (["--configs", "none"], 2, "no configuration 'none'; there are MMEM, MMEM-SSD-0.2"),
-        (["--threads", "3"], 2, "--threads goes with --model"),
-        (["--model", "cxl-a1000", "--rate", "5"], 2, "--rate: for a measurement only"),
-        (["--model", "cxl-a1000", "--rounds", "7", "--settle", "3"], 2, "--rounds, --settle: for"),
         (["--rate", "0"], 2, ""),
         (["--rate", "nan"], 2, "--rate nan: give a number"),
         (["--seconds", "nan"], 2, "--seconds nan: give a number"),
@@ -374,25 +307,25 @@ def test_only_the_ratio_of_the_kernels_table_is_measured(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     host = Host(free={0: 1 << 30, 8: 1 << 30}, cpus=cpus, cpuset=cpus, table=table)
     monkeypatch.setattr(two_memories, "this_host", lambda *_: host)
-    points = [kv_live.Point("redis", config, "C") for config in reasons]
+    points = [kv_live.point("redis", config, "C") for config in reasons]
     chosen = dataclasses.replace(options(), configs=list(reasons))
     kv_place.leave_out(points, machine, chosen, kv_place.places(machine, chosen.configs, None))
     for point in points:
-        assert bool(point.code) == bool(point.reason) == bool(reasons[point.config])
-        assert reasons[point.config] in point.reason
+        assert bool(point.code) == bool(point.reason) == bool(reasons[kv_live.config_of(point)])
+        assert reasons[kv_live.config_of(point)] in point.reason
     # Root sets the table meanwhile, unless tiering is on; and promotes from the slow node.
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     for on in (False, True):
         state = object() if on else None
         monkeypatch.setattr(switch, "shown", lambda *_, state=state: (state, None))
         configs = [*reasons, kv_place.PROMOTED]
-        points = [kv_live.Point("redis", config, "C") for config in configs]
+        points = [kv_live.point("redis", config, "C") for config in configs]
         places = kv_place.places(machine, configs, None)
         kv_place.leave_out(points, machine, chosen, places)
         for point in points:
-            told = reasons.get(point.config, "")
+            told = reasons.get(kv_live.config_of(point), "")
             by_table = "as root" in told or "--weights" in told
-            assert places[point.config].table == by_table
+            assert places[kv_live.config_of(point)].table == by_table
             why = ("tier kernel is on" if on else "") if by_table else told
             assert why in point.reason and bool(why) == bool(point.reason)
     assert places[kv_place.PROMOTED].text(two_memories.memories_here(machine)) == "0=1,8=1"
@@ -461,20 +394,15 @@ def test_a_tier_that_fails_ends_the_measurement(monkeypatch: pytest.MonkeyPatch)
     assert tier.closed
 
 
-def test_what_one_kind_of_round_tells_is_nothing_in_others() -> None:
-    found = [{"tier_cpu_us_per_op": 2.0}, {}]
-    assert kv_live._median(found, "tier_cpu_us_per_op", 0.0) == 1.0
-    assert kv_live._median([{"p50_us": None}], "p50_us") is None
-
-
-def test_wrong_values_are_no_number_to_trust() -> None:
-    row = {"operations": 1, "wrong": 1, "seconds": 1.0} | dict.fromkeys(
-        ("p50_us", "p99_us", "p999_us", "slow_share", "major_faults_per_op",
-         "server_cpu_us_per_op", "out_bytes"), 1.0
-    )  # fmt: skip
-    points = [kv_live.Point("redis", "MMEM", "C", [row])]
-    with pytest.raises(WrongAnswer):
-        kv_live.check({"rows": kv_live.rows(points, 1), "interrupted": False})
+def test_RoundsWithoutATier_CountAsNone() -> None:
+    found = {"operations": 1, "wrong": 0, "seconds": 1.0}
+    point = kv_live.point("redis", "Hot-Promote", "C")
+    point.found += [({**found, "tier_cpu_us_per_op": 2.0}, []), (found, [{"round": 1}])]
+    [row] = kv_live.rows([point], dataclasses.replace(options(), rounds=2))
+    assert row.details["tier_cpu_us_per_op"] == 1.0 and "p50_us" not in row.details
+    assert row.samples == [1.0, 1.0] and row.unit == "op/s"
+    [of_point] = kv_live.pages([point])
+    assert of_point == {**point.parameters, "pages": [{"round": 1}]}
 
 
 @pytest.mark.parametrize(
@@ -484,8 +412,8 @@ def test_wrong_values_are_no_number_to_trust() -> None:
 def test_zram_is_not_called_an_ssd(
     swap: list[str], server: str, told: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    row = {"workload": "C", "config": "MMEM-SSD-0.2", "server": server, "ops_per_second": None,
-           "slow_share": None, "reason": "none", "note": ""}  # fmt: skip
+    point = {"server": server, "config": "MMEM-SSD-0.2", "workload": "C"}
+    row = row_of("keyvalue", point, "op/s", [], reason="none").asdict()
     bench_kv.print_measured({
         "servers": {}, "records": 1, "value_bytes": 1024, "clients": 1, "rate": None, "rounds": 1,
         "rests_on": {"detail": "here"}, "swap": swap, "rows": [row],

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_documents import check_commands
+from headrace_bench import spark_events, spark_live, spark_session, tpch_parquet, two_memories
 
 import headrace
-from headrace._bench import (
-    programs, spark_events, spark_live, spark_session, tpch_parquet, two_memories,
-)  # fmt: skip
+from headrace._profile.documents import all_fields
 
 pytest.importorskip("duckdb")
 
@@ -57,7 +57,8 @@ def fake(tables: Path, tmp_path: Path) -> dict[str, str]:
     java.chmod(0o755)
     (tmp_path / "spill").mkdir()
     return {
-        "PYTHONPATH": str(package.parent), "JAVA_HOME": str(java.parents[1]),
+        "PYTHONPATH": os.pathsep.join([str(package.parent), os.environ.get("PYTHONPATH", "")]),
+        "JAVA_HOME": str(java.parents[1]),
         "TMPDIR": str(tmp_path / "spill"), "HEADRACE_DATA": str(tables),
     }  # fmt: skip
 
@@ -73,34 +74,41 @@ def test_a_document_and_nothing_left(run: Run, fake: dict[str, str], tmp_path: P
     assert document["kind"] == "bench spark" and document["basis"] == "measured"
     assert document["versions"]["java"] == "a java of the tests"
     assert document["versions"]["spark"] == "0.0"
-    rows = {(row["config"], row["query"]): row for row in document["rows"]}
+    check_commands(document, run, tmp_path)
+    rows = {(row["config"], row["query"]): row for row in all_fields(document)}
     assert len(rows) == 2 * len(spark_live.CONFIGS)
     for (config, _), row in rows.items():
-        assert row["basis"] == "hardware"
+        assert (row["experiment"], row["basis"], row["scale"]) == ("spark", "measured", SCALE)
         if row["reason"]:
-            assert config not in ("MMEM",) and row["code"] and row["seconds"] is None
+            assert config not in ("MMEM",) and row["code"] and row["median"] is None
             continue
-        assert row["verified"] is True and len(row["samples"]) == 2 and row["seconds"] > 0
+        assert row["wrong"] == 0 and len(row["samples"]) == 2 and row["median"] > 0
         assert (row["tasks"], row["shuffle_bytes"], row["cpu_seconds"]) == (2, 8192, 3.0)
         assert row["spilled_bytes"] == (2 * 16 if config in spark_live.SPILLS else 0)
         assert row["spilled_memory_bytes"] == 2 * row["spilled_bytes"]
-        assert sum(row["node_bytes"].values()) > 0 and 0 <= row["slow_share"] <= 1
+        assert on_nodes(row) > 0 and 0 <= row["slow_share"] <= 1
     assert rows["Hot-Promote", "Q5"]["reason"]
     assert not left(tmp_path)
+
+
+def on_nodes(row: dict[str, Any]) -> float:
+    return sum(each for name, each in row.items() if name.startswith("bytes_on_node_"))
 
 
 def test_in_words(run: Run, fake: dict[str, str], golden: Golden) -> None:
     result = run(*SMALL, "--queries", "Q5", "--configs", "mmem,hot-promote", env=fake)
     assert (result.returncode, result.stderr) == (0, "")
-    text = re.sub(r"\d+\.\d\d \+- \d+\.\d\d", "S.SS +- S.SS", result.stdout)
-    text = re.sub(r"rounds, .*", "rounds, MEASURED HERE", re.sub("Spark [0-9.]+", "Spark V", text))
+    seconds = r"\d+\.\d{3} +\d+\.\d{3} to \d+\.\d{3}"
+    text = re.sub(seconds, "S.SSS  S.SSS to S.SSS", result.stdout)
+    text = re.sub("Spark [0-9.]+", "Spark V", text)
+    text = re.sub(r"intervals, .*", "intervals, MEASURED HERE", text)
     golden("bench_spark.txt", re.sub(r"\d\.\d%", "N.N%", text))
 
 
 @pytest.mark.parametrize(
     ("wrong", "code", "told"),
     [
-        ("wrong", 70, "MMEM, Q5: Spark's answer differs from DuckDB's"),
+        ("wrong", 70, "config=MMEM query=Q5 scale=0.001: Spark's answer is wrong"),
         ("fail", 7, "Spark did not start on local[1]: no space for blocks"),
         ("end", 7, "Spark: "),
     ],
@@ -141,7 +149,7 @@ class FakeSpark:
     def query(self, sql: str, group: str) -> dict[str, Any]:
         self.told.append(f"{self.name} {group}")
         if self.name == "spilling" and group == "Q5 1":
-            raise programs.Failed("timed_out", "no answer")
+            raise headrace.TimedOutError("no answer")
         return {"seconds": 1.0, "answer": []}
 
     def end(self) -> None:
@@ -160,11 +168,13 @@ def test_what_failed_does_not_run_beside_the_others(
         told.append(f"{spark.name} has ended")
 
     monkeypatch.setattr(spark_session, "started", started)
-    monkeypatch.setattr(spark_live._Runs, "right_answers", lambda _: {"Q5": []})
+    monkeypatch.setattr(
+        spark_live._Runs, "right_answers", lambda runs: runs.right.update({"Q5": []})
+    )
     asked = options(configs=["ssd-spill", "MMEM"], rounds=2, spill=tmp_path)
     points = spark_live.points(asked)
     machine = headrace.Machine.discover(storage=[])
-    spark_live.run(points, tmp_path, machine, asked, lambda: False, lambda *_: None)
+    _, runner = spark_live.run(points, tmp_path, machine, asked, lambda: False, lambda *_: None)
     # The order within a round is drawn.
     assert told[:2] == ["spilling begins", "MMEM begins"]
     assert {told[2], told[3]} == {"spilling Q5 0", "MMEM Q5 0"}
@@ -174,8 +184,8 @@ def test_what_failed_does_not_run_beside_the_others(
     assert of["MMEM"][1:] == [
         "MMEM Q5 0", "MMEM Q5 1", "MMEM Q5 2", "MMEM is asked to end", "MMEM has ended"
     ]  # fmt: skip
-    rows = {row["config"]: row for row in spark_live.rows(points)}
-    assert rows["ssd-spill"]["reason"] == "no answer" and rows["MMEM"]["samples"] == [1.0, 1.0]
+    rows = {row.parameters["config"]: row for row in spark_live.rows(runner)}
+    assert rows["ssd-spill"].reason == "no answer" and rows["MMEM"].samples == [1.0, 1.0]
     assert not list(tmp_path.iterdir())
 
 
@@ -293,10 +303,10 @@ def test_on_a_cluster_only_what_it_can_do(run: Run, fake: dict[str, str]) -> Non
         *SMALL[:-2], "--master", "yarn", "--queries", "Q5", "--json", env=fake
     )
     assert result.returncode == 0, result
-    rows = {row["config"]: row for row in json.loads(result.stdout)["rows"]}
+    rows = {row["config"]: row for row in all_fields(json.loads(result.stdout))}
     assert all(row["reason"] for config, row in rows.items() if config != "MMEM")
     found = rows["MMEM"]
-    assert found["reason"] == "" and found["seconds"] > 0 and found["slow_share"] is None
+    assert found["reason"] == "" and found["median"] > 0 and found["slow_share"] is None
 
 
 def test_no_configuration_of_slow_memory_where_the_other_is_faster(
@@ -328,11 +338,11 @@ def test_who_waits_for_a_cluster_hears_what_spark_says(
 ) -> None:
     monkeypatch.setenv("FAKE_SPARK", "await")
     monkeypatch.setattr(spark_session, "_START_SECONDS", 3.0)
-    with driver() as spark, pytest.raises(programs.Failed) as failed:
+    with driver() as spark, pytest.raises(headrace.Error) as failed:
         made = tpch_parquet.directory_of(float(SCALE), tables)
         spark.begin("yarn", {}, {"region": str(made / "region.parquet")})
     told = "Spark had no answer within 3 s: WARN: nobody has CPUs"
-    assert (failed.value.code, failed.value.reason) == ("timed_out", told)
+    assert (failed.value.code, str(failed.value)) == ("timed_out", told)
 
 
 def test_no_foreign_configuration_for_drivers_of_this_machine(
@@ -426,8 +436,8 @@ def test_spark_itself(run: Run, tables: Path, tmp_path: Path) -> None:
         env={"TMPDIR": str(tmp_path / "spill"), "HEADRACE_DATA": str(tables)},
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
-    for row in json.loads(result.stdout)["rows"]:
+    for row in all_fields(json.loads(result.stdout)):
         if not row["reason"]:
-            assert row["verified"] is True and row["shuffle_bytes"] > 0 and row["cpu_seconds"] > 0
-            assert sum(row["node_bytes"].values()) > 1 << 20
+            assert row["wrong"] == 0 and row["shuffle_bytes"] > 0 and row["cpu_seconds"] > 0
+            assert on_nodes(row) > 1 << 20
     assert not left(tmp_path)

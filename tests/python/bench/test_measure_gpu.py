@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-
 from headrace._report.profile import profile_parts
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -10,12 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from headrace._bench import histogram, kv_live, kv_servers, spark_live
-from headrace._bench.kv_place import Place
-from headrace._cli.llm import kvcache as kvcache_command
-from headrace._llm import kvcache
-from headrace._orders import orders
+from headrace_bench import kv_live, kv_servers
+from headrace_bench.kv_place import Place
+from headrace_bench.llm import kvcache_rounds
+from headrace_bench.runner import Runner
 
 ROUNDS = 6
 
@@ -27,28 +25,6 @@ def check(ran: Sequence[Any], alternatives: int) -> None:
     assert all(len(set(each)) == alternatives for each in rounds)
     assert len(set(rounds)) > 1
     assert len({each[0] for each in rounds}) > 1, "one is always first"
-
-
-def test_a_seed_gives_its_orders() -> None:
-    check([each for order in orders("abcd", ROUNDS) for each in order], 4)
-    assert list(orders("abcd", 3, 7)) == list(orders("abcd", 3, 7))
-    assert list(orders("abcd", 9, 7)) != list(orders("abcd", 9, 8))
-
-
-def test_histogram(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[Any] = []
-
-    def sample(machine: Any, options: Any, pair: Any, *_: Any) -> tuple[float, str]:
-        ran.append(pair)
-        return 1.0, ""
-
-    monkeypatch.setattr(histogram, "_sample", sample)
-    pairs = [(data, bins) for data in ("hbm", "dram") for bins in ("hbm", "dram")]
-    options = histogram.Options(pairs, [0], 8, ROUNDS)
-    nothing: Any = None
-    rows = histogram.run(nothing, options, lambda: False, lambda *_: None)
-    check(ran, 4)
-    assert [(row["data"], row["bins"]) for row in rows] == pairs
 
 
 def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +49,7 @@ def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_live, "memories_here", lambda _: None)
     monkeypatch.setattr(kv_servers, "started", lambda *_: nullcontext())
     monkeypatch.setattr(Place, "text", lambda *_: "")
-    points = [kv_live.Point("own", config, load) for config in ("MMEM", "CXL") for load in "AC"]
+    points = [kv_live.point("own", config, load) for config in ("MMEM", "CXL") for load in "AC"]
     place: Any = SimpleNamespace(weights=None, moved="", table=False, text=lambda _: "")
     data: Any = None
     groups = [
@@ -81,25 +57,19 @@ def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     options: Any = SimpleNamespace(rounds=ROUNDS, seed=1, workloads=["A", "C"], directory=Path())
     machine: Any = SimpleNamespace(nodes=[])
-    kv_live._measure(groups, machine, options, lambda: False, lambda _: None)
-    check(ran, 4)
-    assert all([each["round"] for each in point.found] == [*range(ROUNDS)] for point in points)
+    kv_live._measure(groups, machine, options, lambda: False, lambda *_: None)
+    check(ran[4:], 4)
+    counted = [[row["round"] for row, _ in point.found] for point in points]
+    assert counted == [[*range(ROUNDS)]] * 4
 
 
-def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[Any] = []
-    runs: Any = SimpleNamespace(
-        right_answers=dict, begin=lambda *_: None, end=lambda: None, version="",
-        round=lambda number, order, _: ran.extend(order),
+def bench_of(**options: Any) -> Any:
+    """What all rounds of kvcache ask of a bench."""
+    return SimpleNamespace(
+        options=SimpleNamespace(rounds=ROUNDS, seed=1, **options), progress=lambda *_: None,
+        stop=lambda: False, rates={}, shape=SimpleNamespace(fragment=4096), known=dict,
+        told=lambda _: None, basis=lambda: "measured", add_alone=lambda _: None, make="",
     )  # fmt: skip
-    monkeypatch.setattr(spark_live, "_Runs", lambda *_: runs)
-    monkeypatch.setattr(spark_live, "memories_here", lambda _: SimpleNamespace(fast=0))
-    points: Any = ["q5 MMEM", "q5 CXL", "q9 MMEM"]
-    options: Any = SimpleNamespace(rounds=ROUNDS - 1)  # and one that is not counted
-    runs_of: Any = [SimpleNamespace(config=each, reason="left out") for each in points]
-    machine: Any = None
-    spark_live.run(runs_of, Path(), machine, options, lambda: False, lambda *_: None)
-    check([each.config for each in ran], 3)
 
 
 def test_loads_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,32 +84,60 @@ def test_loads_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
         ran.append(match.of)
         return 1e9
 
-    monkeypatch.setattr(kvcache, "_full", full)
-    monkeypatch.setattr(kvcache, "_rate", rate)
-    bench: Any = SimpleNamespace(
-        options=SimpleNamespace(rounds=ROUNDS, seed=1), progress=lambda *_: None,
-        stop=lambda: False, rates={}, shape=SimpleNamespace(fragment=4096),
-    )  # fmt: skip
+    monkeypatch.setattr(kvcache_rounds, "_full", full)
+    monkeypatch.setattr(kvcache_rounds, "_rate", rate)
     makers: Any = ["headrace", "asyncio", "other"]
-    rows = kvcache.loads(bench, makers, 1)
-    check(ran, 3)
-    assert [row["store"] for row in rows] == makers
+    rows = kvcache_rounds.loads(bench_of(), makers, 1)
+    check(ran[3:], 3)
+    assert [row.parameters["store"] for row in rows] == makers
+    assert all(len(row.samples) == ROUNDS for row in rows)
+
+
+def test_LayersAndLoads_TakeTurns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone and beside each other, in another order in each round."""
+    ran: list[str] = []
+    load = SimpleNamespace(done=lambda: len(ran) % 2 == 0, ended=lambda: 1e12)
+
+    def layer(_: int) -> float:
+        ran.append("layer")
+        return 0.5
+
+    bench = bench_of(scale=SimpleNamespace(block_tokens=1))
+    bench.compute = SimpleNamespace(layer=layer)
+    bench.to, bench.shape = None, SimpleNamespace(layers=1, block=1 << 20, fragment=4096)
+    match = SimpleNamespace(tiers=[1], release=lambda: None, load=lambda *_: load)
+    store = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(kvcache_rounds, "_full", lambda *_: (store, match))
+    monkeypatch.setattr(kvcache_rounds, "_rate", lambda *_: ran.append("load") or 1e9)
+    orders: list[list[str]] = []
+    run = Runner.run
+
+    def noted(runner: Runner, *how: Any) -> None:
+        orders.append(runner.order()["rounds"])
+        run(runner, *how)
+
+    monkeypatch.setattr(Runner, "run", noted)
+    rows = kvcache_rounds.interference(bench)
+    assert [row.parameters["of"] for row in rows] == ["layer", "loads"]
+    [order] = orders
+    assert len(order) == ROUNDS and len(set(order)) > 1
 
 
 def test_policies_of_stores() -> None:
     """Not all of one store, then all of the other."""
     ran: list[tuple[str, str]] = []
-    options = SimpleNamespace(policies=["layerwise", "ahead", "demand"], seed=1)
-    bench = SimpleNamespace(options=options, make="")
+    bench = bench_of(policies=["layerwise", "ahead", "demand"])
 
     def policy(name: str) -> dict[str, Any]:
         ran.append((bench.make, name))
         return {"store": bench.make, "policy": name}
 
     bench.policy = policy
-    go_on: Any = lambda: False  # noqa: E731
-    rows = kvcache_command._policies(bench, ["headrace", "asyncio"], go_on)
-    pairs = [(store, name) for store in ("headrace", "asyncio") for name in options.policies]
-    assert sorted(ran) == sorted(pairs) and [*map(tuple, map(dict.values, rows))] == pairs
+    stores: Any = ["headrace", "asyncio"]
+    runner = kvcache_rounds.run_policies(bench, stores, stores)
+    pairs = [(store, name) for store in stores for name in bench.options.policies]
+    assert sorted(ran) == sorted(pairs)
+    found = [row for each in runner.variants for row in each.found]
+    assert [(row["store"], row["policy"]) for row in found] == pairs
     changes = sum(one[0] != two[0] for one, two in zip(ran, ran[1:], strict=False))
     assert changes > 1, ran

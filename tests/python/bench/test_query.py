@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_documents import check_rows
+from headrace_bench import query as query_bench
+from headrace_bench import tpch
 
 import headrace
-from headrace._bench import query as query_bench
-from headrace._bench import tpch
+from headrace._profile.documents import all_fields, find
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -33,28 +35,32 @@ def document(options: query_bench.QueryBenchOptions) -> dict[str, Any]:
     return query_bench.bench_query(options)
 
 
+def runs(document: dict[str, Any], mode: str) -> int:
+    return len(find(document, experiment="query", mode=mode)["samples"])
+
+
 def test_the_document_has_the_promised_fields(document: dict[str, Any]) -> None:
     assert next(iter(document)) == "schema_version"
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert set(document["modes"]) == {"resident", "direct", "mmap", "prefetch", "duckdb"}
-    for name, mode in document["modes"].items():
-        assert mode["seconds_median"] > 0, name
-        assert mode["seconds_mad"] >= 0, name
-        assert mode["runs"] == len(mode["seconds"]) == 3, name
-    assert document["floor"]["transfer_seconds"] > 0
-    assert document["floor"]["compute_seconds"] == document["modes"]["resident"]["seconds_median"]
-    assert document["floor"]["transfer_mad"] >= 0
-    compute = document["floor"]["compute_seconds"]
+    check_rows(document)
+    *modes, overlap = all_fields(document)
+    names = ["resident", "direct", "mmap", "prefetch", "duckdb", "floor"]
+    assert [row["mode"] for row in modes] == names
+    for row in modes:
+        assert row["median"] > 0 and len(row["samples"]) == 3 and row["experiment"] == "query"
+    assert find(document, mode="duckdb")["engine"].startswith("DuckDB")
+    compute = find(document, mode="resident")["median"]
     shares = [
         max(transfer, compute) / prefetch
         for transfer, prefetch in zip(
-            document["floor"]["seconds"], document["modes"]["prefetch"]["seconds"], strict=True
+            find(document, mode="floor")["samples"], find(document, mode="prefetch")["samples"],
+            strict=True,
         )
-    ]
-    assert document["overlap_efficiency"] == pytest.approx(statistics.median(shares))
-    interval = document["overlap_efficiency_interval"]
-    assert interval["low"] <= document["overlap_efficiency"] <= interval["high"]
-    assert interval["is"] == f"range of {len(shares)}"
+    ]  # fmt: skip
+    assert (overlap["experiment"], overlap["unit"]) == ("overlap", "share")
+    assert overlap["median"] == pytest.approx(statistics.median(shares))
+    assert overlap["low"] <= overlap["median"] <= overlap["high"]
+    assert overlap["interval"] == f"range of {len(shares)}"
     assert len(document["order"]["rounds"]) == 3
     for count in ("hits", "inflight_hits", "misses", "late", "wasted_bytes"):
         assert document["cache"][count] >= 0
@@ -71,17 +77,17 @@ def test_answers_are_duckdbs(options: query_bench.QueryBenchOptions, query: str)
 
 
 def test_cold_starts_are_shown(document: dict[str, Any]) -> None:
-    for name, mode in document["modes"].items():
-        warned = any(warning.startswith(f"{name} did not start cold")
+    for row in all_fields(document)[:5]:
+        warned = any(warning.startswith(f"{row['mode']} did not start cold")
                      for warning in document["warnings"])  # fmt: skip
-        assert (mode["cached_before_bytes"] == 0) != warned
+        assert (row["cached_before_bytes"] == 0) != warned
 
 
 def test_the_timeline_shows_every_block(document: dict[str, Any]) -> None:
     for mode in ("direct", "prefetch"):
         run = document["timeline"][mode]
         assert sum(block["bytes"] for block in run["blocks"]) == document["bytes"]
-        assert run["seconds"] in document["modes"][mode]["seconds"]
+        assert run["seconds"] in find(document, mode=mode)["samples"]
 
 
 def test_rounds_differ_and_what_is_compared_is_adjacent() -> None:
@@ -104,16 +110,16 @@ def test_efficiency_compares_runs_of_one_round() -> None:
 
 
 def test_an_interruption_keeps_what_was_measured(options: query_bench.QueryBenchOptions) -> None:
-    runs = 0
+    ran = 0
 
     def count(what: str, done: float, total: float) -> None:
-        nonlocal runs
-        runs += what.startswith("q6")
+        nonlocal ran
+        ran += what.startswith("q6")
 
     # After the round that is not counted and most of the first that is.
-    document = query_bench.bench_query(replace(options, runs=1000), count, lambda: runs > 11)
+    document = query_bench.bench_query(replace(options, runs=1000), count, lambda: ran > 11)
     assert document["interrupted"]
-    assert document["floor"]["runs"] >= 1
+    assert runs(document, "floor") >= 1
     json.dumps(document, allow_nan=False)
 
 
@@ -122,8 +128,9 @@ def test_interrupted_before_anything(options: query_bench.QueryBenchOptions) -> 
     assert document["interrupted"]
     assert document["answer"] is None
     assert document["answer_ok"] is None
-    assert document["overlap_efficiency"] is None
-    assert document["modes"]["prefetch"]["seconds_median"] is None
+    assert not find(document, experiment="overlap")
+    prefetch = find(document, mode="prefetch")
+    assert (prefetch["median"], prefetch["reason"]) == (None, "interrupted")
 
 
 def test_a_mode_that_cannot_run_says_why(
@@ -134,10 +141,9 @@ def test_a_mode_that_cannot_run_says_why(
 
     monkeypatch.setattr(query_bench, "_run_duckdb", fail)
     document = query_bench.bench_query(replace(options, runs=2))
-    assert document["modes"]["duckdb"]["seconds_median"] is None
-    assert "no duckdb" in document["modes"]["duckdb"]["reason"]
-    assert document["modes"]["duckdb"]["code"] == "absent"
-    assert document["modes"]["prefetch"]["runs"] == 2
+    duckdb = find(document, mode="duckdb")
+    assert duckdb["median"] is None and "no duckdb" in duckdb["reason"]
+    assert duckdb["code"] == "absent" and runs(document, "prefetch") == 2
     assert document["answer_ok"] is None
 
 
@@ -148,25 +154,25 @@ def test_a_peer_whose_process_cannot_be_started_is_left_out(
         raise headrace.ExhaustedError(f"cannot start {who}")
 
     monkeypatch.setattr(query_bench, "Child", fail)
-    modes = query_bench.bench_query(replace(options, runs=1, modes=("direct", "duckdb")))["modes"]
-    assert modes["direct"]["runs"] == 1 and modes["duckdb"]["runs"] == 0
-    assert modes["duckdb"]["reason"] == "cannot start DuckDB"
-    assert modes["duckdb"]["code"] == "exhausted"
+    document = query_bench.bench_query(replace(options, runs=1, modes=("direct", "duckdb")))
+    assert runs(document, "direct") == 1 and runs(document, "duckdb") == 0
+    peer = find(document, mode="duckdb")
+    assert (peer["reason"], peer["code"]) == ("cannot start DuckDB", "exhausted")
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "told"),
     [
-        (duckdb.IOException("a bad page\nand where"), "io"),
-        (duckdb.OutOfMemoryException("no room"), "exhausted"),
-        (OSError(errno.ENOSPC, "No space left on device"), "exhausted"),
+        (duckdb.IOException("a bad page\nand where"), "a bad page"),
+        (duckdb.OutOfMemoryException("no room"), "no room"),
+        (OSError(errno.ENOSPC, "No space left on device"), "free space"),
     ],
 )
 def test_a_peer_that_fails_loses_nothing(
     options: query_bench.QueryBenchOptions,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
-    code: str,
+    told: str,
 ) -> None:
     asked, call = 0, query_bench.Child.call
 
@@ -177,16 +183,16 @@ def test_a_peer_that_fails_loses_nothing(
 
     monkeypatch.setattr(query_bench.Child, "call", fail_the_third_time)
     document = query_bench.bench_query(replace(options, runs=3))
-    assert document["modes"]["prefetch"]["runs"] == 3
-    assert document["modes"]["duckdb"]["runs"] == 1
-    assert document["modes"]["duckdb"]["code"] == code
+    assert runs(document, "prefetch") == 3 and runs(document, "duckdb") == 1
+    assert find(document, mode="duckdb")["note"].startswith("1 of 3 rounds: ")
+    assert told in find(document, mode="duckdb")["note"]
+    assert asked == 3
     assert document["answer_ok"] is True
 
 
 def test_some_modes_only(options: query_bench.QueryBenchOptions) -> None:
     document = query_bench.bench_query(replace(options, runs=1, modes=("prefetch",)))
-    assert list(document["modes"]) == ["prefetch"]
-    assert document["overlap_efficiency"] is None
+    assert [row["mode"] for row in all_fields(document)] == ["prefetch", "floor"]
     assert document["answer"]["columns"] == ["revenue"]
 
 
@@ -212,8 +218,8 @@ def test_bad_options_are_refused(
 
 def test_a_small_budget_is_a_reason(options: query_bench.QueryBenchOptions) -> None:
     document = query_bench.bench_query(replace(options, budget=1000, runs=1))
-    assert "hold at once" in document["modes"]["prefetch"]["reason"]
-    assert document["modes"]["direct"]["runs"] == 1
+    assert "hold at once" in find(document, mode="prefetch")["reason"]
+    assert runs(document, "direct") == 1
 
 
 def test_a_file_cut_short_is_a_reason(
@@ -224,12 +230,11 @@ def test_a_file_cut_short_is_a_reason(
     bench = query_bench._Bench(small, table, lambda: False)
     with (table / "l_extendedprice.bin").open("r+b") as file:
         file.truncate(5000)
-    bench.run(lambda what, done, total: None)
+    bench.run()
     document = bench.document()
-    for mode in ("resident", "direct", "mmap", "prefetch"):
-        assert "l_extendedprice.bin" in document["modes"][mode]["reason"]
-    assert document["modes"]["duckdb"]["runs"] == 3
-    assert any("floor" in warning for warning in document["warnings"])
+    for mode in ("resident", "direct", "mmap", "prefetch", "floor"):
+        assert "l_extendedprice.bin" in find(document, mode=mode)["reason"]
+    assert runs(document, "duckdb") == 3
 
 
 # ---- Comparing answers -----------------------------------------------------------------------
@@ -312,9 +317,9 @@ def test_a_peer_that_dies_keeps_the_other_results(
 ) -> None:
     monkeypatch.setattr(query_bench, "timed_query", _dies)
     document = query_bench.bench_query(replace(options, runs=2, modes=("prefetch", "duckdb")))
-    assert document["modes"]["duckdb"]["code"] == "io"
-    assert document["modes"]["duckdb"]["reason"].startswith("DuckDB ended by SIGSEGV")
-    assert document["modes"]["prefetch"]["runs"] == 2
+    peer = find(document, mode="duckdb")
+    assert peer["code"] == "io" and peer["reason"].startswith("DuckDB ended by SIGSEGV")
+    assert runs(document, "prefetch") == 2
 
 
 def _raises(error: Exception) -> None:

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_documents import check_commands
+from profile_documents import Maker, machine
 
 import headrace
-from headrace._bench.rows import rate_rows, variation
-from profile_documents import Maker, machine
+from headrace._profile.row_documents import rate_rows, variation
 
 pytest.importorskip("altair")
 
 from headrace._report import figures_dsa  # noqa: E402
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 LARGE = 64 << 20
 
@@ -69,6 +75,22 @@ def test_rows_say_how_much_they_vary_and_of_how_many() -> None:
     assert (several["low"], several["high"], several["n"]) == (9e9, 11e9, 3)
     assert several["interval"] == "range of 3"
     assert (single["low"], single["high"], single["interval"], single["n"]) == (None, None, None, 1)
+
+
+def test_BenchCopy_WritesRowsThatOthersRead(run: Run, tmp_path: Path) -> None:
+    sizes = ["--sizes", "4KiB,64KiB", "--engines", "cpu,memcpy", "--rounds", "3"]
+    result = run("bench", "copy", *sizes, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    check_commands(document, run, tmp_path)
+    engines = [row["parameters"]["engine"] for row in document["rows"]]
+    assert engines == ["cpu", "memcpy"] * 4 and {"copy"} == {
+        row["experiment"] for row in document["rows"]
+    }  # fmt: skip
+    assert all(row["details"]["ratio_to_memcpy"] > 0 for row in document["rows"][::2])
+    page = run("report", "a.json", "--html", "page.html")
+    assert page.returncode == 0 and "Hot, where memcpy is" in (tmp_path / "page.html").read_text()
+    assert run("bench", "copy", *sizes).stdout.split()[:3] == ["state", "bytes", "threads"]
 
 
 def test_what_varies_has_a_bar_in_figures_of_devices() -> None:

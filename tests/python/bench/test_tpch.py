@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import headrace_bench
 import numpy
 import pytest
+from headrace_bench import tpch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
-from headrace._bench import tpch
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -88,7 +89,7 @@ def test_columns_are_as_narrow_as_their_values(made: Path) -> None:
 
 
 def test_the_library_opens_it(made: Path) -> None:
-    table = headrace.Table.open(headrace.Machine.discover(storage=[made]), made)
+    table = headrace_bench.Table.open(headrace.Machine.discover(storage=[made]), made)
     assert table.rows == json.loads((made / "table.json").read_text())["rows"]
 
 
@@ -305,7 +306,7 @@ def test_a_damaged_description_is_refused_by_all(made: Path, data: st.DataObject
         (damaged / "table.json").write_text(json.dumps(description))
         complete = tpch.is_complete(damaged)
         try:
-            headrace.Table.open(headrace.Machine.load("one-node"), damaged)
+            headrace_bench.Table.open(headrace.Machine.load("one-node"), damaged)
         except headrace.Error as error:
             assert str(error)
         else:

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 import report_documents as documents
+from bench_documents import check_commands
 from programs import ran
 from staged import SHORT, press_ctrl_c
 
 import headrace
 from headrace._cli import app
+from headrace._profile.documents import all_fields, find
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -186,19 +188,12 @@ def test_bench_copy(run: Run, tmp_path: Path) -> None:
     assert list(document)[:2] == ["schema_version", "kind"]
     assert json.loads((tmp_path / "rows.json").read_text()) == document
     assert document["interrupted"] is False
-    points = {(r["engine"], r["bytes"], r["state"]) for r in document["rows"]}
+    rows = all_fields(document)
+    points = {(row["engine"], row["bytes"], row["state"]) for row in rows}
     assert points == {(e, b, s) for e in ("memcpy", "cpu") for b in (4096, 1 << 20)
                       for s in ("cold", "hot")}  # fmt: skip
-    for row in document["rows"]:
-        assert {
-            "engine",
-            "bytes",
-            "threads",
-            "state",
-            "bytes_per_second",
-            "ratio_to_memcpy",
-        } <= set(row)
-        assert row["bytes_per_second"] > 0 or row["reason"]
+    for row in rows:
+        assert row["threads"] == 1 and (row["median"] or row["reason"])
     table = run(*COPY)
     assert table.stdout.splitlines()[0].split() == ["state", "bytes", "threads", "memcpy", "cpu"]
     assert "\x1b" not in table.stdout
@@ -232,7 +227,10 @@ def test_bench_query(run: Run, tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     assert json.loads((tmp_path / "query.json").read_text()) == document
     assert document["answer_ok"] is True and document["interrupted"] is False
-    assert set(document["modes"]) == {"resident", "direct", "mmap", "prefetch", "duckdb"}
+    modes = [row["parameters"]["mode"] for row in document["rows"][:-1]]
+    assert modes == ["resident", "direct", "mmap", "prefetch", "duckdb", "floor"]
+    assert document["rows"][-1]["experiment"] == "overlap"
+    check_commands(document, run, tmp_path)
     table = run(*QUERY, "--mode", "direct", "--mode", "prefetch", "--query", "sum")
     lines = table.stdout.splitlines()
     assert lines[1].split() == ["mode", "seconds", "interval", "waited", "cached", "runs"]
@@ -255,7 +253,8 @@ def test_ctrl_c_keeps_the_runs_of_a_query(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (130, KEPT)
     document = json.loads(result.stdout)
     assert document["interrupted"] is True
-    assert document["floor"]["runs"] == document["modes"]["prefetch"]["runs"] == 1
+    runs = {row["parameters"]["mode"]: len(row["samples"]) for row in document["rows"]}
+    assert runs["floor"] == runs["prefetch"] == 1
 
 
 def test_ctrl_c_while_data_are_made_leaves_nothing(tmp_path: Path) -> None:
@@ -273,7 +272,7 @@ def test_ctrl_c_keeps_the_runs_of_a_demo(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (130, KEPT)
     document = json.loads((tmp_path / "out" / "demo.json").read_text())
     assert document["interrupted"] is document["query"]["interrupted"] is True
-    assert document["query"]["floor"]["runs"] == 1
+    assert len(find(document["query"], mode="floor")["samples"]) == 1
     assert document["rates"] and document["copy"]["rows"]
     assert (tmp_path / "out" / "report.html").exists()
 
@@ -282,7 +281,7 @@ def test_ctrl_c_keeps_the_runs_of_a_demo(tmp_path: Path) -> None:
 WRONG = """
 {short}
 import sys
-from headrace._bench import query as query_bench
+from headrace_bench import query as query_bench
 from headrace._cli import main
 query_bench.answers_equal = lambda ours, oracle: False
 sys.argv = ["headrace", *{arguments}]
@@ -314,9 +313,9 @@ def test_no_number_at_all_is_a_failure(run: Run, tmp_path: Path) -> None:
     options = ["--mode", "prefetch", "--budget", "1000", "--out", "query.json"]
     result = run(*QUERY, *options)
     assert result.returncode == 6
-    assert result.stderr.startswith("headrace: no mode could be measured: a budget of 1000 B")
-    modes = json.loads((tmp_path / "query.json").read_text())["modes"]
-    assert modes["prefetch"]["code"] == "exhausted"
+    assert result.stderr.startswith("headrace: a budget of 1000 B")
+    document = json.loads((tmp_path / "query.json").read_text())
+    assert find(document, mode="prefetch")["code"] == "exhausted"
 
 
 @pytest.mark.parametrize("scale", ["-1", "0", "1e9"])
@@ -430,7 +429,7 @@ def test_a_command_loads_nothing_of_others(arguments: list[str]) -> None:
         "bench_histogram bench_stream bench_dsa dsa_setup"
     ).split()
     others = {f"headrace._cli.{name}" for name in commands if name != own}
-    heavy = {"numpy", "altair", "duckdb", "asyncio", "vl_convert", "rich", "headrace._bench.query"}
+    heavy = {"numpy", "altair", "duckdb", "asyncio", "vl_convert", "rich", "headrace_bench.query"}
     script = (
         f"import sys; sys.argv = ['headrace', *{arguments}]\n"
         "from headrace._cli import main\n"

@@ -75,7 +75,7 @@ def test_a_host_where_things_are_switched_off(machine: headrace.Machine, root: P
     remedies = {
         "huge pages 2 MiB": "echo 520 | sudo tee "
         "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
-        "Intel DSA": "sudo modprobe idxd   (with tc_override=1 if dmesg tells of traffic classes)",
+        "Intel DSA": "sudo modprobe idxd   (with tc_override=1 if dmesg reports traffic classes)",
         "CXL memory": "sudo daxctl reconfigure-device --mode=system-ram dax0.0",
     }
     for feature, remedy in remedies.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace._cli import app, completion, exit_codes
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,13 +57,13 @@ def test_man_page_escapes_what_roff_reads() -> None:
 
 def test_man_page_has_every_exit_code() -> None:
     codes = {code for code in vars(exit_codes).values() if isinstance(code, int)}
-    codes |= set(exit_codes.BY_ERROR_CODE.values())
+    codes |= {kind.exit_code for kind in headrace.Error.__subclasses__()}
     assert [code for code, _ in man_page.codes()] == sorted(codes)
 
 
 def test_man_page_has_every_variable() -> None:
     found: set[str] = set()
-    for folder in ("src", "dsa_sim", "workload", "python/headrace"):
+    for folder in ("src", "dsa_sim", "benchmarks", "python/headrace"):
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in {".cpp", ".h", ".py"} and not re.search("_(test|bench)$", path.stem):
                 found |= set(re.findall(r'"(HEADRACE_[A-Z_]+)"', path.read_text()))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._cli.measure import Options, _arguments
+from headrace._cli.measuring import Options, _arguments
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

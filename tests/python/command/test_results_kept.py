@@ -25,7 +25,7 @@ COPY = ["bench", "copy", "--sizes", "4KiB", "--engines", "memcpy", "--rounds", "
 HISTOGRAM = ["bench", "histogram", "--size", "80KB", "--threads", "1", "--rounds", "1"]
 STREAM = ["bench", "stream", "--size", "80KB", "--threads", "1", "--repetitions", "1"]
 MEASURE = ["measure", *POINT]
-DSA = ["bench", "dsa", "submission", "--emulated", "--sizes", "4k"]
+DSA = ["model", "dsa", "submission", "--sizes", "4k"]
 
 #: The command, of which something is replaced by what fails.
 FAILING = """
@@ -33,7 +33,8 @@ FAILING = """
 import subprocess, sys
 import headrace
 from headrace import _files
-from headrace._cli import bench_copy, main, measure
+from headrace_bench.commands import copy as bench_copy
+from headrace._cli import main, measuring
 def fail(*_, **__):
     raise {error}
 {what} = fail
@@ -110,7 +111,7 @@ def test_a_demo_that_cannot_measure_copies(tmp_path: Path) -> None:
             "cannot launch the measurement again: Resource temporarily unavailable; "
             "raise ulimit -u",
         ),
-        ("measure.measure_again", "headrace.InvalidError('damaged')", 2, "damaged"),
+        ("measuring.measure_again", "headrace.InvalidError('damaged')", 2, "damaged"),
     ],
     ids=["no process", "damaged profile"],
 )

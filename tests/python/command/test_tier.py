@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from headrace._core import HostFiles
 
 import headrace
 from headrace._cli.tier import explain
@@ -66,7 +67,7 @@ def _host(root: Path, files: dict[str, str]) -> dict[str, explain.Mechanism]:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return {each.mechanism.split(" ", 1)[0]: each for each in explain.of_kernel(root)}
+    return {each.mechanism.split(" ", 1)[0]: each for each in explain.of_kernel(HostFiles(root))}
 
 
 def test_a_kernel_without_anything(tmp_path: Path) -> None:
@@ -92,17 +93,21 @@ def test_a_kernel_with_everything(tmp_path: Path) -> None:
 
 def test_a_kdamond_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     state = tmp_path / "sys/kernel/mm/damon/admin/kdamonds/0/state"
-    host = _host(tmp_path, {str(state.relative_to(tmp_path)): "on\n"})
+    names = {str(state.relative_to(tmp_path)): "on\n"}
+    names[str(state.parents[1].relative_to(tmp_path) / "nr_kdamonds")] = "1\n"
+    host = _host(tmp_path, names)
     assert host["DAMON"].state == "in use" and "somebody else" in host["DAMON"].why
     assert state.read_text() == "on\n"
 
 
-def test_what_may_not_be_read_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> str:
-        raise PermissionError(13, "Permission denied", str(path))
+class Guarded(HostFiles):
+    def _read(self, name: str) -> str:
+        raise PermissionError(13, "Permission denied", name)
 
-    monkeypatch.setattr(explain, "_read", refuse)
-    (mechanism,) = [m for m in explain.of_kernel(tmp_path) if m.mechanism.startswith("hint")]
+
+def test_what_may_not_be_read_is_unknown(tmp_path: Path) -> None:
+    files = Guarded(tmp_path)
+    (mechanism,) = [m for m in explain.of_kernel(files) if m.mechanism.startswith("hint")]
     assert mechanism.state == "unknown" and "only root may read" in mechanism.why
 
 

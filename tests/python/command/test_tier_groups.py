@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from headrace._core import HostFiles as Files
 
 import headrace
 from headrace._tiering import groups
-from headrace._tiering.files import Files
 
 V1, V2 = "sys/fs/cgroup/memory/a/b", "sys/fs/cgroup/a/b"
 

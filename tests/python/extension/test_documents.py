@@ -51,11 +51,8 @@ def test_python_in_documents(path: Path, tmp_path: Path) -> None:
 def test_cpp_in_the_readme_is_from_an_example() -> None:
     """The examples are compiled and run against an installed library (tests/install)."""
     blocks = (ROOT / "README.md").read_text().split("```cpp\n")[1:]
-    for block, name in zip(blocks, ("copy.cpp", "prefetch.cpp"), strict=True):
-        example = (ROOT / "examples" / name).read_text()
-        at = 0
-        for line in block.split("```")[0].splitlines():
-            at = example.index(line.strip(), at)
+    (block,) = [block.split("```")[0] for block in blocks]
+    assert block in (ROOT / "examples" / "prefetch.cpp").read_text()
 
 
 def test_the_stub(golden: Callable[[str, str], None]) -> None:

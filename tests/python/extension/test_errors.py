@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 import headrace
-from headrace._cli import exit_codes
 
 TABLE = {
     headrace.AbsentError: ("absent", LookupError),
@@ -29,6 +28,8 @@ def test_each_error(kind: type[headrace.Error]) -> None:
     assert str(kind("what to do")) == "what to do"
 
 
-def test_the_table_of_exit_codes_is_complete() -> None:
-    assert {code for code, _ in TABLE.values()} == set(exit_codes.BY_ERROR_CODE)
-    assert len(set(exit_codes.BY_ERROR_CODE.values())) == len(TABLE)
+def test_each_error_has_an_exit_code_of_its_own() -> None:
+    codes = {kind.exit_code for kind in TABLE}
+    assert len(codes) == len(TABLE) == len(headrace.Error.__subclasses__())
+    assert not codes & {0, 1, headrace.Error.exit_code}
+    assert headrace.InvalidError.exit_code == 2 and headrace.CancelledError.exit_code == 128 + 2

@@ -22,9 +22,9 @@ import pytest
 from programs import outcome_of
 
 import headrace
-from headrace import kv
+from headrace import kvcache
 
-GEOMETRY = kv.Geometry("tiny", layers=3, kv_heads=2, head_dim=40, block_tokens=4)
+GEOMETRY = kvcache.Geometry("tiny", layers=3, kv_heads=2, head_dim=40, block_tokens=4)
 KEYS = GEOMETRY.keys(list(range(4 * 6)))
 SIZE = 6 * GEOMETRY.block_bytes
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -321,10 +321,10 @@ def test_blocks_go_between_tensors_and_tiers(
 ) -> None:
     right = data()
     tiers = [
-        kv.Memory("gpu", 2 * 4096), kv.Memory("dram", 3 * 4096, pin=True),
-        kv.Folder(tmp_path / "kv", 64 * 4096),
+        kvcache.Memory("gpu", 2 * 4096), kvcache.Memory("dram", 3 * 4096, pin=True),
+        kvcache.Folder(tmp_path / "kv", 64 * 4096),
     ]  # fmt: skip
-    store = kv.Store(gpu.mover, GEOMETRY, tiers)
+    store = kvcache.Store(gpu.mover, GEOMETRY, tiers)
     stream = gpu.stream()
     assert store.store(KEYS, kind(gpu.memory(right)), stream=stream).wait().stored == 6
     store.flush()
@@ -347,7 +347,7 @@ def test_blocks_go_between_tensors_and_tiers(
 
 @pytest.mark.parametrize("part", [False, True])
 def test_blocks_are_not_read_before_the_stream_that_a_range_carries(gpu: Gpu, part: bool) -> None:
-    store = kv.Store(gpu.mover, GEOMETRY, [kv.Memory("dram", 64 * 4096)])
+    store = kvcache.Store(gpu.mover, GEOMETRY, [kvcache.Memory("dram", 64 * 4096)])
     stream, memory = gpu.stream(), gpu.memory()
     carries = headrace.MemoryRange(
         Interface(memory, stream=stream), machine=gpu.machine, wait=False
@@ -367,7 +367,7 @@ def test_blocks_are_not_read_before_the_stream_that_a_range_carries(gpu: Gpu, pa
 
 def test_the_stream_of_the_calling_thread_is_waited_for(gpu: Gpu) -> None:
     own = 2  # as __cuda_array_interface__ names it
-    store = kv.Store(gpu.mover, GEOMETRY, [kv.Memory("dram", 64 * 4096)])
+    store = kvcache.Store(gpu.mover, GEOMETRY, [kvcache.Memory("dram", 64 * 4096)])
     memory = gpu.memory()
     go_on = gpu.hold(own)
     stored = store.store(KEYS, Interface(memory, stream=own))
@@ -382,7 +382,7 @@ def test_the_stream_of_the_calling_thread_is_waited_for(gpu: Gpu) -> None:
 
 
 def test_streams_and_elements_that_do_not_fit(gpu: Gpu) -> None:
-    store = kv.Store(gpu.mover, GEOMETRY, [kv.Memory("dram", 64 * 4096)])
+    store = kvcache.Store(gpu.mover, GEOMETRY, [kvcache.Memory("dram", 64 * 4096)])
     with pytest.raises(headrace.InvalidError, match="elements of 4 bytes"):
         store.store(KEYS, numpy.zeros(SIZE // 4, numpy.float32))
     with pytest.raises(headrace.InvalidError, match="stream goes with memory of a GPU"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._bench.rows import rate_rows
+from headrace._profile.row_documents import rate_rows
 
 QUICKLY: dict[str, Any] = {
     "budget": None, "rounds": 1, "repetitions": 1, "noise_checks": False,

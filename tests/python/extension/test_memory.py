@@ -257,12 +257,13 @@ def test_a_kind_is_the_node_nearest_and_goes_on_to_the_next_of_it() -> None:
     assert (near.nodes, near.strict) == ([(14, 1)], True)
     assert near.spill == [12, 13, 15, 8, 9, 10, 11], "of the kind only, its own socket first"
     for placement in (
-        headrace.Placement.interleave("hbm"), headrace.Placement.on("hbm", dealing="first_touch"),
+        headrace.Placement.interleave("hbm"),
+        headrace.Placement.on("hbm", distribution="first_touch"),
         headrace.Placement.parse(machine, "hbm-interleave"),
     ):  # fmt: skip
         made = placement.resolve(machine, near=6)
         assert sorted(node for node, _ in made.nodes) == list(range(8, 16)) and not made.spill
-    assert str(headrace.Placement.on("hbm", dealing="first_touch")) == "hbm_first_touch"
+    assert str(headrace.Placement.on("hbm", distribution="first_touch")) == "hbm_first_touch"
 
 
 def test_by_first_touch_nothing_is_touched(machine: headrace.Machine) -> None:

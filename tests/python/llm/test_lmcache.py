@@ -23,7 +23,7 @@ import pytest
 from fake_lmcache import Allocator, Key, MemoryObj, config, metadata
 
 import headrace
-from headrace import kv
+from headrace import kvcache
 
 CHUNK = 2 * fake_lmcache.LAYERS * fake_lmcache.TENSORS * fake_lmcache.TOKENS * 64
 Open = Callable[..., Any]
@@ -156,7 +156,7 @@ def test_a_load_that_cannot_begin_ends_the_prefix(
     put(backend, range(4))
     store, begun = backend._opened(), []
 
-    def load(self: kv.Store, keys: Any, into: Any, **options: Any) -> kv.Load:
+    def load(self: kvcache.Store, keys: Any, into: Any, **options: Any) -> kvcache.Load:
         begun.append(keys)
         if len(begun) == 3:
             raise headrace.ExhaustedError("no room")
@@ -197,7 +197,7 @@ def stick(
     """From now on no load or store of it ends by itself."""
     made: list[Stuck] = []
 
-    def begin(self: kv.Store, *arguments: Any, **options: Any) -> Stuck:
+    def begin(self: kvcache.Store, *arguments: Any, **options: Any) -> Stuck:
         made.append(Stuck(wait))
         return made[-1]
 
@@ -372,7 +372,7 @@ def test_layers_of_latent_attention_are_refused(opened: Open) -> None:
 
 
 def test_headrace_alone_does_not_ask_for_lmcache() -> None:
-    program = "import sys, headrace, headrace.kv; print('lmcache' in sys.modules)"
+    program = "import sys, headrace, headrace.kvcache; print('lmcache' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert told.stdout == "False\n", told
 

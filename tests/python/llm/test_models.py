@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import headrace
-from headrace._llm.models import MODELS, element_bytes, model
+from headrace._language_models import MODELS, element_bytes, model
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

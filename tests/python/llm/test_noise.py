@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from headrace._llm import noise
-from headrace._llm.noise import Counts
+from headrace_bench.llm import noise
+from headrace_bench.llm.noise import Counts
 
 
 def test_what_the_kernel_counts(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import headrace_bench
 import numpy
 import pytest
+from headrace_bench.llm import kv_store
+from headrace_bench.llm.stores import AsyncioStore, Shape, Store, aligned, unlike
 
 import headrace
-from headrace._llm import kv_store
-from headrace._llm.stores import AsyncioStore, Shape, Store, aligned, unlike
 
 SHAPE = Shape(layers=3, fragment=4096)
 
@@ -66,7 +67,7 @@ def test_a_machine_without_dram_keeps_them_in_what_it_has(
 
 def contents(blocks: int) -> numpy.ndarray:
     source = aligned(blocks * SHAPE.block)
-    headrace.fill_random(source, 3, [0])
+    headrace_bench.fill_random(source, 3, [0])
     return source
 
 

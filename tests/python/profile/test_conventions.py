@@ -12,7 +12,7 @@ import profile_documents as documents
 import pytest
 
 import headrace
-from headrace import _points
+from headrace import _selection
 from headrace._profile import conventions
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -73,7 +73,7 @@ def test_what_each_tool_would_print(
 def test_what_a_checker_calls_a_mix_is_what_it_makes_on_the_bus(
     name: str, reads: int, writes: int, around: bool
 ) -> None:
-    mix = _points.value_of("mix", name)
+    mix = _selection.value_of("mix", name)
     traffic = conventions.Traffic.of(str(mix))
     fetched = 0 if traffic.non_temporal else traffic.writes
     assert (traffic.reads + fetched) * writes == traffic.writes * reads
@@ -84,7 +84,7 @@ def test_what_a_checker_calls_a_mix_is_what_it_makes_on_the_bus(
 def test_a_mix_is_called_by_its_names() -> None:
     called = [conventions.called(mix) for mix in ("2:1", "write", "7:3", "read", "copy")]
     assert called == ["2:1 (W3, STREAM triad)", "write (W5)", "7:3", "read", "copy (STREAM copy)"]
-    assert _points.value_of("mix", "7:3") == "7:3" and _points.value_of("mix", 3) == 3
+    assert _selection.value_of("mix", "7:3") == "7:3" and _selection.value_of("mix", 3) == 3
 
 
 def test_only_the_mix_that_copies_has_the_name_of_streams_copy() -> None:
@@ -102,8 +102,8 @@ def test_only_the_mix_that_copies_has_the_name_of_streams_copy() -> None:
 ])  # fmt: skip
 def test_traffic_of_others_that_is_no_mix_says_what_is(name: str, why: str) -> None:
     with pytest.raises(headrace.InvalidError, match=why):
-        _points.value_of("mix", name)
-    assert _points.value_of("kernel", name) == name
+        _selection.value_of("mix", name)
+    assert _selection.value_of("kernel", name) == name
 
 
 def test_a_latency_is_no_rate() -> None:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
-from headrace import _child  # noqa: E402
+from headrace import _isolated_calls  # noqa: E402
 from headrace._report import libraries  # noqa: E402
 
 MADE = "const made = '</script><!--';\r\n"
@@ -27,7 +27,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
         times.append(1)
         return MADE
 
-    monkeypatch.setattr(_child, "call", call)
+    monkeypatch.setattr(_isolated_calls, "call", call)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     libraries.script.cache_clear()
     yield times

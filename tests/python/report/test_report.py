@@ -23,10 +23,9 @@ import headrace
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
-from headrace import _words  # noqa: E402
-from headrace._cli import report as command  # noqa: E402
-
-from headrace._report import charts_query, contents, figures_query, report  # noqa: E402
+from headrace import _format
+from headrace._cli import report as command
+from headrace._report import charts_query, contents, figures_query, report
 
 
 def text_of(page: str) -> str:
@@ -85,10 +84,9 @@ def test_the_page_says_what_it_rests_on(page: str) -> None:
 
 def test_sentences_follow_the_numbers(tmp_path: Path) -> None:
     document = documents.query()
-    document["modes"]["direct"]["seconds_median"] = 0.4
-    document["modes"]["mmap"]["seconds_median"] = 0.3
-    document["modes"]["prefetch"]["seconds_median"] = 0.2
-    document["overlap_efficiency"] = 0.925
+    for mode, seconds in (("direct", 0.4), ("mmap", 0.3), ("prefetch", 0.2)):
+        documents.replace(document, documents.query_row(mode, [seconds]))
+    documents.replace(document, documents.overlap_row([0.925]))
     document["answer_ok"] = False
     report.build(document, tmp_path / "r.html")
     text = text_of((tmp_path / "r.html").read_text())
@@ -105,8 +103,8 @@ def test_sentences_follow_the_numbers(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_nothing_is_faster_than_its_floor(tmp_path: Path, share: float, text: str) -> None:
     document = documents.query()
-    document["overlap_efficiency"] = share
-    assert _words.efficiency(document) == text
+    documents.replace(document, documents.overlap_row([share]))
+    assert _format.efficiency(share) == text
     report.build(document, tmp_path / "r.html")
     shown = text_of((tmp_path / "r.html").read_text())
     assert f"overlap efficiency {text}, the larger of the two" in " ".join(shown.split())
@@ -119,7 +117,7 @@ def test_nothing_is_faster_than_its_floor(tmp_path: Path, share: float, text: st
     [(12.34, "12.3 s"), (0.1, "100 ms"), (0.0996, "100 ms"), (0.0994, "99 ms"), (0.0012, "1.2 ms")],
 )
 def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
-    assert _words.ms(seconds) == text
+    assert _format.ms(seconds) == text
 
 
 def test_what_is_not_said_is_unknown(tmp_path: Path) -> None:
@@ -188,22 +186,18 @@ def test_a_machine_alone_is_enough(tmp_path: Path) -> None:
 
 def test_an_interrupted_query_is_enough(tmp_path: Path) -> None:
     document = documents.query()
-    for mode in document["modes"].values():
-        mode |= {"seconds_median": None, "seconds_mad": None, "runs": 0, "seconds": []}
-    document |= {
-        "timeline": {}, "cache": None, "overlap_efficiency": None, "answer_ok": None,
-        "floor": {"transfer_seconds": None, "compute_seconds": None},
-    }  # fmt: skip
+    document["rows"] = [
+        documents.query_row(row["parameters"]["mode"], [], "interrupted")
+        for row in document["rows"] if row["experiment"] == "query"
+    ]  # fmt: skip
+    document |= {"timeline": {}, "cache": None, "answer_ok": None}
     report.build(document, tmp_path / "r.html")
     assert "No query was run" in (tmp_path / "r.html").read_text()
 
 
 def test_a_mode_without_a_number_has_its_reason(tmp_path: Path) -> None:
     document = documents.query()
-    document["modes"]["mmap"] = {
-        "seconds_median": None, "seconds_mad": None, "runs": 0, "seconds": [],
-        "reason": "mmap maps files",
-    }  # fmt: skip
+    documents.replace(document, documents.query_row("mmap", [], "mmap maps files"))
     report.build(document, tmp_path / "r.html")
     assert "not measured: mmap maps files" in text_of((tmp_path / "r.html").read_text())
 
@@ -239,7 +233,7 @@ def test_the_picture_is_a_png_with_all_figures(tmp_path: Path) -> None:
 
 
 def test_a_modelled_store_is_drawn_and_called_a_model(tmp_path: Path) -> None:
-    golden = Path(__file__).parents[2] / "golden" / "bench_kv.json"  # as the command writes it
+    golden = Path(__file__).parents[2] / "golden" / "model_kv.json"  # as the command writes it
     document = json.loads(golden.read_text()) | {"version": "0.1.0"}
     (tmp_path / "kv.json").write_text(json.dumps(document))
     command.command(file=tmp_path / "kv.json", machine=None, html=tmp_path / "r.html", png=None)
@@ -286,14 +280,14 @@ def test_long_runs_make_no_heavy_page(tmp_path: Path) -> None:
     ("size", "text"), [(64, "64 B"), (65536, "64 KiB"), (3 << 29, "1.5 GiB"), (24 << 30, "24 GiB")]
 )
 def test_sizes_are_binary(size: int, text: str) -> None:
-    assert _words.size_text(size) == text
+    assert _format.size_text(size) == text
 
 
 @pytest.mark.parametrize(
     ("rate", "text"), [(7.6e8, "760 MB/s"), (2.41e10, "24.1 GB/s"), (5e3, "5 kB/s")]
 )
 def test_rates_are_decimal(rate: float, text: str) -> None:
-    assert _words.rate_text(rate) == text
+    assert _format.rate_text(rate) == text
 
 
 def machine_of(document: dict[str, Any]) -> Any:

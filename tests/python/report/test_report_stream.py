@@ -7,20 +7,25 @@ import json
 import re
 from typing import Any
 
+from headrace_bench.runner import row_of
+
 from headrace._report.figures_stream import stream_figures
 
 KERNELS = ("copy", "scale", "add", "triad")
 
 
-def document(counts: list[int]) -> dict[str, Any]:
-    def total(threads: int) -> list[dict[str, Any]]:
-        return [{"kernel": kernel, "bytes_per_second": 1e10 * threads} for kernel in KERNELS]
-
-    return {
-        "ranks": [{"a": "8", "b": "8", "c": "8", "threads": counts[-1]} for _ in range(8)],
-        "repetitions": 3, "total": total(counts[-1]),
-        "sweep": [{"threads": n, "total": total(n)} for n in counts],
-    }  # fmt: skip
+def document(counts: list[int], rate: float = 1e10) -> dict[str, Any]:
+    places = {"a": "8", "b": "8", "c": "8"}
+    rows = [
+        row_of(
+            "stream", {"kernel": kernel, **places, "threads": threads, "rank": "all"}, "B/s",
+            [0.9 * rate * threads, rate * threads] if rate else [],
+            details={"best": rate * threads},
+        ).asdict()
+        for threads in counts for kernel in KERNELS
+    ]  # fmt: skip
+    ranks = [{**places, "threads": counts[-1]} for _ in range(8)]
+    return {"ranks": ranks, "repetitions": 2, "rows": rows}
 
 
 def test_a_sweep_is_a_line_of_each_kernel() -> None:
@@ -37,8 +42,6 @@ def test_a_sweep_is_a_line_of_each_kernel() -> None:
 def test_without_a_sweep_there_are_bars_only() -> None:
     (figure,) = stream_figures(document([4]))
     assert [heading for heading, _ in figure.charts] == ["all ranks together"]
-    stopped = document([4])
-    for row in stopped["total"]:
-        row["bytes_per_second"] = None
-    (figure,) = stream_figures(stopped)
+    assert "Thin bars are the range of the samples." in figure.caption
+    (figure,) = stream_figures(document([4], rate=0))
     assert figure.missing and not figure.charts

@@ -18,12 +18,15 @@ from typing import Any
 
 import profile_documents as documents
 import pytest
+from bench_documents import check_commands
+from headrace_bench import stream as bench_stream
+from headrace_bench.runner import Runner, Variant
+from headrace_bench.threads import cache_of
 from staged import POINT
 
 import headrace
-from headrace._bench import stream as bench_stream
-from headrace._bench.threads import cache_of
-from headrace._cli.measure_fleet import file_of
+from headrace._cli.measuring import file_of
+from headrace._profile.documents import all_fields
 from headrace._run import mpi
 from headrace._run.plan import Host
 from headrace._run.ranks import Rank, launched
@@ -112,16 +115,21 @@ def test_alone() -> None:
         world.all(lambda: (_ for _ in ()).throw(headrace.AbsentError("not here")))
 
 
-def test_total_is_of_the_slowest_rank_in_the_best_repetition() -> None:
-    ranks = [{"host": "a"}, {"host": "b"}]
-    times = {"copy": [[(10, 1.0), (10, 4.0)], [(10, 2.0), (10, 2.5)]], "triad": []}
-    rows, total = bench_stream.tables(ranks, times)
-    assert [(r["rank"], r["host"], r["seconds"]) for r in rows if r["kernel"] == "copy"] == [
-        (0, "a", 1.0), (1, "b", 2.5),
+def test_TotalRow_IsOfTheSlowestRank() -> None:
+    ranks = [
+        {"a": "dram", "b": "dram", "c": "dram", "threads": 1, "bytes_per_array": 8, "host": host}
+        for host in "ab"
+    ]
+    times = [[(10, 1.0), (10, 4.0)], [(10, 2.0), (10, 2.5)]]
+    variants = [Variant({"kernel": "copy"}, found=times), Variant({"kernel": "triad"})]
+    found = bench_stream.rows(Runner(variants, 2), ranks)
+    assert [(row.parameters["kernel"], row.parameters["rank"]) for row in found] == [
+        (kernel, rank) for rank in ("all", 0, 1) for kernel in ("copy", "triad")
     ]  # fmt: skip
-    assert (total[0]["bytes"], total[0]["seconds"], total[0]["bytes_per_second"]) == (20, 2.5, 8)
-    assert total[0]["seconds_median"] == 3.25
-    assert total[1]["bytes_per_second"] is None
+    total, of_first, of_second = found[0], found[2], found[4]
+    assert total.samples == [5, 8] and total.details["best"] == 8
+    assert of_first.samples == [10, 5] and of_second.samples == [2.5, 4]
+    assert found[1].median is None and found[1].reason == "interrupted"
 
 
 MAX = headrace.Machine.load("xeon-max")
@@ -157,7 +165,8 @@ def test_stream_without_mpi(run: Run, tmp_path: Path) -> None:
     assert document == json.loads((tmp_path / "rows.json").read_text())
     check(document, 1)
     around = json.loads(run(*STREAM, "--threads", "1", "--non-temporal").stdout)
-    kernels = [row["kernel"] for row in around["total"]]
+    kernels = [row["parameters"]["kernel"] for row in around["rows"]]
+    check_commands(document, run, tmp_path)
     assert kernels == ["nt_copy", "nt_scale", "nt_add", "nt_triad"]
     table = run(*STREAM[:-1]).stdout
     assert table.splitlines()[0].split()[:3] == ["rank", "host", "threads"]
@@ -186,11 +195,13 @@ def test_arrays_in_the_caches_are_told(
 def check(document: dict[str, Any], ranks: int) -> None:
     assert (document["kind"], document["interrupted"]) == ("bench stream", False)
     assert [each["rank"] for each in document["ranks"]] == list(range(ranks))
-    assert len(document["rows"]) == 4 * ranks
-    for total in document["total"]:
-        rows = [r for r in document["rows"] if r["kernel"] == total["kernel"]]
-        assert total["ranks"] == ranks and total["bytes"] == sum(r["bytes"] for r in rows)
-        assert total["seconds"] >= max(r["seconds"] for r in rows) > 0
+    rows = all_fields(document)
+    assert len(rows) == 4 * (1 + ranks if ranks > 1 else 1)
+    for total in rows[:4]:
+        assert total["rank"] == "all" and len(total["samples"]) == 2
+        own = [r for r in rows if r["kernel"] == total["kernel"] and r["rank"] != "all"]
+        assert ranks == 1 or total["bytes"] == sum(r["bytes"] for r in own)
+        assert 0 < total["median"] and total["best"] == max(total["samples"])
 
 
 @pytest.mark.parametrize(
@@ -307,10 +318,10 @@ def test_a_fleet_of_three_hosts(mpirun: Run, command: Path, tmp_path: Path) -> N
 MADE_UP = """
 import os, socket, sys
 import headrace
-from headrace._cli import main, measure_fleet
+from headrace._cli import main, measuring
 host = "n" + os.environ["OMPI_COMM_WORLD_RANK"]
 socket.gethostname = lambda: host
-measure_fleet.measure_here = lambda *_: (headrace.Profile.load(host + ".made-up"), None)
+measuring.measure_here = lambda *_: (headrace.Profile.load(host + ".made-up"), None)
 sys.argv = ["headrace", "measure", "--mpi", "--out", "p.json", *sys.argv[1:]]
 main()
 """
@@ -409,11 +420,10 @@ def test_one_process_sweeps_its_threads(run: Run) -> None:
     result = run(*STREAM, "--sweep", "--repetitions", "1")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
-    counts = [each["threads"] for each in found["sweep"]]
-    assert counts[0] == 1 and counts == sorted(set(counts))
-    assert [len(each["cpus"][0]) for each in found["sweep"]] == counts
-    assert all(row["bytes_per_second"] > 0 for each in found["sweep"] for row in each["total"])
-    assert found["total"] == found["sweep"][-1]["total"]
+    rows = all_fields(found)
+    counts = list(dict.fromkeys(row["threads"] for row in rows))
+    assert counts[0] == 1 and counts == sorted(set(counts)) and len(rows) == 4 * len(counts)
+    assert all(row["median"] > 0 and row["rank"] == "all" for row in rows)
     assert found["ranks"][0]["threads"] == counts[-1]
     refused = run(*STREAM, "--sweep", "--threads", "1")
     assert refused.returncode == 2 and "leave out --threads" in refused.stderr

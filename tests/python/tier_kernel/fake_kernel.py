@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headrace._core import HostFiles as Files
+
 import headrace
 from headrace._tiering.damon import COUNT, KDAMONDS
-from headrace._tiering.files import Files
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
 
 BLOCK = 128 << 20

@@ -14,7 +14,7 @@ import pytest
 from fake_kernel import FakeKernel, in_memory
 
 import headrace
-from headrace._tiering import hint_faults, state, switch
+from headrace._tiering import state, switch
 from headrace._tiering.plan import BALANCING, DEMOTION, Wish
 
 NOTE = f"{state.FOLDER}/hint-faults"
@@ -32,7 +32,7 @@ def _raw(kernel: FakeKernel) -> str | None:
 
 
 class Attached:
-    """What src/tier/settings/hold.cpp does."""
+    """What src/host/settings/hint_faults.cpp does."""
 
     def __init__(self, kernel: FakeKernel) -> None:
         self.kernel = kernel
@@ -114,10 +114,8 @@ def _locked(kernel: FakeKernel) -> Iterator[None]:
     os.close(handle)
 
 
-def test_an_attach_that_is_about_to_set_it_is_waited_for(
-    kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hint_faults, "_LOCK_SECONDS", 0.0)
+def test_an_attach_that_is_about_to_set_it_is_waited_for(kernel: FakeKernel) -> None:
+    kernel.lock_bound = 0.0
     kernel.path(state.FOLDER).mkdir(0o755, parents=True)
     with _locked(kernel), pytest.raises(headrace.TimedOutError, match=r"hint-faults\.lock"):
         switch.on(kernel, Wish())

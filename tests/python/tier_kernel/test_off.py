@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from fake_kernel import FakeKernel, in_memory, slow
+from headrace._core import HostFiles
 
 import headrace
-from headrace._tiering import files, state, status, switch
+from headrace._tiering import state, status, switch
 from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS, Wish
 
@@ -31,14 +32,14 @@ def kernel() -> Iterator[FakeKernel]:
 def _unreadable(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch, code: int, *names: str
 ) -> None:
-    read = files.Files._read
+    read = HostFiles._read
 
-    def refuse(this: files.Files, name: str) -> str:
+    def refuse(this: HostFiles, name: str) -> str:
         if name in names:
             raise OSError(code, os.strerror(code))
         return read(this, name)
 
-    monkeypatch.setattr(files.Files, "_read", refuse)
+    monkeypatch.setattr(HostFiles, "_read", refuse)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.EBUSY, errno.ELOOP])
@@ -46,7 +47,7 @@ def _unreadable(
 def test_what_cannot_be_read_is_not_gone(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch, code: int, name: str
 ) -> None:
-    monkeypatch.setattr(files, "_BUSY_SECONDS", 0.02)
+    kernel.busy_bound = 0.02
     before = kernel.everything()
     switch.on(kernel, ALL)
     with monkeypatch.context() as broken:
@@ -66,15 +67,15 @@ def test_what_is_busy_for_a_moment_is_read_again(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switch.on(kernel, ALL)
-    read, busy = files.Files._read, [3]
+    read, busy = HostFiles._read, [3]
 
-    def at_times(this: files.Files, name: str) -> str:
+    def at_times(this: HostFiles, name: str) -> str:
         if name.endswith("/state") and busy[0]:
             busy[0] -= 1
             raise OSError(errno.EBUSY, "Device or resource busy")
         return read(this, name)
 
-    monkeypatch.setattr(files.Files, "_read", at_times)
+    monkeypatch.setattr(HostFiles, "_read", at_times)
     assert {each.outcome for each in switch.off(kernel).undone} == {"put back"}
     assert busy == [0]
 

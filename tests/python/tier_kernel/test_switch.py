@@ -13,7 +13,7 @@ import pytest
 from fake_kernel import FakeKernel, in_memory, killed, slow, xeon_max
 
 import headrace
-from headrace._tiering import files, state, status, switch
+from headrace._tiering import state, status, switch
 from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS, Wish, plan
 
@@ -451,9 +451,9 @@ class TestDamon:
         assert kernel.read(f"{KDAMONDS}/0/state") == "on" and kernel.read(BALANCING) == "1"
 
     def test_kdamonds_that_come_while_we_plan_are_left_alone(
-        self, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+        self, kernel: FakeKernel
     ) -> None:
-        monkeypatch.setattr(files, "_BUSY_SECONDS", 0.02)
+        kernel.busy_bound = 0.02
         take = kernel._write
         theirs: dict[str, str] = {}
 

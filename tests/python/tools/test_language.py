@@ -51,5 +51,4 @@ def test_a_count_may_only_fall(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(allowed["language"]) == set(language.RULES)
     more = allowed | {"language": {rule: n + 1 for rule, n in allowed["language"].items()}}
     assert list(tidy.worse(allowed, more)) == []
-    assert ["rule of beginnings" in line or "rule of words" in line
-            for line in tidy.worse(more, allowed)] == [True, True]  # fmt: skip
+    assert [line.partition(":")[0] for line in tidy.worse(more, allowed)] == sorted(language.RULES)

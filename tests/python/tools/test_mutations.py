@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import mutate  # noqa: E402
 import one_file  # noqa: E402
 
-AREAS = {"cache", "move", "kv", "place", "profile", "tier", "measure"}
+AREAS = {"cache", "move", "kvcache", "place", "profile", "tier", "measure"}
 #: A line of the table has at most 80 columns.
 LONGEST_NAME = 54
 TABLE = mutate.table()

@@ -224,13 +224,13 @@ def test_a_header_concerns_all_that_include_it_and_a_source_its_folder(tmp_path:
 @pytest.mark.parametrize(
     ("changed", "names"),
     [
-        ("docs/design/move.md", {"python"}),
-        ("docs/profile.schema.json", {"python"}),
+        ("docs/design/move.md", {"python", "docs"}),
+        ("docs/profile.schema.json", {"python", "docs"}),
         (".github/workflows/ci.yml", {"python"}),
-        ("python/headrace/_cli/topo.py", {"types", "python"}),
+        ("python/headrace/_cli/topo.py", {"types", "python", "docs"}),
         ("bench/peers/peers.py", {"types", "python"}),
         ("src/cache/x.cpp", {"asan", "tsan"}),
-        ("include/headrace/x.h", {"headers", "asan", "tsan"}),
+        ("include/headrace/x.h", {"headers", "docs", "asan", "tsan"}),
         ("tests/guest/boot.sh", {"guest"}),
     ],
 )

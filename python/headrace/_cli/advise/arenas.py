@@ -13,7 +13,7 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import OutOnly
 from headrace._errors import error_of
 from headrace._files import check_writable, read_whole, write_whole
-from headrace._words import in_one_line, say
+from headrace._format import in_one_line, say
 
 
 def command(

@@ -12,9 +12,9 @@ import typer
 
 import headrace
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
+from headrace._format import prose
 
 #: Shares of accesses shown besides the one asked for.
 _SHOWN = (0.5, 0.75, 0.9, 0.95, 0.99)

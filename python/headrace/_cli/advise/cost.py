@@ -11,9 +11,9 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.instances import INSTANCES, SOURCE, gib_per_vcpu
-from headrace._cli.advise.prose import prose
 from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
+from headrace._format import prose
 
 _INPUTS = {
     "dram_speed": "speed in DRAM (SSD: 1)",

@@ -12,10 +12,9 @@ import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.orders import lines as order_lines
 from headrace._cli.advise.orders import orders
-from headrace._cli.advise.prose import prose
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
-from headrace._words import listed, plural, rate_text
+from headrace._format import listed, plural, prose, rate_text
 
 #: A table with a column for each of more nodes is wider than a terminal.
 _MOST_COLUMNS = 4

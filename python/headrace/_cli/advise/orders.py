@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace import format_bytes
+from headrace._format import wrap
 from headrace._run.plan import TABLE
-from headrace._words import wrap
 
 #: Weights count units of a page times a power of two, so that a data set has at most MOST_RUNS
 #: runs: each is a mapping of the kernel's, as docs/design/placement-on-linux.md says.

@@ -10,15 +10,15 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._bench import um_advice, um_model
-from headrace._bench.um import MIB, OPS, Case
-from headrace._cli import exit_codes, output, parse
-from headrace._cli.advise.prose import prose
+from headrace._cli import exit_codes, output
+from headrace._cli.model import um_options
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._format import plural, prose
+from headrace._model import um as model
+from headrace._model import um_advice
+from headrace._model.um_cases import Case
 
-_MOST_BYTES = 1 << 42
 _PARADIGMS = {
     "ats": "the GPU uses the host's page tables (ATS), so it reads any memory of the host",
     "managed": "the GPU reads managed and registered memory only",
@@ -38,13 +38,8 @@ def command(
             help="Machine: ac922, x86-pcie3 or gh200 (default: the most similar to this host).",
         ),
     ] = None,
-    runs: Annotated[
-        int,
-        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of times the array is read."),
-    ] = 5,
-    op: Annotated[
-        str, typer.Option(metavar="WHAT", help="Access of the GPU: read or write.")
-    ] = "read",
+    runs: um_options.Runs = 5,
+    op: um_options.Op = "read",
     touch_on_host: Annotated[
         bool,
         typer.Option(
@@ -56,8 +51,8 @@ def command(
 ) -> int:
     """Advise how to allocate an array that a GPU reads.
 
-    The recipes run on the model of headrace bench um --model, which says why the advised one is
-    the fastest and what the others cost (docs/design/gpu/um.md).
+    The recipes run on the model of headrace model um, which says why the advised one is the
+    fastest and what the others cost (docs/design/gpu/um.md).
 
     \b
     headrace advise um --size 40GiB --machine ac922
@@ -65,24 +60,21 @@ def command(
     """
     if out is not None:
         check_writable(out)
-    if op not in OPS:
-        raise headrace.InvalidError(f"--op {op}: give read or write")
-    found = parse.size(size)
-    if not MIB <= found <= _MOST_BYTES:
-        raise headrace.InvalidError(f"--size {size}: give 1MiB to 4TiB")
-    asked = Case(size=found, runs=runs, op=op, touch_on_host=touch_on_host)
+    asked = um_options.checked(
+        Case(size=um_options.size(size), runs=runs, op=op, touch_on_host=touch_on_host)
+    )
     made = {
         "schema_version": headrace.SCHEMA_VERSION,
         "kind": "advise_um",
         "version": headrace.__version__,
         "rests_on": {"level": "model", "detail": "a model of the driver's states, not a GPU"},
-        **um_advice.advise(here() if machine is None else um_model.machine_named(machine), asked),
+        **um_advice.advise(here() if machine is None else model.machine_named(machine), asked),
     }
     output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(made)))
     return exit_codes.SUCCESS
 
 
-def here() -> um_model.Machine:
+def here() -> model.Machine:
     """The model whose GPU reaches memory of the host as this host's does, with as much memory.
 
     AbsentError: no GPU. UnsupportedError: no model of such.
@@ -92,17 +84,17 @@ def here() -> um_model.Machine:
     except headrace.AbsentError as error:
         raise headrace.AbsentError(f"{error}; for another machine give --machine ac922") from None
     like = {
-        "ats": um_model.GH200, "managed": um_model.X86, "hmm": replace(um_model.X86, hmm=True)
+        "ats": model.GH200, "managed": model.X86, "hmm": replace(model.X86, hmm=True)
     }.get(gpu.paradigm)  # fmt: skip
     if like is None:
         raise headrace.UnsupportedError(
             f"no model of a GPU that reaches memory of the host as this one ({gpu.paradigm}); give "
-            f"--machine {', '.join(um_model.MACHINES)}"
+            f"--machine {', '.join(model.MACHINES)}"
         )
-    if gpu.managed_bytes < um_model.BLOCK:
+    if gpu.managed_bytes < model.BLOCK:
         raise headrace.ExhaustedError(
             f"{gpu.name} has no room for managed memory now; end what has its memory, or give "
-            f"--machine {', '.join(um_model.MACHINES)}"
+            f"--machine {', '.join(model.MACHINES)}"
         )
     which = "managed memory" if like.hmm else "memory"
     words = f"{gpu.name}, with the figures of {like.name}, which reaches {which} as it does"

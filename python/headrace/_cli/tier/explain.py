@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import headrace
 from headrace._cli import exit_codes, output
 from headrace._cli.options import Json
+from headrace._core import NUMA_BALANCING, HostFiles
 
 
 def command(json: Json = False) -> int:
@@ -21,7 +21,7 @@ def command(json: Json = False) -> int:
     headrace tier explain --json   for scripts
     """
     sources = [_examine(traits) for traits in headrace.hotness_sources()]
-    mechanisms = of_kernel()
+    mechanisms = of_kernel(HostFiles())
     if json:
         machine = headrace.Machine.discover(storage=[])
         output.print_json(
@@ -135,41 +135,31 @@ class Mechanism:
     why: str
 
 
-def of_kernel(root: Path = Path("/")) -> list[Mechanism]:
-    """Settings of the kernel below `root`; nothing is tried or changed."""
-    return [Mechanism(name, *_asked(probe, root)) for name, probe in _PROBES.items()]
+def of_kernel(files: HostFiles) -> list[Mechanism]:
+    """Settings of the kernel; nothing is tried or changed."""
+    return [Mechanism(name, *_asked(probe, files)) for name, probe in _PROBES.items()]
 
 
 #: The state, whether it takes root, and why.
 _Answer = tuple[str, bool, str]
 
 
-def _asked(probe: Callable[[Path], _Answer], root: Path) -> _Answer:
+def _asked(probe: Callable[[HostFiles], _Answer], files: HostFiles) -> _Answer:
     try:
-        return probe(root)
-    except PermissionError as error:
-        return "unknown", True, f"only root may read {error.filename}"
+        return probe(files)
+    except headrace.Error as error:
+        return "unknown", True, str(error)
 
 
-def _read(path: Path) -> str | None:
-    """None if there is no such file; PermissionError if it may not be read."""
-    try:
-        return path.read_text().strip()
-    except PermissionError:
-        raise
-    except OSError:
-        return None
-
-
-def _hint_faults(root: Path) -> _Answer:
-    mode = _read(root / "proc/sys/kernel/numa_balancing")
+def _hint_faults(files: HostFiles) -> _Answer:
+    mode = files.read(NUMA_BALANCING)
     if mode is None:
         return "absent", True, "the kernel has no CONFIG_NUMA_BALANCING"
     return "off" if mode == "0" else "there", True, f"kernel.numa_balancing is {mode}"
 
 
-def _fault_addresses(root: Path) -> _Answer:
-    paranoid = _read(root / "proc/sys/kernel/perf_event_paranoid")
+def _fault_addresses(files: HostFiles) -> _Answer:
+    paranoid = files.read("proc/sys/kernel/perf_event_paranoid")
     if paranoid is None:
         return "absent", False, "the kernel has no perf events"
     # 3 and more: Debian's, for root only.
@@ -177,41 +167,40 @@ def _fault_addresses(root: Path) -> _Answer:
     return "there", needs_root, f"kernel.perf_event_paranoid is {paranoid}"
 
 
-def _damon(root: Path) -> _Answer:
-    admin = root / "sys/kernel/mm/damon/admin"
-    if not admin.is_dir():
+def _damon(files: HostFiles) -> _Answer:
+    kdamonds = files.kdamonds()
+    if kdamonds is None:
         return "absent", True, "the kernel has no CONFIG_DAMON_SYSFS"
-    for holder in ("stat", "reclaim", "lru_sort"):
-        if _read(root / f"sys/module/damon_{holder}/parameters/enabled") == "Y":
-            return "in use", True, f"the kernel itself runs it: damon_{holder}"
-    states = [_read(path) for path in sorted(admin.glob("kdamonds/[0-9]*/state"))]
-    if states:
+    if holders := files.damon_holders():
+        return "in use", True, f"the kernel itself runs it: {holders[0].split('/')[2]}"
+    if kdamonds:
+        running = sum(each.state == "on" for each in kdamonds)
         return (
             "in use", True,
-            f"kdamonds that somebody else has set up: {len(states)}, running: "
-            f"{states.count('on')}; left alone",
+            f"kdamonds that somebody else has set up: {len(kdamonds)}, running: {running}; left "
+            "alone",
         )  # fmt: skip
     return "there", True, "no kdamond is set up; headrace tier attach --source damon"
 
 
-def _refaults(root: Path) -> _Answer:
-    swaps = (_read(root / "proc/swaps") or "").splitlines()[1:]
+def _refaults(files: HostFiles) -> _Answer:
+    swaps = (files.read("proc/swaps") or "").splitlines()[1:]
     if not swaps:
         return "absent", True, "no swap and no zram: nowhere to page out to"
     return "there", True, "swap on " + ", ".join(line.split()[0] for line in swaps)
 
 
-def _precise_samples(root: Path) -> _Answer:
-    devices = root / "sys/bus/event_source/devices"
-    if (devices / "ibs_op").is_dir():
+def _precise_samples(files: HostFiles) -> _Answer:
+    devices = "sys/bus/event_source/devices"
+    if files.names(f"{devices}/ibs_op"):
         return "there", False, "ibs_op"
     for unit in ("cpu", "cpu_core"):
-        if (_read(devices / unit / "caps/max_precise") or "0") != "0":
+        if (files.read(f"{devices}/{unit}/caps/max_precise") or "0") != "0":
             return "there", False, f"precise events of {unit}"
     return "absent", False, "no precise events of the CPU: most virtual machines have none"
 
 
-_PROBES: dict[str, Callable[[Path], _Answer]] = {
+_PROBES: dict[str, Callable[[HostFiles], _Answer]] = {
     "hint faults (NUMA balancing)": _hint_faults,
     "addresses of page faults (perf)": _fault_addresses,
     "DAMON": _damon,

@@ -13,10 +13,10 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import Json
+from headrace._core import HostFiles as Files
 from headrace._errors import error_of
 from headrace._files import read_whole
-from headrace._tiering import hint_faults, switch
-from headrace._tiering.files import Files
+from headrace._tiering import switch
 from headrace._tiering.plan import Plan, Wish
 from headrace._tiering.state import ON, State
 
@@ -150,7 +150,7 @@ def _shown(files: Files, state: State | None, plan: Plan) -> dict[str, Any]:
 def _said_now(files: Files, name: str) -> dict[str, str | None]:
     """With `unread`, why it is not known, where it is not."""
     try:
-        return {"now": hint_faults.read(files, name)}
+        return {"now": files.setting(name)}
     except headrace.Error as error:
         return {"now": None, "unread": str(error)}
 

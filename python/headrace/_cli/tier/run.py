@@ -21,10 +21,10 @@ from headrace._cli import exit_codes, output
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.run import not_runnable
 from headrace._cli.tier import watch
+from headrace._core import HostFiles as Files
 from headrace._files import check_writable, write_whole
-from headrace._tiering.files import Files
+from headrace._format import say
 from headrace._tiering.groups import enter, made
-from headrace._words import say
 
 #: Options after the program are its own.
 SETTINGS = {"allow_interspersed_args": False}

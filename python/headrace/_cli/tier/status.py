@@ -12,10 +12,10 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output
 from headrace._cli.options import Json
+from headrace._core import HostFiles as Files
+from headrace._format import size_text
 from headrace._run.plan import ranges
 from headrace._tiering import status
-from headrace._tiering.files import Files
-from headrace._words import size_text
 
 
 def command(

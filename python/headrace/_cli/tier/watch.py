@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,10 +17,10 @@ import typer
 import headrace
 from headrace._cli import output, parse
 from headrace._cli.interrupt import Interrupt
+from headrace._core import HostFiles as Files
+from headrace._format import percent, say
 from headrace._run.plan import numbers, ranges
-from headrace._tiering.files import Files
 from headrace._tiering.tiers import tiers
-from headrace._words import percent, say
 
 Budget = Annotated[str, typer.Option("--budget", metavar="SIZE", help="Limit of fast memory.")]
 Fast = Annotated[

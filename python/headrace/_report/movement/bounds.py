@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace import _core
+from headrace._format import listed, rate_text
 from headrace._report.figure import Figure
 from headrace._report.rows import Name, Pair, Point, Rows, noise_mark, value
-from headrace._words import listed, rate_text
 
 #: How many times higher than all that is drawn a bound may be.
 _FARTHEST = 8

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import _core
-from headrace._bench import dsa_rows
+from headrace._format import listed, size_text
+from headrace._model import dsa
+from headrace._profile import dsa_rows
 from headrace._report import charts
 from headrace._report.conditions import rests_on_rows
 from headrace._report.figure import Figure, Table
@@ -30,7 +32,6 @@ from headrace._report.rows import (
     time_text,
     value,
 )
-from headrace._words import listed, size_text
 
 #: The copies by cores that programs have: glibc's, and Headrace's, which passes the caches.
 _CORES = ("memcpy", "cpu")
@@ -162,7 +163,7 @@ def _modelled(machine: _core.Machine, measured: set[Pair]) -> list[_Way]:
     if not any(engine.kind == "dsa" for engine in machine.engines):
         return []
     try:
-        rows = dsa_rows.modelled(machine, _DSA_PARTS, 1)
+        rows = dsa.rows(machine, _DSA_PARTS)
     except _core.Error:  # the program is not installed, or does not know the machine
         return []
     found = Rows([row for row in rows if row.median is not None], {})

@@ -25,8 +25,8 @@ using namespace session;
 
 namespace {
 
-// What one device moves, about (docs/design/dsa-rates.md), what touching memory does, and how long
-// one submission takes at most, in bytes and nanoseconds.
+// Approximate rates of one device (docs/design/dsa-rates.md) and of touching memory, in bytes per
+// nanosecond, and the longest time of one submission.
 constexpr double kDevicePerNs = 30;
 constexpr double kTouchedPerNs = 3;
 constexpr double kSubmissionNs = 1000;

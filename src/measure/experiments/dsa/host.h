@@ -14,8 +14,8 @@
 
 namespace headrace::experiment_dsa {
 
-// What the copies of a thread go through: the `index`-th buffer of its own on either side. As
-// BufferPool::get.
+// The memory that the copies of a thread use: its `index`-th buffer on either side, as
+// BufferPool::get returns it.
 Result<DsaArea> copy_area(instruments::BufferPool& buffers, const DsaThread& thread,
                           std::size_t index);
 
@@ -46,9 +46,9 @@ class DsaHost final : public DsaTarget {
   const DsaHostOptions options_;
 };
 
-// That of sysfs, with the usable devices that `machine` has engines for. unsupported: there is
-// none; or HEADRACE_DSA_SYSFS is set, or a queue's file is no character device, so that the device
-// may be software.
+// The host in sysfs, with the usable devices that `machine` has engines for.
+// Errors: unsupported: there is none; or the device may be software, since HEADRACE_DSA_SYSFS is
+// set or a queue's file is no character device.
 Result<DsaHostOptions> find_dsa_host(const Machine& machine,
                                      const dsa::Roots& roots = dsa::Roots::from_environment());
 

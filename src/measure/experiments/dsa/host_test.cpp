@@ -17,7 +17,7 @@ namespace {
 
 using test::SoftwareDsaHost;
 
-// So many rounds, each all copies; or the first error.
+// The times of `rounds` rounds of all copies; or the first error.
 Result<std::vector<DsaTimes>> run(const DsaHost& host, const std::vector<DsaThread>& threads,
                                   const DsaShape& shape, unsigned rounds) {
   BufferPool buffers(host.machine());
@@ -104,7 +104,7 @@ TEST(DsaHost, DevicesOfElsewhereAreNotHardware) {
   unsetenv("HEADRACE_DSA_SYSFS");
   ASSERT_FALSE(found);
   EXPECT_EQ(found.error().code, ErrorCode::unsupported);
-  EXPECT_NE(found.error().message.find("--emulated"), std::string::npos);
+  EXPECT_NE(found.error().message.find("headrace model dsa"), std::string::npos);
 }
 
 // An emulated device's files may be mounted where the kernel has its own.

@@ -15,15 +15,15 @@ using namespace session;
 
 namespace {
 
-// On hardware so much is moved for each time that is taken, but not by more repeats than these; in
-// a model, where every repeat is like the first, a few do.
+// On hardware each timed sample moves kMovedPerTime by at most kMostRepeats. In a model, where
+// every repeat is like the first, kModelRepeats suffice.
 constexpr Bytes kMovedPerTime = 256_MiB;
 constexpr std::size_t kMostRepeats = 1000;
 constexpr std::size_t kModelRepeats = 4;
 constexpr Bytes kMoved = 1_GiB;    // by route
 constexpr unsigned kCopies = 120;  // split over the threads (Fürst 2024, 3.2.2)
 constexpr unsigned kAsync = 32;    // in flight, of who does not wait for each
-// One descriptor of a Sapphire Rapids device copies so much (its GENCAP); more would be cut.
+// One descriptor of a Sapphire Rapids device copies at most this (its GENCAP).
 constexpr Bytes kMostBytes = 2_GiB;
 
 constexpr Parameter kParameters[] = {
@@ -169,7 +169,7 @@ std::vector<DsaPoint> dsa_route_points(const DsaScope& scope) {
   return points;
 }
 
-// Cores copy so much between two nodes of this host, an equal part each.
+// Cores copy `bytes` between two nodes of this host, an equal part each.
 DsaPoint cores_point(const DsaScope& scope, const Node& from, const Node& to, Bytes bytes,
                      std::size_t cores) {
   const DsaThread all{.from = from.id, .to = to.id, .bytes = bytes};
@@ -208,8 +208,8 @@ DsaPoint between_nodes(const DsaScope& scope, std::pair<NodeId, NodeId> ends, st
 std::vector<DsaPoint> dsa_cpu_points(const DsaScope& scope) {
   std::vector<DsaPoint> points;
   if (!scope.with_cpu) return points;
-  // By the cores of the device's node; a modelled device is on no node of this host: then by those
-  // of the first one.
+  // The cores of the device's node copy. A modelled device is on no node of this host: then the
+  // cores of the first node copy.
   const std::vector<const Node*> nodes = nodes_with_cpus(scope.host);
   const Node* const home =
       scope.modelled() && !nodes.empty() ? nodes.front() : scope.host.find(scope.home());

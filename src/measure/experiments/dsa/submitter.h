@@ -10,7 +10,7 @@
 
 namespace headrace::experiment_dsa {
 
-// The memory that its copies go through again and again: so many copies' worth on each side.
+// The memory that its copies use in turn: space for `copies` of them on each side.
 struct DsaArea {
   std::uint64_t from = 0;  // address
   std::uint64_t to = 0;

@@ -28,9 +28,9 @@ enum class DsaMethod : std::uint8_t {
 };
 std::string_view to_string(DsaMethod method);
 
-// What one thread does: `copies` copies of `bytes` by one device. It submits `at_once` of them, as
-// `method` says, as soon as not more than `window` are in flight then; so with both equal it waits
-// for all before it goes on.
+// The work of one thread: `copies` copies of `bytes` by one device. It submits `at_once` of them,
+// as `method` says, as soon as not more than `window` are in flight then; so with both equal it
+// waits for all before it goes on.
 struct DsaThread {
   EngineId engine;
   NodeId from;

@@ -155,7 +155,7 @@ Result<CUdeviceptr> GpuWorkspace::on_other(GpuTarget& other, Bytes bytes) {
   return address;
 }
 
-// What is spare, if it is large enough; else in its place.
+// Returns the spare memory if it is large enough; otherwise replaces it.
 Result<std::span<std::byte>> GpuWorkspace::on_host(NodeId node, Bytes bytes, bool pinned) {
   const std::pair kind(node, pinned);
   auto& spare = target_->spare;

@@ -19,8 +19,8 @@
 #include "headrace/buffer.h"
 #include "headrace/machine.h"
 #include "headrace/random.h"
+#include "measure/instruments/gpu/gpu_session.h"
 #include "measure/instruments/worker_pool.h"
-#include "measure/unified_memory/gpu_session.h"
 
 namespace headrace::experiment_gpu {
 

@@ -122,7 +122,7 @@ std::string why_not(const MigrateSetting& setting, const Node& smaller) {
     return fmt::format("{} are no whole pages of {} for each of {} threads",
                        to_string(setting.bytes), to_string(setting.page), setting.movers.size());
   }
-  if (fitting(smaller, setting.bytes) < setting.bytes) return "a node is too small for so much";
+  if (fitting(smaller, setting.bytes) < setting.bytes) return "a node is too small for this size";
   return "";
 }
 

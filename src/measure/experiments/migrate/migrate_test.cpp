@@ -186,7 +186,7 @@ TEST(MigrateTest, PagesThatCannotBeSharedAreAReason) {
   }
   std::size_t too_large = 0;
   for (const Point& point : points_of(4, 256_MiB, {{"bytes", (1_GiB).value}})) {
-    EXPECT_EQ(point.row.reason, "a node is too small for so much");
+    EXPECT_EQ(point.row.reason, "a node is too small for this size");
     ++too_large;
   }
   EXPECT_GT(too_large, 0u);

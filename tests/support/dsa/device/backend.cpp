@@ -37,7 +37,7 @@ Result<std::unique_ptr<Backend>> open_backend(const Machine& machine, std::vecto
   }
   HEADRACE_TRY(auto set, DeviceSet::start(std::move(each), options.portals));
   std::vector<dsa::Device> devices = set->devices();
-  // By the names the machine has for them.
+  // The machine's names for them.
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (const Engine* engine = machine.find(engines[i])) devices[i].name = engine->name;
   }

@@ -5,9 +5,9 @@
 // the same run; or by threads of its own, one per engine (start()). What is in flight and what of
 // it is executed next is random within what the specification promises (SPEC 3.8, 3.9, 3.12): with
 // one engine in the group, the descriptors of a queue in order; with several, in any; those of a
-// batch in any but for fences.
+// batch in any except for fences.
 //
-// A client's AddressSpace must outlive its descriptors: call forget() before it goes. After
+// A client's AddressSpace must outlive its descriptors: call forget() before it is destroyed. After
 // forget(), disable() or halt() returned, nothing more is written for what they ended. They wait
 // for the operations that execute, so they must not be called by a FaultScript or an AddressSpace.
 // A child made by fork() has none of its threads, and may only destroy it.

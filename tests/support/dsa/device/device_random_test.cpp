@@ -91,7 +91,7 @@ class Driver {
       errands[i].rest.record = DirectMemory::number(&record(i));
       list.push_back(errands[i].rest);
     }
-    // So that a list may lie across pages.
+    // A list may lie across pages.
     const std::size_t offset = kPage - 64 * random_.below(list.size() + 1);
     std::memcpy(&lists_[offset], list.data(), 64 * list.size());
     Descriptor of = make_batch(list, own_record());
@@ -155,7 +155,7 @@ class Driver {
     }
   }
 
-  // What a CPU's touch would do, and then the table in SPEC 3.6.
+  // Touches the page as a CPU would, then continues by the table in SPEC 3.6.
   void resume(Errand& errand, const Record& of) {
     EXPECT_TRUE(space_.resolve(of.fault_address, of.write_fault() ? Touch::write : Touch::read));
     Descriptor& rest = errand.rest;
@@ -285,7 +285,7 @@ void expect_same(const Errand& errand, const Answer& expected) {
   EXPECT_EQ(answer.value, expected.value) << to_string(opcode);
 }
 
-// What programs had to go through.
+// Counts over all programs.
 struct Tally {
   std::uint64_t executed = 0;  // resubmissions included
   std::uint64_t batches = 0;

@@ -37,7 +37,7 @@ class DeviceSet {
   std::vector<dsa::Device> devices_;
 };
 
-// What sysfs would say about it; its character devices are below `dev`.
+// The device as sysfs would describe it; its character devices are below `dev`.
 dsa::Device facts_of(const DeviceSetup& setup, const std::filesystem::path& dev = "/dev/dsa");
 
 }  // namespace headrace::emulator

@@ -45,7 +45,7 @@ class DevicePortal final : public Portal {
   std::string_view name() const override { return "emulator"; }
 
  private:
-  // What the kernel's write() answers with EINVAL.
+  // Whether the kernel's write() would answer EINVAL.
   bool refused(const Descriptor& descriptor) const {
     if (!options_.character_device) return false;
     return descriptor.opcode() == Opcode::batch || descriptor.record % sizeof(Record) != 0;

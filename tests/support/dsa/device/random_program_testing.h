@@ -19,7 +19,7 @@ inline constexpr std::size_t kSides =
 inline constexpr std::size_t kMostAtOnce = 12;
 inline constexpr std::size_t kArena = kSides / kPage + kMostAtOnce;
 
-// What an operation tells, over all the parts it was done in.
+// The result of an operation, over all its parts.
 struct Answer {
   std::uint8_t result = 0;
   std::uint64_t place = 0;  // of a difference
@@ -217,7 +217,7 @@ class Maker {
     of.command |= flag::pattern16;
     of.extra[0] = random_();
   }
-  // So that comparisons often go far, the memory is made so by the CPU before.
+  // The CPU prepares equal memory, so comparisons often go far.
   void copy_pattern(Descriptor& of, Loops& loops) {
     of.destination = random_.chance(0.5) ? 0 : random_();
     if (!random_.chance(0.8)) return;
@@ -239,7 +239,7 @@ class Maker {
     const std::uint64_t at = address + random_.below(size);
     set(loops, at, static_cast<std::uint8_t>(*loops.at(at) ^ 1));
   }
-  // By the CPU, in the memory and in its copy.
+  // Sets a byte by the CPU, in the memory and in its copy.
   void set(Loops& loops, std::uint64_t address, std::uint8_t value) {
     *loops.at(address) = value;
     pages_[address - pages_.address()] = std::byte{value};

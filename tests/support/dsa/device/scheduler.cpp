@@ -28,7 +28,7 @@ bool is_batch(const Task& task) {
   return task.batch == nullptr && task.descriptor.opcode() == Opcode::batch;
 }
 
-// Those it moves; what a batch moves its descriptors do.
+// Bytes that a descriptor moves; a batch moves none itself.
 Bytes bytes_moved(const Descriptor& descriptor) {
   const Opcode opcode = descriptor.opcode();
   const bool none = opcode == Opcode::batch || opcode == Opcode::noop || opcode == Opcode::drain ||
@@ -234,7 +234,7 @@ std::optional<Scheduler::Job> Scheduler::settle_batches(const Job& job) {
   return Job{job.engine, batch->parent(), batch->record()};
 }
 
-// What follows from a job; it may be another one for the same engine.
+// Settles a finished job; returns the next one for the same engine, if any.
 std::optional<Scheduler::Job> Scheduler::finish(const Job& job, Performed performed) {
   count(job, performed);
   Group& group = groups_[engines_[job.engine].group];
@@ -310,7 +310,7 @@ bool Scheduler::executes(const Match& match) const {
   });
 }
 
-// What an engine was given and has not begun.
+// Drops the task that an engine was given and has not begun.
 void Scheduler::drop_task(Engine& engine) {
   const Task& task = *engine.task;
   if (task.batch != nullptr) {

@@ -68,14 +68,14 @@ class Scheduler {
     std::vector<std::shared_ptr<Batch>> batches;
     std::size_t fetching = 0;  // batch descriptors on engines
   };
-  // What an engine may do.
+  // One step that an engine may take.
   struct Choice {
     enum class Kind : std::uint8_t { head, child, execute };
     Kind kind;
     std::size_t engine;
     std::size_t which = 0;  // queue, or batch of the group
   };
-  // What is done without the lock.
+  // Work that is done without the lock.
   struct Job {
     std::size_t engine;
     Task task;

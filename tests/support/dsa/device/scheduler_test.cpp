@@ -65,7 +65,7 @@ TEST_F(SchedulerTest, TheSameSeedGivesTheSameRun) {
   EXPECT_NE(run(3), run(4));
 }
 
-// SPEC 3.9: those of a batch in any order, but for a fence.
+// SPEC 3.9: descriptors of a batch in any order, except for a fence.
 TEST_F(SchedulerTest, OrderWithinABatch) {
   std::set<std::vector<std::size_t>> orders;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -271,8 +271,8 @@ TEST_F(SchedulerTest, ScriptsCountDescriptorsAsTheyBecomeKnown) {
   EXPECT_EQ(numbers, (std::vector<std::uint64_t>{1, 2, 3, 4})) << "0 is the batch";
 }
 
-// DeviceRates, by hand: start-up, hidden behind the data of others; then bytes at the engine's
-// rate, the device's over all engines.
+// DeviceRates, by hand: start-up, hidden behind the data of other descriptors; then bytes at the
+// engine's rate, the device's over all engines.
 TEST_F(SchedulerTest, NothingIsDoneBeforeItsTime) {
   ManualClock clock;
   const DeviceRates rates{
@@ -320,7 +320,7 @@ TEST_F(SchedulerTest, TimesDoNotDependOnWhoLooks) {
   EXPECT_EQ(done_at(Nanoseconds{4000}, Nanoseconds{50}), 31U);
 }
 
-// What lies beyond the device may be slower than it.
+// Memory beyond the device may be slower than the device.
 TEST_F(SchedulerTest, NothingIsDoneBeforeTheMemoryBeyondIs) {
   ManualClock clock;
   DeviceRates rates{.start_up = Nanoseconds{100}};

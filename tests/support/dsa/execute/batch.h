@@ -17,7 +17,7 @@
 
 namespace headrace::emulator {
 
-// What a device read of a descriptor list: all of it, or what lies before a page fault.
+// The part of a descriptor list that a device has read: all, or the part before a page fault.
 struct DescriptorList {
   std::vector<Descriptor> descriptors;
   std::optional<PageFault> fault;
@@ -41,7 +41,7 @@ class Batch {
   void completed(bool well);
   // One that was taken will not be executed after all.
   void dropped();
-  // What was not taken yet never will be, and there will be no record.
+  // Descriptors that are not taken yet never will be, and there will be no record.
   void abandon();
 
   bool over() const { return ready_.empty() && executing_ == 0; }

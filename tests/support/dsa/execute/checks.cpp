@@ -27,7 +27,7 @@ constexpr std::uint32_t kMemory = kCommon | flag::block_on_fault | 3U << 9;
 constexpr std::uint32_t kThirdAddress = 1U << 11;
 constexpr std::uint32_t kWrites = flag::to_cache | flag::strict_order | flag::readback;
 
-// What an operation uses of its descriptor: the rest must be 0. Bits of each field.
+// The bits of each field that an operation uses; the rest must be 0.
 struct Form {
   std::uint32_t flags = 0;    // those it may have, if the device has the capability
   bool needs_record = false;  // it has a result: request_record must be 1 (SPEC table 8-3)

@@ -12,7 +12,7 @@
 
 namespace headrace::emulator {
 
-// What a queue of a device accepts.
+// Limits of what a queue of a device accepts.
 struct Limits {
   GeneralCapabilities gen_cap;
   Opcodes operations;

@@ -83,7 +83,7 @@ TEST_F(Checks, NoBatchAndNoDrainWithinABatch) {
 }
 
 // SPEC table 8-3 and tables 5-3 to 5-5: the flags each operation may have on a device with all
-// capabilities, but for those about records and traffic classes, which are below.
+// capabilities, except those about records and traffic classes, which are below.
 std::uint32_t flags_allowed(Opcode opcode) {
   const std::uint32_t block = flag::block_on_fault;
   const std::uint32_t writes = flag::to_cache | flag::strict_order | flag::readback;
@@ -364,7 +364,7 @@ TEST_F(Checks, AStrideIsNotZero) {
   EXPECT_EQ(code(descriptor), Code::bad_value);
 }
 
-// Only the first of several errors is told, in the order of checks.h.
+// Only the first of several errors is reported, in the order of checks.h.
 TEST_F(Checks, TheOrderOfErrors) {
   Descriptor descriptor = well(Opcode::memmove);
   limits_.gen_cap.bits &= ~std::uint64_t{2};

@@ -58,7 +58,7 @@ RC_GTEST_PROP(Crc, IsThatOfTheDefinition,
   RC_ASSERT(crc_of(bytes, options, seed) == slow_crc(bytes, options, seed));
 }
 
-// What resuming after a fault rests on (SPEC 3.6): the value so far is the seed of the rest.
+// Resuming after a fault (SPEC 3.6): the value so far is the seed of the rest.
 RC_GTEST_PROP(Crc, TheValueSoFarIsTheSeedOfTheRest,
               (const std::vector<std::uint8_t>& data, std::uint64_t seed, bool wide, bool plain,
                bool plain_data)) {

@@ -15,7 +15,7 @@ class Delta : public DeviceTest {
   static constexpr std::size_t kSecond = 4 * kPage;
   static constexpr std::size_t kDeltas = 8 * kPage;
 
-  // Two equal sources but for the words given.
+  // Makes two sources that differ in the given words only.
   void differ(const std::set<std::size_t>& words) {
     randomise();
     std::memcpy(bytes(kSecond, 4 * kPage).data(), bytes(0, 4 * kPage).data(), 4 * kPage);

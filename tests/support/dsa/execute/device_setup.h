@@ -23,7 +23,7 @@ struct GroupSetup {
 struct QueueSetup {
   bool shared = true;       // else dedicated
   unsigned size = 16;       // descriptors
-  unsigned threshold = 16;  // shared: full for ENQCMD once it holds so many
+  unsigned threshold = 16;  // shared: full for ENQCMD from this fill on
   unsigned group = 0;
   unsigned priority = 10;  // 1 to 15
   // Whether descriptors may have the flag "block on fault", and whether the device asks the system
@@ -54,7 +54,7 @@ struct DeviceSetup {
   bool delta_records_aligned = false;
 };
 
-// A Sapphire Rapids device as `accel-config list` shows it (idxd-config issue 40), but for the four
+// A Sapphire Rapids device as `accel-config list` shows it (idxd-config issue 40), without the four
 // DIF operations, which the emulator does not execute. One group with one engine and one shared
 // queue of 128 descriptors (the set-up of Fürst 2024, docs/design/routes.md).
 DeviceSetup sapphire_rapids();

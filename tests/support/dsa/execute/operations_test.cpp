@@ -135,7 +135,7 @@ TEST_F(Operations, FillRepeatsItsPattern) {
   }
 }
 
-// What is left of a fill begins in the middle of the pattern, which has to be turned.
+// The rest of a fill begins in the middle of the pattern, which has to be turned.
 TEST_F(Operations, FillIsResumedWithATurnedPattern) {
   plant(1003, 0);
   Descriptor fill = descriptor(Opcode::fill);

@@ -11,7 +11,7 @@
 
 namespace headrace::emulator {
 
-// What became of a record.
+// The fate of a record.
 enum class Fate : std::uint8_t { written, suppressed, lost };
 
 struct Performed {

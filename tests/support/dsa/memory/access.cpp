@@ -6,7 +6,7 @@
 namespace headrace::emulator {
 namespace {
 
-// After so many granted requests for one page that is still not there the device gives up
+// After this many granted requests for one page that is still absent the device gives up
 // ("too many retries", SPEC table 8-9, code 4).
 constexpr unsigned kMostRequests = 8;
 

@@ -20,8 +20,8 @@ inline constexpr std::uint64_t kPage = 4096;
 
 enum class Touch : std::uint8_t { read, write };
 
-// Thread-safe: the engines of a device call it at once. A fault is told by a count smaller than
-// asked: the byte after those is on a page that is not present, or not permitted.
+// Thread-safe: the engines of a device call it at once. A fault is a count smaller than
+// requested: the next byte is on a page that is not present, or not permitted.
 class AddressSpace {
  public:
   virtual ~AddressSpace() = default;
@@ -30,7 +30,7 @@ class AddressSpace {
   virtual std::size_t read(std::uint64_t address, std::span<std::byte> to) = 0;
   // Copies to there; returns how many bytes, from the front. Those after them are unchanged.
   virtual std::size_t write(std::uint64_t address, std::span<const std::byte> from) = 0;
-  // What read() or write() would return, without moving anything.
+  // The result that read() or write() would return, without moving anything.
   virtual std::size_t reach(std::uint64_t address, std::size_t size, Touch touch) = 0;
 
   // A page request (SPEC 3.13): asks the system for the page of `address`. False: refused; true: it
@@ -66,7 +66,7 @@ class DirectMemory final : public AddressSpace {
   void hide(std::span<const std::byte> memory, Touch touch = Touch::read);
   // They are never accessible, and page requests for them are refused.
   void forbid(std::span<const std::byte> memory);
-  // All is well again, but for what was not added.
+  // Makes all added memory present and permitted again.
   void show_all();
   // From now on page requests are refused.
   void refuse_requests(bool refused);

@@ -9,7 +9,7 @@ namespace {
 // A status that table 8-9 of SPEC does not have.
 constexpr std::uint8_t kUnknownStatus = 0x3b;
 
-// What a batch's page fault hits is its list.
+// A batch's page fault hits its list.
 std::uint64_t bytes_of(const Descriptor& descriptor) {
   if (descriptor.opcode() == Opcode::batch)
     return sizeof(Descriptor) * std::uint64_t{descriptor.size};

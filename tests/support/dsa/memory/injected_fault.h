@@ -13,11 +13,12 @@
 
 namespace headrace::emulator {
 
-// What befalls one descriptor. Those that fail a check are not executed and meet only lost_record.
+// The fault of one descriptor. Descriptors that fail a check are not executed and meet only
+// lost_record.
 struct InjectedFault {
   enum class Kind : std::uint8_t {
     none,
-    page_fault,   // after `at` bytes, if there are so many; with block on fault it is resolved
+    page_fault,   // after `at` bytes, if there are as many; with block on fault it is resolved
     status,       // not executed; the record bears `status`, the rest of it is garbage
     lost_record,  // executed, but no record comes
   };
@@ -41,7 +42,7 @@ struct DeviceFaults {
   FaultScript script;      // asked first; the chances are for those it lets pass
 };
 
-// What befalls descriptor `number`. The same number of random draws for each.
+// Draws the fault of descriptor `number`, with the same number of random draws for each.
 InjectedFault draw(const DeviceFaults& faults, const Descriptor& descriptor, std::uint64_t number,
                    Random& random);
 

@@ -48,7 +48,7 @@ TEST(Faults, PageFaultsLieWithinTheTransfer) {
   EXPECT_LT(most, 640U);
 }
 
-// So that a script changes nothing about what befalls the others.
+// A script therefore changes nothing for other descriptors.
 TEST(Faults, TheSameNumberOfDrawsForEach) {
   const auto after = [](const DeviceFaults& faults) {
     Random random(7);

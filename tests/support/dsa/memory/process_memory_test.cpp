@@ -162,7 +162,7 @@ TEST(ProcessMemory, ADeviceWorksForAnotherProcess) {
   std::memset(mapping.data(), 7, 5000);
   auto* record = reinterpret_cast<Record*>(mapping.data() + 3 * kPage);
   const Child child;
-  // What is shared a child has only once it touched it.
+  // A child has shared memory only once it has touched it.
   const auto memory = open_memory(child.pid(), {.absent_pages_fault = false});
   const auto device = open_device();
   Descriptor move = make_move(mapping.address(), mapping.address(6000), 5000, *record);

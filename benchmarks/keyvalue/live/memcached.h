@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// memcached's text protocol: get and set.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "benchmarks/keyvalue/live/connection.h"
+
+namespace headrace::kv_bench {
+
+// As Connection::open.
+Result<std::unique_ptr<Connection>> open_memcached(const std::string& socket);
+
+}  // namespace headrace::kv_bench

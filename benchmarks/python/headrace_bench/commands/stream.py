@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""headrace bench stream"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Optional
+
+import typer
+
+import headrace
+from headrace._cli import exit_codes, output, parse
+from headrace._cli.interrupt import Interrupt
+from headrace._cli.options import Json, Out, Threads
+from headrace._files import check_writable
+from headrace._profile.documents import Fields, all_fields
+
+
+def command(
+    a: Annotated[str, typer.Option("--a", metavar="PLACE", help="Memory of array a.")] = "dram",
+    b: Annotated[str, typer.Option("--b", metavar="PLACE", help="Memory of array b.")] = "dram",
+    c: Annotated[str, typer.Option("--c", metavar="PLACE", help="Memory of array c.")] = "dram",
+    size: Annotated[
+        Optional[str],
+        typer.Option(metavar="SIZE", help="Size of each array (default: four times the caches)."),
+    ] = None,
+    threads: Threads = None,
+    repetitions: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER", min=1, max=1000, help="Number of runs; the best one counts."
+        ),
+    ] = 10,
+    tile: Annotated[
+        bool,
+        typer.Option(
+            "--per-rank-tile", help="Place each rank on its own tile and the memory near it."
+        ),
+    ] = False,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep", help="Measure 1, 2, 4, ... threads per rank, one per core, and one per CPU."
+        ),
+    ] = False,
+    non_temporal: Annotated[
+        bool,
+        typer.Option("--non-temporal", help="Store around the caches, without fetching lines."),
+    ] = False,
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Run STREAM with each array in a chosen memory.
+
+    PLACE is the same as for headrace run. An MPI job needs mpi4py.
+
+    \b
+    headrace bench stream --a hbm --b dram --c hbm
+    mpirun -n 8 headrace bench stream --per-rank-tile --a hbm --b hbm --c hbm
+    mpirun -n 8 headrace bench stream --per-rank-tile --sweep
+    """
+    from headrace._run import mpi
+    from headrace_bench import stream
+    from headrace_bench.runner import check
+
+    if sweep and threads is not None:
+        raise headrace.InvalidError("--sweep chooses the numbers of threads; leave out --threads")
+    wanted = None if size is None else parse.size(size)
+    options = stream.Options((a, b, c), wanted, threads, repetitions, tile, non_temporal)
+    with mpi.job() as world, Interrupt() as interrupt:
+        machine = headrace.Machine.discover(storage=[])
+        mine: list[stream.Arrays] = []
+
+        def prepare() -> dict[str, Any]:
+            if out is not None and world.rank == 0:
+                check_writable(out)
+            mine.append(stream.Arrays(machine, options, alone=world.size == 1))
+            return mine[0].describe()
+
+        with interrupt.suspended():
+            ranks = world.all(prepare)
+            numbers = world.all(lambda: (mine[0].cores, len(mine[0].allowed)))
+        rows: list[headrace.Row] = []
+        orders: list[dict[str, Any]] = []
+        for count in stream.sweep_counts(numbers) if sweep else [threads]:
+            if sweep:
+                with interrupt.suspended():
+                    world.all(lambda count=count: mine[0].use(count))  # type: ignore[misc]
+                    ranks = world.all(mine[0].describe)
+            runner = stream.run(world, mine[0], options, interrupt)
+            rows += stream.rows(runner, ranks)
+            orders.append(runner.order())
+            if runner.interrupted:
+                break
+    if world.rank > 0:
+        return exit_codes.SUCCESS
+    document = output.document(
+        "bench stream", machine, repetitions=repetitions, interrupted=runner.interrupted,
+        ranks=[{"rank": rank, **each} for rank, each in enumerate(ranks)], order=orders,
+        rows=[row.asdict() for row in rows],
+    )  # fmt: skip
+    output.deliver(document, out=out, json=json, show=lambda: print_stream(document))
+    check(document)
+    return exit_codes.INTERRUPTED if runner.interrupted else exit_codes.SUCCESS
+
+
+def print_stream(document: dict[str, Any]) -> None:
+    """All ranks by kernel, each rank where there are several, and a sweep's numbers of threads."""
+    ranks, rows = document["ranks"], all_fields(document)
+    last = [row for row in rows if row["threads"] == rows[-1]["threads"]]
+    kernels = list(dict.fromkeys(row["kernel"] for row in rows))
+    best = {(row["rank"], row["kernel"]): row["best"] for row in last}
+    lines = [
+        (str(rank["rank"]), rank["host"], str(rank["threads"]), *(rank[name] for name in "abc"),
+         str(headrace.format_bytes(rank["bytes_per_array"])),
+         *(_rate(best[rank["rank"] if len(ranks) > 1 else "all", kernel]) for kernel in kernels))
+        for rank in ranks
+    ]  # fmt: skip
+    whole = [row for row in last if row["rank"] == "all"]
+    threads = str(sum(rank["threads"] for rank in ranks))
+    blank = ("", "", "", "")
+    if len(ranks) > 1:
+        lines.append(("all", "", threads, *blank, *(_rate(row["best"]) for row in whole)))
+    lines.append(("median", "", threads, *blank, *(_rate(row["median"]) for row in whole)))
+    for end in ("low", "high"):
+        lines.append((end, "", "", *blank, *(_rate(row[end]) for row in whole)))
+    headings = ("rank", "host", "threads", "a", "b", "c", "each", *kernels)
+    output.print_table(headings, lines, left=2)
+    output.print_text(
+        f"best of {document['repetitions']} repetitions, counted as STREAM does; all, median: the "
+        f"bytes of all ranks by the time of the slowest; low, high: {whole[0]['interval']}"
+    )
+    if len({row["threads"] for row in rows}) > 1:
+        print_sweep(rows, len(ranks))
+    small = [rank for rank in ranks if rank["in_cache"]]
+    if small:
+        output.print_text(_cache_note(small))
+    output.print_text(document["rests_on"]["detail"])
+
+
+def print_sweep(rows: Sequence[Fields], ranks: int) -> None:
+    """All ranks together by how many threads each has; the table above is of the last."""
+    rates: dict[int, dict[str, float | None]] = {}
+    for row in rows:
+        if row["rank"] == "all":
+            rates.setdefault(row["threads"], {})[row["kernel"]] = row["best"]
+    output.print_table(
+        ("threads of a rank", "in all", *next(iter(rates.values()))),
+        ((str(threads), str(threads * ranks), *map(_rate, found.values()))
+         for threads, found in rates.items()),
+        left=0,
+    )  # fmt: skip
+
+
+def _cache_note(small: Sequence[dict[str, Any]]) -> str:
+    from headrace._run.plan import ranges
+    from headrace_bench.stream import CACHES
+
+    which = "rank " + ranges(rank["rank"] for rank in small)
+    least = headrace.format_bytes(CACHES * max(rank["cache_bytes"] for rank in small))
+    return (
+        f"{which}: arrays below four times the last-level caches, so these are partly the caches' "
+        f"rates; give --size {str(least).replace(' ', '')} or more, or leave it out"
+    )
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else str(headrace.format_rate(value))

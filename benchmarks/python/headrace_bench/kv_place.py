@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configurations of a talk (P. Zhou, MemCon 2024) as this machine has them: where memory goes,
+and why some are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace._core import HostFiles as Files
+
+import headrace
+from headrace._tiering import switch
+from headrace._tiering.plan import Wish
+from headrace_bench import kv_servers
+from headrace_bench.kv_servers import SERVERS, Data
+from headrace_bench.runner import Variant
+from headrace_bench.two_memories import (
+    INTERLEAVES,
+    Memories,
+    kilobytes,
+    memories_here,
+    no_interleave,
+    other_weights,
+)
+
+#: Share of what is stored that is on SSD, by configuration; the others have all in memory.
+SSD = {"MMEM-SSD-0.2": 0.2, "MMEM-SSD-0.4": 0.4}
+#: A half of the pages on the slow node, in turn with the others, or in swap where there is none;
+#: and a tier that keeps as much there, the hot half on the fast one.
+PROMOTED = "Hot-Promote"
+#: A half of the pages on the slow node, and the kernel's own tiering.
+KERNEL = "kernel"
+#: Interleaved as advice for the curves of this machine has it.
+BEST = "best share"
+CONFIGS = ("MMEM", *SSD, *INTERLEAVES, PROMOTED, BEST, KERNEL)
+#: In files of servers that drop and write again there is room for more than what is stored.
+_FILE_ROOM = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    servers: list[str]
+    workloads: list[str]
+    configs: list[str]
+    records: int
+    value: int
+    clients: int
+    seconds: float
+    rounds: int
+    rate: float | None
+    settle: float  #: seconds before the first measurement of what moves to and fro
+    seed: int
+    directory: Path  #: where values on SSD are
+    profile: str | None  #: whose curves the best share is advised from
+
+
+@dataclass(frozen=True)
+class Place:
+    """Pages on the fast memory and on the slow one, in turn (nothing: all on the fast one), and
+    who moves them while they are used: nobody, PROMOTED or KERNEL. `table`: the kernel's table of
+    weights says otherwise, and is set meanwhile.
+    """
+
+    weights: tuple[int, int] | None = None
+    moved: str = ""
+    table: bool = False
+
+    def by_node(self, here: Memories) -> dict[int, int]:
+        """Empty where there is one node, or all is on one."""
+        if self.weights is None or here.fast is None or here.slow is None:
+            return {}
+        return dict(zip((here.fast, here.slow), self.weights, strict=True))
+
+    def text(self, here: Memories) -> str:
+        """As people write a placement."""
+        return ",".join(f"{node}={weight}" for node, weight in self.by_node(here).items())
+
+
+def places(
+    machine: headrace.Machine, configs: Sequence[str], profile: str | None
+) -> dict[str, Place]:
+    """By configuration. Errors: as Profile.load and advise_interleave, for the best share."""
+    found = {config: Place() for config in configs}
+    for config, weights in INTERLEAVES.items():
+        found[config] = Place(weights)
+    here = memories_here(machine)
+    found[PROMOTED] = Place(None if here.slow is None else (1, 1), PROMOTED)
+    found[KERNEL] = Place(None, KERNEL)
+    if BEST in configs and profile is not None and here.slow is not None:
+        found[BEST] = Place(_advised(profile, here))
+    if os.geteuid() == 0:
+        for config, place in found.items():
+            if place.weights is not None:
+                found[config] = replace(place, table=other_weights(machine, place.weights))
+    return found
+
+
+def _advised(profile: str, here: Memories) -> tuple[int, int] | None:
+    """For a server that is one thread. Nothing: all on the fast memory."""
+    advice = headrace.advise_interleave(
+        headrace.Profile.load(profile), cpu_node=here.fast, lines=headrace.LINES_PER_THREAD
+    )
+    weights = {each.node: each.weight for each in advice.nodes}
+    fast, slow = (weights.get(node or 0, 0) for node in (here.fast, here.slow))
+    return (fast, slow) if slow else None
+
+
+def leave_out(
+    points: Sequence[Variant], machine: headrace.Machine, options: Options, places: dict[str, Place]
+) -> None:
+    """Says of those that cannot be measured here why not."""
+    why: dict[tuple[str, bool], tuple[str, str]] = {}
+    for point in points:
+        if point.reason:
+            continue
+        server, config = (str(point.parameters[name]) for name in ("server", "config"))
+        spills = SERVERS[server].spills
+        if (config, spills) not in why:
+            why[config, spills] = _why_not(config, spills, machine, options, places)
+        point.fail(*why[config, spills])
+        if config in SSD and not point.reason:
+            data = Data(options.records, options.value, SSD[config])
+            if reason := kv_servers.too_few(SERVERS[server], data):
+                point.fail("invalid", reason)
+        if config == KERNEL and server == "own" and not point.reason:
+            told = "its heap binds memory to nodes, and the kernel leaves such memory there"
+            point.fail("unsupported", told)
+
+
+def _why_not(
+    config: str, spills: bool, machine: headrace.Machine, options: Options, places: dict[str, Place]
+) -> tuple[str, str]:
+    """A code and a reason, or two empty words."""
+    if config in SSD and spills:
+        return _no_files(options)
+    place = places[config]
+    if config in SSD or (config == PROMOTED and place.weights is None):
+        return _no_swap(int(SSD.get(config, 0.5) * options.records * (options.value + 100)))
+    if config == KERNEL:
+        return _no_kernel(machine)
+    if config == BEST and options.profile is None:
+        here = memories_here(machine)
+        return "absent", here.why or (
+            "no loaded-latency curves to advise from; headrace measure loaded --full --out p.json, "
+            "then --profile p.json"
+        )
+    return ("", "") if place.weights is None and config != BEST else _no_weights(machine, place)
+
+
+def _no_weights(machine: headrace.Machine, place: Place) -> tuple[str, str]:
+    here = memories_here(machine)
+    if here.slow is None:
+        return "absent", here.why
+    if place.table:
+        return _no_switch(Wish(promotion=False, demotion=False, weights=place.by_node(here)))
+    return no_interleave(machine, place.weights) if place.weights else ("", "")
+
+
+def _no_files(options: Options) -> tuple[str, str]:
+    try:
+        kv_servers.check_directory(options.directory)
+        free = shutil.disk_usage(options.directory).free
+    except headrace.Error as error:
+        return error.code, str(error)
+    except OSError as error:
+        return "absent", f"{options.directory}: {error.strerror}"
+    needed = _FILE_ROOM * options.records * (options.value + 100)
+    if needed <= free:
+        return "", ""
+    return "exhausted", (
+        f"{headrace.format_bytes(needed)} of SSD needed, {headrace.format_bytes(free)} are free "
+        f"in {options.directory}; give fewer --records, or another --directory"
+    )
+
+
+def _no_swap(needed: int) -> tuple[str, str]:
+    swap = kilobytes("/proc/meminfo", "SwapFree") or 0
+    if needed <= swap:
+        return "", ""
+    has = f"{headrace.format_bytes(swap)} are free" if swap else "there is none"
+    return "absent", f"{headrace.format_bytes(needed)} of swap needed, {has}: see swapon(8)"
+
+
+def _no_kernel(machine: headrace.Machine) -> tuple[str, str]:
+    here = memories_here(machine)
+    if here.slow is None:
+        return "absent", here.why.replace("interleaving", "the kernel's tiering")
+    return _no_switch(Wish())
+
+
+def _no_switch(wish: Wish) -> tuple[str, str]:
+    try:
+        state, _ = switch.shown(Files(), wish)
+    except headrace.Error as error:
+        return error.code, str(error)
+    if state is not None:
+        return "exhausted", "headrace tier kernel is on; first: headrace tier kernel --off"
+    return ("", "") if os.geteuid() == 0 else ("denied", "the kernel's settings take root")
+
+
+def directory(chosen: Path | None, default: str) -> Path:
+    """Where values on SSD go. AbsentError: it is not there."""
+    found = Path(default) if chosen is None else chosen
+    if not found.is_dir():
+        raise headrace.AbsentError(f"no directory {found}; make it first")
+    return found

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What moves a server's memory while it is measured: `headrace.tier_process`, which keeps it within
+a budget by a step each quarter of a second, as `headrace tier attach` does; or the kernel.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace._core import HostFiles as Files
+
+import headrace
+from headrace._tiering import status, switch
+from headrace._tiering.plan import Wish
+
+_STEP_SECONDS = 0.25
+
+
+class Keeper:
+    """A tier that steps in a thread of its own."""
+
+    def __init__(self, tier: headrace.ProcessTier) -> None:
+        self._tier = tier
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._keep, name="headrace-kv-tier", daemon=True)
+        self._thread.start()
+
+    def totals(self) -> headrace.ProcessTierTotals:
+        """So far. What it ended by, if it has."""
+        if self._error is not None:
+            raise self._error
+        return self._tier.totals()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._tier.close()
+
+    def _keep(self) -> None:
+        try:
+            while not self._over.wait(_STEP_SECONDS):
+                self._tier.step()
+        except BaseException as error:  # told to whoever measures
+            self._error = error
+
+
+@contextmanager
+def keeping(
+    process: int, budget: int, nodes: tuple[int, int] | None = None
+) -> Iterator[Keeper]:
+    """Between the fast node and the slow one, or without any between memory and swap. It has no
+    guard: what is measured is what promotion gives, not when it gives up. Errors: as tier_process.
+    """
+    fast, slow = ([], []) if nodes is None else ([node] for node in nodes)
+    keeper = Keeper(headrace.tier_process(process, budget, guard=0.0, fast=fast, slow=slow))
+    try:
+        yield keeper
+    finally:
+        keeper.end()
+
+
+@contextmanager
+def kernel(wish: Wish) -> Iterator[None]:
+    """The kernel's own tiering, and then what was there before, as `headrace tier kernel --off`
+    puts it back also after a kill. Errors: as that of --on.
+    """
+    switch.on(Files(), wish)
+    try:
+        yield
+    finally:
+        switch.off(Files())
+
+
+def kernel_promoted() -> int | None:
+    """Bytes that the kernel has promoted since boot, of whatever process."""
+    pages = status.counters(Files()).get("pgpromote_success")
+    return None if pages is None else pages * mmap.PAGESIZE

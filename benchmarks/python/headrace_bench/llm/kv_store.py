@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""headrace.kvcache as `headrace bench kvcache` asks a store, and all such stores by name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace import kvcache
+from headrace._errors import error_of
+from headrace_bench.llm.stores import (
+    TIMEOUT_SECONDS,
+    AsyncioStore,
+    Loading,
+    Match,
+    Shape,
+    Store,
+    memory_kind,
+)
+
+#: What a Mover copies at once at most.
+_LARGEST_PIECE = 1 << 20
+#: Removing a folder that holds another opens so many files at once, at most.
+_OPEN_WHILE_REMOVING = 4
+#: Loads at once whose end is seen when it comes.
+_WATCHED = 4
+
+
+class KvStore:
+    """Memory and a folder. Blocks from the folder are not kept in memory, as the peer does not.
+
+    `by_layer`: each layer of a block is kept as a block of its own, so that one can be loaded
+    without the others; headrace.kvcache loads whole blocks, in the order of layers.
+    """
+
+    name = "headrace"
+
+    def __init__(
+        self, machine: headrace.Machine, shape: Shape, blocks: Sequence[int], directory: Path,
+        depth: int, by_layer: bool = False, gpu: int | None = None,
+    ) -> None:  # fmt: skip
+        memory = memory_kind(machine)
+        self.tiers = [memory, "ssd"] if gpu is None else ["gpu", memory, "ssd"]
+        if len(blocks) < len(self.tiers):
+            self.tiers.remove(memory)
+        where = {"gpu": str(gpu)}
+        self.by_layer = by_layer
+        self._kept = shape.layers if by_layer else 1  # parts of a block that are blocks there
+        geometry = kvcache.Geometry(
+            "bench", layers=shape.layers // self._kept, kv_heads=1, head_dim=shape.fragment // 2,
+            tensors=1, block_tokens=1,
+        )  # fmt: skip
+        self._folder = _Folder(directory)
+        piece = min(shape.fragment, _LARGEST_PIECE)
+        budgets = [count * shape.block for count in blocks]
+        self._watcher = ThreadPoolExecutor(_WATCHED, "kv")
+        self._objects: dict[int, headrace.MemoryRange] = {}
+        self._moving: list[kvcache.Stored] = []
+        try:
+            self._store: kvcache.Store | None = kvcache.Store(
+                headrace.Mover(machine, piece=piece, in_flight_per_link=depth * piece), geometry,
+                [*(kvcache.Memory(where.get(tier, tier), budget,
+                                  pin=gpu is not None and tier != "gpu")
+                   for tier, budget in zip(self.tiers[:-1], budgets[:-1], strict=True)),
+                 kvcache.Folder(Path(self._folder.name) / "blocks", budgets[-1])],
+            )  # fmt: skip
+        except BaseException:
+            self._watcher.shutdown()
+            self._folder.remove()
+            raise
+
+    def match(self, blocks: Sequence[int]) -> Match:
+        parts = [self._opened().match_keys(self._keys(blocks, i)) for i in range(self._kept)]
+        return _KvMatch(self, parts)
+
+    def store(self, blocks: Sequence[int], source: Any, positions: Sequence[int]) -> None:
+        self._moving = [each for each in self._moving if not each.done()]
+        keys = [key for block in blocks for key in self._keys_of(block)]
+        places = [self._kept * place + i for place in positions for i in range(self._kept)]
+        if keys:
+            self._moving.append(
+                self._opened().store(keys, self._object(source), positions=places)
+            )  # fmt: skip
+
+    def settle(self) -> None:
+        for each in self._moving:
+            each.wait(TIMEOUT_SECONDS)
+        self._moving = []
+
+    def close(self) -> None:
+        try:
+            self.settle()
+        finally:
+            self._watcher.shutdown()
+            store, self._store = self._store, None
+            try:
+                if store is not None:
+                    store.close(flush=False)
+            finally:
+                self._folder.remove()
+
+    def begin_load(
+        self, parts: Sequence[kvcache.Match], to: Any, layers: range, begin: int, ahead: bool
+    ) -> Loading:
+        chosen = parts if self._kept == 1 else [parts[layer] for layer in layers]
+        count = min(len(part) for part in parts)
+        loads = []
+        for number, part in zip(layers, chosen, strict=False):
+            first = 0 if self._kept == 1 else number
+            places = [self._kept * i + first for i in range(begin, count)]
+            keys = part.keys[begin:count]
+            loads.append(
+                self._opened().load(
+                    keys, self._object(to), positions=places, promote=False,
+                    priority="prefetch" if ahead else "demand",
+                )
+            )  # fmt: skip
+        return _KvLoading(loads, layers, self._watcher)
+
+    def _opened(self) -> kvcache.Store:
+        assert self._store is not None
+        return self._store
+
+    def _object(self, memory: Any) -> headrace.Object:
+        """Found out once which node has it."""
+        if isinstance(memory, headrace.Buffer):
+            return memory
+        if id(memory) not in self._objects:
+            self._objects[id(memory)] = headrace.MemoryRange(memory)
+        return self._objects[id(memory)]
+
+    def _keys(self, blocks: Sequence[int], part: int) -> list[bytes]:
+        return [self._keys_of(block)[part] for block in blocks]
+
+    def _keys_of(self, block: int) -> list[bytes]:
+        return [(block * self._kept + i).to_bytes(16, "little") for i in range(self._kept)]
+
+
+class _Folder:
+    """A temporary folder that can be removed also when the process may open no more files.
+
+    To remove it takes file descriptors, and the store that has the others may still be referred to
+    by the exception that says that none is left. So this keeps a few open from the beginning, and
+    closes them when the folder is to be removed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._reserved: list[int] = []  # descriptors
+        try:
+            self._made = tempfile.TemporaryDirectory(prefix="headrace-kvcache-", dir=directory)
+            self.name = self._made.name
+            try:
+                for _ in range(_OPEN_WHILE_REMOVING):
+                    self._reserved.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                self.remove()
+                raise
+        except OSError as error:
+            raise error_of(
+                error, f"cannot make a folder in {directory}", "another --data"
+            ) from None
+
+    def remove(self) -> None:
+        while self._reserved:
+            os.close(self._reserved.pop())
+        with contextlib.suppress(OSError):
+            os.rmdir(self.name)  # an empty one is removed without any
+        self._made.cleanup()
+
+
+class _KvMatch:
+    def __init__(self, store: KvStore, parts: Sequence[kvcache.Match]) -> None:
+        self._store, self._parts = store, parts
+        count = min(len(part) for part in parts)
+        self.tiers = list(parts[0].tiers[:count])
+
+    def load(self, to: Any, layers: range, first: int = 0, ahead: bool = False) -> Loading:
+        return self._store.begin_load(self._parts, to, layers, first, ahead)
+
+    def release(self) -> None:
+        for part in self._parts:
+            part.release()
+
+
+class _KvLoading:
+    """One load of all layers, or one for each."""
+
+    def __init__(
+        self, loads: Sequence[kvcache.Load], layers: range, watcher: ThreadPoolExecutor
+    ) -> None:  # fmt: skip
+        self._loads, self._layers = loads, layers
+        self._ended: Future[float] = watcher.submit(self._watch)
+
+    def _watch(self) -> float:
+        """Runs in a thread, so that the end is seen when it comes."""
+        for load in self._loads:
+            load.wait(TIMEOUT_SECONDS)
+        return time.perf_counter()
+
+    def wait(self, layer: int) -> None:
+        if len(self._loads) == 1 and self._loads[0].layers > 1:
+            self._loads[0].layer(layer).wait(TIMEOUT_SECONDS)
+        else:
+            self._loads[self._layers.index(layer)].wait(TIMEOUT_SECONDS)
+
+    def done(self) -> bool:
+        return all(load.done() for load in self._loads)
+
+    def ended(self) -> float:
+        return self._ended.result(TIMEOUT_SECONDS)
+
+
+#: What keeps the blocks, by name.
+STORES: tuple[str, ...] = ("headrace", "asyncio")
+
+
+def maker(
+    name: str, machine: headrace.Machine, directory: Path, depth: int, gpu: int | None = None
+) -> Callable[[Shape, Sequence[int], bool], Store]:
+    """Makes stores of a name, which read and write so many pieces at once in `directory`; whether
+    layers are to be loaded one by one, too. `gpu`: the node whose memory is the first tier.
+    """
+    if name == "asyncio":
+        kind = memory_kind(machine)
+        return lambda shape, blocks, by_layer: AsyncioStore(shape, blocks, directory, depth, kind)
+    return lambda shape, blocks, by_layer: KvStore(
+        machine, shape, blocks, directory, depth, by_layer, gpu
+    )

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs with their memory on two nodes, and where it lies: `headrace bench kv` and `spark`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import headrace
+from headrace._model.memories import Memories as Memories
+from headrace._model.memories import memories
+from headrace._run import numa_maps
+from headrace._run.host import this_host
+from headrace._run.plan import Request, plan
+
+#: Pages of the fast memory and of the slow one, in turn.
+INTERLEAVES = {"3:1": (3, 1), "1:1": (1, 1), "1:3": (1, 3)}
+
+
+def memories_here(machine: headrace.Machine) -> Memories:
+    """As this process may use them."""
+    return memories(machine, os.sched_getaffinity(0))
+
+
+def placed(
+    machine: headrace.Machine, weights: tuple[int, int] | None, *, bound: bool = True
+) -> list[str]:
+    """What starts a program with its memory there, on the CPUs of the fast node. Not `bound`: it
+    has no policy of memory, as the kernel's tiering asks.
+    """
+    here = memories_here(machine)
+    if here.alone:
+        return []
+    where = ["--prefer", str(here.fast)] if bound else []
+    if weights is not None:
+        where = ["--weights", _by_node(here, weights)]
+    # By the interpreter: the first line of an installed script names one that may have moved.
+    command = [sys.executable, "-P", "-m", "headrace", "run"]
+    return [*command, "--cpus", f"near:{here.fast}", *where, "--"]
+
+
+def _by_node(here: Memories, weights: tuple[int, int]) -> str:
+    return f"{here.fast}={weights[0]},{here.slow}={weights[1]}"
+
+
+def no_interleave(machine: headrace.Machine, weights: tuple[int, int]) -> tuple[str, str]:
+    """Why `headrace run` starts no program with its pages in turn so, as a code and a reason; both
+    are empty if it does.
+    """
+    here = memories_here(machine)
+    if here.slow is None:
+        return "absent", here.why
+    wish = _by_node(here, weights)
+    try:
+        table, now = _tables(machine, wish, here)
+    except headrace.Error as error:
+        return error.code, str(error)
+    if not table:
+        return "", ""
+    says = ",".join(f"{node}={now.get(node, 1)}" for node in table)
+    return "denied", (
+        f"the kernel has one table of weights for all programs, and it says {says}; as root: "
+        f"headrace tier kernel --on --no-promotion --no-demotion --weights {wish}"
+    )
+
+
+def other_weights(machine: headrace.Machine, weights: tuple[int, int]) -> bool:
+    """Whether that is only since the kernel's table of weights says otherwise."""
+    here = memories_here(machine)
+    try:
+        return here.slow is not None and bool(_tables(machine, _by_node(here, weights), here)[0])
+    except headrace.Error:
+        return False
+
+
+def _tables(
+    machine: headrace.Machine, wish: str, here: Memories
+) -> tuple[dict[int, int], dict[int, int]]:
+    """What the kernel's table of weights is to say, if not what it says; and that. Errors: as those
+    of a plan.
+    """
+    request = Request(weights=wish, cpus=f"near:{here.fast}", set_system_weights=True)
+    host = this_host(machine, request)
+    return dict(plan(machine, request, host).table), dict(host.table or {})
+
+
+def bytes_by_node(process: int) -> dict[int, int]:
+    """Where its pages lie; nothing if the kernel does not say."""
+    try:
+        with open(f"/proc/{process}/numa_maps") as lines:
+            places = numa_maps.parse(lines)
+    except OSError:
+        return {}
+    return {node: places.total(node) for node in places.nodes}
+
+
+def slow_share(by_node: dict[int, int], fast: int | None) -> float:
+    """The share of pages on other nodes than the fast one."""
+    everything = sum(by_node.values())
+    return 1 - by_node.get(fast, 0) / everything if everything and fast is not None else 0.0
+
+
+def free_bytes() -> int | None:
+    """What programs may still take: of this host, and of the memory cgroups of this process."""
+    limits = kilobytes("/proc/meminfo", "MemAvailable"), headrace.free_memory().cgroup
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def kilobytes(path: str, name: str) -> int | None:
+    """The bytes that a line such as "MemAvailable:  1024 kB" tells."""
+    match = re.search(rf"^{name}:\s*(\d+) kB", Path(path).read_text(), re.MULTILINE)
+    return int(match[1]) << 10 if match else None

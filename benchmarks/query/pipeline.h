@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers that take chunks in order and run a query's pipeline over the blocks of a source; and the
+// transfer alone. Thread-compatible.
+#pragma once
+
+#include <vector>
+
+#include "benchmarks/query/sources.h"
+#include "headrace/units.h"
+
+namespace headrace {
+
+struct PipelineRun {
+  Answer answer;
+  Nanoseconds compute{0};  // sum of all workers
+  Nanoseconds waited{0};
+  std::vector<BlockTrace> blocks;  // in order of request
+};
+
+// Runs the query once with the workers of the options; the calling thread is the first. Times count
+// from `start`. The first error of a worker stops all and is returned. Errors: also cancelled: the
+// context was told to stop.
+Result<PipelineRun> run_pipeline(SourceContext& context, BlockSource& source, Nanoseconds start);
+
+// The floor of the query's time: only the transfer of its blocks, with as many in flight as the
+// Mover allows. As measure_transfer_floor(), without supervision.
+Result<Nanoseconds> run_floor(SourceContext& context);
+
+}  // namespace headrace

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Commands about the traffic of language models."""

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantities and lists as a reader of the report would say them."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+def ms(seconds: float) -> str:
+    if seconds >= 10:
+        return f"{seconds:.1f} s"
+    # From 99.5 on two digits would be written as 1e+02.
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.0995 else f"{seconds * 1e3:.2g} ms"
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.0f} %" if share >= 0.1 or share == 0 else f"{share * 100:.1f} %"
+
+
+def efficiency(share: float) -> str:
+    """The overlap efficiency, never above 100 %: the floor is a measurement too, and a faster run
+    says how far off it is.
+    """
+    if share <= 1:
+        return percent(share)
+    return f"≈ 100 % ({percent(share - 1)} faster than the floor as measured)"
+
+
+def busy_host(checks: str) -> tuple[str, str]:
+    """A warning if each check of the host found it busy, else "", and how many did: of "2 of 25",
+    the condition that a profile has.
+    """
+    found, _, of = checks.partition(" of ")
+    warning = "WARNING: host busy during the whole run; results unreliable"
+    return (
+        warning if found == of != "0" else "",
+        f"host busy at {checks} checks" if found != "0" else f"host quiet at all {of} checks",
+    )
+
+
+def by_options(reason: str) -> str:
+    """The reason of a row that the budget left out, with the options of the command."""
+    return reason.replace("a larger budget measures it", "use a larger --budget, or --full")
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def traffic_text(mix: str, threads: int) -> str:
+    """A curve of loaded latency: its mix, and by how many threads where that was asked for (0: all
+    CPUs of a node)."""
+    return f"{mix} × {threads}" if threads else mix
+
+
+def rate_text(bytes_per_second: float) -> str:
+    """"24.1 GB/s": decimal multiples, as the field prints bandwidths."""
+    for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if bytes_per_second >= factor:
+            value = bytes_per_second / factor
+            return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+    return f"{bytes_per_second / 1e3:.3g} kB/s"
+
+
+def size_text(size: int) -> str:
+    """"64 KiB", "1.5 GiB": binary multiples."""
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.3g} {unit}"
+    return f"{size} B"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def rounds_text(document: dict[str, Any]) -> str:
+    """The rounds that the rows of a benchmark have: "5 rounds", and of an interrupted one "1 to 2
+    rounds of 5, interrupted".
+    """
+    if not document.get("interrupted"):
+        return plural(document["rounds"], "round")
+    counts = [len(row["samples"]) for row in document["rows"] if row.get("samples")]
+    least, most = min(counts, default=0), max(counts, default=0)
+    text = plural(most, "round") if least == most else f"{least} to {plural(most, 'round')}"
+    return f"{text} of {document['rounds']}, interrupted"
+
+
+def seconds_text(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f}"
+
+
+def interval_text(row: Mapping[str, Any], text: Callable[[float], str]) -> str:
+    """The interval of a row: "0.231 to 0.240, range of 5"; nothing of fewer than two samples."""
+    if len(row["samples"]) < 2:
+        return ""
+    return f"{text(row['low'])} to {text(row['high'])}, {row['interval']}"
+
+
+def intervals_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The meaning of the bounds of rows: "95 % intervals", "ranges"."""
+    words = [str(row["interval"]) for row in rows if len(row["samples"]) > 1]
+    ranges = sum(each.startswith("range") for each in words)
+    return "ranges" if ranges == len(words) else "95 % intervals" + (" or ranges" if ranges else "")
+
+
+def listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
+
+
+def wrap(text: str, columns: int) -> list[str]:
+    return textwrap.wrap(text, columns) or [""]
+
+
+def prose(words: str, indent: str = "") -> str:
+    """Folded at 80 columns; lines after the first begin with `indent`."""
+    kept = words.replace(" %", "\N{NO-BREAK SPACE}%")
+    folded = f"\n{indent}".join(wrap(kept, 80 - len(indent)))
+    return folded.replace("\N{NO-BREAK SPACE}%", " %")
+
+
+#: Packages of modules that have another name.
+_PACKAGES = {"vl_convert": "vl-convert-python"}
+
+
+def installing(modules: list[str]) -> str:
+    """The command that installs the modules of others."""
+    return f"pip install {' '.join(_PACKAGES.get(name, name) for name in modules)}"
+
+
+#: Characters that turn the direction of what follows, so that a text reads as another (UAX 9).
+BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+#: Escape sequences but those for colours, and other characters that move a terminal's cursor.
+_CONTROLS = re.compile(
+    f"\x1b(?!\\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f{BIDI}]"
+)
+
+
+#: Those that move it or colour what follows, and the ends of lines.
+_ALL_CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{BIDI}]")
+
+
+def in_one_line(text: str) -> str:
+    """What a file or another program said, as characters of one line that do nothing else."""
+    return _ALL_CONTROLS.sub(_escaped, text)
+
+
+def say(*lines: str, before: str = "") -> None:
+    """Lines for people on stderr, all in one write, so that lines of other processes do not get
+    between. Nothing happens where nobody reads it.
+    """
+    try:
+        sys.stderr.write(before + "".join(f"headrace: {in_one_line(line)}\n" for line in lines))
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        pass  # there is no stderr, or it is closed
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """As Python writes it; what JSON lets stand, as JSON may write it."""
+    code = ord(match[0])
+    return f"\\u{code:04x}" if code >= 0x7F else match[0].encode("unicode_escape").decode()
+
+
+def printable(text: str) -> str:
+    """What users, files and other programs named does nothing to a terminal but stand there."""
+    return _CONTROLS.sub(_escaped, text)

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experiment of um_cases.py run on a model of a GPU's driver, block by block
+(docs/design/gpu/um.md).
+
+A block of 2 MiB is in host or device memory, and where it is in host memory the GPU may have it
+mapped. What a kernel finds decides what the block costs: a read from near, a read over the link, or
+faults, which are served in batches and map the block or bring it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from functools import cache
+
+import headrace
+from headrace._errors import unknown
+from headrace._model.um_cases import GIB, KIB, MIB, Case
+
+BLOCK = 2 * MIB
+#: Bytes that a fault asks for, in a block whose pages the driver brings as a tree.
+LEAF = 64 * KIB
+#: The driver brings a whole subtree once more than this percentage of it is there or asked for (its
+#: default).
+DENSITY = 51
+#: In a kernel's block: the original's, and the wide kernel's.
+THREADS = {"reprex": 128, "wide": 256}
+_US = 1e-6
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Access counters: a block that was read over the link is reported, to be brought."""
+
+    delay: float  #: seconds from the first report until reports are served
+    service: float  #: seconds that the kernel waits for each
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates in bytes and times in seconds."""
+
+    name: str
+    words: str
+    ats: bool  #: the GPU uses the host's page tables: it reads any memory of the host
+    kernel: str  #: with which its figures were published
+    device_bytes: int  #: for managed memory
+    multiprocessors: int
+    device_latency: float  #: of one load of a kernel
+    device_rate: float  #: the most of its memory
+    link_in: float  #: host memory read by the GPU
+    link_out: float
+    host_page: int
+    fault_batch: float  #: from faults of what is in flight until their threads go on
+    #: Extra seconds to bring a block where another has to leave; None: not published.
+    eviction: float | None
+    counters: Counters | None
+    fitted: dict[str, str]  #: which of these, and to what
+    sources: dict[str, str]
+    #: Without ATS the GPU reads any memory of the host by faults of its own; nobody told how fast.
+    hmm: bool = False
+
+    def in_flight(self, kernel: str) -> int:
+        """Bytes that all threads of a kernel that reads ask for at once."""
+        return self.blocks(kernel) * THREADS[kernel] * (64 if kernel == "wide" else 4)
+
+    def blocks(self, kernel: str) -> int:
+        """Blocks that run at once: a thread that reads has 58 to 63 registers (ptxas 12.9, sm_70 to
+        sm_100), so 4 blocks of the wide kernel fit into a multiprocessor's 65536."""
+        return self.multiprocessors * (4 if kernel == "wide" else 2)
+
+
+_V100 = "V100, 80 multiprocessors (grid of 160), 16 GiB: TOUCH_ON_HOST is 'useful below 16 GiB'"
+_RESERVED = "0.5 GiB of 16 are taken by the context: assumed"
+_DRIVER = "fault batches of one round of loads; prefetching by density 51 %, 2 MiB: the driver's"
+
+AC922 = Machine(
+    name="ac922",
+    words="POWER9, V100 16 GiB on NVLink 2.0",
+    ats=True,
+    kernel="reprex",
+    device_bytes=int(15.5 * GIB),
+    multiprocessors=80,
+    device_latency=376e-9,
+    device_rate=900e9,
+    link_in=63.46 * GIB,
+    link_out=63.46 * GIB,
+    host_page=64 * KIB,
+    fault_batch=64 * _US,
+    eviction=1115 * _US,
+    counters=Counters(delay=13.3e-3, service=39 * _US),
+    fitted={
+        "link_in": "all that reads over the link: system memory and preferred-location-cpu",
+        "device_latency": "managed, 1 GiB, steady",
+        "fault_batch": "run 1 of managed 1 GiB and of preferred-location-cpu",
+        "eviction": "32 GiB managed and prefetched: run 1 and steady",
+        "counters.delay": "accessed-by, run 1 of 1 GiB and 32 GiB",
+        "counters.service": "accessed-by, run 1 of 1 GiB and 32 GiB",
+    },
+    sources={"device": _V100, "device_bytes": _RESERVED, "driver": _DRIVER},
+)
+X86 = replace(
+    AC922,
+    name="x86-pcie3",
+    words="x86, V100 16 GiB on PCIe 3.0",
+    ats=False,
+    link_in=11.14 * GIB,
+    link_out=11.14 * GIB,
+    host_page=4 * KIB,
+    fault_batch=127 * _US,
+    eviction=79 * _US,
+    counters=None,
+    fitted={
+        "link_in": "steady state of accessed-by and preferred-location-cpu",
+        "fault_batch": "managed, and run 1 of preferred-location-cpu",
+        "eviction": "32 GiB managed and prefetched: run 1 and steady",
+    },
+    sources={
+        "device": _V100 + "; assumed to be the AC922's, as its grid is", "driver": _DRIVER,
+        "device_bytes": _RESERVED,
+    },
+)  # fmt: skip
+GH200 = Machine(
+    name="gh200",
+    words="Grace, H100 96 GB on NVLink-C2C",
+    ats=True,
+    kernel="wide",
+    device_bytes=int(94.5 * GIB),
+    multiprocessors=132,
+    device_latency=600e-9,
+    device_rate=3728e9,
+    link_in=335e9,
+    link_out=297e9,
+    host_page=64 * KIB,
+    fault_batch=83 * _US,
+    eviction=None,
+    counters=None,
+    fitted={
+        "link_in": "system memory read by a kernel",
+        "fault_batch": "managed, touched by both in turn: 18 to 29 GB/s",
+    },
+    sources={
+        "device_rate": "3728 GB/s, dnhkng 2026", "link_out": "297 GB/s, Schieffer et al. 2024",
+        "device_latency": "assumed", "device_bytes": "assumed: 96 GB less what the context takes",
+        "counters": "not modelled: it has them, and nobody told what they cost",
+        "eviction": "nobody told",
+    },
+)  # fmt: skip
+MACHINES = {machine.name: machine for machine in (AC922, X86, GH200)}
+
+
+def machine_named(name: str) -> Machine:
+    if name not in MACHINES:
+        raise unknown("model of", name, MACHINES)
+    return MACHINES[name]
+
+
+@cache
+def fault_batches(window: int) -> tuple[int, ...]:
+    """Fault batches per block that a kernel with `window` bytes in flight reads in order.
+
+    The numbers differ by block, since windows and blocks rarely begin together; after the last the
+    first follows. Threads go on together: a window is asked for when all of the one before is
+    there.
+    """
+    leaves, blocks = BLOCK // LEAF, 8
+    there = [[False] * leaves for _ in range(blocks)]
+    batches = [0] * blocks
+    for start in range(0, blocks * BLOCK, window):
+        end = min(start + window, blocks * BLOCK)
+        asked = range(start // LEAF, (end - 1) // LEAF + 1)
+        faults = [divmod(leaf, leaves) for leaf in asked]
+        faults = [(block, leaf) for block, leaf in faults if not there[block][leaf]]
+        for block in {block for block, _ in faults}:
+            batches[block] += 1
+        for block, leaf in faults:
+            there[block][leaf] = True
+        for block, leaf in faults:
+            _bring_dense(there[block], leaf)
+    return tuple(batches)
+
+
+def _bring_dense(there: list[bool], leaf: int) -> None:
+    """The largest subtree about a leaf that is dense enough."""
+    size, dense = 2, 1
+    while size <= len(there):
+        first = leaf // size * size
+        if sum(there[first : first + size]) * 100 > DENSITY * size:
+            dense = size
+        size *= 2
+    first = leaf // dense * dense
+    there[first : first + dense] = [True] * dense
+
+
+class Array:
+    """The array of a case on a machine, and what a run takes.
+
+    UnsupportedError: such memory cannot be read there, or nobody told what happens.
+    """
+
+    def __init__(self, machine: Machine, case: Case) -> None:
+        if not case.managed and machine.hmm:
+            raise headrace.UnsupportedError(
+                f"{machine.name}: the GPU reads {case.memory} memory by faults (HMM), and nobody "
+                "told how fast"
+            )
+        if not case.managed and not machine.ats:
+            raise headrace.UnsupportedError(
+                f"{machine.name}: the GPU cannot read {case.memory} memory that is not registered; "
+                "take --memory managed"
+            )
+        if case.memory not in ("managed", "system", "node:0"):
+            raise headrace.UnsupportedError(
+                f"{machine.name}: nobody told how fast {case.memory} is; take node:0"
+            )
+        self.machine, self.case = machine, case
+        self.blocks = -(-case.size // BLOCK)
+        self.near = bytearray(self.blocks)
+        #: In host memory, and the GPU may read it there.
+        self.mapped = bytearray(self.blocks)
+        #: Reported by access counters before this run, and to be brought.
+        self.due = bytearray(self.blocks)
+        self.oldest: deque[int] = deque()  #: those in device memory by when they came
+        self.room = machine.device_bytes // BLOCK
+        self.evicted = 0  #: blocks, in all runs
+        self.batches = 0.0  #: of faults, in all runs
+        self.copying = BLOCK / machine.link_in
+        self.replacing: float | None = None
+        if machine.eviction is not None:
+            # A block that is read mostly still has its copy in host memory.
+            out = 0.0 if case.read_mostly else BLOCK / machine.link_out
+            self.replacing = max(self.copying, out) + machine.eviction
+        if case.managed and case.accessed_by:
+            self._map_all()
+
+    def run(self) -> float:
+        """Seconds of one."""
+        return self._prefetched() if self.case.prefetch_block else self._kernel()
+
+    def touch_on_host(self) -> None:
+        """The host writes all of it: what is in device memory comes back; what is due stays due."""
+        for block in self.oldest:
+            self.near[block] = 0
+            self.mapped[block] = self.case.accessed_by
+        self.oldest.clear()
+
+    def state(self) -> tuple[object, ...]:
+        """All that the next run depends on."""
+        return bytes(self.near), bytes(self.mapped), bytes(self.due), tuple(self.oldest)
+
+    @property
+    def stays(self) -> bool:
+        """In host memory, whoever reads it."""
+        return not self.case.managed or self.case.preferred_location_cpu
+
+    def _map_all(self) -> None:
+        self.mapped[:] = b"\1" * self.blocks
+
+    def _near_seconds(self) -> float:
+        m = self.machine
+        return BLOCK / min(m.device_rate, m.in_flight(self.case.kernel) / m.device_latency)
+
+    def _far_seconds(self) -> float:
+        """A load over the link takes no less time than one of device memory."""
+        m = self.machine
+        link = m.link_in if self.case.op == "read" else m.link_out
+        return max(BLOCK / link, self._near_seconds())
+
+    def _kernel(self) -> float:
+        m, window = self.machine, self.machine.in_flight(self.case.kernel)
+        near, far = self._near_seconds(), self._far_seconds()
+        batches = fault_batches(min(window, BLOCK))
+        mapping = 0.0
+        if self.case.managed:  # the GPU walks the host's page tables for all other memory
+            mapping = max(1.0, BLOCK / max(window, m.host_page))
+        reports = _Reports(m.counters if self.case.managed and not self.stays else None)
+        seconds = 0.0
+        for block in range(self.blocks):
+            if self.near[block]:
+                seconds += near
+            elif self.due[block]:
+                self.batches += 1
+                seconds += m.fault_batch + self._bring(block) + near
+            elif self.mapped[block]:
+                seconds += far
+                seconds += reports.add(block, seconds, self.mapped)
+            elif self.stays:
+                self.batches += mapping
+                seconds += mapping * m.fault_batch + far
+                self.mapped[block] = 1
+            else:
+                count = batches[block % len(batches)]
+                self.batches += count
+                seconds += count * m.fault_batch + self._bring(block) + near
+        for block in reports.waiting:
+            self.due[block] = 1
+        return seconds
+
+    def _bring(self, block: int) -> float:
+        """Seconds to copy a block to device memory, from which another may have to go."""
+        seconds = self.copying
+        if len(self.oldest) >= self.room:
+            if self.replacing is None:
+                raise headrace.UnsupportedError(
+                    f"{self.machine.name}: nobody told what managed memory beyond the card's costs "
+                    "there"
+                )
+            seconds = self.replacing
+            self.near[self.oldest.popleft()] = 0
+            self.evicted += 1
+        self.near[block], self.mapped[block], self.due[block] = 1, 0, 0
+        self.oldest.append(block)
+        return seconds
+
+    def _prefetched(self) -> float:
+        """Blocks are brought by one stream while the kernel of the other reads those before."""
+        assert self.case.prefetch_block is not None
+        step = max(1, self.case.prefetch_block // BLOCK)
+        near, seconds, reading = self._near_seconds(), 0.0, 0.0
+        for first in range(0, self.blocks, step):
+            blocks = range(first, min(first + step, self.blocks))
+            moving = sum(self._bring(block) for block in blocks if not self.near[block])
+            alone = self.case.streams == 1
+            seconds += moving + reading if alone else max(moving, reading)
+            reading = near * len(blocks)
+        return seconds + reading
+
+
+class _Reports:
+    """Reports of access counters in one run: the first are served, others wait for the next run."""
+
+    def __init__(self, counters: Counters | None) -> None:
+        self.counters = counters
+        self.waiting: deque[int] = deque()
+        self.began: float | None = None
+
+    def add(self, block: int, now: float, mapped: bytearray) -> float:
+        """Seconds that the kernel waits: the oldest is served, and is mapped no longer."""
+        if self.counters is None:
+            return 0.0
+        self.began = now if self.began is None else self.began
+        self.waiting.append(block)
+        if now - self.began < self.counters.delay:
+            return 0.0
+        mapped[self.waiting.popleft()] = 0
+        return self.counters.service
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The time of one run, and its effect on the array."""
+
+    seconds: float
+    batches: float  #: of faults
+    evicted: int  #: blocks
+    near: int  #: blocks in device memory when it began
+
+
+def runs(machine: Machine, case: Case) -> list[Outcome]:
+    """All of a case. UnsupportedError: with the reason."""
+    array = Array(machine, case)
+    found: list[Outcome] = []
+    before: tuple[object, ...] | None = None
+    for number in range(case.runs):
+        if case.touch_on_host and number:
+            array.touch_on_host()
+        state = array.state()
+        # A run that begins as the last one did ends like it.
+        if state == before:
+            found.append(found[-1])
+            continue
+        before = state
+        near, batches, evicted = len(array.oldest), array.batches, array.evicted
+        seconds = array.run()
+        found.append(Outcome(seconds, array.batches - batches, array.evicted - evicted, near))
+    return found
+
+
+def rates(machine: Machine, case: Case) -> tuple[float, ...]:
+    """GiB/s by run. UnsupportedError: with the reason."""
+    return tuple(case.size / GIB / each.seconds for each in runs(machine, case))

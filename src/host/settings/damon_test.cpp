@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/settings/damon.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace headrace {
+namespace {
+
+using std::filesystem::path;
+
+// DAMON's files as of a kernel with one idle kdamond.
+class DamonFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "headrace_damon_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    root_ = name;
+    for (const char* const file :
+         {"0/contexts/nr_contexts", "0/contexts/0/targets/nr_targets",
+          "0/contexts/0/schemes/nr_schemes", "0/contexts/0/targets/0/pid_target",
+          "0/contexts/0/monitoring_attrs/intervals/sample_us",
+          "0/contexts/0/monitoring_attrs/intervals/aggr_us",
+          "0/contexts/0/monitoring_attrs/intervals/update_us",
+          "0/contexts/0/monitoring_attrs/nr_regions/min",
+          "0/contexts/0/monitoring_attrs/nr_regions/max", "nr_kdamonds"}) {
+      set(file, "0");
+    }
+    for (const char* const file : {"sz/max", "nr_accesses/min", "nr_accesses/max", "age/max"}) {
+      set(path("0/contexts/0/schemes/0/access_pattern") / file, "0");
+    }
+    set("0/contexts/0/operations", "vaddr");
+    set("0/contexts/0/avail_operations", "vaddr\nfvaddr\npaddr");
+    set("0/contexts/0/schemes/0/action", "stat");
+    set("0/state", "off");
+    set("0/pid", "7");
+    std::filesystem::create_directories(root_ / "proc/7");
+    std::ofstream(root_ / "proc/7/schedstat") << "2500000 17 3\n";
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  path kdamonds() const { return root_ / "sys/kernel/mm/damon/admin/kdamonds"; }
+  void set(const path& file, const std::string& value) const {
+    std::filesystem::create_directories((kdamonds() / file).parent_path());
+    std::ofstream(kdamonds() / file) << value << "\n";
+  }
+  std::string value(const path& file) const {
+    return HostFiles(root_).read(path(kKdamonds) / file).value();
+  }
+  void tried(int number, std::uintptr_t begin, std::uintptr_t end, int accesses) const {
+    const path region = path("0/contexts/0/schemes/0/tried_regions") / std::to_string(number);
+    set(region / "start", std::to_string(begin));
+    set(region / "end", std::to_string(end));
+    set(region / "nr_accesses", std::to_string(accesses));
+  }
+  auto watch(int pid = 4711) const { return watch_by_damon(pid, root_, HostFiles(root_)); }
+  void expect_refused(const auto& result, ErrorCode code, const char* word) const {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, code) << result.error().message;
+    EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
+    EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
+  }
+  // A child sets up DAMON and is killed.
+  void watch_and_be_killed() const {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto watched = watch();
+      ::kill(::getpid(), SIGKILL);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    ASSERT_EQ(value("nr_kdamonds"), "1");
+  }
+  path root_;
+};
+
+TEST_F(DamonFiles, AProcessIsWatchedAndWhatWasAccessedIsTold) {
+  tried(0, 0x5000, 0x7000, 20);
+  tried(1, 0x1000, 0x2000, 5);
+  tried(2, 0x2000, 0x5000, 0);
+  {
+    const auto watched = watch();
+    ASSERT_TRUE(watched) << watched.error().message;
+    EXPECT_EQ(value("nr_kdamonds"), "1");
+    EXPECT_EQ(value("0/contexts/0/targets/0/pid_target"), "4711");
+    EXPECT_EQ(value("0/contexts/0/schemes/0/access_pattern/nr_accesses/min"), "1");
+    EXPECT_EQ(value("0/state"), "on");
+    const auto regions = (*watched)->look();
+    ASSERT_TRUE(regions) << regions.error().message;
+    EXPECT_EQ(value("0/state"), "update_schemes_tried_regions");
+    ASSERT_EQ(regions->size(), 2u);
+    EXPECT_EQ((*regions)[0].begin, 0x1000u);
+    EXPECT_EQ((*regions)[0].share, 0.25);
+    EXPECT_EQ((*regions)[1].end, 0x7000u);
+    EXPECT_EQ((*regions)[1].share, 1);
+    EXPECT_EQ((*watched)->cpu(), Nanoseconds{2'500'000});
+    expect_refused(watch(), ErrorCode::exhausted, "one for the host");
+    EXPECT_FALSE(restore_damon(root_, HostFiles(root_))) << "held";
+  }
+  EXPECT_EQ(value("nr_kdamonds"), "0");
+  EXPECT_EQ(value("0/state"), "off");
+  EXPECT_FALSE(restore_damon(root_, HostFiles(root_)));
+}
+
+TEST_F(DamonFiles, ForeignKdamond_IsLeftAloneAndNamed) {
+  set("nr_kdamonds", "1");
+  set("0/state", "on");
+  set("0/contexts/0/operations", "paddr");
+  expect_refused(watch(), ErrorCode::denied, "kdamond 0 is on (PID 7), paddr, action stat");
+  EXPECT_EQ(value("nr_kdamonds"), "1");
+  EXPECT_EQ(value("0/state"), "on");
+  EXPECT_EQ(value("0/contexts/0/targets/0/pid_target"), "0");
+}
+
+TEST_F(DamonFiles, SetupOfAKilledUser_IsRemovedByTheNext) {
+  watch_and_be_killed();
+  EXPECT_TRUE(restore_damon(root_, HostFiles(root_)));
+  EXPECT_EQ(value("nr_kdamonds"), "0");
+  EXPECT_FALSE(restore_damon(root_, HostFiles(root_))) << "once";
+  watch_and_be_killed();
+  const auto watched = watch(4712);
+  ASSERT_TRUE(watched) << watched.error().message;
+  EXPECT_EQ(value("0/contexts/0/targets/0/pid_target"), "4712");
+}
+
+TEST_F(DamonFiles, ForeignSetupAfterAKill_Stays) {
+  watch_and_be_killed();
+  set("0/contexts/0/targets/0/pid_target", "4713");
+  restore_damon(root_, HostFiles(root_));
+  EXPECT_EQ(value("nr_kdamonds"), "1");
+  EXPECT_EQ(value("0/state"), "on");
+  expect_refused(watch(), ErrorCode::denied, "somebody else");
+}
+
+TEST_F(DamonFiles, UnreadableSetup_StaysRecorded) {
+  watch_and_be_killed();
+  const path action = kdamonds() / "0/contexts/0/schemes/0/action";
+  std::filesystem::remove(action);
+  std::filesystem::create_directory(action);
+  EXPECT_FALSE(restore_damon(root_, HostFiles(root_)));
+  EXPECT_EQ(value("nr_kdamonds"), "1");
+  std::filesystem::remove(action);
+  set("0/contexts/0/schemes/0/action", "stat");
+  EXPECT_TRUE(restore_damon(root_, HostFiles(root_)));
+  EXPECT_EQ(value("nr_kdamonds"), "0");
+}
+
+TEST_F(DamonFiles, UnavailableDamon_IsExplainedAndNothingChanges) {
+  set("0/contexts/0/avail_operations", "paddr");
+  expect_refused(watch(), ErrorCode::unsupported, "CONFIG_DAMON_VADDR");
+  EXPECT_EQ(value("nr_kdamonds"), "0");
+  const path enabled = root_ / "sys/module/damon_reclaim/parameters/enabled";
+  std::filesystem::create_directories(enabled.parent_path());
+  std::ofstream(enabled) << "Y\n";
+  expect_refused(watch(), ErrorCode::denied, "damon_reclaim");
+  std::filesystem::remove_all(root_ / "sys");
+  expect_refused(watch(), ErrorCode::unsupported, "no DAMON");
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/settings/hint_faults.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+
+#include "core/text/files.h"
+
+namespace headrace {
+namespace {
+
+class Held : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "headrace_hold_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    root_ = name;
+    directory_ = root_ / kStateFolder;
+    std::filesystem::create_directories(directory_);
+    std::filesystem::create_directories(setting().parent_path());
+    set("0\n");
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  std::filesystem::path setting() const { return root_ / kNumaBalancing; }
+  void set(const char* value) { std::ofstream(setting()) << value; }
+  HostFiles files() const { return HostFiles(root_); }
+  std::string value() const { return first_line(setting()); }
+  auto take(HintFaults::Set set = HintFaults::Set::if_need_be) {
+    return HintFaults::take(directory_, set, files());
+  }
+
+  // A child takes hint faults and is killed.
+  void take_and_be_killed() {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto held = take();
+      ::kill(::getpid(), SIGKILL);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    ASSERT_EQ(value(), "1");
+  }
+  std::filesystem::path root_;
+  std::filesystem::path directory_;
+};
+
+TEST_F(Held, HintFaults_AreOnWhileHeld) {
+  auto one = std::make_unique<Result<HintFaults>>(take());
+  ASSERT_TRUE(*one) << one->error().message;
+  EXPECT_EQ(value(), "1");
+  EXPECT_NE((*one)->note().find("off as it was"), std::string::npos);
+  auto two = std::make_unique<Result<HintFaults>>(take());
+  ASSERT_TRUE(*two);
+  EXPECT_FALSE(restore_hint_faults(directory_, files())) << "held";
+  one.reset();
+  EXPECT_EQ(value(), "1") << "the second holds them";
+  two.reset();
+  EXPECT_EQ(value(), "0");
+}
+
+TEST_F(Held, HintFaultsAlreadyOn_StayOn) {
+  for (const char* const on : {"1", "3"}) {
+    set(on);
+    {
+      const auto held = take();
+      ASSERT_TRUE(held);
+      EXPECT_NE(held->note().find("stays"), std::string::npos);
+      EXPECT_EQ(value(), on);
+    }
+    EXPECT_EQ(value(), on);
+  }
+}
+
+TEST_F(Held, PromotionAloneSeesNothingInDram) {
+  set("2\n");
+  {
+    const auto held = take();
+    ASSERT_TRUE(held);
+    EXPECT_EQ(value(), "3");
+    EXPECT_NE(held->note().find("2 as it was"), std::string::npos);
+  }
+  EXPECT_EQ(value(), "2");
+}
+
+TEST_F(Held, PromotionThatIsSwitchedMeanwhileStaysAsItIs) {
+  {
+    const auto held = take();
+    set("3\n");
+  }
+  EXPECT_EQ(value(), "2") << "switched on";
+  {
+    const auto held = take();
+    set("1\n");
+  }
+  EXPECT_EQ(value(), "0") << "switched off";
+}
+
+TEST_F(Held, NonNumericSetting_IsLeftAlone) {
+  set("soon\n");
+  {
+    const auto held = take();
+    ASSERT_TRUE(held);
+    EXPECT_EQ(value(), "soon");
+  }
+  EXPECT_EQ(value(), "soon");
+}
+
+TEST_F(Held, SettingChangedMeanwhile_Stays) {
+  {
+    const auto held = take();
+    set("2\n");
+  }
+  EXPECT_EQ(value(), "2");
+  EXPECT_FALSE(restore_hint_faults(directory_, files()));
+  EXPECT_EQ(value(), "2");
+}
+
+TEST_F(Held, SettingsOfAKilledHolder_AreRestoredByTheNext) {
+  take_and_be_killed();
+  EXPECT_TRUE(restore_hint_faults(directory_, files()));
+  EXPECT_EQ(value(), "0");
+  EXPECT_FALSE(restore_hint_faults(directory_, files())) << "once";
+  take_and_be_killed();
+  {
+    const auto held = take();
+  }
+  EXPECT_EQ(value(), "0") << "one who comes after takes over what was before, not what he found";
+}
+
+TEST_F(Held, SettingThatCannotBeRestored_StaysRecorded) {
+  take_and_be_killed();
+  set("soon\n");
+  EXPECT_FALSE(restore_hint_faults(directory_, files()));
+  set("1\n");
+  EXPECT_TRUE(restore_hint_faults(directory_, files()));
+  EXPECT_EQ(value(), "0");
+}
+
+TEST_F(Held, BitThatIsNotToBeSet_IsTakenOnlyWhereItIsSet) {
+  const auto refused = take(HintFaults::Set::never);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::absent);
+  EXPECT_EQ(value(), "0");
+  set("3\n");
+  {
+    const auto held = take(HintFaults::Set::never);
+    ASSERT_TRUE(held);
+    EXPECT_EQ(value(), "3");
+  }
+  EXPECT_EQ(value(), "3");
+}
+
+TEST_F(Held, OtherBitsSetMeanwhile_AreSeenAndSetWithoutTheHeldOne) {
+  const auto mode = [&] { return read_own_setting(files(), kNumaBalancing).value(); };
+  {
+    const auto held = take();
+    EXPECT_EQ(value(), "1");
+    EXPECT_EQ(mode(), "0");
+    ASSERT_TRUE(write_own_setting(files(), kNumaBalancing, "2"));
+    EXPECT_EQ(value(), "3") << "the holder needs its bit";
+    EXPECT_EQ(mode(), "2");
+  }
+  EXPECT_EQ(value(), "2");
+  EXPECT_EQ(mode(), "2");
+}
+
+TEST_F(Held, BitOfAKilledHolder_IsClearedByTheNextWrite) {
+  take_and_be_killed();
+  EXPECT_EQ(read_own_setting(files(), kNumaBalancing).value(), "0");
+  ASSERT_TRUE(write_own_setting(files(), kNumaBalancing, "2"));
+  EXPECT_EQ(value(), "2");
+  EXPECT_FALSE(restore_hint_faults(directory_, files()));
+}
+
+TEST_F(Held, KernelWithoutHintFaults_IsReported) {
+  std::filesystem::remove(setting());
+  const auto held = take();
+  ASSERT_FALSE(held);
+  EXPECT_EQ(held.error().code, ErrorCode::absent);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// BLAKE2b without a key (RFC 7693): a collision-resistant digest. Single-thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace headrace::kvcache {
+
+class Blake2b {
+ public:
+  // Requires: 1 <= digest_bytes <= 64.
+  explicit Blake2b(unsigned digest_bytes);
+  void add(std::span<const std::byte> bytes);
+  // The first digest_bytes are the digest. Nothing may be added afterwards.
+  std::array<std::byte, 64> digest();
+
+ private:
+  static constexpr std::size_t kChunk = 128;
+
+  void compress(bool last);
+
+  std::array<std::uint64_t, 8> state_;
+  std::array<std::byte, kChunk> chunk_{};
+  std::size_t filled_ = 0;
+  std::uint64_t length_ = 0;
+};
+
+}  // namespace headrace::kvcache

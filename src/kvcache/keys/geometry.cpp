@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcache/keys/geometry.h"
+
+#include <fmt/core.h>
+
+#include <bit>
+#include <cstring>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/fail.h"
+#include "kvcache/keys/blake2b.h"
+
+namespace headrace::kvcache {
+namespace {
+
+constexpr Bytes kLargestBlock = 1_GiB;
+
+Key as_key(Blake2b& hash) {
+  const auto digest = hash.digest();
+  Key key;
+  std::memcpy(&key.low, digest.data(), 8);
+  std::memcpy(&key.high, digest.data() + 8, 8);
+  return key;
+}
+
+}  // namespace
+
+Bytes Geometry::fragment() const {
+  return Bytes{1} * tensors * kv_heads * head_dim * element_bytes * block_tokens;
+}
+
+Bytes Geometry::block() const { return fragment() * layers; }
+
+std::string_view to_string(Layout layout) {
+  return layout == Layout::page_first ? "page_first" : "layer_first";
+}
+
+Status check(const Geometry& g) {
+  std::uint64_t bytes = 1;
+  for (const unsigned factor :
+       {g.tensors, g.kv_heads, g.head_dim, g.element_bytes, g.block_tokens, g.layers}) {
+    if (factor == 0) {
+      return fail(ErrorCode::invalid,
+                  "a geometry with a count of 0; give layers, kv_heads, head_dim, element_bytes, "
+                  "block_tokens and tensors");
+    }
+    if (bytes > kLargestBlock.value / factor) {
+      return fail(ErrorCode::invalid, "a block of more than {}; give fewer block_tokens",
+                  to_string(kLargestBlock));
+    }
+    bytes *= factor;
+  }
+  return {};
+}
+
+Key root_key(const Geometry& g) {
+  // Names last, with their lengths, so that no two geometries have one text.
+  const std::string text =
+      fmt::format("headrace kv 1\n{} {} {} {} {} {}\n{} {}\n{}{}", g.layers, g.kv_heads, g.head_dim,
+                  g.element_bytes, g.block_tokens, g.tensors, g.model.size(), g.revision.size(),
+                  g.model, g.revision);
+  Blake2b hash(sizeof(Key));
+  hash.add(std::as_bytes(std::span(text)));
+  return as_key(hash);
+}
+
+namespace {
+
+// As long as a key, which comes first in every other hashed text. So no salt can produce the keys
+// of some tokens.
+constexpr std::string_view kSalted = "headrace kv salt";
+static_assert(kSalted.size() == sizeof(Key));
+
+Key salted_root(const Geometry& geometry, std::string_view salt) {
+  const Key root = root_key(geometry);
+  if (salt.empty()) return root;
+  Blake2b hash(sizeof(Key));
+  hash.add(std::as_bytes(std::span(kSalted)));
+  hash.add(std::as_bytes(std::span(&root, 1)));
+  hash.add(std::as_bytes(std::span(salt)));
+  return as_key(hash);
+}
+
+}  // namespace
+
+std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens,
+                      std::string_view salt) {
+  std::vector<Key> result;
+  if (geometry.block_tokens == 0) return result;
+  result.reserve(tokens.size() / geometry.block_tokens);
+  Key before = salted_root(geometry, salt);
+  for (; tokens.size() >= geometry.block_tokens; tokens = tokens.subspan(geometry.block_tokens)) {
+    Blake2b hash(sizeof(Key));
+    hash.add(std::as_bytes(std::span(&before, 1)));
+    hash.add(std::as_bytes(tokens.first(geometry.block_tokens)));
+    before = result.emplace_back(as_key(hash));
+  }
+  return result;
+}
+
+std::uint64_t plain_sum(std::span<const std::byte> bytes, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
+std::uint64_t fragment_sum(const Key& key, unsigned layer, std::span<const std::byte> bytes) {
+  return plain_sum(bytes, (key.low ^ std::rotl(key.high, 32)) + layer);
+}
+
+}  // namespace headrace::kvcache

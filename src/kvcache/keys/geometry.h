@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a geometry enters keys and checksums. Thread-safe.
+#pragma once
+
+#include "headrace/kvcache/store.h"
+
+namespace headrace::kvcache {
+
+// The key before the first block's: the digest of the whole geometry.
+Key root_key(const Geometry& geometry);
+
+// The checksum of a fragment in the file, XXH3, 64 bits. It depends on key and layer, so a fragment
+// at a wrong place does not fit.
+std::uint64_t fragment_sum(const Key& key, unsigned layer, std::span<const std::byte> bytes);
+std::uint64_t plain_sum(std::span<const std::byte> bytes, std::uint64_t seed);
+
+}  // namespace headrace::kvcache

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// KV stores for tests. One has memory tiers moved by the fake backend, and a folder moved by a
+// backend that reads and writes files, and fails, on request. Another is on a machine with software
+// GPUs, with the backends of such a machine.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/fail.h"
+#include "headrace/buffer.h"
+#include "headrace/file.h"
+#include "headrace/kvcache/store.h"
+#include "headrace/random.h"
+#include "tests/support/fake_backend.h"
+#include "tests/support/fake_gpu.h"
+#include "tests/support/machines.h"
+
+namespace headrace::test {
+
+// Copies between memory and files at once, in the submitting thread; while `held`, in release().
+// Thread-safe.
+class FileBackend final : public Backend {
+ public:
+  const Capabilities& capabilities() const override { return capabilities_; }
+  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    for (const Piece& piece : pieces) {
+      if (held) {
+        const MutexLock lock(mutex_);
+        waiting_.emplace_back(piece, &completion);
+      } else {
+        completion.complete(piece.tag, copy(piece));
+      }
+    }
+    return pieces.size();
+  }
+  void release() {
+    held = false;
+    std::vector<std::pair<Piece, Completion*>> pieces;
+    {
+      const MutexLock lock(mutex_);
+      pieces.swap(waiting_);
+    }
+    for (const auto& [piece, completion] : pieces) completion->complete(piece.tag, copy(piece));
+  }
+
+  std::atomic<bool> held{false};
+  std::atomic<double> fail_chance{0};
+  std::atomic<bool> full{false};                // writes fail as on a full disk
+  std::atomic<std::uint64_t> room{UINT64_MAX};  // writes that end beyond it fail, with this error:
+  std::atomic<ErrorCode> without_room{ErrorCode::exhausted};
+  std::atomic<bool> unwritable{false};  // writes fail otherwise
+  std::atomic<std::uint64_t> writes{0};
+  std::atomic<std::uint64_t> read_bytes{0};
+  std::atomic<std::uint64_t> torn_after{UINT64_MAX};  // reads after this many bytes are torn
+
+ private:
+  Status copy(const Piece& piece) {
+    {
+      const MutexLock lock(mutex_);
+      if (random_.chance(fail_chance.load())) return fail(ErrorCode::io, "injected");
+    }
+    const auto length = static_cast<ssize_t>(piece.from.length.value);
+    ssize_t done = 0;
+    if (piece.from.memory() == nullptr) {
+      const auto& file = static_cast<const File&>(*piece.from.object);
+      done = pread(file.buffered_fd(), piece.to.memory(), piece.to.length.value,
+                   static_cast<off_t>(piece.from.offset));
+      if (read_bytes.fetch_add(piece.from.length.value) >= torn_after) {
+        *piece.to.memory() ^= std::byte{1};
+      }
+    } else {
+      ++writes;
+      if (full) return fail(ErrorCode::exhausted, "no space left on device");
+      if (piece.to.offset + piece.to.length.value > room) {
+        return fail(without_room.load(), "no space left on device");
+      }
+      if (unwritable) return fail(ErrorCode::io, "injected");
+      const auto& file = static_cast<const File&>(*piece.to.object);
+      done = pwrite(file.buffered_fd(), piece.from.memory(), piece.from.length.value,
+                    static_cast<off_t>(piece.to.offset));
+    }
+    return done == length ? Status{} : fail(ErrorCode::io, "short");
+  }
+
+  Mutex mutex_;
+  Random random_ GUARDED_BY(mutex_){7};
+  std::vector<std::pair<Piece, Completion*>> waiting_ GUARDED_BY(mutex_);
+  const Capabilities capabilities_{.name = "file",
+                                   .engines = {kSsd},
+                                   .max_piece = 64_MiB,
+                                   .max_in_flight = 64,
+                                   .note = "files, for tests"};
+};
+
+// A folder that is deleted at the end of its scope.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "headrace-kv-XXXXXX").string();
+    path = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::filesystem::path path;
+};
+
+// Blocks of 3 layers of about 1000 bytes: nothing is aligned.
+inline kvcache::Geometry small_geometry() {
+  return {.model = "small",
+          .layers = 3,
+          .kv_heads = 5,
+          .head_dim = 25,
+          .element_bytes = 1,
+          .block_tokens = 4};
+}
+
+inline std::vector<std::uint32_t> tokens(std::size_t count, std::uint32_t first = 0) {
+  std::vector<std::uint32_t> result(count);
+  for (std::size_t i = 0; i < count; ++i) result[i] = first + static_cast<std::uint32_t>(i);
+  return result;
+}
+
+struct KvRig {
+  explicit KvRig(FakeOptions fake_options = {}, bool poller = false) {
+    fake_options.engines = {kCpuA, kCpuB};
+    const Clock* const clock = fake_options.clock;
+    auto memory = std::make_unique<FakeBackend>(std::move(fake_options));
+    fake = memory.get();
+    backends.add(std::move(memory));
+    auto disk = std::make_unique<FileBackend>();
+    files = disk.get();
+    backends.add(std::move(disk));
+    mover = std::make_unique<Mover>(
+        machine, backends, MoverOptions{.route = place::one, .clock = clock, .poller = poller});
+  }
+
+  kvcache::StoreOptions options(std::vector<std::size_t> memory_blocks,
+                                std::size_t folder_blocks = 0) {
+    kvcache::StoreOptions made{.geometry = geometry, .worker = worker};
+    for (const std::size_t blocks : memory_blocks) {
+      made.tiers.push_back({.budget = slot * blocks, .memory = Placement::on(kDram)});
+      made.tiers.back().memory.pages = PageSize::base;
+    }
+    if (folder_blocks > 0) {
+      made.tiers.push_back({.budget = slot * folder_blocks, .folder = folder.path});
+    }
+    return made;
+  }
+  void open(std::vector<std::size_t> memory_blocks, std::size_t folder_blocks = 0) {
+    open(options(std::move(memory_blocks), folder_blocks));
+  }
+  void open(kvcache::StoreOptions wanted) {
+    store.reset();
+    auto made = kvcache::Store::open(*mover, std::move(wanted));
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    store = std::move(*made);
+  }
+  // The bytes of the block of `key`, which prove that a load is correct.
+  void write(const kvcache::Key& key, std::byte* block) const {
+    Random random(key.low);
+    for (std::size_t i = 0; i < geometry.block().value; ++i) {
+      block[i] = static_cast<std::byte>(random());
+    }
+  }
+  std::vector<std::byte> blocks_of(std::span<const kvcache::Key> keys) const {
+    std::vector<std::byte> bytes(geometry.block().value * keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      write(keys[i], bytes.data() + i * geometry.block().value);
+    }
+    return bytes;
+  }
+  Result<kvcache::StoredCounts> put(std::span<const kvcache::Key> keys) {
+    std::vector<std::byte> bytes = blocks_of(keys);
+    const MemoryRange memory(bytes, kDram);
+    auto stored = store->store(keys, whole(memory));
+    if (!stored) return Unexpected(stored.error());
+    return stored->wait();
+  }
+  // Loads the blocks, and checks the bytes.
+  Status get(std::span<const kvcache::Key> keys, kvcache::LoadOptions load_options = {}) {
+    std::vector<std::byte> bytes(geometry.block().value * keys.size());
+    const MemoryRange memory(bytes, kDram);
+    auto load = store->load(keys, whole(memory), load_options);
+    if (!load) return Unexpected(load.error());
+    HEADRACE_TRY_STATUS(load->wait());
+    EXPECT_EQ(load->leading(), keys.size());
+    EXPECT_EQ(bytes, blocks_of(keys));
+    return {};
+  }
+  // Lets all operations end.
+  void settle() {
+    for (int i = 0; i < 10; ++i) {
+      store->poll();
+      for (int n = 0; n < 100000; ++n) {
+        mover->poll();
+        const MoverStats stats = mover->stats();
+        if (stats.in_flight_pieces == 0 && stats.queued_pieces == 0) break;
+      }
+    }
+  }
+
+  const Machine machine = small_machine();
+  const kvcache::Geometry geometry = small_geometry();
+  const Bytes slot = 4_KiB;
+  bool worker = false;
+  FakeBackend* fake = nullptr;
+  FileBackend* files = nullptr;
+  TemporaryFolder folder;
+  Backends backends;
+  std::unique_ptr<Mover> mover;
+  std::unique_ptr<kvcache::Store> store;
+};
+
+// Memory of a GPU, allocated by another library.
+class Device {
+ public:
+  Device(const Machine& machine, Bytes bytes, NodeId gpu = kGpu)
+      : buffer_(allocate(machine, bytes, Placement::on(gpu)).value()),
+        range(*buffer_->device_address(), bytes, gpu) {}
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+
+ public:
+  const DeviceRange range;
+};
+
+// A stream of GPU 0 that continues only on request.
+class HeldStream {
+ public:
+  HeldStream() {
+    const cuda::CurrentContext current(*context_);
+    driver_.cuStreamCreate(&stream_, cuda::CU_STREAM_NON_BLOCKING);
+    driver_.cuLaunchHostFunc(
+        stream_,
+        [](void* flag) {
+          while (!static_cast<std::atomic<bool>*>(flag)->load()) {
+            std::this_thread::sleep_for(std::chrono::microseconds{100});
+          }
+        },
+        &released);
+  }
+  ~HeldStream() {
+    released = true;
+    const cuda::CurrentContext current(*context_);
+    driver_.cuStreamSynchronize(stream_);
+  }
+  HeldStream(const HeldStream&) = delete;
+  HeldStream& operator=(const HeldStream&) = delete;
+  std::uint64_t number() const { return reinterpret_cast<std::uintptr_t>(stream_); }
+
+  std::atomic<bool> released{false};
+
+ private:
+  const cuda::Driver& driver_ = **cuda::driver();
+  const std::shared_ptr<const cuda::Context> context_ = *cuda::Context::of(driver_, 0);
+  cuda::CUstream stream_ = nullptr;
+};
+
+struct GpuRig {
+  explicit GpuRig(const std::string& settings = "devices=2",
+                  kvcache::Geometry shape = small_geometry(), Bytes of_slot = 4_KiB)
+      : gpu(settings), geometry(std::move(shape)), slot(of_slot) {
+    EXPECT_TRUE(backends.skipped().empty());
+  }
+  // Tiers by node, in blocks; if `folder_blocks`, a folder last.
+  kvcache::StoreOptions options(const std::vector<std::pair<NodeId, std::size_t>>& memory,
+                                std::size_t folder_blocks) const {
+    kvcache::StoreOptions made{.geometry = geometry};
+    for (const auto& [node, blocks] : memory) {
+      made.tiers.push_back({.budget = slot * blocks, .memory = Placement::on(node)});
+      made.tiers.back().memory.pages = PageSize::base;
+    }
+    if (folder_blocks > 0) {
+      made.tiers.push_back({.budget = slot * folder_blocks, .folder = folder.path});
+    }
+    return made;
+  }
+  void open(const std::vector<std::pair<NodeId, std::size_t>>& memory,
+            std::size_t folder_blocks = 0) {
+    store.reset();
+    auto made = kvcache::Store::open(mover, options(memory, folder_blocks));
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    store = std::move(*made);
+  }
+  std::vector<std::byte> blocks_of(std::span<const kvcache::Key> keys) const {
+    std::vector<std::byte> bytes;
+    for (const kvcache::Key& key : keys) {
+      Random random(key.low);
+      for (std::size_t i = 0; i < geometry.block().value; ++i) {
+        bytes.push_back(static_cast<std::byte>(random()));
+      }
+    }
+    return bytes;
+  }
+  Bytes bytes_of(std::size_t blocks) const { return geometry.block() * blocks; }
+  // Stores blocks from memory of the GPU.
+  Result<kvcache::StoredCounts> put(std::span<const kvcache::Key> keys) {
+    const Device from(gpu.machine, bytes_of(keys.size()));
+    write_gpu(from.range, 0, blocks_of(keys));
+    auto stored = store->store(keys, whole(from.range));
+    if (!stored) return Unexpected(stored.error());
+    return stored->wait();
+  }
+  // Loads the blocks into memory of the GPU, and checks the bytes.
+  Status get(std::span<const kvcache::Key> keys, const kvcache::LoadOptions& load_options = {}) {
+    const Device into(gpu.machine, bytes_of(keys.size()));
+    auto load = store->load(keys, whole(into.range), load_options);
+    if (!load) return Unexpected(load.error());
+    HEADRACE_TRY_STATUS(load->wait());
+    EXPECT_EQ(read_gpu(into.range, 0, bytes_of(keys.size()).value), blocks_of(keys));
+    return {};
+  }
+
+  FakeGpu gpu;
+  const kvcache::Geometry geometry;
+  const Bytes slot;
+  const TemporaryFolder folder;
+  const Backends backends = Backends::open(gpu.machine).value();
+  Mover mover{gpu.machine, backends};
+  std::unique_ptr<kvcache::Store> store;
+};
+
+}  // namespace headrace::test

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcache/remover.h"
+
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+#include "kvcache/kvcache_testing.h"
+
+namespace {
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A file, and its contents at the last fdatasync(): the least that a power failure leaves.
+struct OnDisk {
+  std::filesystem::path path;
+  std::string synced;
+} watched;  // NOLINT(cert-err58-cpp)
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" int fdatasync(int file) {
+  struct stat one{};
+  struct stat other{};
+  const bool is_watched = !watched.path.empty() && fstat(file, &one) == 0 &&
+                          stat(watched.path.c_str(), &other) == 0 && one.st_ino == other.st_ino;
+  if (is_watched) watched.synced = contents(watched.path);
+  return static_cast<int>(syscall(SYS_fdatasync, file));
+}
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+struct KvRemoving : testing::Test {
+  void SetUp() override {
+    rig.open({4}, 16);
+    keys = kvcache::keys(rig.geometry, tokens(4 * 8));
+    for (const kvcache::Key& key : keys) ASSERT_TRUE(rig.put({&key, 1}).has_value());
+    rig.settle();
+  }
+  // Which keys are there, as digits 0 and 1.
+  std::string there() const {
+    std::string result;
+    for (const bool one : rig.store->contains(keys)) result += one ? '1' : '0';
+    return result;
+  }
+
+  KvRig rig;
+  std::vector<kvcache::Key> keys;
+};
+
+TEST_F(KvRemoving, WhatIsRemovedIsNotFoundInAnyTierNorByTheNextProcess) {
+  ASSERT_TRUE(rig.store->flush().has_value());
+  EXPECT_EQ(there(), "11111111");
+  const std::vector<kvcache::Key> some = {keys[1], keys[6], kvcache::Key{1, 2}, keys[6]};
+  EXPECT_EQ(rig.store->remove(some).value(), 2u);
+  EXPECT_EQ(there(), "10111101");
+  EXPECT_EQ(rig.store->match(keys).size(), 1u);
+  EXPECT_EQ(rig.get({&keys[6], 1}).error().code, ErrorCode::absent);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 6u);
+  rig.open({4}, 16);
+  EXPECT_EQ(rig.store->stats().reopened, 6u);
+  EXPECT_EQ(there(), "10111101");
+  ASSERT_EQ(rig.put({&keys[1], 1})->stored, 1u);  // the key may be stored again
+  EXPECT_TRUE(rig.get({&keys[1], 1}).has_value());
+}
+
+TEST_F(KvRemoving, ClearsAll) {
+  ASSERT_TRUE(rig.store->flush().has_value());
+  EXPECT_EQ(rig.store->clear().value(), 8u);
+  EXPECT_EQ(there(), "00000000");
+  ASSERT_TRUE(rig.store->flush().has_value());
+  for (const kvcache::TierStats& tier : rig.store->stats().tiers) EXPECT_EQ(tier.blocks, 0u);
+  rig.open({4}, 16);
+  EXPECT_EQ(rig.store->stats().reopened, 0u);
+}
+
+// A block that left a slot which was not reused would be found after reopening.
+TEST(KvRemovals, TakeWhatHasLeftButIsStillListed) {
+  KvRig rig;
+  rig.open({2}, 2);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 6));
+  for (const kvcache::Key& key : keys) ASSERT_TRUE(rig.put({&key, 1}).has_value());
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.settle();
+  rig.open({2}, 2);
+  ASSERT_EQ(rig.store->stats().reopened, 2u);
+  // Damage frees its slot, and keeps its header.
+  rig.files->torn_after = 0;
+  for (const kvcache::Key& key : keys) (void)rig.get({&key, 1}, {.promote = false});
+  rig.files->torn_after = UINT64_MAX;
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 0u);
+  EXPECT_EQ(rig.store->remove(keys).value(), 0u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.open({2}, 2);
+  EXPECT_EQ(rig.store->stats().reopened, 0u);
+}
+
+TEST_F(KvRemoving, WhatIsHeldIsGoneFromTheTablesAndLetGoLater) {
+  std::vector<std::byte> bytes(keys.size() * rig.geometry.block().value);
+  const MemoryRange memory(bytes, kDram);
+  kvcache::Match held = rig.store->match(keys);
+  ASSERT_EQ(held.size(), 8u);
+  rig.fake->hold(true);
+  const auto load = rig.store->load(keys, whole(memory));
+  ASSERT_TRUE(load.has_value());
+  const std::uint64_t before = rig.store->stats().tiers[1].blocks;
+  EXPECT_EQ(rig.store->remove(keys).value(), 8u);
+  EXPECT_EQ(rig.store->remove(keys).value(), 0u);
+  EXPECT_EQ(there(), "00000000");
+  EXPECT_EQ(rig.store->match(keys).size(), 0u);
+  EXPECT_GE(rig.store->stats().tiers[1].blocks, before);
+  EXPECT_EQ(rig.put({&keys[0], 1})->refused, 1u);
+  rig.fake->hold(false);
+  EXPECT_TRUE(load->wait().has_value());  // ends as if nothing was removed
+  EXPECT_EQ(bytes, rig.blocks_of(keys));
+  held = {};
+  ASSERT_TRUE(rig.store->flush().has_value());
+  for (const kvcache::TierStats& tier : rig.store->stats().tiers) EXPECT_EQ(tier.blocks, 0u);
+  EXPECT_EQ(rig.put({&keys[0], 1})->stored, 1u);
+}
+
+TEST_F(KvRemoving, WhatIsOnItsWayDoesNotArrive) {
+  const auto others = kvcache::keys(rig.geometry, tokens(4 * 4, 1000));
+  std::vector<std::byte> right = rig.blocks_of(others);
+  const MemoryRange from(right, kDram);
+  rig.files->held = true;
+  rig.fake->hold(true);
+  const auto stored = rig.store->store(others, whole(from));
+  ASSERT_TRUE(stored.has_value());
+  EXPECT_EQ(rig.store->remove(others).value(), 4u);
+  EXPECT_EQ(rig.store->remove(keys).value(), 8u);  // some are being written to the folder
+  rig.files->release();
+  rig.fake->hold(false);
+  ASSERT_TRUE(stored->wait().has_value());
+  ASSERT_TRUE(rig.store->flush().has_value());
+  for (const bool one : rig.store->contains(others)) EXPECT_FALSE(one);
+  for (const kvcache::TierStats& tier : rig.store->stats().tiers) EXPECT_EQ(tier.blocks, 0u);
+  rig.open({4}, 16);
+  EXPECT_EQ(rig.store->stats().reopened, 0u);
+}
+
+// A slot set aside on a full disk has the header of the block that did not arrive.
+TEST(KvRemovals, TakeWhatAFullDiskDidNotTake) {
+  KvRig rig;
+  rig.open({6}, 8);
+  rig.files->room = 2 * 4096;
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 6));
+  ASSERT_EQ(rig.put(keys)->stored, 6u);
+  ASSERT_EQ(rig.store->flush().error().code, ErrorCode::io);
+  EXPECT_EQ(rig.store->remove(keys).value(), 6u);
+  rig.settle();
+  for (const kvcache::TierStats& tier : rig.store->stats().tiers) EXPECT_EQ(tier.blocks, 0u);
+  // The disk still has no space for them: three blocks leave memory for slots that have space.
+  rig.files->writes = 0;
+  const auto others = kvcache::keys(rig.geometry, tokens(4 * 9, 1000));
+  for (const kvcache::Key& key : others) {
+    ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+  }
+  EXPECT_EQ(rig.files->writes, 6u);
+  EXPECT_EQ(rig.store->clear().value(), 8u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.open({6}, 8);
+  EXPECT_EQ(rig.store->stats().reopened, 0u);
+}
+
+// Without remove(), blocks that the disk did not accept stay in memory.
+TEST_F(KvRemoving, WhatAFullDiskDoesNotTakeIsGoneToo) {
+  rig.files->room = 4 * 4096;
+  rig.files->held = true;
+  const auto others = kvcache::keys(rig.geometry, tokens(4 * 2, 1000));
+  std::vector<std::byte> right = rig.blocks_of(others);
+  const MemoryRange from(right, kDram);
+  const auto stored = rig.store->store(others, whole(from));  // two are evicted
+  ASSERT_TRUE(stored.has_value());
+  EXPECT_EQ(rig.store->remove(keys).value(), 8u);
+  rig.files->release();
+  EXPECT_EQ(stored->wait()->stored, 2u);
+  rig.settle();
+  EXPECT_NE(rig.store->stats().last_error.find("no space left"), std::string::npos);
+  EXPECT_EQ(rig.store->stats().failed, 0u);
+  EXPECT_EQ(rig.store->stats().tiers[0].blocks, 2u);
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 0u);
+  EXPECT_EQ(rig.store->match(others).size(), 2u);
+  EXPECT_EQ(there(), "00000000");
+}
+
+TEST_F(KvRemoving, AListThatCannotBeWrittenIsCounted) {
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.files->fail_chance = 1;
+  EXPECT_EQ(rig.store->remove({&keys[0], 1}).value(), 1u);
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().failed, 1u);
+  EXPECT_EQ(there()[0], '0');
+}
+
+TEST_F(KvRemoving, AClosedStoreHoldsNothingAndItsFolderOpensAtOnce) {
+  ASSERT_TRUE(rig.store->flush().has_value());
+  std::vector<std::byte> bytes(keys.size() * rig.geometry.block().value);
+  const MemoryRange memory(bytes, kDram);
+  {
+    const kvcache::Match held = rig.store->match(keys);
+    ASSERT_EQ(rig.store->remove({&keys[0], 1}).value(), 1u);  // pinned, and removed all the same
+    rig.fake->hold(true);
+    const auto load = rig.store->load(std::span(keys).subspan(1),
+                                      whole(memory).part(0, rig.geometry.block() * 7));
+    ASSERT_TRUE(load.has_value());
+    rig.fake->hold(false);
+    EXPECT_FALSE(rig.store->closed());
+    EXPECT_TRUE(rig.store->close().has_value());
+    EXPECT_TRUE(rig.store->close().has_value());
+    EXPECT_TRUE(rig.store->closed());
+    EXPECT_TRUE(load->done());
+    load->cancel();
+    load->urgent(0);
+    auto other = kvcache::Store::open(*rig.mover, rig.options({4}, 16));
+    ASSERT_TRUE(other.has_value()) << other.error().message;
+    EXPECT_EQ((*other)->stats().reopened, 7u);
+  }  // the match is destroyed after the tables
+  EXPECT_EQ(there(), "00000000");
+  EXPECT_EQ(rig.store->match(keys).size(), 0u);
+  EXPECT_EQ(rig.store->stats().tiers[0].blocks, 0u);
+  EXPECT_EQ(rig.store->stats().pinned, 0_B);
+  EXPECT_EQ(rig.store->flush().error().code, ErrorCode::cancelled);
+  EXPECT_EQ(rig.store->remove(keys).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(rig.store->clear().error().code, ErrorCode::cancelled);
+  EXPECT_EQ(rig.store->store(keys, whole(memory)).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(rig.store->load(keys, whole(memory)).error().code, ErrorCode::cancelled);
+  rig.store->poll();
+}
+
+// Copies that do not end keep the tiers, but do not block close().
+TEST(KvClosing, WaitsNoLongerThanItIsTold) {
+  KvRig rig({}, true);
+  rig.worker = true;
+  rig.open({2}, 8);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 3));
+  ASSERT_EQ(rig.put(std::span(keys).first(2))->stored, 2u);
+  rig.files->held = true;
+  std::vector<std::byte> bytes = rig.blocks_of(keys);
+  const MemoryRange memory(bytes, kDram);
+  const auto stored = rig.store->store({&keys[2], 1}, whole(memory).part(0, rig.geometry.block()));
+  ASSERT_TRUE(stored.has_value());  // another block leaves for the folder, and does not get there
+
+  constexpr Nanoseconds kSoon = std::chrono::milliseconds{10};
+  const Error late = rig.store->close(kSoon).error();
+  EXPECT_EQ(late.code, ErrorCode::timed_out);
+  EXPECT_NE(late.message.find("still in flight"), std::string::npos) << late.message;
+  EXPECT_TRUE(rig.store->closed());
+  EXPECT_EQ(rig.store->store(keys, whole(memory)).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, rig.options({2}, 8)).error().code, ErrorCode::denied);
+
+  // A thread that waits for another thread's close() has its own timeout.
+  std::atomic<bool> asked{false};
+  std::atomic<bool> enough{false};
+  std::thread other([&] {
+    const Status closed = rig.store->close(kShutdownBound, [&] {
+      asked = true;
+      return enough.load();
+    });
+    EXPECT_EQ(closed.error().code, ErrorCode::cancelled);
+  });
+  while (!asked) std::this_thread::yield();
+  const Error busy = rig.store->close(kSoon).error();
+  EXPECT_EQ(busy.code, ErrorCode::timed_out);
+  EXPECT_NE(busy.message.find("another thread"), std::string::npos) << busy.message;
+  enough = true;
+  other.join();
+
+  rig.files->release();
+  EXPECT_TRUE(rig.store->close().has_value());
+  EXPECT_TRUE(stored->wait().has_value());
+  rig.open({2}, 8);
+  EXPECT_EQ(rig.store->stats().reopened, 1u);
+}
+
+// A close() whose `stop` threw does not block the next or a waiting close().
+TEST(KvClosing, IsTakenOverFromOneThatThrew) {
+  KvRig rig({}, true);
+  rig.worker = true;
+  rig.open({2}, 8);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  rig.files->held = true;
+  std::atomic<bool> flushing{false};
+  std::thread flush([&] {
+    (void)rig.store->flush(kShutdownBound, [&] {
+      flushing = true;
+      return false;
+    });
+  });
+  while (!flushing) std::this_thread::yield();
+  std::atomic<bool> waiting{false};
+  std::thread other;
+  const auto closing = [&] {
+    (void)rig.store->close(kShutdownBound, [&]() -> bool {
+      if (!other.joinable()) {
+        other = std::thread([&] {
+          EXPECT_TRUE(rig.store
+                          ->close(kShutdownBound,
+                                  [&] {
+                                    waiting = true;
+                                    return false;
+                                  })
+                          .has_value());
+        });
+      }
+      if (waiting) throw std::runtime_error("of the user");
+      return false;
+    });
+  };
+  EXPECT_THROW(closing(), std::runtime_error);
+  rig.files->release();
+  other.join();
+  flush.join();
+  EXPECT_TRUE(rig.store->close().has_value());
+}
+
+TEST_F(KvRemoving, PowerFailureAfterFlush_LeavesBlocksRemoved) {
+  ASSERT_TRUE(rig.store->flush().has_value());
+  watched.path = rig.folder.path / "index";
+  watched.synced = contents(watched.path);
+  EXPECT_EQ(rig.store->remove({&keys[1], 1}).value(), 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  EXPECT_EQ(rig.store->clear().value(), 7u);  // not flushed: may come back
+  rig.store.reset();
+  std::ofstream(watched.path, std::ios::binary) << watched.synced;
+  watched.path.clear();
+  rig.open({4}, 16);
+  EXPECT_EQ(there(), "10111111");
+}
+
+// Threads store, load, match, flush and remove while another thread closes.
+TEST(KvClosing, MayComeAtAnyTime) {
+  for (int round = 0; round < 5; ++round) {
+    KvRig rig({}, true);
+    rig.worker = true;
+    rig.open({4}, 16);
+    const auto keys = kvcache::keys(rig.geometry, tokens(4 * 8));
+    std::atomic<int> going{0};
+    const auto use = [&](int what) {
+      std::vector<std::byte> bytes = rig.blocks_of(keys);
+      const MemoryRange memory(bytes, kDram);
+      for (;;) {
+        ++going;
+        const kvcache::Match held = rig.store->match(keys);
+        if (what == 0) {
+          const auto stored = rig.store->store(keys, whole(memory));
+          if (!stored) return;
+          EXPECT_TRUE(stored->wait().has_value());
+        } else if (what == 1) {
+          const auto load = rig.store->load(held.keys(), whole(memory));
+          if (!load && load.error().code == ErrorCode::cancelled) return;
+          if (load) (void)load->wait();
+        } else if (what == 2) {
+          const Status flushed = rig.store->flush();
+          if (!flushed && flushed.error().code == ErrorCode::cancelled) return;
+        } else {
+          (void)rig.store->stats();
+          if (!rig.store->remove({&keys[7], 1})) return;
+        }
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int what = 0; what < 4; ++what) threads.emplace_back(use, what);
+    while (going < 20 + 10 * round) std::this_thread::yield();
+    EXPECT_TRUE(rig.store->close().has_value());
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcache/state/folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "core/fail.h"
+#include "core/own_files.h"
+#include "core/text/files.h"
+#include "kvcache/keys/geometry.h"
+
+namespace headrace::kvcache {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kMagic = 0x31766b6563617268;  // "hracekv1"
+constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kHeaderMagic = 0x3142764b;
+
+// All bytes are 0 except the named fields.
+struct Superblock {
+  std::uint64_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::uint32_t header_bytes = 0;
+  std::uint64_t block_bytes = 0;
+  Key geometry;
+  std::uint64_t sum = 0;  // of the fields before
+};
+
+std::uint64_t sum_of(const Superblock& superblock) {
+  return plain_sum(std::as_bytes(std::span(&superblock, 1)).first(offsetof(Superblock, sum)), 0);
+}
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
+
+// A file descriptor, closed at the end of its scope.
+struct Descriptor {
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+  const int fd;
+};
+
+std::string quoted(const std::filesystem::path& path) { return "\"" + path.string() + "\""; }
+
+// A link could lead to a third-party file; opening a pipe would block.
+constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+
+Result<struct stat> look_at(const Descriptor& file, const std::filesystem::path& path) {
+  if (file.fd < 0) return fail_errno(errno, "cannot open " + quoted(path));
+  struct stat status{};
+  if (fstat(file.fd, &status) != 0) return fail_errno(errno, "cannot look at " + quoted(path));
+  if (!S_ISREG(status.st_mode)) {
+    return fail(ErrorCode::invalid, "{} is no regular file; remove it", quoted(path));
+  }
+  if (status.st_nlink > 1) {
+    return fail(ErrorCode::invalid,
+                "{} has another name, whose file would be overwritten; give another folder, or "
+                "remove it",
+                quoted(path));
+  }
+  return status;
+}
+
+// Whether the file is absent, or nothing was ever written to it.
+Result<bool> is_blank(const std::filesystem::path& path) {
+  const Descriptor file{::open(path.c_str(), kFlags & ~O_CREAT)};
+  if (file.fd < 0 && errno == ENOENT) return true;
+  HEADRACE_TRY_STATUS(look_at(file, path));
+  return lseek(file.fd, 0, SEEK_DATA) < 0 && errno == ENXIO;
+}
+
+// Without an index of a store, existing blocks are third-party data.
+Status check_blocks(const std::filesystem::path& path) {
+  HEADRACE_TRY(const bool blank, is_blank(path));
+  if (blank) return {};
+  return fail(ErrorCode::invalid, "{} is of no KV store; give another folder, or remove it",
+              quoted(path));
+}
+
+// Sets the size of the file; new bytes are a hole.
+Status size_file(const std::filesystem::path& path, std::uint64_t bytes) {
+  const Descriptor file{::open(path.c_str(), kFlags, 0600)};
+  HEADRACE_TRY(const struct stat status, look_at(file, path));
+  if (static_cast<std::uint64_t>(status.st_size) == bytes) return {};
+  if (ftruncate(file.fd, static_cast<off_t>(bytes)) != 0) {
+    return fail_errno(errno,
+                      "cannot make " + quoted(path) + " " + to_string(Bytes{bytes}) + " long");
+  }
+  return {};
+}
+
+}  // namespace
+
+struct Folder::Header {
+  std::uint64_t sum = 0;  // of all other bytes
+  std::uint32_t magic = kHeaderMagic;
+  std::uint32_t layers = 0;
+  std::uint64_t block_bytes = 0;
+  std::uint64_t sequence = 0;
+  Key key;
+
+  std::uint64_t* sums() { return reinterpret_cast<std::uint64_t*>(this + 1); }
+};
+
+Folder::Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots)
+    : path_(std::move(path)),
+      geometry_(geometry),
+      slots_(slots),
+      header_bytes_(round_up(sizeof(Header) + 8ULL * geometry.layers, 64)) {}
+
+Folder::~Folder() {
+  if (lock_ >= 0) own_files::close(lock_);
+}
+
+Bytes Folder::slot_bytes(const Geometry& geometry) {
+  return Bytes{round_up(geometry.block().value, kPage)};
+}
+
+namespace {
+
+bool is_own(const struct stat& status, mode_t forbidden) {
+  return status.st_uid == geteuid() && (status.st_mode & forbidden) == 0;
+}
+
+// A folder made with a umask of 002 is writable by its group. Removes that permission if all files
+// in it are a store's and no other user can have written them.
+Status close_to_group(const std::filesystem::path& path, mode_t mode) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    struct stat status{};
+    const auto name = entry.path().filename();
+    const bool known = name == "index" || name == "blocks" || name == "lock";
+    if (known && lstat(entry.path().c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+        is_own(status, S_IWGRP | S_IWOTH)) {
+      continue;
+    }
+    return fail(ErrorCode::denied,
+                "the group of the folder {} may write to it and has {} there; chmod 700, or give "
+                "another folder",
+                quoted(path), quoted(name));
+  }
+  if (error || chmod(path.c_str(), mode & 07777 & ~static_cast<mode_t>(S_IWGRP)) != 0) {
+    return fail_errno(error ? error.value() : errno, "cannot look into " + quoted(path));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem::path& path,
+                                             const Geometry& geometry, std::uint32_t slots,
+                                             NodeId memory) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return fail_errno(errno, "cannot make the folder " + quoted(path));
+  }
+  struct stat status{};
+  if (stat(path.c_str(), &status) != 0) return fail_errno(errno, "cannot look at " + quoted(path));
+  if (!is_own(status, S_IWOTH)) {
+    return fail(ErrorCode::denied,
+                "the folder {} is another user's, or others may write to it, and their blocks "
+                "would be served; chown it, chmod 700, or give another folder",
+                quoted(path));
+  }
+  // Checked twice, to see files that came into the folder before the permission was removed.
+  if ((status.st_mode & S_IWGRP) != 0) {
+    HEADRACE_TRY_STATUS(close_to_group(path, status.st_mode));
+    HEADRACE_TRY_STATUS(close_to_group(path, status.st_mode));
+  }
+  std::unique_ptr<Folder> folder(new Folder(path, geometry, slots));
+  HEADRACE_TRY_STATUS(folder->lock(path));
+  HEADRACE_TRY_STATUS(folder->open_files(mover, path));
+  folder->headers_.resize(folder->header_bytes_ * slots);
+  folder->headers_memory_ = std::make_unique<MemoryRange>(folder->headers_, memory);
+  HEADRACE_TRY_STATUS(folder->read_headers(mover));
+  return folder;
+}
+
+Status Folder::lock(const std::filesystem::path& path) {
+  const auto name = path / "lock";
+  {
+    const Descriptor made{::open(name.c_str(), kFlags, 0600)};
+    if (made.fd < 0) return fail_errno(errno, "cannot open " + quoted(name));
+  }
+  lock_ = own_files::open(name.c_str());  // O_CLOEXEC: a child of fork() must not keep the lock
+  if (lock_ < 0) return fail_errno(errno, "cannot open " + quoted(name));
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return {};
+  if (errno == EWOULDBLOCK) {
+    return fail(ErrorCode::denied, "the KV store in {} is open already; give each its own folder",
+                quoted(path));
+  }
+  return fail_errno(errno, "cannot lock " + quoted(name));
+}
+
+Status Folder::open_files(Mover& mover, const std::filesystem::path& path) {
+  const auto index = path / "index";
+  const auto blocks = path / "blocks";
+  // The superblock reaches the disk before anything else. After an interruption the index is blank
+  // or has a superblock.
+  HEADRACE_TRY(const bool blank, is_blank(index));
+  if (blank) HEADRACE_TRY_STATUS(check_blocks(blocks));
+  HEADRACE_TRY_STATUS(blank ? write_superblock(index) : check_superblock(index));
+  HEADRACE_TRY_STATUS(size_file(blocks, slots_ * slot_bytes(geometry_).value));
+  HEADRACE_TRY_STATUS(size_file(index, kPage + slots_ * header_bytes_));
+  HEADRACE_TRY(blocks_, File::open(mover.machine(), blocks, {.writable = true}));
+  HEADRACE_TRY(index_, File::open(mover.machine(), index, {.writable = true, .direct = false}));
+  return {};
+}
+
+// Replaces the blank index at once, so that an interruption leaves it blank or complete.
+Status Folder::write_superblock(const std::filesystem::path& path) const {
+  HEADRACE_TRY_STATUS(size_file(path, 0));  // sets the mode, which the replacement keeps
+  Superblock superblock{.header_bytes = static_cast<std::uint32_t>(header_bytes_),
+                        .block_bytes = geometry_.block().value,
+                        .geometry = root_key(geometry_)};
+  superblock.sum = kvcache::sum_of(superblock);
+  return write_file_at_once(path, {reinterpret_cast<const char*>(&superblock), sizeof superblock});
+}
+
+Status Folder::check_superblock(const std::filesystem::path& path) const {
+  const Descriptor file{::open(path.c_str(), kFlags, 0600)};
+  if (file.fd < 0) return fail_errno(errno, "cannot open " + quoted(path));
+  Superblock found;
+  if (pread(file.fd, &found, sizeof found, 0) != sizeof found || found.magic != kMagic) {
+    return fail(ErrorCode::invalid, "{} lists no KV blocks; give another folder, or remove it",
+                quoted(path));
+  }
+  if (found.version != kVersion) {
+    return fail(ErrorCode::invalid,
+                "{} was written in version {} of the format, this is {}; give another folder, or "
+                "remove it",
+                quoted(path), found.version, kVersion);
+  }
+  if (found.sum != kvcache::sum_of(found)) {
+    return fail(ErrorCode::invalid, "{} is damaged; remove it", quoted(path));
+  }
+  if (found.geometry != root_key(geometry_) || found.header_bytes != header_bytes_) {
+    return fail(ErrorCode::invalid,
+                "{} lists blocks of {} for another geometry, model or revision; give each its own "
+                "folder",
+                quoted(path), to_string(Bytes{found.block_bytes}));
+  }
+  return {};
+}
+
+Status Folder::still_there() const {
+  for (const File* file : {index_.get(), blocks_.get()}) {
+    struct stat status{};
+    if (fstat(file->buffered_fd(), &status) != 0) {
+      return fail_errno(errno, "cannot look at the files of a KV store");
+    }
+    if (status.st_nlink == 0) {
+      return fail(ErrorCode::io,
+                  "somebody removed the files of the KV store in {}; its blocks end with this "
+                  "process, so open it again",
+                  quoted(path_));
+    }
+  }
+  return {};
+}
+
+Status Folder::sync() const {
+  if (fdatasync(index_->buffered_fd()) == 0) return {};
+  return fail_errno(errno, "cannot write back the index of the KV store in " + quoted(path_));
+}
+
+Folder::Header* Folder::at(std::uint32_t slot) const {
+  return reinterpret_cast<Header*>(headers_memory_->memory() + slot * header_bytes_);
+}
+
+std::uint64_t Folder::sum_of(std::uint32_t slot) const {
+  const std::span header(reinterpret_cast<const std::byte*>(at(slot)), header_bytes_);
+  return plain_sum(header.subspan(sizeof(Header::sum)), slot);
+}
+
+Status Folder::read_headers(Mover& mover) {
+  const Transfer reading =
+      mover.copy(whole(*headers_memory_), {index_.get(), kPage, headers_memory_->size()});
+  if (const auto read = reading.wait(); !read) {
+    if (!reading.done()) {
+      reading.cancel();
+      (void)reading.wait(kShutdownBound);
+    }
+    return Unexpected(read.error());
+  }
+  // Keyed by the low half of the key; another key with the same half is dropped.
+  std::unordered_map<std::uint64_t, std::size_t> seen;
+  for (std::uint32_t slot = 0; slot < slots_; ++slot) {
+    const Header& header = *at(slot);
+    if (header.magic != kHeaderMagic || header.layers != geometry_.layers ||
+        header.block_bytes != geometry_.block().value || header.sum != sum_of(slot)) {
+      continue;
+    }
+    const Found found{.key = header.key, .slot = slot, .sequence = header.sequence};
+    const auto [place, added] = seen.try_emplace(header.key.low, found_.size());
+    if (added) {
+      found_.push_back(found);
+    } else if (found_[place->second].sequence < found.sequence) {
+      found_[place->second] = found;
+    }
+    sequence_ = std::max(sequence_.load(), header.sequence);
+  }
+  std::ranges::sort(found_, {}, &Found::sequence);
+  return {};
+}
+
+void Folder::describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes) {
+  std::memset(static_cast<void*>(at(slot)), 0, header_bytes_);
+  Header* const header = at(slot);
+  *header = {.layers = geometry_.layers,
+             .block_bytes = geometry_.block().value,
+             .sequence = sequence_.fetch_add(1) + 1,
+             .key = key};
+  const std::size_t fragment = geometry_.fragment().value;
+  for (unsigned layer = 0; layer < geometry_.layers; ++layer) {
+    header->sums()[layer] = fragment_sum(key, layer, bytes.subspan(layer * fragment, fragment));
+  }
+  header->sum = sum_of(slot);
+}
+
+MovePair Folder::header(std::uint32_t slot) const {
+  const Bytes length{header_bytes_};
+  return {.to = {index_.get(), kPage + slot * header_bytes_, length},
+          .from = {headers_memory_.get(), slot * header_bytes_, length}};
+}
+
+bool Folder::fits(std::uint32_t slot, const Key& key, unsigned layer,
+                  std::span<const std::byte> bytes) const {
+  Header* const header = at(slot);
+  return header->key == key && header->sums()[layer] == fragment_sum(key, layer, bytes);
+}
+
+std::optional<Key> Folder::listed(std::uint32_t slot) const {
+  const Header& header = *at(slot);
+  return header.magic == kHeaderMagic ? std::optional(header.key) : std::nullopt;
+}
+
+void Folder::blank(std::uint32_t slot) {
+  std::memset(static_cast<void*>(at(slot)), 0, header_bytes_);
+}
+
+}  // namespace headrace::kvcache

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// A folder of KV blocks: a file of slots, a file that lists their blocks, and a lock.
+//
+//   index   a superblock of 4 KiB, then a header for each slot
+//   blocks  slots of a whole number of 4 KiB; a block lies in one, layer after layer
+//
+// A header has the key, a checksum of each fragment, an increasing number, and its own checksum.
+// After the superblock nothing is ordered, and nothing flushed except by sync(). If a crash leaves
+// a header beside the bytes of another block, the checksums do not fit and the block is dropped
+// when it is read. So a power failure costs blocks, but never causes wrong answers.
+//
+// Thread-compatible; different slots may be used by different threads.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/file.h"
+#include "headrace/kvcache/store.h"
+
+namespace headrace::kvcache {
+
+class Folder {
+ public:
+  // Makes the folder if it is absent, and sizes it for `slots`, dropping slots beyond. Errors: see
+  // Store::open().
+  static Result<std::unique_ptr<Folder>> open(Mover& mover, const std::filesystem::path& path,
+                                              const Geometry& geometry, std::uint32_t slots,
+                                              NodeId memory);
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  // The size of a slot in the file.
+  static Bytes slot_bytes(const Geometry& geometry);
+
+  struct Found {
+    Key key;
+    std::uint32_t slot = 0;
+    std::uint64_t sequence = 0;
+  };
+  // The blocks that open() found, oldest first, each key once.
+  const std::vector<Found>& found() const { return found_; }
+  // Releases found(), once the caller has taken the blocks over.
+  void forget_found() { found_ = {}; }
+
+  const File& file() const { return *blocks_; }
+  // Errors: io: its files were removed, so writes are lost when this process ends.
+  Status still_there() const;
+  // Writes the index through to the disk. Errors: io.
+  Status sync() const;
+  // Records in memory that `slot` will hold the block, with the checksums of `bytes`.
+  void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes);
+  // The copy that writes this record to the file. Requires: describe() was called, and is not
+  // called again before the copy ends.
+  MovePair header(std::uint32_t slot) const;
+  // The key of the block that the header of `slot` names, if any.
+  std::optional<Key> listed(std::uint32_t slot) const;
+  // Records in memory that the slot holds no block, for header().
+  void blank(std::uint32_t slot);
+  // Whether `bytes` are layer `layer` of the block `key` in `slot`, by checksum.
+  bool fits(std::uint32_t slot, const Key& key, unsigned layer,
+            std::span<const std::byte> bytes) const;
+
+ private:
+  struct Header;
+
+  Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots);
+  Status lock(const std::filesystem::path& path);
+  Status open_files(Mover& mover, const std::filesystem::path& path);
+  Status write_superblock(const std::filesystem::path& path) const;
+  Status check_superblock(const std::filesystem::path& path) const;
+  Status read_headers(Mover& mover);
+  Header* at(std::uint32_t slot) const;
+  std::uint64_t sum_of(std::uint32_t slot) const;
+
+  const std::filesystem::path path_;
+  const Geometry geometry_;
+  const std::uint32_t slots_;
+  const std::size_t header_bytes_;
+  int lock_ = -1;
+  std::unique_ptr<File> index_;
+  std::unique_ptr<File> blocks_;
+  std::vector<std::byte> headers_;
+  std::unique_ptr<MemoryRange> headers_memory_;
+  std::vector<Found> found_;
+  std::atomic<std::uint64_t> sequence_{0};
+};
+
+}  // namespace headrace::kvcache

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/free_check.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "headrace/process.h"
+#include "memory/memory_testing.h"
+
+namespace headrace {
+namespace {
+
+HostMemory two_nodes() {
+  HostMemory host;
+  host.nodes = {{.id = NodeId{0}, .free = 100_MiB}, {.id = NodeId{8}, .free = 10_MiB}};
+  return host;
+}
+
+TEST(CheckFree, StrictDemand_IsComparedWithEachNode) {
+  const HostMemory host = two_nodes();
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 10_MiB}}}));
+  const Status refused = check_free(host, {.nodes = {{NodeId{0}, 1_MiB}, {NodeId{8}, 11_MiB}}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::exhausted);
+  EXPECT_EQ(refused.error().message,
+            "11 MiB do not fit on node 8; free now: node 0 100 MiB, node 8 10 MiB; ask for less, "
+            "free some, or let it spill (strict = false)");
+}
+
+TEST(CheckFree, OtherDemand_IsComparedWithAllNodesTogether) {
+  const HostMemory host = two_nodes();
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 110_MiB}}, .strict = false}));
+  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{8}, 111_MiB}}, .strict = false}));
+}
+
+TEST(CheckFree, ClaimsOfOtherRequests_CountAsTaken) {
+  const HostMemory host = two_nodes();
+  const std::map<NodeId, Bytes> taken = {{NodeId{8}, 4_MiB}};
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 6_MiB}}}, taken));
+  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{8}, 7_MiB}}}, taken));
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{0}, 100_MiB}}}, taken));
+  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{0}, 107_MiB}}, .strict = false}, taken));
+}
+
+TEST(CheckFree, KeepsToTheMemoryCgroup) {
+  HostMemory host = two_nodes();
+  host.cgroup = 5_MiB;
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{0}, 5_MiB}}}));
+  const Status refused = check_free(host, {.nodes = {{NodeId{0}, 6_MiB}}});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("memory.max"), std::string::npos);
+}
+
+// Not "4 KiB do not fit; free now: node 0 0 B": the free memory is unknown.
+TEST(CheckFree, SaysThatNoFileDescriptorIsLeft) {
+  const int next = dup(STDERR_FILENO);
+  ASSERT_GE(next, 0);
+  close(next);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto claim = Claim::make({.nodes = {{NodeId{0}, 4_KiB}}, .strict = false});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(claim);
+  EXPECT_EQ(claim.error().code, ErrorCode::exhausted);
+  EXPECT_NE(claim.error().message.find("no file descriptor is left"), std::string::npos)
+      << claim.error().message;
+  EXPECT_TRUE(Claim::make({.nodes = {{NodeId{0}, 4_KiB}}, .strict = false}));
+}
+
+TEST(Claim, IsGivenBackWhenItGoes) {
+  const HostMemory host = read_host_memory();
+  const Demand most{.nodes = {{host.nodes.front().id, host.nodes.front().free / 10 * 7}}};
+  {
+    const auto claim = Claim::make(most);
+    ASSERT_TRUE(claim) << claim.error().message;
+    EXPECT_FALSE(Claim::make(most)) << "both together do not fit";
+  }
+  EXPECT_TRUE(Claim::make(most));
+}
+
+TEST(FreeMemoryTest, IsOfTheAllowedNodes) {
+  const FreeMemory free = free_memory();
+  const Machine machine = this_host();
+  ASSERT_EQ(free.nodes.size(), machine.nodes.size());
+  for (const Node& node : machine.nodes) EXPECT_TRUE(free.nodes.contains(node.id));
+  EXPECT_GT(free.nodes.begin()->second, 1_MiB);
+}
+
+}  // namespace
+}  // namespace headrace
