@@ -371,6 +371,7 @@ TEST_F(ShardsTest, Strides_MeetAllShards) {
   for (std::uint64_t i = 0; i < kStretches / 2; ++i) {
     EXPECT_TRUE(rig_.cache->access(at(i)).hit()) << i;
   }
+  rig_.settle();
 }
 
 TEST_F(ShardsTest, MissesOfOneCall_AreSubmittedTogether) {
