@@ -48,7 +48,7 @@ if(HEADRACE_TESTS)
   headrace_test(fake_cuda_test ${fake_cuda_tests} ${fake_cuda_dir}/settings.cpp)
   headrace_with_fake_cuda(fake_cuda_test)
   foreach(program backend_cuda_test backend_cuda_engines_test cache_test kvcache_test
-      memory_device_test move_test topology_discovery_test)
+      kvcache_state_test memory_device_test move_test topology_discovery_test)
     headrace_with_fake_cuda(${program})
   endforeach()
   add_dependencies(optimised headrace-fake-cuda)  # which Python's tests open

@@ -36,8 +36,9 @@ endforeach()
 # Folders of text, numbers and control, without raw memory or long loops. Optimising them costs
 # compile time and gains nothing. Releases compile them at -O1, sanitized builds at -O0, as all
 # tests.
-set(HEADRACE_PLAIN src/core/text src/host/settings src/topology/discovery src/topology src/profile
-  src/place src/backend/registry src/measure/instruments/gpu src/measure/session
+set(HEADRACE_PLAIN src/core/text src/host/settings src/topology/discovery src/topology
+  src/profile src/place
+  src/backend/registry src/measure/instruments/gpu src/measure/session
   src/measure/experiments
   src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate
   src/measure benchmarks/unified_memory)

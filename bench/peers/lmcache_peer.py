@@ -62,7 +62,7 @@ class LmcacheStore:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         # Where nothing but the disk is asked, nothing is kept in memory.
-        keeps = blocks[0] > kvcache._FRONT
+        keeps = blocks[0] > kvcache.FRONT
         pool = (_STAGING + (blocks[0] if keeps else 0)) * shape.block
         config = LMCacheEngineConfig.from_defaults(
             chunk_size=1, local_cpu=keeps, max_local_cpu_size=pool / 2**30,

@@ -239,8 +239,7 @@ TEST(CacheForgetTest, HeldBlockOfAForgottenObject_DoesNotReadTheObject) {
 using CacheDeathTest = testing::Test;
 
 TEST(CacheDeathTest, ACacheMustNotOutliveItsMover) {
-  CacheRig rig;
-  EXPECT_DEATH(rig.mover.reset(), "a Mover is destroyed before its Cache");
+  EXPECT_DEATH(CacheRig().mover.reset(), "a Mover is destroyed before its Cache");
 }
 
 TEST(CacheDeathTest, ABlockMustNotOutliveItsCache) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/fail.h"
+#include "headrace/buffer.h"
 #include "headrace/file.h"
 #include "headrace/kvcache/store.h"
 #include "headrace/random.h"

@@ -23,10 +23,12 @@ def rows_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def histogram_four_ways() -> None:
     options = ["--size", "1MiB", "--rounds", "1", "--threads", "1", "--json"]
     found = rows_of(headrace("bench", "histogram", *options))
-    ways = [(row["data"], row["bins"], row["verified"]) for row in found["rows"]]
+    places = [row["parameters"] for row in found["rows"]]
+    ways = [(place["data"], place["bins"]) for place in places]
     kinds = ("hbm", "dram")
-    assert ways == [(data, bins, True) for data in kinds for bins in kinds], ways
-    assert {row["basis"] for row in found["rows"]} == {"guest"}
+    assert ways == [(data, bins) for data in kinds for bins in kinds], ways
+    assert all(row["details"]["wrong"] == 0 for row in found["rows"]), found["rows"]
+    assert found["rests_on"]["level"] == "guest"
     assert found["conclusion"]["holds"] is None, found["conclusion"]
 
 

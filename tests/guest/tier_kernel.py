@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace import set_process_policy
 from headrace._core import HostFiles as Files
+
+from headrace import set_process_policy
 from headrace._tiering import damon, plan, state, status, switch
 
 PAGE, MIB = 4096, 1 << 20

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for the document of every benchmark: compare, export and report read its rows."""
+"""Checks of the document of every benchmark: compare and export read its rows."""
 
 from __future__ import annotations
 

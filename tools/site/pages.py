@@ -53,7 +53,8 @@ def document(path: Path) -> None:
 
     parts = _FENCE.split((ROOT / path).read_text())
     parts[::2] = [_LINK.sub(linked, part) for part in parts[::2]]
-    write(path, listed("".join(parts)))
+    head = "---\nhide: [navigation]\n---\n" if path == Path("README.md") else ""
+    write(path, head + listed("".join(parts)))
 
 
 def listed(text: str) -> str:

@@ -124,7 +124,7 @@ def _on_file(variant: Variant) -> bool:
 
 
 def _counted(variants: Sequence[Variant]) -> list[Variant]:
-    """Those whose instructions are counted."""
+    """Variants whose instructions are counted."""
     return [
         Variant(each.parameters) for each in variants if not each.reason
         and each.parameters["scenario"] in COUNTED and each.parameters["threads"] == 1

@@ -22,7 +22,7 @@ from headrace_bench.kv_steps import Steps
 from headrace_bench.runner import Progress, Runner, Stop, Variant, median_of, wrong_of
 from headrace_bench.two_memories import Memories, free_bytes, memories_here, placed
 
-#: Of one window: its numbers, and where memory was.
+#: The numbers of one window, and where memory was.
 Result = tuple[dict[str, Any], list[dict[str, Any]]]
 
 __all__ = ["CONFIGS", "Options", "pages", "points", "rows", "run"]
@@ -215,7 +215,7 @@ _DETAILS = (
     "p50_us", "p99_us", "p999_us", "slow_share", "major_faults_per_op", "ssd_bytes_per_op",
     "server_cpu_us_per_op", "out_bytes",
 )  # fmt: skip
-#: Those that are 0 in a window without them.
+#: Fields that are 0 in a window without them.
 _ZERO = {"promoted_bytes": 0, "tier_cpu_us_per_op": 0.0}
 
 

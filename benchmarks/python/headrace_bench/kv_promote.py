@@ -10,8 +10,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import headrace
 from headrace._core import HostFiles as Files
+
+import headrace
 from headrace._tiering import status, switch
 from headrace._tiering.plan import Wish
 

@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from headrace import _core
 from headrace._errors import WrongAnswer, error_of, kind_of
@@ -32,6 +32,17 @@ Stop = Callable[[], bool]
 Progress = Callable[[int, int, str], object]
 #: Draws the order of each round: variants, number of rounds, seed.
 Draw = Callable[[Sequence[T], int, int], Iterable[Sequence[T]]]
+
+
+class More(TypedDict, total=False):
+    """Parts of a row besides its samples."""
+
+    details: Mapping[str, float | None]
+    words: Mapping[str, str]
+    flags: Iterable[str]
+    basis: str  #: measured by default
+    code: str  #: of the error that is the reason
+    reason: str  #: why there are no samples
 
 
 @dataclass(eq=False)
@@ -123,31 +134,30 @@ class Runner:
         }  # fmt: skip
 
     def row(
-        self, experiment: str, variant: Variant, unit: str, samples: Sequence[float], **more: Any
-    ) -> _core.Row:
+        self, experiment: str, variant: Variant, unit: str, samples: Sequence[float],
+        **more: Unpack[More],
+    ) -> _core.Row:  # fmt: skip
         """The row of a variant, as row_of(). Fewer samples than rounds have a note."""
-        words = dict(more.pop("words", {}))
         if samples and len(samples) < self.rounds:
             why = variant.reason or INTERRUPTED
-            words["note"] = f"{len(samples)} of {self.rounds} rounds: {why}"
-        details = {"elapsed_seconds": variant.seconds or None, **more.pop("details", {})}
-        return row_of(
-            experiment, variant.parameters, unit, samples, details=details, words=words,
-            code=variant.code, reason=variant.reason or INTERRUPTED, **more,
-        )  # fmt: skip
+            note = f"{len(samples)} of {self.rounds} rounds: {why}"
+            more["words"] = {**more.get("words", {}), "note": note}
+        more["details"] = {"elapsed_seconds": variant.seconds or None, **more.get("details", {})}
+        more |= {"code": variant.code, "reason": variant.reason or INTERRUPTED}
+        return row_of(experiment, variant.parameters, unit, samples, **more)
 
 
 def row_of(
-    experiment: str, parameters: Mapping[str, int | str], unit: str, samples: Sequence[float], *,
-    details: Mapping[str, float | None] | None = None, words: Mapping[str, str] | None = None,
-    flags: Iterable[str] = (), basis: str = "measured", code: str = "", reason: str = "",
+    experiment: str, parameters: Mapping[str, int | str], unit: str, samples: Sequence[float],
+    **more: Unpack[More],
 ) -> _core.Row:  # fmt: skip
     """A row with the median of the samples and its interval, or with a reason for none. Details
     and words that are None or empty are left out.
     """
-    words = {name: each for name, each in (words or {}).items() if each}
+    words = {name: each for name, each in more.get("words", {}).items() if each}
+    flags, code, reason = [*more.get("flags", ())], more.get("code"), more.get("reason", "")
     found = _core.summarize(list(samples))
-    numbers: dict[str, Any] = {"median": None}
+    numbers: dict[str, Any] = {"median": None, "reason": reason}
     if found is not None:
         numbers = {
             "median": found.median, "mad": found.mad, "min": found.min, "max": found.max,
@@ -155,13 +165,13 @@ def row_of(
             "interval": found.interval_words, "samples": list(samples),
         }  # fmt: skip
     else:
-        flags = [*flags, *(["stopped"] if reason == INTERRUPTED else [])]
-        numbers |= {"reason": reason}
+        flags += ["stopped"] if reason == INTERRUPTED else []
         words |= {"code": code} if code else {}
-    known = {name: float(each) for name, each in (details or {}).items() if each is not None}
+    details = more.get("details", {}).items()
     return _core.Row.fromdict({
         "experiment": experiment, "parameters": dict(parameters), "unit": unit, **numbers,
-        "details": known, "words": words, "flags": list(flags), "basis": basis,
+        "details": {name: float(each) for name, each in details if each is not None},
+        "words": words, "flags": flags, "basis": more.get("basis", "measured"),
     })  # fmt: skip
 
 

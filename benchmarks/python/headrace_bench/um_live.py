@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU of this machine gives, as rows beside what was published of the same case."""
+"""Rates of a GPU of this machine, as rows beside the published ones of the same case."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import headrace_bench
 from headrace._errors import WrongAnswer
 from headrace._model.um import machine_named
 from headrace._model.um_cases import GIB, MIB, PUBLISHED, UNIT, Case, Published, figure, steady
+from headrace._profile.nested import details_of
+from headrace_bench.runner import check, row_of
 
 Row = dict[str, Any]
 
@@ -45,16 +47,24 @@ def fields(name: str, case: Case, result: headrace_bench.UnifiedMemoryResult) ->
         "machine": name, "case": case.name, "size": case.size, "kernel": case.kernel,
         "bytes_in_flight": result.in_flight,
     }  # fmt: skip
+    rates = [case.size / GIB / each.time for each in result.runs]
+    point: dict[str, int | str] = {
+        "machine": name, "case": case.name, "size": case.size, "kernel": case.kernel,
+    }  # fmt: skip
     rows = [
-        {
-            **head, "run": number, "published": None, "measured": case.size / GIB / each.time,
-            "basis": basis, "reason": None,
-            "correct": each.correct, "before": _where(each.before), "after": _where(each.after),
-            "asked_node": asked, "flags": _flags(case, asked, number, each.before),
-        }
+        row_of(
+            "um", {**point, "run": number}, UNIT, [case.size / GIB / each.time], basis=basis,
+            details=details_of({
+                "wrong": float(not each.correct), "before": _where(each.before),
+                "after": _where(each.after), "asked_node": asked,
+            }),
+            flags=_flags(case, asked, number, each.before),
+        )
         for number, each in enumerate(result.runs, 1)
     ]  # fmt: skip
-    rates = [case.size / GIB / each.time for each in result.runs]
+    # Run 1 maps or moves the array; the runs after it are alike.
+    if len(rates) > 1:
+        rows.append(row_of("um", {**point, "run": "after 1"}, UNIT, rates[1:], basis=basis))
     own: Row = {
         **head, "options": asdict(case), "source": None, "reason": None,
         "first": {"published": None, "measured": rates[0] if rates else None},
@@ -78,7 +88,8 @@ def fields(name: str, case: Case, result: headrace_bench.UnifiedMemoryResult) ->
             {"name": name, "words": result.device},
             *({"name": each, "words": machine_named(each).words} for each in names),
         ],
-        "rows": [*rows, *(row for made, _ in beside for row in made)],
+        "rows": [row.asdict() for row in rows],
+        "published": [row for made, _ in beside for row in made],
         "cases": [own, *(summary for _, summary in beside)],
         "unit": UNIT,
     }
@@ -133,11 +144,9 @@ def _where(found: headrace.Residency | None) -> Row | None:
     }
 
 
-def check(document: Row) -> None:
+def check_written(document: Row) -> None:
     """Raises, when all is written, if anything was wrong."""
-    wrong = [row["run"] for row in document["rows"] if row.get("correct") is False]
-    if wrong:
-        raise WrongAnswer(f"run {wrong[0]}: the kernel's sum is wrong; trust no number")
+    check(document, "the kernel's sum is")
     if not document["written"]:
         raise WrongAnswer("the array does not hold what the kernel wrote; trust no number")
 

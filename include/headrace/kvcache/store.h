@@ -54,6 +54,8 @@
 namespace HEADRACE_API headrace {
 namespace HEADRACE_API kvcache {
 
+class Arrivals;
+class Loads;
 class StoreCore;
 struct LoadState;
 struct StoredState;
@@ -211,7 +213,7 @@ class Load {
   void on_layer(unsigned layer, std::function<void()> then) const;
 
  private:
-  friend class StoreCore;
+  friend class Loads;
   explicit Load(std::shared_ptr<LoadState> state) : state_(std::move(state)) {}
   std::shared_ptr<LoadState> state_;
 };
@@ -237,7 +239,7 @@ class Stored {
   void on_done(std::function<void()> then) const;
 
  private:
-  friend class StoreCore;
+  friend class Arrivals;
   explicit Stored(std::shared_ptr<StoredState> state) : state_(std::move(state)) {}
   std::shared_ptr<StoredState> state_;
 };
@@ -322,7 +324,8 @@ class Store {
   Result<Load> load(std::span<const Key> keys, Extent into, const LoadOptions& options = {});
 
   // Writes blocks that are only in memory to the folder, as far as its budget allows without
-  // dropping blocks. Calls `stop` about every 50 ms in this thread.
+  // dropping blocks. After a remove() or clear() it then writes the index through to the disk,
+  // which `timeout` and `stop` do not bound. Calls `stop` about every 50 ms in this thread.
   // Errors: io: a block could not be written, for example because the disk is full, or the folder's
   // files were removed, so no process will find them. timed_out: some blocks were written.
   // cancelled: `stop` returned true.
@@ -333,12 +336,13 @@ class Store {
   std::vector<bool> contains(std::span<const Key> keys) const;
 
   // Removes blocks: from now on neither this process nor a later one finds them. Returns how many
-  // were there or arriving. Visits each free slot of a folder.
-  // A block that is matched or being copied keeps its slot until that has ended; until then a store
-  // of its key is refused. The index of a folder is written behind loads; flush() waits for it. The
-  // bytes on SSD are not overwritten. Errors: cancelled: the store is closed.
+  // were there or arriving.
+  // A block that is matched or being copied keeps its slot until that has ended; until then a
+  // store of its key is refused. The index of a folder is written behind loads; flush() waits for
+  // it, and makes it durable: no power failure brings the blocks back. The bytes on SSD are not
+  // overwritten. Errors: cancelled: the store is closed.
   Result<std::size_t> remove(std::span<const Key> keys);
-  // Removes all blocks.
+  // Removes all blocks. Visits each slot of a folder.
   Result<std::size_t> clear();
 
   // Cancels loads, refuses stores that wait for a slot, waits for copies in flight, and releases

@@ -283,9 +283,7 @@ def deliver(
 
 
 #: Fields of rows with a measured value, by kind of document; null where there is none.
-_RESULTS = (
-    "median", "bytes_per_second", "seconds", "ops_per_second", "measured", "layer_p50_ms",
-)  # fmt: skip
+_RESULTS = ("median", "bytes_per_second")
 
 
 def keeps_old(out: Path, made: Any) -> bool:
@@ -308,7 +306,7 @@ def has_values(made: Any) -> bool:
     """Whether a document has a row that is measured, itself or in its parts (the demo's)."""
     if not isinstance(made, dict):
         return False
-    lists = [made.get("rows"), made.get("rates"), made.get("total")]
+    lists = [made.get("rows"), made.get("rates")]
     rows = (row for each in lists if isinstance(each, list) for row in each)
     parts = (made.get(name) for name in ("copy", "query"))
     return any(map(_is_measured, rows)) or any(map(has_values, parts))

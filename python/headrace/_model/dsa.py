@@ -18,7 +18,7 @@ PROGRAM = "headrace-dsa-rates"
 #: Repetitions of copies by cores.
 _ROUNDS = "3"
 _SECONDS = 600.0
-#: Those of dsa_sim/rates/rates.h.
+#: The constants of dsa_sim/rates/rates.h.
 CONSTANTS = [
     Constant("device", 31.17e9, "B/s", "published", "intel/DML issue 25 (16 KiB, dedicated queue)"),
     Constant("ENQCMD", 263, "ns", "fitted", "shared queues are slower up to 8 KiB (Kuper et al.)"),

@@ -14,7 +14,7 @@ from headrace._model.constants import Constant
 
 PROGRAM = "headrace-bench-kv"
 WORKLOADS = ("A", "B", "C", "D")
-#: What the talk says of each configuration; of CXL nothing.
+#: Words of the talk on each configuration; it has none on CXL.
 TALK = {
     "MMEM": "entire working set in main memory",
     "MMEM-SSD-0.2": "20 % of the working set spilled to SSD",
@@ -55,7 +55,7 @@ def model(options: Options, stop: Callable[[], bool]) -> dict[str, Any]:
 
 
 def constants(fitted: dict[str, float]) -> list[Constant]:
-    """Those of an answer's `fitted`, with what they were fitted to."""
+    """The constants in the `fitted` of an answer, with what they were fitted to."""
     return [
         Constant("CPU time of an operation", fitted["cpu_ns"] / 1e3, "us", "fitted",
                  "Redis 7.0.15 on one VM: 10.4 us of CPU time in DRAM (zipf, 1 KB)"),

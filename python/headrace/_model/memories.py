@@ -31,7 +31,7 @@ def memories(machine: headrace.Machine, may: Collection[int] | None = None) -> M
         cpus = sorted(may if may is not None else {c for n in nodes for c in n.cpus})
         why = "interleaving takes two memory nodes; here is one"
         return Memories(None if fast is None else fast.id, None, cpus, why, alone=True)
-    # What is asked is the cost of memory slower than main memory: HBM beside DRAM is none.
+    # The question is the cost of memory slower than main memory: HBM beside DRAM is not slower.
     others = [n for n in nodes if n is not fast and (n.kind == fast.kind or n.kind != "hbm")]
     far = max(others, key=lambda node: fast.distances.get(node.id, 0), default=None)
     slow = next((node for node in others if node.kind != fast.kind), far)

@@ -18,7 +18,7 @@ from headrace._model.trace import BLOCK_TOKENS, PUBLISHED, Request
 
 Row = dict[str, Any]
 
-#: What is done about the keys and values of the tokens that were there before:
+#: Ways to get the keys and values of known tokens.
 POLICIES = {
     "layerwise": "loads all layers in their order, while the layers before them are computed",
     "ahead": "layerwise, and of the next in the queue while the one before it is computed",
@@ -72,7 +72,7 @@ def tokens_that_hide(model: Model, cached: int, operations: float, rate: float) 
 
 @dataclass(frozen=True)
 class Scale:
-    """What is left of the published trace and of a model for a small machine."""
+    """The published trace and a model, scaled down for a small machine."""
 
     requests: int
     block_tokens: int = BLOCK_TOKENS
@@ -83,7 +83,7 @@ class Scale:
         return self.requests / PUBLISHED["requests"]
 
     def blocks(self) -> list[int]:
-        """Of each tier; those of a slower one are besides those of the faster."""
+        """Blocks of each tier; no block is in two tiers."""
         return [max(1, round(each * self.share)) for each in self.capacities]
 
 
@@ -113,7 +113,7 @@ def simulate(
         loaded = turn - before + made.loading
         clock = turn + made.seconds
         served.append(Served(made, found, len(request.blocks), compute, load))
-    # By this clock a load takes as long for any policy as for one that does nothing meanwhile.
+    # On this clock a load takes as long beside computing as alone.
     return summary(policy, names, served, model.layers) | of_alone(served, served) | {
         "basis": "modelled", "seconds": clock,
         "roofline_share": None,  # loads take the rates that the model was given
@@ -166,9 +166,7 @@ class Served:
 def summary(
     policy: str, names: Sequence[str], served: Sequence[Served], layers: int, apart: int = 0
 ) -> Row:
-    """Stalls are those of requests with cached blocks, per layer: a request's, shared out. The
-    first so many of these requests are told apart by the caller.
-    """
+    """Stalls per layer of requests with cached blocks, without the first `apart` of them."""
     behind = [each for each in served if each.tiers][apart:]
     can = [each for each in behind if each.can_hide]
     stalls = sorted(sum(each.made.stalls) for each in behind)
@@ -202,12 +200,12 @@ def _hidden(served: Sequence[Served]) -> float | None:
 
 
 def of_alone(served: Sequence[Served], alone: Sequence[Served], apart: int = 0) -> Row:
-    """What part of the time that loads take where nothing else is done meanwhile is not waited for.
-    `alone`: the same requests as load-first had them. Against a policy's own loading time, which
-    is longer where loads are queued behind others or the store is slow, though no more is hidden.
-    Compared are requests that had as many blocks in both, whichever tiers had them then: those of
-    loads ahead are often found a tier higher, as they are asked for earlier. Below 0 they wait
-    longer than that. The first so many with cached blocks are told apart in both.
+    """The share of the loading time alone that requests do not wait for; below 0 they wait longer.
+
+    `alone`: the same requests with load-first. A policy's own loading time is longer where loads
+    are queued or the store is slow, though no more is hidden. Only requests with as many cached
+    blocks in both are compared; a policy may find them in another tier. The first `apart` requests
+    with cached blocks are left out in both.
     """
     mine, theirs = (_by_number(each, apart) for each in (served, alone))
     pairs = [
@@ -232,7 +230,7 @@ def _not_waited(pairs: Sequence[tuple[Served, Served]]) -> float | None:
 
 
 def quantile(values: Sequence[float], part: float) -> float | None:
-    """Of sorted values the least that so many of them do not exceed; nothing of none."""
+    """The least of the sorted values that this part of them does not exceed; None of none."""
     if not values:
         return None
     return values[max(0, math.ceil(part * len(values)) - 1)]

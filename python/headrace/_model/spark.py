@@ -60,7 +60,7 @@ class Constants:
 
 
 class Curve:
-    """Latency against bandwidth: the least at which so much or more was reached, lines between."""
+    """Latency by bandwidth: the least with at least that bandwidth, linear between points."""
 
     def __init__(self, points: list[tuple[float, float]]) -> None:
         least = float("inf")
@@ -80,7 +80,7 @@ class Curve:
 
 
 def curve(profile: headrace.Profile, cpu: int, memory: int) -> Curve | None:
-    """What a node's CPUs see of a memory; None where nobody measured it."""
+    """The curve of a memory from the CPUs of a node; None where nobody measured it."""
     for experiment in ("loaded_least", "loaded"):
         points = []
         for row in profile.rows:
@@ -99,7 +99,7 @@ def curve(profile: headrace.Profile, cpu: int, memory: int) -> Curve | None:
 
 @dataclass(frozen=True)
 class Side:
-    """What CPUs of one node of the fast memory see, as many as the node has."""
+    """Both memories, as the CPUs of one node of the fast memory reach them."""
 
     fast: Curve
     slow: Curve

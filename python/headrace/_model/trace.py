@@ -17,7 +17,7 @@ import numpy.random  # at once: its modules swallow a Ctrl-C that comes while th
 
 #: Tokens of a block of the trace.
 BLOCK_TOKENS = 512
-#: What is known of the trace; hit rates are those of one LRU list of so many blocks.
+#: Published figures of the trace; hit rates are those of one LRU list of 10 000 or 50 000 blocks.
 PUBLISHED: dict[str, float] = {
     "requests": 12_031, "seconds": 59 * 60, "blocks": 288_500, "unique_blocks": 182_790,
     "reusable": 0.366, "lru_10000": 0.211, "lru_50000": 0.355,
@@ -31,7 +31,7 @@ FIRST_BLOCKS, FIRST_SPREAD = 15.0, 0.9
 LATER_BLOCKS = 3.3
 PAUSE_SECONDS, PAUSE_SPREAD = 120.0, 1.0
 
-#: From so many requests on one draw is like another; of fewer so many are made.
+#: Draws are alike from _MANY requests on; below, the best of _DRAWS draws is taken.
 _MANY, _DRAWS = 5000, 16
 
 
@@ -117,7 +117,7 @@ def lru_hits(requests: Iterable[Request], capacity: int | None = None) -> int:
 
 
 def statistics(requests: Sequence[Request]) -> dict[str, float]:
-    """Those of PUBLISHED; capacities are scaled by the number of requests."""
+    """The same figures as PUBLISHED; capacities are scaled by the number of requests."""
     scale = len(requests) / PUBLISHED["requests"]
     blocks = sum(len(request.blocks) for request in requests)
     rates = {

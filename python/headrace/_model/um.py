@@ -18,10 +18,10 @@ from headrace._errors import unknown
 from headrace._model.um_cases import GIB, KIB, MIB, Case
 
 BLOCK = 2 * MIB
-#: What a fault asks for, in a block whose pages the driver brings as a tree.
+#: Bytes that a fault asks for, in a block whose pages the driver brings as a tree.
 LEAF = 64 * KIB
-#: The driver brings the whole of a subtree once more than so many per cent of it are there or
-#: asked for: its default.
+#: The driver brings a whole subtree once more than this percentage of it is there or asked for (its
+#: default).
 DENSITY = 51
 #: In a kernel's block: the original's, and the wide kernel's.
 THREADS = {"reprex": 128, "wide": 256}
@@ -52,7 +52,7 @@ class Machine:
     link_out: float
     host_page: int
     fault_batch: float  #: from faults of what is in flight until their threads go on
-    #: What bringing a block takes longer where another has to leave; None: nobody told.
+    #: Extra seconds to bring a block where another has to leave; None: not published.
     eviction: float | None
     counters: Counters | None
     fitted: dict[str, str]  #: which of these, and to what
@@ -65,8 +65,8 @@ class Machine:
         return self.blocks(kernel) * THREADS[kernel] * (64 if kernel == "wide" else 4)
 
     def blocks(self, kernel: str) -> int:
-        """Those that run at the same time: with the 58 to 63 registers of a thread that reads
-        (ptxas 12.9, sm_70 to sm_100), 4 of the wide kernel fit into a multiprocessor's 65536."""
+        """Blocks that run at once: a thread that reads has 58 to 63 registers (ptxas 12.9, sm_70 to
+        sm_100), so 4 blocks of the wide kernel fit into a multiprocessor's 65536."""
         return self.multiprocessors * (4 if kernel == "wide" else 2)
 
 
@@ -157,10 +157,11 @@ def machine_named(name: str) -> Machine:
 
 @cache
 def fault_batches(window: int) -> tuple[int, ...]:
-    """Batches until a block is there that a kernel with so much in flight reads in order.
+    """Fault batches per block that a kernel with `window` bytes in flight reads in order.
 
-    By block, since windows and blocks begin together only now and then; the last is followed by the
-    first. Threads go on together: a window is asked for when all of the one before is there.
+    The numbers differ by block, since windows and blocks rarely begin together; after the last the
+    first follows. Threads go on together: a window is asked for when all of the one before is
+    there.
     """
     leaves, blocks = BLOCK // LEAF, 8
     there = [[False] * leaves for _ in range(blocks)]
@@ -226,7 +227,7 @@ class Array:
         self.copying = BLOCK / machine.link_in
         self.replacing: float | None = None
         if machine.eviction is not None:
-            # What is read mostly has its copy in host memory still.
+            # A block that is read mostly still has its copy in host memory.
             out = 0.0 if case.read_mostly else BLOCK / machine.link_out
             self.replacing = max(self.copying, out) + machine.eviction
         if case.managed and case.accessed_by:
@@ -326,7 +327,7 @@ class Array:
 
 
 class _Reports:
-    """What access counters report in one run: the first are served, others wait for the next."""
+    """Reports of access counters in one run: the first are served, others wait for the next run."""
 
     def __init__(self, counters: Counters | None) -> None:
         self.counters = counters
@@ -347,7 +348,7 @@ class _Reports:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run took, and what it did to the array."""
+    """The time of one run, and its effect on the array."""
 
     seconds: float
     batches: float  #: of faults
@@ -364,7 +365,7 @@ def runs(machine: Machine, case: Case) -> list[Outcome]:
         if case.touch_on_host and number:
             array.touch_on_host()
         state = array.state()
-        # What begins as the last run did ends as it did.
+        # A run that begins as the last one did ends like it.
         if state == before:
             found.append(found[-1])
             continue

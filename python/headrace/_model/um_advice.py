@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do with an array that a GPU reads: recipes run on the model of um.py, compared."""
+"""Recipes for an array that a GPU reads, compared on the model of um.py."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def recipe_of(case: Case) -> str | None:
 
 
 def command_line(case: Case, *, oversubscribe: bool = False) -> str:
-    """What runs a case on a GPU."""
+    """The command that runs a case on a GPU."""
     words = [f"headrace bench um --size {_exactly(case.size)}"]
     if not case.managed:
         words.append(f"--memory {case.memory}")
@@ -137,7 +137,7 @@ def _row(machine: um.Machine, recipe: Recipe, asked: Case) -> dict[str, Any]:
 
 
 def _because(case: Case, found: list[um.Outcome]) -> str:
-    """What the state of its pages makes of it."""
+    """The reason for the rate, from the state of the pages."""
     first, last = found[0], found[-1]
     if last.evicted:
         size = headrace.format_bytes(last.evicted * um.BLOCK)

@@ -23,7 +23,7 @@ UNIT = "GiB/s"
 
 @dataclass(frozen=True)
 class Case:
-    """The original's parameters, in its defaults but for PREFERRED_LOCATION_CPU."""
+    """The original's parameters with its defaults, except PREFERRED_LOCATION_CPU."""
 
     memory: str = "managed"  #: or system, which is near the GPU, or node:N
     accessed_by: bool = False
@@ -33,7 +33,7 @@ class Case:
     op: str = "read"
     size: int = 32 * GIB
     runs: int = 5
-    prefetch_block: int | None = None  #: fetched ahead of the kernel in blocks of so many bytes
+    prefetch_block: int | None = None  #: bytes fetched at once, ahead of the kernel
     streams: int = 2  #: that take turns to prefetch
     kernel: str = "reprex"
     #: Which runs it, and so touches managed memory first; None: the GPU's nearest.
@@ -146,6 +146,6 @@ PUBLISHED = (
 
 
 def published_of(machine: str) -> list[Published]:
-    """What is told of a machine; of the AC922 with the control group of the same experiment."""
+    """The published cases of a machine; the AC922's with the control group of its experiment."""
     group = ("ac922", "x86-pcie3") if machine == "ac922" else (machine,)
     return [each for each in PUBLISHED if each.machine in group]

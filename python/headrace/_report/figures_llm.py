@@ -7,29 +7,47 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace._format import plural, rate_text, size_text
+from headrace._profile.documents import Fields
+from headrace._profile.nested import rows_of
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
+from headrace._report.rows import bars_are
 
 Row = dict[str, Any]
 
 
 def kvcache_figures(document: Row) -> list[Figure]:
-    figures = [_stalls(document), _hidden(document)]
-    if document["loads"] or document["interference"]:
-        figures.append(_loads(document))
+    if document.get("basis") == "modelled":
+        policies = [Fields(row) for row in document["rows"]]
+    else:
+        policies = [_overlap(row) for row in rows_of(document, "kvcache")]
+    figures = [_stalls(document, policies), _hidden(document, policies)]
+    loads, beside = (rows_of(document, name) if document.get("basis") != "modelled" else []
+                     for name in ("kvcache_load", "kvcache_interference"))  # fmt: skip
+    if loads or beside:
+        figures.append(_loads(loads, beside))
     return figures
+
+
+def _overlap(row: Fields) -> Fields:
+    """A measured row with the names of a modelled one."""
+    made = Fields(row, stall_p50_ms=row["median"])
+    for part in ("", "_where_it_can"):
+        if (waited := row[f"waited_of_alone{part}"]) is not None:
+            made[f"hidden_of_alone{part}"] = 1 - waited
+    return made
 
 
 def _line(row: Row) -> str:
     return str(row.get("store") or row["basis"])
 
 
-def _stalls(document: Row) -> Figure:
+def _stalls(document: Row, policies: Sequence[Fields]) -> Figure:
     title = "What a layer waits for cached blocks"
-    rows = [row for row in document["rows"] if row["stall_p50_ms"] is not None]
+    rows = [row for row in policies if row["stall_p50_ms"] is not None]
     if not rows:
         return Figure(title, missing="No request had cached blocks after the first that had.")
-    figure = Figure(title, _scale(document), tables=[_policies(document["rows"])])
+    figure = Figure(title, _scale(document) + _noise(policies), tables=[_policies(policies)])
     for name, heading in (("stall_p50_ms", "p50 of the requests"), ("stall_p99_ms", "p99")):
         points = [
             {"bar": row["policy"], "line": _line(row), "x": 1e6 * row[name],
@@ -47,12 +65,12 @@ def _scale(document: Row) -> str:
         f"{document['model']}, blocks of {document['block_tokens']} tokens "
         f"({size_text(document['block_bytes'])}). recompute waits for them to be computed again."
     )
-    if (scale := document["scale"]) is not None:
+    if (scale := document.get("scale")) is not None:
         words += (
             f" Scaled down: {scale['requests']} of {scale['of_requests']} requests, "
             f"{scale['work']:.2%} of a layer's work."
         )
-    return words + _noise(document["rows"])
+    return words
 
 
 def _noise(rows: Sequence[Row]) -> str:
@@ -76,7 +94,7 @@ def _policies(rows: Sequence[Row]) -> Table:
     return Table(head, lines, words=("policy", "store", "hits", ""))
 
 
-def _hidden(document: Row) -> Figure:
+def _hidden(document: Row, policies: Sequence[Fields]) -> Figure:
     title = "Share of load time overlapped with computation"
     bars = [
         _bar(f"{row['policy']}\n{words}", _line(row), 100 * row[name], "{:.0f} %")
@@ -84,11 +102,11 @@ def _hidden(document: Row) -> Figure:
             ("hidden_of_alone", "all requests"),
             ("hidden_of_alone_where_it_can", "overlappable requests"),
         )
-        for row in document["rows"] if row.get(name) is not None
+        for row in policies if row[name] is not None
     ]  # fmt: skip
     if not bars:
         why = "No policy loads first, so what loads take alone is not known."
-        loaded = any(row["hidden_share"] is not None for row in document["rows"])
+        loaded = any(row["hidden_share"] is not None for row in policies)
         return Figure(title, missing=why if loaded else "Nothing was loaded.")
     hides = [f"from {name} behind {tokens:.0f} new ones"
              for name, tokens in document["hides"].items()]  # fmt: skip
@@ -96,20 +114,19 @@ def _hidden(document: Row) -> Figure:
     return Figure(title, caption, [("", charts.bars(bars, title="%"))])
 
 
-def _loads(document: Row) -> Figure:
-    figure = Figure("Loads from disk, and who slows whom", "Medians, stores in turn.")
+def _loads(loads: Sequence[Fields], beside: Sequence[Fields]) -> Figure:
+    caption = "Medians." + bars_are(row["interval"] for row in loads)
+    figure = Figure("Loads from disk, and who slows whom", caption)
     bars = [
-        _bar(row["store"], row["tier"], row["bytes_per_second"] / 1e9, "{:.3g} GB/s",
-             [each / 1e9 for each in row["samples"]])
-        for row in document["loads"] if row["bytes_per_second"]
+        {"bar": row["store"], "line": row["tier"], "text": rate_text(row["median"]),
+         "y": row["median"] / 1e9, "low": row["low"] / 1e9, "high": row["high"] / 1e9}
+        for row in loads if row["median"]
     ]  # fmt: skip
     if bars:
-        figure.charts.append(
-            ("loads of blocks, least to most", charts.bars(bars, title="GB/s"))
-        )
+        figure.charts.append(("loads of blocks", charts.bars(bars, title="GB/s")))
     bars = [
-        _bar(f"{row['of']} beside {row['beside']}", "", 100 * row["ratio"], "{:.0f} %")
-        for row in document["interference"] if row["ratio"]
+        _bar(f"{row['of']} beside {row['beside']}", "", 100 * row["median"], "{:.0f} %")
+        for row in beside if row["median"]
     ]  # fmt: skip
     if bars:
         figure.charts.append(("of the speed alone", charts.bars(bars, title="%")))
@@ -127,7 +144,7 @@ def layer_figures(document: Row) -> list[Figure]:
 
 def _layer(document: Row) -> Figure:
     title = "Milliseconds of a layer while it decodes"
-    rows = [row for row in document["rows"] if row["ms_per_layer"] is not None]
+    rows = [row for row in rows_of(document, "layer") if row["median"] is not None]
     if not rows:
         return Figure(title, missing="Interrupted before a layer was measured.")
     needs = document["claim_needs_bytes_per_second"]
@@ -136,17 +153,17 @@ def _layer(document: Row) -> Figure:
         f"{size_text(document['weight_bytes'])} of weights ({document['dtype']}) and "
         f"{size_text(document['kv_bytes'])} of keys and values are read for each layer. Less than "
         f"1 ms, as is often said, takes more than {rate_text(needs)}."
+        + bars_are(row["interval"] for row in rows if row["basis"] != "modelled")
     )
     return Figure(title, caption, [("", charts.bars([_layer_bar(row) for row in rows],
                                                     title="ms"))])  # fmt: skip
 
 
-def _layer_bar(row: Row) -> Row:
+def _layer_bar(row: Fields) -> Row:
     rate = rate_text(row["bytes_per_second"])
     where = f"{row['on']}\n{rate}" if row["basis"] == "measured" else rate
-    found = _bar(where, row["basis"], row["ms_per_layer"], "{:.3g} ms")
-    spread = row.get("ms_mad") or 0.0
-    return found | {"low": found["y"] - spread, "high": found["y"] + spread}
+    found = _bar(where, row["basis"], row["median"], "{:.3g} ms")
+    return found | {"low": row["low"], "high": row["high"]}
 
 
 def _engines(rows: Sequence[Row]) -> Figure:
@@ -164,11 +181,8 @@ def _engines(rows: Sequence[Row]) -> Figure:
     return Figure(title, caption, [("", charts.bars(bars, title="MB per layer"))], items=reasons)
 
 
-def _bar(
-    bar: str, line: str, y: float, text: str, spread: Sequence[float] = ()
-) -> Row:  # fmt: skip
-    low, high = (function(spread or [y]) for function in (min, max))
-    return {"bar": bar, "line": line, "y": y, "low": low, "high": high, "text": text.format(y)}
+def _bar(bar: str, line: str, y: float, text: str) -> Row:
+    return {"bar": bar, "line": line, "y": y, "low": y, "high": y, "text": text.format(y)}
 
 
 def _text(value: float | None, form: str) -> str:

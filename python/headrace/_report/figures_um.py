@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace._format import listed, plural, size_text
+from headrace._profile.nested import unified_memory_runs
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 
@@ -68,7 +69,7 @@ def _table(document: Row) -> Table:
             *("" if row.get(whose) is None else f"{row[whose]:.2f}" for whose in _WHOSE),
             "" if row.get("error") is None else f"{row['error']:+.0%}", row["basis"],
         ]
-        for row in document["rows"]
+        for row in unified_memory_runs(document)
     ]  # fmt: skip
     return Table(head, lines, f"{len(lines)} runs, GiB/s")
 

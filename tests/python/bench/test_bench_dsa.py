@@ -8,14 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_documents import check_commands
+from headrace_bench.commands import dsa as bench_dsa
 from headrace_bench.runner import row_of
 
 import headrace
+from headrace._cli import output
 from headrace._profile import dsa_rows
 from headrace._profile.documents import Fields
 
 Row = dict[str, Any]
 Run = Callable[..., Any]
+
+#: Parameters of a copy within a node.
+USUAL = {
+    "method": "single", "bytes": 4096, "threads": 1, "at_once": 1, "window": 1, "from": 0,
+    "to": 0, "route": "one", "engines": "", "queue": "", "group_engines": "any",
+    "beside": "nothing",
+}  # fmt: skip
 
 
 def test_without_a_device_it_says_how_to_go_on(run: Run) -> None:
@@ -67,17 +77,28 @@ def test_a_crossover_is_within_a_node() -> None:
     assert never["bytes"] is None and "core is faster" in never["reason"]
 
 
+def test_MeasuredRows_AreThoseOfAProfile(run: Run, tmp_path: Path) -> None:
+    machine = headrace.Machine.load("xeon-max")
+    rows = [
+        row_of("dsa", {**USUAL, "part": "cpu", "method": way, "bytes": size}, "B/s", rates)
+        for size in (4096, 1 << 20)
+        for way, rates in (("single", [2e9, 3e9, 4e9]), ("cores", [1e9, 1.5e9, 2e9]))
+    ]  # fmt: skip
+    made = output.document("bench dsa", machine, **bench_dsa.fields(rows, machine, "here"))
+    check_commands(made, run, tmp_path)
+    [crossover] = made["crossovers"]
+    assert (crossover["bytes"], crossover["machine"], crossover["basis"]) == (
+        4096, "here", "measured",
+    )  # fmt: skip
+    bench_dsa.print_rows(made)
+
+
 def test_a_document_with_nothing_but_reasons_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")
     from headrace._report.figures_dsa import dsa_figures
 
-    usual = {
-        "method": "single", "bytes": 4096, "threads": 1, "at_once": 1, "window": 1, "from": 0,
-        "to": 0, "route": "one", "engines": "", "queue": "", "group_engines": "any",
-        "beside": "nothing",
-    }  # fmt: skip
-    rows = [row_of("dsa", {"part": name, **usual}, "B/s", [], reason="no device")
+    rows = [row_of("dsa", {"part": name, **USUAL}, "B/s", [], reason="no device")
             for name in dsa_rows.EXPERIMENTS]  # fmt: skip
     machine = headrace.Machine.load("xeon-max").asdict()
     figures = dsa_figures({"rows": [row.asdict() for row in rows], "machine": machine, "host": "a"})

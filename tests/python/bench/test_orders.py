@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from headrace_bench import kv_live, kv_servers
-from headrace_bench.commands import kvcache as kvcache_command
 from headrace_bench.kv_place import Place
-from headrace_bench.llm import kvcache
+from headrace_bench.llm import kvcache_rounds
+from headrace_bench.runner import Runner
 
 ROUNDS = 6
 
@@ -63,6 +63,15 @@ def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted == [[*range(ROUNDS)]] * 4
 
 
+def bench_of(**options: Any) -> Any:
+    """What all rounds of kvcache ask of a bench."""
+    return SimpleNamespace(
+        options=SimpleNamespace(rounds=ROUNDS, seed=1, **options), progress=lambda *_: None,
+        stop=lambda: False, rates={}, shape=SimpleNamespace(fragment=4096), known=dict,
+        told=lambda _: None, basis=lambda: "measured", add_alone=lambda _: None, make="",
+    )  # fmt: skip
+
+
 def test_loads_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Any] = []
     match = SimpleNamespace(tiers=[1], release=lambda: None)
@@ -75,32 +84,60 @@ def test_loads_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
         ran.append(match.of)
         return 1e9
 
-    monkeypatch.setattr(kvcache, "_full", full)
-    monkeypatch.setattr(kvcache, "_rate", rate)
-    bench: Any = SimpleNamespace(
-        options=SimpleNamespace(rounds=ROUNDS, seed=1), progress=lambda *_: None,
-        stop=lambda: False, rates={}, shape=SimpleNamespace(fragment=4096),
-    )  # fmt: skip
+    monkeypatch.setattr(kvcache_rounds, "_full", full)
+    monkeypatch.setattr(kvcache_rounds, "_rate", rate)
     makers: Any = ["headrace", "asyncio", "other"]
-    rows = kvcache.loads(bench, makers, 1)
-    check(ran, 3)
-    assert [row["store"] for row in rows] == makers
+    rows = kvcache_rounds.loads(bench_of(), makers, 1)
+    check(ran[3:], 3)
+    assert [row.parameters["store"] for row in rows] == makers
+    assert all(len(row.samples) == ROUNDS for row in rows)
+
+
+def test_LayersAndLoads_TakeTurns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone and beside each other, in another order in each round."""
+    ran: list[str] = []
+    load = SimpleNamespace(done=lambda: len(ran) % 2 == 0, ended=lambda: 1e12)
+
+    def layer(_: int) -> float:
+        ran.append("layer")
+        return 0.5
+
+    bench = bench_of(scale=SimpleNamespace(block_tokens=1))
+    bench.compute = SimpleNamespace(layer=layer)
+    bench.to, bench.shape = None, SimpleNamespace(layers=1, block=1 << 20, fragment=4096)
+    match = SimpleNamespace(tiers=[1], release=lambda: None, load=lambda *_: load)
+    store = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(kvcache_rounds, "_full", lambda *_: (store, match))
+    monkeypatch.setattr(kvcache_rounds, "_rate", lambda *_: ran.append("load") or 1e9)
+    orders: list[list[str]] = []
+    run = Runner.run
+
+    def noted(runner: Runner, *how: Any) -> None:
+        orders.append(runner.order()["rounds"])
+        run(runner, *how)
+
+    monkeypatch.setattr(Runner, "run", noted)
+    rows = kvcache_rounds.interference(bench)
+    assert [row.parameters["of"] for row in rows] == ["layer", "loads"]
+    [order] = orders
+    assert len(order) == ROUNDS and len(set(order)) > 1
 
 
 def test_policies_of_stores() -> None:
     """Not all of one store, then all of the other."""
     ran: list[tuple[str, str]] = []
-    options = SimpleNamespace(policies=["layerwise", "ahead", "demand"], seed=1)
-    bench = SimpleNamespace(options=options, make="")
+    bench = bench_of(policies=["layerwise", "ahead", "demand"])
 
     def policy(name: str) -> dict[str, Any]:
         ran.append((bench.make, name))
         return {"store": bench.make, "policy": name}
 
     bench.policy = policy
-    go_on: Any = lambda: False  # noqa: E731
-    rows = kvcache_command._policies(bench, ["headrace", "asyncio"], go_on)
-    pairs = [(store, name) for store in ("headrace", "asyncio") for name in options.policies]
-    assert sorted(ran) == sorted(pairs) and [*map(tuple, map(dict.values, rows))] == pairs
+    stores: Any = ["headrace", "asyncio"]
+    runner = kvcache_rounds.run_policies(bench, stores, stores)
+    pairs = [(store, name) for store in stores for name in bench.options.policies]
+    assert sorted(ran) == sorted(pairs)
+    found = [row for each in runner.variants for row in each.found]
+    assert [(row["store"], row["policy"]) for row in found] == pairs
     changes = sum(one[0] != two[0] for one, two in zip(ran, ran[1:], strict=False))
     assert changes > 1, ran

@@ -11,11 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bench_documents import check_rows
 from headrace_bench import um_live
 from headrace_bench.commands import um as bench_um
+from headrace_bench.runner import row_of
 
 from headrace._errors import WrongAnswer
 from headrace._model.um_cases import Case
+from headrace._profile.nested import rows_of
 from headrace._provenance import EMULATED_GPUS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -54,11 +57,13 @@ def test_every_row_is_emulated_and_right(
     assert document["emulated"] and document["basis"] == "emulated" and document["written"]
     assert document["rests_on"] == EMULATED_GPUS and document["paradigm"] == "ats"
     assert document["node"] == 0
-    own = [row for row in document["rows"] if row.get("measured") is not None]
+    check_rows(document)
+    *own, later = rows_of(document, "um")
     assert len(own) == 2 and all(row["flags"] == [] for row in own)
     for row in own:
-        assert row["basis"] == "emulated" and row["correct"] and row["measured"] > 0
-    assert {row["basis"] for row in document["rows"] if row not in own} <= {"published"}
+        assert row["basis"] == "emulated" and row["wrong"] == 0 and row["median"] > 0
+    assert (later["run"], later["median"]) == ("after 1", own[1]["median"])
+    assert {row["basis"] for row in document["published"]} <= {"published"}
 
 
 def test_ones_own_rows_stand_beside_what_was_published(
@@ -80,7 +85,7 @@ def test_the_node_that_runs_it(run: Run, gpu: Callable[[str], dict[str, str]]) -
     asked = ["bench", "um", "--size", "1MiB", "--runs", "1"]
     document = json.loads(run(*asked, "--node", "0", "--json", env=env).stdout)
     assert document["node"] == 0 and document["cases"][0]["case"] == "managed + from node 0"
-    assert any(row["published"] for row in document["rows"]), "of any node"
+    assert any(row["published"] for row in document["published"]), "of any node"
     for wrong, code, why in (
         (["--node", "77"], 3, "no memory node 77"),
         (["--node", "0", "--memory", "node:0"], 2, "leave one out"),
@@ -105,12 +110,17 @@ def test_the_lines_of_the_original(run: Run, gpu: Callable[[str], dict[str, str]
 
 
 def test_what_is_wrong_is_told_after_all_is_written() -> None:
-    right: dict[str, Any] = {"rows": [{"run": 1, "correct": True}, {"run": 1}], "written": True}
-    um_live.check(right)
-    with pytest.raises(WrongAnswer, match="run 2: the kernel's sum is wrong"):
-        um_live.check(right | {"rows": [*right["rows"], {"run": 2, "correct": False}]})
+    def document(wrong: int, written: bool) -> dict[str, Any]:
+        rows = [row_of("um", {"run": 1}, "GiB/s", [1.0], details={"wrong": 0}),
+                row_of("um", {"run": 2}, "GiB/s", [1.0], details={"wrong": wrong})]  # fmt: skip
+        made = [row.asdict() for row in rows]
+        return {"rows": made, "written": written, "interrupted": False}
+
+    um_live.check_written(document(0, written=True))
+    with pytest.raises(WrongAnswer, match="run=2: the kernel's sum is wrong"):
+        um_live.check_written(document(1, written=True))
     with pytest.raises(WrongAnswer, match="does not hold what the kernel wrote"):
-        um_live.check(right | {"written": False})
+        um_live.check_written(document(0, written=False))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +147,7 @@ def test_an_array_on_the_wrong_node_is_told(
         device_free=1, node=1, blocks=1, threads_per_block=1, advice_confirmed=None, written=True,
     )  # fmt: skip
     document = um_live.fields("here", case, result)
-    rows = [row for row in document["rows"] if row.get("measured") is not None]
+    rows = rows_of(document, "um")
     assert [row["run"] for row in rows if row["flags"] == ["misplaced"]] == flagged
     told = bench_um.text(document | {"interrupted": False})
     assert told.count("Misplaced: run ") == len(flagged)

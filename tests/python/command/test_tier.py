@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from headrace._core import HostFiles
 
 import headrace
 from headrace._cli.tier import explain
-from headrace._core import HostFiles
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from headrace._core import HostFiles as Files
 
 import headrace
-from headrace._core import HostFiles as Files
 from headrace._tiering import groups
 
 V1, V2 = "sys/fs/cgroup/memory/a/b", "sys/fs/cgroup/a/b"

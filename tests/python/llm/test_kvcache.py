@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bench_documents import check_rows
 from conftest import Headrace
 from headrace_bench.commands import kvcache as kvcache_command
 from headrace_bench.llm import kvcache, layer
@@ -21,15 +22,13 @@ import headrace
 from headrace._cli import app, output
 from headrace._errors import WrongAnswer
 from headrace._model import prefill, trace
+from headrace._profile.nested import rows_of
 
 #: A store of small blocks, and hardly any work.
 SMALL = [
     "bench", "kvcache", "--requests", "24", "--block-tokens", "2", "--work", "0.02%", "--rounds",
     "2", "--seed", "5",
 ]  # fmt: skip
-HONEST = {"policy", "hit_rate", "stall_p50_ms", "stall_p99_ms", "hidden_share", "roofline_share",
-          "basis"}  # fmt: skip
-
 
 def test_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -39,48 +38,52 @@ def test_measured(
     told = []
     monkeypatch.setattr(output.ProgressBar, "__call__", lambda _, *step: told.append(step[2]))
     assert app.run([*SMALL, "--data", str(tmp_path), "--json"]) == 0
-    first, *policies, beside, filling, loads = [name for name, _ in itertools.groupby(told)]
-    assert first == "preparing" and set(policies) == set(prefill.POLICIES)
-    assert (beside, filling) == ("layers beside loads", "filling stores")
-    assert loads == "loads of stores in turn"
+    first, *served, beside_loads, filling, of_stores = [name for name, _ in itertools.groupby(told)]
+    assert first == "preparing" and set(served) == set(prefill.POLICIES)
+    assert (beside_loads, filling) == ("layers beside loads", "filling stores")
+    assert of_stores == "loads of stores in turn"
     document = json.loads(capsys.readouterr().out)
     assert list(tmp_path.iterdir()) == []
-    assert [row["store"] for row in document["loads"]] == ["headrace", "asyncio"]
-    assert all(row["bytes_per_second"] > 0 for row in document["loads"])
+    check_rows(document)
+    loads, beside = (rows_of(document, f"kvcache_{name}") for name in ("load", "interference"))
+    assert [row["store"] for row in loads] == ["headrace", "asyncio"]
+    assert all(row["median"] > 0 and len(row["samples"]) == 2 for row in loads)
+    policies = rows_of(document, "kvcache")
     for name in ("headrace", "asyncio"):
-        check_measured({r["policy"]: r for r in document["rows"] if r["store"] == name})
+        check_measured({r["policy"]: r for r in policies if r["store"] == name})
     assert document["scale"]["requests"] == 24 and document["scale"]["of_block_tokens"] == 512
-    assert [row["of"] for row in document["interference"]] == ["layer", "loads"]
-    assert all(row["ratio"] > 0 for row in document["interference"])
+    assert [row["of"] for row in beside] == ["layer", "loads"]
+    assert all(row["median"] > 0 for row in beside)
     assert set(document["control"]["stall_p50_ms"]) == {"headrace", "asyncio"}
-    for row in (*document["rows"], *document["interference"], *document["loads"]):
+    for row in (*policies, *beside, *loads):
         assert set(row["flags"]) <= {"noisy"} and "steal_share" in row
         assert row["others_share"] is None or row["others_share"] >= 0
     capsys.readouterr()
     kvcache_command.print_kvcache(document)
     words = " ".join(capsys.readouterr().out.split())
-    terms = [r["inequality"] for r in document["rows"] if r["policy"] in ("layerwise", "ahead")]
+    terms = [r["inequality"] for r in policies if r["policy"] in ("layerwise", "ahead")]
     assert words.count("% can be overlapped; ") == sum(each is not None for each in terms)
     # Two rounds have no interval, and a row says of how many requests it is.
-    assert "in 2 rounds) from ssd" in words and " n stall p50 95 % stall p99 " in words
+    assert "range of 2) from ssd" in words and " n stall p50 95 % stall p99 " in words
 
 
 def check_measured(rows: dict[str, Any]) -> None:
     assert set(rows) == set(prefill.POLICIES)
     for row in rows.values():
-        assert set(row) >= HONEST and row["basis"] == "measured" and row["reason"] == ""
-        assert row["verified"] is True and row["requests"] == 24
+        assert row["basis"] == "measured" and row["note"] is None
+        assert row["wrong"] == 0 and row["requests"] == 24 and row["unit"] == "ms"
     for policy in ("layerwise", "ahead", "load-first", "demand"):
         row = rows[policy]
         assert 0 < sum(row["hit_rate"].values()) < 0.7 and row["with_cached"] > 0
         assert 0 <= row["hidden_share"] <= 1
-        assert 0 < row["stall_p50_ms"] <= row["stall_p99_ms"]
-    assert rows["load-first"]["hidden_of_alone"] == pytest.approx(0, abs=0.02)
+        assert 0 < row["median"] <= row["stall_p99_ms"]
+        assert len(row["samples"]) == row["with_cached"]
+    assert rows["load-first"]["waited_of_alone"] == pytest.approx(1, abs=0.02)
     for policy in ("layerwise", "ahead", "demand"):
         of_alone = rows[policy]["of_alone"]
-        assert (rows[policy]["hidden_of_alone"] is None) == (of_alone == 0)
+        assert (rows[policy]["waited_of_alone"] is None) == (of_alone == 0)
         assert of_alone <= rows[policy]["with_cached"]
-    assert rows["recompute"]["hidden_of_alone"] is None
+    assert rows["recompute"]["waited_of_alone"] is None
     assert rows["demand"]["hidden_share"] == pytest.approx(0, abs=0.02)
     assert rows["load-first"]["hidden_share"] == pytest.approx(0, abs=0.02)
     assert rows["recompute"]["roofline_share"] is None
@@ -183,9 +186,10 @@ def test_ctrl_c_keeps_the_policies(tmp_path: Path) -> None:
         130, "headrace: interrupted; results cover the time until then\n",
     )
     document = json.loads(result.stdout)
-    assert document["interrupted"] is True and document["loads"] == []
-    assert [row["policy"] for row in document["rows"]] == ["layerwise", "ahead"]
-    assert [row["reason"] for row in document["rows"]] == ["", "interrupted"]
+    assert document["interrupted"] is True and not rows_of(document, "kvcache_load")
+    first, second = rows_of(document, "kvcache")
+    assert (first["policy"], second["policy"]) == ("layerwise", "ahead")
+    assert first["note"] is None and "interrupted" in (second["note"], second["reason"])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bench_documents import check_commands
 from conftest import Headrace
 from headrace_bench.llm import layer, settings
 from staged import press_ctrl_c
 
 import headrace
 from headrace import _language_models as models
+from headrace._profile.nested import rows_of
 
 LOAD = layer.Load(models.model("llama-3.1-8b"), 2, 8192, "bf16", "bf16")
 #: A fast one to measure; on no disk, so that none is measured.
@@ -162,15 +164,17 @@ def test_engines_have_what_the_layer_leaves() -> None:
     assert [row["bytes"] for row in engines] == [0, 0, 0, None]
 
 
-def test_a_layer_measured(run: Headrace) -> None:
+def test_a_layer_measured(run: Headrace, tmp_path: Path) -> None:
     result = run(*SMALL, "--json")
     assert (result.returncode, result.stderr) == (0, ""), result
     document = json.loads(result.stdout)
-    (row,) = document["rows"]
+    check_commands(document, run, tmp_path)
+    (row,) = rows_of(document, "layer")
     assert document["kind"] == "bench layer" and document["interrupted"] is False
-    assert row["basis"] == "measured" and len(row["ms_samples"]) == 2
+    assert row["basis"] == "measured" and len(row["samples"]) == 2
+    assert document["order"]["rounds"] == ["0", "0"]
     assert 0 < row["share_of_peak"] <= 1 and row["first_ms"] > 0
-    assert row["floor_ms"] <= row["ms_per_layer"]
+    assert row["floor_ms"] <= row["median"]
     assert sum(row["residency"].values()) * document["settings"]["page_bytes"] >= 60e6
     cores, *disks = document["engines"]
     assert cores["kind"] == "cpu" and cores["bytes"] is not None
@@ -182,7 +186,7 @@ def test_a_layer_measured(run: Headrace) -> None:
 def test_one_layer_has_no_spread(run: Headrace) -> None:
     for repetitions, shown in (("1", False), ("2", True)):
         result = run(*SMALL, "--repetitions", repetitions)
-        assert result.returncode == 0 and ("±" in result.stdout) is shown, result
+        assert result.returncode == 0 and ("range of 2; " in result.stdout) is shown, result
 
 
 def test_ctrl_c_keeps_the_layers(tmp_path: Path) -> None:
@@ -192,7 +196,7 @@ def test_ctrl_c_keeps_the_layers(tmp_path: Path) -> None:
     )
     document = json.loads(result.stdout)
     assert document["interrupted"] is True
-    assert len(document["rows"][0]["ms_samples"]) == 1 and document["engines"] == []
+    assert len(document["rows"][0]["samples"]) == 1 and document["engines"] == []
 
 
 def test_less_memory_than_a_layer_has(monkeypatch: pytest.MonkeyPatch) -> None:

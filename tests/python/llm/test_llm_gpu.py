@@ -16,6 +16,7 @@ from headrace_bench.llm.stores import Shape
 
 import headrace
 from headrace import _language_models as models
+from headrace._profile.nested import rows_of
 
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}
 LAYER = ["bench", "layer", "--model", "llama-3.2-1b", "--batch", "1", "--context", "64", "--dtype",
@@ -33,9 +34,9 @@ def test_a_layer_that_a_gpu_reads(run: Headrace, gpu: dict[str, str]) -> None:
     result = run(*LAYER, "--json", env=gpu)
     assert (result.returncode, result.stderr) == (0, ""), result
     document = json.loads(result.stdout)
-    (row,) = document["rows"]
+    (row,) = rows_of(document, "layer")
     assert row["basis"] == "emulated" and row["device"] == "Headrace fake GPU"
-    assert row["ms_per_layer"] > 0 and len(row["ms_samples"]) == 2
+    assert row["median"] > 0 and len(row["samples"]) == 2
     assert row["peak_bytes_per_second"] >= row["bytes_per_second"] > 0
     assert document["rests_on"]["level"] == "emulation"
     engines = {each["kind"]: each for each in document["engines"]}
@@ -61,12 +62,13 @@ def test_a_cache_in_a_gpu(run: Headrace, gpu: dict[str, str], tmp_path: Path) ->
     assert (result.returncode, result.stderr) == (0, ""), result
     document = json.loads(out.read_text())
     assert document["rests_on"]["level"] == "emulation"
-    assert [row["policy"] for row in document["rows"]] == ["layerwise", "ahead"]
-    for row in document["rows"]:
-        assert row["basis"] == "emulated" and row["verified"] is True and row["requests"] == 24
-        assert list(row["hit_rate"]) == ["gpu", "dram", "ssd"]
-    (load,) = document["loads"]
-    assert load["basis"] == "emulated" and load["bytes_per_second"] > 0
+    policies = rows_of(document, "kvcache")
+    assert [row["policy"] for row in policies] == ["layerwise", "ahead"]
+    for row in policies:
+        assert row["basis"] == "emulated" and row["wrong"] == 0 and row["requests"] == 24
+        assert set(row["hit_rate"]) == {"gpu", "dram", "ssd"}
+    (load,) = rows_of(document, "kvcache_load")
+    assert load["basis"] == "emulated" and load["median"] > 0
     assert set(document["rates"]) == {"gpu", "dram", "ssd"}
     assert result.stdout.count(" emulated\n") == 2
 
@@ -86,7 +88,7 @@ def checked(tiers: list[int], room: int) -> kvcache.Bench:
 
 def test_each_memory_is_asked_for_what_goes_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places and the first tier are the GPU's, the second the host's, the last the disk's."""
-    on_host, on_gpu, on_disk = 10 + kvcache._CONTENTS + 50, 4 * 10 + 30, 1536
+    on_host, on_gpu, on_disk = 10 + kvcache.CONTENTS + 50, 4 * 10 + 30, 1536
     left = {"host": 2 * on_host, "disk": on_disk}
     monkeypatch.setattr(kvcache, "free_bytes", lambda: left["host"] << 20)
     monkeypatch.setattr(

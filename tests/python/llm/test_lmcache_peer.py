@@ -20,6 +20,7 @@ from headrace_bench.llm import kv_store, layer
 from headrace_bench.llm.stores import Shape, aligned
 
 import headrace
+from headrace._profile.nested import rows_of
 from headrace._cli import app
 
 FOLDER = Path(__file__).resolve().parents[3] / "bench" / "peers"
@@ -80,12 +81,14 @@ def test_the_whole_comparison(
     monkeypatch.setattr(sys, "argv", ["lmcache_peer.py", *SMALL, "--data", str(tmp_path), "--json"])
     assert peer.main() == 0
     document = json.loads(capsys.readouterr().out)
-    assert {(row["store"], row["policy"]) for row in document["rows"]} == {
+    policies = rows_of(document, "kvcache")
+    assert {(row["store"], row["policy"]) for row in policies} == {
         (store, policy)
         for store in ("lmcache", "lmcache-whole")
         for policy in ("layerwise", "ahead", "demand")
     }
-    assert all(row["verified"] is True and row["reason"] == "" for row in document["rows"])
-    assert all(row["with_cached"] > 0 for row in document["rows"])
-    assert [row["store"] for row in document["loads"]] == ["lmcache", "lmcache-whole"]
+    assert all(row["wrong"] == 0 and row["reason"] == "" for row in policies)
+    assert all(row["with_cached"] > 0 for row in policies)
+    loads = rows_of(document, "kvcache_load")
+    assert [row["store"] for row in loads] == ["lmcache", "lmcache-whole"]
     assert list(tmp_path.iterdir()) == []

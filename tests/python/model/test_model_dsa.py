@@ -21,7 +21,7 @@ Run = Callable[..., Any]
 
 #: All but `cpu`, which measures cores for real.
 MODELLED = ["submission", "threads", "route", "queue", "interference"]
-#: What issue 4 asks of every row.
+#: Fields that every row has.
 ASKED = {"experiment", "method", "bytes", "threads", "route", "bytes_per_second", "basis"}
 
 

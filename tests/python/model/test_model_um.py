@@ -30,7 +30,7 @@ PLAIN = replace(
 
 
 def seconds(machine: Machine, case: Case) -> list[float]:
-    """By run; of a case without a kernel's own time."""
+    """Seconds by run of a case without a kernel's own time."""
     return [round(case.size / GIB / rate, 3) for rate in um.rates(machine, case)]
 
 
@@ -69,7 +69,7 @@ def test_states_by_hand() -> None:
     assert seconds(PLAIN, blocks(4, memory="system", op="write")) == [8, 8, 8]
     touched = seconds(PLAIN, blocks(2, touch_on_host=True))
     assert touched == [faults[0] + faults[1] + 2] * 3
-    # What is read mostly is in host memory still: nothing goes out.
+    # A block that is read mostly is still in host memory: nothing goes out.
     assert seconds(PLAIN, blocks(4, read_mostly=True))[1] == run + 4 * (1 + 10)
     fetched = seconds(PLAIN, blocks(4, prefetch_block=um.BLOCK))
     assert fetched == [3 + fourth, 4 * fourth, 4 * fourth]

@@ -10,9 +10,11 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from headrace_bench.runner import row_of
 
 import headrace
 from headrace._cli import report as command
+from headrace._profile.nested import details_of
 from headrace._report import contents, report
 
 Run = Callable[..., "CompletedProcess[str]"]
@@ -41,24 +43,27 @@ def test_what_commands_wrote_is_drawn(run: Run, tmp_path: Path) -> None:
 
 
 def kvcache() -> dict[str, Any]:
-    def row(store: str, policy: str, stall: float | None) -> dict[str, Any]:
-        return {
-            "policy": policy, "store": store, "basis": "measured", "with_cached": 3,
-            "hit_rate": {"dram": 0.1, "ssd": 0.2}, "stall_p50_ms": stall, "stall_p99_ms": stall,
-            "hidden_share": stall and 0.5, "hidden_share_where_it_can": None,
-            "hidden_of_alone": stall and -0.25, "hidden_of_alone_where_it_can": None,
-            "roofline_share": stall and 0.4, "flags": ["noisy"] if store == "own" else [],
+    def row(store: str, policy: str, stall: float | None) -> headrace.Row:
+        found = {
+            "with_cached": 3, "hit_rate": {"dram": 0.1, "ssd": 0.2}, "stall_p99_ms": stall,
+            "hidden_share": stall and 0.5, "waited_of_alone": stall and 1.25,
+            "roofline_share": stall and 0.4,
         }  # fmt: skip
+        return row_of(
+            "kvcache", {"store": store, "policy": policy}, "ms", [stall] if stall else [],
+            details=details_of(found), flags=["noisy"] if store == "own" else [],
+        )  # fmt: skip
 
+    rows = [
+        row("own", "layerwise", 1.5), row("peer", "layerwise", 3.0), row("peer", "demand", None),
+        row_of("kvcache_load", {"store": "own", "tier": "ssd"}, "B/s", [1e9, 2e9, 3e9]),
+        row_of("kvcache_interference", {"of": "layer", "beside": "loads"}, "share", [0.8]),
+    ]  # fmt: skip
     return {
         "schema_version": 1, "kind": "bench kvcache", "model": "tiny", "block_tokens": 2,
         "block_bytes": 8192, "rates": {"dram": 1e9}, "hides": {"dram": 12.0, "ssd": 99.0},
         "scale": {"requests": 20, "of_requests": 12031, "work": 0.005},
-        "rows": [row("own", "layerwise", 1.5), row("peer", "layerwise", 3.0),
-                 row("peer", "demand", None)],
-        "loads": [{"store": "own", "tier": "ssd", "bytes_per_second": 2e9,
-                   "samples": [1e9, 2e9, 3e9]}],
-        "interference": [{"of": "layer", "beside": "loads", "ratio": 0.8}],
+        "rows": [each.asdict() for each in rows],
     }  # fmt: skip
 
 
@@ -70,23 +75,23 @@ def test_the_measured_stand_beside_each_other() -> None:
     assert len(stalls.tables[0].rows) == 3 and len(loads.charts) == 2
     bars = hidden.charts[0][1].to_dict(validate=False)["data"]["values"]
     assert [each["y"] for each in bars] == [-25, -25]
+    assert "Thin bars are the range of the samples." in loads.caption
     older = kvcache()
     for row in older["rows"]:
-        del row["hidden_of_alone"], row["hidden_of_alone_where_it_can"]
+        row["details"].pop("waited_of_alone", None)
     assert "No policy loads first" in contents.content_of(older).figures[1].missing
 
 
 def test_an_interrupted_one_is_enough(tmp_path: Path) -> None:
-    document = kvcache() | {"rows": [], "loads": [], "interference": [], "rates": {}, "hides": {}}
+    document = kvcache() | {"rows": [], "rates": {}, "hides": {}}
     report.build(document, tmp_path / "r.html")
     assert "Nothing was loaded." in (tmp_path / "r.html").read_text()
 
 
 def test_a_layer_and_what_is_left_of_it() -> None:
-    row = {
-        "basis": "measured", "on": "hbm", "bytes_per_second": 3e11, "ms_per_layer": 1.6,
-        "ms_mad": 0.1, "ms_samples": [1.5, 1.7],
-    }  # fmt: skip
+    row = row_of(
+        "layer", {"on": "hbm"}, "ms", [1.5, 1.7], details={"bytes_per_second": 3e11}
+    ).asdict()
     engines = [
         {"engine": "cpu0", "bytes": 1_000_000, "target_ms": 2.0, "reason": ""},
         {"engine": "dsa0", "bytes": None, "target_ms": 2.0, "reason": "see elsewhere"},
@@ -110,7 +115,8 @@ def test_a_layer_and_what_is_left_of_it() -> None:
 def test_what_is_emulated_says_so_in_the_picture() -> None:
     figure = {"published": None, "measured": 2.0}
     document = {
-        "schema_version": 1, "kind": "bench um", "emulated": True, "rows": [],
+        "schema_version": 1, "kind": "bench um", "basis": "emulated", "emulated": True, "rows": [],
+        "published": [],
         "machines": [{"name": "here", "words": "a GPU"}],
         "cases": [{"machine": "here", "case": "managed", "size": 1 << 20, "reason": None,
                    "source": None, "first": figure, "steady": figure}],

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from fake_kernel import FakeKernel, in_memory, slow
+from headrace._core import HostFiles
 
 import headrace
-from headrace._core import HostFiles
 from headrace._tiering import state, status, switch
 from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS, Wish

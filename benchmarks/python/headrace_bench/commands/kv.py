@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
+from headrace._core import HostFiles as Files
 
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model.kv import Records, Value, value_bytes
 from headrace._cli.options import Json, Out, Seed
-from headrace._core import HostFiles as Files
 from headrace._files import check_writable
 from headrace._format import interval_text, rounds_text
 from headrace._model import kv
@@ -182,8 +182,7 @@ def _print_found(rows: list[Fields]) -> None:
     output.print_table(
         (*(["server"] if several else []),
          "config", "the talk's words", "ops/s", "interval", "p50", "p99", "p99.9", "slow",
-         "faults/op",
-         "SSD B/op", "server CPU/op", "tier CPU/op"),
+         "faults/op", "SSD B/op", "server CPU/op", "tier CPU/op"),
         [
             (*([row["server"]] if several else []), row["config"], kv.TALK[row["config"]],
              _ops(row["median"]), interval_text(row, _ops),

@@ -16,8 +16,9 @@ from headrace._cli.model.prefill import BlockTokens, LanguageModel, Policies, Re
 from headrace._cli.options import Json, Out, Seed, Threads
 from headrace._errors import unknown
 from headrace._files import check_writable
-from headrace._format import plural, prose
-from headrace._orders import orders
+from headrace._format import interval_text, plural, prose
+from headrace._profile.documents import Fields
+from headrace._profile.nested import rows_of
 from headrace._provenance import EMULATED_GPUS
 
 #: Blocks of each tier where the first is a GPU's memory, for the whole trace.
@@ -104,6 +105,7 @@ def command(
 def _measure(
     options: Any, stores: str | None, on_gpu: bool, depth: int, interrupt: Interrupt
 ) -> dict[str, Any]:
+    from headrace_bench.llm import gpu, kv_store, kvcache, kvcache_rounds, noise, settings
     from headrace._model import prefill, trace
     from headrace_bench.llm import gpu, kv_store, kvcache, noise, settings
 
@@ -129,18 +131,19 @@ def _measure(
             bench.prepare()
             bench.find_rates()
         interrupt.keeps = True
-        rows = _policies(bench, makers, interrupt)
-        bench.add_alone(rows)
+        runner = kvcache_rounds.run_policies(bench, makers, chosen)
+        control = noise.control([row for each in runner.variants for row in each.found])
+        policies = kvcache_rounds.policy_rows(bench, runner)
         bench.make = makers[0]
-        disturbed = [] if interrupt() else kvcache.interference(bench)
-        loads = [] if interrupt() else kvcache.loads(bench, makers, depth)
+        disturbed = [] if interrupt() else kvcache_rounds.interference(bench)
+        loads = [] if interrupt() else kvcache_rounds.loads(bench, makers, depth)
     document = output.document(
         "bench kvcache", machine, **prefill.geometry(options.model, options.scale.block_tokens),
         trace=trace.statistics(bench.requests), scale=kvcache.scale_of(options),
-        rates=bench.rates, settings=settings.settings(), interrupted=interrupt(), rows=rows,
-        control=noise.control(rows),
+        rates=bench.rates, settings=settings.settings(), interrupted=interrupt(),
+        rounds=options.rounds, control=control, order=runner.order(),
+        rows=[row.asdict() for row in (*policies, *disturbed, *loads)],
         layer_ms=1e3 * bench.fixed, us_per_token_and_layer=1e6 * bench.per_token,
-        interference=disturbed, loads=loads,
         hides={
             name: 8192 * options.model.layer_kv_bytes() / rate / bench.per_token
             for name, rate in bench.rates.items() if rate and bench.per_token
@@ -148,25 +151,11 @@ def _measure(
     )  # fmt: skip
     if bench.basis() == "emulated":
         document["rests_on"] = EMULATED_GPUS
-        for row in (*disturbed, *loads):
-            row["basis"] = "emulated"
     return document
 
 
-def _policies(bench: Any, makers: list[Any], interrupt: Interrupt) -> list[dict[str, Any]]:
-    """Each policy on each store once. The order is drawn, so that no store has all the early runs;
-    rows are in the order of stores, then of policies.
-    """
-    pairs = [(make, name) for make in makers for name in bench.options.policies]
-    rows: dict[int, dict[str, Any]] = {}
-    for number in next(orders(range(len(pairs)), 1, bench.options.seed)):
-        if not interrupt():
-            bench.make, name = pairs[number]
-            rows[number] = bench.policy(name)
-    return [rows[number] for number in sorted(rows)]
-
-
 def print_kvcache(d: dict[str, Any]) -> None:
+    policies = [row for row in rows_of(d, "kvcache") if row["hit_rate"] is not None]
     output.print_text(
         f"{d['model']} ({d['dtype']}): blocks of {d['block_tokens']} tokens, "
         f"{headrace.format_bytes(d['block_bytes'])}, in fragments of "
@@ -187,7 +176,7 @@ def print_kvcache(d: dict[str, Any]) -> None:
     output.print_table(
         ("policy", "store", "hits", "n", "stall p50", "95 %", "stall p99", "overlapped",
          "overlappable", "n", "of peak", ""),
-        [_line(row) for row in d["rows"]], left=2,
+        [_line(row) for row in policies], left=2,
     )  # fmt: skip
     output.print_text(prose(
         "stall: what each layer of a request with cached blocks waits, in ms (recompute: for "
@@ -196,19 +185,19 @@ def print_kvcache(d: dict[str, Any]) -> None:
         "all requests; overlappable: over the n requests whose layers take as long as their "
         "loads; of peak: share of the best rate of source and destination."
     ))  # fmt: skip
-    for line in [*_of_alone(d), *_first_layers(d), *_noise(d)]:
+    noise = _noise(policies, d["control"])
+    for line in [*_of_alone(policies), *_first_layers(policies), *noise]:
         output.print_text(prose(line))
     _print_beside(d)
     output.print_text(d["rests_on"]["detail"])
 
 
-def _line(row: dict[str, Any]) -> tuple[str, ...]:
+def _line(row: Fields) -> tuple[str, ...]:
     hits = " ".join(f"{name} {share:.1%}" for name, share in row["hit_rate"].items())
-    interval = row["stall_p50_interval_ms"]
-    spread = "-" if interval is None else " to ".join(map(_number, interval))
+    spread = f"{_number(row['low'])} to {_number(row['high'])}" if _is_interval(row) else "-"
     return (
         row["policy"], row["store"], hits, str(row["with_cached"]),
-        _number(row["stall_p50_ms"]), spread, _number(row["stall_p99_ms"]),
+        _number(row["median"]), spread, _number(row["stall_p99_ms"]),
         _share(row["hidden_share"]),
         _share(row["hidden_share_where_it_can"]), str(row["can_hide"]),
         _share(row["roofline_share"]),
@@ -216,20 +205,24 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _of_alone(d: dict[str, Any]) -> list[str]:
+def _is_interval(row: Fields) -> bool:
+    return str(row["interval"]).startswith("95 %")
+
+
+def _of_alone(rows: list[Fields]) -> list[str]:
     """The overlap of a policy with loads as long as they take alone, not with its own."""
-    loaded = [row for row in d["rows"] if row["policy"] in ("layerwise", "ahead")]
-    if loaded and not any(row["policy"] == "load-first" for row in d["rows"]):
+    loaded = [row for row in rows if row["policy"] in ("layerwise", "ahead")]
+    if loaded and not any(row["policy"] == "load-first" for row in rows):
         return ["Overlap with loads alone is not known: add load-first to --policies."]
     return [
         f"{row['policy']} with {row['store']}, of what load-first takes to load for the same "
-        f"{plural(row['of_alone'], 'request')}: {_share(row['hidden_of_alone'])} overlapped, "
-        f"{_share(row['hidden_of_alone_where_it_can'])} of overlappable requests."
-        for row in loaded if row["hidden_of_alone"] is not None
+        f"{plural(row['of_alone'], 'request')}: {_rest(row['waited_of_alone'])} overlapped, "
+        f"{_rest(row['waited_of_alone_where_it_can'])} of overlappable requests."
+        for row in loaded if row["waited_of_alone"] is not None
     ]  # fmt: skip
 
 
-def _first_layers(d: dict[str, Any]) -> list[str]:
+def _first_layers(rows: list[Fields]) -> list[str]:
     """Why layer-wise loads that can hide are not hidden whole."""
     return [
         f"{row['policy']} with {row['store']}, overlappable requests, medians: a layer takes "
@@ -238,33 +231,33 @@ def _first_layers(d: dict[str, Any]) -> list[str]:
         f"the first takes {terms['first_layer_ms']:.3g} ms, which nothing overlaps. At "
         f"most {terms['most_hidden']:.0%} can be overlapped; "
         f"{row['hidden_share_where_it_can']:.0%} is."
-        for row in d["rows"]
+        for row in rows
         if row["policy"] in ("layerwise", "ahead") and (terms := row["inequality"]) is not None
     ]
 
 
-def _noise(d: dict[str, Any]) -> list[str]:
+def _noise(rows: list[Fields], control: dict[str, Any] | None) -> list[str]:
     """Reasons why rows cannot be compared, and the unknown among them."""
     lines = []
-    if any(row["stall_p50_interval_ms"] is None for row in d["rows"]):
+    if not all(map(_is_interval, rows)):
         lines.append("95 % of the median takes 6 requests with cached blocks: more --requests.")
-    loaded = {row["with_cached"] for row in d["rows"] if row["policy"] != "recompute"}
+    loaded = {row["with_cached"] for row in rows if row["policy"] != "recompute"}
     if len(loaded) > 1:
         lines.append(
             "Rows with another n are of other requests: what was not stored yet when it was asked "
             "for, or had left, was computed."
         )
-    shares = [row["others_share"] for row in d["rows"]]
+    shares = [row["others_share"] for row in rows]
     if None in shares:
         lines.append("The CPU use of other programs is not known here: no row is marked noisy.")
-    elif any(row["flags"] for row in d["rows"]):
-        stolen = max(row["steal_share"] for row in d["rows"])
+    elif any("noisy" in row["flags"] for row in rows):
+        stolen = max(row["steal_share"] for row in rows)
         lines.append(
             f"noisy: other programs had up to {max(shares):.0%} of the CPUs meanwhile, the "
             f"hypervisor {stolen:.0%} of the busy ones; of such rows only large differences mean "
             "something."
         )
-    if (control := d["control"]) is not None and not control["holds"]:
+    if control is not None and not control["holds"]:
         waits = ", ".join(f"{_number(ms)} ms beside {name}"
                           for name, ms in control["stall_p50_ms"].items())  # fmt: skip
         lines.append(
@@ -275,30 +268,22 @@ def _noise(d: dict[str, Any]) -> list[str]:
 
 
 def _print_beside(d: dict[str, Any]) -> None:
-    for row in d["interference"]:
-        if row["ratio"] is not None:
+    for row in rows_of(d, "kvcache_interference"):
+        if row["median"] is not None:
             output.print_text(
-                f"{row['of']} beside {row['beside']}: {row['ratio']:.2f} of the speed alone"
+                f"{row['of']} beside {row['beside']}: {row['median']:.2f} of the speed alone"
                 f"{_flags(row)}"
             )
-    for row in d["loads"]:
+    for row in rows_of(d, "kvcache_load"):
+        spread = interval_text(row, _rate)
         output.print_text(
-            f"{row['store']}: {_rate(row['bytes_per_second'])}{_spread(row)} from {row['tier']}, "
-            f"{row['depth']} at once, {_share(row['roofline_share'])} of peak{_flags(row)}"
+            f"{row['store']}: {_rate(row['median'])}{spread and f' ({spread})'} from "
+            f"{row['tier']}, {row['depth']} at once, {_share(row['roofline_share'])} of peak"
+            f"{_flags(row)}"
         )
 
 
-def _spread(row: dict[str, Any]) -> str:
-    """The interval, or of too few rounds the least and the most."""
-    samples = row["samples"]
-    if row["interval"] is not None:
-        return f" (95 %: {' to '.join(map(_rate, row['interval']))})"
-    if len(samples) < 2:
-        return ""
-    return f" ({_rate(min(samples))} to {_rate(max(samples))} in {len(samples)} rounds)"
-
-
-def _flags(row: dict[str, Any]) -> str:
+def _flags(row: Fields) -> str:
     return "".join(f", {flag}" for flag in row["flags"])
 
 
@@ -308,6 +293,10 @@ def _number(value: float | None) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
+
+
+def _rest(share: float | None) -> str:
+    return _share(None if share is None else 1 - share)
 
 
 def _rate(value: float | None) -> str:

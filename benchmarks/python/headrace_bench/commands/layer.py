@@ -13,7 +13,9 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads, given
 from headrace._files import check_writable
-from headrace._format import plural
+from headrace._format import interval_text, plural
+from headrace._profile.documents import Fields
+from headrace._profile.nested import rows_of
 from headrace._provenance import EMULATED_GPUS
 
 #: More than any machine keeps of one layer: minutes for each repetition on the fastest.
@@ -134,7 +136,8 @@ def command(
         stopped = interrupt()
     document = output.document(
         "bench layer", machine, **load.asdict(), settings=settings.settings(),
-        interrupted=stopped, rows=[row], engines=engines,
+        interrupted=stopped, order=bench.order, rows=[layer.row_of_layer(load, row).asdict()],
+        engines=engines,
     )  # fmt: skip
     if row["basis"] == "emulated":
         document["rests_on"] = EMULATED_GPUS
@@ -178,8 +181,8 @@ def _model(
             row |= {"target_ms": 1e3 * target, "left_bytes": max(0, int(left))}
     machine = headrace.Machine.discover(storage=[])
     document = output.document(
-        "bench layer", machine, **load.asdict(), settings=None, interrupted=False, rows=rows,
-        engines=[],
+        "bench layer", machine, **load.asdict(), settings=None, interrupted=False,
+        rows=[layer.row_of_layer(load, row).asdict() for row in rows], engines=[],
     )  # fmt: skip
     document["rests_on"] = {"level": "model", "detail": "modelled: all of the bandwidth is used"}
     output.deliver(document, out=out, json=json, show=lambda: print_layer(document))
@@ -193,55 +196,57 @@ def print_layer(document: dict[str, Any]) -> None:
         f"{_mb(d['weight_bytes'])} of weights ({d['dtype']}) and {_mb(d['kv_bytes'])} of KV "
         f"({d['kv_dtype']})"
     )
-    for row in d["rows"]:
+    rows = rows_of(d, "layer")
+    for row in rows:
         _print_row(row)
-    for line in _claim(d):
+    for line in _claim(rows, d["claim_needs_bytes_per_second"]):
         output.print_text(line)
     if d["engines"]:
         _print_engines(d["engines"])
     output.print_text(d["rests_on"]["detail"])
 
 
-def _print_row(row: dict[str, Any]) -> None:
+def _print_row(row: Fields) -> None:
     rate = _rate(row["bytes_per_second"])
     if row["basis"] == "modelled":
         left = ""
-        if "left_bytes" in row:
+        if row["left_bytes"] is not None:
             left = f", {_mb(row['left_bytes'])} left in {row['target_ms']:g} ms"
         output.print_text(
-            f"modelled at {rate}: {row['ms_per_layer']:.2f} ms per layer, "
+            f"modelled at {rate}: {row['median']:.2f} ms per layer, "
             f"{row['ms_per_step']:.1f} ms per step{left}"
         )
         return
-    if row["ms_per_layer"] is None:
+    if row["median"] is None:
         output.print_text("interrupted before a layer was measured")
         return
-    spread = f"± {row['ms_mad']:.2f}; " if len(row["ms_samples"]) > 1 else ""
-    who = f"{row['device']}, " if "device" in row else ""
+    bounds = interval_text(row, lambda ms: f"{ms:.2f}")
+    spread = f"{bounds}; " if bounds else ""
+    who = f"{row['device']}, " if row["device"] else ""
     if row["basis"] == "emulated":
         who = f"emulated {who}"
     output.print_text(
         f"{row['on']} (node {row['place']}), {who}{plural(row['threads'], 'thread')}: "
-        f"{row['ms_per_layer']:.2f} ms per layer ({spread}"
+        f"{row['median']:.2f} ms per layer ({spread}"
         f"the first {row['first_ms']:.2f}), {rate}, "
         f"{row['share_of_peak']:.0%} of the measured peak {_rate(row['peak_bytes_per_second'])}, "
         f"which gives {row['floor_ms']:.2f} ms"
     )
-    if row["shrunk"]:
+    if "shrunk" in row["flags"]:
         output.print_text(
-            f"streamed in {headrace.format_bytes(row['memory_bytes'])} again and again: not enough "
-            f"is free on {row['on']} for {headrace.format_bytes(row['wanted_bytes'])}"
+            f"streamed in {headrace.format_bytes(int(row['memory_bytes']))} again and again: not "
+            f"enough is free on {row['on']} for {headrace.format_bytes(int(row['wanted_bytes']))}"
         )
 
 
-def _claim(d: dict[str, Any]) -> list[str]:
+def _claim(rows: list[Fields], needed: float) -> list[str]:
     """Whether a layer is done within a millisecond, as is often said."""
-    needs = _rate(d["claim_needs_bytes_per_second"])
-    late = [row for row in d["rows"] if row["below_1_ms"] is False]
+    needs = _rate(needed)
+    late = [row for row in rows if row["median"] is not None and row["median"] >= 1]
     lines = [f"a layer in less than 1 ms, as is often said, needs more than {needs}"]
     if late:
         found = ", ".join(
-            f"{row['ms_per_layer']:.2f} ms at {_rate(row['bytes_per_second'])}" for row in late
+            f"{row['median']:.2f} ms at {_rate(row['bytes_per_second'])}" for row in late
         )
         lines[0] += f"; not so here: {found}"
     return lines

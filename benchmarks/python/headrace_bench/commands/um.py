@@ -19,6 +19,7 @@ from headrace._cli.options import Json, Out
 from headrace._files import check_writable
 from headrace._format import prose, say
 from headrace._model.um_cases import Case
+from headrace._profile.nested import unified_memory_runs
 from headrace._provenance import EMULATED_GPUS
 from headrace_bench import um_live
 
@@ -105,7 +106,7 @@ def measured(
     if fields["emulated"]:
         document["rests_on"] = EMULATED_GPUS
     output.deliver(document, out=out, json=json, show=lambda: output.print_text(show(document)))
-    um_live.check(document)
+    um_live.check_written(document)
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
@@ -127,7 +128,7 @@ def reprex_text(document: dict[str, Any]) -> str:
     lines.append(f"Running {asked['op']} kernel")
     lines += (
         f"Throughput: {row['measured']:g} GiB/s"
-        for row in document["rows"] if row["machine"] == case["machine"]
+        for row in unified_memory_runs(document) if row["machine"] == case["machine"]
     )  # fmt: skip
     if document["emulated"]:
         say("emulated by software, no speed of a GPU")
@@ -160,28 +161,30 @@ def _measured(document: dict[str, Any]) -> list[str]:
         lines[0] += f" The host's part ran on CPUs of node {document['node']}."
     if document["advice_confirmed"] is False:
         lines.append("The driver does not name the advice when it is asked.")
+    rows = unified_memory_runs(document)
     places = [
         f"run {row['run']}: {_share(row['before'])} before, {_share(row['after'])} after"
-        for row in document["rows"] if row.get("before") and row.get("after")
+        for row in rows if row.get("before") and row.get("after")
     ]  # fmt: skip
     if places:
         lines.append(f"Pages on the host by {'; '.join(places[:5])}.")
-    for row in document["rows"]:
+    for row in rows:
         if "misplaced" in row.get("flags", ()):
             lines.append(
                 f"Misplaced: run {row['run']} began with pages on {_nodes(row['before'])} and not "
-                f"all on node {row['asked_node']}, as asked; its rate is of another memory."
+                f"all on node {row['asked_node']:.0f}, as asked; its rate is of another memory."
             )
     return lines
 
 
 def _nodes(where: dict[str, Any]) -> str:
     """Node 0 70%, node 1 30%."""
-    whole = max(sum(where["host_bytes"].values()) + where["absent_bytes"], 1)
-    there = [f"node {node} {size / whole:.0%}" for node, size in where["host_bytes"].items()]
+    host = where["host_bytes"] or {}
+    whole = max(sum(host.values()) + where["absent_bytes"], 1)
+    there = [f"node {node} {size / whole:.0%}" for node, size in host.items()]
     return ", ".join(there) or "no node of the host"
 
 
 def _share(where: dict[str, Any]) -> str:
-    there = sum(where["host_bytes"].values())
+    there = sum((where["host_bytes"] or {}).values())
     return f"{there / max(there + where['absent_bytes'], 1):.0%}"

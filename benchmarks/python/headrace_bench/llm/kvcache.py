@@ -21,7 +21,6 @@ from headrace._errors import WrongAnswer
 from headrace._language_models import Model
 from headrace._model import prefill, trace
 from headrace._model.tiers import Tiers
-from headrace._orders import orders
 from headrace_bench.llm import layer, noise
 from headrace_bench.llm.gpu import Device, pages_on
 from headrace_bench.llm.stores import Loading, Match, Shape, Store, aligned, memory_kind, unlike
@@ -36,8 +35,8 @@ MakeStore = Callable[[Shape, Sequence[int], bool], Store]
 #: The part of the time in which layers are computed, were nothing loaded: requests come so often.
 BUSY = 0.7
 #: Different contents of blocks; each comes again after so many.
-_CONTENTS = 61
-_CALIBRATIONS = 5
+CONTENTS = 61
+CALIBRATIONS = 5
 #: Bytes loaded at once in the comparison of stores, and in that of a load with computing.
 _LOAD_BYTES = 256 << 20
 #: Loads and what is still to be compared of earlier ones, where requests are loaded ahead.
@@ -45,7 +44,7 @@ _PLACES = 4
 #: Requests with cached blocks that are told apart: the first.
 _APART = 1
 #: Blocks in memory of a store whose disk is asked.
-_FRONT = 4
+FRONT = 4
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ class Compute:
 
     def speed(self, tokens: int) -> tuple[float, float]:
         """Seconds of a layer without tokens, and of each token besides."""
-        none = statistics.median(self.layer(0) for _ in range(_CALIBRATIONS))
-        some = statistics.median(self.layer(tokens) for _ in range(_CALIBRATIONS))
+        none = statistics.median(self.layer(0) for _ in range(CALIBRATIONS))
+        some = statistics.median(self.layer(tokens) for _ in range(CALIBRATIONS))
         return none, max(0.0, some - none) / tokens
 
 
@@ -122,7 +121,7 @@ class Bench:
         self._check_memory()
         self._check_disk()
         self.compute = Compute(options, self.machine)
-        self.source = aligned(_CONTENTS * self.shape.block)
+        self.source = aligned(CONTENTS * self.shape.block)
         headrace_bench.fill_random(self.source, options.seed + 1, self.compute.cpus)
         size, device = self.most * self.shape.block, options.device
         self.arrived = aligned(size)  # what is compared, of blocks in a GPU
@@ -156,7 +155,7 @@ class Bench:
                     "--requests or --block-tokens"
                 )
             places, first = self.most, 1  # those that are compared
-        needed = (places + _CONTENTS + sum(tiers[first:-1])) * self.shape.block
+        needed = (places + CONTENTS + sum(tiers[first:-1])) * self.shape.block
         free = free_bytes()
         if free is not None and needed > 0.8 * free:
             raise headrace.ExhaustedError(
@@ -171,7 +170,7 @@ class Bench:
     def _check_disk(self) -> None:
         """Stores measured in turn are there one by one, those whose loads are compared at once."""
         last = self.options.scale.blocks()[-1]
-        blocks = max(last, self.stores * (self.loaded_blocks() + _FRONT))
+        blocks = max(last, self.stores * (self.loaded_blocks() + FRONT))
         needed, directory = blocks * self.shape.block, self.options.directory
         disk = shutil.disk_usage(directory)
         if needed > disk.free and disk.total:  # 0: no files are kept there
@@ -216,6 +215,17 @@ class Bench:
         (place if device is None else self.arrived)[:size] = 0
         if device is not None:
             device.wipe(place, self.arrived[:size])
+
+    def known(self) -> dict[str, int | str]:
+        """Parameters of all rows."""
+        options = self.options
+        return {
+            "model": options.model.name, "requests": options.scale.requests,
+            "block_tokens": options.scale.block_tokens,
+        }  # fmt: skip
+
+    def told(self, what: str) -> layer.Progress:
+        return lambda done, total, _: self.progress(done, total, what)
 
     def basis(self) -> str:
         device = self.options.device
@@ -324,7 +334,7 @@ class _Run:
         finally:
             begun.match.release()
         fresh = request.blocks[len(tiers) :]
-        store.store(fresh, bench.source, [block % _CONTENTS for block in fresh])
+        store.store(fresh, bench.source, [block % CONTENTS for block in fresh])
 
     def end(self) -> None:
         """Nothing is on its way, nor held, any more, and all is compared."""
@@ -447,7 +457,7 @@ class _Run:
         bench = self._bench
         for place, blocks in self._filled.items():
             to = bench.bring(bench.places[place], len(blocks))
-            pairs = ((i, block % _CONTENTS) for i, block in enumerate(blocks))
+            pairs = ((i, block % CONTENTS) for i, block in enumerate(blocks))
             self._wrong += unlike(to, bench.source, pairs, bench.shape.block)
             bench.wipe(bench.places[place], len(blocks))
         self._filled = {}
@@ -461,125 +471,20 @@ class _Run:
         tiers = self._store.tiers
         waits = sorted(self._waits)
         first = next((sum(each.made.stalls) for each in self.served if each.tiers), None)
-        found = prefill.summary(
-            self._policy, tiers, self.served, self._bench.shape.layers, _APART
-        )  # fmt: skip
+        layers = self._bench.shape.layers
+        found = prefill.summary(self._policy, tiers, self.served, layers, _APART)
+        cached = [each for each in self.served if each.tiers][_APART:]
         return found | {
-            "basis": self._bench.basis(),
             "store": self._store.name,
+            "stalls_ms": [1e3 * sum(each.made.stalls) / layers for each in cached],
             "first_stall_ms": None if first is None else 1e3 * first,
             "loaded_ahead": self._aheads,
             "queued_p99_ms": 1e3 * (prefill.quantile(waits, 0.99) or 0.0),
             "layer_p50_ms": 1e3 * statistics.median(self._layers) if self._layers else None,
             "roofline_share": self._floors / self._loading if self._loading else None,
-            "verified": True,
             "residency": self._bench.residency(),
             "reason": "" if len(self._waits) == len(self._bench.requests) else "interrupted",
         }
-
-
-def interference(bench: Bench) -> list[Row]:
-    """A layer alone and beside loads, and loads alone and beside layers."""
-    bench.progress(0, bench.options.rounds, "layers beside loads")
-    store, match = _full(bench, bench.make)
-    before = noise.counts()
-    tokens = 8 * bench.options.scale.block_tokens
-    alone: list[float] = []
-    beside: list[float] = []
-    rates: list[float] = []
-    disturbed: list[float] = []
-    try:
-        for done in range(bench.options.rounds):
-            bench.progress(done, bench.options.rounds, "layers beside loads")
-            if bench.stop():
-                break
-            alone += [bench.compute.layer(tokens) for _ in range(_CALIBRATIONS)]
-            rates.append(_rate(bench, match))
-            begin = time.perf_counter()
-            load = match.load(bench.to, range(bench.shape.layers))
-            while not load.done():
-                beside.append(bench.compute.layer(tokens))
-            disturbed.append(len(match.tiers) * bench.shape.block / (load.ended() - begin))
-    finally:
-        match.release()
-        store.close()
-    found = noise.between(before, noise.counts())
-    return [
-        _beside("layer", "loads", [1 / each for each in alone], [1 / each for each in beside])
-        | found,
-        _beside("loads", "layers", rates, disturbed) | found,
-    ]
-
-
-def _beside(of: str, what: str, alone: Sequence[float], together: Sequence[float]) -> Row:
-    """Layers per second, or bytes per second."""
-    if not alone or not together:
-        return {"of": of, "beside": what, "alone": None, "together": None, "ratio": None}
-    one, two = statistics.median(alone), statistics.median(together)
-    return {"of": of, "beside": what, "alone": one, "together": two, "ratio": two / one}
-
-
-def _full(bench: Bench, make: MakeStore) -> tuple[Store, Match]:
-    """A store, and blocks of it that its slowest tier alone has."""
-    count = bench.loaded_blocks()
-    store = make(bench.shape, [_FRONT, count + _FRONT], False)
-    try:
-        for block in range(count + _FRONT):
-            store.store([block], bench.source, [block % _CONTENTS])
-            store.settle()
-        match = store.match(range(count))
-        if match.tiers == [1] * count:
-            return store, match
-        match.release()
-        raise headrace.IoError("blocks did not reach the disk; is it full?")
-    except BaseException:
-        store.close()
-        raise
-
-
-def _rate(bench: Bench, match: Match) -> float:
-    begin = time.perf_counter()
-    load = match.load(bench.to, range(bench.shape.layers))
-    return len(match.tiers) * bench.shape.block / (load.ended() - begin)
-
-
-def loads(bench: Bench, makers: Sequence[MakeStore], depth: int) -> list[Row]:
-    """Each round has all stores, in another order: each loads the same blocks from its disk, layer
-    by layer.
-    """
-    stores: list[tuple[Store, Match]] = []
-    found: list[list[float]] = [[] for _ in makers]
-    try:
-        for done, make in enumerate(makers):
-            bench.progress(done, len(makers), "filling stores")
-            stores.append(_full(bench, make))
-        before = noise.counts()
-        of_round = orders(range(len(stores)), bench.options.rounds, bench.options.seed)
-        for done, order in enumerate(of_round):
-            bench.progress(done, bench.options.rounds, "loads of stores in turn")
-            for number in order:
-                if not bench.stop():
-                    found[number].append(_rate(bench, stores[number][1]))
-        heard = noise.between(before, noise.counts())
-    finally:
-        for store, match in stores:
-            match.release()
-            store.close()
-    return [
-        _load_row(bench, store, len(match.tiers), rates, depth) | heard
-        for (store, match), rates in zip(stores, found, strict=True)
-    ]
-
-
-def _load_row(bench: Bench, store: Store, blocks: int, rates: Sequence[float], depth: int) -> Row:
-    middle = statistics.median(rates) if rates else None
-    best = bench.rates.get(store.tiers[-1])
-    return {
-        "store": store.name, "tier": store.tiers[-1], "blocks": blocks, "depth": depth,
-        "fragment_bytes": bench.shape.fragment, "bytes_per_second": middle,
-        "interval": prefill.median_interval(rates),
-        "samples": list(rates), "roofline_share": middle / best if middle and best else None,
-    }  # fmt: skip
 
 
 def scale_of(options: Options) -> Row:

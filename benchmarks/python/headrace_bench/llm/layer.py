@@ -16,11 +16,13 @@ import headrace
 import headrace_bench
 from headrace._errors import WrongAnswer
 from headrace._language_models import Model
+from headrace._profile.nested import details_of
 from headrace._run.host import this_host
-from headrace._run.plan import Request, numbers
+from headrace._run.plan import Request, numbers, ranges
 from headrace._run.ranks import Rank, local_rank
 from headrace_bench.llm import known_rates
 from headrace_bench.llm.gpu import Device, pages_on
+from headrace_bench.runner import INTERRUPTED, Runner, Variant, row_of
 from headrace_bench.stream import CACHES, on_tile
 from headrace_bench.threads import buffer, cache_of, cpus_for
 
@@ -119,6 +121,7 @@ class Bench:
     seed: int = 1
     layers: list[float] = field(default_factory=list)  #: seconds of each, the first one first
     peaks: dict[int, list[float]] = field(default_factory=dict)  #: bytes/s by threads
+    order: Row = field(default_factory=dict)  #: of the runs
 
     def __post_init__(self) -> None:
         rank = local_rank(os.environ) or Rank(0, 1, "no launcher")
@@ -162,14 +165,20 @@ class Bench:
     ) -> None:
         """Layers, and between them reads by fewer threads, which may reach more: the peak."""
         fewer = [n for n in (1 << i for i in range(12)) if n < len(self.cpus)]
-        for done in range(repetitions + 1):
-            progress(done, repetitions + 1, "layers")
-            if stop():
-                return
-            self.layers.append(self.run(self.cpus))
-            for count in fewer:
-                seconds = self.run(self.cpus[:count])
-                self.peaks.setdefault(count, []).append(self.load.bytes / seconds)
+        variants = [Variant({"threads": n}) for n in (len(self.cpus), *fewer)]
+
+        def once(variant: Variant, number: int) -> float:
+            seconds = self.run(self.cpus[: int(variant.parameters["threads"])])
+            if number < 0 and variant is variants[0]:
+                self.layers = [seconds]
+            return seconds
+
+        runner = Runner(variants, repetitions, self.seed)
+        runner.run(once, stop, lambda done, total, _: progress(done, total, "layers"))
+        self.order = runner.order()
+        self.layers += variants[0].found
+        for count, variant in zip(fewer, variants[1:], strict=True):
+            self.peaks[count] = [self.load.bytes / seconds for seconds in variant.found]
 
     def link(self) -> None:
         """Engines of the host write there themselves."""
@@ -204,8 +213,30 @@ def figures(load: Load, layers: Sequence[float], peaks: Sequence[float]) -> Row:
     }
 
 
+def row_of_layer(load: Load, found: Row) -> headrace.Row:
+    """The row of a layer in a memory, or of a modelled one; samples are ms of layers."""
+    parameters: dict[str, int | str] = {
+        "model": load.model.name, "batch": load.batch, "context": load.context,
+        "dtype": load.dtype, "kv_dtype": load.kv_dtype,
+    }  # fmt: skip
+    if "on" in found:
+        parameters |= {"on": found["on"], "threads": found["threads"]}
+    else:
+        parameters["bandwidth"] = str(headrace.format_rate(found["bytes_per_second"]))
+    samples = found.get("ms_samples") or filter(None, [found["ms_per_layer"]])
+    details = {k: v for k, v in details_of(found).items() if k not in (*parameters, "ms_mad")}
+    words = {name: found.get(name, "") for name in ("place", "device")}
+    words["cpus"] = ranges(found["cpus"]) if found.get("cpus") else ""
+    return row_of(
+        "layer", parameters, "ms", list(samples), details=details, words=words,
+        flags=["shrunk"] if found.get("shrunk") else [], basis=found["basis"], reason=INTERRUPTED,
+    )  # fmt: skip
+
+
 class GpuBench:
     """The memory of a layer in a GPU, which reads it."""
+
+    order: Row = {}  # rounds are the driver's
 
     def __init__(self, machine: headrace.Machine, load: Load, on: str, node: headrace.Node) -> None:
         self.machine, self.load, self.on, self.node = machine, load, on, node

@@ -16,6 +16,7 @@ from headrace._files import check_writable
 from headrace._format import prose
 from headrace._model import um_rows
 from headrace._model.um_cases import Case
+from headrace._profile.nested import unified_memory_runs
 
 Row = dict[str, Any]
 
@@ -83,7 +84,7 @@ def table(made: Row, machine: Row, named: Mapping[str, str]) -> str:
     rows = []
     for case in cases:
         mine = [
-            row for row in made["rows"]
+            row for row in unified_memory_runs(made)
             if all(row[k] == case[k] for k in ("machine", "case", "size", "kernel"))
         ][:shown]  # fmt: skip
         begins = [case["case"], headrace.format_bytes(case["size"])]

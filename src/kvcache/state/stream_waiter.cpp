@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads and stores that wait for a stream of the user's.
-//
-// The host polls the stream; no stream of ours waits. A waiting stream would delay all copies
-// behind it for as long as the user's computes, and a slow GPU would be considered hung.
+#include "kvcache/state/stream_waiter.h"
+
 #include "core/fail.h"
 #include "core/waiting/duration.h"
 #include "headrace/gpu/memory.h"
-#include "kvcache/core.h"
 
 namespace headrace::kvcache {
 namespace {
@@ -15,19 +12,19 @@ constexpr Nanoseconds kStreamLook = std::chrono::microseconds{500};
 
 }  // namespace
 
-Result<cuda::CUdevice> StoreCore::device_of(const cuda::Driver& driver, const Node& gpu) {
+Result<cuda::CUdevice> StreamWaiter::device_of(const cuda::Driver& driver, const Node& gpu) {
   {
-    const MutexLock lock(parked_mutex_);
+    const MutexLock lock(mutex_);
     if (const auto known = devices_.find(gpu.id); known != devices_.end()) return known->second;
   }
   HEADRACE_TRY(const cuda::Device device,
                cuda::find_device(driver, gpu.gpu->uuid, gpu.gpu->pci, gpu.name));
-  const MutexLock lock(parked_mutex_);
+  const MutexLock lock(mutex_);
   devices_.emplace(gpu.id, device.ordinal);
   return device.ordinal;
 }
 
-Result<std::unique_ptr<cuda::StreamPoint>> StoreCore::point_of(
+Result<std::unique_ptr<cuda::StreamPoint>> StreamWaiter::point_of(
     const Extent& user, std::optional<std::uint64_t> stream) {
   if (!stream) return nullptr;
   const Node* const node = mover_.machine().find(user.object->node());
@@ -43,24 +40,20 @@ Result<std::unique_ptr<cuda::StreamPoint>> StoreCore::point_of(
   return cuda::StreamPoint::of(std::move(context), *stream);
 }
 
-void StoreCore::park(std::list<Parked>& one) noexcept {
+void StreamWaiter::park(std::list<Parked>& one) noexcept {
   if (one.empty()) return;
   one.back().until = mover_.clock().now() + kStreamBound;
-  ++parked_count_;
+  ++count_;
   {
-    const MutexLock lock(parked_mutex_);
+    const MutexLock lock(mutex_);
     parked_.splice(parked_.end(), one);
   }
-  look_at_streams();  // the stream may have reached its point already
-  {
-    const MutexLock lock(jobs_mutex_);
-    due_changed_ = true;
-  }
-  jobs_there_.notify_one();
+  look();  // the stream may have reached its point already
+  jobs_.wake();
 }
 
-bool StoreCore::over(Parked& parked) const {
-  if (giving_up_.load() || (parked.load != nullptr && parked.load->cancelled.load())) {
+bool StreamWaiter::over(Parked& parked) const {
+  if (closed_.load() || (parked.load != nullptr && parked.load->cancelled.load())) {
     parked.outcome = fail(ErrorCode::cancelled, "cancelled before its stream was there");
     return true;
   }
@@ -75,35 +68,12 @@ bool StoreCore::over(Parked& parked) const {
   return true;
 }
 
-void StoreCore::go_on(Parked& parked) noexcept {
-  if (parked.load != nullptr) {
-    if (parked.outcome) return begin(*parked.load);
-    return give_up(*parked.load, parked.outcome.error());
-  }
-  {
-    Later later;
-    const MutexLock lock(mutex_);
-    if (!parked.outcome) note(parked.outcome.error());
-    while (Job* const next = parked.arrivals->pop()) {
-      if (parked.outcome) {
-        pending_.push(*next);
-        continue;
-      }
-      ++counts_.stores.failed;
-      drop_pending(std::unique_ptr<Arrival>(static_cast<Arrival*>(next)), &StoredCounts::failed,
-                   later);
-    }
-    place_pending(later);
-  }
-  end_operation();
-}
-
-Nanoseconds StoreCore::look_at_streams() noexcept {
-  if (parked_count_.load() == 0) return kLongestWait;
+Nanoseconds StreamWaiter::look() noexcept {
+  if (count_.load() == 0) return kLongestWait;
   std::list<Parked> all;
   std::list<Parked> there;
   {
-    const MutexLock lock(parked_mutex_);
+    const MutexLock lock(mutex_);
     all.swap(parked_);
   }
   for (auto each = all.begin(); each != all.end();) {
@@ -114,12 +84,12 @@ Nanoseconds StoreCore::look_at_streams() noexcept {
     }
     each = next;
   }
-  parked_count_ -= there.size();
+  count_ -= there.size();
   {
-    const MutexLock lock(parked_mutex_);
+    const MutexLock lock(mutex_);
     parked_.splice(parked_.begin(), all);
   }
-  for (Parked& each : there) go_on(each);
+  for (Parked& each : there) go_on_(each);
   return kStreamLook;
 }
 

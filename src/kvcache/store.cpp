@@ -18,7 +18,7 @@ constexpr Nanoseconds kFirstLook = std::chrono::microseconds{200};
 // In a child of fork() no thread ends unfinished operations, and their lock may be held forever.
 void call_at(Ending& ending, const StoreCore& core, std::function<void()> then) {
   if (!ending.over) {
-    if (!core.origin().here()) return;
+    if (!core.origin.here()) return;
     const MutexLock lock(ending.mutex);
     if (!ending.over) {
       ending.thens.push_back(std::move(then));
@@ -52,7 +52,7 @@ Match& Match::operator=(Match&& other) noexcept {
 }
 
 Match::~Match() {
-  if (core_ != nullptr) core_->let_go(*this);
+  if (core_ != nullptr) core_->release(*this);
 }
 
 unsigned Load::layers() const {
@@ -86,7 +86,7 @@ Status Load::wait_layer(unsigned layer, Nanoseconds timeout) const {
 
 void Load::urgent(unsigned layer) const {
   LoadGroup& group = state_->group_of(layer);
-  if (!group.ending.over && state_->core->origin().here()) state_->core->promote(group);
+  if (!group.ending.over && state_->core->origin.here()) state_->core->loads.make_urgent(group);
 }
 
 Status Load::wait(Nanoseconds timeout) const {
@@ -101,7 +101,7 @@ Status Load::wait(Nanoseconds timeout) const {
 std::size_t Load::leading() const { return state_ == nullptr ? 0 : state_->leading.load(); }
 
 void Load::cancel() const {
-  if (!done()) state_->core->cancel(*state_);
+  if (!done()) state_->core->loads.cancel(*state_);
 }
 
 void Load::on_layer(unsigned layer, std::function<void()> then) const {
@@ -132,7 +132,7 @@ void Stored::on_done(std::function<void()> then) const {
 Store::Store(std::unique_ptr<StoreCore> core) : core_(std::move(core)) {}
 
 Store::~Store() {
-  if (!core_->origin().here()) abandon(std::move(core_));
+  if (!core_->origin.here()) abandon(std::move(core_));
 }
 
 Result<std::unique_ptr<Store>> Store::open(Mover& mover, StoreOptions options) {
@@ -149,22 +149,22 @@ Match Store::match(std::span<const std::uint32_t> tokens, std::string_view salt)
 }
 
 Result<Stored> Store::store(std::span<const Key> keys, Extent from, const StoreRequest& request) {
-  return core_->store(keys, from, request);
+  return core_->arrivals.store(keys, from, request);
 }
 
 Result<Load> Store::load(std::span<const Key> keys, Extent into, const LoadOptions& options) {
-  return core_->load(keys, into, options);
+  return core_->loads.load(keys, into, options);
 }
 
 std::vector<bool> Store::contains(std::span<const Key> keys) const { return core_->contains(keys); }
 
-Result<std::size_t> Store::remove(std::span<const Key> keys) { return core_->remove(keys); }
+Result<std::size_t> Store::remove(std::span<const Key> keys) { return core_->remover.remove(keys); }
 
-Result<std::size_t> Store::clear() { return core_->clear(); }
+Result<std::size_t> Store::clear() { return core_->remover.clear(); }
 
 Status Store::close(Nanoseconds timeout, const std::function<bool()>& stop) {
-  HEADRACE_TRY_STATUS(core_->origin().check(kTheStore));
-  if (core_->mover().in_callback() || core_->of_worker()) {
+  HEADRACE_TRY_STATUS(core_->origin.check(kTheStore));
+  if (core_->mover.in_callback() || core_->jobs.of_worker()) {
     return fail(ErrorCode::invalid,
                 "closing a KV store waits for its copies; not in on_layer() or on_done()");
   }
@@ -174,7 +174,7 @@ Status Store::close(Nanoseconds timeout, const std::function<bool()>& stop) {
 bool Store::closed() const { return core_->closed(); }
 
 Status Store::flush(Nanoseconds timeout, const std::function<bool()>& stop) {
-  return core_->flush(timeout, stop);
+  return core_->flusher.flush(timeout, stop);
 }
 
 void Store::poll() { core_->poll(); }

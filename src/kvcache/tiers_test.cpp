@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Promotion: blocks that are used again get a copy in a faster tier, by one rule for all tiers.
+// Which blocks leave a tier, and where they go; blocks that are used again get a copy in a faster
+// tier, by one rule for all tiers.
+#include "kvcache/tiers.h"
+
 #include <algorithm>
 #include <array>
 #include <thread>
@@ -12,8 +15,127 @@ namespace {
 
 using namespace test;
 
+TEST(KvDemotion, BlocksMoveDownTierByTier) {
+  KvRig rig;
+  rig.open({2, 3}, 4);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 7));
+  for (const kvcache::Key& key : keys) {
+    EXPECT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+  }
+  const kvcache::StoreStats stats = rig.store->stats();
+  EXPECT_EQ(stats.tiers[0].blocks + stats.tiers[1].blocks + stats.tiers[2].blocks, 7u);
+  EXPECT_EQ(stats.tiers[0].dropped + stats.tiers[1].dropped, 0u);
+  EXPECT_GT(stats.tiers[1].arrived, 0u);
+  EXPECT_GT(stats.tiers[2].arrived, 0u);
+  EXPECT_TRUE(rig.get(keys).has_value());
+}
+
+TEST(KvDemotion, UsedBlocksStay) {
+  KvRig rig;
+  rig.open({4});
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 12));
+  ASSERT_TRUE(rig.put(std::span(keys).first(4)).has_value());
+  for (std::size_t i = 4; i < 12; ++i) {
+    ASSERT_TRUE(rig.get(std::span(keys).first(1)).has_value()) << i;
+    ASSERT_TRUE(rig.put(std::span(keys).subspan(i, 1)).has_value());
+  }
+  EXPECT_EQ(rig.store->match(std::span(keys).first(1)).size(), 1u);
+  EXPECT_EQ(rig.store->match(std::span(keys).subspan(1)).size(), 0u);
+  EXPECT_EQ(rig.store->stats().tiers[0].dropped, 8u);
+}
+
+TEST(KvDemotion, LastTierDropsItsOwn) {
+  KvRig rig;
+  rig.open({2}, 3);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 20));
+  for (const kvcache::Key& key : keys) {
+    ASSERT_TRUE(rig.put({&key, 1}).has_value());
+    rig.settle();
+  }
+  const kvcache::StoreStats stats = rig.store->stats();
+  EXPECT_EQ(stats.tiers[0].blocks, 2u);
+  EXPECT_EQ(stats.tiers[1].blocks, 3u);
+  EXPECT_EQ(stats.tiers[1].dropped, 15u);
+}
+
+TEST(KvDemotion, PromotedBlocksLeaveWithoutBeingWrittenAgain) {
+  KvRig rig;
+  rig.open({2}, 8);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 4));
+  for (const kvcache::Key& key : keys) ASSERT_TRUE(rig.put({&key, 1}).has_value());
+  ASSERT_TRUE(rig.store->flush().has_value());
+  const auto written = rig.store->stats().tiers[1].arrived;
+  EXPECT_EQ(written, 4u);
+  for (int round = 0; round < 3; ++round) {
+    for (const kvcache::Key& key : keys) EXPECT_TRUE(rig.get({&key, 1}).has_value());
+  }
+  EXPECT_GT(rig.store->stats().tiers[0].arrived, 0u);
+  EXPECT_EQ(rig.store->stats().tiers[1].arrived, written);
+  EXPECT_EQ(rig.store->match(std::span(keys).last(1)).tiers()[0], 0u);
+}
+
+TEST(KvDemotion, FailedWayDownLosesTheBlockAndNothingElse) {
+  KvRig rig;
+  rig.open({2}, 8);
+  rig.files->fail_chance = 1;
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 4));
+  for (const kvcache::Key& key : keys) {
+    EXPECT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+  }
+  EXPECT_EQ(rig.store->stats().failed, 2u);
+  EXPECT_EQ(rig.store->match(std::span(keys).last(2)).size(), 2u);
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 0u);
+}
+
+TEST(KvDemotion, BlockIsWrittenToTheFolderOnce) {
+  bool failing = false;
+  KvRig rig({.script = [&](const Piece&, std::uint64_t) {
+    return failing ? fail(ErrorCode::io, "injected") : Status{};
+  }});
+  rig.open({2, 1}, 8);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 5));
+  std::vector<std::byte> bytes = rig.blocks_of(keys);
+  const MemoryRange memory(bytes, kDram);
+  const auto store = [&](std::size_t i, std::size_t count) {
+    const std::uint64_t block = rig.geometry.block().value;
+    auto stored = rig.store->store(std::span(keys).subspan(i, count),
+                                   whole(memory).part(i * block, Bytes{count * block}));
+    rig.store->poll();
+    return *stored;
+  };
+  // Block 0 leaves tier 0, and stays there too since it is pinned; block 2 fails, so a slot is
+  // free.
+  ASSERT_EQ(rig.put(std::span(keys).first(2))->stored, 2u);
+  rig.fake->hold(true);
+  const kvcache::Stored without_bytes = store(2, 1);
+  kvcache::Match held = rig.store->match(std::span(keys).first(1));
+  failing = true;
+  rig.fake->hold(false);
+  rig.settle();
+  failing = false;
+  ASSERT_EQ(without_bytes.poll(), (kvcache::StoredCounts{.failed = 1}));
+  const kvcache::StoreStats before = rig.store->stats();
+  ASSERT_EQ(before.tiers[0].blocks, 1u);
+  ASSERT_EQ(before.tiers[1].blocks, 1u);
+  ASSERT_EQ(before.tiers[2].blocks, 1u);
+  held = {};
+
+  rig.files->held = true;
+  EXPECT_EQ(rig.store->flush(Nanoseconds{0}).error().code, ErrorCode::timed_out);
+  ASSERT_EQ(rig.put(std::span(keys).subspan(2, 1))->stored, 1u);
+  const kvcache::Stored last = store(3, 2);
+  const std::uint64_t in_folder = rig.store->stats().tiers[2].blocks;
+  rig.files->release();
+  ASSERT_EQ(in_folder, 3u);  // block 1 is there; 0 and 2 are on their way
+  EXPECT_EQ(last.wait()->stored, 2u);
+  rig.settle();
+  EXPECT_TRUE(rig.get(keys).has_value());
+}
+
 // Two tiers of memory: the first is full of the latest blocks, the second has the others.
-struct KvRising : testing::Test {
+struct KvPromotion : testing::Test {
   void start(std::size_t fast, std::size_t slow, std::size_t blocks) {
     start(rig.options({fast, slow}), blocks);
   }
@@ -31,7 +153,7 @@ struct KvRising : testing::Test {
     rig.settle();
   }
   unsigned tier_of(std::size_t i) { return rig.store->match({&keys[i], 1}).tiers()[0]; }
-  std::uint64_t risen() const { return rig.store->stats().tiers[0].arrived; }
+  std::uint64_t promoted() const { return rig.store->stats().tiers[0].arrived; }
   // Frees slots of the first tier, by stores that fail.
   void make_free(std::size_t slots) {
     const auto others = kvcache::keys(rig.geometry, tokens(4 * slots, 1000));
@@ -45,44 +167,44 @@ struct KvRising : testing::Test {
   }
 
   const Object* failing_from = nullptr;
-  bool failing_transits = false;
+  bool failing_copies = false;
   KvRig rig{{.max_in_flight = 1, .script = [this](const Piece& piece, std::uint64_t) {
                const bool block = piece.from.length == rig.geometry.block();
-               const bool fails = piece.from.object == failing_from || (failing_transits && block);
+               const bool fails = piece.from.object == failing_from || (failing_copies && block);
                return fails ? fail(ErrorCode::io, "injected") : Status{};
              }}};
   std::vector<kvcache::Key> keys;
 };
 
-TEST_F(KvRising, IsForBlocksThatAreUsedAgainSoon) {
+TEST_F(KvPromotion, IsForBlocksThatAreUsedAgainSoon) {
   start(2, 8, 6);
   EXPECT_EQ(tier_of(0), 1u);
   get(0);  // stored six uses ago, more than two slots
-  EXPECT_EQ(risen(), 0u);
+  EXPECT_EQ(promoted(), 0u);
   EXPECT_EQ(tier_of(5), 0u);
   get(0);  // frees a slot
   get(0);
   EXPECT_EQ(tier_of(0), 0u);
-  EXPECT_EQ(risen(), 1u);
+  EXPECT_EQ(promoted(), 1u);
   const auto before = rig.store->stats().tiers[0].hits;
   get(0);
   EXPECT_EQ(rig.store->stats().tiers[0].hits, before + 1);
-  EXPECT_EQ(risen(), 1u);
+  EXPECT_EQ(promoted(), 1u);
 }
 
-TEST_F(KvRising, NoScanPushesOutWhatIsThere) {
+TEST_F(KvPromotion, NoScanPushesOutWhatIsThere) {
   start(4, 16, 12);
   const auto before = rig.store->stats().tiers[0].evicted;
   for (int round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < 8; ++i) get(i);
   }
-  EXPECT_EQ(risen(), 0u);
+  EXPECT_EQ(promoted(), 0u);
   EXPECT_EQ(rig.store->stats().tiers[0].evicted, before);
   for (std::size_t i = 8; i < 12; ++i) EXPECT_EQ(tier_of(i), 0u);
 }
 
 // Blocks that recur within as many uses as there are slots are promoted; then copying ends.
-TEST_F(KvRising, EndsOnceAllIsThereThatFits) {
+TEST_F(KvPromotion, EndsOnceAllIsThereThatFits) {
   start(4, 16, 12);
   for (int round = 0; round < 6; ++round) {
     for (std::size_t i = 0; i < 4; ++i) get(i);
@@ -93,48 +215,48 @@ TEST_F(KvRising, EndsOnceAllIsThereThatFits) {
   for (int round = 0; round < 6; ++round) {
     for (std::size_t i = 0; i < 4; ++i) get(i);
   }
-  EXPECT_EQ(risen(), 4u);
+  EXPECT_EQ(promoted(), 4u);
   EXPECT_EQ(rig.store->stats().tiers[1].arrived, before.tiers[1].arrived);
   EXPECT_EQ(rig.store->stats().tiers[0].dropped + rig.store->stats().tiers[1].dropped, 0u);
 }
 
 // If more blocks recur than fit, the first ones take the free slots, and stay.
-TEST_F(KvRising, TakesWhatIsFree) {
+TEST_F(KvPromotion, TakesWhatIsFree) {
   start(4, 16, 12);
   make_free(2);
   for (int round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < 8; ++i) get(i);
   }
-  EXPECT_EQ(risen(), 2u);
+  EXPECT_EQ(promoted(), 2u);
   EXPECT_EQ(tier_of(0), 0u);
   EXPECT_EQ(tier_of(1), 0u);
   EXPECT_EQ(tier_of(2), 1u);
 }
 
-TEST_F(KvRising, PushesOutNothingThatIsHeld) {
+TEST_F(KvPromotion, PushesOutNothingThatIsHeld) {
   start(2, 8, 6);
   {
     const kvcache::Match held = rig.store->match(std::span(keys).last(1));
     const kvcache::Match other = rig.store->match(std::span(keys).subspan(4, 1));
     for (int i = 0; i < 4; ++i) get(0);
-    EXPECT_EQ(risen(), 0u);
+    EXPECT_EQ(promoted(), 0u);
     EXPECT_EQ(tier_of(4), 0u);
     EXPECT_EQ(tier_of(5), 0u);
   }
   for (int i = 0; i < 3; ++i) get(0);
-  EXPECT_EQ(risen(), 1u);
+  EXPECT_EQ(promoted(), 1u);
 }
 
-TEST_F(KvRising, IsNotAskedFor) {
+TEST_F(KvPromotion, IsNotAskedFor) {
   start(4, 8, 6);
   make_free(1);
   for (int i = 0; i < 3; ++i) get(0, false);
-  EXPECT_EQ(risen(), 0u);
+  EXPECT_EQ(promoted(), 0u);
   get(0);
-  EXPECT_EQ(risen(), 1u);
+  EXPECT_EQ(promoted(), 1u);
 }
 
-TEST_F(KvRising, HappensOnceForSeveralLoads) {
+TEST_F(KvPromotion, HappensOnceForSeveralLoads) {
   start(4, 8, 8);
   make_free(3);
   std::array<std::vector<std::byte>, 3> bytes;
@@ -153,12 +275,12 @@ TEST_F(KvRising, HappensOnceForSeveralLoads) {
     EXPECT_EQ(bytes[i], rig.blocks_of({keys.data(), 1}));
   }
   rig.settle();
-  EXPECT_EQ(risen(), 1u);
+  EXPECT_EQ(promoted(), 1u);
   EXPECT_EQ(rig.store->stats().tiers[0].blocks, free + 1);
 }
 
 // During the copy the block is served from its old tier, and pinned there.
-TEST_F(KvRising, LosesNothingOnTheWay) {
+TEST_F(KvPromotion, LosesNothingOnTheWay) {
   start(4, 9, 12);
   make_free(1);
   ASSERT_TRUE(rig.get({keys.data(), 1}).has_value());
@@ -183,7 +305,7 @@ TEST_F(KvRising, LosesNothingOnTheWay) {
   EXPECT_TRUE(stored->wait().has_value());
 }
 
-TEST_F(KvRising, HasABoundOnWhatIsInFlight) {
+TEST_F(KvPromotion, HasABoundOnWhatIsInFlight) {
   kvcache::StoreOptions options = rig.options({6, 16}, 32);
   options.in_flight = rig.geometry.block() * 2;
   start(std::move(options), 12);
@@ -192,13 +314,13 @@ TEST_F(KvRising, HasABoundOnWhatIsInFlight) {
   ASSERT_TRUE(rig.get(some).has_value());
   ASSERT_TRUE(rig.get(some).has_value());
   rig.settle();
-  EXPECT_EQ(risen(), 2u);
+  EXPECT_EQ(promoted(), 2u);
   ASSERT_TRUE(rig.get(some).has_value());
   rig.settle();
-  EXPECT_EQ(risen(), 4u);
+  EXPECT_EQ(promoted(), 4u);
 }
 
-TEST_F(KvRising, LetsLoadsPass) {
+TEST_F(KvPromotion, LetsLoadsPass) {
   start(4, 8, 8);
   make_free(1);
   ASSERT_TRUE(rig.get({keys.data(), 1}).has_value());
@@ -221,7 +343,7 @@ TEST_F(KvRising, LetsLoadsPass) {
   rig.fake->hold(false);
   EXPECT_TRUE(load->wait().has_value());
   rig.settle();
-  EXPECT_EQ(risen(), 1u);
+  EXPECT_EQ(promoted(), 1u);
   const auto pieces = std::vector(rig.fake->accepted());
   const auto place = [&](bool of_load) {
     return std::find_if(pieces.begin() + static_cast<std::ptrdiff_t>(before), pieces.end(),
@@ -234,12 +356,12 @@ TEST_F(KvRising, LetsLoadsPass) {
   EXPECT_LT(place(true), place(false));
 }
 
-TEST_F(KvRising, ThatFailsCostsNoBlock) {
+TEST_F(KvPromotion, ThatFailsCostsNoBlock) {
   start(4, 8, 8);
   make_free(1);
-  failing_transits = true;
+  failing_copies = true;
   get(0);
-  failing_transits = false;
+  failing_copies = false;
   const kvcache::StoreStats stats = rig.store->stats();
   EXPECT_EQ(stats.failed, 0u);
   EXPECT_EQ(stats.tiers[0].arrived, 0u);
@@ -251,7 +373,7 @@ TEST_F(KvRising, ThatFailsCostsNoBlock) {
 }
 
 // A copy is freed at once if a faster tier has the block too: it will be demoted from there.
-TEST_F(KvRising, LeavesTheSlowerCopyToGoFirst) {
+TEST_F(KvPromotion, LeavesTheSlowerCopyToGoFirst) {
   kvcache::StoreOptions options = rig.options({4, 9});
   options.eviction = clock_order;
   start(std::move(options), 12);
@@ -271,7 +393,7 @@ TEST_F(KvRising, LeavesTheSlowerCopyToGoFirst) {
 }
 
 // The tiers of a machine with a GPU.
-struct KvRisingToGpu : testing::Test {
+struct KvPromotionToGpu : testing::Test {
   using Tiers = std::vector<std::pair<NodeId, std::size_t>>;
   void start(const Tiers& tiers, std::size_t blocks) {
     keys = kvcache::keys(rig.geometry, tokens(4 * blocks));
@@ -294,7 +416,7 @@ struct KvRisingToGpu : testing::Test {
   std::vector<kvcache::Key> keys;
 };
 
-TEST_F(KvRisingToGpu, GoesThroughMemoryOfTheHost) {
+TEST_F(KvPromotionToGpu, GoesThroughMemoryOfTheHost) {
   start({{kGpu, 4}, {kDram, 8}}, 4);
   EXPECT_EQ(tier_of(0), 2u);
   ASSERT_TRUE(rig.get(keys).has_value());
@@ -309,7 +431,7 @@ TEST_F(KvRisingToGpu, GoesThroughMemoryOfTheHost) {
   EXPECT_EQ(stats.tiers[2].hits, 4u);
 }
 
-TEST_F(KvRisingToGpu, NeedsNoTierOfTheHost) {
+TEST_F(KvPromotionToGpu, NeedsNoTierOfTheHost) {
   start({{kGpu, 4}}, 4);
   EXPECT_EQ(tier_of(0), 1u);
   ASSERT_TRUE(rig.get(keys).has_value());
@@ -319,7 +441,7 @@ TEST_F(KvRisingToGpu, NeedsNoTierOfTheHost) {
   EXPECT_EQ(rig.store->stats().tiers[0].hits, 4u);
 }
 
-TEST_F(KvRisingToGpu, ReachesTheFasterOfTwo) {
+TEST_F(KvPromotionToGpu, ReachesTheFasterOfTwo) {
   start({{kGpu, 2}, {kOtherGpu, 4}, {kDram, 8}}, 2);
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(rig.get(keys).has_value());
   ASSERT_TRUE(comes(2)) << rig.store->stats().last_error;
@@ -328,7 +450,7 @@ TEST_F(KvRisingToGpu, ReachesTheFasterOfTwo) {
 }
 
 // A block that a load found correct may be torn when it is read again for a tier in a GPU.
-TEST_F(KvRisingToGpu, IsNotForATornBlock) {
+TEST_F(KvPromotionToGpu, IsNotForATornBlock) {
   keys = kvcache::keys(rig.geometry, tokens(4));
   Backends backends;
   auto disk = std::make_unique<FileBackend>();

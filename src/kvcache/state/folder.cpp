@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcache/folder.h"
+#include "kvcache/state/folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,6 +12,7 @@
 
 #include "core/fail.h"
 #include "core/own_files.h"
+#include "core/text/files.h"
 #include "kvcache/keys/geometry.h"
 
 namespace headrace::kvcache {
@@ -212,17 +213,14 @@ Status Folder::open_files(Mover& mover, const std::filesystem::path& path) {
   return {};
 }
 
+// Replaces the blank index at once, so that an interruption leaves it blank or complete.
 Status Folder::write_superblock(const std::filesystem::path& path) const {
-  const Descriptor file{::open(path.c_str(), kFlags, 0600)};
+  HEADRACE_TRY_STATUS(size_file(path, 0));  // sets the mode, which the replacement keeps
   Superblock superblock{.header_bytes = static_cast<std::uint32_t>(header_bytes_),
                         .block_bytes = geometry_.block().value,
                         .geometry = root_key(geometry_)};
   superblock.sum = kvcache::sum_of(superblock);
-  if (file.fd < 0 || pwrite(file.fd, &superblock, sizeof superblock, 0) != sizeof superblock ||
-      fdatasync(file.fd) != 0) {
-    return fail_errno(errno, "cannot write " + quoted(path));
-  }
-  return {};
+  return write_file_at_once(path, {reinterpret_cast<const char*>(&superblock), sizeof superblock});
 }
 
 Status Folder::check_superblock(const std::filesystem::path& path) const {
@@ -265,6 +263,11 @@ Status Folder::still_there() const {
     }
   }
   return {};
+}
+
+Status Folder::sync() const {
+  if (fdatasync(index_->buffered_fd()) == 0) return {};
+  return fail_errno(errno, "cannot write back the index of the KV store in " + quoted(path_));
 }
 
 Folder::Header* Folder::at(std::uint32_t slot) const {

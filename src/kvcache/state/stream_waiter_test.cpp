@@ -71,20 +71,6 @@ TEST_F(KvStreams, ThatDoNotComeAreGivenUpWhenAsked) {
   EXPECT_EQ(pending->wait().error().code, ErrorCode::cancelled);
 }
 
-// flush() waits for arriving blocks. A dropped block ends without a copy.
-TEST_F(KvStreams, FlushDuringParkedStore_EndsWhenTheStoreCloses) {
-  HeldStream held;
-  const auto stored = rig.store->store(keys, whole(memory.range), {.stream = held.number()});
-  ASSERT_TRUE(stored.has_value()) << stored.error().message;
-  Status flushed;
-  std::thread flushing([&] { flushed = rig.store->flush(std::chrono::seconds{20}); });
-  std::this_thread::sleep_for(std::chrono::milliseconds{20});
-  EXPECT_TRUE(rig.store->close().has_value());
-  flushing.join();
-  ASSERT_FALSE(flushed.has_value());
-  EXPECT_EQ(flushed.error().code, ErrorCode::cancelled) << flushed.error().message;
-}
-
 // Loads and stores that wait for a stream keep no slots from others.
 TEST_F(KvStreams, AreWaitedForWithoutSlots) {
   ASSERT_EQ(rig.put(keys)->stored, 4u);

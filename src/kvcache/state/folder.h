@@ -5,9 +5,9 @@
 //   blocks  slots of a whole number of 4 KiB; a block lies in one, layer after layer
 //
 // A header has the key, a checksum of each fragment, an increasing number, and its own checksum.
-// After the superblock nothing is ordered or flushed. If a crash leaves a header beside the bytes
-// of another block, the checksums do not fit and the block is dropped when it is read. So a power
-// failure costs blocks, but never causes wrong answers.
+// After the superblock nothing is ordered, and nothing flushed except by sync(). If a crash leaves
+// a header beside the bytes of another block, the checksums do not fit and the block is dropped
+// when it is read. So a power failure costs blocks, but never causes wrong answers.
 //
 // Thread-compatible; different slots may be used by different threads.
 #pragma once
@@ -52,6 +52,8 @@ class Folder {
   const File& file() const { return *blocks_; }
   // Errors: io: its files were removed, so writes are lost when this process ends.
   Status still_there() const;
+  // Writes the index through to the disk. Errors: io.
+  Status sync() const;
   // Records in memory that `slot` will hold the block, with the checksums of `bytes`.
   void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes);
   // The copy that writes this record to the file. Requires: describe() was called, and is not

@@ -18,7 +18,7 @@ using namespace test;
 enum class Into { host, gpu, mixed };
 
 // Blocks that are only on SSD, and overlapping loads of them.
-struct KvJoining : testing::Test {
+struct KvCoalescing : testing::Test {
   void SetUp() override { start(); }
   // From now on, loads also go there.
   void use_gpu(Into where) {
@@ -93,15 +93,15 @@ struct KvJoining : testing::Test {
 };
 
 // Tests that hold for every destination of loads.
-struct KvJoiningInto : KvJoining, testing::WithParamInterface<Into> {
+struct KvCoalescingInto : KvCoalescing, testing::WithParamInterface<Into> {
   void SetUp() override {
     if (GetParam() != Into::host) use_gpu(GetParam());
     start();
   }
 };
-INSTANTIATE_TEST_SUITE_P(Of, KvJoiningInto, testing::Values(Into::host, Into::gpu, Into::mixed));
+INSTANTIATE_TEST_SUITE_P(Of, KvCoalescingInto, testing::Values(Into::host, Into::gpu, Into::mixed));
 
-TEST_P(KvJoiningInto, TwoLoadsReadABlockOnce) {
+TEST_P(KvCoalescingInto, TwoLoadsReadABlockOnce) {
   for (const bool promote : {false, true}) {
     for (const bool layers : {false, true}) {
       for (const bool layers_too : {false, true}) {
@@ -122,7 +122,7 @@ TEST_P(KvJoiningInto, TwoLoadsReadABlockOnce) {
 }
 
 // Layers that were read into memory that other loads may not read are read again; others are not.
-TEST_F(KvJoining, OnesThatComeLaterTakeWhatIsStillToBeHad) {
+TEST_F(KvCoalescing, OnesThatComeLaterTakeWhatIsStillToBeHad) {
   for (const bool promote : {false, true}) {
     start();
     rig.files->held = true;
@@ -142,7 +142,7 @@ TEST_F(KvJoining, OnesThatComeLaterTakeWhatIsStillToBeHad) {
   }
 }
 
-TEST_P(KvJoiningInto, CancellingOneHurtsNoOther) {
+TEST_P(KvCoalescingInto, CancellingOneHurtsNoOther) {
   for (const bool promote : {false, true}) {
     for (const std::size_t cancelled : {0u, 1u, 2u}) {
       start();
@@ -161,7 +161,7 @@ TEST_P(KvJoiningInto, CancellingOneHurtsNoOther) {
   }
 }
 
-TEST_P(KvJoiningInto, WhatIsCancelledDoesNotWaitForWhoReads) {
+TEST_P(KvCoalescingInto, WhatIsCancelledDoesNotWaitForWhoReads) {
   rig.files->held = true;
   const Running first = load(keys, {.layer_order = false});
   const Running second = load(keys, {.layer_order = false});
@@ -176,7 +176,7 @@ TEST_P(KvJoiningInto, WhatIsCancelledDoesNotWaitForWhoReads) {
 }
 
 // A follower of a cancelled load reads for later loads.
-TEST_P(KvJoiningInto, NobodyFollowsALoadThatWasCancelled) {
+TEST_P(KvCoalescingInto, NobodyFollowsALoadThatWasCancelled) {
   rig.files->held = true;
   const Running first = load(keys, {.layer_order = false});
   first.load.cancel();
@@ -189,7 +189,7 @@ TEST_P(KvJoiningInto, NobodyFollowsALoadThatWasCancelled) {
   EXPECT_LE(blocks_read(), 8u);
 }
 
-TEST_P(KvJoiningInto, AFailureOfOneHurtsNoOther) {
+TEST_P(KvCoalescingInto, AFailureOfOneHurtsNoOther) {
   rig.files->held = true;
   const Running first = load(keys, {.layer_order = false, .promote = false});
   const Running second = load(keys, {.layer_order = false, .promote = false});
@@ -203,7 +203,7 @@ TEST_P(KvJoiningInto, AFailureOfOneHurtsNoOther) {
 }
 
 // Each load compares its own copy: none serves a torn block.
-TEST_P(KvJoiningInto, ATornBlockIsServedToNeither) {
+TEST_P(KvCoalescingInto, ATornBlockIsServedToNeither) {
   std::fstream file(rig.folder.path / "blocks", std::ios::in | std::ios::out | std::ios::binary);
   for (std::size_t slot = 0; slot < 8; ++slot) {
     file.seekp(static_cast<std::streamoff>(slot * 4096 + rig.geometry.fragment().value + 3));
@@ -224,7 +224,7 @@ TEST_P(KvJoiningInto, ATornBlockIsServedToNeither) {
 }
 
 // A reader that is not urgent becomes as urgent as its follower.
-TEST_F(KvJoining, WhoReadsIsAsUrgentAsWhoFollows) {
+TEST_F(KvCoalescing, WhoReadsIsAsUrgentAsWhoFollows) {
   const std::vector<Nanoseconds> later(3, std::chrono::hours{1});
   for (const bool urgent : {false, true}) {
     start();
@@ -250,7 +250,7 @@ TEST_F(KvJoining, WhoReadsIsAsUrgentAsWhoFollows) {
 }
 
 // A follower that is urgent from its begin makes its reader urgent.
-TEST_F(KvJoining, WhoReadsBecomesUrgent) {
+TEST_F(KvCoalescing, WhoReadsBecomesUrgent) {
   rig.files->held = true;
   const kvcache::LoadOptions patient = {
       .layer_order = false, .priority = Priority::prefetch, .promote = false};
@@ -268,7 +268,7 @@ TEST_F(KvJoining, WhoReadsBecomesUrgent) {
 }
 
 // The other bytes that the reader reads with the block would take longer than reading it again.
-TEST_P(KvJoiningInto, ASmallOneWaitsForNoLargeOne) {
+TEST_P(KvCoalescingInto, ASmallOneWaitsForNoLargeOne) {
   for (const bool urgent : {false, true}) {
     start();
     rig.files->held = true;
@@ -289,7 +289,7 @@ TEST_P(KvJoiningInto, ASmallOneWaitsForNoLargeOne) {
 }
 
 // A group with a near deadline waits for no turn, so it follows no group that has none yet.
-TEST_F(KvJoining, AnUrgentOneFollowsNobodyInLine) {
+TEST_F(KvCoalescing, AnUrgentOneFollowsNobodyInLine) {
   rig.files->held = true;
   const Running first = load({&keys[0], 1}, {.promote = false});
   const Running second = load({&keys[2], 1}, {.promote = false});  // a layer of each is read
@@ -313,7 +313,7 @@ TEST_F(KvJoining, AnUrgentOneFollowsNobodyInLine) {
 }
 
 // If a followed load is cancelled or fails, its followers neither all read nor all at once.
-TEST_P(KvJoiningInto, OneOfManyReadsWhatAnotherDidNot) {
+TEST_P(KvCoalescingInto, OneOfManyReadsWhatAnotherDidNot) {
   for (const bool fails : {false, true}) {
     for (const bool whole_blocks : {false, true}) {
       start();
@@ -343,7 +343,7 @@ TEST_P(KvJoiningInto, OneOfManyReadsWhatAnotherDidNot) {
 
 // Followers whose copy does not fit read once themselves, in their turn: the block may be right,
 // and the memory of the first load overwritten.
-TEST_F(KvJoining, WhatAUserWritesHurtsNoOther) {
+TEST_F(KvCoalescing, WhatAUserWritesHurtsNoOther) {
   for (const bool torn : {false, true}) {
     start();
     rig.files->held = true;
@@ -366,7 +366,7 @@ TEST_F(KvJoining, WhatAUserWritesHurtsNoOther) {
 }
 
 // Waiting for a reader uses none of its turns.
-TEST_P(KvJoiningInto, ManyThatFollowHoldUpNobody) {
+TEST_P(KvCoalescingInto, ManyThatFollowHoldUpNobody) {
   rig.files->held = true;
   const Running first = load(keys);
   std::vector<Running> others;
@@ -378,12 +378,12 @@ TEST_P(KvJoiningInto, ManyThatFollowHoldUpNobody) {
 }
 
 // One load has the same block at two positions.
-TEST_P(KvJoiningInto, ALoadDoesNotFollowItself) {
+TEST_P(KvCoalescingInto, ALoadDoesNotFollowItself) {
   const std::vector<kvcache::Key> twice = {keys[0], keys[0]};
   expect_right(load(twice));
 }
 
-TEST(KvJoins, ManyThreadsLoadTheSame) {
+TEST(KvCoalescingLoads, ManyThreadsLoadTheSame) {
   KvRig rig({}, true);
   rig.worker = true;
   rig.open({6}, 16);
@@ -417,7 +417,7 @@ TEST(KvJoins, ManyThreadsLoadTheSame) {
   EXPECT_EQ(rig.store->stats().damaged, 0u);
 }
 
-TEST(KvJoins, MemoryOfAGpuToo) {
+TEST(KvCoalescingLoads, MemoryOfAGpuToo) {
   GpuRig rig;
   rig.open({{kGpu, 2}}, 16);
   const auto keys = kvcache::keys(rig.geometry, tokens(4 * 6));

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets several loads of a block read it from the folder once. One load reads; the others take the
-// bytes from its memory as soon as they are there, before the reader's end is reported. Missing or
-// damaged bytes they read themselves, so neither a failure nor the end of the reader affects them.
-// Each load compares the checksums of its own copy.
-//
-// A group of a load looks for readers when it is about to start. It follows a group that has been
-// started and is about as small, and as urgent or becomes so. From then on others may follow it
-// (open), until it has its bytes (done); before it looks again, it is done.
-//
-// No group waits for itself: a followed group has been open for longer than its follower. No group
-// waits for a turn that it holds (in_line_): neither its reads nor the followed group wait for a
-// turn.
+#include "kvcache/coalescer.h"
+
 #include <algorithm>
 #include <cstring>
 #include <tuple>
@@ -36,21 +26,23 @@ Follower* LoadGroup::followed(unsigned item, unsigned layer) noexcept {
   return found ? &*at : nullptr;
 }
 
-void StoreCore::join(LoadGroup& group) noexcept {
+void Coalescer::join(LoadGroup& group) noexcept {
   LoadState& load = *group.load;
   if (std::exchange(group.joined, true)) return;
-  if (std::ranges::none_of(load.items, [&](const LoadItem& i) { return from_folder(i); })) return;
+  if (std::ranges::none_of(load.items,
+                           [&](const LoadItem& i) { return store_.loads.from_folder(i); }))
+    return;
   std::vector<Follower> following;
   const auto wanted = [&](unsigned i) {
-    return from_folder(load.items[i]) && !load.items[i].failed.load();
+    return store_.loads.from_folder(load.items[i]) && !load.items[i].failed.load();
   };
   std::size_t most = 0;
   if (group.rounds < kMostRounds) {
-    const MutexLock lock(mutex_);
+    const TableLock lock(store_.table);
     for (unsigned i = 0; i < load.items.size(); ++i) {
       const Entry& entry = *load.items[i].entry;
       const bool read = entry.readers != nullptr;
-      if (wanted(i) && (read || in_memory(entry))) most += group.layers;
+      if (wanted(i) && (read || store_.table.in_memory(entry))) most += group.layers;
     }
   }
   try {
@@ -58,9 +50,9 @@ void StoreCore::join(LoadGroup& group) noexcept {
   } catch (const std::bad_alloc&) {  // the group reads everything itself
   }
   {
-    const MutexLock tables(mutex_);
-    const MutexLock lock(joins_mutex_);
-    group.waits = bytes_of(group).value;
+    const TableLock table(store_.table);
+    const MutexLock lock(mutex_);
+    group.waits = store_.queue.bytes_of(group).value;
     for (unsigned i = 0; i < load.items.size(); ++i) {
       if (!wanted(i)) continue;
       bool reads = false;
@@ -77,20 +69,16 @@ void StoreCore::join(LoadGroup& group) noexcept {
     group.following.swap(following);
     group.sharing = LoadGroup::Sharing::open;
   }
-  if (group.priority() == Priority::demand) promote_leaders(group);
+  if (group.priority() == Priority::demand) make_readers_urgent(group);
 }
 
-bool StoreCore::in_memory(const Entry& entry) const {
-  return for_cpus_ && entry.copies[*for_cpus_].served();
-}
-
-bool StoreCore::may_follow(const LoadGroup& group, const LoadGroup& reading) const {
+bool Coalescer::may_follow(const LoadGroup& group, const LoadGroup& reading) const {
   return reading.sharing == LoadGroup::Sharing::open &&
-         reading.waits <= kMostTimes * bytes_of(group).value &&
+         reading.waits <= kMostTimes * store_.queue.bytes_of(group).value &&
          (group.priority() == Priority::demand || reading.priority() <= group.priority());
 }
 
-bool StoreCore::follow(LoadGroup& group, unsigned item, unsigned layer,
+bool Coalescer::follow(LoadGroup& group, unsigned item, unsigned layer,
                        std::vector<Follower>& following) {
   if (following.size() == following.capacity() || group.load->cancelled.load()) return false;
   const Entry& entry = *group.load->items[item].entry;
@@ -98,7 +86,7 @@ bool StoreCore::follow(LoadGroup& group, unsigned item, unsigned layer,
   follower.group = &group;
   follower.item = item;
   follower.layer = layer;
-  follower.late = in_memory(entry);
+  follower.late = store_.table.in_memory(entry);
   if (follower.late) return true;
   unsigned looks = 0;
   for (const LoadItem* each = entry.readers; each != nullptr && looks < kMostLooks; ++looks) {
@@ -109,7 +97,7 @@ bool StoreCore::follow(LoadGroup& group, unsigned item, unsigned layer,
   return false;
 }
 
-bool StoreCore::follow(LoadGroup& group, const LoadItem& block, Follower& follower) {
+bool Coalescer::follow(LoadGroup& group, const LoadItem& block, Follower& follower) {
   LoadState& reader = *block.load;
   if (&reader == group.load || reader.cancelled.load() || block.failed.load()) return false;
   follower.theirs = static_cast<unsigned>(&block - reader.items.data());
@@ -129,7 +117,7 @@ bool StoreCore::follow(LoadGroup& group, const LoadItem& block, Follower& follow
   return true;
 }
 
-void StoreCore::take_late(LoadGroup& group) noexcept {
+void Coalescer::take_late(LoadGroup& group) noexcept {
   for (Follower& follower : group.following) {
     if (!follower.late) continue;
     const bool taken = !group.load->cancelled.load() && take_late(follower);
@@ -138,34 +126,35 @@ void StoreCore::take_late(LoadGroup& group) noexcept {
   }
 }
 
-bool StoreCore::take_late(const Follower& follower) noexcept {
+bool Coalescer::take_late(const Follower& follower) noexcept {
   LoadState& load = *follower.group->load;
-  const Extent to = landing(load, follower.item, follower.layer);
+  const Extent to = store_.loads.landing(load, follower.item, follower.layer);
   if (follower.leader != nullptr) {
     LoadState& leader = *follower.leader;
     const MutexLock lock(leader.sharing);
     if (!leader.over && !leader.items[follower.theirs].failed.load()) {
-      const Extent from = landing(leader, follower.theirs, follower.layer);
+      const Extent from = store_.loads.landing(leader, follower.theirs, follower.layer);
       std::memmove(to.memory(), from.memory(), to.length.value);
       return true;
     }
   }
   const Extent from = [&]() -> Extent {
-    const MutexLock lock(mutex_);
+    const TableLock lock(store_.table);
     const Entry& entry = *load.items[follower.item].entry;
-    if (!in_memory(entry)) return {};
-    return in_slot(tiers_[*for_cpus_], entry.copies[*for_cpus_].slot,
-                   follower.layer * to.length.value, to.length);
+    if (!store_.table.in_memory(entry)) return {};
+    const unsigned tier = *store_.table.for_cpus();
+    return store_.table.tier(tier).in_slot(entry.copies[tier].slot,
+                                           follower.layer * to.length.value, to.length);
   }();
   if (from.object == nullptr) return false;
   std::memmove(to.memory(), from.memory(), to.length.value);  // valid while the load pins the block
   return true;
 }
 
-void StoreCore::share(LoadGroup& group) noexcept {
+void Coalescer::share(LoadGroup& group) noexcept {
   Follower* next = nullptr;
   {
-    const MutexLock lock(joins_mutex_);
+    const MutexLock lock(mutex_);
     group.sharing = LoadGroup::Sharing::done;
     next = std::exchange(group.followers, nullptr);
     for (Follower* each = next; each != nullptr; each = each->next) each->reading = nullptr;
@@ -178,18 +167,28 @@ void StoreCore::share(LoadGroup& group) noexcept {
     const bool here =
         !group.load->items[follower.theirs].failed.load() && (taken == nullptr || taken->delivered);
     if (here) {
-      const Extent to = landing(load, follower.item, follower.layer);
-      const Extent from = landing(*group.load, follower.theirs, follower.layer);
+      const Extent to = store_.loads.landing(load, follower.item, follower.layer);
+      const Extent from = store_.loads.landing(*group.load, follower.theirs, follower.layer);
       std::memmove(to.memory(), from.memory(), to.length.value);
     }
     deliver(follower, here);
   }
 }
 
-void StoreCore::unfollow(LoadState& load) noexcept {
+void Coalescer::reset(LoadGroup& group) noexcept {
+  const MutexLock lock(mutex_);
+  std::fill(group.own.begin(), group.own.end(), false);
+  for (const Follower& follower : group.following) {
+    if (!follower.delivered) group.own[group.at(follower.item, follower.layer)] = true;
+  }
+  group.following.clear();
+  group.sharing = LoadGroup::Sharing::not_yet;
+}
+
+void Coalescer::unfollow(LoadState& load) noexcept {
   Follower* mine = nullptr;
   {
-    const MutexLock lock(joins_mutex_);
+    const MutexLock lock(mutex_);
     for (LoadGroup& group : load.groups) {
       for (Follower& follower : group.following) {
         if (std::exchange(follower.reading, nullptr) == nullptr) continue;
@@ -206,61 +205,19 @@ void StoreCore::unfollow(LoadState& load) noexcept {
   }
 }
 
-void StoreCore::leave(LoadState& load) noexcept {
-  const MutexLock lock(load.sharing);
-  load.over = true;
-}
-
-void StoreCore::deliver(Follower& follower, bool delivered) noexcept {
+void Coalescer::deliver(Follower& follower, bool delivered) noexcept {
   LoadGroup& group = *follower.group;
   follower.delivered = delivered;
   if (!delivered) group.alone = true;
-  settle(group);
+  store_.loads.settle(group);
 }
 
-void StoreCore::settle(LoadGroup& group) noexcept {
-  if (group.pending.fetch_sub(1) != 1) return;
-  if (group.given_up) return finish(group);
-  if (group.alone.load() || std::ranges::any_of(group.load->items, [&](const LoadItem& item) {
-        return from_folder(item);
-      })) {
-    enqueue(group);
-  } else {
-    finish(group);
-  }
-}
-
-void StoreCore::read_again(LoadGroup& group) noexcept {
-  LoadState& load = *group.load;
-  share(group);  // its own bytes, before it waits for others
-  {
-    const MutexLock lock(joins_mutex_);
-    std::fill(group.own.begin(), group.own.end(), false);
-    for (const Follower& follower : group.following) {
-      if (!follower.delivered) group.own[group.at(follower.item, follower.layer)] = true;
-    }
-    group.following.clear();
-    group.sharing = LoadGroup::Sharing::not_yet;
-  }
-  ++group.rounds;
-  group.pending = 2;
-  group.alone = group.joined = group.started = false;
-  const std::shared_ptr<LoadState> held = load.shared_from_this();
-  const bool in_line = has_turns(load) && [&] {
-    const MutexLock lock(turns_mutex_);
-    if (load.cancelled.load()) return false;
-    again_.push(group);
-    return true;
-  }();
-  in_line ? start_next(true) : start(group);
-}
-
-void StoreCore::promote_leaders(LoadGroup& group) noexcept {
+void Coalescer::make_readers_urgent(LoadGroup& group) noexcept {
   for (std::size_t next = 0;;) {
     std::shared_ptr<LoadState> held;  // released outside the lock
     LoadGroup* leader = nullptr;
     {
-      const MutexLock lock(joins_mutex_);
+      const MutexLock lock(mutex_);
       while (leader == nullptr && next < group.following.size()) {
         LoadGroup* const reading = group.following[next++].reading;
         if (reading != nullptr && reading->priority() != Priority::demand) leader = reading;
@@ -268,33 +225,8 @@ void StoreCore::promote_leaders(LoadGroup& group) noexcept {
       if (leader == nullptr) return;
       held = leader->load->shared_from_this();
     }
-    promote(*leader);
+    store_.loads.make_urgent(*leader);
   }
-}
-
-// The bytes from `layer` on in the memory that a block passes through. Requires: `bytes` are of one
-// layer, if that memory is ordered by layer.
-Extent StoreCore::passing(const LoadState& load, const LoadItem& item, unsigned layer,
-                          Bytes bytes) const noexcept {
-  const std::uint64_t fragment = options_.geometry.fragment().value;
-  if (item.through.object != load.passage.get()) return item.through.part(layer * fragment, bytes);
-  // Devices need the same offset within a page on both sides.
-  const bool by_layer = load.groups.size() > 1 && fragment % 4096 == 0;
-  const std::uint64_t at = by_layer
-                               ? (std::uint64_t{layer} * load.passing + item.in_passage) * fragment
-                               : item.in_passage * slot_ + layer * fragment;
-  return item.through.part(at, bytes);
-}
-
-Extent StoreCore::landing(const LoadState& load, unsigned number, unsigned layer) const noexcept {
-  const LoadItem& item = load.items[number];
-  const std::uint64_t fragment = options_.geometry.fragment().value;
-  if (item.through.object != nullptr) return passing(load, item, layer, Bytes{fragment});
-  const std::uint64_t blocks = load.into.length.value / block_;
-  const std::uint64_t at = load.options.layout == Layout::page_first
-                               ? item.position * block_ + layer * fragment
-                               : (layer * blocks + item.position) * fragment;
-  return load.into.part(at, Bytes{fragment});
 }
 
 }  // namespace headrace::kvcache

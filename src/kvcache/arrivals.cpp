@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcache/arrivals.h"
+
+#include <list>
+#include <utility>
+
+#include "core/fail.h"
+#include "kvcache/core.h"
+
+namespace headrace::kvcache {
+
+void StoredState::run() noexcept {
+  const std::shared_ptr<StoredState> held = std::move(self);
+  keep.reset();
+  ending.report(core->mover.waiting(), word);
+}
+
+void Arrival::run() noexcept {
+  if (!heard_late(state->core->jobs)) state->core->arrivals.start(*this);
+}
+
+void Arrival::copied(const Result<MoveStats>& outcome) noexcept {
+  state->core->arrivals.stored(std::unique_ptr<Arrival>(this),
+                               outcome ? nullptr : &outcome.error());
+}
+
+Result<Stored> Arrivals::store(std::span<const Key> keys, const Extent& from,
+                               const StoreRequest& request) {
+  HEADRACE_TRY_STATUS(store_.origin.check(kTheStore));
+  HEADRACE_TRY_STATUS(check_user(store_.geometry(), from, keys.size(), request.positions));
+  HEADRACE_TRY(auto point, store_.streams.point_of(from, request.stream));
+  auto state = std::make_shared<StoredState>();
+  state->core = &store_;
+  state->keep = request.keep;
+  {
+    const MutexLock lock(state->ending.mutex);
+    state->left = keys.size() + 1;  // one for this call itself
+  }
+  std::list<Parked> parked;
+  if (point != nullptr) {
+    parked.emplace_back().point = std::move(point);
+    parked.back().stored = state;
+  }
+  {
+    Later later;
+    BlockTable& table = store_.table;
+    const TableLock lock(table);
+    HEADRACE_TRY_STATUS(store_.check_open());
+    JobList& arrivals = parked.empty() ? waiting_ : *parked.back().arrivals;
+    std::size_t present = 0;
+    std::size_t refused = 0;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (Entry* const entry = table.find(keys[i])) {
+        ++(table.use_again(*entry) ? present : refused);
+        continue;
+      }
+      Arrival* const arrival = expect(keys[i], state);
+      if (arrival == nullptr) {
+        ++refused;
+        continue;
+      }
+      arrival->from = from;
+      arrival->layout = request.layout;
+      arrival->position = request.positions.empty() ? i : request.positions[i];
+      arrival->priority = request.priority;
+      arrivals.push(*arrival);
+    }
+    table.counts().stores.present += present;
+    table.counts().stores.refused += refused;
+    count(*state, &StoredCounts::present, present, later);
+    count(*state, &StoredCounts::refused, refused, later);
+    place(later);
+    count(*state, nullptr, 1, later);
+    if (!parked.empty()) store_.jobs.begin_operation();
+  }
+  store_.streams.park(parked);
+  return Stored(state);
+}
+
+Arrival* Arrivals::expect(const Key& key, const std::shared_ptr<StoredState>& state) {
+  const std::uint64_t block = store_.table.block_bytes();
+  const bool too_much = in_flight_ > 0 && in_flight_ + block > store_.options.in_flight.value;
+  if (store_.table.closing || too_much) {
+    return nullptr;
+  }
+  try {
+    auto arrival = std::make_unique<Arrival>();
+    Entry& entry = store_.table.entries()[key];
+    entry.key = key;
+    entry.waiting = true;
+    arrival->state = state;
+    arrival->entry = &entry;
+    in_flight_ += block;
+    return arrival.release();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+// While blocks leave or arrive, waiting blocks may find a slot: arrived blocks can leave. Otherwise
+// no slot will become free.
+void Arrivals::place(Later& later) {
+  BlockTable& table = store_.table;
+  const Tier& first = table.tier(0);
+  while (!waiting_.empty()) {
+    const auto slot =
+        table.closing ? std::nullopt : store_.tiers.take_slot(0, Tiers::Loss::allowed);
+    if (!slot && !table.closing && first.leaving + first.filling > 0) break;
+    std::unique_ptr<Arrival> arrival(static_cast<Arrival*>(waiting_.pop()));
+    if (!slot) {
+      ++table.counts().stores.refused;
+      give_up(std::move(arrival), &StoredCounts::refused, later);
+      continue;
+    }
+    arrival->entry->waiting = false;
+    table.fill(arrival->entry->copies[0], *arrival->entry, 0, *slot);
+    store_.jobs.begin_operation();
+    later.add(*arrival.release());
+  }
+  if (table.closing) return;
+  store_.tiers.evict_for(waiting_.size());
+}
+
+void Arrivals::give_up(std::unique_ptr<Arrival> arrival, std::size_t StoredCounts::* what,
+                       Later& later) {
+  in_flight_ -= store_.table.block_bytes();
+  store_.table.entries().erase(Key{arrival->entry->key});
+  count(*arrival->state, what, 1, later);
+  store_.flusher.progressed();  // a flush() that waits for this block checks again
+}
+
+void Arrivals::resume(JobList& arrivals, bool well, Later& later) {
+  while (Job* const next = arrivals.pop()) {
+    if (well) {
+      waiting_.push(*next);
+      continue;
+    }
+    ++store_.table.counts().stores.failed;
+    give_up(std::unique_ptr<Arrival>(static_cast<Arrival*>(next)), &StoredCounts::failed, later);
+  }
+  place(later);
+}
+
+void Arrivals::start(Arrival& arrival) noexcept {
+  try {
+    const Geometry& geometry = store_.geometry();
+    std::vector<Fragment> parts;
+    fragments(geometry, arrival.from, arrival.layout, arrival.position, 0, geometry.layers, parts);
+    std::vector<MovePair> pairs;
+    pairs.reserve(parts.size());
+    // No other thread changes the slot of a copy that is filling.
+    const std::uint32_t slot = arrival.entry->copies[0].slot;
+    for (const Fragment& part : parts) {
+      pairs.push_back(
+          {.to = store_.table.tier(0).in_slot(slot, part.in_block, part.bytes), .from = part.user});
+    }
+    arrival.hear(store_.jobs, store_.mover.copy(pairs, {.priority = arrival.priority}));
+  } catch (const std::bad_alloc&) {  // before the copy was made
+    stored(std::unique_ptr<Arrival>(&arrival), &kNoMemory);
+  }
+}
+
+void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept {
+  {
+    Later later;
+    BlockTable& table = store_.table;
+    const TableLock lock(table);
+    in_flight_ -= store_.table.block_bytes();
+    Copy& copy = arrival->entry->copies[0];
+    if (why == nullptr) {
+      table.use(*arrival->entry);
+      table.ready(copy, 0);  // the entry may be freed
+      ++table.counts().stores.stored;
+    } else {
+      table.note(*why);
+      ++table.counts().stores.failed;
+      table.drop(copy, 0);
+    }
+    count(*arrival->state, why == nullptr ? &StoredCounts::stored : &StoredCounts::failed, 1,
+          later);
+    place(later);
+  }
+  store_.flusher.progressed();
+  store_.jobs.end_operation();
+}
+
+void Arrivals::count(StoredState& state, std::size_t StoredCounts::* what, std::size_t blocks,
+                     Later& later) {
+  const MutexLock lock(state.ending.mutex);
+  if (what != nullptr) state.counts.*what += blocks;
+  state.left -= blocks;
+  if (blocks > 0 && state.left == 0) {
+    state.self = state.shared_from_this();
+    later.add(state);
+  }
+}
+
+}  // namespace headrace::kvcache

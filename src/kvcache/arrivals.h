@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores: blocks that arrive from the user's memory in the first tier. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "kvcache/state/jobs.h"
+#include "kvcache/state/table.h"
+
+namespace headrace::kvcache {
+
+struct StoredState final : Job, std::enable_shared_from_this<StoredState> {
+  StoreCore* core = nullptr;
+  std::size_t left GUARDED_BY(ending.mutex) = 0;
+  StoredCounts counts GUARDED_BY(ending.mutex);
+  Ending ending;
+  std::atomic<std::uint32_t> word{0};  // 1: over
+  std::shared_ptr<const void> keep;    // see StoreRequest
+  std::shared_ptr<StoredState> self;   // while it is a job
+  void run() noexcept override;        // reports its end
+};
+
+// A block of a store, copied from the user's memory to a slot.
+struct Arrival final : Copying {
+  std::shared_ptr<StoredState> state;
+  Entry* entry = nullptr;
+  Extent from;
+  Layout layout = Layout::page_first;
+  std::size_t position = 0;
+  Priority priority = Priority::migration;
+  void run() noexcept override;  // starts its copy
+  void copied(const Result<MoveStats>& outcome) noexcept override;
+};
+
+class Arrivals {
+ public:
+  explicit Arrivals(StoreCore& store) : store_(store) {}
+
+  // As that of Store.
+  Result<Stored> store(std::span<const Key> keys, const Extent& from, const StoreRequest& request);
+  // Gives slots to blocks that wait for one, and evicts blocks for the rest. Each change of the
+  // table that may free a slot ends with this call.
+  void place(Later& later) REQUIRES(kTable);
+  bool waiting() const REQUIRES(kTable) { return !waiting_.empty(); }
+  Bytes in_flight() const REQUIRES(kTable) { return Bytes{in_flight_}; }
+  // The stream that these blocks waited for has reached its point. If not `well`, they fail.
+  void resume(JobList& arrivals, bool well, Later& later) REQUIRES(kTable);
+
+  void start(Arrival& arrival) noexcept;
+  // Ends the copy. `why`: the error if it failed.
+  void stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept;
+
+ private:
+  // Makes an entry that waits for its block. Returns nullptr if the block is refused.
+  Arrival* expect(const Key& key, const std::shared_ptr<StoredState>& state) REQUIRES(kTable);
+  // The arrival is given up before its copy.
+  void give_up(std::unique_ptr<Arrival> arrival, std::size_t StoredCounts::* what, Later& later)
+      REQUIRES(kTable);
+  void count(StoredState& state, std::size_t StoredCounts::* what, std::size_t blocks, Later& later)
+      REQUIRES(kTable);
+
+  StoreCore& store_;
+  JobList waiting_ GUARDED_BY(kTable);  // arrivals without a slot, which the list owns
+  std::uint64_t in_flight_ GUARDED_BY(kTable) = 0;
+};
+
+}  // namespace headrace::kvcache

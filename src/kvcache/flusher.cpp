@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcache/flusher.h"
+
+#include <algorithm>
+
+#include "core/fail.h"
+#include "core/waiting/patience.h"
+#include "kvcache/core.h"
+
+namespace headrace::kvcache {
+
+void Flusher::progressed() noexcept {
+  word_.fetch_add(1);
+  store_.mover.waiting().wake_all(word_);
+}
+
+bool Flusher::list(Work& work) {
+  std::vector<std::pair<std::uint64_t, Key>> used;  // with its last use
+  {
+    BlockTable& table = store_.table;
+    const TableLock lock(table);
+    std::erase_if(work.arriving, [&](const Key& key) REQUIRES(kTable) {
+      const Entry* const entry = table.find(key);
+      return entry == nullptr || !table.arriving(*entry);
+    });
+    if (!work.arriving.empty() && !table.closing) return false;
+    for (const auto& [key, entry] : table.entries()) {
+      if (table.only_in_memory(entry)) used.emplace_back(entry.used, key);
+    }
+  }
+  // Keys are taken from the back, in order of use, so the prefix of a prompt is written first.
+  // Without it the blocks after it are not found, if time or space ends before all are written.
+  std::ranges::sort(used, std::ranges::greater{}, &std::pair<std::uint64_t, Key>::first);
+  for (const auto& each : used) work.keys.push_back(each.second);
+  work.listed = true;
+  return true;
+}
+
+bool Flusher::write_some(std::vector<Key>& keys) {
+  BlockTable& table = store_.table;
+  const TableLock lock(table);
+  if (table.closing) return false;
+  const auto last = static_cast<unsigned>(table.tiers() - 1);
+  Tier& folder = table.last();
+  std::vector<Key> moving;  // blocks on their way to another memory, written once they are there
+  while (!keys.empty() && !folder.free.empty() && folder.filling < store_.tiers.most_moving()) {
+    const Key key = keys.back();
+    keys.pop_back();
+    Entry* const entry = table.find(key);
+    if (entry == nullptr || !table.only_in_memory(*entry)) continue;
+    const unsigned tier = *entry->fastest();
+    Copy& copy = entry->copies[tier];
+    if (copy.state != Copy::State::ready) {
+      moving.push_back(key);
+      continue;
+    }
+    const std::uint32_t slot = *folder.free.pop();
+    if (!store_.tiers.send(copy, tier, last, slot, Tiers::Source::stays)) {
+      folder.free.push(slot);
+      ++table.counts().failed;
+      table.note(kNoMemory);
+      keys.clear();
+      break;
+    }
+  }
+  keys.insert(keys.end(), moving.rbegin(), moving.rend());
+  return folder.filling > 0 || !moving.empty();
+}
+
+Status Flusher::outcome(std::size_t left, std::uint64_t failed, Status status) {
+  BlockTable& table = store_.table;
+  const TableLock lock(table);
+  std::uint64_t lost = table.counts().failed - failed;
+  if (!table.closing && table.last().disk.full) lost += left;  // no slot
+  if (lost > 0) {
+    return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, table.last_error());
+  }
+  HEADRACE_TRY_STATUS(std::move(status));
+  return table.last().folder->still_there();
+}
+
+// Without it a power failure could bring removed blocks back.
+Status Flusher::sync(std::uint64_t removals) {
+  {
+    const TableLock lock(store_.table);
+    if (removals <= synced_) return {};
+  }
+  HEADRACE_TRY_STATUS(store_.table.last().folder->sync());
+  const TableLock lock(store_.table);
+  synced_ = std::max(synced_, removals);
+  return {};
+}
+
+Status Flusher::flush(Nanoseconds timeout, const Stop& stop) {
+  HEADRACE_TRY_STATUS(store_.origin.check(kTheStore));
+  {
+    const TableLock lock(store_.table);
+    HEADRACE_TRY_STATUS(store_.check_open());
+    store_.jobs.begin_operation();
+  }
+  struct Ends {  // also without memory
+    JobQueue& jobs;
+    ~Ends() { jobs.end_operation(); }
+  } const ends{store_.jobs};
+  HEADRACE_TRY_STATUS(flush_all(timeout, stop));
+  return store_.check_open();
+}
+
+Status Flusher::flush_all(Nanoseconds timeout, const Stop& stop) {
+  BlockTable& table = store_.table;
+  if (!table.has_folder()) return {};
+  Work work;
+  std::uint64_t removals = 0;
+  {
+    const TableLock lock(table);
+    removals = store_.remover.removals();
+    for (const auto& [key, entry] : table.entries()) {
+      if (table.arriving(entry)) work.arriving.push_back(key);
+    }
+    work.failed = table.counts().failed;
+    table.last().reopen_disk();
+  }
+  const Clock& clock = store_.mover.clock();
+  Patience patience(clock, store_.mover.waiting(), timeout);
+  Nanoseconds asked = clock.now();
+  for (;;) {
+    const std::uint32_t seen = word_.load();
+    if ((work.listed || list(work)) && !write_some(work.keys)) {
+      HEADRACE_TRY_STATUS(outcome(work.keys.size(), work.failed, {}));
+      return sync(removals);
+    }
+    Status ended = store_.wait(
+        word_, [&] { return word_.load() != seen; },
+        stop ? std::min(patience.left(), kAskToStop) : patience.left(), "the flush");
+    if (!ended && (ended.error().code != ErrorCode::timed_out || !stop || patience.over())) {
+      return outcome(0, work.failed, std::move(ended));
+    }
+    if (!stop || (ended && clock.now() - asked < kAskToStop)) continue;
+    asked = clock.now();
+    if (stop()) {
+      return outcome(0, work.failed, fail(ErrorCode::cancelled, "the flush was stopped"));
+    }
+  }
+}
+
+}  // namespace headrace::kvcache

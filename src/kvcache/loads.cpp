@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads from their call to their end: what they pin, their deadlines and their order.
+#include "kvcache/loads.h"
+
+#include <algorithm>
+#include <list>
+#include <utility>
+
+#include "core/fail.h"
+#include "kvcache/core.h"
+
+namespace headrace::kvcache {
+
+void LoadGroup::run() noexcept {
+  Loads& loads = load->core->loads;
+  if (heard_late(load->core->jobs)) return;
+  if (!started) return loads.start(*this);
+  alone.load() ? loads.read_again(*this) : loads.verify(*this);
+}
+
+// Demand loads begin in order, including layers that are not urgent yet, which the Mover then lets
+// others pass. Checksums are computed before those of other loads only if they are urgent.
+Turn LoadGroup::turn() const {
+  const bool urgent =
+      priority() == Priority::demand || (!started && load->options.priority == Priority::demand);
+  return urgent ? Turn::demand : Turn::load;
+}
+
+void LoadGroup::copied(const Result<MoveStats>& moved) noexcept {
+  (load->core->loads.*then)(*this, moved.has_value());
+}
+
+Transfer LoadGroup::transfer() noexcept {
+  const MutexLock lock(ending.mutex);
+  return moving;
+}
+
+void LoadGroup::fail(const Error& error) noexcept {
+  const MutexLock lock(ending.mutex);
+  if (!outcome) return;
+  try {
+    outcome = Unexpected(error);
+  } catch (const std::bad_alloc&) {
+    outcome = Unexpected(kNoMemory);
+  }
+}
+
+void LoadState::run() noexcept {
+  const std::shared_ptr<LoadState> held = std::move(self);
+  passage.reset();
+  core->jobs.end_operation();
+}
+
+void LoadState::close_sharing() noexcept {
+  const MutexLock lock(sharing);
+  over = true;
+}
+
+namespace {
+
+Status check(const LoadOptions& options, unsigned layers) {
+  std::vector<std::size_t> positions = options.positions;
+  std::ranges::sort(positions);
+  if (const auto twice = std::ranges::adjacent_find(positions); twice != positions.end()) {
+    return fail(ErrorCode::invalid, "two blocks of a load go to position {}", *twice);
+  }
+  if (!options.deadlines.empty() && options.deadlines.size() != layers) {
+    return fail(ErrorCode::invalid, "{} deadlines for {} layers", options.deadlines.size(), layers);
+  }
+  for (std::size_t layer = 0; layer < options.deadlines.size(); ++layer) {
+    if (options.deadlines[layer] >= Nanoseconds{0}) continue;
+    return fail(ErrorCode::invalid, "the deadline of layer {} is before now; give 0 for at once",
+                layer);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::shared_ptr<LoadState> Loads::prepare(std::size_t blocks, const Extent& into,
+                                          const LoadOptions& options) const {
+  const unsigned layers = store_.geometry().layers;
+  auto state = std::make_shared<LoadState>();
+  state->core = &store_;
+  state->into = into;
+  state->options = options;
+  state->asked = store_.mover.clock().now();
+  state->items = std::vector<LoadItem>(blocks);
+  state->groups = std::vector<LoadGroup>(options.layer_order ? layers : 1);
+  state->left = state->groups.size();
+  state->leading = blocks;
+  for (unsigned i = 0; i < state->groups.size(); ++i) {
+    LoadGroup& group = state->groups[i];
+    group.load = state.get();
+    group.first = i;
+    group.layers = options.layer_order ? 1 : layers;
+    group.own.assign(blocks * group.layers, true);
+  }
+  return state;
+}
+
+Result<Load> Loads::load(std::span<const Key> keys, const Extent& into,
+                         const LoadOptions& options) {
+  HEADRACE_TRY_STATUS(store_.origin.check(kTheStore));
+  HEADRACE_TRY_STATUS(check_user(store_.geometry(), into, keys.size(), options.positions));
+  HEADRACE_TRY_STATUS(check(options, store_.geometry().layers));
+  HEADRACE_TRY(auto point, store_.streams.point_of(into, options.stream));
+  const std::shared_ptr<LoadState> state = prepare(keys.size(), into, options);
+  std::list<Parked> parked;
+  if (point != nullptr) {
+    parked.emplace_back().point = std::move(point);
+    parked.back().load = state;
+  }
+  Due due = due_of(state);
+  const bool sleeps_too_long = !due.empty();
+  {
+    const MutexLock lock(mutex_);
+    loads_.emplace(state.get(), state);  // before the pins: nothing throws after these
+    due_.merge(due);
+  }
+  if (const Status pinned = pin_all(keys, *state); !pinned) {
+    forget(*state);
+    return Unexpected(pinned.error());
+  }
+  if (sleeps_too_long) store_.jobs.wake();
+  if (parked.empty()) {
+    begin(*state);
+  } else {
+    store_.streams.park(parked);
+  }
+  return Load(state);
+}
+
+Status Loads::pin_all(std::span<const Key> keys, LoadState& load) {
+  BlockTable& table = store_.table;
+  const TableLock lock(table);
+  HEADRACE_TRY_STATUS(store_.check_open());
+  std::size_t pinned = 0;
+  for (; pinned < keys.size(); ++pinned) {
+    Entry* const entry = table.find(keys[pinned]);
+    const auto tier = entry == nullptr ? std::nullopt : entry->fastest();
+    if (!tier) break;
+    LoadItem& item = load.items[pinned];
+    item.load = &load;
+    item.entry = entry;
+    item.tier = *tier;
+    item.slot = entry->copies[*tier].slot;
+    item.position = load.options.positions.empty() ? pinned : load.options.positions[pinned];
+    table.pin(*entry);
+  }
+  if (pinned < keys.size()) {
+    for (const LoadItem& item : std::span(load.items).first(pinned)) table.unpin(*item.entry);
+    return fail(ErrorCode::absent,
+                "block {} of {} is not there; match() says which are, and holds them", pinned,
+                keys.size());
+  }
+  for (LoadItem& item : load.items) {
+    Tier& tier = table.tier(item.tier);
+    Copy& copy = item.entry->copies[item.tier];
+    if (copy.state == Copy::State::ready) tier.order->touch(copy);
+    item.since = table.use(*item.entry);
+    ++tier.counts.hits;
+    tier.counts.loaded += Bytes{table.block_bytes()};
+  }
+  for (std::size_t i = 0; i < load.groups.size(); ++i) store_.jobs.begin_operation();
+  return {};
+}
+
+Due Loads::due_of(const std::shared_ptr<LoadState>& load) {
+  const LoadOptions& options = load->options;
+  Due due;
+  for (unsigned i = 0; i < load->groups.size(); ++i) {
+    LoadGroup& group = load->groups[i];
+    group.until_wanted = options.priority;
+    if (options.deadlines.empty()) continue;
+    const Nanoseconds soonest = *std::min_element(&options.deadlines[group.first],
+                                                  &options.deadlines[group.first] + group.layers);
+    if (soonest <= kLead) {
+      group.until_wanted = Priority::demand;
+      continue;
+    }
+    group.until_wanted = std::max(options.priority, Priority::prefetch);
+    group.due = due.emplace(load->asked + std::min(soonest, kLongestWait) - kLead,
+                            std::pair(std::weak_ptr(load), i));
+  }
+  return due;
+}
+
+void Loads::keep(LoadState& load) {
+  BlockTable& table = store_.table;
+  const unsigned index = *table.for_cpus();
+  for (LoadItem& item : load.items) {
+    Copy& copy = item.entry->copies[index];
+    if (!from_folder(item) || copy.state != Copy::State::none) continue;
+    item.kept = store_.tiers.take_slot(index, Tiers::Loss::never);
+    if (!item.kept) continue;
+    table.fill(copy, *item.entry, index, *item.kept);
+    item.through = table.tier(index).in_slot(*item.kept, 0, Bytes{table.block_bytes()});
+  }
+}
+
+void Loads::take_passage(LoadState& load) noexcept {
+  const auto needs = [&](const LoadItem& item) {
+    return from_folder(item) && item.through.object == nullptr;
+  };
+  const auto blocks = static_cast<std::uint64_t>(std::ranges::count_if(load.items, needs));
+  if (blocks == 0) return;
+  Error why = kNoMemory;
+  try {
+    auto made = allocate(store_.mover.machine(), Bytes{blocks * store_.table.slot_bytes()},
+                         store_.passage_memory());
+    if (made) {
+      load.passage = std::move(*made);
+    } else {
+      why = std::move(made.error());
+    }
+  } catch (const std::bad_alloc&) {
+  }
+  for (unsigned i = 0; i < load.items.size(); ++i) {
+    LoadItem& item = load.items[i];
+    if (!needs(item)) continue;
+    if (load.passage != nullptr) {
+      item.in_passage = load.passing++;
+      item.through = whole(*load.passage);
+      continue;
+    }
+    for (LoadGroup& group : load.groups) fail_item(group, i, why, false);
+  }
+}
+
+void Loads::begin(LoadState& load) noexcept {
+  const std::shared_ptr<LoadState> held = load.shared_from_this();
+  if (store_.table.has_folder()) {
+    const TableLock lock(store_.table);
+    if (load.options.promote && store_.table.for_cpus()) keep(load);
+  }
+  if (load.into.memory() == nullptr) take_passage(load);
+  if (load.has_turns()) {
+    store_.queue.push(load);
+    return start_next(store_.options.worker, false);
+  }
+  // Cores copy inside start(): one layer after the other, and not in the thread of the caller.
+  for (LoadGroup& group : load.groups)
+    store_.options.worker ? store_.jobs.enqueue(group) : start(group);
+}
+
+void Loads::start_next(bool later, bool all) noexcept {
+  while (LoadGroup* const group = store_.queue.next()) {
+    store_.coalescer.join(*group);  // now, before bytes that were just read have been shared
+    if (all && std::ranges::none_of(group->own, std::identity{}))
+      store_.queue.give_back(*group, true);
+    later ? store_.jobs.enqueue(*group) : start(*group);
+  }
+}
+
+void Loads::give_up(LoadState& load, const Error& why) noexcept {
+  const std::shared_ptr<LoadState> held = load.shared_from_this();
+  for (LoadGroup& group : load.groups) {
+    for (unsigned i = 0; i < load.items.size(); ++i) fail_item(group, i, why, false);
+    finish(group);
+  }
+}
+
+void Loads::ended(LoadState& load, Later& later) {
+  load.close_sharing();
+  BlockTable& table = store_.table;
+  {
+    const TableLock lock(table);
+    for (LoadItem& item : load.items) {
+      Entry& entry = *item.entry;
+      if (item.reads) {
+        LoadItem** at = &entry.readers;
+        while (*at != &item) at = &(*at)->next;
+        *at = item.next;
+      }
+      if (item.kept) {
+        const unsigned index = *table.for_cpus();
+        if (item.failed.load()) {
+          table.drop(entry.copies[index], index);
+        } else {
+          table.ready(entry.copies[index], index);
+          ++table.tier(index).counts.arrived;
+        }
+      }
+      if (load.options.promote && !item.failed.load()) store_.tiers.promote(entry, item.since);
+      table.unpin(entry);
+    }
+    store_.arrivals.place(later);
+  }
+  forget(load);                   // after the pins: see none()
+  if (load.passage != nullptr) {  // to unmap it takes time
+    load.self = load.shared_from_this();
+    store_.jobs.begin_operation();
+    store_.jobs.enqueue(load);
+  }
+}
+
+void Loads::forget(LoadState& load) {
+  std::shared_ptr<LoadState> held = load.shared_from_this();  // released without the lock
+  const MutexLock lock(mutex_);
+  loads_.erase(&load);
+  for (LoadGroup& group : load.groups) {
+    if (group.due) due_.erase(*group.due);
+    group.due.reset();
+  }
+}
+
+bool Loads::none() {
+  const MutexLock lock(mutex_);
+  return loads_.empty();
+}
+
+std::shared_ptr<LoadState> Loads::one_not_cancelled() {
+  const MutexLock lock(mutex_);
+  const auto found =
+      std::ranges::find_if(loads_, [](const auto& load) { return !load.second->cancelled.load(); });
+  return found == loads_.end() ? nullptr : found->second;
+}
+
+void Loads::cancel_all() {
+  while (const auto load = one_not_cancelled()) cancel(*load);
+}
+
+void Loads::cancel(LoadState& load) {
+  if (!store_.origin.here()) return;
+  load.cancelled = true;
+  JobList again;
+  std::size_t waiting = store_.queue.remove(load, again);
+  while (Job* const group = again.pop()) store_.jobs.enqueue(*group);
+  for (; waiting < load.groups.size(); ++waiting) {
+    store_.jobs.enqueue(load.groups[waiting]);  // they end at once
+  }
+  store_.coalescer.unfollow(load);
+  for (LoadGroup& group : load.groups) group.transfer().cancel();
+}
+
+Nanoseconds Loads::make_due_urgent() {
+  for (;;) {
+    std::shared_ptr<LoadState> load;
+    unsigned index = 0;
+    {
+      const MutexLock lock(mutex_);
+      if (due_.empty()) return Nanoseconds::max();
+      const Nanoseconds left = due_.begin()->first - store_.mover.clock().now();
+      if (left > Nanoseconds{0}) return left;
+      load = due_.begin()->second.first.lock();
+      index = due_.begin()->second.second;
+      due_.erase(due_.begin());
+      if (load != nullptr) load->groups[index].due.reset();
+    }
+    if (load != nullptr) make_urgent(load->groups[index]);
+  }
+}
+
+void Loads::make_urgent(LoadGroup& group) {
+  // Set before the looks, so that what is started or gets its turn later sees it.
+  const bool first = !group.wanted.exchange(true);
+  store_.jobs.hasten(group);
+  group.transfer().promote(Priority::demand);
+  if (first) store_.coalescer.make_readers_urgent(group);
+}
+
+}  // namespace headrace::kvcache

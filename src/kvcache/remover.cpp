@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcache/remover.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/fail.h"
+#include "kvcache/core.h"
+
+namespace headrace::kvcache {
+
+void Remover::open() {
+  const TableLock lock(store_.table);
+  if (store_.table.has_folder()) slots_.reserve(store_.table.last().slots);
+}
+
+bool Remover::remove(Entry& entry) {
+  if (std::exchange(entry.removed, true)) return false;
+  store_.table.pin(entry);  // so that it stays until all its copies were visited
+  for (unsigned tier = 0; tier < store_.table.tiers(); ++tier) {
+    Copy& copy = entry.copies[tier];
+    if (copy.state == Copy::State::ready) store_.table.withdraw(copy, tier);
+  }
+  store_.table.unpin(entry);
+  return true;
+}
+
+Result<std::size_t> Remover::remove(std::span<const Key> keys) {
+  HEADRACE_TRY_STATUS(store_.origin.check(kTheStore));
+  Later later;
+  const TableLock lock(store_.table);
+  HEADRACE_TRY_STATUS(store_.check_open());
+  ++removals_;
+  std::size_t removed = 0;
+  for (const Key& key : keys) {
+    Entry* const entry = store_.table.find(key);
+    if (entry != nullptr && remove(*entry)) ++removed;
+    // A free slot may have the header of a block that left or never arrived. The next process would
+    // find it.
+    store_.table.last().free.take_listed(
+        key, [&](std::uint32_t slot) REQUIRES(kTable) { unlist({.number = slot}); });
+  }
+  store_.arrivals.place(later);
+  return removed;
+}
+
+Result<std::size_t> Remover::clear() {
+  HEADRACE_TRY_STATUS(store_.origin.check(kTheStore));
+  Later later;
+  const TableLock lock(store_.table);
+  HEADRACE_TRY_STATUS(store_.check_open());
+  ++removals_;
+  std::size_t removed = 0;
+  auto& entries = store_.table.entries();
+  for (auto next = entries.begin(); next != entries.end();) {
+    if (remove((next++)->second)) ++removed;
+  }
+  store_.table.last().free.take_listed([&](std::uint32_t slot)
+                                           REQUIRES(kTable) { unlist({.number = slot}); });
+  store_.arrivals.place(later);
+  return removed;
+}
+
+void Remover::unlist(Slot slot) noexcept {
+  ++store_.table.last().filling;  // flush() waits for it
+  slots_.push_back(slot);
+  if (std::exchange(busy_, true)) return;
+  store_.jobs.begin_operation();
+  store_.jobs.enqueue(*this);
+}
+
+bool Remover::next() noexcept {
+  const TableLock lock(store_.table);
+  size_ = std::min(slots_.size(), kMost);
+  std::copy_n(slots_.end() - static_cast<std::ptrdiff_t>(size_), size_, batch_.begin());
+  slots_.resize(slots_.size() - size_);
+  busy_ = size_ > 0;
+  return busy_;
+}
+
+void Remover::run() noexcept {
+  if (heard_late(store_.jobs)) return;
+  if (!next()) return store_.jobs.end_operation();
+  Folder& folder = *store_.table.last().folder;
+  std::array<MovePair, kMost> pairs;
+  for (std::size_t i = 0; i < size_; ++i) {
+    folder.blank(batch_[i].number);
+    pairs[i] = folder.header(batch_[i].number);
+  }
+  hear(store_.jobs,
+       store_.mover.copy(std::span(pairs).first(size_), {.priority = Priority::migration}));
+}
+
+void Remover::copied(const Result<MoveStats>& outcome) noexcept {
+  {
+    Later later;
+    const TableLock lock(store_.table);
+    Tier& folder = store_.table.last();
+    for (const Slot& slot : std::span(batch_).first(size_)) {
+      --folder.filling;
+      const bool none = folder.disk.full && !folder.disk.written[slot.number];
+      none ? folder.free.push_aside(slot.number) : folder.free.push(slot.number);
+      if (!outcome && !slot.failed) ++store_.table.counts().failed;
+    }
+    if (!outcome) store_.table.note(outcome.error());
+    store_.arrivals.place(later);
+  }
+  store_.flusher.progressed();
+  store_.jobs.enqueue(*this);
+}
+
+}  // namespace headrace::kvcache

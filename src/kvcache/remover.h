@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Removal of blocks, and of their headers in the folder. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "kvcache/state/jobs.h"
+#include "kvcache/state/table.h"
+
+namespace headrace::kvcache {
+
+// Overwrites the headers of slots in the folder whose blocks were removed or not written. A batch
+// is overwritten before its slots are free. One job does it, whenever there is work.
+class Remover final : public Unlister, private Copying {
+ public:
+  explicit Remover(StoreCore& store) : store_(store) {}
+  // Requires: the table is open.
+  void open();
+
+  // As those of Store.
+  Result<std::size_t> remove(std::span<const Key> keys);
+  Result<std::size_t> clear();
+
+  void unlist(Slot slot) noexcept override REQUIRES(kTable);
+  // The number of calls of remove() and clear().
+  std::uint64_t removals() const REQUIRES(kTable) { return removals_; }
+
+ private:
+  static constexpr std::size_t kMost = 64;
+
+  // Returns false if the block was removed before.
+  bool remove(Entry& entry) REQUIRES(kTable);
+  // Takes the next batch. Returns false if there is none.
+  bool next() noexcept;
+  void run() noexcept override;
+  void copied(const Result<MoveStats>& outcome) noexcept override;
+
+  StoreCore& store_;
+  std::vector<Slot> slots_ GUARDED_BY(kTable);  // has capacity for all slots
+  std::uint64_t removals_ GUARDED_BY(kTable) = 0;
+  bool busy_ GUARDED_BY(kTable) = false;
+  std::array<Slot, kMost> batch_{};  // of the job, as its size
+  std::size_t size_ = 0;
+};
+
+}  // namespace headrace::kvcache

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcache/state/table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/fail.h"
+
+namespace headrace::kvcache {
+namespace {
+
+std::size_t hash_of(const Key& key) { return key.low; }
+
+}  // namespace
+
+std::optional<unsigned> Entry::fastest() const {
+  for (unsigned tier = 0; tier < copies.size(); ++tier) {
+    if (!removed && copies[tier].served()) return tier;
+  }
+  return std::nullopt;
+}
+
+bool Entry::has(Copy::State state) const {
+  return std::ranges::find(copies, state, &Copy::state) != copies.end();
+}
+
+bool Entry::elsewhere(const Copy& copy) const {
+  return std::ranges::any_of(copies,
+                             [&](const Copy& other) { return &other != &copy && other.served(); });
+}
+
+std::optional<std::uint32_t> Tier::take_free(Nanoseconds now) {
+  if (const auto slot = free.pop()) return slot;
+  if (now < disk.again) return std::nullopt;
+  disk.trying = free.pop_aside();
+  if (disk.trying) disk.again = now + kRest;
+  return disk.trying;
+}
+
+void Tier::disk_is_full(std::uint32_t slot, Nanoseconds now) {
+  disk.again = now + kRest;
+  if (disk.written[slot]) {  // the file system writes each block anew elsewhere
+    disk.closed = disk.again;
+    return;
+  }
+  disk.full = true;
+  disk.trying.reset();
+  free.set_aside_if([&](std::uint32_t each) REQUIRES(kTable) { return !disk.written[each]; });
+}
+
+void Tier::disk_has(std::uint32_t slot) {
+  disk.written[slot] = true;
+  if (disk.trying == slot) reopen_disk();
+}
+
+void Tier::reopen_disk() {
+  disk.full = false;
+  disk.trying.reset();
+  disk.closed = Nanoseconds{0};
+  free.take_back();
+}
+
+BlockTable::BlockTable(Mover& mover, const StoreOptions& options, Unlister& unlister)
+    : mover_(mover),
+      options_(options),
+      unlister_(unlister),
+      block_bytes_(options.geometry.block().value),
+      slot_bytes_(Folder::slot_bytes(options.geometry).value),
+      tiers_(options.tiers.size()),
+      entries_(0, hash_of) {}
+
+Status BlockTable::open() {
+  for (unsigned i = 0; i < tiers_.size(); ++i) HEADRACE_TRY_STATUS(open_tier(i));
+  return {};
+}
+
+Status BlockTable::open_tier(unsigned index) {
+  const TierOptions& options = options_.tiers[index];
+  const Machine& machine = mover_.machine();
+  Tier& tier = tiers_[index];
+  tier.slots = static_cast<std::uint32_t>(options.budget.value / slot_bytes_);
+  tier.slot_bytes = slot_bytes_;
+  std::string name = options.folder.string();
+  if (options.folder.empty()) {
+    if (storage_of(machine, options.memory) != nullptr) {
+      return fail(ErrorCode::invalid,
+                  "tier {} is memory in a file on storage; give a folder there, which is kept",
+                  index);
+    }
+    HEADRACE_TRY(tier.buffer, allocate(machine, Bytes{tier.slots * slot_bytes_}, options.memory));
+    const Node* const node = machine.find(tier.buffer->node());
+    name = node == nullptr ? "memory" : to_string(node->kind);
+    if (!for_cpus_ && tier.buffer->memory() != nullptr) for_cpus_ = index;
+  } else {
+    NodeId headers{0};
+    if (for_cpus_) {
+      headers = tiers_[*for_cpus_].object().node();
+    } else {
+      const auto found = std::ranges::find_if(machine.nodes, &Node::byte_addressable);
+      if (found != machine.nodes.end()) headers = found->id;
+    }
+    HEADRACE_TRY(tier.folder,
+                 Folder::open(mover_, options.folder, options_.geometry, tier.slots, headers));
+  }
+  const TableLock lock(*this);
+  tier.counts.name = std::move(name);
+  tier.counts.budget = Bytes{tier.slots * slot_bytes_};
+  tier.order = options_.eviction();
+  std::vector<bool> taken(tier.slots);
+  if (tier.folder == nullptr) {
+    tier.free.open(tier.slots, {});
+  } else {
+    tier.disk.written.resize(tier.slots);
+    tier.free.open(tier.slots, [folder = tier.folder.get()](std::uint32_t slot) {
+      return folder->listed(slot);
+    });
+    take_over_found(index, taken);
+  }
+  for (std::uint32_t slot = tier.slots; slot > 0; --slot) {
+    if (!taken[slot - 1]) tier.free.push(slot - 1);
+  }
+  return {};
+}
+
+void BlockTable::take_over_found(unsigned index, std::vector<bool>& taken) {
+  Tier& tier = tiers_[index];
+  for (const Folder::Found& found : tier.folder->found()) {
+    Entry& entry = entries_[found.key];
+    entry.key = found.key;
+    fill(entry.copies[index], entry, index, found.slot);
+    ready(entry.copies[index], index);
+    taken[found.slot] = true;
+    tier.disk.written[found.slot] = true;
+    ++counts_.reopened;
+  }
+  tier.folder->forget_found();
+}
+
+void BlockTable::release_matches() {
+  const TableLock lock(*this);
+  if (std::exchange(matches_hold_nothing, true)) return;
+  for (auto next = entries_.begin(); next != entries_.end();) {
+    Entry& entry = (next++)->second;
+    if (entry.pins == 0) continue;
+    entry.pins = 1;
+    unpin(entry);
+  }
+}
+
+void BlockTable::release() {
+  std::array<std::unique_ptr<Buffer>, kMostTiers> buffers;  // unmapped later: that takes time
+  std::unique_ptr<Folder> folder;
+  const TableLock lock(*this);
+  for (std::size_t i = 0; i < tiers_.size(); ++i) {
+    tiers_[i].order.reset();
+    buffers[i] = std::move(tiers_[i].buffer);
+    if (tiers_[i].folder != nullptr) folder = std::move(tiers_[i].folder);
+  }
+  entries_.clear();
+  released = true;
+}
+
+Entry* BlockTable::find(const Key& key) {
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+StoreStats BlockTable::stats() {
+  const TableLock lock(*this);
+  StoreStats stats = counts_;
+  for (const Tier& tier : tiers_) {
+    stats.tiers.push_back(tier.counts);
+    stats.tiers.back().blocks = released ? 0 : tier.slots - tier.free.size() - tier.free.aside();
+    stats.tiers.back().used = Bytes{stats.tiers.back().blocks * slot_bytes_};
+  }
+  stats.pinned = Bytes{pinned_ * block_bytes_};
+  stats.last_error = last_error_;
+  if (!last_error_.empty()) stats.last_error_age = mover_.clock().now() - last_error_at_;
+  return stats;
+}
+
+void BlockTable::match(std::span<const Key> keys, std::vector<Key>& found,
+                       std::vector<unsigned>& tiers) {
+  found.reserve(keys.size());
+  tiers.reserve(keys.size());
+  const TableLock lock(*this);
+  if (closing) return;
+  for (const Key& key : keys) {
+    Entry* const entry = find(key);
+    if (entry == nullptr) break;
+    const auto tier = entry->fastest();
+    if (!tier) break;
+    pin(*entry);
+    found.push_back(key);
+    tiers.push_back(*tier);
+  }
+  counts_.matched += found.size();
+  counts_.missed += keys.size() - found.size();
+}
+
+void BlockTable::unmatch(std::span<const Key> keys) {
+  if (matches_hold_nothing) return;
+  for (const Key& key : keys) unpin(*find(key));
+}
+
+std::vector<bool> BlockTable::contains(std::span<const Key> keys) {
+  std::vector<bool> there(keys.size());
+  const TableLock lock(*this);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const Entry* const entry = find(keys[i]);
+    there[i] = entry != nullptr && entry->fastest().has_value();
+  }
+  return there;
+}
+
+void BlockTable::pin(Entry& entry) {
+  if (entry.pins++ == 0) ++pinned_;
+}
+
+void BlockTable::unpin(Entry& entry) {
+  if (--entry.pins > 0) return;
+  --pinned_;
+  std::array<unsigned, kMostTiers> damaged{};
+  std::size_t count = 0;
+  for (unsigned tier = 0; tier < tiers_.size(); ++tier) {
+    if (entry.copies[tier].state == Copy::State::damaged) damaged[count++] = tier;
+  }
+  for (std::size_t i = 0; i < count; ++i) drop(entry.copies[damaged[i]], damaged[i]);
+}
+
+std::optional<std::uint64_t> BlockTable::use(Entry& entry) {
+  const std::uint64_t before = std::exchange(entry.used, ++uses_);
+  if (before == 0) return std::nullopt;
+  return uses_ - before;
+}
+
+bool BlockTable::use_again(Entry& entry) {
+  if (entry.removed) return false;  // its old bytes are leaving
+  use(entry);
+  const auto tier = entry.fastest();
+  if (tier && entry.copies[*tier].state == Copy::State::ready) {
+    tiers_[*tier].order->touch(entry.copies[*tier]);
+  }
+  return tier || entry.waiting || entry.has(Copy::State::filling);
+}
+
+bool BlockTable::in_memory(const Entry& entry) const {
+  return for_cpus_ && entry.copies[*for_cpus_].served();
+}
+
+bool BlockTable::only_in_memory(const Entry& entry) const {
+  const Copy& last = entry.copies[tiers_.size() - 1];
+  return last.state == Copy::State::none && entry.fastest().has_value();
+}
+
+bool BlockTable::arriving(const Entry& entry) const {
+  return !entry.removed && entry.copies[tiers_.size() - 1].state == Copy::State::none &&
+         (entry.waiting || entry.has(Copy::State::filling));
+}
+
+void BlockTable::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slot) {
+  copy.entry = &entry;
+  copy.slot = slot;
+  copy.state = Copy::State::filling;
+  copy.visited = false;
+  ++tiers_[index].filling;
+}
+
+void BlockTable::enter_order(Copy& copy, unsigned index) {
+  tiers_[index].order->insert(copy, {.key = copy.entry->key.low, .bytes = block_bytes_});
+}
+
+void BlockTable::ready(Copy& copy, unsigned index) {
+  DCHECK(copy.state == Copy::State::filling);
+  copy.state = Copy::State::ready;
+  --tiers_[index].filling;
+  enter_order(copy, index);
+  if (copy.entry->removed) withdraw(copy, index);
+}
+
+void BlockTable::damage(Copy& copy, unsigned index) {
+  if (copy.state != Copy::State::ready) return;
+  Tier& tier = tiers_[index];
+  tier.order->remove(copy);
+  copy.state = Copy::State::damaged;
+  ++tier.counts.dropped;
+  ++counts_.damaged;
+}
+
+void BlockTable::withdraw(Copy& copy, unsigned index) {
+  tiers_[index].order->remove(copy);
+  ++tiers_[index].counts.dropped;
+  if (copy.entry->pins > 0) {
+    copy.state = Copy::State::damaged;
+  } else {
+    drop(copy, index);
+  }
+}
+
+void BlockTable::drop(Copy& copy, unsigned index, bool half) {
+  Tier& tier = tiers_[index];
+  const bool filling = copy.state == Copy::State::filling;
+  if (filling) --tier.filling;
+  copy.state = Copy::State::none;
+  // A slot that got no block may still have the header of a block that was removed meanwhile.
+  const bool stale = filling && tier.folder != nullptr && tier.folder->listed(copy.slot);
+  if (tier.folder != nullptr && (half || stale || copy.entry->removed)) {
+    unlister_.unlist({.number = copy.slot, .failed = half && !copy.entry->removed});
+  } else {
+    tier.free.push(copy.slot);
+  }
+  const Entry& entry = *copy.entry;
+  const bool gone =
+      !entry.waiting && entry.pins == 0 && std::ranges::all_of(entry.copies, [](const Copy& other) {
+        return other.state == Copy::State::none;
+      });
+  if (gone) entries_.erase(Key{entry.key});
+}
+
+void BlockTable::note(const Error& error) noexcept {
+  last_error_at_ = mover_.clock().now();
+  try {
+    last_error_ = error.message;
+  } catch (const std::bad_alloc&) {
+    last_error_ = kNoMemory.message;
+  }
+}
+
+}  // namespace headrace::kvcache

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of a KV store: which block has a copy in which slot of which tier.
+//
+// The states of a copy:
+//   filling -> ready -> leaving -> none        leaving: being copied to another tier, still served
+//                  \--> damaged -> none        damaged, or removed: no longer served, released with
+//                                              the last pin
+// Ready copies are in their tier's order of eviction. Copies that are leaving but will stay
+// (flush(), promotion) are in it too. A block that is pinned or has a copy in state filling loses
+// no copy.
+//
+// One lock guards the table. Under it no copy is started or waited for, and no end is reported (see
+// Later). Its users are the table and the parts of the store that decide about slots: Tiers,
+// Arrivals, Remover and Flusher.
+//
+// The order of locks in a KV store. A thread that holds one takes only locks below it:
+//   1. the table: TableLock
+//   2. which loads follow others: Coalescer
+//   3. the jobs: JobQueue; the end of one operation: Ending
+// Held alone: LoadQueue, Loads, StreamWaiter, and LoadState::sharing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/mutex.h"
+#include "headrace/buffer.h"
+#include "headrace/kvcache/store.h"
+#include "kvcache/state/folder.h"
+#include "kvcache/state/free_slots.h"
+
+namespace headrace::kvcache {
+
+struct Entry;
+struct LoadItem;
+
+// The capability of who holds the lock of the table. All stores share it, since the compiler does
+// not see that the parts of a store refer to one table. No function uses two stores.
+class CAPABILITY("mutex") TableCapability {};
+inline constexpr TableCapability kTable;
+
+// How long a full disk, or a tier to which a copy failed, is not tried again.
+inline constexpr Nanoseconds kRest = std::chrono::seconds{10};
+// Short enough to be copied without an allocation.
+inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
+
+struct Copy : EvictionLinks {
+  enum class State : std::uint8_t { none, filling, ready, leaving, damaged };
+  Entry* entry = nullptr;
+  std::uint32_t slot = 0;  // constant while the copy is filling or pinned
+  State state = State::none;
+
+  bool served() const { return state == State::ready || state == State::leaving; }
+};
+
+// A block that has a copy, or waits for a slot. Guarded by the table's lock, except the key.
+struct Entry {
+  Key key;
+  unsigned pins = 0;     // by matches and loads
+  bool waiting = false;  // for a slot of the first tier
+  // remove() was called: no copy is served, and each is released as soon as possible.
+  bool removed = false;
+  LoadItem* readers = nullptr;  // loads that read a part of it from the folder; the latest first
+  // The number of its last use, counted over all blocks: stored, stored again or loaded. 0: no use.
+  std::uint64_t used = 0;
+  std::array<Copy, kMostTiers> copies;
+
+  std::optional<unsigned> fastest() const;
+  bool has(Copy::State state) const;  // whether a copy is in this state
+  // Whether another tier serves the block too.
+  bool elsewhere(const Copy& copy) const;
+};
+
+// The state of a folder's slots on a full disk. A written slot has space on the disk; others may
+// not.
+struct DiskSpace {
+  std::vector<bool> written;  // by slot
+  // A slot not written before got no space, and no such slot has been written since.
+  bool full = false;
+  std::optional<std::uint32_t> trying;  // a slot set aside that is being tried again
+  Nanoseconds again{0};                 // when the next slot is tried
+  Nanoseconds closed{0};                // no writes before this time: a written slot got no space
+};
+
+struct Tier {
+  // Constant until the store is closed.
+  std::unique_ptr<Buffer> buffer;  // either this or the folder
+  std::unique_ptr<Folder> folder;
+  std::uint32_t slots = 0;
+  std::uint64_t slot_bytes = 0;
+
+  TierStats counts GUARDED_BY(kTable);
+  // Slots for which the disk has no space are set aside.
+  FreeSlots free GUARDED_BY(kTable);
+  DiskSpace disk GUARDED_BY(kTable);  // used for a folder
+  // A copy to this tier failed whose source could stay. Until then, only blocks that must leave
+  // their tier come here.
+  Nanoseconds rests GUARDED_BY(kTable){0};
+  std::unique_ptr<EvictionOrder> order GUARDED_BY(kTable);
+  unsigned filling GUARDED_BY(kTable) = 0;
+  unsigned leaving GUARDED_BY(kTable) = 0;
+
+  const Object& object() const {
+    return folder != nullptr ? static_cast<const Object&>(folder->file()) : *buffer;
+  }
+  // The extent of `bytes` bytes at offset `from` within the slot.
+  Extent in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const {
+    return {&object(), slot * slot_bytes + from, bytes};
+  }
+
+  // Returns a free slot, or on a full disk a slot to try again. Ignores `disk.closed`.
+  std::optional<std::uint32_t> take_free(Nanoseconds now) REQUIRES(kTable);
+  // The disk had no space for data written to this slot.
+  void disk_is_full(std::uint32_t slot, Nanoseconds now) REQUIRES(kTable);
+  // The disk had space for this slot. If the slot was set aside, all such slots are usable again.
+  void disk_has(std::uint32_t slot) REQUIRES(kTable);
+  // All slots for which the disk had no space may be tried again.
+  void reopen_disk() REQUIRES(kTable);
+};
+
+// Overwrites headers of the folder (Remover).
+class Unlister {
+ public:
+  struct Slot {
+    std::uint32_t number = 0;
+    bool failed = false;  // a block was not written, and has been counted
+  };
+  // Frees the slot of the folder once its header is overwritten.
+  virtual void unlist(Slot slot) noexcept REQUIRES(kTable) = 0;
+
+ protected:
+  ~Unlister() = default;
+};
+
+class BlockTable {
+ public:
+  BlockTable(Mover& mover, const StoreOptions& options, Unlister& unlister);
+  Status open();
+  // Unpins what matches hold, which then pin nothing.
+  void release_matches();
+  // Releases the tiers: nothing accesses them any more.
+  void release();
+
+  std::uint64_t block_bytes() const { return block_bytes_; }
+  std::uint64_t slot_bytes() const { return slot_bytes_; }
+  // The first tier that CPUs address.
+  std::optional<unsigned> for_cpus() const { return for_cpus_; }
+  std::size_t tiers() const { return tiers_.size(); }
+  Tier& tier(unsigned index) { return tiers_[index]; }
+  const Tier& tier(unsigned index) const { return tiers_[index]; }
+  Tier& last() { return tiers_.back(); }  // the folder, if there is one
+  bool has_folder() const { return tiers_.back().folder != nullptr; }
+
+  using Entries = std::unordered_map<Key, Entry, std::size_t (*)(const Key&)>;
+  Entries& entries() REQUIRES(kTable) { return entries_; }
+  // Returns nullptr if there is no such block.
+  Entry* find(const Key& key) REQUIRES(kTable);
+  StoreStats& counts() REQUIRES(kTable) { return counts_; }
+  StoreStats stats();
+
+  // Pins the leading blocks that are there: returns them, each with its fastest tier.
+  void match(std::span<const Key> keys, std::vector<Key>& found, std::vector<unsigned>& tiers);
+  // Undoes a match().
+  void unmatch(std::span<const Key> keys) REQUIRES(kTable);
+  std::vector<bool> contains(std::span<const Key> keys);
+
+  void pin(Entry& entry) REQUIRES(kTable);
+  void unpin(Entry& entry) REQUIRES(kTable);
+  bool pins_any() REQUIRES(kTable) { return pinned_ > 0; }
+  // Counts a use. Returns how many uses of blocks there were since the block's last use, including
+  // this one; empty for the first use.
+  std::optional<std::uint64_t> use(Entry& entry) REQUIRES(kTable);
+  // Counts a use by a store() of a block that has an entry. Returns whether the block is there or
+  // arriving. If not, it is damaged or removed, and pinned by a match or load.
+  bool use_again(Entry& entry) REQUIRES(kTable);
+  bool in_memory(const Entry& entry) const REQUIRES(kTable);
+  bool only_in_memory(const Entry& entry) const REQUIRES(kTable);
+  // The block waits for a slot or is being copied to a tier, and is not in the folder.
+  bool arriving(const Entry& entry) const REQUIRES(kTable);
+
+  void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(kTable);
+  void enter_order(Copy& copy, unsigned tier) REQUIRES(kTable);
+  void ready(Copy& copy, unsigned tier) REQUIRES(kTable);
+  // A read found that the copy is lost.
+  void damage(Copy& copy, unsigned tier) REQUIRES(kTable);
+  // Stops serving a ready copy of a removed block.
+  void withdraw(Copy& copy, unsigned tier) REQUIRES(kTable);
+  // Frees the slot, and the entry with its last copy. `half`: the block or its header may have been
+  // written, but not both.
+  void drop(Copy& copy, unsigned tier, bool half = false) REQUIRES(kTable);
+  // Keeps the error for stats().
+  void note(const Error& error) noexcept REQUIRES(kTable);
+  std::string last_error() REQUIRES(kTable) { return last_error_; }
+
+  // The steps of close(), in order. No new operation is accepted.
+  bool closing GUARDED_BY(kTable) = false;
+  // Blocks pinned by matches may be released.
+  bool matches_hold_nothing GUARDED_BY(kTable) = false;
+  // No job is left: the store is closed.
+  bool released GUARDED_BY(kTable) = false;
+
+ private:
+  friend class TableLock;
+  Status open_tier(unsigned index);
+  // Sets `taken` for the slots of its blocks.
+  void take_over_found(unsigned index, std::vector<bool>& taken) REQUIRES(kTable);
+
+  Mover& mover_;
+  const StoreOptions& options_;
+  Unlister& unlister_;
+  const std::uint64_t block_bytes_;
+  const std::uint64_t slot_bytes_;
+  std::optional<unsigned> for_cpus_;  // constant after open()
+  std::vector<Tier> tiers_;           // their number is constant
+
+  Mutex mutex_;
+  Entries entries_ GUARDED_BY(kTable);
+  std::uint64_t pinned_ GUARDED_BY(kTable) = 0;  // entries
+  std::uint64_t uses_ GUARDED_BY(kTable) = 0;    // uses of blocks
+  StoreStats counts_ GUARDED_BY(kTable);
+  std::string last_error_ GUARDED_BY(kTable);
+  Nanoseconds last_error_at_ GUARDED_BY(kTable){0};
+};
+
+// Holds the lock of the table for a scope.
+class SCOPED_CAPABILITY TableLock {
+ public:
+  explicit TableLock(BlockTable& table) ACQUIRE(kTable) NO_THREAD_SAFETY_ANALYSIS
+      : mutex_(table.mutex_) {
+    mutex_.lock();
+  }
+  ~TableLock() RELEASE() NO_THREAD_SAFETY_ANALYSIS { mutex_.unlock(); }
+  TableLock(const TableLock&) = delete;
+  TableLock& operator=(const TableLock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+}  // namespace headrace::kvcache

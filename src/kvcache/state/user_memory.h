@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the fragments of blocks lie in the user's memory. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "headrace/kvcache/store.h"
+
+namespace headrace::kvcache {
+
+// Consecutive layers of a block: their place in the user's memory and in the block.
+struct Fragment {
+  Extent user;
+  std::uint64_t in_block;
+  Bytes bytes;
+};
+
+// Appends the fragments of layers [first, first + layers) of the block at `position`.
+void fragments(const Geometry& geometry, const Extent& user, Layout layout, std::size_t position,
+               unsigned first, unsigned layers, std::vector<Fragment>& result);
+// Errors: invalid: the memory or the positions do not fit `blocks` blocks.
+Status check_user(const Geometry& geometry, const Extent& user, std::size_t blocks,
+                  std::span<const std::size_t> positions);
+
+}  // namespace headrace::kvcache

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcache/tiers.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/fail.h"
+
+#include "kvcache/core.h"
+
+namespace headrace::kvcache {
+namespace {
+
+// After this many blocks offered in one search, the tier is considered fully pinned.
+constexpr unsigned kEffort = 1024;
+// One slot in this many is kept free, so that stores need not wait for demotions.
+constexpr std::uint32_t kReserve = 16;
+
+const Error kTorn{ErrorCode::io,
+                  "a block on SSD is not what was written there; its next load drops it"};
+
+}  // namespace
+
+std::optional<std::uint32_t> Tiers::take_slot(unsigned index, Loss loss) {
+  Tier& tier = store_.table.tier(index);
+  const Nanoseconds now = store_.mover.clock().now();
+  if (now < tier.disk.closed) return std::nullopt;
+  const auto free = tier.take_free(now);
+  if (free) return free;
+  evict(index, 1, loss);
+  return tier.free.empty() ? std::nullopt : tier.take_free(now);
+}
+
+void Tiers::evict_for(std::size_t waiting) {
+  evict(0, waiting, Loss::allowed);
+  evict(0, waiting + reserve_of(0), Loss::never);
+  for (unsigned tier = 1; tier + 1 < store_.table.tiers(); ++tier) {
+    evict(tier, reserve_of(tier), Loss::never);
+  }
+}
+
+void Tiers::evict(unsigned index, std::size_t wanted, Loss loss) {
+  const Tier& tier = store_.table.tier(index);
+  while (tier.free.size() + tier.leaving < wanted && tier.leaving < most_moving()) {
+    if (!evict_one(index, loss)) return;
+  }
+}
+
+bool Tiers::evict_one(unsigned index, Loss loss) {
+  Tier& tier = store_.table.tier(index);
+  EvictionLinks* const chosen = tier.order->choose(
+      [](EvictionLinks& links) {
+        const Copy& copy = static_cast<Copy&>(links);
+        return copy.entry->pins == 0 && copy.state == Copy::State::ready &&
+               !copy.entry->has(Copy::State::filling);  // perhaps from this one
+      },
+      kEffort);
+  if (chosen == nullptr) return false;
+  Copy& copy = static_cast<Copy&>(*chosen);
+  const bool kept = copy.entry->elsewhere(copy);
+  if (!kept && demote(copy, index, loss)) return true;
+  if (!kept && loss == Loss::never) return false;
+  ++(kept ? tier.counts.evicted : tier.counts.dropped);
+  tier.order->evict(copy, copy.entry->key.low);
+  store_.table.drop(copy, index);
+  return true;
+}
+
+std::size_t Tiers::reserve_of(unsigned index) const {
+  return store_.table.tier(index).slots / kReserve;
+}
+
+std::size_t Tiers::most_moving() const {
+  return std::max<std::size_t>(store_.options.in_flight.value / store_.table.block_bytes(), 1);
+}
+
+bool Tiers::demote(Copy& copy, unsigned index, Loss loss) {
+  BlockTable& table = store_.table;
+  if (table.closing) return false;
+  const Source source = loss == Loss::never ? Source::leaves_if_copied : Source::leaves;
+  for (unsigned to = index + 1; to < table.tiers(); ++to) {
+    if (loss == Loss::never && store_.mover.clock().now() < table.tier(to).rests) continue;
+    // The last tier cannot demote its blocks: an evicted block is dropped, whatever arrives.
+    const auto slot = take_slot(to, to + 1 == table.tiers() ? Loss::allowed : loss);
+    if (!slot) continue;
+    if (send(copy, index, to, *slot, source)) return true;
+    table.tier(to).free.push(*slot);
+    return false;
+  }
+  return false;
+}
+
+// A block used again after no more uses of blocks than a tier has slots would still be in that tier
+// under LRU. All blocks that recur within so few uses fit into the tier together, so they cannot
+// evict each other forever. Blocks that recur later, as in a scan, only take free slots.
+bool Tiers::may_promote(const Entry& entry, unsigned to, std::uint64_t since) {
+  const Tier& tier = store_.table.tier(to);
+  if (entry.copies[to].state != Copy::State::none) return false;
+  if (to == 0 && store_.arrivals.waiting()) return false;
+  return tier.free.size() > reserve_of(to) || since <= tier.slots - reserve_of(to);
+}
+
+void Tiers::promote(Entry& entry, std::optional<std::uint64_t> since) {
+  BlockTable& table = store_.table;
+  const auto from = entry.fastest();
+  if (!since || !from || table.closing || promoting_ >= most_moving()) return;
+  Copy& copy = entry.copies[*from];
+  if (copy.state != Copy::State::ready) return;
+  // From a folder it comes through a slot of the first tier that CPUs address, if there is one.
+  if (table.tier(*from).folder != nullptr && table.for_cpus()) return;
+  for (unsigned to = 0; to < *from; ++to) {
+    if (!may_promote(entry, to, *since)) continue;
+    const auto slot = take_slot(to, Loss::never);
+    if (!slot) continue;
+    if (!send(copy, *from, to, *slot, Source::stays)) table.tier(to).free.push(*slot);
+    return;
+  }
+}
+
+void TierCopy::run() noexcept {
+  if (heard_late(core->jobs)) return;
+  const BlockTable& table = core->table;
+  const Tier& source_tier = table.tier(from);
+  const Tier& target = table.tier(to);
+  Extent bytes = source_tier.in_slot(from_slot, 0, Bytes{table.block_bytes()});
+  const bool seen = bytes.memory() != nullptr || (!source_tier.folder && !target.folder);
+  if (!seen && passage == nullptr) return fetch(bytes);
+  if (!seen) bytes = whole(*passage);
+  if (source_tier.folder != nullptr && !verified(*source_tier.folder)) {
+    return end(&kTorn);  // the next load drops the block
+  }
+  std::array<MovePair, 2> pairs{{{target.in_slot(to_slot, 0, bytes.length), bytes}}};
+  if (target.folder != nullptr) {
+    target.folder->describe(to_slot, entry->key, {bytes.memory(), table.block_bytes()});
+    pairs[1] = target.folder->header(to_slot);
+    writing = true;
+  }
+  const Transfer copy = core->mover.copy(std::span(pairs).first(target.folder != nullptr ? 2 : 1),
+                                         {.priority = Priority::migration});
+  hear(core->jobs, copy);
+}
+
+void TierCopy::copied(const Result<MoveStats>& outcome) noexcept {
+  if (!outcome) return end(&outcome.error());
+  if (!std::exchange(fetching, false)) return end(nullptr);
+  core->jobs.enqueue(*this);
+}
+
+void TierCopy::fetch(const Extent& bytes) noexcept {
+  auto made = [&]() -> Result<std::unique_ptr<Buffer>> {
+    try {
+      return allocate(core->mover.machine(), bytes.length, core->passage_memory());
+    } catch (const std::bad_alloc&) {
+      return Unexpected(kNoMemory);
+    }
+  }();
+  if (!made) return end(&made.error());
+  passage = std::move(*made);
+  fetching = true;
+  const Transfer copy = core->mover.copy(whole(*passage), bytes, {.priority = Priority::migration});
+  hear(core->jobs, copy);
+}
+
+bool TierCopy::verified(const Folder& folder) const {
+  const std::size_t fragment = core->geometry().fragment().value;
+  for (unsigned layer = 0; layer < core->geometry().layers; ++layer) {
+    const std::span bytes(passage->memory() + layer * fragment, fragment);
+    if (!folder.fits(from_slot, entry->key, layer, bytes)) return false;
+  }
+  return true;
+}
+
+void TierCopy::end(const Error* why) noexcept {
+  const std::unique_ptr<TierCopy> mine(this);
+  core->tiers.sent(*this, why);
+}
+
+bool Tiers::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, Source source) {
+  auto* const moving = new (std::nothrow) TierCopy;
+  if (moving == nullptr) return false;
+  moving->core = &store_;
+  moving->entry = copy.entry;
+  moving->from = index;
+  moving->to = to;
+  moving->from_slot = copy.slot;
+  moving->to_slot = slot;
+  moving->source = source;
+  Tier& tier = store_.table.tier(index);
+  if (source != Source::stays) tier.order->remove(copy);
+  store_.table.fill(copy.entry->copies[to], *copy.entry, to, slot);
+  copy.state = Copy::State::leaving;
+  if (moving->promotes()) {
+    ++promoting_;
+  } else {
+    ++tier.leaving;
+  }
+  store_.jobs.begin_operation();
+  store_.jobs.enqueue(*moving);
+  return true;
+}
+
+void Tiers::sent(TierCopy& copy, const Error* why) noexcept {
+  {
+    Later later;
+    const TableLock lock(store_.table);
+    settle(copy, why);
+    store_.arrivals.place(later);
+  }
+  store_.flusher.progressed();
+  store_.jobs.end_operation();
+}
+
+void Tiers::settle(TierCopy& copy, const Error* why) {
+  BlockTable& table = store_.table;
+  Entry& entry = *copy.entry;
+  Copy& from = entry.copies[copy.from];
+  Copy& to = entry.copies[copy.to];
+  Tier& source = table.tier(copy.from);
+  Tier& target = table.tier(copy.to);
+  if (copy.promotes()) {
+    --promoting_;
+  } else {
+    --source.leaving;
+  }
+  const Nanoseconds now = store_.mover.clock().now();
+  const bool full = why != nullptr && copy.writing && why->code == ErrorCode::exhausted;
+  if (why == nullptr) {
+    table.ready(to, copy.to);
+    ++target.counts.arrived;
+    if (target.folder != nullptr) target.disk_has(copy.to_slot);
+  } else {
+    table.note(*why);
+    table.drop(to, copy.to, copy.writing);
+  }
+  if (full) target.disk_is_full(copy.to_slot, now);
+  if (why != nullptr && copy.source == Source::leaves_if_copied) target.rests = now + kRest;
+  const bool asked_to = copy.source == Source::stays;
+  // A block that a full disk does not accept stays until its tier needs the slot again. A thread
+  // may have pinned it meanwhile.
+  const bool stays = asked_to || full || entry.pins > 0 ||
+                     (why != nullptr && copy.source == Source::leaves_if_copied);
+  if (why != nullptr && !copy.promotes() && (asked_to || !full)) ++table.counts().failed;
+  if (stays) {
+    from.state = Copy::State::ready;
+    if (!asked_to) table.enter_order(from, copy.from);
+    if (entry.removed) table.withdraw(from, copy.from);
+  } else {
+    ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
+    table.drop(from, copy.from);
+  }
+}
+
+}  // namespace headrace::kvcache
