@@ -2521,6 +2521,188 @@ def instance_gain(instance_gib: float, server_gib: float, discount: float | None
     What CPUs without enough DRAM bring when they are sold with CXL memory.
     """
 
+NUMA_BALANCING: str = 'proc/sys/kernel/numa_balancing'
+
+KDAMONDS: str = 'sys/kernel/mm/damon/admin/kdamonds'
+
+WEIGHTS: str = 'sys/kernel/mm/mempolicy/weighted_interleave'
+
+STATE_FOLDER: str = 'run/headrace'
+
+class Kdamond:
+    """One of the kernel's threads for DAMON, as a program set it up."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def number(self) -> int:
+        """Its folder."""
+
+    @property
+    def state(self) -> str:
+        """on or off."""
+
+    @property
+    def pid(self) -> int | None:
+        """PID of the thread."""
+
+    @property
+    def operations(self) -> list[str]:
+        """vaddr or paddr, by context."""
+
+    @property
+    def actions(self) -> list[str]:
+        """Those of its schemes."""
+
+class MemoryGroup:
+    """The group that counts this process's memory."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def version(self) -> int:
+        """1 or 2."""
+
+    @property
+    def name(self) -> str:
+        """'' for the root."""
+
+    @property
+    def folder(self) -> str:
+        """A name of HostFiles."""
+
+    @property
+    def limit(self) -> int | None:
+        """The tightest limit (bytes); None: no limit."""
+
+    @property
+    def limit_file(self) -> str:
+        """Its file."""
+
+    @property
+    def used(self) -> int | None:
+        """Bytes; None: unknown."""
+
+class CpuTimeLimit:
+    """CPU time of the tightest group."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def cpus(self) -> float:
+        """In CPUs."""
+
+    @property
+    def file(self) -> str:
+        """Its file."""
+
+    @property
+    def says(self) -> str:
+        """The file's text."""
+
+    @property
+    def words(self) -> str:
+        """"2.5 CPUs' time\""""
+
+class HostFiles:
+    """Files of /proc, /sys and /run by names such as 'proc/swaps'."""
+
+    def __init__(self, root: str | os.PathLike = '/') -> None: ...
+
+    @property
+    def root(self) -> pathlib.Path:
+        """Where /proc, /sys and /run are."""
+
+    def path(self, name: str) -> pathlib.Path:
+        """Where a file is."""
+
+    def read(self, name: str) -> str | None:
+        """
+        The text without white space at its ends, switches as "1" and "0"; None: no such file. DeniedError: takes root.
+        """
+
+    def write(self, name: str, value: str) -> None:
+        """Writes a setting. An Error: the kernel's reason."""
+
+    def setting(self, name: str) -> str | None:
+        """
+        As read(); numa_balancing without the bit that `headrace tier attach` and `run` hold.
+        """
+
+    def set(self, name: str, value: str) -> None:
+        """
+        As write(); the bit of numa_balancing stays while it is held, and one that a killed holder left is cleared.
+        """
+
+    def writable(self, name: str) -> bool:
+        """Whether the file exists and may be written."""
+
+    def names(self, pattern: str) -> list[str]:
+        """The names for a pattern, in order of numbers."""
+
+    @property
+    def busy_bound(self) -> float:
+        """How long busy files are tried again (s)."""
+
+    @busy_bound.setter
+    def busy_bound(self, arg: float, /) -> None: ...
+
+    @property
+    def lock_bound(self) -> float:
+        """How long a lock is waited for (s)."""
+
+    @lock_bound.setter
+    def lock_bound(self, arg: float, /) -> None: ...
+
+    def memory_tiers(self) -> list[tuple[int, list[int]]]:
+        """Number and nodes of each of the kernel's tiers, fastest first."""
+
+    def cpus(self, node: int) -> list[int]:
+        """The CPUs of a node."""
+
+    def distances(self, node: int) -> dict[int, int]:
+        """Distances from a node, as firmware states them."""
+
+    def write_bandwidth(self, node: int) -> int | None:
+        """Bytes per second, as firmware states it; None: unknown."""
+
+    def addresses(self, node: int) -> list[tuple[int, int]]:
+        """Physical memory of a node, as ranges that do not touch."""
+
+    def weights(self) -> dict[int, int]:
+        """The kernel's weights of interleaving by node."""
+
+    def memory_group(self) -> MemoryGroup | None:
+        """The group that counts this process's memory; None: there is none."""
+
+    def cpu_time_limit(self) -> CpuTimeLimit | None:
+        """The CPU time of the tightest group; None: no limit."""
+
+    def kdamonds(self) -> list[Kdamond] | None:
+        """
+        The kernel's threads for DAMON; None: no DAMON. DeniedError: takes root.
+        """
+
+    def damon_holders(self) -> list[str]:
+        """The switches of kernel features that use DAMON now."""
+
+    def check_damon_free(self, config: str, option: str) -> None:
+        """An Error: why DAMON cannot be set up, and by whom it is used."""
+
+def kdamond_files(number: int, *, regions: Sequence[tuple[int, int]], sample: float, aggregation: float, action: str, target: int, accesses: tuple[int, int], least_age: int, bytes_per_second: int) -> list[tuple[str, str]]:
+    """
+    The files of a kdamond on physical memory, and their values in order of writing.
+    """
+
 class Touch:
     """A range in which memory was touched."""
 

@@ -131,7 +131,7 @@ class PageSampler final : public RegionSampler {
   Result<std::vector<SampledRegion>> look() override {
     std::vector<SampledRegion> regions;
     for (const std::size_t i : std::exchange(pages_.read, {})) {
-      regions.push_back({{kHere + i * kBytes, kHere + (i + 1) * kBytes}, 0.5});
+      regions.push_back({kHere + i * kBytes, kHere + (i + 1) * kBytes, 0.5});
     }
     return regions;
   }

@@ -414,12 +414,13 @@ TEST_F(ProcessTiered, EndsWithItsProcess) {
 
 TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
   const auto directory = std::filesystem::path(testing::TempDir()) / "headrace_second_thread";
-  std::filesystem::create_directories(directory);
-  std::ofstream(directory / "setting") << "0";
+  const auto setting = directory / kNumaBalancing;
+  std::filesystem::create_directories(setting.parent_path());
+  std::ofstream(setting) << "0";
   memory_.now.threads = 1;
   auto tier = ProcessSwap::open(
       std::make_unique<FakeProcess>(memory_), options(500), {.hints_later = [&] {
-        return HintFaults::take(directory, HintFaults::Set::if_need_be, directory / "setting");
+        return HintFaults::take(directory, HintFaults::Set::if_need_be, HostFiles(directory));
       }});
   ASSERT_TRUE(tier);
   tier_ = *std::move(tier);
@@ -428,9 +429,9 @@ TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
   memory_.now.threads = 2;
   ASSERT_TRUE(step([] {}));
   EXPECT_EQ(tier_->source(), ProcessHotness::hint_faults);
-  EXPECT_EQ(first_line(directory / "setting"), "1");
+  EXPECT_EQ(first_line(setting), "1");
   tier_.reset();
-  EXPECT_EQ(first_line(directory / "setting"), "0");
+  EXPECT_EQ(first_line(setting), "0");
   std::filesystem::remove_all(directory);
 }
 
