@@ -102,14 +102,18 @@ def _added(group: str) -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=group)} if group else {}
 
 
+def _need_benchmarks() -> None:
+    if not _added("headrace.bench"):
+        raise AbsentError("no benchmarks are installed; run: pip install 'headrace[bench]'")
+
+
 class _Bench(_Commands):
     """Measure copies, caches, DSA, queries, servers, GPUs, LLMs."""
 
     added = "headrace.bench"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not _added(self.added):
-            raise AbsentError("no benchmarks are installed; run: pip install 'headrace[bench]'")
+        _need_benchmarks()
         return super().parse_args(ctx, args)
 
 
@@ -118,6 +122,11 @@ class _Model(_Commands):
 
     modules = {name: f"model.{name}" for name in ("kv", "spark", "um", "prefill")}
     added = "headrace.model"
+
+    def module_of(self, command: str) -> str | None:
+        if command == "dsa":
+            _need_benchmarks()
+        return super().module_of(command)
 
 
 class _Advise(_Commands):

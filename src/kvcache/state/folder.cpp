@@ -2,6 +2,7 @@
 #include "kvcache/state/folder.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,7 +48,10 @@ struct Descriptor {
   const int fd;
 };
 
-std::string quoted(const std::filesystem::path& path) { return "\"" + path.string() + "\""; }
+// Not a sum of strings, of which GCC 12 warns wrongly (-Wstringop-overflow).
+std::string quoted(const std::filesystem::path& path) {
+  return fmt::format("\"{}\"", path.string());
+}
 
 // A link could lead to a third-party file; opening a pipe would block.
 constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;

@@ -29,7 +29,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("arguments", [["bench"], ["bench", "--help"], ["bench", "query"]])
+@pytest.mark.parametrize(
+    "arguments", [["bench"], ["bench", "--help"], ["bench", "query"], ["model", "dsa"]]
+)
 def test_bench_without_the_package_says_what_to_install(arguments: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT.format(arguments)], capture_output=True, text=True
@@ -49,9 +51,9 @@ def test_help_without_the_package_lists_bench() -> None:
 
 
 def test_entry_points_are_commands() -> None:
-    commands = app._benchmarks()
+    commands = app._added("headrace.bench")
     assert len(commands) == 11
-    for module in commands.values():
+    for module in (commands | app._added("headrace.model")).values():
         assert callable(import_module(module).command)
 
 
