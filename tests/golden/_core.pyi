@@ -2,13 +2,14 @@
 Headrace: brings data to the memory that will use it, before it is used.
 """
 
+from collections.abc import Callable, Generator, Mapping, Sequence
 import os
 import pathlib
-from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 import numpy.typing
 from typing_extensions import Buffer as _Buffer
+
 
 __version__: str
 

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace import Error
+from headrace._core import KDAMONDS, STATE_FOLDER, WEIGHTS, format_bytes
+from headrace._core import NUMA_BALANCING as BALANCING
 from headrace._core import HostFiles as Files
-from headrace._core import format_bytes
-from headrace._tiering import damon, state
-from headrace._tiering.plan import AUTOMATIC, BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
+from headrace._tiering import state
+from headrace._tiering.plan import AUTOMATIC, DEMOTION, RATE_LIMIT
 from headrace._tiering.tiers import Tiers, tiers
 
 #: Counters of /proc/vmstat by what they count; those that end in "_" are all that begin so.
@@ -220,8 +221,8 @@ def kdamonds(files: Files) -> list[dict[str, Any]]:
 
 def _own_kdamonds(files: Files) -> set[int]:
     # A tier of a process notes which it watches (src/host/settings/damon.cpp).
-    watched = _said(files, f"{state.FOLDER}/damon")
-    if watched and watched == _said(files, f"{damon.KDAMONDS}/0/contexts/0/targets/0/pid_target"):
+    watched = _said(files, f"{STATE_FOLDER}/damon")
+    if watched and watched == _said(files, f"{KDAMONDS}/0/contexts/0/targets/0/pid_target"):
         return {0}
     try:
         noted = state.load(files)
@@ -231,8 +232,8 @@ def _own_kdamonds(files: Files) -> set[int]:
         return set()
     held: dict[int, bool] = {}
     for each in noted.settings:
-        number = each.file.removeprefix(f"{damon.KDAMONDS}/").partition("/")[0]
-        if each.file.startswith(damon.KDAMONDS) and number.isdecimal():
+        number = each.file.removeprefix(f"{KDAMONDS}/").partition("/")[0]
+        if each.file.startswith(KDAMONDS) and number.isdecimal():
             says_so = files.read(each.file) == each.wanted
             held[int(number)] = held.get(int(number), True) and says_so
     return {number for number, says_so in held.items() if says_so}

@@ -16,9 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headrace import AbsentError, DeniedError, Error, InvalidError
+from headrace._core import KDAMONDS, STATE_FOLDER, WEIGHTS
 from headrace._core import HostFiles as Files
 from headrace._tiering import damon, state
-from headrace._tiering.plan import AUTOMATIC, WEIGHTS, Plan, Wish, plan, weights_of
+from headrace._tiering.plan import AUTOMATIC, Plan, Wish, plan, weights_of
 from headrace._tiering.setting import Setting
 from headrace._tiering.state import State, boot_id, check_host, forget, load, locked, save
 
@@ -185,16 +186,16 @@ def _kept(
 ) -> tuple[Setting, ...]:
     """Those with such an outcome. Kdamonds are told by all that was written for them."""
     files = {each.setting.file for each in undone if each.outcome in outcomes}
-    whole = any(file.startswith(damon.KDAMONDS) for file in files)
+    whole = any(file.startswith(KDAMONDS) for file in files)
     return tuple(
         each for each in settings
-        if each.file in files or (whole and each.file.startswith(damon.KDAMONDS))
+        if each.file in files or (whole and each.file.startswith(KDAMONDS))
     )  # fmt: skip
 
 
 def _check_root(files: Files) -> None:
     """That the folder of the state, or the nearest one above it, may be written to."""
-    folder = files.path(state.FOLDER)
+    folder = files.path(STATE_FOLDER)
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     name = str(folder.relative_to(files.root))
@@ -333,7 +334,7 @@ def _put_back(
     for setting in reversed(settings):
         if setting.before is None:
             continue  # goes with what made it
-        is_damon = setting.file.startswith(damon.KDAMONDS)
+        is_damon = setting.file.startswith(KDAMONDS)
         if is_damon and unsure is not None:
             undone.append(Undone(setting, "failed", None, unsure))
         elif setting.file in AUTOMATIC:
@@ -388,7 +389,7 @@ def _one_put_back(files: Files, setting: Setting, force: bool, ours: bool) -> Un
 
 def _check_gone(files: Files, name: str) -> None:
     """The kernel removes files of kdamonds and of nodes only; a container hides them all."""
-    for folder in (damon.KDAMONDS, WEIGHTS):
+    for folder in (KDAMONDS, WEIGHTS):
         if name != damon.COUNT and name.startswith(folder) and files.path(folder).is_dir():
             return
     raise AbsentError(
@@ -401,7 +402,7 @@ def _is_foreign(files: Files, settings: Sequence[Setting], complete: bool) -> bo
     """Whether the kdamonds that are there are somebody else's by now: one that runs, and each
     after a complete --on, says all of what was written.
     """
-    ours = [setting for setting in settings if setting.file.startswith(damon.KDAMONDS)]
+    ours = [setting for setting in settings if setting.file.startswith(KDAMONDS)]
     made = [setting for setting in ours if setting.before is None]
     for setting in ours:
         now = files.read(setting.file)
