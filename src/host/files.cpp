@@ -79,7 +79,7 @@ std::filesystem::path HostFiles::path(const std::string& name) const {
   const std::string top = name.substr(0, name.find('/'));
   if (top == "sys") return sysfs_.native() + name.substr(top.size());
   if (top == "proc") return procfs_.native() + name.substr(top.size());
-  return root_.native() + "/" + name;
+  return (root_ == "/" ? std::string() : root_.native()) + "/" + name;
 }
 
 int HostFiles::read_once(const std::string& name, std::string& text) const {

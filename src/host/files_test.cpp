@@ -57,6 +57,13 @@ TEST_F(HostFilesTest, Text_IsReadWithoutBlanksAndSwitchesAsDigits) {
   EXPECT_EQ(files.text("proc/none"), "");
 }
 
+// Python compares paths as text, and "//run" is not below "/".
+TEST_F(HostFilesTest, PathBelowTheRoot_HasOneSlash) {
+  EXPECT_EQ(HostFiles("/").path("run/headrace").native(), "/run/headrace");
+  EXPECT_EQ(HostFiles("/").path("sys/x").native(), "/sys/x");
+  EXPECT_EQ(HostFiles("/a").path("run").native(), "/a/run");
+}
+
 TEST_F(HostFilesTest, Write_MakesNoFile) {
   const HostFiles files(root_);
   EXPECT_EQ(files.write("sys/setting", "1").error().code, ErrorCode::absent);
