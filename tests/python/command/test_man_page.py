@@ -23,6 +23,7 @@ import man_page  # noqa: E402
 INTERNAL = {
     "HEADRACE_LAUNCHED_BY",
     "HEADRACE_BENCH_MIB", "HEADRACE_BENCH_REPETITIONS",  # shorter runs of headrace-bench-gpu
+    "HEADRACE_PAGES",  # of the library that benchmarks/peers preloads
 }
 
 
