@@ -161,7 +161,7 @@ Status Lane::start() {
     HEADRACE_TRY(streams_[i], CopyStream::open(*context_, means));
   }
   // Three sets of groups: in flight for all pieces and slots; with callbacks still owed, as many at
-  // most; and, one per piece, found done by a look, with the callback still to come.
+  // most; and, one per piece, found done by a look and not yet free again.
   for (std::size_t i = 0; i < 3 * options_.max_pieces + 2 * options_.slots; ++i) {
     groups_.push_back(std::make_unique<Group>(*context_, mailbox_));
   }
@@ -529,18 +529,24 @@ void Lane::fly(Group& flown) {
     }
   }
   if (!prompt || stream.when_done(*group->event, &Lane::called_back, group) == CUDA_SUCCESS) return;
-  bool ended = false;
+  bool found = false;
   {
     const MutexLock lock(mailbox_->mutex);
-    ended = std::ranges::find(mailbox_->flying, group) == mailbox_->flying.end();
-    // No callback will come.
-    if (ended) --(group->found ? mailbox_->found : mailbox_->owed);
-    group->uncalled = true;
-    mailbox_->uncalled = mailbox_->uncalled || !ended;
-    mailbox_->wake.notify_one();
+    group->uncalled = true;  // no callback will come
+    found = group->found;
+    if (std::ranges::find(mailbox_->flying, group) != mailbox_->flying.end()) {
+      mailbox_->uncalled = true;
+      return mailbox_->wake.notify_one();
+    }
   }
-  const MutexLock lock(mutex_);
-  if (ended) free_groups_.push_back(group);
+  {
+    const MutexLock lock(mutex_);
+    free_groups_.push_back(group);
+  }
+  // Counted until it is free, like all groups that looks have ended.
+  const MutexLock lock(mailbox_->mutex);
+  --(found ? mailbox_->found : mailbox_->owed);
+  mailbox_->wake.notify_one();
 }
 
 void Lane::refuse_tasks(std::span<Task* const> tasks, const Error& why) {
@@ -560,8 +566,9 @@ void Lane::called_back(void* data) {
     mailbox->last[direction] = 0;  // it ended some time ago, so the next group gives no rate
     mailbox->ended[direction] = mailbox->clock->now() - kCallback;
   }
-  // Not in the list: a look has already ended it.
-  if (std::erase(mailbox->flying, group) == 0) --(group->found ? mailbox->found : mailbox->owed);
+  // Not in the list: a look has already ended it. The lane's thread subtracts from `found` once the
+  // group is free: without a piece, only `found` bounds the number of such groups.
+  if (std::erase(mailbox->flying, group) == 0 && !group->found) --mailbox->owed;
   group->next = std::exchange(mailbox->done, group);
   mailbox->wake.notify_one();
 }

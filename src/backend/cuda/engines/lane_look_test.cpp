@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <thread>
 
 #include "backend/cuda/engines/lane_testing.h"
 
@@ -157,6 +158,60 @@ TEST_F(LaneLook, StopsWhereCallbacksDoNotCome) {
   EXPECT_EQ(look_for(*lane_, std::chrono::milliseconds{20}), 0U) << "the lane's looks see to it";
   call_all();
   ASSERT_TRUE(outcomes_.await(3));
+}
+
+// Holds up the thread that reports to it.
+class Blocks final : public Completion {
+ public:
+  void complete(std::uint64_t, Status) noexcept override {
+    entered_ = true;
+    for (const Nanoseconds end = system_clock().now() + kBound;
+         !released_ && system_clock().now() < end;) {
+      std::this_thread::yield();
+    }
+    left_ = true;
+  }
+  bool entered() const { return await(entered_); }
+  bool release() {
+    released_ = true;
+    return await(left_);
+  }
+
+ private:
+  static bool await(const std::atomic<bool>& flag) {
+    const Nanoseconds end = system_clock().now() + kBound;
+    while (!flag && system_clock().now() < end) std::this_thread::yield();
+    return flag;
+  }
+  std::atomic<bool> entered_ = false;
+  std::atomic<bool> released_ = false;
+  std::atomic<bool> left_ = false;
+};
+
+// Only the lane's thread frees groups that a look has ended.
+TEST_F(LaneLook, StopsWhereTheLanesThreadIsHeldUp) {
+  Blocks blocks;
+  open("", {.max_pieces = 2, .slots = 1}, script_late_callbacks);
+  holds = false;
+  std::vector<std::byte> bytes(1 << 16, std::byte{1});
+  const MemoryRange plain(bytes, test::kDram);
+  Piece staged = pieces(1).front();
+  staged.from = whole(plain);
+  ASSERT_EQ(lane_->accept({&staged, 1}, blocks).value_or(0), 1U);
+  ASSERT_TRUE(blocks.entered());
+  holds = true;
+  std::uint32_t sent = 0;
+  std::size_t found = 0;
+  for (int i = 0; i < 9; ++i) {
+    const auto taken = lane_->accept(pieces(1), outcomes_);
+    ASSERT_TRUE(taken) << taken.error().message;
+    sent += static_cast<std::uint32_t>(*taken);
+    found += look_for(*lane_, std::chrono::milliseconds{20});
+    call_all();
+  }
+  EXPECT_LE(found, 2U);
+  EXPECT_TRUE(blocks.release());
+  EXPECT_TRUE(outcomes_.await(sent));
 }
 
 // While one group is reported, the link has the next one.

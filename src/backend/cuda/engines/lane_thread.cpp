@@ -133,7 +133,12 @@ void Lane::settle(const News& news) {
     last_answer_[static_cast<std::size_t>(group->direction)] = time_.now();
     // Before the reports of its pieces, which may submit again.
     Task* const first = std::exchange(group->first, nullptr);
+    const bool found = group->found;
     free_groups(group);
+    if (found) {
+      const MutexLock lock(mailbox_->mutex);
+      --mailbox_->found;
+    }
     end_tasks(first);
     group = next;
   }
