@@ -366,7 +366,10 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
     AcceptedPiece* const place = take_place(piece, completion, ranges);
     if (place == nullptr) break;
     if (place->direction == Direction::across) meet(piece);
-    if (piece.list != nullptr) place->way = Way::direct;
+    if (piece.list != nullptr) {
+      place->way = Way::direct;
+      std::ranges::fill(piece.list->failed, 0);  // marks of another engine
+    }
     if (place->way != Way::direct) {
       others.push_back(place);
       continue;

@@ -74,6 +74,18 @@ void refusing_one(Driver& scripted) {
   scripted.cuLaunchKernel = refuse_launch;
 }
 
+std::atomic<bool> lost;
+
+// Then the context is lost.
+void refusing_one_and_lost(Driver& scripted) {
+  refusing_one(scripted);
+  holds = true;
+  lost = false;
+  scripted.cuStreamQuery = [](CUstream stream) {
+    return lost ? CUDA_ERROR_ILLEGAL_ADDRESS : with.cuStreamQuery(stream);
+  };
+}
+
 void call_all() {
   const Nanoseconds end = system_clock().now() + kBound;
   while (owed > 0 && system_clock().now() < end) {
@@ -307,6 +319,31 @@ TEST_F(LaneLists, MarkThePartsThatFailed) {
     EXPECT_EQ(list.failed[i] != 0, i == 7) << i;
     EXPECT_EQ(arrived(pairs[i]), i != 7) << i;
   }
+}
+
+TEST_F(LaneLists, OfALostGpuHaveNoMarks) {
+  open("latency=20ms", {}, refusing_one_and_lost);
+  const auto pairs = parts(20, 4096);
+  PieceList list{.parts = pairs, .failed = std::vector<std::uint8_t>(20)};
+  refused_from = reinterpret_cast<std::uintptr_t>(pinned_->memory()) + pairs[7].from.offset;
+  const Piece piece = piece_of(list);
+  lost = true;
+  ASSERT_EQ(lane_->accept({&piece, 1}, outcomes_).value_or(0), 1U);
+  ASSERT_TRUE(outcomes_.await(1));
+  EXPECT_EQ(outcomes_.failed(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(outcomes_.last().code, ErrorCode::io);
+  EXPECT_EQ(std::ranges::count(list.failed, 0), 20) << "all parts have failed";
+  call_all();
+}
+
+TEST_F(LaneLists, MarksOfAnotherEngineAreCleared) {
+  open("");
+  const auto pairs = parts(20, 4096);
+  PieceList list{.parts = pairs, .failed = std::vector<std::uint8_t>(20, 1)};
+  const Piece piece = piece_of(list);
+  ASSERT_EQ(lane_->accept({&piece, 1}, outcomes_).value_or(0), 1U);
+  ASSERT_TRUE(outcomes_.await(1));
+  EXPECT_EQ(std::ranges::count(list.failed, 0), 20);
 }
 
 }  // namespace

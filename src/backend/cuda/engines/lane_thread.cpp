@@ -177,7 +177,11 @@ void Lane::end_tasks(Task* first) {
 
 void Lane::stream_ended(Task& task) {
   AcceptedPiece& piece = *task.piece;
-  if (!task.outcome) return end_task(task);
+  if (!task.outcome) {
+    // The GPU was lost: none of the parts has arrived for certain.
+    if (PieceList* const list = piece.piece.list) std::ranges::fill(list->failed, 0);
+    return end_task(task);
+  }
   if (task.result != CUDA_SUCCESS) {
     task.outcome = Unexpected(error_of(
         [&] { return fail_cuda(driver_, task.result, fmt::format("{} cannot copy", name_)); }));
