@@ -194,6 +194,8 @@ Lane::~Lane() {
     }
     mailbox_->wake.notify_all();
     thread_.join();
+    const MutexLock lock(mailbox_->mutex);
+    mailbox_->clock = nullptr;
   }
   crew_.reset();
   if (context_ == nullptr) return;
@@ -565,7 +567,7 @@ void Lane::called_back(void* data) {
   const std::shared_ptr<Mailbox> mailbox = group->mailbox;
   const MutexLock lock(mailbox->mutex);
   const auto direction = static_cast<std::size_t>(group->direction);
-  if (group->number > mailbox->last[direction]) {
+  if (mailbox->clock != nullptr && group->number > mailbox->last[direction]) {
     mailbox->last[direction] = 0;  // it ended some time ago, so the next group gives no rate
     mailbox->ended[direction] = mailbox->clock->now() - kCallback;
   }

@@ -172,6 +172,57 @@ TEST_F(LaneLook, StopsWhereCallbacksDoNotCome) {
   ASSERT_TRUE(outcomes_.await(3));
 }
 
+// Counts its readings, and can call the callbacks that are due.
+class CallingClock final : public Clock {
+ public:
+  Nanoseconds now() const override {
+    ++readings;
+    if (calls && owed > 0) call_all();
+    return system_clock().now();
+  }
+  mutable std::atomic<int> readings = 0;
+  std::atomic<bool> calls = false;
+};
+
+std::atomic<int> events;  // made and not destroyed
+
+void script_counted_events(Driver& scripted) {
+  script_late_callbacks(scripted);
+  events = 0;
+  scripted.cuEventCreate = [](CUevent* event, unsigned flags) {
+    ++events;
+    return with.cuEventCreate(event, flags);
+  };
+  scripted.cuEventDestroy_v2 = [](CUevent event) {
+    --events;
+    return with.cuEventDestroy_v2(event);
+  };
+}
+
+TEST_F(LaneLook, TheLanesEndAwaitsTheCallback) {
+  CallingClock clock;
+  open("", {.clock = &clock}, script_counted_events);
+  ASSERT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
+  ASSERT_EQ(look_for(*lane_, std::chrono::milliseconds{90}), 1U);
+  EXPECT_EQ(events, 1);
+  clock.calls = true;  // read by the lane's thread while it ends
+  lane_.reset();
+  EXPECT_EQ(owed, 0U);
+  EXPECT_EQ(events, 0) << "the group was kept";
+}
+
+TEST_F(LaneLook, ACallbackAfterTheLanesEndReadsNoClock) {
+  CallingClock clock;
+  open("", {.clock = &clock}, script_counted_events);
+  ASSERT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
+  ASSERT_TRUE(outcomes_.await(1));  // the lane's own look has ended it
+  lane_.reset();
+  const int before = clock.readings;
+  ASSERT_EQ(owed, 1U);
+  call_all();
+  EXPECT_EQ(clock.readings, before);
+}
+
 // Holds up the thread that reports to it.
 class Blocks final : public Completion {
  public:
