@@ -15,6 +15,9 @@
 namespace headrace {
 namespace {
 
+// Maximum pairs that one list is asked for.
+constexpr std::size_t kMostListed = 4096;
+
 Error failure_of(const Error& first, std::size_t failed, std::size_t all) noexcept {
   try {
     return {first.code,
@@ -74,21 +77,26 @@ const MoverCore::Lister* MoverCore::lister_of(NodeId from, NodeId to) const {
 }
 
 // How many leading pairs are copied as one piece; below 2: none. Otherwise each pair is a move with
-// a piece, which costs the caller 3 us (docs/results/2026-11-27-gpu-link.md).
+// a piece, which costs the caller 3 us (docs/results/2026-11-27-gpu-link.md). Asks about the first
+// two before it checks more: otherwise n pairs that no list takes would cost n^2 checks.
 std::size_t MoverCore::count_listed(std::span<const MovePair> pairs) const {
   if (listers_.empty()) return 0;
   const auto node = [](const Extent& extent) { return extent.object->node(); };
   const Lister* lister = nullptr;
+  const auto listed = [&](std::size_t first) {
+    return lister->backend->list(lister->engine, pairs.first(first), lister->piece);
+  };
   Bytes bytes;
   std::size_t count = 0;
-  for (; count < pairs.size(); ++count) {
+  for (; count < std::min(pairs.size(), kMostListed); ++count) {
     const MovePair& pair = pairs[count];
-    if (!check_request(pair.to, pair.from)) break;
+    if (!check_request(pair.to, pair.from) || pair.to.length == 0_B) break;
     if (count == 0) lister = lister_of(node(pair.from), node(pair.to));
     if (lister == nullptr || (bytes += pair.to.length) > lister->piece) break;
     if (node(pair.to) != node(pairs[0].to) || node(pair.from) != node(pairs[0].from)) break;
+    if (count == 1 && listed(2) < 2) return 0;
   }
-  return count < 2 ? 0 : lister->backend->list(lister->engine, pairs.first(count), lister->piece);
+  return count < 2 ? 0 : listed(count);
 }
 
 // Copies inside a visit only enter the scheduler; the end of the visit submits them.

@@ -48,6 +48,7 @@ class Lists final : public Backend {
   std::size_t list(EngineId engine, std::span<const MovePair> pairs, Bytes most) override {
     EXPECT_EQ(engine, kGpuEngine);
     asked = most;
+    spans.push_back(pairs.size());
     return std::min(pairs.size(), takes);
   }
   Look look(Nanoseconds most) override {
@@ -79,6 +80,7 @@ class Lists final : public Backend {
   std::size_t found_by = 1;  // the number of the look that finds them
   std::vector<Nanoseconds> looked;
   Bytes asked;
+  std::vector<std::size_t> spans;  // the numbers of pairs that list() was asked for
 
  private:
   Capabilities facts_;
@@ -165,6 +167,33 @@ TEST_F(MoverLists, BackendWithoutLists_GetsPairsOneByOne) {
   const Transfer transfer = mover_->copy(pairs(4));
   ASSERT_EQ(lists_->open.size(), 4U);
   EXPECT_EQ(lists_->open[0].piece.list, nullptr);
+  ASSERT_TRUE(transfer.wait());
+}
+
+// A longer question for each pair would take quadratic time.
+TEST_F(MoverLists, RefusedPairs_AreAskedForByTwos) {
+  lists_->takes = 1;
+  const Transfer transfer = mover_->copy(pairs(64, 16));
+  EXPECT_EQ(lists_->spans, std::vector<std::size_t>(63, 2));
+  ASSERT_TRUE(transfer.wait());
+}
+
+TEST_F(MoverLists, ListedPairs_AreAtMost4096) {
+  const Transfer transfer = mover_->copy(pairs(5000, 1));
+  EXPECT_EQ(std::ranges::max(lists_->spans), 4096U);
+  ASSERT_EQ(lists_->open.size(), 2U);
+  EXPECT_EQ(lists_->open[0].piece.list->parts.size(), 4096U);
+  ASSERT_TRUE(transfer.wait());
+}
+
+TEST_F(MoverLists, EmptyPair_IsInNoList) {
+  auto some = pairs(8);
+  some[3].to.length = some[3].from.length = 0_B;
+  const Transfer transfer = mover_->copy(some);
+  ASSERT_EQ(lists_->open.size(), 2U);
+  EXPECT_EQ(lists_->open[0].piece.list->parts.size(), 3U);
+  EXPECT_EQ(lists_->open[1].piece.list->parts.size(), 4U);
+  EXPECT_EQ(std::ranges::max(lists_->spans), 4U);
   ASSERT_TRUE(transfer.wait());
 }
 

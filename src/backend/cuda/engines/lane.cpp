@@ -161,7 +161,7 @@ Status Lane::start() {
     HEADRACE_TRY(streams_[i], CopyStream::open(*context_, means));
   }
   // Three sets of groups: in flight for all pieces and slots; with callbacks still owed, as many at
-  // most; and, one per piece, found done by a look, with the callback still to come.
+  // most; and, one per piece, found done by a look and not yet free again.
   for (std::size_t i = 0; i < 3 * options_.max_pieces + 2 * options_.slots; ++i) {
     groups_.push_back(std::make_unique<Group>(*context_, mailbox_));
   }
@@ -194,6 +194,8 @@ Lane::~Lane() {
     }
     mailbox_->wake.notify_all();
     thread_.join();
+    const MutexLock lock(mailbox_->mutex);
+    mailbox_->clock = nullptr;
   }
   crew_.reset();
   if (context_ == nullptr) return;
@@ -366,7 +368,10 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
     AcceptedPiece* const place = take_place(piece, completion, ranges);
     if (place == nullptr) break;
     if (place->direction == Direction::across) meet(piece);
-    if (piece.list != nullptr) place->way = Way::direct;
+    if (piece.list != nullptr) {
+      place->way = Way::direct;
+      std::ranges::fill(piece.list->failed, 0);  // marks of another engine
+    }
     if (place->way != Way::direct) {
       others.push_back(place);
       continue;
@@ -529,18 +534,24 @@ void Lane::fly(Group& flown) {
     }
   }
   if (!prompt || stream.when_done(*group->event, &Lane::called_back, group) == CUDA_SUCCESS) return;
-  bool ended = false;
+  bool found = false;
   {
     const MutexLock lock(mailbox_->mutex);
-    ended = std::ranges::find(mailbox_->flying, group) == mailbox_->flying.end();
-    // No callback will come.
-    if (ended) --(group->found ? mailbox_->found : mailbox_->owed);
-    group->uncalled = true;
-    mailbox_->uncalled = mailbox_->uncalled || !ended;
-    mailbox_->wake.notify_one();
+    group->uncalled = true;  // no callback will come
+    found = group->found;
+    if (std::ranges::find(mailbox_->flying, group) != mailbox_->flying.end()) {
+      mailbox_->uncalled = true;
+      return mailbox_->wake.notify_one();
+    }
   }
-  const MutexLock lock(mutex_);
-  if (ended) free_groups_.push_back(group);
+  {
+    const MutexLock lock(mutex_);
+    free_groups_.push_back(group);
+  }
+  // Counted until it is free, like all groups that looks have ended.
+  const MutexLock lock(mailbox_->mutex);
+  --(found ? mailbox_->found : mailbox_->owed);
+  mailbox_->wake.notify_one();
 }
 
 void Lane::refuse_tasks(std::span<Task* const> tasks, const Error& why) {
@@ -556,12 +567,13 @@ void Lane::called_back(void* data) {
   const std::shared_ptr<Mailbox> mailbox = group->mailbox;
   const MutexLock lock(mailbox->mutex);
   const auto direction = static_cast<std::size_t>(group->direction);
-  if (group->number > mailbox->last[direction]) {
+  if (mailbox->clock != nullptr && group->number > mailbox->last[direction]) {
     mailbox->last[direction] = 0;  // it ended some time ago, so the next group gives no rate
     mailbox->ended[direction] = mailbox->clock->now() - kCallback;
   }
-  // Not in the list: a look has already ended it.
-  if (std::erase(mailbox->flying, group) == 0) --(group->found ? mailbox->found : mailbox->owed);
+  // Not in the list: a look has already ended it. The lane's thread subtracts from `found` once the
+  // group is free: without a piece, only `found` bounds the number of such groups.
+  if (std::erase(mailbox->flying, group) == 0 && !group->found) --mailbox->owed;
   group->next = std::exchange(mailbox->done, group);
   mailbox->wake.notify_one();
 }

@@ -97,7 +97,7 @@ struct Group {
   bool asked = false;     // the stream was asked after it got the tasks
   bool marked = false;    // the event is in the stream behind the tasks
   bool direct = false;    // any thread that finds it done may end it: no slot to empty
-  bool found = false;     // a thread found it done; the callback is still to come
+  bool found = false;     // a thread found it done; counted in Mailbox::found
   // Multiprocessors may make some of the copies: copies inside a GPU, and copies by a kernel.
   bool by_multiprocessors = false;
 };
@@ -116,9 +116,9 @@ struct Mailbox {
   Task* absent GUARDED_BY(mutex) = nullptr;   // the page cache lacks some of their bytes
   bool uncalled GUARDED_BY(mutex) = false;    // some group in `flying` is
   std::size_t owed GUARDED_BY(mutex) = 0;     // callbacks to come for groups that have ended
-  std::size_t found GUARDED_BY(mutex) = 0;    // those ended by a look: callbacks are not held up
+  std::size_t found GUARDED_BY(mutex) = 0;    // groups ended by a waiting thread's look, not free
   // For each direction: bytes per ns; the last group to end, and its time, as far as known.
-  const Clock* clock GUARDED_BY(mutex) = nullptr;
+  const Clock* clock GUARDED_BY(mutex) = nullptr;  // nullptr after the lane's end
   std::array<double, kDirections> rate GUARDED_BY(mutex);
   std::array<std::uint64_t, kDirections> last GUARDED_BY(mutex){};
   std::array<Nanoseconds, kDirections> ended GUARDED_BY(mutex){};
@@ -131,8 +131,9 @@ class Lane {
   // kernel and the thread are made for the first piece.
   static Result<std::unique_ptr<Lane>> open(const Machine& machine, const Engine& engine,
                                             const CudaOptions& options);
-  // Waits until nothing is in flight, then ends the thread. Its own limits and storage's bound the
-  // wait, except for copies that the driver makes inside its call (Way::pageable).
+  // Waits until nothing is in flight, and 100 ms for callbacks of copies that looks have ended.
+  // Then it ends the thread. Its own limits and storage's bound the wait, except for copies that
+  // the driver makes inside its call (Way::pageable).
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -191,6 +192,7 @@ class Lane {
   void run();
   News wait_for_news();
   bool busy() EXCLUDES(mutex_);
+  bool owes_groups();
   void settle(const News& news);
   void stream_ended(Task& task);
   void storage_ended(Task& task);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <thread>
 
 #include "backend/cuda/engines/lane_testing.h"
 
@@ -71,6 +72,18 @@ void refusing_one(Driver& scripted) {
   scripted.cuMemcpyAsync = copy_or_refuse;
   scripted.cuMemcpyBatchAsync_v2 = refuse_batch;
   scripted.cuLaunchKernel = refuse_launch;
+}
+
+std::atomic<bool> lost;
+
+// Then the context is lost.
+void refusing_one_and_lost(Driver& scripted) {
+  refusing_one(scripted);
+  holds = true;
+  lost = false;
+  scripted.cuStreamQuery = [](CUstream stream) {
+    return lost ? CUDA_ERROR_ILLEGAL_ADDRESS : with.cuStreamQuery(stream);
+  };
 }
 
 void call_all() {
@@ -157,6 +170,111 @@ TEST_F(LaneLook, StopsWhereCallbacksDoNotCome) {
   EXPECT_EQ(look_for(*lane_, std::chrono::milliseconds{20}), 0U) << "the lane's looks see to it";
   call_all();
   ASSERT_TRUE(outcomes_.await(3));
+}
+
+// Counts its readings, and can call the callbacks that are due.
+class CallingClock final : public Clock {
+ public:
+  Nanoseconds now() const override {
+    ++readings;
+    if (calls && owed > 0) call_all();
+    return system_clock().now();
+  }
+  mutable std::atomic<int> readings = 0;
+  std::atomic<bool> calls = false;
+};
+
+std::atomic<int> events;  // made and not destroyed
+
+void script_counted_events(Driver& scripted) {
+  script_late_callbacks(scripted);
+  events = 0;
+  scripted.cuEventCreate = [](CUevent* event, unsigned flags) {
+    ++events;
+    return with.cuEventCreate(event, flags);
+  };
+  scripted.cuEventDestroy_v2 = [](CUevent event) {
+    --events;
+    return with.cuEventDestroy_v2(event);
+  };
+}
+
+TEST_F(LaneLook, TheLanesEndAwaitsTheCallback) {
+  CallingClock clock;
+  open("", {.clock = &clock}, script_counted_events);
+  ASSERT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
+  ASSERT_EQ(look_for(*lane_, std::chrono::milliseconds{90}), 1U);
+  EXPECT_EQ(events, 1);
+  clock.calls = true;  // read by the lane's thread while it ends
+  lane_.reset();
+  EXPECT_EQ(owed, 0U);
+  EXPECT_EQ(events, 0) << "the group was kept";
+}
+
+TEST_F(LaneLook, ACallbackAfterTheLanesEndReadsNoClock) {
+  CallingClock clock;
+  open("", {.clock = &clock}, script_counted_events);
+  ASSERT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
+  ASSERT_TRUE(outcomes_.await(1));  // the lane's own look has ended it
+  lane_.reset();
+  const int before = clock.readings;
+  ASSERT_EQ(owed, 1U);
+  call_all();
+  EXPECT_EQ(clock.readings, before);
+}
+
+// Holds up the thread that reports to it.
+class Blocks final : public Completion {
+ public:
+  void complete(std::uint64_t, Status) noexcept override {
+    entered_ = true;
+    for (const Nanoseconds end = system_clock().now() + kBound;
+         !released_ && system_clock().now() < end;) {
+      std::this_thread::yield();
+    }
+    left_ = true;
+  }
+  bool entered() const { return await(entered_); }
+  bool release() {
+    released_ = true;
+    return await(left_);
+  }
+
+ private:
+  static bool await(const std::atomic<bool>& flag) {
+    const Nanoseconds end = system_clock().now() + kBound;
+    while (!flag && system_clock().now() < end) std::this_thread::yield();
+    return flag;
+  }
+  std::atomic<bool> entered_ = false;
+  std::atomic<bool> released_ = false;
+  std::atomic<bool> left_ = false;
+};
+
+// Only the lane's thread frees groups that a look has ended.
+TEST_F(LaneLook, StopsWhereTheLanesThreadIsHeldUp) {
+  Blocks blocks;
+  open("", {.max_pieces = 2, .slots = 1}, script_late_callbacks);
+  holds = false;
+  std::vector<std::byte> bytes(1 << 16, std::byte{1});
+  const MemoryRange plain(bytes, test::kDram);
+  Piece staged = pieces(1).front();
+  staged.from = whole(plain);
+  ASSERT_EQ(lane_->accept({&staged, 1}, blocks).value_or(0), 1U);
+  ASSERT_TRUE(blocks.entered());
+  holds = true;
+  std::uint32_t sent = 0;
+  std::size_t found = 0;
+  for (int i = 0; i < 9; ++i) {
+    const auto taken = lane_->accept(pieces(1), outcomes_);
+    ASSERT_TRUE(taken) << taken.error().message;
+    sent += static_cast<std::uint32_t>(*taken);
+    found += look_for(*lane_, std::chrono::milliseconds{20});
+    call_all();
+  }
+  EXPECT_LE(found, 2U);
+  EXPECT_TRUE(blocks.release());
+  EXPECT_TRUE(outcomes_.await(sent));
 }
 
 // While one group is reported, the link has the next one.
@@ -252,6 +370,31 @@ TEST_F(LaneLists, MarkThePartsThatFailed) {
     EXPECT_EQ(list.failed[i] != 0, i == 7) << i;
     EXPECT_EQ(arrived(pairs[i]), i != 7) << i;
   }
+}
+
+TEST_F(LaneLists, OfALostGpuHaveNoMarks) {
+  open("latency=20ms", {}, refusing_one_and_lost);
+  const auto pairs = parts(20, 4096);
+  PieceList list{.parts = pairs, .failed = std::vector<std::uint8_t>(20)};
+  refused_from = reinterpret_cast<std::uintptr_t>(pinned_->memory()) + pairs[7].from.offset;
+  const Piece piece = piece_of(list);
+  lost = true;
+  ASSERT_EQ(lane_->accept({&piece, 1}, outcomes_).value_or(0), 1U);
+  ASSERT_TRUE(outcomes_.await(1));
+  EXPECT_EQ(outcomes_.failed(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(outcomes_.last().code, ErrorCode::io);
+  EXPECT_EQ(std::ranges::count(list.failed, 0), 20) << "all parts have failed";
+  call_all();
+}
+
+TEST_F(LaneLists, MarksOfAnotherEngineAreCleared) {
+  open("");
+  const auto pairs = parts(20, 4096);
+  PieceList list{.parts = pairs, .failed = std::vector<std::uint8_t>(20, 1)};
+  const Piece piece = piece_of(list);
+  ASSERT_EQ(lane_->accept({&piece, 1}, outcomes_).value_or(0), 1U);
+  ASSERT_TRUE(outcomes_.await(1));
+  EXPECT_EQ(std::ranges::count(list.failed, 0), 20);
 }
 
 }  // namespace

@@ -79,6 +79,12 @@ bool Lane::busy() {
   return free_pieces_.size() < pieces_.size();
 }
 
+// Whether callbacks are still to come for groups without pieces, or such groups are not yet free.
+bool Lane::owes_groups() {
+  const MutexLock lock(mailbox_->mutex);
+  return mailbox_->found + mailbox_->owed > 0 || mailbox_->done != nullptr;
+}
+
 Lane::News Lane::wait_for_news() {
   const bool working = busy();
   Mailbox& box = *mailbox_;
@@ -87,8 +93,8 @@ Lane::News Lane::wait_for_news() {
     return box.done == nullptr && box.stored == nullptr && box.refused == nullptr &&
            box.emptied == nullptr && box.absent == nullptr && box.staged.empty();
   };
-  if (nothing() && (working || !box.ending)) {
-    const bool soon = !to_store_.empty() || box.uncalled;
+  if (nothing() && (working || !box.ending || box.found + box.owed > 0)) {
+    const bool soon = !to_store_.empty() || box.uncalled || (box.ending && !working);
     box.wake.wait_for(box.mutex, soon ? kSoon : working ? kLook : kIdle);
   }
   const bool quiet = nothing();
@@ -113,14 +119,15 @@ void Lane::run() {
         [&] { return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_)); });
     refuse(std::move(why));
   }
-  for (;;) {
+  for (auto last_turns = kLook / kSoon;;) {
     const News news = wait_for_news();
     settle(news);
     take_waiting();
     offer_to_storage();
     launch_ready();
     if (news.quiet || news.uncalled || time_.now() - looked_ >= kLook) look_at_streams();
-    if (news.ending && !busy()) return;
+    // Groups that are not free at the end are never destroyed.
+    if (news.ending && !busy() && (!owes_groups() || --last_turns == 0)) return;
   }
 }
 
@@ -133,7 +140,12 @@ void Lane::settle(const News& news) {
     last_answer_[static_cast<std::size_t>(group->direction)] = time_.now();
     // Before the reports of its pieces, which may submit again.
     Task* const first = std::exchange(group->first, nullptr);
+    const bool found = group->found;
     free_groups(group);
+    if (found) {
+      const MutexLock lock(mailbox_->mutex);
+      --mailbox_->found;
+    }
     end_tasks(first);
     group = next;
   }
@@ -172,7 +184,11 @@ void Lane::end_tasks(Task* first) {
 
 void Lane::stream_ended(Task& task) {
   AcceptedPiece& piece = *task.piece;
-  if (!task.outcome) return end_task(task);
+  if (!task.outcome) {
+    // The GPU was lost: none of the parts has arrived for certain.
+    if (PieceList* const list = piece.piece.list) std::ranges::fill(list->failed, 0);
+    return end_task(task);
+  }
   if (task.result != CUDA_SUCCESS) {
     task.outcome = Unexpected(error_of(
         [&] { return fail_cuda(driver_, task.result, fmt::format("{} cannot copy", name_)); }));
