@@ -122,7 +122,7 @@ def test_VariantWithAReason_IsNotRun() -> None:
 
 
 def test_Row_HasMedianIntervalAndTime() -> None:
-    variant = Variant({"name": "a", "threads": 2}, found=[3.0, 1.0, 2.0], seconds=0.5)
+    variant = Variant({"name": "a", "threads": 2}, results=[3.0, 1.0, 2.0], seconds=0.5)
     row = Runner([variant], 3).row(
         "x", variant, "ns", variant.results, details={"known": 1, "unknown": None}
     )
