@@ -146,8 +146,8 @@ def rows(runner: Runner, options: Options) -> list[headrace.Row]:
 
 
 def _row(runner: Runner, variant: Variant, options: Options) -> headrace.Row:
-    samples = [seconds for seconds, _ in variant.found]
-    wrong = [complaint for _, complaint in variant.found if complaint]
+    samples = [seconds for seconds, _ in variant.results]
+    wrong = [complaint for _, complaint in variant.results if complaint]
     moved = options.bytes * options.iterations
     # The rate of data; each of its items is read once and changes one counter.
     details = {"bytes_per_second": moved / statistics.median(samples)} if samples else {}

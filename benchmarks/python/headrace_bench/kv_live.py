@@ -226,7 +226,7 @@ def rows(points: list[Variant], options: Options) -> list[headrace.Row]:
 
 
 def _row(runner: Runner, point: Variant) -> headrace.Row:
-    found = [row for row, _ in point.found]
+    found = [row for row, _ in point.results]
     details: dict[str, float | None] = {name: median_of(found, name) for name in _DETAILS}
     for name, zero in _ZERO.items():
         details[name] = median_of([{name: zero, **each} for each in found], name)
@@ -241,6 +241,6 @@ def _row(runner: Runner, point: Variant) -> headrace.Row:
 def pages(points: list[Variant]) -> list[dict[str, Any]]:
     """Where the memory of each point's server was over time."""
     return [
-        {**point.parameters, "pages": [each for _, looks in point.found for each in looks]}
-        for point in points if point.found
+        {**point.parameters, "pages": [each for _, looks in point.results for each in looks]}
+        for point in points if point.results
     ]  # fmt: skip

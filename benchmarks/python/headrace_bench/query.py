@@ -191,7 +191,7 @@ class _Bench:
             yield row_of("overlap", known, "share", shares)
 
     def _found(self, mode: str) -> list[Any]:
-        return self.variants[mode].found if mode in self.variants else []
+        return self.variants[mode].results if mode in self.variants else []
 
     def _bytes(self) -> int:
         widths = {column.name: column.width for column in self.table.columns}

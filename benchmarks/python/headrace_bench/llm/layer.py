@@ -176,9 +176,9 @@ class Bench:
         runner = Runner(variants, repetitions, self.seed)
         runner.run(once, stop, lambda done, total, _: progress(done, total, "layers"))
         self.order = runner.order()
-        self.layers += variants[0].found
+        self.layers += variants[0].results
         for count, variant in zip(fewer, variants[1:], strict=True):
-            self.peaks[count] = [self.load.bytes / seconds for seconds in variant.found]
+            self.peaks[count] = [self.load.bytes / seconds for seconds in variant.results]
 
     def link(self) -> None:
         """Engines of the host write there themselves."""
