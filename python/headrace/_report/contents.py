@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._format import elapsed
-from headrace._profile.documents import all_fields
+from headrace._profile.documents import all_fields, profile_of
 from headrace._report.conditions import condition_lines, conditions_figures
 from headrace._report.figure import Figure
 from headrace._report.figures_demo import copies_figure, rates_figure
@@ -15,7 +15,13 @@ from headrace._report.figures_dsa import dsa_figures
 from headrace._report.figures_kv import kv_figures
 from headrace._report.figures_llm import kvcache_figures, layer_figures
 from headrace._report.figures_machine import machine_figure
-from headrace._report.figures_query import mode_rows, modes_figure, overlap_text, timeline_figures
+from headrace._report.figures_query import (
+    mode_rows,
+    modes_figure,
+    overlap_text,
+    spark_figures,
+    timeline_figures,
+)
 from headrace._report.figures_stream import stream_figures
 from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
@@ -42,6 +48,7 @@ _OWN_FIGURES = {
     "model dsa": dsa_figures,
     "model kv": kv_figures,
     "model prefill": kvcache_figures,
+    "model spark": spark_figures,
     "model um": um_figures,
 }
 #: What these say as others do.
@@ -88,7 +95,10 @@ def _parts(document: Row) -> Row:
     """The document with its parts under fixed names, None or empty where missing."""
     kind = document.get("kind")
     own = str(kind) in _OWN_FIGURES
-    if kind is not None and not own and kind not in _BY_PARTS:
+    if str(kind).startswith("bench ") and not own and kind not in _BY_PARTS:
+        head = {name: document[name] for name in _HEAD if name in document}
+        document = profile_parts(profile_of(document).asdict()) | head
+    elif kind is not None and not own and kind not in _BY_PARTS:
         raise _core.InvalidError(
             f"report draws nothing of '{kind}'; it draws profiles, machines, "
             + ", ".join([*_BY_PARTS, *sorted(_OWN_FIGURES)])

@@ -109,16 +109,17 @@ def command(
 def print_stream(document: dict[str, Any]) -> None:
     """Prints the rates by kernel: of all ranks, of each rank if there are several, of a sweep."""
     ranks, rows = document["ranks"], all_fields(document)
-    last = [row for row in rows if row["threads"] == rows[-1]["threads"]]
+    # The last row of each rank and kernel. Ranks may differ in their threads.
+    last = {(row["rank"], row["kernel"]): row for row in rows}
     kernels = list(dict.fromkeys(row["kernel"] for row in rows))
-    best = {(row["rank"], row["kernel"]): row["best"] for row in last}
     lines = [
         (str(rank["rank"]), rank["host"], str(rank["threads"]), *(rank[name] for name in "abc"),
          str(headrace.format_bytes(rank["bytes_per_array"])),
-         *(_rate(best[rank["rank"] if len(ranks) > 1 else "all", kernel]) for kernel in kernels))
+         *(_rate(last[rank["rank"] if len(ranks) > 1 else "all", kernel]["best"])
+           for kernel in kernels))
         for rank in ranks
     ]  # fmt: skip
-    whole = [row for row in last if row["rank"] == "all"]
+    whole = [last["all", kernel] for kernel in kernels]
     threads = str(sum(rank["threads"] for rank in ranks))
     blank = ("", "", "", "")
     if len(ranks) > 1:
@@ -132,7 +133,7 @@ def print_stream(document: dict[str, Any]) -> None:
         f"best of {document['repetitions']} repetitions, counted as STREAM does; all, median: the "
         f"bytes of all ranks by the time of the slowest; low, high: {whole[0]['interval']}"
     )
-    if len({row["threads"] for row in rows}) > 1:
+    if len({row["threads"] for row in rows if row["rank"] == "all"}) > 1:
         print_sweep(rows, len(ranks))
     small = [rank for rank in ranks if rank["in_cache"]]
     if small:
