@@ -141,6 +141,51 @@ TEST_F(MoverLists, FailedPair_StopsNoOther) {
   EXPECT_EQ(moved.error().message, "1 of 12 pairs failed, the first: part 3");
   for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(transfer.poll(i)->has_value(), i != 3) << i;
   EXPECT_EQ(mover_->stats().failed, 1U);
+  EXPECT_EQ(mover_->stats().bytes, 44_KiB);
+}
+
+// Ends all pieces at once.
+class WithoutLists final : public Backend {
+ public:
+  WithoutLists() {
+    facts_.name = "plain";
+    facts_.engines = {EngineId{4}};
+    facts_.max_piece = 64_MiB;
+    facts_.max_in_flight = 64;
+  }
+  const Capabilities& capabilities() const override { return facts_; }
+  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    for (const Piece& piece : pieces) {
+      (piece.list == nullptr ? single : lists) += 1;
+      completion.complete(piece.tag, {});
+    }
+    return pieces.size();
+  }
+  std::size_t single = 0;
+  std::size_t lists = 0;
+
+ private:
+  Capabilities facts_;
+};
+
+TEST_F(MoverLists, FailedList_IsNotGivenToABackendWithoutLists) {
+  Machine machine = machine_with_gpu();
+  machine.engines.push_back(machine.engines.back());
+  machine.engines.back().id = EngineId{4};
+  machine.engines.back().name = "gpu1";
+  auto backend = std::make_unique<WithoutLists>();
+  WithoutLists& other = *backend;
+  backends_.add(std::move(backend));
+  mover_.emplace(machine, backends_);
+  lists_->fails_all = true;
+  EXPECT_FALSE(mover_->copy(pairs(12)).wait());
+  EXPECT_EQ(other.lists, 0U);
+  const RoutePolicy by_lists = [](const Machine&, const RouteRequest& request) -> Result<Route> {
+    return Route{{{.length = request.bytes, .engine = kGpuEngine}}};
+  };
+  EXPECT_TRUE(mover_->copy(pairs(1), {.route = by_lists}).wait()) << "a single pair is retried";
+  EXPECT_EQ(other.single, 1U);
+  mover_.reset();
 }
 
 TEST_F(MoverLists, FailureWithoutMarks_FailsAllPairsOfTheList) {

@@ -172,8 +172,9 @@ LinkQueue* MoveScheduler::queue(NodePair& link, EngineId engine) {
   return &add_queue(link, engines_[raw(engine)]);
 }
 
-LinkQueue* MoveScheduler::untried(NodePair& link, std::uint64_t tried) {
+LinkQueue* MoveScheduler::untried(NodePair& link, std::uint64_t tried, bool lists) {
   for (const auto& queue : link.queues) {
+    if (lists && !queue->engine->backend->capabilities().lists) continue;
     if (queue->index < kMostTried && (tried & mark(*queue)) == 0) return queue.get();
   }
   return nullptr;
@@ -201,7 +202,7 @@ Status MoveScheduler::open(const std::shared_ptr<Move>& move, NodePair& link, co
     Segment& segment = make_segment(*move);
     segment.offset = part.offset;
     segment.length = part.length.value;
-    enqueue(segment, at != nullptr ? *at : *untried(link, 0), false);
+    enqueue(segment, at != nullptr ? *at : *untried(link, 0, false), false);
   }
   totals_.transfers += move->size();
   move->scheduling.self = move;
@@ -445,13 +446,16 @@ void MoveScheduler::settle(Segment& segment) {
     return;
   }
   free_segment(segment);
+  const bool cancelled = move.scheduling.cancelled || error.code == ErrorCode::cancelled;
+  if (!cancelled) totals_.bytes += move.unmarked();
   fail_move(move, std::move(error));
 }
 
 // Queues a failed piece at the front of an engine that has not tried it.
 bool MoveScheduler::give_to_another(Segment& segment) {
   segment.tried |= mark(*segment.queue);
-  LinkQueue* other = untried(*segment.queue->link, segment.tried);
+  const bool lists = segment.move->list != nullptr;
+  LinkQueue* other = untried(*segment.queue->link, segment.tried, lists);
   if (other == nullptr) return false;
   ++segment.move->scheduling.stats.retries;
   ++totals_.retries;

@@ -175,7 +175,7 @@ class MoveScheduler {
     bool due = false;
   };
   LinkQueue* queue(NodePair& link, EngineId engine);
-  LinkQueue* untried(NodePair& link, std::uint64_t tried);
+  LinkQueue* untried(NodePair& link, std::uint64_t tried, bool lists);
   LinkQueue& add_queue(NodePair& link, EngineState& engine);
   Choice choose(bool inline_too);
   bool holds_back(const EngineState& engine, std::size_t priority) const;

@@ -85,6 +85,15 @@ std::size_t Move::marked_failed() const {
   return marked == 0 ? size() : static_cast<std::size_t>(marked);
 }
 
+Bytes Move::unmarked() const {
+  Bytes sum;
+  if (marked_failed() == size()) return sum;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (list->failed[i] == 0) sum += listed[i].to.length;
+  }
+  return sum;
+}
+
 Listener* Move::finish(Result<MoveStats> result, Waiting& waiting) {
   outcome.emplace(std::move(result));
   const std::uint32_t before = word.exchange(kDone);

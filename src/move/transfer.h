@@ -95,6 +95,8 @@ struct Move {
   std::size_t count_failed() const;
   // The number of pairs that failed by the marks of the list; all without marks.
   std::size_t marked_failed() const;
+  // The bytes of the other pairs.
+  Bytes unmarked() const;
 
   // Immutable after construction.
   const std::shared_ptr<MoverCore> core;

@@ -57,7 +57,7 @@ class FakeCudaLibrary {
         settings_("HEADRACE_FAKE_CUDA", settings) {}
   ~FakeCudaLibrary() {
     std::error_code ignored;
-    if (!real_cuda()) std::filesystem::remove(path_, ignored);
+    if (!real_) std::filesystem::remove(path_, ignored);
   }
   FakeCudaLibrary(const FakeCudaLibrary&) = delete;
   FakeCudaLibrary& operator=(const FakeCudaLibrary&) = delete;
@@ -65,9 +65,9 @@ class FakeCudaLibrary {
   const std::string& path() const { return path_; }
 
  private:
-  static std::string copy_of(const std::string& version) {
+  std::string copy_of(const std::string& version) const {
     static int number = 0;
-    if (const auto real = real_cuda()) return *real;
+    if (real_) return *real_;
     const std::filesystem::path from =
         std::string(HEADRACE_FAKE_CUDA_STEM) + (version.empty() ? "" : "-" + version) + ".so";
     const auto to =
@@ -77,6 +77,7 @@ class FakeCudaLibrary {
     return to;
   }
 
+  const std::optional<std::string> real_ = real_cuda();  // as it was when this object was made
   std::string path_;
   ScopedVariable library_;
   ScopedVariable settings_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "backend/cuda/engines/engines.h"
@@ -26,6 +27,15 @@ constexpr Bytes kInFlight = 32_MiB;
 // The bytes that a link of 25 GB/s copies in 10 microseconds, the time before a copy begins. A
 // measured profile is more exact.
 constexpr Bytes kMinEfficient = 256_KiB;
+
+// Like accept() of a lane, for pieces behind others that have been accepted. An exception would say
+// that these were not.
+Result<std::size_t> accept_more(Lane& lane, std::span<const Piece> pieces,
+                                Completion& completion) try {
+  return lane.accept(pieces, completion);
+} catch (const std::bad_alloc&) {
+  return 0;
+}
 
 class CudaBackend final : public Backend {
  public:
@@ -73,7 +83,9 @@ class CudaBackend final : public Backend {
       const auto end =
           std::ranges::find_if(rest, [&](const Piece& piece) { return piece.engine != engine; });
       const auto run = rest.first(static_cast<std::size_t>(end - rest.begin()));
-      auto taken = lane_of(engine).accept(run, completion);
+      Lane& lane = lane_of(engine);
+      const auto taken =
+          accepted == 0 ? lane.accept(run, completion) : accept_more(lane, run, completion);
       if (!taken && accepted == 0) return taken;
       accepted += taken.value_or(0);
       if (taken.value_or(0) < run.size()) break;
@@ -88,8 +100,9 @@ class CudaBackend final : public Backend {
   Look look(Nanoseconds most) override {
     if (!origin_.here()) return {};
     std::optional<Nanoseconds> again;
+    const Nanoseconds share = most / static_cast<std::int64_t>(lanes_.size());
     for (const auto& lane : lanes_) {
-      const Look looked = lane->look(most);
+      const Look looked = lane->look(share);
       if (looked.found > 0) return looked;
       if (looked.again) again = std::min(again.value_or(*looked.again), *looked.again);
     }

@@ -94,5 +94,38 @@ TEST(CudaBackend, SaysWhatItLacksForFiles) {
       << refused.error().message;
 }
 
+// A microsecond goes by with each reading.
+class SteppingClock final : public Clock {
+ public:
+  Nanoseconds now() const override { return std::chrono::microseconds{++readings}; }
+  mutable std::atomic<int> readings = 0;
+};
+
+TEST(CudaBackend, LooksAtAllItsEnginesWithinTheTime) {
+  const test::FakeGpu gpu("devices=2,latency=50ms");
+  if (!gpu.has_two()) GTEST_SKIP() << test::kOneGpu;
+  const SteppingClock clock;
+  Placement near = Placement::on(test::kDram);
+  near.pin = true;
+  const auto pinned = allocate(gpu.machine, 128_KiB, near).value();
+  const auto first = allocate(gpu.machine, 64_KiB, Placement::on(kGpu)).value();
+  const auto second = allocate(gpu.machine, 64_KiB, Placement::on(test::kOtherGpu)).value();
+  struct Nobody final : Completion {
+    void complete(std::uint64_t, Status) noexcept override {}
+  } nobody;
+  const auto backend =
+      open_cuda(gpu.machine, {kGpuEngine, test::kOtherGpuEngine}, {.clock = &clock}).value();
+  const Piece pieces[] = {
+      {.from = whole(*pinned).part(0, 64_KiB), .to = whole(*first), .engine = kGpuEngine},
+      {.from = whole(*pinned).part(64 << 10, 64_KiB),
+       .to = whole(*second),
+       .engine = test::kOtherGpuEngine}};
+  ASSERT_EQ(backend->submit(pieces, nobody).value_or(0), 2U);
+  const int before = clock.readings;
+  EXPECT_EQ(backend->look(std::chrono::microseconds{40}).found, 0U);
+  EXPECT_GE(clock.readings - before, 40);
+  EXPECT_LT(clock.readings - before, 60);
+}
+
 }  // namespace
 }  // namespace headrace
