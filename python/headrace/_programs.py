@@ -31,7 +31,7 @@ def find(name: str) -> str:
 
 
 def answer(command: list[str], seconds: float, stop: Callable[[], bool]) -> dict[str, Any]:
-    """The output of a program. Errors: the program failed; CancelledError: `stop` returned true."""
+    """The row that a program prints. Errors: it failed; CancelledError: `stop` returned true."""
     done = ended(command, seconds, stop)
     try:
         row: dict[str, Any] = json.loads(done.stdout)

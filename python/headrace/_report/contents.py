@@ -44,7 +44,7 @@ _OWN_FIGURES = {
     "model prefill": kvcache_figures,
     "model um": um_figures,
 }
-#: Fields that all kinds of document have.
+#: Fields that documents with figures of their own share with all others.
 _HEAD = ("version", "date", "rests_on", "warnings", "conditions")
 #: Documents that are drawn by their parts.
 _BY_PARTS = ("bench copy", "bench query", "demo")

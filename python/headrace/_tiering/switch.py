@@ -156,7 +156,7 @@ def off(files: Files, *, force: bool = False) -> Switched:
 
 
 def _told(undone: Sequence[Undone]) -> str:
-    """The result of --off: the settings that could not be put back, and why. All others are back."""
+    """The result of --off: the settings that were not put back, and why. All others are back."""
     failed = [each for each in undone if each.error is not None]
     if not failed:
         return "all was put back, or left to somebody else"
@@ -183,7 +183,7 @@ def _settle(files: Files, rest: State, done: str) -> None:
 def _kept(
     settings: Iterable[Setting], undone: Iterable[Undone], *outcomes: str
 ) -> tuple[Setting, ...]:
-    """The settings with these outcomes. If one file of DAMON's has them, all files of DAMON count."""
+    """The settings with these outcomes. If one of DAMON's has one, all of DAMON's count."""
     files = {each.setting.file for each in undone if each.outcome in outcomes}
     whole = any(file.startswith(damon.KDAMONDS) for file in files)
     return tuple(
