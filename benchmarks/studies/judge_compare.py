@@ -99,7 +99,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("experiments", nargs="*", default=["latency", "bandwidth", "stream"])
     parser.add_argument("--runs", type=int, default=24, help="Number of runs (default 24).")
     parser.add_argument("--budget", default="10s", help="Time for one run (default %(default)s).")
-    parser.add_argument("--group", type=int, nargs="*", default=[3, 5], help="Runs per side of a group.")
+    parser.add_argument("--group", type=int, nargs="*", default=[3, 5], help="Runs per side.")
     parser.add_argument("--keep", help="Directory of the profiles; existing runs are reused.")
     parser.add_argument("--simulate", type=float, metavar="SD", help="Compare simulated runs.")
     return parser.parse_args()

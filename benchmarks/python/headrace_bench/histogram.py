@@ -52,7 +52,7 @@ def chosen(
 
 
 def fastest_kinds(machine: headrace.Machine) -> list[str]:
-    """Those that are here, by what they are made of."""
+    """The fast kinds of memory that this machine has."""
     here = {n.kind for n in machine.nodes if n.byte_addressable and n.capacity != 0}
     return [kind for kind in _KINDS if kind in here]
 

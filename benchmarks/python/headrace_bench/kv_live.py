@@ -27,7 +27,7 @@ Result = tuple[dict[str, Any], list[dict[str, Any]]]
 
 __all__ = ["CONFIGS", "Options", "pages", "points", "rows", "run"]
 
-#: What a record takes besides its value: its name, its entry, what the allocator rounds up.
+#: Bytes of a record besides its value: its name, its entry, and the allocator's rounding.
 _OVERHEAD_BYTES = 400
 
 
@@ -85,7 +85,7 @@ def run(
 
 
 def _versions(points: list[Variant]) -> dict[str, str]:
-    """Those that are not here are left out, unless there is no other."""
+    """Versions of the servers. Leaves out points of missing servers, unless all are missing."""
     versions: dict[str, str] = {}
     missing = None
     for name in dict.fromkeys(map(server_of, points)):

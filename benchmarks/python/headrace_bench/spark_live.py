@@ -40,9 +40,9 @@ from headrace_bench.two_memories import (
 
 SPILLS = ("ssd-spill", "tmpfs-spill")
 CONFIGS = ("MMEM", *INTERLEAVES, "Hot-Promote", *SPILLS)
-#: What a JVM takes besides its heap: code, stacks, buffers of the network.
+#: Memory of a JVM besides its heap: code, stacks, network buffers.
 _BESIDE_HEAP = 500 << 20
-#: What Spark keeps of a heap for itself (RESERVED_SYSTEM_MEMORY_BYTES of UnifiedMemoryManager).
+#: Heap that Spark reserves for itself (RESERVED_SYSTEM_MEMORY_BYTES of UnifiedMemoryManager).
 _RESERVED = 300 << 20
 #: The least heap that Spark starts with, 1.5 times that, rounded up.
 LEAST_HEAP = 512 << 20

@@ -16,7 +16,7 @@ _WHAT_OF_MIX = {"read": "memory read", "write": "memory write"}
 
 
 def reached(rows: Iterable[headrace.Row]) -> list[headrace.Row]:
-    """Those that an interrupted session came to."""
+    """Rows that were measured before a session was interrupted."""
     return [row for row in rows if "stopped" not in row.flags]
 
 
@@ -42,7 +42,7 @@ def variation(row: headrace.Row) -> dict[str, Any]:
 
 
 def copy_rows(rows: Iterable[headrace.Row], engines: list[str]) -> list[headrace.Row]:
-    """Those of the engines; sorted by state, threads and size."""
+    """Rows of these engines, sorted by state, threads and size."""
     found = (row for row in rows if row.parameters["engine"] in engines)
     return sorted(found, key=lambda row: _copy_order(row, engines))
 
@@ -56,7 +56,7 @@ def _copy_order(row: headrace.Row, engines: list[str]) -> tuple[int, ...]:
 
 
 def rate_rows(profile: headrace.Profile, directory: Path) -> list[dict[str, Any]]:
-    """What a quick session found, a line for each memory, disk and pair of memories."""
+    """Results of a quick session: a line for each memory, disk and pair of memories."""
     return [
         _NAMES[row.experiment](row, profile.machine, directory) | _numbers(row)
         for row in _with_a_line(reached(profile.rows))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a document says, as the page shows it: its parts, the words above them, the figures."""
+"""Contents of the page for a document: its parts, their introductions, the figures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _OWN_FIGURES = {
     "model spark": spark_figures,
     "model um": um_figures,
 }
-#: What these say as others do.
+#: Fields that documents with figures of their own share with all others.
 _HEAD = ("version", "date", "rests_on", "warnings", "conditions")
 #: Documents that are drawn by their parts.
 _BY_PARTS = ("bench copy", "bench query", "demo")
@@ -147,7 +147,7 @@ def _title(parts: Row) -> str:
 
 
 def _lead(parts: Row) -> str:
-    """What the reader should take home, in two sentences."""
+    """The main result, in two sentences."""
     query = parts["query"]
     times = {row["mode"]: row["median"] for row in mode_rows(query)}
     if not query or "prefetch" not in times:

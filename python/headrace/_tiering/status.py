@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the kernel's tiering is on, and what it did: read below a root, nothing is changed."""
+"""State and counters of the kernel's tiering, read below a root. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def _own_kdamonds(files: Files) -> set[int]:
 
 
 def switch(files: Files) -> tuple[str, str]:
-    """What `headrace tier kernel` has on, and a word on it."""
+    """The settings that `headrace tier kernel` has turned on, with a comment."""
     try:
         noted = state.load(files)
         if noted is None or noted.boot != state.boot_id(files):
@@ -263,7 +263,7 @@ def cgroup(files: Files) -> dict[str, Any]:
 
 
 def counters(files: Files) -> dict[str, int]:
-    """What the kernel counted since boot, in its own words and order."""
+    """The kernel's counters since boot, with its names, in its order."""
     whole = {name for name in COUNTERS if not name.endswith("_")}
     begins = tuple(name for name in COUNTERS if name.endswith("_"))
     found = {}

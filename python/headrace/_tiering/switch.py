@@ -26,7 +26,7 @@ from headrace._tiering.state import State, boot_id, check_host, forget, load, lo
 #: What became of a setting: what was there before is back; it was there all the time; it says what
 #: somebody else wrote, and was left; its file is gone; the kernel refused.
 OUTCOMES = ("put back", "unchanged", "left", "gone", "failed")
-#: So many files an error lists.
+#: Largest number of files that an error lists.
 _LISTED = 4
 
 
@@ -40,7 +40,7 @@ class Undone:
 
 @dataclass(frozen=True)
 class Switched:
-    """What was done: `settings` by --on, `undone` by --off; neither where nothing was to do."""
+    """The changes: `settings` by --on, `undone` by --off; neither if nothing was to do."""
 
     notes: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
@@ -157,7 +157,7 @@ def off(files: Files, *, force: bool = False) -> Switched:
 
 
 def _told(undone: Sequence[Undone]) -> str:
-    """What --off could not put back, and why; all that it could is back."""
+    """The result of --off: the settings that were not put back, and why. All others are back."""
     failed = [each for each in undone if each.error is not None]
     if not failed:
         return "all was put back, or left to somebody else"
@@ -184,7 +184,7 @@ def _settle(files: Files, rest: State, done: str) -> None:
 def _kept(
     settings: Iterable[Setting], undone: Iterable[Undone], *outcomes: str
 ) -> tuple[Setting, ...]:
-    """Those with such an outcome. Kdamonds are told by all that was written for them."""
+    """The settings with these outcomes. If one of DAMON's has one, all of DAMON's count."""
     files = {each.setting.file for each in undone if each.outcome in outcomes}
     whole = any(file.startswith(KDAMONDS) for file in files)
     return tuple(
