@@ -33,7 +33,7 @@ PEER = "duckdb"
 #: Not a mode: the transfer alone.
 FLOOR = "floor"
 
-#: Digits after the point of averages: the rule of average_text in workload/query/decimal.h.
+#: Digits after the point of averages: the rule of average_text in benchmarks/query/decimal.h.
 AVERAGE_DIGITS = 6
 #: Averages of an answer and the sums they are derived from.
 AVERAGES = {"avg_qty": "sum_qty", "avg_price": "sum_base_price", "avg_disc": "sum_disc"}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+from headrace._format import plural
 
 #: The size of a copy that is large enough to pass the caches, as a first look has it.
 _LARGE_COPY = 64 << 20
@@ -113,7 +114,7 @@ def _copy(row: headrace.Row, machine: headrace.Machine, directory: Path) -> dict
         what, where = "memory copy", _place(p["to"], p["cpu_node"], int(p["threads"]))
     else:
         what = "copy"
-        where = f"{_threads(int(p['threads']))}, node {p['from']} to node {p['to']}"
+        where = f"{plural(int(p['threads']), 'thread')}, node {p['from']} to node {p['to']}"
     cpus = (each for each in machine.engines if each.kind == "cpu" and each.home == p["cpu_node"])
     return {
         "what": what,
@@ -144,11 +145,7 @@ def _disk(row: headrace.Row, machine: headrace.Machine, directory: Path) -> dict
 
 def _place(node: int | str, cpu_node: int | str, threads: int) -> str:
     far = "" if node == cpu_node else f" of node {cpu_node}"
-    return f"node {node}, {_threads(threads)}{far}"
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'' if count == 1 else 's'}"
+    return f"node {node}, {plural(threads, 'thread')}{far}"
 
 
 _NAMES = {"bandwidth": _memory, "copy": _copy, "storage": _disk}
