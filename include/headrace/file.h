@@ -2,10 +2,11 @@
 // A file as an object: its extents can be moved and cached.
 //
 // Opened with O_DIRECT, past the page cache, where the file system allows it, so reads return the
-// device's bytes. The size is read at opening. If the file shrinks later, the missing part gives io
-// errors, never stale or zero bytes. If it grows, update_size() makes the new part usable. Two
-// Files of one path are two objects: a cache keeps copies of each, and Cache::invalidate() of one
-// drops none of the other. A child of fork() may also use a File. Thread-safe.
+// device's bytes. Exception: reads into GPU memory may take bytes from the page cache where it
+// holds the file's pages. The size is read at opening. If the file shrinks later, the missing part
+// gives io errors, never stale or zero bytes. If it grows, update_size() makes the new part usable.
+// Two Files of one path are two objects: a cache keeps copies of each, and Cache::invalidate() of
+// one drops none of the other. A child of fork() may also use a File. Thread-safe.
 #pragma once
 
 #include <cstdint>

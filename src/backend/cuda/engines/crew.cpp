@@ -2,6 +2,7 @@
 #include "backend/cuda/engines/crew.h"
 
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +28,7 @@ std::unique_ptr<Crew> Crew::start(const CpuSet& near, std::function<void(Task&)>
   }
   const std::size_t usable = cpus.empty() ? allowed_cpus().size() : cpus.size();
   const std::size_t count = std::clamp<std::size_t>(usable / 2, 1, kMostThreads);
+  crew->threads_.reserve(count);  // later there is a thread to join
   for (std::size_t i = 0; i < count; ++i) {
     auto thread = start_thread("headrace-gpu-cp", [its = crew.get()] { its->run(); });
     if (!thread) break;
@@ -68,7 +70,19 @@ void Crew::run() {
   }
 }
 
-// Asks the kernel first. A read with RWF_NOWAIT instead makes the kernel read ahead the missing
+namespace {
+
+// A read that takes only bytes of the page cache, as far as the file system knows such reads.
+ssize_t read_at_once(int file, std::span<std::byte> to, std::uint64_t offset) {
+  const iovec all{to.data(), to.size()};
+  const ssize_t read = preadv2(file, &all, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+  if (read >= 0 || errno != EOPNOTSUPP) return read;
+  return pread(file, to.data(), to.size(), static_cast<off_t>(offset));
+}
+
+}  // namespace
+
+// Asks the kernel first. A read with RWF_NOWAIT alone would make the kernel read ahead the missing
 // pages, so the bytes of a cold file came over the disk twice.
 Cached read_cached(const File& file, std::uint64_t offset, std::span<std::byte> to) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -83,14 +97,15 @@ Cached read_cached(const File& file, std::uint64_t offset, std::span<std::byte> 
     std::uint64_t cached, dirty, writeback, evicted, recently_evicted;
   } found{};
   constexpr long kCachestat = 451;
-  if (syscall(kCachestat, file.buffered_fd(), &range, &found, 0) != 0) return Cached::never;
+  if (syscall(kCachestat, file.buffered_fd(), &range, &found, 0) != 0) {
+    return errno == ENOSYS ? Cached::never : Cached::absent;
+  }
   if (found.cached < pages) return Cached::absent;
   std::size_t done = 0;
   while (done < to.size()) {
-    const ssize_t read = pread(file.buffered_fd(), to.data() + done, to.size() - done,
-                               static_cast<off_t>(offset + done));
+    const ssize_t read = read_at_once(file.buffered_fd(), to.subspan(done), offset + done);
     if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) return Cached::absent;  // the storage backend reports the reason
+    if (read <= 0) return Cached::absent;  // evicted; or the storage backend reports the reason
     done += static_cast<std::size_t>(read);
   }
   return Cached::read;

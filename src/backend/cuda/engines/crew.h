@@ -48,7 +48,7 @@ class Crew {
 enum class Cached : std::uint8_t { read, absent, never };
 
 // Reads a part of a file from the page cache: all of it or nothing. `absent`: some of it is not
-// cached. `never`: the kernel does not say (older than 6.5, or the file belongs to another user).
+// cached, or the kernel does not say for this file. `never`: it says so for no file (before 6.5).
 Cached read_cached(const File& file, std::uint64_t offset, std::span<std::byte> to);
 
 }  // namespace headrace::cuda

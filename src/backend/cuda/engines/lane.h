@@ -192,7 +192,6 @@ class Lane {
   void run();
   News wait_for_news();
   bool busy() EXCLUDES(mutex_);
-  bool owes_groups();
   void settle(const News& news);
   void stream_ended(Task& task);
   void storage_ended(Task& task);

@@ -61,6 +61,12 @@ Result<std::size_t> submit_to(Backend& storage, const Piece& piece, Completion& 
   return out_of_memory();
 }
 
+// Whether callbacks are still to come for groups without pieces, or such groups are not yet free.
+bool owes_groups(Mailbox& box) {
+  const MutexLock lock(box.mutex);
+  return box.found + box.owed > 0 || box.done != nullptr;
+}
+
 }  // namespace
 
 struct Lane::News {
@@ -77,12 +83,6 @@ struct Lane::News {
 bool Lane::busy() {
   const MutexLock lock(mutex_);
   return free_pieces_.size() < pieces_.size();
-}
-
-// Whether callbacks are still to come for groups without pieces, or such groups are not yet free.
-bool Lane::owes_groups() {
-  const MutexLock lock(mailbox_->mutex);
-  return mailbox_->found + mailbox_->owed > 0 || mailbox_->done != nullptr;
 }
 
 Lane::News Lane::wait_for_news() {
@@ -127,7 +127,7 @@ void Lane::run() {
     launch_ready();
     if (news.quiet || news.uncalled || time_.now() - looked_ >= kLook) look_at_streams();
     // Groups that are not free at the end are never destroyed.
-    if (news.ending && !busy() && (!owes_groups() || --last_turns == 0)) return;
+    if (news.ending && !busy() && (!owes_groups(*mailbox_) || --last_turns == 0)) return;
   }
 }
 

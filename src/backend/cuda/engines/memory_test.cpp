@@ -128,6 +128,58 @@ TEST_F(CudaLaneMemory, ThatRunsOutInTheThreadOfALaneCostsPieces) {
   EXPECT_EQ(std::ranges::count(plain->bytes(), std::byte{7}), kPieces << 12);
 }
 
+TEST(CrewMemory, ThatRunsOutAtItsStartLeavesNoThread) {
+  bool over = false;
+  std::ptrdiff_t n = 1;
+  for (; !over; ++n) {
+    std::atomic<int> done = 0;
+    const std::function<void(Task&)> work = [&](Task&) { ++done; };
+    Task task;
+    until_failure = n;
+    try {
+      const auto crew = Crew::start({}, work);
+      over = until_failure > 0;
+      until_failure = 0;
+      crew->give(task);
+    } catch (const std::bad_alloc&) {
+      continue;
+    }
+    EXPECT_EQ(done, 1);
+  }
+  until_failure = 0;
+  EXPECT_GT(n, 4);
+}
+
+// An exception or an error says that no piece was accepted.
+TEST_F(CudaLaneMemory, ThatRunsOutForTheSecondEngineKeepsThePiecesOfTheFirst) {
+  open("devices=2", {}, test::spare_all);
+  const auto other = *allocate(gpu_->machine, 64_KiB, Placement::on(test::kOtherGpu));
+  auto both = pieces(2);
+  both[1].to = whole(*other);
+  both[1].engine = test::kOtherGpuEngine;
+  bool over = false;
+  std::ptrdiff_t n = 1;
+  for (; !over; ++n) {
+    auto backend = *open_cuda(gpu_->machine, {test::kGpuEngine, test::kOtherGpuEngine},
+                              {.max_pieces = 2, .slots = 1, .driver = &scripted_});
+    Outcomes outcomes(4);
+    ASSERT_EQ(backend->submit(both, outcomes).value_or(0), 2U);
+    ASSERT_TRUE(outcomes.await(2));
+    std::size_t accepted = 0;
+    until_failure = n;
+    try {
+      accepted = backend->submit(both, outcomes).value_or(0);
+    } catch (const std::bad_alloc&) {
+    }
+    over = until_failure > 0;
+    until_failure = 0;
+    backend.reset();
+    ASSERT_EQ(outcomes.well().size() + outcomes.failed().size(), 2 + accepted)
+        << "allocation " << n;
+  }
+  EXPECT_GT(n, 5);
+}
+
 }  // namespace
 }  // namespace headrace::cuda
 
