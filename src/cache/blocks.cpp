@@ -119,6 +119,7 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
     // As for a dropped block, all its pins are counted.
     entry.word.fetch_or(CacheEntry::kCounted);
   }
+  ++shard_.signals.started;
   ++shard_.signals.running;
   if (request.by_prefetch) ++counts.prefetched;
   emit(CacheEvent::Kind::fill_started, request.extent, request.by_prefetch);

@@ -95,6 +95,7 @@ struct Signals {
   std::atomic<std::uint32_t> space_changes{0};
   // Copies whose end is not completely handled. The destructor waits for 0.
   std::atomic<std::uint32_t> running{0};
+  std::atomic<std::uint64_t> started{0};  // copies so far
 
   bool take_pump_due() { return pump_due.load() && pump_due.exchange(false); }
 };
