@@ -283,6 +283,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
       elsewhere = space == Outcome::none && targets.more();
       if (space == Outcome::none && !elsewhere && to) request.node = targets.again();
       if (space == Outcome::found) {
+        count_miss(extent);  // may fail: the entry is still a spare
         started = &start(*std::exchange(spare.entry, nullptr), request, block);
         chosen = state_.space.choose_victims_ahead(state_.space.node(request.node));
       } else if (space == Outcome::none && !elsewhere && (!to || !may_wait(request, patience))) {
@@ -318,7 +319,6 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
 }
 
 CacheEntry& CacheAccess::start(CacheEntry& entry, const SpaceRequest& request, Block& block) {
-  count_miss(request.extent);
   state_.blocks.start(entry, request);
   entry.used = 1;
   block.slot_ = state_.hits.pin_in_slot(entry);
