@@ -83,9 +83,8 @@ ShardState::ShardState(Mover& to_use, CacheOptions wanted, std::size_t number, s
       blocks(parts) {}
 
 CacheEntry& Blocks::take(CacheEntry* taken) {
-  CacheEntry& entry = taken == nullptr ? entries_.take() : *taken;
-  shard_.hits.index.make_room();
-  return entry;
+  shard_.hits.index.make_room();  // first, since it may fail
+  return taken == nullptr ? entries_.take() : *taken;
 }
 
 void Blocks::give_unused(CacheEntry& entry) {
