@@ -151,22 +151,13 @@ class CacheAccess {
 };
 
 void CacheAccess::all(std::span<const Extent> extents, std::span<Block> blocks, Started* together) {
-  const auto refuse_all = [&](const Error& why, Block::Refusal as) {
+  const auto refuse_all = [&](Block::Refusal why) {
     for (std::size_t i = 0; i < extents.size(); ++i) {
-      if (blocks[i].cache_ != nullptr) continue;
-      refuse(extents[i], blocks[i], why);
-      blocks[i].refusal_ = as;
+      if (blocks[i].cache_ == nullptr) refuse(extents[i], blocks[i], why);
     }
   };
-  if (const Status ours = state_.origin.check(kTheCache); !ours) {
-    return refuse_all(ours.error(), Block::Refusal::told);
-  }
-  if (core_.is_foreign(options_)) {
-    return refuse_all({ErrorCode::invalid,
-                       "AccessOptions::plan is a plan of another cache; name one that this cache's "
-                       "prefetch() returned"},
-                      Block::Refusal::foreign_plan);
-  }
+  if (!state_.origin.here()) return refuse_all(Block::Refusal::forked);
+  if (core_.is_foreign(options_)) return refuse_all(Block::Refusal::foreign_plan);
   if (extents.size() > 1) serve_all(extents, blocks);
   Started own(options_.priority);
   Started& all = together == nullptr ? own : *together;

@@ -244,6 +244,19 @@ class FailingScene {
   int listened_ = 0;
 };
 
+TEST(CacheMemoryTest, RefusalOfAForeignPlan_NeedsNoMemory) {
+  const Source source(4096);
+  CacheRig rig;
+  CacheRig other;
+  const Extent extent = source.at(0, 4096);
+  const Prefetch plan = other.cache->prefetch({&extent, 1});
+  until_failure = 1;
+  const Block block = rig.cache->access(extent, {.plan = &plan});
+  until_failure = 0;
+  EXPECT_EQ(block.wait().error().code, ErrorCode::invalid);
+  other.settle();
+}
+
 TEST(CacheMemoryTest, EachAllocationMayFail) {
   for (const bool inlines : {false, true}) {
     std::int64_t most = 1;

@@ -339,8 +339,13 @@ Error CacheCore::why(const Block& block) const {
   using Refusal = Block::Refusal;
   const Extent& extent = block.extent_;
   switch (block.refusal_) {
-    case Refusal::told:
-    case Refusal::foreign_plan: return *block.refused_;
+    case Refusal::told: return *block.refused_;
+    case Refusal::forked: return state_.origin.check(kTheCache).error();
+    case Refusal::foreign_plan:
+      return fail(ErrorCode::invalid,
+                  "AccessOptions::plan is a plan of another cache; name one that this cache's "
+                  "prefetch() returned")
+          .error();
     case Refusal::invalid:
       if (extent.object == nullptr) {
         return fail(ErrorCode::invalid, "an extent without an object; give one").error();
