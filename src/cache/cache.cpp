@@ -218,13 +218,14 @@ std::optional<NodeId> Block::node() const {
   return extent_.object->node();
 }
 
-Prefetch::Prefetch(Prefetch&&) noexcept = default;
+Prefetch::Prefetch(Prefetch&& other) noexcept
+    : plans_(std::move(other.plans_)), cache_(std::exchange(other.cache_, nullptr)) {}
 
 Prefetch& Prefetch::operator=(Prefetch&& other) noexcept {
   if (this != &other) {
     cancel();
     plans_ = std::move(other.plans_);
-    cache_ = other.cache_;
+    cache_ = std::exchange(other.cache_, nullptr);
   }
   return *this;
 }
