@@ -283,7 +283,7 @@ def test_devices_that_may_be_software_are_a_reason(
 def test_a_disk_is_measured_where_one_says(run: Run, tmp_path: Path) -> None:
     result = run(
         "measure", "storage", "--only", "by=threads,io=buffered,bytes=65536,depth=4", "--budget",
-        "10s", "--width", "100%", "--directory", str(tmp_path), "--json",
+        "40s", "--width", "100%", "--directory", str(tmp_path), "--json",
     )  # fmt: skip
     rows = json.loads(result.stdout)["rows"]
     in_memory = all("in memory" in row["reason"] for row in rows)
