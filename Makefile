@@ -40,7 +40,7 @@ docs: build/site-tools/.installed
 	@build/site-tools/bin/python tools/site/pages.py
 	@echo "open build/site/index.html in a browser"
 
-build/site-tools/.installed: tools/site/requirements.txt
+build/site-tools/.installed: tools/site/requirements.txt .venv/.packages-installed
 	@$(PYTHON) -m venv build/site-tools
 	@build/site-tools/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@

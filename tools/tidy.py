@@ -306,6 +306,14 @@ def check_named_files(paths: list[Path]) -> Iterator[Finding]:
                     yield Finding(path, number, f"names {named}, which is not there")
 
 
+def check_single_threaded() -> Iterator[Finding]:
+    """Tests that the list leaves out of TSan are there."""
+    path = ROOT / "tests/single_threaded.txt"
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.startswith("#") and not (ROOT / line).exists():
+            yield Finding(path, number, f"names {line}, which is not there")
+
+
 def check_header(path: Path, lines: list[str]) -> Iterator[Finding]:
     if path.suffix != ".h":
         return
@@ -422,6 +430,7 @@ def findings_of(paths: list[Path]) -> Iterator[Finding]:
     yield from check_glossary()
     yield from check_folders(paths)
     yield from check_named_files(paths)
+    yield from check_single_threaded()
     yield from check_python_layers(paths)
     for path in paths:
         yield from check_licence(path)

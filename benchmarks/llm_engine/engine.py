@@ -131,7 +131,7 @@ class Form:
         return self._data(tokens) + 2 * self.layers * self._part(tokens)
 
     def blank(self, tokens: int) -> Any:
-        """A state of so many tokens from position 0, without its keys and values."""
+        """A state of a number of tokens from position 0, without its keys and values."""
         state = numpy.zeros(self.size(tokens), numpy.uint8)
         self._HEAD.pack_into(state.data, 0, self.magic, 0, 1, tokens)
         cells = numpy.zeros((tokens, 3), "<i4")

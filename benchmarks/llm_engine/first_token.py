@@ -43,7 +43,7 @@ _FRONT = 4
 
 @dataclass
 class Found:
-    """What one way took for one prefix, in seconds."""
+    """Times of one way for one prefix, in seconds."""
 
     way: str
     prefix: int
@@ -162,7 +162,7 @@ class Bench:
             logits = self.engine.compute(tokens[-1:], prefix + len(self.suffix) + len(tokens) - 1)
 
     def ways(self) -> dict[str, Callable[[int], None]]:
-        """What brings a prefix into the engine."""
+        """The ways to bring a prefix into the engine, by name."""
 
         def tiers(of: Tiers) -> Callable[[int], None]:
             def fetch(prefix: int) -> None:

@@ -14,7 +14,7 @@ import numpy
 
 @dataclass(frozen=True)
 class Geometry:
-    """Of a model like Llama's, with weights, keys and values in f16."""
+    """Sizes of a model like Llama's, with weights, keys and values in f16."""
 
     layers: int = 8
     hidden: int = 1024
@@ -34,7 +34,7 @@ class Geometry:
 
     @property
     def parameters(self) -> int:
-        """Of all layers."""
+        """Number of parameters of all layers."""
         attention = 2 * self.hidden * (self.hidden + self.kv_heads * self.head_dim)
         return self.layers * (attention + 3 * self.hidden * self.feed_forward)
 

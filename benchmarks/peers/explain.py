@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 #: A difference below this is none.
 LEAST = 0.05
-#: A change explains a difference if it takes so much of it away.
+#: A change explains a difference if it removes this share of it.
 MOST_OF_IT = 0.5
 
 Measure = Callable[[], "float | None"]
@@ -30,7 +30,7 @@ class Change:
 
 @dataclass
 class Explained:
-    """What the peer, Headrace and each change gave, by round."""
+    """Results of the peer, of Headrace and of each change, by round."""
 
     theirs: list[float] = field(default_factory=list)
     ours: list[float] = field(default_factory=list)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`headrace bench kvcache` with one more store: LMCache's back ends for CPU memory and local disk.
 
-    V=$(mktemp -d)/venv; python3 -m venv $V; $V/bin/pip install . lmcache     # 6 GB; no GPU needed
+    V=$(mktemp -d)/venv; python3 -m venv $V
+    $V/bin/pip install . ./benchmarks lmcache  # 6 GB; no GPU needed
     $V/bin/python benchmarks/peers/lmcache_peer.py --store headrace,lmcache,lmcache-whole [OPTIONS]
 
 Options are those of `headrace bench kvcache`. LMCache is asked as its own storage manager asks it,

@@ -54,7 +54,7 @@ PATH = f"{os.environ.get('PATH', '')}:{Path.home()}/.cargo/bin"
 #: prctl(2): no huge pages for the process and its children.
 _PR_SET_THP_DISABLE = 41
 _LIBC = ctypes.CDLL(None)
-#: glibc's tunables: allocations ask for huge pages; copies pass the caches from so many bytes on.
+#: glibc's tunables: huge pages for allocations; least bytes of a copy that bypasses the caches.
 _HUGE = "glibc.malloc.hugetlb=1"
 _NEVER_PAST = f"glibc.cpu.x86_non_temporal_threshold={1 << 40:#x}"
 #: STREAM asks for arrays of four times all last-level caches; beyond this a cache is not believed,
@@ -88,7 +88,7 @@ class Peer:
     #: The number of the row: "" the value itself, else the detail that counts as the tool does.
     detail: str = ""
     why: str = ""
-    #: What may explain a difference.
+    #: A change that may explain a difference.
     variants: tuple[Variant, ...] = ()
     title: str = ""
     #: What is read in place of the pattern, in the printed unit.
@@ -383,7 +383,7 @@ def chosen_peers(
     installed: Sequence[Peer], threads: int, elements: int, folder: Path,
     options: argparse.Namespace, tell: Tell,
 ) -> list[Peer]:
-    """Those that are here, or were given; a line for each that is not."""
+    """The peers that are installed or were given; prints a line for each missing one."""
     found = []
     for peer in installed:
         if shutil.which(peer.command[0], path=PATH) is None:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two things that `headrace measure` promises hold on this machine, which should be quiet.
+"""Checks two promises of `headrace measure` on this machine, which should be idle.
 
     .venv/bin/python benchmarks/peers/promises.py latency [--rounds 10] [--seed 1]
     .venv/bin/python benchmarks/peers/promises.py bandwidth [--rounds 10] [--seed 1]
 
-latency: loaded latency without a load is the idle one, within 5 %. In each round both are measured
-once, in an order drawn anew, of one cycle through one mapping of memory near the first CPUs; the
-traffic pauses a millisecond between two blocks of lines, which is no load.
+latency: loaded latency without load equals idle latency, within 5 %. Each round measures both once,
+in random order, with one cycle through one mapping of memory near the first CPUs. The traffic
+pauses a millisecond between two blocks of lines, so it is no load.
 
-bandwidth: the rate that `measure bandwidth` finds for all CPUs of the first node, reading and
-storing past the caches, is at least 0.95 of the best that likwid-bench (Debian: likwid) and a loop
-written by hand (streams.c, compiled here; 1 to 8 streams) reach. In each round all of them run once
-in an order drawn anew; the best is the one whose median over rounds is the highest, and the ratio
-is of the two in one round. Of one maximum per round luck would choose.
+bandwidth: `measure bandwidth` reaches at least 0.95 of the best other program, for all CPUs of the
+first node, reading and storing past the caches. The other programs are likwid-bench (Debian:
+likwid) and a hand-written loop (streams.c, compiled here; 1 to 8 streams). Each round runs all of
+them once, in random order. The best program is the one with the highest median over all rounds: the
+best of each single round would be chosen by luck. Each round gives one ratio.
 
-Prints the ratio, its median and range over rounds, and ends with status 0 where the promise holds,
-1 where it does not, 2 where nothing could be compared.
+Prints the median and the range of the ratios. Exit status: 0 the promise holds, 1 it does not,
+2 nothing could be compared.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ import sources
 import headrace
 
 Measure = Callable[[int], "float | None"]
-#: What each gave in one round, by a seed; None: no number.
-Once = Callable[[int], "Mapping[str, float | None]"]
+#: Runs one round with a seed. Returns the result of each program by name; None: no result.
+RunRound = Callable[[int], "Mapping[str, float | None]"]
 
 HELD, NOT_HELD, NOTHING = 0, 1, 2
-#: Ours is at least so much, as a part of the best of the others.
+#: Least ratio of Headrace's rate to that of the best other program.
 LEAST_BANDWIDTH = 0.95
-#: Loaded latency without a load may be so far from the idle one.
+#: Largest relative difference between loaded latency without load and idle latency.
 MOST_APART = 0.05
-#: Between two blocks of lines of a thread of traffic: some 5 MB/s.
+#: Pause of a traffic thread between two blocks of lines; it then moves some 5 MB/s.
 _NO_LOAD_NS = 1_000_000
 _STREAMS = (1, 2, 4, 8)
 _MIXES = ("read", "nt_write")
@@ -56,27 +56,28 @@ _KERNELS = {"read": "load", "nt_write": "store_mem"}
 
 @dataclass
 class Rounds:
-    """What each gave, by round; of rounds in which all gave a number."""
+    """Results by program, from the rounds in which every program gave a result."""
 
-    found: dict[str, list[float]]
+    results: dict[str, list[float]]
 
     def ratios(self, one: str, other: str) -> list[float]:
-        return [a / b for a, b in zip(self.found[one], self.found[other], strict=True)]
+        return [a / b for a, b in zip(self.results[one], self.results[other], strict=True)]
 
     def median(self, name: str) -> float:
-        return statistics.median(self.found[name])
+        return statistics.median(self.results[name])
 
 
-def in_rounds(once: Once, rounds: int, seed: int, tell: peers.Tell) -> Rounds:
-    """Those that never give a number are left out; a round in which one of the others gave none
-    is, too."""
+def in_rounds(run_round: RunRound, rounds: int, seed: int, tell: peers.Tell) -> Rounds:
+    """Runs the rounds. Leaves out programs without any result, and rounds in which another program
+    gave none.
+    """
     got: list[Mapping[str, float | None]] = []
     for number in range(rounds):
-        got.append(once(seed + number))
+        got.append(run_round(seed + number))
         tell(f"round {number + 1} of {rounds}")
-    named = [name for name in got[0] if any(each[name] is not None for each in got)]
-    whole = [each for each in got if all(each[name] is not None for name in named)]
-    return Rounds({name: [each[name] or 0 for each in whole] for name in named})
+    usable = [name for name in got[0] if any(each[name] is not None for each in got)]
+    complete = [each for each in got if all(each[name] is not None for name in usable)]
+    return Rounds({name: [each[name] or 0 for each in complete] for name in usable})
 
 
 def spread(ratios: list[float]) -> str:
@@ -88,7 +89,7 @@ def spread(ratios: list[float]) -> str:
 
 
 def verdict_of_latency(found: Rounds) -> tuple[int, str]:
-    if not found.found.get("loaded") or not found.found.get("idle"):
+    if not found.results.get("loaded") or not found.results.get("idle"):
         return NOTHING, "latency: nothing to compare"
     ratios = found.ratios("loaded", "idle")
     held = abs(statistics.median(ratios) - 1) <= MOST_APART
@@ -100,8 +101,8 @@ def verdict_of_latency(found: Rounds) -> tuple[int, str]:
 
 
 def verdict_of_bandwidth(mix: str, found: Rounds) -> tuple[int, str]:
-    others = [name for name in found.found if name != "Headrace"]
-    if not others or not found.found.get("Headrace"):
+    others = [name for name in found.results if name != "Headrace"]
+    if not others or not found.results.get("Headrace"):
         return NOTHING, f"bandwidth, {mix}: nothing to compare"
     best = max(others, key=found.median)
     ratios = found.ratios("Headrace", best)
@@ -114,10 +115,10 @@ def verdict_of_bandwidth(mix: str, found: Rounds) -> tuple[int, str]:
 
 
 def table(found: Rounds) -> str:
-    """All of them, the fastest first."""
+    """A line per program, the fastest first."""
     lines = []
-    for name in sorted(found.found, key=found.median, reverse=True):
-        rates = found.found[name]
+    for name in sorted(found.results, key=found.median, reverse=True):
+        rates = found.results[name]
         lines.append(
             f"  {_rate(found.median(name)):>10}  {_rate(min(rates))} to {_rate(max(rates))}  {name}"
         )
@@ -129,8 +130,8 @@ def _rate(number: float) -> str:
     return text
 
 
-def latencies(machine: headrace.Machine, tell: peers.Tell) -> Once:
-    """Idle latency, and loaded latency with a load that is none, in one session."""
+def latencies(machine: headrace.Machine, tell: peers.Tell) -> RunRound:
+    """Measures idle latency, and loaded latency without load, in one session."""
     node = peers.first_node(machine)
     near: dict[str, int | str] = {"cpu_node": node, "memory_node": node}
     idle = near | {"window": "all", "pages": "huge"}
@@ -142,18 +143,18 @@ def latencies(machine: headrace.Machine, tell: peers.Tell) -> Once:
         "delay_ns": _NO_LOAD_NS,
     }  # fmt: skip
 
-    def once(seed: int) -> dict[str, float | None]:
+    def run_round(seed: int) -> dict[str, float | None]:
         rows = _measured(machine, [("latency", idle), ("loaded", loaded)], seed, tell)
         return {"idle": rows["latency"], "loaded": rows["loaded"]}
 
-    return once
+    return run_round
 
 
 def _measured(
     machine: headrace.Machine, points: list[tuple[str, dict[str, int | str]]], seed: int,
     tell: peers.Tell,
 ) -> dict[str, float | None]:  # fmt: skip
-    """By experiment the median of its one row, of one mapping."""
+    """The median of each experiment's one row, all in one mapping."""
     profile = headrace.measure(
         machine, selections=points, budget=None, rounds=1, seed=seed, noise_checks=False
     )
@@ -166,8 +167,8 @@ def _measured(
 
 def bandwidths(
     machine: headrace.Machine, mix: str, program: Path | None, tell: peers.Tell
-) -> Once:
-    """Headrace, what likwid-bench has for the mix, and the loop by hand by number of streams."""
+) -> RunRound:
+    """Measures Headrace, likwid-bench's kernels for the mix, and the hand-written loop."""
     node = peers.first_node(machine)
     cpus = next(n.cpus for n in machine.nodes if n.id == node)
     only: dict[str, int | str] = {
@@ -187,11 +188,11 @@ def bandwidths(
     for peer in others:
         measures[peer.name] = _runs(peer, tell)
 
-    def once(seed: int) -> dict[str, float | None]:
+    def run_round(seed: int) -> dict[str, float | None]:
         order = random.Random(seed).sample(list(measures), len(measures))
         return {name: measures[name](seed) for name in order}
 
-    return once
+    return run_round
 
 
 def _runs(peer: peers.Peer, tell: peers.Tell) -> Measure:
@@ -244,10 +245,10 @@ def main(words: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="headrace-promises-") as name:
         program = _compiled(Path(name), tell)
         for mix in _MIXES:
-            once = bandwidths(machine, mix, program, tell)
-            found = in_rounds(once, options.rounds, options.seed, tell)
+            run_round = bandwidths(machine, mix, program, tell)
+            found = in_rounds(run_round, options.rounds, options.seed, tell)
             code, said = verdict_of_bandwidth(mix, found)
-            print(f"{said}\n{table(found)}" if found.found else said)
+            print(f"{said}\n{table(found)}" if found.results else said)
             codes.append(code)
     print(peers.load())
     return next((code for code in (NOT_HELD, NOTHING) if code in codes), HELD)

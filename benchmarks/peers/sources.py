@@ -41,7 +41,7 @@ def stream_source(path: Path) -> Path:
 
 
 def build_stream(path: Path, elements: int, folder: Path, extra: list[str]) -> Path:
-    """STREAM with arrays of so many elements, and with further flags."""
+    """Builds STREAM with a number of elements per array, and with further flags."""
     program = folder / f"stream-{len(list(folder.iterdir()))}"
     flags = [*STREAM_FLAGS, *(["-mcmodel=medium"] if platform.machine() == "x86_64" else [])]
     size = [f"-DSTREAM_ARRAY_SIZE={elements}", "-DNTIMES=10"]

@@ -39,7 +39,7 @@ CURVES = {
     ("ddr5", "d7", True): ((7, 0), "0"),
     ("cxl", "d3", True): ((7, 8), "0325"),
 }
-#: Those of MLC's nineteen delays that show the curve.
+#: MLC's delays (of nineteen) that show the curve.
 DELAYS = (0, 50, 100, 200, 300, 400, 500, 700, 1000, 1700, 3500, 9000, 20000)
 
 
@@ -52,7 +52,7 @@ def bandwidth(delay: Any, fit: dict[str, float]) -> Any:
 
 
 def latency(reached: Any, fit: dict[str, float]) -> Any:
-    """ns of a load while others reach so many GB/s: a queue whose length is bounded."""
+    """ns of a load beside a traffic in GB/s, by a queue of bounded length."""
     used = np.minimum(reached / fit["best"], 1)
     return fit["idle"] + fit["rise"] * used / (1 - fit["bend"] * used)
 
@@ -83,7 +83,7 @@ def miss(said: Any, found: Any) -> float:
 
 
 def rounded(fit: dict[str, float]) -> dict[str, float]:
-    """What the preset says is what its rows are drawn from."""
+    """The fit with rounded numbers, as in the preset. Rows are drawn from these."""
     return {name: number(value) for name, value in fit.items()}
 
 

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How often `headrace compare` is wrong on this host: false alarms, and planted changes it misses.
+"""Counts how often `headrace compare` is wrong on this host: false alarms, and missed changes.
 
-Measures the same again and again, which takes runs x budget, then compares the profiles with each
-other: neighbours, and groups of several runs, taken in turn (old, new, old, new) and one after the
-other. Nothing changed, so that each change found is a false alarm; with a tenth planted into the
-new side, in all rows of one experiment or in one row, each comparison should find it. Prints a
-table in Markdown. docs/design/compare.md says how the test works.
+Measures the same experiments in each run (time: runs x budget). Then it compares profiles with each
+other: pairs of neighbouring runs, and groups of several runs. The runs of a group are taken in turn
+(old, new, old, new), or one group after the other.
+
+- Nothing changed between the runs. So each change that is found is a false alarm.
+- Then a change of a tenth is planted into the new side, in one experiment (all rows) or in one row.
+  Each comparison should find it.
+
+Prints a table in Markdown. docs/design/compare.md explains the test.
 
     .venv/bin/python benchmarks/studies/judge_compare.py --runs 24 --keep DIR latency bandwidth
     .venv/bin/python benchmarks/studies/judge_compare.py --runs 24 --keep DIR --group 3
@@ -14,10 +18,10 @@ table in Markdown. docs/design/compare.md says how the test works.
     .venv/bin/python benchmarks/studies/judge_compare.py --runs 24 --simulate 0.02
         measures nothing
 
-Made-up runs (--simulate) are of 8 experiments with 12 rows. Each run is faster or slower as a
-whole, and each experiment in it, by so much together; the medians of a row vary around that by
-Student's t of 4 degrees of freedom times 0.2 to 14 %, 2 % in the middle, its three samples by as
-much; half are noisy.
+Simulated runs (--simulate SD) have 8 experiments with 12 rows each. SD is the standard deviation of
+the shift that a whole run and each of its experiments have together. The median of a row varies
+around this shift by Student's t (4 degrees of freedom), scaled by 0.2 to 14 % (typically 2 %). The
+three samples of a row vary by the same scale. Half of the rows are noisy.
 """
 
 from __future__ import annotations
@@ -38,16 +42,16 @@ from typing import Any
 import headrace
 
 Document = dict[str, Any]
-#: What a planted change multiplies: times get longer, rates smaller.
+#: Factor of a planted change by unit: times get longer, rates (0.9) smaller.
 WORSE = {"ns": 1.1, "x": 1.1}
-#: Rows and experiments into which a change is planted, of each comparison.
+#: Number of rows of each comparison into which a change is planted.
 PLANTED_ROWS = 5
 COLUMNS = ("comparisons", "false alarms", "rows judged", "found in an experiment", "in one row")
 
 
 @dataclass
 class Counts:
-    """What comparisons of one kind found."""
+    """Results of the comparisons of one kind."""
 
     comparisons: int = 0
     alarms: int = 0
@@ -76,9 +80,9 @@ def main() -> int:
             else simulated(options.runs, options.simulate, random.Random(1))
         )
     kinds = {"neighbours": pairs(len(runs))} | {
-        f"{size} runs each, {words}": groups(len(runs), size, in_turn)
+        f"{size} runs each, {order}": groups(len(runs), size, in_turn)
         for size in options.group
-        for words, in_turn in (("in turn", True), ("one after the other", False))
+        for order, in_turn in (("in turn", True), ("one after the other", False))
     }
     print(f"{describe(runs)}\n\n| | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
     for name, sides in kinds.items():
@@ -89,16 +93,16 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    words = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    words.add_argument("experiments", nargs="*", default=["latency", "bandwidth", "stream"])
-    words.add_argument("--runs", type=int, default=24, help="How often to measure (%(default)s).")
-    words.add_argument("--budget", default="10s", help="Of one run (%(default)s).")
-    words.add_argument("--group", type=int, nargs="*", default=[3, 5], help="Runs of a side.")
-    words.add_argument("--keep", help="A directory for the profiles; those there are not repeated.")
-    words.add_argument("--simulate", type=float, metavar="SD", help="Compare made-up runs.")
-    return words.parse_args()
+    parser.add_argument("experiments", nargs="*", default=["latency", "bandwidth", "stream"])
+    parser.add_argument("--runs", type=int, default=24, help="Number of runs (default 24).")
+    parser.add_argument("--budget", default="10s", help="Time for one run (default %(default)s).")
+    parser.add_argument("--group", type=int, nargs="*", default=[3, 5], help="Runs per side.")
+    parser.add_argument("--keep", help="Directory of the profiles; existing runs are reused.")
+    parser.add_argument("--simulate", type=float, metavar="SD", help="Compare simulated runs.")
+    return parser.parse_args()
 
 
 def measured(folder: Path, options: argparse.Namespace) -> list[Document]:
@@ -120,25 +124,25 @@ def measured(folder: Path, options: argparse.Namespace) -> list[Document]:
     return runs
 
 
-def simulated(count: int, together: float, chance: random.Random) -> list[Document]:
+def simulated(count: int, deviation: float, generator: random.Random) -> list[Document]:
     rows = [(f"e{number // 12}", number % 12) for number in range(96)]
-    sigmas = [math.exp(chance.gauss(math.log(0.02), 0.8)) for _ in rows]
+    sigmas = [math.exp(generator.gauss(math.log(0.02), 0.8)) for _ in rows]
     runs = []
     for number in range(count):
-        machine = chance.gauss(0, together * math.sqrt(0.5))
-        levels = [machine + chance.gauss(0, together * math.sqrt(0.5)) for _ in range(8)]
+        machine = generator.gauss(0, deviation * math.sqrt(0.5))
+        levels = [machine + generator.gauss(0, deviation * math.sqrt(0.5)) for _ in range(8)]
         run: Document = {
             "schema_version": headrace.SCHEMA_VERSION, "nodes": [], "rows": [],
             "conditions": {"budget_s": "0", "date": f"simulated {number + 1}"},
         }  # fmt: skip
         for (experiment, row), sigma in zip(rows, sigmas, strict=True):
-            student = chance.gauss(0, 1) / math.sqrt(chance.gammavariate(2, 0.5))
+            student = generator.gauss(0, 1) / math.sqrt(generator.gammavariate(2, 0.5))
             middle = levels[int(experiment[1:])] + sigma * student
-            samples = [1e9 * math.exp(middle + chance.gauss(0, sigma)) for _ in range(3)]
+            samples = [1e9 * math.exp(middle + generator.gauss(0, sigma)) for _ in range(3)]
             run["rows"].append({
                 "experiment": experiment, "parameters": {"row": row}, "unit": "B/s",
                 "median": statistics.median(samples), "samples": samples,
-                "flags": ["noisy"] if chance.random() < 0.5 else [],
+                "flags": ["noisy"] if generator.random() < 0.5 else [],
             })  # fmt: skip
         runs.append(headrace.Profile.fromdict(run).asdict())
     return runs
@@ -169,7 +173,7 @@ def groups(runs: int, size: int, in_turn: bool) -> Iterator[Sides]:
         yield (window[::2], window[1::2]) if in_turn else (window[:size], window[size:])
 
 
-def judge(runs: Sequence[Document], sides: Sequence[Sides], chance: random.Random) -> Counts:
+def judge(runs: Sequence[Document], sides: Sequence[Sides], generator: random.Random) -> Counts:
     profiles = [headrace.Profile.fromdict(run) for run in runs]
     counts = Counts()
     for old, new in sides:
@@ -183,7 +187,7 @@ def judge(runs: Sequence[Document], sides: Sequence[Sides], chance: random.Rando
             after = [planted(run, experiment=shift.experiment) for run in new_runs]
             counts.experiments.append(sees(before, after, shift.experiment))
         keys = [row.key for row in found.rows if row.old_value and row.new_value]
-        for key in chance.sample(keys, min(PLANTED_ROWS, len(keys))):
+        for key in generator.sample(keys, min(PLANTED_ROWS, len(keys))):
             after = [planted(run, key=key) for run in new_runs]
             counts.rows.append(sees(before, after, key))
     return counts
@@ -207,7 +211,7 @@ def key_of(row: Document) -> str:
 
 
 def sees(before: list[headrace.Profile], after: list[headrace.Profile], what: str) -> bool:
-    """Whether what was planted into a row, or into an experiment or any row of it, is found."""
+    """Returns whether a comparison finds the planted change in this row or experiment."""
     found = headrace.compare(before, after)
     rows = any(
         row.outcome == "changed" and (row.key == what or row.key.split(" ")[0] == what)

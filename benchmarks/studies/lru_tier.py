@@ -54,7 +54,7 @@ def used(pid: int) -> tuple[int, float]:
 
 
 class Told:
-    """What a server, and who keeps it small, have used since the last line."""
+    """CPU time and faults of a server and its tiering program since the last line."""
 
     def __init__(self, name: str, store: Store, others: list[int]) -> None:
         self._name, self._store, self._others = name, store, others

@@ -32,7 +32,7 @@ MEMORIES = {"ddr5": 0, "cxl": 8}
 LEAST_NS = 60
 #: Points closer than this are one, GB/s.
 STEP = 0.3
-#: What a line between two kept points may be off, as a share of the latency.
+#: Allowed error of a line between two kept points, as a share of the latency.
 TOLERANCE = 0.005
 
 Points = list[tuple[float, float]]
@@ -50,7 +50,7 @@ def logged(table: Path) -> dict[tuple[str, str], Points]:
 
 
 def envelope(points: Points) -> Points:
-    """The least latency at which so much bandwidth or more was reached, in steps."""
+    """The least latency at which at least this bandwidth was reached, in steps."""
     least = float("inf")
     falling = []
     for bandwidth, latency in sorted(points, reverse=True):

@@ -150,6 +150,7 @@ class Block {
   enum class Refusal : std::uint8_t {
     none,
     told,
+    forked,
     invalid,
     foreign_plan,
     too_large,
@@ -167,7 +168,7 @@ class Block {
   std::atomic<CacheEntry*>* slot_ = nullptr;  // the slot that pins it; null: counted in the entry
   const std::byte* bytes_ = nullptr;          // known from the start; null: use look()
   Extent extent_;
-  std::unique_ptr<Error> refused_;   // for Refusal::told and foreign_plan
+  std::unique_ptr<Error> refused_;   // for Refusal::told
   mutable Nanoseconds waited_{0};    // so far, by wait() calls that timed out
   Bytes refused_budget_;             // the node's budget at the refusal
   std::uint16_t refused_by_ = 0;     // the cache's number of the node

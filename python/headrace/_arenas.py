@@ -137,7 +137,7 @@ def _open(plan: str | None, seen: str | None) -> Arenas:
 
 @contextmanager
 def _named(variable: str, value: str) -> Iterator[None]:
-    """What goes wrong within it says which variable it is about."""
+    """Names the variable in errors that are raised within the block."""
     try:
         yield
     except Error as error:

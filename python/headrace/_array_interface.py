@@ -36,7 +36,7 @@ class ArrayMemory(NamedTuple):
 
 
 def memory_of(memory: Any) -> ArrayMemory | None:
-    """What memory an array is; None: it is none that is known here."""
+    """The memory of an array; None: an array of an unknown type."""
     torch = sys.modules.get("torch")
     if isinstance(memory, getattr(torch, "Tensor", ())):
         return _of_tensor(torch, memory)

@@ -112,7 +112,7 @@ _PACKAGES = {"vl_convert": "vl-convert-python"}
 
 
 def installing(modules: list[str]) -> str:
-    """The command that installs the modules of others."""
+    """The command that installs third-party modules."""
     return f"pip install {' '.join(_PACKAGES.get(name, name) for name in modules)}"
 
 
@@ -124,12 +124,12 @@ _CONTROLS = re.compile(
 )
 
 
-#: Those that move it or colour what follows, and the ends of lines.
+#: Control characters that move the cursor or colour text, and the ends of lines.
 _ALL_CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{BIDI}]")
 
 
 def in_one_line(text: str) -> str:
-    """What a file or another program said, as characters of one line that do nothing else."""
+    """Text of a file or another program in one line, with its control characters escaped."""
     return _ALL_CONTROLS.sub(_escaped, text)
 
 
@@ -151,5 +151,5 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """What users, files and other programs named does nothing to a terminal but stand there."""
+    """Escapes characters that would control the terminal; for names from users and programs."""
     return _CONTROLS.sub(_escaped, text)

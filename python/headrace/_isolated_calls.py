@@ -40,7 +40,7 @@ class Child:
         except OSError as error:
             raise _not_started(who, error) from None
         try:
-            # What a dying library prints, its stack for example, is of no use to a user.
+            # The output of a dying library, such as its stack, is of no use to a user.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "headrace._isolated_calls", str(theirs.fileno())],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -69,7 +69,7 @@ class Child:
         stop: Callable[[], bool] | None = None,
     ) -> T:
         """function(*arguments) there. Raises what it raised, if that is an OSError or ours;
-        CancelledError when `stop` says so, TimedOutError after so many `seconds`.
+        CancelledError when `stop` says so, TimedOutError after `seconds`.
         """
         try:
             self._pipe.send((function, arguments))

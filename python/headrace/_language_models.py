@@ -17,7 +17,7 @@ from headrace._errors import unknown
 #: Bytes of one element.
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 
-#: What others call them. The two kinds of fp8 are not told apart: a geometry's revision does that.
+#: Names of the element types elsewhere. Both kinds of fp8 are one: a geometry's revision differs.
 _ELEMENT_TYPES = {
     "float32": "fp32", "float": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16",
     "float8": "fp8",
@@ -63,13 +63,13 @@ class Model:
 
     @property
     def kv_elements(self) -> int:
-        """That one token keeps in one layer."""
+        """Number of elements that one token keeps in one layer."""
         if self.latent is not None:
             return self.latent.kv_rank + self.latent.rope
         return 2 * self.kv_heads * self.head_dim
 
     def kv_bytes(self, tokens: int = 1, layers: int | None = None, dtype: str = "bf16") -> int:
-        """Kept for so many tokens in so many layers, by default all."""
+        """Bytes kept for a number of tokens and layers (default: all layers)."""
         return tokens * (self.layers if layers is None else layers) * self.layer_kv_bytes(dtype)
 
     def layer_kv_bytes(self, dtype: str = "bf16") -> int:
@@ -94,7 +94,7 @@ class Model:
 
     @property
     def token_parameters(self) -> int:
-        """That a token is multiplied with in one layer: twice as many operations."""
+        """Number of weights that a token is multiplied with in one layer."""
         return self.layer_parameters(1)
 
     @property

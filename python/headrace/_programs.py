@@ -31,7 +31,7 @@ def find(name: str) -> str:
 
 
 def answer(command: list[str], seconds: float, stop: Callable[[], bool]) -> dict[str, Any]:
-    """What the program printed. Errors: as it ended; CancelledError: `stop` returned true."""
+    """The row that a program prints. Errors: it failed; CancelledError: `stop` returned true."""
     done = ended(command, seconds, stop)
     try:
         row: dict[str, Any] = json.loads(done.stdout)
@@ -43,7 +43,7 @@ def answer(command: list[str], seconds: float, stop: Callable[[], bool]) -> dict
 def ended(
     command: list[str], seconds: float, stop: Callable[[], bool]
 ) -> subprocess.CompletedProcess[str]:
-    """The command when it has ended well, within so many seconds."""
+    """Runs a command to its successful end, within `seconds`."""
     name = Path(command[0]).name
     try:
         process = subprocess.Popen(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers of a document rest on: every document says it."""
+"""The source of a document's numbers. Every document states it."""
 
 from __future__ import annotations
 

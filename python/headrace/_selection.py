@@ -27,7 +27,7 @@ MLC_TRAFFIC = {
     "read": "R", "1:1": "W2", "2:1": "W3", "1:2": "W4", "write": "W5", "nt_write": "W6",
     "nt_2:1": "W7", "nt_1:1": "W8", "nt_3:1": "W9", "3:1": "W12",
 }  # fmt: skip
-#: What measures its other traffic here, or why nothing does.
+#: Measurements in place of other MLC traffic, or why there is none.
 _NO_MIX = {
     "W10": "it is W7 that reads two buffers: measure stream --only kernel=nt_triad",
     "W11": "it is W3 that reads two buffers: measure stream --only kernel=triad",
@@ -37,7 +37,7 @@ _NO_MIX = {
         ("W21", "W23", "W27"), "its reads or writes go to two memories: measure split has reads"
     ),
 }
-#: Mixes by the names of others; STREAM's copy is a mix of ours already.
+#: Mixes by their names elsewhere; STREAM's copy is a mix of ours already.
 _OWN_MIXES = {other: own for own, other in MLC_TRAFFIC.items()} | {
     "triad": "2:1", "nt_triad": "nt_2:1"
 }  # fmt: skip
@@ -45,7 +45,7 @@ _OWN_MIXES = {other: own for own, other in MLC_TRAFFIC.items()} | {
 
 def value_of(name: str, given: Any) -> Any:
     """The value of a parameter that a word stands for: "64KiB", "W3", "2". What is no word is
-    left as it is. InvalidError: traffic of others that is no mix.
+    left as it is. InvalidError: other tools' traffic that is no mix.
     """
     if not isinstance(given, str):
         return given
@@ -98,7 +98,7 @@ def as_written(function: F) -> F:
 
 
 def _read(name: str, value: Any) -> Any:
-    """What is none of the types that it should be the extension refuses."""
+    """Converts an option's value. The extension refuses values of a wrong type."""
     if name == "only":
         return _values(value)
     if name == "selections" and isinstance(value, Sequence) and not isinstance(value, str | bytes):

@@ -306,6 +306,6 @@ def _deadlines(seconds: Sequence[float]) -> list[float]:
 
 
 def _plain(numbers: Any) -> list[int]:
-    """Those of an array too."""
+    """The numbers as a list; arrays are converted."""
     plain: list[int] = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)
     return plain

@@ -41,9 +41,9 @@ from headrace._errors import error_of
 
 _log = logging.getLogger(__name__)
 
-#: So long closing waits for chunks on their way, and once more for flush().
+#: Longest wait of close() for chunks in flight, and once more for flush().
 _CLOSE_SECONDS = 60.0
-#: So long one call waits for all that it loads.
+#: Longest wait of one call for all its loads.
 _LOAD_SECONDS = 60.0
 
 Loads = list[tuple[Any, kvcache.Load]]  # what is loaded into, and how it gets there
@@ -347,7 +347,7 @@ def _bytes(obj: Any) -> Any:
 
 
 def _geometry(config: Any, metadata: Any, revision: str) -> kvcache.Geometry:
-    """That of a chunk; with `use_layerwise` of one layer of it."""
+    """The geometry of a chunk; with `use_layerwise`, of one of its layers."""
     layers, tensors, _, heads, size = metadata.kv_shape
     rank = f"{metadata.worker_id}/{metadata.world_size}"
     return kvcache.Geometry(

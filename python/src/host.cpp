@@ -11,6 +11,7 @@
 #include "host/settings/damon.h"
 #include "host/settings/hint_faults.h"
 #include "record.h"
+#include "shared/interpreter.h"
 #include "types.h"
 
 namespace headrace::python {
@@ -25,6 +26,14 @@ class Files final : public HostFiles {
  public:
   using HostFiles::HostFiles;
 
+  // Other threads run meanwhile, and Ctrl-C ends the wait.
+  void pause(Nanoseconds time) const override {
+    {
+      const GilRelease release;
+      HostFiles::pause(time);
+    }
+    check_signals();
+  }
   nb::object read_here(const std::string& name) const {
     std::string text;
     if (const int error = HostFiles::read_once(name, text); error != 0) raise_errno(error);
@@ -37,10 +46,13 @@ class Files final : public HostFiles {
 
  protected:
   int read_once(const std::string& name, std::string& text) const override {
-    return errno_of([&] { text = nb::cast<std::string>(nb::find(this).attr("_read")(name)); });
+    return errno_of([&] {
+      text = nb::cast<std::string>(call_python(nb::find(this).attr("_read"), nb::make_tuple(name)));
+    });
   }
   int write_once(const std::string& name, const std::string& value) const override {
-    return errno_of([&] { nb::find(this).attr("_write")(name, value); });
+    return errno_of(
+        [&] { call_python(nb::find(this).attr("_write"), nb::make_tuple(name, value)); });
   }
 
  private:
@@ -99,7 +111,11 @@ void bind_files(nb::class_<Files>& files) {
           "As write(); the bit of numa_balancing stays while it is held, and one that a killed "
           "holder left is cleared.")
       .def("writable", &Files::writable, "name"_a, "Whether the file exists and may be written.")
-      .def("names", &Files::names, "pattern"_a, "The names for a pattern, in order of numbers.")
+      .def(
+          "names",
+          [](const Files& self, const std::string& pattern) { return unwrap(self.names(pattern)); },
+          "pattern"_a,
+          "The names for a pattern, in order of numbers. An Error: a folder cannot be read.")
       .def("_read", &Files::read_here, "name"_a, "One attempt. An OSError.")
       .def("_write", &Files::write_here, "name"_a, "value"_a, "One attempt. An OSError.")
       .def_rw("busy_bound", &Files::busy_bound, "How long busy files are tried again (s).")

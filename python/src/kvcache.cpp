@@ -493,7 +493,8 @@ void bind_closing(nb::class_<KvStoreRef>& bound) {
           "`flush`: writes to the folder first what is only in memory; where that fails it is "
           "closed, and the error raised. Loads are cancelled, matches hold nothing any more, and "
           "later calls are a CancelledError; closing twice is none. All for at most `timeout` "
-          "seconds; after a flush that took them all copies in flight have one more. "
+          "seconds, except that the index is written through to the disk as by flush(); after a "
+          "flush that took them all copies in flight have one more. "
           "TimedOutError: either it is closed, and what was not written in time is gone, or some "
           "copies, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is "
           "closed again. Ctrl-C ends the flush, and copies in flight have one second, which "
@@ -537,9 +538,12 @@ void bind_store(nb::module_& m) {
       .def("load_object", &load, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
            "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "stream"_a,
            "As headrace.kvcache.Store.load().")
-      .def("flush", &flush, "timeout"_a = 60.0,
-           "Writes to the folder what is only in memory, as far as its budget has room. IoError: "
-           "some could not be written, or the folder was removed. TimedOutError: some of it was.")
+      .def(
+          "flush", &flush, "timeout"_a = 60.0,
+          "Writes to the folder what is only in memory, as far as its budget has room. After "
+          "remove() or clear() the index is then written through to the disk, which `timeout` does "
+          "not bound. IoError: some could not be written, the index was not, or the folder was "
+          "removed. TimedOutError: some of it was.")
       .def("contains", &contains, "keys"_a,
            "Which of them are there now; holds nothing, and counts as no match.")
       .def(

@@ -32,5 +32,6 @@ NB_MODULE(_core, m) {
   bind_tier(m);
   bind_arenas(m);
   bind_process_tier(m);
+  m.def("_build_id", &build_id);
   explain_refusals(m);
 }

@@ -151,22 +151,13 @@ class CacheAccess {
 };
 
 void CacheAccess::all(std::span<const Extent> extents, std::span<Block> blocks, Started* together) {
-  const auto refuse_all = [&](const Error& why, Block::Refusal as) {
+  const auto refuse_all = [&](Block::Refusal why) {
     for (std::size_t i = 0; i < extents.size(); ++i) {
-      if (blocks[i].cache_ != nullptr) continue;
-      refuse(extents[i], blocks[i], why);
-      blocks[i].refusal_ = as;
+      if (blocks[i].cache_ == nullptr) refuse(extents[i], blocks[i], why);
     }
   };
-  if (const Status ours = state_.origin.check(kTheCache); !ours) {
-    return refuse_all(ours.error(), Block::Refusal::told);
-  }
-  if (core_.is_foreign(options_)) {
-    return refuse_all({ErrorCode::invalid,
-                       "AccessOptions::plan is a plan of another cache; name one that this cache's "
-                       "prefetch() returned"},
-                      Block::Refusal::foreign_plan);
-  }
+  if (!state_.origin.here()) return refuse_all(Block::Refusal::forked);
+  if (core_.is_foreign(options_)) return refuse_all(Block::Refusal::foreign_plan);
   if (extents.size() > 1) serve_all(extents, blocks);
   Started own(options_.priority);
   Started& all = together == nullptr ? own : *together;
@@ -283,6 +274,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
       elsewhere = space == Outcome::none && targets.more();
       if (space == Outcome::none && !elsewhere && to) request.node = targets.again();
       if (space == Outcome::found) {
+        count_miss(extent);  // may fail: the entry is still a spare
         started = &start(*std::exchange(spare.entry, nullptr), request, block);
         chosen = state_.space.choose_victims_ahead(state_.space.node(request.node));
       } else if (space == Outcome::none && !elsewhere && (!to || !may_wait(request, patience))) {
@@ -318,7 +310,6 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
 }
 
 CacheEntry& CacheAccess::start(CacheEntry& entry, const SpaceRequest& request, Block& block) {
-  count_miss(request.extent);
   state_.blocks.start(entry, request);
   entry.used = 1;
   block.slot_ = state_.hits.pin_in_slot(entry);

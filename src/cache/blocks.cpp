@@ -83,9 +83,8 @@ ShardState::ShardState(Mover& to_use, CacheOptions wanted, std::size_t number, s
       blocks(parts) {}
 
 CacheEntry& Blocks::take(CacheEntry* taken) {
-  CacheEntry& entry = taken == nullptr ? entries_.take() : *taken;
-  shard_.hits.index.make_room();
-  return entry;
+  shard_.hits.index.make_room();  // first, since it may fail
+  return taken == nullptr ? entries_.take() : *taken;
 }
 
 void Blocks::give_unused(CacheEntry& entry) {
@@ -119,6 +118,7 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
     // As for a dropped block, all its pins are counted.
     entry.word.fetch_or(CacheEntry::kCounted);
   }
+  ++shard_.signals.started;
   ++shard_.signals.running;
   if (request.by_prefetch) ++counts.prefetched;
   emit(CacheEvent::Kind::fill_started, request.extent, request.by_prefetch);

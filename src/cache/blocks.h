@@ -7,7 +7,7 @@
 //
 // Guarded parts, each with its own data: Hits (index and pins), Space (memory), Prefetcher (plans),
 // Blocks (life). They call each other and never take the lock. Classes that take it: CacheAccess
-// (access.h), Fills (copies in flight), Slabs and Pump (core.h), CacheCore (the rest).
+// (access.cpp), Fills (copies in flight), Slabs and Pump (core.h), CacheCore (the rest).
 //
 // Never done under the lock, since each may take long or call back: submit a copy, allocate or free
 // a slab, ask a policy, cancel a transfer, wake a thread. Deferred keeps such work until the lock
@@ -84,7 +84,7 @@ class Deferred {
   Transfer ended;
 };
 
-// Words that threads read without the lock. All but running change under it.
+// Words that threads read without the lock. They change under it; pump_due is also cleared without.
 struct Signals {
   // A plan waits for a slab, which only a user's thread may allocate. Read by hits, seldom written.
   std::atomic<bool> growth_due{false};
@@ -95,6 +95,7 @@ struct Signals {
   std::atomic<std::uint32_t> space_changes{0};
   // Copies whose end is not completely handled. The destructor waits for 0.
   std::atomic<std::uint32_t> running{0};
+  std::atomic<std::uint64_t> started{0};  // copies so far
 
   bool take_pump_due() { return pump_due.load() && pump_due.exchange(false); }
 };

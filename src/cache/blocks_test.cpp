@@ -165,6 +165,11 @@ class FailingScene {
   void play() {
     attempt([&] { plan_ = cache_->prefetch(blocks(0, 24)); });
     for (std::uint64_t i = 0; i < 12; ++i) use(i, i % 5 == 0);
+    // Accesses far beyond its window come from others; each is looked up in the plan.
+    Prefetch narrow;
+    attempt([&] { narrow = cache_->prefetch(blocks(24, 64), {.window = Bytes{2 * kPart}}); });
+    for (std::uint64_t i = 40; i < 56; ++i) use(i, false);
+    attempt([&] { narrow.cancel(); });
     attempt([&] { cache_->invalidate(source_.at(2 * kPart, 3 * kPart)); });
     for (std::uint64_t i = 30; i < 50; ++i) use(i, i % 7 == 0);
     attempt([&] { cache_->flush(); });
@@ -238,6 +243,19 @@ class FailingScene {
   int told_ = 0;
   int listened_ = 0;
 };
+
+TEST(CacheMemoryTest, RefusalOfAForeignPlan_NeedsNoMemory) {
+  const Source source(4096);
+  CacheRig rig;
+  CacheRig other;
+  const Extent extent = source.at(0, 4096);
+  const Prefetch plan = other.cache->prefetch({&extent, 1});
+  until_failure = 1;
+  const Block block = rig.cache->access(extent, {.plan = &plan});
+  until_failure = 0;
+  EXPECT_EQ(block.wait().error().code, ErrorCode::invalid);
+  other.settle();
+}
 
 TEST(CacheMemoryTest, EachAllocationMayFail) {
   for (const bool inlines : {false, true}) {

@@ -218,13 +218,14 @@ std::optional<NodeId> Block::node() const {
   return extent_.object->node();
 }
 
-Prefetch::Prefetch(Prefetch&&) noexcept = default;
+Prefetch::Prefetch(Prefetch&& other) noexcept
+    : plans_(std::move(other.plans_)), cache_(std::exchange(other.cache_, nullptr)) {}
 
 Prefetch& Prefetch::operator=(Prefetch&& other) noexcept {
   if (this != &other) {
     cancel();
     plans_ = std::move(other.plans_);
-    cache_ = other.cache_;
+    cache_ = std::exchange(other.cache_, nullptr);
   }
   return *this;
 }
@@ -296,12 +297,19 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
   ++mover_.caches_;
 }
 
-// A callback of a copy that ends may access any shard, so all come to rest before one is freed.
+// A callback of a copy that ends may access any shard, so all come to rest before one is freed. A
+// round without a start leaves all at rest: no copy is left whose callback could start another.
 CacheShards::~CacheShards() {
-  for (bool more = true; more;) {
-    more = false;
-    for (const auto& core : cores_) more = core->end() || more;
-  }
+  const auto started = [this] {
+    std::uint64_t all = 0;
+    for (const auto& core : cores_) all += core->started();
+    return all;
+  };
+  std::uint64_t before = 0;
+  do {
+    before = started();
+    for (const auto& core : cores_) core->come_to_rest();
+  } while (started() != before);
   cores_.clear();
   --mover_.caches_;
 }

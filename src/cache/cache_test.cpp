@@ -7,6 +7,8 @@
 #include <array>
 #include <atomic>
 #include <limits>
+#include <thread>
+#include <utility>
 
 #include "cache/shards.h"
 #include "tests/support/cache_rig.h"
@@ -424,6 +426,68 @@ TEST_F(ShardsTest, CallbackDuringTheEnd_MayAccessAllShards) {
   rig_.fake->hold(false);
   rig_.cache.reset();
   EXPECT_EQ(called, 4);
+}
+
+// A callback in the third shard starts a copy in the first, which the end has seen at rest. The
+// observer holds the end up in the second shard until the callback is over.
+TEST(ShardsEndTest, CallbackOfThePoller_MayAccessAShardThatWasAtRest) {
+  const auto await = [](const std::atomic<bool>& flag) {
+    while (!flag) std::this_thread::yield();
+  };
+  std::vector<Extent> evicted;
+  std::atomic<bool> ends{false};
+  std::atomic<bool> reached{false};
+  std::atomic<bool> called{false};
+  std::atomic<bool> passed{false};
+  CacheRig::Options options = four();
+  options.poller = true;
+  options.cache.observer = [&](const CacheEvent& event) {
+    if (event.kind != CacheEvent::Kind::evicted) return;
+    if (!ends) return evicted.push_back(event.extent);
+    if (event.extent == evicted[1]) {
+      reached = true;
+      await(called);
+    }
+    if (event.extent == evicted[3]) passed = true;
+  };
+  const Source source(kStretches * kStretch);
+  CacheRig rig(std::move(options));
+  const auto load = [&](const Extent& extent) {
+    EXPECT_TRUE(rig.cache->access(extent).wait().has_value());
+  };
+  for (std::uint64_t i = 0; i < 4; ++i) load(source.at(i * kStretch, 512));
+  rig.cache->clear();  // in the order of the shards
+  ASSERT_EQ(evicted.size(), 4u);
+  load(evicted[1]);
+  load(evicted[3]);
+  rig.fake->hold(true);
+  Cache& cache = *rig.cache;
+  cache.access(evicted[2]).on_ready([&] {
+    await(reached);
+    // Called in a later poll of the same thread, so after the end of this copy.
+    cache.access(evicted[0]).on_ready([&] {
+      called = true;
+      await(passed);
+      std::this_thread::sleep_for(std::chrono::milliseconds{20});  // a hasty end goes on
+    });
+  });
+  ends = true;
+  rig.fake->hold(false);
+  rig.cache.reset();
+  EXPECT_TRUE(passed);
+}
+
+TEST_F(ShardsTest, MovedFromPlan_IsOfNoCache) {
+  CacheRig other(four());
+  const Extent extent = source_.at(0, 512);
+  rig_.load(extent);
+  Prefetch plan = other.cache->prefetch({&extent, 1});
+  Prefetch moved(std::move(plan));
+  expect_hit(extent, {.plan = &plan});
+  plan = std::move(moved);
+  expect_hit(extent, {.plan = &moved});
+  EXPECT_FALSE(rig_.cache->access(extent, {.plan = &plan}).hit());
+  other.settle();
 }
 
 TEST_F(ShardsTest, PlanOfAnotherCache_IsInvalid) {

@@ -281,18 +281,26 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options, const void* cache, std:
       pump_(state_, *this, fills_, slabs_),
       cache_(cache) {}
 
-CacheCore::~CacheCore() { CHECK(state_.signals.running == 0); }
-
-bool CacheCore::end() {
-  Fills::AwaitAll copies(fills_);
+// No callback holds a Block or makes a plan any more.
+CacheCore::~CacheCore() {
+  CHECK(state_.signals.running == 0);
   {
     const MutexLock lock(state_.mutex);
     if (const CacheEntry* held = state_.hits.readers.any_pinned()) outlived(*held);
     if (state_.hits.pins() > 0) outlived(*state_.blocks.any_pinned());
   }
+  drop_everything();
+}
+
+void CacheCore::come_to_rest() {
+  Fills::AwaitAll copies(fills_);
+  drop_everything();
+  copies.wait();
+}
+
+void CacheCore::drop_everything() {
   pump_.end_all();
   for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) drop_all(state_, i);
-  return copies.wait();
 }
 
 Status CacheCore::reserve() {
@@ -331,8 +339,13 @@ Error CacheCore::why(const Block& block) const {
   using Refusal = Block::Refusal;
   const Extent& extent = block.extent_;
   switch (block.refusal_) {
-    case Refusal::told:
-    case Refusal::foreign_plan: return *block.refused_;
+    case Refusal::told: return *block.refused_;
+    case Refusal::forked: return state_.origin.check(kTheCache).error();
+    case Refusal::foreign_plan:
+      return fail(ErrorCode::invalid,
+                  "AccessOptions::plan is a plan of another cache; name one that this cache's "
+                  "prefetch() returned")
+          .error();
     case Refusal::invalid:
       if (extent.object == nullptr) {
         return fail(ErrorCode::invalid, "an extent without an object; give one").error();
@@ -448,8 +461,7 @@ void CacheCore::flush() {
 
 void CacheCore::clear() {
   if (!state_.origin.here()) return;
-  pump_.end_all();
-  for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) drop_all(state_, i);
+  drop_everything();
   free_empty_slabs();
 }
 

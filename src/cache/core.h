@@ -114,11 +114,13 @@ class CacheCore {
   // Shard number `shard` of `shards` of `cache`. options.budgets are its own.
   CacheCore(Mover& mover, CacheOptions options, const void* cache, std::size_t shard,
             std::size_t shards);
-  // Requires: end() found no copies, in this shard and all others.
+  // Requires: all shards are at rest, and no Block is left.
   ~CacheCore();
-  // Cancels plans, drops all blocks and waits for copies. True: there were copies. Requires: no
-  // Block is left, and nobody but callbacks of those copies uses the cache.
-  bool end();
+  // Cancels plans, drops all blocks and waits for copies. Requires: only callbacks of copies use
+  // the cache. A callback in another shard may start a copy here afterwards.
+  void come_to_rest();
+  // Copies so far.
+  std::uint64_t started() const { return state_.signals.started.load(); }
 
   static Status check(const Machine& machine, const CacheOptions& options);
   // Allocates all that the budgets allow (CacheOptions::reserve).
@@ -170,6 +172,7 @@ class CacheCore {
   Block access_somehow(const Extent& asked, const AccessOptions& options);
   bool hit(const Extent& extent, Block& block, bool equal_first);
   bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);
+  void drop_everything();
   void free_empty_slabs();
 
   ShardState state_;

@@ -226,19 +226,17 @@ Fills::AwaitAll::~AwaitAll() {
   --fills_.watchers_;
 }
 
-bool Fills::AwaitAll::wait() {
+void Fills::AwaitAll::wait() {
   Mover& mover = fills_.state_.mover;
   const std::atomic<std::uint32_t>& running = fills_.state_.signals.running;
-  const bool waits = running.load() != 0;
   // In a callback, the copies that it would wait for may need this thread.
-  CHECK(!waits || !mover.in_callback());
+  CHECK(running.load() == 0 || !mover.in_callback());
   Patience patience(mover.clock(), mover.waiting(), kEndBound);
   for (auto left = running.load(); left != 0; left = running.load()) {
     CHECK(!patience.over());
     mover.poll();
     patience.sleep(running, left, kEndSlice);
   }
-  return waits;
 }
 
 }  // namespace headrace

@@ -66,8 +66,7 @@ class Fills::AwaitAll {
   ~AwaitAll();
   AwaitAll(const AwaitAll&) = delete;
   AwaitAll& operator=(const AwaitAll&) = delete;
-  // True: there were copies.
-  bool wait();
+  void wait();
 
  private:
   Fills& fills_;

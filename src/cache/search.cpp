@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search for the space of one block. A table in docs/design/cache.md has its order.
+// The search for the space of one block. A table in docs/design/cache/space.md has its order.
 #include <algorithm>
 #include <utility>
 

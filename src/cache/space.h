@@ -2,7 +2,7 @@
 // The memory of a shard: budgets, slabs and frames of each node, and the choice of the blocks to
 // evict.
 //
-// A table in docs/design/cache.md has the order in which a miss tries things. No block is evicted
+// A table in docs/design/cache/space.md has the steps of a miss in their order. No block is evicted
 // unless that makes the space: a row is dropped whole or not at all. No request is refused while a
 // slab is being allocated.
 //

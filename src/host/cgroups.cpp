@@ -68,10 +68,10 @@ std::vector<ControlGroup> control_groups(const HostFiles& files, std::string_vie
     if (!controllers.empty() && !lists(controllers, controller)) continue;
     ControlGroup group{.version2 = controllers.empty(), .mount = kMount, .name = {}};
     if (!group.version2) group.mount += "/" + controllers;
-    // Seen from a container, a group outside begins with "/..".
     std::istringstream parts(line.substr(second + 1));
     std::vector<ControlGroup> inwards{group};
     for (std::string part; std::getline(parts, part, '/');) {
+      if (part == "..") group.outside = inwards.back().outside = true;
       if (part.empty() || part == "..") continue;
       group.name += (group.name.empty() ? "" : "/") + part;
       inwards.push_back(group);

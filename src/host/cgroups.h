@@ -20,6 +20,9 @@ struct ControlGroup {
   bool version2 = true;
   std::string mount;  // "sys/fs/cgroup", a name of HostFiles
   std::string name;   // "a/b"; empty: the root
+  // The path begins with "/..": the process is outside our namespace of cgroups, and the folder is
+  // that of another group, if any.
+  bool outside = false;
   std::string folder() const { return name.empty() ? mount : mount + "/" + name; }
 };
 std::vector<ControlGroup> control_groups(const HostFiles& files, std::string_view controller,

@@ -92,6 +92,7 @@ TEST_F(CpuTimeTest, MemoryOfTheTightestGroup_IsFoundInBothVersions) {
   auto found = memory_group(HostFiles(root_));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->group.name, "a/b");
+  EXPECT_TRUE(found->group.outside);
   EXPECT_EQ(found->limit, Bytes{65536});
   EXPECT_EQ(found->limit_file, "/sys/fs/cgroup/a/memory.max");
   EXPECT_EQ(found->used, Bytes{4096});

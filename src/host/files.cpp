@@ -56,11 +56,11 @@ Unexpected refused(int error, std::string_view what) {
 }
 
 // Repeats `attempt` while it returns EBUSY.
-int until_free(Nanoseconds bound, const auto& attempt) {
+int until_free(const HostFiles& files, const auto& attempt) {
   const Nanoseconds begun = system_clock().now();
   int error = attempt();
-  while (error == EBUSY && system_clock().now() - begun < bound) {
-    std::this_thread::sleep_for(kPause);
+  while (error == EBUSY && system_clock().now() - begun < files.busy_bound) {
+    files.pause(kPause);
     error = attempt();
   }
   return error;
@@ -79,8 +79,10 @@ std::filesystem::path HostFiles::path(const std::string& name) const {
   const std::string top = name.substr(0, name.find('/'));
   if (top == "sys") return sysfs_.native() + name.substr(top.size());
   if (top == "proc") return procfs_.native() + name.substr(top.size());
-  return root_.native() + "/" + name;
+  return (root_ == "/" ? std::string() : root_.native()) + "/" + name;
 }
+
+void HostFiles::pause(Nanoseconds time) const { std::this_thread::sleep_for(time); }
 
 int HostFiles::read_once(const std::string& name, std::string& text) const {
   return read_file_once(path(name), text);
@@ -91,7 +93,7 @@ int HostFiles::write_once(const std::string& name, const std::string& value) con
 
 Result<std::string> HostFiles::read(const std::string& name) const {
   std::string text;
-  const int error = until_free(busy_bound, [&] {
+  const int error = until_free(*this, [&] {
     text.clear();
     return read_once(name, text);
   });
@@ -105,7 +107,7 @@ Result<std::string> HostFiles::read(const std::string& name) const {
 }
 
 Status HostFiles::write(const std::string& name, const std::string& value) const {
-  const int error = until_free(busy_bound, [&] { return write_once(name, value); });
+  const int error = until_free(*this, [&] { return write_once(name, value); });
   if (error == 0) return {};
   return refused(error, fmt::format("the kernel does not take {} in /{}", value, name));
 }
@@ -114,7 +116,7 @@ bool HostFiles::writable(const std::string& name) const {
   return ::access(path(name).c_str(), W_OK) == 0;
 }
 
-std::vector<std::string> HostFiles::names(const std::string& pattern) const {
+Result<std::vector<std::string>> HostFiles::names(const std::string& pattern) const {
   std::vector<std::string> found{""};
   for (const std::filesystem::path& part : std::filesystem::path(pattern)) {
     std::vector<std::string> next;
@@ -125,12 +127,17 @@ std::vector<std::string> HostFiles::names(const std::string& pattern) const {
         if (std::filesystem::exists(path(before + part.native()), error)) {
           next.push_back(before + part.native());
         }
+        if (error) return refused(error.value(), fmt::format("cannot look at /{}", before));
         continue;
       }
       for (std::filesystem::directory_iterator each(path(folder), error), end;
            !error && each != end; each.increment(error)) {
         const std::string name = each->path().filename().native();
         if (::fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) == 0) next.push_back(before + name);
+      }
+      if (error && error != std::errc::no_such_file_or_directory &&
+          error != std::errc::not_a_directory) {
+        return refused(error.value(), fmt::format("cannot read /{}", folder));
       }
     }
     found = std::move(next);

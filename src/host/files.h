@@ -32,9 +32,12 @@ class HostFiles {
   Status write(const std::string& name, const std::string& value) const;
   bool writable(const std::string& name) const;
   // The names that exist for a pattern such as "sys/block/zram*"; node2 comes before node10.
-  std::vector<std::string> names(const std::string& pattern) const;
+  // Errors: a folder cannot be read; one that is absent has no names.
+  Result<std::vector<std::string>> names(const std::string& pattern) const;
   std::filesystem::path path(const std::string& name) const;
   const std::filesystem::path& root() const { return root_; }
+  // Sleeps between two attempts, for files and locks that others have.
+  virtual void pause(Nanoseconds time) const;
 
   // DAMON's files are busy while another one of them is read.
   Nanoseconds busy_bound = std::chrono::seconds{1};

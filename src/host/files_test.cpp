@@ -20,8 +20,10 @@ struct Disturbed final : HostFiles {
   int write_once(const std::string& name, const std::string& value) const override {
     return times-- > 0 ? error : HostFiles::write_once(name, value);
   }
+  void pause(Nanoseconds) const override { ++pauses; }
   int error = EBUSY;
   mutable int times = 0;
+  mutable int pauses = 0;
 };
 
 class HostFilesTest : public testing::Test {
@@ -57,6 +59,13 @@ TEST_F(HostFilesTest, Text_IsReadWithoutBlanksAndSwitchesAsDigits) {
   EXPECT_EQ(files.text("proc/none"), "");
 }
 
+// Python compares paths as text, and "//run" is not below "/".
+TEST_F(HostFilesTest, PathBelowTheRoot_HasOneSlash) {
+  EXPECT_EQ(HostFiles("/").path("run/headrace").native(), "/run/headrace");
+  EXPECT_EQ(HostFiles("/").path("sys/x").native(), "/sys/x");
+  EXPECT_EQ(HostFiles("/a").path("run").native(), "/a/run");
+}
+
 TEST_F(HostFilesTest, Write_MakesNoFile) {
   const HostFiles files(root_);
   EXPECT_EQ(files.write("sys/setting", "1").error().code, ErrorCode::absent);
@@ -72,6 +81,7 @@ TEST_F(HostFilesTest, BusyFile_IsTriedAgainWithinABound) {
   EXPECT_EQ(files.read("sys/setting").value(), "1");
   files.times = 3;
   EXPECT_TRUE(files.write("sys/setting", "2"));
+  EXPECT_EQ(files.pauses, 6);
   files.busy_bound = Nanoseconds{0};
   files.times = 1;
   EXPECT_EQ(files.read("sys/setting").error().code, ErrorCode::exhausted);
@@ -93,11 +103,14 @@ TEST_F(HostFilesTest, Names_AreThoseOfThePatternInOrderOfNumbers) {
   }
   const HostFiles files(root_);
   using Names = std::vector<std::string>;
-  EXPECT_EQ(files.names("sys/node[0-9]*/a"), (Names{"sys/node2/a", "sys/node10/a"}));
-  EXPECT_EQ(files.names("sys/node2/*"), (Names{"sys/node2/a", "sys/node2/b"}));
-  EXPECT_TRUE(files.names("sys/none/*").empty());
+  EXPECT_EQ(files.names("sys/node[0-9]*/a").value(), (Names{"sys/node2/a", "sys/node10/a"}));
+  EXPECT_EQ(files.names("sys/node2/*").value(), (Names{"sys/node2/a", "sys/node2/b"}));
+  EXPECT_TRUE(files.names("sys/none/*").value().empty());
   const HostFiles elsewhere(root_ / "sys", {});
-  EXPECT_EQ(elsewhere.names("sys/node*/b"), Names{"sys/node2/b"});
+  EXPECT_EQ(elsewhere.names("sys/node*/b").value(), Names{"sys/node2/b"});
+  std::filesystem::create_symlink("round", root_ / "sys/round");
+  EXPECT_FALSE(files.names("sys/round/*"));
+  EXPECT_FALSE(files.names("sys/round/a"));
 }
 
 }  // namespace

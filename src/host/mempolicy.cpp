@@ -80,7 +80,8 @@ int set_thread_policy(MemoryPolicy policy, std::span<const NodeId> nodes) {
 
 std::map<NodeId, unsigned> kernel_weights(const HostFiles& files) {
   std::map<NodeId, unsigned> weights;
-  for (const std::string& name : files.names(std::string(kWeights) + "/node*")) {
+  const auto names = files.names(std::string(kWeights) + "/node*");
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
     const auto node = number_after(name.substr(name.rfind('/') + 1), "node");
     const auto weight = number_after(files.text(name), "");
     if (node && weight) weights[NodeId{*node}] = *weight;

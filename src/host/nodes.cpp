@@ -20,7 +20,8 @@ std::string folder_of(NodeId node) { return fmt::format("{}/node{}", kNodesFolde
 std::vector<unsigned> numbers_of(const HostFiles& files, const std::string& folder,
                                  std::string_view prefix) {
   std::vector<unsigned> numbers;
-  for (const std::string& name : files.names(fmt::format("{}/{}[0-9]*", folder, prefix))) {
+  const auto names = files.names(fmt::format("{}/{}[0-9]*", folder, prefix));
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
     if (const auto number = number_after(name.substr(folder.size() + 1), prefix)) {
       numbers.push_back(*number);
     }

@@ -36,12 +36,13 @@ bool Flusher::list(Work& work) {
   return true;
 }
 
-bool Flusher::write_some(std::vector<Key>& keys) {
+bool Flusher::write_some(Work& work) {
   BlockTable& table = store_.table;
   const TableLock lock(table);
   if (table.closing) return false;
   const auto last = static_cast<unsigned>(table.tiers() - 1);
   Tier& folder = table.last();
+  std::vector<Key>& keys = work.keys;
   std::vector<Key> moving;  // blocks on their way to another memory, written once they are there
   while (!keys.empty() && !folder.free.empty() && folder.filling < store_.tiers.most_moving()) {
     const Key key = keys.back();
@@ -64,6 +65,7 @@ bool Flusher::write_some(std::vector<Key>& keys) {
     }
   }
   keys.insert(keys.end(), moving.rbegin(), moving.rend());
+  work.changes = store_.remover.list_changes();
   return folder.filling > 0 || !moving.empty();
 }
 
@@ -80,14 +82,14 @@ Status Flusher::outcome(std::size_t left, std::uint64_t failed, Status status) {
 }
 
 // Without it a power failure could bring removed blocks back.
-Status Flusher::sync(std::uint64_t removals) {
+Status Flusher::sync(std::uint64_t changes) {
   {
     const TableLock lock(store_.table);
-    if (removals <= synced_) return {};
+    if (changes <= synced_) return {};
   }
   HEADRACE_TRY_STATUS(store_.table.last().folder->sync());
   const TableLock lock(store_.table);
-  synced_ = std::max(synced_, removals);
+  synced_ = std::max(synced_, changes);
   return {};
 }
 
@@ -110,10 +112,8 @@ Status Flusher::flush_all(Nanoseconds timeout, const Stop& stop) {
   BlockTable& table = store_.table;
   if (!table.has_folder()) return {};
   Work work;
-  std::uint64_t removals = 0;
   {
     const TableLock lock(table);
-    removals = store_.remover.removals();
     for (const auto& [key, entry] : table.entries()) {
       if (table.arriving(entry)) work.arriving.push_back(key);
     }
@@ -125,9 +125,10 @@ Status Flusher::flush_all(Nanoseconds timeout, const Stop& stop) {
   Nanoseconds asked = clock.now();
   for (;;) {
     const std::uint32_t seen = word_.load();
-    if ((work.listed || list(work)) && !write_some(work.keys)) {
-      HEADRACE_TRY_STATUS(outcome(work.keys.size(), work.failed, {}));
-      return sync(removals);
+    if ((work.listed || list(work)) && !write_some(work)) {
+      const Status written = outcome(work.keys.size(), work.failed, {});
+      Status synced = sync(work.changes);
+      return written ? synced : written;
     }
     Status ended = store_.wait(
         word_, [&] { return word_.load() != seen; },

@@ -29,21 +29,21 @@ class Flusher {
     std::vector<Key> arriving;  // since flush() began, and still arriving
     std::vector<Key> keys;      // blocks to write once `arriving` is empty; the next is last
     std::uint64_t failed = 0;   // failures counted before flush() began
+    std::uint64_t changes = 0;  // of the list, when none was being written
     bool listed = false;        // whether `keys` are known
   };
   Status flush_all(Nanoseconds timeout, const Stop& stop);
   // Returns true, and sets `keys`, once no block of `arriving` is arriving any more.
   bool list(Work& work);
   // Starts writing the next blocks. Returns false if none is left or being written.
-  bool write_some(std::vector<Key>& keys);
+  bool write_some(Work& work);
   // The result of a flush() with `left` blocks to write; `failed` were counted before it began.
   Status outcome(std::size_t left, std::uint64_t failed, Status status);
-  // Makes the first `removals` calls of remove() and clear() durable. Requires: their headers are
-  // overwritten.
-  Status sync(std::uint64_t removals);
+  // Makes the first `changes` of the list durable. Requires: their headers are overwritten.
+  Status sync(std::uint64_t changes);
 
   StoreCore& store_;
-  std::uint64_t synced_ GUARDED_BY(kTable) = 0;  // calls of remove() and clear() that are durable
+  std::uint64_t synced_ GUARDED_BY(kTable) = 0;  // changes of the list that are durable
   std::atomic<std::uint32_t> word_{0};           // changes with each progress
 };
 

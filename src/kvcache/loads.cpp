@@ -118,10 +118,15 @@ Result<Load> Loads::load(std::span<const Key> keys, const Extent& into,
     loads_.emplace(state.get(), state);  // before the pins: nothing throws after these
     due_.merge(due);
   }
-  if (const Status pinned = pin_all(keys, *state); !pinned) {
-    forget(*state);
-    return Unexpected(pinned.error());
-  }
+  struct Forgets {  // also without memory
+    Loads& loads;
+    LoadState* load;
+    ~Forgets() {
+      if (load != nullptr) loads.forget(*load);
+    }
+  } unpinned{*this, state.get()};
+  HEADRACE_TRY_STATUS(pin_all(keys, *state));
+  unpinned.load = nullptr;
   if (sleeps_too_long) store_.jobs.wake();
   if (parked.empty()) {
     begin(*state);

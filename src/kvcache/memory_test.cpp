@@ -224,6 +224,31 @@ TEST_F(KvMemory, ThatRunsOutCostsBlocksOfGpusOnly) {
   EXPECT_GT(failures_of_worker, 20u);
 }
 
+// A load that the store still counts as going on would excuse the match.
+TEST_F(KvMemory, ThatRunsOutInARefusedLoad_LeavesNoLoadBehind) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the child of a fork() abandons the store
+  start({});
+  const kvcache::Key nowhere{1, 2};
+  const Extent into = whole(into_).part(0, rig_.geometry.block());
+  std::ptrdiff_t n = 0;
+  do {
+    has_failed = false;
+    until_failure = ++n;
+    of_scenario = armed = true;
+    try {
+      (void)store_->load({&nowhere, 1}, into);
+    } catch (const std::bad_alloc&) {  // expected
+    }
+    of_scenario = armed = false;
+  } while (has_failed);
+  EXPECT_GT(n, 3);
+  const auto stored = store_->store(std::span(keys_).first(4), whole(memory_));
+  ASSERT_TRUE(stored.has_value() && stored->wait().has_value());
+  const kvcache::Match held = store_->match(std::span(keys_).first(1));
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_DEATH(store_.reset(), "no_match_outlives_the_store");
+}
+
 }  // namespace
 }  // namespace headrace
 

@@ -30,7 +30,7 @@ Result<std::size_t> Remover::remove(std::span<const Key> keys) {
   Later later;
   const TableLock lock(store_.table);
   HEADRACE_TRY_STATUS(store_.check_open());
-  ++removals_;
+  ++list_changes_;
   std::size_t removed = 0;
   for (const Key& key : keys) {
     Entry* const entry = store_.table.find(key);
@@ -49,7 +49,7 @@ Result<std::size_t> Remover::clear() {
   Later later;
   const TableLock lock(store_.table);
   HEADRACE_TRY_STATUS(store_.check_open());
-  ++removals_;
+  ++list_changes_;
   std::size_t removed = 0;
   auto& entries = store_.table.entries();
   for (auto next = entries.begin(); next != entries.end();) {
@@ -63,6 +63,7 @@ Result<std::size_t> Remover::clear() {
 
 void Remover::unlist(Slot slot) noexcept {
   ++store_.table.last().filling;  // flush() waits for it
+  ++list_changes_;
   slots_.push_back(slot);
   if (std::exchange(busy_, true)) return;
   store_.jobs.begin_operation();

@@ -24,8 +24,9 @@ class Remover final : public Unlister, private Copying {
   Result<std::size_t> clear();
 
   void unlist(Slot slot) noexcept override REQUIRES(kTable);
-  // The number of calls of remove() and clear().
-  std::uint64_t removals() const REQUIRES(kTable) { return removals_; }
+  // The number of calls of remove() and clear(), plus headers to overwrite. A removed block may
+  // have left its slot before, whose header is then overwritten by the next block's.
+  std::uint64_t list_changes() const REQUIRES(kTable) { return list_changes_; }
 
  private:
   static constexpr std::size_t kMost = 64;
@@ -39,7 +40,7 @@ class Remover final : public Unlister, private Copying {
 
   StoreCore& store_;
   std::vector<Slot> slots_ GUARDED_BY(kTable);  // has capacity for all slots
-  std::uint64_t removals_ GUARDED_BY(kTable) = 0;
+  std::uint64_t list_changes_ GUARDED_BY(kTable) = 0;
   bool busy_ GUARDED_BY(kTable) = false;
   std::array<Slot, kMost> batch_{};  // of the job, as its size
   std::size_t size_ = 0;

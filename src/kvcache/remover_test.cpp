@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -21,7 +22,8 @@ std::string contents(const std::filesystem::path& path) {
 struct OnDisk {
   std::filesystem::path path;
   std::string synced;
-} watched;  // NOLINT(cert-err58-cpp)
+  bool fails = false;  // fdatasync() does
+} watched;             // NOLINT(cert-err58-cpp)
 
 }  // namespace
 
@@ -31,6 +33,10 @@ extern "C" int fdatasync(int file) {
   struct stat other{};
   const bool is_watched = !watched.path.empty() && fstat(file, &one) == 0 &&
                           stat(watched.path.c_str(), &other) == 0 && one.st_ino == other.st_ino;
+  if (is_watched && watched.fails) {
+    errno = EIO;
+    return -1;
+  }
   if (is_watched) watched.synced = contents(watched.path);
   return static_cast<int>(syscall(SYS_fdatasync, file));
 }
@@ -52,6 +58,17 @@ struct KvRemoving : testing::Test {
     std::string result;
     for (const bool one : rig.store->contains(keys)) result += one ? '1' : '0';
     return result;
+  }
+  // From now on, the index on disk is that of the last fdatasync().
+  void watch() const {
+    watched = {.path = rig.folder.path / "index", .synced = {}};
+    watched.synced = contents(watched.path);
+  }
+  void lose_power() {
+    rig.store.reset();
+    std::ofstream(watched.path, std::ios::binary) << watched.synced;
+    watched = {};
+    rig.open({4}, 16);
   }
 
   KvRig rig;
@@ -329,16 +346,55 @@ TEST(KvClosing, IsTakenOverFromOneThatThrew) {
 
 TEST_F(KvRemoving, PowerFailureAfterFlush_LeavesBlocksRemoved) {
   ASSERT_TRUE(rig.store->flush().has_value());
-  watched.path = rig.folder.path / "index";
-  watched.synced = contents(watched.path);
+  watch();
   EXPECT_EQ(rig.store->remove({&keys[1], 1}).value(), 1u);
   ASSERT_TRUE(rig.store->flush().has_value());
   EXPECT_EQ(rig.store->clear().value(), 7u);  // not flushed: may come back
-  rig.store.reset();
-  std::ofstream(watched.path, std::ios::binary) << watched.synced;
-  watched.path.clear();
-  rig.open({4}, 16);
+  lose_power();
   EXPECT_EQ(there(), "10111111");
+}
+
+TEST_F(KvRemoving, PowerFailureAfterFlush_LeavesBlocksRemovedThatWereHeld) {
+  ASSERT_TRUE(rig.store->flush().has_value());
+  watch();
+  kvcache::Match held = rig.store->match({&keys[0], 1});
+  EXPECT_EQ(rig.store->remove({&keys[0], 1}).value(), 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());  // covers no block that is held
+  held = {};
+  ASSERT_TRUE(rig.store->flush().has_value());
+  lose_power();
+  EXPECT_EQ(there(), "01111111");
+}
+
+TEST_F(KvRemoving, PowerFailureAfterFlushThatCouldNotWriteABlock_LeavesBlocksRemoved) {
+  ASSERT_TRUE(rig.store->flush().has_value());
+  watch();
+  EXPECT_EQ(rig.store->remove({&keys[1], 1}).value(), 1u);
+  rig.settle();
+  rig.files->room = 4096;
+  ASSERT_EQ(rig.put(kvcache::keys(rig.geometry, tokens(4 * 3, 1000)))->stored, 3u);
+  EXPECT_EQ(rig.store->flush().error().code, ErrorCode::io);
+  lose_power();
+  EXPECT_EQ(there(), "10111111");
+}
+
+// After a failed fdatasync(), Linux counts the pages as written: the next one succeeds.
+TEST_F(KvRemoving, IndexThatDidNotReachTheDisk_FailsEachFlushUntilReopened) {
+  ASSERT_TRUE(rig.store->flush().has_value());
+  watch();
+  watched.fails = true;
+  EXPECT_EQ(rig.store->remove({&keys[1], 1}).value(), 1u);
+  EXPECT_EQ(rig.store->flush().error().code, ErrorCode::io);
+  watched.fails = false;
+  const Status again = rig.store->flush();
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().code, ErrorCode::io);
+  EXPECT_NE(again.error().message.find("open it again"), std::string::npos)
+      << again.error().message;
+  watched = {};
+  rig.open({4}, 16);
+  EXPECT_EQ(rig.store->remove({&keys[2], 1}).value(), 1u);
+  EXPECT_TRUE(rig.store->flush().has_value());
 }
 
 // Threads store, load, match, flush and remove while another thread closes.

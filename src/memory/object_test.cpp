@@ -13,7 +13,7 @@
 namespace headrace {
 namespace {
 
-TEST(Object, DescribesMemoryItDoesNotOwn) {
+TEST(Object, MemoryRange_DescribesMemoryWithoutOwningIt) {
   std::array<std::byte, 100> bytes{};
   const MemoryRange range(bytes, NodeId{3});
   EXPECT_EQ(range.size(), 100_B);
@@ -21,7 +21,7 @@ TEST(Object, DescribesMemoryItDoesNotOwn) {
   EXPECT_EQ(range.memory(), bytes.data());
 }
 
-TEST(Object, IdsAreNeverUsedTwiceAlsoByManyThreads) {
+TEST(Object, ManyThreads_GetDistinctIds) {
   constexpr std::size_t kThreads = 4, kEach = 1000;
   std::array<std::byte, 1> byte{};
   std::vector<std::vector<ObjectId>> ids(kThreads);

@@ -8,26 +8,26 @@
 namespace headrace {
 namespace {
 
-Bytes there(const Residency& now, NodeId node, Bytes page) {
+Bytes bytes_on_node(const Residency& now, NodeId node, Bytes page) {
   const auto found = now.pages.find(node);
   return found == now.pages.end() ? 0_B : page * found->second;
 }
 
-// Claims memory for pages that are not in place yet.
+// Claims the memory that the pages still need on their new nodes.
 Result<Claim> claim_space_to_move(Layout& layout, const Residency& now) {
   const Bytes page = pages_of(PageSize::base).map_by;
   HostMemory host = read_unclaimed_memory();
-  for (NodeMemory& node : host.nodes) node.free += there(now, node.id, page);
+  for (NodeMemory& node : host.nodes) node.free += bytes_on_node(now, node.id, page);
   if (!layout.placement.spill.empty()) {
     const Status cut = spill(layout, host);
     if (!cut && !layout.placement.anywhere) return Unexpected(cut.error());
   }
   Demand demand = demand_of(layout, host);
-  for (auto& [node, bytes] : demand.nodes) bytes -= std::min(bytes, there(now, node, page));
+  for (auto& [node, bytes] : demand.nodes) bytes -= std::min(bytes, bytes_on_node(now, node, page));
   return Claim::make(demand);
 }
 
-// The number of pages on other nodes than their run's.
+// Counts the pages that are not on the node of their run.
 Result<std::uint64_t> misplaced(const Buffer& buffer, const Layout& layout) {
   std::uint64_t pages = 0;
   for (const PageRun& run : layout.runs) {
@@ -52,8 +52,9 @@ Status relocate(const Machine& machine, Buffer& buffer, const Placement& placeme
     return fail(ErrorCode::unsupported, "pinned memory does not move; allocate and copy");
   }
   if (placement.distribution == Distribution::first_touch) {
-    return fail(ErrorCode::invalid,
-                "pages that are there are not placed by first touch; move them to nodes or a kind");
+    return fail(
+        ErrorCode::invalid,
+        "pages that exist already cannot be placed by first touch; move them to nodes or a kind");
   }
   HEADRACE_TRY(Placement to, resolve(machine, placement, calling_node(machine)));
   to.pages = buffer.placement_.pages;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which pieces of which moves are submitted next. Knows the segments that wait at each
-// engine and the bytes in flight on each link. Pure: submits nothing, waits for nothing, takes no
-// lock. Only link() and open() need memory; they change nothing when they throw.
+// Cuts moves into pieces, and decides which pieces are submitted next. Knows the segments that wait
+// at each engine and the bytes in flight on each link. Pure: submits nothing, waits for nothing,
+// takes no lock. Only link() and open() need memory; they change nothing when they throw.
 //
 // Rules:
 // 1. A piece is taken when its engine and its link both accept it. An engine accepts when fewer

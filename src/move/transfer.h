@@ -23,8 +23,8 @@ namespace headrace {
 struct Move;
 struct LinkQueue;
 
-// A run of bytes of a move: either queued at an engine, which cuts pieces from it, or a piece in
-// flight.
+// A run of bytes of a move: either queued at an engine, or a piece in flight. scheduler.cpp cuts
+// pieces from queued segments; an engine may cut a piece further into its own requests.
 struct Segment {
   Move* move = nullptr;
   LinkQueue* queue = nullptr;

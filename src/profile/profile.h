@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facade of the folder, besides its public headers: a profile from JSON values, without their text.
+// Converts profiles and rows to and from JSON values; reading and writing JSON text is elsewhere.
+// Other folders of src include this header and the public headers, none of the folder's others.
 // Pure.
 #pragma once
 

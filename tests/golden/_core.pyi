@@ -2,13 +2,14 @@
 Headrace: brings data to the memory that will use it, before it is used.
 """
 
+from collections.abc import Callable, Generator, Mapping, Sequence
 import os
 import pathlib
-from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 import numpy.typing
 from typing_extensions import Buffer as _Buffer
+
 
 __version__: str
 
@@ -1493,7 +1494,7 @@ class KvStore:
 
     def flush(self, timeout: float = 60.0) -> None:
         """
-        Writes to the folder what is only in memory, as far as its budget has room. IoError: some could not be written, or the folder was removed. TimedOutError: some of it was.
+        Writes to the folder what is only in memory, as far as its budget has room. After remove() or clear() the index is then written through to the disk, which `timeout` does not bound. IoError: some could not be written, the index was not, or the folder was removed. TimedOutError: some of it was.
         """
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
@@ -1512,7 +1513,7 @@ class KvStore:
 
     def close(self, *, flush: bool = True, timeout: float = 60.0) -> None:
         """
-        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: writes to the folder first what is only in memory; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds; after a flush that took them all copies in flight have one more. TimedOutError: either it is closed, and what was not written in time is gone, or some copies, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again. Ctrl-C ends the flush, and copies in flight have one second, which a second Ctrl-C ends; without a flush the first does. If they have not ended then, a note of the exception says that the store is still to be closed. Dropping a store that is not closed waits for them all the same; where they do not end, the process does, after at most 200 s: a GPU may still write to its memory.
+        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: writes to the folder first what is only in memory; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds, except that the index is written through to the disk as by flush(); after a flush that took them all copies in flight have one more. TimedOutError: either it is closed, and what was not written in time is gone, or some copies, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again. Ctrl-C ends the flush, and copies in flight have one second, which a second Ctrl-C ends; without a flush the first does. If they have not ended then, a note of the exception says that the store is still to be closed. Dropping a store that is not closed waits for them all the same; where they do not end, the process does, after at most 200 s: a GPU may still write to its memory.
         """
 
     @property
@@ -2647,7 +2648,9 @@ class HostFiles:
         """Whether the file exists and may be written."""
 
     def names(self, pattern: str) -> list[str]:
-        """The names for a pattern, in order of numbers."""
+        """
+        The names for a pattern, in order of numbers. An Error: a folder cannot be read.
+        """
 
     @property
     def busy_bound(self) -> float:

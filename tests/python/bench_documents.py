@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the document of every benchmark: compare and export read its rows."""
+"""Checks of the document of every benchmark: compare, export and report read its rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def slower(document: dict[str, Any], times: float = 3.0) -> dict[str, Any]:
 def check_commands(
     document: dict[str, Any], run: Callable[..., subprocess.CompletedProcess[str]], folder: Path
 ) -> None:
-    """`headrace compare` of two documents sees a change, and `headrace export` writes the rows."""
+    """`headrace compare` of two documents sees a change, `headrace export` writes the rows, and
+    `headrace report` draws them.
+    """
     check_rows(document)
     (folder / "a.json").write_text(json.dumps(document))
     (folder / "b.json").write_text(json.dumps(slower(document)))
@@ -56,3 +58,6 @@ def check_commands(
     assert ratios.keys() == measured and all(abs(each - 3) < 1e-6 for each in ratios.values())
     table = run("export", "a.json", "--as", "csv")
     assert table.returncode == 0 and table.stdout.count("\n") == 1 + len(document["rows"])
+    page = run("report", "a.json", "--html", "a.html")
+    assert (page.returncode, page.stderr) == (0, "")
+    assert document["machine"]["name"] in (folder / "a.html").read_text()

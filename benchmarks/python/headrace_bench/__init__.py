@@ -1,8 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Benchmarks of Headrace: the commands of `headrace bench`, and what they measure with."""
 
+from importlib import import_module
+
 import headrace as headrace  # first: its extension has the types that ours uses
-from headrace_bench._core import (
+
+
+def _check_build(*extensions: str) -> None:
+    """Objects of one extension are passed to the other, so both have the layout of one build."""
+    if len({getattr(import_module(each), "_build_id", str)() for each in extensions}) > 1:
+        raise headrace.UnsupportedError(
+            "headrace and headrace-bench are of different builds; run: make install, in a clone of "
+            "Headrace, or pip install --force-reinstall 'headrace[bench]'"
+        )
+
+
+_check_build("headrace._core", "headrace_bench._core")
+
+from headrace_bench._core import (  # noqa: E402
     HISTOGRAM_BINS,
     Answer,
     AnswerRow,

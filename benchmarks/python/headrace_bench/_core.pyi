@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Made by nanobind; `pytest --update-golden` renews it.
-import os
 from collections.abc import Callable, Sequence
+import os
 from typing import Literal
 
+import headrace
 from typing_extensions import Buffer
 
-import headrace
 
 class Engines:
     def __init__(self, machine: headrace.Machine) -> None: ...

@@ -145,7 +145,7 @@ def run(
         runner.run(lambda each, _: _measure(each, options, directory, stop), stop, progress)
         if not runner.interrupted:
             counting.run(lambda each, _: _instructions(each, options, stop), stop, progress)
-    counts = {tuple(each.parameters.values()): each.found for each in counting.variants}
+    counts = {tuple(each.parameters.values()): each.results for each in counting.variants}
     rows = [
         _row(runner, each, counts.get(tuple(each.parameters.values()), [])) for each in variants
     ]
@@ -211,7 +211,7 @@ def _instructions(variant: Variant, options: Options, stop: Stop) -> float:
 
 
 def _row(runner: Runner, variant: Variant, instructions: Sequence[float]) -> headrace.Row:
-    found = variant.found
+    found = variant.results
     # The time of a thread for an operation; threads that wait for a CPU or a lock take longer.
     times = [1e9 * each["thread_seconds"] / each["operations"] for each in found]
     derived = [

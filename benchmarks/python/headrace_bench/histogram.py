@@ -52,7 +52,7 @@ def chosen(
 
 
 def fastest_kinds(machine: headrace.Machine) -> list[str]:
-    """Those that are here, by what they are made of."""
+    """The fast kinds of memory that this machine has."""
     here = {n.kind for n in machine.nodes if n.byte_addressable and n.capacity != 0}
     return [kind for kind in _KINDS if kind in here]
 
@@ -146,8 +146,8 @@ def rows(runner: Runner, options: Options) -> list[headrace.Row]:
 
 
 def _row(runner: Runner, variant: Variant, options: Options) -> headrace.Row:
-    samples = [seconds for seconds, _ in variant.found]
-    wrong = [complaint for _, complaint in variant.found if complaint]
+    samples = [seconds for seconds, _ in variant.results]
+    wrong = [complaint for _, complaint in variant.results if complaint]
     moved = options.bytes * options.iterations
     # The rate of data; each of its items is read once and changes one counter.
     details = {"bytes_per_second": moved / statistics.median(samples)} if samples else {}

@@ -27,7 +27,7 @@ Result = tuple[dict[str, Any], list[dict[str, Any]]]
 
 __all__ = ["CONFIGS", "Options", "pages", "points", "rows", "run"]
 
-#: What a record takes besides its value: its name, its entry, what the allocator rounds up.
+#: Bytes of a record besides its value: its name, its entry, and the allocator's rounding.
 _OVERHEAD_BYTES = 400
 
 
@@ -85,7 +85,7 @@ def run(
 
 
 def _versions(points: list[Variant]) -> dict[str, str]:
-    """Those that are not here are left out, unless there is no other."""
+    """Versions of the servers. Leaves out points of missing servers, unless all are missing."""
     versions: dict[str, str] = {}
     missing = None
     for name in dict.fromkeys(map(server_of, points)):
@@ -226,7 +226,7 @@ def rows(points: list[Variant], options: Options) -> list[headrace.Row]:
 
 
 def _row(runner: Runner, point: Variant) -> headrace.Row:
-    found = [row for row, _ in point.found]
+    found = [row for row, _ in point.results]
     details: dict[str, float | None] = {name: median_of(found, name) for name in _DETAILS}
     for name, zero in _ZERO.items():
         details[name] = median_of([{name: zero, **each} for each in found], name)
@@ -241,6 +241,6 @@ def _row(runner: Runner, point: Variant) -> headrace.Row:
 def pages(points: list[Variant]) -> list[dict[str, Any]]:
     """Where the memory of each point's server was over time."""
     return [
-        {**point.parameters, "pages": [each for _, looks in point.found for each in looks]}
-        for point in points if point.found
+        {**point.parameters, "pages": [each for _, looks in point.results for each in looks]}
+        for point in points if point.results
     ]  # fmt: skip

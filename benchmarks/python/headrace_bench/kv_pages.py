@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a server's memory lies while it is driven: bytes on each node, in swap, in its file."""
+"""Samples of where a server's memory is during a run: bytes on each node, in swap, in its file."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from headrace_bench.two_memories import bytes_by_node, kilobytes
 
 Row = dict[str, Any]
 
-#: Seconds between two looks.
+#: Seconds between two samples.
 EVERY_SECONDS = 0.25
-#: A look where there are several nodes costs the kernel a walk over all pages: the next one waits
-#: so many times as long as the last took.
+#: Sampling several nodes makes the kernel walk over all pages. So the pause after a sample is this
+#: many times as long as the sample took.
 _REST = 50
 
 
 def look(process: int, node: int, nodes: int, file: Path | None) -> Row:
-    """Of one node the kernel has a count. OSError: the process has ended."""
+    """Bytes of a process now. Counts pages only if there are several nodes.
+
+    OSError: the process has ended.
+    """
     status = f"/proc/{process}/status"
     memory = bytes_by_node(process) if nodes > 1 else {node: kilobytes(status, "VmRSS") or 0}
     return {
@@ -34,9 +37,10 @@ def look(process: int, node: int, nodes: int, file: Path | None) -> Row:
 
 
 @contextmanager
-def sampled(once: Callable[[], Row]) -> Iterator[list[Row]]:
-    """What `once` tells at the begin and then at each look, with the seconds since the begin: by a
-    thread that ends with the block, and with the process it looks at.
+def sampled(look_once: Callable[[], Row]) -> Iterator[list[Row]]:
+    """Samples of `look_once`, each with the seconds since the beginning, taken by a thread.
+
+    The first is taken at once. The thread ends with the block, or when `look_once` raises OSError.
     """
     samples: list[Row] = []
     over = threading.Event()
@@ -47,7 +51,7 @@ def sampled(once: Callable[[], Row]) -> Iterator[list[Row]]:
         while not over.wait(rest):
             now = time.monotonic()
             try:
-                samples.append({"seconds": round(now - begun, 3), **once()})
+                samples.append({"seconds": round(now - begun, 3), **look_once()})
             except OSError:
                 return
             rest = max(EVERY_SECONDS, _REST * (time.monotonic() - now))

@@ -30,7 +30,7 @@ class Keeper:
         self._thread.start()
 
     def totals(self) -> headrace.ProcessTierTotals:
-        """So far. What it ended by, if it has."""
+        """The totals so far. Raises the error that ended the tiering, if any."""
         if self._error is not None:
             raise self._error
         return self._tier.totals()

@@ -27,7 +27,7 @@ from headrace import _programs as programs
 from headrace._errors import error_of
 from headrace._model.kv import PROGRAM
 
-#: What clients and servers have between them, of each kind.
+#: Kind of the connections between clients and servers.
 TRANSPORT = "unix socket"
 _START_SECONDS = 20.0
 _ANSWER_SECONDS = 10.0

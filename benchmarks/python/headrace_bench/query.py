@@ -33,7 +33,7 @@ PEER = "duckdb"
 #: Not a mode: the transfer alone.
 FLOOR = "floor"
 
-#: Digits after the point of averages: the rule of average_text in workload/query/decimal.h.
+#: Digits after the point of averages: the rule of average_text in benchmarks/query/decimal.h.
 AVERAGE_DIGITS = 6
 #: Averages of an answer and the sums they are derived from.
 AVERAGES = {"avg_qty": "sum_qty", "avg_price": "sum_base_price", "avg_disc": "sum_disc"}
@@ -191,7 +191,7 @@ class _Bench:
             yield row_of("overlap", known, "share", shares)
 
     def _found(self, mode: str) -> list[Any]:
-        return self.variants[mode].found if mode in self.variants else []
+        return self.variants[mode].results if mode in self.variants else []
 
     def _bytes(self) -> int:
         widths = {column.name: column.width for column in self.table.columns}

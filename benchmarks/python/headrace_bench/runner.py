@@ -3,7 +3,7 @@
 
     runner = Runner([Variant({"mode": name}) for name in names], rounds=5)
     runner.run(lambda variant, number: seconds_of(variant.parameters["mode"]), stop, progress)
-    rows = [runner.row("query", each, "s", each.found) for each in runner.variants]
+    rows = [runner.row("query", each, "s", each.results) for each in runner.variants]
 
 Each round runs every variant once, in an order that is drawn anew. A variant that always runs after
 the same other one finds the machine as that one left it, and the median of all rounds does not show
@@ -34,7 +34,7 @@ Progress = Callable[[int, int, str], object]
 Draw = Callable[[Sequence[T], int, int], Iterable[Sequence[T]]]
 
 
-class More(TypedDict, total=False):
+class RowExtras(TypedDict, total=False):
     """Parts of a row besides its samples."""
 
     details: Mapping[str, float | None]
@@ -47,10 +47,10 @@ class More(TypedDict, total=False):
 
 @dataclass(eq=False)
 class Variant:
-    """One alternative: the parameters of its row, and the results of its counted rounds."""
+    """One alternative, which becomes one row."""
 
     parameters: dict[str, int | str]
-    found: list[Any] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)  #: of its counted rounds
     seconds: float = 0.0  #: spent in its counted rounds
     code: str = ""  #: why it is left out of the remaining rounds: an error's code
     reason: str = ""  #: and its words
@@ -83,8 +83,8 @@ class Runner:
     def run(
         self, once: Callable[[Variant, int], Any], stop: Stop, progress: Progress | None = None
     ) -> None:
-        """Calls `once` with each variant and the number of the round; 0 is the first that counts,
-        a discarded round has a negative one. None as a result: the run has been stopped.
+        """Calls `once(variant, round)`. Round 0 is the first counted one; discarded rounds have
+        negative numbers. `once` returns None if the run has been stopped.
 
         An error leaves its variant out of the remaining rounds, and is the reason in its row.
         CancelledError stops the run.
@@ -120,7 +120,7 @@ class Runner:
         if found is None:
             return False
         if number >= 0:
-            variant.found.append(found)
+            variant.results.append(found)
             variant.seconds += time.monotonic() - begun
         return True
 
@@ -135,7 +135,7 @@ class Runner:
 
     def row(
         self, experiment: str, variant: Variant, unit: str, samples: Sequence[float],
-        **more: Unpack[More],
+        **more: Unpack[RowExtras],
     ) -> _core.Row:  # fmt: skip
         """The row of a variant, as row_of(). Fewer samples than rounds have a note."""
         if samples and len(samples) < self.rounds:
@@ -149,7 +149,7 @@ class Runner:
 
 def row_of(
     experiment: str, parameters: Mapping[str, int | str], unit: str, samples: Sequence[float],
-    **more: Unpack[More],
+    **more: Unpack[RowExtras],
 ) -> _core.Row:  # fmt: skip
     """A row with the median of the samples and its interval, or with a reason for none. Details
     and words that are None or empty are left out.
@@ -187,8 +187,8 @@ def wrong_of(wrong: int, found: Sequence[Any]) -> dict[str, float]:
 
 
 def check(document: Mapping[str, Any], who: str = "the result is") -> None:
-    """Raises when a result was wrong, or when nothing was measured at all. Called when all is
-    written. `who`: "Spark's answer is".
+    """Raises when a result was wrong, or when nothing was measured at all. Call it after the
+    document is written. `who` begins the message, such as "Spark's answer is".
     """
     rows = document["rows"]
     for row in rows:

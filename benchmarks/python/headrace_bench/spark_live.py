@@ -40,9 +40,9 @@ from headrace_bench.two_memories import (
 
 SPILLS = ("ssd-spill", "tmpfs-spill")
 CONFIGS = ("MMEM", *INTERLEAVES, "Hot-Promote", *SPILLS)
-#: What a JVM takes besides its heap: code, stacks, buffers of the network.
+#: Memory of a JVM besides its heap: code, stacks, network buffers.
 _BESIDE_HEAP = 500 << 20
-#: What Spark keeps of a heap for itself (RESERVED_SYSTEM_MEMORY_BYTES of UnifiedMemoryManager).
+#: Heap that Spark reserves for itself (RESERVED_SYSTEM_MEMORY_BYTES of UnifiedMemoryManager).
 _RESERVED = 300 << 20
 #: The least heap that Spark starts with, 1.5 times that, rounded up.
 LEAST_HEAP = 512 << 20
@@ -365,7 +365,7 @@ class _Runs:
             with file.open(errors="replace") as lines:
                 work |= spark_events.parse(lines)
         for point in self.points:
-            for found in point.found if config_of(point) == config else ():
+            for found in point.results if config_of(point) == config else ():
                 logged = work.get(_group(query_of(point), found["number"]))
                 found |= {} if logged is None else asdict(logged)
 
@@ -459,7 +459,7 @@ def rows(runner: Runner) -> list[headrace.Row]:
 
 
 def _row(runner: Runner, point: Variant) -> headrace.Row:
-    found = point.found
+    found = point.results
     names = ("slow_share", *asdict(spark_events.Work()))
     details: dict[str, float | None] = {name: median_of(found, name) for name in names}
     places = [each["node_bytes"] for each in found if each["node_bytes"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""STREAM with its arrays where one says, by one process or the ranks of an MPI job."""
+"""STREAM with its arrays in chosen memories, by one process or the ranks of an MPI job."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Options:
 
 
 class Arrays:
-    """The arrays of this rank and who works on them."""
+    """The arrays of this rank, and the CPUs that work on them."""
 
-    def __init__(self, machine: headrace.Machine, options: Options, alone: bool) -> None:
+    def __init__(self, machine: headrace.Machine, options: Options, only_rank: bool) -> None:
         self._machine, self._bytes = machine, options.bytes
         self.places = list(options.places)
         allowed = None
         if options.tile:
-            rank = local_rank(os.environ) or (Rank(0, 1, "no launcher") if alone else None)
+            rank = local_rank(os.environ) or (Rank(0, 1, "no launcher") if only_rank else None)
             host = this_host(machine, Request(per_rank=True), rank)
             self.places, allowed = on_tile(machine, options.places, host)
             os.sched_setaffinity(0, allowed)  # whatever the launcher bound it to
@@ -57,7 +57,7 @@ class Arrays:
         self.use(options.threads)
 
     def use(self, threads: int | None) -> None:
-        """So many threads, by default one on each core, and fresh arrays for them."""
+        """Allocates new arrays for a number of threads (default: one on each core)."""
         machine = self._machine
         self.cpus = cpus_for(machine, threads, self.allowed)
         self.caches = cache_of(machine, self.cpus)
@@ -84,14 +84,15 @@ class Arrays:
         headrace.stream_fill(self.a, self.b, self.c, self.cpus)
 
     def run(self, kernel: str) -> tuple[int, float]:
-        """The bytes counted, and the seconds."""
+        """Bytes as STREAM counts them, and seconds."""
         found = headrace.stream_run(kernel, self.a, self.b, self.c, self.cpus)
         return found.bytes, found.seconds
 
 
 def sweep_counts(ranks: Sequence[tuple[int, int]]) -> list[int]:
-    """How many threads of a rank a sweep has, the same on all: 1, 2, 4, ..., one on each core, one
-    on each CPU. `ranks`: cores and CPUs of each.
+    """Numbers of threads per rank in a sweep: 1, 2, 4, ..., one per core, one per CPU.
+
+    All ranks have the same number. `ranks`: cores and CPUs of each rank.
     """
     cores, cpus = (min(numbers) for numbers in zip(*ranks, strict=True))
     return sorted({1 << n for n in range(cores.bit_length())} | {cores, cpus})
@@ -100,7 +101,7 @@ def sweep_counts(ranks: Sequence[tuple[int, int]]) -> list[int]:
 def on_tile(
     machine: headrace.Machine, places: Sequence[str], host: Host
 ) -> tuple[list[str], set[int]]:
-    """The places of the rank that `host` tells of on its tile, and the tile's CPUs."""
+    """The places on the tile of the rank in `host`, and the tile's CPUs."""
     found: list[str] = []
     cpus: set[int] = set()
     for place in places:
@@ -117,7 +118,7 @@ def on_tile(
 
 
 def _left(machine: headrace.Machine, spill: Sequence[str], placed: Iterable[int]) -> Iterator[str]:
-    """An order to spill in without the nodes that are placed already; kinds mean the others."""
+    """The spill order without the nodes that are placed already; a kind means its other nodes."""
     known = set(placed)
     for part in spill:
         nodes = [node for node, _ in headrace.Placement.parse(machine, part).nodes]
@@ -168,7 +169,7 @@ def _row(
 ) -> headrace.Row:  # fmt: skip
     parameters = {name: rank[name] for name in ("a", "b", "c", "threads", "bytes_per_array")}
     own = replace(variant, parameters={**variant.parameters, **parameters, "rank": which})
-    times = [of(each) for each in variant.found]
+    times = [of(each) for each in variant.results]
     rates = [size / seconds for size, seconds in times]
     # STREAM's figure is that of the best repetition.
     details = {"best": max(rates, default=None), "bytes": times[0][0] if times else None}

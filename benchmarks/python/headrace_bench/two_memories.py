@@ -103,7 +103,7 @@ def slow_share(by_node: dict[int, int], fast: int | None) -> float:
 
 
 def free_bytes() -> int | None:
-    """What programs may still take: of this host, and of the memory cgroups of this process."""
+    """Memory that programs may still allocate, by this host and this process's memory cgroups."""
     limits = kilobytes("/proc/meminfo", "MemAvailable"), headrace.free_memory().cgroup
     return min((limit for limit in limits if limit is not None), default=None)
 

@@ -18,5 +18,6 @@ NB_MODULE(_core, m) {
   bind_query(m);
   bind_layer(m);
   bind_unified_memory(m);
+  m.def("_build_id", &build_id);
   explain_refusals(m);
 }

@@ -325,9 +325,11 @@ class Store {
 
   // Writes blocks that are only in memory to the folder, as far as its budget allows without
   // dropping blocks. After a remove() or clear() it then writes the index through to the disk,
-  // which `timeout` and `stop` do not bound. Calls `stop` about every 50 ms in this thread.
+  // also if blocks could not be written; `timeout` and `stop` do not bound that. Calls `stop` about
+  // every 50 ms in this thread.
   // Errors: io: a block could not be written, for example because the disk is full, or the folder's
-  // files were removed, so no process will find them. timed_out: some blocks were written.
+  // files were removed, so no process will find them; or the index did not reach the disk, as each
+  // flush() then says until the folder is opened again. timed_out: some blocks were written.
   // cancelled: `stop` returned true.
   Status flush(Nanoseconds timeout = std::chrono::seconds{60},
                const std::function<bool()>& stop = {});
@@ -339,7 +341,8 @@ class Store {
   // were there or arriving.
   // A block that is matched or being copied keeps its slot until that has ended; until then a
   // store of its key is refused. The index of a folder is written behind loads; flush() waits for
-  // it, and makes it durable: no power failure brings the blocks back. The bytes on SSD are not
+  // it, and makes it durable: no power failure brings the blocks back. A flush() covers no block
+  // that is held then; the next one after its release does. The bytes on SSD are not
   // overwritten. Errors: cancelled: the store is closed.
   Result<std::size_t> remove(std::span<const Key> keys);
   // Removes all blocks. Visits each slot of a folder.

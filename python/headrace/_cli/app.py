@@ -104,7 +104,10 @@ def _added(group: str) -> dict[str, str]:
 
 def _need_benchmarks() -> None:
     if not _added("headrace.bench"):
-        raise AbsentError("no benchmarks are installed; run: pip install 'headrace[bench]'")
+        raise AbsentError(
+            "no benchmarks are installed; run: make install, in a clone of Headrace, or "
+            "pip install 'headrace[bench]'"
+        )
 
 
 class _Bench(_Commands):
@@ -113,7 +116,8 @@ class _Bench(_Commands):
     added = "headrace.bench"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _need_benchmarks()
+        if not ctx.resilient_parsing:  # the shell completes a command line
+            _need_benchmarks()
         return super().parse_args(ctx, args)
 
 

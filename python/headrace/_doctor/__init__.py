@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host offers, and which of its settings spoil measurements; for `headrace doctor`."""
+"""For `headrace doctor`: features of the host, and settings that spoil measurements."""

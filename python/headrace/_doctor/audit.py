@@ -26,7 +26,7 @@ _HYPERVISOR = "the hypervisor decides"
 #: Waking from a state that takes longer shows in latencies of memory.
 _LONG_WAKING_US = 20
 
-#: Threads of others that are there for each CPU on a host that is called quiet.
+#: Largest number of other programs' threads per CPU on a quiet host.
 _QUIET_SHARE = 0.25
 
 
@@ -342,7 +342,7 @@ def _bus_counters(host: Host) -> Iterator[Finding]:
 
 
 def _other_programs(host: Host) -> Iterator[Finding]:
-    """By the load average of a minute: threads that ran or wanted to, of all programs here."""
+    """Other programs' threads that ran or waited for a CPU: the load average of a minute."""
     feature = "other programs"
     load = (host.read("proc/loadavg") or "").split()
     cpus = sum(len(node.cpus) for node in host.machine.nodes)

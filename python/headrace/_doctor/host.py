@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Host:
-    """What the probes look at."""
+    """The parts of the host that the probes read."""
 
     machine: headrace.Machine
     data: Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host offers Headrace, per feature: its state, why, and what would change it.
+"""State of each feature on this host: whether it works, why, and what would change it.
 
 Each probe reads what the kernel says below the host's root or tries the thing itself; none changes
 anything. What settings do to measurements is in audit.py.

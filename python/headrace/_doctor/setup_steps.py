@@ -38,7 +38,7 @@ class Device:
 
 
 def devices_in(folder: Path) -> list[Device]:
-    """By node, then by number. Their numbers have gaps: IAA devices are counted with them."""
+    """DSA devices, sorted by node and number. Numbers have gaps, because IAA devices count too."""
     found: list[Device] = []
     for path in folder.glob("dsa[0-9]*"):
         if match := re.fullmatch(r"dsa(\d+)", path.name):

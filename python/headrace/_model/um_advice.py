@@ -47,7 +47,7 @@ RECIPES = (
 
 
 def recipe_of(case: Case) -> str | None:
-    """The recipe that a published case is."""
+    """The name of the recipe with the options of a published case; None: no recipe has them."""
     for recipe in RECIPES:
         if replace(recipe.case, size=case.size, runs=case.runs, kernel=case.kernel) == case:
             return recipe.name

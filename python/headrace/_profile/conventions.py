@@ -42,7 +42,7 @@ class Traffic:
 
     @property
     def read_share(self) -> float:
-        """Of the lines that the program reads and writes."""
+        """Share of reads among the lines that the program reads and writes."""
         return self.reads / (self.reads + self.writes)
 
     @property

@@ -11,8 +11,11 @@ from typing import Any
 from headrace import _core
 from headrace._files import read_whole
 
-#: Fields of a document that are not conditions of its measurement.
-_NO_CONDITIONS = ("schema_version", "kind", "interrupted")
+#: Fields of a document that are not conditions of its measurement: its head, and its results.
+_NO_CONDITIONS = (
+    "schema_version", "kind", "interrupted", "advice_confirmed", "answer_ok", "conclusion",
+    "device_free_bytes", "layer_ms", "us_per_token_and_layer", "written",
+)  # fmt: skip
 
 
 class Fields(dict[str, Any]):

@@ -25,7 +25,7 @@ EXPERIMENTS = {
     "queue": "engines per group, shared and dedicated queues, copies in flight",
     "interference": "a copy alone, while others run, and while STREAM runs",
 }
-#: Those whose copies have the sizes that the user chooses.
+#: Parts whose copies have the sizes that the user chooses.
 SIZED = ("submission", "cpu")
 #: Sizes of 1 MiB and more, where 3.2.1 says how fast one device is.
 PUBLISHED_FROM_BYTES = 1 << 20
@@ -120,7 +120,7 @@ def way(row: Row) -> str:
 
 
 def smart_less(rows: Iterable[Row]) -> dict[int, float]:
-    """By destination: how much slower `smart` is than `brute_force`, in bytes per second."""
+    """Loss of `smart` against `brute_force` by destination, in bytes per second."""
     rates: dict[int, dict[str, float]] = {}
     for row in of(rows, "route"):
         if row["bytes_per_second"] is not None:
@@ -138,7 +138,7 @@ def crossovers(rows: Iterable[Row]) -> list[Row]:
     """
     by_size: dict[str, dict[int, Row]] = {}
     for row in of(rows, "cpu"):
-        at_home = row["from_node"] == row["to_node"]  # a core between nodes is held against nothing
+        at_home = row["from_node"] == row["to_node"]  # a core between nodes has no peer
         if row["bytes_per_second"] is not None and row["threads"] == 1 and at_home:
             by_size.setdefault(way(row), {})[row["bytes"]] = row
     cores = by_size.pop("cores", {})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile in the words of others: tables for spreadsheets, settings for the kernel and for
-memkind, and rated values held against measured ones. Texts in the manner of other tools are in
+"""A profile in other formats: tables for spreadsheets, settings for the kernel and for memkind,
+and rated values compared with measured ones. Texts in the formats of other tools are in
 _export_texts.py.
 
 Pure functions of a profile; nothing is measured or set here.
@@ -99,7 +99,7 @@ def as_weights(profile: headrace.Profile) -> str:
 
 
 def as_memkind(profile: headrace.Profile) -> str:
-    """The variable by which memkind is told its high-bandwidth nodes."""
+    """The variable that names the high-bandwidth nodes for memkind."""
     nodes = {node.id: node for node in profile.machine.nodes if node.byte_addressable}
     best = {n: v for n, v in best_read_bandwidth(profile).items() if n in nodes}
     plain = [value for node, value in best.items() if nodes[node].kind == "dram"]
@@ -116,7 +116,7 @@ def as_memkind(profile: headrace.Profile) -> str:
 
 
 def as_audit(profile: headrace.Profile) -> str:
-    """What firmware says (HMAT, CDAT) next to what was measured; * from a fifth apart."""
+    """Firmware's values (HMAT, CDAT) beside measured ones; * if they differ by a fifth or more."""
     lines = ["initiator\tnode\twhat\trated\tmeasured\tmeasured/rated"]
     for node in profile.machine.nodes:
         rated = {a.initiator: a for a in node.access if not a.measured}

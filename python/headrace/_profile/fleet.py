@@ -149,7 +149,7 @@ def _sigma(values: Sequence[float]) -> float:
 
 
 def _z(judgements: int) -> float:
-    """By Bonferroni."""
+    """The limit for one judgement, with Bonferroni's correction."""
     return statistics.NormalDist().inv_cdf(1 - _FALSE_ALARM / 2 / max(judgements, 1))
 
 
@@ -216,7 +216,7 @@ def _outliers_of_experiments(common: _Common, least: float) -> list[Outlier]:
 
 
 def _facts(profile: Profile) -> dict[str, str | int]:
-    """What should be the same everywhere; numbers are capacities."""
+    """Facts that should be equal on all hosts; numbers are capacities."""
     facts: dict[str, str | int] = {
         name: profile.conditions[name] for name in _CONDITIONS if name in profile.conditions
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session would measure, in which time, and what it leaves out."""
+"""The plan of a session: the points, their time, and the points left out."""
 
 from __future__ import annotations
 

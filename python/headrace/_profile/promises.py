@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is promised of copies on a GPU, and whether the rows of a profile keep it."""
+"""The promises about copies on a GPU, and whether the rows of a profile keep them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import headrace
 
 @dataclass(frozen=True)
 class Promise:
-    """At least so many times what the driver alone reaches, in the rows that have these words."""
+    """A least ratio to the driver's own rate, for the rows that have these words."""
 
     name: str
     least: float

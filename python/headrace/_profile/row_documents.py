@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+from headrace._format import plural
 
 #: The size of a copy that is large enough to pass the caches, as a first look has it.
 _LARGE_COPY = 64 << 20
@@ -16,7 +17,7 @@ _WHAT_OF_MIX = {"read": "memory read", "write": "memory write"}
 
 
 def reached(rows: Iterable[headrace.Row]) -> list[headrace.Row]:
-    """Those that an interrupted session came to."""
+    """Rows that were measured before a session was interrupted."""
     return [row for row in rows if "stopped" not in row.flags]
 
 
@@ -42,7 +43,7 @@ def variation(row: headrace.Row) -> dict[str, Any]:
 
 
 def copy_rows(rows: Iterable[headrace.Row], engines: list[str]) -> list[headrace.Row]:
-    """Those of the engines; sorted by state, threads and size."""
+    """Rows of these engines, sorted by state, threads and size."""
     found = (row for row in rows if row.parameters["engine"] in engines)
     return sorted(found, key=lambda row: _copy_order(row, engines))
 
@@ -56,7 +57,7 @@ def _copy_order(row: headrace.Row, engines: list[str]) -> tuple[int, ...]:
 
 
 def rate_rows(profile: headrace.Profile, directory: Path) -> list[dict[str, Any]]:
-    """What a quick session found, a line for each memory, disk and pair of memories."""
+    """Results of a quick session: a line for each memory, disk and pair of memories."""
     return [
         _NAMES[row.experiment](row, profile.machine, directory) | _numbers(row)
         for row in _with_a_line(reached(profile.rows))
@@ -113,7 +114,7 @@ def _copy(row: headrace.Row, machine: headrace.Machine, directory: Path) -> dict
         what, where = "memory copy", _place(p["to"], p["cpu_node"], int(p["threads"]))
     else:
         what = "copy"
-        where = f"{_threads(int(p['threads']))}, node {p['from']} to node {p['to']}"
+        where = f"{plural(int(p['threads']), 'thread')}, node {p['from']} to node {p['to']}"
     cpus = (each for each in machine.engines if each.kind == "cpu" and each.home == p["cpu_node"])
     return {
         "what": what,
@@ -144,11 +145,7 @@ def _disk(row: headrace.Row, machine: headrace.Machine, directory: Path) -> dict
 
 def _place(node: int | str, cpu_node: int | str, threads: int) -> str:
     far = "" if node == cpu_node else f" of node {cpu_node}"
-    return f"node {node}, {_threads(threads)}{far}"
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'' if count == 1 else 's'}"
+    return f"node {node}, {plural(threads, 'thread')}{far}"
 
 
 _NAMES = {"bandwidth": _memory, "copy": _copy, "storage": _disk}

@@ -15,7 +15,7 @@ _MIX = re.compile("(nt_)?(read|write|copy|[1-9][0-9]?:[1-9][0-9]?)")
 
 
 def complete(rows: Iterable[_core.Row]) -> list[_core.Row]:
-    """Those that hold it; all of an experiment that is not known here."""
+    """Complete rows, and all rows of unknown experiments."""
     return [row for row in rows if is_complete(row)]
 
 

@@ -194,7 +194,7 @@ def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
         yield "\n".join(lines) + "\n"
 
 
-#: By the letter of the option.
+#: Names of the traffic by the letter of the option.
 _TRAFFIC_TYPES = {
     "R": "Read-only", "W2": "W2, 2:1 Reads-Writes", "W3": "W3, 3:1 Reads-Writes",
     "W4": "W4, 3:2 Reads-Writes",

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import altair as alt
 
 Row = dict[str, Any]
-#: What Altair makes of layers, concatenations and single marks.
+#: Altair's types for layers, concatenations and single marks.
 Picture = alt.LayerChart | alt.FacetChart | alt.VConcatChart | alt.Chart
 
 #: Hues with at least 3:1 contrast on white and on #14171a (WCAG 2.1, 1.4.11), told apart also by
@@ -32,9 +32,9 @@ _HUES = [BLUE, ORANGE, GREEN, RED, GREY, VIOLET, "#b3892f", "#2f9aa0"]
 Scale = Literal["log", "bytes", "doubling", "delay"]
 #: Bars that have their number beside them; more would be a wall of digits.
 MOST_NUMBERS = 12
-#: A telephone has room for this many pixels of a legend's entry, and a letter takes so many.
+#: Pixels for a legend's entry on a telephone, and for one letter.
 _LEGEND_WIDTH, _LETTER = 300, 6.5
-#: What was measured while something else ran is hollow in a line, pale as a bar.
+#: Noisy points: hollow in a line, pale as a bar.
 _NOISY, _QUIET = "datum.noisy === true", "datum.noisy !== true"
 _PALE = alt.condition(_NOISY, alt.value(0.4), alt.value(1))
 DASHED: dict[str, Any] = {"color": INK, "strokeDash": [5, 4], "strokeWidth": 1.5, "opacity": 0.7}
@@ -288,7 +288,7 @@ def _bars_axis(names: Sequence[str]) -> alt.Y:
 def _diamonds(
     published: Sequence[Row], x: alt.X, y: alt.Y, dx: int = 0, dy: int = 0
 ) -> list[alt.Chart]:
-    """What others published, labelled so."""
+    """Published values, labelled as published."""
     if not published:
         return []
     base = alt.Chart(alt.Data(values=list(published))).encode(x=x, y=y)

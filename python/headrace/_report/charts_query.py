@@ -9,7 +9,7 @@ import altair as alt
 
 from headrace._report.charts import BLUE, DASHED, GREEN, GREY, INK, ORANGE, RED, Picture, Row
 
-#: What happens to a block, in the order of the legend.
+#: The activities of a block, in the order of the legend.
 ACTIVITIES = {"fetch": BLUE, "wait": RED, "use": ORANGE}
 MODE_COLORS = {
     "resident": GREEN, "prefetch": BLUE, "direct": RED, "mmap": ORANGE, "duckdb": GREY,

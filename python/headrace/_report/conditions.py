@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moved the numbers and is not the machine's: as lines at the top of a page, and as a list."""
+"""Influences on the numbers besides the machine: lines at the top of a page, and a list."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a document says, as the page shows it: its parts, the words above them, the figures."""
+"""Contents of the page for a document: its parts, their introductions, the figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._format import elapsed
-from headrace._profile.documents import all_fields
+from headrace._profile.documents import all_fields, profile_of
 from headrace._report.conditions import condition_lines, conditions_figures
 from headrace._report.figure import Figure
 from headrace._report.figures_demo import copies_figure, rates_figure
@@ -15,7 +15,13 @@ from headrace._report.figures_dsa import dsa_figures
 from headrace._report.figures_kv import kv_figures
 from headrace._report.figures_llm import kvcache_figures, layer_figures
 from headrace._report.figures_machine import machine_figure
-from headrace._report.figures_query import mode_rows, modes_figure, overlap_text, timeline_figures
+from headrace._report.figures_query import (
+    mode_rows,
+    modes_figure,
+    overlap_text,
+    spark_figures,
+    timeline_figures,
+)
 from headrace._report.figures_stream import stream_figures
 from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
@@ -42,9 +48,10 @@ _OWN_FIGURES = {
     "model dsa": dsa_figures,
     "model kv": kv_figures,
     "model prefill": kvcache_figures,
+    "model spark": spark_figures,
     "model um": um_figures,
 }
-#: What these say as others do.
+#: Fields that documents with figures of their own share with all others.
 _HEAD = ("version", "date", "rests_on", "warnings", "conditions")
 #: Documents that are drawn by their parts.
 _BY_PARTS = ("bench copy", "bench query", "demo")
@@ -88,7 +95,10 @@ def _parts(document: Row) -> Row:
     """The document with its parts under fixed names, None or empty where missing."""
     kind = document.get("kind")
     own = str(kind) in _OWN_FIGURES
-    if kind is not None and not own and kind not in _BY_PARTS:
+    if str(kind).startswith("bench ") and not own and kind not in _BY_PARTS:
+        head = {name: document[name] for name in _HEAD if name in document}
+        document = profile_parts(profile_of(document).asdict()) | head
+    elif kind is not None and not own and kind not in _BY_PARTS:
         raise _core.InvalidError(
             f"report draws nothing of '{kind}'; it draws profiles, machines, "
             + ", ".join([*_BY_PARTS, *sorted(_OWN_FIGURES)])
@@ -137,7 +147,7 @@ def _title(parts: Row) -> str:
 
 
 def _lead(parts: Row) -> str:
-    """What the reader should take home, in two sentences."""
+    """The main result, in two sentences."""
     query = parts["query"]
     times = {row["mode"]: row["median"] for row in mode_rows(query)}
     if not query or "prefetch" not in times:

@@ -22,7 +22,7 @@ class Table:
 
 @dataclass
 class Figure:
-    """What one heading of the page stands over, as text: the page makes it HTML."""
+    """The contents below one heading of the page, as text; the page makes it HTML."""
 
     title: str
     caption: str = ""

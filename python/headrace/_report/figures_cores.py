@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cores can do: loads under way at once, lines handed over, reads split over memories."""
+"""Figures of cores: parallel loads, cache lines handed over, reads split over memories."""
 
 from __future__ import annotations
 

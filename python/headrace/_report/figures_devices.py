@@ -18,7 +18,7 @@ from headrace._report.rows import Rows, few_lines, pair_of, point, text_of, valu
 
 def dsa(rows: Rows, known: Bounds) -> Figure:
     figure = Figure("Copies by DSA devices")
-    # What STREAM reached is of cores; the table has it.
+    # STREAM's rates are those of cores; the table has them.
     rows = rows.having(lambda row: row.parameters["method"] != "stream")
     if not rows.rows:
         figure.caption = "Only STREAM, run while a device copied, has a number."
@@ -69,7 +69,7 @@ def _by_depth(rows: Rows) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-#: What is drawn as lines, by part.
+#: Functions that draw a part as lines.
 _BY = {"submission": _by_size, "queue": _by_depth}
 
 

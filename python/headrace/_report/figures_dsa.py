@@ -15,7 +15,7 @@ from headrace._report.figure import Figure, Table
 from headrace._report.rows import bars_are
 
 Row = Mapping[str, Any]
-#: What a sentence begins with, by the basis of the rows that a figure shows.
+#: First sentence of a caption, by the basis of the figure's rows.
 _BASES = {
     "modelled": "Modelled, not measured.", "measured": "Measured here.",
     "published": "Published, not measured here.",
@@ -57,7 +57,7 @@ def _rate(row: Row) -> dict[str, Any]:
 
 
 def _varies(rows: list[Row]) -> str:
-    """What the bars at the points are."""
+    """The meaning of the error bars."""
     return bars_are(row.get("interval") for row in rows)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CPUs see of memory: latency, bandwidth, both at once, and STREAM."""
+"""Figures of memory: latency, bandwidth, both at once, and STREAM."""
 
 from __future__ import annotations
 

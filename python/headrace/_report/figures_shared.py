@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs do to each other that use memory at the same time."""
+"""Figures of jobs that slow each other down by using memory at the same time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def interference(rows: Rows) -> Figure:
 
 
 def _processes(rows: Rows) -> str:
-    """What is otherwise where the jobs are processes, with page tables of their own."""
+    """The differences if the jobs are processes, each with its own page tables."""
     told = [
         f"{_words(row, 'victim')} beside {row.parameters['aggressors']} x "
         f"{_words(row, 'aggressor')} {value(row):.3g} times slower "
@@ -109,7 +109,7 @@ def _at(row: _core.Row, y: float, text: str) -> dict[str, Any]:
 
 
 def _slowed(unequal: Rows) -> list[dict[str, Any]]:
-    """By the number of others, of jobs with more than one number of them."""
+    """Rows by number of other jobs, for jobs that have several such numbers."""
     counts: dict[str, list[_core.Row]] = {}
     for row in unequal.rows:
         line = f"{_job(unequal, row, 'victim')} beside {_job(unequal, row, 'aggressor')}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rows of an experiment say together, as sentences under its figure."""
+"""Findings from all rows of an experiment, as sentences under its figure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace._format import time_text, traffic_text
 
 
 def sentences(profile: _core.Profile, experiment: str) -> str:
-    """What there is to say, each sentence with a space before it."""
+    """The sentences for an experiment, each with a space before it."""
     found = {"latency": _steps, "loaded": _bends, "copy": _lines}.get(experiment)
     return "".join(f" {sentence}" for sentence in found(profile)) if found else ""
 
@@ -56,7 +56,7 @@ def _nodes_of_traffic(bend: _core.Knee) -> tuple[int, int]:
 
 
 def _lines(profile: _core.Profile) -> list[str]:
-    """What cold copies cost between the first pair of nodes, by their size."""
+    """The cost of cold copies between the first pair of nodes, by size."""
     fits = [f for f in _core.copy_fits(profile) if f.engine == "cpu" and f.state == "cold"]
     if not fits:
         return []

@@ -111,7 +111,7 @@ _EXPERIMENTS: dict[str, Callable[[Rows], Figure]] = {
     "split": figures_cores.split,
 }
 
-#: Those of movements, which are held against what the memories allow.
+#: Figures of movements, which are compared with the bounds of the memories.
 _MOVEMENTS: dict[str, Callable[[Rows, Bounds], Figure]] = {
     "copy": figures_move.copy,
     "migrate": figures_move.migrate,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report: what was measured, as one page that opens anywhere and says what it rests on.
 
-`build` takes one document, as the commands' ``--json`` write them: that of ``headrace measure`` or
-``headrace bench dsa``, that of ``headrace bench query`` alone, or one that holds several::
+`build` takes one document, as the commands' ``--json`` write them: that of ``headrace measure``,
+of a benchmark or of a model alone, or one that holds several::
 
     {"machine": Machine.asdict(), "rates": [...], "copy": <headrace bench copy>,
      "query": <headrace bench query>, "version": ..., "date": ..., "rests_on": {...},

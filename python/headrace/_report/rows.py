@@ -155,7 +155,7 @@ class Rows:
         return best
 
     def telling_pairs(self, most: int) -> list[Pair]:
-        """At most so many pairs: of each two kinds of node the best one, then the worst."""
+        """At most `most` pairs: for each two kinds of node the best one, then the worst."""
         if len(self.pairs()) <= most:
             return self.pairs()
         best = self.best_of_pairs()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process may have of this host: free memory, CPUs, the kernel's weights and policies."""
+"""Resources of this host for a process: free memory, CPUs, the kernel's weights and policies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace._run.ranks import Rank
 
 
 def this_host(machine: headrace.Machine, request: Request, rank: Rank | None = None) -> Host:
-    """What this process may have here."""
+    """The resources that this process may use."""
     cpus = frozenset(os.sched_getaffinity(0))
     free = headrace.free_memory()
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)

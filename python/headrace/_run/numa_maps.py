@@ -21,7 +21,7 @@ _NAMELESS = "file=/anon_hugepage"
 
 @dataclass
 class Places:
-    """Bytes by node, of each group; those in hugetlb pages count there too, and are told apart."""
+    """Bytes by node and group. Bytes in hugetlb pages count there, and are counted apart too."""
 
     groups: dict[str, dict[int, int]] = field(default_factory=lambda: {g: {} for g in GROUPS})
     hugetlb: dict[int, int] = field(default_factory=dict)

@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Host:
-    """What this process may have, and what of it is free."""
+    """The resources that this process may use, and their free part."""
 
     free: Mapping[int, int]  # bytes, on the nodes that the cpuset allows
     cpus: frozenset[int]  # the affinity mask
@@ -211,7 +211,7 @@ def _everywhere(machine: Machine, request: Request, host: Host, cpus: list[int] 
 
 
 def _known(machine: Machine, cpus: Iterable[int]) -> list[int]:
-    """Those that the machine knows a node of."""
+    """The CPUs that belong to a node of the machine."""
     known = {cpu for node in machine.nodes for cpu in node.cpus}
     return [cpu for cpu in cpus if cpu in known]
 
@@ -274,7 +274,7 @@ def _weighted(made: Plan, weights: dict[int, int], request: Request, host: Host)
 
 
 def _commands(weights: Mapping[int, int]) -> str:
-    """What a shell is told to set the table."""
+    """The shell commands that set the table."""
     commands = []
     for weight in sorted(set(weights.values()), reverse=True):
         parts = ranges(node for node, each in weights.items() if each == weight).split(",")
@@ -383,7 +383,7 @@ def _rank_note(rank: Rank, tiles: Sequence[int]) -> str:
 
 
 def _tiles(machine: Machine, host: Host) -> list[int]:
-    """Those with a CPU that this process may run on."""
+    """The nodes with a CPU on which this process may run."""
     tiles = [n for n in machine.nodes if n.byte_addressable and host.cpuset.intersection(n.cpus)]
     if not tiles:
         raise DeniedError(

@@ -33,7 +33,7 @@ _LAUNCHERS = (
 #: Asked last: torchrun and whoever follows it; then ranks of the whole job.
 _OTHERS = (("LOCAL_RANK", "LOCAL_WORLD_SIZE"),)
 _WHOLE_JOB = (("PMI_RANK", "PMI_SIZE"), ("PMIX_RANK", "PMIX_SIZE"))
-#: What launchers tell of the whole job: how many, and which one.
+#: Variables of launchers for the whole job: number of ranks, and this rank.
 _JOBS = (
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),  # Open MPI
     ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),  # MVAPICH2
@@ -53,7 +53,7 @@ def launched(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def local_rank(environment: Mapping[str, str]) -> Rank | None:
-    """The rank of this process on its host; None where no launcher tells of one."""
+    """The rank of this process on its host; None: no launcher sets one."""
     return (
         _first(environment, _LAUNCHERS)
         or _slurm(environment)
@@ -95,7 +95,7 @@ def _slurm(environment: Mapping[str, str]) -> Rank | None:
 
 
 def _tasks_here(environment: Mapping[str, str]) -> int | None:
-    """Of "4(x2),1", which are hosts in order, the number for this one."""
+    """This host's number of ranks, from a list of all hosts such as "4(x2),1"."""
     left = _number(environment, "SLURM_NODEID") if environment.get("SLURM_NODEID") else 0
     for part in environment["SLURM_STEP_TASKS_PER_NODE"].split(","):
         match = _TASKS.fullmatch(part.strip())

@@ -18,7 +18,7 @@ from headrace import InvalidError, TimedOutError
 from headrace._core import LARGEST_DOCUMENT
 
 _FOLDER_MODE, _FILE_MODE, _LOCK_MODE = 0o755, 0o644, 0o600
-#: What says that a link was not followed.
+#: Error numbers that mean: a link was not followed.
 _A_LINK = {errno.ELOOP, errno.ENOTDIR}
 
 

@@ -14,7 +14,7 @@ from headrace._errors import error_of
 
 #: With the PID of who made it; src/host/settings/group_hold.cpp knows the name.
 _NAME = "headrace-tier-"
-#: What a program would leave with the group, and what they say where they limit nothing.
+#: Limits that a program would leave with the group, and their values without a limit.
 _LIMITS = {
     "memory.high": "max",
     "memory.max": "max",

@@ -25,14 +25,14 @@ _BETWEEN_NODES, _PROMOTING = 1, 2
 #: The kernel's own choice of weights. Its name is `auto`, which some kernels spell as a compiler's
 #: macro made it (Linux 6.18).
 AUTOMATIC = (f"{WEIGHTS}/auto", f"{WEIGHTS}/__auto_type")
-#: The kernel documentation's rule of thumb for the rate limit: so much of the bandwidth of writing.
+#: The rate limit is the write bandwidth divided by this (the kernel documentation's rule).
 _SHARE_OF_WRITES = 10
 _MOST_WEIGHT = 255
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What --on is asked for. `rate`: bytes per second; `schemes`: words of DAMON's."""
+    """The options of --on. `rate`: bytes per second; `schemes`: names of DAMON's schemes."""
 
     promotion: bool = True
     demotion: bool = True

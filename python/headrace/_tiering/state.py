@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace import DeniedError, InvalidError, UnsupportedError
-from headrace._core import KDAMONDS
+from headrace._core import KDAMONDS, WEIGHTS
+from headrace._core import NUMA_BALANCING as BALANCING
 from headrace._core import STATE_FOLDER as FOLDER
 from headrace._core import HostFiles as Files
 from headrace._errors import error_of
 from headrace._tiering import folder
-from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
+from headrace._tiering.plan import DEMOTION, RATE_LIMIT
 from headrace._tiering.setting import Setting
 
 _FILE = "tier-kernel.json"

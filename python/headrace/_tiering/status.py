@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the kernel's tiering is on, and what it did: read below a root, nothing is changed."""
+"""State and counters of the kernel's tiering, read below a root. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace import Error
+from headrace._core import KDAMONDS, STATE_FOLDER, WEIGHTS, format_bytes
+from headrace._core import NUMA_BALANCING as BALANCING
 from headrace._core import HostFiles as Files
-from headrace._core import format_bytes
-from headrace._tiering import damon, state
-from headrace._tiering.plan import AUTOMATIC, BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
+from headrace._tiering import state
+from headrace._tiering.plan import AUTOMATIC, DEMOTION, RATE_LIMIT
 from headrace._tiering.tiers import Tiers, tiers
 
 #: Counters of /proc/vmstat by what they count; those that end in "_" are all that begin so.
@@ -220,8 +221,8 @@ def kdamonds(files: Files) -> list[dict[str, Any]]:
 
 def _own_kdamonds(files: Files) -> set[int]:
     # A tier of a process notes which it watches (src/host/settings/damon.cpp).
-    watched = _said(files, f"{state.FOLDER}/damon")
-    if watched and watched == _said(files, f"{damon.KDAMONDS}/0/contexts/0/targets/0/pid_target"):
+    watched = _said(files, f"{STATE_FOLDER}/damon")
+    if watched and watched == _said(files, f"{KDAMONDS}/0/contexts/0/targets/0/pid_target"):
         return {0}
     try:
         noted = state.load(files)
@@ -231,15 +232,15 @@ def _own_kdamonds(files: Files) -> set[int]:
         return set()
     held: dict[int, bool] = {}
     for each in noted.settings:
-        number = each.file.removeprefix(f"{damon.KDAMONDS}/").partition("/")[0]
-        if each.file.startswith(damon.KDAMONDS) and number.isdecimal():
+        number = each.file.removeprefix(f"{KDAMONDS}/").partition("/")[0]
+        if each.file.startswith(KDAMONDS) and number.isdecimal():
             says_so = files.read(each.file) == each.wanted
             held[int(number)] = held.get(int(number), True) and says_so
     return {number for number, says_so in held.items() if says_so}
 
 
 def switch(files: Files) -> tuple[str, str]:
-    """What `headrace tier kernel` has on, and a word on it."""
+    """The settings that `headrace tier kernel` has turned on, with a comment."""
     try:
         noted = state.load(files)
         if noted is None or noted.boot != state.boot_id(files):
@@ -262,7 +263,7 @@ def cgroup(files: Files) -> dict[str, Any]:
 
 
 def counters(files: Files) -> dict[str, int]:
-    """What the kernel counted since boot, in its own words and order."""
+    """The kernel's counters since boot, with its names, in its order."""
     whole = {name for name in COUNTERS if not name.endswith("_")}
     begins = tuple(name for name in COUNTERS if name.endswith("_"))
     found = {}

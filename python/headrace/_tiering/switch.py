@@ -16,16 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headrace import AbsentError, DeniedError, Error, InvalidError
+from headrace._core import KDAMONDS, STATE_FOLDER, WEIGHTS
 from headrace._core import HostFiles as Files
 from headrace._tiering import damon, state
-from headrace._tiering.plan import AUTOMATIC, WEIGHTS, Plan, Wish, plan, weights_of
+from headrace._tiering.plan import AUTOMATIC, Plan, Wish, plan, weights_of
 from headrace._tiering.setting import Setting
 from headrace._tiering.state import State, boot_id, check_host, forget, load, locked, save
 
 #: What became of a setting: what was there before is back; it was there all the time; it says what
 #: somebody else wrote, and was left; its file is gone; the kernel refused.
 OUTCOMES = ("put back", "unchanged", "left", "gone", "failed")
-#: So many files an error lists.
+#: Largest number of files that an error lists.
 _LISTED = 4
 
 
@@ -39,7 +40,7 @@ class Undone:
 
 @dataclass(frozen=True)
 class Switched:
-    """What was done: `settings` by --on, `undone` by --off; neither where nothing was to do."""
+    """The changes: `settings` by --on, `undone` by --off; neither if nothing was to do."""
 
     notes: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
@@ -156,7 +157,7 @@ def off(files: Files, *, force: bool = False) -> Switched:
 
 
 def _told(undone: Sequence[Undone]) -> str:
-    """What --off could not put back, and why; all that it could is back."""
+    """The result of --off: the settings that were not put back, and why. All others are back."""
     failed = [each for each in undone if each.error is not None]
     if not failed:
         return "all was put back, or left to somebody else"
@@ -183,18 +184,18 @@ def _settle(files: Files, rest: State, done: str) -> None:
 def _kept(
     settings: Iterable[Setting], undone: Iterable[Undone], *outcomes: str
 ) -> tuple[Setting, ...]:
-    """Those with such an outcome. Kdamonds are told by all that was written for them."""
+    """The settings with these outcomes. If one of DAMON's has one, all of DAMON's count."""
     files = {each.setting.file for each in undone if each.outcome in outcomes}
-    whole = any(file.startswith(damon.KDAMONDS) for file in files)
+    whole = any(file.startswith(KDAMONDS) for file in files)
     return tuple(
         each for each in settings
-        if each.file in files or (whole and each.file.startswith(damon.KDAMONDS))
+        if each.file in files or (whole and each.file.startswith(KDAMONDS))
     )  # fmt: skip
 
 
 def _check_root(files: Files) -> None:
     """That the folder of the state, or the nearest one above it, may be written to."""
-    folder = files.path(state.FOLDER)
+    folder = files.path(STATE_FOLDER)
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     name = str(folder.relative_to(files.root))
@@ -333,7 +334,7 @@ def _put_back(
     for setting in reversed(settings):
         if setting.before is None:
             continue  # goes with what made it
-        is_damon = setting.file.startswith(damon.KDAMONDS)
+        is_damon = setting.file.startswith(KDAMONDS)
         if is_damon and unsure is not None:
             undone.append(Undone(setting, "failed", None, unsure))
         elif setting.file in AUTOMATIC:
@@ -388,7 +389,7 @@ def _one_put_back(files: Files, setting: Setting, force: bool, ours: bool) -> Un
 
 def _check_gone(files: Files, name: str) -> None:
     """The kernel removes files of kdamonds and of nodes only; a container hides them all."""
-    for folder in (damon.KDAMONDS, WEIGHTS):
+    for folder in (KDAMONDS, WEIGHTS):
         if name != damon.COUNT and name.startswith(folder) and files.path(folder).is_dir():
             return
     raise AbsentError(
@@ -401,7 +402,7 @@ def _is_foreign(files: Files, settings: Sequence[Setting], complete: bool) -> bo
     """Whether the kdamonds that are there are somebody else's by now: one that runs, and each
     after a complete --on, says all of what was written.
     """
-    ours = [setting for setting in settings if setting.file.startswith(damon.KDAMONDS)]
+    ours = [setting for setting in settings if setting.file.startswith(KDAMONDS)]
     made = [setting for setting in ours if setting.before is None]
     for setting in ours:
         now = files.read(setting.file)

@@ -74,7 +74,7 @@ def tiers(files: Files) -> Tiers:
 
 
 def nearest(files: Files, node: int, others: Sequence[int], turn: int) -> int:
-    """By the distances that firmware gives; of several that are equally near, each in its turn."""
+    """The nearest node by firmware's distances. Equally near nodes take turns."""
     far = files.distances(node)
     least = min(far.get(other, _FARTHEST) for other in others)
     near = [other for other in others if far.get(other, _FARTHEST) == least]

@@ -14,4 +14,7 @@ namespace nb = nanobind;
 // where there was no memory for one. Called when all are bound. Requires: the GIL.
 void explain_refusals(nb::module_& m);
 
+// A hash of the headers that this extension was compiled with (cmake/build_id.cmake).
+const char* build_id();
+
 }  // namespace headrace::python

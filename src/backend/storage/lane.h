@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/storage/cutting.h"
 #include "backend/storage/queue.h"
+#include "backend/storage/request_cutting.h"
 #include "backend/storage/storage.h"
 #include "core/mutex.h"
 #include "core/waiting/backoff.h"

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/storage/cutting.h"
 #include "backend/storage/queue.h"
+#include "backend/storage/request_cutting.h"
 #include "core/check.h"
 #include "core/mutex.h"
 #include "headrace/clock.h"

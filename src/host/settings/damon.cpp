@@ -88,7 +88,9 @@ bool take_away(const OwnDescriptor& file, const HostFiles& files) {
 // The texts of all files of a pattern.
 std::vector<std::string> all_of(const HostFiles& files, const std::string& pattern) {
   std::vector<std::string> texts;
-  for (const std::string& name : files.names(pattern)) {
+  const auto names = files.names(pattern);
+  if (!names) return {"unknown"};
+  for (const std::string& name : *names) {
     texts.push_back(files.read(name).value_or("unknown"));
   }
   return texts;
@@ -151,10 +153,14 @@ Result<std::vector<SampledRegion>> Observer::look() {
   }
   std::vector<SampledRegion> regions;
   const std::string tried = in_kdamonds("0/contexts/0/schemes/0/tried_regions");
-  for (const std::string& region : files_.names(tried + "/[0-9]*")) {
-    const auto begin = number_of<std::uintptr_t>(files_.text(region + "/start"));
-    const auto after = number_of<std::uintptr_t>(files_.text(region + "/end"));
-    const auto seen = number_of<int>(files_.text(region + "/nr_accesses"));
+  HEADRACE_TRY(const std::vector<std::string> names, files_.names(tried + "/[0-9]*"));
+  for (const std::string& region : names) {
+    HEADRACE_TRY(const std::string start, files_.read(region + "/start"));
+    HEADRACE_TRY(const std::string end, files_.read(region + "/end"));
+    HEADRACE_TRY(const std::string accesses, files_.read(region + "/nr_accesses"));
+    const auto begin = number_of<std::uintptr_t>(start);
+    const auto after = number_of<std::uintptr_t>(end);
+    const auto seen = number_of<int>(accesses);
     if (!begin || !after || *after <= *begin || seen.value_or(0) <= 0) continue;
     const double share = static_cast<double>(*seen) / static_cast<double>(kSpan / kSample);
     regions.push_back({*begin, *after, std::min(share, 1.0)});

@@ -107,6 +107,18 @@ TEST_F(DamonFiles, AProcessIsWatchedAndWhatWasAccessedIsTold) {
   EXPECT_FALSE(restore_damon(root_, HostFiles(root_)));
 }
 
+// No regions would mean that all memory is cold.
+TEST_F(DamonFiles, RegionsThatCannotBeRead_AreNoAnswer) {
+  const auto watched = watch();
+  ASSERT_TRUE(watched) << watched.error().message;
+  const path tried = kdamonds() / "0/contexts/0/schemes/0/tried_regions";
+  std::filesystem::create_symlink("tried_regions", tried);
+  EXPECT_FALSE((*watched)->look());
+  std::filesystem::remove(tried);
+  std::filesystem::create_directories(tried / "0");
+  EXPECT_FALSE((*watched)->look());
+}
+
 TEST_F(DamonFiles, ForeignKdamond_IsLeftAloneAndNamed) {
   set("nr_kdamonds", "1");
   set("0/state", "on");

@@ -52,7 +52,8 @@ struct Group {
 Result<Group> group_of(int pid, const HostFiles& files) {
   const auto found = memory_group(files, std::to_string(pid));
   const path all = found ? files.path(found->group.folder()) : path();
-  if (!found || (!found->group.name.empty() && !std::filesystem::is_directory(all))) {
+  if (!found || found->group.outside ||
+      (!found->group.name.empty() && !std::filesystem::is_directory(all))) {
     return fail(ErrorCode::unsupported,
                 "no memory cgroup of process {} is to be seen here; leave --hold out", pid);
   }

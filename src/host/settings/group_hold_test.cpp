@@ -88,6 +88,12 @@ class HeldGroup : public testing::TestWithParam<int> {
   path group_;
 };
 
+// The group of that name in our namespace is another one.
+TEST_P(HeldGroup, ProcessOutsideOurNamespace_IsRefused) {
+  write("proc/4711/cgroup", first() ? "4:memory:/../a/b\n0::/\n" : "0::/../a/b\n");
+  expect_refused(ErrorCode::unsupported, "no memory cgroup");
+}
+
 TEST_P(HeldGroup, UseAboveTheBudget_LimitFallsWithItAndIncludesUnmanagedMemory) {
   {
     auto held = take();

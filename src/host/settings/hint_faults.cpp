@@ -23,7 +23,8 @@ constexpr unsigned kOnAllNodes = 1;
 // Excludes other processes between two dependent steps; nothing may wait while it is held.
 Result<OwnDescriptor> alone(const std::filesystem::path& directory, const HostFiles& files) {
   return open_locked(directory / "hint-faults.lock", LOCK_EX,
-                     std::chrono::ceil<std::chrono::milliseconds>(files.lock_bound));
+                     std::chrono::ceil<std::chrono::milliseconds>(files.lock_bound),
+                     [&files](Nanoseconds time) { files.pause(time); });
 }
 
 std::optional<unsigned> mode_in(const std::string& text) { return number_after(text, ""); }

@@ -4,13 +4,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "core/text/files.h"
+#include "host/settings/state_file.h"
 
 namespace headrace {
 namespace {
@@ -177,6 +180,19 @@ TEST_F(Held, BitOfAKilledHolder_IsClearedByTheNextWrite) {
   ASSERT_TRUE(write_own_setting(files(), kNumaBalancing, "2"));
   EXPECT_EQ(value(), "2");
   EXPECT_FALSE(restore_hint_faults(directory_, files()));
+}
+
+// Python lets other threads run meanwhile, and ends the wait by Ctrl-C.
+TEST_F(Held, WaitForALockOfAnother_PausesAsItsFilesDo) {
+  struct Pausing final : HostFiles {
+    using HostFiles::HostFiles;
+    void pause(Nanoseconds) const override { held.reset(); }
+    mutable std::optional<OwnDescriptor> held;
+  } mine(root_);
+  mine.held = open_locked(directory_ / "hint-faults.lock", LOCK_EX).value();
+  ASSERT_TRUE(write_own_setting(mine, kNumaBalancing, "2"));
+  EXPECT_FALSE(mine.held.has_value());
+  EXPECT_EQ(value(), "2");
 }
 
 TEST_F(Held, KernelWithoutHintFaults_IsReported) {

@@ -35,8 +35,10 @@ Result<std::filesystem::path> state_directory() {
               "XDG_RUNTIME_DIR is not set; run as root, or set it");
 }
 
+void sleep_nap(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
+
 Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how,
-                                  std::chrono::milliseconds patience) {
+                                  std::chrono::milliseconds patience, const Nap& nap) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return fail_errno(errno, "cannot open " + path.string());
   OwnDescriptor file(descriptor);
@@ -53,7 +55,7 @@ Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how,
                   "another headrace tier has had {} locked for {} s; see whether it is stopped",
                   path.string(), patience.count() / 1000);
     }
-    std::this_thread::sleep_for(kBetweenTries);
+    nap(kBetweenTries);
   }
   return file;
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,10 @@ inline constexpr const char* kStateFolder = "run/headrace";
 // denied: neither can be made.
 Result<std::filesystem::path> state_directory();
 
+// Sleeps between two tries to lock a file.
+using Nap = std::function<void(std::chrono::milliseconds)>;
+void sleep_nap(std::chrono::milliseconds time);
+
 // Opens a state file, created if missing, and locks it as flock(2) does with `how`. Errors:
 // - exhausted: with LOCK_NB, another process has the lock;
 // - timed_out: without LOCK_NB, another process had it for all of `patience`, as a stopped one
@@ -27,7 +32,8 @@ Result<std::filesystem::path> state_directory();
 // - denied: the file belongs to another user, who may have written anything. Root trusts only files
 //   of root, since it writes to the paths they name.
 Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how,
-                                  std::chrono::milliseconds patience = std::chrono::seconds{10});
+                                  std::chrono::milliseconds patience = std::chrono::seconds{10},
+                                  const Nap& nap = sleep_nap);
 
 // Whether no other process has the lock; then this one has it exclusively.
 bool only_holder(const OwnDescriptor& file);

@@ -3,12 +3,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fnmatch.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 #include <unordered_map>
 
 #include "core/fail.h"
@@ -156,6 +158,17 @@ Status close_to_group(const std::filesystem::path& path, mode_t mode) {
   return {};
 }
 
+// Removes what write_file_at_once() left when its process was killed. Requires: the folder is a
+// store's, and locked.
+void remove_drafts(const std::filesystem::path& path) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator each(path, error), end; !error && each != end;
+       each.increment(error)) {
+    const std::string name = each->path().filename().string();
+    if (fnmatch(".headrace-[0-9]*-[0-9]*", name.c_str(), 0) == 0) ::unlink(each->path().c_str());
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem::path& path,
@@ -180,6 +193,7 @@ Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem
   std::unique_ptr<Folder> folder(new Folder(path, geometry, slots));
   HEADRACE_TRY_STATUS(folder->lock(path));
   HEADRACE_TRY_STATUS(folder->open_files(mover, path));
+  remove_drafts(path);
   folder->headers_.resize(folder->header_bytes_ * slots);
   folder->headers_memory_ = std::make_unique<MemoryRange>(folder->headers_, memory);
   HEADRACE_TRY_STATUS(folder->read_headers(mover));
@@ -269,9 +283,16 @@ Status Folder::still_there() const {
   return {};
 }
 
-Status Folder::sync() const {
-  if (fdatasync(index_->buffered_fd()) == 0) return {};
-  return fail_errno(errno, "cannot write back the index of the KV store in " + quoted(path_));
+Status Folder::sync() {
+  const MutexLock lock(syncing_);
+  // Once it has failed, Linux counts the pages as written.
+  if (sync_error_ == 0 && fdatasync(index_->buffered_fd()) != 0) sync_error_ = errno;
+  if (sync_error_ == 0) return {};
+  return fail(
+      ErrorCode::io,
+      "cannot write back the index of the KV store in {} ({}), so a power failure may bring "
+      "removed blocks back; open it again, and remove them again",
+      quoted(path_), std::generic_category().message(sync_error_));
 }
 
 Folder::Header* Folder::at(std::uint32_t slot) const {

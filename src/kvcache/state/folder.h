@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "core/mutex.h"
 #include "headrace/file.h"
 #include "headrace/kvcache/store.h"
 
@@ -52,8 +53,8 @@ class Folder {
   const File& file() const { return *blocks_; }
   // Errors: io: its files were removed, so writes are lost when this process ends.
   Status still_there() const;
-  // Writes the index through to the disk. Errors: io.
-  Status sync() const;
+  // Writes the index through to the disk. Errors: io, from then on. Thread-safe.
+  Status sync();
   // Records in memory that `slot` will hold the block, with the checksums of `bytes`.
   void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes);
   // The copy that writes this record to the file. Requires: describe() was called, and is not
@@ -84,6 +85,8 @@ class Folder {
   const std::uint32_t slots_;
   const std::size_t header_bytes_;
   int lock_ = -1;
+  Mutex syncing_;
+  int sync_error_ GUARDED_BY(syncing_) = 0;  // of the first sync() that failed
   std::unique_ptr<File> index_;
   std::unique_ptr<File> blocks_;
   std::vector<std::byte> headers_;

@@ -264,6 +264,20 @@ TEST_F(KvFolder, LeftBeforeItsFirstWriteIsMadeAnew) {
   EXPECT_EQ(served(), kBlocks);
 }
 
+// A process was killed between the draft of the index and its renaming.
+TEST_F(KvFolder, DraftsAreRemovedFromAFolderOfAStoreOnly) {
+  const auto draft = rig.folder.path / ".headrace-4711-0";
+  const auto other = rig.folder.path / ".headrace-notes";
+  for (const auto& path : {draft, other}) std::ofstream(path) << "text";
+  std::ofstream(rig.folder.path / "blocks") << "of somebody";
+  EXPECT_EQ(refusal(rig.options({4}, kBlocks)).code, ErrorCode::invalid);
+  EXPECT_TRUE(std::filesystem::exists(draft));
+  std::filesystem::remove(rig.folder.path / "blocks");
+  fill();
+  EXPECT_FALSE(std::filesystem::exists(draft));
+  EXPECT_TRUE(std::filesystem::exists(other));
+}
+
 // A user who may write to the folder can write blocks that fit their checksums.
 TEST_F(KvFolder, IsRefusedWhereOthersMayWrite) {
   std::filesystem::permissions(rig.folder.path, std::filesystem::perms{0777});

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/check.h"
+
 namespace headrace::kvcache {
 namespace {
 
@@ -17,7 +19,7 @@ void FreeSlots::open(std::uint32_t slots, Listed listed) {
   if (!listed_) return;
   aside_.reserve(slots);
   place_.resize(slots);
-  heads_.assign(std::bit_ceil(slots), kNone);
+  heads_.assign(std::bit_ceil(std::size_t{slots}), kNone);
   next_.resize(slots);
 }
 
@@ -44,7 +46,10 @@ void FreeSlots::forget(std::uint32_t slot) {
   const auto key = listed_(slot);
   if (!key) return;
   std::uint32_t* at = &head_of(*key);
-  while (*at != slot) at = &next_[*at];
+  while (*at != slot) {
+    CHECK(*at != kNone);  // the header would have changed
+    at = &next_[*at];
+  }
   *at = next_[slot];
 }
 

@@ -47,7 +47,9 @@ class FreeSlots {
   std::optional<std::uint32_t> take(Slots& slots);
   // Takes the slot out of its list, but not out of its chain.
   void unlink(std::uint32_t slot);
-  std::uint32_t& head_of(const Key& key) { return heads_[key.low & (heads_.size() - 1)]; }
+  std::uint32_t& head_of(const Key& key) {
+    return heads_[(key.low ^ key.high) & (heads_.size() - 1)];
+  }
   // Takes the slot out of the chain of the key that its header names.
   void forget(std::uint32_t slot);
 
@@ -55,7 +57,7 @@ class FreeSlots {
   Slots usable_;
   Slots aside_;
   Slots place_;  // by slot: its index in its list
-  // Chains of slots whose keys have the same last bits: the first of each, and the next of each
+  // Chains of slots whose keys have similar halves, XORed: the first of each, and the next of each
   // slot.
   Slots heads_;
   Slots next_;

@@ -32,6 +32,34 @@ TEST(KvFreeSlots, Removal_LooksOnlyAtSlotsOfSimilarKeys) {
   EXPECT_EQ(free.size(), kSlots - 1u);
 }
 
+TEST(KvFreeSlots, KeysWithAnEqualHalf_AreNotSimilar) {
+  constexpr std::uint32_t kSlots = 1024;
+  for (const bool low : {true, false}) {
+    const auto key = [low](std::uint64_t half) {
+      return low ? Key{.low = 5, .high = half} : Key{.low = half, .high = 5};
+    };
+    std::size_t looks = 0;
+    FreeSlots free;
+    free.open(kSlots, [&](std::uint32_t slot) {
+      ++looks;
+      return std::optional(key(slot));
+    });
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) free.push(slot);
+    looks = 0;
+    free.take_listed(key(77), [](std::uint32_t slot) { EXPECT_EQ(slot, 77u); });
+    EXPECT_LE(looks, 4u);
+  }
+}
+
+TEST(KvFreeSlotsDeathTest, HeaderThatChangesInAFreeSlot_EndsTheProcess) {
+  Key listed{.low = 1, .high = 2};
+  FreeSlots free;
+  free.open(4, [&](std::uint32_t) { return std::optional(listed); });
+  free.push(0);
+  listed.low = 2;
+  EXPECT_DEATH((void)free.pop(), "kNone");
+}
+
 // FreeSlots beside two lists that are searched.
 struct Lists {
   static constexpr std::uint32_t kSlots = 24;

@@ -33,9 +33,11 @@ bool Entry::elsewhere(const Copy& copy) const {
 std::optional<std::uint32_t> Tier::take_free(Nanoseconds now) {
   if (const auto slot = free.pop()) return slot;
   if (now < disk.again) return std::nullopt;
-  disk.trying = free.pop_aside();
-  if (disk.trying) disk.again = now + kRest;
-  return disk.trying;
+  const auto slot = free.pop_aside();
+  if (!slot) return std::nullopt;
+  disk.trying = slot;
+  disk.again = now + kRest;
+  return slot;
 }
 
 void Tier::disk_is_full(std::uint32_t slot, Nanoseconds now) {

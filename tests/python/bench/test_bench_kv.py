@@ -397,7 +397,7 @@ def test_a_tier_that_fails_ends_the_measurement(monkeypatch: pytest.MonkeyPatch)
 def test_RoundsWithoutATier_CountAsNone() -> None:
     found = {"operations": 1, "wrong": 0, "seconds": 1.0}
     point = kv_live.point("redis", "Hot-Promote", "C")
-    point.found += [({**found, "tier_cpu_us_per_op": 2.0}, []), (found, [{"round": 1}])]
+    point.results += [({**found, "tier_cpu_us_per_op": 2.0}, []), (found, [{"round": 1}])]
     [row] = kv_live.rows([point], dataclasses.replace(options(), rounds=2))
     assert row.details["tier_cpu_us_per_op"] == 1.0 and "p50_us" not in row.details
     assert row.samples == [1.0, 1.0] and row.unit == "op/s"

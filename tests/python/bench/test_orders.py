@@ -59,7 +59,7 @@ def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     machine: Any = SimpleNamespace(nodes=[])
     kv_live._measure(groups, machine, options, lambda: False, lambda *_: None)
     check(ran[4:], 4)
-    counted = [[row["round"] for row, _ in point.found] for point in points]
+    counted = [[row["round"] for row, _ in point.results] for point in points]
     assert counted == [[*range(ROUNDS)]] * 4
 
 
@@ -137,7 +137,7 @@ def test_policies_of_stores() -> None:
     runner = kvcache_rounds.run_policies(bench, stores, stores)
     pairs = [(store, name) for store in stores for name in bench.options.policies]
     assert sorted(ran) == sorted(pairs)
-    found = [row for each in runner.variants for row in each.found]
+    found = [row for each in runner.variants for row in each.results]
     assert [(row["store"], row["policy"]) for row in found] == pairs
     changes = sum(one[0] != two[0] for one, two in zip(ran, ran[1:], strict=False))
     assert changes > 1, ran

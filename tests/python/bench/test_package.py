@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -38,8 +39,19 @@ def test_bench_without_the_package_says_what_to_install(arguments: list[str]) ->
     )
     assert done.returncode == 3, done
     assert done.stderr == (
-        "headrace: no benchmarks are installed; run: pip install 'headrace[bench]'\n"
+        "headrace: no benchmarks are installed; run: make install, in a clone of Headrace, or "
+        "pip install 'headrace[bench]'\n"
     )
+
+
+def test_Completion_WithoutThePackage_SaysNothing() -> None:
+    words = {"_HEADRACE_COMPLETE": "complete_bash", "COMP_WORDS": "headrace bench --h",
+             "COMP_CWORD": "2"}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format([])], capture_output=True, text=True,
+        env=os.environ | words,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_help_without_the_package_lists_bench() -> None:
@@ -62,6 +74,18 @@ def test_both_packages_have_one_version() -> None:
     told += re.findall(r'(?:\nversion = "|headrace==)([^"]+)"', _text("benchmarks/pyproject.toml"))
     assert len(told) == 4
     assert set(told) == {headrace.__version__}
+
+
+def test_PackagesOfDifferentBuilds_AreRefusedInALine() -> None:
+    assert re.fullmatch("[0-9a-f]{16}", headrace_bench._core._build_id())
+    code = (
+        "from headrace import _core; _core._build_id = lambda: 'another'\n"
+        "from headrace._cli import main; import sys\n"
+        "sys.argv = ['headrace', 'bench', 'histogram']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode != 0 and done.stderr.count("\n") == 1, done
+    assert "different builds; run: make install" in done.stderr
 
 
 def test_the_stub_is_that_of_the_extension(request: pytest.FixtureRequest) -> None:

@@ -14,6 +14,7 @@ from bench_documents import check_commands
 from profile_documents import Maker, machine
 
 import headrace
+from headrace._profile.documents import profile_of
 from headrace._profile.row_documents import rate_rows, variation
 
 pytest.importorskip("altair")
@@ -102,3 +103,11 @@ def test_what_varies_has_a_bar_in_figures_of_devices() -> None:
     modelled = {"bytes_per_second": 3e10, "low": None, "high": None, "interval": None, "n": 1}
     assert figures_dsa._varies([modelled]) == ""
     assert figures_dsa._rate(modelled)["low"] == figures_dsa._rate(modelled)["high"]
+
+
+def test_Results_AreNotConditionsOfADocument() -> None:
+    results = {"answer_ok": True, "layer_ms": 1.5, "us_per_token_and_layer": 2.5,
+               "device_free_bytes": 7, "conclusion": "none"}  # fmt: skip
+    made = {"kind": "bench query", "machine": machine(), "rows": [], "scale": 1, **results}
+    found = profile_of(made).conditions
+    assert found["scale"] == "1" and not results.keys() & found.keys()

@@ -53,7 +53,7 @@ def test_EachRound_DrawsItsOrder_AndTheFirstIsNotCounted() -> None:
     runner.run(once, never, lambda *step: steps.append(step))
     check_orders([name for name, _ in ran], 4, ROUNDS + 1)
     assert [number for _, number in ran] == [n for n in range(-1, ROUNDS) for _ in range(4)]
-    assert all(each.found == [*map(float, range(ROUNDS))] for each in runner.variants)
+    assert all(each.results == [*map(float, range(ROUNDS))] for each in runner.variants)
     assert [(done, total) for done, total, _ in steps] == [(n, 28) for n in range(28)]
     assert [name for *_, name in steps] == [name for name, _ in ran]
     order = runner.order()
@@ -75,7 +75,7 @@ def test_ErrorOfOneVariant_BecomesItsReason_AndOthersGoOn() -> None:
         return 1.0
 
     runner.run(once, never)
-    a, b = (runner.row("x", each, "s", each.found) for each in runner.variants)
+    a, b = (runner.row("x", each, "s", each.results) for each in runner.variants)
     assert len(b.samples) == 3 and "note" not in b.words
     assert a.median == 1.0 and a.words["note"] == "1 of 3 rounds: not allowed; run it as root"
     runner = Runner(variants("a"), 3)
@@ -107,8 +107,8 @@ def test_StoppedRun_KeepsWhatItMeasured(end: str) -> None:
     looks = iter([False] * 7)
     stop: Callable[[], bool] = (lambda: next(looks, True)) if end == "stop" else never
     runner.run(once, stop)
-    assert runner.interrupted and sum(len(each.found) for each in runner.variants) == 5
-    row = runner.row("x", runner.variants[0], "s", runner.variants[0].found)
+    assert runner.interrupted and sum(len(each.results) for each in runner.variants) == 5
+    row = runner.row("x", runner.variants[0], "s", runner.variants[0].results)
     assert row.words["note"].endswith("of 5 rounds: interrupted")
     assert not Runner(variants(), 1).interrupted
 
@@ -118,13 +118,13 @@ def test_VariantWithAReason_IsNotRun() -> None:
     found[0].fail("absent", "no such memory")
     runner = Runner(found, 2)
     runner.run(lambda variant, _: name_of(variant), never)
-    assert [each.found for each in found] == [[], ["b", "b"]]
+    assert [each.results for each in found] == [[], ["b", "b"]]
 
 
 def test_Row_HasMedianIntervalAndTime() -> None:
-    variant = Variant({"name": "a", "threads": 2}, found=[3.0, 1.0, 2.0], seconds=0.5)
+    variant = Variant({"name": "a", "threads": 2}, results=[3.0, 1.0, 2.0], seconds=0.5)
     row = Runner([variant], 3).row(
-        "x", variant, "ns", variant.found, details={"known": 1, "unknown": None}
+        "x", variant, "ns", variant.results, details={"known": 1, "unknown": None}
     )
     assert (row.experiment, row.unit, row.basis) == ("x", "ns", "measured")
     assert row.parameters == {"name": "a", "threads": 2}

@@ -22,7 +22,9 @@ import man_page  # noqa: E402
 #: Set by headrace for its own processes.
 INTERNAL = {
     "HEADRACE_LAUNCHED_BY",
+    "HEADRACE_PAGES",  # of a peer in benchmarks/peers
     "HEADRACE_BENCH_MIB", "HEADRACE_BENCH_REPETITIONS",  # shorter runs of headrace-bench-gpu
+    "HEADRACE_PAGES",  # of the library that benchmarks/peers preloads
 }
 
 

@@ -62,13 +62,20 @@ def test_the_stub(golden: Callable[[str, str], None]) -> None:
     assert Path(headrace.__file__).with_name("py.typed").exists()
 
 
+#: Names of python/src/host.cpp: for the package's own commands, not public.
+OWN = {
+    "CpuTimeLimit", "HostFiles", "KDAMONDS", "Kdamond", "LARGEST_DOCUMENT", "MemoryGroup",
+    "NUMA_BALANCING", "STATE_FOLDER", "WEIGHTS", "kdamond_files",
+}  # fmt: skip
+
+
 def test_all_names_are_public_and_documented() -> None:
     for name in headrace.__all__:
         thing = getattr(headrace, name)
         if callable(thing):
             assert thing.__doc__, name
     public = {name for name in vars(headrace._core) if not name.startswith("_")}
-    assert public <= set(headrace.__all__)
+    assert public - OWN <= set(headrace.__all__)
 
 
 def test_the_version_is_that_of_the_build() -> None:

@@ -20,7 +20,7 @@ def test_counters_of_the_kernel(tmp_path: Path) -> None:
     assert found is not None
     # user, nice, system and both of interrupts; guests are users already.
     assert found.busy / found.stolen == pytest.approx(613 / 80)
-    assert found.every / found.stolen == pytest.approx(4743 / 80)
+    assert found.total / found.stolen == pytest.approx(4743 / 80)
     assert found.own > 0
     for odd in ("", "cpu  1 2\n", "cpu  a b c d e f g h\n", "intr 1 2 3 4 5 6 7 8\n"):
         stat.write_text(odd)

@@ -82,6 +82,9 @@ def test_as_a_document(run: Run, tmp_path: Path) -> None:
     bases = [each["basis"] for each in document["constants"]]
     assert bases == ["fitted", "fitted", "assumed", "assumed", "assumed"]
     assert "Nothing here is predicted" in " ".join(run(*MODEL).stdout.split())
+    page = run("report", "spark.json", "--html", "page.html")
+    assert (page.returncode, page.stderr) == (0, "")
+    assert "Spark by the place of its memory" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_TotalRow_IsOfTheSlowestRank() -> None:
         for host in "ab"
     ]
     times = [[(10, 1.0), (10, 4.0)], [(10, 2.0), (10, 2.5)]]
-    variants = [Variant({"kernel": "copy"}, found=times), Variant({"kernel": "triad"})]
+    variants = [Variant({"kernel": "copy"}, results=times), Variant({"kernel": "triad"})]
     found = bench_stream.rows(Runner(variants, 2), ranks)
     assert [(row.parameters["kernel"], row.parameters["rank"]) for row in found] == [
         (kernel, rank) for rank in ("all", 0, 1) for kernel in ("copy", "triad")

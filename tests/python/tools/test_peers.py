@@ -506,7 +506,7 @@ def test_what_never_gives_a_number_is_left_out_and_so_is_a_round_that_lacks_one(
         {"Headrace": 8.0, "likwid": None, "loop": 8.0},
     )
     found = promises.in_rounds(once, 3, 0, quiet)
-    assert found.found == {"Headrace": [9.0, 8.0], "loop": [10.0, 8.0]}
+    assert found.results == {"Headrace": [9.0, 8.0], "loop": [10.0, 8.0]}
     assert found.ratios("Headrace", "loop") == [0.9, 1.0]
 
 
@@ -554,5 +554,5 @@ def test_the_promises_are_measured_on_this_machine(
     found = promises.latencies(machine, told.append)(1)
     assert found.keys() == {"idle", "loaded"} and all(found.values()), told
     once = promises.bandwidths(machine, "nt_write", None, told.append)
-    assert promises.in_rounds(once, 1, 1, quiet).found.keys() == {"Headrace"}
+    assert promises.in_rounds(once, 1, 1, quiet).results.keys() == {"Headrace"}
     assert any("likwid-bench is not installed" in line for line in told)

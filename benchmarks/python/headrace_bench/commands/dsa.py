@@ -14,7 +14,7 @@ from headrace._cli import exit_codes, output, parse, report
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Experiments, Json, ListExperiments, Out
 from headrace._files import check_apart, check_writable
-from headrace._format import say
+from headrace._format import plural, say
 from headrace._profile import dsa_rows
 from headrace._profile.row_documents import reached
 
@@ -178,11 +178,7 @@ def _print_submission(rows: list[Row]) -> None:
 
 def _print_threads(rows: list[Row]) -> None:
     lines = (("threads", lambda row: ""), ("bytes", _size))
-    _pivot(rows, lines, lambda row: _many(row["threads"], "thread"))
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
+    _pivot(rows, lines, lambda row: plural(row["threads"], "thread"))
 
 
 def _print_routes(rows: list[Row]) -> None:
@@ -212,7 +208,7 @@ def _print_cpu(rows: list[Row]) -> None:
             ("cpu", lambda row: f"{row['from_node']} -> {row['to_node']}"),
             ("bytes", _size),
         )
-        _pivot(of_nodes, lines, lambda row: _many(row["threads"], "core"))
+        _pivot(of_nodes, lines, lambda row: plural(row["threads"], "core"))
 
 
 def _cpu_column(row: Row) -> str:

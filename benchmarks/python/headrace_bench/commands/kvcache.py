@@ -131,7 +131,7 @@ def _measure(
             bench.find_rates()
         interrupt.keeps = True
         runner = kvcache_rounds.run_policies(bench, makers, chosen)
-        control = noise.control([row for each in runner.variants for row in each.found])
+        control = noise.control([row for each in runner.variants for row in each.results])
         policies = kvcache_rounds.policy_rows(bench, runner)
         bench.make = makers[0]
         disturbed = [] if interrupt() else kvcache_rounds.interference(bench)

@@ -69,25 +69,27 @@ def command(
     options = stream.Options((a, b, c), wanted, threads, repetitions, tile, non_temporal)
     with mpi.job() as world, Interrupt() as interrupt:
         machine = headrace.Machine.discover(storage=[])
-        mine: list[stream.Arrays] = []
+        own_arrays: list[stream.Arrays] = []  # of this rank; empty until prepare() made them
 
         def prepare() -> dict[str, Any]:
             if out is not None and world.rank == 0:
                 check_writable(out)
-            mine.append(stream.Arrays(machine, options, alone=world.size == 1))
-            return mine[0].describe()
+            only_rank = world.size == 1
+            own_arrays.append(stream.Arrays(machine, options, only_rank=only_rank))
+            return own_arrays[0].describe()
 
         with interrupt.suspended():
             ranks = world.all(prepare)
-            numbers = world.all(lambda: (mine[0].cores, len(mine[0].allowed)))
+            arrays = own_arrays[0]
+            numbers = world.all(lambda: (arrays.cores, len(arrays.allowed)))
         rows: list[headrace.Row] = []
         orders: list[dict[str, Any]] = []
         for count in stream.sweep_counts(numbers) if sweep else [threads]:
             if sweep:
                 with interrupt.suspended():
-                    world.all(lambda count=count: mine[0].use(count))  # type: ignore[misc]
-                    ranks = world.all(mine[0].describe)
-            runner = stream.run(world, mine[0], options, interrupt)
+                    world.all(lambda count=count: arrays.use(count))  # type: ignore[misc]
+                    ranks = world.all(arrays.describe)
+            runner = stream.run(world, arrays, options, interrupt)
             rows += stream.rows(runner, ranks)
             orders.append(runner.order())
             if runner.interrupted:
@@ -105,18 +107,19 @@ def command(
 
 
 def print_stream(document: dict[str, Any]) -> None:
-    """All ranks by kernel, each rank where there are several, and a sweep's numbers of threads."""
+    """Prints the rates by kernel: of all ranks, of each rank if there are several, of a sweep."""
     ranks, rows = document["ranks"], all_fields(document)
-    last = [row for row in rows if row["threads"] == rows[-1]["threads"]]
+    # The last row of each rank and kernel. Ranks may differ in their threads.
+    last = {(row["rank"], row["kernel"]): row for row in rows}
     kernels = list(dict.fromkeys(row["kernel"] for row in rows))
-    best = {(row["rank"], row["kernel"]): row["best"] for row in last}
     lines = [
         (str(rank["rank"]), rank["host"], str(rank["threads"]), *(rank[name] for name in "abc"),
          str(headrace.format_bytes(rank["bytes_per_array"])),
-         *(_rate(best[rank["rank"] if len(ranks) > 1 else "all", kernel]) for kernel in kernels))
+         *(_rate(last[rank["rank"] if len(ranks) > 1 else "all", kernel]["best"])
+           for kernel in kernels))
         for rank in ranks
     ]  # fmt: skip
-    whole = [row for row in last if row["rank"] == "all"]
+    whole = [last["all", kernel] for kernel in kernels]
     threads = str(sum(rank["threads"] for rank in ranks))
     blank = ("", "", "", "")
     if len(ranks) > 1:
@@ -130,7 +133,7 @@ def print_stream(document: dict[str, Any]) -> None:
         f"best of {document['repetitions']} repetitions, counted as STREAM does; all, median: the "
         f"bytes of all ranks by the time of the slowest; low, high: {whole[0]['interval']}"
     )
-    if len({row["threads"] for row in rows}) > 1:
+    if len({row["threads"] for row in rows if row["rank"] == "all"}) > 1:
         print_sweep(rows, len(ranks))
     small = [rank for rank in ranks if rank["in_cache"]]
     if small:
@@ -139,7 +142,7 @@ def print_stream(document: dict[str, Any]) -> None:
 
 
 def print_sweep(rows: Sequence[Fields], ranks: int) -> None:
-    """All ranks together by how many threads each has; the table above is of the last."""
+    """Prints the rates of all ranks together for each number of threads of a sweep."""
     rates: dict[int, dict[str, float | None]] = {}
     for row in rows:
         if row["rank"] == "all":

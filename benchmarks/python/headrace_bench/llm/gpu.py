@@ -32,7 +32,7 @@ def gpu_named(machine: headrace.Machine, on: str) -> headrace.Node | None:
 
 
 def pages_on(node: headrace.Node, size: int) -> dict[int, int]:
-    """All of a buffer of so many bytes, as headrace.where() counts pages: those of the host."""
+    """Pages by node of a buffer that is wholly on one node, in pages of the host."""
     return {node.id: size // mmap.PAGESIZE}
 
 
@@ -44,7 +44,7 @@ class Device:
         self._mover = headrace.Mover(machine)
 
     def has_room(self, size: int) -> bool:
-        """Whether so much can be had now: it is taken and given back, which costs a GPU little."""
+        """Returns whether this much memory can be allocated now, by allocating and releasing it."""
         try:
             return size == 0 or len(self.memory(size)) == size
         except headrace.ExhaustedError:

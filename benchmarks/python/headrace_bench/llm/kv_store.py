@@ -25,9 +25,9 @@ from headrace_bench.llm.stores import (
     memory_kind,
 )
 
-#: What a Mover copies at once at most.
+#: Bytes of the largest piece of a Mover.
 _LARGEST_PIECE = 1 << 20
-#: Removing a folder that holds another opens so many files at once, at most.
+#: Largest number of files opened at once to remove a folder that holds another.
 _OPEN_WHILE_REMOVING = 4
 #: Loads at once whose end is seen when it comes.
 _WATCHED = 4
@@ -217,7 +217,7 @@ class _KvLoading:
         return self._ended.result(TIMEOUT_SECONDS)
 
 
-#: What keeps the blocks, by name.
+#: The stores of blocks, by name.
 STORES: tuple[str, ...] = ("headrace", "asyncio")
 
 

@@ -29,12 +29,12 @@ from headrace_bench.threads import cache_of, cpus_for
 from headrace_bench.two_memories import free_bytes
 
 Row = dict[str, Any]
-#: Makes a store of so many blocks in each tier; whether layers are to be loaded one by one, too.
+#: Makes a store from the number of blocks in each tier, and whether layers are loaded one by one.
 MakeStore = Callable[[Shape, Sequence[int], bool], Store]
 
 #: The part of the time in which layers are computed, were nothing loaded: requests come so often.
 BUSY = 0.7
-#: Different contents of blocks; each comes again after so many.
+#: Number of different block contents; then they repeat.
 CONTENTS = 61
 CALIBRATIONS = 5
 #: Bytes loaded at once in the comparison of stores, and in that of a load with computing.
@@ -108,7 +108,7 @@ class Bench:
     rates: dict[str, float | None] = field(default_factory=dict)  #: bytes/s of each tier at best
     stores: int = 1  #: that are measured in turn
     done: int = 0  #: requests so far
-    #: What was served, by store and policy.
+    #: The served requests, by store and policy.
     served: dict[tuple[str, str], list[prefill.Served]] = field(default_factory=dict)
 
     def prepare(self) -> None:

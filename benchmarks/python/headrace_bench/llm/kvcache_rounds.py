@@ -34,7 +34,7 @@ def run_policies(bench: Bench, makers: Sequence[MakeStore], names: Sequence[str]
 
     runner = Runner(variants, 1, bench.options.seed, warm_up=0)
     runner.run(once, bench.stop)
-    bench.add_alone([row for each in variants for row in each.found])
+    bench.add_alone([row for each in variants for row in each.results])
     return runner
 
 
@@ -44,7 +44,7 @@ def policy_rows(bench: Bench, runner: Runner) -> list[headrace.Row]:
 
 
 def _policy_row(bench: Bench, runner: Runner, variant: Variant) -> headrace.Row:
-    for found in variant.found:
+    for found in variant.results:
         stalls = found["stalls_ms"]
         # `median` and the interval are those of the samples; no detail is below 0.
         details = {k: v for k, v in details_of(found).items() if k not in _NO_DETAILS}
@@ -85,12 +85,12 @@ def interference(bench: Bench) -> list[headrace.Row]:
         match.release()
         store.close()
     heard = noise.between(before, noise.counts())
-    alone = [1 / each for found in layers.found for each in found]
-    beside = [1 / each for found, _ in both.found for each in found]
-    rates = [rate for _, rate in both.found]
+    alone = [1 / each for found in layers.results for each in found]
+    beside = [1 / each for found, _ in both.results for each in found]
+    rates = [rate for _, rate in both.results]
     return [
         _beside(bench, "layer", "loads", alone, beside, heard),
-        _beside(bench, "loads", "layers", loads.found, rates, heard),
+        _beside(bench, "loads", "layers", loads.results, rates, heard),
     ]
 
 
@@ -163,9 +163,9 @@ def loads(bench: Bench, makers: Sequence[MakeStore], depth: int) -> list[headrac
 def _load_row(bench: Bench, runner: Runner, variant: Variant, heard: Row) -> headrace.Row:
     best = bench.rates.get(str(variant.parameters["tier"]))
     details = details_of(heard) | {"fragment_bytes": bench.shape.fragment}
-    if variant.found and best:
-        details["roofline_share"] = statistics.median(variant.found) / best
+    if variant.results and best:
+        details["roofline_share"] = statistics.median(variant.results) / best
     return runner.row(
-        "kvcache_load", variant, "B/s", variant.found, details=details, flags=heard["flags"],
+        "kvcache_load", variant, "B/s", variant.results, details=details, flags=heard["flags"],
         basis=bench.basis(),
     )  # fmt: skip

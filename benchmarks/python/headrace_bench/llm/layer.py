@@ -32,13 +32,13 @@ Progress = Callable[[int, int, str], object]
 
 #: Within which a layer is often said to be done.
 CLAIM_SECONDS = 1e-3
-#: By how much a layer may take longer while something is moved, where nobody says.
+#: Default of the allowed slow-down of a layer while something is moved.
 SLOWER = 1.1
 #: The part of the free memory that is used.
 _USED_SHARE = 0.8
 _COPY_BYTES = 64 << 20
 _MIB = 1 << 20
-#: What is taken of a GPU at most: far more than its caches.
+#: Most GPU memory used: far more than its caches.
 _GPU_BYTES = 8 << 30
 _LEAST_GPU_BYTES = 16 << 20
 _ENGINES_SECONDS = 20.0
@@ -176,9 +176,9 @@ class Bench:
         runner = Runner(variants, repetitions, self.seed)
         runner.run(once, stop, lambda done, total, _: progress(done, total, "layers"))
         self.order = runner.order()
-        self.layers += variants[0].found
+        self.layers += variants[0].results
         for count, variant in zip(fewer, variants[1:], strict=True):
-            self.peaks[count] = [self.load.bytes / seconds for seconds in variant.found]
+            self.peaks[count] = [self.load.bytes / seconds for seconds in variant.results]
 
     def link(self) -> None:
         """Engines of the host write there themselves."""
@@ -354,7 +354,7 @@ def _rate(
     machine: headrace.Machine, engine: headrace.Engine, node: int, directory: Path,
     stop: Callable[[], bool], source: int | None,
 ) -> _Found:  # fmt: skip
-    """What is measured here."""
+    """Measures the rate of an engine from a node into a node."""
     if engine.kind == "cpu" and not machine.node(node).byte_addressable:
         return _Found(None, reason=f"cores do not write there; see {_INSTEAD['gpu']}")
     to: int | None = node

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether others used the CPUs while something was measured, by the kernel's counts."""
+"""Whether other programs used the CPUs during a measurement, from the kernel's counts."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from typing import Any
 
 Row = dict[str, Any]
 
-#: A row is noisy if other programs had more of the time of all CPUs, or the hypervisor of the time
-#: for which CPUs had something to run; the latter as in `headrace measure`.
+#: Limits beyond which a row is noisy: other programs' share of the time of all CPUs, and the stolen
+#: share of the time in which CPUs had work (as in `headrace measure`).
 MOST_OTHERS, MOST_STEAL = 0.05, 0.02
-#: In less CPU time one tick that was stolen would be more than that.
+#: Stolen time is ignored below this CPU time, where one stolen tick would exceed the limit.
 _LEAST_SECONDS = 0.5
-#: What computes the same beside each store may differ by this.
+#: Allowed ratio of equal computations that ran beside different stores.
 _SAME = 1.1
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Seconds of all CPUs since some beginning."""
+    """CPU time in seconds, summed over all CPUs since boot."""
 
-    every: float
+    total: float
     busy: float
     stolen: float
-    own: float  #: of this process, its threads in the kernel too
+    own: float  #: user and system time of this process
 
 
 def counts(root: Path = Path("/")) -> Counts | None:
-    """None where the kernel does not tell."""
+    """The counts now; None if /proc/stat cannot be read."""
     try:
         name, *words = (root / "proc/stat").read_text().split("\n", 1)[0].split()
         ticks = [int(word) for word in words[:8]]
@@ -40,8 +40,8 @@ def counts(root: Path = Path("/")) -> Counts | None:
         return None
     if name != "cpu" or len(ticks) < 8:
         return None
-    user, nice, system, idle, waiting, interrupts, softly, stolen = ticks
-    busy = user + nice + system + interrupts + softly
+    user, nice, system, idle, waiting, interrupts, soft_interrupts, stolen = ticks
+    busy = user + nice + system + interrupts + soft_interrupts
     hertz = os.sysconf("SC_CLK_TCK")
     own = resource.getrusage(resource.RUSAGE_SELF)
     return Counts(
@@ -51,12 +51,12 @@ def counts(root: Path = Path("/")) -> Counts | None:
 
 
 def between(before: Counts | None, after: Counts | None) -> Row:
-    """Fields of a row: shares of CPU time, unknown where nothing tells, and the flag."""
-    every = 0.0 if before is None or after is None else after.every - before.every
-    if before is None or after is None or every <= 0:
+    """Fields of a row: shares of CPU time (None: unknown), and the flag `noisy`."""
+    total = 0.0 if before is None or after is None else after.total - before.total
+    if before is None or after is None or total <= 0:
         return {"others_share": None, "steal_share": None, "flags": []}
     busy = after.busy - before.busy
-    others = max(0.0, busy - (after.own - before.own)) / every
+    others = max(0.0, busy - (after.own - before.own)) / total
     stolen = after.stolen - before.stolen
     stolen = stolen / (busy + stolen) if busy + stolen >= _LEAST_SECONDS else 0.0
     noisy = others > MOST_OTHERS or stolen > MOST_STEAL
@@ -66,8 +66,9 @@ def between(before: Counts | None, after: Counts | None) -> Row:
 
 
 def control(rows: Sequence[Row]) -> Row | None:
-    """What waits for no store has to wait alike beside each; where it does not, all rows become
-    noisy. Nothing where fewer than two stores had it.
+    """Checks that `recompute`, which uses no store, took equally long beside each store.
+
+    If not, all rows become noisy. None: fewer than two stores have a `recompute` row.
     """
     waits = {
         row["store"]: row["stall_p50_ms"]

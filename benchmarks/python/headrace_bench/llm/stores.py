@@ -23,7 +23,7 @@ import numpy
 import headrace
 from headrace._errors import error_of, limit_of_threads
 
-#: So long anything of a store may take.
+#: Longest time that one operation of a store may take.
 TIMEOUT_SECONDS = 60.0
 
 
@@ -155,7 +155,7 @@ class AsyncioStore:
         self, shape: Shape, blocks: Sequence[int], directory: Path, depth: int,
         memory: str = "dram",
     ) -> None:  # fmt: skip
-        """So many blocks in memory, of that kind, and in the file; so many requests at once."""
+        """Numbers of blocks in memory (of a kind) and in the file, and of requests at once."""
         self.tiers = [memory, "ssd"]
         self._shape = shape
         self._memory = aligned(blocks[0] * shape.block)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What figures of movement share: how fast it can be at most, and engines side by side."""
+"""Shared parts of the figures of movement: upper bounds, and engines side by side."""

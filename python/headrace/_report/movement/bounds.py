@@ -23,7 +23,7 @@ from headrace._report.rows import Name, Pair, Point, Rows, noise_mark, value
 
 #: How many times higher than all that is drawn a bound may be.
 _FARTHEST = 8
-#: What a copy within one memory does to it.
+#: Traffic mixes that equal a copy within one memory.
 _BOTH_WAYS = ("nt_copy", "copy")
 
 
@@ -76,7 +76,7 @@ def _stands_for(row: _core.Row, memory: Name) -> bool:
 
 
 def least(*peaks: Peak | None) -> Peak | None:
-    """That which bounds a movement; None where one of them is not known."""
+    """The lowest peak, which bounds a movement; None if one of the peaks is unknown."""
     known = [peak for peak in peaks if peak is not None]
     return min(known, key=lambda peak: peak.rate) if len(known) == len(peaks) else None
 

@@ -37,14 +37,14 @@ from headrace._report.rows import (
 _CORES = ("memcpy", "cpu")
 #: The detail of a row that says what a GB costs.
 _COST = "cpu_s_per_gb"
-#: What costs are told of: a copy as movers cut them.
+#: Size of the copies in the table of costs: a mover's usual piece.
 _USUAL = 1 << 20
 #: What begins a way that the table of costs has and its chart has not: a variant of another.
 _FOLDED = (
     "mbind", "remap", "copy", "DSA, batch", "DSA, write()", "SSD, read by threads",
     "SSD, write by threads", "GPU, to it by kernel", "GPU, from it by kernel",
 )  # fmt: skip
-#: What is told of a basis that is no measurement of hardware.
+#: Text for each basis other than a measurement of hardware.
 _BASES = {"modelled": ", modelled", "emulated": ", emulated", "published": ", published"}
 #: The parts of the DSA experiment that say how one copy, submitted by itself, does.
 _DSA_PARTS = ({"part": "submission", "method": "single"}, {"part": "route"})
@@ -290,7 +290,7 @@ def _of_gpu(row: _core.Row) -> str | None:
     return f"GPU, {direction} it by {p['by']}, {p['memory']}"
 
 
-#: How rows of an experiment are told as ways; None: another row says it.
+#: Functions that make ways from the rows of an experiment; None: another row has it.
 _COSTLY: dict[str, Any] = {
     "copy": _of_copy, "dsa": _of_dsa, "migrate": _of_migrate, "storage": _of_storage,
     "gpu": _of_gpu,

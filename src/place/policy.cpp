@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// place::nearest_fast and place::always.
+// The placement policies place::nearest_fast and place::always.
 
 #include <fmt/core.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a piece into requests that the file's device accepts. Pure arithmetic, no I/O.
+// Cuts a piece into requests that the file's device accepts. The pieces of a move are cut before,
+// by src/move/scheduler.cpp. Pure arithmetic, no I/O.
 //
 // Past the page cache, offsets, lengths and addresses must be aligned (docs/design/storage.md):
 // - the part of a read that consists of whole blocks of the device (on old kernels, whole pages of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/storage/cutting.h"
+#include "backend/storage/request_cutting.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/storage/cutting.h"
+#include "backend/storage/request_cutting.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -41,11 +41,11 @@ std::vector<Step> all_steps(const FileSpan& span) {
   return steps;
 }
 
-TEST(Cutting, StepsCoverTheSpanWithoutOverlap) {
+TEST(RequestCutting, StepsCoverTheSpanWithoutOverlap) {
   EXPECT_TRUE(check("covers", [] { all_steps(any_span()); }));
 }
 
-TEST(Cutting, DirectStepsKeepTheAlignmentOfTheDevice) {
+TEST(RequestCutting, DirectStepsKeepTheAlignmentOfTheDevice) {
   EXPECT_TRUE(check("aligned", [] {
     const FileSpan span = any_span();
     for (const Step& step : all_steps(span)) {
@@ -71,7 +71,7 @@ TEST(Cutting, DirectStepsKeepTheAlignmentOfTheDevice) {
 
 // A core writes to bounced parts, and to other bytes of the same page. After a fork() on a kernel
 // before 6.5 this copies the page, and later writes of the device are lost.
-TEST(Cutting, StraightReads_AreWholePagesOfMemory) {
+TEST(RequestCutting, StraightReads_AreWholePagesOfMemory) {
   EXPECT_TRUE(check("pages", [] {
     FileSpan span = any_span();
     span.write = false;
@@ -86,7 +86,7 @@ TEST(Cutting, StraightReads_AreWholePagesOfMemory) {
   }));
 }
 
-TEST(Cutting, MemoryThatIsOffByBlocks_IsBouncedUpToThePageOnly) {
+TEST(RequestCutting, MemoryThatIsOffByBlocks_IsBouncedUpToThePageOnly) {
   FileSpan span{.begin = 0,
                 .end = 1 << 20,
                 .address = (7 << 20) + 512,
@@ -102,7 +102,7 @@ TEST(Cutting, MemoryThatIsOffByBlocks_IsBouncedUpToThePageOnly) {
   EXPECT_TRUE(next_step(span, 512 << 10).bounce);
 }
 
-TEST(Cutting, ARequestBelowABlock_IsOneBlock) {
+TEST(RequestCutting, ARequestBelowABlock_IsOneBlock) {
   FileSpan span{.begin = 0,
                 .end = 1 << 20,
                 .address = 7 << 20,
@@ -113,7 +113,7 @@ TEST(Cutting, ARequestBelowABlock_IsOneBlock) {
   EXPECT_EQ(next_step(span, 0).bytes, 16384U);
 }
 
-TEST(Cutting, WritesTouchNothingOutsideAndShareNoPageBetweenCacheAndDevice) {
+TEST(RequestCutting, WritesTouchNothingOutsideAndShareNoPageBetweenCacheAndDevice) {
   EXPECT_TRUE(check("writes", [] {
     FileSpan span = any_span();
     span.write = true;
@@ -128,7 +128,7 @@ TEST(Cutting, WritesTouchNothingOutsideAndShareNoPageBetweenCacheAndDevice) {
   }));
 }
 
-TEST(Cutting, AlignedPiecesGoStraight) {
+TEST(RequestCutting, AlignedPiecesGoStraight) {
   const FileSpan span{.begin = 1 << 20,
                       .end = 3 << 20,
                       .address = 7 << 20,
@@ -141,7 +141,7 @@ TEST(Cutting, AlignedPiecesGoStraight) {
   EXPECT_EQ(next_step(span, 1 << 20), expected);
 }
 
-TEST(Cutting, SmallOddReadsAreOneRequest) {
+TEST(RequestCutting, SmallOddReadsAreOneRequest) {
   const FileSpan span{.begin = 1000,
                       .end = 9000,
                       .address = 4096 + 1000,
