@@ -55,6 +55,7 @@ def test_a_layer_larger_than_what_a_gpu_has_free(run: Headrace, gpu: dict[str, s
     assert " again and again: not enough is free on gpu" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_cache_in_a_gpu(run: Headrace, gpu: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
     chosen = ["--policies", "layerwise,ahead", "--data", str(tmp_path), "--out", str(out)]

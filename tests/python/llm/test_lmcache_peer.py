@@ -73,6 +73,7 @@ def test_a_load_ahead_of_all_but_the_first_blocks(
         kv_store.maker("headrace", machine, tmp_path / "nowhere", 4, None)(SHAPE, [4, 40], False)
 
 
+@pytest.mark.slow
 def test_the_whole_comparison(
     peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
