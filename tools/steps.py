@@ -35,7 +35,8 @@ def jobs() -> int:
 JOBS = jobs()
 TIMES = ROOT / "tools" / "test_times.json"
 
-#: A step that takes so much more CPU than its kept time is told. A busy machine does not double it.
+#: A step that takes more CPU than FACTOR times its kept time, and SLACK_SECONDS more, gets a note.
+#: A busy machine does not double it.
 FACTOR, SLACK_SECONDS = 2.0, 10.0
 
 #: Lines of ctest and GoogleTest about tests that passed.
@@ -44,7 +45,7 @@ PASSED = re.compile(r" *\d+/\d+ Test +#\d+: .* Passed |\[ +OK \] ")
 #: Steps whose time is a network's.
 NETWORK = {"packages", "pip", "docs", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
 
-#: What names the lines of a report; clang's own choice may be another LLVM's.
+#: The program that names the lines of a report; clang's own choice may be another LLVM's.
 NAMES = "external_symbolizer_path=/usr/bin/addr2line"
 SANITIZERS = {
     "ASAN_OPTIONS": f"detect_stack_use_after_return=1:{NAMES}",

@@ -112,7 +112,7 @@ VENDOR = {
 }
 NAMED_FILE = re.compile(
     r"(?<![\w/.$}>*-])"
-    r"((?:src|include|dsa_sim|benchmarks|python|tests|tools|docs|examples)/"
+    r"((?:src|include|dsa_sim|benchmarks|workload|bench|python|tests|tools|docs|examples)/"
     r"[\w./-]+\.(?:h|cpp|py|md|sh|txt|c))\b")
 MAY_NAME_ANY_FILE = ("CHANGELOG.md", "tools/tidy.py", "tests/python/tools/")
 MAX_FILES = 30  # of a folder: beyond that it holds two concepts

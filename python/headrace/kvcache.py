@@ -147,7 +147,7 @@ class Store(KvStore):
         load_ahead: int = 8 << 20,
     ) -> None:
         """`eviction`: s3-fifo, sieve or clock. `in_flight`: most bytes of stores not ended.
-        `load_ahead`: layers of demand loads are read two at a time, or more up to so many bytes;
+        `load_ahead`: layers of demand loads are read two at a time, or more, up to this many bytes;
         the rest is in line, the lowest layer first, whichever load has it.
         """
         super().__init__(

@@ -10,8 +10,8 @@
 #include "host/nodes.h"
 #include "host/settings/damon.h"
 #include "host/settings/hint_faults.h"
+#include "interpreter.h"
 #include "record.h"
-#include "shared/interpreter.h"
 #include "types.h"
 
 namespace headrace::python {

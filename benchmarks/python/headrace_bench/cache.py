@@ -195,7 +195,7 @@ def _measure(variant: Variant, options: Options, directory: Path, stop: Stop) ->
 
 
 def _instructions(variant: Variant, options: Options, stop: Stop) -> float:
-    """Of an operation: what three times as many take more, which leaves out all that is before."""
+    """Instructions per operation: the difference of two runs, so that start-up is not counted."""
     counts = []
     for operations in (_COUNTED_OPERATIONS, 3 * _COUNTED_OPERATIONS):
         command = [

@@ -127,7 +127,7 @@ def _groups(points: list[Variant], options: Options, places: dict[str, Place]) -
 
 
 def _batches(groups: list[_Group]) -> Iterator[list[_Group]]:
-    """What runs at once."""
+    """Groups whose servers run at the same time."""
     alone = [group for group in groups if group.place.moved or group.place.table]
     free, batch, taken = free_bytes(), list[_Group](), 0.0
     for group in groups:

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace._core import HostFiles as Files
-
 import headrace
+from headrace._core import HostFiles as Files
 from headrace._tiering import switch
 from headrace._tiering.plan import Wish
 from headrace_bench import kv_servers

@@ -10,9 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace._core import HostFiles as Files
-
 import headrace
+from headrace._core import HostFiles as Files
 from headrace._tiering import status, switch
 from headrace._tiering.plan import Wish
 

@@ -217,7 +217,7 @@ _LOAD_SECONDS, _LOAD_LEAST = 40, 5000
 
 
 def _megabytes(data: Data) -> int:
-    """The memory of a memcached that has so much in its file, else of one that needs none."""
+    """Memory of a memcached: all its data, or, with a file, what does not go to the file."""
     whole = _ROUNDED * (data.value + _HEAD_BYTES)
     if not data.share:
         return 64 + int(1.5 * data.records * whole) // (1 << 20)

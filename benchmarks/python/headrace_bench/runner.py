@@ -196,4 +196,5 @@ def check(document: Mapping[str, Any], who: str = "the result is") -> None:
             name = " ".join(f"{name}={each}" for name, each in row["parameters"].items())
             raise WrongAnswer(f"{name}: {who} wrong; trust no number of this run")
     if not document["interrupted"] and all(row["median"] is None for row in rows):
-        raise kind_of(rows[0].get("words", {}).get("code", "io"))(rows[0]["reason"])
+        first = rows[0] if rows else {"reason": "nothing was measured"}
+        raise kind_of(first.get("words", {}).get("code", "io"))(first["reason"])

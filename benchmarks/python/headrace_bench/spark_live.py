@@ -86,7 +86,7 @@ class Options:
 
 
 def threads_of(master: str, cpus: int) -> int:
-    """Those of a master here with so many CPUs; 1 where nobody knows."""
+    """Threads of a local master on a host with `cpus` CPUs; 1 for any other master."""
     match = _LOCAL.fullmatch(master)
     if match is None or match[2] is None:
         return 1

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import headrace
 from headrace import InvalidError, Machine
 
-#: As cache_to_pass() in src/topology/machine.cpp: where the machine does not tell of a cache; where
-#: a virtual one tells of more than so much per CPU, which is not believed; and what counts then.
+#: Bytes of cache, as in cache_to_pass() of src/topology/machine.cpp. `_CACHE`: the machine names no
+#: cache. `_DOUBTED` counts if a virtual machine names more than `_MOST_PER_CPU`.
 _CACHE, _MOST_PER_CPU, _DOUBTED = 32 << 20, 64 << 20, 128 << 20
 
 

@@ -35,7 +35,7 @@ def parallelism(rows: Rows) -> Figure:
     best = max(rows.rows, key=lambda row: row.details["speedup"])
     figure = Figure(
         "How many loads a core has under way",
-        f"One core follows so many chains in turn, through memory in random order. At best a load "
+        f"One core follows several chains in turn, through memory in random order. At best a load "
         f"took {text_of(best)}, {best.details['speedup']:.3g} times shorter than with one chain "
         f"({best.parameters['chains']} chains, {rows.name(_nodes(best))}): "
         f"{format_rate(best.details['bandwidth'])} of lines in random order.{rows.left_out(pairs)}",
@@ -100,8 +100,8 @@ def split(rows: Rows) -> Figure:
     best = rows.best()
     return Figure(
         "Reads split over two memories",
-        f"All CPUs of a node read pages of two memories in turn, so many of the one for so many of "
-        f"the other. The most was {text_of(best)} at {best.parameters['ratio']} "
+        f"All CPUs of a node read pages of two memories in turn, in the ratio below each bar. "
+        f"The most was {text_of(best)} at {best.parameters['ratio']} "
         f"({memories(best)}).{more}",
         [("by pages of the one to pages of the other", charts.bars(points, title="GB/s"))],
     )

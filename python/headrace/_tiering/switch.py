@@ -23,15 +23,16 @@ from headrace._tiering.plan import AUTOMATIC, Plan, Wish, plan, weights_of
 from headrace._tiering.setting import Setting
 from headrace._tiering.state import State, boot_id, check_host, forget, load, locked, save
 
-#: What became of a setting: what was there before is back; it was there all the time; it says what
-#: somebody else wrote, and was left; its file is gone; the kernel refused.
-OUTCOMES = ("put back", "unchanged", "left", "gone", "failed")
 #: Largest number of files that an error lists.
 _LISTED = 4
 
 
 @dataclass(frozen=True)
 class Undone:
+    """A setting after its undoing. `outcome`: put back; unchanged, since it never changed; left,
+    since another program changed it; gone, since its file is; failed, since the kernel refused.
+    """
+
     setting: Setting
     outcome: str
     now: str | None  # what the file said when it was looked at

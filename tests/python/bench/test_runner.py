@@ -163,3 +163,5 @@ def test_Check_RaisesForAWrongResult_AndForNoResultAtAll() -> None:
         check(document(good, wrong))
     with pytest.raises(headrace.AbsentError, match="no HBM here"):
         check(document(none))
+    with pytest.raises(headrace.IoError, match="nothing was measured"):
+        check(document())

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
-from headrace._core import HostFiles as Files
 
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model.kv import Records, Value, value_bytes
 from headrace._cli.options import Json, Out, Seed
+from headrace._core import HostFiles as Files
 from headrace._files import check_writable
 from headrace._format import interval_text, rounds_text
 from headrace._model import kv

@@ -224,8 +224,8 @@ STORES: tuple[str, ...] = ("headrace", "asyncio")
 def maker(
     name: str, machine: headrace.Machine, directory: Path, depth: int, gpu: int | None = None
 ) -> Callable[[Shape, Sequence[int], bool], Store]:
-    """Makes stores of a name, which read and write so many pieces at once in `directory`; whether
-    layers are to be loaded one by one, too. `gpu`: the node whose memory is the first tier.
+    """Returns a function that makes stores in `directory`: (shape, blocks of each tier, whether
+    layers are loaded one by one). `depth`: pieces in flight. `gpu`: the node of the first tier.
     """
     if name == "asyncio":
         kind = memory_kind(machine)

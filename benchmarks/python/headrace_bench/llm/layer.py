@@ -194,7 +194,7 @@ class Bench:
 
 
 def figures(load: Load, layers: Sequence[float], peaks: Sequence[float]) -> Row:
-    """What so many seconds of layers, the first one first, and rates that were seen besides say."""
+    """Figures of a load, of the seconds of its layers in their order and of rates seen beside."""
     first, *later = layers or [math.nan]
     middle = headrace.summarize(later)
     seconds = middle.median if middle else None
