@@ -196,5 +196,5 @@ def check(document: Mapping[str, Any], who: str = "the result is") -> None:
             name = " ".join(f"{name}={each}" for name, each in row["parameters"].items())
             raise WrongAnswer(f"{name}: {who} wrong; trust no number of this run")
     if not document["interrupted"] and all(row["median"] is None for row in rows):
-        first = rows[0] if rows else {"reason": "nothing was measured"}
+        first: Mapping[str, Any] = rows[0] if rows else {"reason": "nothing was measured"}
         raise kind_of(first.get("words", {}).get("code", "io"))(first["reason"])
