@@ -24,11 +24,13 @@ void Arrival::copied(const Result<MoveStats>& outcome) noexcept {
                                outcome ? nullptr : &outcome.error());
 }
 
-Result<Stored> Arrivals::store(std::span<const Key> keys, const Extent& from,
+Result<Stored> Arrivals::store(std::span<const Key> keys, std::span<const Extent> from,
                                const StoreRequest& request) {
   HEADRACE_TRY_STATUS(store_.origin.check(kTheStore));
-  HEADRACE_TRY_STATUS(check_user(store_.geometry(), from, keys.size(), request.positions));
-  HEADRACE_TRY(auto point, store_.streams.point_of(from, request.stream));
+  HEADRACE_TRY_STATUS(
+      check_user(store_.geometry(), from, request.layout, keys.size(), request.positions));
+  if (from.empty() || from.front().object == nullptr) return Stored();  // no blocks
+  HEADRACE_TRY(auto point, store_.streams.point_of(from.front(), request.stream));
   auto state = std::make_shared<StoredState>();
   state->core = &store_;
   state->keep = request.keep;
@@ -59,9 +61,8 @@ Result<Stored> Arrivals::store(std::span<const Key> keys, const Extent& from,
         ++refused;
         continue;
       }
-      arrival->from = from;
+      arrival->from = user_block(from, request.positions, i);
       arrival->layout = request.layout;
-      arrival->position = request.positions.empty() ? i : request.positions[i];
       arrival->priority = request.priority;
       arrivals.push(*arrival);
     }
@@ -145,7 +146,8 @@ void Arrivals::start(Arrival& arrival) noexcept {
   try {
     const Geometry& geometry = store_.geometry();
     std::vector<Fragment> parts;
-    fragments(geometry, arrival.from, arrival.layout, arrival.position, 0, geometry.layers, parts);
+    fragments(geometry, arrival.from.extent, arrival.layout, arrival.from.position, 0,
+              geometry.layers, parts);
     std::vector<MovePair> pairs;
     pairs.reserve(parts.size());
     // No other thread changes the slot of a copy that is filling.
@@ -165,23 +167,33 @@ void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexce
     Later later;
     BlockTable& table = store_.table;
     const TableLock lock(table);
-    in_flight_ -= store_.table.block_bytes();
     Copy& copy = arrival->entry->copies[0];
-    if (why == nullptr) {
-      table.use(*arrival->entry);
-      table.ready(copy, 0);  // the entry may be freed
-      ++table.counts().stores.stored;
-    } else {
+    if (why != nullptr) {
       table.note(*why);
-      ++table.counts().stores.failed;
       table.drop(copy, 0);
+      written(*arrival->state, false, later);
+    } else if (arrival->entry->removed) {
+      table.ready(copy, 0);  // frees the entry
+      written(*arrival->state, true, later);
+    } else {
+      table.use(*arrival->entry);
+      table.ready(copy, 0);
+      const bool waits = table.has_folder() && table.write_back() == WriteBack::stored;
+      store_.flusher.expect_idle(arrival->entry->key);
+      if (!waits || !store_.tiers.write(copy, 0, arrival->state)) {
+        written(*arrival->state, !waits, later);
+      }
     }
-    count(*arrival->state, why == nullptr ? &StoredCounts::stored : &StoredCounts::failed, 1,
-          later);
     place(later);
   }
   store_.flusher.progressed();
   store_.jobs.end_operation();
+}
+
+void Arrivals::written(StoredState& state, bool well, Later& later) {
+  in_flight_ -= store_.table.block_bytes();
+  ++(well ? store_.table.counts().stores.stored : store_.table.counts().stores.failed);
+  count(state, well ? &StoredCounts::stored : &StoredCounts::failed, 1, later);
 }
 
 void Arrivals::count(StoredState& state, std::size_t StoredCounts::* what, std::size_t blocks,

@@ -8,6 +8,7 @@
 
 #include "kvcache/state/jobs.h"
 #include "kvcache/state/table.h"
+#include "kvcache/state/user_memory.h"
 
 namespace headrace::kvcache {
 
@@ -26,9 +27,8 @@ struct StoredState final : Job, std::enable_shared_from_this<StoredState> {
 struct Arrival final : Copying {
   std::shared_ptr<StoredState> state;
   Entry* entry = nullptr;
-  Extent from;
+  UserBlock from;
   Layout layout = Layout::page_first;
-  std::size_t position = 0;
   Priority priority = Priority::migration;
   void run() noexcept override;  // starts its copy
   void copied(const Result<MoveStats>& outcome) noexcept override;
@@ -39,7 +39,8 @@ class Arrivals {
   explicit Arrivals(StoreCore& store) : store_(store) {}
 
   // As that of Store.
-  Result<Stored> store(std::span<const Key> keys, const Extent& from, const StoreRequest& request);
+  Result<Stored> store(std::span<const Key> keys, std::span<const Extent> from,
+                       const StoreRequest& request);
   // Gives slots to blocks that wait for one, and evicts blocks for the rest. Each change of the
   // table that may free a slot ends with this call.
   void place(Later& later) REQUIRES(kTable);
@@ -51,6 +52,8 @@ class Arrivals {
   void start(Arrival& arrival) noexcept;
   // Ends the copy. `why`: the error if it failed.
   void stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept;
+  // A block of a store that ends with its copy in the folder (WriteBack::stored) is there, or not.
+  void written(StoredState& state, bool well, Later& later) REQUIRES(kTable);
 
  private:
   // Makes an entry that waits for its block. Returns nullptr if the block is refused.

@@ -152,13 +152,15 @@ struct KvRig {
 
   kvcache::StoreOptions options(std::vector<std::size_t> memory_blocks,
                                 std::size_t folder_blocks = 0) {
-    kvcache::StoreOptions made{.geometry = geometry, .worker = worker};
+    kvcache::StoreOptions made{.geometry = geometry, .workers = worker ? 1U : 0U};
     for (const std::size_t blocks : memory_blocks) {
       made.tiers.push_back({.budget = slot * blocks, .memory = Placement::on(kDram)});
       made.tiers.back().memory.pages = PageSize::base;
     }
     if (folder_blocks > 0) {
-      made.tiers.push_back({.budget = slot * folder_blocks, .folder = folder.path});
+      made.tiers.push_back({.budget = slot * folder_blocks,
+                            .folder = folder.path,
+                            .write = kvcache::WriteBack::leaving});
     }
     return made;
   }
@@ -288,7 +290,9 @@ struct GpuRig {
       made.tiers.back().memory.pages = PageSize::base;
     }
     if (folder_blocks > 0) {
-      made.tiers.push_back({.budget = slot * folder_blocks, .folder = folder.path});
+      made.tiers.push_back({.budget = slot * folder_blocks,
+                            .folder = folder.path,
+                            .write = kvcache::WriteBack::leaving});
     }
     return made;
   }

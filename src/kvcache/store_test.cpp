@@ -29,5 +29,231 @@ TEST(KvStore, BlocksThatLeaveMemoryComeBackFromTheFolder) {
   EXPECT_EQ(rig.store->match(keys).size(), 20u);
 }
 
+// Bytes of blocks, with an extent for each, far apart and in any order.
+struct Scattered {
+  explicit Scattered(Bytes block, std::size_t blocks) : bytes(3 * block.value * blocks) {
+    for (std::size_t i = blocks; i > 0; --i) {
+      extents.push_back({&memory, (3 * i - 2) * block.value, block});
+    }
+  }
+  std::span<std::byte> of(std::size_t i) {
+    return std::span(bytes).subspan(extents[i].offset, extents[i].length.value);
+  }
+
+  std::vector<std::byte> bytes;
+  MemoryRange memory{bytes, kDram};
+  std::vector<Extent> extents;
+};
+
+TEST(KvStore, AnExtentForEachBlock) {
+  KvRig rig;
+  rig.open({4}, 64);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 20));
+  Scattered from(rig.geometry.block(), keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) rig.write(keys[i], from.of(i).data());
+  ASSERT_EQ(rig.store->store(keys, from.extents)->wait()->stored, 20u);
+  rig.settle();
+  EXPECT_TRUE(rig.get(keys).has_value());
+  for (const bool layer_order : {true, false}) {
+    Scattered into(rig.geometry.block(), keys.size());
+    const auto load = rig.store->load(keys, into.extents, {.layer_order = layer_order});
+    ASSERT_TRUE(load->wait().has_value());
+    EXPECT_EQ(into.bytes, from.bytes);
+  }
+  Scattered few(rig.geometry.block(), 2);
+  EXPECT_EQ(rig.store->load(keys, few.extents).error().code, ErrorCode::invalid);
+}
+
+TEST(KvStore, LoadsAndPinsAcrossGaps) {
+  KvRig rig;
+  rig.open({2}, 64);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 7));
+  for (const std::size_t there : {0, 2, 3, 5}) ASSERT_EQ(rig.put({&keys[there], 1})->stored, 1u);
+  rig.settle();
+  EXPECT_EQ(rig.store->match(keys).size(), 1u);
+  {
+    const kvcache::Match pinned = rig.store->pin(keys);
+    ASSERT_EQ(pinned.size(), 4u);
+    EXPECT_EQ(pinned.keys()[3], keys[5]);
+    EXPECT_EQ(rig.store->stats().pinned, rig.geometry.block() * 4);
+  }
+  EXPECT_EQ(rig.store->stats().pinned, 0_B);
+  std::vector<std::byte> bytes(rig.blocks_of(keys).size(), std::byte{7});
+  const MemoryRange memory(bytes, kDram);
+  EXPECT_EQ(rig.store->load(keys, whole(memory)).error().code, ErrorCode::absent);
+  const auto load = rig.store->load(keys, whole(memory), {.skip_missing = true});
+  EXPECT_TRUE(load->wait().has_value());
+  EXPECT_EQ(load->leading(), 1u);
+  const auto right = rig.blocks_of(keys);
+  const auto block = static_cast<std::ptrdiff_t>(rig.geometry.block().value);
+  for (std::ptrdiff_t i = 0; i < 7; ++i) {
+    const bool there = i == 0 || i == 2 || i == 3 || i == 5;
+    EXPECT_EQ(load->loaded(static_cast<std::size_t>(i)), there) << i;
+    EXPECT_EQ(std::equal(&bytes[0] + i * block, &bytes[0] + (i + 1) * block, &right[0] + i * block),
+              there);
+    const std::byte first = bytes[static_cast<std::size_t>(i * block)];
+    EXPECT_TRUE(there || first == std::byte{7}) << "written, though missing";
+  }
+  const auto none = rig.store->load(std::span(keys).last(1),
+                                    whole(memory).part(0, Bytes{0} + rig.geometry.block()),
+                                    {.skip_missing = true});
+  EXPECT_TRUE(none->wait().has_value());
+  EXPECT_FALSE(none->loaded(0));
+}
+
+// A damaged block in the middle is the only one that is lost.
+TEST(KvStore, SaysWhichBlocksOfALoadFailed) {
+  KvRig rig;
+  rig.open({1}, 64);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 4));
+  ASSERT_EQ(rig.put(keys)->stored, 4u);
+  rig.settle();
+  rig.files->torn_after = rig.files->read_bytes + 1;  // the second read and on
+  std::vector<std::byte> bytes(rig.geometry.block().value * 3);
+  const MemoryRange memory(bytes, kDram);
+  const auto load = rig.store->load(std::span(keys).first(3), whole(memory),
+                                    {.layer_order = false, .promote = false});
+  EXPECT_EQ(load->wait().error().code, ErrorCode::io);
+  EXPECT_TRUE(load->loaded(0));
+  EXPECT_FALSE(load->loaded(1));
+  EXPECT_FALSE(load->loaded(2));
+  EXPECT_EQ(load->leading(), 1u);
+}
+
+TEST(KvStore, AFolderMayBeTheOnlyTier) {
+  KvRig rig;
+  auto options = rig.options({}, 64);
+  options.in_flight = rig.slot * 2;
+  rig.open(options);
+  EXPECT_EQ(rig.store->stats().tiers.size(), 2u);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 9));
+  for (const kvcache::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+  EXPECT_TRUE(rig.get(keys).has_value());
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.open(options);
+  EXPECT_TRUE(rig.get(keys).has_value());
+}
+
+TEST(KvStore, WritesWhileNoLoadRuns) {
+  KvRig rig;
+  auto options = rig.options({4}, 64);
+  options.tiers.back().write = kvcache::WriteBack::idle;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 3));
+  ASSERT_EQ(rig.put(std::span(keys).first(2))->stored, 2u);
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);
+  rig.open(options);  // as after a crash: nothing was flushed
+  ASSERT_EQ(rig.store->match(keys).size(), 2u);
+
+  rig.files->held = true;
+  std::vector<std::byte> bytes(rig.geometry.block().value);
+  const MemoryRange memory(bytes, kDram);
+  const auto load = rig.store->load({&keys[0], 1}, whole(memory), {.promote = false});
+  ASSERT_EQ(rig.put(std::span(keys).last(1))->stored, 1u);
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);
+  rig.files->release();
+  EXPECT_TRUE(load->wait().has_value());
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 3u);
+}
+
+TEST(KvStore, StoredMayMeanOnDisk) {
+  KvRig rig;
+  auto options = rig.options({4}, 64);
+  options.tiers.back().write = kvcache::WriteBack::stored;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 3));
+  EXPECT_EQ(rig.put(std::span(keys).first(2))->stored, 2u);
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);
+  EXPECT_EQ(rig.store->stats().in_flight, 0_B);
+  rig.files->unwritable = true;
+  EXPECT_EQ(rig.put(std::span(keys).last(1))->failed, 1u);
+  EXPECT_EQ(rig.store->stats().stores.failed, 1u);
+  EXPECT_EQ(rig.store->match(keys).size(), 3u);  // in memory
+  rig.files->unwritable = false;
+  rig.open(options);
+  EXPECT_EQ(rig.store->match(keys).size(), 2u);
+}
+
+TEST(KvStore, TouchedBlocksStayAndDroppedOnesAreListed) {
+  KvRig rig;
+  auto options = rig.options({3});
+  options.eviction = *eviction_order("sieve");
+  options.list_dropped = true;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 4));
+  ASSERT_EQ(rig.put(std::span(keys).first(3))->stored, 3u);
+  rig.store->touch(std::span(keys).first(1));
+  ASSERT_EQ(rig.put(std::span(keys).last(1))->stored, 1u);
+  EXPECT_TRUE(rig.store->contains(keys)[0]);
+  ASSERT_EQ(*rig.store->remove(std::span(keys).last(1)), 1u);
+  EXPECT_EQ(rig.store->take_dropped(), (std::vector{keys[1]}));
+  EXPECT_TRUE(rig.store->take_dropped().empty());
+}
+
+TEST(KvStore, AFolderOfAnotherModelIsEmptiedOnRequest) {
+  KvRig rig;
+  rig.open({2}, 8);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.store.reset();
+  auto options = rig.options({2}, 8);
+  options.geometry.revision = "other weights";
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, options).error().code, ErrorCode::invalid);
+  options.tiers.back().discard_other = true;
+  rig.open(options);
+  EXPECT_EQ(rig.store->stats().reopened, 0u);
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.open(options);
+  EXPECT_EQ(rig.store->stats().reopened, 2u);
+  rig.store.reset();
+  std::filesystem::resize_file(rig.folder.path / "index", 0);  // of no store
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, options).error().code, ErrorCode::invalid);
+}
+
+TEST(KvStore, OnlyFoundBlocksAreComparedOnRequest) {
+  KvRig rig;
+  auto options = rig.options({1}, 8);
+  options.tiers.back().verify = kvcache::Verify::found;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  for (const kvcache::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.files->torn_after = 0;
+  std::vector<std::byte> bytes(rig.geometry.block().value);
+  const MemoryRange memory(bytes, kDram);
+  const auto load = [&] {
+    return rig.store->load({&keys[0], 1}, whole(memory), {.promote = false})->wait();
+  };
+  EXPECT_TRUE(load().has_value());  // written by this process
+  EXPECT_NE(bytes, rig.blocks_of({&keys[0], 1}));
+  rig.files->torn_after = UINT64_MAX;
+  rig.open(options);
+  rig.files->torn_after = 0;
+  EXPECT_EQ(load().error().code, ErrorCode::io);
+}
+
+// Slots for many blocks take time, so a worker begins such a load.
+TEST(KvStore, ALoadOfManyBlocks) {
+  KvRig rig({}, true);
+  rig.worker = true;
+  rig.open({64}, 400);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 300));
+  for (std::size_t i = 0; i < keys.size(); i += 20) {
+    ASSERT_EQ(rig.put(std::span(keys).subspan(i, 20))->stored, 20u);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(rig.get(keys).has_value());
+  std::vector<std::byte> bytes(rig.geometry.block().value * keys.size());
+  const MemoryRange memory(bytes, kDram);
+  const auto load = rig.store->load(keys, whole(memory));
+  load->cancel();
+  (void)load->wait();
+  EXPECT_TRUE(load->done());
+}
+
 }  // namespace
 }  // namespace headrace

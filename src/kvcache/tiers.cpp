@@ -176,7 +176,17 @@ void TierCopy::end(const Error* why) noexcept {
   core->tiers.sent(*this, why);
 }
 
-bool Tiers::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, Source source) {
+bool Tiers::write(Copy& copy, unsigned index, std::shared_ptr<StoredState> for_store) {
+  const auto last = static_cast<unsigned>(store_.table.tiers() - 1);
+  const auto slot = take_slot(last, Loss::allowed);
+  if (!slot) return false;
+  if (send(copy, index, last, *slot, Source::stays, std::move(for_store))) return true;
+  store_.table.last().free.push(*slot);
+  return false;
+}
+
+bool Tiers::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, Source source,
+                 std::shared_ptr<StoredState> for_store) {
   auto* const moving = new (std::nothrow) TierCopy;
   if (moving == nullptr) return false;
   moving->core = &store_;
@@ -186,6 +196,7 @@ bool Tiers::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, So
   moving->from_slot = copy.slot;
   moving->to_slot = slot;
   moving->source = source;
+  moving->for_store = std::move(for_store);
   Tier& tier = store_.table.tier(index);
   if (source != Source::stays) tier.order->remove(copy);
   store_.table.fill(copy.entry->copies[to], *copy.entry, to, slot);
@@ -204,14 +215,15 @@ void Tiers::sent(TierCopy& copy, const Error* why) noexcept {
   {
     Later later;
     const TableLock lock(store_.table);
-    settle(copy, why);
+    settle(copy, why, later);
     store_.arrivals.place(later);
   }
   store_.flusher.progressed();
+  store_.flusher.write_while_idle();
   store_.jobs.end_operation();
 }
 
-void Tiers::settle(TierCopy& copy, const Error* why) {
+void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
   BlockTable& table = store_.table;
   Entry& entry = *copy.entry;
   Copy& from = entry.copies[copy.from];
@@ -249,6 +261,7 @@ void Tiers::settle(TierCopy& copy, const Error* why) {
     ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
     table.drop(from, copy.from);
   }
+  if (copy.for_store != nullptr) store_.arrivals.written(*copy.for_store, why == nullptr, later);
 }
 
 }  // namespace headrace::kvcache

@@ -155,6 +155,8 @@ class BlockTable {
   const Tier& tier(unsigned index) const { return tiers_[index]; }
   Tier& last() { return tiers_.back(); }  // the folder, if there is one
   bool has_folder() const { return tiers_.back().folder != nullptr; }
+  // When blocks are written to the folder. Requires: has_folder().
+  WriteBack write_back() const { return options_.tiers.back().write; }
 
   using Entries = std::unordered_map<Key, Entry, std::size_t (*)(const Key&)>;
   Entries& entries() REQUIRES(kTable) { return entries_; }
@@ -164,10 +166,15 @@ class BlockTable {
   StoreStats stats();
 
   // Pins the leading blocks that are there: returns them, each with its fastest tier.
-  void match(std::span<const Key> keys, std::vector<Key>& found, std::vector<unsigned>& tiers);
+  // `all`: also those behind missing ones.
+  void match(std::span<const Key> keys, bool all, std::vector<Key>& found,
+             std::vector<unsigned>& tiers);
   // Undoes a match().
   void unmatch(std::span<const Key> keys) REQUIRES(kTable);
   std::vector<bool> contains(std::span<const Key> keys);
+  void touch(std::span<const Key> keys);
+  // As that of Store.
+  std::vector<Key> take_dropped();
 
   void pin(Entry& entry) REQUIRES(kTable);
   void unpin(Entry& entry) REQUIRES(kTable);
@@ -207,6 +214,7 @@ class BlockTable {
  private:
   friend class TableLock;
   Status open_tier(unsigned index);
+  void list_dropped(const Key& key) noexcept REQUIRES(kTable);
   // Sets `taken` for the slots of its blocks.
   void take_over_found(unsigned index, std::vector<bool>& taken) REQUIRES(kTable);
 
@@ -223,6 +231,7 @@ class BlockTable {
   std::uint64_t pinned_ GUARDED_BY(kTable) = 0;  // entries
   std::uint64_t uses_ GUARDED_BY(kTable) = 0;    // uses of blocks
   StoreStats counts_ GUARDED_BY(kTable);
+  std::vector<Key> dropped_ GUARDED_BY(kTable);
   std::string last_error_ GUARDED_BY(kTable);
   Nanoseconds last_error_at_ GUARDED_BY(kTable){0};
 };

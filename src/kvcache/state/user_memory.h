@@ -10,6 +10,14 @@
 
 namespace headrace::kvcache {
 
+// The extent of block i, and its position there.
+struct UserBlock {
+  Extent extent;
+  std::size_t position = 0;
+};
+UserBlock user_block(std::span<const Extent> user, std::span<const std::size_t> positions,
+                     std::size_t block);
+
 // Consecutive layers of a block: their place in the user's memory and in the block.
 struct Fragment {
   Extent user;
@@ -20,8 +28,9 @@ struct Fragment {
 // Appends the fragments of layers [first, first + layers) of the block at `position`.
 void fragments(const Geometry& geometry, const Extent& user, Layout layout, std::size_t position,
                unsigned first, unsigned layers, std::vector<Fragment>& result);
-// Errors: invalid: the memory or the positions do not fit `blocks` blocks.
-Status check_user(const Geometry& geometry, const Extent& user, std::size_t blocks,
-                  std::span<const std::size_t> positions);
+// `user`: one extent for all blocks, or one for each. Errors: invalid: the memory or the positions
+// do not fit `blocks` blocks.
+Status check_user(const Geometry& geometry, std::span<const Extent> user, Layout layout,
+                  std::size_t blocks, std::span<const std::size_t> positions);
 
 }  // namespace headrace::kvcache
