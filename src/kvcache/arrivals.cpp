@@ -171,17 +171,18 @@ void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexce
     if (why != nullptr) {
       table.note(*why);
       table.drop(copy, 0);
-      written(*arrival->state, false, later);
+      arrived(*arrival->state, &StoredCounts::failed, later);
     } else if (arrival->entry->removed) {
       table.ready(copy, 0);  // frees the entry
-      written(*arrival->state, true, later);
+      arrived(*arrival->state, &StoredCounts::stored, later);
     } else {
       table.use(*arrival->entry);
       table.ready(copy, 0);
       const bool waits = table.has_folder() && table.write_back() == WriteBack::stored;
       store_.flusher.expect_idle(arrival->entry->key);
       if (!waits || !store_.tiers.write(copy, 0, arrival->state)) {
-        written(*arrival->state, !waits, later);
+        const auto what = waits ? &StoredCounts::refused : &StoredCounts::stored;
+        arrived(*arrival->state, what, later);
       }
     }
     place(later);
@@ -190,10 +191,10 @@ void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexce
   store_.jobs.end_operation();
 }
 
-void Arrivals::written(StoredState& state, bool well, Later& later) {
+void Arrivals::arrived(StoredState& state, std::size_t StoredCounts::* what, Later& later) {
   in_flight_ -= store_.table.block_bytes();
-  ++(well ? store_.table.counts().stores.stored : store_.table.counts().stores.failed);
-  count(state, well ? &StoredCounts::stored : &StoredCounts::failed, 1, later);
+  ++(store_.table.counts().stores.*what);
+  count(state, what, 1, later);
 }
 
 void Arrivals::count(StoredState& state, std::size_t StoredCounts::* what, std::size_t blocks,

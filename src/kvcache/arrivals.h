@@ -52,8 +52,9 @@ class Arrivals {
   void start(Arrival& arrival) noexcept;
   // Ends the copy. `why`: the error if it failed.
   void stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept;
-  // A block of a store that ends with its copy in the folder (WriteBack::stored) is there, or not.
-  void written(StoredState& state, bool well, Later& later) REQUIRES(kTable);
+  // A block of the store has arrived, or not. Called at the end of its copy, or for
+  // WriteBack::stored once the folder has it.
+  void arrived(StoredState& state, std::size_t StoredCounts::* what, Later& later) REQUIRES(kTable);
 
  private:
   // Makes an entry that waits for its block. Returns nullptr if the block is refused.

@@ -261,7 +261,9 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
     ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
     table.drop(from, copy.from);
   }
-  if (copy.for_store != nullptr) store_.arrivals.written(*copy.for_store, why == nullptr, later);
+  if (copy.for_store == nullptr) return;
+  const auto what = why == nullptr ? &StoredCounts::stored : &StoredCounts::failed;
+  store_.arrivals.arrived(*copy.for_store, what, later);
 }
 
 }  // namespace headrace::kvcache

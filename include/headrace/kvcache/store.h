@@ -106,7 +106,9 @@ std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> t
 enum class WriteBack : std::uint8_t {
   leaving,  // then, or by flush() or close()
   idle,     // also while no load runs, which a worker looks for about once a second
-  stored,   // before its store() ends; a block that cannot be written counts as failed
+  // Before its store() ends. A block that is not written, because no slot is free or its copy
+  // fails, counts as refused or failed; memory may have it.
+  stored,
 };
 
 // Which fragments from a folder are compared with their checksums. Without the comparison, a bit
