@@ -23,6 +23,23 @@ struct Words<kvcache::Layout> {
                                                                  kvcache::Layout::layer_first};
 };
 
+template <>
+struct Words<kvcache::WriteBack> {
+  static constexpr const char* what = "time of writing";
+  static constexpr auto name =
+      nb::detail::const_name("typing.Literal['leaving', 'idle', 'stored']");
+  static constexpr std::initializer_list<kvcache::WriteBack> all = {
+      kvcache::WriteBack::leaving, kvcache::WriteBack::idle, kvcache::WriteBack::stored};
+};
+
+template <>
+struct Words<kvcache::Verify> {
+  static constexpr const char* what = "choice of what to verify";
+  static constexpr auto name = nb::detail::const_name("typing.Literal['all', 'found']");
+  static constexpr std::initializer_list<kvcache::Verify> all = {kvcache::Verify::all,
+                                                                 kvcache::Verify::found};
+};
+
 namespace {
 
 nb::bytes bytes_of(const kvcache::Key& key) {
@@ -39,37 +56,43 @@ std::vector<nb::bytes> bytes_of(std::span<const kvcache::Key> keys) {
 std::vector<kvcache::Key> keys_of(const std::vector<nb::bytes>& keys) {
   std::vector<kvcache::Key> result(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i].size() != sizeof(kvcache::Key)) {
-      raise(ErrorCode::invalid, "a key of " + std::to_string(keys[i].size()) +
-                                    " bytes; keys() of a geometry gives them, of 16");
-    }
-    std::memcpy(&result[i], keys[i].c_str(), sizeof(kvcache::Key));
+    result[i] =
+        kvcache::key_of({reinterpret_cast<const std::byte*>(keys[i].c_str()), keys[i].size()});
   }
   return result;
 }
 
-// Where (in words, or the path of a folder), whether that is a folder, bytes, whether pinned.
-using TierArgument = std::tuple<std::string, bool, Bytes, bool>;
+// Where, in words, and whether pinned.
+using MemoryArgument = std::tuple<std::string, Bytes, bool>;
+// Its path, when it is written, what is verified, and whether another one is emptied.
+using FolderArgument =
+    std::tuple<std::string, Bytes, Word<kvcache::WriteBack>, Word<kvcache::Verify>, bool>;
 
-KvStoreRef open(const MoverRef& mover, const kvcache::Geometry& geometry,
-                const std::vector<TierArgument>& tiers, const std::string& eviction,
-                Bytes in_flight, Bytes load_ahead) {
-  kvcache::StoreOptions options{
-      .geometry = geometry, .in_flight = in_flight, .load_ahead = load_ahead};
-  for (const auto& [where, folder, budget, pin] : tiers) {
+struct OpenArguments {
+  const std::vector<MemoryArgument>& memories;
+  const std::optional<FolderArgument>& folder;
+  const std::string& eviction;
+  kvcache::StoreOptions options;
+};
+
+KvStoreRef open(const MoverRef& mover, OpenArguments arguments) {
+  kvcache::StoreOptions& options = arguments.options;
+  for (const auto& [where, budget, pin] : arguments.memories) {
     kvcache::TierOptions& tier = options.tiers.emplace_back();
     tier.budget = budget;
-    if (folder && where.empty()) {
-      raise(ErrorCode::invalid, "a folder without a name; give its path");
-    }
-    if (folder) {
-      tier.folder = where;
-    } else {
-      tier.memory = unwrap(Placement::parse(mover.owner->machine, where));
-      tier.memory.pin = pin;
-    }
+    tier.memory = unwrap(Placement::parse(mover.owner->machine, where));
+    tier.memory.pin = pin;
   }
-  options.eviction = unwrap(eviction_order(eviction));
+  if (arguments.folder) {
+    const auto& [path, budget, write, verify, discard_other] = *arguments.folder;
+    if (path.empty()) raise(ErrorCode::invalid, "a folder without a name; give its path");
+    options.tiers.push_back({.budget = budget,
+                             .folder = path,
+                             .write = write.get(),
+                             .verify = verify.get(),
+                             .discard_other = discard_other});
+  }
+  options.eviction = unwrap(eviction_order(arguments.eviction));
   auto owner = std::make_shared<KvOwner>(mover.owner);
   auto store = [&] {
     const GilRelease release;
@@ -85,12 +108,14 @@ void check_open(const KvOwner& owner) {
   if (owner.store->closed()) raise(ErrorCode::cancelled, "the KV store is closed; open another");
 }
 
-KvMatchRef match(const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+// `all`: also those behind missing ones.
+KvMatchRef match(const KvStoreRef& self, const std::vector<nb::bytes>& keys, bool all) {
   const std::shared_ptr<KvOwner> owner = self.owner;
   check_open(*owner);
   const std::vector<kvcache::Key> wanted = keys_of(keys);
   const GilRelease release;
-  return {owner, std::make_shared<kvcache::Match>(owner->store->match(wanted))};
+  kvcache::Match match = all ? owner->store->pin(wanted) : owner->store->match(wanted);
+  return {owner, std::make_shared<kvcache::Match>(std::move(match))};
 }
 
 const kvcache::Match& held(const KvMatchRef& self) {
@@ -104,41 +129,54 @@ void release_match(KvMatchRef& self) {
   match.reset();
 }
 
-// Memory lives until the engines are done with it, whatever Python drops meanwhile.
-std::shared_ptr<const void> keep(const ObjectPointer& object) {
-  return {new ObjectPointer(object), [](const ObjectPointer* kept) {
-            const NoPython scope;
-            delete kept;
-          }};
-}
+// The user's memory: one extent, or one for each block. Its objects live until the engines are done
+// with them, whatever Python drops meanwhile.
+struct Memory {
+  explicit Memory(const std::vector<ExtentLike>& given) {
+    std::vector<ObjectPointer> objects;
+    for (const ExtentLike& extent : given) {
+      extents.push_back(extent.get());
+      if (objects.empty() || objects.back() != extent.object) objects.push_back(extent.object);
+    }
+    keep = {new std::vector(std::move(objects)), [](const std::vector<ObjectPointer>* kept) {
+              const NoPython scope;
+              delete kept;
+            }};
+  }
+
+  std::vector<Extent> extents;
+  std::shared_ptr<const void> keep;
+};
 
 KvStoredRef store(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
-                  const ExtentLike& source, const Word<kvcache::Layout>& layout,
+                  const std::vector<ExtentLike>& source, const Word<kvcache::Layout>& layout,
                   const std::vector<std::size_t>& positions, const Word<Priority>& priority,
                   std::optional<std::uint64_t> stream) {
   const std::shared_ptr<KvOwner> owner = self.owner;
   const std::vector<kvcache::Key> wanted = keys_of(keys);
+  Memory from(source);
   const kvcache::StoreRequest request{.layout = layout.get(),
                                       .positions = positions,
                                       .priority = priority.get(),
                                       .stream = stream,
-                                      .keep = keep(source.object)};
+                                      .keep = std::move(from.keep)};
   release_borrowed();
   auto stored = [&] {
     const GilRelease release;
-    return owner->store->store(wanted, source.get(), request);
+    return owner->store->store(wanted, from.extents, request);
   }();
   return {owner, unwrap(std::move(stored))};
 }
 
-KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys, const ExtentLike& into,
-               const Word<kvcache::Layout>& layout, const std::vector<std::size_t>& positions,
-               bool layer_order, const Word<Priority>& priority,
-               const std::vector<Nanoseconds>& deadlines, bool promote,
-               std::optional<std::uint64_t> stream) {
-  if (!into.writable) {
+KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
+               const std::vector<ExtentLike>& into, const Word<kvcache::Layout>& layout,
+               const std::vector<std::size_t>& positions, bool layer_order,
+               const Word<Priority>& priority, const std::vector<Nanoseconds>& deadlines,
+               bool promote, bool skip_missing, std::optional<std::uint64_t> stream) {
+  if (!std::ranges::all_of(into, &ExtentLike::writable)) {
     raise(ErrorCode::denied, "the destination is read-only; open or make it writable");
   }
+  Memory to(into);
   const std::shared_ptr<KvOwner> owner = self.owner;
   const std::vector<kvcache::Key> wanted = keys_of(keys);
   const kvcache::LoadOptions options{.layout = layout.get(),
@@ -146,15 +184,16 @@ KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys, const
                                      .layer_order = layer_order,
                                      .priority = priority.get(),
                                      .deadlines = deadlines,
+                                     .skip_missing = skip_missing,
                                      .promote = promote,
                                      .stream = stream,
-                                     .keep = keep(into.object)};
+                                     .keep = std::move(to.keep)};
   release_borrowed();
   auto loading = [&] {
     const GilRelease release;
-    return owner->store->load(wanted, into.get(), options);
+    return owner->store->load(wanted, to.extents, options);
   }();
-  return {owner, unwrap(std::move(loading))};
+  return {owner, unwrap(std::move(loading)), keys.size()};
 }
 
 // Waits in slices, looking at signals; what the last slice said.
@@ -365,9 +404,10 @@ void bind_store_stats(nb::module_& m) {
 }
 
 void bind_match(nb::module_& m) {
-  nb::class_<KvMatchRef>(m, "KvMatch",
-                         "The leading blocks of a prompt that are there. Holds them where they are "
-                         "until release(), the end of `with`, or until it is dropped.")
+  nb::class_<KvMatchRef>(
+      m, "KvMatch",
+      "Blocks that are there. Holds them where they are until release(), the end "
+      "of `with`, or until it is dropped.")
       .def_prop_ro(
           "keys", [](const KvMatchRef& self) { return bytes_of(held(self).keys()); },
           "Of the blocks, for load().")
@@ -455,7 +495,18 @@ void bind_load(nb::module_& m) {
           "Under asyncio: as wait(), without blocking the loop.")
       .def_prop_ro(
           "leading", [](const KvLoadRef& self) { return self.load.leading(); },
-          "How many leading blocks have not failed so far.")
+          "How many leading blocks are not missing and have not failed so far.")
+      .def_prop_ro(
+          "loaded",
+          [](const KvLoadRef& self) {
+            if (!self.load.done()) {
+              raise(ErrorCode::invalid, "the load has not ended; wait() for it first");
+            }
+            std::vector<bool> loaded(self.blocks);
+            for (std::size_t i = 0; i < self.blocks; ++i) loaded[i] = self.load.loaded(i);
+            return loaded;
+          },
+          "For each block of load() whether it is there and right. InvalidError: not done().")
       .def(
           "cancel",
           [](const KvLoadRef& self) {
@@ -524,19 +575,59 @@ void bind_store(nb::module_& m) {
       .def(
           "__init__",
           [](KvStoreRef* self, const MoverRef& mover, const kvcache::Geometry& geometry,
-             const std::vector<TierArgument>& tiers, const std::string& eviction, Bytes in_flight,
-             Bytes load_ahead) {
-            new (self) KvStoreRef(open(mover, geometry, tiers, eviction, in_flight, load_ahead));
+             const std::vector<MemoryArgument>& memories,
+             const std::optional<FolderArgument>& folder, const std::string& eviction,
+             Bytes in_flight, Bytes load_ahead, unsigned workers, bool list_dropped) {
+            OpenArguments arguments{.memories = memories,
+                                    .folder = folder,
+                                    .eviction = eviction,
+                                    .options = {.geometry = geometry,
+                                                .in_flight = in_flight,
+                                                .load_ahead = load_ahead,
+                                                .workers = workers,
+                                                .list_dropped = list_dropped}};
+            new (self) KvStoreRef(open(mover, std::move(arguments)));
           },
-          "mover"_a, "geometry"_a, "tiers"_a, nb::kw_only(), "eviction"_a = "s3-fifo",
-          "in_flight"_a = 256 << 20, "load_ahead"_a = 8 << 20,
-          "Tiers: where, whether that is a folder, bytes, and whether pinned.")
+          "mover"_a, "geometry"_a, "memories"_a, "folder"_a.none(), nb::kw_only(), "eviction"_a,
+          "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a,
+          "Memories: where, bytes, and whether pinned. The folder: path, bytes, when it is "
+          "written, "
+          "what is verified, and whether another one is emptied.")
       .def_prop_ro("geometry", [](const KvStoreRef& self) { return self.owner->store->geometry(); })
-      .def("match_keys", &match, "keys"_a, "Pins the leading blocks that are there.")
+      .def(
+          "match_keys",
+          [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+            return match(self, keys, false);
+          },
+          "keys"_a, "Pins the leading blocks that are there.")
+      .def(
+          "pin",
+          [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+            return match(self, keys, true);
+          },
+          "keys"_a, "Pins those of the blocks that are there, also behind missing ones.")
+      .def(
+          "touch",
+          [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+            const std::shared_ptr<KvOwner> owner = self.owner;
+            check_open(*owner);
+            const std::vector<kvcache::Key> wanted = keys_of(keys);
+            without_gil([&] { owner->store->touch(wanted); });
+          },
+          "keys"_a, "Counts a use of those that are there: they leave later.")
+      .def(
+          "take_dropped",
+          [](const KvStoreRef& self) {
+            const std::shared_ptr<KvOwner> owner = self.owner;
+            check_open(*owner);
+            return bytes_of(without_gil([&] { return owner->store->take_dropped(); }));
+          },
+          "Keys of blocks that left the store for good since the last call, except by remove() and "
+          "clear(); at most 2^20. Empty unless the store was opened with list_dropped=True.")
       .def("store_object", &store, "keys"_a, "source"_a, nb::kw_only(), "layout"_a, "positions"_a,
            "priority"_a, "stream"_a, "As headrace.kvcache.Store.store().")
       .def("load_object", &load, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
-           "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "stream"_a,
+           "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "skip_missing"_a, "stream"_a,
            "As headrace.kvcache.Store.load().")
       .def(
           "flush", &flush, "timeout"_a = 60.0,
@@ -579,6 +670,11 @@ void bind_store(nb::module_& m) {
 }  // namespace
 
 void bind_kv(nb::module_& m) {
+  m.def(
+      "kv_key", [](const nb::bytes& name) { return bytes_of(keys_of({name}).front()); }, "name"_a,
+      "The key of a block that something else names, such as an engine: 16 bytes are the key, "
+      "other "
+      "lengths are hashed. Stores take names instead of keys.");
   bind_geometry(m);
   bind_store_stats(m);
   bind_match(m);

@@ -97,6 +97,10 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
+// The key of anything else that names a block, such as a key of an engine: 16 bytes are the key, and
+// other lengths are hashed (BLAKE2b).
+Key key_of(std::span<const std::byte> name);
+
 // The keys of all whole blocks of `tokens`, in order; a rest that fills no block has no key. `salt`
 // names an adapter or tenant that shares the store: different salts have different keys.
 std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens,
@@ -119,6 +123,9 @@ enum class Verify : std::uint8_t {
   // is trusted, since its bytes and its header belong together.
   found,
 };
+
+std::string_view to_string(WriteBack write);
+std::string_view to_string(Verify verify);
 
 struct TierOptions {
   // Only whole blocks are used. A folder reserves no disk space; a full disk counts as a reached

@@ -17,6 +17,7 @@
 #include "core/own_files.h"
 #include "core/text/files.h"
 #include "kvcache/keys/geometry.h"
+#include "kvcache/keys/sum.h"
 
 namespace headrace::kvcache {
 namespace {
