@@ -183,7 +183,7 @@ class Store(KvStore):
         the rest is in line, the lowest layer first, whichever load has it. `workers`: threads that
         compute checksums and continue operations. `list_dropped`: for take_dropped().
 
-        A folder alone gets a first tier of `in_flight` bytes of DRAM, through which stores pass.
+        A folder may be the only tier: stores write to it from their memory.
         """
         folder = tiers[-1] if tiers and isinstance(tiers[-1], Folder) else None
         memories = tiers[:-1] if folder is not None else tiers

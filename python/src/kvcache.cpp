@@ -588,7 +588,7 @@ void bind_store(nb::module_& m) {
                                                 .list_dropped = list_dropped}};
             new (self) KvStoreRef(open(mover, std::move(arguments)));
           },
-          "mover"_a, "geometry"_a, "memories"_a, "folder"_a.none(), nb::kw_only(), "eviction"_a,
+          "mover"_a, "geometry"_a, "tiers"_a, "folder"_a.none(), nb::kw_only(), "eviction"_a,
           "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a,
           "Memories: where, bytes, and whether pinned. The folder: path, bytes, when it is "
           "written, "

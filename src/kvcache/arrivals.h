@@ -30,6 +30,11 @@ struct Arrival final : Copying {
   UserBlock from;
   Layout layout = Layout::page_first;
   Priority priority = Priority::migration;
+  // For a folder as the only tier: memory in which CPUs see the block, if they do not see the
+  // user's or its layers lie apart.
+  std::unique_ptr<Buffer> passage;
+  bool gathering = false;        // the copy to `passage` is in flight
+  bool writing = false;          // the copy to a folder is in flight
   void run() noexcept override;  // starts its copy
   void copied(const Result<MoveStats>& outcome) noexcept override;
 };
@@ -57,6 +62,8 @@ class Arrivals {
   void arrived(StoredState& state, std::size_t StoredCounts::* what, Later& later) REQUIRES(kTable);
 
  private:
+  // The same for a folder. Returns the pairs, none while the block is gathered.
+  Result<std::vector<MovePair>> pairs_to_folder(Arrival& arrival, std::span<const Fragment> parts);
   // Makes an entry that waits for its block. Returns nullptr if the block is refused.
   Arrival* expect(const Key& key, const std::shared_ptr<StoredState>& state) REQUIRES(kTable);
   // The arrival is given up before its copy.

@@ -73,11 +73,6 @@ Result<std::unique_ptr<StoreCore>> StoreCore::open(Mover& mover, StoreOptions op
   }
   HEADRACE_TRY_STATUS(mover.check_here());
   HEADRACE_TRY_STATUS(check(options));
-  if (!options.tiers.front().folder.empty()) {
-    const Bytes passing = std::max(options.in_flight, Folder::slot_bytes(options.geometry));
-    options.tiers.insert(options.tiers.begin(),
-                         {.budget = passing, .memory = memory_of_cpus(mover.machine())});
-  }
   std::unique_ptr<StoreCore> core(new StoreCore(mover, std::move(options)));
   HEADRACE_TRY_STATUS(core->table.open());
   core->remover.open();

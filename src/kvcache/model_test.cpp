@@ -39,6 +39,7 @@ class KvModel {
     for (int more = *rc::gen::inRange(0, 3); more > 0; --more) {
       memory_.push_back(*rc::gen::inRange<std::size_t>(1, 8));
     }
+    if (folder_ > 0 && *rc::gen::inRange(0, 4) == 0) memory_.clear();
     open();
   }
 

@@ -5,6 +5,7 @@
 namespace headrace {
 namespace {
 
+using namespace std::chrono_literals;
 using namespace test;
 
 TEST(KvStore, BlocksThatLeaveMemoryComeBackFromTheFolder) {
@@ -121,17 +122,49 @@ TEST(KvStore, SaysWhichBlocksOfALoadFailed) {
 }
 
 TEST(KvStore, AFolderMayBeTheOnlyTier) {
-  KvRig rig;
-  auto options = rig.options({}, 64);
-  options.in_flight = rig.slot * 2;
-  rig.open(options);
-  EXPECT_EQ(rig.store->stats().tiers.size(), 2u);
-  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 9));
-  for (const kvcache::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
-  EXPECT_TRUE(rig.get(keys).has_value());
-  ASSERT_TRUE(rig.store->flush().has_value());
-  rig.open(options);
-  EXPECT_TRUE(rig.get(keys).has_value());
+  for (const kvcache::Layout layout : {kvcache::Layout::page_first, kvcache::Layout::layer_first}) {
+    KvRig rig;
+    rig.open({}, 5);
+    const auto keys = kvcache::keys(rig.geometry, tokens(4 * 9));
+    const auto put = [&](std::span<const kvcache::Key> some) {
+      const std::vector<std::byte> pages = rig.blocks_of(some);
+      std::vector<std::byte> bytes(pages.size());
+      const std::size_t fragment = rig.geometry.fragment().value;
+      for (std::size_t i = 0; i < pages.size() / fragment; ++i) {
+        const std::size_t block = i / 3;
+        const std::size_t layer = i % 3;
+        const std::size_t to =
+            layout == kvcache::Layout::page_first ? i : layer * some.size() + block;
+        std::copy_n(&pages[i * fragment], fragment, &bytes[to * fragment]);
+      }
+      const MemoryRange memory(bytes, kDram);
+      return *rig.store->store(some, whole(memory), {.layout = layout})->wait();
+    };
+    EXPECT_EQ(put(std::span(keys).first(4)).stored, 4u);
+    EXPECT_TRUE(rig.get(std::span(keys).first(4)).has_value());
+    EXPECT_EQ(put(std::span(keys).last(5)).stored, 5u);  // in place of the first
+    EXPECT_EQ(rig.store->stats().tiers[0].blocks, 5u);
+    EXPECT_EQ(rig.store->stats().in_flight, 0_B);
+    rig.open({}, 5);  // nothing was flushed
+    EXPECT_EQ(rig.store->match(std::span(keys).last(5)).size(), 5u);
+    EXPECT_TRUE(rig.get(std::span(keys).last(5)).has_value());
+    ASSERT_EQ(*rig.store->clear(), 5u);
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.files->full = true;
+    EXPECT_EQ(put(std::span(keys).first(2)).failed, 2u);
+    EXPECT_FALSE(rig.store->contains(keys)[0]);
+    rig.files->full = false;
+    (void)rig.store->flush();  // the disk has space again
+    rig.files->held = true;
+    const std::vector<std::byte> bytes = rig.blocks_of(std::span(keys).first(1));
+    const MemoryRange memory(std::span(const_cast<std::byte*>(bytes.data()), bytes.size()), kDram);
+    const auto stored = rig.store->store(std::span(keys).first(1), whole(memory));
+    rig.store->poll();
+    EXPECT_EQ(rig.store->flush(1ms).error().code, ErrorCode::timed_out);
+    rig.files->release();
+    ASSERT_TRUE(rig.store->flush().has_value());
+    EXPECT_EQ(stored->wait()->stored, 1u);
+  }
 }
 
 TEST(KvStore, WritesWhileNoLoadRuns) {

@@ -97,8 +97,8 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// The key of anything else that names a block, such as a key of an engine: 16 bytes are the key, and
-// other lengths are hashed (BLAKE2b).
+// The key of anything else that names a block, such as a key of an engine: 16 bytes are the key,
+// and other lengths are hashed (BLAKE2b).
 Key key_of(std::span<const std::byte> name);
 
 // The keys of all whole blocks of `tokens`, in order; a rest that fills no block has no key. `salt`
@@ -106,7 +106,8 @@ Key key_of(std::span<const std::byte> name);
 std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens,
                       std::string_view salt = {});
 
-// When a block is written to the folder. A block that leaves the last tier of memory always is.
+// When a block in memory is written to the folder. One that leaves the last tier of memory always
+// is.
 enum class WriteBack : std::uint8_t {
   leaving,  // then, or by flush() or close()
   idle,     // also while no load runs, which a worker looks for about once a second
@@ -142,8 +143,9 @@ struct TierOptions {
 
 struct StoreOptions {
   Geometry geometry;
-  // Fast to slow, at most kMostTiers. Stores pass through memory: if a folder is the only tier, the
-  // store adds one of `in_flight` bytes of DRAM before it.
+  // Fast to slow, at most kMostTiers. If a folder is the only tier, a store writes to it from the
+  // user's memory. Memory of GPUs, and blocks whose layers lie apart, pass through memory that is
+  // allocated for them.
   std::vector<TierOptions> tiers = {};
   EvictionFactory eviction = s3_fifo;
   // A bound, in bytes, for each of these: stores that have not ended; blocks that are being copied
@@ -353,12 +355,12 @@ class Store {
   // Counts a use of those of the blocks that the store has, as a load does: they leave later.
   void touch(std::span<const Key> keys);
 
-  // Copies blocks into the first tier, behind loads. A block without a slot is refused. A store
-  // waits only for demotions of other blocks, and for the folder if its blocks are written before
-  // the end (WriteBack::stored); no load waits for a store.
-  // `from`: memory for all blocks, or the extents of the blocks one by one, in order, each of one
-  // block in page_first layout; then all are memory of CPUs, or of one GPU.
-  // Errors: invalid: extents and positions do not fit; the stream is not of the memory's GPU.
+  // Copies blocks into the first tier, behind loads. A block without a slot is refused. A store to
+  // a tier of memory waits only for demotions of other blocks, and for the folder if its blocks are
+  // written before the end (WriteBack::stored); no load waits for a store. `from`: memory for all
+  // blocks, or the extents of the blocks one by one, in order, each of one block in page_first
+  // layout; then all are memory of CPUs, or of one GPU. Errors: invalid: extents and positions do
+  // not fit; the stream is not of the memory's GPU.
   Result<Stored> store(std::span<const Key> keys, Extent from, const StoreRequest& request = {});
   Result<Stored> store(std::span<const Key> keys, std::span<const Extent> from,
                        const StoreRequest& request = {});

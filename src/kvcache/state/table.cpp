@@ -277,8 +277,10 @@ bool BlockTable::only_in_memory(const Entry& entry) const {
 }
 
 bool BlockTable::arriving(const Entry& entry) const {
-  return !entry.removed && entry.copies[tiers_.size() - 1].state == Copy::State::none &&
-         (entry.waiting || entry.has(Copy::State::filling));
+  const Copy::State last = entry.copies[tiers_.size() - 1].state;
+  if (entry.removed) return false;
+  if (tiers_.size() == 1) return entry.waiting || last == Copy::State::filling;
+  return last == Copy::State::none && (entry.waiting || entry.has(Copy::State::filling));
 }
 
 void BlockTable::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slot) {
