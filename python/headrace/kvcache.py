@@ -287,7 +287,7 @@ class Store(KvStore):
         """What it is, and a stream to wait for."""
         if isinstance(what, Extent | Object):
             return what, getattr(what, "stream", None)
-        memory = _memory(what, self._machine, self._home)
+        memory = memory_range(what, self._machine, self._home)
         element = self.geometry.element_bytes
         if memory.itemsize not in (1, element):
             raise InvalidError(
@@ -349,7 +349,8 @@ def _number_of(stream: Any) -> int:
     return number
 
 
-def _memory(what: Any, machine: Machine, home: int) -> MemoryRange:
+def memory_range(what: Any, machine: Machine, home: int = 0) -> MemoryRange:
+    """A range for the user's memory. `home`: the node of memory that was never written to."""
     try:
         return MemoryRange(what, machine=machine, wait=False)
     except InvalidError:  # never written to, so the kernel has no node for it yet

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A secondary tier of vLLM's KV offloading: chunks that leave the CPU tier, on SSD.
+
+vLLM imports this module when its configuration names it (docs/howto/vllm.md):
+
+    --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+      "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec",
+        "cpu_bytes_to_use": 8589934592, "secondary_tiers": [
+          {"type": "HeadraceTier", "module_path": "headrace.vllm",
+           "folder": "/mnt/ssd/kv", "budget": "500GiB"}]}}'
+
+Tested with vLLM 0.33; the interface is experimental there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import headrace
+from headrace import kvcache
+from headrace._core import CompletionQueue
+from headrace._sizes import size
+from headrace.kvcache import memory_range
+
+try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
+        OffloadingConnectorStats,
+    )
+    from vllm.v1.kv_offload.base import (
+        Locality,
+        LookupResult,
+        Medium,
+        OffloadingCounterMetadata,
+        OffloadingEvent,
+        OffloadingGaugeMetadata,
+        OffloadingMetricMetadata,
+        OffloadKey,
+        ReqContext,
+        RequestOffloadingContext,
+    )
+    from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
+except ImportError as error:
+    raise headrace.UnsupportedError(
+        f"headrace.vllm needs vLLM 0.33, whose secondary tiers it implements ({error})"
+    ) from error
+
+_log = logging.getLogger(__name__)
+
+#: Longest wait of drain_jobs() and shutdown(). A disk that does not answer is an error by then.
+_DRAIN_SECONDS = 600.0
+#: vLLM asks for counts after each step; the store is asked this often.
+_STATS_SECONDS = 1.0
+
+_USED = "vllm:kv_offload_headrace_used_bytes"
+_BUDGET = "vllm:kv_offload_headrace_budget_bytes"
+_EVICTED = "vllm:kv_offload_headrace_evicted_chunks"
+_DAMAGED = "vllm:kv_offload_headrace_damaged_chunks"
+
+
+class _Job:
+    """A load or store that has not ended. Its handle holds the memory."""
+
+    __slots__ = ("handle", "keys", "number", "since")
+
+    def __init__(self, handle: kvcache.Load | kvcache.Stored | None, job: TransferJob) -> None:
+        self.handle = handle  # None: it was refused
+        self.keys = tuple(job.keys)
+        self.number = job.job_id
+        self.since = time.monotonic()
+
+    def result(self, chunk_bytes: int) -> JobResult:
+        """Its outcome, once it has ended."""
+        good: tuple[OffloadKey, ...] = ()
+        count = 0
+        if isinstance(self.handle, kvcache.Load):
+            loaded = zip(self.keys, self.handle.loaded, strict=True)
+            good = tuple(key for key, there in loaded if there)
+            count = len(good)
+        elif self.handle is not None:
+            counts = self.handle.wait(0)
+            count = counts.stored + counts.present
+        return JobResult(
+            job_id=self.number,
+            success=count == len(self.keys),
+            successful_keys=good or None if count < len(self.keys) else None,
+            transfer_time=time.monotonic() - self.since,
+            transfer_bytes=count * chunk_bytes,
+        )
+
+
+class HeadraceTier(SecondaryTierManager):
+    """Chunks are verified when they are read; a damaged one is a miss, and no other is lost with
+    it. The folder never exceeds its budget, and the next engine finds its chunks.
+
+    vLLM's scheduler makes all calls, one at a time. None waits for a disk except drain_jobs() and
+    shutdown().
+    """
+
+    medium: ClassVar[Medium] = Medium.STORAGE
+
+    def __init__(
+        self,
+        offloading_spec: Any,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        folder: str,
+        budget: int | str,
+        memory: int | str = 0,
+        revision: str = "",
+        other: Literal["refuse", "discard"] = "refuse",
+        verify: Literal["all", "found"] = "all",
+        workers: int = 2,
+        in_flight: int | str = "1GiB",
+        enable_kv_events: bool = False,
+        locality: str | None = None,
+        backpressure_detector: Any = None,
+    ) -> None:
+        """`folder`, `budget`: where chunks are kept, and at most how many bytes of them; numbers,
+        or as "500GiB". Each data-parallel engine has a folder below it.
+        `memory`: DRAM before the folder; chunks that are used again stay there.
+        `revision`: a string that changes whenever the weights of the model do.
+        `other`: what becomes of chunks of another model, dtype, layout or revision in the folder.
+        `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
+        `in_flight`: most bytes of stores that have not ended; more are refused.
+        """
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        self.locality = Locality(locality) if locality else None
+        path = _folder_of(folder, offloading_spec.config.parallel)
+        machine = headrace.Machine.discover(storage=[path.parent])
+        tiers: list[kvcache.Memory | kvcache.Folder] = [
+            kvcache.Folder(path, budget, verify=verify, other=other)
+        ]
+        if memory:
+            tiers.insert(0, kvcache.Memory("dram", memory))
+        tells = enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events
+        self._store = kvcache.Store(
+            headrace.Mover(machine),
+            kvcache.opaque(_format_of(offloading_spec), self.block_size_bytes, revision=revision),
+            tiers,
+            in_flight=size(in_flight) if isinstance(in_flight, str) else in_flight,
+            workers=workers,
+            list_dropped=tells,
+        )
+        self._promote = bool(memory)
+        self._pool: headrace.MemoryRange | None = memory_range(primary_kv_view, machine)
+        self._ended = CompletionQueue()
+        self._jobs: dict[int, _Job] = {}
+        self._count = 0
+        self._ready: list[JobResult] = []
+        self._events: list[OffloadingEvent] = []
+        # By their names in the store, where events are wanted: the keys that were stored.
+        self._stored: dict[bytes, OffloadKey] | None = {} if tells else None
+        self._next_stats = 0.0
+        self._told = (0, 0)
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        return RequestOffloadingContext()
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        return LookupResult.HIT if self._store.contains([key])[0] else LookupResult.MISS
+
+    def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        self._store.touch(list(keys))
+
+    def submit_store(self, job_metadata: TransferJob) -> None:
+        handle = None
+        try:
+            handle = self._store.store(
+                list(job_metadata.keys), self._memory(), positions=job_metadata.chunk_ids
+            )
+        except headrace.Error as error:
+            _log.warning("chunks are not kept: %s", error)
+        self._begin(handle, job_metadata)
+
+    def submit_load(self, job_metadata: TransferJob) -> None:
+        handle = None
+        try:
+            handle = self._store.load(
+                list(job_metadata.keys),
+                self._memory(),
+                positions=job_metadata.chunk_ids,
+                layer_order=False,
+                missing="skip",
+                promote=self._promote,
+            )
+        except headrace.Error as error:
+            _log.warning("chunks are computed again: %s", error)
+        self._begin(handle, job_metadata)
+
+    def _begin(self, handle: kvcache.Load | kvcache.Stored | None, job: TransferJob) -> None:
+        begun = _Job(handle, job)
+        if handle is None:
+            self._end(begun)
+            return
+        self._count += 1
+        self._jobs[self._count] = begun
+        self._ended.add(handle, self._count)
+
+    def _end(self, job: _Job) -> None:
+        result = job.result(self.block_size_bytes)
+        self._ready.append(result)
+        if self._stored is None or isinstance(job.handle, kvcache.Load) or not result.success:
+            return
+        self._stored.update((kvcache.key(key), key) for key in job.keys)
+        self._tell(list(job.keys), removed=False)
+
+    def _tell(self, keys: list[OffloadKey], removed: bool) -> None:
+        self._events.append(
+            OffloadingEvent(
+                keys=keys, medium=self.medium, removed=removed, locality=self.locality
+            )
+        )
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        for number in self._ended.take():
+            if (job := self._jobs.pop(number, None)) is not None:
+                self._end(job)
+        ready, self._ready = self._ready, []
+        return ready
+
+    def has_pending_work(self) -> bool:
+        return bool(self._jobs or self._ready)
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        """Chunks stored, and those that the folder had no room for any more."""
+        if self._stored is not None:
+            dropped = [self._stored.pop(name, None) for name in self._store.take_dropped()]
+            keys = [key for key in dropped if key is not None]
+            if keys:
+                self._tell(keys, removed=True)
+        events, self._events = self._events, []
+        return events
+
+    def drain_jobs(self) -> None:
+        until = time.monotonic() + _DRAIN_SECONDS
+        for number, job in list(self._jobs.items()):
+            assert job.handle is not None
+            try:
+                job.handle.wait(max(0.0, until - time.monotonic()))
+            except headrace.TimedOutError:
+                raise
+            except headrace.Error:  # of some chunks: see its result
+                pass
+            del self._jobs[number]
+            self._end(job)
+
+    def shutdown(self) -> None:
+        """Ends what is in flight, and writes to the folder what is only in memory."""
+        if self._pool is None:
+            return
+        self.drain_jobs()
+        self._pool = None  # vLLM releases the view, which this would forbid
+        try:
+            self._store.close()
+        except headrace.TimedOutError:
+            raise
+        except headrace.Error as error:
+            _log.warning("not all chunks are kept: %s", error)
+
+    @classmethod
+    def build_metric_definitions(
+        cls, extra_config: dict[str, Any]
+    ) -> dict[str, OffloadingMetricMetadata]:
+        return {
+            _USED: OffloadingGaugeMetadata("Bytes of chunks in the folder of Headrace."),
+            _BUDGET: OffloadingGaugeMetadata("Most bytes of chunks in the folder of Headrace."),
+            _EVICTED: OffloadingCounterMetadata("Chunks that Headrace evicted from its folder."),
+            _DAMAGED: OffloadingCounterMetadata(
+                "Chunks that Headrace dropped because they were unreadable or had wrong bytes."
+            ),
+        }
+
+    def get_stats(self) -> OffloadingConnectorStats | None:
+        now = time.monotonic()
+        if now < self._next_stats or self._store.closed:
+            return None
+        self._next_stats = now + _STATS_SECONDS
+        counts = self._store.stats()
+        folder = counts.tiers[-1]
+        stats = OffloadingConnectorStats()
+        stats.set_gauge(_USED, folder.used)
+        stats.set_gauge(_BUDGET, folder.budget)
+        dropped = (folder.dropped - counts.damaged, counts.damaged)
+        for name, total, told in zip((_EVICTED, _DAMAGED), dropped, self._told, strict=True):
+            if total > told:
+                stats.increase_counter(name, total - told)
+        self._told = dropped
+        return stats
+
+    def _memory(self) -> headrace.MemoryRange:
+        if self._pool is None:
+            raise headrace.CancelledError("the tier is shut down")
+        return self._pool
+
+
+def _folder_of(folder: str, parallel: Any) -> Path:
+    path = Path(folder).absolute()
+    if parallel.data_parallel_size == 1:
+        return path
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path / f"engine-{parallel.data_parallel_index}"
+
+
+def _format_of(spec: Any) -> str:
+    """Stands for all that decides the bytes of a chunk, except weights. As vLLM's own file tier,
+    whose folders have such a name.
+    """
+    config = spec.config
+    parallel = config.parallel
+    alike = parallel.is_parallelism_agnostic or config.replicated_layout
+    shape = (parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size)
+    fields = [
+        config.model.name,
+        config.model.dtype,
+        config.cache.tokens_per_hash,
+        spec.blocks_per_chunk,
+        [[group.tokens_per_block, list(group.layer_names)] for group in config.groups],
+        None if alike else [*shape, parallel.rank],
+        config.replicated_layout,
+        config.kv_cache_layout if config.canonical_layout else None,
+    ]
+    digest = hashlib.sha256(json.dumps(fields).encode()).hexdigest()
+    return f"vllm {config.model.name} {digest[:32]}"
