@@ -66,6 +66,8 @@ key = kv_key
 
 Layout = Literal["page_first", "layer_first"]
 Priority = Literal["demand", "prefetch", "migration"]
+_Write = Literal["leaving", "idle", "stored"]
+_Verify = Literal["all", "found"]
 
 __all__ = [
     "Folder",
@@ -154,8 +156,8 @@ class Folder:
 
     path: str | bytes | os.PathLike[str] | os.PathLike[bytes]
     budget: int | str
-    write: Literal["leaving", "idle", "stored"] = "idle"
-    verify: Literal["all", "found"] = "all"
+    write: _Write = "idle"
+    verify: _Verify = "all"
     other: Literal["refuse", "discard"] = "refuse"
 
 
@@ -306,7 +308,7 @@ def _memory_tier(number: int, tier: Any) -> tuple[str, int, bool]:
     return (tier.where, _budget(number, tier.budget), tier.pin)
 
 
-def _folder_tier(number: int, tier: Folder) -> tuple[str, int, str, str, bool]:
+def _folder_tier(number: int, tier: Folder) -> tuple[str, int, _Write, _Verify, bool]:
     """Its path, bytes, when it is written, what is verified, whether another one is emptied."""
     if tier.other not in ("refuse", "discard"):
         raise InvalidError(f"other={tier.other!r}; give 'refuse' or 'discard'")

@@ -19,6 +19,7 @@ import json
 import logging
 import time
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -61,6 +62,45 @@ _USED = "vllm:kv_offload_headrace_used_bytes"
 _BUDGET = "vllm:kv_offload_headrace_budget_bytes"
 _EVICTED = "vllm:kv_offload_headrace_evicted_chunks"
 _DAMAGED = "vllm:kv_offload_headrace_damaged_chunks"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Keys of the tier's configuration, besides "type" and "module_path".
+
+    `folder`, `budget`: where chunks are kept, and at most how many bytes of them; numbers, or as
+    "500GiB". Each data-parallel engine has a folder below it.
+    `memory`: DRAM before the folder; chunks that are used again stay there.
+    `revision`: a string that changes whenever the weights of the model do.
+    `other`: what becomes of chunks of another model, dtype, layout or revision in the folder.
+    `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
+    `in_flight`: most bytes of stores that have not ended; more are refused.
+    `enable_kv_events`, `locality`: as of vLLM's own tiers.
+    """
+
+    folder: str
+    budget: int | str
+    memory: int | str = 0
+    revision: str = ""
+    other: Literal["refuse", "discard"] = "refuse"
+    verify: Literal["all", "found"] = "all"
+    workers: int = 2
+    in_flight: int | str = "1GiB"
+    enable_kv_events: bool = False
+    locality: str | None = None
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    known = [each.name for each in fields(Settings)]
+    for name in given:
+        if name not in known:
+            raise headrace.InvalidError(
+                f"HeadraceTier has no setting {name!r}; there are {', '.join(known)}"
+            )
+    for name in ("folder", "budget"):
+        if name not in given:
+            raise headrace.InvalidError(f"HeadraceTier needs {name!r} in its configuration")
+    return Settings(**given)
 
 
 class _Job:
@@ -109,45 +149,34 @@ class HeadraceTier(SecondaryTierManager):
         offloading_spec: Any,
         primary_kv_view: memoryview,
         tier_type: str,
-        folder: str,
-        budget: int | str,
-        memory: int | str = 0,
-        revision: str = "",
-        other: Literal["refuse", "discard"] = "refuse",
-        verify: Literal["all", "found"] = "all",
-        workers: int = 2,
-        in_flight: int | str = "1GiB",
-        enable_kv_events: bool = False,
-        locality: str | None = None,
         backpressure_detector: Any = None,
+        **settings: Any,
     ) -> None:
-        """`folder`, `budget`: where chunks are kept, and at most how many bytes of them; numbers,
-        or as "500GiB". Each data-parallel engine has a folder below it.
-        `memory`: DRAM before the folder; chunks that are used again stay there.
-        `revision`: a string that changes whenever the weights of the model do.
-        `other`: what becomes of chunks of another model, dtype, layout or revision in the folder.
-        `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
-        `in_flight`: most bytes of stores that have not ended; more are refused.
-        """
+        """`settings`: the fields of Settings. Errors: as of headrace.kvcache.Store."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
-        self.locality = Locality(locality) if locality else None
-        path = _folder_of(folder, offloading_spec.config.parallel)
-        machine = headrace.Machine.discover(storage=[path.parent])
+        given = _settings(settings)
+        self.locality = Locality(given.locality) if given.locality else None
+        folder = _folder_of(given.folder, offloading_spec.config.parallel)
+        machine = headrace.Machine.discover(storage=[folder.parent])
         tiers: list[kvcache.Memory | kvcache.Folder] = [
-            kvcache.Folder(path, budget, verify=verify, other=other)
+            kvcache.Folder(folder, given.budget, verify=given.verify, other=given.other)
         ]
-        if memory:
-            tiers.insert(0, kvcache.Memory("dram", memory))
-        tells = enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events
+        if given.memory:
+            tiers.insert(0, kvcache.Memory("dram", given.memory))
+        events = offloading_spec.kv_events_config
+        tells = given.enable_kv_events and events.enable_kv_cache_events
+        in_flight = given.in_flight
         self._store = kvcache.Store(
             headrace.Mover(machine),
-            kvcache.opaque(_format_of(offloading_spec), self.block_size_bytes, revision=revision),
+            kvcache.opaque(
+                _format_of(offloading_spec), self.block_size_bytes, revision=given.revision
+            ),
             tiers,
             in_flight=size(in_flight) if isinstance(in_flight, str) else in_flight,
-            workers=workers,
+            workers=given.workers,
             list_dropped=tells,
         )
-        self._promote = bool(memory)
+        self._promote = bool(given.memory)
         self._pool: headrace.MemoryRange | None = memory_range(primary_kv_view, machine)
         self._ended = CompletionQueue()
         self._jobs: dict[int, _Job] = {}

@@ -81,7 +81,7 @@ def _logger(name: str) -> _Logger:
 
 def spec(model: str = "m", events: bool = False, engines: int = 1, engine: int = 0) -> Any:
     """An offloading spec, as far as tiers look at it."""
-    from vllm.v1.kv_offload.config import (  # type: ignore[import-not-found]
+    from vllm.v1.kv_offload.config import (
         OffloadingCacheConfig,
         OffloadingConfig,
         OffloadingGroupConfig,
