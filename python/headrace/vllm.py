@@ -19,13 +19,14 @@ import json
 import logging
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import headrace
 from headrace import kvcache
 from headrace._core import CompletionQueue
+from headrace._plugin import settings_of
 from headrace._sizes import size
 from headrace.kvcache import memory_range
 
@@ -90,19 +91,6 @@ class Settings:
     locality: str | None = None
 
 
-def _settings(given: dict[str, Any]) -> Settings:
-    known = [each.name for each in fields(Settings)]
-    for name in given:
-        if name not in known:
-            raise headrace.InvalidError(
-                f"HeadraceTier has no setting {name!r}; there are {', '.join(known)}"
-            )
-    for name in ("folder", "budget"):
-        if name not in given:
-            raise headrace.InvalidError(f"HeadraceTier needs {name!r} in its configuration")
-    return Settings(**given)
-
-
 class _Job:
     """A load or store that has not ended. Its handle holds the memory."""
 
@@ -154,7 +142,7 @@ class HeadraceTier(SecondaryTierManager):
     ) -> None:
         """`settings`: the fields of Settings. Errors: as of headrace.kvcache.Store."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
-        given = _settings(settings)
+        given = settings_of(Settings, settings, "HeadraceTier")
         self.locality = Locality(given.locality) if given.locality else None
         folder = _folder_of(given.folder, offloading_spec.config.parallel)
         machine = headrace.Machine.discover(storage=[folder.parent])

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of vLLM's wheel, imported without PyTorch and without the rest of vLLM.
-
-Some packages are namespaces over the unpacked wheel, so that their __init__ modules do not run.
-Empty classes stand in for what tiers do not use.
-"""
+"""Modules of vLLM's wheel, without PyTorch and without the rest of vLLM."""
 
 from __future__ import annotations
 
-import importlib.machinery
 import logging
 import sys
 import types
@@ -15,56 +10,27 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import wheels
+
 #: The version that headrace.vllm is tested with.
 VERSION = "0.33.0"
-#: Where tools/engines.sh unpacks the wheel.
-WHEEL = Path(__file__).parents[3] / "build" / "engines" / f"vllm-{VERSION}"
+WHEEL = wheels.ENGINES / f"vllm-{VERSION}"
 
-#: Packages whose __init__ modules import much more.
-_PACKAGES = (
-    "vllm", "vllm.distributed", "vllm.distributed.kv_transfer",
-    "vllm.distributed.kv_transfer.kv_connector", "vllm.distributed.kv_transfer.kv_connector.v1",
-    "vllm.utils",
-)  # fmt: skip
-_STAND_INS = (
-    "torch", "torch.distributed", "prometheus_client", "vllm.v1.kv_hints", "vllm.config", "vllm.config.kv_transfer", "vllm.platforms",
-    "vllm.utils.torch_utils", "vllm.distributed.device_communicators",
-    "vllm.distributed.device_communicators.shm_broadcast",
-    "vllm.distributed.device_communicators.cuda_wrapper", "vllm.v1.kv_cache_interface",
-    "vllm.forward_context", "vllm.distributed.kv_events", "vllm.v1.core",
-    "vllm.v1.core.kv_cache_utils", "vllm.distributed.kv_transfer.kv_connector.factory",
-    "vllm.v1.kv_offload.factory",
-    "vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping",
-)  # fmt: skip
-
-
-class _StandIn(types.ModuleType):
-    """A module that has any name, as an empty class."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        made = type(name, (), {})
-        setattr(self, name, made)
-        return made
-
-
-def _module(name: str, kind: type[types.ModuleType], path: list[str]) -> None:
-    module = kind(name)
-    module.__path__ = path
-    module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
-    sys.modules[name] = module
-    parent, _, child = name.rpartition(".")
-    if parent in sys.modules:
-        setattr(sys.modules[parent], child, module)
+_CONNECTOR = "vllm.distributed.kv_transfer.kv_connector"
 
 
 def install(wheel: Path = WHEEL) -> None:
     """Makes `import vllm.v1.kv_offload…` work in this process."""
-    for name in _PACKAGES:
-        _module(name, types.ModuleType, [str(wheel.joinpath(*name.split(".")))])
-    for name in _STAND_INS:
-        _module(name, _StandIn, [])
+    wheels.stand_in(
+        "torch", "prometheus_client", "msgspec", "vllm.config", "vllm.platforms",
+        "vllm.utils.torch_utils", "vllm.distributed.device_communicators", "vllm.forward_context",
+        "vllm.distributed.kv_events", "vllm.v1.kv_hints", "vllm.v1.kv_cache_interface",
+        "vllm.v1.core", "vllm.v1.kv_offload.factory", f"{_CONNECTOR}.factory",
+        f"{_CONNECTOR}.v1.offloading.canonical_mapping",
+    )  # fmt: skip
+    for name in ("vllm", "vllm.distributed", "vllm.distributed.kv_transfer", _CONNECTOR,
+                 f"{_CONNECTOR}.v1", "vllm.utils"):  # fmt: skip
+        wheels.namespace(name, wheel)
     logger = types.ModuleType("vllm.logger")
     logger.init_logger = _logger  # type: ignore[attr-defined]
     sys.modules["vllm.logger"] = logger

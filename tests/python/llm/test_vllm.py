@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 import pytest
 import real_vllm
+import wheels
 
 import headrace
 
@@ -93,19 +94,17 @@ class Engine:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    real_vllm.install()
     engines: list[Engine] = []
 
     def open_one(*spec: Any, **config: Any) -> Engine:
         engines.append(Engine(tmp_path / "kv", *spec, **config))
         return engines[-1]
 
-    yield open_one
-    for engine in engines:
-        engine.tier.shutdown()
-    for name in [name for name in sys.modules if name.split(".")[0] in ("vllm", "torch")]:
-        del sys.modules[name]
-    sys.modules.pop("headrace.vllm", None)
+    with wheels.undone():
+        real_vllm.install()
+        yield open_one
+        for engine in engines:
+            engine.tier.shutdown()
 
 
 @needs_the_wheel
@@ -197,9 +196,9 @@ def test_a_folder_of_another_model_is_refused_or_emptied(opened: Open) -> None:
 @needs_the_wheel
 def test_settings_are_checked(opened: Open) -> None:
     for settings, told in (
-        ({"fodler": "x"}, "no setting 'fodler'; there are folder, budget, memory"),
+        ({"fodler": "x"}, "HeadraceTier has no setting 'fodler'; there are folder, budget, memory"),
         ({"budget": "many"}, "many"),
-        ({"other": "x"}, "give 'refuse' or 'discard'"),
+        ({"other": "x"}, "other is 'x'; there are refuse, discard"),
         ({"verify": "none"}, "there are all, found"),
         ({"in_flight": "few"}, "few"),
     ):
