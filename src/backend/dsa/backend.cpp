@@ -241,7 +241,7 @@ Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<En
     note += note.empty() ? "" : "; ";
     if (opened) {
       note += describe(*device, *opened);
-      driven.push_back({id, device->capabilities.cache_control(), *std::move(opened)});
+      driven.push_back({id, device->cache_control, *std::move(opened)});
     } else {
       note += fmt::format("{}: {}", engine->name, opened.error().message);
       if (!first) first = std::move(opened).error();

@@ -171,9 +171,8 @@ TEST_F(OpenDsaTest, ALostPieceIsReportedForAnotherEngine) {
 TEST_F(OpenDsaTest, TheHintIsKeptWhereTheDeviceHasIt) {
   for (const bool control : {false, true}) {
     HeldDevice held;
-    const dsa::Device device{.name = "dsa0",
-                             .capabilities = {control ? 1U << 2 : 0U},
-                             .queues = {dsa::test::held_queue()}};
+    const dsa::Device device{
+        .name = "dsa0", .cache_control = control, .queues = {dsa::test::held_queue()}};
     const auto backend = open_dsa(machine_, {kFirst},
                                   {.devices = std::vector{device},
                                    .open = held.opener(),
@@ -219,20 +218,6 @@ TEST_F(OpenDsaTest, OneDeviceIsEnough) {
   EXPECT_EQ((*backend)->capabilities().engines, std::vector{kSecond});
   EXPECT_EQ((*backend)->capabilities().note,
             "dsa0: no device dsa0 here; see headrace doctor; dsa1: shared wq1.0 by held");
-}
-
-// DML looks for devices only at the caller's node, and refuses versions that it does not know.
-TEST_F(OpenDsaTest, DmlADeviceOfAnyNodeAndVersionIsUsed) {
-  const dsa::Device device{
-      .name = "dsa0", .version = 0x300, .node = 7, .queues = {dsa::test::held_queue()}};
-  const auto backend =
-      open_dsa(machine_, {kFirst},
-               {.devices = std::vector{device}, .open = held_.opener(), .clock = &clock_});
-  ASSERT_TRUE(backend) << backend.error().message;
-  EXPECT_EQ((*backend)->submit({{piece(0, 4096, 1)}}, heard_).value_or(0), 1U);
-  copy_all();
-  EXPECT_EQ((*backend)->poll(), 1U);
-  EXPECT_EQ(from_, to_);
 }
 
 // Replaces sysfs and /dev/dsa by other directories.

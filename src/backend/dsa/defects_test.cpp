@@ -2,8 +2,6 @@
 // Defects of other DSA libraries, now or earlier, each with the test that ours does not have it.
 //
 //   DML        shared queues only: EmulatedDevice.DedicatedQueue_DropsNothing
-//              devices of the caller's node only, and no version above 2:
-//              OpenDsaTest.DmlADeviceOfAnyNodeAndVersionIsUsed
 //              a failure ends its batch: EmulatedDevice.DmlAFailureInABatch_StopsNoOther
 //              a busy queue is an error: OpenQueueTest.AFullSharedQueueKeepsOrderAndLosesNothing
 //              faults are left to the caller:
@@ -23,8 +21,7 @@
 //              retries for ever, or exit(-1): Defects.LightDsaAQueueThatStaysFull...
 //   SPDK       no resumption, a fault is -EINVAL: Defects.SpdkAFaultIsResumed
 //   SPDK, DPDK dedicated queues only: the scenarios of EmulatedDevice/RandomCopies
-//              status 0x83 is unknown: PartialCopy.AFaultInWriting_IsAFault,
-//              Defects.DpdkEveryCodeButAFault...
+//              status 0x83 is unknown: Defects.DpdkEveryCodeButAFault...
 //   all        the parent's portal after a fork(): CharacterDeviceTest.AForkedChild...
 //              ats_disable=1, faults reported as success: DevicesTest (the queue is unusable)
 #include <gtest/gtest.h>

@@ -114,7 +114,7 @@ TEST(EmulatedDevice, PagesThatWereNeverTouched_AreBroughtIn) {
 // DML supports shared queues only, SPDK and DPDK dedicated queues only.
 TEST(EmulatedDevice, DedicatedQueue_DropsNothing) {
   emulator::DeviceOptions options;
-  options.setup.queues = {{.shared = false, .size = 4, .threshold = 0}};
+  options.setup.queues = {{.shared = false, .size = 4}};
   Bench bench = open(std::move(options));
   const Memory from = random_bytes(100 * 64, 7);
   Memory to(from.size());
@@ -166,11 +166,9 @@ emulator::DeviceOptions device_of(emulator::DeviceFaults faults, bool shared, un
                                   std::uint32_t size, std::uint64_t max_transfer = 1 << 20) {
   emulator::DeviceOptions options;
   options.faults = std::move(faults);
-  options.setup.groups = {{.engines = engines}};
-  options.setup.queues = {{.shared = shared,
-                           .size = size,
-                           .threshold = shared ? size : 0,
-                           .max_transfer = max_transfer}};
+  options.setup.engines = engines;
+  options.setup.queues = {
+      {.shared = shared, .size = size, .threshold = size, .max_transfer = max_transfer}};
   return options;
 }
 

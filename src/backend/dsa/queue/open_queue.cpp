@@ -18,6 +18,33 @@ constexpr std::uint64_t kMostCredits = 1024;
 // order, but only within a short distance.
 constexpr std::size_t kLookAhead = 16;
 
+std::string_view to_string(Code code) {
+  switch (code) {
+    case Code::none: return "not completed";
+    case Code::success: return "success";
+    case Code::page_fault: return "page fault";
+    case Code::page_request_refused: return "page request refused";
+    case Code::batch_failed: return "an operation of the batch failed";
+    case Code::batch_list_fault: return "page fault in the descriptor list";
+    case Code::bad_opcode: return "unsupported operation";
+    case Code::bad_flags: return "invalid flags";
+    case Code::reserved_field: return "a reserved field is not 0";
+    case Code::bad_size: return "invalid transfer size";
+    case Code::bad_count: return "invalid descriptor count";
+    case Code::bad_value: return "a value is out of range";
+    case Code::overlap: return "buffers overlap";
+    case Code::list_alignment: return "the descriptor list is not aligned to 64 bytes";
+    case Code::bad_interrupt: return "invalid interrupt handle";
+    case Code::record_fault: return "page fault at the completion record";
+    case Code::record_alignment: return "the completion record is not aligned to 32 bytes";
+    case Code::bad_alignment: return "an address or size is not aligned";
+    case Code::privilege: return "privilege error";
+    case Code::traffic_class: return "invalid traffic class";
+    case Code::hardware: return "hardware error";
+  }
+  return "unknown";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<OpenQueue>> OpenQueue::open(const WorkQueue& queue, QueueOptions options) {

@@ -59,12 +59,6 @@ TEST(PartialCopy, AfterABackwardsFault_BeginsAgain) {
   EXPECT_EQ(work.next(kMost), first);
 }
 
-// The write bit is not part of the code: SPDK and DPDK treat 0x83 as an unknown status.
-TEST(PartialCopy, AFaultInWriting_IsAFault) {
-  EXPECT_EQ(faulted(0).code(), Code::page_fault);
-  EXPECT_TRUE(faulted(0).write_fault());
-}
-
 // The field is 0 after a success, and must not be added.
 TEST(PartialCopy, AfterASuccess_CompletedIsIgnored) {
   PartialCopy work(kCopy);
