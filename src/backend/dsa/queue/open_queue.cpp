@@ -151,7 +151,6 @@ Status OpenQueue::revive() {
   }
   portal_ = *std::move(portal);
   answered_ = false;
-  ++stats_.reopened;
   return {};
 }
 
@@ -185,7 +184,6 @@ std::size_t OpenQueue::submit_slots(std::span<const std::uint32_t> slots) {
     submitted_.insert(submitted_.end(), some.begin(),
                       some.begin() + static_cast<std::ptrdiff_t>(taken));
     for (const std::uint32_t slot : some.first(taken)) slots_[slot].since.reset();
-    stats_.descriptors += taken;
     done += taken;
     if (taken < count) break;
   }
@@ -229,12 +227,10 @@ std::size_t OpenQueue::submit_batch(std::span<const std::uint32_t> slots) {
 // An error of the portal applies at the next poll to the descriptors that it did not take. Those in
 // flight may still end.
 std::size_t OpenQueue::submit(std::span<const Descriptor> descriptors) {
-  ++stats_.calls;
   auto taken = portal_->submit(descriptors);
   const std::size_t count = taken.value_or(0);
   refusal_.reset();
   if (!taken) refusal_ = std::move(taken).error();
-  if (count < descriptors.size()) ++stats_.refused;
   return count;
 }
 
@@ -370,7 +366,6 @@ bool OpenQueue::take_answer(std::uint32_t slot, std::vector<Ended>& ended) {
 
 [[gnu::cold, gnu::noinline]] void OpenQueue::refuse(std::uint32_t slot, const Record& record,
                                                     std::vector<Ended>& ended) {
-  ++stats_.failed;
   const std::string what = fmt::format("{} ended a copy with status {:#04x} ({})", queue_.name,
                                        record.status, to_string(record.code()));
   fail_slot(slot, {ErrorCode::io, what}, ended);
@@ -412,7 +407,6 @@ void OpenQueue::close_portal(std::vector<Ended>& ended, const Error& why) {
   for (const std::uint32_t slot : std::exchange(submitted_, {})) {
     // It may have ended by now.
     if (take_answer(slot, ended)) continue;
-    ++stats_.lost;
     fail_slot(slot, why, ended);
   }
   for (const std::uint32_t slot : std::exchange(ready_, {})) fail_slot(slot, why, ended);

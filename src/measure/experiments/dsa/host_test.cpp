@@ -5,9 +5,9 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "measure/experiments/dsa/testing.h"
+#include "tests/support/dsa_sysfs.h"
 
 namespace headrace::experiment_dsa {
 
@@ -110,34 +110,14 @@ TEST(DsaHost, DevicesOfElsewhereAreNotHardware) {
 // An emulated device's files may be mounted where the kernel has its own.
 TEST(DsaHost, WhatIsNoCharacterDeviceIsNotHardware) {
   namespace fs = std::filesystem;
-  std::string name = (fs::temp_directory_path() / "headrace-dsa-host-XXXXXX").string();
-  ASSERT_NE(mkdtemp(name.data()), nullptr);
-  const dsa::Roots roots{.sysfs = fs::path(name) / "sys", .dev = fs::path(name) / "dev"};
-  fs::create_directories(roots.sysfs / "dsa0/wq0.0");
-  fs::create_directories(roots.dev);
-  const fs::path file = roots.dev / "wq0.0";
-  for (const auto& [attribute, text] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"version", "0x100"},
-           {"gen_cap", "0x40915f0107"},
-           {"op_cap", "00000001,003f027d"},
-           {"state", "enabled"},
-           {"pasid_enabled", "1"},
-           {"wq0.0/mode", "shared"},
-           {"wq0.0/size", "16"},
-           {"wq0.0/threshold", "16"},
-           {"wq0.0/type", "user"},
-           {"wq0.0/state", "enabled"},
-           {"wq0.0/max_transfer_size", "2097152"}}) {
-    std::ofstream(roots.sysfs / "dsa0" / attribute) << text << '\n';
-  }
+  const test::SysfsTree sysfs;
+  sysfs.write("dev/wq0.0", "");
   Machine machine = *Machine::discover({.storage = {}});
   machine.engines = {{.id = EngineId{0}, .kind = EngineKind::dsa, .name = "dsa0"}};
-  std::ofstream(file) << "";
-  const auto emulated = find_dsa_host(machine, roots);
-  fs::remove(file);
-  fs::create_symlink("/dev/null", file);
-  const auto hardware = find_dsa_host(machine, roots);
-  fs::remove_all(name);
+  const auto emulated = find_dsa_host(machine, sysfs.roots());
+  fs::remove(sysfs.roots().dev / "wq0.0");
+  fs::create_symlink("/dev/null", sysfs.roots().dev / "wq0.0");
+  const auto hardware = find_dsa_host(machine, sysfs.roots());
   ASSERT_FALSE(emulated);
   EXPECT_EQ(emulated.error().code, ErrorCode::unsupported);
   EXPECT_NE(emulated.error().message.find("wq0.0 is no character device"), std::string::npos);
