@@ -98,15 +98,6 @@ TEST(DsaHost, ADeviceThatFailsIsAnErrorNotATime) {
   EXPECT_FALSE(run(host, {ground.copy_of(4_KiB)}, {}, 1));
 }
 
-TEST(DsaHost, DevicesOfElsewhereAreNotHardware) {
-  ASSERT_EQ(setenv("HEADRACE_DSA_SYSFS", "/nowhere", 1), 0);
-  const auto found = find_dsa_host(*Machine::discover());
-  unsetenv("HEADRACE_DSA_SYSFS");
-  ASSERT_FALSE(found);
-  EXPECT_EQ(found.error().code, ErrorCode::unsupported);
-  EXPECT_NE(found.error().message.find("headrace model dsa"), std::string::npos);
-}
-
 // An emulated device's files may be mounted where the kernel has its own.
 TEST(DsaHost, WhatIsNoCharacterDeviceIsNotHardware) {
   namespace fs = std::filesystem;
