@@ -62,7 +62,6 @@ LAYERS = [
     "src/measure/experiments", "src/measure/experiments/dsa",
     "src/measure/experiments/gpu", "src/measure/experiments/migrate",
     "src/measure",
-    "tests/support/dsa/memory", "tests/support/dsa/execute", "tests/support/dsa/device",
     "tests/support/dsa", "dsa_sim", "dsa_sim/rates", "dsa_sim/driver", "dsa_sim/fuse",
     "benchmarks/query/input", "benchmarks/query", "benchmarks/histogram",
     "benchmarks/unified_memory", "benchmarks/layer",

@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dsa_sim/driver/tree.h"
 
-#include <fmt/core.h>
 #include <fmt/format.h>
 
+#include <type_traits>
 #include <utility>
 
 namespace headrace::emulator {
+namespace {
+
+// The kernel's print of a bitmap ("%*pb"): 32 bits at a time, the highest first.
+std::string bitmap(const Opcodes& opcodes) {
+  std::string text;
+  for (std::size_t i = opcodes.words().size(); i-- > 0;) {
+    const std::uint64_t word = opcodes.words()[i];
+    text += fmt::format("{:08x},{:08x}{}", word >> 32, word & 0xffffffff, i > 0 ? "," : "");
+  }
+  return text;
+}
+
+}  // namespace
 
 std::uint64_t Tree::add(std::uint64_t parent, std::string name, TreeNode node) {
   const std::uint64_t number = nodes_.size();
@@ -17,71 +30,74 @@ std::uint64_t Tree::add(std::uint64_t parent, std::string name, TreeNode node) {
   return number;
 }
 
-void Tree::add_link(std::uint64_t parent, const std::string& name, std::string target) {
-  add(parent, name, {.kind = TreeNode::Kind::link, .mode = 0777, .target = std::move(target)});
+// `value`: a constant, or a function that returns the value of now.
+template <class Value>
+void Tree::add_attribute(std::uint64_t directory, const char* name, Value value) {
+  const auto text = [value = std::move(value)] {
+    if constexpr (std::is_invocable_v<Value>) {
+      return fmt::format("{}\n", value());
+    } else {
+      return fmt::format("{}\n", value);
+    }
+  };
+  add(directory, name, {.kind = TreeNode::Kind::attribute, .mode = 0444, .text = text});
 }
 
-void Tree::add_attributes(std::uint64_t directory, std::vector<Attribute> attributes) {
-  for (Attribute& attribute : attributes) {
-    const std::string name = attribute.name;
-    const mode_t mode = attribute.mode;
-    add(directory, name,
-        {.kind = TreeNode::Kind::attribute, .mode = mode, .attribute = std::move(attribute)});
-  }
+void Tree::add_queue(ServedDevice& device, std::size_t queue, std::uint64_t directory) {
+  const QueueSetup& setup = device.setup().queues[queue];
+  const auto state = [&device, queue] {
+    return device.configured(queue) && !device.device().halted() ? "enabled" : "disabled";
+  };
+  add_attribute(directory, "state", state);
+  add_attribute(directory, "mode", setup.shared ? "shared" : "dedicated");
+  add_attribute(directory, "size", setup.size);
+  add_attribute(directory, "threshold", setup.shared ? setup.threshold : 0);
+  add_attribute(directory, "group_id", 0);
+  add_attribute(directory, "block_on_fault", 0);
+  add_attribute(directory, "type", "user");
+  add_attribute(directory, "driver_name", "user");
+  add_attribute(directory, "name", "headrace");
+  add_attribute(directory, "max_transfer_size", setup.max_transfer);
+  add_attribute(directory, "max_batch_size", kMaxBatch);
+  add_attribute(directory, "clients", [&device, queue] { return device.clients(queue); });
+  add_attribute(directory, "occupancy",
+                [&device, queue] { return device.device().occupancy(queue); });
+  // Sapphire Rapids has neither of them.
+  if (device.setup().version == 0x100) return;
+  add_attribute(directory, "ats_disable", 0);
+  add_attribute(directory, "op_config", bitmap(setup.operations()));
 }
 
-// Queues, engines and groups lie in their device's directory, and the bus has links to them. That
-// of the device itself is a link too in sysfs; here it is the directory, so that it can be mounted
-// anywhere.
-void Tree::add_device(Bus& bus, ServedDevice& device, std::uint64_t devices) {
+void Tree::add_device(ServedDevice& device, std::uint64_t devices) {
   const DeviceSetup& setup = device.setup();
   const std::uint64_t own = add(devices, setup.name);
-  add_attributes(own, device_attributes(device));
-  const auto add_part = [&](const char* kind, std::size_t number,
-                            std::vector<Attribute> attributes) {
-    const std::string name = fmt::format("{}{}.{}", kind, device.number(), number);
-    add_attributes(add(own, name), std::move(attributes));
-    add_link(devices, name, fmt::format("{}/{}", setup.name, name));
-  };
-  for (std::size_t i = 0; i < setup.max_queues; ++i) {
-    add_part("wq", i, queue_attributes(bus, device, i));
+  add_attribute(own, "version", fmt::format("{:#x}", setup.version));
+  add_attribute(own, "gen_cap", fmt::format("{:#x}", kGeneralCapabilities));
+  add_attribute(own, "op_cap", bitmap(setup.queues.front().operations()));
+  add_attribute(own, "numa_node", setup.numa_node);
+  add_attribute(own, "max_transfer_size", kMaxTransfer);
+  add_attribute(own, "max_batch_size", kMaxBatch);
+  add_attribute(own, "pasid_enabled", 1);
+  add_attribute(own, "state",
+                [&device] { return device.device().halted() ? "halted" : "enabled"; });
+  for (std::size_t i = 0; i < setup.queues.size(); ++i) {
+    add_queue(device, i, add(own, queue_name(device, i)));
   }
-  for (std::size_t i = 0; i < setup.max_engines; ++i) {
-    add_part("engine", i, engine_attributes(device, i));
-  }
-  for (std::size_t i = 0; i < setup.max_groups; ++i) {
-    add_part("group", i, group_attributes(device, i));
+  for (unsigned i = 0; i < setup.engines; ++i) {
+    add_attribute(add(own, fmt::format("engine{}.{}", setup.name.substr(3), i)), "group_id", 0);
   }
 }
 
-void Tree::add_queue_file(Bus& bus, ServedDevice& device, std::size_t queue, mode_t mode,
-                          std::uint64_t dsa, std::uint64_t numbers) {
-  const std::string name = fmt::format("wq{}.{}", device.number(), queue);
-  const unsigned minor = minor_of(bus, device, queue);
-  add(dsa, name, {.kind = TreeNode::Kind::queue, .mode = mode, .device = &device, .queue = queue});
-  add(numbers, fmt::format("{}:{}", kMajor, minor),
-      {.kind = TreeNode::Kind::link,
-       .mode = 0777,
-       .target = fmt::format("../dsa/{}", name),
-       .device = &device,
-       .queue = queue});
-}
-
-Tree::Tree(Bus& bus, mode_t queue_mode) : nodes_(1) {
+Tree::Tree(const Devices& devices, mode_t queue_mode) : nodes_(1) {
   add(kRoot, "");
-  const std::uint64_t dev = add(kRoot, "dev");
-  const std::uint64_t dsa = add(dev, "dsa");
-  const std::uint64_t numbers = add(dev, "char");
-  const std::uint64_t of_bus = add(add(add(kRoot, "sys"), "bus"), "dsa");
-  const std::uint64_t devices = add(of_bus, "devices");
-  const std::uint64_t drivers = add(of_bus, "drivers");
-  add(drivers, "idxd");
-  add(drivers, "user");
+  const std::uint64_t dsa = add(add(kRoot, "dev"), "dsa");
+  const std::uint64_t bus = add(add(add(add(kRoot, "sys"), "bus"), "dsa"), "devices");
   add(kRoot, "control", {.kind = TreeNode::Kind::control, .mode = 0600});
-  for (const auto& device : bus.devices()) {
-    add_device(bus, *device, devices);
+  for (const auto& device : devices) {
+    add_device(*device, bus);
     for (std::size_t i = 0; i < device->setup().queues.size(); ++i) {
-      add_queue_file(bus, *device, i, queue_mode, dsa, numbers);
+      add(dsa, queue_name(*device, i),
+          {.kind = TreeNode::Kind::queue, .mode = queue_mode, .device = device.get(), .queue = i});
     }
   }
 }
@@ -100,18 +116,6 @@ std::optional<std::uint64_t> Tree::child(std::uint64_t directory, std::string_vi
     if (nodes_[number].name == name && find(number) != nullptr) return number;
   }
   return std::nullopt;
-}
-
-std::optional<std::uint64_t> Tree::path(std::string_view text) const {
-  std::uint64_t at = kRoot;
-  while (!text.empty()) {
-    const std::size_t end = text.find('/');
-    const std::optional<std::uint64_t> next = child(at, text.substr(0, end));
-    if (!next) return std::nullopt;
-    at = *next;
-    text.remove_prefix(end == text.npos ? text.size() : end + 1);
-  }
-  return at;
 }
 
 }  // namespace headrace::emulator

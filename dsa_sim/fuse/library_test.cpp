@@ -82,7 +82,7 @@ class Copier {
 };
 
 TEST_F(OnEmulator, FindsOpensAndCopies) {
-  const Emulator emulator({"--devices", "2"});
+  const Emulator emulator({"--layout", "1n2d1e1w"});
   point_to(emulator);
   const auto findings = examine_dsa();
   ASSERT_EQ(findings.size(), 2U);

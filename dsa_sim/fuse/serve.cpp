@@ -2,7 +2,7 @@
 #include "dsa_sim/fuse/serve.h"
 
 #include <fcntl.h>
-#include <poll.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
-#include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,9 +25,6 @@
 
 #include "core/fail.h"
 #include "core/mutex.h"
-#include "dsa_sim/driver/control.h"
-#include "dsa_sim/driver/process.h"
-#include "dsa_sim/driver/queue_file.h"
 
 namespace headrace::emulator {
 namespace {
@@ -35,37 +32,44 @@ namespace {
 // Bounds the closing of a file, for which the kernel waits without one.
 constexpr Nanoseconds kDrain = std::chrono::seconds{2};
 
-// What sysfs says of all its files.
+// The size of all files of sysfs.
 constexpr off_t kAttributeSize = 4096;
 
 // Nothing is cached: queues come and go, and values change.
 constexpr double kFresh = 0;
 
+// The process that a thread belongs to; 0: there is no such thread. FUSE names the calling thread.
+pid_t process_of(pid_t thread) {
+  std::ifstream status(fmt::format("/proc/{}/status", thread));
+  for (std::string key; status >> key; status.ignore(4096, '\n')) {
+    pid_t process = 0;
+    if (key == "Tgid:" && status >> process) return process;
+  }
+  return 0;
+}
+
 // A queue that a process has open.
 struct Opened {
-  Process process;
+  pid_t process;
   std::unique_ptr<QueueFile> file;
 };
 
-// What the handlers share. Thread-safe.
+// The state that the handlers share. Thread-safe.
 class Server {
  public:
-  Server(const Bus& bus, const Tree& tree, bool absent_pages_fault)
-      : bus_(bus), tree_(tree), absent_pages_fault_(absent_pages_fault) {}
+  Server(const Devices& of, const Tree& files, bool absent_pages_fault)
+      : devices(of), tree(files), absent_pages_fault_(absent_pages_fault) {}
 
-  const Bus& bus() const { return bus_; }
-  const Tree& tree() const { return tree_; }
-
-  // The number of the file for `thread`'s process.
+  // Returns the number of the file for `thread`'s process.
   Answer<std::uint64_t> open(const TreeNode& node, pid_t thread);
   // Requires: open, and not closed before the end of its use.
   Opened& opened(std::uint64_t number);
   void close(std::uint64_t number);
 
+  const Devices& devices;
+  const Tree& tree;
+
  private:
-  // Immutable after construction.
-  const Bus& bus_;
-  const Tree& tree_;
   const bool absent_pages_fault_;
 
   Mutex mutex_;
@@ -74,26 +78,25 @@ class Server {
 };
 
 Answer<std::uint64_t> Server::open(const TreeNode& node, pid_t thread) {
-  Answer<Process> process = Process::open(thread);
-  if (!process) return refuse(process.error());
-  auto memory = ProcessMemory::open(process->pid(), {.absent_pages_fault = absent_pages_fault_});
-  if (!memory) return refuse(std::errc::permission_denied);
+  const pid_t process = process_of(thread);
+  if (process == 0) return std::unexpected(std::errc::no_such_process);
+  auto memory = ProcessMemory::open(process, absent_pages_fault_);
+  if (!memory) return std::unexpected(std::errc::permission_denied);
   auto file = QueueFile::open(*node.device, node.queue, *std::move(memory));
-  if (!file) return refuse(file.error());
-  MutexLock lock(mutex_);
-  const std::uint64_t number = next_++;
-  open_.emplace(number, Opened{*std::move(process), *std::move(file)});
-  return number;
+  if (!file) return std::unexpected(file.error());
+  const MutexLock lock(mutex_);
+  open_.emplace(next_, Opened{process, *std::move(file)});
+  return next_++;
 }
 
 Opened& Server::opened(std::uint64_t number) {
-  MutexLock lock(mutex_);
+  const MutexLock lock(mutex_);
   return open_.at(number);
 }
 
 void Server::close(std::uint64_t number) {
   MutexLock lock(mutex_);
-  const auto closed = open_.extract(number);  // goes after the lock
+  const auto closed = open_.extract(number);  // destroyed after the lock
   lock.unlock();
 }
 
@@ -103,32 +106,21 @@ Server& server_of(fuse_req_t request) { return *static_cast<Server*>(fuse_req_us
 
 int number_of(std::errc error) { return static_cast<int>(error); }
 
-mode_t type_of(TreeNode::Kind kind) {
-  switch (kind) {
-    case TreeNode::Kind::directory: return S_IFDIR;
-    case TreeNode::Kind::link: return S_IFLNK;
-    // Not S_IFCHR: such a file would be opened by the kernel's driver of that number.
-    case TreeNode::Kind::attribute:
-    case TreeNode::Kind::queue:
-    case TreeNode::Kind::control: break;
-  }
-  return S_IFREG;
-}
-
 struct stat stat_of(std::uint64_t number, const TreeNode& node) {
   struct stat stat{};
   stat.st_ino = number;
-  stat.st_mode = type_of(node.kind) | node.mode;
-  stat.st_nlink = node.kind == TreeNode::Kind::directory ? 2 : 1;
+  // Not S_IFCHR: such a file would be opened by the kernel's driver of that number.
+  const bool directory = node.kind == TreeNode::Kind::directory;
+  stat.st_mode = (directory ? S_IFDIR : S_IFREG) | node.mode;
+  stat.st_nlink = directory ? 2 : 1;
   stat.st_uid = geteuid();
   stat.st_gid = getegid();
   if (node.kind == TreeNode::Kind::attribute) stat.st_size = kAttributeSize;
-  if (node.kind == TreeNode::Kind::link) stat.st_size = static_cast<off_t>(node.target.size());
   return stat;
 }
 
 void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
-  const Tree& tree = server_of(request).tree();
+  const Tree& tree = server_of(request).tree;
   const std::optional<std::uint64_t> number = tree.child(parent, name);
   const TreeNode* node = number ? tree.find(*number) : nullptr;
   if (node == nullptr) {
@@ -144,42 +136,13 @@ void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
 }
 
 void getattr(fuse_req_t request, fuse_ino_t number, fuse_file_info*) {
-  const TreeNode* node = server_of(request).tree().find(number);
+  const TreeNode* node = server_of(request).tree.find(number);
   if (node == nullptr) {
     fuse_reply_err(request, ENOENT);
     return;
   }
   const struct stat stat = stat_of(number, *node);
   fuse_reply_attr(request, &stat, kFresh);
-}
-
-// Whether it stands for a character device.
-bool is_queue(fuse_req_t request, fuse_ino_t number) {
-  const TreeNode* node = server_of(request).tree().find(number);
-  return node != nullptr && node->kind == TreeNode::Kind::queue;
-}
-
-// Sizes of attributes and times are accepted and mean nothing; a character device has no size to
-// set. ("echo ... > file" does not come here but as a flag of open().)
-void setattr(fuse_req_t request, fuse_ino_t number, struct stat*, int what, fuse_file_info* info) {
-  if ((what & FUSE_SET_ATTR_SIZE) != 0 && is_queue(request, number)) {
-    fuse_reply_err(request, EINVAL);
-    return;
-  }
-  if ((what & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) != 0) {
-    fuse_reply_err(request, EPERM);
-    return;
-  }
-  getattr(request, number, info);
-}
-
-void readlink(fuse_req_t request, fuse_ino_t number) {
-  const TreeNode* node = server_of(request).tree().find(number);
-  if (node == nullptr || node->kind != TreeNode::Kind::link) {
-    fuse_reply_err(request, node == nullptr ? ENOENT : EINVAL);
-    return;
-  }
-  fuse_reply_readlink(request, node->target.c_str());
 }
 
 // Replies with the part of `all` at `offset`.
@@ -190,7 +153,7 @@ void reply_part(fuse_req_t request, std::string_view all, std::size_t size, off_
 
 void readdir(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offset,
              fuse_file_info*) {
-  const Tree& tree = server_of(request).tree();
+  const Tree& tree = server_of(request).tree;
   const TreeNode* node = tree.find(number);
   if (node == nullptr || node->kind != TreeNode::Kind::directory) {
     fuse_reply_err(request, node == nullptr ? ENOENT : ENOTDIR);
@@ -220,14 +183,14 @@ void readdir(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offs
 
 void open(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
   Server& server = server_of(request);
-  const TreeNode* node = server.tree().find(number);
+  const TreeNode* node = server.tree.find(number);
   if (node == nullptr) {
     fuse_reply_err(request, ENXIO);  // a queue that went since it was looked up
     return;
   }
   const bool writes = (info->flags & O_ACCMODE) != O_RDONLY;
   if (node->kind == TreeNode::Kind::attribute && writes && (node->mode & 0222) == 0) {
-    fuse_reply_err(request, EACCES);  // of root too, as in sysfs
+    fuse_reply_err(request, EACCES);  // also for root, as in sysfs
     return;
   }
   if (node->kind == TreeNode::Kind::queue) {
@@ -246,57 +209,42 @@ void open(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
 }
 
 void read(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offset, fuse_file_info*) {
-  Server& server = server_of(request);
-  const TreeNode* node = server.tree().find(number);
+  const Server& server = server_of(request);
+  const TreeNode* node = server.tree.find(number);
   if (node != nullptr && node->kind == TreeNode::Kind::control) {
-    reply_part(request, status_text(server.bus()), size, offset);
-    return;
-  }
-  if (node == nullptr || node->kind != TreeNode::Kind::attribute) {
-    fuse_reply_err(request, EINVAL);  // the driver has no read()
-    return;
-  }
-  const Answer<std::string> text = node->attribute.show();
-  if (text) {
-    reply_part(request, *text, size, offset);
+    reply_part(request, status_text(server.devices), size, offset);
+  } else if (node != nullptr && node->kind == TreeNode::Kind::attribute) {
+    reply_part(request, node->text(), size, offset);
   } else {
-    fuse_reply_err(request, number_of(text.error()));
+    fuse_reply_err(request, EINVAL);  // the driver has no read()
   }
 }
 
-Answer<std::size_t> write_queue(fuse_req_t request, Server& server, std::uint64_t file,
-                                std::string_view text) {
-  Opened& opened = server.opened(file);
-  if (!opened.process.has(fuse_req_ctx(request)->pid)) {
-    return refuse(std::errc::operation_not_permitted);
-  }
+bool is_of(fuse_req_t request, const Opened& opened) {
+  return process_of(fuse_req_ctx(request)->pid) == opened.process;
+}
+
+Answer<std::size_t> write_queue(fuse_req_t request, const Opened& opened, std::string_view text) {
+  if (!is_of(request, opened)) return std::unexpected(std::errc::operation_not_permitted);
   return opened.file->write(std::as_bytes(std::span(text)));
 }
 
-Answer<std::size_t> write_text(const Server& server, const TreeNode& node, std::string_view text) {
-  if (node.kind == TreeNode::Kind::attribute) {
-    if (!node.attribute.store) return refuse(std::errc::io_error);
-    const Answer<void> stored = node.attribute.store(text);
-    if (!stored) return refuse(stored.error());
-    return text.size();
-  }
-  const Status done = control(server.bus(), text);
+Answer<std::size_t> write_control(const Server& server, std::string_view text) {
+  const Status done = control(server.devices, text);
   if (done) return text.size();
   std::fprintf(stderr, "headrace-dsa-sim: control: %s\n", done.error().message.c_str());
-  return refuse(done.error().code == ErrorCode::absent ? std::errc::no_such_file_or_directory
-                                                       : std::errc::invalid_argument);
+  return std::unexpected(done.error().code == ErrorCode::absent
+                             ? std::errc::no_such_file_or_directory
+                             : std::errc::invalid_argument);
 }
 
-void write(fuse_req_t request, fuse_ino_t number, const char* data, std::size_t size, off_t,
+void write(fuse_req_t request, fuse_ino_t, const char* data, std::size_t size, off_t,
            fuse_file_info* info) {
   Server& server = server_of(request);
   const std::string_view text(data, size);
-  Answer<std::size_t> answer = refuse(std::errc::invalid_argument);
-  if (info->fh != 0) {
-    answer = write_queue(request, server, info->fh, text);
-  } else if (const TreeNode* node = server.tree().find(number)) {
-    answer = write_text(server, *node, text);
-  }
+  const Answer<std::size_t> answer = info->fh != 0
+                                         ? write_queue(request, server.opened(info->fh), text)
+                                         : write_control(server, text);
   if (answer) {
     fuse_reply_write(request, *answer);
   } else {
@@ -304,24 +252,14 @@ void write(fuse_req_t request, fuse_ino_t number, const char* data, std::size_t 
   }
 }
 
-// At each close(). The kernel's driver drains at the last one, but of that FUSE tells nobody who
-// could wait; so this waits at those of the process that submits.
+// At each close(). The kernel's driver drains at the last one, which FUSE reports to nobody who
+// could wait, so this waits at each of the submitting process.
 void flush(fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
   if (info->fh != 0) {
-    Opened& opened = server_of(request).opened(info->fh);
-    if (opened.process.has(fuse_req_ctx(request)->pid)) opened.file->drain(kDrain);
+    const Opened& opened = server_of(request).opened(info->fh);
+    if (is_of(request, opened)) opened.file->drain(kDrain);
   }
   fuse_reply_err(request, 0);
-}
-
-// The driver has no fsync() and no ioctl().
-void fsync(fuse_req_t request, fuse_ino_t number, int, fuse_file_info*) {
-  fuse_reply_err(request, is_queue(request, number) ? EINVAL : 0);
-}
-
-void ioctl(fuse_req_t request, fuse_ino_t, unsigned, void*, fuse_file_info*, unsigned, const void*,
-           std::size_t, std::size_t) {
-  fuse_reply_err(request, ENOTTY);
 }
 
 void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
@@ -329,43 +267,21 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
   fuse_reply_err(request, 0);
 }
 
-// As the driver's: only that the device noted an error, never that something is complete.
-void poll(fuse_req_t request, fuse_ino_t number, fuse_file_info* info, fuse_pollhandle* handle) {
-  if (handle != nullptr) fuse_pollhandle_destroy(handle);
-  if (info->fh == 0) {
-    fuse_reply_poll(request, POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM);
-    return;
-  }
-  Server& server = server_of(request);
-  const TreeNode* node = server.tree().find(number);
-  if (!server.opened(info->fh).process.has(fuse_req_ctx(request)->pid)) {
-    fuse_reply_err(request, EPERM);
-    return;
-  }
-  const bool error = node != nullptr && node->device->error() != 0;
-  fuse_reply_poll(request, error ? POLLIN | POLLRDNORM : 0);
-}
-
 constexpr fuse_lowlevel_ops kOperations = {
     .lookup = lookup,
     .getattr = getattr,
-    .setattr = setattr,
-    .readlink = readlink,
     .open = open,
     .read = read,
     .write = write,
     .flush = flush,
     .release = release,
-    .fsync = fsync,
     .readdir = readdir,
-    .ioctl = ioctl,
-    .poll = poll,
 };
 
 // --- The session. ---
 
-// What libfuse says last until all is mounted, by one thread: its functions return only that they
-// failed.
+// The last message of libfuse before all is mounted, whose functions return only that they failed.
+// One thread uses it.
 std::string& last_words() {
   static std::string words;
   return words;
@@ -379,12 +295,12 @@ void listen(fuse_log_level, const char* format, va_list arguments) {
   while (words.ends_with('\n')) words.pop_back();
 }
 
-// libfuse's reasons are for people only, so what can be told before is.
+// Checked first, since libfuse has no codes for its reasons.
 Status check_mount_point(const std::string& path) {
   struct stat here{};
   struct stat above{};
   if (stat(path.c_str(), &here) != 0) {
-    // What is left of a server that was killed.
+    // A server that was killed leaves this.
     if (errno == ENOTCONN) {
       return fail(ErrorCode::exhausted,
                   "{} is the mount point of an emulator that died; umount it first", path);
@@ -407,7 +323,7 @@ Status check_mount_point(const std::string& path) {
   return {};
 }
 
-// libfuse's own structures want to be given back in the reverse order.
+// libfuse's structures are released in the reverse order.
 struct Session {
   explicit Session(fuse_session* made) : session(made) {}
   ~Session() {
@@ -423,7 +339,7 @@ struct Session {
   bool mounted = false;
 };
 
-// Others than who serves may use it if root serves; a user may not give that away by default.
+// If root serves, other users may use the files; a user may not allow that by default.
 std::string mount_options() {
   const std::string options = "fsname=headrace-dsa-sim,default_permissions";
   return geteuid() == 0 ? options + ",allow_other" : options;
@@ -461,19 +377,19 @@ Status loop(fuse_session* session) {
 
 }  // namespace
 
-Status serve(const Bus& bus, const Tree& tree, const ServeOptions& options,
-             const std::function<void()>& mounted) {
-  HEADRACE_TRY_STATUS(check_mount_point(options.mount_point));
+Status serve(const Devices& devices, const Tree& tree, const std::string& mount_point,
+             bool absent_pages_fault, const std::function<void()>& mounted) {
+  HEADRACE_TRY_STATUS(check_mount_point(mount_point));
   fuse_set_log_func(listen);
-  Server server(bus, tree, options.absent_pages_fault);
+  Server server(devices, tree, absent_pages_fault);
   Session session(make_session(server));
   if (session.session == nullptr) {
     return fail(ErrorCode::io, "libfuse makes no session: {}", last_words());
   }
   session.handles_signals = fuse_set_signal_handlers(session.session) == 0;
   errno = 0;
-  if (fuse_session_mount(session.session, options.mount_point.c_str()) != 0) {
-    return mount_failed(errno, options.mount_point);
+  if (fuse_session_mount(session.session, mount_point.c_str()) != 0) {
+    return mount_failed(errno, mount_point);
   }
   session.mounted = true;
   fuse_set_log_func(nullptr);  // to stderr from now on

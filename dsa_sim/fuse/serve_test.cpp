@@ -3,10 +3,7 @@
 #include "dsa_sim/fuse/serve.h"
 
 #include <gtest/gtest.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <termios.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,12 +11,14 @@
 #include <thread>
 
 #include "dsa_sim/fuse/program_testing.h"
+#include "tests/support/dsa/testing.h"
 
 namespace headrace::emulator {
 namespace {
 
 using test::Emulator;
 using test::in_child;
+using test::status_of;
 using test::wait_for;
 
 class Serve : public testing::Test {
@@ -46,27 +45,11 @@ int error_of_open(const std::string& path, int flags = O_RDWR) {
   return file.number < 0 ? errno : 0;
 }
 
-std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
-
-std::uint8_t status_of(Record& record) {
-  // Pairs with the device, which writes the status last.
-  return std::atomic_ref<std::uint8_t>(record.status).load(std::memory_order_acquire);
-}
-
-Descriptor noop(Record& record) {
-  Descriptor descriptor;
-  descriptor.set(Opcode::noop, flag::record_valid | flag::request_record);
-  descriptor.record = address_of(&record);
-  return descriptor;
-}
+Descriptor noop(Record& record) { return test::make(Opcode::noop, record); }
 
 Descriptor copy(const std::vector<std::byte>& from, std::vector<std::byte>& to, Record& record) {
-  Descriptor descriptor = noop(record);
-  descriptor.set(Opcode::memmove, flag::record_valid | flag::request_record);
-  descriptor.source = address_of(from.data());
-  descriptor.destination = address_of(to.data());
-  descriptor.size = static_cast<std::uint32_t>(from.size());
-  return descriptor;
+  return test::make_move(test::address_of(from.data()), test::address_of(to.data()),
+                         static_cast<std::uint32_t>(from.size()), record);
 }
 
 // What write() returns; -errno.
@@ -85,63 +68,33 @@ bool probe(int file) {
 }
 
 TEST_F(Serve, IsFoundByReadingFiles) {
-  const Emulator emulator({"--layout", "2n1d1e1w", "--profile", "dsa2"});
-  EXPECT_EQ(emulator.attribute("dsa1/version"), "0x200");
-  EXPECT_EQ(emulator.attribute("dsa1/numa_node"), "1");
-  EXPECT_EQ(emulator.attribute("dsa1/state"), "enabled");
-  EXPECT_EQ(emulator.attribute("wq1.0/mode"), "shared");
-  EXPECT_EQ(emulator.attribute("wq1.0/size"), "128");
-  EXPECT_EQ(emulator.attribute("engine1.0/group_id"), "0");
-  EXPECT_EQ(emulator.attribute("group1.0/work_queues"), "wq1.0");
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(emulator.path("dev/dsa"))) {
-    names.insert(entry.path().filename());
+  const Emulator emulator({"--layout", "2n3d4e2w", "--profile", "dsa2"});
+  EXPECT_EQ(emulator.said().find("serving 6 dsa2 devices at /"), 0U) << emulator.said();
+  for (const auto& [path, text] :
+       std::vector<std::pair<std::string, std::string>>{{"dsa1/version", "0x200"},
+                                                        {"dsa2/numa_node", "0"},
+                                                        {"dsa3/numa_node", "1"},
+                                                        {"dsa1/state", "enabled"},
+                                                        {"dsa1/wq1.1/mode", "shared"},
+                                                        {"dsa1/wq1.1/size", "64"},
+                                                        {"dsa1/engine1.3/group_id", "0"}}) {
+    EXPECT_EQ(emulator.attribute(path), text) << path;
   }
-  EXPECT_EQ(names, (std::set<std::string>{"wq0.0", "wq1.0"}));
-  EXPECT_EQ(std::filesystem::read_symlink(emulator.path("dev/char/240:1")), "../dsa/wq1.0");
+  const std::filesystem::directory_iterator files(emulator.path("dev/dsa"));
+  EXPECT_EQ(std::distance(begin(files), end(files)), 12);
   EXPECT_EQ(error_of_open(emulator.sysfs("dsa0/state"), O_WRONLY), EACCES);
   EXPECT_EQ(error_of_open(emulator.sysfs("dsa0/nothing"), O_RDONLY), ENOENT);
 }
 
-TEST_F(Serve, RetriesAreSetThroughSysfs) {
-  const Emulator emulator;
-  const File file(emulator.sysfs("wq0.0/enqcmds_retries"));
-  ASSERT_GE(file.number, 0);
-  EXPECT_EQ(write(file.number, "5\n", 2), 2);
-  EXPECT_EQ(emulator.attribute("wq0.0/enqcmds_retries"), "5");
-  const File threshold(emulator.sysfs("wq0.0/threshold"));
-  EXPECT_EQ(write(threshold.number, "5\n", 2), -1);
-  EXPECT_EQ(errno, EPERM);
-}
-
-TEST_F(Serve, CopiesBytes) {
-  const Emulator emulator;
-  const File file(emulator.path("dev/dsa/wq0.0"));
-  ASSERT_GE(file.number, 0);
-  const std::vector<std::byte> from(100000, std::byte{42});
-  std::vector<std::byte> to(from.size(), std::byte{1});
-  Record record;
-  EXPECT_EQ(submit(file.number, {copy(from, to, record)}), kOne);
-  ASSERT_TRUE(test::eventually([&] { return status_of(record) != 0; }));
-  EXPECT_EQ(status_of(record), 1);
-  EXPECT_EQ(from, to);
-}
-
-TEST_F(Serve, WriteTakesWholeDescriptorsAndRefusesAsTheDriverDoes) {
+TEST_F(Serve, WriteRefusesAsTheDriverDoes) {
   const Emulator emulator;
   const File file(emulator.path("dev/dsa/wq0.0"));
   Record record;
-  Descriptor good = noop(record);
-  EXPECT_EQ(write(file.number, &good, 63), 0);
-  EXPECT_EQ(write(file.number, &good, 0), 0);
-  Descriptor batch = good;
-  batch.set(Opcode::batch, 0);
-  EXPECT_EQ(submit(file.number, {batch}), -EINVAL);
-  Descriptor odd = good;
-  odd.set(Opcode::noop, 0);
-  odd.record = 8;
+  Descriptor odd = noop(record);
+  odd.record += 8;
   EXPECT_EQ(submit(file.number, {odd}), -EINVAL);
-  EXPECT_EQ(submit(file.number, {good, odd}), kOne);
+  EXPECT_EQ(submit(file.number, {noop(record), odd}), kOne);
+  EXPECT_EQ(write(file.number, &odd, 63), 0);
   void* nowhere = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   EXPECT_EQ(write(file.number, nowhere, 64), -1);
   EXPECT_EQ(errno, EFAULT);
@@ -149,25 +102,6 @@ TEST_F(Serve, WriteTakesWholeDescriptorsAndRefusesAsTheDriverDoes) {
   char byte;
   EXPECT_EQ(read(file.number, &byte, 1), -1);
   EXPECT_EQ(errno, EINVAL);
-}
-
-TEST_F(Serve, TakesBatchesOfVersion2) {
-  const Emulator emulator({"--profile", "dsa2"});
-  const File file(emulator.path("dev/dsa/wq0.0"));
-  const std::vector<std::byte> from(5000, std::byte{7});
-  std::vector<std::byte> first(from.size());
-  std::vector<std::byte> second(from.size());
-  std::vector<Record> records(3);
-  std::vector<Descriptor> list = {copy(from, first, records[0]), copy(from, second, records[1])};
-  Descriptor batch = noop(records[2]);
-  batch.set(Opcode::batch, flag::record_valid | flag::request_record);
-  batch.source = address_of(list.data());
-  batch.size = 2;
-  EXPECT_EQ(submit(file.number, {batch}), kOne);
-  ASSERT_TRUE(test::eventually([&] { return status_of(records[2]) != 0; }));
-  EXPECT_EQ(status_of(records[2]), 1);
-  EXPECT_EQ(first, from);
-  EXPECT_EQ(second, from);
 }
 
 TEST_F(Serve, APageThatWasNeverTouchedIsAFaultUnlessTheyAreResident) {
@@ -178,49 +112,14 @@ TEST_F(Serve, APageThatWasNeverTouchedIsAFaultUnlessTheyAreResident) {
     const File file(emulator.path("dev/dsa/wq0.0"));
     void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     Record record;
-    Descriptor descriptor = noop(record);
-    descriptor.set(Opcode::memmove, flag::record_valid | flag::request_record);
-    descriptor.source = address_of(from.data());
-    descriptor.destination = address_of(page);
-    descriptor.size = 4096;
+    const Descriptor descriptor =
+        test::make_move(test::address_of(from.data()), test::address_of(page), 4096, record);
     EXPECT_EQ(submit(file.number, {descriptor}), kOne);
     ASSERT_TRUE(test::eventually([&] { return status_of(record) != 0; }));
     EXPECT_EQ(status_of(record), resident ? 0x01 : 0x83);
     EXPECT_EQ(record.completed, 0U);
     munmap(page, 4096);
   }
-}
-
-// Programs probe with 10 000 pauses, fewer than a thread needs to wake up.
-TEST_F(Serve, WithoutRatesACopyEndsBeforeItsWriteReturns) {
-  const Emulator emulator;
-  const File file(emulator.path("dev/dsa/wq0.0"));
-  const std::vector<std::byte> from(4096, std::byte{42});
-  std::vector<std::byte> to(from.size());
-  for (int i = 0; i < 200; ++i) {
-    Record record;
-    ASSERT_EQ(submit(file.number, {copy(from, to, record)}), kOne);
-    ASSERT_EQ(status_of(record), 1) << i;
-  }
-}
-
-// What the kernel answers for a character device whose driver has none of these.
-TEST_F(Serve, SizesFsyncAndIoctlAreThoseOfACharacterDevice) {
-  const Emulator emulator;
-  const std::string path = emulator.path("dev/dsa/wq0.0");
-  const File file(path, O_RDWR | O_TRUNC);
-  ASSERT_GE(file.number, 0);
-  const auto error_of = [](auto result) { return result < 0 ? errno : 0; };
-  EXPECT_EQ(error_of(ftruncate(file.number, 0)), EINVAL);
-  EXPECT_EQ(error_of(ftruncate(file.number, 64)), EINVAL);
-  EXPECT_EQ(error_of(truncate(path.c_str(), 0)), EINVAL);
-  EXPECT_EQ(error_of(fsync(file.number)), EINVAL);
-  EXPECT_EQ(error_of(fdatasync(file.number)), EINVAL);
-  int value = 0;
-  EXPECT_EQ(error_of(ioctl(file.number, TCGETS, &value)), ENOTTY);
-  EXPECT_EQ(error_of(ioctl(file.number, _IOWR('d', 1, int), &value)), ENOTTY);
-  EXPECT_TRUE(probe(file.number));
-  EXPECT_EQ(emulator.control("disable wq0.0\n"), 0) << "opened to be truncated";
 }
 
 // The driver says EPERM; FUSE cannot. Programs that fall back to write() look only whether it
@@ -244,7 +143,7 @@ TEST_F(Serve, ADedicatedQueueIsOpenedOnce) {
     const File first(dedicated);
     EXPECT_TRUE(probe(first.number));
     EXPECT_EQ(error_of_open(dedicated), EBUSY);
-    EXPECT_EQ(emulator.attribute("wq0.0/clients"), "1");
+    EXPECT_EQ(emulator.attribute("dsa0/wq0.0/clients"), "1");
   }
   // close() does not wait for the release.
   EXPECT_TRUE(test::eventually([&] { return error_of_open(dedicated) == 0; }));
@@ -252,7 +151,7 @@ TEST_F(Serve, ADedicatedQueueIsOpenedOnce) {
   const File other(emulator.path("dev/dsa/wq0.1"));
   EXPECT_TRUE(probe(one.number));
   EXPECT_TRUE(probe(other.number));
-  EXPECT_EQ(emulator.attribute("dsa0/clients"), "2");
+  EXPECT_EQ(emulator.attribute("dsa0/wq0.1/clients"), "2");
 }
 
 TEST_F(Serve, AForkedChildMustOpenItsOwn) {
@@ -287,24 +186,6 @@ TEST_F(Serve, PermissionBitsKeepOthersOut) {
   EXPECT_EQ(as_nobody(open_to_all.path("dev/dsa/wq0.0")), 0);
 }
 
-// Large copies take long, so a small queue stays full.
-TEST_F(Serve, AFullSharedQueueTakesAPartThenSaysTryAgain) {
-  const std::vector<std::byte> from(16 << 20, std::byte{3});
-  std::vector<std::byte> to(from.size());
-  std::vector<Record> records(32);
-  Record record;
-  const Emulator emulator({"--queue", "shared:4", "--rates"});
-  const File file(emulator.path("dev/dsa/wq0.0"));
-  std::vector<Descriptor> descriptors;
-  for (Record& each : records) descriptors.push_back(copy(from, to, each));
-  const ssize_t taken = submit(file.number, descriptors);
-  EXPECT_GE(taken, 4 * kOne);
-  EXPECT_LT(taken, 32 * kOne);
-  bool full = false;
-  for (int i = 0; i < 1000 && !full; ++i) full = submit(file.number, {noop(record)}) == -EAGAIN;
-  EXPECT_TRUE(full);
-}
-
 TEST_F(Serve, CloseWaitsForWhatWasSubmitted) {
   const Emulator emulator({"--rates", "--queue", "shared:64", "--queue", "dedicated:64"});
   for (const char* queue : {"dev/dsa/wq0.0", "dev/dsa/wq0.1"}) {
@@ -327,7 +208,7 @@ TEST_F(Serve, AQueueThatIsDisabledWhileInUse) {
   EXPECT_TRUE(probe(file.number));
   EXPECT_EQ(emulator.control("disable wq0.0\n"), 0);
   EXPECT_EQ(error_of_open(path), ENOENT);
-  EXPECT_EQ(emulator.attribute("wq0.0/state"), "disabled");
+  EXPECT_EQ(emulator.attribute("dsa0/wq0.0/state"), "disabled");
   Record record;
   EXPECT_EQ(submit(file.number, {noop(record)}), -EAGAIN);
   EXPECT_EQ(emulator.control("enable wq0.0\n"), 0);
@@ -336,61 +217,32 @@ TEST_F(Serve, AQueueThatIsDisabledWhileInUse) {
   EXPECT_TRUE(probe(file.number));
 }
 
-TEST_F(Serve, AHaltedDevice) {
-  const Emulator emulator({"--devices", "2"});
-  const File file(emulator.path("dev/dsa/wq0.0"));
-  const File other(emulator.path("dev/dsa/wq1.0"));
-  EXPECT_EQ(emulator.control("halt dsa0\n"), 0);
-  EXPECT_EQ(emulator.attribute("dsa0/state"), "halted");
-  Record record;
-  EXPECT_EQ(submit(file.number, {noop(record)}), -EAGAIN);
-  EXPECT_TRUE(probe(other.number));
-  EXPECT_EQ(emulator.control("recover dsa0\n"), 0);
-  EXPECT_TRUE(probe(file.number));
-}
-
-TEST_F(Serve, ControlScriptsFailuresAndRefusesNonsense) {
+TEST_F(Serve, ControlTakesCommandsAndRefusesNonsense) {
   const Emulator emulator;
   EXPECT_EQ(emulator.control("explode\n"), EINVAL);
   EXPECT_EQ(emulator.control("halt dsa7\n"), ENOENT);
   EXPECT_EQ(emulator.control("fail 1 dsa0\n"), 0);
   const File file(emulator.path("dev/dsa/wq0.0"));
-  Record record;
-  EXPECT_EQ(submit(file.number, {noop(record)}), kOne);
-  ASSERT_TRUE(test::eventually([&] { return status_of(record) != 0; }));
-  EXPECT_EQ(status_of(record), 0x20);
-  EXPECT_TRUE(test::eventually([&] {
-    return emulator.status().find("executed 1 failed 1") != std::string::npos;
-  })) << emulator.status();
-}
-
-// Behind a large copy a queue of one has room for one.
-TEST_F(Serve, PollTellsOnlyOfErrors) {
-  const std::vector<std::byte> from(16 << 20, std::byte{3});
-  std::vector<std::byte> to(from.size());
-  std::vector<Record> records(64);
-  const Emulator emulator({"--queue", "dedicated:1", "--rates"});
-  const File file(emulator.path("dev/dsa/wq0.0"));
-  pollfd waits{.fd = file.number, .events = POLLIN | POLLOUT, .revents = 0};
-  EXPECT_TRUE(probe(file.number));
-  EXPECT_EQ(poll(&waits, 1, 0), 0);
-  std::vector<Descriptor> descriptors;
-  for (Record& record : records) descriptors.push_back(noop(record));
-  descriptors[0] = copy(from, to, records[0]);
-  EXPECT_EQ(submit(file.number, descriptors), 64 * kOne);
-  EXPECT_TRUE(test::eventually([&] { return poll(&waits, 1, 0) == 1; }));
-  EXPECT_EQ(waits.revents, POLLIN);
-  EXPECT_NE(emulator.attribute("dsa0/errors").find("5301"), std::string::npos);
+  EXPECT_FALSE(probe(file.number));
+  EXPECT_NE(emulator.status().find("executed 1 batches 0 failed 1"), std::string::npos)
+      << emulator.status();
 }
 
 TEST_F(Serve, EndsWhileAClientHasAQueueOpen) {
-  Emulator emulator;
-  const File file(emulator.path("dev/dsa/wq0.0"));
-  EXPECT_TRUE(probe(file.number));
-  emulator.program().signal(SIGTERM);
-  EXPECT_EQ(emulator.program().end(), 0);
-  Record record;
-  EXPECT_LT(submit(file.number, {noop(record)}), 0);
+  for (const int number : {SIGTERM, SIGINT}) {
+    Emulator emulator;
+    const File file(emulator.path("dev/dsa/wq0.0"));
+    EXPECT_TRUE(probe(file.number));
+    emulator.program().signal(number);
+    EXPECT_EQ(emulator.program().end(), 0);
+    Record record;
+    EXPECT_LT(submit(file.number, {noop(record)}), 0);
+    EXPECT_FALSE(std::filesystem::exists(emulator.path("control")));
+    std::ifstream mounts("/proc/self/mounts");
+    for (std::string line; std::getline(mounts, line);) {
+      EXPECT_EQ(line.find(emulator.path("")), std::string::npos) << line;
+    }
+  }
 }
 
 // A program that keeps copies in flight and checks each: what the driver's users do. Counts in
@@ -498,8 +350,8 @@ TEST_F(Serve, AClientThatIsKilledHarmsNobody) {
   EXPECT_EQ(wait_for(survivor), 0) << counts[1] << " copies";
   EXPECT_GE(counts[1], kOfSurvivor);
   // Nothing of either is left.
-  EXPECT_TRUE(test::eventually([&] { return emulator.attribute("wq0.0/clients") == "0"; }));
-  EXPECT_TRUE(test::eventually([&] { return emulator.attribute("wq0.0/occupancy") == "0"; }));
+  EXPECT_TRUE(test::eventually([&] { return emulator.attribute("dsa0/wq0.0/clients") == "0"; }));
+  EXPECT_TRUE(test::eventually([&] { return emulator.attribute("dsa0/wq0.0/occupancy") == "0"; }));
   {
     const File file(path);
     EXPECT_TRUE(probe(file.number));
@@ -531,7 +383,10 @@ TEST_F(Serve, OfKilledClientsNothingIsKept) {
     });
     EXPECT_EQ(wait_for(client), 128 + SIGKILL);
   }
-  EXPECT_TRUE(test::eventually([&] { return emulator.attribute("dsa0/clients") == "0"; }));
+  EXPECT_TRUE(test::eventually([&] {
+    return emulator.attribute("dsa0/wq0.0/clients") == "0" &&
+           emulator.attribute("dsa0/wq0.1/clients") == "0";
+  }));
   EXPECT_TRUE(test::eventually([&] { return files() == before; })) << files() << " " << before;
   const File file(emulator.path("dev/dsa/wq0.1"));
   EXPECT_TRUE(probe(file.number));

@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 
 #include <charconv>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,13 +15,17 @@
 
 #include "core/fail.h"
 #include "dsa_sim/program.h"
-#include "dsa_sim/rates/model.h"
+#include "dsa_sim/rates/rates.h"
+#include "headrace/measure.h"
+#include "measure/experiments/dsa/dsa.h"
+#include "measure/session/session.h"
 #include "profile/profile.h"
 
 namespace headrace::dsa_rates {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using namespace session;
 
 constexpr std::string_view kHelp =
     "Usage: headrace-dsa-rates MACHINE ROUNDS SELECTIONS\n\n"
@@ -62,6 +68,39 @@ Result<std::vector<ParameterChoices>> read_selections(std::string_view text) {
     }
   }
   return selections;
+}
+
+// Points of the experiment `dsa` (of each selection in turn; none: all) on a model of the devices
+// of `machine` (docs/design/dsa-rates.md). The rows are `modelled`, and the same in every run.
+// Copies by cores, which the model does not have, are measured on this host, `rounds` times; these
+// rows are `measured`.
+Result<std::vector<Row>> model_dsa(const Machine& machine,
+                                   const std::vector<ParameterChoices>& selections,
+                                   unsigned rounds) {
+  const auto model = std::make_shared<const DsaModel>(machine);
+  if (model->engines().empty()) {
+    return fail(ErrorCode::unsupported, "machine {} has no dsa engine; xeon-max has eight",
+                machine.name);
+  }
+  if (rounds == 0) return fail(ErrorCode::invalid, "no rounds; ask for at least one");
+  HEADRACE_TRY(const Machine here, Machine::discover());  // whose cores copy
+  const Experiment& experiment = experiment_dsa::kExperiment;
+  std::vector<Point> points;
+  std::set<std::string> keys;
+  Scope scope{.machine = here};
+  for (const ParameterChoices& only :
+       selections.empty() ? std::vector<ParameterChoices>(1) : selections) {
+    scope.only = only;
+    for (Point& point : experiment_dsa::points_on(model, scope)) {
+      if (scope.wants(point.row, experiment.parameters) && keys.insert(point.row.key()).second) {
+        points.push_back(std::move(point));
+      }
+    }
+  }
+  if (points.empty()) return fail(ErrorCode::invalid, "no point of dsa has what is asked for");
+  const MeasureOptions options{
+      .budget = std::nullopt, .rounds = rounds, .repetitions = 1, .noise_checks = false};
+  return run_session(here, std::move(points), {}, options, {}).rows;
 }
 
 Status run(std::span<const char* const> arguments) {

@@ -45,6 +45,17 @@ TEST(DsaRatesProgram, PrintsTheRows) {
   EXPECT_GT(rows[1].at("median"), rows[0].at("median"));
 }
 
+TEST(DsaRatesProgram, SizesThatNoDeviceCopies_HaveAReason) {
+  const Ended ended =
+      run_program(R"(xeon-max 1 '[{"part": "submission", "bytes": [0, 3221225472]}]')");
+  ASSERT_EQ(ended.code, 0) << ended.lines.back();
+  const auto rows = nlohmann::json::parse(ended.lines[0]).at("rows");
+  EXPECT_EQ(rows.size(), 12U);
+  for (const auto& row : rows) {
+    EXPECT_NE(row.dump().find("ask for 1 byte to 2 GiB"), std::string::npos) << row;
+  }
+}
+
 TEST(DsaRatesProgram, Help_NamesTheArguments) {
   EXPECT_EQ(run_program("--help").lines.at(0),
             "Usage: headrace-dsa-rates MACHINE ROUNDS SELECTIONS");

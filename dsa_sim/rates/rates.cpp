@@ -32,19 +32,17 @@ std::uint64_t address_on(NodeId node, std::size_t thread) {
 
 NodeId node_at(std::uint64_t address) { return static_cast<NodeId>((address >> kNodeShift) - 1); }
 
-// Descriptor lists and records are where the lanes have them; data are nowhere.
+// Descriptor lists and records are at their addresses; there are no data.
 class ModelSpace final : public emulator::AddressSpace {
  public:
-  std::size_t read(std::uint64_t address, std::span<std::byte> to) override {
+  bool read(std::uint64_t address, std::span<std::byte> to) override {
     std::memcpy(to.data(), reinterpret_cast<const void*>(address), to.size());
-    return to.size();
+    return true;
   }
-  std::size_t write(std::uint64_t address, std::span<const std::byte> from) override {
+  bool write(std::uint64_t address, std::span<const std::byte> from) override {
     std::memcpy(reinterpret_cast<void*>(address), from.data(), from.size());
-    return from.size();
+    return true;
   }
-  std::size_t reach(std::uint64_t, std::size_t size, emulator::Touch) override { return size; }
-  bool resolve(std::uint64_t, emulator::Touch) override { return true; }
   bool imaginary() const override { return true; }
 };
 
@@ -170,7 +168,7 @@ class ModelPortal final : public dsa::Portal {
 
 emulator::DeviceSetup setup_of(const DsaShape& shape) {
   emulator::DeviceSetup setup = emulator::sapphire_rapids();
-  setup.groups = {emulator::GroupSetup{.engines = shape.engines.value_or(1)}};
+  setup.engines = shape.engines.value_or(1);
   setup.queues.front().shared = shape.shared;
   return setup;
 }

@@ -80,17 +80,6 @@ TEST(DsaModel, DedicatedQueuesTakeMoreSmallCopies) {
   EXPECT_LT(modelled({thread}, {.shared = false}), modelled({thread}, {.shared = true}) / 2);
 }
 
-TEST(DsaModel, MemoryLimitsManyDevices) {
-  std::vector<DsaThread> threads;
-  for (unsigned i = 0; i < 8; ++i) {
-    threads.push_back({.engine = EngineId{i},
-                       .from = NodeId{0},
-                       .to = NodeId{15},
-                       .bytes = Bytes{(1_GiB).value / 8}});
-  }
-  EXPECT_NEAR(gib_per_second(1_GiB, modelled(threads)), 96, 0.1);
-}
-
 // 1 GiB from node 0, an equal part by each device: the published routes to a node.
 double route_to(std::uint32_t to, const std::vector<std::uint32_t>& devices) {
   std::vector<DsaThread> threads;

@@ -216,10 +216,7 @@ Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<En
   if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name a dsa engine");
   const std::vector<dsa::Device> devices =
       options.devices ? *options.devices : dsa::find_devices(dsa::Roots::from_environment());
-  dsa::QueueOptions of_queues{.open = options.open,
-                              .limit = options.limit,
-                              .clock = options.clock,
-                              .batches = options.batches};
+  dsa::QueueOptions of_queues{.open = options.open, .limit = options.limit, .clock = options.clock};
   if (!of_queues.open) {
     of_queues.open = [](const dsa::WorkQueue& queue) { return dsa::open_character_device(queue); };
   }
@@ -241,7 +238,7 @@ Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<En
     note += note.empty() ? "" : "; ";
     if (opened) {
       note += describe(*device, *opened);
-      driven.push_back({id, device->capabilities.cache_control(), *std::move(opened)});
+      driven.push_back({id, device->cache_control, *std::move(opened)});
     } else {
       note += fmt::format("{}: {}", engine->name, opened.error().message);
       if (!first) first = std::move(opened).error();

@@ -2,11 +2,7 @@
 #include "headrace/backend.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <utility>
@@ -18,7 +14,6 @@
 namespace headrace {
 namespace {
 
-namespace fs = std::filesystem;
 using dsa::test::HeldDevice;
 
 constexpr EngineId kCore{0};
@@ -125,16 +120,6 @@ TEST_F(OpenDsaTest, WhatACompletionSubmitsMixesNothingUp) {
   EXPECT_EQ(from_, to_);
 }
 
-TEST_F(OpenDsaTest, WhatIsUnderWayWhenItGoesEndsOnce) {
-  auto backend = open({dsa::test::held_queue()}).value();
-  const std::vector<Piece> pieces = {piece(0, 100, 1), piece(100, 100, 2)};
-  EXPECT_EQ(backend->submit(pieces, heard_).value_or(0), 2U);
-  backend.reset();
-  EXPECT_EQ(held_.closes, 1U);
-  EXPECT_EQ(heard_.times, (std::map<std::uint64_t, int>{{1, 1}, {2, 1}}));
-  EXPECT_EQ(heard_.errors[1], ErrorCode::timed_out);
-}
-
 // It sleeps by the backend's clock, so a minute takes no real time here.
 TEST_F(OpenDsaTest, WaitsForWhatIsInFlightByItsOwnClock) {
   const Nanoseconds limit = std::chrono::minutes{1};
@@ -171,9 +156,8 @@ TEST_F(OpenDsaTest, ALostPieceIsReportedForAnotherEngine) {
 TEST_F(OpenDsaTest, TheHintIsKeptWhereTheDeviceHasIt) {
   for (const bool control : {false, true}) {
     HeldDevice held;
-    const dsa::Device device{.name = "dsa0",
-                             .capabilities = {control ? 1U << 2 : 0U},
-                             .queues = {dsa::test::held_queue()}};
+    const dsa::Device device{
+        .name = "dsa0", .cache_control = control, .queues = {dsa::test::held_queue()}};
     const auto backend = open_dsa(machine_, {kFirst},
                                   {.devices = std::vector{device},
                                    .open = held.opener(),
@@ -219,77 +203,6 @@ TEST_F(OpenDsaTest, OneDeviceIsEnough) {
   EXPECT_EQ((*backend)->capabilities().engines, std::vector{kSecond});
   EXPECT_EQ((*backend)->capabilities().note,
             "dsa0: no device dsa0 here; see headrace doctor; dsa1: shared wq1.0 by held");
-}
-
-// DML looks for devices only at the caller's node, and refuses versions that it does not know.
-TEST_F(OpenDsaTest, DmlADeviceOfAnyNodeAndVersionIsUsed) {
-  const dsa::Device device{
-      .name = "dsa0", .version = 0x300, .node = 7, .queues = {dsa::test::held_queue()}};
-  const auto backend =
-      open_dsa(machine_, {kFirst},
-               {.devices = std::vector{device}, .open = held_.opener(), .clock = &clock_});
-  ASSERT_TRUE(backend) << backend.error().message;
-  EXPECT_EQ((*backend)->submit({{piece(0, 4096, 1)}}, heard_).value_or(0), 1U);
-  copy_all();
-  EXPECT_EQ((*backend)->poll(), 1U);
-  EXPECT_EQ(from_, to_);
-}
-
-// Replaces sysfs and /dev/dsa by other directories.
-class Environment : public OpenDsaTest {
- protected:
-  Environment() {
-    fs::remove_all(root_);
-    fs::create_directories(root_ / "dev");
-    setenv("HEADRACE_DSA_SYSFS", (root_ / "sys").c_str(), 1);
-    setenv("HEADRACE_DSA_DEV", (root_ / "dev").c_str(), 1);
-    for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
-             {"version", "0x100"},
-             {"gen_cap", "0x40915f0107"},
-             {"op_cap", "00000000,00000000,00000000,00000000,00000000,00000000,00000001,003f03ff"},
-             {"state", "enabled"},
-             {"pasid_enabled", "1"},
-             {"wq0.0/mode", "shared"},
-             {"wq0.0/size", "16"},
-             {"wq0.0/threshold", "16"},
-             {"wq0.0/type", "user"},
-             {"wq0.0/state", "enabled"},
-             {"wq0.0/max_transfer_size", "65536"},
-             {"wq0.0/max_batch_size", "32"}}) {
-      const fs::path path = root_ / "sys" / "dsa0" / name;
-      fs::create_directories(path.parent_path());
-      std::ofstream(path) << text << '\n';
-    }
-  }
-  ~Environment() override {
-    unsetenv("HEADRACE_DSA_SYSFS");
-    unsetenv("HEADRACE_DSA_DEV");
-    fs::remove_all(root_);
-  }
-
-  const fs::path root_ =
-      fs::temp_directory_path() / ("headrace-dsa-env-" + std::to_string(getpid()));
-};
-
-TEST_F(Environment, NamesTheRoots) {
-  const auto missing = open_dsa(machine_, {kFirst});
-  ASSERT_FALSE(missing);
-  EXPECT_EQ(missing.error().code, ErrorCode::absent);
-  EXPECT_NE(missing.error().message.find((root_ / "dev" / "wq0.0").string()), std::string::npos)
-      << missing.error().message;
-  std::ofstream(root_ / "dev" / "wq0.0") << "";
-  // A CPU with ENQCMD can map a plain file, but no device is behind it.
-  const auto backend = open_dsa(machine_, {kFirst}, {.limit = std::chrono::milliseconds{1}});
-  ASSERT_TRUE(backend) << backend.error().message;
-  EXPECT_EQ((*backend)->capabilities().max_piece, 64_KiB);
-}
-
-TEST_F(Environment, AnEmptyOneIsNone) {
-  setenv("HEADRACE_DSA_SYSFS", "", 1);
-  unsetenv("HEADRACE_DSA_DEV");
-  const dsa::Roots roots = dsa::Roots::from_environment();
-  EXPECT_EQ(roots.sysfs, "/sys/bus/dsa/devices");
-  EXPECT_EQ(roots.dev, "/dev/dsa");
 }
 
 }  // namespace

@@ -34,7 +34,6 @@ struct DsaOptions {
   Nanoseconds limit = std::chrono::seconds{5};
   const Clock* clock = &system_clock();
   Waiting* waiting = &system_waiting();  // for descriptors in flight when the backend ends
-  bool batches = true;                   // if the queue takes batch descriptors
 };
 
 // Drives `engines`, which are dsa engines of `machine`. Each uses all queues of its device that

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "headrace/dsa.h"
+#include "tests/support/dsa_sysfs.h"
 
 namespace headrace {
 namespace {
@@ -15,76 +16,38 @@ namespace fs = std::filesystem;
 
 class ExamineDsa : public testing::Test {
  protected:
-  ExamineDsa() {
-    std::string name = (fs::temp_directory_path() / "headrace-examine-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  ~ExamineDsa() override { fs::remove_all(root_); }
-
-  void write(const std::string& name, const std::string& text) {
-    fs::create_directories((root_ / name).parent_path());
-    std::ofstream(root_ / name) << text << '\n';
-  }
-  void write_device() {
-    for (const auto& [name, text] :
-         std::initializer_list<std::pair<const char*, const char*>>{{"version", "0x100"},
-                                                                    {"gen_cap", "0x40915f0107"},
-                                                                    {"op_cap", "00000001,003f027d"},
-                                                                    {"state", "enabled"},
-                                                                    {"pasid_enabled", "1"}}) {
-      write(std::string("dsa0/") + name, text);
-    }
-  }
-  void write_queue() {
-    for (const auto& [name, text] : std::initializer_list<std::pair<const char*, const char*>>{
-             {"mode", "shared"},
-             {"size", "16"},
-             {"threshold", "16"},
-             {"type", "user"},
-             {"driver_name", "user"},
-             {"state", "enabled"},
-             {"max_transfer_size", "2097152"}}) {
-      write(std::string("dsa0/wq0.0/") + name, text);
-    }
-  }
-  DsaFinding examine() {
-    const auto findings = examine_dsa({.sysfs = root_, .dev = root_ / "dev", .pci = root_ / "pci"});
+  DsaFinding examine() const {
+    const dsa::Roots roots = sysfs_.roots();
+    const auto findings =
+        examine_dsa({.sysfs = roots.sysfs, .dev = roots.dev, .pci = sysfs_.root() / "pci"});
     EXPECT_EQ(findings.size(), 1U);
     EXPECT_EQ(findings.front().why.find('\n'), std::string::npos);
     return findings.front();
   }
+  void remove(const char* name) const { fs::remove_all(sysfs_.root() / name); }
 
-  fs::path root_;
+  const test::SysfsTree sysfs_;
 };
 
-TEST_F(ExamineDsa, AHostWithoutAny) { EXPECT_EQ(examine().state, DsaState::absent); }
-
-TEST_F(ExamineDsa, ADeviceWithoutItsDriver) {
-  write("pci/0000:6a:01.0/vendor", "0x8086");
-  write("pci/0000:6a:01.0/device", "0x11fb");
+TEST_F(ExamineDsa, EachStepOnTheWayToAQueueHasItsRemedy) {
+  EXPECT_NE(examine().why.find("cannot be opened"), std::string::npos) << examine().why;
+  sysfs_.write("dsa0/wq0.0/type", "kernel");
+  EXPECT_NE(examine().remedy.find("--type=user"), std::string::npos);
+  remove("dsa0/wq0.0");
+  EXPECT_EQ(examine().remedy, "headrace dsa setup --show");
+  sysfs_.write("dsa0/pasid_enabled", "0");
+  EXPECT_NE(examine().remedy.find("VT-d"), std::string::npos);
+  remove("dsa0");
+  EXPECT_EQ(examine().state, DsaState::absent);
+  sysfs_.write("pci/0000:6a:01.0/vendor", "0x8086");
+  sysfs_.write("pci/0000:6a:01.0/device", "0x11fb");
   EXPECT_EQ(examine().state, DsaState::off);
   EXPECT_TRUE(examine().remedy.starts_with("sudo modprobe idxd"));
 }
 
-TEST_F(ExamineDsa, EachStepOnTheWayToAQueueHasItsRemedy) {
-  write_device();
-  write("dsa0/pasid_enabled", "0");
-  EXPECT_NE(examine().remedy.find("VT-d"), std::string::npos);
-  write("dsa0/pasid_enabled", "1");
-  EXPECT_EQ(examine().remedy, "headrace dsa setup --show");
-  write_queue();
-  write("dsa0/wq0.0/type", "kernel");
-  EXPECT_NE(examine().remedy.find("--type=user"), std::string::npos);
-  write("dsa0/wq0.0/type", "user");
-  EXPECT_NE(examine().why.find("cannot be opened"), std::string::npos) << examine().why;
-}
-
 // A plain file can be opened and written to, like the queue of an emulated device.
 TEST_F(ExamineDsa, AQueueThatIsNoCharacterDeviceIsLimitedWithoutARemedy) {
-  write_device();
-  write_queue();
-  write("dev/wq0.0", "");
+  sysfs_.write("dev/wq0.0", "");
   const DsaFinding found = examine();
   EXPECT_EQ(found.name, "dsa0");
   EXPECT_EQ(found.state, DsaState::limited) << found.why;
@@ -96,10 +59,8 @@ TEST_F(ExamineDsa, AQueueThatIsNoCharacterDeviceIsLimitedWithoutARemedy) {
 // capability. setcap is advised only if the CPU could map the portal and the process lacks the
 // capability.
 TEST_F(ExamineDsa, SetcapIsAdvisedOnlyWhereItHelps) {
-  write_device();
-  write_queue();
-  fs::create_directories(root_ / "dev");
-  fs::create_symlink("/dev/null", root_ / "dev/wq0.0");
+  fs::create_directories(sysfs_.root() / "dev");
+  fs::create_symlink("/dev/null", sysfs_.root() / "dev/wq0.0");
   const DsaFinding found = examine();
   if (found.state == DsaState::ready) GTEST_SKIP() << "this system maps /dev/null";
   EXPECT_EQ(found.state, DsaState::limited) << found.why;
@@ -115,10 +76,8 @@ TEST_F(ExamineDsa, SetcapIsAdvisedOnlyWhereItHelps) {
 
 TEST_F(ExamineDsa, AQueueOfOthersIsDenied) {
   if (geteuid() == 0) GTEST_SKIP() << "root may open everything";
-  write_device();
-  write_queue();
-  write("dev/wq0.0", "");
-  chmod((root_ / "dev/wq0.0").c_str(), 0);
+  sysfs_.write("dev/wq0.0", "");
+  chmod((sysfs_.root() / "dev/wq0.0").c_str(), 0);
   EXPECT_NE(examine().remedy.find("chown"), std::string::npos);
 }
 

@@ -78,16 +78,11 @@ TEST_F(CharacterDeviceTest, SeveralDescriptorsGoInOneWrite) {
   EXPECT_EQ(portal->name(), "write()");
   EXPECT_FALSE(portal->mapped());
   EXPECT_FALSE(portal->takes_batches());
+  EXPECT_TRUE(written().empty()) << "nothing is written by opening";
   const auto some = numbered_descriptors(32);
   EXPECT_EQ(portal->submit(some).value_or(0), 32U);
   EXPECT_EQ(written(), some);
   EXPECT_EQ(portal->submit({}).value_or(9), 0U);
-}
-
-TEST_F(CharacterDeviceTest, NothingIsWrittenByOpening) {
-  make_file();
-  const auto portal = open_written();
-  EXPECT_TRUE(written().empty());
 }
 
 // A kernel that takes only the first ones of a call, simulated by the limit on file sizes.

@@ -10,80 +10,35 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <type_traits>
 
 namespace headrace::dsa {
 
-// SPEC table 8-2.
+// SPEC table 8-2: the operations in use. Devices have others, too.
 enum class Opcode : std::uint8_t {
   noop = 0x00,
   batch = 0x01,
-  drain = 0x02,
   memmove = 0x03,
-  fill = 0x04,
-  compare = 0x05,
-  compare_pattern = 0x06,
-  create_delta = 0x07,
-  apply_delta = 0x08,
-  dualcast = 0x09,
-  translation_fetch = 0x0a,
-  crc = 0x10,
-  copy_crc = 0x11,
-  gather_copy = 0x1c,
-  scatter_copy = 0x1d,
-  cache_flush = 0x20,
 };
-
-// "memmove", "create_delta"; "unknown" for codes that are not listed, as 0x2f.
-std::string_view to_string(Opcode opcode);
 
 // SPEC table 8-3; bits 0 to 23 of Descriptor::command.
 namespace flag {
-inline constexpr std::uint32_t fence = 1U << 0;           // within a batch: after all before it
-inline constexpr std::uint32_t block_on_fault = 1U << 1;  // the device resolves page faults
 inline constexpr std::uint32_t record_valid = 1U << 2;    // a completion record exists
 inline constexpr std::uint32_t request_record = 1U << 3;  // write it on success too
-inline constexpr std::uint32_t interrupt = 1U << 4;       // privileged users only
-inline constexpr std::uint32_t check_result = 1U << 7;    // an unexpected result is status 2
 inline constexpr std::uint32_t to_cache = 1U << 8;  // destination goes to the cache, not to memory
-inline constexpr std::uint32_t traffic_classes = 0xfU << 9;
-inline constexpr std::uint32_t strict_order = 1U << 13;
-inline constexpr std::uint32_t readback = 1U << 14;  // reads the destination back before completing
-// The same bits have other meanings by opcode.
-inline constexpr std::uint32_t batch_error = 1U << 16;  // batch: an earlier operation of it failed
-inline constexpr std::uint32_t read_seed = 1U << 16;    // crc: the seed lies at extra[1]
-inline constexpr std::uint32_t no_reflection = 1U << 17;  // crc: neither inverted nor reflected
-inline constexpr std::uint32_t no_data_reflection = 1U << 18;
-inline constexpr std::uint32_t crc64 = 1U << 19;
-inline constexpr std::uint32_t pattern16 = 1U << 18;   // fill: 16 bytes, extra[0] the upper
-inline constexpr std::uint32_t readback_1 = 1U << 16;  // drain: addresses 1, 2 are valid
-inline constexpr std::uint32_t readback_2 = 1U << 17;
-inline constexpr std::uint32_t no_readback_1 = 1U << 18;  // drain: no implicit readback
-inline constexpr std::uint32_t no_readback_2 = 1U << 19;
-inline constexpr std::uint32_t use_stride = 1U << 16;  // translation fetch
 }  // namespace flag
 
 // An order for the device. All fields that an operation does not use must be 0 (else status 0x12).
 struct alignas(64) Descriptor {
-  std::uint32_t owner = 0;        // PASID and privilege: the CPU or the kernel fills them in
-  std::uint32_t command = 0;      // flags in bits 0 to 23, opcode above
-  std::uint64_t record = 0;       // address of the completion record
-  std::uint64_t source = 0;       // or source 1, pattern, descriptor list, delta record
-  std::uint64_t destination = 0;  // or source 2, the pattern to compare with
-  std::uint32_t size = 0;         // bytes; for a batch: descriptors
+  std::uint32_t owner = 0;    // PASID and privilege: the CPU or the kernel fills them in
+  std::uint32_t command = 0;  // flags in bits 0 to 23, opcode above
+  std::uint64_t record = 0;   // address of the completion record
+  std::uint64_t source = 0;   // of a batch: the descriptor list
+  std::uint64_t destination = 0;
+  std::uint32_t size = 0;  // bytes; for a batch: descriptors
   std::uint16_t interrupt = 0;
   std::uint16_t reserved = 0;
-  // Use by operation:
-  // - compare: [0] expected result
-  // - create_delta: [0] address of the delta record, [1] its largest size in bytes, [2] mask of
-  //   expected results
-  // - apply_delta: [0] bytes of the delta record
-  // - dualcast: [0] second destination
-  // - fill: [0] upper half of a 16-byte pattern
-  // - crc, copy_crc: [0] seed, [1] its address
-  // - translation_fetch: [1] stride
-  std::array<std::uint64_t, 3> extra{};
+  std::array<std::uint64_t, 3> extra{};  // of other operations
 
   Opcode opcode() const { return static_cast<Opcode>(command >> 24); }
   std::uint32_t flags() const { return command & 0xffffff; }
@@ -96,17 +51,14 @@ struct alignas(64) Descriptor {
 static_assert(sizeof(Descriptor) == 64 && std::is_trivially_copyable_v<Descriptor>);
 static_assert(offsetof(Descriptor, size) == 32 && offsetof(Descriptor, extra) == 40);
 
-// SPEC table 8-9: the codes that a user's descriptor can get.
+// SPEC table 8-9: the codes that the descriptors of a copy can get.
 enum class Code : std::uint8_t {
   none = 0x00,  // no answer yet; a device never writes it
   success = 0x01,
-  success_false = 0x02,  // with check_result: an unexpected result
   page_fault = 0x03,
   page_request_refused = 0x04,
   batch_failed = 0x05,      // an operation of the batch did not succeed
   batch_list_fault = 0x06,  // the rest of the list could not be read
-  delta_offset_order = 0x07,
-  delta_offset_range = 0x08,
   bad_opcode = 0x10,
   bad_flags = 0x11,
   reserved_field = 0x12,
@@ -114,7 +66,6 @@ enum class Code : std::uint8_t {
   bad_count = 0x14,
   bad_value = 0x15,
   overlap = 0x16,
-  dualcast_alignment = 0x17,
   list_alignment = 0x18,
   bad_interrupt = 0x19,
   record_fault = 0x1a,      // never in a record, since there is none
@@ -122,30 +73,23 @@ enum class Code : std::uint8_t {
   bad_alignment = 0x1c,
   privilege = 0x1d,
   traffic_class = 0x1e,
-  readback_fault = 0x1f,
   hardware = 0x20,
 };
-
-// "page fault", "a reserved field is not 0"; "unknown" for other codes.
-std::string_view to_string(Code code);
 
 // SPEC 8.2. The device's answer. The submitter sets `status` to 0 before. Only page faults give
 // more than their code.
 struct alignas(32) Record {
   std::uint8_t status = 0;  // bits 6:0: the code; bit 7: a write faulted
-  std::uint8_t result =
-      0;  // compare: 1 differs; memmove that faulted: 1 ran backwards; delta: 0 to 2
+  std::uint8_t result = 0;  // memmove that faulted: 1 ran backwards
   std::uint8_t fault_info = 0;
   std::uint8_t reserved = 0;
   std::uint32_t completed = 0;  // bytes before the fault, descriptors of a batch; 0 after success
   std::uint64_t fault_address = 0;
-  // status 0x11: [0] the invalid flags. create_delta: [0] bytes of the delta record. CRC: [0].
   std::array<std::uint64_t, 2> extra{};
 
   // A status with bit 6, which no code has, is unknown. Without this rule some
   // would look like success.
   Code code() const { return static_cast<Code>(status & 0x7f); }
-  bool write_fault() const { return (status & 0x80) != 0; }
 };
 static_assert(sizeof(Record) == 32 && std::is_trivially_copyable_v<Record>);
 static_assert(offsetof(Record, fault_address) == 8 && offsetof(Record, extra) == 16);
@@ -172,27 +116,6 @@ class Opcodes {
   static std::size_t word(Opcode opcode) { return static_cast<std::size_t>(opcode) / 64; }
   static unsigned bit(Opcode opcode) { return static_cast<unsigned>(opcode) % 64; }
   std::array<std::uint64_t, 4> words_{};
-};
-
-// GENCAP, SPEC 9.2.2.
-struct GeneralCapabilities {
-  std::uint64_t bits = 0;
-
-  bool block_on_fault() const { return bit(0); }
-  bool overlap() const { return bit(1); }  // memmove with overlapping source and destination
-  bool cache_control() const { return bit(2); }
-  bool readback() const { return bit(8); }
-  bool drain_readback() const { return bit(9); }
-  bool fill16() const { return bit(10); }
-  bool crc64() const { return bit(11); }
-  bool fault_info() const { return bit(12); }
-  bool batch_continuation() const { return bit(15); }
-  bool batch_of_one() const { return bit(52); }
-  std::uint64_t max_transfer() const { return std::uint64_t{1} << (bits >> 16 & 0x1f); }
-  std::uint64_t max_batch() const { return std::uint64_t{1} << (bits >> 21 & 0xf); }
-
- private:
-  bool bit(unsigned n) const { return (bits >> n & 1) != 0; }
 };
 
 }  // namespace headrace::dsa

@@ -95,7 +95,6 @@ WorkQueue read_queue(const fs::path& path, const Device& device, const Roots& ro
   WorkQueue queue{.name = path.filename(), .file = roots.dev / path.filename()};
   const std::string mode = first_line(path / "mode");
   queue.shared = mode == "shared";
-  queue.block_on_fault = read_count(path / "block_on_fault") == 1;
   queue.operations = device.operations;
   if (const auto allowed = parse_opcodes(first_line(path / "op_config"))) {
     queue.operations = queue.operations & *allowed;
@@ -123,14 +122,8 @@ Device read_device(const fs::path& path, const Roots& roots) {
   const auto version = read_count(path / "version");
   const auto capabilities = read_count(path / "gen_cap");
   const auto operations = parse_opcodes(first_line(path / "op_cap"));
-  device.version = static_cast<std::uint32_t>(version.value_or(0));
-  device.capabilities.bits = capabilities.value_or(0);
+  device.cache_control = (capabilities.value_or(0) >> 2 & 1) != 0;  // SPEC 9.2.2
   device.operations = operations.value_or(Opcodes{});
-  device.shared_memory = read_count(path / "pasid_enabled") == 1;
-  // -1, which is no count, means unknown.
-  if (const auto node = read_count(path / "numa_node"); node && *node < (1 << 16)) {
-    device.node = static_cast<unsigned>(*node);
-  }
   const std::string number = device.name.substr(std::string_view("dsa").size());
   for (const std::string& engine : numbered(path, fmt::format("engine{}.", number))) {
     if (read_count(path / engine / "group_id")) ++device.engines;
@@ -138,7 +131,7 @@ Device read_device(const fs::path& path, const Roots& roots) {
   const std::string state = first_line(path / "state");
   if (!version || !capabilities || !operations) {
     device.unusable = fmt::format("{} does not tell its version, gen_cap or op_cap", path.string());
-  } else if (!device.shared_memory) {
+  } else if (read_count(path / "pasid_enabled") != 1) {
     device.unusable = "it does not know processes' addresses (pasid_enabled is 0)";
     device.remedy = "turn on VT-d in the BIOS and boot with intel_iommu=on,sm_on";
   } else if (state != "enabled") {

@@ -33,7 +33,6 @@ struct WorkQueue {
   std::uint32_t threshold = 0;  // shared: full for a process from this number on
   std::uint64_t max_transfer = 0;
   std::uint32_t max_batch = 0;
-  bool block_on_fault = false;
   Opcodes operations;
   std::string unusable;  // the reason; empty: it is enabled, for users
   std::string remedy;    // the remedy in that case
@@ -43,15 +42,12 @@ struct WorkQueue {
 };
 
 struct Device {
-  std::string name;           // "dsa0"
-  std::uint32_t version = 0;  // 0x100: 1.0
-  GeneralCapabilities capabilities;
+  std::string name;            // "dsa0"
+  bool cache_control = false;  // GENCAP: it can leave a copy in the CPU's cache
   Opcodes operations;
-  std::optional<unsigned> node;  // NUMA node
-  std::uint32_t engines = 0;     // those in groups
-  bool shared_memory = false;    // pasid_enabled: it understands user addresses
-  std::string unusable;          // the reason; empty: enabled
-  std::string remedy;            // the remedy in that case
+  std::uint32_t engines = 0;  // those in groups
+  std::string unusable;       // the reason; empty: enabled
+  std::string remedy;         // the remedy in that case
   std::vector<WorkQueue> queues;
 };
 

@@ -3,58 +3,28 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <fstream>
 
 #include "headrace/random.h"
+#include "tests/support/dsa_sysfs.h"
 
 namespace headrace::dsa {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A directory like sysfs: one device with one usable queue.
 class DevicesTest : public testing::Test {
  protected:
-  DevicesTest() : root_(fs::temp_directory_path() / ("headrace-dsa-" + std::to_string(getpid()))) {
-    fs::remove_all(root_);
-    for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
-             {"dsa0/version", "0x100"},
-             {"dsa0/gen_cap", "0x40915f0107"},
-             {"dsa0/op_cap",
-              "00000000,00000000,00000000,00000000,00000000,00000000,00000001,003f03ff"},
-             {"dsa0/numa_node", "3"},
-             {"dsa0/state", "enabled"},
-             {"dsa0/pasid_enabled", "1"},
-             {"dsa0/engine0.0/group_id", "0"},
-             {"dsa0/engine0.1/group_id", "-1"},
-             {"dsa0/wq0.0/mode", "shared"},
-             {"dsa0/wq0.0/size", "128"},
-             {"dsa0/wq0.0/threshold", "100"},
-             {"dsa0/wq0.0/type", "user"},
-             {"dsa0/wq0.0/driver_name", "user"},
-             {"dsa0/wq0.0/state", "enabled"},
-             {"dsa0/wq0.0/block_on_fault", "1"},
-             {"dsa0/wq0.0/ats_disable", "0"},
-             {"dsa0/wq0.0/max_transfer_size", "2147483648"},
-             {"dsa0/wq0.0/max_batch_size", "1024"}}) {
-      write(name, text);
-    }
+  std::vector<Device> find() const {
+    return find_devices({.sysfs = sysfs_.root(), .dev = "/dev/dsa"});
   }
-  ~DevicesTest() override { fs::remove_all(root_); }
-
-  void write(const std::string& name, const std::string& text) {
-    fs::create_directories((root_ / name).parent_path());
-    std::ofstream(root_ / name) << text << '\n';
-  }
-  std::vector<Device> find() const { return find_devices({.sysfs = root_, .dev = "/dev/dsa"}); }
   std::string obstacle() const {
     const Device device = find().at(0);
     return device.queues.at(0).unusable + "; " + device.queues.at(0).remedy;
   }
 
-  const fs::path root_;
+  const headrace::test::SysfsTree sysfs_;
 };
 
 TEST_F(DevicesTest, FactsAreReadAsTheyAre) {
@@ -62,43 +32,36 @@ TEST_F(DevicesTest, FactsAreReadAsTheyAre) {
   ASSERT_EQ(devices.size(), 1U);
   const Device& device = devices.front();
   EXPECT_EQ(device.name, "dsa0");
-  EXPECT_EQ(device.version, 0x100U);
-  EXPECT_EQ(device.node, 3U);
+  EXPECT_TRUE(device.cache_control);
   EXPECT_EQ(device.engines, 1U) << "the other one is in no group";
   EXPECT_EQ(device.unusable, "");
   EXPECT_TRUE(device.operations.has(Opcode::memmove));
-  EXPECT_FALSE(device.operations.has(Opcode::translation_fetch));
-  EXPECT_TRUE(device.operations.has(Opcode::cache_flush));
+  EXPECT_FALSE(device.operations.has(static_cast<Opcode>(0x0a)));
+  EXPECT_TRUE(device.operations.has(static_cast<Opcode>(0x20)));
   const WorkQueue& queue = device.queues.at(0);
   EXPECT_EQ(queue.unusable, "");
   EXPECT_TRUE(queue.shared);
   EXPECT_EQ(queue.credits(), 100U);
   EXPECT_EQ(queue.max_transfer, 1ULL << 31);
   EXPECT_EQ(queue.max_batch, 1024U);
-  EXPECT_TRUE(queue.block_on_fault);
   EXPECT_EQ(queue.file, "/dev/dsa/wq0.0");
 }
 
 TEST_F(DevicesTest, WhatAQueueMayDoIsWhatBothAllow) {
-  write("dsa0/wq0.0/op_config",
-        "00000000,00000000,00000000,00000000,00000000,00000000,00000000,0000000d");
+  sysfs_.write("dsa0/wq0.0/op_config",
+               "00000000,00000000,00000000,00000000,00000000,00000000,00000000,0000000d");
   const Opcodes operations = find().at(0).queues.at(0).operations;
   EXPECT_TRUE(operations.has(Opcode::memmove));
   EXPECT_FALSE(operations.has(Opcode::batch));
-  EXPECT_FALSE(operations.has(Opcode::crc));
+  EXPECT_FALSE(operations.has(static_cast<Opcode>(0x10)));
 }
 
 TEST_F(DevicesTest, EachObstacleHasItsRemedy) {
   const auto told = [&](const std::string& file, const std::string& text, const std::string& what) {
-    const std::string before = [&] {
-      std::ifstream stream(root_ / file);
-      std::string line;
-      std::getline(stream, line);
-      return line;
-    }();
-    write(file, text);
+    const std::string before = sysfs_.read(file);
+    sysfs_.write(file, text);
     EXPECT_NE(obstacle().find(what), std::string::npos) << file << ": " << obstacle();
-    write(file, before);
+    sysfs_.write(file, before);
   };
   told("dsa0/wq0.0/type", "kernel", "--type=user");
   told("dsa0/wq0.0/driver_name", "crypto", "--driver-name=user");
@@ -115,25 +78,25 @@ TEST_F(DevicesTest, EachObstacleHasItsRemedy) {
 
 // HEADRACE_DSA_SYSFS may name any directory.
 TEST_F(DevicesTest, APipeIsNotWaitedFor) {
-  fs::remove(root_ / "dsa0/wq0.0/mode");
-  ASSERT_EQ(mkfifo((root_ / "dsa0/wq0.0/mode").c_str(), 0600), 0);
+  fs::remove(sysfs_.root() / "dsa0/wq0.0/mode");
+  ASSERT_EQ(mkfifo((sysfs_.root() / "dsa0/wq0.0/mode").c_str(), 0600), 0);
   EXPECT_NE(obstacle().find("does not tell its mode"), std::string::npos) << obstacle();
 }
 
 TEST_F(DevicesTest, NamesAreOrderedByNumber) {
   for (const char* name : {"dsa10", "dsa2", "iax1", "dsax", "dsa"})
-    write(std::string(name) + "/state", "enabled");
+    sysfs_.write(std::string(name) + "/state", "enabled");
   std::vector<std::string> names;
   for (const Device& device : find()) names.push_back(device.name);
   EXPECT_EQ(names, (std::vector<std::string>{"dsa0", "dsa2", "dsa10"}));
-  EXPECT_TRUE(find_devices({.sysfs = root_ / "nowhere"}).empty());
+  EXPECT_TRUE(find_devices({.sysfs = sysfs_.root() / "nowhere"}).empty());
 }
 
 // With any content of the files, discovery ends, and the numbers of an offered queue are sensible.
 TEST_F(DevicesTest, AnyNonsenseIsRead) {
   Random random(1);
   std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(root_)) {
+  for (const auto& entry : fs::recursive_directory_iterator(sysfs_.root())) {
     if (entry.is_regular_file()) files.push_back(entry.path());
   }
   const std::string alphabet = "0123456789abcdefx,- \n";
@@ -161,7 +124,7 @@ TEST(ParseOpcodes, BothFormatsOfKernels) {
   const auto words = parse_opcodes("0x1003f03ff 0x0 0x0 0x0");
   ASSERT_TRUE(words);
   EXPECT_TRUE(words->has(Opcode::memmove));
-  EXPECT_TRUE(words->has(Opcode::cache_flush));
+  EXPECT_TRUE(words->has(static_cast<Opcode>(0x20)));
   EXPECT_EQ(words, parse_opcodes("00000001,003f03ff"));
   for (const char* text : {"", ",", "zz", "123456789,0", "0x1 0x1 0x1 0x1 0x1", "0xg"}) {
     EXPECT_FALSE(parse_opcodes(text)) << text;
@@ -173,9 +136,11 @@ TEST(Roots, TheEnvironmentSaysWhere) {
   setenv("HEADRACE_DSA_DEV", "/b", 1);
   EXPECT_EQ(Roots::from_environment().sysfs, "/a");
   EXPECT_EQ(Roots::from_environment().dev, "/b");
-  unsetenv("HEADRACE_DSA_SYSFS");
+  setenv("HEADRACE_DSA_SYSFS", "", 1);
   unsetenv("HEADRACE_DSA_DEV");
   EXPECT_EQ(Roots::from_environment().sysfs, "/sys/bus/dsa/devices");
+  EXPECT_EQ(Roots::from_environment().dev, "/dev/dsa");
+  unsetenv("HEADRACE_DSA_SYSFS");
 }
 
 }  // namespace

@@ -45,21 +45,6 @@ TEST_F(OpenDeviceTest, TheEmptiestTakesTheNext) {
   EXPECT_EQ(opened.room(), 16U);
 }
 
-TEST_F(OpenDeviceTest, WhatOneFailsAnotherDoes) {
-  OpenDevice opened = open(2).value();
-  ASSERT_TRUE(opened.submit(memory_.submissions(1, 4096)));
-  answer(held_[0].taken.at(0), Code::hardware);
-  std::vector<Ended> ended;
-  opened.poll(ended);
-  EXPECT_TRUE(ended.empty());
-  ASSERT_EQ(held_[1].taken.size(), 1U);
-  copy(held_[1].taken[0]);
-  opened.poll(ended);
-  ASSERT_EQ(ended.size(), 1U);
-  EXPECT_EQ(ended[0].failure, nullptr);
-  EXPECT_TRUE(memory_.equal());
-}
-
 TEST_F(OpenDeviceTest, WhatAllFailIsReportedOnce) {
   OpenDevice opened = open(3).value();
   ASSERT_TRUE(opened.submit(memory_.submissions(1, 4096)));

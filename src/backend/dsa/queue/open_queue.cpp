@@ -18,6 +18,33 @@ constexpr std::uint64_t kMostCredits = 1024;
 // order, but only within a short distance.
 constexpr std::size_t kLookAhead = 16;
 
+std::string_view to_string(Code code) {
+  switch (code) {
+    case Code::none: return "not completed";
+    case Code::success: return "success";
+    case Code::page_fault: return "page fault";
+    case Code::page_request_refused: return "page request refused";
+    case Code::batch_failed: return "an operation of the batch failed";
+    case Code::batch_list_fault: return "page fault in the descriptor list";
+    case Code::bad_opcode: return "unsupported operation";
+    case Code::bad_flags: return "invalid flags";
+    case Code::reserved_field: return "a reserved field is not 0";
+    case Code::bad_size: return "invalid transfer size";
+    case Code::bad_count: return "invalid descriptor count";
+    case Code::bad_value: return "a value is out of range";
+    case Code::overlap: return "buffers overlap";
+    case Code::list_alignment: return "the descriptor list is not aligned to 64 bytes";
+    case Code::bad_interrupt: return "invalid interrupt handle";
+    case Code::record_fault: return "page fault at the completion record";
+    case Code::record_alignment: return "the completion record is not aligned to 32 bytes";
+    case Code::bad_alignment: return "an address or size is not aligned";
+    case Code::privilege: return "privilege error";
+    case Code::traffic_class: return "invalid traffic class";
+    case Code::hardware: return "hardware error";
+  }
+  return "unknown";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<OpenQueue>> OpenQueue::open(const WorkQueue& queue, QueueOptions options) {
@@ -124,7 +151,6 @@ Status OpenQueue::revive() {
   }
   portal_ = *std::move(portal);
   answered_ = false;
-  ++stats_.reopened;
   return {};
 }
 
@@ -158,7 +184,6 @@ std::size_t OpenQueue::submit_slots(std::span<const std::uint32_t> slots) {
     submitted_.insert(submitted_.end(), some.begin(),
                       some.begin() + static_cast<std::ptrdiff_t>(taken));
     for (const std::uint32_t slot : some.first(taken)) slots_[slot].since.reset();
-    stats_.descriptors += taken;
     done += taken;
     if (taken < count) break;
   }
@@ -202,12 +227,10 @@ std::size_t OpenQueue::submit_batch(std::span<const std::uint32_t> slots) {
 // An error of the portal applies at the next poll to the descriptors that it did not take. Those in
 // flight may still end.
 std::size_t OpenQueue::submit(std::span<const Descriptor> descriptors) {
-  ++stats_.calls;
   auto taken = portal_->submit(descriptors);
   const std::size_t count = taken.value_or(0);
   refusal_.reset();
   if (!taken) refusal_ = std::move(taken).error();
-  if (count < descriptors.size()) ++stats_.refused;
   return count;
 }
 
@@ -343,7 +366,6 @@ bool OpenQueue::take_answer(std::uint32_t slot, std::vector<Ended>& ended) {
 
 [[gnu::cold, gnu::noinline]] void OpenQueue::refuse(std::uint32_t slot, const Record& record,
                                                     std::vector<Ended>& ended) {
-  ++stats_.failed;
   const std::string what = fmt::format("{} ended a copy with status {:#04x} ({})", queue_.name,
                                        record.status, to_string(record.code()));
   fail_slot(slot, {ErrorCode::io, what}, ended);
@@ -385,7 +407,6 @@ void OpenQueue::close_portal(std::vector<Ended>& ended, const Error& why) {
   for (const std::uint32_t slot : std::exchange(submitted_, {})) {
     // It may have ended by now.
     if (take_answer(slot, ended)) continue;
-    ++stats_.lost;
     fail_slot(slot, why, ended);
   }
   for (const std::uint32_t slot : std::exchange(ready_, {})) fail_slot(slot, why, ended);

@@ -61,14 +61,8 @@ struct Ended {
 };
 
 struct QueueStats {
-  std::uint64_t descriptors = 0;  // submitted
-  std::uint64_t batches = 0;      // batches that contained some of them
-  std::uint64_t calls = 0;        // calls of Portal::submit
-  std::uint64_t refused = 0;      // calls that took fewer than offered
-  std::uint64_t faults = 0;       // page faults resolved by touching
-  std::uint64_t failed = 0;       // records with an error
-  std::uint64_t lost = 0;         // unanswered when the portal was closed
-  std::uint64_t reopened = 0;
+  std::uint64_t batches = 0;  // batch descriptors submitted
+  std::uint64_t faults = 0;   // page faults resolved by touching
 };
 
 class OpenQueue {

@@ -37,12 +37,9 @@ struct HeldDevice {
 };
 
 // Writes the record as a device does; status last.
-inline void answer(const Descriptor& descriptor, Code code, std::uint32_t completed = 0,
-                   std::uint8_t result = 0, std::uint64_t extra = 0) {
+inline void answer(const Descriptor& descriptor, Code code, std::uint32_t completed = 0) {
   auto* const record = reinterpret_cast<Record*>(descriptor.record);
   record->completed = completed;
-  record->result = result;
-  record->extra[0] = extra;
   __atomic_store_n(&record->status, static_cast<std::uint8_t>(code), __ATOMIC_RELEASE);
 }
 
@@ -101,7 +98,7 @@ inline WorkQueue held_queue(std::string name = "wq0.0", std::uint32_t size = 64)
                   .threshold = size,
                   .max_transfer = 1 << 20,
                   .max_batch = 32};
-  for (std::uint8_t code = 0; code < 0x21; ++code) queue.operations.set(static_cast<Opcode>(code));
+  for (const Opcode opcode : {Opcode::memmove, Opcode::batch}) queue.operations.set(opcode);
   return queue;
 }
 

@@ -14,11 +14,6 @@
 
 namespace headrace::experiment_dsa {
 
-// The memory that the copies of a thread use: its `index`-th buffer on either side, as
-// BufferPool::get returns it.
-Result<DsaArea> copy_area(instruments::BufferPool& buffers, const DsaThread& thread,
-                          std::size_t index);
-
 struct DsaHostOptions {
   std::vector<dsa::Device> devices;  // by the names of the machine's engines
   // Opens a queue; `by_write`: through write() even where it may be mapped.

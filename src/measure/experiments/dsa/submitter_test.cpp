@@ -16,27 +16,10 @@ namespace {
 class DsaSubmitterTest : public testing::Test {
  protected:
   DsaSubmitterTest() : device_(*emulator::Device::open({})) {
-    const auto open = [this](const dsa::WorkQueue&) -> Result<std::unique_ptr<dsa::Portal>> {
-      return emulator::open_portal(*device_, 0, space_);
-    };
+    const auto open = [this](const auto&) { return emulator::open_portal(*device_, 0); };
     lane_ =
         *dsa::OpenQueue::open(emulator::facts_of(device_->setup()).queues.front(), {.open = open});
   }
-
-  // Bytes are where they are; records too.
-  class Everything final : public emulator::AddressSpace {
-   public:
-    std::size_t read(std::uint64_t address, std::span<std::byte> to) override {
-      std::copy_n(reinterpret_cast<const std::byte*>(address), to.size(), to.data());
-      return to.size();
-    }
-    std::size_t write(std::uint64_t address, std::span<const std::byte> from) override {
-      std::ranges::copy(from, reinterpret_cast<std::byte*>(address));
-      return from.size();
-    }
-    std::size_t reach(std::uint64_t, std::size_t size, emulator::Touch) override { return size; }
-    bool resolve(std::uint64_t, emulator::Touch) override { return true; }
-  };
 
   DsaArea area(std::size_t copies) {
     return {.from = reinterpret_cast<std::uintptr_t>(from_.data()),
@@ -44,7 +27,6 @@ class DsaSubmitterTest : public testing::Test {
             .copies = copies};
   }
 
-  Everything space_;
   std::unique_ptr<emulator::Device> device_;
   std::unique_ptr<dsa::OpenQueue> lane_;
   std::array<std::byte, 4096> from_{};
