@@ -249,19 +249,15 @@ class Store(KvStore):
         priority: Priority = "demand",
         deadlines: Sequence[float] = (),
         promote: bool = True,
-        missing: Literal["error", "skip"] = "error",
         stream: int | None = None,
     ) -> Load:
         """Copies blocks from where they are. `into` as of store(); an array that a Buffer of
         headrace.allocate() gives is the fastest. `layer_order`: layer 0 of all blocks first, each
         layer told when it is there. `deadlines`: seconds from now, one for each layer. `promote`:
         keep blocks from SSD in the first tier that CPUs address, and those that are used again in
-        the fastest that has room for what is used so often, of a GPU too. `missing`: "skip" loads
-        the blocks that are there, and `loaded` of the result says which. `stream`: as of store();
-        nothing is written before. AbsentError: a block is not there, and missing="error".
+        the fastest that has room for what is used so often, of a GPU too. `stream`: as of store();
+        nothing is written before. AbsentError: a block is not there.
         """
-        if missing not in ("error", "skip"):
-            raise InvalidError(f"missing={missing!r}; give 'error' or 'skip'")
         memory, theirs = self._memories(into)
         return self.load_object(
             list(keys),
@@ -272,7 +268,29 @@ class Store(KvStore):
             priority=priority,
             deadlines=_deadlines(deadlines),
             promote=promote,
-            skip_missing=missing == "skip",
+            stream=theirs if stream is None else _number_of(stream),
+        )
+
+    def load_blocks(
+        self,
+        keys: Sequence[bytes],
+        into: Any,
+        *,
+        positions: Sequence[int] = (),
+        priority: Priority = "demand",
+        promote: bool = True,
+        stream: int | None = None,
+    ) -> Load:
+        """As load(), whole blocks in page_first layout, and those that are not there are left out:
+        `loaded` of the result says which came.
+        """
+        memory, theirs = self._memories(into)
+        return self.load_block_objects(
+            list(keys),
+            memory,
+            positions=_plain(positions),
+            priority=priority,
+            promote=promote,
             stream=theirs if stream is None else _number_of(stream),
         )
 

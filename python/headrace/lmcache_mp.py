@@ -182,10 +182,9 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
                     if (store := self._store_of(bytes_each)) is None:
                         pass
                     elif task.loads:
-                        handle = store.load(
-                            names, extents, layer_order=False, missing="skip",
-                            promote=bool(self._settings.memory),
-                        )  # fmt: skip
+                        handle = store.load_blocks(
+                            names, extents, promote=bool(self._settings.memory)
+                        )
                     else:
                         handle = store.store(names, extents)
                 except headrace.Error as error:

@@ -198,12 +198,10 @@ class HeadraceTier(SecondaryTierManager):
     def submit_load(self, job_metadata: TransferJob) -> None:
         handle = None
         try:
-            handle = self._store.load(
+            handle = self._store.load_blocks(
                 list(job_metadata.keys),
                 self._memory(),
                 positions=job_metadata.chunk_ids,
-                layer_order=False,
-                missing="skip",
                 promote=self._promote,
             )
         except headrace.Error as error:

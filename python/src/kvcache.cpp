@@ -168,32 +168,49 @@ KvStoredRef store(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
   return {owner, unwrap(std::move(stored))};
 }
 
-KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
-               const std::vector<ExtentLike>& into, const Word<kvcache::Layout>& layout,
-               const std::vector<std::size_t>& positions, bool layer_order,
-               const Word<Priority>& priority, const std::vector<Nanoseconds>& deadlines,
-               bool promote, bool skip_missing, std::optional<std::uint64_t> stream) {
+KvLoadRef start_load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
+                     const std::vector<ExtentLike>& into, kvcache::LoadOptions options) {
   if (!std::ranges::all_of(into, &ExtentLike::writable)) {
     raise(ErrorCode::denied, "the destination is read-only; open or make it writable");
   }
   Memory to(into);
+  options.keep = std::move(to.keep);
   const std::shared_ptr<KvOwner> owner = self.owner;
   const std::vector<kvcache::Key> wanted = keys_of(keys);
-  const kvcache::LoadOptions options{.layout = layout.get(),
-                                     .positions = positions,
-                                     .layer_order = layer_order,
-                                     .priority = priority.get(),
-                                     .deadlines = deadlines,
-                                     .skip_missing = skip_missing,
-                                     .promote = promote,
-                                     .stream = stream,
-                                     .keep = std::move(to.keep)};
   release_borrowed();
   auto loading = [&] {
     const GilRelease release;
     return owner->store->load(wanted, to.extents, options);
   }();
   return {owner, unwrap(std::move(loading)), keys.size()};
+}
+
+KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
+               const std::vector<ExtentLike>& into, const Word<kvcache::Layout>& layout,
+               const std::vector<std::size_t>& positions, bool layer_order,
+               const Word<Priority>& priority, const std::vector<Nanoseconds>& deadlines,
+               bool promote, std::optional<std::uint64_t> stream) {
+  return start_load(self, keys, into,
+                    {.layout = layout.get(),
+                     .positions = positions,
+                     .layer_order = layer_order,
+                     .priority = priority.get(),
+                     .deadlines = deadlines,
+                     .promote = promote,
+                     .stream = stream});
+}
+
+KvLoadRef load_blocks(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
+                      const std::vector<ExtentLike>& into,
+                      const std::vector<std::size_t>& positions, const Word<Priority>& priority,
+                      bool promote, std::optional<std::uint64_t> stream) {
+  return start_load(self, keys, into,
+                    {.positions = positions,
+                     .layer_order = false,
+                     .priority = priority.get(),
+                     .skip_missing = true,
+                     .promote = promote,
+                     .stream = stream});
 }
 
 // Waits in slices, looking at signals; what the last slice said.
@@ -627,8 +644,10 @@ void bind_store(nb::module_& m) {
       .def("store_object", &store, "keys"_a, "source"_a, nb::kw_only(), "layout"_a, "positions"_a,
            "priority"_a, "stream"_a, "As headrace.kvcache.Store.store().")
       .def("load_object", &load, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
-           "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "skip_missing"_a, "stream"_a,
+           "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "stream"_a,
            "As headrace.kvcache.Store.load().")
+      .def("load_block_objects", &load_blocks, "keys"_a, "into"_a, nb::kw_only(), "positions"_a,
+           "priority"_a, "promote"_a, "stream"_a, "As headrace.kvcache.Store.load_blocks().")
       .def(
           "flush", &flush, "timeout"_a = 60.0,
           "Writes to the folder what is only in memory, as far as its budget has room. After "

@@ -222,8 +222,8 @@ void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexce
     } else {
       table.use(*arrival->entry);
       table.ready(copy, 0);
-      const bool waits =
-          table.tiers() > 1 && table.has_folder() && table.write_back() == WriteBack::stored;
+      const bool waits = table.tiers() > 1 && table.has_folder() &&
+                         store_.options.tiers.back().write == WriteBack::stored;
       store_.flusher.expect_idle(arrival->entry->key);
       if (!waits || !store_.tiers.write(copy, 0, arrival->state)) {
         const auto what = waits ? &StoredCounts::refused : &StoredCounts::stored;

@@ -22,7 +22,8 @@ void Flusher::progressed() noexcept {
 
 void Flusher::expect_idle(const Key& key) noexcept {
   BlockTable& table = store_.table;
-  if (table.tiers() == 1 || !table.has_folder() || table.write_back() != WriteBack::idle) return;
+  const bool idle = store_.options.tiers.back().write == WriteBack::idle;
+  if (table.tiers() == 1 || !table.has_folder() || !idle) return;
   std::size_t slots = 0;
   for (unsigned tier = 0; tier + 1 < table.tiers(); ++tier) slots += table.tier(tier).slots;
   if (when_idle_.size() >= slots) when_idle_.pop_front();

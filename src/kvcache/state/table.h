@@ -155,8 +155,6 @@ class BlockTable {
   const Tier& tier(unsigned index) const { return tiers_[index]; }
   Tier& last() { return tiers_.back(); }  // the folder, if there is one
   bool has_folder() const { return tiers_.back().folder != nullptr; }
-  // When blocks are written to the folder. Requires: has_folder().
-  WriteBack write_back() const { return options_.tiers.back().write; }
 
   using Entries = std::unordered_map<Key, Entry, std::size_t (*)(const Key&)>;
   Entries& entries() REQUIRES(kTable) { return entries_; }
