@@ -46,9 +46,7 @@ Result<nlohmann::ordered_json> done(const Options& options) {
       return nlohmann::ordered_json{{"records", live.records}};
     case Task::drive: return driven(options);
     case Task::place: {
-      HEADRACE_TRY(const PagesOut pages,
-                   options.to ? move_out(live.server, options.share, *options.to, live.seed)
-                              : page_out(live.server, options.share, live.seed));
+      HEADRACE_TRY(const PagesOut pages, page_out(live.server, options.share, live.seed));
       return nlohmann::ordered_json{{"data_bytes", pages.data.value},
                                     {"out_bytes", pages.out.value}};
     }

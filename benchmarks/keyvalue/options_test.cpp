@@ -12,12 +12,11 @@ Result<Options> parsed(std::vector<const char*> words) { return parse_options(wo
 
 TEST(Options, AreParsed) {
   const Options options = *parsed({"--workload", "A", "--workload", "C", "--threads", "9",
-                                   "--value", "100", "--machine", "m.json", "--to", "3"});
+                                   "--value", "100", "--machine", "m.json"});
   EXPECT_EQ(options.model.workloads, (std::vector<std::string>{"A", "C"}));
   EXPECT_EQ(options.model.threads, 9U);
   EXPECT_EQ(options.model.value_bytes, 100);
   EXPECT_EQ(options.model.machine, "m.json");
-  EXPECT_EQ(options.to, 3);
   EXPECT_EQ(parsed({})->model.workloads.size(), 4U);
 }
 

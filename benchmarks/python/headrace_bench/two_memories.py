@@ -24,16 +24,12 @@ def memories_here(machine: headrace.Machine) -> Memories:
     return memories(machine, os.sched_getaffinity(0))
 
 
-def placed(
-    machine: headrace.Machine, weights: tuple[int, int] | None, *, bound: bool = True
-) -> list[str]:
-    """What starts a program with its memory there, on the CPUs of the fast node. Not `bound`: it
-    has no policy of memory, as the kernel's tiering asks.
-    """
+def placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[str]:
+    """What starts a program with its memory there, on the CPUs of the fast node."""
     here = memories_here(machine)
     if here.alone:
         return []
-    where = ["--prefer", str(here.fast)] if bound else []
+    where = ["--prefer", str(here.fast)]
     if weights is not None:
         where = ["--weights", _by_node(here, weights)]
     # By the interpreter: the first line of an installed script names one that may have moved.

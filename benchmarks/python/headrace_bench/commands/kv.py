@@ -83,12 +83,6 @@ def command(
             help="Directory on the SSD for values there (default: the one for temporary files).",
         ),
     ] = None,
-    profile: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="FILE", help="Profile of measure loaded, whose curves give the best share."
-        ),
-    ] = None,
     seed: Seed = 1,
     json: Json = False,
     out: Out = None,
@@ -105,14 +99,14 @@ def command(
     headrace bench kv --configs MMEM --rate 5000
     """
     if out is not None:
-        check_writable(out, profile)
+        check_writable(out)
     options = kv_live.Options(
         servers=parse.chosen(server, list(kv_servers.SERVERS), "server", ["redis"]),
         workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", ["C"]),
         configs=parse.chosen(configs, kv_live.CONFIGS, "configuration", list(kv_live.CONFIGS)),
         records=records, value=value_bytes(value), clients=clients, seconds=seconds, rounds=rounds,
         rate=rate, settle=settle, seed=seed,
-        directory=kv_place.directory(directory, tempfile.gettempdir()), profile=profile,
+        directory=kv_place.directory(directory, tempfile.gettempdir()),
     )  # fmt: skip
     return measured(options, json, out)
 

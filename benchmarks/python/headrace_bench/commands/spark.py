@@ -43,9 +43,7 @@ def command(
     master: Annotated[
         Optional[str],
         typer.Option(
-            metavar="URL",
-            help="Spark master: local[N], spark://HOST:PORT, k8s://..., yarn (default: local, "
-            "all CPUs of a node).",
+            metavar="URL", help="Spark master: local[N] (default: all CPUs of a node)."
         ),
     ] = None,
     memory: Annotated[
@@ -93,7 +91,6 @@ def command(
     \b
     headrace bench spark --scale 0.1
     headrace bench spark --queries Q9 --configs MMEM,ssd-spill,tmpfs-spill
-    headrace bench spark --master spark://HOST:7077 --data /shared --scale 100
     """
     if out is not None:
         check_writable(out)
@@ -150,7 +147,7 @@ def print_measured(document: dict[str, Any]) -> None:
         f"{headrace.format_bytes(document['memory_bytes'])}, {document['partitions']} partitions; "
         f"spilling with {headrace.format_bytes(document['spill_memory_bytes'])} for tasks"
     )
-    if document["master"].startswith("local") and document["fast_node"] is not None:
+    if document["fast_node"] is not None:
         slow = document["slow_node"]
         output.print_text(
             f"all on the CPUs of node {document['fast_node']}, its memory first; "
