@@ -186,10 +186,10 @@ def test_file_that_appears_meanwhile_is_kept(made: Path, tmp_path: Path) -> None
     table.mkdir()
     (table / "precious.txt").touch()
     with pytest.raises(headrace.InvalidError, match="was not made by headrace"):
-        tpch._put_in_place(work, table)
+        tpch._put_in_place(work, table, tpch.is_complete, tpch._is_ours)
     shutil.rmtree(table)
     shutil.copytree(made, table)
-    tpch._put_in_place(work, table)
+    tpch._put_in_place(work, table, tpch.is_complete, tpch._is_ours)
     assert tpch.is_complete(table)
 
 
