@@ -31,6 +31,18 @@ def wait_for(file: str) -> str:
     return f"timeout 20 bash -c 'until [ -e {file} ]; do sleep 0.01; done'"
 
 
+def wait_until_written(file: Path) -> None:
+    end = time.monotonic() + 30
+    while not (file.exists() and file.read_text().strip()) and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def has_ended(file: Path) -> bool:
+    """Whether the process with the number in this file has."""
+    state = Path("/proc", file.read_text().strip(), "stat")
+    return not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+
+
 def test_a_build_and_two_other_steps_run_beside_each_other(tmp_path: Path) -> None:
     meet = [f"{tmp_path}/{name}" for name in "abc"]
     each = [f"touch {own}\n" + "\n".join(wait_for(other) for other in meet) for own in meet]
@@ -71,8 +83,7 @@ def test_a_step_that_hangs_is_stopped_with_all_that_it_started(
     command = f"sleep 60 & echo $! >{tmp_path}/child; wait"
     outcome = run([Step("hangs", command)], tmp_path)["hangs"]
     assert not outcome.passed and outcome.reason.startswith("stopped after")
-    state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
-    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    assert has_ended(tmp_path / "child")
 
 
 def test_failed_step_shows_no_tests_that_passed() -> None:
@@ -105,14 +116,9 @@ def test_nothing_that_ninja_started_stays_behind(tmp_path: Path, by: signal.Sign
         "    sys.exit(130)\n"
     )
     process = subprocess.Popen([sys.executable, program], start_new_session=True)
-    job = tmp_path / "job"
-    end = time.monotonic() + 30
-    while not (job.exists() and job.read_text().strip()) and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until_written(tmp_path / "job")
     os.killpg(process.pid, by)
-    assert process.wait(30) == 130
-    state = Path("/proc", job.read_text().strip(), "stat")
-    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    assert process.wait(30) == 130 and has_ended(tmp_path / "job")
 
 
 def test_the_time_of_a_step_is_that_of_its_children(tmp_path: Path) -> None:
@@ -214,16 +220,12 @@ def test_a_second_ctrl_c_leaves_no_step_running(tmp_path: Path) -> None:
         f"scheduler.run([slow, last], Path({str(tmp_path)!r}), print)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
-    last = tmp_path / "last"
-    end = time.monotonic() + 30
-    while not (last.exists() and last.read_text().strip()) and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until_written(tmp_path / "last")
     for _ in range(2):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
     process.wait(30)
-    state = Path("/proc", last.read_text().strip(), "stat")
-    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    assert has_ended(tmp_path / "last")
 
 
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
