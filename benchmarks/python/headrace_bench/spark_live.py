@@ -31,6 +31,7 @@ from headrace_bench.two_memories import (
     INTERLEAVES,
     bytes_by_node,
     free_bytes,
+    kind_in_memory,
     memories_here,
     no_interleave,
     placed,
@@ -55,7 +56,6 @@ _SPILL_PER_THREAD = 8 << 20
 _PARTITIONS_PER_THREAD = 2
 _LEAST_DEFAULTS = (2 << 30, 16 << 20, 64)
 _LOCAL = re.compile(r"local(\[(\*|[1-9][0-9]{0,3})\])?")
-_MEMORY_FILES = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def leave_out(points: list[Variant], machine: headrace.Machine, options: Options
             point.fail("unsupported", _NO_PROMOTION)
         elif config in INTERLEAVES:
             point.fail(*no_interleave(machine, INTERLEAVES[config]))
-        elif config == "ssd-spill" and _kind_of_files(options.spill) in _MEMORY_FILES:
+        elif config == "ssd-spill" and kind_in_memory(options.spill):
             told = f"{options.spill} is in memory; give a --spill directory on an SSD"
             point.fail("absent", told)
         elif config == "tmpfs-spill" and here.slow is None and not here.alone:
@@ -151,17 +151,6 @@ def leave_out(points: list[Variant], machine: headrace.Machine, options: Options
         elif config == "tmpfs-spill" and (trouble := _tmpfs_trouble(here.slow)):
             point.fail("denied", f"no tmpfs can be mounted: {trouble}")
     _check_space({config_of(point) for point in points if not point.reason}, options)
-
-
-def _kind_of_files(directory: Path) -> str:
-    """The file system that a directory is on; empty if nobody says."""
-    best, kind = "", ""
-    whole = str(directory.resolve()) + "/"
-    for line in Path("/proc/mounts").read_text(errors="replace").splitlines():
-        _, where, what, *_ = line.split(" ")
-        if whole.startswith(where.rstrip("/") + "/") and len(where) >= len(best):
-            best, kind = where, what
-    return kind
 
 
 def _tmpfs(slow: int | None, size: int, directory: str) -> list[str]:
@@ -188,7 +177,7 @@ def _tmpfs_trouble(slow: int | None) -> str:
 
 def _check_space(configs: set[str], options: Options) -> None:
     heaps = len(configs) * (options.memory + _BESIDE_HEAP)
-    in_memory = configs if _kind_of_files(options.spill) in _MEMORY_FILES else {"tmpfs-spill"}
+    in_memory = configs if kind_in_memory(options.spill) else {"tmpfs-spill"}
     files = options.files * len(configs & in_memory)
     free = free_bytes()
     if free is not None and heaps + files > 0.9 * free:

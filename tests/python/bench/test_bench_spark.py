@@ -327,13 +327,13 @@ def test_defaults_grow_with_the_threads() -> None:
 def test_files_in_memory_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = options(scale=1, rounds=1, spill=tmp_path)  # 2 GiB of files for each Spark
     monkeypatch.setattr(spark_live, "free_bytes", lambda: 8 << 30)
-    monkeypatch.setattr(spark_live, "_kind_of_files", lambda _: "ext4")
+    monkeypatch.setattr(spark_live, "kind_in_memory", lambda _: "")
     spark_live._check_space({"MMEM", "1:1"}, asked)
     with pytest.raises(headrace.ExhaustedError, match=r"give less --memory or fewer --configs"):
         spark_live._check_space({"MMEM", "1:1", "3:1"}, asked)
     with pytest.raises(headrace.ExhaustedError, match=r"in memory 2 GiB, .* smaller --scale, few"):
         spark_live._check_space({"MMEM", "1:1", "tmpfs-spill"}, asked)
-    monkeypatch.setattr(spark_live, "_kind_of_files", lambda _: "tmpfs")
+    monkeypatch.setattr(spark_live, "kind_in_memory", lambda _: "tmpfs")
     with pytest.raises(headrace.ExhaustedError, match=r"in memory 4 GiB, and 8 GiB are free; give"):
         spark_live._check_space({"MMEM", "1:1"}, asked)
 
