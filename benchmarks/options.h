@@ -58,7 +58,10 @@ inline Result<std::vector<const char*>> parse(const std::vector<Option>& options
                                               std::span<const char* const> arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view name = arguments[i];
-    if (name == "--") return std::vector(arguments.begin() + i + 1, arguments.end());
+    if (name == "--") {
+      const auto rest = arguments.subspan(i + 1);
+      return std::vector(rest.begin(), rest.end());
+    }
     const auto found = std::ranges::find(options, name, &Option::name);
     if (found == options.end()) {
       return fail(ErrorCode::invalid, "no option '{}'; --help lists them", name);
