@@ -125,12 +125,4 @@ function(headrace_test name)
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${HEADRACE_TEST_PARTS};GTEST_SHARD_INDEX=${index}")
     headrace_label(${name} ${name}.${part} ${labels})
   endforeach()
-  list(JOIN labels " " words)
-  set_property(GLOBAL APPEND_STRING PROPERTY headrace_test_programs "${name} ${folder} ${words}\n")
-endfunction()
-
-# The test programs with their folders and labels, a line each, for tools/concerned.py.
-function(headrace_list_tests)
-  get_property(programs GLOBAL PROPERTY headrace_test_programs)
-  file(WRITE ${PROJECT_BINARY_DIR}/test_programs.txt "${programs}")
 endfunction()

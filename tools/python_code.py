@@ -27,7 +27,7 @@ def _parameters(its: ast.arguments) -> int:
     """Without self, and without the options of a command, which typer reads off the signature."""
     options = {ast.unparse(each.annotation) for each in (*its.args, *its.kwonlyargs)
                if each.annotation is not None}
-    if any("typer.Option" in each or "typer.Argument" in each for each in options):
+    if any("Annotated[" in each for each in options):
         return 0
     given = [each.arg for each in (*its.posonlyargs, *its.args, *its.kwonlyargs)]
     return len(given) - (given[:1] in (["self"], ["cls"]))

@@ -12,9 +12,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 #: Signals that stop all steps.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -106,6 +107,40 @@ def stop(running: Running) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
+@contextlib.contextmanager
+def held_signals() -> Iterator[None]:
+    """Signals to stop are heard at the end of the block: no step is started but not yet known."""
+    seen: list[int] = []
+    before = {
+        number: signal.signal(number, lambda heard, _: seen.append(heard)) for number in STOPPING
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if seen:
+        signal.raise_signal(seen[0])
+
+
+def ignore_after_first() -> None:
+    """The first signal to stop is heard as before. Later ones are ignored, at once: they must not
+    leave steps behind.
+    """
+    before = {number: signal.getsignal(number) for number in STOPPING}
+
+    def first(number: int, frame: FrameType | None) -> None:
+        for each in STOPPING:
+            signal.signal(each, signal.SIG_IGN)
+        handler = before[signal.Signals(number)]
+        assert callable(handler)
+        handler(number, frame)
+
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, first)
+
+
 def choose(waiting: Sequence[Step], passed: set[str], running: Sequence[Step]) -> Step | None:
     """The first step that can start now: its conditions are met and its place is free."""
     builds = sum(step.is_build for step in running)
@@ -129,12 +164,15 @@ def run(steps: Sequence[Step], logs: Path, tell: Callable[[Outcome], None]) -> l
             passed.add(outcome.step.name)
         tell(outcome)
 
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    ignore_after_first()
     try:
         while waiting or running:
             step = choose(waiting, passed, [each.step for each in running])
             if step is not None:
                 waiting.remove(step)
-                running.append(start(step, logs / f"{step.name}.log"))
+                with held_signals():
+                    running.append(start(step, logs / f"{step.name}.log"))
                 continue
             if not running:  # what is left waits for a step that failed
                 for step in waiting:
@@ -146,8 +184,9 @@ def run(steps: Sequence[Step], logs: Path, tell: Callable[[Outcome], None]) -> l
                     running.remove(each)
                     note(outcome)
             time.sleep(0.05)
-    finally:  # Ctrl-C; a second one must not leave steps behind
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
+    finally:
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
         for each in running:
             stop(each)
         for number, handler in before.items():

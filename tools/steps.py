@@ -19,7 +19,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import concerned
 from scheduler import Outcome, Step, run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -274,10 +273,6 @@ def prepare(steps: Sequence[Step]) -> None:
 
 def chosen(arguments: argparse.Namespace) -> list[Step]:
     everything = all_steps(arguments.all)
-    if arguments.changed:
-        files = concerned.changed_files(ROOT)
-        steps, names = concerned.steps_for(files, everything)
-        return with_conditions(names, [*steps, *NAMED_ONLY])
     named = everything + NAMED_ONLY + ON_HARDWARE
     unknown = set(arguments.steps) - {step.name for step in named}
     if unknown:
@@ -298,17 +293,11 @@ def main() -> int:
                         help="only these, and what they need")
     parser.add_argument("--all", action="store_true",
                         help="every step, those that run only when named too, with large numbers")
-    parser.add_argument("--changed", action="store_true",
-                        help="only what the changes since main concern")
     parser.add_argument("--update", action="store_true",
                         help=f"keep shorter times in {TIMES.relative_to(ROOT)}")
     arguments = parser.parse_args()
-    if arguments.all and (arguments.steps or arguments.changed):
-        parser.error("--all runs every step; name none and leave --changed out")
-    if arguments.changed and arguments.steps:
-        parser.error("--changed chooses the steps; name none")
-    if arguments.changed and arguments.update:
-        parser.error("--update keeps the times of whole steps; leave --changed out")
+    if arguments.all and arguments.steps:
+        parser.error("--all runs every step; name none")
     steps = chosen(arguments)
     prepare(steps)
     times = Times(TIMES)

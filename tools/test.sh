@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs every test of the project from nothing; tools/steps.py has the steps.
-# Usage: test.sh [--changed] [--update] [STEP...]
+# Usage: test.sh [--all] [--update] [STEP...]
 set -euo pipefail
 cd -- "$(dirname -- "$0")/.."
 python=${PYTHON:-/usr/bin/python3}

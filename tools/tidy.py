@@ -63,7 +63,7 @@ LAYERS = [
     "src/measure/experiments/gpu", "src/measure/experiments/migrate",
     "src/measure",
     "tests/support/dsa", "dsa_sim", "dsa_sim/rates", "dsa_sim/driver", "dsa_sim/fuse",
-    "benchmarks/query/input", "benchmarks/query", "benchmarks/histogram",
+    "benchmarks", "benchmarks/query/input", "benchmarks/query", "benchmarks/histogram",
     "benchmarks/unified_memory", "benchmarks/layer",
     "benchmarks/cache/stores", "benchmarks/cache",
     "benchmarks/keyvalue/ycsb", "benchmarks/keyvalue/model", "benchmarks/keyvalue/live",

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // headrace-bench-cache: runs one scenario once, with one cache. `headrace bench cache` runs all.
-#include <fmt/core.h>
-
-#include <cstdio>
-#include <span>
-
 #include "benchmarks/cache/implementations.h"
 #include "benchmarks/cache/options.h"
-#include "core/fail.h"
+#include "benchmarks/options.h"
 
 namespace headrace::cache_bench {
 namespace {
@@ -32,8 +27,6 @@ Status answer(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
-  const headrace::Status done = headrace::cache_bench::answer(arguments.subspan(1));
-  if (done) return 0;
-  fmt::print(stderr, "headrace-bench-cache: {}\n", done.error().message);
-  return headrace::exit_code(done.error().code);
+  return headrace::bench::exit_code("headrace-bench-cache",
+                                    headrace::cache_bench::answer(arguments.subspan(1)));
 }

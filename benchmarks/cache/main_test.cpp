@@ -1,35 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program as a user starts it.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
+
+#include "tests/support/run_program.h"
 
 namespace headrace::cache_bench {
 namespace {
 
-struct Ended {
-  int code = -1;
-  std::string out;  // its output, errors included
-};
-
-Ended run_program(const std::string& arguments) {
-  Ended ended;
-  FILE* const pipe = ::popen((HEADRACE_BENCH_CACHE " " + arguments + " 2>&1").c_str(), "r");
-  std::array<char, 4096> text;
-  while (const std::size_t got = std::fread(text.data(), 1, text.size(), pipe)) {
-    ended.out.append(text.data(), got);
-  }
-  ended.code = WEXITSTATUS(::pclose(pipe));
-  return ended;
+test::Ended run_program(const std::string& arguments) {
+  return test::run_program(HEADRACE_BENCH_CACHE " " + arguments);
 }
 
 TEST(Program, PrintsARow) {
-  const Ended ended =
+  const test::Ended ended =
       run_program("--implementation chase --scenario hit-one-hot --operations 1024 --threads 2");
   ASSERT_EQ(ended.code, 0) << ended.out;
   const auto row = nlohmann::json::parse(ended.out);
@@ -44,9 +29,25 @@ TEST(Program, List_HasAllImplementations) {
 }
 
 TEST(Program, WrongOption_IsReportedInOneLine) {
-  const Ended wrong = run_program("--threads many");
-  EXPECT_EQ(wrong.code, 2);
-  EXPECT_EQ(wrong.out, "headrace-bench-cache: --threads 'many': give 1 to 4096\n");
+  const struct {
+    const char* arguments;
+    const char* message;
+  } cases[] = {
+      {"--threads many", "--threads 'many': give 1 to 4096"},
+      {"--threads 0", "--threads '0': give 1 to 4096"},
+      {"--threads 1x", "--threads '1x': give 1 to 4096"},
+      {"--seconds nan", "--seconds 'nan': give 0.001 to 3600"},
+      {"--extents 1e99", "--extents '1e99': give 16 to 1073741824"},
+      {"--budget 1", "--budget '1': give 1048576 to 1099511627776"},
+      {"--seed", "--seed needs N"},
+      {"hit-spread", "no option 'hit-spread'; --help lists them"},
+      {"-- x", "no option '--'; --help lists them"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const test::Ended wrong = run_program(arguments);
+    EXPECT_EQ(wrong.code, 2) << arguments;
+    EXPECT_EQ(wrong.out, "headrace-bench-cache: " + std::string(message) + "\n");
+  }
   EXPECT_EQ(run_program("--implementation none --scenario hit-spread").code, 3);
 }
 

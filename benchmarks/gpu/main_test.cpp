@@ -2,24 +2,17 @@
 // The table of headrace-bench-gpu on a GPU made of software with the costs of an H200.
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstdio>
-#include <string>
-
 #include "tests/support/fake_cuda/fake_library.h"
+#include "tests/support/run_program.h"
 
 namespace headrace {
 namespace {
 
 std::string output_of(const std::string& part) {
-  const std::string command = "HEADRACE_BENCH_MIB=8 HEADRACE_BENCH_REPETITIONS=1 " +
-                              std::string(HEADRACE_BENCH_GPU) + " . " + part + " 2>&1";
-  std::FILE* const out = popen(command.c_str(), "r");
-  std::string text;
-  std::array<char, 4096> some{};
-  while (std::fgets(some.data(), some.size(), out) != nullptr) text += some.data();
-  EXPECT_EQ(pclose(out), 0) << text;
-  return text;
+  const test::Ended ended = test::run_program(
+      "HEADRACE_BENCH_MIB=8 HEADRACE_BENCH_REPETITIONS=1 " HEADRACE_BENCH_GPU " . " + part);
+  EXPECT_EQ(ended.code, 0) << ended.out;
+  return ended.out;
 }
 
 TEST(BenchGpu, PrintsATableThatSaysItIsEmulated) {
@@ -35,12 +28,9 @@ TEST(BenchGpu, PrintsATableThatSaysItIsEmulated) {
 
 TEST(BenchGpu, SaysWhatIsMissing) {
   const ScopedVariable none("HEADRACE_LIBCUDA", "/nowhere/libcuda.so");
-  const std::string command = std::string(HEADRACE_BENCH_GPU) + " . pinned 2>&1";
-  std::FILE* const out = popen(command.c_str(), "r");
-  std::array<char, 4096> line{};
-  EXPECT_NE(std::fgets(line.data(), line.size(), out), nullptr);
-  EXPECT_NE(std::string(line.data()).find("no GPU with a driver"), std::string::npos);
-  EXPECT_NE(pclose(out), 0);
+  const test::Ended ended = test::run_program(HEADRACE_BENCH_GPU " . pinned");
+  EXPECT_NE(ended.out.find("no GPU with a driver"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.code, 0);
 }
 
 }  // namespace

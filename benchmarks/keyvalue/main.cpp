@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // headrace-bench-kv: models a key-value store, or drives one. `headrace bench kv` starts servers
 // and prints this program's results.
-#include <fmt/core.h>
-
 #include <csignal>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 
 #include "benchmarks/keyvalue/live/connection.h"
 #include "benchmarks/keyvalue/live/server_process.h"
 #include "benchmarks/keyvalue/options.h"
 #include "benchmarks/keyvalue/store/serve.h"
 #include "benchmarks/keyvalue/store/store.h"
-#include "core/fail.h"
+#include "benchmarks/options.h"
 
 namespace headrace::kv_bench {
 namespace {
@@ -50,9 +46,7 @@ Result<nlohmann::ordered_json> done(const Options& options) {
       return nlohmann::ordered_json{{"records", live.records}};
     case Task::drive: return driven(options);
     case Task::place: {
-      HEADRACE_TRY(const PagesOut pages,
-                   options.to ? move_out(live.server, options.share, *options.to, live.seed)
-                              : page_out(live.server, options.share, live.seed));
+      HEADRACE_TRY(const PagesOut pages, page_out(live.server, options.share, live.seed));
       return nlohmann::ordered_json{{"data_bytes", pages.data.value},
                                     {"out_bytes", pages.out.value}};
     }
@@ -83,8 +77,6 @@ Status answer(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
-  const headrace::Status done = headrace::kv_bench::answer(arguments.subspan(1));
-  if (done) return 0;
-  fmt::print(stderr, "headrace-bench-kv: {}\n", done.error().message);
-  return headrace::exit_code(done.error().code);
+  return headrace::bench::exit_code("headrace-bench-kv",
+                                    headrace::kv_bench::answer(arguments.subspan(1)));
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +19,7 @@ enum class Task : std::uint8_t {
   model,
   load,   // stores the records on a server
   drive,  // sends requests to it
-  place,  // brings its pages back, then moves a share to swap or to a node
+  place,  // brings its pages back, then moves a share to swap
   store,  // is a server itself, until it is ended
   serve,  // becomes a program that ends with its starter
 };
@@ -31,8 +30,7 @@ struct Options {
   ModelOptions model;
   DriveOptions drive;
   StoreOptions store;
-  double share = 0;                  // of pages to move out
-  std::optional<int> to;             // a node; nullopt: swap
+  double share = 0;                  // of pages to move to swap
   std::vector<const char*> program;  // to become
 };
 

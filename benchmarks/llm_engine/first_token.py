@@ -4,7 +4,6 @@ as llama.cpp itself writes it, or fetched block by block from the tiers of headr
 
     V=$(mktemp -d)/venv; python -m venv $V; $V/bin/pip install . llama-cpp-python gguf
     $V/bin/python benchmarks/llm_engine/first_token.py --data DIRECTORY_ON_THE_DISK [--rounds 7]
-    [--json]
 
 The model has random weights of a stated geometry (model.py). In each round every way serves every
 prefix once, in an order drawn anew. Whatever way the prefix came, the logits of the first token and
@@ -14,15 +13,13 @@ the tokens generated behind it must be those that computing gives, bit by bit: e
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -227,52 +224,25 @@ class Bench:
             raise SystemExit(f"{way}, {prefix} tokens: other logits or tokens than computed ones")
 
 
-def row(found: Found) -> dict[str, Any]:
-    times = sorted(1e3 * each for each in found.first_token)
-    return {
-        "way": found.way, "prefix_tokens": found.prefix,
-        "first_token_ms": statistics.median(times), "least_ms": times[0], "most_ms": times[-1],
-        "prefix_ms": 1e3 * statistics.median(found.fetch),
-        "prefix_least_ms": 1e3 * min(found.fetch), "samples_ms": times, "identical": True,
-    }  # fmt: skip
-
-
-def document(bench: Bench, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def show(bench: Bench, rows: Sequence[Found]) -> None:
     g, o = bench.geometry, bench.options
-    return {
-        "benchmark": "llm first token", "date": time.strftime("%Y-%m-%d"),
-        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(),
-                    "load_average": os.getloadavg()},
-        "engine": f"llama-cpp-python {llama_cpp.__version__}",
-        "system": llama_cpp.llama_print_system_info().decode(),
-        "model": asdict(g) | {"parameters_of_layers": g.parameters, "dtype": "f16"},
-        "block_tokens": o.block_tokens, "block_bytes": bench.kv.block_bytes,
-        "fragment_bytes": bench.kv.fragment_bytes, "suffix_tokens": o.suffix, "seed": o.seed,
-        "threads": o.threads, "rounds": o.rounds, "rows": rows,
-    }  # fmt: skip
-
-
-def show(d: dict[str, Any]) -> None:
-    m = d["model"]
     print(
-        f"{d['engine']}, threads: {d['threads']}; {m['layers']} layers, hidden {m['hidden']}, "
-        f"{m['heads']} heads, {m['kv_heads']} of keys and values, feed forward "
-        f"{m['feed_forward']}: {m['parameters_of_layers'] / 1e6:.0f} million parameters in layers, "
-        "f16, random\n"
-        f"blocks of {d['block_tokens']} tokens, {headrace.format_bytes(d['block_bytes'])}; "
-        f"{d['suffix_tokens']} new tokens behind each prefix; load average "
-        f"{d['machine']['load_average'][0]:.1f}\n\n"
+        f"llama-cpp-python {llama_cpp.__version__}, threads: {o.threads}; {g.layers} layers, "
+        f"hidden {g.hidden}, {g.heads} heads, {g.kv_heads} of keys and values, feed forward "
+        f"{g.feed_forward}: {g.parameters / 1e6:.0f} million parameters in layers, f16, random\n"
+        f"blocks of {o.block_tokens} tokens, {headrace.format_bytes(bench.kv.block_bytes)}; "
+        f"{o.suffix} new tokens behind each prefix; load average {os.getloadavg()[0]:.1f}\n\n"
         "| prefix | way | first token, ms (least to most) | of it the prefix, ms (least) |\n"
         "|---|---|---|---|"
     )
-    for r in d["rows"]:
+    for row in rows:
+        times, prefix = ([1e3 * each for each in of] for of in (row.first_token, row.fetch))
         print(
-            f"| {r['prefix_tokens']} | {r['way']} | {r['first_token_ms']:.1f} "
-            f"({r['least_ms']:.1f} to {r['most_ms']:.1f}) | {r['prefix_ms']:.1f} "
-            f"({r['prefix_least_ms']:.1f}) |"
+            f"| {row.prefix} | {row.way} | {statistics.median(times):.1f} ({min(times):.1f} to "
+            f"{max(times):.1f}) | {statistics.median(prefix):.1f} ({min(prefix):.1f}) |"
         )
     print(
-        f"\nmedians of {plural(d['rounds'], 'round')}, interleaved; in each of them the logits and "
+        f"\nmedians of {plural(o.rounds, 'round')}, interleaved; in each of them the logits and "
         f"{_GENERATED} tokens from there are what computing gives, bit by bit"
     )
 
@@ -288,15 +258,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if any(prefix % BATCH or prefix % options.block_tokens for prefix in options.prefixes):
         parser.error(f"prefixes are whole batches of {BATCH} tokens and whole blocks")
     with tempfile.TemporaryDirectory(prefix="headrace-llm-", dir=options.data) as scratch:
         bench = Bench(options, Path(scratch))
-        found = document(bench, [row(each) for each in bench.run()])
+        show(bench, bench.run())
         bench.ssd = bench.dram = None  # type: ignore[assignment]  # before its folder goes
-    print(json.dumps(found, indent=1)) if options.json else show(found)
 
 
 if __name__ == "__main__":

@@ -171,12 +171,5 @@ TEST(Queries, ColumnsTooWideForExactSumsAreRefused) {
   EXPECT_EQ(find_query("q1").value()->make(keys, 1000).error().code, ErrorCode::invalid);
 }
 
-TEST(Queries, ModesHaveNames) {
-  for (const char* name : {"resident", "direct", "mmap", "prefetch"}) {
-    EXPECT_EQ(to_string(parse_query_mode(name).value()), name);
-  }
-  EXPECT_EQ(parse_query_mode("magic").error().code, ErrorCode::invalid);
-}
-
 }  // namespace
 }  // namespace headrace

@@ -199,14 +199,6 @@ std::string_view to_string(QueryMode mode) {
   return "?";
 }
 
-Result<QueryMode> parse_query_mode(std::string_view text) {
-  for (const QueryMode mode :
-       {QueryMode::resident, QueryMode::direct, QueryMode::mmap, QueryMode::prefetch}) {
-    if (to_string(mode) == text) return mode;
-  }
-  return fail(ErrorCode::invalid, "no mode '{}'; there are resident, direct, mmap, prefetch", text);
-}
-
 Result<QueryRun> run_query(const Table& table, Mover& mover, const QueryOptions& options) {
   return run_supervised<QueryRun>(table, mover, options, run_mode);
 }

@@ -64,7 +64,6 @@ enum class QueryMode : std::uint8_t {
 };
 
 std::string_view to_string(QueryMode mode);
-Result<QueryMode> parse_query_mode(std::string_view text);
 
 // One row of an answer: group keys (empty without groups) and exact values as decimal text.
 struct AnswerRow {

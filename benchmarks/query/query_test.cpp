@@ -227,18 +227,23 @@ TEST_F(QueryTest, ATableWithoutRowsHasAnAnswer) {
   EXPECT_TRUE(measure_transfer_floor(table, mover_, options_).has_value());
 }
 
-// From one memory node to another if the machine has two, preferably of another kind; in the guest,
-// from DRAM to HBM.
-TEST_F(QueryTest, MemoryIsReadInPlaceOrCached) {
-  std::vector<const Node*> memory;
-  for (const Node& node : machine_.nodes) {
-    if (node.byte_addressable() && node.capacity.value_or(0_B) > 64_MiB) memory.push_back(&node);
+// Two memory nodes, if the machine has them, preferably of two kinds; in the guest, DRAM and HBM.
+std::vector<NodeId> two_memories(const Machine& machine) {
+  std::vector<const Node*> found;
+  for (const Node& node : machine.nodes) {
+    if (node.byte_addressable() && node.capacity.value_or(0_B) > 64_MiB) found.push_back(&node);
   }
-  if (memory.size() < 2) GTEST_SKIP() << "one memory node";
+  if (found.size() < 2) return {};
   const auto other =
-      std::ranges::find_if(memory, [&](const Node* node) { return node->kind != memory[0]->kind; });
-  options_.slow = memory[0]->id;
-  options_.fast = (other == memory.end() ? memory[1] : *other)->id;
+      std::ranges::find_if(found, [&](const Node* node) { return node->kind != found[0]->kind; });
+  return {found[0]->id, (other == found.end() ? found[1] : *other)->id};
+}
+
+TEST_F(QueryTest, MemoryIsReadInPlaceOrCached) {
+  const auto memories = two_memories(machine_);
+  if (memories.empty()) GTEST_SKIP() << "one memory node";
+  options_.slow = memories[0];
+  options_.fast = memories[1];
   for (const QueryMode mode : {QueryMode::resident, QueryMode::direct, QueryMode::prefetch}) {
     options_.mode = mode;
     const auto outcome = run(options_);
@@ -266,30 +271,20 @@ Machine with_devices(Machine machine) {
   return machine;
 }
 
-std::vector<const Node*> memories(const Machine& machine) {
-  std::vector<const Node*> found;
-  for (const Node& node : machine.nodes) {
-    if (node.byte_addressable() && node.capacity.value_or(0_B) > 64_MiB) found.push_back(&node);
-  }
-  return found;
-}
-
 TEST(QueryDsa, GivesExactAnswersByEachRouteAndWithFailingDescriptors) {
   const test::TempDirectory directory;
   const Machine machine = with_devices(Machine::discover({.storage = {directory.path()}}).value());
-  const auto memory = memories(machine);
-  if (memory.size() < 2) GTEST_SKIP() << "one memory node; runs in the guest";
+  const auto memories = two_memories(machine);
+  if (memories.empty()) GTEST_SKIP() << "one memory node; runs in the guest";
   const test::Lineitem lineitem(directory.path(), 50'021);
   const Table table = Table::open(machine, directory.path()).value();
-  const auto other =
-      std::ranges::find_if(memory, [&](const Node* node) { return node->kind != memory[0]->kind; });
   std::vector<EngineId> devices;
   for (const Engine& engine : machine.engines) {
     if (engine.kind == EngineKind::dsa) devices.push_back(engine.id);
   }
   QueryOptions options;
-  options.slow = memory[0]->id;
-  options.fast = (other == memory.end() ? memory[1] : *other)->id;
+  options.slow = memories[0];
+  options.fast = memories[1];
   options.block = 32_KiB;
   options.budget = 4_MiB;
   for (const double failing : {0.0, 0.01}) {

@@ -55,8 +55,8 @@ class SilentBackend final : public Backend {
   std::vector<std::pair<Piece, Completion*>> held_ GUARDED_BY(mutex_);
 };
 
-// Parameter: the name of a mode, or the floor of the transfer.
-class StallTest : public testing::TestWithParam<std::string> {
+// Parameter: a mode, or nothing for the floor of the transfer.
+class StallTest : public testing::TestWithParam<std::optional<QueryMode>> {
  protected:
   StallTest() {
     EngineId disk{};
@@ -82,8 +82,8 @@ class StallTest : public testing::TestWithParam<std::string> {
     auto keep = std::make_shared<int>();
     kept_ = keep;
     options.keep = std::move(keep);
-    if (GetParam() == "floor") return measure_transfer_floor(*table_, *mover_, options).error();
-    options.mode = parse_query_mode(GetParam()).value();
+    if (!GetParam()) return measure_transfer_floor(*table_, *mover_, options).error();
+    options.mode = *GetParam();
     return run_query(*table_, *mover_, options).error();
   }
   // The disk answers again: the resources left behind are released.
@@ -123,8 +123,11 @@ TEST_P(StallTest, IsLeftWhenStopped) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, StallTest,
-                         testing::Values("resident", "direct", "prefetch", "floor"),
-                         [](const auto& each) { return each.param; });
+                         testing::Values(QueryMode::resident, QueryMode::direct,
+                                         QueryMode::prefetch, std::nullopt),
+                         [](const auto& each) {
+                           return std::string(each.param ? to_string(*each.param) : "floor");
+                         });
 
 }  // namespace
 }  // namespace headrace

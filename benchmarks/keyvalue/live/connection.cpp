@@ -9,8 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "benchmarks/keyvalue/live/memcached.h"
-#include "benchmarks/keyvalue/live/redis.h"
 #include "core/fail.h"
 
 namespace headrace::kv_bench {

@@ -44,6 +44,10 @@ class Connection {
   bool right_ = true;
 };
 
+// Connections by hiredis, and by memcached's text (get and set); Connection::open chooses one.
+Result<std::unique_ptr<Connection>> open_redis(const std::string& socket);
+Result<std::unique_ptr<Connection>> open_memcached(const std::string& socket);
+
 // Whether these bytes are a value of this record.
 bool is_value_of(std::string_view bytes, std::string_view key, std::size_t value_bytes);
 

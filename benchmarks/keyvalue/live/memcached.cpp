@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "benchmarks/keyvalue/live/memcached.h"
+#include "benchmarks/keyvalue/live/connection.h"
 
 #include <fmt/format.h>
 #include <sys/socket.h>

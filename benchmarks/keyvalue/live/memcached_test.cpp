@@ -1,58 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "benchmarks/keyvalue/live/memcached.h"
+#include "benchmarks/keyvalue/live/connection.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <thread>
 
 #include "benchmarks/keyvalue/live/drive.h"
+#include "benchmarks/keyvalue/live/server_testing.h"
 
 namespace headrace::kv_bench {
 namespace {
 
-class Listening {
- public:
-  Listening() {
-    char name[] = "/tmp/headrace-kv-test-XXXXXX";
-    directory_ = ::mkdtemp(name);
-    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
-    std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", socket().c_str());
-    fd_ = ::socket(AF_UNIX, SOCK_STREAM, 0);
-    if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-        ::listen(fd_, 1) != 0) {
-      std::abort();
-    }
-  }
-  ~Listening() {
-    ::close(fd_);
-    std::filesystem::remove_all(directory_);
-  }
-  Listening(const Listening&) = delete;
-  Listening& operator=(const Listening&) = delete;
-
-  std::string socket() const { return directory_ + "/socket"; }
-  int accept() const { return ::accept(fd_, nullptr, nullptr); }
-
- private:
-  std::string directory_;
-  int fd_ = -1;
-};
-
 // The other end of one connection; the test writes its responses.
 class Peer {
  public:
-  Peer() : connection(*open_memcached(listening_.socket())), fd_(listening_.accept()) {}
+  Peer() {
+    socket_.listen();
+    connection = *open_memcached(socket_.path());
+    fd_ = socket_.accept();
+  }
   ~Peer() { hang_up(); }
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
+  std::unique_ptr<Connection> connection;
   void hang_up() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
@@ -67,36 +39,33 @@ class Peer {
   }
 
  private:
-  const Listening listening_;
-
- public:
-  const std::unique_ptr<Connection> connection;
-
- private:
-  int fd_;
+  UnixSocket socket_;
+  int fd_ = -1;
 };
 
 // A server without memory for the first request; it refuses all others the same way.
 class Forgetful {
  public:
-  explicit Forgetful(const std::string& words)
-      : thread_([this, words] {
-          const int fd = listening_.accept();
-          char bytes[4096];
-          std::string said = "SERVER_ERROR out of memory\r\n";
-          while (::read(fd, bytes, sizeof(bytes)) > 0 &&
-                 ::send(fd, said.data(), said.size(), MSG_NOSIGNAL) > 0) {
-            said = words;
-          }
-          ::close(fd);
-        }) {}
+  explicit Forgetful(const std::string& words) {
+    socket_.listen();
+    thread_ = std::thread([this, words] {
+      const int fd = socket_.accept();
+      char bytes[4096];
+      std::string said = "SERVER_ERROR out of memory\r\n";
+      while (::read(fd, bytes, sizeof(bytes)) > 0 &&
+             ::send(fd, said.data(), said.size(), MSG_NOSIGNAL) > 0) {
+        said = words;
+      }
+      ::close(fd);
+    });
+  }
   ~Forgetful() { thread_.join(); }
   Forgetful(const Forgetful&) = delete;
   Forgetful& operator=(const Forgetful&) = delete;
-  std::string socket() const { return listening_.socket(); }
+  std::string socket() const { return socket_.path(); }
 
  private:
-  const Listening listening_;
+  UnixSocket socket_;
   std::thread thread_;
 };
 

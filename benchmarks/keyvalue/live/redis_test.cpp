@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "benchmarks/keyvalue/live/redis.h"
+#include "benchmarks/keyvalue/live/connection.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -30,8 +30,7 @@ constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62, kPresent = std::uint64_t{1} << 63;
 // Larger mappings are reserved address space (a sanitizer's shadow), not data.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
-constexpr std::size_t kPagesInCall = 512;  // pages per call
-constexpr int kMoveOwn = 2;                // MPOL_MF_MOVE: pages not shared with other processes
+constexpr std::size_t kPagesInCall = 512;
 
 struct Descriptor {
   int fd = -1;
@@ -182,25 +181,6 @@ Result<PagesOut> page_out(pid_t process, double share, std::uint64_t seed) {
   HEADRACE_TRY(pages, pages_of(process));
   return PagesOut{.data = {(pages.resident.size() + pages.out.size()) * kPage},
                   .out = {pages.out.size() * kPage}};
-}
-
-Result<PagesOut> move_out(pid_t process, double share, int node, std::uint64_t seed) {
-  HEADRACE_TRY(const PagesBySwap pages, pages_of(process));
-  const std::vector<std::uint64_t> chosen = drawn(pages.resident, share, seed);
-  const std::vector<int> nodes(kPagesInCall, node);
-  std::vector<int> found(kPagesInCall, -1);
-  PagesOut moved{.data = {(pages.resident.size() + pages.out.size()) * kPage}, .out = {}};
-  for (std::size_t i = 0; i < chosen.size(); i += kPagesInCall) {
-    const std::size_t count = std::min(kPagesInCall, chosen.size() - i);
-    if (::syscall(SYS_move_pages, process, count, chosen.data() + i, nodes.data(), found.data(),
-                  kMoveOwn) < 0) {
-      return fail_errno(errno,
-                        fmt::format("cannot move memory of process {} to node {}", process, node));
-    }
-    const auto there = std::count(found.begin(), found.begin() + static_cast<long>(count), node);
-    moved.out.value += static_cast<std::uint64_t>(there) * kPage;
-  }
-  return moved;
 }
 
 }  // namespace headrace::kv_bench

@@ -36,8 +36,4 @@ struct PagesOut {
 // process, without root; unsupported: a kernel without process_madvise; absent: no such process.
 Result<PagesOut> page_out(pid_t process, double share, std::uint64_t seed);
 
-// Moves `share` of its pages, chosen by `seed`, to a memory node. `out` counts the chosen pages
-// that are there afterwards. Errors: denied, absent: as page_out; absent also: no such node.
-Result<PagesOut> move_out(pid_t process, double share, int node, std::uint64_t seed);
-
 }  // namespace headrace::kv_bench

@@ -129,20 +129,6 @@ TEST(ServerProcess, PagesGoOutAsFarAsThereIsSwapAndLoseNothing) {
   EXPECT_TRUE(sleeper.unchanged());
 }
 
-TEST(ServerProcess, PagesGoToANodeAndLoseNothing) {
-  Sleeper sleeper;
-  Result<PagesOut> moved = PagesOut{};
-  for (int i = 0; i < 500 && moved && moved->data.value < (4 << 20); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    moved = move_out(sleeper.pid(), 0.5, 0, 1);
-  }
-  EXPECT_TRUE(sleeper.unchanged());
-  if (!moved) GTEST_SKIP() << moved.error().message;
-  EXPECT_GT(moved->out.value,
-            moved->data.value / 3);  // on a host with one node, node 0 has all of them
-  EXPECT_LT(moved->out.value, moved->data.value * 2 / 3);
-}
-
 TEST(ServerProcess, AbsentProcess_HasNoPages) {
   EXPECT_EQ(page_out(1 << 29, 0.5, 1).error().code, ErrorCode::absent);
 }

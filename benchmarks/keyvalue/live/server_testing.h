@@ -19,6 +19,40 @@
 
 namespace headrace::kv_bench {
 
+// A unix socket in a temporary directory.
+class UnixSocket {
+ public:
+  UnixSocket() {
+    char name[] = "/tmp/headrace-kv-test-XXXXXX";
+    directory = ::mkdtemp(name);
+  }
+  ~UnixSocket() {
+    if (fd >= 0) ::close(fd);
+    std::filesystem::remove_all(directory);
+  }
+  UnixSocket(const UnixSocket&) = delete;
+  UnixSocket& operator=(const UnixSocket&) = delete;
+
+  std::string path() const { return directory + "/socket"; }
+  sockaddr_un address() const {
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+    std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path().c_str());
+    return address;
+  }
+  void listen() {
+    const sockaddr_un to = address();
+    fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    if (::bind(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0 ||
+        ::listen(fd, 64) != 0) {
+      std::abort();
+    }
+  }
+  int accept() const { return ::accept(fd, nullptr, nullptr); }
+
+  std::string directory;
+  int fd = -1;
+};
+
 struct ServerHabits {
   int stall_ms = 0;      // before the first response
   bool wrong = false;    // returns another record's value
@@ -30,27 +64,18 @@ class TestServer {
  public:
   explicit TestServer(ServerHabits habits = {}) : habits_(habits) {
     std::signal(SIGPIPE, SIG_IGN);
-    char name[] = "/tmp/headrace-kv-test-XXXXXX";
-    directory_ = ::mkdtemp(name);
-    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
-    std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", socket().c_str());
-    listening_ = ::socket(AF_UNIX, SOCK_STREAM, 0);
-    if (::bind(listening_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-        ::listen(listening_, 64) != 0 || ::pipe(stop_) != 0) {
-      std::abort();
-    }
+    socket_.listen();
+    if (::pipe(stop_) != 0) std::abort();
     thread_ = std::thread([this] { serve(); });
   }
   ~TestServer() {
     end();
-    ::close(listening_);
     ::close(stop_[0]);
-    std::filesystem::remove_all(directory_);
   }
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;
 
-  std::string socket() const { return directory_ + "/socket"; }
+  std::string socket() const { return socket_.path(); }
   // The stored values. Ends the server.
   const std::map<std::string, std::string>& stored() {
     end();
@@ -67,10 +92,10 @@ class TestServer {
   void serve() {
     std::map<int, std::string> clients;
     while (true) {
-      std::vector<pollfd> waited = {{stop_[0], POLLIN, 0}, {listening_, POLLIN, 0}};
+      std::vector<pollfd> waited = {{stop_[0], POLLIN, 0}, {socket_.fd, POLLIN, 0}};
       for (const auto& [fd, came] : clients) waited.push_back({fd, POLLIN, 0});
       if (::poll(waited.data(), waited.size(), -1) < 0 || waited[0].revents != 0) break;
-      if (waited[1].revents != 0) clients[::accept(listening_, nullptr, nullptr)];
+      if (waited[1].revents != 0) clients[socket_.accept()];
       for (std::size_t i = 2; i < waited.size(); ++i) {
         if (waited[i].revents == 0 || take(waited[i].fd, clients[waited[i].fd])) continue;
         ::close(waited[i].fd);
@@ -130,8 +155,7 @@ class TestServer {
   }
 
   ServerHabits habits_;
-  std::string directory_;
-  int listening_ = -1;
+  UnixSocket socket_;
   int stop_[2] = {-1, -1};
   int answers_ = 0;
   std::map<std::string, std::string> stored_;

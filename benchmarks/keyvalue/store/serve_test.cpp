@@ -2,14 +2,8 @@
 #include "benchmarks/keyvalue/store/serve.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
-#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -23,10 +17,8 @@ namespace {
 class Served {
  public:
   explicit Served(bool on_file) {
-    char name[] = "/tmp/headrace-kv-test-XXXXXX";
-    directory_ = ::mkdtemp(name);
     StoreOptions options{.cached = 256_KiB, .value_bytes = 200, .records = 5000};
-    if (on_file) options.file = directory_ + "/values";
+    if (on_file) options.file = socket_.directory + "/values";
     store_ = *Store::open(options);
     if (::pipe(stop_) != 0) std::abort();
     thread_ = std::thread([this] { ended_ = serve(*store_, socket(), stop_[0]); });
@@ -40,15 +32,14 @@ class Served {
     thread_.join();
     EXPECT_TRUE(ended_);
     ::close(stop_[0]);
-    store_.reset();
-    std::filesystem::remove_all(directory_);
   }
   Served(const Served&) = delete;
   Served& operator=(const Served&) = delete;
-  std::string socket() const { return directory_ + "/socket"; }
+  std::string socket() const { return socket_.path(); }
+  sockaddr_un address() const { return socket_.address(); }
 
  private:
-  std::string directory_;
+  UnixSocket socket_;
   std::unique_ptr<Store> store_;
   int stop_[2] = {-1, -1};
   Status ended_;
@@ -72,12 +63,10 @@ TEST(Serve, EveryValueIsItsRecords) {
   }
 }
 
-std::string answer_to(const std::string& socket, const std::string& question) {
-  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
-  std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", socket.c_str());
+std::string answer_to(const sockaddr_un& address, const std::string& question) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
   std::string came;
-  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
       ::send(fd, question.data(), question.size(), MSG_NOSIGNAL) > 0 &&
       ::shutdown(fd, SHUT_WR) == 0) {
     char bytes[4096];
@@ -91,7 +80,7 @@ std::string answer_to(const std::string& socket, const std::string& question) {
 
 TEST(Serve, InvalidRequest_IsRefusedOrClosesTheConnection) {
   const Served served(false);
-  const std::string socket = served.socket();
+  const sockaddr_un socket = served.address();
   EXPECT_EQ(answer_to(socket, "*2\r\n$3\r\nGET\r\n$1\r\nx\r\n*1\r\n$4\r\nINFO\r\n"),
             "$-1\r\n$13\r\nslow_gets:0\r\n\r\n");
   EXPECT_EQ(answer_to(socket, "*1\r\n$5\r\nFLUSH\r\n"), "-ERR only SET, GET and INFO\r\n");

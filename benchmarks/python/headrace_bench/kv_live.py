@@ -16,7 +16,7 @@ from typing import Any
 import headrace
 from headrace._tiering.plan import Wish
 from headrace_bench import kv_place, kv_promote, kv_servers
-from headrace_bench.kv_place import CONFIGS, KERNEL, SSD, Options, Place
+from headrace_bench.kv_place import CONFIGS, SSD, Options, Place
 from headrace_bench.kv_servers import SERVERS, Data, Server
 from headrace_bench.kv_steps import Steps
 from headrace_bench.runner import Progress, Runner, Stop, Variant, median_of, wrong_of
@@ -71,7 +71,7 @@ def run(
     """
     versions = _versions(points)
     _check_memory(options)
-    places = kv_place.places(machine, options.configs, options.profile)
+    places = kv_place.places(machine, options.configs)
     kv_place.leave_out(points, machine, options, places)
     runners: list[Runner] = []
     try:
@@ -180,16 +180,17 @@ def _started(
 ) -> Steps:  # fmt: skip
     """A server that is filled; it ends with the stack."""
     place = group.place
-    launch = placed(machine, place.weights, bound=place.moved != KERNEL)
+    launch = placed(machine, place.weights)
     if place.table:
         wish = Wish(promotion=False, demotion=False, weights=place.by_node(here))
-        stack.enter_context(kv_promote.kernel(wish))
+        stack.enter_context(kv_promote.table(wish))
     running = stack.enter_context(
         kv_servers.started(group.server, launch, group.data, options.directory, place.text(here))
     )
     steps = Steps(running, here, nodes, options, stop)
     steps.load()
-    stack.enter_context(steps.moved(place.moved))
+    if place.moved:
+        stack.enter_context(steps.moved())
     return steps
 
 

@@ -32,11 +32,7 @@ SSD = {"MMEM-SSD-0.2": 0.2, "MMEM-SSD-0.4": 0.4}
 #: A half of the pages on the slow node, in turn with the others, or in swap where there is none;
 #: and a tier that keeps as much there, the hot half on the fast one.
 PROMOTED = "Hot-Promote"
-#: A half of the pages on the slow node, and the kernel's own tiering.
-KERNEL = "kernel"
-#: Interleaved as advice for the curves of this machine has it.
-BEST = "best share"
-CONFIGS = ("MMEM", *SSD, *INTERLEAVES, PROMOTED, BEST, KERNEL)
+CONFIGS = ("MMEM", *SSD, *INTERLEAVES, PROMOTED)
 #: In files of servers that drop and write again there is room for more than what is stored.
 _FILE_ROOM = 5
 
@@ -55,18 +51,17 @@ class Options:
     settle: float  #: seconds before the first measurement of what moves to and fro
     seed: int
     directory: Path  #: where values on SSD are
-    profile: str | None  #: whose curves the best share is advised from
 
 
 @dataclass(frozen=True)
 class Place:
     """Pages on the fast memory and on the slow one, in turn (nothing: all on the fast one), and
-    who moves them while they are used: nobody, PROMOTED or KERNEL. `table`: the kernel's table of
-    weights says otherwise, and is set meanwhile.
+    whether a tier moves them while they are used. `table`: the kernel's table of weights says
+    otherwise, and is set meanwhile.
     """
 
     weights: tuple[int, int] | None = None
-    moved: str = ""
+    moved: bool = False
     table: bool = False
 
     def by_node(self, here: Memories) -> dict[int, int]:
@@ -80,33 +75,18 @@ class Place:
         return ",".join(f"{node}={weight}" for node, weight in self.by_node(here).items())
 
 
-def places(
-    machine: headrace.Machine, configs: Sequence[str], profile: str | None
-) -> dict[str, Place]:
-    """By configuration. Errors: as Profile.load and advise_interleave, for the best share."""
+def places(machine: headrace.Machine, configs: Sequence[str]) -> dict[str, Place]:
+    """By configuration."""
     found = {config: Place() for config in configs}
     for config, weights in INTERLEAVES.items():
         found[config] = Place(weights)
     here = memories_here(machine)
-    found[PROMOTED] = Place(None if here.slow is None else (1, 1), PROMOTED)
-    found[KERNEL] = Place(None, KERNEL)
-    if BEST in configs and profile is not None and here.slow is not None:
-        found[BEST] = Place(_advised(profile, here))
+    found[PROMOTED] = Place(None if here.slow is None else (1, 1), moved=True)
     if os.geteuid() == 0:
         for config, place in found.items():
             if place.weights is not None:
                 found[config] = replace(place, table=other_weights(machine, place.weights))
     return found
-
-
-def _advised(profile: str, here: Memories) -> tuple[int, int] | None:
-    """For a server that is one thread. Nothing: all on the fast memory."""
-    advice = headrace.advise_interleave(
-        headrace.Profile.load(profile), cpu_node=here.fast, lines=headrace.LINES_PER_THREAD
-    )
-    weights = {each.node: each.weight for each in advice.nodes}
-    fast, slow = (weights.get(node or 0, 0) for node in (here.fast, here.slow))
-    return (fast, slow) if slow else None
 
 
 def leave_out(
@@ -126,9 +106,6 @@ def leave_out(
             data = Data(options.records, options.value, SSD[config])
             if reason := kv_servers.too_few(SERVERS[server], data):
                 point.fail("invalid", reason)
-        if config == KERNEL and server == "own" and not point.reason:
-            told = "its heap binds memory to nodes, and the kernel leaves such memory there"
-            point.fail("unsupported", told)
 
 
 def _why_not(
@@ -140,24 +117,18 @@ def _why_not(
     place = places[config]
     if config in SSD or (config == PROMOTED and place.weights is None):
         return _no_swap(int(SSD.get(config, 0.5) * options.records * (options.value + 100)))
-    if config == KERNEL:
-        return _no_kernel(machine)
-    if config == BEST and options.profile is None:
-        here = memories_here(machine)
-        return "absent", here.why or (
-            "no loaded-latency curves to advise from; headrace measure loaded --full --out p.json, "
-            "then --profile p.json"
-        )
-    return ("", "") if place.weights is None and config != BEST else _no_weights(machine, place)
+    return ("", "") if place.weights is None else _no_weights(machine, place, place.weights)
 
 
-def _no_weights(machine: headrace.Machine, place: Place) -> tuple[str, str]:
+def _no_weights(
+    machine: headrace.Machine, place: Place, weights: tuple[int, int]
+) -> tuple[str, str]:
     here = memories_here(machine)
     if here.slow is None:
         return "absent", here.why
     if place.table:
         return _no_switch(Wish(promotion=False, demotion=False, weights=place.by_node(here)))
-    return no_interleave(machine, place.weights) if place.weights else ("", "")
+    return no_interleave(machine, weights)
 
 
 def _no_files(options: Options) -> tuple[str, str]:
@@ -183,13 +154,6 @@ def _no_swap(needed: int) -> tuple[str, str]:
         return "", ""
     has = f"{headrace.format_bytes(swap)} are free" if swap else "there is none"
     return "absent", f"{headrace.format_bytes(needed)} of swap needed, {has}: see swapon(8)"
-
-
-def _no_kernel(machine: headrace.Machine) -> tuple[str, str]:
-    here = memories_here(machine)
-    if here.slow is None:
-        return "absent", here.why.replace("interleaving", "the kernel's tiering")
-    return _no_switch(Wish())
 
 
 def _no_switch(wish: Wish) -> tuple[str, str]:

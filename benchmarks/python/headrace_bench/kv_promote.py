@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What moves a server's memory while it is measured: `headrace.tier_process`, which keeps it within
-a budget by a step each quarter of a second, as `headrace tier attach` does; or the kernel.
+a budget by a step each quarter of a second, as `headrace tier attach` does.
 """
 
 from __future__ import annotations
 
-import mmap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import headrace
 from headrace._core import HostFiles as Files
-from headrace._tiering import status, switch
+from headrace._tiering import switch
 from headrace._tiering.plan import Wish
 
 _STEP_SECONDS = 0.25
@@ -63,18 +62,12 @@ def keeping(
 
 
 @contextmanager
-def kernel(wish: Wish) -> Iterator[None]:
-    """The kernel's own tiering, and then what was there before, as `headrace tier kernel --off`
-    puts it back also after a kill. Errors: as that of --on.
+def table(wish: Wish) -> Iterator[None]:
+    """The kernel's table of weights, set by `headrace tier kernel`, and then what was there before,
+    also after a kill. Errors: as those of --on.
     """
     switch.on(Files(), wish)
     try:
         yield
     finally:
         switch.off(Files())
-
-
-def kernel_promoted() -> int | None:
-    """Bytes that the kernel has promoted since boot, of whatever process."""
-    pages = status.counters(Files()).get("pgpromote_success")
-    return None if pages is None else pages * mmap.PAGESIZE

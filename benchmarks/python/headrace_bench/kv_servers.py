@@ -26,13 +26,12 @@ import headrace
 from headrace import _programs as programs
 from headrace._errors import error_of
 from headrace._model.kv import PROGRAM
+from headrace_bench.two_memories import kind_in_memory
 
 #: Kind of the connections between clients and servers.
 TRANSPORT = "unix socket"
 _START_SECONDS = 20.0
 _ANSWER_SECONDS = 10.0
-#: File systems in memory, whose files are on no SSD.
-_IN_MEMORY = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True)
@@ -80,13 +79,7 @@ def version(server: Server) -> str:
 
 def check_directory(directory: Path) -> None:
     """AbsentError: what is written there is on no SSD."""
-    kind, longest = "", -1
-    path = directory.resolve()
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        mount, name = line.split()[1:3]
-        if path.is_relative_to(mount) and len(mount) >= longest:
-            kind, longest = name, len(mount)
-    if kind in _IN_MEMORY:
+    if kind := kind_in_memory(directory):
         raise headrace.AbsentError(
             f"{directory} is in memory ({kind}); say where there is an SSD: --directory DIR"
         )

@@ -14,9 +14,8 @@ from typing import Any
 import headrace
 from headrace import _programs as programs
 from headrace._model.kv import PROGRAM
-from headrace._tiering.plan import Wish
 from headrace_bench import kv_pages, kv_promote
-from headrace_bench.kv_place import KERNEL, PROMOTED, SSD, Options
+from headrace_bench.kv_place import SSD, Options
 from headrace_bench.kv_servers import Running
 from headrace_bench.two_memories import Memories, bytes_by_node, kilobytes, slow_share
 
@@ -35,7 +34,6 @@ class Steps:
     options: Options
     stop: Callable[[], bool]
     keeper: kv_promote.Keeper | None = None
-    kernel: bool = False
     driven: dict[str, float] = field(default_factory=dict)  #: seconds, by config and workload
     settled: dict[str, list[Row]] = field(default_factory=dict)  #: pages of the discarded round
 
@@ -45,25 +43,16 @@ class Steps:
         self.running.written()
 
     @contextmanager
-    def moved(self, by: str) -> Iterator[None]:
-        """A half of the pages is elsewhere: on the slow node or, drawn at random, in swap, from
-        where a tier brings the hot ones in for cold ones; or on the slow node, and the kernel
-        moves them.
+    def moved(self) -> Iterator[None]:
+        """A half of the pages is elsewhere: on the slow node or, drawn at random, in swap. A tier
+        brings the hot ones in for cold ones.
         """
-        if by == PROMOTED:
-            fast, slow = self.here.fast, self.here.slow
-            nodes = None if fast is None or slow is None else (fast, slow)
-            placed = self._place(0.0 if nodes else 0.5, self.options.seed)
-            data, out = placed["data_bytes"], placed["out_bytes"]
-            budget = data // 2 if nodes else data - out
-            with kv_promote.keeping(self.running.process, budget, nodes) as self.keeper:
-                yield
-        elif by == KERNEL:
-            self._place(0.5, self.options.seed, "--to", str(self.here.slow))
-            with kv_promote.kernel(Wish()):
-                self.kernel = True
-                yield
-        else:
+        fast, slow = self.here.fast, self.here.slow
+        nodes = None if fast is None or slow is None else (fast, slow)
+        placed = self._place(0.0 if nodes else 0.5, self.options.seed)
+        data, out = placed["data_bytes"], placed["out_bytes"]
+        budget = data // 2 if nodes else data - out
+        with kv_promote.keeping(self.running.process, budget, nodes) as self.keeper:
             yield
 
     def measure(self, config: str, workload: str, number: int) -> tuple[Row, list[Row]]:
@@ -72,7 +61,7 @@ class Steps:
         """
         seed = self.options.seed + (number if number >= 0 else self.options.rounds)
         placed: Row = {"data_bytes": 0, "out_bytes": 0}
-        settles = self.keeper is not None or self.kernel or self.running.file is not None
+        settles = self.keeper is not None or self.running.file is not None
         if settles and number < 0:
             row, pages = self._drive(config, workload, None, self.options.settle, seed)
             self.settled[f"{config} {workload}"] = pages
@@ -97,8 +86,6 @@ class Steps:
             totals = self.keeper.totals()
             counts["cpu"] = totals.tracker_cpu + totals.mover_cpu
             counts["promoted"] = totals.came_in + totals.major_faults * mmap.PAGESIZE
-        if self.kernel:
-            counts["promoted"] = kv_promote.kernel_promoted()
         if self.running.file is not None:
             counts["slow_gets"] = self.running.slow_gets()
             counts["came_in"] = self.running.came_in()
@@ -137,11 +124,10 @@ class Steps:
             running.forget_file()
         return kv_pages.look(running.process, self.here.fast or 0, self.nodes, running.file)
 
-    def _place(self, share: float, seed: int, *to: str) -> Row:
-        placed = self._asked("place", "--share", repr(share), "--seed", str(seed), *to)
+    def _place(self, share: float, seed: int) -> Row:
+        placed = self._asked("place", "--share", repr(share), "--seed", str(seed))
         if share and placed["out_bytes"] < share * placed["data_bytes"] / 2:
-            what = "move" if to else "page out"
-            raise headrace.UnsupportedError(f"the kernel did not {what} what it was told to")
+            raise headrace.UnsupportedError("the kernel did not page out what it was told to")
         return placed
 
     def _asked(self, task: str, *arguments: str) -> Row:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +31,7 @@ from headrace_bench.two_memories import (
     INTERLEAVES,
     bytes_by_node,
     free_bytes,
+    kind_in_memory,
     memories_here,
     no_interleave,
     placed,
@@ -50,16 +50,12 @@ LEAST_HEAP = 512 << 20
 #: until it collects its garbage.
 _FILES_PER_SCALE = 1 << 30
 _NO_PROMOTION = "between nodes the memory of another program is not promoted here yet"
-_ELSEWHERE = "executors run where --master says, and their memory is placed there"
 #: Each thread of a master here has as much by default, and all together at least those of two.
 _HEAP_PER_THREAD = 256 << 20
 _SPILL_PER_THREAD = 8 << 20
 _PARTITIONS_PER_THREAD = 2
 _LEAST_DEFAULTS = (2 << 30, 16 << 20, 64)
 _LOCAL = re.compile(r"local(\[(\*|[1-9][0-9]{0,3})\])?")
-_CLUSTER = re.compile(r"spark://(\S+)|k8s://\S+|yarn")
-_CONNECT_SECONDS = 5.0
-_MEMORY_FILES = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True)
@@ -80,15 +76,13 @@ class Options:
         """Bytes that one Spark may shuffle and spill."""
         return int(_FILES_PER_SCALE * self.scale) * (self.rounds + 1)
 
-    @property
-    def local(self) -> bool:
-        return self.master.startswith("local")
-
 
 def threads_of(master: str, cpus: int) -> int:
-    """Threads of a local master on a host with `cpus` CPUs; 1 for any other master."""
+    """Threads of a master on a host with `cpus` CPUs. InvalidError: no local master."""
     match = _LOCAL.fullmatch(master)
-    if match is None or match[2] is None:
+    if match is None:
+        raise headrace.InvalidError(f"no master '{master}'; give local[2]")
+    if match[2] is None:
         return 1
     return cpus if match[2] == "*" else int(match[2])
 
@@ -121,15 +115,6 @@ def query_of(point: Variant) -> str:
 def check(options: Options) -> None:
     """Raises what can be said before anything is made or started."""
     spark_session.check_installed()
-    if not _LOCAL.fullmatch(options.master) and not _CLUSTER.fullmatch(options.master):
-        raise headrace.InvalidError(
-            f"no master '{options.master}'; give local[2], spark://HOST:7077, k8s://... or yarn"
-        )
-    if not options.local and options.data is None and not os.environ.get("HEADRACE_DATA"):
-        raise headrace.InvalidError(
-            f"--master {options.master}: its workers read the tables themselves; give --data "
-            "DIRECTORY, one that all of them see"
-        )
     if options.memory < LEAST_HEAP:
         raise headrace.InvalidError(
             f"--memory {headrace.format_bytes(options.memory)}: Spark takes "
@@ -142,25 +127,11 @@ def check(options: Options) -> None:
         )
     if not options.spill.is_dir():
         raise headrace.AbsentError(f"no directory {options.spill}; give another --spill")
-    _check_reached(options.master)
 
 
 def tasks_memory(heap: int) -> int:
     """What Spark gives to tasks: 0.6 of the heap (spark.memory.fraction)."""
     return int(0.6 * (heap - _RESERVED))
-
-
-def _check_reached(master: str) -> None:
-    """Spark itself tries for minutes."""
-    for address in master.removeprefix("spark://").split(",") if "spark://" in master else ():
-        host, _, port = address.rpartition(":")
-        try:
-            with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS):
-                return
-        except (OSError, ValueError, OverflowError):
-            continue
-    if "spark://" in master:
-        raise headrace.AbsentError(f"nobody answers at {master}; is its port right, and is it up?")
 
 
 def leave_out(points: list[Variant], machine: headrace.Machine, options: Options) -> None:
@@ -170,11 +141,9 @@ def leave_out(points: list[Variant], machine: headrace.Machine, options: Options
         config = config_of(point)
         if config == "Hot-Promote":
             point.fail("unsupported", _NO_PROMOTION)
-        elif not options.local and config != "MMEM":
-            point.fail("unsupported", _ELSEWHERE)
         elif config in INTERLEAVES:
             point.fail(*no_interleave(machine, INTERLEAVES[config]))
-        elif config == "ssd-spill" and _kind_of_files(options.spill) in _MEMORY_FILES:
+        elif config == "ssd-spill" and kind_in_memory(options.spill):
             told = f"{options.spill} is in memory; give a --spill directory on an SSD"
             point.fail("absent", told)
         elif config == "tmpfs-spill" and here.slow is None and not here.alone:
@@ -182,17 +151,6 @@ def leave_out(points: list[Variant], machine: headrace.Machine, options: Options
         elif config == "tmpfs-spill" and (trouble := _tmpfs_trouble(here.slow)):
             point.fail("denied", f"no tmpfs can be mounted: {trouble}")
     _check_space({config_of(point) for point in points if not point.reason}, options)
-
-
-def _kind_of_files(directory: Path) -> str:
-    """The file system that a directory is on; empty if nobody says."""
-    best, kind = "", ""
-    whole = str(directory.resolve()) + "/"
-    for line in Path("/proc/mounts").read_text(errors="replace").splitlines():
-        _, where, what, *_ = line.split(" ")
-        if whole.startswith(where.rstrip("/") + "/") and len(where) >= len(best):
-            best, kind = where, what
-    return kind
 
 
 def _tmpfs(slow: int | None, size: int, directory: str) -> list[str]:
@@ -218,9 +176,9 @@ def _tmpfs_trouble(slow: int | None) -> str:
 
 
 def _check_space(configs: set[str], options: Options) -> None:
-    heaps = len(configs) * (options.memory + _BESIDE_HEAP) if options.local else options.memory
-    in_memory = configs if _kind_of_files(options.spill) in _MEMORY_FILES else {"tmpfs-spill"}
-    files = options.files * len(configs & in_memory) if options.local else 0
+    heaps = len(configs) * (options.memory + _BESIDE_HEAP)
+    in_memory = configs if kind_in_memory(options.spill) else {"tmpfs-spill"}
+    files = options.files * len(configs & in_memory)
     free = free_bytes()
     if free is not None and heaps + files > 0.9 * free:
         what = f"{len(configs)} JVMs take some {headrace.format_bytes(heaps)}"
@@ -233,7 +191,7 @@ def _check_space(configs: set[str], options: Options) -> None:
         )
     on_disk = options.files * len(configs - {"tmpfs-spill"})
     space = shutil.disk_usage(options.spill).free
-    if options.local and on_disk > space:
+    if on_disk > space:
         raise headrace.ExhaustedError(
             f"scale {options.scale:g} may spill {headrace.format_bytes(on_disk)} into "
             f"{options.spill}, which has {headrace.format_bytes(space)} free; take a smaller "
@@ -312,13 +270,11 @@ class _Runs:
             local, log = directory / "local", directory / "events"
             for each in (local, log):
                 each.mkdir()
-            launch = placed(machine, INTERLEAVES.get(config)) if options.local else []
+            launch = placed(machine, INTERLEAVES.get(config))
             if config == "tmpfs-spill":
                 slow = memories_here(machine).slow
                 launch += _tmpfs(slow, options.files + (64 << 20), str(local))
-            spark = own.enter_context(spark_session.started(
-                launch, directory, options.local, self.stop
-            ))
+            spark = own.enter_context(spark_session.started(launch, directory, self.stop))
             tables = {t: str(self.tables / tpch_parquet.file_of(t)) for t in tpch_parquet.TABLES}
             spark.begin(options.master, _settings(config, options, directory), tables)
             self.up[config] = _Up(spark, log, own)
@@ -342,8 +298,7 @@ class _Runs:
             # Nothing of it runs beside the others, and no late answer is taken for another's.
             self.up.pop(config).own.close()
             raise
-        # Executors of a cluster are not among our processes.
-        by_node = bytes_by_node(up.spark.process) if self.options.local else {}
+        by_node = bytes_by_node(up.spark.process)
         return {
             "seconds": answer["seconds"], "node_bytes": by_node, "number": number,
             "slow_share": slow_share(by_node, self.fast) if by_node else None,
@@ -412,14 +367,12 @@ def _settings(config: str, options: Options, directory: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         # Nothing of a JVM is to stay in /tmp.
         "spark.driver.extraJavaOptions": f"-XX:-UsePerfData -Djava.io.tmpdir={directory}",
-    }
-    if options.local:
-        # The driver listens, and would do what any account of this machine asks; with a secret,
+        # The driver listens, and would do what any account of this machine asks. With a secret,
         # which Spark draws itself where all is one process, it does not.
-        settings |= {
-            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-            "spark.authenticate": "true",
-        }  # fmt: skip
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.authenticate": "true",
+    }
     if config in SPILLS:
         fraction = options.spill_memory / (options.memory - _RESERVED)
         settings["spark.memory.fraction"] = f"{fraction:.6f}"

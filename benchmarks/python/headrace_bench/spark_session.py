@@ -26,14 +26,10 @@ from headrace import _programs as programs
 from headrace._errors import error_of
 
 _LOOK = 0.05
-#: A driver gives up a cluster that it cannot reach after about a minute; one without free CPUs it
-#: would await for ever.
 _START_SECONDS = 300.0
 _QUERY_SECONDS = 3600.0
 _STOP_SECONDS = 30.0
 _END_SECONDS = 10.0
-#: What would take the place of the directory that is measured, and of the master.
-_AGAINST_OURS = ("SPARK_LOCAL_DIRS", "SPARK_REMOTE")
 
 
 def check_installed() -> None:
@@ -115,15 +111,15 @@ class Spark:
 
 @contextmanager
 def started(
-    launch: list[str], directory: Path, local: bool, stop: Callable[[], bool]
+    launch: list[str], directory: Path, stop: Callable[[], bool]
 ) -> Iterator[Spark]:
-    """A driver that has begun nothing yet, with all it writes below a directory; where it is to be
-    a `local` master, by no configuration but ours.
+    """A driver that has begun nothing yet, with all it writes below a directory, and no
+    configuration but ours.
     """
     ours, theirs = os.pipe()
     log = directory / "log"
     command = [*launch, sys.executable, "-P", "-m", "headrace_bench.spark_driver", str(theirs)]
-    foreign = ("SPARK_", "PYSPARK_") if local else _AGAINST_OURS
+    foreign = ("SPARK_", "PYSPARK_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     environment |= {"TMPDIR": str(directory), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:

@@ -140,18 +140,33 @@ def prepare(
     DeniedError or IoError when it cannot be written. An interruption leaves nothing behind.
     """
     check_scale(scale)
-    table = table_directory(scale, directory)
-    if is_complete(table):
+    told = progress or _no_progress
+    return prepared(
+        table_directory(scale, directory), is_complete, _is_ours, scale,
+        ROWS_PER_SCALE * BYTES_PER_ROW, lambda new: _make(scale, new, told),
+    )  # fmt: skip
+
+
+def prepared(
+    table: Path, complete: Callable[[Path], bool], ours: Callable[[Path], bool], scale: float,
+    bytes_per_scale: int, make: Callable[[Path], object],
+) -> Path:  # fmt: skip
+    """A directory of that scale, made first if it is not complete. `ours`: it may be replaced.
+    `make` fills a new directory, which then takes its place.
+    """
+    if complete(table):
         return table
     try:
         table.parent.mkdir(parents=True, exist_ok=True)
-        _check_free_to_take(table)
+        _check_free_to_take(table, ours)
         remove_leftovers(table)
-        _check_room(table.parent, scale)
+        _check_room(table.parent, scale, int(scale * bytes_per_scale) + (1 << 20))
         with work_directory(table) as work:
             (work / "new").mkdir()
-            _make(scale, work / "new", progress or _no_progress)
-            _put_in_place(work, table)
+            make(work / "new")
+            for path in [*(work / "new").rglob("*"), work / "new"]:
+                flush(path)
+            _put_in_place(work, table, complete, ours)
     except _core.Error:
         raise
     except OSError as error:
@@ -171,8 +186,7 @@ def _no_progress(what: str, done: float, total: float) -> None:
     """Tells nobody."""
 
 
-def _check_room(parent: Path, scale: float) -> None:
-    needed = int(scale * ROWS_PER_SCALE * BYTES_PER_ROW) + (1 << 20)
+def _check_room(parent: Path, scale: float, needed: int) -> None:
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise _core.ExhaustedError(
@@ -181,8 +195,8 @@ def _check_room(parent: Path, scale: float) -> None:
         )
 
 
-def _check_free_to_take(table: Path) -> None:
-    if os.path.lexists(table) and not _is_ours(table):
+def _check_free_to_take(table: Path, ours: Callable[[Path], bool]) -> None:
+    if os.path.lexists(table) and not ours(table):
         raise _core.InvalidError(
             f"{table} exists and was not made by headrace; choose another --data directory"
         )
@@ -218,20 +232,22 @@ def remove_leftovers(table: Path) -> None:
             continue  # at work, or another user's
 
 
-def _put_in_place(work: Path, table: Path) -> None:
+def _put_in_place(
+    work: Path, table: Path, complete: Callable[[Path], bool], ours: Callable[[Path], bool]
+) -> None:
     # mkdir obeys the umask; data may be shared.
     (work / "new").chmod(0o755)
     # An incomplete or outdated table of this name makes way; a complete one was made meanwhile by
     # another process and stays.
-    if is_complete(table):
+    if complete(table):
         return
-    _check_free_to_take(table)
+    _check_free_to_take(table, ours)
     try:
         if table.exists():
             table.rename(work / "old")
         (work / "new").rename(table)
     except OSError:
-        if not is_complete(table):
+        if not complete(table):
             raise
     flush(table.parent)
 
@@ -257,8 +273,6 @@ def _make(scale: float, work: Path, progress: Progress) -> None:
         "generator": f"tpchgen-cli {version_of('tpchgen-cli')}",
     }
     (work / "table.json").write_text(json.dumps(description, indent=2) + "\n")
-    for path in [*work.rglob("*"), work]:
-        flush(path)
     progress(what, total, total)
 
 

@@ -8,11 +8,8 @@ somebody's own and is left alone.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from headrace import _core
-from headrace._errors import error_of
 from headrace_bench import tpch
 
 TABLES = (
@@ -42,40 +39,11 @@ def prepare(scale: float, directory: Path | None = None) -> Path:
     Raises as tpch.prepare(). An interruption leaves nothing behind.
     """
     tpch.check_scale(scale)
-    tables = directory_of(scale, directory)
-    if is_complete(tables):
-        return tables
-    try:
-        tables.parent.mkdir(parents=True, exist_ok=True)
-        if tables.exists() and any(tables.iterdir()):
-            raise _core.InvalidError(
-                f"{tables} exists and was not made by headrace; choose another --data directory"
-            )
-        _check_space(tables.parent, scale)
-        tpch.remove_leftovers(tables)
-        with tpch.work_directory(tables) as work:
-            new = work / "new"
-            new.mkdir()
-            new.chmod(0o755)
-            tpch.run_generator(scale, list(TABLES), new)
-            for path in [*new.iterdir(), new]:
-                tpch.flush(path)
-            try:
-                new.rename(tables)
-            except OSError:
-                if not is_complete(tables):  # by another process meanwhile
-                    raise
-            tpch.flush(tables.parent)
-    except OSError as error:
-        raise error_of(error, f"cannot make {tables}", "another --data directory") from None
-    return tables
+    return tpch.prepared(
+        directory_of(scale, directory), is_complete, _is_empty, scale, BYTES_PER_SCALE,
+        lambda new: tpch.run_generator(scale, list(TABLES), new),
+    )  # fmt: skip
 
 
-def _check_space(parent: Path, scale: float) -> None:
-    needed = int(scale * BYTES_PER_SCALE) + (1 << 20)
-    free = shutil.disk_usage(parent).free
-    if free < needed:
-        raise _core.ExhaustedError(
-            f"scale {scale:g} needs {_core.format_bytes(needed)} in {parent}, which has "
-            f"{_core.format_bytes(free)} free; take a smaller --scale or another --data directory"
-        )
+def _is_empty(tables: Path) -> bool:
+    return tables.is_dir() and not any(tables.iterdir())

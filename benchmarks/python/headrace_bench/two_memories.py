@@ -24,16 +24,12 @@ def memories_here(machine: headrace.Machine) -> Memories:
     return memories(machine, os.sched_getaffinity(0))
 
 
-def placed(
-    machine: headrace.Machine, weights: tuple[int, int] | None, *, bound: bool = True
-) -> list[str]:
-    """What starts a program with its memory there, on the CPUs of the fast node. Not `bound`: it
-    has no policy of memory, as the kernel's tiering asks.
-    """
+def placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[str]:
+    """What starts a program with its memory there, on the CPUs of the fast node."""
     here = memories_here(machine)
     if here.alone:
         return []
-    where = ["--prefer", str(here.fast)] if bound else []
+    where = ["--prefer", str(here.fast)]
     if weights is not None:
         where = ["--weights", _by_node(here, weights)]
     # By the interpreter: the first line of an installed script names one that may have moved.
@@ -112,3 +108,14 @@ def kilobytes(path: str, name: str) -> int | None:
     """The bytes that a line such as "MemAvailable:  1024 kB" tells."""
     match = re.search(rf"^{name}:\s*(\d+) kB", Path(path).read_text(), re.MULTILINE)
     return int(match[1]) << 10 if match else None
+
+
+def kind_in_memory(directory: Path) -> str:
+    """The kind of file system of a directory that is in memory; empty if it is on a disk."""
+    kind, longest = "", -1
+    path = directory.resolve()
+    for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
+        mount, name = line.split(" ")[1:3]
+        if path.is_relative_to(mount) and len(mount) >= longest:
+            kind, longest = name, len(mount)
+    return kind if kind in ("tmpfs", "ramfs") else ""

@@ -25,7 +25,6 @@ TALK = {
     "CXL": "",
     "Hot-Promote": "nearly as well as local DRAM",
     "best share": "",
-    "kernel": "",
 }
 #: A model of all workloads takes seconds.
 _MODEL_SECONDS = 600.0

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of PySpark that headrace asks, answering by DuckDB: for tests without Java. FAKE_SPARK
-says what goes wrong: "wrong" (an answer), "hang" (a query), "fail" (the start), "end" (the driver),
-"await" (a cluster has no free CPUs).
+says what goes wrong: "wrong" (an answer), "hang" (a query), "fail" (the start), "end" (the driver).
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,9 +60,7 @@ class _Session:
 
     def sql(self, text: str) -> _Rows:
         first = "COUNT(*)" in text  # is asked when Spark starts
-        if _WRONG == "await" and first:
-            print("WARN: nobody has CPUs", file=sys.stderr, flush=True)
-        if _WRONG in ("hang", "await"):
+        if _WRONG == "hang":
             time.sleep(600)
         if _WRONG == "end" and not first:
             os._exit(3)

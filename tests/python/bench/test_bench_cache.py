@@ -196,26 +196,6 @@ def test_a_stopped_run_keeps_what_it_has(
     assert sorted(len(row.samples) for row in rows) == [0, 1]
 
 
-def test_a_signal_ends_it_with_what_was_measured(command: Path, tmp_path: Path) -> None:
-    arguments = ["--implementations", "chase", "--scenarios", "hit-one-hot,hit-spread",
-                 "--threads", "1", "--seconds", "1", "--rounds", "100"]  # fmt: skip
-    process = subprocess.Popen(
-        [command, "bench", "cache", *arguments, "--json"], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    started = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    for _ in range(600):
-        if process.poll() is not None or (started.exists() and started.read_text().strip()):
-            break
-        time.sleep(0.1)
-    time.sleep(0.5)
-    os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    document = json.loads(out)
-    assert document["interrupted"] is True and len(document["rows"]) == 2
-
-
 def test_threads_by_default_go_to_twice_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, expected in ((1, [1, 2]), (2, [1, 2, 4]), (6, [1, 2, 4, 6, 8, 12])):
         monkeypatch.setattr(cache, "cpus_for", lambda *_, n=cores: list(range(n)))

@@ -17,7 +17,6 @@ from headrace._cli import output
 from headrace._profile import dsa_rows
 from headrace._profile.documents import Fields
 
-Row = dict[str, Any]
 Run = Callable[..., Any]
 
 #: Parameters of a copy within a node.

@@ -131,46 +131,6 @@ def test_where_memory_is_is_looked_at_until_the_end(monkeypatch: pytest.MonkeyPa
     assert samples == []
 
 
-@pytest.mark.parametrize(
-    ("nodes", "profile", "best", "kernel"),
-    [
-        ([0], None, "takes two memory nodes; here is one", "the kernel's tiering takes two memory"),
-        ([0, 8], None, "no loaded-latency curves to advise from; headrace measure loaded", ""),
-        ([0, 8], "cxl-a1000", "", ""),
-    ],
-)
-def test_the_best_share_and_the_kernels_own_say_why_not(
-    monkeypatch: pytest.MonkeyPatch, nodes: list[int], profile: str | None, best: str, kernel: str
-) -> None:
-    machine = machine_of("cxl-a1000", nodes)
-    cpus = frozenset(range(12))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cpus))
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    free, table = dict.fromkeys(nodes, 1 << 30), dict.fromkeys(nodes, 1)
-    host = Host(free=free, cpus=cpus, cpuset=cpus, table=table)
-    monkeypatch.setattr(two_memories, "this_host", lambda *_: host)
-    monkeypatch.setattr(switch, "shown", lambda *_: (None, None))
-    configs = [kv_place.BEST, kv_place.KERNEL]
-    points = [kv_live.point(server, c, "C") for server in ("redis", "own") for c in configs]
-    chosen = dataclasses.replace(options(), configs=configs, profile=profile)
-    places = kv_place.places(machine, configs, profile)
-    kv_place.leave_out(points, machine, chosen, places)
-    for point in points[:2]:
-        told = best if kv_live.config_of(point) == kv_place.BEST else kernel
-        assert told in point.reason and bool(told) == bool(point.code) == bool(point.reason)
-    assert points[3].reason  # own binds its heap, or there is one node
-    assert places[kv_place.KERNEL].moved == kv_place.KERNEL
-
-
-def test_advice_for_one_thread_is_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = two_memories.memories(machine_of("cxl-a1000", [0, 8]))
-    assert kv_place._advised("cxl-a1000", here) is None  # one thread: all on DRAM
-    monkeypatch.setattr(headrace, "LINES_PER_THREAD", 4000)
-    weights = kv_place._advised("cxl-a1000", here)
-    assert weights is not None and weights[0] > weights[1] > 0
-    assert kv_place.Place(weights).text(here) == f"0={weights[0]},8={weights[1]}"
-
-
 @redis
 def test_at_a_rate_in_words(run: Run) -> None:
     result = run(*SMALL, "--configs", "mmem", "--rate", "2000", "--clients", "2")
@@ -309,7 +269,7 @@ def test_only_the_ratio_of_the_kernels_table_is_measured(
     monkeypatch.setattr(two_memories, "this_host", lambda *_: host)
     points = [kv_live.point("redis", config, "C") for config in reasons]
     chosen = dataclasses.replace(options(), configs=list(reasons))
-    kv_place.leave_out(points, machine, chosen, kv_place.places(machine, chosen.configs, None))
+    kv_place.leave_out(points, machine, chosen, kv_place.places(machine, chosen.configs))
     for point in points:
         assert bool(point.code) == bool(point.reason) == bool(reasons[kv_live.config_of(point)])
         assert reasons[kv_live.config_of(point)] in point.reason
@@ -320,7 +280,7 @@ def test_only_the_ratio_of_the_kernels_table_is_measured(
         monkeypatch.setattr(switch, "shown", lambda *_, state=state: (state, None))
         configs = [*reasons, kv_place.PROMOTED]
         points = [kv_live.point("redis", config, "C") for config in configs]
-        places = kv_place.places(machine, configs, None)
+        places = kv_place.places(machine, configs)
         kv_place.leave_out(points, machine, chosen, places)
         for point in points:
             told = reasons.get(kv_live.config_of(point), "")
@@ -337,7 +297,7 @@ def test_only_the_ratio_of_the_kernels_table_is_measured(
 def options() -> kv_live.Options:
     return kv_live.Options(
         servers=["redis"], workloads=["C"], configs=[], records=1, value=1, clients=1, seconds=1.0,
-        rounds=1, rate=None, settle=1.0, seed=1, directory=Path(), profile=None,
+        rounds=1, rate=None, settle=1.0, seed=1, directory=Path(),
     )  # fmt: skip
 
 

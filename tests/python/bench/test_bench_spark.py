@@ -12,11 +12,10 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -237,7 +236,7 @@ def wait_for(what: Callable[[], Any]) -> Any:
     [
         (["--queries", "Q1"], 2, "no query 'Q1'; there are Q5, Q7, Q8, Q9"),
         (["--configs", "none"], 2, "no configuration 'none'; there are MMEM, 3:1"),
-        (["--master", "spark://127.0.0.1:1"], 3, "nobody answers at spark://127.0.0.1:1; is"),
+        (["--master", "yarn"], 2, "no master 'yarn'; give local[2]"),
         (["--memory", "100TiB"], 6, ""),
         (["--scale", "0"], 2, "scale 0; take more than 0"),
         (["--memory", "600MiB", "--spill-memory", "1GiB"], 2, "--spill-memory 1 GiB: give 1 MiB"),
@@ -262,9 +261,6 @@ def options(**changes: Any) -> spark_live.Options:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"master": "mesos://a"}, r"no master 'mesos://a'; give local\[2\], spark://"),
-        ({"master": "spark://nowhere"}, "nobody answers at spark://nowhere; is"),
-        ({"master": "yarn", "data": None}, "--master yarn: its workers read the tables themselves"),
         ({"memory": 100 << 20}, "--memory 100 MiB: Spark takes 512 MiB or more"),
         ({"spill_memory": 4 << 30}, "--spill-memory 4 GiB: give 1 MiB to 1 GiB, what"),
         ({"spill": Path("nowhere")}, "no directory nowhere; give another --spill"),
@@ -274,7 +270,6 @@ def test_options_that_make_no_sense(
     monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], told: str
 ) -> None:
     monkeypatch.setattr(spark_session, "check_installed", lambda: None)
-    monkeypatch.delenv("HEADRACE_DATA", raising=False)
     spark_live.check(options())
     with pytest.raises(headrace.Error, match=told):
         spark_live.check(options(**change))
@@ -298,17 +293,6 @@ def test_without_spark_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) ->
         spark_session.check_installed()
 
 
-def test_on_a_cluster_only_what_it_can_do(run: Run, fake: dict[str, str]) -> None:
-    result = run(
-        *SMALL[:-2], "--master", "yarn", "--queries", "Q5", "--json", env=fake
-    )
-    assert result.returncode == 0, result
-    rows = {row["config"]: row for row in all_fields(json.loads(result.stdout))}
-    assert all(row["reason"] for config, row in rows.items() if config != "MMEM")
-    found = rows["MMEM"]
-    assert found["reason"] == "" and found["median"] > 0 and found["slow_share"] is None
-
-
 def test_no_configuration_of_slow_memory_where_the_other_is_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -322,57 +306,20 @@ def test_no_configuration_of_slow_memory_where_the_other_is_faster(
     assert [point.code for point in points] == ["", "absent", "absent", "absent"]
 
 
-@pytest.fixture
-def driver(
+def test_drivers_have_no_foreign_configuration(
     fake: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., AbstractContextManager[spark_session.Spark]]:
-    """driver(launch, local): with the fake PySpark."""
+) -> None:
     monkeypatch.syspath_prepend(fake["PYTHONPATH"])
-    return lambda launch=(), local=True: spark_session.started(
-        list(launch), tmp_path, local, lambda: False
-    )
-
-
-def test_who_waits_for_a_cluster_hears_what_spark_says(
-    driver: Any, tables: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_SPARK", "await")
-    monkeypatch.setattr(spark_session, "_START_SECONDS", 3.0)
-    with driver() as spark, pytest.raises(headrace.Error) as failed:
-        made = tpch_parquet.directory_of(float(SCALE), tables)
-        spark.begin("yarn", {}, {"region": str(made / "region.parquet")})
-    told = "Spark had no answer within 3 s: WARN: nobody has CPUs"
-    assert (failed.value.code, str(failed.value)) == ("timed_out", told)
-
-
-def test_no_foreign_configuration_for_drivers_of_this_machine(
-    driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
-    for name in (*names, "SPARK_REMOTE", "SPARK_LOCAL_DIRS"):
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"):
         monkeypatch.setenv(name, "foreign")
-    for local in (True, False):
-        with driver(["sh", "-c", 'env > seen; mv seen here; exec "$@"', "sh"], local):
-            seen = wait_for(lambda: (tmp_path / "here").exists() and (tmp_path / "here"))
-            found = [line for line in seen.read_text().splitlines() if line.endswith("=foreign")]
-            seen.unlink()
-        assert sorted(found) == ([] if local else sorted(f"{name}=foreign" for name in names))
-
-
-def test_an_address_may_be_one_of_ipv6() -> None:
-    with socket.socket(socket.AF_INET6) as server:
-        try:
-            server.bind(("::1", 0))
-        except OSError:
-            pytest.skip("no IPv6 here")
-        server.listen()
-        spark_live._check_reached(f"spark://[::1]:{server.getsockname()[1]}")
+    launch = ["sh", "-c", 'env > seen; mv seen here; exec "$@"', "sh"]
+    with spark_session.started(launch, tmp_path, lambda: False):
+        wait_for((tmp_path / "here").exists)
+    assert "=foreign" not in (tmp_path / "here").read_text()
 
 
 def test_defaults_grow_with_the_threads() -> None:
-    assert [spark_live.threads_of(m, 6) for m in ("local", "local[*]", "local[40]", "yarn")] == [
-        1, 6, 40, 1
-    ]  # fmt: skip
+    assert [spark_live.threads_of(m, 6) for m in ("local", "local[*]", "local[40]")] == [1, 6, 40]
     assert spark_live.defaults(1) == spark_live.defaults(2) == (2 << 30, 16 << 20, 64)
     assert spark_live.defaults(384) == (96 << 30, 3 << 30, 768)
 
@@ -380,22 +327,20 @@ def test_defaults_grow_with_the_threads() -> None:
 def test_files_in_memory_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = options(scale=1, rounds=1, spill=tmp_path)  # 2 GiB of files for each Spark
     monkeypatch.setattr(spark_live, "free_bytes", lambda: 8 << 30)
-    monkeypatch.setattr(spark_live, "_kind_of_files", lambda _: "ext4")
+    monkeypatch.setattr(spark_live, "kind_in_memory", lambda _: "")
     spark_live._check_space({"MMEM", "1:1"}, asked)
     with pytest.raises(headrace.ExhaustedError, match=r"give less --memory or fewer --configs"):
         spark_live._check_space({"MMEM", "1:1", "3:1"}, asked)
     with pytest.raises(headrace.ExhaustedError, match=r"in memory 2 GiB, .* smaller --scale, few"):
         spark_live._check_space({"MMEM", "1:1", "tmpfs-spill"}, asked)
-    monkeypatch.setattr(spark_live, "_kind_of_files", lambda _: "tmpfs")
+    monkeypatch.setattr(spark_live, "kind_in_memory", lambda _: "tmpfs")
     with pytest.raises(headrace.ExhaustedError, match=r"in memory 4 GiB, and 8 GiB are free; give"):
         spark_live._check_space({"MMEM", "1:1"}, asked)
 
 
-def test_drivers_of_this_machine_ask_for_a_secret() -> None:
-    """A cluster has its own configuration."""
-    for master, says in (("local[2]", "true"), ("yarn", None)):
-        settings = spark_live._settings("MMEM", options(master=master), Path("/nowhere"))
-        assert settings.get("spark.authenticate") == says
+def test_drivers_ask_for_a_secret() -> None:
+    settings = spark_live._settings("MMEM", options(), Path("/nowhere"))
+    assert settings["spark.authenticate"] == "true"
 
 
 def test_answers_are_compared_exactly_but_for_quotients() -> None:

@@ -26,7 +26,6 @@ duckdb = pytest.importorskip("duckdb")
 
 #: The smallest lineitem with some thousand rows.
 SCALE = 0.001
-real_generate = tpch._generate
 
 
 @pytest.fixture(scope="module")
@@ -187,10 +186,10 @@ def test_file_that_appears_meanwhile_is_kept(made: Path, tmp_path: Path) -> None
     table.mkdir()
     (table / "precious.txt").touch()
     with pytest.raises(headrace.InvalidError, match="was not made by headrace"):
-        tpch._put_in_place(work, table)
+        tpch._put_in_place(work, table, tpch.is_complete, tpch._is_ours)
     shutil.rmtree(table)
     shutil.copytree(made, table)
-    tpch._put_in_place(work, table)
+    tpch._put_in_place(work, table, tpch.is_complete, tpch._is_ours)
     assert tpch.is_complete(table)
 
 
@@ -218,37 +217,29 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         tpch.prepare(SCALE, tmp_path / "file")
 
 
-def test_a_failing_generator_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho 'out of ideas' >&2\nexit 3\n")
-    broken.chmod(0o755)
-    monkeypatch.setattr(tpch, "_generator", lambda: str(broken))
-    with pytest.raises(headrace.IoError, match="out of ideas"):
-        tpch.prepare(SCALE, tmp_path / "data")
-
-
-def test_a_killed_generator_is_short_of_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("script", "kind", "told"),
+    [
+        ("echo 'out of ideas' >&2; exit 3", headrace.IoError, "out of ideas"),
+        ("kill -9 $$", headrace.ExhaustedError, "tpchgen-cli was killed, as the kernel does"),
+        ("echo 'Error: No space left (os error 28)' >&2; exit 1", headrace.ExhaustedError,
+         "free space or choose another --data"),
+    ],
+)  # fmt: skip
+def test_a_failing_generator_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kind: type, told: str
 ) -> None:
-    killed = tmp_path / "killed"
-    killed.write_text("#!/bin/sh\nkill -9 $$\n")
-    killed.chmod(0o755)
-    monkeypatch.setattr(tpch, "_generator", lambda: str(killed))
-    with pytest.raises(headrace.ExhaustedError, match="tpchgen-cli was killed, as the kernel does"):
+    program = tmp_path / "generator"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(tpch, "_generator", lambda: str(program))
+    with pytest.raises(kind, match=told):
         tpch.prepare(SCALE, tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 @pytest.mark.usefixtures("ready")
 def test_a_disk_that_fills_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = tmp_path / "full"
-    full.write_text("#!/bin/sh\necho 'Error: No space left (os error 28)' >&2\nexit 1\n")
-    full.chmod(0o755)
-    with monkeypatch.context() as patch:
-        patch.setattr(tpch, "_generate", real_generate)
-        patch.setattr(tpch, "_generator", lambda: str(full))
-        with pytest.raises(headrace.ExhaustedError, match="free space or choose another --data"):
-            tpch.prepare(SCALE, tmp_path / "data")
-
     def fail(*arguments: object) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 

@@ -16,7 +16,6 @@ import pytest
 import headrace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 
 SEEN = """\
 headrace arenas 1
@@ -55,18 +54,6 @@ def test_arrays_live_in_arenas_and_keep_them(machine: headrace.Machine) -> None:
     gc.collect()
     for number, array in enumerate(arrays):
         assert (array == number).all()
-
-
-def test_memory_goes_back_when_the_last_array_goes(machine: headrace.Machine) -> None:
-    arenas = headrace.Arenas(machine)
-    arena = arenas.arena("index")
-    for _ in range(3):
-        memory = arena.allocate(16 << 20)
-        memory.numpy()[:] = 1
-        assert memory.node == machine.of_kind("dram")[0].id
-        del memory
-    (use,) = arenas.uses()
-    assert (use.name, use.most, use.looks) == ("index", 16 << 20, 0)
 
 
 def test_a_plan_places_arenas(machine: headrace.Machine, memory_node: int) -> None:

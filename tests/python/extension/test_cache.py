@@ -157,16 +157,6 @@ def test_a_view_holds_the_pin(
     assert bytes(kept) == payload[: 1 << 20]
 
 
-def test_views_gone_pins_gone(cache: headrace.Cache, file: headrace.File) -> None:
-    views = [cache.access(file.extent(i << 10, 1 << 10)).numpy() for i in range(8)]
-    assert cache.stats().bytes_pinned > 0
-    del views
-    gc.collect()
-    assert cache.stats().bytes_pinned == 0
-    cache.flush()
-    assert cache.stats().blocks == 0
-
-
 def test_a_released_block(cache: headrace.Cache, file: headrace.File) -> None:
     block = cache.access(file.extent(0, 100))
     twin = block.clone()
@@ -179,15 +169,6 @@ def test_a_released_block(cache: headrace.Cache, file: headrace.File) -> None:
     with pytest.raises(headrace.InvalidError):
         memoryview(block)
     assert len(twin.wait()) == 100
-
-
-def test_many_at_once_and_empty(cache: headrace.Cache, file: headrace.File, payload: bytes) -> None:
-    blocks = cache.access_all([file.extent(i * 1000, 1000) for i in range(100)])
-    for i, block in enumerate(blocks):
-        assert block.wait() == payload[i * 1000 : (i + 1) * 1000]
-    assert cache.access_all([]) == []
-    empty = cache.access(file.extent(5, 0))
-    assert empty.wait() == b"" and len(empty.numpy()) == 0
 
 
 def test_blocks_are_awaited(
@@ -285,29 +266,6 @@ def test_caches_that_make_no_sense(
     with pytest.raises(headrace.AbsentError):
         headrace.Cache(mover, {memory_node: 1 << 20}, route="scenic")
     assert headrace.Cache(mover, {memory_node: 1 << 20}, eviction="clock", placement=memory_node)
-
-
-def test_a_file_that_shrank(cache: headrace.Cache, file: headrace.File, payload_file: Path) -> None:
-    with payload_file.open("r+b") as shorter:
-        shorter.truncate(0)
-    with pytest.raises(headrace.IoError):
-        cache.access(file.extent(0, 1 << 20)).wait()
-    assert cache.stats().failures == 1
-
-
-def test_sources_live_while_their_copies_are_made(
-    machine: headrace.Machine, mover: headrace.Mover, memory_node: int
-) -> None:
-    for i in range(30):
-        cache = headrace.Cache(mover, {memory_node: 8 << 20}, slab=8 << 20, placement=memory_node)
-        source = headrace.allocate(machine, 4 << 20)
-        source.numpy()[:] = i
-        block = cache.access(source)
-        del source
-        if i % 2:
-            del cache
-        gc.collect()
-        assert set(block.numpy()[::4096].tolist()) == {i}
 
 
 def test_sources_nobody_holds_are_let_go(

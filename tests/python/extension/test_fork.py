@@ -50,9 +50,6 @@ def parent_works():
 """
 
 CHILDREN = {
-    "ends": """
-child(lambda: None)
-""",
     "discovers while other threads do": """
 import threading
 over = threading.Event()
@@ -149,34 +146,6 @@ move.wait()
 def test_a_child(kind: str, times: Callable[[int, int], int]) -> None:
     body = USED + CHILDREN[kind] + "parent_works()\n"
     assert outcome_of(body, str(times(10, 40))) == (0, "", "")
-
-
-BUSY = """
-stop = threading.Event()
-def work(i):
-    own = headrace.allocate(machine, MIB)
-    k = 0
-    while not stop.is_set():
-        k += 1
-        with cache.access(file.extent(k % 8 * MIB, MIB)) as block:
-            block.wait(60)
-        mover.copy(own, source.extent(0, MIB)).wait()
-threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
-for thread in threads: thread.start()
-def body():
-    refused(lambda: mover.copy(target, source).wait())
-    own = headrace.Mover(machine)
-    own.copy(target, file.extent(0, 4 * MIB)).wait()
-for _ in range(10):
-    child(body)
-stop.set()
-for thread in threads: thread.join()
-parent_works()
-"""
-
-
-def test_children_of_a_process_whose_threads_are_at_work() -> None:
-    assert outcome_of(USED + BUSY) == (0, "", "")
 
 
 #: Threads that look through what a cache was asked for, most of the time without the GIL. The

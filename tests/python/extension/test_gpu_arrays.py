@@ -345,32 +345,19 @@ def test_blocks_go_between_tensors_and_tiers(
     assert stats.tiers[0].used <= 2 * 4096 and stats.damaged == stats.failed == 0
 
 
-@pytest.mark.parametrize("part", [False, True])
-def test_blocks_are_not_read_before_the_stream_that_a_range_carries(gpu: Gpu, part: bool) -> None:
-    store = kvcache.Store(gpu.mover, GEOMETRY, [kvcache.Memory("dram", 64 * 4096)])
-    stream, memory = gpu.stream(), gpu.memory()
-    carries = headrace.MemoryRange(
-        Interface(memory, stream=stream), machine=gpu.machine, wait=False
-    )
-    given = carries.extent(0, carries.size) if part else carries
-    assert given.stream == stream and memory.extent().stream is None
-    go_on = gpu.hold(stream)
-    stored = store.store(KEYS, given)
-    right = data()  # what the stream is still to compute
-    gpu.mover.copy(memory, headrace.MemoryRange(right)).wait()
-    go_on.set()
-    assert stored.wait().stored == 6
-    host = numpy.zeros(SIZE, numpy.uint8)
-    store.load(KEYS, host).wait()
-    assert (host == right).all()
-
-
-def test_the_stream_of_the_calling_thread_is_waited_for(gpu: Gpu) -> None:
-    own = 2  # as __cuda_array_interface__ names it
+@pytest.mark.parametrize("whose", ["a range's", "a part's", "the calling thread's"])
+def test_blocks_are_not_read_before_their_stream(gpu: Gpu, whose: str) -> None:
     store = kvcache.Store(gpu.mover, GEOMETRY, [kvcache.Memory("dram", 64 * 4096)])
     memory = gpu.memory()
-    go_on = gpu.hold(own)
-    stored = store.store(KEYS, Interface(memory, stream=own))
+    # As __cuda_array_interface__ names the stream of a thread.
+    stream = 2 if whose == "the calling thread's" else gpu.stream()
+    given: Any = Interface(memory, stream=stream)
+    if stream != 2:
+        carries = headrace.MemoryRange(given, machine=gpu.machine, wait=False)
+        given = carries.extent(0, carries.size) if whose == "a part's" else carries
+        assert given.stream == stream and memory.extent().stream is None
+    go_on = gpu.hold(stream)
+    stored = store.store(KEYS, given)
     right = data()  # what the stream is still to compute
     gpu.mover.copy(memory, headrace.MemoryRange(right)).wait()
     assert not stored.done()

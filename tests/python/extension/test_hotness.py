@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import os
 import weakref
 from pathlib import Path
 from typing import Literal
@@ -100,19 +99,6 @@ def test_invalid_request_is_refused() -> None:
         headrace.PageTier.open(1 << 20, hysteresis=2)
     with pytest.raises(headrace.InvalidError, match="guard"):
         headrace.PageTier.open(1 << 20, guard=1)
-
-
-def test_a_child_has_no_source(source: headrace.HotnessSource) -> None:
-    _, tracked = _memory()
-    source.track(tracked)
-    child = os.fork()
-    if child == 0:
-        try:
-            source.look()
-        except headrace.UnsupportedError:
-            os._exit(0)
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 def _has(kind: Literal["referenced"]) -> bool:

@@ -7,18 +7,15 @@ import asyncio
 import gc
 import hashlib
 import os
-import resource
-import shutil
 import struct
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
-from programs import outcome_of, ran
+from programs import outcome_of
 
 import headrace
 from headrace import kvcache
@@ -84,24 +81,6 @@ def test_what_goes_in_comes_out(store: kvcache.Store) -> None:
     assert stats.asdict()["tiers"][1]["arrived"] == 24
 
 
-@pytest.mark.parametrize("load_ahead", [0, 1, 1 << 40])
-def test_layers_arrive_however_much_is_read_ahead(
-    mover: headrace.Mover, tmp_path: Path, load_ahead: int
-) -> None:
-    """Nothing (two layers at a time still), a byte, and more than there is."""
-    with kvcache.Store(mover, GEOMETRY, tiers(tmp_path), load_ahead=load_ahead) as store:
-        computed = blocks(KEYS)
-        store.store(KEYS, computed).wait()
-        pool = numpy.zeros_like(computed)
-        found = store.match(TOKENS)
-        assert len(found) == len(KEYS) and set(found.tiers) == {0, 1}
-        load = store.load(found.keys, pool)
-        for number in range(load.layers):
-            load.layer(number).wait()
-        load.wait()
-        assert (pool == computed).all()
-
-
 def test_layers_are_awaited(store: kvcache.Store) -> None:
     pool = numpy.zeros((GEOMETRY.layers, 30, GEOMETRY.fragment_bytes), numpy.uint8)
     positions = numpy.arange(24)[::-1]
@@ -143,37 +122,6 @@ def test_memory_is_kept_while_it_is_needed(store: kvcache.Store) -> None:
         if gone() is None:
             return
     raise AssertionError("the array is kept for ever")
-
-
-def test_a_folder_is_found_again_and_is_one_stores(mover: headrace.Mover, tmp_path: Path) -> None:
-    store = kvcache.Store(mover, GEOMETRY, tiers(tmp_path))
-    store.store(KEYS, blocks(KEYS)).wait()
-    store.flush()
-    with pytest.raises(headrace.DeniedError, match="open already"):
-        kvcache.Store(mover, GEOMETRY, tiers(tmp_path))
-    script = (
-        "import headrace, sys\n"
-        "from headrace import kvcache\n"
-        "m = headrace.Mover(headrace.Machine.discover(storage=[sys.argv[1]]))\n"
-        "g = kvcache.Geometry('tiny', layers=3, kv_heads=2, head_dim=40, block_tokens=4)\n"
-        "tiers = [kvcache.Memory('dram', 1 << 20), kvcache.Folder(sys.argv[1] + '/kv', 1 << 20)]\n"
-        "try: kvcache.Store(m, g, tiers)\n"
-        "except headrace.DeniedError: print('denied')\n"
-    )
-    other = ran(script, str(tmp_path), timeout=100)
-    assert other.stdout == "denied\n", other.stderr
-    del store
-    gc.collect()
-    with pytest.raises(headrace.InvalidError, match="another geometry"):
-        other_geometry = kvcache.Geometry(
-            "other", layers=3, kv_heads=2, head_dim=40, block_tokens=4
-        )
-        kvcache.Store(mover, other_geometry, tiers(tmp_path))
-    again = kvcache.Store(mover, GEOMETRY, tiers(tmp_path))
-    assert again.stats().reopened == 24
-    into = numpy.zeros(24 * BLOCK, numpy.uint8)
-    again.load(KEYS, into).wait()
-    assert (into == blocks(KEYS)).all()
 
 
 def test_a_damaged_block_is_an_error_and_gone(mover: headrace.Mover, tmp_path: Path) -> None:
@@ -232,34 +180,6 @@ def test_bad_input_is_one_line(mover: headrace.Mover, store: kvcache.Store, tmp_
     assert not (tmp_path / "new").exists()
 
 
-def test_blocks_of_somebody_else_are_left_alone(mover: headrace.Mover, tmp_path: Path) -> None:
-    (tmp_path / "kv").mkdir(mode=0o700)
-    (tmp_path / "kv" / "blocks").write_bytes(b"my data " * 100_000)
-    with pytest.raises(headrace.InvalidError, match="of no KV store"):
-        kvcache.Store(mover, GEOMETRY, tiers(tmp_path))
-    assert (tmp_path / "kv" / "blocks").read_bytes() == b"my data " * 100_000
-
-
-def test_flush_tells_of_all_that_failed(
-    mover: headrace.Mover, store: kvcache.Store, tmp_path: Path
-) -> None:
-    store.store(KEYS[:8], blocks(KEYS[:8])).wait()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        with pytest.raises(headrace.IoError, match="blocks could not be written"):
-            store.flush()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert store.stats().last_error
-    age = store.stats().last_error_age
-    assert age is not None and age >= 0
-    store.flush()
-    shutil.rmtree(tmp_path / "kv")
-    with pytest.raises(headrace.IoError, match="removed"):
-        store.flush()
-
-
 def test_a_store_is_closed(mover: headrace.Mover, tmp_path: Path) -> None:
     with kvcache.Store(mover, GEOMETRY, tiers(tmp_path)) as store:
         store.store(KEYS, blocks(KEYS)).wait()
@@ -288,60 +208,6 @@ def test_a_store_is_closed(mover: headrace.Mover, tmp_path: Path) -> None:
         for use in uses:
             with pytest.raises(headrace.CancelledError, match="closed"):
                 use()
-
-
-def test_a_store_is_closed_by_several_threads(mover: headrace.Mover, tmp_path: Path) -> None:
-    """At once, and by later ones, which may have the number of the worker that ended."""
-    for _ in range(10):
-        store = kvcache.Store(mover, GEOMETRY, tiers(tmp_path))
-        store.store(KEYS, blocks(KEYS)).wait()
-        with ThreadPoolExecutor(3) as pool:
-            for closing in [pool.submit(store.close) for _ in range(3)]:
-                closing.result()
-        assert store.closed
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(store.close).result()
-    with kvcache.Store(mover, GEOMETRY, tiers(tmp_path)) as again:
-        assert again.stats().reopened == 24
-
-
-def test_a_forked_child_is_told(mover: headrace.Mover) -> None:
-    """Rather than that nothing is there."""
-    memory = [kvcache.Memory("dram", 64 * BLOCK)]
-    with kvcache.Store(mover, GEOMETRY, memory) as store:
-        store.store(KEYS, blocks(KEYS)).wait()
-        child = os.fork()
-        if child == 0:
-            uses: list[Callable[[], object]] = [
-                lambda: store.match(TOKENS),
-                lambda: store.contains(KEYS),
-                store.stats,
-                lambda: kvcache.Store(mover, GEOMETRY, memory),
-            ]
-            told = 0
-            for use in uses:
-                try:
-                    use()
-                except headrace.UnsupportedError as error:
-                    told += "fork()" in str(error)
-            os._exit(0 if told == len(uses) else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert all(store.contains(KEYS))
-
-
-def test_a_store_whose_flush_fails_is_closed(mover: headrace.Mover, tmp_path: Path) -> None:
-    store = kvcache.Store(mover, GEOMETRY, tiers(tmp_path, 24))
-    store.store(KEYS, blocks(KEYS)).wait()
-    with pytest.raises(TypeError):
-        store.close(timeout="x")  # type: ignore[arg-type]
-    assert not store.closed
-    stored = store.store(GEOMETRY.keys([7] * 4), blocks(KEYS[:1]))
-    try:
-        store.close(timeout=0.0)
-    except headrace.TimedOutError as error:
-        assert "is closed, but not all blocks were written" in str(error)
-    assert store.closed and stored.done()
-    kvcache.Store(mover, GEOMETRY, tiers(tmp_path)).close()
 
 
 def test_slips_are_told_in_one_line(mover: headrace.Mover, tmp_path: Path) -> None:

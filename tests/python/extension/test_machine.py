@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,37 +40,11 @@ def test_presets_survive_json(name: str) -> None:
     assert again.to_text().splitlines()[1:] == machine.to_text().splitlines()[1:]
 
 
-def test_a_saved_machine_is_loaded(machine: headrace.Machine, tmp_path: Path) -> None:
-    path = tmp_path / "machine.json"
-    path.write_text(machine.to_json())
-    loaded = headrace.Machine.load(str(path))
-    assert [n.asdict() for n in loaded.nodes] == [n.asdict() for n in machine.nodes]
-
-
-def test_override_of_a_kind(memory_node: int) -> None:
-    changed = headrace.Machine.discover(headrace_nodes=f"{memory_node}=hbm")
-    assert changed.node(memory_node).kind == "hbm"
-    assert [n.id for n in changed.of_kind("hbm")] == [memory_node]
-
-
 def test_nodes_are_found_by_cpu(machine: headrace.Machine, memory_node: int) -> None:
     cpu = machine.node(memory_node).cpus[0]
     found = machine.node_of_cpu(cpu)
     assert found is not None and found.id == memory_node
     assert machine.node_of_cpu(1 << 20) is None
-
-
-def test_missing_preset(machine: headrace.Machine) -> None:
-    with pytest.raises(headrace.AbsentError):
-        machine.node(777)
-    with pytest.raises(headrace.AbsentError):
-        machine.engine(777)
-    with pytest.raises(headrace.AbsentError, match="xeon-max"):
-        headrace.Machine.load("no-such-preset")
-    with pytest.raises(headrace.InvalidError):
-        headrace.Machine.from_json('{"schema_version": 1, "nodes": [')
-    with pytest.raises(headrace.InvalidError, match="dram, hbm, cxl, gpu, storage"):
-        machine.of_kind("hmb")  # type: ignore[arg-type]
 
 
 def test_records_print_their_fields(machine: headrace.Machine) -> None:

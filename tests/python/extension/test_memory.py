@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import os
 from pathlib import Path
 
 import numpy
@@ -161,15 +160,6 @@ def test_placements() -> None:
         headrace.Placement.on("dramm")  # type: ignore[arg-type]
 
 
-def test_impossible_allocations(machine: headrace.Machine, memory_node: int) -> None:
-    with pytest.raises(headrace.AbsentError):
-        headrace.allocate(machine, 4096, headrace.Placement.on(777))
-    with pytest.raises(headrace.ExhaustedError):
-        headrace.allocate(machine, 1 << 50, headrace.Placement.on(memory_node))
-    with pytest.raises(TypeError):
-        headrace.allocate(machine, -1)
-
-
 def test_memory_range_of_an_array(memory_node: int) -> None:
     array = numpy.ones(1 << 16, numpy.uint8)
     memory = headrace.MemoryRange(array)
@@ -219,19 +209,6 @@ def test_file(machine: headrace.Machine, payload_file: Path, payload: bytes) -> 
     assert 0 <= file.page_cache_residency() <= len(payload) + 4096
 
 
-def test_files_that_cannot_be_opened(machine: headrace.Machine, tmp_path: Path) -> None:
-    with pytest.raises(headrace.AbsentError):
-        headrace.File.open(machine, tmp_path / "nothing")
-    with pytest.raises(headrace.InvalidError):
-        headrace.File.open(machine, tmp_path)
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"x")
-    secret.chmod(0)
-    if os.geteuid() != 0:
-        with pytest.raises(headrace.DeniedError):
-            headrace.File.open(machine, secret)
-
-
 def test_copy_bytes() -> None:
     source = numpy.random.default_rng(1).bytes(1 << 20)
     for hint in ("automatic", "keep", "stream"):
@@ -251,44 +228,9 @@ def test_copy_bytes() -> None:
         headrace.copy_bytes(bytearray(1), b"a", hint="fast")  # type: ignore[arg-type]
 
 
-def test_a_kind_is_the_node_nearest_and_goes_on_to_the_next_of_it() -> None:
-    machine = headrace.Machine.load("xeon-max")
-    near = headrace.Placement.on("hbm").resolve(machine, near=6)
-    assert (near.nodes, near.strict) == ([(14, 1)], True)
-    assert near.spill == [12, 13, 15, 8, 9, 10, 11], "of the kind only, its own socket first"
-    for placement in (
-        headrace.Placement.interleave("hbm"),
-        headrace.Placement.on("hbm", distribution="first_touch"),
-        headrace.Placement.parse(machine, "hbm-interleave"),
-    ):  # fmt: skip
-        made = placement.resolve(machine, near=6)
-        assert sorted(node for node, _ in made.nodes) == list(range(8, 16)) and not made.spill
-    assert str(headrace.Placement.on("hbm", distribution="first_touch")) == "hbm_first_touch"
-
-
-def test_first_touch_allocates_without_touching(machine: headrace.Machine) -> None:
-    made = headrace.allocate(machine, 4 << 20, "dram_first_touch")
-    assert not headrace.where(made).pages
-    memoryview(made)[:1] = b"x"
-    assert sum(headrace.where(made).pages.values()) > 0
-
-
 def test_a_whole_process_has_all_nodes_of_a_kind() -> None:
     """The kernel takes of these the one nearest to the thread that touches a page."""
     machine = headrace.Machine.load("xeon-max")
     wish = headrace.Placement.parse(machine, "hbm:dram")
     assert list(nodes_of(machine, wish, near=6)) == [14, 12, 13, 15, 8, 9, 10, 11]
     assert nodes_of(machine, headrace.Placement.parse(machine, "0=3,8=1")) == {0: 3, 8: 1}
-
-
-def test_a_file_that_has_grown_is_longer_after_update_size(
-    machine: headrace.Machine, tmp_path: Path
-) -> None:
-    path = tmp_path / "grows"
-    path.write_bytes(b"x" * 100)
-    file = headrace.File.open(machine, path)
-    path.write_bytes(b"y" * 300)
-    assert file.size == 100
-    assert file.update_size() == file.size == 300
-    path.write_bytes(b"")
-    assert file.update_size() == 300

@@ -170,15 +170,6 @@ def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         app.run([*SMALL, "--data", str(tmp_path)])
 
 
-def test_a_cgroup_may_leave_less_than_the_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    free = SimpleNamespace(nodes=headrace.free_memory().nodes, cgroup=1 << 20)
-    monkeypatch.setattr(headrace, "free_memory", lambda: free)
-    with pytest.raises(headrace.ExhaustedError, match="of memory and 1 MiB are free; give fewer"):
-        app.run([*SMALL, "--data", str(tmp_path)])
-
-
 def test_ctrl_c_keeps_the_policies(tmp_path: Path) -> None:
     few = ["--store", "asyncio", "--policies", "layerwise,ahead", "--seed", "1"]
     result = press_ctrl_c([*SMALL, *few, "--json"], tmp_path, 30, "ahead")

@@ -27,17 +27,6 @@ SMALL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("rate", "per_layer", "step"),
-    [(4800, 0.10, 3.6), (550, 0.92, 31.2), (306, 1.64, 56.1), (200, 2.52, 85.8), (20, 25.2, 858)],
-)
-def test_milliseconds_by_bandwidth(rate: float, per_layer: float, step: float) -> None:
-    row = layer.modelled(LOAD, 1e9 * rate)
-    assert row["ms_per_layer"] == pytest.approx(per_layer, rel=0.06 if per_layer < 1 else 3e-3)
-    assert row["ms_per_step"] == pytest.approx(step, rel=0.01)
-    assert row["below_1_ms"] is (per_layer < 1)
-
-
 def test_the_model_in_words(run: Headrace, golden: Callable[[str, str], None]) -> None:
     lines = []
     for arguments in (
@@ -181,12 +170,6 @@ def test_a_layer_measured(run: Headrace, tmp_path: Path) -> None:
     assert all(disk["bytes"] is None and disk["reason"] for disk in disks)
     told = run(*SMALL).stdout
     assert "of the measured peak" in told and "left for moving into this memory" in told
-
-
-def test_one_layer_has_no_spread(run: Headrace) -> None:
-    for repetitions, shown in (("1", False), ("2", True)):
-        result = run(*SMALL, "--repetitions", repetitions)
-        assert result.returncode == 0 and ("range of 2; " in result.stdout) is shown, result
 
 
 def test_ctrl_c_keeps_the_layers(tmp_path: Path) -> None:

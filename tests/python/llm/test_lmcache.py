@@ -104,16 +104,6 @@ def test_put_blocks_come_back_and_release_their_memory(opened: Open) -> None:
     assert backend.get_allocator_backend() is backend.local_cpu_backend
 
 
-def test_put_blocks_are_found_by_the_next_process(opened: Open) -> None:
-    backend = opened()
-    put(backend, range(3))
-    backend.close()
-    with pytest.raises(headrace.CancelledError):
-        backend.contains(Key(0))
-    again = opened()
-    assert same(again.get_blocking(Key(2)), 2)
-
-
 def test_pins(opened: Open) -> None:
     backend = opened([{"memory": "dram", "bytes": 4 * CHUNK}])
     put(backend, range(2))

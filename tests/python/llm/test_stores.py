@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
-import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,42 +67,6 @@ def contents(blocks: int) -> numpy.ndarray:
     source = aligned(blocks * SHAPE.block)
     headrace_bench.fill_random(source, 3, [0])
     return source
-
-
-@pytest.mark.parametrize("name", kv_store.STORES)
-def test_nothing_is_left_where_descriptors_run_out(name: str, tmp_path: Path) -> None:
-    """However far a store comes with those that there are."""
-    machine = headrace.Machine.discover(storage=[tmp_path])
-    make = kv_store.maker(name, machine, tmp_path, 4)
-    source, to = contents(1), contents(1)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    gc.collect()
-    most = max(map(int, os.listdir("/proc/self/fd")))
-    taken = [os.open(os.devnull, os.O_RDONLY)]
-    while taken[-1] < most:  # no gap is left below
-        taken.append(os.open(os.devnull, os.O_RDONLY))
-    ended = set()
-    for more in range(40):
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1 + more, limits[1]))
-            made = make(SHAPE, [1, 6], False)
-            try:
-                for block in range(3):
-                    made.store([block], source, [0])
-                    made.settle()
-                match = made.match([0])
-                match.load(to, range(3)).ended()
-            finally:
-                made.close()
-            ended.add("well")
-        except headrace.Error:
-            ended.add("failed")
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        assert list(tmp_path.iterdir()) == [], more
-    for each in taken:
-        os.close(each)
-    assert ended == {"well", "failed"}
 
 
 def test_loads_return_what_was_stored(store: Store) -> None:

@@ -92,25 +92,21 @@ def test_sudo_is_used_without_a_question(system: System) -> None:
     assert system.installed() == "cmake" and "sudo -n" in system.calls.read_text()
 
 
-def test_without_a_network_one_line_says_so(system: System) -> None:
-    system.has(
-        "apt-get",
-        '[[ "$*" == *update* ]] && echo "W: Failed to fetch x" && exit 0\n'
-        'echo "E: Unable to locate package cmake"; exit 100',
-    )
+@pytest.mark.parametrize(
+    ("apt", "told"),
+    [
+        ('[[ "$*" == *update* ]] && echo "W: Failed to fetch x" && exit 0\n'
+         'echo "E: Unable to locate package cmake"; exit 100',
+         "no reply from the mirror of packages; when online again: make, or apt install cmake"),
+        ('[[ "$*" == *update* ]] || { echo "E: disk full"; exit 100; }',
+         "apt says: disk full; to see more: apt install cmake"),
+    ],
+    ids=["network", "disk"],
+)  # fmt: skip
+def test_a_failure_of_apt_is_one_line(system: System, apt: str, told: str) -> None:
+    system.has("apt-get", apt)
     result = system.run("cmake")
-    assert result.returncode == 5
-    assert result.stderr == (
-        "setup: no reply from the mirror of packages; when online again: make, or apt install "
-        "cmake\n"
-    )
-
-
-def test_an_error_of_apt_is_in_the_line(system: System) -> None:
-    system.has("apt-get", '[[ "$*" == *update* ]] || { echo "E: disk full"; exit 100; }')
-    result = system.run("cmake")
-    assert result.returncode == 5
-    assert result.stderr == "setup: apt says: disk full; to see more: apt install cmake\n"
+    assert (result.returncode, result.stderr) == (5, f"setup: {told}\n")
 
 
 def test_without_apt_it_names_what_is_needed(system: System) -> None:

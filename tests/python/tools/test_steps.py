@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/test.sh: which steps run when, what is told of them, and what a change concerns."""
+"""tools/test.sh: which steps run when, and what is told of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from conftest import built
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
 
-import concerned  # noqa: E402
 import scheduler  # noqa: E402
 import steps  # noqa: E402
 from scheduler import Outcome, Step  # noqa: E402
@@ -30,6 +29,18 @@ def run(some: list[Step], folder: Path) -> dict[str, Outcome]:
 
 def wait_for(file: str) -> str:
     return f"timeout 20 bash -c 'until [ -e {file} ]; do sleep 0.01; done'"
+
+
+def wait_until_written(file: Path) -> None:
+    end = time.monotonic() + 30
+    while not (file.exists() and file.read_text().strip()) and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def has_ended(file: Path) -> bool:
+    """Whether the process with the number in this file has."""
+    state = Path("/proc", file.read_text().strip(), "stat")
+    return not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
 
 
 def test_a_build_and_two_other_steps_run_beside_each_other(tmp_path: Path) -> None:
@@ -72,8 +83,7 @@ def test_a_step_that_hangs_is_stopped_with_all_that_it_started(
     command = f"sleep 60 & echo $! >{tmp_path}/child; wait"
     outcome = run([Step("hangs", command)], tmp_path)["hangs"]
     assert not outcome.passed and outcome.reason.startswith("stopped after")
-    state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
-    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    assert has_ended(tmp_path / "child")
 
 
 def test_failed_step_shows_no_tests_that_passed() -> None:
@@ -106,14 +116,9 @@ def test_nothing_that_ninja_started_stays_behind(tmp_path: Path, by: signal.Sign
         "    sys.exit(130)\n"
     )
     process = subprocess.Popen([sys.executable, program], start_new_session=True)
-    job = tmp_path / "job"
-    end = time.monotonic() + 30
-    while not (job.exists() and job.read_text().strip()) and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until_written(tmp_path / "job")
     os.killpg(process.pid, by)
-    assert process.wait(30) == 130
-    state = Path("/proc", job.read_text().strip(), "stat")
-    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    assert process.wait(30) == 130 and has_ended(tmp_path / "job")
 
 
 def test_the_time_of_a_step_is_that_of_its_children(tmp_path: Path) -> None:
@@ -190,55 +195,8 @@ def test_an_unknown_step_is_refused() -> None:
     command = [str(ROOT / "tools" / "test.sh")]
     refused = subprocess.run([*command, "nosuch"], capture_output=True, text=True)
     assert refused.returncode == 1 and "no step nosuch; there are: packages" in refused.stderr
-    parts = subprocess.run([*command, "--changed", "--update"], capture_output=True, text=True)
-    assert parts.returncode == 2 and "leave --changed out" in parts.stderr
-
-
-def tree(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-
-
-def test_a_header_concerns_all_that_include_it_and_a_source_its_folder(tmp_path: Path) -> None:
-    tree(tmp_path, {
-        "include/headrace/a.h": "", "src/core/b.h": '#include "headrace/a.h"\n',
-        "src/core/b.cpp": '#include "core/b.h"\n', "src/core/b_test.cpp": "",
-        "src/move/c_test.cpp": '#include  "core/b.h"\n', "src/cache/d_test.cpp": "",
-        "tests/support/e.h": '#include "core/b.h"\n',
-        "tests/conformance/f.cpp": '#include "support/e.h"\n',
-    })  # fmt: skip
-    files = [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()]
-    programs = ["core_test src/core", "move_test src/move", "cache_test src/cache",
-                "conformance_test tests/conformance"]  # fmt: skip
-
-    def concerns(*changed: str) -> list[str]:
-        found = concerned.concerned_files(tmp_path, changed, files)
-        return concerned.programs_for({str(Path(file).parent) for file in found}, programs)
-
-    assert concerns("include/headrace/a.h") == ["conformance_test", "core_test", "move_test"]
-    assert concerns("src/core/b.cpp") == ["core_test"]
-    assert concerns("src/cache/d_test.cpp", "README.md") == ["cache_test"]
-
-
-@pytest.mark.parametrize(
-    ("changed", "names"),
-    [
-        ("docs/design/move.md", {"python", "docs"}),
-        ("docs/profile.schema.json", {"python", "docs"}),
-        (".github/workflows/ci.yml", {"python"}),
-        ("python/headrace/_cli/topo.py", {"types", "python", "docs"}),
-        ("benchmarks/peers/peers.py", {"types", "python"}),
-        ("src/cache/x.cpp", {"asan", "tsan"}),
-        ("include/headrace/x.h", {"headers", "docs", "asan", "tsan"}),
-        ("tests/guest/boot.sh", {"guest"}),
-    ],
-)
-def test_changed_files_select_steps(changed: str, names: set[str]) -> None:
-    everything = steps.all_steps()
-    assert set(concerned.steps_for([changed], everything)[1]) == names | {"house", "format"}
-    for build in ("cmake/tests.cmake", "tests/CMakeLists.txt", "Makefile"):
-        assert len(concerned.steps_for([build], everything)[1]) == len(everything)
+    parts = subprocess.run([*command, "--all", "house"], capture_output=True, text=True)
+    assert parts.returncode == 2 and "--all runs every step" in parts.stderr
 
 
 def test_what_was_not_built_is_a_failure_only_where_all_was_built(tmp_path: Path) -> None:
@@ -252,24 +210,6 @@ def test_what_was_not_built_is_a_failure_only_where_all_was_built(tmp_path: Path
     assert every.items() <= python.environment.items()
 
 
-def test_a_clone_without_a_branch_main_is_compared_with_the_remotes(tmp_path: Path) -> None:
-    def git(folder: Path, *words: str) -> None:
-        author = ("-c", "user.name=a", "-c", "user.email=a@b")
-        subprocess.run(["git", *author, *words], cwd=folder, check=True, capture_output=True)
-
-    first, clone = tmp_path / "first", tmp_path / "clone"
-    git(tmp_path, "init", "-b", "main", str(first))
-    git(first, "commit", "--allow-empty", "-m", "first")
-    git(tmp_path, "clone", str(first), str(clone))
-    git(clone, "checkout", "-b", "own")
-    git(clone, "branch", "-D", "main")
-    (clone / "new.cpp").touch()
-    assert concerned.changed_files(clone) == ["new.cpp"]
-    git(clone, "remote", "remove", "origin")
-    with pytest.raises(SystemExit, match="no branch main"):
-        concerned.changed_files(clone)
-
-
 def test_a_second_ctrl_c_leaves_no_step_running(tmp_path: Path) -> None:
     slow = "trap 'sleep 1; exit' TERM; while :; do sleep 0.05; done"
     program = (
@@ -280,16 +220,12 @@ def test_a_second_ctrl_c_leaves_no_step_running(tmp_path: Path) -> None:
         f"scheduler.run([slow, last], Path({str(tmp_path)!r}), print)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
-    last = tmp_path / "last"
-    end = time.monotonic() + 30
-    while not (last.exists() and last.read_text().strip()) and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until_written(tmp_path / "last")
     for _ in range(2):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
     process.wait(30)
-    state = Path("/proc", last.read_text().strip(), "stat")
-    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    assert has_ended(tmp_path / "last")
 
 
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:

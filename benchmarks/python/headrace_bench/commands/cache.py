@@ -6,8 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
@@ -16,6 +14,7 @@ from headrace._files import check_writable
 from headrace._format import intervals_text, plural, rounds_text, say
 from headrace._profile.documents import Fields, all_fields
 from headrace._profile.plans import in_words
+from headrace_bench.commands.options import flag, number, option
 
 #: An estimate is printed for what takes longer.
 _TOLD_SECONDS = 10.0
@@ -23,75 +22,37 @@ _TOLD_SECONDS = 10.0
 
 def command(
     implementations: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Implementations, such as headrace,sharded (default: all)."
-        ),
+        Optional[str], option("LIST", "Implementations, such as headrace,sharded (default: all).")
     ] = None,
     scenarios: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Scenarios, such as hit-spread,buffer-pool (default: all)."
-        ),
+        Optional[str], option("LIST", "Scenarios, such as hit-spread,buffer-pool (default: all).")
     ] = None,
-    threads: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Numbers of threads (default: 1, 2, 4, ... to twice the cores)."
-        ),
-    ] = None,
-    rounds: Annotated[
-        int,
-        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of interleaved repetitions."),
-    ] = 5,
-    seconds: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0.001, max=60, help="Seconds per measurement.")
-    ] = 0.1,
+    threads: Annotated[Optional[str], option(
+        "LIST", "Numbers of threads (default: 1, 2, 4, ... to twice the cores).",
+    )] = None,
+    rounds: Annotated[int, number("Number of interleaved repetitions.", 1, 1000)] = 5,
+    seconds: Annotated[float, number("Seconds per measurement.", 0.001, 60)] = 0.1,
     part_seconds: Annotated[
-        float,
-        typer.Option(
-            metavar="NUMBER", min=0.01, max=600, help="Seconds per part of a scenario with files."
-        ),
+        float, number("Seconds per part of a scenario with files.", 0.01, 600)
     ] = 2.0,
-    extents: Annotated[
-        Optional[int],
-        typer.Option(
-            metavar="NUMBER",
-            min=16,
-            max=1 << 30,
-            help="Number of extents of the file (default: small-miss 200000, buffer-pool 81920).",
-        ),
-    ] = None,
-    budget: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="SIZE",
-            help="Memory for copies of the file (default: small-miss 256MiB, buffer-pool 64MiB).",
-        ),
-    ] = None,
+    extents: Annotated[Optional[int], number(
+        "Number of extents of the file (default: small-miss 200000, buffer-pool 81920).",
+        16, 1 << 30,
+    )] = None,
+    budget: Annotated[Optional[str], option(
+        "SIZE", "Memory for copies of the file (default: small-miss 256MiB, buffer-pool 64MiB).",
+    )] = None,
     scan: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="SIZE", help="Size of the file that small-miss scans (default: 1GiB)."
-        ),
+        Optional[str], option("SIZE", "Size of the file that small-miss scans (default: 1GiB).")
     ] = None,
-    data: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Directory that keeps the files for the next run (default: a temporary one).",
-        ),
-    ] = None,
+    data: Annotated[Optional[Path], option(
+        "DIRECTORY", "Directory that keeps the files for the next run (default: a temporary one).",
+    )] = None,
     instructions: Annotated[
-        bool,
-        typer.Option("--instructions", help="Count instructions too, with valgrind (minutes)."),
+        bool, flag("--instructions", "Count instructions too, with valgrind (minutes).")
     ] = False,
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="Seed of every random choice.")
-    ] = 1,
-    list_them: Annotated[
-        bool, typer.Option("--list", help="List the implementations and scenarios.")
-    ] = False,
+    seed: Annotated[int, number("Seed of every random choice.", 0, 1 << 40)] = 1,
+    list_them: Annotated[bool, flag("--list", "List the implementations and scenarios.")] = False,
     json: Json = False,
     out: Out = None,
 ) -> int:

@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
@@ -16,6 +14,7 @@ from headrace._errors import unknown
 from headrace._files import check_writable
 from headrace._profile.documents import Fields, all_fields
 from headrace._profile.row_documents import copy_rows, reached
+from headrace_bench.commands.options import flag, option
 
 #: Sizes of --quick and the demo: below, at and above the streaming threshold, out of all
 #: caches; and the fewest rounds that give a median.
@@ -77,25 +76,16 @@ def _first_node(machine: headrace.Machine) -> int:
 
 def command(
     json: Json = False,
-    sizes: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Sizes, such as 64KiB,1MiB (default: 64 B to 1 GiB in steps of 4)."
-        ),
-    ] = None,
-    threads: Annotated[
-        str, typer.Option(metavar="LIST", help="Numbers of threads, such as 1,2.")
-    ] = "1",
+    sizes: Annotated[Optional[str], option(
+        "LIST", "Sizes, such as 64KiB,1MiB (default: 64 B to 1 GiB in steps of 4).",
+    )] = None,
+    threads: Annotated[str, option("LIST", "Numbers of threads, such as 1,2.")] = "1",
     engines: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST", help="Engines, such as memcpy,avx2_nt; all: every copy kernel."
-        ),
+        str, option("LIST", "Engines, such as memcpy,avx2_nt; all: every copy kernel.")
     ] = "memcpy,cpu",
     rounds: Rounds = 7,
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Measure few sizes and rounds: seconds, but wider intervals."),
+        bool, flag("--quick", "Measure few sizes and rounds: seconds, but wider intervals.")
     ] = False,
     out: Out = None,
 ) -> int:

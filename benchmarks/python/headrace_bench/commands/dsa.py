@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output, parse, report
 from headrace._cli.interrupt import Interrupt
@@ -17,6 +15,7 @@ from headrace._files import check_apart, check_writable
 from headrace._format import plural, say
 from headrace._profile import dsa_rows
 from headrace._profile.row_documents import reached
+from headrace_bench.commands.options import number, option
 
 Row = Mapping[str, Any]
 
@@ -26,17 +25,11 @@ MOST_BYTES = 2 << 30
 def command(
     names: Experiments = None,
     sizes: Annotated[
-        Optional[str],
-        typer.Option(metavar="LIST", help="Sizes of submission and cpu (default: 1 KiB to 1 GiB)."),
+        Optional[str], option("LIST", "Sizes of submission and cpu (default: 1 KiB to 1 GiB).")
     ] = None,
-    rounds: Annotated[
-        int,
-        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of repetitions on hardware."),
-    ] = 3,
+    rounds: Annotated[int, number("Number of repetitions on hardware.", 1, 1000)] = 3,
     list_them: ListExperiments = False,
-    html: Annotated[
-        Optional[Path], typer.Option(metavar="FILE", help="File for a page of charts.")
-    ] = None,
+    html: Annotated[Optional[Path], option("FILE", "File for a page of charts.")] = None,
     json: Json = False,
     out: Out = None,
 ) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 import headrace_bench
 from headrace._cli import exit_codes, output, parse
@@ -16,38 +14,21 @@ from headrace._files import check_writable
 from headrace._format import interval_text, seconds_text
 from headrace._profile.documents import all_fields
 from headrace._provenance import rests_on
+from headrace_bench.commands.options import number, option
 
 
 def command(
-    data: Annotated[
-        Optional[str],
-        typer.Option(
-            "--data",
-            metavar="PLACE",
-            help="Memory of the doubles (default: the two fastest kinds, in turn).",
-        ),
-    ] = None,
-    bins: Annotated[
-        Optional[str],
-        typer.Option(
-            "--bins",
-            metavar="PLACE",
-            help="Memory of the counters (default: the two fastest kinds, in turn).",
-        ),
-    ] = None,
+    data: Annotated[Optional[str], option(
+        "PLACE", "Memory of the doubles (default: the two fastest kinds, in turn).", "--data",
+    )] = None,
+    bins: Annotated[Optional[str], option(
+        "PLACE", "Memory of the counters (default: the two fastest kinds, in turn).", "--bins",
+    )] = None,
     threads: Threads = None,
     size: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="SIZE", help="Size of all data (default: 171 MiB per thread, if it fits)."
-        ),
+        Optional[str], option("SIZE", "Size of all data (default: 171 MiB per thread, if it fits).")
     ] = None,
-    rounds: Annotated[
-        int,
-        typer.Option(
-            metavar="NUMBER", min=1, max=1000, help="Number of rounds, each in fresh memory."
-        ),
-    ] = 3,
+    rounds: Annotated[int, number("Number of rounds, each in fresh memory.", 1, 1000)] = 3,
     json: Json = False,
     out: Out = None,
 ) -> int:

@@ -7,8 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
@@ -21,74 +19,36 @@ from headrace._model import kv
 from headrace._profile.documents import Fields, all_fields
 from headrace._tiering import status
 from headrace_bench import kv_live, kv_pages, kv_place, kv_servers
+from headrace_bench.commands.options import number, option
 from headrace_bench.runner import check
 
 
 def command(
     server: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Servers: redis, valkey, memcached, own (default: redis)."
-        ),
+        Optional[str], option("LIST", "Servers: redis, valkey, memcached, own (default: redis).")
     ] = None,
     workloads: Annotated[
-        Optional[str],
-        typer.Option(metavar="LIST", help="YCSB workloads: A, B, C, D (default: C)."),
+        Optional[str], option("LIST", "YCSB workloads: A, B, C, D (default: C).")
     ] = None,
-    configs: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Configurations, such as MMEM,MMEM-SSD-0.2,3:1 (default: all)."
-        ),
-    ] = None,
+    configs: Annotated[Optional[str], option(
+        "LIST", "Configurations, such as MMEM,MMEM-SSD-0.2,3:1 (default: all).",
+    )] = None,
     records: Records = 1_000_000,
     value: Value = "1KiB",
     clients: Annotated[
-        int,
-        typer.Option(
-            metavar="NUMBER",
-            min=1,
-            max=10**4,
-            help="Number of clients, one outstanding request each.",
-        ),
+        int, number("Number of clients, one outstanding request each.", 1, 10**4)
     ] = 8,
-    rate: Annotated[
-        Optional[float],
-        typer.Option(
-            metavar="NUMBER",
-            min=1,
-            max=1e7,
-            help="Operations per second (default: as many as a closed loop gives).",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0.01, max=600, help="Seconds per measurement.")
-    ] = 2.0,
-    rounds: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of repetitions.")
-    ] = 5,
+    rate: Annotated[Optional[float], number(
+        "Operations per second (default: as many as a closed loop gives).", 1, 1e7,
+    )] = None,
+    seconds: Annotated[float, number("Seconds per measurement.", 0.01, 600)] = 2.0,
+    rounds: Annotated[int, number("Number of repetitions.", 1, 1000)] = 5,
     settle: Annotated[
-        float,
-        typer.Option(
-            metavar="NUMBER",
-            min=0.01,
-            max=3600,
-            help="Seconds of warm-up in configurations that move pages.",
-        ),
+        float, number("Seconds of warm-up in configurations that move pages.", 0.01, 3600)
     ] = 30.0,
-    directory: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="DIR",
-            help="Directory on the SSD for values there (default: the one for temporary files).",
-        ),
-    ] = None,
-    profile: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="FILE", help="Profile of measure loaded, whose curves give the best share."
-        ),
-    ] = None,
+    directory: Annotated[Optional[Path], option(
+        "DIR", "Directory on the SSD for values there (default: the one for temporary files).",
+    )] = None,
     seed: Seed = 1,
     json: Json = False,
     out: Out = None,
@@ -105,14 +65,14 @@ def command(
     headrace bench kv --configs MMEM --rate 5000
     """
     if out is not None:
-        check_writable(out, profile)
+        check_writable(out)
     options = kv_live.Options(
         servers=parse.chosen(server, list(kv_servers.SERVERS), "server", ["redis"]),
         workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", ["C"]),
         configs=parse.chosen(configs, kv_live.CONFIGS, "configuration", list(kv_live.CONFIGS)),
         records=records, value=value_bytes(value), clients=clients, seconds=seconds, rounds=rounds,
         rate=rate, settle=settle, seed=seed,
-        directory=kv_place.directory(directory, tempfile.gettempdir()), profile=profile,
+        directory=kv_place.directory(directory, tempfile.gettempdir()),
     )  # fmt: skip
     return measured(options, json, out)
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
@@ -20,6 +18,7 @@ from headrace._format import interval_text, plural, prose
 from headrace._profile.documents import Fields
 from headrace._profile.nested import rows_of
 from headrace._provenance import EMULATED_GPUS
+from headrace_bench.commands.options import number, option
 
 #: Blocks of each tier where the first is a GPU's memory, for the whole trace.
 _CAPACITIES_WITH_GPU = (2_000, 8_000, 40_000)
@@ -31,34 +30,18 @@ def command(
     block_tokens: BlockTokens = 64,
     policies: Policies = None,
     work: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE", help="Share of a layer's weights and operations that is computed."
-        ),
+        str, option("SHARE", "Share of a layer's weights and operations that is computed.")
     ] = "0.5%",
     store: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Stores of the blocks: headrace, asyncio (default: both)."
-        ),
+        Optional[str], option("LIST", "Stores of the blocks: headrace, asyncio (default: both).")
     ] = None,
-    on: Annotated[
-        str, typer.Option(metavar="PLACE", help="Memory that blocks are loaded to: dram or gpu.")
-    ] = "dram",
+    on: Annotated[str, option("PLACE", "Memory that blocks are loaded to: dram or gpu.")] = "dram",
     data: Annotated[
-        Path, typer.Option(metavar="DIRECTORY", help="Directory on the disk that is the slow tier.")
+        Path, option("DIRECTORY", "Directory on the disk that is the slow tier.")
     ] = Path("."),
-    depth: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=1024, help="Number of disk reads at once.")
-    ] = 16,
+    depth: Annotated[int, number("Number of disk reads at once.", 1, 1024)] = 16,
     rounds: Annotated[
-        int,
-        typer.Option(
-            metavar="NUMBER",
-            min=1,
-            max=1000,
-            help="Number of interleaved comparisons; an interval takes 6.",
-        ),
+        int, number("Number of interleaved comparisons; an interval takes 6.", 1, 1000)
     ] = 5,
     threads: Threads = None,
     seed: Seed = 1,

@@ -17,6 +17,7 @@ from headrace._format import interval_text, plural
 from headrace._profile.documents import Fields
 from headrace._profile.nested import rows_of
 from headrace._provenance import EMULATED_GPUS
+from headrace_bench.commands.options import number, option
 
 #: More than any machine keeps of one layer: minutes for each repetition on the fastest.
 _MOST_BYTES = 1 << 43
@@ -29,61 +30,29 @@ _MEASURED = ("on", "threads", "repetitions", "directory", "profile")
 def command(
     context: typer.Context,
     model: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Model whose layer is streamed: llama-3.1-8b, qwen3-32b, ..."
-        ),
+        str, option("NAME", "Model whose layer is streamed: llama-3.1-8b, qwen3-32b, ...")
     ] = "llama-3.1-8b",
-    batch: Annotated[
-        int,
-        typer.Option(metavar="NUMBER", min=1, max=10**6, help="Number of sequences in the batch."),
-    ] = 2,
-    tokens: Annotated[
-        int,
-        typer.Option(
-            "--context", metavar="NUMBER", min=0, max=10**8, help="Number of tokens per sequence."
-        ),
-    ] = 8192,
-    on: Annotated[
-        str, typer.Option(metavar="PLACE", help="Memory of the layer, as for headrace run.")
-    ] = "dram",
+    batch: Annotated[int, number("Number of sequences in the batch.", 1, 10**6)] = 2,
+    tokens: Annotated[int, number("Number of tokens per sequence.", 0, 10**8, "--context")] = 8192,
+    on: Annotated[str, option("PLACE", "Memory of the layer, as for headrace run.")] = "dram",
     dtype: Annotated[
-        str, typer.Option(metavar="TYPE", help="Type of the weights: bf16, fp16, fp8, int8, fp32.")
+        str, option("TYPE", "Type of the weights: bf16, fp16, fp8, int8, fp32.")
     ] = "bf16",
-    kv_dtype: Annotated[
-        str, typer.Option(metavar="TYPE", help="Type of keys and values.")
-    ] = "bf16",
-    target: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="DURATION",
-            help="Time limit per layer: 2ms (default: 1.1 times the measured time).",
-        ),
-    ] = None,
-    bandwidth: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Rates of memories to model instead of measuring: 306GB/s,200GB/s."
-        ),
-    ] = None,
+    kv_dtype: Annotated[str, option("TYPE", "Type of keys and values.")] = "bf16",
+    target: Annotated[Optional[str], option(
+        "DURATION", "Time limit per layer: 2ms (default: 1.1 times the measured time).",
+    )] = None,
+    bandwidth: Annotated[Optional[str], option(
+        "LIST", "Rates of memories to model instead of measuring: 306GB/s,200GB/s.",
+    )] = None,
     threads: Threads = None,
-    repetitions: Annotated[
-        int,
-        typer.Option(metavar="NUMBER", min=1, max=1000, help="Number of layers after the first."),
-    ] = 10,
+    repetitions: Annotated[int, number("Number of layers after the first.", 1, 1000)] = 10,
     directory: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIRECTORY", help="Directory on the disk whose reads count as an engine."
-        ),
+        Path, option("DIRECTORY", "Directory on the disk whose reads count as an engine.")
     ] = Path("."),
-    profile: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="FILE",
-            help="Profile of this host whose rates are used instead of measuring them.",
-        ),
-    ] = None,
+    profile: Annotated[Optional[str], option(
+        "FILE", "Profile of this host whose rates are used instead of measuring them.",
+    )] = None,
     json: Json = False,
     out: Out = None,
 ) -> int:

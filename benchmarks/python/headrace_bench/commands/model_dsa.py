@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Annotated, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
@@ -15,16 +13,16 @@ from headrace._cli.options import Experiments, Json, Out
 from headrace._files import check_writable
 from headrace._model import dsa
 from headrace_bench.commands import dsa as bench_dsa
+from headrace_bench.commands.options import option
 
 
 def command(
     names: Experiments = None,
     machine: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="Machine whose DSA devices are modelled.")
+        str, option("NAME|FILE", "Machine whose DSA devices are modelled.")
     ] = "xeon-max",
     sizes: Annotated[
-        Optional[str],
-        typer.Option(metavar="LIST", help="Sizes of submission and cpu (default: 1 KiB to 1 GiB)."),
+        Optional[str], option("LIST", "Sizes of submission and cpu (default: 1 KiB to 1 GiB).")
     ] = None,
     json: Json = False,
     out: Out = None,

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
@@ -15,6 +13,7 @@ from headrace._errors import WrongAnswer
 from headrace._files import check_writable
 from headrace._format import efficiency, interval_text, percent, seconds_text
 from headrace._profile.documents import Fields, all_fields, find
+from headrace_bench.commands.options import number, option
 
 
 def measure_query(options: Any, interrupt: Interrupt) -> dict[str, Any]:
@@ -38,38 +37,21 @@ def command(
     query: Query = "q6",
     scale: Scale = 3,
     runs: Runs = 5,
-    modes: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--mode",
-            metavar="NAME",
-            help="Mode: resident, direct, mmap, prefetch or duckdb; may be repeated (default: "
-            "all).",
-        ),
-    ] = None,
+    modes: Annotated[Optional[list[str]], option(
+        "NAME", "Mode: resident, direct, mmap, prefetch or duckdb; may be repeated (default: all).",
+        "--mode",
+    )] = None,
     slow: Annotated[
-        Optional[int],
-        typer.Option(metavar="NODE", help="Node of the columns at the start (default: storage)."),
+        Optional[int], option("NODE", "Node of the columns at the start (default: storage).")
     ] = None,
     fast: Annotated[
-        Optional[int],
-        typer.Option(
-            metavar="NODE", help="Node that the columns are copied to (default: the fastest)."
-        ),
+        Optional[int], option("NODE", "Node that the columns are copied to (default: the fastest).")
     ] = None,
     threads: Annotated[
-        Optional[int],
-        typer.Option(
-            metavar="NUMBER",
-            min=1,
-            max=1024,
-            help="Number of pipeline threads (default: all CPUs).",
-        ),
+        Optional[int], number("Number of pipeline threads (default: all CPUs).", 1, 1024)
     ] = None,
-    block: Annotated[
-        str, typer.Option(metavar="SIZE", help="Block size of the widest column.")
-    ] = "1MiB",
-    budget: Annotated[str, typer.Option(metavar="SIZE", help="Memory for the cache.")] = "256MiB",
+    block: Annotated[str, option("SIZE", "Block size of the widest column.")] = "1MiB",
+    budget: Annotated[str, option("SIZE", "Memory for the cache.")] = "256MiB",
     data: Data = None,
     json: Json = False,
     out: Out = None,

@@ -7,8 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
@@ -18,67 +16,37 @@ from headrace._format import interval_text, rounds_text, seconds_text
 from headrace._model.spark import TALK
 from headrace._profile.documents import Fields, all_fields
 from headrace_bench import spark, spark_live, tpch_parquet
+from headrace_bench.commands.options import number, option
 from headrace_bench.runner import check
 from headrace_bench.two_memories import memories_here
 
 
 def command(
     queries: Annotated[
-        Optional[str],
-        typer.Option(metavar="LIST", help="TPC-H queries: Q5, Q7, Q8, Q9 (default: all)."),
+        Optional[str], option("LIST", "TPC-H queries: Q5, Q7, Q8, Q9 (default: all).")
     ] = None,
     configs: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="LIST", help="Configurations, such as MMEM,3:1,ssd-spill (default: all)."
-        ),
+        Optional[str], option("LIST", "Configurations, such as MMEM,3:1,ssd-spill (default: all).")
     ] = None,
     scale: Scale = 1,
-    rounds: Annotated[
-        int,
-        typer.Option(
-            metavar="NUMBER", min=1, max=1000, help="Number of repetitions after the first."
-        ),
-    ] = 3,
+    rounds: Annotated[int, number("Number of repetitions after the first.", 1, 1000)] = 3,
     master: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="URL",
-            help="Spark master: local[N], spark://HOST:PORT, k8s://..., yarn (default: local, "
-            "all CPUs of a node).",
-        ),
+        Optional[str], option("URL", "Spark master: local[N] (default: all CPUs of a node).")
     ] = None,
-    memory: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="SIZE",
-            help="Heap of each JVM (default: 256 MiB per thread of local[N], at least 2 GiB).",
-        ),
-    ] = None,
-    spill_memory: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="SIZE",
-            help="Memory of tasks in ssd-spill and tmpfs-spill (default: 8 MiB per thread, at "
-            "least 16 MiB).",
-        ),
-    ] = None,
-    partitions: Annotated[
-        Optional[int],
-        typer.Option(
-            metavar="NUMBER",
-            min=1,
-            max=10**5,
-            help="Number of partitions per shuffle (default: 2 per thread, at least 64).",
-        ),
-    ] = None,
-    spill: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Directory on an SSD for shuffled and spilled files (default: $TMPDIR).",
-        ),
-    ] = None,
+    memory: Annotated[Optional[str], option(
+        "SIZE", "Heap of each JVM (default: 256 MiB per thread of local[N], at least 2 GiB).",
+    )] = None,
+    spill_memory: Annotated[Optional[str], option(
+        "SIZE",
+        "Memory of tasks in ssd-spill and tmpfs-spill (default: 8 MiB per thread, at least 16 "
+        "MiB).",
+    )] = None,
+    partitions: Annotated[Optional[int], number(
+        "Number of partitions per shuffle (default: 2 per thread, at least 64).", 1, 10**5,
+    )] = None,
+    spill: Annotated[Optional[Path], option(
+        "DIRECTORY", "Directory on an SSD for shuffled and spilled files (default: $TMPDIR).",
+    )] = None,
     data: Data = None,
     json: Json = False,
     out: Out = None,
@@ -93,7 +61,6 @@ def command(
     \b
     headrace bench spark --scale 0.1
     headrace bench spark --queries Q9 --configs MMEM,ssd-spill,tmpfs-spill
-    headrace bench spark --master spark://HOST:7077 --data /shared --scale 100
     """
     if out is not None:
         check_writable(out)
@@ -150,7 +117,7 @@ def print_measured(document: dict[str, Any]) -> None:
         f"{headrace.format_bytes(document['memory_bytes'])}, {document['partitions']} partitions; "
         f"spilling with {headrace.format_bytes(document['spill_memory_bytes'])} for tasks"
     )
-    if document["master"].startswith("local") and document["fast_node"] is not None:
+    if document["fast_node"] is not None:
         slow = document["slow_node"]
         output.print_text(
             f"all on the CPUs of node {document['fast_node']}, its memory first; "

@@ -6,46 +6,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads
 from headrace._files import check_writable
 from headrace._profile.documents import Fields, all_fields
+from headrace_bench.commands.options import flag, number, option
 
 
 def command(
-    a: Annotated[str, typer.Option("--a", metavar="PLACE", help="Memory of array a.")] = "dram",
-    b: Annotated[str, typer.Option("--b", metavar="PLACE", help="Memory of array b.")] = "dram",
-    c: Annotated[str, typer.Option("--c", metavar="PLACE", help="Memory of array c.")] = "dram",
+    a: Annotated[str, option("PLACE", "Memory of array a.", "--a")] = "dram",
+    b: Annotated[str, option("PLACE", "Memory of array b.", "--b")] = "dram",
+    c: Annotated[str, option("PLACE", "Memory of array c.", "--c")] = "dram",
     size: Annotated[
-        Optional[str],
-        typer.Option(metavar="SIZE", help="Size of each array (default: four times the caches)."),
+        Optional[str], option("SIZE", "Size of each array (default: four times the caches).")
     ] = None,
     threads: Threads = None,
-    repetitions: Annotated[
-        int,
-        typer.Option(
-            metavar="NUMBER", min=1, max=1000, help="Number of runs; the best one counts."
-        ),
-    ] = 10,
+    repetitions: Annotated[int, number("Number of runs; the best one counts.", 1, 1000)] = 10,
     tile: Annotated[
-        bool,
-        typer.Option(
-            "--per-rank-tile", help="Place each rank on its own tile and the memory near it."
-        ),
+        bool, flag("--per-rank-tile", "Place each rank on its own tile and the memory near it.")
     ] = False,
-    sweep: Annotated[
-        bool,
-        typer.Option(
-            "--sweep", help="Measure 1, 2, 4, ... threads per rank, one per core, and one per CPU."
-        ),
-    ] = False,
+    sweep: Annotated[bool, flag(
+        "--sweep", "Measure 1, 2, 4, ... threads per rank, one per core, and one per CPU.",
+    )] = False,
     non_temporal: Annotated[
-        bool,
-        typer.Option("--non-temporal", help="Store around the caches, without fetching lines."),
+        bool, flag("--non-temporal", "Store around the caches, without fetching lines.")
     ] = False,
     json: Json = False,
     out: Out = None,

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-import typer
-
 import headrace
 from headrace._cli import exit_codes, output
 from headrace._cli.interrupt import Interrupt
@@ -22,6 +20,7 @@ from headrace._model.um_cases import Case
 from headrace._profile.nested import unified_memory_runs
 from headrace._provenance import EMULATED_GPUS
 from headrace_bench import um_live
+from headrace_bench.commands.options import flag, number, option
 
 
 def command(
@@ -31,37 +30,22 @@ def command(
     preferred_location_cpu: um_options.PreferredLocationCpu = False,
     touch_on_host: um_options.TouchOnHost = False,
     op: um_options.Op = "read",
-    size: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="SIZE",
-            help="Size of the array (default: 32GiB, at most half of the free memory).",
-        ),
-    ] = None,
+    size: Annotated[Optional[str], option(
+        "SIZE", "Size of the array (default: 32GiB, at most half of the free memory).",
+    )] = None,
     runs: um_options.Runs = 5,
     prefetch_block: um_options.PrefetchBlock = None,
     streams: um_options.Streams = 2,
     kernel: um_options.Kernel = "reprex",
-    device: Annotated[
-        int, typer.Option(metavar="NUMBER", min=0, max=1000, help="GPU number of the driver.")
-    ] = 0,
-    node: Annotated[
-        Optional[int],
-        typer.Option(
-            metavar="NUMBER",
-            min=0,
-            max=100000,
-            help="Host node that runs the host's part and touches the array first (default: "
-            "the nearest to the GPU).",
-        ),
-    ] = None,
+    device: Annotated[int, number("GPU number of the driver.", 0, 1000)] = 0,
+    node: Annotated[Optional[int], number(
+        "Host node that runs the host's part and touches the array first (default: the nearest "
+        "to the GPU).", 0, 100000,
+    )] = None,
     oversubscribe: Annotated[
-        bool,
-        typer.Option("--oversubscribe", help="Allow more managed memory than the GPU has free."),
+        bool, flag("--oversubscribe", "Allow more managed memory than the GPU has free.")
     ] = False,
-    as_reprex: Annotated[
-        bool, typer.Option("--as-reprex", help="Print the original program's output.")
-    ] = False,
+    as_reprex: Annotated[bool, flag("--as-reprex", "Print the original program's output.")] = False,
     json: Json = False,
     out: Out = None,
 ) -> int:

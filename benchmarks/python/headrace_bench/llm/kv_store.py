@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,8 +25,6 @@ from headrace_bench.llm.stores import (
 
 #: Bytes of the largest piece of a Mover.
 _LARGEST_PIECE = 1 << 20
-#: Largest number of files opened at once to remove a folder that holds another.
-_OPEN_WHILE_REMOVING = 4
 #: Loads at once whose end is seen when it comes.
 _WATCHED = 4
 
@@ -57,7 +53,11 @@ class KvStore:
             "bench", layers=shape.layers // self._kept, kv_heads=1, head_dim=shape.fragment // 2,
             tensors=1, block_tokens=1,
         )  # fmt: skip
-        self._folder = _Folder(directory)
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="headrace-kvcache-", dir=directory)
+        except OSError as error:
+            made = f"cannot make a folder in {directory}"
+            raise error_of(error, made, "another --data") from None
         piece = min(shape.fragment, _LARGEST_PIECE)
         budgets = [count * shape.block for count in blocks]
         self._watcher = ThreadPoolExecutor(_WATCHED, "kv")
@@ -73,7 +73,7 @@ class KvStore:
             )  # fmt: skip
         except BaseException:
             self._watcher.shutdown()
-            self._folder.remove()
+            self._folder.cleanup()
             raise
 
     def match(self, blocks: Sequence[int]) -> Match:
@@ -104,7 +104,7 @@ class KvStore:
                 if store is not None:
                     store.close(flush=False)
             finally:
-                self._folder.remove()
+                self._folder.cleanup()
 
     def begin_load(
         self, parts: Sequence[kvcache.Match], to: Any, layers: range, begin: int, ahead: bool
@@ -141,38 +141,6 @@ class KvStore:
 
     def _keys_of(self, block: int) -> list[bytes]:
         return [(block * self._kept + i).to_bytes(16, "little") for i in range(self._kept)]
-
-
-class _Folder:
-    """A temporary folder that can be removed also when the process may open no more files.
-
-    To remove it takes file descriptors, and the store that has the others may still be referred to
-    by the exception that says that none is left. So this keeps a few open from the beginning, and
-    closes them when the folder is to be removed.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._reserved: list[int] = []  # descriptors
-        try:
-            self._made = tempfile.TemporaryDirectory(prefix="headrace-kvcache-", dir=directory)
-            self.name = self._made.name
-            try:
-                for _ in range(_OPEN_WHILE_REMOVING):
-                    self._reserved.append(os.open(os.devnull, os.O_RDONLY))
-            except OSError:
-                self.remove()
-                raise
-        except OSError as error:
-            raise error_of(
-                error, f"cannot make a folder in {directory}", "another --data"
-            ) from None
-
-    def remove(self) -> None:
-        while self._reserved:
-            os.close(self._reserved.pop())
-        with contextlib.suppress(OSError):
-            os.rmdir(self.name)  # an empty one is removed without any
-        self._made.cleanup()
 
 
 class _KvMatch:

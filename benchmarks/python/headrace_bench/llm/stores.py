@@ -6,7 +6,6 @@ asyncio, a pool of threads, preadv into memory of its own, as serving systems ha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import mmap
 import os
 import threading
@@ -164,7 +163,7 @@ class AsyncioStore:
         self._free = [list(range(count)) for count in blocks]
         self._moving: set[int] = set()  # in no tier now: on their way to one
         try:
-            self._loop = _new_loop()
+            self._loop = asyncio.new_event_loop()
         except OSError as error:
             self._file.close()
             raise error_of(error, "cannot start an event loop") from None
@@ -306,16 +305,6 @@ class AsyncioStore:
             finally:
                 self._moving.discard(block)
         return entry.slot
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """Tries first whether there are the descriptors for it: asyncio complains to stderr of a loop
-    that it had to leave half made.
-    """
-    with contextlib.ExitStack() as tried:
-        for _ in range(3):
-            tried.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-    return asyncio.new_event_loop()
 
 
 def _start_all(pool: ThreadPoolExecutor, threads: int) -> None:
