@@ -42,7 +42,9 @@ FACTOR, SLACK_SECONDS = 2.0, 10.0
 PASSED = re.compile(r" *\d+/\d+ Test +#\d+: .* Passed |\[ +OK \] ")
 
 #: Steps whose time is a network's.
-NETWORK = {"packages", "pip", "engines", "docs", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
+NETWORK = {
+    "packages", "pip", "engines", "docs", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie",
+}  # fmt: skip
 
 #: The program that names the lines of a report; clang's own choice may be another LLVM's.
 NAMES = "external_symbolizer_path=/usr/bin/addr2line"

@@ -92,7 +92,7 @@ __all__ = [
 def geometry(
     model: str, *, dtype: str = "bf16", block_tokens: int = 16, revision: str = ""
 ) -> Geometry:
-    """That of a published model, by name. InvalidError: none of that name; it says which there are.
+    """The geometry of a published model, by name. InvalidError: no such model; it names all.
 
     `dtype`: bf16, fp16, fp32, fp8, int8, or as PyTorch calls them. `revision`: whatever else the
     bytes depend on, such as weights.
@@ -223,7 +223,8 @@ class Store(KvStore):
     ) -> Stored:
         """Copies blocks into the first tier, behind loads. `source`: an array or other buffer, a
         tensor on a GPU, an Object or an Extent, which holds a whole number of blocks; `positions`:
-        which of them. Or a list of these, one for each block. Await what it gives, or wait() for it: until then `source` must not change.
+        which of them. Or a list of these, one for each block. Await what it gives, or wait() for
+        it: until then `source` must not change.
         `stream`: of a GPU, as a number; nothing is read before it has done what it has now, which
         computes the blocks. By default the one that the array names, or that a MemoryRange carries
         which was made with wait=False, and each Extent of it; other Objects have none.
@@ -304,7 +305,7 @@ class Store(KvStore):
         return [memory for memory, _ in memories], streams.pop() if streams else None
 
     def _memory(self, what: Any) -> tuple[Extent | Object, int | None]:
-        """What it is, and a stream to wait for."""
+        """The memory, and a stream to wait for."""
         if isinstance(what, Extent | Object):
             return what, getattr(what, "stream", None)
         memory = memory_range(what, self._machine, self._home)

@@ -65,7 +65,7 @@ class Settings:
 
 @dataclass
 class _Lock:
-    """What a lookup found: held until all of it is unlocked."""
+    """The objects that a lookup found, held until all are unlocked."""
 
     match: kvcache.Match
     left: int
@@ -304,7 +304,7 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
             self._notify_keys_deleted([key for key, _ in gone], [each for _, each in gone])
 
     def get_usage(self) -> Any:
-        """Of the folder, with objects that an earlier process left."""
+        """The bytes in the folder, with objects that an earlier process left."""
         with self._lock:
             used = sum(store.stats().tiers[-1].used for store in self._stores.values())
         return AdapterUsage(used, self._budget, super().get_usage().bytes_by_cache_salt)

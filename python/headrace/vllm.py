@@ -171,7 +171,7 @@ class HeadraceTier(SecondaryTierManager):
         self._count = 0
         self._ready: list[JobResult] = []
         self._events: list[OffloadingEvent] = []
-        # By their names in the store, where events are wanted: the keys that were stored.
+        # The keys that were stored, by their names in the store; None: no events are wanted.
         self._stored: dict[bytes, OffloadKey] | None = {} if tells else None
         self._next_stats = 0.0
         self._told = (0, 0)

@@ -120,8 +120,8 @@ enum class WriteBack : std::uint8_t {
 // that flips on the disk is served.
 enum class Verify : std::uint8_t {
   all,
-  // Those that an earlier process wrote, or that another load read. A block that this process wrote
-  // is trusted, since its bytes and its header belong together.
+  // Blocks that an earlier process wrote, and bytes that another load read. A block that this
+  // process wrote is trusted, since its bytes and its header belong together.
   found,
 };
 
