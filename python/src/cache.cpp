@@ -57,11 +57,8 @@ CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, B
   if (route) options.route = unwrap(place::route_policy(*route));
   options.eviction = unwrap(eviction_order(eviction));
   auto owner = std::make_shared<CacheOwner>(mover.owner);
-  auto cache = [&] {
-    const GilRelease release;
-    return Cache::create(owner->mover->mover, std::move(options));
-  }();
-  owner->cache = unwrap(std::move(cache));
+  owner->cache =
+      unwrap(without_gil([&] { return Cache::create(owner->mover->mover, std::move(options)); }));
   return {std::move(owner)};
 }
 
@@ -105,10 +102,7 @@ class Access {
   // Calls `access(options)` without the GIL, then raises what a handler raised.
   template <class Call>
   auto run(const Call& access) {
-    auto result = [&] {
-      const GilRelease release;
-      return access(options_);
-    }();
+    auto result = without_gil([&] { return access(options_); });
     signals_.rethrow();
     return result;
   }
@@ -542,10 +536,7 @@ void bind_cache_class(nb::module_& m) {
           "flush",
           [](const CacheRef& self) {
             const std::shared_ptr<CacheOwner> owner = self.owner;
-            {
-              const GilRelease release;
-              owner->cache->flush();
-            }
+            without_gil([&] { owner->cache->flush(); });
             sweep(*owner);
           },
           "Drops all copies that nobody holds and no plan protects.")
@@ -553,21 +544,14 @@ void bind_cache_class(nb::module_& m) {
           "clear",
           [](const CacheRef& self) {
             const std::shared_ptr<CacheOwner> owner = self.owner;
-            {
-              const GilRelease release;
-              owner->cache->clear();
-            }
+            without_gil([&] { owner->cache->clear(); });
             sweep(*owner);
           },
           "Drops all copies and cancels plans; blocks held keep what they have.")
       .def(
           "resize",
           [](const CacheRef& self, NodeId node, Bytes budget) {
-            auto status = [&] {
-              const GilRelease release;
-              return self.owner->cache->resize(node, budget);
-            }();
-            unwrap(std::move(status));
+            unwrap(without_gil([&] { return self.owner->cache->resize(node, budget); }));
           },
           "node"_a, "budget"_a, "Changes the budget of a node.")
       .def("stats", [](const CacheRef& self) { return self.owner->cache->stats(); }, "Counts.");

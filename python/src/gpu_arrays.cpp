@@ -166,11 +166,8 @@ Contents take_contents(nb::handle capsule) {
 }
 
 int ordinal_of(const ObjectRef& ref) {
-  auto found = [&] {
-    const GilRelease release;
-    return gpu_ordinal(*ref.object->device_address(), ref.object->size());
-  }();
-  return unwrap(std::move(found));
+  return unwrap(
+      without_gil([&] { return gpu_ordinal(*ref.object->device_address(), ref.object->size()); }));
 }
 
 // An argument of __dlpack__(); none where it is not given, or None.
@@ -197,11 +194,8 @@ std::pair<int, int> dlpack_device(const ObjectRef& ref) {
 }
 
 void wait_for_stream(const ObjectRef& ref, std::uint64_t stream) {
-  auto made = [&, gpu = ordinal_of(ref)] {
-    const GilRelease release;
-    return StreamWork::of(gpu, stream);
-  }();
-  const StreamWork work = unwrap(std::move(made));
+  const StreamWork work =
+      unwrap(without_gil([&, gpu = ordinal_of(ref)] { return StreamWork::of(gpu, stream); }));
   Status outcome;
   wait_with_signals(kStreamBound, [&](Nanoseconds slice) {
     outcome = work.wait(slice);

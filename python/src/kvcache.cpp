@@ -19,8 +19,7 @@ struct Words<kvcache::Layout> {
   static constexpr const char* what = "layout";
   static constexpr auto name =
       nb::detail::const_name("typing.Literal['page_first', 'layer_first']");
-  static constexpr std::initializer_list<kvcache::Layout> all = {kvcache::Layout::page_first,
-                                                                 kvcache::Layout::layer_first};
+  static constexpr kvcache::Layout last = kvcache::Layout::layer_first;
 };
 
 namespace {
@@ -71,11 +70,8 @@ KvStoreRef open(const MoverRef& mover, const kvcache::Geometry& geometry,
   }
   options.eviction = unwrap(eviction_order(eviction));
   auto owner = std::make_shared<KvOwner>(mover.owner);
-  auto store = [&] {
-    const GilRelease release;
-    return kvcache::Store::open(owner->mover->mover, std::move(options));
-  }();
-  owner->store = unwrap(std::move(store));
+  owner->store = unwrap(
+      without_gil([&] { return kvcache::Store::open(owner->mover->mover, std::move(options)); }));
   return {std::move(owner)};
 }
 
@@ -124,11 +120,8 @@ KvStoredRef store(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
                                       .stream = stream,
                                       .keep = keep(source.object)};
   release_borrowed();
-  auto stored = [&] {
-    const GilRelease release;
-    return owner->store->store(wanted, source.get(), request);
-  }();
-  return {owner, unwrap(std::move(stored))};
+  return {owner,
+          unwrap(without_gil([&] { return owner->store->store(wanted, source.get(), request); }))};
 }
 
 KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys, const ExtentLike& into,
@@ -150,11 +143,8 @@ KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys, const
                                      .stream = stream,
                                      .keep = keep(into.object)};
   release_borrowed();
-  auto loading = [&] {
-    const GilRelease release;
-    return owner->store->load(wanted, into.get(), options);
-  }();
-  return {owner, unwrap(std::move(loading))};
+  return {owner,
+          unwrap(without_gil([&] { return owner->store->load(wanted, into.get(), options); }))};
 }
 
 // Waits in slices, looking at signals; what the last slice said.
@@ -167,12 +157,6 @@ auto wait_for(Nanoseconds timeout, const Wait& wait) {
     return outcome || outcome.error().code != ErrorCode::timed_out;
   });
   return outcome;
-}
-
-template <class Call>
-auto without_gil(const Call& call) {
-  const GilRelease release;
-  return call();
 }
 
 std::vector<bool> contains(const KvStoreRef& self, const std::vector<nb::bytes>& keys) {

@@ -75,11 +75,8 @@ MemoryRangeRef borrow_array(const ArrayMemory& array, std::optional<NodeId> node
     return range_of(std::make_shared<Borrowed>(std::move(held), home), writable, item_bytes);
   }
   const Machine here = machine != nullptr ? *machine : this_machine();
-  auto found = [&, at = address, bytes = size]() -> Result<NodeId> {
-    const GilRelease release;
-    return gpu_node(here, at, bytes);
-  }();
-  const NodeId home = unwrap(std::move(found));
+  const NodeId home = unwrap(without_gil(
+      [&, at = address, bytes = size]() -> Result<NodeId> { return gpu_node(here, at, bytes); }));
   if (node.value_or(home) != home) {
     raise(ErrorCode::invalid, "the memory is on node " + std::to_string(raw(home)) + ", not on " +
                                   std::to_string(raw(*node)) + "; leave node= out");
@@ -125,24 +122,17 @@ Placement placement_of(const Machine& machine, const Place& place) {
 
 BufferRef allocate_buffer(const Machine& machine, Bytes bytes, const std::optional<Place>& place) {
   const Placement placement = place ? placement_of(machine, *place) : Placement::on(NodeKind::dram);
-  auto buffer = [&] {
-    const GilRelease release;
-    return allocate(machine, bytes, placement);
-  }();
   // The driver frees memory of a GPU when all that its streams have is done.
-  const std::shared_ptr<Buffer> shared(unwrap(std::move(buffer)).release(), [](Buffer* last) {
-    drop_without_gil(std::unique_ptr<Buffer>(last));
-  });
+  const std::shared_ptr<Buffer> shared(
+      unwrap(without_gil([&] { return allocate(machine, bytes, placement); })).release(),
+      [](Buffer* last) { drop_without_gil(std::unique_ptr<Buffer>(last)); });
   return BufferRef{{shared, true}, shared};
 }
 
 FileRef open_file(const Machine& machine, const std::filesystem::path& path, bool writable,
                   bool direct) {
-  auto file = [&] {
-    const GilRelease release;
-    return File::open(machine, path, {.writable = writable, .direct = direct});
-  }();
-  std::shared_ptr<File> shared = unwrap(std::move(file));
+  std::shared_ptr<File> shared = unwrap(without_gil(
+      [&] { return File::open(machine, path, {.writable = writable, .direct = direct}); }));
   return FileRef{{shared, writable}, shared};
 }
 
@@ -337,11 +327,7 @@ void bind_buffer(nb::module_& m) {
       "relocate",
       [](const Machine& machine, const BufferRef& moved, const Place& place) {
         const Placement placement = placement_of(machine, place);
-        auto status = [&] {
-          const GilRelease release;
-          return relocate(machine, *moved.buffer, placement);
-        }();
-        unwrap(std::move(status));
+        unwrap(without_gil([&] { return relocate(machine, *moved.buffer, placement); }));
       },
       "machine"_a, "buffer"_a, "placement"_a,
       "Moves a buffer to another placement. Addresses and bytes stay, and others may use it "
@@ -366,21 +352,13 @@ void bind_file(nb::module_& m) {
       .def(
           "drop_page_cache",
           [](const FileRef& self) {
-            auto status = [&] {
-              const GilRelease release;
-              return self.file->drop_page_cache();
-            }();
-            unwrap(std::move(status));
+            unwrap(without_gil([&] { return self.file->drop_page_cache(); }));
           },
           "Drops its clean pages from the page cache, as a cold start needs.")
       .def(
           "page_cache_residency",
           [](const FileRef& self) {
-            auto bytes = [&] {
-              const GilRelease release;
-              return self.file->page_cache_residency();
-            }();
-            return unwrap(std::move(bytes));
+            return unwrap(without_gil([&] { return self.file->page_cache_residency(); }));
           },
           "Bytes of it in the page cache now.");
 }
@@ -504,11 +482,7 @@ void bind_placement(nb::module_& m) {
 
 Residency where_is(nb::handle memory) {
   const View view(memory, PyBUF_SIMPLE);
-  auto found = [&] {
-    const GilRelease release;
-    return where({view.data(), view.size()});
-  }();
-  return unwrap(std::move(found));
+  return unwrap(without_gil([&] { return where({view.data(), view.size()}); }));
 }
 
 void bind_process(nb::module_& m) {

@@ -18,12 +18,9 @@ MoverRef make_mover(const Machine& machine, const std::string& route, std::optio
                        .in_flight_per_link = in_flight_per_link};
   if (piece && *piece == 0_B)
     raise(ErrorCode::invalid, "a piece of 0 bytes moves nothing; give more");
-  auto backends = [&] {
-    const GilRelease release;
-    return Backends::open(machine);
-  }();
   return {std::shared_ptr<MoverOwner>(
-      new MoverOwner(machine, unwrap(std::move(backends)), std::move(options)),
+      new MoverOwner(machine, unwrap(without_gil([&] { return Backends::open(machine); })),
+                     std::move(options)),
       [](MoverOwner* owner) { drop_without_gil(std::unique_ptr<MoverOwner>(owner)); })};
 }
 

@@ -34,6 +34,13 @@ class GilRelease {
   PyThreadState* const state_;
 };
 
+// The result of `call()`, without the GIL. Requires: the GIL.
+template <class Call>
+auto without_gil(const Call& call) {
+  const GilRelease release;
+  return call();
+}
+
 // Whether this thread may use Python now. Also true in a program with several interpreters, where
 // PyGILState_Check() always says so.
 bool holds_gil();
