@@ -41,27 +41,19 @@ const Json* JsonReader::typed(std::string_view name, Json::value_t type,
   return nullptr;
 }
 
-JsonReader JsonReader::inside(const Json& value, std::string_view name, std::size_t index) const {
-  return {value, fmt::format("{}{}{}[{}]", place_, place_.empty() ? "" : ".", name, index), error_};
+JsonReader JsonReader::inside(const Json& value, std::string_view name) const {
+  return {value, fmt::format("{}{}{}", place_, place_.empty() ? "" : ".", name), error_};
 }
 
-JsonReader JsonReader::inside(const Json& value, std::string_view name,
-                              const std::string& key) const {
-  return {value, fmt::format("{}{}{}.{}", place_, place_.empty() ? "" : ".", name, key), error_};
-}
-
-std::optional<JsonReader> JsonReader::object(std::string_view name) const {
-  const Json* found = typed(name, Json::value_t::object, "an object");
-  if (found == nullptr) return std::nullopt;
-  return JsonReader(*found, fmt::format("{}{}{}", place_, place_.empty() ? "" : ".", name), error_);
+std::optional<JsonReader> JsonReader::child(std::string_view name) const {
+  const Json* found = field(name);
+  return found == nullptr ? std::nullopt : std::optional(inside(*found, name));
 }
 
 std::optional<std::uint64_t> JsonReader::optional_integer(std::string_view name,
                                                           std::uint64_t max) const {
-  const Json* found = field(name);
-  if (found == nullptr) return std::nullopt;
-  return JsonReader(*found, fmt::format("{}{}{}", place_, place_.empty() ? "" : ".", name), error_)
-      .as_integer(max);
+  const auto found = child(name);
+  return found ? std::optional(found->as_integer(max)) : std::nullopt;
 }
 
 std::uint64_t JsonReader::integer(std::string_view name, std::uint64_t max) const {
@@ -71,17 +63,8 @@ std::uint64_t JsonReader::integer(std::string_view name, std::uint64_t max) cons
 }
 
 std::optional<double> JsonReader::optional_number(std::string_view name) const {
-  const Json* found = field(name);
-  if (found == nullptr) return std::nullopt;
-  return JsonReader(*found, place_ + (place_.empty() ? "" : ".") + std::string(name), error_)
-      .as_number();
-}
-
-bool JsonReader::flag(std::string_view name) const {
-  const Json* found = field(name);
-  if (found == nullptr) return false;
-  if (!found->is_boolean()) wrong(name, "must be true or false");
-  return found->is_boolean() && found->get<bool>();
+  const auto found = child(name);
+  return found ? std::optional(found->as_number()) : std::nullopt;
 }
 
 double JsonReader::number(std::string_view name) const {
@@ -113,6 +96,11 @@ double JsonReader::as_number() const {
   if (std::isfinite(value) && value >= 0) return value;
   wrong("", "must be a number from 0 up");
   return 0;
+}
+
+bool JsonReader::as_flag() const {
+  if (!value_.is_boolean()) wrong("", "must be true or false");
+  return value_.is_boolean() && value_.get<bool>();
 }
 
 bool JsonReader::is_text() const { return value_.is_string(); }
