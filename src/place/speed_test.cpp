@@ -28,17 +28,5 @@ TEST(SpeedTest, OfTheInitiatorElseTheBestOfAll) {
   EXPECT_EQ(by_bandwidth(NodeId{0}, true)(unknown), std::nullopt);
 }
 
-TEST(SpeedTest, KindsAreFurtherApartThanTheTolerance) {
-  const auto of = [](NodeKind kind) { return Node{.id = NodeId{0}, .kind = kind}; };
-  EXPECT_GT(*bandwidth_of_kind(of(NodeKind::hbm)),
-            *bandwidth_of_kind(of(NodeKind::dram)) * kSpeedTolerance);
-  EXPECT_GT(*bandwidth_of_kind(of(NodeKind::dram)),
-            *bandwidth_of_kind(of(NodeKind::cxl)) * kSpeedTolerance);
-  EXPECT_GT(*latency_of_kind(of(NodeKind::dram)),
-            *latency_of_kind(of(NodeKind::hbm)) * kSpeedTolerance);
-  EXPECT_GT(*latency_of_kind(of(NodeKind::hbm)),
-            *latency_of_kind(of(NodeKind::cxl)) * kSpeedTolerance);
-}
-
 }  // namespace
 }  // namespace headrace
