@@ -5,16 +5,25 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "core/check.h"
 #include "core/fail.h"
-#include "core/text/enum_words.h"
 
 namespace headrace {
 
-constexpr EnumWords<ErrorCode::timed_out> kErrorCodes{
-    "error code",
-    {"absent", "unsupported", "denied", "exhausted", "io", "invalid", "cancelled", "timed_out"}};
-
-std::string_view to_string(ErrorCode code) { return kErrorCodes.of(code); }
+std::string_view to_string(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::absent: return "absent";
+    case ErrorCode::unsupported: return "unsupported";
+    case ErrorCode::denied: return "denied";
+    case ErrorCode::exhausted: return "exhausted";
+    case ErrorCode::io: return "io";
+    case ErrorCode::invalid: return "invalid";
+    case ErrorCode::cancelled: return "cancelled";
+    case ErrorCode::timed_out: return "timed_out";
+  }
+  CHECK(false);
+  return {};
+}
 
 void no_value(const Error& error) {
   std::fprintf(stderr, "value() of a Result without one: %s: %s\n",

@@ -144,6 +144,7 @@ TEST(MachineJsonTest, Mistakes_HaveTheirLocation) {
        "nodes[1].kind: no node kind 'fast'; say dram, hbm, cxl, gpu or storage"},
       {with("/nodes/1/cpus", {0, "1"}), "nodes[1].cpus[1]: must be a whole number from 0 to 65535"},
       {with("/nodes/1/distances/x", 10), "nodes[1].distances.x: is no node id"},
+      {with("/nodes/1/distances/x\ny", 10), "nodes[1].distances.x?y: is no node id"},
       {with("/nodes/1/distances/5", 10), "nodes[1].distances: no node 5"},
       {with("/nodes/1/access/0/initiator", 5), "nodes[1].access: no node 5"},
       {with("/nodes/1/access/0/read_bandwidth_bytes_per_second", -1),
