@@ -177,33 +177,27 @@ std::shared_ptr<Pin> pin_of(const BlockRef& self) {
   return self.pin;
 }
 
-// The bytes once they are there. A Block is one thread's at a time, Python's threads share it: so
-// each waits on a clone of its own, made under the GIL.
-ByteView wait_for(const Pin& pin, Nanoseconds timeout) {
+// The bytes once they are there, or where a GPU finds them. A Block is one thread's at a time,
+// Python's threads share it: so each waits on a clone of its own, made under the GIL.
+template <class T>
+Result<T> wait_by(Result<T> (Block::*wait)(Nanoseconds) const, const Pin& pin,
+                  Nanoseconds timeout) {
   const Block block = pin.block.clone();
-  Result<ByteView> bytes;
+  Result<T> found;
   wait_with_signals(timeout, [&](Nanoseconds slice) {
-    bytes = block.wait(slice);
-    return bytes || bytes.error().code != ErrorCode::timed_out ||
+    found = (block.*wait)(slice);
+    return found || found.error().code != ErrorCode::timed_out ||
            block.state() != BlockState::filling;
   });
-  return unwrap(std::move(bytes));
+  return found;
 }
 
-// Where a GPU finds the copy, waiting for it.
-Result<std::uint64_t> wait_there(const Pin& pin, Nanoseconds timeout) {
-  const Block block = pin.block.clone();
-  Result<std::uint64_t> address;
-  wait_with_signals(timeout, [&](Nanoseconds slice) {
-    address = block.wait_on_gpu(slice);
-    return address || address.error().code != ErrorCode::timed_out ||
-           block.state() != BlockState::filling;
-  });
-  return address;
+ByteView wait_for(const Pin& pin, Nanoseconds timeout) {
+  return unwrap(wait_by(&Block::wait, pin, timeout));
 }
 
 std::uint64_t wait_on_gpu(const BlockRef& self, Nanoseconds timeout) {
-  return unwrap(wait_there(*pin_of(self), timeout));
+  return unwrap(wait_by(&Block::wait_on_gpu, *pin_of(self), timeout));
 }
 
 std::optional<std::uint64_t> device_address(const BlockRef& self) {
@@ -221,7 +215,7 @@ struct OnGpu {
 // Nothing: it is not there. Waits.
 Result<ObjectRef> on_gpu(const BlockRef& self) {
   const std::shared_ptr<Pin> pin = pin_of(self);
-  auto address = wait_there(*pin, std::chrono::seconds{60});
+  auto address = wait_by(&Block::wait_on_gpu, *pin, std::chrono::seconds{60});
   if (!address && address.error().code == ErrorCode::timed_out) unwrap(std::move(address));
   if (!address) return Unexpected(std::move(address).error());
   const Extent extent = pin->block.extent();
@@ -233,18 +227,10 @@ Result<ObjectRef> on_gpu(const BlockRef& self) {
   return ref;
 }
 
-// Version 3 of Numba's protocol; AttributeError tells that an object is no array of a GPU.
 nb::dict block_cuda_array(const BlockRef& self) {
   const auto copy = on_gpu(self);
   if (!copy) throw nb::attribute_error(copy.error().message.c_str());
-  nb::dict array;
-  array["shape"] = nb::make_tuple(copy->object->size().value);
-  array["typestr"] = "|u1";
-  array["data"] = nb::make_tuple(*copy->object->device_address(), true);
-  array["strides"] = nb::none();
-  array["stream"] = nb::none();
-  array["version"] = 3;
-  return array;
+  return cuda_array(*copy);
 }
 
 // A read-only view that holds the pin.
@@ -325,11 +311,6 @@ PyType_Slot block_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_b
                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_block_buffer)},
                              {0, nullptr}};
 
-nb::object await_block(nb::handle self) {
-  const nb::object end = call_function("headrace._asyncio", "ready", nb::make_tuple(self));
-  return call_method(end, "__await__");
-}
-
 // What other libraries take it by.
 void bind_block_arrays(nb::class_<BlockRef>& block) {
   block
@@ -373,7 +354,7 @@ void bind_block(nb::module_& m) {
           nb::sig("def wait(self, timeout: float = 60.0) -> memoryview"),
           "The copy, waiting at most `timeout` seconds; if it cannot be had, or only a GPU reaches "
           "it, the source, and for a file the error.")
-      .def("__await__", &await_block,
+      .def("__await__", await_by("ready"),
            nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, memoryview]"),
            "Under asyncio: what wait() gives, without blocking the loop.")
       .def("numpy", &block_numpy, "dtype"_a = "uint8", "timeout"_a = 60.0,

@@ -147,18 +147,6 @@ KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys, const
           unwrap(without_gil([&] { return owner->store->load(wanted, into.get(), options); }))};
 }
 
-// Waits in slices, looking at signals; what the last slice said.
-template <class Wait>
-auto wait_for(Nanoseconds timeout, const Wait& wait) {
-  auto outcome = wait(Nanoseconds{0});
-  if (outcome || outcome.error().code != ErrorCode::timed_out) return outcome;
-  wait_with_signals(timeout, [&](Nanoseconds slice) {
-    outcome = wait(slice);
-    return outcome || outcome.error().code != ErrorCode::timed_out;
-  });
-  return outcome;
-}
-
 std::vector<bool> contains(const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
   const std::shared_ptr<KvOwner> owner = self.owner;
   check_open(*owner);
@@ -376,11 +364,6 @@ void bind_match(nb::module_& m) {
           nb::lock_self(), nb::sig("def __exit__(self, *error: object) -> None"));
 }
 
-nb::object await_end(nb::handle self, const char* function) {
-  return call_method(call_function("headrace._asyncio", function, nb::make_tuple(self)),
-                     "__await__");
-}
-
 void bind_load_layer(nb::module_& m) {
   nb::class_<KvLayerRef>(m, "KvLayer", "One layer of a load: await it, or wait for it.")
       .def(
@@ -403,10 +386,9 @@ void bind_load_layer(nb::module_& m) {
             mine.load.urgent(mine.layer);
           },
           "Somebody has come to wait for it: from now on it goes as demand.")
-      .def(
-          "__await__", [](nb::handle self) { return await_end(self, "layer_ready"); },
-          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
-          "Under asyncio: as wait(), without blocking the loop.");
+      .def("__await__", await_by("layer_ready"),
+           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
+           "Under asyncio: as wait(), without blocking the loop.");
 }
 
 void bind_load(nb::module_& m) {
@@ -433,10 +415,9 @@ void bind_load(nb::module_& m) {
             unwrap(wait_for(timeout, [&](Nanoseconds slice) { return mine.load.wait(slice); }));
           },
           "timeout"_a = 60.0, "All layers; raises the first error of any.")
-      .def(
-          "__await__", [](nb::handle self) { return await_end(self, "load_ready"); },
-          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
-          "Under asyncio: as wait(), without blocking the loop.")
+      .def("__await__", await_by("load_ready"),
+           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
+           "Under asyncio: as wait(), without blocking the loop.")
       .def_prop_ro(
           "leading", [](const KvLoadRef& self) { return self.load.leading(); },
           "How many leading blocks have not failed so far.")
@@ -463,10 +444,9 @@ void bind_stored(nb::module_& m) {
                 wait_for(timeout, [&](Nanoseconds slice) { return mine.stored.wait(slice); }));
           },
           "timeout"_a = 60.0, "What became of each block.")
-      .def(
-          "__await__", [](nb::handle self) { return await_end(self, "stored"); },
-          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, KvStoredCounts]"),
-          "Under asyncio: as wait(), without blocking the loop.");
+      .def("__await__", await_by("stored"),
+           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, KvStoredCounts]"),
+           "Under asyncio: as wait(), without blocking the loop.");
 }
 
 void bind_closing(nb::class_<KvStoreRef>& bound) {

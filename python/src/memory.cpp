@@ -202,23 +202,6 @@ void bind_arrays(Class& type) {
   type.def("__len__", [](const ObjectRef& self) { return self.object->size().value; });
 }
 
-// Version 3 of Numba's protocol; AttributeError tells that an object is no array of a GPU.
-nb::dict cuda_array(nb::handle object) {
-  const auto& self = nb::cast<const ObjectRef&>(object);
-  const auto address = self.object->device_address();
-  if (!address) throw nb::attribute_error("memory that CPUs reach is no array of a GPU");
-  nb::dict array;
-  array["shape"] = nb::make_tuple(self.object->size().value);
-  array["typestr"] = "|u1";
-  array["data"] = nb::make_tuple(*address, !self.writable);
-  array["strides"] = nb::none();
-  array["stream"] = nb::none();
-  // 0 is not allowed there; 1 is the default stream, too.
-  if (self.stream) array["stream"] = std::max<std::uint64_t>(*self.stream, 1);
-  array["version"] = 3;
-  return array;
-}
-
 std::string object_repr(nb::handle self) {
   const auto& ref = nb::cast<const ObjectRef&>(self);
   return nb::cast<std::string>(self.type().attr("__name__")) + "(" + to_string(ref.object->size()) +
@@ -363,6 +346,14 @@ void bind_file(nb::module_& m) {
           "Bytes of it in the page cache now.");
 }
 
+// The options that most ways to place have.
+Placement with(Placement placement, bool strict, const Word<PageSize>& pages, bool touch) {
+  placement.strict = strict;
+  placement.pages = pages.get();
+  placement.touch = touch;
+  return placement;
+}
+
 Placement place_on(const std::variant<NodeId, Word<NodeKind>>& target, bool strict,
                    const Word<PageSize>& pages, bool touch,
                    const Word<Distribution>& distribution) {
@@ -370,32 +361,31 @@ Placement place_on(const std::variant<NodeId, Word<NodeKind>>& target, bool stri
                             ? Placement::on(std::get<NodeId>(target))
                             : Placement::on(std::get<Word<NodeKind>>(target).get());
   placement.distribution = distribution.get();
-  placement.strict = strict;
-  placement.pages = pages.get();
-  placement.touch = touch;
-  return placement;
+  return with(std::move(placement), strict, pages, touch);
 }
 
 Placement place_parsed(const Machine& machine, const std::string& text, const Word<PageSize>& pages,
                        bool touch, bool lock, const CpuSet& near, bool pin) {
   Placement placement = unwrap(Placement::parse(machine, text));
-  placement.pages = pages.get();
-  placement.touch = touch;
   placement.lock = lock;
   placement.pin = pin;
   placement.near = near;
-  return placement;
+  return with(placement, placement.strict, pages, touch);
 }
 
 Placement place_weighted(const std::vector<std::pair<NodeId, unsigned>>& nodes, bool strict,
                          const Word<PageSize>& pages, bool touch) {
   std::vector<NodeWeight> weights;
   for (const auto& [node, weight] : nodes) weights.push_back({node, weight});
-  Placement placement = Placement::weighted(std::move(weights));
-  placement.strict = strict;
-  placement.pages = pages.get();
-  placement.touch = touch;
-  return placement;
+  return with(Placement::weighted(std::move(weights)), strict, pages, touch);
+}
+
+Placement place_interleaved(const std::variant<std::vector<NodeId>, Word<NodeKind>>& nodes,
+                            bool strict, const Word<PageSize>& pages, bool touch) {
+  const auto* const kind = std::get_if<Word<NodeKind>>(&nodes);
+  return with(kind != nullptr ? Placement::interleave(kind->get())
+                              : Placement::interleave(std::get<std::vector<NodeId>>(nodes)),
+              strict, pages, touch);
 }
 
 // The functions that make one, and what it says of itself.
@@ -421,20 +411,9 @@ void bind_ways_to_place(nb::class_<Placement>& type) {
       .def_static("weighted", &place_weighted, "nodes"_a, nb::kw_only(), "strict"_a = true,
                   "pages"_a = "transparent", "touch"_a = true,
                   "Pages in turn by weight: [(0, 3), (8, 1)] puts three on 0, one on 8, and so on.")
-      .def_static(
-          "interleave",
-          [](const std::variant<std::vector<NodeId>, Word<NodeKind>>& nodes, bool strict,
-             const Word<PageSize>& pages, bool touch) {
-            Placement placement = std::holds_alternative<Word<NodeKind>>(nodes)
-                                      ? Placement::interleave(std::get<Word<NodeKind>>(nodes).get())
-                                      : Placement::interleave(std::get<std::vector<NodeId>>(nodes));
-            placement.strict = strict;
-            placement.pages = pages.get();
-            placement.touch = touch;
-            return placement;
-          },
-          "nodes"_a, nb::kw_only(), "strict"_a = true, "pages"_a = "transparent", "touch"_a = true,
-          "Page by page in turn over the nodes, or over all of a kind.");
+      .def_static("interleave", &place_interleaved, "nodes"_a, nb::kw_only(), "strict"_a = true,
+                  "pages"_a = "transparent", "touch"_a = true,
+                  "Page by page in turn over the nodes, or over all of a kind.");
 }
 
 void bind_placement(nb::module_& m) {
