@@ -76,9 +76,7 @@ struct Capabilities {
   // MoverOptions do not say otherwise. 0: as for any engine.
   Bytes piece;
   Bytes in_flight;
-  Bytes inline_below;        // pieces below it are copied and reported in submit()
-  bool may_reorder = false;  // completions may overtake each other
-  bool may_fail = false;     // the hardware may refuse a piece that another could copy
+  Bytes inline_below;  // pieces below it are copied and reported in submit()
   // Completions arrive without poll(). If false, some thread has to call poll().
   bool completes_itself = true;
   bool helps = false;  // a waiting thread gains by calling help()

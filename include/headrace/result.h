@@ -8,7 +8,7 @@
 // Missing hardware, bad input and a full disk are expected failures. The library throws nothing of
 // its own. Programmer errors are not Results: they end the program through CHECK.
 //
-// Result has the interface of std::expected<T, Error>, except that value() of an error ends the
+// Result is used like std::expected<T, Error> of C++23, except that value() of an error ends the
 // program. It is a class of its own, the same in C++20 and C++23, so a program of one standard can
 // link a library of the other.
 //
@@ -67,7 +67,7 @@ struct Error {
   friend bool operator==(const Error&, const Error&) = default;
 };
 
-// Converts to a Result of any type that holds this Error, like std::unexpected<Error> of C++23.
+// Converts to a Result of any type that holds this Error.
 class Unexpected {
  public:
   constexpr explicit Unexpected(Error error) noexcept : error_(std::move(error)) {}
@@ -96,22 +96,12 @@ inline constexpr bool is_result = false;
 template <class T>
 inline constexpr bool is_result<Result<T>> = true;
 
-// A type that always holds an Error and never a value: Unexpected, std::unexpected<Error>.
-template <class E>
-concept HoldsOnlyError = (!requires(E&& e) { e.has_value(); }) && requires(E&& e) {
-  { std::forward<E>(e).error() } -> std::convertible_to<Error>;
-};
-
-// Makes a Result<T> that holds an error.
-template <class E, class T>
-concept MakesError = (!std::is_same_v<std::remove_cvref_t<E>, T>) && HoldsOnlyError<E>;
-
 // Makes a Result<T> that holds a value.
 template <class U, class T>
-concept MakesValue = (!std::is_void_v<T>) && (!std::is_same_v<std::remove_cvref_t<U>, Result<T>>) &&
-                     (!std::is_same_v<std::remove_cvref_t<U>, std::in_place_t>) &&
-                     (!(std::is_same_v<T, bool> && is_result<std::remove_cvref_t<U>>)) &&
-                     (!MakesError<U, T>) && std::is_constructible_v<T, U>;
+concept MakesValue =
+    (!std::is_void_v<T>) && (!std::is_same_v<std::remove_cvref_t<U>, Result<T>>) &&
+    (!(std::is_same_v<T, bool> && is_result<std::remove_cvref_t<U>>)) &&
+    (!std::is_same_v<std::remove_cvref_t<U>, Unexpected>) && std::is_constructible_v<T, U>;
 
 // Result<U> converts to Result<T>, except where a T itself is constructible from a Result<U>.
 template <class From, class U, class T>
@@ -121,9 +111,6 @@ concept Converts =
     (!std::is_constructible_v<T, const Result<U>&>) && (!std::is_constructible_v<T, Result<U>>);
 
 // A T, or the Error that explains its absence. T is an object type or void.
-//
-// and_then() and the similar functions call their argument as f(value) or f(error); for the value
-// of a Result<void> as f().
 template <class T>
 class [[nodiscard]] Result {
   static constexpr bool kVoid = std::is_void_v<T>;
@@ -136,12 +123,6 @@ class [[nodiscard]] Result {
   using Moved = std::add_rvalue_reference_t<T>;
 
  public:
-  using value_type = T;
-  using error_type = Error;
-  using unexpected_type = Unexpected;
-  template <class U>
-  using rebind = Result<U>;
-
   constexpr Result() noexcept(std::is_nothrow_default_constructible_v<Value>)
     requires std::is_default_constructible_v<Value>
       : value_(), has_(true) {}
@@ -150,13 +131,7 @@ class [[nodiscard]] Result {
   constexpr explicit(!std::is_convertible_v<U, T>)
       Result(U&& value) noexcept(std::is_nothrow_constructible_v<T, U>)
       : value_(static_cast<T>(std::forward<U>(value))), has_(true) {}
-  template <class... Args>
-    requires std::is_constructible_v<Value, Args...>
-  constexpr explicit Result(std::in_place_t, Args&&... args)
-      : value_(std::forward<Args>(args)...), has_(true) {}
-  template <class E>
-    requires MakesError<E, T>
-  constexpr Result(E&& failure) : error_(std::forward<E>(failure).error()), has_(false) {}
+  constexpr Result(Unexpected failure) noexcept : error_(std::move(failure).error()), has_(false) {}
   template <class U>
     requires Converts<const U&, U, T>
   constexpr explicit(!std::is_convertible_v<const U&, T>) Result(const Result<U>& other)
@@ -194,22 +169,6 @@ class [[nodiscard]] Result {
   constexpr ~Result() {
     has_ ? std::destroy_at(std::addressof(value_)) : std::destroy_at(std::addressof(error_));
   }
-
-  // Replaces the value or the error by a value made from the arguments. Requires: must not throw.
-  template <class... Args>
-    requires std::is_nothrow_constructible_v<Value, Args...>
-  constexpr Reference emplace(Args&&... args) noexcept {
-    has_ ? std::destroy_at(std::addressof(value_)) : std::destroy_at(std::addressof(error_));
-    make(value_, std::forward<Args>(args)...);
-    has_ = true;
-    return get(*this);
-  }
-  constexpr void swap(Result& other) noexcept(std::is_nothrow_move_constructible_v<Value>) {
-    Result own = std::move(*this);
-    *this = std::move(other);
-    other = std::move(own);
-  }
-  friend constexpr void swap(Result& a, Result& b) noexcept(noexcept(a.swap(b))) { a.swap(b); }
 
   constexpr bool has_value() const noexcept { return has_; }
   constexpr explicit operator bool() const noexcept { return has_; }
@@ -249,61 +208,6 @@ class [[nodiscard]] Result {
   constexpr T value_or(U&& other) && {
     return has_ ? std::move(value_) : static_cast<T>(std::forward<U>(other));
   }
-  constexpr Error error_or(Error other) const& { return has_ ? std::move(other) : error_; }
-  constexpr Error error_or(Error other) && { return has_ ? std::move(other) : std::move(error_); }
-
-  // Returns f(value), a Result; keeps an error.
-  template <class F>
-  constexpr auto and_then(F&& f) & {
-    return chain(*this, std::forward<F>(f));
-  }
-  template <class F>
-  constexpr auto and_then(F&& f) const& {
-    return chain(*this, std::forward<F>(f));
-  }
-  template <class F>
-  constexpr auto and_then(F&& f) && {
-    return chain(std::move(*this), std::forward<F>(f));
-  }
-  // Returns f(error), a Result; keeps a value.
-  template <class F>
-  constexpr Result or_else(F&& f) & {
-    return mend(*this, std::forward<F>(f));
-  }
-  template <class F>
-  constexpr Result or_else(F&& f) const& {
-    return mend(*this, std::forward<F>(f));
-  }
-  template <class F>
-  constexpr Result or_else(F&& f) && {
-    return mend(std::move(*this), std::forward<F>(f));
-  }
-  // Applies f to the value; keeps an error.
-  template <class F>
-  constexpr auto transform(F&& f) & {
-    return map(*this, std::forward<F>(f));
-  }
-  template <class F>
-  constexpr auto transform(F&& f) const& {
-    return map(*this, std::forward<F>(f));
-  }
-  template <class F>
-  constexpr auto transform(F&& f) && {
-    return map(std::move(*this), std::forward<F>(f));
-  }
-  // Applies f to the error, which returns an Error; keeps a value.
-  template <class F>
-  constexpr Result transform_error(F&& f) & {
-    return reword(*this, std::forward<F>(f));
-  }
-  template <class F>
-  constexpr Result transform_error(F&& f) const& {
-    return reword(*this, std::forward<F>(f));
-  }
-  template <class F>
-  constexpr Result transform_error(F&& f) && {
-    return reword(std::move(*this), std::forward<F>(f));
-  }
 
   // Templates, so that only Results are compared, not types that convert to one.
   template <std::same_as<Result> Same>
@@ -313,12 +217,12 @@ class [[nodiscard]] Result {
     return a.has_ ? a.value_ == b.value_ : a.error_ == b.error_;
   }
   template <std::same_as<Result> Same, class U>
-    requires(!kVoid && !is_result<U> && !HoldsOnlyError<U>)
+    requires(!kVoid && !is_result<U> && !std::same_as<U, Unexpected>)
   friend constexpr bool operator==(const Same& a, const U& value) {
     return a.has_ && a.value_ == value;
   }
-  template <std::same_as<Result> Same, HoldsOnlyError E>
-  friend constexpr bool operator==(const Same& a, const E& failure) {
+  template <std::same_as<Result> Same>
+  friend constexpr bool operator==(const Same& a, const Unexpected& failure) {
     return !a.has_ && a.error_ == failure.error();
   }
 
@@ -333,43 +237,6 @@ class [[nodiscard]] Result {
     if (!self.has_) no_value(self.error_);
     return get(std::forward<Self>(self));
   }
-  template <class Self, class F>
-  static constexpr decltype(auto) call(Self&& self, F&& f) {
-    if constexpr (kVoid) {
-      return std::forward<F>(f)();
-    } else {
-      return std::forward<F>(f)(std::forward<Self>(self).value_);
-    }
-  }
-  template <class Self, class F>
-  static constexpr auto chain(Self&& self, F&& f) {
-    using Next = std::remove_cvref_t<decltype(call(std::forward<Self>(self), std::forward<F>(f)))>;
-    static_assert(is_result<Next>, "and_then() takes a function that returns a Result");
-    if (!self.has_) return Next(Unexpected(std::forward<Self>(self).error_));
-    return Next(call(std::forward<Self>(self), std::forward<F>(f)));
-  }
-  template <class Self, class F>
-  static constexpr Result mend(Self&& self, F&& f) {
-    if (!self.has_) return std::forward<F>(f)(std::forward<Self>(self).error_);
-    return Result(std::in_place, std::forward<Self>(self).value_);
-  }
-  template <class Self, class F>
-  static constexpr auto map(Self&& self, F&& f) {
-    using Next = std::remove_cvref_t<decltype(call(std::forward<Self>(self), std::forward<F>(f)))>;
-    if (!self.has_) return Result<Next>(Unexpected(std::forward<Self>(self).error_));
-    if constexpr (std::is_void_v<Next>) {
-      call(std::forward<Self>(self), std::forward<F>(f));
-      return Result<Next>();
-    } else {
-      return Result<Next>(std::in_place, call(std::forward<Self>(self), std::forward<F>(f)));
-    }
-  }
-  template <class Self, class F>
-  static constexpr Result reword(Self&& self, F&& f) {
-    if (!self.has_) return Unexpected(std::forward<F>(f)(std::forward<Self>(self).error_));
-    return Result(std::in_place, std::forward<Self>(self).value_);
-  }
-
   template <class Member, class... Args>
   static constexpr void make(Member& member, Args&&... args) {
     std::construct_at(std::addressof(member), std::forward<Args>(args)...);

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +23,6 @@ struct RouteRequest {
   NodeId from;
   NodeId to;
   Bytes bytes;
-  std::optional<NodeId> initiator = {};  // the node of the requesting CPU; nothing when unknown
 };
 
 struct RoutePart {

@@ -54,20 +54,12 @@ ArenasRef open_arenas(const Machine& machine, std::string_view plan, const std::
                         .otherwise = unwrap(Placement::parse(machine, otherwise)),
                         .look_every = look_every};
   auto owner = std::make_shared<ArenasOwner>(machine);
-  auto arenas = [&] {
-    const GilRelease release;
-    return Arenas::open(owner->machine, options);
-  }();
-  owner->arenas = unwrap(std::move(arenas));
+  owner->arenas = unwrap(without_gil([&] { return Arenas::open(owner->machine, options); }));
   return {std::move(owner)};
 }
 
 ArenaRef arena_of(const ArenasRef& self, const std::string& name) {
-  auto heap = [&] {
-    const GilRelease release;
-    return self.owner->arenas->heap(name);
-  }();
-  return {self.owner, unwrap(std::move(heap)), name};
+  return {self.owner, unwrap(without_gil([&] { return self.owner->arenas->heap(name); })), name};
 }
 
 // The memory of this host that has the pages of a file, where that is what the heap is on.
@@ -82,10 +74,7 @@ NodeId node_of(const ArenaRef& arena) {
 MemoryRangeRef allocate_in(const ArenaRef& self, Bytes bytes) {
   constexpr std::size_t kLine = 64;
   if (bytes.value == 0) raise(ErrorCode::invalid, "no bytes; ask for one at least");
-  void* const begin = [&] {
-    const GilRelease release;
-    return self.heap->allocate_bytes(bytes.value, kLine);
-  }();
+  void* const begin = without_gil([&] { return self.heap->allocate_bytes(bytes.value, kLine); });
   if (begin == nullptr) {
     const auto error = self.heap->last_error();
     raise(error ? error->code : ErrorCode::exhausted,
@@ -151,11 +140,7 @@ void bind_arenas(nb::module_& m) {
       .def(
           "look",
           [](const ArenasRef& self) {
-            auto status = [&] {
-              const GilRelease release;
-              return self.owner->arenas->look();
-            }();
-            unwrap(std::move(status));
+            unwrap(without_gil([&] { return self.owner->arenas->look(); }));
           },
           "Looks now. UnsupportedError: they are not watched.")
       .def(

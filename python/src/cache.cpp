@@ -57,11 +57,8 @@ CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, B
   if (route) options.route = unwrap(place::route_policy(*route));
   options.eviction = unwrap(eviction_order(eviction));
   auto owner = std::make_shared<CacheOwner>(mover.owner);
-  auto cache = [&] {
-    const GilRelease release;
-    return Cache::create(owner->mover->mover, std::move(options));
-  }();
-  owner->cache = unwrap(std::move(cache));
+  owner->cache =
+      unwrap(without_gil([&] { return Cache::create(owner->mover->mover, std::move(options)); }));
   return {std::move(owner)};
 }
 
@@ -105,10 +102,7 @@ class Access {
   // Calls `access(options)` without the GIL, then raises what a handler raised.
   template <class Call>
   auto run(const Call& access) {
-    auto result = [&] {
-      const GilRelease release;
-      return access(options_);
-    }();
+    auto result = without_gil([&] { return access(options_); });
     signals_.rethrow();
     return result;
   }
@@ -183,33 +177,27 @@ std::shared_ptr<Pin> pin_of(const BlockRef& self) {
   return self.pin;
 }
 
-// The bytes once they are there. A Block is one thread's at a time, Python's threads share it: so
-// each waits on a clone of its own, made under the GIL.
-ByteView wait_for(const Pin& pin, Nanoseconds timeout) {
+// The bytes once they are there, or where a GPU finds them. A Block is one thread's at a time,
+// Python's threads share it: so each waits on a clone of its own, made under the GIL.
+template <class T>
+Result<T> wait_by(Result<T> (Block::*wait)(Nanoseconds) const, const Pin& pin,
+                  Nanoseconds timeout) {
   const Block block = pin.block.clone();
-  Result<ByteView> bytes;
+  Result<T> found;
   wait_with_signals(timeout, [&](Nanoseconds slice) {
-    bytes = block.wait(slice);
-    return bytes || bytes.error().code != ErrorCode::timed_out ||
+    found = (block.*wait)(slice);
+    return found || found.error().code != ErrorCode::timed_out ||
            block.state() != BlockState::filling;
   });
-  return unwrap(std::move(bytes));
+  return found;
 }
 
-// Where a GPU finds the copy, waiting for it.
-Result<std::uint64_t> wait_there(const Pin& pin, Nanoseconds timeout) {
-  const Block block = pin.block.clone();
-  Result<std::uint64_t> address;
-  wait_with_signals(timeout, [&](Nanoseconds slice) {
-    address = block.wait_on_gpu(slice);
-    return address || address.error().code != ErrorCode::timed_out ||
-           block.state() != BlockState::filling;
-  });
-  return address;
+ByteView wait_for(const Pin& pin, Nanoseconds timeout) {
+  return unwrap(wait_by(&Block::wait, pin, timeout));
 }
 
 std::uint64_t wait_on_gpu(const BlockRef& self, Nanoseconds timeout) {
-  return unwrap(wait_there(*pin_of(self), timeout));
+  return unwrap(wait_by(&Block::wait_on_gpu, *pin_of(self), timeout));
 }
 
 std::optional<std::uint64_t> device_address(const BlockRef& self) {
@@ -227,7 +215,7 @@ struct OnGpu {
 // Nothing: it is not there. Waits.
 Result<ObjectRef> on_gpu(const BlockRef& self) {
   const std::shared_ptr<Pin> pin = pin_of(self);
-  auto address = wait_there(*pin, std::chrono::seconds{60});
+  auto address = wait_by(&Block::wait_on_gpu, *pin, std::chrono::seconds{60});
   if (!address && address.error().code == ErrorCode::timed_out) unwrap(std::move(address));
   if (!address) return Unexpected(std::move(address).error());
   const Extent extent = pin->block.extent();
@@ -239,18 +227,10 @@ Result<ObjectRef> on_gpu(const BlockRef& self) {
   return ref;
 }
 
-// Version 3 of Numba's protocol; AttributeError tells that an object is no array of a GPU.
 nb::dict block_cuda_array(const BlockRef& self) {
   const auto copy = on_gpu(self);
   if (!copy) throw nb::attribute_error(copy.error().message.c_str());
-  nb::dict array;
-  array["shape"] = nb::make_tuple(copy->object->size().value);
-  array["typestr"] = "|u1";
-  array["data"] = nb::make_tuple(*copy->object->device_address(), true);
-  array["strides"] = nb::none();
-  array["stream"] = nb::none();
-  array["version"] = 3;
-  return array;
+  return cuda_array(*copy);
 }
 
 // A read-only view that holds the pin.
@@ -331,11 +311,6 @@ PyType_Slot block_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_b
                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_block_buffer)},
                              {0, nullptr}};
 
-nb::object await_block(nb::handle self) {
-  const nb::object end = call_function("headrace._asyncio", "ready", nb::make_tuple(self));
-  return call_method(end, "__await__");
-}
-
 // What other libraries take it by.
 void bind_block_arrays(nb::class_<BlockRef>& block) {
   block
@@ -379,7 +354,7 @@ void bind_block(nb::module_& m) {
           nb::sig("def wait(self, timeout: float = 60.0) -> memoryview"),
           "The copy, waiting at most `timeout` seconds; if it cannot be had, or only a GPU reaches "
           "it, the source, and for a file the error.")
-      .def("__await__", &await_block,
+      .def("__await__", await_by("ready"),
            nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, memoryview]"),
            "Under asyncio: what wait() gives, without blocking the loop.")
       .def("numpy", &block_numpy, "dtype"_a = "uint8", "timeout"_a = 60.0,
@@ -542,10 +517,7 @@ void bind_cache_class(nb::module_& m) {
           "flush",
           [](const CacheRef& self) {
             const std::shared_ptr<CacheOwner> owner = self.owner;
-            {
-              const GilRelease release;
-              owner->cache->flush();
-            }
+            without_gil([&] { owner->cache->flush(); });
             sweep(*owner);
           },
           "Drops all copies that nobody holds and no plan protects.")
@@ -553,21 +525,14 @@ void bind_cache_class(nb::module_& m) {
           "clear",
           [](const CacheRef& self) {
             const std::shared_ptr<CacheOwner> owner = self.owner;
-            {
-              const GilRelease release;
-              owner->cache->clear();
-            }
+            without_gil([&] { owner->cache->clear(); });
             sweep(*owner);
           },
           "Drops all copies and cancels plans; blocks held keep what they have.")
       .def(
           "resize",
           [](const CacheRef& self, NodeId node, Bytes budget) {
-            auto status = [&] {
-              const GilRelease release;
-              return self.owner->cache->resize(node, budget);
-            }();
-            unwrap(std::move(status));
+            unwrap(without_gil([&] { return self.owner->cache->resize(node, budget); }));
           },
           "node"_a, "budget"_a, "Changes the budget of a node.")
       .def("stats", [](const CacheRef& self) { return self.owner->cache->stats(); }, "Counts.");

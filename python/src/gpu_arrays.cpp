@@ -166,11 +166,8 @@ Contents take_contents(nb::handle capsule) {
 }
 
 int ordinal_of(const ObjectRef& ref) {
-  auto found = [&] {
-    const GilRelease release;
-    return gpu_ordinal(*ref.object->device_address(), ref.object->size());
-  }();
-  return unwrap(std::move(found));
+  return unwrap(
+      without_gil([&] { return gpu_ordinal(*ref.object->device_address(), ref.object->size()); }));
 }
 
 // An argument of __dlpack__(); none where it is not given, or None.
@@ -196,18 +193,25 @@ std::pair<int, int> dlpack_device(const ObjectRef& ref) {
   return {kDLCuda, ordinal_of(ref)};
 }
 
+nb::dict cuda_array(const ObjectRef& ref) {
+  const auto address = ref.object->device_address();
+  if (!address) throw nb::attribute_error("memory that CPUs reach is no array of a GPU");
+  nb::dict array;
+  array["shape"] = nb::make_tuple(ref.object->size().value);
+  array["typestr"] = "|u1";
+  array["data"] = nb::make_tuple(*address, !ref.writable);
+  array["strides"] = nb::none();
+  array["stream"] = nb::none();
+  // 0 is not allowed there; 1 is the default stream, too.
+  if (ref.stream) array["stream"] = std::max<std::uint64_t>(*ref.stream, 1);
+  array["version"] = 3;
+  return array;
+}
+
 void wait_for_stream(const ObjectRef& ref, std::uint64_t stream) {
-  auto made = [&, gpu = ordinal_of(ref)] {
-    const GilRelease release;
-    return StreamWork::of(gpu, stream);
-  }();
-  const StreamWork work = unwrap(std::move(made));
-  Status outcome;
-  wait_with_signals(kStreamBound, [&](Nanoseconds slice) {
-    outcome = work.wait(slice);
-    return outcome || outcome.error().code != ErrorCode::timed_out;
-  });
-  unwrap(std::move(outcome));
+  const StreamWork work =
+      unwrap(without_gil([&, gpu = ordinal_of(ref)] { return StreamWork::of(gpu, stream); }));
+  unwrap(wait_for(kStreamBound, [&](Nanoseconds slice) { return work.wait(slice); }));
 }
 
 // Nothing else is queued on such memory that its copies have not ended: any stream may have it.

@@ -11,6 +11,9 @@ namespace headrace::python {
 // kDLCUDA or kDLCPU, and which.
 std::pair<int, int> dlpack_device(const ObjectRef& ref);
 
+// Its bytes by version 3 of Numba's protocol; AttributeError: it is no array of a GPU.
+nb::dict cuda_array(const ObjectRef& ref);
+
 // Waits, hearing signals, until what `stream` of the GPU of this memory has been given so far is
 // done.
 void wait_for_stream(const ObjectRef& ref, std::uint64_t stream);

@@ -163,6 +163,18 @@ inline constexpr Nanoseconds kSignalInterval = std::chrono::milliseconds{50};
 // Requires: the GIL.
 bool wait_with_signals(Nanoseconds timeout, const std::function<bool(Nanoseconds)>& wait);
 
+// The same for a wait that gives a Result: that of the last slice, which is no time-out or the end.
+template <class Wait>
+auto wait_for(Nanoseconds timeout, const Wait& wait) {
+  auto outcome = wait(Nanoseconds{0});
+  if (outcome || outcome.error().code != ErrorCode::timed_out) return outcome;
+  wait_with_signals(timeout, [&](Nanoseconds slice) {
+    outcome = wait(slice);
+    return outcome || outcome.error().code != ErrorCode::timed_out;
+  });
+  return outcome;
+}
+
 // This host, discovered once (headrace._arrays).
 Machine this_machine();
 

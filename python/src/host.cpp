@@ -28,10 +28,7 @@ class Files final : public HostFiles {
 
   // Other threads run meanwhile, and Ctrl-C ends the wait.
   void pause(Nanoseconds time) const override {
-    {
-      const GilRelease release;
-      HostFiles::pause(time);
-    }
+    without_gil([&] { HostFiles::pause(time); });
     check_signals();
   }
   nb::object read_here(const std::string& name) const {

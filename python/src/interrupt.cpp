@@ -20,11 +20,7 @@ bool wait_with_signals(Nanoseconds timeout, const std::function<bool(Nanoseconds
   Nanoseconds before{0};
   for (Nanoseconds left = timeout;;) {
     const Nanoseconds slice = std::clamp(left, Nanoseconds{0}, kSignalInterval);
-    bool over = false;
-    {
-      const GilRelease release;
-      over = wait(slice);
-    }
+    const bool over = without_gil([&] { return wait(slice); });
     release_borrowed();
     if (over) return true;
     check_signals();

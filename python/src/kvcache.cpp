@@ -19,8 +19,7 @@ struct Words<kvcache::Layout> {
   static constexpr const char* what = "layout";
   static constexpr auto name =
       nb::detail::const_name("typing.Literal['page_first', 'layer_first']");
-  static constexpr std::initializer_list<kvcache::Layout> all = {kvcache::Layout::page_first,
-                                                                 kvcache::Layout::layer_first};
+  static constexpr kvcache::Layout last = kvcache::Layout::layer_first;
 };
 
 template <>
@@ -28,16 +27,14 @@ struct Words<kvcache::WriteBack> {
   static constexpr const char* what = "time of writing";
   static constexpr auto name =
       nb::detail::const_name("typing.Literal['leaving', 'idle', 'stored']");
-  static constexpr std::initializer_list<kvcache::WriteBack> all = {
-      kvcache::WriteBack::leaving, kvcache::WriteBack::idle, kvcache::WriteBack::stored};
+  static constexpr kvcache::WriteBack last = kvcache::WriteBack::stored;
 };
 
 template <>
 struct Words<kvcache::Verify> {
   static constexpr const char* what = "choice of what to verify";
   static constexpr auto name = nb::detail::const_name("typing.Literal['all', 'found']");
-  static constexpr std::initializer_list<kvcache::Verify> all = {kvcache::Verify::all,
-                                                                 kvcache::Verify::found};
+  static constexpr kvcache::Verify last = kvcache::Verify::found;
 };
 
 namespace {
@@ -94,11 +91,8 @@ KvStoreRef open(const MoverRef& mover, OpenArguments arguments) {
   }
   options.eviction = unwrap(eviction_order(arguments.eviction));
   auto owner = std::make_shared<KvOwner>(mover.owner);
-  auto store = [&] {
-    const GilRelease release;
-    return kvcache::Store::open(owner->mover->mover, std::move(options));
-  }();
-  owner->store = unwrap(std::move(store));
+  owner->store = unwrap(
+      without_gil([&] { return kvcache::Store::open(owner->mover->mover, std::move(options)); }));
   return {std::move(owner)};
 }
 
@@ -161,11 +155,8 @@ KvStoredRef store(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
                                       .stream = stream,
                                       .keep = std::move(from.keep)};
   release_borrowed();
-  auto stored = [&] {
-    const GilRelease release;
-    return owner->store->store(wanted, from.extents, request);
-  }();
-  return {owner, unwrap(std::move(stored))};
+  return {owner,
+          unwrap(without_gil([&] { return owner->store->store(wanted, from.extents, request); }))};
 }
 
 KvLoadRef start_load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
@@ -178,11 +169,8 @@ KvLoadRef start_load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
   const std::shared_ptr<KvOwner> owner = self.owner;
   const std::vector<kvcache::Key> wanted = keys_of(keys);
   release_borrowed();
-  auto loading = [&] {
-    const GilRelease release;
-    return owner->store->load(wanted, to.extents, options);
-  }();
-  return {owner, unwrap(std::move(loading)), keys.size()};
+  auto load = without_gil([&] { return owner->store->load(wanted, to.extents, options); });
+  return {owner, unwrap(std::move(load)), keys.size()};
 }
 
 KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
@@ -211,24 +199,6 @@ KvLoadRef load_blocks(const KvStoreRef& self, const std::vector<nb::bytes>& keys
                      .skip_missing = true,
                      .promote = promote,
                      .stream = stream});
-}
-
-// Waits in slices, looking at signals; what the last slice said.
-template <class Wait>
-auto wait_for(Nanoseconds timeout, const Wait& wait) {
-  auto outcome = wait(Nanoseconds{0});
-  if (outcome || outcome.error().code != ErrorCode::timed_out) return outcome;
-  wait_with_signals(timeout, [&](Nanoseconds slice) {
-    outcome = wait(slice);
-    return outcome || outcome.error().code != ErrorCode::timed_out;
-  });
-  return outcome;
-}
-
-template <class Call>
-auto without_gil(const Call& call) {
-  const GilRelease release;
-  return call();
 }
 
 std::vector<bool> contains(const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
@@ -449,11 +419,6 @@ void bind_match(nb::module_& m) {
           nb::lock_self(), nb::sig("def __exit__(self, *error: object) -> None"));
 }
 
-nb::object await_end(nb::handle self, const char* function) {
-  return call_method(call_function("headrace._asyncio", function, nb::make_tuple(self)),
-                     "__await__");
-}
-
 void bind_load_layer(nb::module_& m) {
   nb::class_<KvLayerRef>(m, "KvLayer", "One layer of a load: await it, or wait for it.")
       .def(
@@ -476,10 +441,9 @@ void bind_load_layer(nb::module_& m) {
             mine.load.urgent(mine.layer);
           },
           "Somebody has come to wait for it: from now on it goes as demand.")
-      .def(
-          "__await__", [](nb::handle self) { return await_end(self, "layer_ready"); },
-          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
-          "Under asyncio: as wait(), without blocking the loop.");
+      .def("__await__", await_by("layer_ready"),
+           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
+           "Under asyncio: as wait(), without blocking the loop.");
 }
 
 void bind_load(nb::module_& m) {
@@ -506,10 +470,9 @@ void bind_load(nb::module_& m) {
             unwrap(wait_for(timeout, [&](Nanoseconds slice) { return mine.load.wait(slice); }));
           },
           "timeout"_a = 60.0, "All layers; raises the first error of any.")
-      .def(
-          "__await__", [](nb::handle self) { return await_end(self, "load_ready"); },
-          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
-          "Under asyncio: as wait(), without blocking the loop.")
+      .def("__await__", await_by("load_ready"),
+           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
+           "Under asyncio: as wait(), without blocking the loop.")
       .def_prop_ro(
           "leading", [](const KvLoadRef& self) { return self.load.leading(); },
           "How many leading blocks are not missing and have not failed so far.")
@@ -547,10 +510,9 @@ void bind_stored(nb::module_& m) {
                 wait_for(timeout, [&](Nanoseconds slice) { return mine.stored.wait(slice); }));
           },
           "timeout"_a = 60.0, "What became of each block.")
-      .def(
-          "__await__", [](nb::handle self) { return await_end(self, "stored"); },
-          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, KvStoredCounts]"),
-          "Under asyncio: as wait(), without blocking the loop.");
+      .def("__await__", await_by("stored"),
+           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, KvStoredCounts]"),
+           "Under asyncio: as wait(), without blocking the loop.");
 }
 
 void bind_closing(nb::class_<KvStoreRef>& bound) {

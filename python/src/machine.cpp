@@ -121,11 +121,7 @@ void bind_dsa(nb::module_& m) {
 }
 
 std::string driver_in_words() {
-  auto found = [] {
-    const GilRelease release;
-    return gpu_driver();
-  }();
-  return unwrap(std::move(found));
+  return unwrap(without_gil([] { return gpu_driver(); }));
 }
 
 Machine discover(const std::filesystem::path& sysfs, const std::filesystem::path& procfs,
@@ -139,11 +135,7 @@ Machine discover(const std::filesystem::path& sysfs, const std::filesystem::path
                           .headrace_nodes = std::move(headrace_nodes),
                           .memkind_hbw_nodes = std::move(memkind_hbw_nodes)};
   if (storage) options.storage.assign(storage->begin(), storage->end());
-  auto machine = [&] {
-    const GilRelease release;
-    return Machine::discover(options);
-  }();
-  return unwrap(std::move(machine));
+  return unwrap(without_gil([&] { return Machine::discover(options); }));
 }
 
 const Engine& engine_of(const Machine& machine, EngineId id) {

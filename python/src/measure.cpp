@@ -29,11 +29,7 @@ void bind_backends(nb::module_& m) {
       .def_static(
           "open",
           [](const Machine& machine) {
-            auto backends = [&] {
-              const GilRelease release;
-              return Backends::open(machine);
-            }();
-            return unwrap(std::move(backends));
+            return unwrap(without_gil([&] { return Backends::open(machine); }));
           },
           "machine"_a, "Opens all that work here.")
       .def_prop_ro(
@@ -89,10 +85,7 @@ Profile run_session(const Machine& machine, const MeasureOptions& options, nb::o
                     nb::object progress) {
   const Machine measured = machine;  // so that Python may change the machine meanwhile
   Interruptible callbacks(std::move(stop), std::move(progress));
-  auto profile = [&] {
-    const GilRelease release;
-    return measure(measured, options, callbacks.context());
-  }();
+  auto profile = without_gil([&] { return measure(measured, options, callbacks.context()); });
   callbacks.rethrow();
   return unwrap(std::move(profile));
 }
@@ -103,8 +96,7 @@ std::vector<PlannedPoint> run_plan_session(const Machine& machine, std::vector<s
                                            std::vector<Row> known, std::optional<unsigned> rounds,
                                            unsigned launches) {
   const Machine planned = machine;  // so that Python may change the machine meanwhile
-  auto points = [&] {
-    const GilRelease release;
+  return unwrap(without_gil([&] {
     return plan_session(planned, {.experiments = std::move(names),
                                   .only = std::move(only),
                                   .directory = directory,
@@ -112,8 +104,7 @@ std::vector<PlannedPoint> run_plan_session(const Machine& machine, std::vector<s
                                   .known = std::move(known),
                                   .rounds = rounds,
                                   .launches = launches});
-  }();
-  return unwrap(std::move(points));
+  }));
 }
 
 Profile run_measure(const Machine& machine, std::vector<std::string> names, ParameterChoices only,
@@ -238,11 +229,7 @@ void bind_statistics(nb::module_& m) {
 
 UnifiedMemoryGpu gpu_of(const Machine& machine, unsigned device) {
   const Machine asked = machine;  // so that Python may change the machine meanwhile
-  auto found = [&] {
-    const GilRelease release;
-    return unified_memory_gpu(asked, device);
-  }();
-  return unwrap(std::move(found));
+  return unwrap(without_gil([&] { return unified_memory_gpu(asked, device); }));
 }
 
 // A GPU that shares memory with the host.
@@ -278,11 +265,7 @@ void bind_stream(nb::module_& m) {
       [](nb::handle a, nb::handle b, nb::handle c, const CpuSet& cpus) {
         const StreamViews views(a, b, c);
         const StreamArrays arrays = views.arrays();
-        auto status = [&] {
-          const GilRelease release;
-          return stream_fill(arrays, cpus);
-        }();
-        unwrap(std::move(status));
+        unwrap(without_gil([&] { return stream_fill(arrays, cpus); }));
       },
       "a"_a, "b"_a, "c"_a, "cpus"_a,
       nb::sig("def stream_fill(a: typing_extensions.Buffer, b: typing_extensions.Buffer, c: "
@@ -293,11 +276,7 @@ void bind_stream(nb::module_& m) {
       [](const std::string& kernel, nb::handle a, nb::handle b, nb::handle c, const CpuSet& cpus) {
         const StreamViews views(a, b, c);
         const StreamArrays arrays = views.arrays();
-        auto run = [&] {
-          const GilRelease release;
-          return stream_run(kernel, arrays, cpus);
-        }();
-        return unwrap(std::move(run));
+        return unwrap(without_gil([&] { return stream_run(kernel, arrays, cpus); }));
       },
       "kernel"_a, "a"_a, "b"_a, "c"_a, "cpus"_a,
       nb::sig("def stream_run(kernel: str, a: typing_extensions.Buffer, b: "

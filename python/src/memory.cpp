@@ -75,11 +75,8 @@ MemoryRangeRef borrow_array(const ArrayMemory& array, std::optional<NodeId> node
     return range_of(std::make_shared<Borrowed>(std::move(held), home), writable, item_bytes);
   }
   const Machine here = machine != nullptr ? *machine : this_machine();
-  auto found = [&, at = address, bytes = size]() -> Result<NodeId> {
-    const GilRelease release;
-    return gpu_node(here, at, bytes);
-  }();
-  const NodeId home = unwrap(std::move(found));
+  const NodeId home = unwrap(without_gil(
+      [&, at = address, bytes = size]() -> Result<NodeId> { return gpu_node(here, at, bytes); }));
   if (node.value_or(home) != home) {
     raise(ErrorCode::invalid, "the memory is on node " + std::to_string(raw(home)) + ", not on " +
                                   std::to_string(raw(*node)) + "; leave node= out");
@@ -125,24 +122,17 @@ Placement placement_of(const Machine& machine, const Place& place) {
 
 BufferRef allocate_buffer(const Machine& machine, Bytes bytes, const std::optional<Place>& place) {
   const Placement placement = place ? placement_of(machine, *place) : Placement::on(NodeKind::dram);
-  auto buffer = [&] {
-    const GilRelease release;
-    return allocate(machine, bytes, placement);
-  }();
   // The driver frees memory of a GPU when all that its streams have is done.
-  const std::shared_ptr<Buffer> shared(unwrap(std::move(buffer)).release(), [](Buffer* last) {
-    drop_without_gil(std::unique_ptr<Buffer>(last));
-  });
+  const std::shared_ptr<Buffer> shared(
+      unwrap(without_gil([&] { return allocate(machine, bytes, placement); })).release(),
+      [](Buffer* last) { drop_without_gil(std::unique_ptr<Buffer>(last)); });
   return BufferRef{{shared, true}, shared};
 }
 
 FileRef open_file(const Machine& machine, const std::filesystem::path& path, bool writable,
                   bool direct) {
-  auto file = [&] {
-    const GilRelease release;
-    return File::open(machine, path, {.writable = writable, .direct = direct});
-  }();
-  std::shared_ptr<File> shared = unwrap(std::move(file));
+  std::shared_ptr<File> shared = unwrap(without_gil(
+      [&] { return File::open(machine, path, {.writable = writable, .direct = direct}); }));
   return FileRef{{shared, writable}, shared};
 }
 
@@ -210,23 +200,6 @@ void bind_arrays(Class& type) {
       nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"));
   type.def("__dlpack_device__", &dlpack_device);
   type.def("__len__", [](const ObjectRef& self) { return self.object->size().value; });
-}
-
-// Version 3 of Numba's protocol; AttributeError tells that an object is no array of a GPU.
-nb::dict cuda_array(nb::handle object) {
-  const auto& self = nb::cast<const ObjectRef&>(object);
-  const auto address = self.object->device_address();
-  if (!address) throw nb::attribute_error("memory that CPUs reach is no array of a GPU");
-  nb::dict array;
-  array["shape"] = nb::make_tuple(self.object->size().value);
-  array["typestr"] = "|u1";
-  array["data"] = nb::make_tuple(*address, !self.writable);
-  array["strides"] = nb::none();
-  array["stream"] = nb::none();
-  // 0 is not allowed there; 1 is the default stream, too.
-  if (self.stream) array["stream"] = std::max<std::uint64_t>(*self.stream, 1);
-  array["version"] = 3;
-  return array;
 }
 
 std::string object_repr(nb::handle self) {
@@ -337,11 +310,7 @@ void bind_buffer(nb::module_& m) {
       "relocate",
       [](const Machine& machine, const BufferRef& moved, const Place& place) {
         const Placement placement = placement_of(machine, place);
-        auto status = [&] {
-          const GilRelease release;
-          return relocate(machine, *moved.buffer, placement);
-        }();
-        unwrap(std::move(status));
+        unwrap(without_gil([&] { return relocate(machine, *moved.buffer, placement); }));
       },
       "machine"_a, "buffer"_a, "placement"_a,
       "Moves a buffer to another placement. Addresses and bytes stay, and others may use it "
@@ -366,23 +335,23 @@ void bind_file(nb::module_& m) {
       .def(
           "drop_page_cache",
           [](const FileRef& self) {
-            auto status = [&] {
-              const GilRelease release;
-              return self.file->drop_page_cache();
-            }();
-            unwrap(std::move(status));
+            unwrap(without_gil([&] { return self.file->drop_page_cache(); }));
           },
           "Drops its clean pages from the page cache, as a cold start needs.")
       .def(
           "page_cache_residency",
           [](const FileRef& self) {
-            auto bytes = [&] {
-              const GilRelease release;
-              return self.file->page_cache_residency();
-            }();
-            return unwrap(std::move(bytes));
+            return unwrap(without_gil([&] { return self.file->page_cache_residency(); }));
           },
           "Bytes of it in the page cache now.");
+}
+
+// The options that most ways to place have.
+Placement with(Placement placement, bool strict, const Word<PageSize>& pages, bool touch) {
+  placement.strict = strict;
+  placement.pages = pages.get();
+  placement.touch = touch;
+  return placement;
 }
 
 Placement place_on(const std::variant<NodeId, Word<NodeKind>>& target, bool strict,
@@ -392,32 +361,31 @@ Placement place_on(const std::variant<NodeId, Word<NodeKind>>& target, bool stri
                             ? Placement::on(std::get<NodeId>(target))
                             : Placement::on(std::get<Word<NodeKind>>(target).get());
   placement.distribution = distribution.get();
-  placement.strict = strict;
-  placement.pages = pages.get();
-  placement.touch = touch;
-  return placement;
+  return with(std::move(placement), strict, pages, touch);
 }
 
 Placement place_parsed(const Machine& machine, const std::string& text, const Word<PageSize>& pages,
                        bool touch, bool lock, const CpuSet& near, bool pin) {
   Placement placement = unwrap(Placement::parse(machine, text));
-  placement.pages = pages.get();
-  placement.touch = touch;
   placement.lock = lock;
   placement.pin = pin;
   placement.near = near;
-  return placement;
+  return with(placement, placement.strict, pages, touch);
 }
 
 Placement place_weighted(const std::vector<std::pair<NodeId, unsigned>>& nodes, bool strict,
                          const Word<PageSize>& pages, bool touch) {
   std::vector<NodeWeight> weights;
   for (const auto& [node, weight] : nodes) weights.push_back({node, weight});
-  Placement placement = Placement::weighted(std::move(weights));
-  placement.strict = strict;
-  placement.pages = pages.get();
-  placement.touch = touch;
-  return placement;
+  return with(Placement::weighted(std::move(weights)), strict, pages, touch);
+}
+
+Placement place_interleaved(const std::variant<std::vector<NodeId>, Word<NodeKind>>& nodes,
+                            bool strict, const Word<PageSize>& pages, bool touch) {
+  const auto* const kind = std::get_if<Word<NodeKind>>(&nodes);
+  return with(kind != nullptr ? Placement::interleave(kind->get())
+                              : Placement::interleave(std::get<std::vector<NodeId>>(nodes)),
+              strict, pages, touch);
 }
 
 // The functions that make one, and what it says of itself.
@@ -443,20 +411,9 @@ void bind_ways_to_place(nb::class_<Placement>& type) {
       .def_static("weighted", &place_weighted, "nodes"_a, nb::kw_only(), "strict"_a = true,
                   "pages"_a = "transparent", "touch"_a = true,
                   "Pages in turn by weight: [(0, 3), (8, 1)] puts three on 0, one on 8, and so on.")
-      .def_static(
-          "interleave",
-          [](const std::variant<std::vector<NodeId>, Word<NodeKind>>& nodes, bool strict,
-             const Word<PageSize>& pages, bool touch) {
-            Placement placement = std::holds_alternative<Word<NodeKind>>(nodes)
-                                      ? Placement::interleave(std::get<Word<NodeKind>>(nodes).get())
-                                      : Placement::interleave(std::get<std::vector<NodeId>>(nodes));
-            placement.strict = strict;
-            placement.pages = pages.get();
-            placement.touch = touch;
-            return placement;
-          },
-          "nodes"_a, nb::kw_only(), "strict"_a = true, "pages"_a = "transparent", "touch"_a = true,
-          "Page by page in turn over the nodes, or over all of a kind.");
+      .def_static("interleave", &place_interleaved, "nodes"_a, nb::kw_only(), "strict"_a = true,
+                  "pages"_a = "transparent", "touch"_a = true,
+                  "Page by page in turn over the nodes, or over all of a kind.");
 }
 
 void bind_placement(nb::module_& m) {
@@ -504,11 +461,7 @@ void bind_placement(nb::module_& m) {
 
 Residency where_is(nb::handle memory) {
   const View view(memory, PyBUF_SIMPLE);
-  auto found = [&] {
-    const GilRelease release;
-    return where({view.data(), view.size()});
-  }();
-  return unwrap(std::move(found));
+  return unwrap(without_gil([&] { return where({view.data(), view.size()}); }));
 }
 
 void bind_process(nb::module_& m) {

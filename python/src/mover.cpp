@@ -18,12 +18,9 @@ MoverRef make_mover(const Machine& machine, const std::string& route, std::optio
                        .in_flight_per_link = in_flight_per_link};
   if (piece && *piece == 0_B)
     raise(ErrorCode::invalid, "a piece of 0 bytes moves nothing; give more");
-  auto backends = [&] {
-    const GilRelease release;
-    return Backends::open(machine);
-  }();
   return {std::shared_ptr<MoverOwner>(
-      new MoverOwner(machine, unwrap(std::move(backends)), std::move(options)),
+      new MoverOwner(machine, unwrap(without_gil([&] { return Backends::open(machine); })),
+                     std::move(options)),
       [](MoverOwner* owner) { drop_without_gil(std::unique_ptr<MoverOwner>(owner)); })};
 }
 
@@ -109,16 +106,10 @@ void bind_transfer(nb::module_& m) {
           "fileno", [](const TransferRef& self) { return unwrap(self.transfer.event_fd()); },
           "A descriptor that becomes readable when the move is done; valid while this object "
           "lives, not to be read or closed.")
-      .def(
-          "__await__",
-          [](nb::handle self) {
-            const nb::object end =
-                call_function("headrace._asyncio", "finished", nb::make_tuple(self));
-            return call_method(end, "__await__");
-          },
-          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, MoveStats]"),
-          "Under asyncio: the outcome, without blocking the loop. Cancelling the awaiting task "
-          "does not cancel the move.")
+      .def("__await__", await_by("finished"),
+           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, MoveStats]"),
+           "Under asyncio: the outcome, without blocking the loop. Cancelling the awaiting task "
+           "does not cancel the move.")
       .def("__repr__", [](const TransferRef& self) {
         return std::string(self.transfer.done() ? "Transfer(done)" : "Transfer(in flight)");
       });

@@ -24,13 +24,11 @@ class SharedTier {
   explicit SharedTier(std::unique_ptr<ProcessTier> tier) : tier_(std::move(tier)) {}
 
   ProcessTierStep step() {
-    auto done = [&]() -> Result<ProcessTierStep> {
-      const GilRelease release;
+    return unwrap(without_gil([&]() -> Result<ProcessTierStep> {
       const std::lock_guard lock(mutex_);
       if (tier_ == nullptr) return closed();
       return tier_->step();
-    }();
-    return unwrap(std::move(done));
+    }));
   }
   void close() {
     const GilRelease release;
@@ -128,11 +126,8 @@ void bind_process_tier(nb::module_& m) {
         options.slow = slow;
         options.hold = hold;
         if (source) options.source = source->get();
-        auto tier = [&] {
-          const GilRelease release;
-          return ProcessTier::open(pid, options);
-        }();
-        return std::make_unique<SharedTier>(unwrap(std::move(tier)));
+        return std::make_unique<SharedTier>(
+            unwrap(without_gil([&] { return ProcessTier::open(pid, options); })));
       },
       "pid"_a, "budget"_a, nb::kw_only(), "source"_a = nb::none(), "guard"_a = 0.05,
       "per_second"_a = (64_MiB).value, "half_life"_a = 0.0, "directory"_a = "",

@@ -30,11 +30,7 @@ struct Keeping {
 
   // Calls `work` without the GIL.
   auto call(const auto& work) {
-    auto result = [&] {
-      const GilRelease release;
-      return work(*inside);
-    }();
-    return unwrap(std::move(result));
+    return unwrap(without_gil([&] { return work(*inside); }));
   }
   // The same where the object is kept from then on, unless it fails.
   auto call_and_keep(const ObjectPointer& object, const auto& work) {
@@ -68,11 +64,8 @@ std::span<const std::byte> memory_of(const ObjectRef& ref) {
 std::unique_ptr<Source> open_source(const Word<HotnessKind>& kind, Bytes chunk,
                                     Nanoseconds least_interval) {
   const HotnessKind chosen = kind.get();
-  auto source = [&] {
-    const GilRelease release;
-    return open_hotness(chosen, {.chunk = chunk, .least_interval = least_interval});
-  }();
-  return std::make_unique<Source>(unwrap(std::move(source)));
+  return std::make_unique<Source>(unwrap(without_gil(
+      [&] { return open_hotness(chosen, {.chunk = chunk, .least_interval = least_interval}); })));
 }
 
 void bind_source(nb::module_& m) {
@@ -161,8 +154,7 @@ std::unique_ptr<Tier> open_tier(Bytes budget, const std::vector<NodeId>& fast,
                                 const std::vector<NodeId>& slow, double hysteresis,
                                 double least_heat, Bytes per_second, Bytes chunk,
                                 Nanoseconds half_life, Nanoseconds least_interval, double guard) {
-  auto tier = [&] {
-    const GilRelease release;
+  return std::make_unique<Tier>(unwrap(without_gil([&] {
     return PageTier::open({.policy = {.budget = budget,
                                       .hysteresis = hysteresis,
                                       .least_heat = least_heat,
@@ -173,8 +165,7 @@ std::unique_ptr<Tier> open_tier(Bytes budget, const std::vector<NodeId>& fast,
                            .half_life = half_life,
                            .least_interval = least_interval,
                            .guard = guard});
-  }();
-  return std::make_unique<Tier>(unwrap(std::move(tier)));
+  })));
 }
 
 void bind_tier_step(nb::module_& m) {
@@ -291,11 +282,7 @@ void bind_tier(nb::module_& m) {
       "measure_hotness_cost",
       [](const Word<HotnessKind>& kind, Bytes memory) {
         const HotnessKind chosen = kind.get();
-        auto cost = [&] {
-          const GilRelease release;
-          return measure_hotness_cost(chosen, memory);
-        }();
-        return unwrap(std::move(cost));
+        return unwrap(without_gil([&] { return measure_hotness_cost(chosen, memory); }));
       },
       "kind"_a, "memory"_a = (16_MiB).value,
       "Opens a source, tries it, and measures it on memory of its own, in less than half a "

@@ -9,7 +9,6 @@
 #include <nanobind/stl/string_view.h>
 
 #include <cmath>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -19,70 +18,10 @@
 
 namespace headrace::python {
 
-// The words of an enum, for parsing and for the types in the stub.
+// The words of an enum, for parsing and for the types in the stub: `what` it is, `name`, its type
+// in the stub, and `last`, its last value; the first is 0.
 template <class Enum>
 struct Words;
-
-#define HEADRACE_WORDS(Enum, what_, literal, ...)                     \
-  template <>                                                         \
-  struct Words<Enum> {                                                \
-    static constexpr const char* what = what_;                        \
-    static constexpr auto name = nb::detail::const_name(literal);     \
-    static constexpr std::initializer_list<Enum> all = {__VA_ARGS__}; \
-  };
-
-HEADRACE_WORDS(NodeKind, "node kind", "typing.Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']",
-               NodeKind::dram, NodeKind::hbm, NodeKind::cxl, NodeKind::gpu, NodeKind::storage)
-HEADRACE_WORDS(GpuParadigm, "paradigm", "typing.Literal['ats', 'hmm', 'managed', 'limited']",
-               GpuParadigm::ats, GpuParadigm::hmm, GpuParadigm::managed, GpuParadigm::limited)
-HEADRACE_WORDS(EngineKind, "engine kind", "typing.Literal['cpu', 'ssd', 'dsa', 'gpu', 'migrate']",
-               EngineKind::cpu, EngineKind::ssd, EngineKind::dsa, EngineKind::gpu,
-               EngineKind::migrate)
-HEADRACE_WORDS(LinkKind, "link kind",
-               "typing.Literal['upi', 'xgmi', 'socket', 'mesh', 'pcie', 'cxl', 'nvlink', 'c2c']",
-               LinkKind::upi, LinkKind::xgmi, LinkKind::socket, LinkKind::mesh, LinkKind::pcie,
-               LinkKind::cxl, LinkKind::nvlink, LinkKind::c2c)
-HEADRACE_WORDS(PageSize, "page size", "typing.Literal['base', 'transparent', 'huge_2m', 'huge_1g']",
-               PageSize::base, PageSize::transparent, PageSize::huge_2m, PageSize::huge_1g)
-HEADRACE_WORDS(Distribution, "distribution",
-               "typing.Literal['nearest', 'first_touch', 'interleave']", Distribution::nearest,
-               Distribution::first_touch, Distribution::interleave)
-HEADRACE_WORDS(MemoryPolicy, "policy",
-               "typing.Literal['none', 'bind', 'preferred', 'preferred_many', 'interleave', "
-               "'weighted_interleave']",
-               MemoryPolicy::none, MemoryPolicy::bind, MemoryPolicy::preferred,
-               MemoryPolicy::preferred_many, MemoryPolicy::interleave,
-               MemoryPolicy::weighted_interleave)
-HEADRACE_WORDS(Priority, "priority", "typing.Literal['demand', 'prefetch', 'migration']",
-               Priority::demand, Priority::prefetch, Priority::migration)
-HEADRACE_WORDS(CopyHint, "copy hint", "typing.Literal['automatic', 'keep', 'stream']",
-               CopyHint::automatic, CopyHint::keep, CopyHint::stream)
-HEADRACE_WORDS(BlockState, "block state",
-               "typing.Literal['absent', 'filling', 'ready', 'failed', 'evicting']",
-               BlockState::absent, BlockState::filling, BlockState::ready, BlockState::failed,
-               BlockState::evicting)
-HEADRACE_WORDS(Difference::Outcome, "outcome",
-               "typing.Literal['same', 'changed', 'inconclusive', 'noisy', 'too_few', "
-               "'other_pages', 'only_old', 'only_new', 'unmeasured']",
-               Difference::Outcome::same, Difference::Outcome::changed,
-               Difference::Outcome::inconclusive, Difference::Outcome::noisy,
-               Difference::Outcome::too_few, Difference::Outcome::other_pages,
-               Difference::Outcome::only_old, Difference::Outcome::only_new,
-               Difference::Outcome::unmeasured)
-HEADRACE_WORDS(Basis, "basis", "typing.Literal['measured', 'modelled', 'published', 'emulated']",
-               Basis::measured, Basis::modelled, Basis::published, Basis::emulated)
-HEADRACE_WORDS(ParameterKind, "parameter kind",
-               "typing.Literal['node', 'count', 'count_or_all', 'word', 'operation', 'mix', 'any']",
-               ParameterKind::node, ParameterKind::count, ParameterKind::count_or_all,
-               ParameterKind::word, ParameterKind::operation, ParameterKind::mix,
-               ParameterKind::any)
-HEADRACE_WORDS(HotnessKind, "source of hotness", "typing.Literal['referenced', 'memfd', 'written']",
-               HotnessKind::referenced, HotnessKind::memfd, HotnessKind::written)
-HEADRACE_WORDS(ProcessHotness, "source of hotness",
-               "typing.Literal['hint-faults', 'refaults', 'referenced', 'damon']",
-               ProcessHotness::hint_faults, ProcessHotness::refaults, ProcessHotness::referenced,
-               ProcessHotness::damon)
-#undef HEADRACE_WORDS
 
 // A word given by the user, looked up by get(): a wrong one raises InvalidError with the right
 // ones.
@@ -92,7 +31,8 @@ struct Word {
 
   Enum get() const {
     std::string known;
-    for (const Enum value : Words<Enum>::all) {
+    for (int i = 0; i <= static_cast<int>(Words<Enum>::last); ++i) {
+      const auto value = static_cast<Enum>(i);
       if (to_string(value) == text) return value;
       known += (known.empty() ? "" : ", ") + std::string(to_string(value));
     }
@@ -178,31 +118,6 @@ struct word_caster {
     return make_caster<std::string_view>::from_cpp(to_string(source), policy, cleanup);
   }
 };
-template <>
-struct type_caster<headrace::NodeKind> : word_caster<headrace::NodeKind> {};
-template <>
-struct type_caster<headrace::GpuParadigm> : word_caster<headrace::GpuParadigm> {};
-template <>
-struct type_caster<headrace::LinkKind> : word_caster<headrace::LinkKind> {};
-template <>
-struct type_caster<headrace::EngineKind> : word_caster<headrace::EngineKind> {};
-template <>
-struct type_caster<headrace::PageSize> : word_caster<headrace::PageSize> {};
-template <>
-struct type_caster<headrace::Distribution> : word_caster<headrace::Distribution> {};
-template <>
-struct type_caster<headrace::BlockState> : word_caster<headrace::BlockState> {};
-template <>
-struct type_caster<headrace::HotnessKind> : word_caster<headrace::HotnessKind> {};
-template <>
-struct type_caster<headrace::ProcessHotness> : word_caster<headrace::ProcessHotness> {};
-template <>
-struct type_caster<headrace::Difference::Outcome> : word_caster<headrace::Difference::Outcome> {};
-template <>
-struct type_caster<headrace::Basis> : word_caster<headrace::Basis> {};
-template <>
-struct type_caster<headrace::ParameterKind> : word_caster<headrace::ParameterKind> {};
-
 // And come in as Word.
 template <class Enum>
 struct type_caster<headrace::python::Word<Enum>> {
@@ -217,3 +132,49 @@ struct type_caster<headrace::python::Word<Enum>> {
 };
 
 }  // namespace nanobind::detail
+
+#define HEADRACE_WORDS(Enum, what_, literal, last_)                     \
+  template <>                                                           \
+  struct headrace::python::Words<headrace::Enum> {                      \
+    static constexpr const char* what = what_;                          \
+    static constexpr auto name = nanobind::detail::const_name(literal); \
+    static constexpr headrace::Enum last = headrace::Enum::last_;       \
+  };                                                                    \
+  template <>                                                           \
+  struct nanobind::detail::type_caster<headrace::Enum> : word_caster<headrace::Enum> {};
+
+HEADRACE_WORDS(NodeKind, "node kind", "typing.Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']",
+               storage)
+HEADRACE_WORDS(GpuParadigm, "paradigm", "typing.Literal['ats', 'hmm', 'managed', 'limited']",
+               limited)
+HEADRACE_WORDS(EngineKind, "engine kind", "typing.Literal['cpu', 'ssd', 'dsa', 'gpu', 'migrate']",
+               migrate)
+HEADRACE_WORDS(LinkKind, "link kind",
+               "typing.Literal['upi', 'xgmi', 'socket', 'mesh', 'pcie', 'cxl', 'nvlink', 'c2c']",
+               c2c)
+HEADRACE_WORDS(PageSize, "page size", "typing.Literal['base', 'transparent', 'huge_2m', 'huge_1g']",
+               huge_1g)
+HEADRACE_WORDS(Distribution, "distribution",
+               "typing.Literal['nearest', 'first_touch', 'interleave']", interleave)
+HEADRACE_WORDS(MemoryPolicy, "policy",
+               "typing.Literal['none', 'bind', 'preferred', 'preferred_many', 'interleave', "
+               "'weighted_interleave']",
+               weighted_interleave)
+HEADRACE_WORDS(Priority, "priority", "typing.Literal['demand', 'prefetch', 'migration']", migration)
+HEADRACE_WORDS(CopyHint, "copy hint", "typing.Literal['automatic', 'keep', 'stream']", stream)
+HEADRACE_WORDS(BlockState, "block state",
+               "typing.Literal['absent', 'filling', 'ready', 'failed', 'evicting']", evicting)
+HEADRACE_WORDS(Difference::Outcome, "outcome",
+               "typing.Literal['same', 'changed', 'inconclusive', 'noisy', 'too_few', "
+               "'other_pages', 'only_old', 'only_new', 'unmeasured']",
+               unmeasured)
+HEADRACE_WORDS(Basis, "basis", "typing.Literal['measured', 'modelled', 'published', 'emulated']",
+               emulated)
+HEADRACE_WORDS(ParameterKind, "parameter kind",
+               "typing.Literal['node', 'count', 'count_or_all', 'word', 'operation', 'mix', 'any']",
+               any)
+HEADRACE_WORDS(HotnessKind, "source of hotness", "typing.Literal['referenced', 'memfd', 'written']",
+               written)
+HEADRACE_WORDS(ProcessHotness, "source of hotness",
+               "typing.Literal['hint-faults', 'refaults', 'referenced', 'damon']", damon)
+#undef HEADRACE_WORDS

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <expected>
 #include <functional>
 #include <memory>
 #include <new>
@@ -74,13 +73,6 @@ static_assert(std::is_nothrow_move_assignable_v<Result<std::unique_ptr<int>>>);
 static_assert(std::is_nothrow_move_constructible_v<Status>);
 static_assert(!std::is_default_constructible_v<Result<std::reference_wrapper<int>>>);
 
-constexpr int constant() {
-  Result<int> result = 3;
-  result = Result<int>(4);
-  return *result.transform([](int n) { return n + 1; });
-}
-static_assert(constant() == 5);
-
 const Error kOld{ErrorCode::absent, "the first message, too long for the string itself"};
 const Error kNew{ErrorCode::io, "the second message, too long for the string itself"};
 
@@ -105,26 +97,19 @@ void step(std::uint64_t what, Result<Counted>& to, Result<Counted>& from, int n)
     case 2: to = from; break;
     case 3: to = Result<Counted>(std::move(from)), from = Counted(n); break;
     case 4: std::swap(to, from); break;
-    case 5: to = to.and_then([&](Counted) -> Result<Counted> { return Unexpected(error); }); break;
-    case 6: to = to.transform([&](Counted& c) { return Counted(c.number + n); }); break;
-    case 7: to = to.transform_error([&](const Error&) { return error; }); break;
-    default: to = to.or_else([&](const Error&) { return Result<Counted>(Counted(n)); }); break;
+    default: to = to.value_or(Counted(n)); break;
   }
 }
 
 void step(std::uint64_t what, Model& to, Model& from, int n) {
   const std::string error = std::string(20, 'a') + std::to_string(n);
-  const bool holds = to.index() == 0;
   switch (what) {
     case 0: to = n; break;
     case 1: to = error; break;
     case 2: to = from; break;
     case 3: to = Model(from), from = n; break;
     case 4: std::swap(to, from); break;
-    case 5: to = holds ? Model(error) : to; break;
-    case 6: to = holds ? Model(std::get<int>(to) + n) : to; break;
-    case 7: to = holds ? to : Model(error); break;
-    default: to = holds ? to : Model(n); break;
+    default: to = to.index() == 0 ? to : Model(n); break;
   }
 }
 
@@ -134,7 +119,7 @@ TEST(Result, RandomOperations_MatchAVariant) {
     std::vector<Result<Counted>> ours(3, Counted(0));
     std::vector<Model> model(3);
     for (int i = 0; i < 20'000; ++i) {
-      const auto what = random.below(9), to = random.below(3), from = random.below(3);
+      const auto what = random.below(6), to = random.below(3), from = random.below(3);
       const int n = static_cast<int>(random.below(1000));
       step(what, ours[to], ours[from], n);
       step(what, model[to], model[from], n);
@@ -166,20 +151,6 @@ TEST(Result, KeepsItsErrorIfTheValueCannotBeCopied) {
   EXPECT_EQ(result.error(), kOld);
 }
 
-TEST(Result, HoldersOfOnlyAnError_Convert) {
-  const Result<int> from_ours = Unexpected(kOld);
-  const Result<std::string> from_standard = std::unexpected(kOld);
-  const Status from_other = std::unexpected(from_ours.error());
-  EXPECT_EQ(from_ours, Unexpected(kOld));
-  EXPECT_EQ(from_standard, std::unexpected(kOld));
-  EXPECT_EQ(from_other.error(), kOld);
-  EXPECT_FALSE(from_ours == Unexpected(kNew));
-  // A value with an error() function of its own is a value.
-  const Result<Unexpected> holds = Unexpected(kNew);
-  ASSERT_TRUE(holds);
-  EXPECT_EQ(holds->error(), kNew);
-}
-
 struct Base {
   virtual ~Base() = default;
 };
@@ -196,50 +167,12 @@ TEST(Result, ConvertsAsItsValueDoes) {
   EXPECT_EQ(*Result<std::string>(Result<const char*>("yes")), "yes");
 }
 
-TEST(Result, ValueOrAndErrorOr_GiveDefaults) {
-  EXPECT_EQ(half(4).value_or(9), 2);
-  EXPECT_EQ(half(3).value_or(9), 9);
-  EXPECT_EQ(half(3).error_or(kNew).code, ErrorCode::invalid);
-  EXPECT_EQ(half(4).error_or(kNew), kNew);
-  EXPECT_EQ(half(4).value(), 2);
+TEST(Result, ValuesAndErrors_AreCompared) {
   EXPECT_EQ(half(4), 2);
   EXPECT_FALSE(half(3) == 2);
-  EXPECT_EQ(*Result<std::string>(std::in_place, 3u, 'x'), "xxx");
-}
-
-TEST(Result, ChainsFunctionsUpToTheFirstError) {
-  EXPECT_EQ(half(8).and_then(half).and_then(half), 1);
-  EXPECT_EQ(half(6).and_then(half).transform([](int n) { return n + 1; }).error().message,
-            "3 is odd; give an even number");
-  int calls = 0;
-  const Status counted = half(2).transform([&](int n) { calls += n; });
-  EXPECT_TRUE(counted);
-  EXPECT_EQ(counted.and_then([&] { return half(++calls); }), 1);
-  EXPECT_EQ(half(3).or_else([](const Error&) { return half(20); }), 10);
-  const Status renamed =
-      Status(Unexpected(kOld)).transform_error([](const Error&) { return kNew; });
-  EXPECT_EQ(renamed.error(), kNew);
-  // A value moved into a chain is moved to its functions.
-  auto pointer =
-      Result<std::unique_ptr<int>>(std::make_unique<int>(7)).transform([](std::unique_ptr<int> p) {
-        ++*p;
-        return p;
-      });
-  EXPECT_EQ(**pointer, 8);
-}
-
-TEST(Result, EmplaceAndSwap_ReplaceValuesAndErrors) {
-  Result<std::unique_ptr<int>> a = Unexpected(Error{ErrorCode::io, "broken"});
-  EXPECT_EQ(*a.emplace(new int(1)), 1);
-  EXPECT_EQ(*a.emplace(new int(2)), 2);
-  Result<std::unique_ptr<int>> b = Unexpected(Error{ErrorCode::io, "broken"});
-  swap(a, b);
-  ASSERT_TRUE(b);
-  EXPECT_EQ(**b, 2);
-  EXPECT_EQ(a.error().message, "broken");
-  Status nothing = Unexpected(Error{ErrorCode::io, "broken"});
-  nothing.emplace();
-  EXPECT_TRUE(nothing);
+  EXPECT_EQ(half(3).value_or(9), 9);
+  EXPECT_EQ(Result<int>(Unexpected(kOld)), Unexpected(kOld));
+  EXPECT_FALSE(Result<int>(Unexpected(kOld)) == Unexpected(kNew));
 }
 
 TEST(Result, ResultOfVoid_IsAssignedAndCompared) {
@@ -260,20 +193,13 @@ TEST(ResultDeathTest, ValueOfAnErrorEndsTheProgramAndPrintsTheError) {
 }
 
 TEST(Error, ErrnoGetsTheCodeThatFits) {
-  EXPECT_EQ(code_of_errno(ENOENT), ErrorCode::absent);
-  EXPECT_EQ(code_of_errno(EPERM), ErrorCode::denied);
-  EXPECT_EQ(code_of_errno(ENOSPC), ErrorCode::exhausted);
-  EXPECT_EQ(code_of_errno(ENOSYS), ErrorCode::unsupported);
-  EXPECT_EQ(code_of_errno(EINVAL), ErrorCode::invalid);
-  EXPECT_EQ(code_of_errno(ECANCELED), ErrorCode::cancelled);
-  EXPECT_EQ(code_of_errno(ETIMEDOUT), ErrorCode::timed_out);
-  EXPECT_EQ(code_of_errno(EIO), ErrorCode::io);
+  const std::pair<int, ErrorCode> table[] = {
+      {ENOENT, ErrorCode::absent},       {EPERM, ErrorCode::denied},
+      {ENOSPC, ErrorCode::exhausted},    {ENOSYS, ErrorCode::unsupported},
+      {EINVAL, ErrorCode::invalid},      {ECANCELED, ErrorCode::cancelled},
+      {ETIMEDOUT, ErrorCode::timed_out}, {EIO, ErrorCode::io}};
+  for (const auto& [number, code] : table) EXPECT_EQ(code_of_errno(number), code) << number;
   EXPECT_EQ(fail_errno(ENOENT, "open /x").error().message, "open /x: No such file or directory");
-}
-
-TEST(Error, EveryCodeHasItsWord) {
-  EXPECT_EQ(to_string(ErrorCode::absent), "absent");
-  EXPECT_EQ(to_string(ErrorCode::timed_out), "timed_out");
 }
 
 TEST(CheckDeathTest, EndsTheProgramAndSaysWhere) {

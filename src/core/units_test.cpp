@@ -41,10 +41,5 @@ TEST(Seconds, RoundOnlyOnce) {
   static_assert(seconds(std::chrono::seconds{30}) == 30.0);
 }
 
-TEST(Ids, AreDifferentTypesWithTheirNumbers) {
-  static_assert(!std::is_convertible_v<NodeId, EngineId>);
-  EXPECT_EQ(raw(NodeId{8}), 8u);
-}
-
 }  // namespace
 }  // namespace headrace

@@ -4,33 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <numeric>
 #include <ranges>
 
 #include "core/fail.h"
 #include "headrace/placement.h"
+#include "place/ranked.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
-
-constexpr std::array kKinds = {NodeKind::dram, NodeKind::hbm, NodeKind::cxl, NodeKind::gpu,
-                               NodeKind::storage};
-constexpr std::array kProperties = {Property::fastest, Property::lowest_latency,
-                                    Property::highest_bandwidth, Property::largest};
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (const auto part : text | std::views::split(separator)) parts.emplace_back(part);
   return parts;
-}
-
-std::optional<NodeKind> kind_of(std::string_view text) {
-  for (const NodeKind kind : kKinds) {
-    if (to_string(kind) == text) return kind;
-  }
-  return std::nullopt;
 }
 
 // Replaces '-' between words, which people may write, by '_'.
@@ -40,19 +29,11 @@ std::string word_of(std::string_view text) {
   return word;
 }
 
-std::optional<Property> property_of(std::string_view text) {
-  const std::string word = word_of(text);
-  for (const Property property : kProperties) {
-    if (to_string(property) == word) return property;
-  }
-  return std::nullopt;
-}
-
 // "hbm_interleave", "hbm_first_touch".
 std::optional<Placement> distributed_kind_of(std::string_view text) {
   const std::string word = word_of(text);
   const auto end = word.find('_');
-  const auto kind = kind_of(std::string_view(word).substr(0, end));
+  const auto kind = kNodeKinds.find(std::string_view(word).substr(0, end));
   if (!kind || end == std::string::npos) return std::nullopt;
   for (const Distribution distribution : {Distribution::first_touch, Distribution::interleave}) {
     if (word.substr(end + 1) == to_string(distribution)) {
@@ -69,12 +50,10 @@ Unexpected unknown(std::string_view text) {
                 "which there are)",
                 text.substr(0, 80));
   }
-  std::vector<std::string_view> words;
-  for (const NodeKind kind : kKinds) words.push_back(to_string(kind));
-  for (const Property property : kProperties) words.push_back(to_string(property));
   return fail(ErrorCode::invalid,
-              "'{}' is no kind, property or list of nodes; write {}, or nodes like 0-3,8",
-              text.substr(0, 80), fmt::join(words, ", "));
+              "'{}' is no kind, property or list of nodes; write {}, {}, or nodes like 0-3,8",
+              text.substr(0, 80), fmt::join(kNodeKinds.all(), ", "),
+              fmt::join(kProperties.all(), ", "));
 }
 
 // Node numbers; nothing: not a list of numbers.
@@ -145,7 +124,7 @@ Result<Placement> parse_weights(const Machine& machine, std::string_view text) {
   std::vector<std::pair<NodeKind, unsigned>> kinds;
   for (const std::string_view item : split(text, ',')) {
     HEADRACE_TRY(const Weight weight, weight_in(item));
-    if (const auto kind = kind_of(weight.who)) {
+    if (const auto kind = kNodeKinds.find(weight.who)) {
       kinds.emplace_back(*kind, weight.weight);
     } else if (const auto named = nodes_in(weight.who)) {
       for (const NodeId node : *named) nodes.push_back({node, weight.weight});
@@ -165,9 +144,9 @@ Result<Placement> parse_weights(const Machine& machine, std::string_view text) {
 
 Result<Placement> parse_first(const Machine& machine, std::string_view text) {
   if (text.contains('=')) return parse_weights(machine, text);
-  if (const auto kind = kind_of(text)) return Placement::on(*kind);
+  if (const auto kind = kNodeKinds.find(text)) return Placement::on(*kind);
   if (auto kind = distributed_kind_of(text)) return *std::move(kind);
-  if (const auto property = property_of(text)) return Placement::on(*property);
+  if (const auto property = kProperties.find(word_of(text))) return Placement::on(*property);
   if (const auto nodes = nodes_in(text)) return Placement::interleave(*nodes);
   return unknown(text);
 }
@@ -180,11 +159,11 @@ Result<Placement> Placement::parse(const Machine& machine, std::string_view text
   HEADRACE_TRY(Placement placement, parse_first(machine, parts.front()));
   placement.strict = parts.size() == 1;
   for (const std::string_view part : parts | std::views::drop(1)) {
-    if (const auto kind = kind_of(part)) {
+    if (const auto kind = kNodeKinds.find(part)) {
       placement.spill.emplace_back(*kind);
     } else if (const auto nodes = nodes_in(part)) {
       for (const NodeId node : *nodes) placement.spill.emplace_back(node);
-    } else if (property_of(part)) {
+    } else if (kProperties.find(word_of(part))) {
       return fail(ErrorCode::invalid, "'{}' can only come first; spill to kinds or nodes",
                   part.substr(0, 80));
     } else {

@@ -9,13 +9,18 @@
 #include <set>
 #include <utility>
 
-#include "core/check.h"
 #include "core/fail.h"
+#include "core/text/enum_words.h"
 #include "place/near.h"
 #include "place/ranked.h"
 
 namespace headrace {
 namespace {
+
+constexpr EnumWords<Distribution::interleave> kDistributions{
+    "distribution", {"nearest", "first_touch", "interleave"}};
+constexpr EnumWords<PageSize::huge_1g> kPageSizes{"page size",
+                                                  {"base", "transparent", "huge_2m", "huge_1g"}};
 
 // The nodes whose CPUs will use the memory; empty: unknown.
 using Initiators = std::vector<const Node*>;
@@ -259,37 +264,11 @@ Status resolve_property(const Machine& machine, const Initiators& from, Placemen
 
 }  // namespace
 
-std::string_view to_string(Property property) {
-  switch (property) {
-    case Property::fastest: return "fastest";
-    case Property::lowest_latency: return "lowest_latency";
-    case Property::highest_bandwidth: return "highest_bandwidth";
-    case Property::largest: return "largest";
-  }
-  CHECK(false);
-  return {};
-}
+std::string_view to_string(Property property) { return kProperties.of(property); }
 
-std::string_view to_string(Distribution distribution) {
-  switch (distribution) {
-    case Distribution::nearest: return "nearest";
-    case Distribution::first_touch: return "first_touch";
-    case Distribution::interleave: return "interleave";
-  }
-  CHECK(false);
-  return {};
-}
+std::string_view to_string(Distribution distribution) { return kDistributions.of(distribution); }
 
-std::string_view to_string(PageSize size) {
-  switch (size) {
-    case PageSize::base: return "base";
-    case PageSize::transparent: return "transparent";
-    case PageSize::huge_2m: return "huge_2m";
-    case PageSize::huge_1g: return "huge_1g";
-  }
-  CHECK(false);
-  return {};
-}
+std::string_view to_string(PageSize size) { return kPageSizes.of(size); }
 
 Placement Placement::on(NodeId node) { return {.nodes = {{node, 1}}}; }
 

@@ -25,17 +25,6 @@ std::vector<NodeId> nodes(std::initializer_list<std::uint32_t> numbers) {
   return found;
 }
 
-TEST(PlacementTest, ShortForms) {
-  EXPECT_EQ(Placement::on(kHbm).nodes, (std::vector<NodeWeight>{{kHbm, 1}}));
-  EXPECT_EQ(Placement::on(NodeKind::hbm).kind, NodeKind::hbm);
-  EXPECT_EQ(Placement::interleave({kDram, kHbm}).nodes,
-            (std::vector<NodeWeight>{{kDram, 1}, {kHbm, 1}}));
-  EXPECT_EQ(Placement::weighted({{kDram, 3}, {kHbm, 1}}).nodes,
-            (std::vector<NodeWeight>{{kDram, 3}, {kHbm, 1}}));
-  EXPECT_TRUE(Placement::on(kHbm).strict);
-  EXPECT_EQ(to_string(PageSize::huge_2m), "huge_2m");
-}
-
 TEST(ResolveTest, NodesStayAndKindsBecomeNodes) {
   const Machine machine = small_machine();
   Placement wish = Placement::weighted({{kDram, 3}, {kHbm, 1}});

@@ -8,7 +8,7 @@
 #include "core/fail.h"
 #include "headrace/placement.h"
 #include "place/near.h"
-#include "place/speed.h"
+#include "place/ranked.h"
 
 namespace headrace::place {
 namespace {
@@ -51,14 +51,15 @@ void choose_scale(const std::vector<const Node*>& nodes, NodeComparison& compare
     if (compared.source.byte_addressable() && !scale(compared.source)) return false;
     return std::ranges::all_of(nodes, [&](const Node* node) { return scale(*node).has_value(); });
   };
-  compared.speed = by_bandwidth(initiator, true);
-  compared.how = "by measured bandwidth";
-  if (knows_all(compared.speed)) return;
-  compared.speed = by_bandwidth(initiator, false);
-  compared.how = "by rated bandwidth";
-  if (knows_all(compared.speed)) return;
-  compared.speed = bandwidth_of_kind;
-  compared.how = "by kind";
+  const std::pair<Scale, const char*> scales[] = {
+      {by_bandwidth(initiator, true), "by measured bandwidth"},
+      {by_bandwidth(initiator, false), "by rated bandwidth"},
+      {bandwidth_of_kind, "by kind"}};
+  for (const auto& [scale, how] : scales) {
+    compared.speed = scale;
+    compared.how = how;
+    if (knows_all(scale)) return;
+  }
 }
 
 // The user of the bytes; by default the CPUs nearest to the source.

@@ -60,8 +60,8 @@ TEST(OneTest, DevicesForCopyingGoBeforeCores) {
 TEST(RouteTest, MoveWithoutEngine_IsAbsent) {
   const Machine machine = small_machine();
   for (const auto policy : {place::one, place::brute_force, place::smart, place::measured}) {
-    EXPECT_EQ(policy(machine, {kDisk, kDisk, 1_MiB, {}}).error().code, ErrorCode::absent);
-    EXPECT_EQ(policy(machine, {kDisk, NodeId{5}, 1_MiB, {}}).error().code, ErrorCode::absent);
+    EXPECT_EQ(policy(machine, {kDisk, kDisk, 1_MiB}).error().code, ErrorCode::absent);
+    EXPECT_EQ(policy(machine, {kDisk, NodeId{5}, 1_MiB}).error().code, ErrorCode::absent);
   }
 }
 

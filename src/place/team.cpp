@@ -7,13 +7,18 @@
 #include <set>
 #include <span>
 
-#include "core/check.h"
 #include "core/fail.h"
+#include "core/text/enum_words.h"
 #include "place/near.h"
 #include "topology/topology.h"
 
 namespace headrace {
 namespace {
+
+constexpr EnumWords<TeamPart::machine> kParts{"part",
+                                              {"core", "cluster", "node", "socket", "machine"}};
+constexpr EnumWords<TeamOrder::spread> kOrders{"order", {"close", "spread"}};
+constexpr EnumWords<TeamMemory::far> kMemories{"memory", {"near", "interleave", "far"}};
 
 // The parts that contain a CPU, from socket to core. Two CPUs are in the same part if their parts
 // agree down to it.
@@ -25,17 +30,7 @@ struct Seat {
 };
 
 // The number of leading Seat::parts that two CPUs of one part have in common.
-std::size_t depth_of(TeamPart part) {
-  switch (part) {
-    case TeamPart::core: return 4;
-    case TeamPart::cluster: return 3;
-    case TeamPart::node: return 2;
-    case TeamPart::socket: return 1;
-    case TeamPart::machine: return 0;
-  }
-  CHECK(false);
-  return 0;
-}
+std::size_t depth_of(TeamPart part) { return kLevels - static_cast<std::size_t>(part); }
 
 // The socket's number; if unknown, that of the first node on the same socket.
 std::uint32_t socket_of(const Machine& machine, const Node& node) {
@@ -139,31 +134,11 @@ std::pair<std::size_t, std::size_t> place_in_socket(const Machine& machine, cons
 
 }  // namespace
 
-std::string_view to_string(TeamPart part) {
-  switch (part) {
-    case TeamPart::core: return "core";
-    case TeamPart::cluster: return "cluster";
-    case TeamPart::node: return "node";
-    case TeamPart::socket: return "socket";
-    case TeamPart::machine: return "machine";
-  }
-  CHECK(false);
-  return {};
-}
+std::string_view to_string(TeamPart part) { return kParts.of(part); }
 
-std::string_view to_string(TeamOrder order) {
-  return order == TeamOrder::close ? "close" : "spread";
-}
+std::string_view to_string(TeamOrder order) { return kOrders.of(order); }
 
-std::string_view to_string(TeamMemory memory) {
-  switch (memory) {
-    case TeamMemory::near: return "near";
-    case TeamMemory::interleave: return "interleave";
-    case TeamMemory::far: return "far";
-  }
-  CHECK(false);
-  return {};
-}
+std::string_view to_string(TeamMemory memory) { return kMemories.of(memory); }
 
 CpuSet Team::sorted() const {
   CpuSet set(cpus.begin(), cpus.end());

@@ -258,24 +258,35 @@ GatherLimit limit_of(const Batches& batches) {
   return limit;
 }
 
+// From and to which node, and the size, of an engine's row of `gpu`.
+struct GpuRow {
+  std::pair<NodeId, NodeId> way;
+  std::uint64_t bytes;
+};
+// Nothing: a row of another part or engine, or without a value.
+std::optional<GpuRow> gpu_row(const Row& row, const Engine& engine, std::string_view part) {
+  const auto *gpu = row.number("gpu"), *node = row.number("node"), *bytes = row.number("bytes");
+  const bool wanted = row.experiment == "gpu" && row.word("part") == part && row.value;
+  if (!wanted || gpu == nullptr || node == nullptr || bytes == nullptr) return std::nullopt;
+  if (node_id(*gpu) != engine.home) return std::nullopt;
+  const NodeId other = node_id(*node);
+  const bool to_gpu = row.word("direction") == "to_gpu";
+  return GpuRow{to_gpu ? std::pair(other, engine.home) : std::pair(engine.home, other), *bytes};
+}
+
 // When a kernel gathers many small copies faster. Noisy rows are ignored.
 void put_gpu_gather(Profile& profile, const Engine& engine) {
   std::map<std::pair<NodeId, NodeId>, Batches> found;
   for (const Row& row : profile.rows) {
-    const auto *gpu = row.number("gpu"), *node = row.number("node"), *bytes = row.number("bytes");
+    const auto batch = gpu_row(row, engine, "batch");
     const auto* count = row.number("count");
-    const bool wanted = row.experiment == "gpu" && row.word("part") == "batch" && row.value &&
-                        !row.has_flag("noisy") && row.details.contains("bandwidth");
-    if (!wanted || gpu == nullptr || node == nullptr || bytes == nullptr || count == nullptr) {
+    const auto bandwidth = row.details.find("bandwidth");
+    if (!batch || count == nullptr || row.has_flag("noisy") || bandwidth == row.details.end()) {
       continue;
     }
-    if (node_id(*gpu) != engine.home) continue;
-    const NodeId other = node_id(*node);
-    const bool to_gpu = row.word("direction") == "to_gpu";
-    const std::pair way = to_gpu ? std::pair(other, engine.home) : std::pair(engine.home, other);
-    BatchRates& rates = found[way][*bytes][*count];
+    BatchRates& rates = found[batch->way][batch->bytes][*count];
     double& best = row.word("by") == "kernel" ? rates.kernel : rates.engines;
-    best = std::max(best, row.details.at("bandwidth"));
+    best = std::max(best, bandwidth->second);
   }
   for (CopyRate& rate : profile.machine.copy_rates) {
     const auto batches = found.find({rate.from, rate.to});
@@ -289,16 +300,12 @@ void put_gpu_rates(Profile& profile, const Engine& engine) {
   std::map<std::pair<NodeId, NodeId>, BestOfCopies> found;
   std::string_view how = "headrace measure gpu, ";
   for (const Row& row : profile.rows) {
-    const auto *gpu = row.number("gpu"), *node = row.number("node"), *bytes = row.number("bytes");
-    const bool wanted = row.experiment == "gpu" && row.word("part") == "copy" &&
-                        row.word("by") == "engine" && row.word("direction") != "both" &&
-                        row.word("memory") != "pageable";
-    if (!wanted || gpu == nullptr || node == nullptr || bytes == nullptr || !row.value) continue;
-    if (node_id(*gpu) != engine.home || row.value->median <= 0) continue;
-    const NodeId other = node_id(*node);
-    const bool to_gpu = row.word("direction") == "to_gpu";
-    const std::pair way = to_gpu ? std::pair(other, engine.home) : std::pair(engine.home, other);
-    found[way].add_single(*bytes, row.value->median);
+    const auto copy = gpu_row(row, engine, "copy");
+    if (!copy || row.word("by") != "engine" || row.word("direction") == "both" ||
+        row.word("memory") == "pageable" || row.value->median <= 0) {
+      continue;
+    }
+    found[copy->way].add_single(copy->bytes, row.value->median);
     if (row.basis == Basis::emulated) how = "headrace measure gpu, emulated, ";
   }
   for (const auto& [way, copies] : found) {

@@ -8,11 +8,16 @@
 #include <unordered_map>
 
 #include "core/check.h"
+#include "core/text/enum_words.h"
 #include "headrace/profile.h"
 #include "profile/between_runs.h"
 
 namespace headrace {
 namespace {
+
+constexpr EnumWords<Difference::Outcome::unmeasured> kOutcomes(
+    "outcome", {"same", "changed", "inconclusive", "noisy", "too_few", "other_pages", "only_old",
+                "only_new", "unmeasured"});
 
 using between_runs::two_sided_t;
 using between_runs::two_sided_z;
@@ -363,20 +368,7 @@ Comparison judged_by(const Judge& judge, const std::vector<Pair>& pairs) {
 
 }  // namespace
 
-std::string_view to_string(Difference::Outcome outcome) {
-  switch (outcome) {
-    case Difference::Outcome::same: return "same";
-    case Difference::Outcome::changed: return "changed";
-    case Difference::Outcome::inconclusive: return "inconclusive";
-    case Difference::Outcome::noisy: return "noisy";
-    case Difference::Outcome::too_few: return "too_few";
-    case Difference::Outcome::other_pages: return "other_pages";
-    case Difference::Outcome::only_old: return "only_old";
-    case Difference::Outcome::only_new: return "only_new";
-    case Difference::Outcome::unmeasured: return "unmeasured";
-  }
-  return "?";
-}
+std::string_view to_string(Difference::Outcome outcome) { return kOutcomes.of(outcome); }
 
 bool Comparison::changed() const {
   return std::ranges::any_of(shifts, &Shift::changed) ||

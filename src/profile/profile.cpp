@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "core/fail.h"
+#include "core/text/enum_words.h"
 #include "core/text/files.h"
 #include "core/text/json.h"
 #include "topology/topology.h"
@@ -17,6 +18,9 @@ namespace headrace {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr EnumWords<Basis::emulated> kBases{"basis",
+                                            {"measured", "modelled", "published", "emulated"}};
 
 constexpr std::uint64_t kMaxNumber = std::numeric_limits<std::uint64_t>::max();
 
@@ -150,15 +154,7 @@ nlohmann::ordered_json json_of(const Row& row) {
   return document;
 }
 
-std::string_view to_string(Basis basis) {
-  switch (basis) {
-    case Basis::measured: return "measured";
-    case Basis::modelled: return "modelled";
-    case Basis::published: return "published";
-    case Basis::emulated: return "emulated";
-  }
-  return "unknown";
-}
+std::string_view to_string(Basis basis) { return kBases.of(basis); }
 
 std::string Row::key() const {
   std::string text = experiment;

@@ -66,6 +66,7 @@ TEST_P(PresetXml, IsReadBackWithNodesKindsAndAttributes) {
     }
   }
   EXPECT_EQ(back.nodes.size(), memories);
+  EXPECT_EQ(back.name, "machine") << "as its file";
 }
 
 TEST(HwlocXmlTest, MeasuredGoesBeforeRated) {

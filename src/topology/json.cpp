@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine <-> JSON. All fields are written, in the order of machine.h, unknown ones as null; only
-// `gpu` and `memory_side_cache`, which few nodes have, are left out. The reader ignores unknown
-// fields and requires only ids and kinds.
+// Machine <-> JSON. Each record lists its fields once, in `fields`, for the writer and the reader.
+// All fields are written, in this order, unknown ones as null; only those that few records have are
+// left out. The reader ignores unknown fields and requires only ids and kinds.
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <concepts>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/fail.h"
 #include "core/text/json.h"
 #include "core/text/printable.h"
 #include "headrace/machine.h"
@@ -32,298 +33,259 @@ constexpr std::uint64_t kMaxCpu = (1u << 16) - 1;
 // their own.
 constexpr std::uint64_t kMaxDistance = 65535;
 
-template <class T, class Write>
-Json optional_json(const std::optional<T>& value, Write write) {
-  return value ? Json(write(*value)) : Json(nullptr);
+constexpr const auto& words_of(NodeKind) { return kNodeKinds; }
+constexpr const auto& words_of(EngineKind) { return kEngineKinds; }
+constexpr const auto& words_of(LinkKind) { return kLinkKinds; }
+constexpr const auto& words_of(GpuParadigm) { return kGpuParadigms; }
+
+// A record, constant for the writer.
+template <class T, class Of>
+concept Is = std::same_as<std::remove_const_t<T>, Of>;
+
+void fields(auto& at, Is<AccessAttributes> auto& access) {
+  at("initiator", access.initiator);
+  at("read_latency_ns", access.read_latency);
+  at("write_latency_ns", access.write_latency);
+  at("read_bandwidth_bytes_per_second", access.read_bandwidth);
+  at("write_bandwidth_bytes_per_second", access.write_bandwidth);
+  at("source", access.source);
+  at("measured", access.measured);
 }
 
-Json json_of(const AccessAttributes& access) {
-  const auto count = [](Nanoseconds time) { return time.count(); };
-  const auto value = [](BytesPerSecond rate) { return rate.value; };
-  return {{"initiator", raw(access.initiator)},
-          {"read_latency_ns", optional_json(access.read_latency, count)},
-          {"write_latency_ns", optional_json(access.write_latency, count)},
-          {"read_bandwidth_bytes_per_second", optional_json(access.read_bandwidth, value)},
-          {"write_bandwidth_bytes_per_second", optional_json(access.write_bandwidth, value)},
-          {"source", access.source},
-          {"measured", access.measured}};
+void fields(auto& at, Is<GpuAttributes> auto& gpu) {
+  at("pci", gpu.pci);
+  at("uuid", gpu.uuid);
+  at("paradigm", gpu.paradigm);
+  at("copy_engines", gpu.copy_engines, 255);
+  at("host", gpu.host);
+  at("emulated", gpu.emulated);
 }
 
-Json json_of(const GpuAttributes& gpu) {
-  return {{"pci", gpu.pci},
-          {"uuid", gpu.uuid},
-          {"paradigm", to_string(gpu.paradigm)},
-          {"copy_engines", gpu.copy_engines},
-          {"host", optional_json(gpu.host, [](NodeId id) { return raw(id); })},
-          {"emulated", gpu.emulated}};
+void fields(auto& at, Is<MemorySideCache> auto& cache) {
+  at("size_bytes", cache.size);
+  at("line_bytes", cache.line);
+  at("indexing", cache.indexing);
+  at("write_policy", cache.write_policy);
 }
 
-Json json_of(const MemorySideCache& cache) {
-  return {{"size_bytes", cache.size.value},
-          {"line_bytes", optional_json(cache.line, [](Bytes line) { return line.value; })},
-          {"indexing", cache.indexing},
-          {"write_policy", cache.write_policy}};
+void fields(auto& at, Is<Node> auto& node) {
+  at("id", node.id);
+  at("kind", node.kind);
+  at("reason", node.reason);
+  at("capacity_bytes", node.capacity);
+  at("capacity_source", node.capacity_source);
+  at("name", node.name);
+  at("cpus", node.cpus, kMaxCpu);
+  at("distances", node.distances);
+  at("access", node.access);
+  at("path", node.path);
+  at("socket", node.socket);
+  at.rare("gpu", node.gpu);
+  at.rare("memory_side_cache", node.side_cache);
 }
 
-Json json_of(const Node& node) {
-  Json distances = Json::object();
-  for (const auto& [id, distance] : node.distances) {
-    distances[std::to_string(raw(id))] = distance;
+void fields(auto& at, Is<CacheLevel> auto& cache) {
+  at("level", cache.level, 255);
+  at("size_bytes", cache.size);
+  at("cpus", cache.cpus, kMaxCpu);
+}
+
+void fields(auto& at, Is<Engine> auto& engine) {
+  at("id", engine.id);
+  at("kind", engine.kind);
+  at("name", engine.name);
+  at("home", engine.home);
+  at("reason", engine.reason);
+}
+
+void fields(auto& at, Is<Link> auto& link) {
+  at("kind", link.kind);
+  at("a", link.a);
+  at("b", link.b);
+  at("reason", link.reason);
+  at("each_way_bytes_per_second", link.each_way);
+  at("each_way_source", link.each_way_source);
+  at("both_ways_bytes_per_second", link.both_ways);
+  at("both_ways_source", link.both_ways_source);
+  at("latency_ns", link.latency);
+  at("latency_source", link.latency_source);
+}
+
+void fields(auto& at, Is<CopyRate> auto& rate) {
+  at("engine", rate.engine);
+  at("from", rate.from);
+  at("to", rate.to);
+  at("latency_ns", rate.latency);
+  at("bandwidth_bytes_per_second", rate.bandwidth);
+  at("source", rate.source);
+  at.gather(rate.gather);
+}
+
+void fields(auto& at, Is<Machine> auto& machine) {
+  at("name", machine.name);
+  at("description", machine.description);
+  at("source", machine.source);
+  at("nodes", machine.nodes);
+  at("caches", machine.caches);
+  at("engines", machine.engines);
+  at("links", machine.links);
+  at("copy_rates", machine.copy_rates);
+  at("warnings", machine.warnings);
+  at("provenance", machine.provenance);
+}
+
+class FieldWriter {
+ public:
+  template <class T>
+  void operator()(const char* name, const T& value, std::uint64_t = 0) {
+    json[name] = written(value);
   }
-  Json access = Json::array();
-  for (const AccessAttributes& each : node.access) access.push_back(json_of(each));
-  Json json{{"id", raw(node.id)},
-            {"kind", to_string(node.kind)},
-            {"reason", node.reason},
-            {"capacity_bytes", optional_json(node.capacity, [](Bytes b) { return b.value; })},
-            {"capacity_source", node.capacity_source},
-            {"name", node.name},
-            {"cpus", node.cpus},
-            {"distances", std::move(distances)},
-            {"access", std::move(access)},
-            {"path", node.path},
-            {"socket", optional_json(node.socket, [](unsigned socket) { return socket; })}};
-  if (node.gpu) json["gpu"] = json_of(*node.gpu);
-  if (node.side_cache) json["memory_side_cache"] = json_of(*node.side_cache);
-  return json;
-}
+  template <class T>
+  void rare(const char* name, const std::optional<T>& value) {
+    if (value) json[name] = written(*value);
+  }
+  void gather(const std::optional<GatherLimit>& limit) {
+    if (!limit) return;
+    json["gather_bytes"] = limit->bytes.value;
+    json["gather_count"] = limit->count;
+  }
 
-Json json_of(const CacheLevel& cache) {
-  return {{"level", cache.level}, {"size_bytes", cache.size.value}, {"cpus", cache.cpus}};
-}
+  Json json = Json::object();
 
-Json json_of(const Engine& engine) {
-  return {{"id", raw(engine.id)},
-          {"kind", to_string(engine.kind)},
-          {"name", engine.name},
-          {"home", raw(engine.home)},
-          {"reason", engine.reason}};
-}
-
-Json json_of(const Link& link) {
-  const auto ids = [](const std::vector<NodeId>& nodes) {
+ private:
+  static Json written(Bytes bytes) { return bytes.value; }
+  static Json written(BytesPerSecond rate) { return rate.value; }
+  static Json written(Nanoseconds time) { return time.count(); }
+  template <class T>
+  static Json written(const std::optional<T>& value) {
+    return value ? written(*value) : Json(nullptr);
+  }
+  template <class T>
+  static Json written(const std::vector<T>& items) {
     Json array = Json::array();
-    for (const NodeId id : nodes) array.push_back(raw(id));
+    for (const T& each : items) array.push_back(written(each));
     return array;
-  };
-  const auto rate = [](BytesPerSecond limit) { return limit.value; };
-  const auto count = [](Nanoseconds time) { return time.count(); };
-  return {{"kind", to_string(link.kind)},
-          {"a", ids(link.a)},
-          {"b", ids(link.b)},
-          {"reason", link.reason},
-          {"each_way_bytes_per_second", optional_json(link.each_way, rate)},
-          {"each_way_source", link.each_way_source},
-          {"both_ways_bytes_per_second", optional_json(link.both_ways, rate)},
-          {"both_ways_source", link.both_ways_source},
-          {"latency_ns", optional_json(link.latency, count)},
-          {"latency_source", link.latency_source}};
-}
-
-Json json_of(const CopyRate& rate) {
-  Json json{{"engine", raw(rate.engine)},
-            {"from", raw(rate.from)},
-            {"to", raw(rate.to)},
-            {"latency_ns", rate.latency.count()},
-            {"bandwidth_bytes_per_second", rate.bandwidth.value},
-            {"source", rate.source}};
-  if (rate.gather) {
-    json["gather_bytes"] = rate.gather->bytes.value;
-    json["gather_count"] = rate.gather->count;
   }
-  return json;
-}
-
-template <class T>
-Json json_of_all(const std::vector<T>& items) {
-  Json array = Json::array();
-  for (const T& each : items) array.push_back(json_of(each));
-  return array;
-}
-
-CpuSet read_cpus(const JsonReader& at) {
-  CpuSet cpus;
-  at.elements("cpus", [&](const JsonReader& cpu) {
-    cpus.push_back(static_cast<unsigned>(cpu.as_integer(kMaxCpu)));
-  });
-  std::ranges::sort(cpus);
-  cpus.erase(std::ranges::unique(cpus).begin(), cpus.end());
-  return cpus;
-}
-
-NodeId read_node_id(const JsonReader& at, std::string_view name) {
-  return NodeId{static_cast<std::uint32_t>(at.integer(name, kMaxId))};
-}
-
-NodeKind read_node_kind(const JsonReader& at) {
-  const auto kind = parse_node_kind(at.required_text("kind"));
-  if (!kind) at.wrong("kind", kind.error().message);
-  return kind.value_or(NodeKind::dram);
-}
-
-EngineKind read_engine_kind(const JsonReader& at) {
-  const std::string text = at.required_text("kind");
-  for (const EngineKind kind :
-       {EngineKind::cpu, EngineKind::ssd, EngineKind::dsa, EngineKind::gpu, EngineKind::migrate}) {
-    if (to_string(kind) == text) return kind;
+  static Json written(const std::map<NodeId, unsigned>& distances) {
+    Json object = Json::object();
+    for (const auto& [id, distance] : distances) object[std::to_string(raw(id))] = distance;
+    return object;
   }
-  at.wrong("kind",
-           fmt::format("no engine kind '{}'; say cpu, ssd, dsa, gpu or migrate", printable(text)));
-  return EngineKind::cpu;
-}
-
-std::optional<Nanoseconds> read_time(const JsonReader& at, std::string_view name) {
-  const auto count = at.optional_integer(name, kMaxNanoseconds);
-  if (!count) return std::nullopt;
-  return Nanoseconds{static_cast<std::int64_t>(*count)};
-}
-
-std::optional<BytesPerSecond> read_bandwidth(const JsonReader& at, std::string_view name) {
-  const auto value = at.optional_number(name);
-  return value ? std::optional(BytesPerSecond{*value}) : std::nullopt;
-}
-
-AccessAttributes read_access(const JsonReader& at) {
-  return {.initiator = read_node_id(at, "initiator"),
-          .read_latency = read_time(at, "read_latency_ns"),
-          .write_latency = read_time(at, "write_latency_ns"),
-          .read_bandwidth = read_bandwidth(at, "read_bandwidth_bytes_per_second"),
-          .write_bandwidth = read_bandwidth(at, "write_bandwidth_bytes_per_second"),
-          .source = at.text("source"),
-          .measured = at.flag("measured")};
-}
-
-std::map<NodeId, unsigned> read_distances(const JsonReader& at) {
-  std::map<NodeId, unsigned> distances;
-  at.members("distances", [&](const std::string& key, const JsonReader& value) {
-    std::uint32_t id = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc{} || end != key.data() + key.size()) value.wrong("", "is no node id");
-    distances[NodeId{id}] = static_cast<unsigned>(value.as_integer(kMaxDistance));
-  });
-  return distances;
-}
-
-GpuParadigm read_paradigm(const JsonReader& at) {
-  const std::string text = at.required_text("paradigm");
-  for (const GpuParadigm paradigm :
-       {GpuParadigm::ats, GpuParadigm::hmm, GpuParadigm::managed, GpuParadigm::limited}) {
-    if (to_string(paradigm) == text) return paradigm;
+  // Numbers, texts and maps of texts; ids, words of enums; records.
+  template <class T>
+  static Json written(const T& value) {
+    if constexpr (std::is_constructible_v<Json, T> && !std::is_enum_v<T>) {
+      return value;
+    } else if constexpr (requires { to_string(value); }) {
+      return to_string(value);
+    } else if constexpr (std::is_enum_v<T>) {
+      return raw(value);
+    } else {
+      FieldWriter record;
+      fields(record, value);
+      return std::move(record.json);
+    }
   }
-  at.wrong("paradigm",
-           fmt::format("no paradigm '{}'; say ats, hmm, managed or limited", printable(text)));
-  return GpuParadigm::limited;
-}
+};
 
-GpuAttributes read_gpu(const JsonReader& at) {
-  GpuAttributes gpu{.pci = at.text("pci"),
-                    .uuid = at.text("uuid"),
-                    .paradigm = read_paradigm(at),
-                    .copy_engines = static_cast<unsigned>(at.integer("copy_engines", 255)),
-                    .emulated = at.flag("emulated")};
-  if (const auto host = at.optional_integer("host", kMaxId)) {
-    gpu.host = NodeId{static_cast<std::uint32_t>(*host)};
-  }
-  return gpu;
-}
-
-MemorySideCache read_side_cache(const JsonReader& at) {
-  MemorySideCache cache{.size = {at.integer("size_bytes", kMaxBytes)},
-                        .indexing = at.text("indexing"),
-                        .write_policy = at.text("write_policy")};
+// Brings what was read into order, and states what is wrong with it.
+void check(const JsonReader& at, MemorySideCache& cache) {
   if (cache.size == Bytes{0}) at.wrong("size_bytes", "must be above 0");
-  if (const auto line = at.optional_integer("line_bytes", kMaxBytes)) cache.line = Bytes{*line};
-  return cache;
 }
-
-Node read_node(const JsonReader& at) {
-  Node node{.id = read_node_id(at, "id"),
-            .kind = read_node_kind(at),
-            .reason = at.text("reason"),
-            .name = at.text("name"),
-            .capacity_source = at.text("capacity_source"),
-            .cpus = read_cpus(at),
-            .distances = read_distances(at),
-            .path = at.text("path")};
-  if (const auto bytes = at.optional_integer("capacity_bytes", kMaxBytes)) {
-    node.capacity = Bytes{*bytes};
-  }
-  at.elements("access",
-              [&](const JsonReader& access) { node.access.push_back(read_access(access)); });
-  if (const auto socket = at.optional_integer("socket", kMaxId)) {
-    node.socket = static_cast<unsigned>(*socket);
-  }
-  if (const auto gpu = at.object("gpu")) node.gpu = read_gpu(*gpu);
-  if (const auto cache = at.object("memory_side_cache")) node.side_cache = read_side_cache(*cache);
-  return node;
+void check(const JsonReader& at, Link& link) {
+  if (link.a.empty()) at.wrong("a", "must name at least one node");
+  if (link.b.empty()) at.wrong("b", "must name at least one node");
+  // A limit of 0 would allow no traffic.
+  const BytesPerSecond none{0};
+  if (link.each_way == none) at.wrong("each_way_bytes_per_second", "must be above 0");
+  if (link.both_ways == none) at.wrong("both_ways_bytes_per_second", "must be above 0");
 }
-
-Engine read_engine(const JsonReader& at, std::size_t index) {
-  Engine engine{.id = EngineId{static_cast<std::uint32_t>(at.integer("id", kMaxId))},
-                .kind = read_engine_kind(at),
-                .name = at.text("name"),
-                .home = read_node_id(at, "home"),
-                .reason = at.text("reason")};
-  if (raw(engine.id) != index) {
-    at.wrong("id", fmt::format("must be {}; engines are numbered from 0 in order", index));
-  }
-  return engine;
-}
-
-LinkKind read_link_kind(const JsonReader& at) {
-  const std::string text = at.required_text("kind");
-  for (const LinkKind kind : {LinkKind::upi, LinkKind::xgmi, LinkKind::socket, LinkKind::mesh,
-                              LinkKind::pcie, LinkKind::cxl, LinkKind::nvlink, LinkKind::c2c}) {
-    if (to_string(kind) == text) return kind;
-  }
-  at.wrong("kind",
-           fmt::format("no link kind '{}'; say upi, xgmi, socket, mesh, pcie, cxl, nvlink or c2c",
-                       printable(text)));
-  return LinkKind::socket;
-}
-
-std::vector<NodeId> read_end(const JsonReader& at, std::string_view name) {
-  std::vector<NodeId> nodes;
-  at.elements(name, [&](const JsonReader& id) {
-    nodes.push_back(NodeId{static_cast<std::uint32_t>(id.as_integer(kMaxId))});
-  });
-  if (nodes.empty()) at.wrong(name, "must name at least one node");
-  return nodes;
-}
-
-// A limit of 0 would allow no traffic.
-std::optional<BytesPerSecond> read_limit(const JsonReader& at, std::string_view name) {
-  const auto limit = read_bandwidth(at, name);
-  if (limit && limit->value <= 0) at.wrong(name, "must be above 0");
-  return limit;
-}
-
-Link read_link(const JsonReader& at) {
-  return {.kind = read_link_kind(at),
-          .a = read_end(at, "a"),
-          .b = read_end(at, "b"),
-          .reason = at.text("reason"),
-          .each_way = read_limit(at, "each_way_bytes_per_second"),
-          .each_way_source = at.text("each_way_source"),
-          .both_ways = read_limit(at, "both_ways_bytes_per_second"),
-          .both_ways_source = at.text("both_ways_source"),
-          .latency = read_time(at, "latency_ns"),
-          .latency_source = at.text("latency_source")};
-}
-
-CopyRate read_copy_rate(const JsonReader& at) {
-  CopyRate rate{.engine = EngineId{static_cast<std::uint32_t>(at.integer("engine", kMaxId))},
-                .from = read_node_id(at, "from"),
-                .to = read_node_id(at, "to"),
-                .latency = read_time(at, "latency_ns").value_or(Nanoseconds{0}),
-                .bandwidth = {at.number("bandwidth_bytes_per_second")},
-                .source = at.text("source")};
+void check(const JsonReader& at, CopyRate& rate) {
   if (rate.bandwidth.value <= 0) at.wrong("bandwidth_bytes_per_second", "must be above 0");
-  if (const auto bytes = at.optional_integer("gather_bytes", kMaxBytes)) {
-    rate.gather = GatherLimit{.bytes = Bytes{*bytes}, .count = at.integer("gather_count", kMaxId)};
-  }
-  return rate;
 }
+void check(const JsonReader&, auto& record) {
+  if constexpr (requires { record.cpus; }) {
+    std::ranges::sort(record.cpus);
+    record.cpus.erase(std::ranges::unique(record.cpus).begin(), record.cpus.end());
+  }
+}
+
+class FieldReader {
+ public:
+  explicit FieldReader(const JsonReader& at) : at_(at) {}
+
+  // `max`: of numbers.
+  template <class T>
+  void operator()(const char* name, T& value, std::uint64_t max = kMaxId) {
+    if (const auto found = at_.child(name)) {
+      take(*found, value, max);
+    } else if constexpr (!requires { value.has_value(); } && !std::same_as<T, std::string> &&
+                         !std::same_as<T, bool> && !std::same_as<T, Nanoseconds>) {
+      at_.wrong(name, "is missing");
+    }
+  }
+  template <class T>
+  void operator()(const char* name, std::vector<T>& items, std::uint64_t max = kMaxId) {
+    at_.elements(name, [&](const JsonReader& each) { take(each, items.emplace_back(), max); });
+  }
+  void operator()(const char* name, std::map<std::string, std::string>& texts) {
+    at_.members(name, [&](const std::string& key, const JsonReader& value) {
+      texts[key] = value.as_text();
+    });
+  }
+  void operator()(const char* name, std::map<NodeId, unsigned>& distances) {
+    at_.members(name, [&](const std::string& key, const JsonReader& value) {
+      std::uint32_t id = 0;
+      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+      if (error != std::errc{} || end != key.data() + key.size()) value.wrong("", "is no node id");
+      distances[NodeId{id}] = static_cast<unsigned>(value.as_integer(kMaxDistance));
+    });
+  }
+  template <class T>
+  void rare(const char* name, std::optional<T>& value) {
+    (*this)(name, value);
+  }
+  void gather(std::optional<GatherLimit>& limit) {
+    const auto bytes = at_.optional_integer("gather_bytes", kMaxBytes);
+    if (bytes) limit = {.bytes = Bytes{*bytes}, .count = at_.integer("gather_count", kMaxId)};
+  }
+
+ private:
+  // Writes the JSON value into `to`: a quantity, a text, an id, a word of an enum, or a record.
+  static void take(const JsonReader& value, std::string& to, std::uint64_t) {
+    to = value.as_text();
+  }
+  static void take(const JsonReader& value, bool& to, std::uint64_t) { to = value.as_flag(); }
+  static void take(const JsonReader& value, Bytes& to, std::uint64_t) {
+    to.value = value.as_integer(kMaxBytes);
+  }
+  static void take(const JsonReader& value, BytesPerSecond& to, std::uint64_t) {
+    to.value = value.as_number();
+  }
+  static void take(const JsonReader& value, Nanoseconds& to, std::uint64_t) {
+    to = Nanoseconds{static_cast<std::int64_t>(value.as_integer(kMaxNanoseconds))};
+  }
+  template <class T>
+  static void take(const JsonReader& value, std::optional<T>& to, std::uint64_t max) {
+    take(value, to.emplace(), max);
+  }
+  template <class T>
+  static void take(const JsonReader& value, T& to, std::uint64_t max) {
+    if constexpr (requires { words_of(to); }) {
+      const auto found = words_of(to).parse(value.as_text());
+      if (found) to = *found;
+      if (!found) value.wrong("", found.error().message);
+    } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
+      to = T{static_cast<std::uint32_t>(value.as_integer(max))};
+    } else {
+      FieldReader reader(value);
+      fields(reader, to);
+      check(value, to);
+    }
+  }
+
+  const JsonReader& at_;
+};
 
 // Each id is unique, and every referenced id exists.
 void check_references(const Machine& machine, const JsonReader& at) {
@@ -343,6 +305,10 @@ void check_references(const Machine& machine, const JsonReader& at) {
     if (node.gpu && node.gpu->host) need(*node.gpu->host, "nodes", i, "gpu.host");
   }
   for (std::size_t i = 0; i < machine.engines.size(); ++i) {
+    if (raw(machine.engines[i].id) != i) {
+      at.wrong(fmt::format("engines[{}].id", i),
+               fmt::format("must be {}; engines are numbered from 0 in order", i));
+    }
     need(machine.engines[i].home, "engines", i, "home");
   }
   for (std::size_t i = 0; i < machine.links.size(); ++i) {
@@ -368,43 +334,18 @@ Machine read_machine(const JsonReader& at) {
              fmt::format("must be {}; write the file again with this version", kSchemaVersion));
   }
   Machine machine;
-  machine.name = at.text("name");
-  machine.description = at.text("description");
-  machine.source = at.text("source");
-  at.elements("nodes", [&](const JsonReader& node) { machine.nodes.push_back(read_node(node)); });
+  FieldReader reader(at);
+  fields(reader, machine);
   std::ranges::sort(machine.nodes, {}, &Node::id);
-  at.elements("caches", [&](const JsonReader& cache) {
-    machine.caches.push_back({.level = static_cast<unsigned>(cache.integer("level", 255)),
-                              .size = {cache.integer("size_bytes", kMaxBytes)},
-                              .cpus = read_cpus(cache)});
-  });
-  at.elements("engines", [&](const JsonReader& engine) {
-    machine.engines.push_back(read_engine(engine, machine.engines.size()));
-  });
-  at.elements("links", [&](const JsonReader& link) { machine.links.push_back(read_link(link)); });
-  at.elements("copy_rates",
-              [&](const JsonReader& rate) { machine.copy_rates.push_back(read_copy_rate(rate)); });
-  at.elements("warnings",
-              [&](const JsonReader& line) { machine.warnings.push_back(line.as_text()); });
-  at.members("provenance", [&](const std::string& key, const JsonReader& value) {
-    machine.provenance[key] = value.as_text();
-  });
   if (!at.failed()) check_references(machine, at);
   return machine;
 }
 
 nlohmann::ordered_json json_of(const Machine& machine) {
-  return {{"schema_version", kSchemaVersion},
-          {"name", machine.name},
-          {"description", machine.description},
-          {"source", machine.source},
-          {"nodes", json_of_all(machine.nodes)},
-          {"caches", json_of_all(machine.caches)},
-          {"engines", json_of_all(machine.engines)},
-          {"links", json_of_all(machine.links)},
-          {"copy_rates", json_of_all(machine.copy_rates)},
-          {"warnings", machine.warnings},
-          {"provenance", machine.provenance}};
+  FieldWriter writer;
+  writer("schema_version", kSchemaVersion);
+  fields(writer, machine);
+  return std::move(writer.json);
 }
 
 Result<Machine> Machine::from_json(std::string_view text) {
@@ -417,5 +358,104 @@ Result<Machine> Machine::from_json(std::string_view text) {
 }
 
 std::string Machine::to_json() const { return print_document(json_of(*this)); }
+
+JsonReader::JsonReader(const Json& value, std::string place, std::optional<Error>& error)
+    : value_(value), place_(std::move(place)), error_(error) {}
+
+void JsonReader::wrong(std::string_view name, std::string_view what) const {
+  if (error_) return;
+  const std::string_view dot = place_.empty() || name.empty() ? "" : ".";
+  const std::string at = fmt::format("{}{}{}", place_, dot, name);
+  // Keys of the document are part of the location and may contain any bytes.
+  error_ = Error{ErrorCode::invalid,
+                 fmt::format("{}: {}", at.empty() ? "the document" : printable(at), what)};
+}
+
+const Json* JsonReader::field(std::string_view name) const {
+  if (!value_.is_object()) {
+    wrong("", "must be an object");
+    return nullptr;
+  }
+  const auto found = value_.find(name);
+  return found == value_.end() || found->is_null() ? nullptr : &*found;
+}
+
+const Json* JsonReader::typed(std::string_view name, Json::value_t type,
+                              std::string_view type_name) const {
+  const Json* found = field(name);
+  if (found == nullptr || found->type() == type) return found;
+  wrong(name, fmt::format("must be {}", type_name));
+  return nullptr;
+}
+
+JsonReader JsonReader::inside(const Json& value, std::string_view name) const {
+  return {value, fmt::format("{}{}{}", place_, place_.empty() ? "" : ".", name), error_};
+}
+
+std::optional<JsonReader> JsonReader::child(std::string_view name) const {
+  const Json* found = field(name);
+  return found == nullptr ? std::nullopt : std::optional(inside(*found, name));
+}
+
+std::optional<std::uint64_t> JsonReader::optional_integer(std::string_view name,
+                                                          std::uint64_t max) const {
+  const auto found = child(name);
+  return found ? std::optional(found->as_integer(max)) : std::nullopt;
+}
+
+std::uint64_t JsonReader::integer(std::string_view name, std::uint64_t max) const {
+  const auto found = optional_integer(name, max);
+  if (!found) wrong(name, "is missing");
+  return found.value_or(0);
+}
+
+std::optional<double> JsonReader::optional_number(std::string_view name) const {
+  const auto found = child(name);
+  return found ? std::optional(found->as_number()) : std::nullopt;
+}
+
+double JsonReader::number(std::string_view name) const {
+  const auto found = optional_number(name);
+  if (!found) wrong(name, "is missing");
+  return found.value_or(0);
+}
+
+std::string JsonReader::text(std::string_view name) const {
+  const Json* found = typed(name, Json::value_t::string, "a string");
+  return found == nullptr ? std::string() : found->get<std::string>();
+}
+
+std::string JsonReader::required_text(std::string_view name) const {
+  if (field(name) == nullptr) wrong(name, "is missing");
+  return text(name);
+}
+
+std::uint64_t JsonReader::as_integer(std::uint64_t max) const {
+  if (!value_.is_number_unsigned() || value_.get<std::uint64_t>() > max) {
+    wrong("", fmt::format("must be a whole number from 0 to {}", max));
+    return 0;
+  }
+  return value_.get<std::uint64_t>();
+}
+
+double JsonReader::as_number() const {
+  const double value = value_.is_number() ? value_.get<double>() : -1;
+  if (std::isfinite(value) && value >= 0) return value;
+  wrong("", "must be a number from 0 up");
+  return 0;
+}
+
+bool JsonReader::as_flag() const {
+  if (!value_.is_boolean()) wrong("", "must be true or false");
+  return value_.is_boolean() && value_.get<bool>();
+}
+
+bool JsonReader::is_text() const { return value_.is_string(); }
+
+std::string JsonReader::as_text() const {
+  if (value_.is_string()) return value_.get<std::string>();
+  wrong("", "must be a string");
+  return {};
+}
 
 }  // namespace headrace

@@ -5,6 +5,8 @@
 // fields with one check at the end. Single-thread.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,7 +29,6 @@ class JsonReader {
   std::uint64_t integer(std::string_view name, std::uint64_t max) const;  // required
   std::optional<std::uint64_t> optional_integer(std::string_view name, std::uint64_t max) const;
   std::optional<double> optional_number(std::string_view name) const;  // finite, >= 0
-  bool flag(std::string_view name) const;                              // false if missing
   double number(std::string_view name) const;                          // required
   std::string text(std::string_view name) const;                       // "" if missing
   std::string required_text(std::string_view name) const;
@@ -38,22 +39,27 @@ class JsonReader {
     const auto* array = typed(name, nlohmann::ordered_json::value_t::array, "an array");
     if (array == nullptr) return;
     std::size_t index = 0;
-    for (const auto& element : *array) each(inside(element, name, index++));
+    for (const auto& element : *array) {
+      each(inside(element, fmt::format("{}[{}]", name, index++)));
+    }
   }
   // Calls each(key, JsonReader) for every member of the object `name`.
   template <class Each>
   void members(std::string_view name, Each each) const {
     const auto* object = typed(name, nlohmann::ordered_json::value_t::object, "an object");
     if (object == nullptr) return;
-    for (const auto& [key, value] : object->items()) each(key, inside(value, name, key));
+    for (const auto& [key, value] : object->items()) {
+      each(key, inside(value, fmt::format("{}.{}", name, key)));
+    }
   }
-  // The object `name`; nothing if it is missing.
-  std::optional<JsonReader> object(std::string_view name) const;
+  // The reader of the field `name`; nothing if it is missing.
+  std::optional<JsonReader> child(std::string_view name) const;
 
-  // The value itself, for arrays and objects of plain values.
+  // The value itself.
   std::uint64_t as_integer(std::uint64_t max) const;
   double as_number() const;  // finite, >= 0
   std::string as_text() const;
+  bool as_flag() const;
   bool is_text() const;
 
   // Stores "place.name: what" unless there is an earlier error.
@@ -63,10 +69,8 @@ class JsonReader {
  private:
   const nlohmann::ordered_json* typed(std::string_view name, nlohmann::ordered_json::value_t type,
                                       std::string_view type_name) const;
-  JsonReader inside(const nlohmann::ordered_json& value, std::string_view name,
-                    std::size_t index) const;
-  JsonReader inside(const nlohmann::ordered_json& value, std::string_view name,
-                    const std::string& key) const;
+  // The reader of a value inside this one.
+  JsonReader inside(const nlohmann::ordered_json& value, std::string_view name) const;
 
   const nlohmann::ordered_json& value_;
   const std::string place_;

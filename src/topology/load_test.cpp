@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
-#include <set>
 
 #include "headrace/machine.h"
 #include "tests/support/fake_host.h"
@@ -42,24 +40,6 @@ TEST(LoadTest, EveryPresetLoadsAndEveryFigureHasASource) {
   }
 }
 
-TEST(LoadTest, XeonMaxIsTheThesisMachine) {
-  const auto machine = Machine::load("xeon-max");
-  ASSERT_TRUE(machine);
-  EXPECT_EQ(machine->of_kind(NodeKind::dram).size(), 8u);
-  const auto hbm = machine->of_kind(NodeKind::hbm);
-  ASSERT_EQ(hbm.size(), 8u);
-  for (std::size_t i = 0; i < 8; ++i) {
-    EXPECT_EQ(hbm[i]->id, NodeId{static_cast<std::uint32_t>(8 + i)});
-    EXPECT_EQ(hbm[i]->socket, i / 4);
-    EXPECT_EQ(hbm[i]->access.at(0).initiator, NodeId{static_cast<std::uint32_t>(i)});
-    EXPECT_EQ(machine->engines[i].kind, EngineKind::dsa);
-    EXPECT_EQ(machine->engines[i].home, NodeId{static_cast<std::uint32_t>(i)});
-  }
-  std::set<unsigned> cpus;
-  for (const Node& node : machine->nodes) cpus.insert(node.cpus.begin(), node.cpus.end());
-  EXPECT_EQ(cpus.size(), 96u);
-}
-
 TEST(LoadTest, NothingIsPublishedFasterThanALinkItCrosses) {
   for (const std::string& name : presets()) {
     const auto machine = Machine::load(name);
@@ -74,17 +54,6 @@ TEST(LoadTest, NothingIsPublishedFasterThanALinkItCrosses) {
       EXPECT_FALSE(way_between(*machine, *gpu->gpu->host, gpu->id).empty()) << name;
     }
   }
-}
-
-TEST(LoadTest, TheMachineOfTheBlogPostHasTwoNodesOfEachKind) {
-  const auto machine = Machine::load("spr-hbm");
-  ASSERT_TRUE(machine) << machine.error().message;
-  EXPECT_EQ(machine->of_kind(NodeKind::dram).size(), 2u);
-  EXPECT_EQ(machine->of_kind(NodeKind::hbm).size(), 2u);
-  EXPECT_EQ(std::ranges::count(machine->engines, EngineKind::dsa, &Engine::kind), 8);
-  for (const Node* node : machine->of_kind(NodeKind::dram)) EXPECT_EQ(node->cpus.size(), 56u);
-  ASSERT_EQ(machine->links.size(), 1u);
-  EXPECT_EQ(machine->links[0].each_way, BytesPerSecond{64e9});
 }
 
 TEST(LoadTest, PresetsWithGpusSayHowTheyAreReached) {

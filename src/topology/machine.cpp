@@ -4,26 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <set>
 #include <utility>
 
 #include "core/check.h"
 #include "core/fail.h"
-#include "core/text/printable.h"
 #include "topology/topology.h"
 
 namespace headrace {
 namespace {
-
-constexpr std::array<std::pair<NodeKind, std::string_view>, 5> kNodeKinds = {{
-    {NodeKind::dram, "dram"},
-    {NodeKind::hbm, "hbm"},
-    {NodeKind::cxl, "cxl"},
-    {NodeKind::gpu, "gpu"},
-    {NodeKind::storage, "storage"},
-}};
 
 bool is_sorted_member(const CpuSet& cpus, unsigned cpu) {
   // Plans call this a million times. Most sets end before the CPU or begin after it.
@@ -33,59 +23,15 @@ bool is_sorted_member(const CpuSet& cpus, unsigned cpu) {
 
 }  // namespace
 
-std::string_view to_string(NodeKind kind) {
-  for (const auto& [value, text] : kNodeKinds) {
-    if (value == kind) return text;
-  }
-  CHECK(false);
-  return {};
-}
+std::string_view to_string(NodeKind kind) { return kNodeKinds.of(kind); }
 
-std::string_view to_string(EngineKind kind) {
-  switch (kind) {
-    case EngineKind::cpu: return "cpu";
-    case EngineKind::ssd: return "ssd";
-    case EngineKind::dsa: return "dsa";
-    case EngineKind::gpu: return "gpu";
-    case EngineKind::migrate: return "migrate";
-  }
-  CHECK(false);
-  return {};
-}
+std::string_view to_string(EngineKind kind) { return kEngineKinds.of(kind); }
 
-std::string_view to_string(LinkKind kind) {
-  switch (kind) {
-    case LinkKind::upi: return "upi";
-    case LinkKind::xgmi: return "xgmi";
-    case LinkKind::socket: return "socket";
-    case LinkKind::mesh: return "mesh";
-    case LinkKind::pcie: return "pcie";
-    case LinkKind::cxl: return "cxl";
-    case LinkKind::nvlink: return "nvlink";
-    case LinkKind::c2c: return "c2c";
-  }
-  CHECK(false);
-  return {};
-}
+std::string_view to_string(LinkKind kind) { return kLinkKinds.of(kind); }
 
-std::string_view to_string(GpuParadigm paradigm) {
-  switch (paradigm) {
-    case GpuParadigm::ats: return "ats";
-    case GpuParadigm::hmm: return "hmm";
-    case GpuParadigm::managed: return "managed";
-    case GpuParadigm::limited: return "limited";
-  }
-  CHECK(false);
-  return {};
-}
+std::string_view to_string(GpuParadigm paradigm) { return kGpuParadigms.of(paradigm); }
 
-Result<NodeKind> parse_node_kind(std::string_view text) {
-  for (const auto& [value, name] : kNodeKinds) {
-    if (name == text) return value;
-  }
-  return fail(ErrorCode::invalid, "no node kind '{}'; say dram, hbm, cxl, gpu or storage",
-              printable(text));
-}
+Result<NodeKind> parse_node_kind(std::string_view text) { return kNodeKinds.parse(text); }
 
 const Node* Machine::find(NodeId id) const {
   const auto found = std::ranges::find(nodes, id, &Node::id);

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/text/enum_words.h"
 #include "headrace/machine.h"
 #include "headrace/result.h"
 #include "topology/json_reader.h"
@@ -24,6 +25,16 @@ struct Document {
 
 // The document that Machine::load and Profile::load read.
 Result<Document> find_document(const std::string& path_or_preset);
+
+// The words of a machine's enums.
+inline constexpr EnumWords<NodeKind::storage> kNodeKinds{"node kind",
+                                                         {"dram", "hbm", "cxl", "gpu", "storage"}};
+inline constexpr EnumWords<EngineKind::migrate> kEngineKinds{
+    "engine kind", {"cpu", "ssd", "dsa", "gpu", "migrate"}};
+inline constexpr EnumWords<LinkKind::c2c> kLinkKinds{
+    "link kind", {"upi", "xgmi", "socket", "mesh", "pcie", "cxl", "nvlink", "c2c"}};
+inline constexpr EnumWords<GpuParadigm::limited> kGpuParadigms{
+    "paradigm", {"ats", "hmm", "managed", "limited"}};
 
 nlohmann::ordered_json json_of(const Machine& machine);
 // Errors are stored in the reader.

@@ -29,8 +29,6 @@ Capabilities describe(const FakeOptions& options) {
   facts.max_piece = options.max_piece;
   facts.max_in_flight = options.max_in_flight;
   facts.inline_below = options.inside_chance >= 1 ? options.max_piece + 1_B : 0_B;
-  facts.may_reorder = options.reorder || options.own_thread;
-  facts.may_fail = options.fail_chance > 0 || options.fail_every > 0 || options.script != nullptr;
   facts.completes_itself = options.own_thread;
   facts.note = "for tests";
   return facts;

@@ -15,8 +15,7 @@ struct Words<QueryMode> {
   static constexpr const char* what = "query mode";
   static constexpr auto name =
       nb::detail::const_name("typing.Literal['resident', 'direct', 'mmap', 'prefetch']");
-  static constexpr std::initializer_list<QueryMode> all = {QueryMode::resident, QueryMode::direct,
-                                                           QueryMode::mmap, QueryMode::prefetch};
+  static constexpr QueryMode last = QueryMode::prefetch;
 };
 
 using namespace nb::literals;

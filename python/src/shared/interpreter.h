@@ -34,6 +34,13 @@ class GilRelease {
   PyThreadState* const state_;
 };
 
+// The result of `call()`, without the GIL. Requires: the GIL.
+template <class Call>
+auto without_gil(const Call& call) {
+  const GilRelease release;
+  return call();
+}
+
 // Whether this thread may use Python now. Also true in a program with several interpreters, where
 // PyGILState_Check() always says so.
 bool holds_gil();
@@ -57,6 +64,14 @@ nb::object call_function(const char* module, const char* function, nb::handle ar
                          nb::handle keywords = {});
 // The same of a method without arguments of its own. Requires: the GIL.
 nb::object call_method(nb::handle self, const char* method, nb::handle keywords = {});
+
+// __await__ of an object by a function of headrace._asyncio. Requires: the GIL.
+inline auto await_by(const char* function) {
+  return [function](nb::handle self) {
+    return call_method(call_function("headrace._asyncio", function, nb::make_tuple(self)),
+                       "__await__");
+  };
+}
 
 // The buffer of an object, as PyObject_GetBuffer() gives it, and its release: exporters may run
 // Python code, and may let go of the GIL as unmapping a file does. One of Python objects is refused

@@ -235,7 +235,6 @@ Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<En
                             .max_in_flight = options.max_in_flight,
                             .min_efficient = options.inline_below,
                             .inline_below = options.inline_below,
-                            .may_reorder = true,
                             .note = note_of(started, options.pin)};
   return std::make_unique<CpuBackend>(std::move(capabilities), std::move(started));
 }

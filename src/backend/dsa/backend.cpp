@@ -50,8 +50,6 @@ class DsaBackend final : public Backend {
       facts_.max_in_flight = std::min(facts_.max_in_flight, each.opened.room());
     }
     facts_.min_efficient = kMinEfficient;
-    facts_.may_reorder = true;
-    facts_.may_fail = true;
     facts_.completes_itself = false;
     facts_.note = std::move(note);
   }

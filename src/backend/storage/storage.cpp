@@ -50,7 +50,6 @@ class StorageBackend final : public Backend {
     facts_.max_piece = kMaxPiece;
     facts_.max_in_flight = options.max_pieces;
     facts_.min_efficient = kMinEfficient;
-    facts_.may_reorder = true;
     facts_.helps = true;
     facts_.note = fmt::format("{}, {} requests of {}", lines_.front().lane->note(),
                               options.queue_depth, to_string(options.request));

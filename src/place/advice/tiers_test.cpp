@@ -10,10 +10,6 @@
 namespace headrace {
 namespace {
 
-TEST(TiersTest, MostTrafficIsAllOfThemWhereTheDataFits) {
-  EXPECT_DOUBLE_EQ(most_traffic(std::vector{tier_of(0, {{10, 1}}), tier_of(1, {{30, 1}})}), 40);
-}
-
 TEST(TiersTest, MostTrafficIsLessWhereOneHoldsLittle) {
   // The second tier holds a tenth of the data, so the first serves nine tenths of the traffic.
   const std::vector tiers = {tier_of(0, {{90, 1}}), tier_of(1, {{90, 1}}, 0.1)};
@@ -37,10 +33,6 @@ TEST(TiersTest, RefusesDataThatDoesNotFit) {
   EXPECT_EQ(status.error().code, ErrorCode::exhausted);
   EXPECT_EQ(status.error().message,
             "the memories hold 90 % of the data; take a smaller data set or more memory");
-}
-
-TEST(TiersTest, BytesInFlightAreLittlesLaw) {
-  EXPECT_DOUBLE_EQ(in_flight(tier_of(0, {{64e9, 100}}), 64e9), 6400);
 }
 
 }  // namespace

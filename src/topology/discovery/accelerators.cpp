@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/discovery/accelerators.h"
+#include "topology/discovery/facts.h"
 
 #include <fmt/core.h>
 
@@ -10,7 +10,6 @@
 
 #include "backend/cuda/cuda.h"
 #include "core/fail.h"
-#include "topology/discovery/sysfs.h"
 
 namespace headrace {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/discovery/accelerators.h"
+#include "topology/discovery/facts.h"
 
 #include <gtest/gtest.h>
 

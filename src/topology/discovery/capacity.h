@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "headrace/machine.h"
-#include "topology/discovery/sysfs.h"
+#include "topology/discovery/facts.h"
 
 namespace headrace {
 

@@ -14,14 +14,10 @@
 
 #include "backend/cuda/cuda.h"
 #include "core/fail.h"
-#include "topology/discovery/accelerators.h"
 #include "topology/discovery/capacity.h"
-#include "topology/discovery/hwloc_facts.h"
+#include "topology/discovery/facts.h"
 #include "topology/discovery/kinds.h"
 #include "topology/discovery/links.h"
-#include "topology/discovery/overrides.h"
-#include "topology/discovery/storage.h"
-#include "topology/discovery/sysfs.h"
 #include "topology/topology.h"
 
 namespace headrace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/discovery/hwloc_facts.h"
+#include "topology/discovery/facts.h"
 
 #include <gtest/gtest.h>
 
@@ -9,27 +9,6 @@ namespace headrace {
 namespace {
 
 using test::FakeHost;
-
-TEST(HwlocTest, ExportsThisMachineWithKindsAndReadsItBack) {
-  const auto machine =
-      Machine::discover({.storage = {}, .headrace_nodes = "0=hbm", .memkind_hbw_nodes = ""});
-  if (!machine) GTEST_SKIP() << "no node 0 here: " << machine.error().message;
-  const auto xml = to_hwloc_xml(*machine);
-  ASSERT_TRUE(xml) << xml.error().message;
-  EXPECT_NE(xml->find("subtype=\"HBM\""), std::string::npos);
-
-  FakeHost files;
-  files.write("machine.xml", *xml);
-  const auto back = Machine::discover({.hwloc_xml = files.at("machine.xml"),
-                                       .storage = {},
-                                       .headrace_nodes = "",
-                                       .memkind_hbw_nodes = ""});
-  ASSERT_TRUE(back) << back.error().message;
-  ASSERT_NE(back->find(NodeId{0}), nullptr);
-  EXPECT_EQ(back->find(NodeId{0})->kind, NodeKind::hbm);
-  EXPECT_EQ(back->find(NodeId{0})->reason, "hwloc calls it HBM");
-  EXPECT_EQ(back->name, "machine");
-}
 
 TEST(HwlocTest, BadXmlIsAnError) {
   FakeHost files;

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "topology/discovery/sysfs.h"
+#include "topology/discovery/facts.h"
 #include "topology/topology.h"
 
 namespace headrace {

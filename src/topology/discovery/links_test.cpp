@@ -54,12 +54,6 @@ std::vector<NodeId> ids(std::initializer_list<std::uint32_t> numbers) {
   return made;
 }
 
-TEST(DiscoverLinksTest, OneSocketHasNone) {
-  FakeHost host;
-  add_sockets(host, 1);
-  EXPECT_TRUE(discovered(host).links.empty());
-}
-
 TEST(DiscoverLinksTest, Sockets_HaveALinkOfUnknownLimit) {
   for (const auto& [model, kind] : std::vector<std::pair<std::string, LinkKind>>{
            {"Intel(R) Xeon(R) CPU Max 9468", LinkKind::upi},
@@ -81,6 +75,14 @@ TEST(DiscoverLinksTest, Sockets_HaveALinkOfUnknownLimit) {
   }
 }
 
+TEST(DiscoverLinksTest, SocketsAreJoinedInPairs) {
+  for (const auto& [sockets, links] : {std::pair{1u, 0u}, {4u, 6u}}) {
+    FakeHost host;
+    add_sockets(host, sockets);
+    EXPECT_EQ(discovered(host).links.size(), links);
+  }
+}
+
 TEST(DiscoverLinksTest, SocketsOfAGuest_HaveALinkOfUnknownMake) {
   FakeHost host;
   add_sockets(host, 2);
@@ -89,12 +91,6 @@ TEST(DiscoverLinksTest, SocketsOfAGuest_HaveALinkOfUnknownMake) {
   ASSERT_EQ(machine.links.size(), 1u);
   EXPECT_EQ(machine.links[0].kind, LinkKind::socket);
   EXPECT_EQ(machine.links[0].reason, "between sockets, as the hypervisor shows it");
-}
-
-TEST(DiscoverLinksTest, FourSocketsAreJoinedInPairs) {
-  FakeHost host;
-  add_sockets(host, 4);
-  EXPECT_EQ(discovered(host).links.size(), 6u);
 }
 
 TEST(DiscoverLinksTest, AGpuHasThePcieLinkOfItsFunction) {

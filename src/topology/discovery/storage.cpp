@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/discovery/storage.h"
+#include "topology/discovery/facts.h"
 
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/fail.h"
-#include "topology/discovery/sysfs.h"
 
 namespace headrace {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/discovery/sysfs.h"
+#include "topology/discovery/facts.h"
 
 #include <fmt/core.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/discovery/sysfs.h"
+#include "topology/discovery/facts.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -127,10 +127,10 @@ TEST(SysfsTest, CachesComeOnceEach) {
 TEST(SysfsTest, AVirtualMachineIsKnownByTheFlagsOfItsCpus) {
   FakeHost host;
   host.add_node(0, "0-1", 2_GiB, "10");
-  host.write("proc/cpuinfo", "processor : 0\nflags\t\t: fpu hypervisors lahf_lm\n");
-  EXPECT_FALSE(Machine::discover(host.options())->provenance.contains("hypervisor"));
-  host.write("proc/cpuinfo", "processor : 0\nflags\t\t: fpu hypervisor lahf_lm\n");
-  EXPECT_EQ(Machine::discover(host.options())->provenance.at("hypervisor"), "yes");
+  for (const auto& [flag, is_virtual] : {std::pair{"hypervisors", false}, {"hypervisor", true}}) {
+    host.write("proc/cpuinfo", fmt::format("processor : 0\nflags\t\t: fpu {} lahf_lm\n", flag));
+    EXPECT_EQ(Machine::discover(host.options())->provenance.contains("hypervisor"), is_virtual);
+  }
 }
 
 // Arm CPUs have no flag for it. The files have firmware's names of machines and guests.

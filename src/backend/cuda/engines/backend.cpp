@@ -51,8 +51,6 @@ class CudaBackend final : public Backend {
     facts_.in_flight = kInFlight;
     facts_.looks = true;
     facts_.lists = true;
-    facts_.may_reorder = true;
-    facts_.may_fail = true;
     facts_.note = std::move(note);
   }
 
