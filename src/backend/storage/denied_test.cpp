@@ -3,9 +3,6 @@
 // limits and filters cannot be removed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,6 +13,7 @@
 
 #include "backend/storage/storage_testing.h"
 #include "tests/support/child.h"
+#include "tests/support/container.h"
 
 namespace headrace {
 namespace {
@@ -40,24 +38,13 @@ class Denied : public testing::Test {
   std::filesystem::path path_ = dir_.file("a", data_);
 };
 
-// Container runtimes do the same by default.
-bool deny_io_uring(unsigned call, int error) {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{.len = std::size(code), .filter = code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 TEST_F(Denied, IoUringByAFilterOrTheEnvironment) {
   for (const unsigned call : {SYS_io_uring_setup, SYS_io_uring_enter}) {
     for (const int error : {EPERM, ENOSYS}) {
-      EXPECT_EQ(status_of_child(
-                    [&] { return deny_io_uring(call, error) && reads_all(path_, data_, "pread"); }),
+      EXPECT_EQ(status_of_child([&] {
+                  forbid_call(call, error);  // as container runtimes do
+                  return reads_all(path_, data_, "pread");
+                }),
                 0)
           << call << " " << error;
     }
@@ -73,7 +60,10 @@ TEST_F(Denied, NoThreadsWhereIoUringWasAskedFor) {
     const auto backend = open_storage(small_machine(), {kSsd}, {.queue = StorageQueue::io_uring});
     return !backend && backend.error().code == ErrorCode::unsupported;
   };
-  EXPECT_EQ(status_of_child([&] { return deny_io_uring(SYS_io_uring_setup, EPERM) && refused(); }),
+  EXPECT_EQ(status_of_child([&] {
+              forbid_call(SYS_io_uring_setup, EPERM);
+              return refused();
+            }),
             0);
   EXPECT_EQ(status_of_child([&] { return setenv("HEADRACE_IO_URING", "0", 1) == 0 && refused(); }),
             0);

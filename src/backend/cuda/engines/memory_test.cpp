@@ -48,23 +48,13 @@ class CudaLaneMemory : public LaneFixture {
     until_failure = 0;
     EXPECT_TRUE(accepted == 1 || failed);
     if (accepted == 1) {
-      EXPECT_TRUE(outcomes.await(1));
+      EXPECT_TRUE(outcomes.wait(1));
     }
     for (const auto tag : outcomes.failed()) {
       EXPECT_TRUE(failed) << tag;
       EXPECT_EQ(outcomes.last().code, ErrorCode::exhausted);
     }
     return !failed;
-  }
-  static void expect_met() {
-    const Driver& used = **driver();
-    const auto one = *Context::of(used, 0);
-    const auto two = *Context::of(used, 1);
-    for (const auto& [from, to] : {std::pair(one, two), {two, one}}) {
-      const CurrentContext current(*from);
-      EXPECT_EQ(used.cuCtxEnablePeerAccess(to->handle(), 0),
-                CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    }
   }
 };
 
@@ -111,7 +101,7 @@ TEST_F(CudaLaneMemory, ThatRunsOutInTheThreadOfALaneCostsPieces) {
                      .tag = i});
     }
     EXPECT_EQ(lane_->accept(all, outcomes).value_or(0), kPieces);
-    EXPECT_TRUE(outcomes.await(kPieces));
+    EXPECT_TRUE(outcomes.wait(kPieces));
     if (!outcomes.failed().empty()) {
       EXPECT_EQ(outcomes.last().code, ErrorCode::exhausted);
     }
@@ -164,7 +154,7 @@ TEST_F(CudaLaneMemory, ThatRunsOutForTheSecondEngineKeepsThePiecesOfTheFirst) {
                               {.max_pieces = 2, .slots = 1, .driver = &scripted_});
     Outcomes outcomes(4);
     ASSERT_EQ(backend->submit(both, outcomes).value_or(0), 2U);
-    ASSERT_TRUE(outcomes.await(2));
+    ASSERT_TRUE(outcomes.wait(2));
     std::size_t accepted = 0;
     until_failure = n;
     try {

@@ -112,7 +112,7 @@ struct SharedSlots : LaneFixture {
     const std::size_t well = outcomes_.well().size();
     files.seen.clear();
     ASSERT_EQ(lane_->accept(pieces(to_gpu), outcomes_).value_or(0), kRanges.size());
-    ASSERT_TRUE(outcomes_.await(ended += kRanges.size()));
+    ASSERT_TRUE(outcomes_.wait(ended += kRanges.size()));
     const auto failed = outcomes_.failed();
     EXPECT_EQ(std::vector(failed.begin() + failures, failed.end()), failing);
     EXPECT_EQ(outcomes_.well().size() - well, kRanges.size() - failing.size());
@@ -133,7 +133,7 @@ struct SharedSlots : LaneFixture {
   Filed file{std::vector<std::byte>(kBytes)};
   std::vector<std::byte> plain_bytes = std::vector<std::byte>(kBytes);
   const MemoryRange plain{plain_bytes, test::kDram};
-  std::uint32_t ended = 0;
+  std::size_t ended = 0;
   std::ptrdiff_t failures = 0;
 };
 
