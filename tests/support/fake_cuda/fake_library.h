@@ -11,7 +11,6 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -19,29 +18,9 @@
 #include <optional>
 #include <string>
 
+#include "tests/support/scoped_variable.h"
+
 namespace headrace {
-
-// Sets an environment variable for a scope.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    setenv(name, value.c_str(), 1);
-  }
-  ~ScopedVariable() {
-    if (before_) {
-      setenv(name_, before_->c_str(), 1);
-    } else {
-      unsetenv(name_);
-    }
-  }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 // The real driver that tests must use; nullopt: the fake one.
 inline std::optional<std::string> real_cuda() {

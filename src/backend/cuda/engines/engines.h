@@ -63,7 +63,7 @@ struct CudaOptions {
 // makes the GPU's context, which takes some hundred MiB of its memory. That submit() fails with
 // exhausted if there is no memory or thread for it. Errors: absent: no CUDA driver here, or it
 // shows none of these GPUs; unsupported: one is no gpu engine, the driver is too old, or it was
-// initialised before a fork(); invalid: an option.
+// initialised before a fork(); invalid: HEADRACE_GPU_GATHER.
 Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<EngineId> engines);
 Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<EngineId> engines,
                                            const CudaOptions& options);
