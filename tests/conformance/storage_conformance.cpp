@@ -8,7 +8,7 @@
 namespace headrace::conformance {
 namespace {
 
-// So narrow that pieces wait for each other, for requests and for the only bounce buffer.
+// Pieces wait for each other, for requests and for the only bounce buffer.
 const StorageOptions kNarrow{.max_pieces = 1, .queue_depth = 1, .bounce_buffers = 1};
 
 Case storage_case(std::string name, bool threads, bool write, StorageOptions options = {}) {
