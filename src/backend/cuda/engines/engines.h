@@ -35,8 +35,6 @@ struct CudaOptions {
   // of at least 64 KiB.
   std::size_t slots = 32;
   Bytes slot = 1_MiB;
-  // Use one call for several copies if the driver can (cuMemcpyBatchAsync).
-  bool batches = true;
   // A kernel on the GPU's multiprocessors makes the small copies within this limit, if one submit()
   // gives many in one direction. Other kernels then lack that time. If not set, the first of these
   // counts:

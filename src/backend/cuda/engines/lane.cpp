@@ -52,13 +52,11 @@ std::string describe_gathering(const GatherLimits& limits) {
 }
 
 std::string describe(const Driver& driver, const Node& gpu, const CudaOptions& options,
-                     const GatherLimits& limits) {
-  std::string_view batches = "single copies";
-  if (options.batches && driver.cuMemcpyBatchAsync_v2 != nullptr) {
-    batches = "cuMemcpyBatchAsync_v2";
-  } else if (options.batches && driver.cuMemcpyBatchAsync != nullptr) {
-    batches = "cuMemcpyBatchAsync";
-  }
+                     bool may_batch, const GatherLimits& limits) {
+  const std::string_view batches = !may_batch || !takes_batches(driver) ? "single copies"
+                                   : driver.cuMemcpyBatchAsync_v2 != nullptr
+                                       ? "cuMemcpyBatchAsync_v2"
+                                       : "cuMemcpyBatchAsync";
   return fmt::format("{}: CUDA {}, {}, {} slots of {}{}{}", gpu.name, version_text(driver.version),
                      batches, options.slots, to_string(options.slot), describe_gathering(limits),
                      gpu.gpu->emulated ? ", emulated" : "");
@@ -88,9 +86,10 @@ Lane::Lane(const Machine& machine, const Engine& engine, const CudaOptions& opti
       driver_(driver),
       device_(device.ordinal),
       page_tables_(device.host_page_tables),
+      batches_(device.registered_as_is),
       limits_(limits),
       list_limit_(list_limit),
-      note_(describe(driver, *machine.find(engine.home), options, limits)),
+      note_(describe(driver, *machine.find(engine.home), options, batches_, limits)),
       stored_(std::make_unique<Stored>(mailbox_)),
       time_(*options.clock, std::chrono::seconds{2}) {}
 
@@ -108,13 +107,11 @@ Result<std::unique_ptr<Lane>> Lane::open(const Machine& machine, const Engine& e
   HEADRACE_TRY(const Device device, find_device(*driver, gpu->gpu->uuid, gpu->gpu->pci, gpu->name));
   HEADRACE_TRY(const auto stated, stated_gather_limit(options));
   // Batches and the kernel take the host's addresses.
-  CudaOptions possible = options;
-  possible.batches = options.batches && device.registered_as_is;
   const GatherLimits limits =
       device.registered_as_is ? gather_limits(machine, engine, stated) : GatherLimits{};
   const GatherLimit list =
       device.registered_as_is ? stated.value_or(kGatherOfLists) : GatherLimit{};
-  return std::unique_ptr<Lane>(new Lane(machine, engine, possible, *driver, device, limits, list));
+  return std::unique_ptr<Lane>(new Lane(machine, engine, options, *driver, device, limits, list));
 }
 
 std::string Lane::degraded() const {
@@ -157,7 +154,7 @@ Status Lane::start() {
     }
   }
   for (std::size_t i = 0; i < kDirections; ++i) {
-    const CopyMeans means{.batches = options_.batches, .kernel = gather_.get()};
+    const CopyMeans means{.batches = batches_, .kernel = gather_.get()};
     HEADRACE_TRY(streams_[i], CopyStream::open(*context_, means));
   }
   // Three sets of groups: in flight for all pieces and slots; with callbacks still owed, as many at

@@ -24,6 +24,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/engines/copy_stream.h"
@@ -55,6 +56,14 @@ struct Task {
   CUresult result = CUDA_SUCCESS;
   Task* next = nullptr;
 };
+
+// Calls `body` for each task of a list. The body may put the task in another list.
+void each_task(Task* first, const auto& body) {
+  while (first != nullptr) {
+    Task* const task = std::exchange(first, first->next);
+    body(*task);
+  }
+}
 
 struct AcceptedPiece {
   Piece piece;
@@ -194,29 +203,24 @@ class Lane {
   bool busy() EXCLUDES(mutex_);
   void settle(const News& news);
   void stream_ended(Task& task);
-  void storage_ended(Task& task);
   void take_waiting();
   // Begins as much of the piece as fits in the rest of the slot.
   void begin(Task& task, AcceptedPiece& piece, Slot& slot);
-  void give_to_storage(Task& task);
   // Several threads make large copies between slots and memory, and from the page cache.
   void give_to_crew(Task& task);
   void work(Task& task) noexcept;  // in one of those threads
   void offer_to_storage();
-  void launch_ready();
   void end_task(Task& task);
   void report(AcceptedPiece& piece) EXCLUDES(mutex_);
   void look_at_streams();
   void end_flying(std::optional<Direction> asked, const Status& outcome);
-  void end_tasks(Task* first);
   void free_groups(Group* first) EXCLUDES(mutex_);
   void judge(Nanoseconds silent, Nanoseconds of_engines);
   void lose(const Error& why);
   void refuse(std::optional<Error> why) EXCLUDES(mutex_);
   std::optional<Error> refusal() noexcept EXCLUDES(mutex_);
   void fail_waiting(const Error& why);
-  void fill_ring();
-  void make_slots(std::unique_ptr<Buffer> ring);
+  void make_slots();
 
   // Constant after open().
   const Machine& machine_;
@@ -228,6 +232,7 @@ class Lane {
   const Driver& driver_;
   const CUdevice device_;
   const bool page_tables_;
+  const bool batches_;  // the GPU takes the host's addresses, which batches and kernels need
   const GatherLimits limits_;
   const GatherLimit list_limit_;
   const std::string note_;

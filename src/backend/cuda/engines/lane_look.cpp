@@ -112,11 +112,10 @@ std::optional<std::size_t> Lane::look_once(Nanoseconds now) {
       note_rate(box, *asked.group, now);
     }
     std::size_t found = 0;
-    for (; first != nullptr; ++found) {
-      Task* const task = first;
-      first = task->next;
-      stream_ended(*task);
-    }
+    each_task(first, [&](Task& task) {
+      ++found;
+      stream_ended(task);
+    });
     return found;
   }
   return any ? std::optional<std::size_t>(0) : std::nullopt;
