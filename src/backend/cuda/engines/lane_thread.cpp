@@ -117,7 +117,7 @@ void Lane::run() {
   if (current.result() != CUDA_SUCCESS) {
     Error why = error_of(
         [&] { return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_)); });
-    refuse(std::move(why));
+    flights_.refuse(std::move(why));
   }
   for (auto last_turns = kLook / kSoon;;) {
     const News news = wait_for_news();
@@ -125,7 +125,7 @@ void Lane::run() {
     take_waiting();
     offer_to_storage();
     for (std::size_t i = 0; i < kDirections; ++i) {
-      launch(Direction(i), ready_[i]);
+      flights_.launch(Direction(i), ready_[i]);
       ready_[i].clear();
     }
     if (news.quiet || news.uncalled || time_.now() - looked_ >= kLook) look_at_streams();
@@ -142,13 +142,7 @@ void Lane::settle(const News& news) {
     Group* const next = std::exchange(group->next, nullptr);
     last_answer_[static_cast<std::size_t>(group->direction)] = time_.now();
     // Before the reports of its pieces, which may submit again.
-    Task* const first = std::exchange(group->first, nullptr);
-    const bool found = group->found;
-    free_groups(group);
-    if (found) {
-      const MutexLock lock(mailbox_->mutex);
-      --mailbox_->found;
-    }
+    Task* const first = flights_.take(*group);
     each_task(first, [this](Task& task) { stream_ended(task); });
     group = next;
   }
@@ -160,11 +154,6 @@ void Lane::settle(const News& news) {
     ready_[static_cast<std::size_t>(task.direction)].push_back(&task);
   });
   settling_ = nullptr;
-}
-
-void Lane::free_groups(Group* first) {
-  const MutexLock lock(mutex_);
-  for (Group* group = first; group != nullptr; group = group->next) free_groups_.push_back(group);
 }
 
 void Lane::stream_ended(Task& task) {
@@ -187,7 +176,7 @@ void Lane::stream_ended(Task& task) {
 }
 
 void Lane::take_waiting() {
-  const auto refused = refusal();
+  const auto refused = flights_.refusal();
   if (refused) return fail_waiting(*refused);
   if (!waiting_.empty() && ring_ == nullptr) make_slots();
   std::array<Slot*, kDirections> begun{};  // other pieces may share it
@@ -293,7 +282,7 @@ void Lane::work(Task& task) noexcept {
   }
   const CurrentContext current(*context_);
   Task* const tasks[] = {&task};
-  launch(task.direction, tasks);
+  flights_.launch(task.direction, tasks);
 }
 
 void Lane::offer_to_storage() {
@@ -358,7 +347,7 @@ void Lane::look_at_streams() {
     }
   }
   for (std::size_t i = 0; i < kDirections; ++i) {
-    const CUresult result = flying[i] ? streams_[i]->query() : CUDA_SUCCESS;
+    const CUresult result = flying[i] ? flights_.query(i) : CUDA_SUCCESS;
     if (ends_context(result)) {
       Error lost = error_of([&] {
         auto told = fail_cuda(driver_, result, fmt::format("{} is lost", name_));
@@ -371,7 +360,7 @@ void Lane::look_at_streams() {
     // Any other error says nothing about the work in flight, which goes on.
     if (result != CUDA_SUCCESS) continue;
     last_answer_[i] = now;
-    if (flying[i]) end_flying(Direction(i), {});
+    if (flying[i]) flights_.end(Direction(i), {});
   }
   Nanoseconds engines_answered = now;
   for (std::size_t i = 0; i < kDirections; ++i) {
@@ -380,40 +369,13 @@ void Lane::look_at_streams() {
   judge(now - std::ranges::min(last_answer_), now - engines_answered);
 }
 
-// Ends the groups of direction `asked` that the stream was asked about; without `asked`, all
-// groups. A host function of other code in this process may hold up their callbacks, which give the
-// groups back.
-void Lane::end_flying(std::optional<Direction> asked, const Status& outcome) {
-  Task* ended = nullptr;
-  Group* without = nullptr;
-  {
-    const MutexLock lock(mailbox_->mutex);
-    std::erase_if(mailbox_->flying, [&](Group* group) REQUIRES(mailbox_->mutex) {
-      if (asked && (!group->asked || group->direction != *asked)) return false;
-      each_task(std::exchange(group->first, nullptr), [&](Task& task) {
-        if (!outcome) task.outcome = Unexpected(told(outcome.error()));
-        task.next = std::exchange(ended, &task);
-      });
-      if (group->uncalled) {
-        group->next = std::exchange(without, group);
-      } else {
-        ++mailbox_->owed;
-      }
-      return true;
-    });
-    mailbox_->uncalled = std::ranges::any_of(mailbox_->flying, &Group::uncalled);
-  }
-  free_groups(without);
-  each_task(ended, [this](Task& task) { stream_ended(task); });
-}
-
 // `silent`: the longest time of any work in flight without an answer. `of_engines`: the same for
 // work of copy engines only. Copy engines wait for nothing, but multiprocessors may be occupied for
 // minutes by another program's kernel.
 void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
   if (hung_ && silent < options_.limit) {
     hung_ = false;
-    refuse(std::nullopt);
+    flights_.refuse(std::nullopt);
   }
   if (silent < options_.limit) return;
   if (!hung_) {
@@ -424,7 +386,7 @@ void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
                   seconds(options_.limit));
     });
     why.code = ErrorCode::timed_out;
-    refuse(std::move(why));
+    flights_.refuse(std::move(why));
   }
   // The engines may still write to this memory. It belongs to the caller, who would free or reuse
   // it, and nothing here can prevent that.
@@ -436,8 +398,8 @@ void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
 // Ends all work of the GPU; a lost context no longer writes.
 void Lane::lose(const Error& why) {
   hung_ = false;  // otherwise its end would count as an answer
-  refuse(told(why));
-  end_flying(std::nullopt, Unexpected(told(why)));
+  flights_.refuse(told(why));
+  flights_.end(std::nullopt, Unexpected(told(why)));
   fail_waiting(why);
 }
 
