@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the looks of a waiting thread.
+// Tests groups of copies, and the looks of a waiting thread.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -30,7 +30,7 @@ void script_looks(Driver& scripted) {
   };
 }
 
-class LaneLook : public LaneFixture {
+class FlightsLook : public LaneFixture {
  protected:
   // Looks for at most `most`; returns the number of pieces that the first successful look finds.
   std::size_t look_for(std::chrono::milliseconds most) {
@@ -47,7 +47,7 @@ class LaneLook : public LaneFixture {
   std::size_t look_in_vain() { return look_for(std::chrono::milliseconds{20}); }
 };
 
-TEST_F(LaneLook, FindsADirectPieceBeforeItsCallback) {
+TEST_F(FlightsLook, FindsADirectPieceBeforeItsCallback) {
   open("", {}, script_looks);
   accept(pieces(1));
   EXPECT_EQ(look_before_the_lane(), 1U);
@@ -62,7 +62,7 @@ TEST_F(LaneLook, FindsADirectPieceBeforeItsCallback) {
 }
 
 // The lane's thread must empty the slot.
-TEST_F(LaneLook, LeavesPlainMemoryToTheLane) {
+TEST_F(FlightsLook, LeavesPlainMemoryToTheLane) {
   open("", {}, script_looks);
   std::vector<std::byte> bytes(1 << 16, std::byte{1});
   const MemoryRange plain(bytes, test::kDram);
@@ -77,7 +77,7 @@ TEST_F(LaneLook, LeavesPlainMemoryToTheLane) {
 }
 
 // An event that was recorded elsewhere says nothing about these copies.
-TEST_F(LaneLook, FindsNothingByAnEventThatWasNotRecorded) {
+TEST_F(FlightsLook, FindsNothingByAnEventThatWasNotRecorded) {
   open("latency=5ms", {}, script_looks);
   Callbacks::held = false;
   accept(pieces(1));
@@ -90,7 +90,7 @@ TEST_F(LaneLook, FindsNothingByAnEventThatWasNotRecorded) {
   expect_well();
 }
 
-TEST_F(LaneLook, StopsWhereCallbacksDoNotCome) {
+TEST_F(FlightsLook, StopsWhereCallbacksDoNotCome) {
   open("", {.max_pieces = 2}, script_looks);
   for (int i = 0; i < 2; ++i) {
     accept(pieces(1));
@@ -114,7 +114,7 @@ class CallingClock final : public Clock {
   std::atomic<bool> calls = false;
 };
 
-TEST_F(LaneLook, TheLanesEndAwaitsTheCallback) {
+TEST_F(FlightsLook, TheLanesEndAwaitsTheCallback) {
   CallingClock clock;
   open("", {.clock = &clock}, script_looks);
   accept(pieces(1));
@@ -126,7 +126,7 @@ TEST_F(LaneLook, TheLanesEndAwaitsTheCallback) {
   EXPECT_EQ(events, 0) << "the group was kept";
 }
 
-TEST_F(LaneLook, ACallbackAfterTheLanesEndReadsNoClock) {
+TEST_F(FlightsLook, ACallbackAfterTheLanesEndReadsNoClock) {
   CallingClock clock;
   open("", {.clock = &clock}, script_looks);
   accept(pieces(1));
@@ -152,7 +152,7 @@ class Blocks final : public Completion {
 };
 
 // Only the lane's thread frees groups that a look has ended.
-TEST_F(LaneLook, StopsWhereTheLanesThreadIsHeldUp) {
+TEST_F(FlightsLook, StopsWhereTheLanesThreadIsHeldUp) {
   Blocks blocks;
   open("", {.max_pieces = 2, .slots = 1}, script_looks);
   Callbacks::held = false;
@@ -178,7 +178,7 @@ TEST_F(LaneLook, StopsWhereTheLanesThreadIsHeldUp) {
 }
 
 // While one group is reported, the link has the next one.
-TEST_F(LaneLook, LongCopiesEndInGroupsOf4MiB) {
+TEST_F(FlightsLook, LongCopiesEndInGroupsOf4MiB) {
   open("", {}, script_looks);
   Callbacks::held = false;
   accept(pieces(64));
