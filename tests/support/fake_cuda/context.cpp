@@ -41,12 +41,14 @@ void Context::sleep_until(Clock::time_point end) {
   }
 }
 
-std::shared_ptr<Stream> Context::legacy() {
+std::shared_ptr<Stream> Context::default_of(std::thread::id thread) {
   const MutexLock lock(mutex_);
-  if (legacy_ == nullptr && !closed_) {
-    legacy_ = streams_.emplace_back(std::make_shared<Stream>(shared_from_this()));
+  if (closed_) return nullptr;
+  auto& stream = defaults_[thread];
+  if (stream == nullptr) {
+    stream = streams_.emplace_back(std::make_shared<Stream>(shared_from_this()));
   }
-  return legacy_;
+  return stream;
 }
 
 std::shared_ptr<Stream> Context::add_stream() {
@@ -104,7 +106,7 @@ void Context::close() {
     closing_.notify_all();
     ended = std::move(streams_);
     streams_.clear();
-    legacy_ = nullptr;
+    defaults_.clear();
   }
   driver().forget(*this);
 }

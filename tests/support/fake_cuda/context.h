@@ -5,9 +5,11 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "backend/cuda/driver_api.h"
@@ -44,8 +46,9 @@ class Context final : public std::enable_shared_from_this<Context> {
   // Sleeps until a time, exact to some microseconds, but at most until the context ends.
   void sleep_until(Clock::time_point end);
 
-  // The default stream, which takes no turns with others, as if those were non-blocking.
-  std::shared_ptr<Stream> legacy();
+  // The default stream of a thread; of no thread: the legacy one. None takes turns with other
+  // streams, as if those were non-blocking.
+  std::shared_ptr<Stream> default_of(std::thread::id thread);
   // Streams live as long as their context, so that the end of a handle waits for no work.
   std::shared_ptr<Stream> add_stream();
   CUresult synchronize();         // waits for all streams
@@ -76,7 +79,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   bool closed_ GUARDED_BY(mutex_) = false;
   CUresult failure_ GUARDED_BY(mutex_) = CUDA_SUCCESS;
   CUresult pending_ GUARDED_BY(mutex_) = CUDA_SUCCESS;
-  std::shared_ptr<Stream> legacy_ GUARDED_BY(mutex_);
+  std::map<std::thread::id, std::shared_ptr<Stream>> defaults_ GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Stream>> streams_ GUARDED_BY(mutex_);
   std::set<int> peers_ GUARDED_BY(mutex_);
 };

@@ -53,7 +53,8 @@ Device* Driver::device(CUdevice ordinal) const {
 
 std::shared_ptr<Stream> Driver::stream(Context& current, CUstream handle) {
   const auto number = reinterpret_cast<std::uintptr_t>(handle);
-  if (number <= 1) return current.legacy();
+  if (number <= 1) return current.default_of({});
+  if (number == 2) return current.default_of(std::this_thread::get_id());
   return streams.find(handle);
 }
 
