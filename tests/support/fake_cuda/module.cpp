@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/fake_cuda/launch/module.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <expected>
 #include <utility>
 
 #include "support/fake_cuda/driver.h"
@@ -31,8 +30,7 @@ unsigned newest_ptx(int version) {
   if (version >= 13000) return 90;
   if (version >= 12080) return 87;
   if (version >= 12020) return 82;
-  if (version >= 11000) return 70;
-  return 65;
+  return 70;
 }
 
 // Writes the log where a JIT option asks for it, cut to its size.
@@ -51,9 +49,9 @@ void write_log(const std::string& log, unsigned count, const CUjit_option* optio
   buffer[length] = 0;
 }
 
-CUresult launch(BoundStream& its, const Kernel& kernel, void** parameters) {
+CUresult launch(Stream& its, const Kernel& kernel, void** parameters) {
   Context& context = *its.context;
-  context.enqueue(its, [&context, launched = kernel.bind(parameters)] {
+  its.enqueue([&context, launched = kernel.bind(parameters)] {
     const auto begun = Clock::now();
     DeviceView memory(context);
     const CUresult result = launched(memory);
@@ -63,8 +61,13 @@ CUresult launch(BoundStream& its, const Kernel& kernel, void** parameters) {
   return CUDA_SUCCESS;
 }
 
-}  // namespace
+struct Refused {
+  CUresult result;
+  std::string log;
+};
 
+// Returns the entries of a PTX text, or why a driver of `version` (as from cuDriverGetVersion) with
+// a device of `compute` refuses it.
 std::expected<std::set<std::string>, Refused> read_ptx(std::string_view text, int version,
                                                        unsigned compute) {
   const std::string_view made = behind(text, ".version");
@@ -86,6 +89,8 @@ std::expected<std::set<std::string>, Refused> read_ptx(std::string_view text, in
   }
   return entries;
 }
+
+}  // namespace
 
 HEADRACE_FAKE_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image,
                                                  unsigned int count, CUjit_option* options,
@@ -156,7 +161,7 @@ HEADRACE_FAKE_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int g
                                              unsigned int block_x, unsigned int block_y,
                                              unsigned int block_z, unsigned int, CUstream stream,
                                              void** parameters, void** extra) {
-  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+  return on_stream(stream, [&](Stream& its) -> CUresult {
     const auto found = driver().functions.find(function);
     if (found == nullptr || found->context != its.context) return CUDA_ERROR_INVALID_HANDLE;
     if (extra != nullptr) return CUDA_ERROR_NOT_SUPPORTED;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cuda/kernel_module.h"
+#include "backend/cuda/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace headrace::cuda {
 namespace {
 
-TEST(CudaKernelModule, IsThereOrSaysWhatTheCompilerSaid) {
+TEST(CudaKernels, IsThereOrSaysWhatTheCompilerSaid) {
   {
     const FakeCudaLibrary library;
     const auto context = *Context::of(**driver(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/fake_cuda/launch/kernels.h"
+#include "support/fake_cuda/kernels.h"
 
 #include <sys/mman.h>
 
@@ -54,7 +54,7 @@ Word load(const std::byte* from) {
 
 template <class Word>
 CUresult add(DeviceView& memory, CUdeviceptr to, Word value) {
-  const auto place = memory.reach(to, sizeof(Word), true, sizeof(Word));
+  const auto place = memory.reach(to, sizeof(Word), sizeof(Word));
   if (!place) return place.error();
   std::atomic_ref(*reinterpret_cast<Word*>(*place)) += value;
   return CUDA_SUCCESS;
@@ -62,7 +62,7 @@ CUresult add(DeviceView& memory, CUdeviceptr to, Word value) {
 
 template <std::size_t element>
 CUresult read(DeviceView& memory, CUdeviceptr data, u64 count, CUdeviceptr sum) {
-  const auto from = memory.reach(data, count * element, false, element);
+  const auto from = memory.reach(data, count * element, element);
   if (!from) return from.error();
   u32 own = 0;
   for (u64 i = 0; i < count * element; i += sizeof(u32)) own += load<u32>(*from + i);
@@ -70,7 +70,7 @@ CUresult read(DeviceView& memory, CUdeviceptr data, u64 count, CUdeviceptr sum) 
 }
 
 CUresult write_narrow(DeviceView& memory, CUdeviceptr data, u64 count, u32 value) {
-  const auto to = memory.reach(data, count * sizeof value, true, sizeof value);
+  const auto to = memory.reach(data, count * sizeof value, sizeof value);
   if (!to) return to.error();
   for (u64 i = 0; i < count; ++i) {
     const u32 word = value + static_cast<u32>(i);
@@ -80,7 +80,7 @@ CUresult write_narrow(DeviceView& memory, CUdeviceptr data, u64 count, u32 value
 }
 
 CUresult write_wide(DeviceView& memory, CUdeviceptr data, u64 count, u32 value) {
-  const auto to = memory.reach(data, count * 16, true, 16);
+  const auto to = memory.reach(data, count * 16, 16);
   if (!to) return to.error();
   for (u64 i = 0; i < count * 16; i += sizeof value) std::memcpy(*to + i, &value, sizeof value);
   return CUDA_SUCCESS;
@@ -88,9 +88,9 @@ CUresult write_wide(DeviceView& memory, CUdeviceptr data, u64 count, u32 value) 
 
 CUresult copy_one(DeviceView& memory, CUdeviceptr to, CUdeviceptr from, u64 bytes, u64 alignment) {
   if (bytes % alignment != 0) return CUDA_ERROR_MISALIGNED_ADDRESS;
-  const auto source = memory.reach(from, bytes, false, alignment);
+  const auto source = memory.reach(from, bytes, alignment);
   if (!source) return source.error();
-  const auto target = memory.reach(to, bytes, true, alignment);
+  const auto target = memory.reach(to, bytes, alignment);
   if (!target) return target.error();
   if (bytes > 0 && driver().settings.data != 0) std::memmove(*target, *source, bytes);
   return CUDA_SUCCESS;
@@ -111,7 +111,7 @@ CUresult copy_list(DeviceView& memory, CopyList list) {
 }
 
 CUresult copy_list_at(DeviceView& memory, CUdeviceptr list, u64 count) {
-  const auto entries = memory.reach(list, count * sizeof(ListedCopy), false, alignof(ListedCopy));
+  const auto entries = memory.reach(list, count * sizeof(ListedCopy), alignof(ListedCopy));
   if (!entries) return entries.error();
   for (u64 i = count; i-- > 0;) {
     ListedCopy each;
@@ -129,7 +129,7 @@ u64 mix(u64 z) {
 }
 
 CUresult checksum(DeviceView& memory, CUdeviceptr data, u64 count, CUdeviceptr sum) {
-  const auto from = memory.reach(data, count * sizeof(u64), false, sizeof(u64));
+  const auto from = memory.reach(data, count * sizeof(u64), sizeof(u64));
   if (!from) return from.error();
   u64 own = 0;
   for (u64 i = 0; i < count; ++i) own += mix(load<u64>(*from + i * sizeof(u64)) + mix(i));
@@ -139,11 +139,11 @@ CUresult checksum(DeviceView& memory, CUdeviceptr data, u64 count, CUdeviceptr s
 CUresult chase(DeviceView& memory, CUdeviceptr next, u64 start, u64 steps, CUdeviceptr end) {
   u64 at = start;
   for (u64 i = 0; i < steps; ++i) {
-    const auto place = memory.reach(next + at * sizeof at, sizeof at, false, sizeof at);
+    const auto place = memory.reach(next + at * sizeof at, sizeof at, sizeof at);
     if (!place) return place.error();
     at = load<u64>(*place);
   }
-  const auto result = memory.reach(end, sizeof at, true, sizeof at);
+  const auto result = memory.reach(end, sizeof at, sizeof at);
   if (!result) return result.error();
   std::memcpy(*result, &at, sizeof at);
   return CUDA_SUCCESS;
@@ -165,7 +165,7 @@ constexpr std::array kKernels = {
 }  // namespace
 
 std::expected<std::byte*, CUresult> DeviceView::reach(CUdeviceptr address, std::size_t size,
-                                                      bool write, std::size_t alignment) {
+                                                      std::size_t alignment) {
   if (address % alignment != 0) return std::unexpected(CUDA_ERROR_MISALIGNED_ADDRESS);
   if (size == 0) return nullptr;
   const auto range = driver().memory.find(address);
@@ -179,30 +179,26 @@ std::expected<std::byte*, CUresult> DeviceView::reach(CUdeviceptr address, std::
       return std::unexpected(CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     ++hops_;
-    cost_.remote += size;
+    remote_ += size;
     return reinterpret_cast<std::byte*>(address);
   }
   if (!range->contains(address, size)) return std::unexpected(CUDA_ERROR_ILLEGAL_ADDRESS);
   if (range->kind == Kind::device && range->device != device.ordinal()) {
     if (!context_.peer_enabled(range->device)) return std::unexpected(CUDA_ERROR_ILLEGAL_ADDRESS);
   }
-  if (range->kind == Kind::managed) {
-    cost_ += range->pages->device_access(device, address - range->address, size, write);
-  } else if (range->device != device.ordinal()) {
+  if (range->device != device.ordinal()) {
     ++hops_;
-    cost_.remote += size;
+    remote_ += size;
   }
   return range->at(address);
 }
 
 std::chrono::nanoseconds DeviceView::time() const {
   const double bandwidth = driver().settings.kernel_bandwidth;
-  if (bandwidth == 0) {
-    return context_.device().link_time(hops_ + cost_.faults, cost_.remote + cost_.migrated);
-  }
-  const auto beyond = static_cast<double>(cost_.remote) * 1e9 / bandwidth;
-  return std::chrono::nanoseconds(static_cast<std::int64_t>(beyond)) +
-         context_.device().link_time(hops_ + cost_.faults, cost_.migrated);
+  const Device& device = context_.device();
+  if (bandwidth == 0) return device.link_time(hops_, remote_);
+  return device.link_time(hops_, 0) + std::chrono::nanoseconds(static_cast<std::int64_t>(
+                                          static_cast<double>(remote_) * 1e9 / bandwidth));
 }
 
 const Kernel* find_kernel(std::string_view name) {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cuda/kernel_module.h"
+#include "backend/cuda/kernels.h"
 
 #include <algorithm>
 #include <array>
-
-#include "backend/cuda/kernels.h"
 
 namespace headrace::cuda {
 

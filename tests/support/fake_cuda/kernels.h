@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library's kernels (src/backend/cuda/kernels.h) in software, by name. Each accesses only
-// memory that its device may. Other addresses are an error, and managed pages move.
+// memory that its device may; other addresses are an error. Also modules and their functions: PTX
+// is read as far as a driver must to refuse it.
 //
 // Thread-safe.
 #pragma once
@@ -8,11 +9,13 @@
 #include <cstddef>
 #include <expected>
 #include <functional>
+#include <memory>
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "backend/cuda/driver_api.h"
 #include "support/fake_cuda/context.h"
-#include "support/fake_cuda/managed/managed.h"
 
 namespace headrace::cuda::fake {
 
@@ -22,15 +25,15 @@ class DeviceView {
   explicit DeviceView(Context& context) : context_(context) {}
 
   // Where the fake accesses `size` bytes that the kernel reaches; `alignment` is the kernel's.
-  std::expected<std::byte*, CUresult> reach(CUdeviceptr address, std::size_t size, bool write,
-                                            std::size_t alignment = 1);
+  std::expected<std::byte*, CUresult> reach(CUdeviceptr address, std::size_t size,
+                                            std::size_t alignment);
   // The time of accesses beyond the device's own memory.
   std::chrono::nanoseconds time() const;
 
  private:
   Context& context_;
-  Cost cost_;
   std::size_t hops_ = 0;
+  std::size_t remote_ = 0;  // bytes over the link
 };
 
 // The work of a launch, with its parameters already read.
@@ -45,5 +48,16 @@ struct Kernel {
 
 // Null: there is no kernel of this name.
 const Kernel* find_kernel(std::string_view name);
+
+struct Module {
+  std::shared_ptr<Context> context;
+  std::set<std::string> entries;
+};
+
+struct Function {
+  std::shared_ptr<Context> context;
+  std::shared_ptr<Module> module;
+  const Kernel* kernel;
+};
 
 }  // namespace headrace::cuda::fake
