@@ -97,14 +97,6 @@ TEST(TeamsTest, FewThreadsOfANodeAreSpreadOverItsCaches) {
   EXPECT_GT(seen, 4U);
 }
 
-// Each cache there is a node.
-TEST(TeamsTest, Of384Cpus) {
-  const Machine machine = test::epyc_384();
-  EXPECT_EQ(teams_of(machine, true),
-            (std::map<std::string, std::size_t>{{"machine 384", 1}, {"socket 192", 2}}));
-  EXPECT_EQ(teams_of(machine, false).at("machine 8 spread"), 1U);
-}
-
 // The nodes of measured sockets, of two sockets with two CPUs each.
 std::set<std::string> sockets_of(const Machine& machine, const std::vector<NodeId>& forbidden) {
   const AsIfUsable all(cpus_of(machine));
@@ -299,16 +291,6 @@ std::set<std::string> rows_of(const Experiment& experiment, const std::string& m
     EXPECT_EQ(parse_cpu_list(row.cpus)->size(), *row.number("threads")) << row.key();
   }
   return found;
-}
-
-TEST(TeamsTest, EachKindNearInterleavedAndFar) {
-  const std::set<std::string> expected{
-      "0-7 near machine",  "0-7 interleave machine", "0-7 far machine",
-      "8-15 near machine", "8-15 far machine",       "8-15 interleave machine",
-      "0-3 near socket",   "0-7 interleave socket",  "4-7 far socket",
-      "8-11 near socket",  "8-15 interleave socket", "12-15 far socket"};
-  EXPECT_EQ(rows_of(experiment_bandwidth::kExperiment, "memory_node", "mix", "read"), expected);
-  EXPECT_EQ(rows_of(experiment_stream::kExperiment, "a", "kernel", "triad"), expected);
 }
 
 // Two sockets of one node, each with four threads on two cores.

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/experiments/gpu/allocations.h"
-
-#include <utility>
+#include "measure/experiments/gpu/parts.h"
 
 #include "core/fail.h"
 #include "headrace/clock.h"
@@ -13,10 +11,9 @@ using namespace session;
 
 namespace {
 
-class Allocating final : public Probe {
+class Allocating final : public GpuProbe {
  public:
-  Allocating(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
-      : setting_(setting), space_(std::move(space)) {}
+  using GpuProbe::GpuProbe;
 
   Result<Sample> sample() override {
     HEADRACE_TRY(const Nanoseconds time, setting_.by == kPlaced ? placed() : by_driver());
@@ -46,16 +43,12 @@ class Allocating final : public Probe {
         space_->gpu().ok(driver.cuMemFreeHost(memory), "cuMemFreeHost takes nothing back"));
     return time;
   }
-
-  const GpuSetting setting_;
-  const std::unique_ptr<GpuWorkspace> space_;
 };
 
 }  // namespace
 
-Prepared prepare_allocation(const GpuSetting& setting) {
-  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
-  return std::make_unique<Allocating>(setting, std::move(space));
+Prepared prepare_allocation(const GpuSetting& setting, Random& random) {
+  return prepared<Allocating>(setting, random);
 }
 
 }  // namespace headrace::experiment_gpu

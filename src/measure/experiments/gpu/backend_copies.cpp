@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/experiments/gpu/backend_copies.h"
+#include "measure/experiments/gpu/parts.h"
 
 #include <algorithm>
 #include <utility>
@@ -26,12 +26,11 @@ constexpr std::uint64_t kMostPieces = 4096;
 constexpr Bytes kLarge = 1_MiB;
 constexpr std::size_t kTogether = 32;
 
-class BackendCopies final : public Probe {
+class BackendCopies final : public GpuProbe {
  public:
-  BackendCopies(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
-      : setting_(setting), space_(std::move(space)) {}
+  using GpuProbe::GpuProbe;
 
-  Status prepare(Random& random) {
+  Status prepare(Random& random) override {
     const Machine& machine = space_->target().machine;
     const NodeId gpu = space_->target().node.id;
     const auto engine = std::ranges::find_if(machine.engines, [&](const Engine& each) {
@@ -107,8 +106,6 @@ class BackendCopies final : public Probe {
     return made;
   }
 
-  const GpuSetting setting_;
-  const std::unique_ptr<GpuWorkspace> space_;
   std::optional<DeviceRange> device_;
   std::optional<MemoryRange> host_;
   std::vector<Piece> pieces_;

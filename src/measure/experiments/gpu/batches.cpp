@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/experiments/gpu/batches.h"
+#include "measure/experiments/gpu/parts.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "core/fail.h"
@@ -19,12 +18,11 @@ namespace {
 constexpr Nanoseconds kSubmittedFor = std::chrono::milliseconds{5};
 constexpr unsigned kMostSubmissions = 200;
 
-class Batches final : public Probe {
+class Batches final : public GpuProbe {
  public:
-  Batches(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
-      : setting_(setting), space_(std::move(space)) {}
+  using GpuProbe::GpuProbe;
 
-  Status prepare(Random& random);
+  Status prepare(Random& random) override;
   Result<Sample> sample() override;
 
  private:
@@ -32,8 +30,6 @@ class Batches final : public Probe {
   CUresult submit();
   Result<Nanoseconds> once(Nanoseconds& submitting);
 
-  const GpuSetting setting_;
-  const std::unique_ptr<GpuWorkspace> space_;
   CUfunction kernel_ = nullptr;
   std::span<std::byte> host_;
   TimedStream stream_;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/experiments/gpu/chases.h"
+#include "measure/experiments/gpu/parts.h"
 
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "core/fail.h"
@@ -52,12 +51,11 @@ Sample sample_of(Nanoseconds time, const GpuWorkspace& space) {
   return sample;
 }
 
-class ChaseByGpu final : public Probe {
+class ChaseByGpu final : public GpuProbe {
  public:
-  ChaseByGpu(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
-      : setting_(setting), space_(std::move(space)) {}
+  using GpuProbe::GpuProbe;
 
-  Status prepare(Random& random) {
+  Status prepare(Random& random) override {
     HEADRACE_TRY(kernel_, space_->gpu().kernel(kChase));
     HEADRACE_TRY(stream_, space_->stream());
     copied_.stream = stream_.stream;
@@ -104,8 +102,6 @@ class ChaseByGpu final : public Probe {
   }
 
  private:
-  const GpuSetting setting_;
-  const std::unique_ptr<GpuWorkspace> space_;
   CUfunction kernel_ = nullptr;
   TimedStream stream_;
   TimedStream copied_;  // times the copy
@@ -116,12 +112,11 @@ class ChaseByGpu final : public Probe {
   std::uint64_t at_ = 0;
 };
 
-class ChaseByCpu final : public Probe {
+class ChaseByCpu final : public GpuProbe {
  public:
-  ChaseByCpu(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
-      : setting_(setting), space_(std::move(space)) {}
+  using GpuProbe::GpuProbe;
 
-  Status prepare(Random& random) {
+  Status prepare(Random& random) override {
     HEADRACE_TRY(const Bytes area, space_->area(setting_.bytes, setting_.bytes, 1));
     HEADRACE_TRY(const auto memory, space_->managed(area));
     HEADRACE_TRY(const TimedStream stream, space_->stream());
@@ -148,8 +143,6 @@ class ChaseByCpu final : public Probe {
   }
 
  private:
-  const GpuSetting setting_;
-  const std::unique_ptr<GpuWorkspace> space_;
   Words words_;
   std::vector<std::uint64_t> chain_;  // the first word of each line, in host memory
   std::uint64_t at_ = 0;
@@ -162,15 +155,8 @@ bool host_reads_gpu(const GpuTarget& gpu) {
 }
 
 Prepared prepare_chase(const GpuSetting& setting, Random& random) {
-  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
-  if (setting.by == kCpu) {
-    auto chase = std::make_unique<ChaseByCpu>(setting, std::move(space));
-    HEADRACE_TRY_STATUS(chase->prepare(random));
-    return chase;
-  }
-  auto chase = std::make_unique<ChaseByGpu>(setting, std::move(space));
-  HEADRACE_TRY_STATUS(chase->prepare(random));
-  return chase;
+  return setting.by == kCpu ? prepared<ChaseByCpu>(setting, random)
+                            : prepared<ChaseByGpu>(setting, random);
 }
 
 }  // namespace headrace::experiment_gpu

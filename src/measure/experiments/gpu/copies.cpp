@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/experiments/gpu/copies.h"
+#include "measure/experiments/gpu/parts.h"
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "core/fail.h"
 #include "measure/instruments/cpu_share.h"
@@ -71,12 +70,11 @@ class KernelCopier {
   unsigned blocks_ = 0;
 };
 
-class Copies final : public Probe {
+class Copies final : public GpuProbe {
  public:
-  Copies(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
-      : setting_(setting), space_(std::move(space)) {}
+  using GpuProbe::GpuProbe;
 
-  Status prepare(Random& random);
+  Status prepare(Random& random) override;
   Result<Sample> sample() override;
 
  private:
@@ -89,8 +87,6 @@ class Copies final : public Probe {
   Status carry(const Way& way);
   Result<Nanoseconds> run(std::uint64_t copies);
 
-  const GpuSetting setting_;
-  const std::unique_ptr<GpuWorkspace> space_;
   KernelCopier copier_;
   Bytes area_;
   Bytes verified_;  // of it: the first copies
@@ -264,12 +260,11 @@ Result<Sample> Copies::sample() {
 }
 
 // Parts of managed memory that the driver moves to the side that reads them next.
-class Prefetching final : public Probe {
+class Prefetching final : public GpuProbe {
  public:
-  Prefetching(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
-      : setting_(setting), space_(std::move(space)) {}
+  using GpuProbe::GpuProbe;
 
-  Status prepare(Random& random) {
+  Status prepare(Random& random) override {
     HEADRACE_TRY(const Bytes area,
                  space_->area(walked(space_->target(), setting_.bytes), setting_.bytes, 1));
     HEADRACE_TRY(memory_, space_->managed(area));
@@ -320,8 +315,6 @@ class Prefetching final : public Probe {
                           stream_.stream);
   }
 
-  const GpuSetting setting_;
-  const std::unique_ptr<GpuWorkspace> space_;
   std::span<std::byte> memory_;
   TimedStream stream_;
 };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measure/experiments/gpu/fragments.h"
+#include "measure/experiments/gpu/parts.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "core/fail.h"
@@ -27,12 +26,11 @@ constexpr Nanoseconds kMoving = std::chrono::seconds{30};
 // The byte between runs, where nothing may arrive.
 constexpr std::byte kGap{0x5a};
 
-class Fragments final : public Probe {
+class Fragments final : public GpuProbe {
  public:
-  Fragments(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
-      : setting_(setting), space_(std::move(space)) {}
+  using GpuProbe::GpuProbe;
 
-  Status prepare(Random& random) {
+  Status prepare(Random& random) override {
     const Machine& machine = space_->target().machine;
     const Bytes run = setting_.bytes * (setting_.count + 1);  // with its gap
     HEADRACE_TRY(const Bytes room, space_->area(std::max(kAreaOfRuns, run), run, 1));
@@ -121,8 +119,6 @@ class Fragments final : public Probe {
     return fail(ErrorCode::io, "what came back is not what was sent, or more came");
   }
 
-  const GpuSetting setting_;
-  const std::unique_ptr<GpuWorkspace> space_;
   std::uint64_t runs_ = 0;
   CUdeviceptr on_gpu_ = 0;
   std::span<std::byte> host_;
