@@ -9,6 +9,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/session.h"
+#include "tests/support/machines.h"
 
 namespace headrace {
 namespace {
@@ -66,12 +67,7 @@ TEST(QuickSession, LeavesNoMemoryOfALargeMachineOut) {
 TEST(QuickSession, CopiesByTheThreadsOfTheNodeThatCopies) {
   const CpuSet cpus = usable_cpus();
   if (cpus.size() < 2) GTEST_SKIP() << "one CPU: no node has more than another";
-  Machine machine;
-  for (const unsigned id : {0U, 1U, 2U}) {
-    machine.nodes.push_back({.id = NodeId{id}, .kind = NodeKind::dram, .capacity = 64_GiB});
-  }
-  machine.nodes[0].cpus = {cpus.front()};
-  machine.nodes[1].cpus = cpus;
+  Machine machine = test::machine_of({{cpus.front()}, cpus, {}});
   machine.nodes[2].kind = NodeKind::cxl;
   machine.nodes[2].access = {{.initiator = NodeId{1}}};
   std::size_t between = 0;
