@@ -35,7 +35,7 @@ TEST(MeasureTest, KeysAreUniqueAndEveryPointCanBePrepared) {
       EXPECT_TRUE(point.prepare || point.row.has_flag("absent"));
       EXPECT_EQ(point.prepare == nullptr, !point.row.reason.empty());
       EXPECT_GT(point.cost.count() + (point.row.reason.empty() ? 0 : 1), 0);
-      // What readers of profiles (reports, exports) rely on.
+      // Readers of profiles (reports, exports) rely on it.
       for (const auto& [name, value] : point.row.parameters) {
         EXPECT_EQ(std::ranges::count(experiment->parameters, name, &session::Parameter::name), 1);
       }
