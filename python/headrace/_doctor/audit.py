@@ -330,7 +330,7 @@ def _bus_counters(host: Host) -> Iterator[Finding]:
             "sudo sysctl kernel.perf_event_paranoid=0, or measure as root",
         )  # fmt: skip
     elif mbm:
-        yield Finding(feature, "choice", "resctrl counts this session's bytes as root alone")
+        yield Finding(feature, "choice", "resctrl counts the bytes of all programs")
     elif host.find(resctrl) and not features:
         yield Finding(
             feature, "choice", "resctrl is not mounted: `bus` is arithmetic",
