@@ -92,8 +92,8 @@ class LinuxProcess final : public OtherProcess {
   Bytes huge() override;
   Result<std::vector<TrackedRange>> memory() override;
   Status entries(std::uintptr_t begin, std::span<std::uint64_t> entries) override;
-  Result<PagedOut> page_out(std::span<const TrackedRange> ranges) override;
-  Result<std::size_t> bring_in(std::span<const std::uintptr_t> pages) override;
+  Status page_out(std::span<const TrackedRange> ranges) override;
+  Status bring_in(std::span<const std::uintptr_t> pages) override;
   Bytes swap_free() override;
   Result<std::vector<MappingUse>> use() override;
   bool tells_written() const override;
@@ -290,8 +290,7 @@ Status LinuxProcess::entries(std::uintptr_t begin, std::span<std::uint64_t> entr
   return {};
 }
 
-Result<PagedOut> LinuxProcess::page_out(std::span<const TrackedRange> ranges) {
-  PagedOut result;
+Status LinuxProcess::page_out(std::span<const TrackedRange> ranges) {
   std::array<iovec, kRangesOfCall> parts;
   if (ranges.empty() &&
       ::syscall(SYS_process_madvise, self_.get(), parts.data(), 0, MADV_PAGEOUT, 0) < 0) {
@@ -312,19 +311,17 @@ Result<PagedOut> LinuxProcess::page_out(std::span<const TrackedRange> ranges) {
     }
     // The range after the completed bytes is not pageable.
     std::uint64_t left = done < 0 ? 0 : static_cast<std::uint64_t>(done);
-    result.asked += Bytes{left};
     if (left == all) {
       at += count;
       continue;
     }
     while (left >= ranges[at].bytes().value) left -= ranges[at++].bytes().value;
-    result.refused += ranges[at++].bytes() - Bytes{left};
+    ++at;
   }
-  return result;
+  return {};
 }
 
-Result<std::size_t> LinuxProcess::bring_in(std::span<const std::uintptr_t> pages) {
-  std::size_t there = 0;
+Status LinuxProcess::bring_in(std::span<const std::uintptr_t> pages) {
   std::array<std::byte, kRangesOfCall> bytes;
   std::array<iovec, kRangesOfCall> parts;
   for (std::size_t at = 0; at < pages.size();) {
@@ -337,11 +334,10 @@ Result<std::size_t> LinuxProcess::bring_in(std::span<const std::uintptr_t> pages
     if (got < 0 && errno == ESRCH) return ended();
     if (got < 0 && errno != EFAULT) return fail_errno(errno, "cannot read memory of the process");
     const std::size_t read = got < 0 ? 0 : static_cast<std::size_t>(got);
-    there += read;
     // The page after those read cannot be read.
     at += read == count ? count : read + 1;
   }
-  return there;
+  return {};
 }
 
 std::optional<std::uint64_t> LinuxProcess::hint_rounds() {

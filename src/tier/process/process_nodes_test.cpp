@@ -83,8 +83,8 @@ class PagesOfProcess final : public OtherProcess {
   }
   Result<std::vector<TrackedRange>> memory() override { return std::vector<TrackedRange>{}; }
   Status entries(std::uintptr_t, std::span<std::uint64_t>) override { return {}; }
-  Result<PagedOut> page_out(std::span<const TrackedRange>) override { return PagedOut{}; }
-  Result<std::size_t> bring_in(std::span<const std::uintptr_t>) override { return 0; }
+  Status page_out(std::span<const TrackedRange>) override { return {}; }
+  Status bring_in(std::span<const std::uintptr_t>) override { return {}; }
   Bytes swap_free() override { return {}; }
   std::optional<std::uint64_t> hint_rounds() override { return {}; }
   Status listen() override { return {}; }

@@ -82,7 +82,7 @@ class FakeProcess final : public OtherProcess {
     }
     return {};
   }
-  Result<PagedOut> page_out(std::span<const TrackedRange> ranges) override {
+  Status page_out(std::span<const TrackedRange> ranges) override {
     memory_.on_move();
     for (const TrackedRange& range : ranges) {
       for (std::uintptr_t at = range.begin; at < range.end; at += kPageBytes) {
@@ -90,12 +90,12 @@ class FakeProcess final : public OtherProcess {
         if (!memory_.locked.contains(i)) memory_.out[i] = true;
       }
     }
-    return PagedOut{};
+    return {};
   }
-  Result<std::size_t> bring_in(std::span<const std::uintptr_t> pages) override {
+  Status bring_in(std::span<const std::uintptr_t> pages) override {
     memory_.read += pages.size();
     for (const std::uintptr_t at : pages) memory_.out[(at - kFake) / kPageBytes] = false;
-    return pages.size();
+    return {};
   }
   Bytes swap_free() override { return memory_.swap; }
   Result<std::vector<MappingUse>> use() override { return std::vector<MappingUse>{}; }
