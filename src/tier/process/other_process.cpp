@@ -19,6 +19,7 @@
 
 #include "core/fail.h"
 #include "core/text/files.h"
+#include "host/files.h"
 #include "host/kernel.h"
 #include "memory/memory.h"
 #include "tier/process/fault_stream.h"
@@ -60,16 +61,6 @@ Result<std::string> proc_file(const std::string& path, const std::string& shown)
 template <class Number>
 bool parse_number(std::string_view text, Number& number, int base = 10) {
   return std::from_chars(text.data(), text.data() + text.size(), number, base).ec == std::errc{};
-}
-
-// The KiB of a line such as "VmLck:  12 kB"; 0: no such line.
-Bytes parse_field(std::string_view text, std::string_view name) {
-  const std::size_t at = text.find(name);
-  if (at == text.npos) return {};
-  const std::size_t digits = text.find_first_of("0123456789", at + name.size());
-  std::uint64_t kib = 0;
-  if (digits != text.npos) parse_number(text.substr(digits), kib);
-  return Bytes{kib << 10};
 }
 
 std::string_view word(std::string_view& line) {
@@ -145,7 +136,7 @@ Result<ProcessState> LinuxProcess::state() {
 
 Bytes LinuxProcess::huge() {
   const auto sums = read("smaps_rollup");
-  return sums ? parse_field(*sums, "AnonHugePages:") : Bytes{};
+  return sums ? kib_after(*sums, "AnonHugePages:") : Bytes{};
 }
 
 Result<std::vector<TrackedRange>> LinuxProcess::memory() {
@@ -158,7 +149,7 @@ Result<std::vector<TrackedRange>> LinuxProcess::memory() {
     }
   }
   const auto status = read("status");
-  if (!status || parse_field(*status, "VmLck:").value == 0) return ranges;
+  if (!status || kib_after(*status, "VmLck:").value == 0) return ranges;
   std::vector<TrackedRange> locked;
   HEADRACE_TRY_STATUS(for_each_mapping([&](const Vma& vma) {
     if (vma.locked) locked.push_back({vma.begin, vma.end});
@@ -342,21 +333,13 @@ Status LinuxProcess::bring_in(std::span<const std::uintptr_t> pages) {
 
 std::optional<std::uint64_t> LinuxProcess::hint_rounds() {
   const auto text = read("sched");
-  constexpr std::string_view kName = "mm->numa_scan_seq";
-  const std::size_t at = text ? text->find(kName) : std::string::npos;
-  std::uint64_t rounds = 0;
-  if (at == std::string::npos) return std::nullopt;
-  const std::size_t digits = text->find_first_of("0123456789", at + kName.size());
-  if (digits == std::string::npos ||
-      !parse_number(std::string_view(*text).substr(digits), rounds)) {
-    return std::nullopt;
-  }
-  return rounds;
+  const auto rounds = text ? text_after(*text, "mm->numa_scan_seq") : std::nullopt;
+  return rounds ? number_in(*rounds) : std::nullopt;
 }
 
 Bytes LinuxProcess::swap_free() {
   const auto text = proc_file("/proc/meminfo", "/proc/meminfo");
-  return text ? parse_field(*text, "SwapFree:") : Bytes{};
+  return text ? kib_after(*text, "SwapFree:") : Bytes{};
 }
 
 }  // namespace
