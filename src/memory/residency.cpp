@@ -86,8 +86,8 @@ Result<Residency> ask_pagemap(const PageRange& range, NodeId node) {
     const std::size_t count = std::min(kBatch, range.count - from);
     const auto at = (range.first / range.size + from) * sizeof(std::uint64_t);
     const auto wanted = static_cast<ssize_t>(count * sizeof(std::uint64_t));
-    if (::pread(file.get(), entries.data(), static_cast<std::size_t>(wanted), static_cast<off_t>(at)) !=
-            wanted ||
+    if (::pread(file.get(), entries.data(), static_cast<std::size_t>(wanted),
+                static_cast<off_t>(at)) != wanted ||
         !is_mapped(range, from, count)) {
       return not_mapped();
     }

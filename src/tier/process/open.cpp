@@ -16,6 +16,7 @@
 #include "core/text/files.h"
 #include "core/thread.h"
 #include "memory/memory.h"
+#include "tier/page/slow_memory.h"
 #include "tier/process/process_nodes.h"
 #include "tier/process/process_tier.h"
 #include "tier/process/swap_device.h"
@@ -23,7 +24,6 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kMostChunks = 4 << 20;
 constexpr Nanoseconds kFirstHalfLife = std::chrono::minutes{2};
 constexpr std::size_t kTriedPages = 64;
 // A random read of an SSD, for devices that cannot be read directly.
@@ -53,18 +53,6 @@ Status check(const ProcessTierOptions& options) {
                 to_string(options.chunk));
   }
   return {};
-}
-
-Unexpected no_swap() {
-  const auto swaps = read_file("/proc/swaps");
-  if (swaps && std::ranges::count(*swaps, '\n') <= 1) {
-    return fail(ErrorCode::unsupported,
-                "there is no swap, so that cold pages have nowhere to go; make some: a zram device "
-                "or a swap file, see swapon(8)");
-  }
-  return fail(ErrorCode::unsupported,
-              "a page that was to go out stayed: swap is full, or the cgroup allows none "
-              "(memory.swap.max), or the kernel is older than 5.4");
 }
 
 // Time to read a page from the slowest swap device in use. New pages cannot measure it: they are
@@ -160,8 +148,8 @@ Nanoseconds half_life_of(const ProcessTierOptions& options) {
   return options.half_life == Nanoseconds{0} ? kFirstHalfLife : options.half_life;
 }
 
-Bytes chunk_for(Bytes memory, Bytes chunk) {
-  while (memory / chunk > kMostChunks) chunk = chunk * 2;
+Bytes chunk_for(Bytes memory, Bytes chunk, std::uint64_t most) {
+  while (memory / chunk > most) chunk = chunk * 2;
   return chunk;
 }
 

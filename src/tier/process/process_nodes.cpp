@@ -12,6 +12,7 @@
 #include "core/text/files.h"
 #include "core/thread.h"
 #include "headrace/cpus.h"
+#include "host/files.h"
 #include "memory/memory.h"
 
 namespace headrace {
@@ -43,19 +44,10 @@ Bytes written(const MappingUse& mapping) {
   return sum;
 }
 
-Bytes chunk_between_nodes(Bytes memory, Bytes chunk) {
-  while (memory / chunk > kMostFound) chunk = chunk * 2;
-  return chunk;
-}
-
 // The nodes that a process's cpuset allows.
 CpuSet allowed_nodes(int pid) {
-  constexpr std::string_view kName = "Mems_allowed_list:\t";
-  const auto status = read_file(fmt::format("/proc/{}/status", pid));
-  const std::size_t at = status ? status->find(kName) : std::string::npos;
-  if (at == std::string::npos) return {};
-  const std::size_t begin = at + kName.size();
-  const auto nodes = parse_cpu_list(status->substr(begin, status->find('\n', begin) - begin));
+  const std::string status = read_file(fmt::format("/proc/{}/status", pid)).value_or(std::string());
+  const auto nodes = parse_cpu_list(text_after(status, "Mems_allowed_list:\t").value_or(""));
   return nodes ? *nodes : CpuSet{};
 }
 
@@ -137,7 +129,7 @@ Result<std::unique_ptr<ProcessNodes>> ProcessNodes::open(std::unique_ptr<OtherPr
   HEADRACE_TRY(const ProcessState state, process->state());
   ProcessTierOptions with = options;
   with.chunk =
-      chunk_between_nodes(std::max(state.resident * 2, options.policy.budget * 2), options.chunk);
+      chunk_for(std::max(state.resident * 2, options.policy.budget * 2), options.chunk, kMostFound);
   if (start.sampler == nullptr) {
     start.why =
         (process->tells_written()

@@ -28,8 +28,8 @@ double heat_of(double rate);
 // The requested half-life, else the initial one.
 Nanoseconds half_life_of(const ProcessTierOptions& options);
 
-// The smallest multiple by doubling of `chunk` with which `memory` has at most 4 Mi chunks.
-Bytes chunk_for(Bytes memory, Bytes chunk);
+// The smallest multiple by doubling of `chunk` with which `memory` has at most `most` chunks.
+Bytes chunk_for(Bytes memory, Bytes chunk, std::uint64_t most = 4 << 20);
 
 // Resources acquired and facts found before a tier begins.
 struct ProcessTierStart {
