@@ -7,9 +7,12 @@
 
 #include "headrace/process.h"
 #include "memory/memory_testing.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 HostMemory two_nodes() {
   HostMemory host;
@@ -63,10 +66,7 @@ TEST(CheckFree, SaysThatNoFileDescriptorIsLeft) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const auto claim = Claim::make({.nodes = {{NodeId{0}, 4_KiB}}, .strict = false});
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  ASSERT_FALSE(claim);
-  EXPECT_EQ(claim.error().code, ErrorCode::exhausted);
-  EXPECT_NE(claim.error().message.find("no file descriptor is left"), std::string::npos)
-      << claim.error().message;
+  expect_refused(claim, ErrorCode::exhausted, "no file descriptor is left");
   EXPECT_TRUE(Claim::make({.nodes = {{NodeId{0}, 4_KiB}}, .strict = false}));
 }
 

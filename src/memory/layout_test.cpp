@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/expect.h"
+
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 constexpr NodeId kA{0};
 constexpr NodeId kB{1};
@@ -60,11 +64,7 @@ TEST(LayoutTest, TooLittleOnAllNodes_IsExhausted) {
   const Placement placement = spilling({kC});
   Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
   const auto done = spill(layout, with_free(100_KiB, 9_MiB, 300_KiB));
-  ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().code, ErrorCode::exhausted);
-  EXPECT_NE(done.error().message.find("do not fit on nodes 0:2; free now: node 0 100 KiB"),
-            std::string::npos)
-      << done.error().message;
+  expect_refused(done, ErrorCode::exhausted, "do not fit on nodes 0:2; free now: node 0 100 KiB");
 }
 
 TEST(LayoutTest, ANodeThatIsNotAllowedHasNoRoom) {

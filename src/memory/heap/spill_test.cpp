@@ -99,15 +99,6 @@ TEST(SpillChain, AsksAFullHeapForSmallerObjectsAndAgainAfterAWhile) {
   EXPECT_GT(asked, 1000);
 }
 
-TEST(SpillChain, SharesABudget) {
-  const auto budget = std::make_shared<Budget>(6_MiB);
-  const auto first = open_heap(budget);
-  const auto second = open_heap(budget);
-  SpillChain chain({first.get(), second.get()});
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(first->owns(chain.allocate_bytes(kBig)));
-  EXPECT_EQ(chain.allocate_bytes(kBig), nullptr);
-}
-
 TEST(SpillChain, ServesContainersOfManyThreads) {
   const auto first = open_heap(std::make_shared<Budget>(4_MiB));
   const auto second = open_heap();

@@ -13,9 +13,13 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "tests/support/child.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 using std::chrono::seconds;
 
@@ -322,19 +326,13 @@ TEST_F(BetweenNodes, EndsWhereTheProcessLosesItsMemoryInTheMiddleOfAStep) {
 }
 
 TEST(BetweenNodesTried, AProcessThatHasEndedIsAbsent) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::pause();
-    ::_exit(0);
-  }
+  test::SleepingChild child;
   Pages pages(1);
   PagesOfProcess process(pages);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
-  const Status tried = try_nodes(child, {.fast = {NodeId{0}}, .slow = {NodeId{1023}}}, process);
-  ASSERT_FALSE(tried);
-  EXPECT_EQ(tried.error().code, ErrorCode::absent);
-  EXPECT_NE(tried.error().message.find("ended"), std::string::npos) << tried.error().message;
+  child.end();
+  const Status tried =
+      try_nodes(child.pid(), {.fast = {NodeId{0}}, .slow = {NodeId{1023}}}, process);
+  expect_refused(tried, ErrorCode::absent, "ended");
 }
 
 TEST(TouchesOfMappings, WrittenPagesCountFully_ReadsAreSpread) {
