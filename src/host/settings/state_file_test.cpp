@@ -2,9 +2,7 @@
 #include "host/settings/state_file.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -38,8 +36,9 @@ TEST_F(StateFiles, LockThatIsNeverFree_EndsTheWait) {
   const auto held = open_locked(directory_ / "state", LOCK_EX);
   ASSERT_TRUE(held);
   EXPECT_EQ(test::status_of_child([&] {
-              const auto second =
-                  open_locked(directory_ / "state", LOCK_EX, std::chrono::milliseconds{50});
+              HostFiles files;
+              files.lock_bound = std::chrono::milliseconds{50};
+              const auto second = open_locked(directory_ / "state", LOCK_EX, files);
               return !second && second.error().code == ErrorCode::timed_out;
             }),
             0);
