@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 
 #include "tests/support/cpu_group.h"
 #include "tests/support/folder.h"

@@ -2,11 +2,9 @@
 #include "host/files.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 
 #include "tests/support/folder.h"
 

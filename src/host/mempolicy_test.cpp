@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cerrno>
-#include <fstream>
 
 #include "host/host_memory.h"
 #include "host/page_sizes.h"

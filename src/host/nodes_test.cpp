@@ -2,10 +2,8 @@
 #include "host/nodes.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include <fstream>
 
 #include "tests/support/folder.h"
 

@@ -5,14 +5,12 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <set>
 #include <thread>
 

@@ -2,12 +2,7 @@
 #include "host/settings/damon.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#include <fstream>
 
 #include "tests/support/child.h"
 #include "tests/support/expect.h"

@@ -2,10 +2,7 @@
 #include "host/settings/hint_faults.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>

@@ -2,7 +2,6 @@
 // The text form of plans, and the choice of a tier for each arena.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <random>
 
 #include "headrace/tier/arena.h"

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 
+#include "tests/support/expect.h"
 #include "tier/page/page_tier.h"
 #include "tier/page/slow_memory.h"
 #include "tier/planted_testing.h"
@@ -206,33 +208,26 @@ TEST(TierNodes, ANodeThatIsFullAfterAllLeavesTheRestToOthers) {
   EXPECT_LE(kernel.moves, 4) << "each of two nodes is asked once for each batch";
 }
 
-TEST(TierNodes, RefusesNodesItMayNotUseInOneLine) {
-  const auto why = [](const auto& forbid) {
-    FakeNodes kernel;
-    forbid(kernel);
-    const auto nodes = open_nodes(kernel, {kFast}, {kSlow});
-    EXPECT_FALSE(nodes);
-    EXPECT_EQ(nodes.error().message.find('\n'), std::string::npos);
-    return nodes ? Error{} : nodes.error();
+TEST(TierNodes, RefusesNodesItMayNotUse) {
+  struct Refusal {
+    ErrorCode code;
+    const char* text;
+    std::function<void(FakeNodes&)> make;
   };
-  const Error forbidden = why([](FakeNodes& kernel) { kernel.room.erase(kSlow); });
-  EXPECT_EQ(forbidden.code, ErrorCode::absent);
-  EXPECT_NE(forbidden.message.find("node 2 has no memory that this process may use (it may use "
-                                   "0-1,3)"),
-            std::string::npos)
-      << forbidden.message;
-  const Error bound = why([](FakeNodes& kernel) { kernel.bound = {{kFast, kOtherFast}}; });
-  EXPECT_EQ(bound.code, ErrorCode::denied);
-  EXPECT_NE(bound.message.find("node 2 is not among those that this thread's memory is bound to "
-                               "(0-1)"),
-            std::string::npos)
-      << bound.message;
-  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.refused = true; }).code, ErrorCode::exhausted);
-  const Error full = why([](FakeNodes& kernel) { kernel.room[kFast] = {}; });
-  EXPECT_EQ(full.code, ErrorCode::exhausted);
-  EXPECT_NE(full.message.find("is the node full?"), std::string::npos) << full.message;
-  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -EPERM; }).code, ErrorCode::denied);
-  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -ENOSYS; }).code, ErrorCode::unsupported);
+  using enum ErrorCode;
+  for (const auto& [code, text, make] :
+       {Refusal{absent, "node 2 has no memory that this process may use (it may use 0-1,3)",
+                [](FakeNodes& kernel) { kernel.room.erase(kSlow); }},
+        {denied, "node 2 is not among those that this thread's memory is bound to (0-1)",
+         [](FakeNodes& kernel) { kernel.bound = {{kFast, kOtherFast}}; }},
+        {exhausted, "", [](FakeNodes& kernel) { kernel.refused = true; }},
+        {exhausted, "is the node full?", [](FakeNodes& kernel) { kernel.room[kFast] = {}; }},
+        {denied, "", [](FakeNodes& kernel) { kernel.error = -EPERM; }},
+        {unsupported, "", [](FakeNodes& kernel) { kernel.error = -ENOSYS; }}}) {
+    FakeNodes kernel;
+    make(kernel);
+    test::expect_refused(open_nodes(kernel, {kFast}, {kSlow}), code, text);
+  }
 }
 
 RC_GTEST_PROP(TierNodesModel, EachPageIsWhereTheModelHasIt, ()) {

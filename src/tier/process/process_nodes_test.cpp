@@ -2,8 +2,6 @@
 #include "tier/process/process_nodes.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -2,13 +2,11 @@
 #include "tier/process/process_tier.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <random>
 #include <set>
 
