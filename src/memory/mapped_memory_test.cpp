@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <cerrno>
-
 namespace headrace {
 namespace {
 
