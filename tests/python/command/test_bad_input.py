@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ from typing import Any
 import profile_documents
 import pytest
 import report_documents
+from conftest import Run
 from programs import ran
 
 from headrace._cli.interrupt import Interrupt
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 NOT_TEXT = os.fsdecode(b"\xff")
 REQUESTS: list[tuple[list[str], int]] = [

@@ -11,17 +11,15 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import report_documents
+from conftest import Run
 
 import headrace
 from headrace import _files
 from headrace._files import check_writable, read_whole, write_whole
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_a_file_is_replaced_with_its_mode_and_owner(tmp_path: Path) -> None:
