@@ -14,7 +14,7 @@ from headrace._cli import app
 from headrace._model import um, um_advice, um_cases
 from headrace._model.um_cases import GIB, Case
 
-#: What was published of the same size on a machine is compared.
+#: Compared is, of each machine and size, all that was published.
 GROUPS = sorted({(each.machine, each.case.size) for each in um_cases.PUBLISHED if each.runs})
 
 
