@@ -64,7 +64,7 @@ class Host:
         return {path: text for path, text in found.items() if text is not None}
 
     def allowed(self, what: str) -> list[int]:
-        """What this process may use: "Cpus" or "Mems"; none if the kernel does not say."""
+        """The "Cpus" or "Mems" of this process; none if the kernel does not say."""
         for line in (self.read("proc/self/status") or "").splitlines():
             name, _, ranges = line.partition(":")
             if name == f"{what}_allowed_list" and ranges.strip():
@@ -88,7 +88,7 @@ class Host:
 
 
 def ids(ranges: str) -> Iterator[int]:
-    """Those of the kernel's list, such as 0-3,8."""
+    """The numbers in a list of the kernel, such as 0-3,8."""
     for part in ranges.split(","):
         first, _, last = part.partition("-")
         yield from range(int(first), int(last or first) + 1)
