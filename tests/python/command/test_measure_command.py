@@ -119,18 +119,11 @@ def test_resume_measures_only_what_is_missing(
     assert json.loads(path.read_text())["name"] == "elsewhere", "left as it was"
 
 
-@pytest.mark.parametrize(
-    ("signal", "code", "told"),
-    [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "ended by SIGTERM"),
-     ("SIGHUP", 129, "ended by SIGHUP")],
-)  # fmt: skip
-def test_a_signal_keeps_what_was_measured(
-    tmp_path: Path, signal: str, code: int, told: str
-) -> None:
+def test_a_signal_keeps_what_was_measured(tmp_path: Path) -> None:
     arguments = ["measure", "stream", "latency", "--budget", "200s", "--out", "p.json"]
-    result = press_ctrl_c(arguments, tmp_path, 2, signal=signal)
-    told += "; results cover the time until then"
-    assert (result.returncode, result.stderr) == (code, f"headrace: {told}\n")
+    result = press_ctrl_c(arguments, tmp_path, 2, signal="SIGTERM")
+    told = "headrace: ended by SIGTERM; results cover the time until then\n"
+    assert (result.returncode, result.stderr) == (143, told)
     profile = headrace.Profile.load(tmp_path / "p.json")
     measured = [row for row in profile.rows if row.median is not None]
     assert 0 < len(measured) < len(profile.rows)
