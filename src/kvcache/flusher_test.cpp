@@ -102,8 +102,6 @@ TEST(KvFlush, KeepsWhatIsInMemory) {
   EXPECT_TRUE(rig.get(keys).has_value());
 }
 
-// While flush() writes a block to the folder, its copy in a slower memory does not go there too.
-
 // flush() waits for arriving blocks. A dropped block ends without a copy.
 TEST(KvFlush, DuringParkedStore_EndsWhenTheStoreCloses) {
   GpuRig rig;

@@ -301,21 +301,6 @@ TEST_F(MoveSchedulerTest, DemandOnStorage_HoldsBackNoOtherEngine) {
   scheduler_->cancel_all();
 }
 
-TEST_F(MoveSchedulerTest, Move_EndsWithItsLastPiece) {
-  const auto move = open(from_, 0, 20'000, by(kCpuA, 20'000));
-  const auto segments = take();
-  ASSERT_EQ(segments.size(), 2u);
-  settle(*segments[1]);
-  EXPECT_TRUE(ended().empty());
-  EXPECT_FALSE(scheduler_->quiet());
-  settle(*segments[0]);
-  EXPECT_EQ(ended(), std::vector<const Move*>{move.get()});
-  EXPECT_TRUE(scheduler_->quiet());
-  EXPECT_EQ(move->scheduling.stats.bytes, 20'000_B);
-  scheduler_->cancel(*move);
-  EXPECT_TRUE(ended().empty()) << "it is forgotten";
-}
-
 TEST_F(MoveSchedulerTest, CancelAll_EndsMovesWithNothingInFlight) {
   const auto flying = open(from_, 0, 4096, by(kCpuA, 4096));
   const auto segments = take();

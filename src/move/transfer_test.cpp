@@ -65,18 +65,6 @@ TEST(Transfer, AnyHandle_PollsAndWaits) {
   EXPECT_TRUE(transfer.wait(0ns));
 }
 
-TEST(Transfer, TimedOutWait_MayBeRepeated) {
-  Rig rig({}, by_hand());
-  rig.fake->hold(true);
-  const Transfer transfer = rig.copy(0, 4096);
-  const auto early = transfer.wait(3ms);
-  ASSERT_FALSE(early);
-  EXPECT_EQ(early.error().code, ErrorCode::timed_out);
-  EXPECT_FALSE(transfer.done());
-  rig.fake->hold(false);
-  EXPECT_TRUE(transfer.wait());
-}
-
 // A clock that stands still must not make a wait endless.
 TEST(Transfer, StoppedClock_WaitStillEnds) {
   ManualClock still;

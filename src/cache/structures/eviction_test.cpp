@@ -289,49 +289,5 @@ double hit_ratio(EvictionOrder& order, std::size_t size) {
   return static_cast<double>(hits) / static_cast<double>(hot_accesses);
 }
 
-TEST(SieveTest, Scan_KeepsBlocksInUse) {
-  // Space for 60 blocks: 50 hot ones and an endless scan, half of the accesses each. In FIFO order
-  // a hot block would live 60 misses. SIEVE keeps it.
-  EXPECT_GT(hit_ratio(*sieve(), 60), 0.95);
-  EXPECT_GT(hit_ratio(*sieve(), 60), hit_ratio(*clock_order(), 60));
-}
-
-TEST(S3FifoTest, PinsInTheSmallQueue_HideNoOtherBlocks) {
-  const auto order = s3_fifo();
-  std::vector<Entry> held(1000);
-  std::array<Entry, 100> free;
-  for (Entry& entry : free) insert(*order, entry, Use::again);
-  for (Entry& entry : held) {
-    entry.pinned = true;
-    insert(*order, entry);
-  }
-  for (int i = 0; i < 20; ++i) {
-    Entry* const victim = choose(*order);
-    ASSERT_NE(victim, nullptr) << i;
-    order->evict(*victim, 0);
-  }
-}
-
-// Wherever the hand is: a marked entry is offered after it was unmarked.
-TEST(EvictionTest, OnlyDroppableBlock_IsFoundEvenIfMarked) {
-  for (const EvictionFactory& make : kOrders) {
-    for (std::size_t free = 0; free < 4; ++free) {
-      const auto order = make();
-      std::array<Entry, 4> entries;
-      for (Entry& entry : entries) {
-        entry.pinned = true;
-        insert(*order, entry);
-      }
-      for (int turn = 0; turn < 4; ++turn) {
-        EXPECT_EQ(choose(*order, 1), nullptr);  // the hand moves by one
-        entries[free].pinned = false;
-        order->touch(entries[free]);
-        EXPECT_EQ(choose(*order, 64), &entries[free]) << free << " " << turn;
-        entries[free].pinned = true;
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace headrace

@@ -221,14 +221,5 @@ TEST(RangeIndexTest, ReservedIndex_NeitherGrowsNorShrinks) {
   EXPECT_EQ(index.cells_of({ObjectId{1}, 0, std::uint64_t{1} << 62}), 1024u);
 }
 
-TEST(RangeIndexTest, ClassesOfLengths) {
-  EXPECT_EQ(Index::class_of(1), 0u);
-  EXPECT_EQ(Index::class_of(2), 0u);
-  EXPECT_EQ(Index::class_of(3), 1u);
-  EXPECT_EQ(Index::class_of(4), 1u);
-  EXPECT_EQ(Index::class_of(5), 2u);
-  EXPECT_EQ(Index::class_of(~std::uint64_t{0}), 63u);
-}
-
 }  // namespace
 }  // namespace headrace
