@@ -5,7 +5,6 @@
 
 #include <array>
 #include <atomic>
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <utility>

@@ -3,7 +3,6 @@
 #include "kvcache/flusher.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <thread>
 

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/mover.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <unistd.h>
-
-#include <thread>
 
 #include "move/mover_testing.h"
 

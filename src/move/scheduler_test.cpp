@@ -90,15 +90,6 @@ class MoveSchedulerTest : public testing::Test {
   std::optional<MoveScheduler> scheduler_;
 };
 
-TEST_F(MoveSchedulerTest, MemorySegment_IsCutFromItsStart) {
-  const auto move = open(from_, 100, 40'000, by(kCpuA, 40'000));
-  EXPECT_EQ(scheduler_->stats().queued_pieces, 3u);
-  EXPECT_EQ(lengths(take()), (std::vector<std::uint64_t>{16384, 16384, 7232}));
-  EXPECT_EQ(scheduler_->stats().queued_pieces, 0u);
-  EXPECT_EQ(scheduler_->stats().in_flight_pieces, 3u);
-  scheduler_->cancel(*move);
-}
-
 // Only the first piece of a file's extent begins at an unaligned offset.
 TEST_F(MoveSchedulerTest, FileSegment_IsCutAtBlocksOfTheFile) {
   const Unaddressable file(1_MiB, test::kDram);

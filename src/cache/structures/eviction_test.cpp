@@ -13,8 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "headrace/random.h"
-
 namespace headrace {
 namespace {
 
@@ -29,11 +27,11 @@ const std::vector<EvictionFactory> kOrders = {s3_fifo, sieve, clock_order};
 
 std::uint64_t key(int id) { return std::uint64_t(id + 1) << 32; }
 
-void insert(EvictionOrder& order, Entry& entry, Use use = Use::fresh) {
-  order.insert(entry, {.key = key(entry.id), .bytes = 4096, .use = use});
+void insert(EvictionOrder& order, Entry& entry) {
+  order.insert(entry, {.key = key(entry.id), .bytes = 4096});
 }
 
-Entry* choose(EvictionOrder& order, unsigned effort = 64) {
+Entry* choose(EvictionOrder& order, unsigned effort) {
   return static_cast<Entry*>(order.choose(
       [](EvictionLinks& links) { return !static_cast<Entry&>(links).pinned; }, effort));
 }
@@ -253,40 +251,6 @@ TEST(EvictionOrderTest, OnlyPins_AreRefusedAfterTheEffort) {
     EXPECT_EQ(offered, 130u);  // each at most once per choice
     EXPECT_EQ(make()->choose(no, 30), nullptr);
   }
-}
-
-// Hits in a cache of `size`, in which a few hot blocks are used between long scans.
-double hit_ratio(EvictionOrder& order, std::size_t size) {
-  constexpr int kHot = 50;
-  std::vector<Entry> entries(20000);
-  std::vector<bool> in(entries.size());
-  std::size_t count = 0;
-  std::size_t hits = 0;
-  std::size_t hot_accesses = 0;
-  Random random(7);
-  int next_cold = kHot;
-  for (int step = 0; step < 30000; ++step) {
-    const bool hot = random.chance(0.5);
-    const auto i = static_cast<std::size_t>(hot ? static_cast<int>(random.below(kHot)) : next_cold);
-    if (!hot && ++next_cold == static_cast<int>(entries.size())) next_cold = kHot;
-    hot_accesses += hot;
-    if (in[i]) {
-      hits += hot;
-      order.touch(entries[i]);
-      continue;
-    }
-    if (count == size) {
-      Entry* const victim = choose(order);
-      order.evict(*victim, key(victim->id));
-      in[static_cast<std::size_t>(victim - entries.data())] = false;
-      --count;
-    }
-    entries[i].id = static_cast<int>(i);
-    insert(order, entries[i]);
-    in[i] = true;
-    ++count;
-  }
-  return static_cast<double>(hits) / static_cast<double>(hot_accesses);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <array>
 #include <list>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <thread>

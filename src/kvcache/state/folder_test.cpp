@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <functional>
 
 #include "kvcache/kvcache_testing.h"
 
