@@ -108,6 +108,7 @@ TEST_F(KvFolder, DamagedBlocksAreDroppedAndNotServed) {
     EXPECT_EQ(served(), kBlocks - lost);
     EXPECT_EQ(rig.store->stats().damaged, lost);
     EXPECT_LT(rig.store->match(keys).size(), kBlocks);
+    ASSERT_TRUE(rig.store->clear() && rig.store->flush());
   }
 }
 
