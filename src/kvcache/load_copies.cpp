@@ -98,10 +98,8 @@ Extent Loads::landing(const LoadState& load, unsigned number, unsigned layer) co
   const LoadItem& item = load.items[number];
   const std::uint64_t fragment = store_.geometry().fragment().value;
   if (item.through.object != nullptr) return passing(load, item, layer, Bytes{fragment});
-  const std::uint64_t blocks = load.into.length.value / store_.table.block_bytes();
-  const std::uint64_t at = load.options.layout == Layout::page_first
-                               ? item.position * store_.table.block_bytes() + layer * fragment
-                               : (layer * blocks + item.position) * fragment;
+  const std::uint64_t at =
+      offset_in(load.into, store_.geometry(), load.options.layout, item.position, layer);
   return load.into.part(at, Bytes{fragment});
 }
 
