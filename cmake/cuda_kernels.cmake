@@ -7,4 +7,5 @@ file(READ ${kernels_ptx} HEADRACE_KERNELS_PTX)
 configure_file(${PROJECT_SOURCE_DIR}/src/backend/cuda/kernels_ptx.cpp.in
   ${PROJECT_BINARY_DIR}/kernels_ptx.cpp @ONLY)
 add_library(headrace_cuda_kernels OBJECT ${PROJECT_BINARY_DIR}/kernels_ptx.cpp)
-target_include_directories(headrace_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(headrace_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/src
+  ${PROJECT_SOURCE_DIR}/include)

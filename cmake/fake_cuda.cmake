@@ -4,7 +4,7 @@
 # nothing of libheadrace but headers.
 
 set(fake_cuda_dir ${PROJECT_SOURCE_DIR}/tests/support/fake_cuda)
-file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${fake_cuda_dir}/*.cpp ${fake_cuda_dir}/*/*.cpp)
+file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${fake_cuda_dir}/*.cpp)
 set(fake_cuda_tests ${fake_cuda_sources})
 list(FILTER fake_cuda_tests INCLUDE REGEX "_test\\.cpp$")
 list(REMOVE_ITEM fake_cuda_sources ${fake_cuda_tests} ${fake_cuda_dir}/versioned.cpp)
@@ -33,19 +33,18 @@ headrace_fake_cuda("" 13000)
 headrace_fake_cuda("-12.8" 12080)
 headrace_fake_cuda("-12.2" 12020)
 headrace_fake_cuda("-11.0" 11000)  # the oldest that is used
-headrace_fake_cuda("-10.2" 10020)  # too old to be used
 
 # headrace_with_fake_cuda(program): a test program that opens them by
 # tests/support/fake_cuda/fake_library.h.
 function(headrace_with_fake_cuda program)
   add_dependencies(${program} headrace-fake-cuda headrace-fake-cuda-12.8 headrace-fake-cuda-12.2
-    headrace-fake-cuda-11.0 headrace-fake-cuda-10.2)
+    headrace-fake-cuda-11.0)
   target_compile_definitions(${program} PRIVATE
     HEADRACE_FAKE_CUDA_STEM="${PROJECT_BINARY_DIR}/libheadrace-fake-cuda")
 endfunction()
 
 if(HEADRACE_TESTS)
-  headrace_test(fake_cuda_test ${fake_cuda_tests} ${fake_cuda_dir}/settings.cpp)
+  headrace_test(fake_cuda_test ${fake_cuda_tests})
   headrace_with_fake_cuda(fake_cuda_test)
   foreach(program backend_cuda_test backend_cuda_engines_test cache_test kvcache_test
       kvcache_state_test memory_device_test move_test topology_discovery_test)

@@ -188,10 +188,12 @@ def _umask() -> int:
     return mask
 
 
-def check_writable(path: Path, *read: str | Path | None) -> None:
+def check_writable(path: Path | None, *read: str | Path | None) -> None:
     """Complains before the work about a file that could not be written after it, or that is one of
     those which the command reads, under whatever name: it would be lost.
     """
+    if path is None:
+        return
     try:
         _check(path)
         for source in read:

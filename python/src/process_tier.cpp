@@ -139,7 +139,10 @@ void bind_process_tier(nb::module_& m) {
       "DeniedError: it takes root, or the same user between nodes; UnsupportedError: no swap.");
   m.def(
       "restore_after_kill",
-      [](const std::string& directory) { return restore_after_kill(directory); },
+      [](const std::string& directory) {
+        const GilRelease release;  // it may wait for locks
+        return restore_after_kill(directory);
+      },
       "directory"_a = "",
       "Puts back settings of the kernel that a tier left that was killed; True: there was "
       "something.");

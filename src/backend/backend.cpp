@@ -20,10 +20,7 @@ Unexpected wrong(const Extent& extent, std::string_view side) {
 }
 
 bool drives(const Capabilities& capabilities, EngineId engine) {
-  for (const EngineId each : capabilities.engines) {
-    if (each == engine) return true;
-  }
-  return false;
+  return std::ranges::find(capabilities.engines, engine) != capabilities.engines.end();
 }
 
 // The reason why a piece is not good().

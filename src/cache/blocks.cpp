@@ -245,7 +245,7 @@ void Blocks::drop(CacheEntry& entry, CacheEvent::Kind why) {
   shard_.space.spare(entry);
   entry.detached = 1;
   if (entry.planned > 0) shard_.plans.unplan(entry, PlanItem::State::pending);
-  if (entry.by_prefetch && !entry.used) counts.wasted_bytes += entry.length;
+  if (entry.by_prefetch && !entry.used) counts.wasted_bytes += Bytes{entry.length};
   ++(why == CacheEvent::Kind::invalidated ? counts.invalidations : counts.evictions);
   emit(why, entry.extent(), entry.by_prefetch);
   if (entry.pins == 0) {

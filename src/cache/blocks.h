@@ -117,11 +117,6 @@ struct Shard {
 // From the start of a block's copy to the end of its entry. Guarded by the shard's lock.
 class Blocks {
  public:
-  struct Counts {
-    std::uint64_t hits = 0, inflight_hits = 0, misses = 0, prefetched = 0, first_uses = 0, late = 0;
-    std::uint64_t wasted_bytes = 0, evictions = 0, invalidations = 0, failures = 0, refusals = 0;
-  };
-
   explicit Blocks(const Shard& shard) : shard_(shard) {}
 
   // A new entry, with everything that start() needs, so that start() cannot fail.
@@ -152,7 +147,8 @@ class Blocks {
   const CacheEntry* any_pinned() const { return entries_.any_pinned(); }
   Nanoseconds latency() const { return latency_; }
 
-  Counts counts;
+  // Without the hits that took no lock, and without what the cache has now.
+  CacheStats counts;
 
  private:
   void promote(Fill& fill, Priority priority);

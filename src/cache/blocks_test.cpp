@@ -2,66 +2,28 @@
 // The cost of a block besides its bytes: every allocation of the process is counted. And a cache
 // that runs out of memory: each allocation of a scenario fails in turn.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <utility>
 #include <vector>
 
-#include "core/sanitizers.h"
 #include "tests/support/cache_rig.h"
+#include "tests/support/failing_new_testing.h"
+#include "tests/support/plain_backend.h"
 
-// Clang's ThreadSanitizer defines operators new and delete itself.
 #if !defined(HEADRACE_TSAN)
 
 namespace {
-std::atomic<std::int64_t> live_bytes{0};
-
 // The allocation that counts it down to 0 fails. At 0 or less none fails.
 std::atomic<std::int64_t> until_failure{0};
-
-// Null: there is no memory.
-void* counted(std::size_t size) {
-  const bool fails = until_failure > 0 && until_failure.fetch_sub(1) == 1;
-  void* const memory = fails ? nullptr : std::malloc(size);
-  if (memory == nullptr) return nullptr;
-  // The allocator's header of 8 bytes counts too.
-  live_bytes += static_cast<std::int64_t>(malloc_usable_size(memory) + 8);
-  return memory;
-}
-
-void* counted_or_thrown(std::size_t size) {
-  void* const memory = counted(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-void discount(void* memory) {
-  if (memory == nullptr) return;
-  live_bytes -= static_cast<std::int64_t>(malloc_usable_size(memory) + 8);
-  std::free(memory);
-}
 }  // namespace
 
-void* operator new(std::size_t size) { return counted_or_thrown(size); }
-void* operator new[](std::size_t size) { return counted_or_thrown(size); }
-// Used by std::stable_partition for its buffer.
-void* operator new(std::size_t size, const std::nothrow_t& /*unused*/) noexcept {
-  return counted(size);
+bool headrace::test::allocation_fails() noexcept {
+  return until_failure > 0 && until_failure.fetch_sub(1) == 1;
 }
-void* operator new[](std::size_t size, const std::nothrow_t& /*unused*/) noexcept {
-  return counted(size);
-}
-void operator delete(void* memory) noexcept { discount(memory); }
-void operator delete[](void* memory) noexcept { discount(memory); }
-void operator delete(void* memory, std::size_t) noexcept { discount(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { discount(memory); }
 
 namespace headrace {
 namespace {
@@ -102,48 +64,6 @@ TEST(CacheMemoryTest, ABlockCostsAtMost108BytesBesideItsOwnAndItsCells) {
   }
 }
 
-// Copies when it is polled, or inside submit(). Allocates nothing.
-class PlainBackend final : public Backend {
- public:
-  explicit PlainBackend(bool inlines) : inlines_(inlines) {
-    facts_.name = "plain";
-    facts_.engines = {kCpuA};
-    facts_.max_piece = 1_MiB;
-    facts_.max_in_flight = flights_.size();
-    facts_.inline_below = inlines ? 2_MiB : 0_B;
-    facts_.completes_itself = inlines;
-  }
-  const Capabilities& capabilities() const override { return facts_; }
-  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
-    completion_ = &completion;
-    std::size_t taken = 0;
-    for (const Piece& piece : pieces) {
-      if (count_ == flights_.size()) break;
-      flights_[count_++] = piece;
-      ++taken;
-    }
-    if (inlines_) poll();
-    return taken;
-  }
-  std::size_t poll() override {
-    const auto flights = flights_;
-    const std::size_t found = std::exchange(count_, 0);
-    for (std::size_t i = 0; i < found; ++i) {
-      const Piece& piece = flights[i];
-      std::memcpy(piece.to.memory(), piece.from.memory(), piece.to.length.value);
-      completion_->complete(piece.tag, {});
-    }
-    return found;
-  }
-
- private:
-  Capabilities facts_;
-  const bool inlines_;
-  std::array<Piece, 8> flights_;
-  std::size_t count_ = 0;
-  Completion* completion_ = nullptr;
-};
-
 constexpr std::uint64_t kPart = 4096;
 
 // Everything that a cache does, in one thread, except allocating slabs: std::filesystem::path frees
@@ -151,7 +71,7 @@ constexpr std::uint64_t kPart = 4096;
 class FailingScene {
  public:
   explicit FailingScene(bool inlines) : machine_(small_machine()), source_(64 * kPart) {
-    backends_.add(std::make_unique<PlainBackend>(inlines));
+    backends_.add(std::make_unique<PlainBackend>(std::vector{kCpuA}, inlines));
     mover_ = std::make_unique<Mover>(machine_, backends_,
                                      MoverOptions{.route = place::one, .poller = false});
     held_.reserve(256);

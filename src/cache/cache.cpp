@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <memory>
 #include <thread>
-#include <tuple>
 #include <utility>
 
 #include "cache/core.h"
@@ -101,19 +101,8 @@ Block::Block(Block&& other) noexcept
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
-    std::ignore = Block(std::move(*this));
-    cache_ = std::exchange(other.cache_, nullptr);
-    entry_ = std::exchange(other.entry_, nullptr);
-    slot_ = std::exchange(other.slot_, nullptr);
-    bytes_ = std::exchange(other.bytes_, nullptr);
-    extent_ = std::exchange(other.extent_, {});
-    refused_ = std::move(other.refused_);
-    waited_ = std::exchange(other.waited_, Nanoseconds{0});
-    refused_budget_ = other.refused_budget_;
-    refused_by_ = other.refused_by_;
-    refusal_ = std::exchange(other.refusal_, Refusal::none);
-    missing_ = other.missing_;
-    hit_ = std::exchange(other.hit_, false);
+    std::destroy_at(this);
+    std::construct_at(this, std::move(other));
   }
   return *this;
 }

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <limits>
 #include <thread>
@@ -135,13 +134,6 @@ TEST(CacheStatsTest, PercentilesAreUnknownUntilSomethingWasCounted) {
   EXPECT_LE(*stats.copy_latency.p50, 1063u);  // the histogram's buckets are 1/16 wide
 }
 
-TEST(CacheStatsTest, StatesAndEvents_HaveNames) {
-  EXPECT_EQ(to_string(BlockState::filling), "filling");
-  EXPECT_EQ(to_string(BlockState::evicting), "evicting");
-  EXPECT_EQ(to_string(CacheEvent::Kind::inflight_hit), "inflight_hit");
-  EXPECT_EQ(to_string(CacheEvent::Kind::invalidated), "invalidated");
-}
-
 // A wait in slices, by several wait() calls, is one wait.
 TEST(CacheStatsTest, WaitInSlices_CountsOncePerHandle) {
   Source source(4096);
@@ -185,27 +177,6 @@ class ShardsTest : public testing::Test {
   Source source_{kStretches * kStretch};
   CacheRig rig_{four()};
 };
-
-TEST_F(ShardsTest, EveryExtent_IsFoundAgain) {
-  for (std::uint64_t i = 0; i < 64; ++i) rig_.load(source_.at(i * kStretch + 4096, 512));
-  for (std::uint64_t i = 0; i < 64; ++i) expect_hit(source_.at(i * kStretch + 4096, 512));
-  const CacheStats stats = rig_.cache->stats();
-  EXPECT_EQ(stats.misses, 64u);
-  EXPECT_EQ(stats.hits, 64u);
-  EXPECT_EQ(stats.blocks, 64u);
-  EXPECT_EQ(stats.bytes_used, Bytes{64 * 512});
-  EXPECT_EQ(stats.copy_latency.count, 64u);
-}
-
-TEST_F(ShardsTest, Stretches_GoToAllShards) {
-  // Two of these fill half of a shard.
-  for (std::uint64_t i = 0; i < 4; ++i) {
-    rig_.load(source_.at(i * kStretch, 256 << 10));
-    rig_.load(source_.at((i + 4) * kStretch, 256 << 10));
-  }
-  EXPECT_EQ(rig_.cache->stats().blocks, 8u);
-  EXPECT_EQ(rig_.cache->stats().evictions, 0u);
-}
 
 TEST_F(ShardsTest, BlockOverSeveralStretches_ServesExtentsInLaterOnes) {
   rig_.load(source_.at(kStretch - 512, 3 * kStretch));
@@ -313,17 +284,6 @@ TEST_F(ShardsTest, CancelledPlan_EndsInAllShards) {
   EXPECT_EQ(rig_.cache->stats().wasted_bytes, Bytes{16 * 4096});
 }
 
-TEST_F(ShardsTest, PlanWithoutExtents_HasNothingToDo) {
-  const Prefetch none = rig_.cache->prefetch({});
-  EXPECT_EQ(none.progress().planned, 0u);
-  EXPECT_FALSE(none.progress().cancelled);
-  const std::array invalid{Extent{}, source_.at(kStretches * kStretch, 1), source_.at(0, 512)};
-  const Prefetch::Progress progress = rig_.cache->prefetch(invalid).progress();
-  EXPECT_EQ(progress.planned, 3u);
-  EXPECT_EQ(progress.invalid, 2u);
-  EXPECT_EQ(progress.started, 1u);
-}
-
 TEST_F(ShardsTest, Budget_IsTheSumOfAllShards) {
   for (std::uint64_t i = 0; i < kStretches; ++i) rig_.load(source_.at(i * kStretch, kStretch));
   EXPECT_EQ(rig_.cache->stats().bytes_used, 4_MiB);
@@ -333,14 +293,6 @@ TEST_F(ShardsTest, Budget_IsTheSumOfAllShards) {
   const Status absent = rig_.cache->resize(kHbm, 1_MiB);
   ASSERT_FALSE(absent.has_value());
   EXPECT_EQ(absent.error().code, ErrorCode::absent);
-}
-
-TEST_F(ShardsTest, BlockLargerThanAShardsPart_ReadsItsSource) {
-  const Extent large = source_.at(0, (1 << 20) + 1);
-  const Block block = rig_.cache->access(large);
-  EXPECT_EQ(block.state(), BlockState::absent);
-  EXPECT_TRUE(source_.equals(large, *block.now()));
-  EXPECT_EQ(rig_.cache->stats().refusals, 1u);
 }
 
 TEST_F(ShardsTest, BlockLargerThanAShardsPart_NamesTheShards) {
@@ -410,22 +362,6 @@ TEST_F(ShardsTest, AccessOverMoreStretchesThanShards_UsesAllPlannedItems) {
   (void)rig_.cache->access(source_.at(0, 60 * kStretch), {.plan = &plan});
   EXPECT_EQ(plan.progress().used, 60u);
   rig_.settle();
-}
-
-TEST_F(ShardsTest, CallbackDuringTheEnd_MayAccessAllShards) {
-  rig_.fake->hold(true);
-  std::atomic<int> called{0};
-  Cache& cache = *rig_.cache;
-  for (std::uint64_t i = 0; i < 4; ++i) {
-    const Block block = cache.access(source_.at(i * kStretch, 512));
-    block.on_ready([this, &called, &cache] {
-      for (std::uint64_t k = 4; k < 12; ++k) (void)cache.access(source_.at(k * kStretch, 512));
-      ++called;
-    });
-  }
-  rig_.fake->hold(false);
-  rig_.cache.reset();
-  EXPECT_EQ(called, 4);
 }
 
 // A callback in the third shard starts a copy in the first, which the end has seen at rest. The

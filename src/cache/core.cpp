@@ -506,20 +506,10 @@ CacheStats CacheCore::stats(Histogram& wait_time, Histogram& copy_latency) const
   if (!state_.origin.here()) return stats;
   {
     const MutexLock lock(state_.mutex);
-    const Blocks::Counts& counts = state_.blocks.counts;
-    stats = {.hits = counts.hits + state_.hits.readers.hits(),
-             .inflight_hits = counts.inflight_hits,
-             .misses = counts.misses,
-             .prefetched = counts.prefetched,
-             .first_uses = counts.first_uses,
-             .late = counts.late,
-             .wasted_bytes = {counts.wasted_bytes},
-             .evictions = counts.evictions,
-             .invalidations = counts.invalidations,
-             .failures = counts.failures,
-             .refusals = counts.refusals,
-             .bytes_pinned = {state_.hits.pinned_bytes()},
-             .blocks = state_.hits.index.size()};
+    stats = state_.blocks.counts;
+    stats.hits += state_.hits.readers.hits();
+    stats.bytes_pinned = Bytes{state_.hits.pinned_bytes()};
+    stats.blocks = state_.hits.index.size();
     for (const Space::Node& node : state_.space.nodes()) stats.bytes_used += Bytes{node.used};
   }
   wait_time.add(fills_.wait_time());

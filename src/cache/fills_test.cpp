@@ -72,17 +72,6 @@ TEST(CacheFillsTest, FailedCopyOfASourceThatNoCpuReaches_IsAnError) {
   EXPECT_EQ(rig.cache->stats().failures, 1u);
 }
 
-TEST(CacheFillsTest, WaitEndsAtItsBoundAndCanBeRepeated) {
-  Source source(4096);
-  CacheRig rig;
-  rig.fake->hold(true);
-  const Block block = rig.cache->access(source.at(0, 4096));
-  EXPECT_EQ(block.wait(kShort).error().code, ErrorCode::timed_out);
-  EXPECT_EQ(block.wait(Nanoseconds{0}).error().code, ErrorCode::timed_out);
-  rig.fake->hold(false);
-  EXPECT_TRUE(block.wait().has_value());
-}
-
 TEST(CacheFillsTest, WaitUnderAStoppedClock_EndsAtItsBound) {
   ManualClock clock;
   Source source(4096);

@@ -15,6 +15,7 @@
 #include "headrace/cache.h"
 #include "headrace/file.h"
 #include "headrace/random.h"
+#include "tests/support/cache_rig.h"
 #include "tests/support/child.h"
 #include "tests/support/fake_gpu.h"
 
@@ -23,24 +24,11 @@ namespace {
 
 using namespace test;
 
-// Memory of the host that changes and calls invalidate().
-class HostSource {
- public:
-  explicit HostSource(std::uint64_t size) : bytes_(size), object_(bytes_, kDram) {
-    for (std::uint64_t i = 0; i < size; ++i) bytes_[i] = static_cast<std::byte>(i * 7 + 1);
-  }
-  Extent at(std::uint64_t offset, std::uint64_t length) const {
-    return {&object_, offset, Bytes{length}};
-  }
-  std::vector<std::byte>& bytes() { return bytes_; }
-  const Object& object() const { return object_; }
+struct HostSource : Source {
+  explicit HostSource(std::uint64_t size) : Source(size, kDram) {}
   std::vector<std::byte> now(const Extent& extent) const {
     return {extent.memory(), extent.memory() + extent.length.value};
   }
-
- private:
-  std::vector<std::byte> bytes_;
-  MemoryRange object_;
 };
 
 // The bytes that code of the GPU would read there.
@@ -182,38 +170,6 @@ TEST(CacheGpu, BudgetsPinsAndEvictionAreThoseOfOtherNodes) {
   EXPECT_GT(rig.cache->stats().evictions, 30u);
   ASSERT_TRUE(rig.cache->resize(kGpu, 0_B).has_value());
   EXPECT_EQ(rig.cache->stats().bytes_used, 4_KiB) << "which is held";
-}
-
-TEST(CacheGpu, InvalidatedBlocksAreCopiedAnew) {
-  HostSource source(10000);
-  Rig rig("", always(Placement::on(kGpu)));
-  const Block old = rig.cache->access(source.at(0, 4096));
-  ASSERT_TRUE(old.wait_on_gpu().has_value());
-  const auto before = on_gpu(old);
-  source.bytes()[17] = std::byte{200};
-  rig.cache->invalidate(source.at(17, 1));
-  const Block fresh = rig.cache->access(source.at(0, 4096));
-  EXPECT_FALSE(fresh.hit());
-  ASSERT_TRUE(fresh.wait_on_gpu().has_value());
-  EXPECT_EQ(on_gpu(fresh)[17], std::byte{200});
-  EXPECT_EQ(old.state(), BlockState::evicting);
-  EXPECT_EQ(on_gpu(old), before) << "a held block keeps its bytes";
-}
-
-TEST(CacheGpu, PlansFetchAhead) {
-  const HostSource source(200000);
-  Rig rig("", always(Placement::on(kGpu)));
-  std::vector<Extent> extents;
-  for (std::uint64_t i = 0; i < 40; ++i) extents.push_back(source.at(i * 5000, 5000));
-  const Prefetch plan = rig.cache->prefetch(extents, {.window = 100_KiB});
-  for (const Extent& extent : extents) {
-    const Block block = rig.cache->access(extent);
-    ASSERT_TRUE(block.wait_on_gpu().has_value());
-    EXPECT_EQ(on_gpu(block), source.now(extent));
-  }
-  EXPECT_EQ(plan.progress().used, 40u);
-  EXPECT_EQ(rig.cache->stats().first_uses, rig.cache->stats().prefetched);
-  EXPECT_GT(rig.cache->stats().prefetched, 0u);
 }
 
 TEST(CacheGpu, GpuWithoutMemory_GivesTheSourceAndTheReason) {

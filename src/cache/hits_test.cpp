@@ -50,22 +50,6 @@ class AskedOrder final : public EvictionOrder {
   const bool marks_;
 };
 
-TEST(CacheHitsTest, ExtentPlannedThreeTimes_CountsEachUse) {
-  Source source(16 * kPiece);
-  CacheRig rig(unobserved(1_MiB));
-  const Extent extent = source.at(0, kPiece);
-  rig.load(extent);
-  (void)rig.cache->access(extent);  // from now on hits take no lock
-  const Prefetch plan =
-      rig.cache->prefetch(std::vector{extent, source.at(kPiece, kPiece), extent, extent});
-  rig.settle();
-  for (std::size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(plan.progress().used, i);
-    (void)rig.cache->access(i == 1 ? source.at(kPiece, kPiece) : extent);
-  }
-  EXPECT_EQ(plan.progress().used, 4u);
-}
-
 // Without the lock the slot could become another pin of its thread before the release is complete.
 TEST(CacheHitsTest, BlockOfAnotherThread_IsReleasedUnderTheLock) {
   constexpr auto kLongEnough = std::chrono::milliseconds(100);
@@ -169,24 +153,6 @@ TEST(CacheHitsTest, HitOnAVictim_NeedsNoLockAndKeepsTheBlock) {
   }
 }
 
-TEST(CacheHitsTest, BlockInASlot_IsNotEvicted) {
-  Source source(64 * kPiece);
-  CacheRig rig(unobserved(Bytes{4 * kPiece}));
-  rig.load(source.at(0, kPiece));
-  Block held = rig.cache->access(source.at(0, kPiece));
-  EXPECT_EQ(rig.cache->stats().bytes_pinned, Bytes{kPiece});
-  const std::byte* const bytes = held.now()->data();
-  for (std::uint64_t i = 1; i < 64; ++i) rig.load(source.at(i * kPiece, kPiece));
-  EXPECT_EQ(held.state(), BlockState::ready);
-  EXPECT_EQ(held.now()->data(), bytes);
-  EXPECT_TRUE(source.equals(held.extent(), *held.now()));
-  EXPECT_EQ(rig.cache->stats().bytes_pinned, Bytes{kPiece});
-  held = {};
-  EXPECT_EQ(rig.cache->stats().bytes_pinned, 0_B);
-  rig.cache->flush();
-  EXPECT_EQ(rig.cache->stats().blocks, 0u);
-}
-
 // Victims are chosen sixteen at a time, and more while some are left.
 TEST(CacheHitsTest, BlocksInSlotsAmongMany_AreNotEvicted) {
   constexpr std::uint64_t kBlocks = 256;
@@ -204,18 +170,6 @@ TEST(CacheHitsTest, BlocksInSlotsAmongMany_AreNotEvicted) {
     EXPECT_TRUE(source.equals(block.extent(), *block.now()));
   }
   EXPECT_EQ(rig.cache->stats().evictions, 3 * kBlocks);
-}
-
-TEST(CacheHitsTest, InvalidatedBlockInASlot_KeepsItsBytes) {
-  Source source(4 * kPiece);
-  CacheRig rig(unobserved(Bytes{4 * kPiece}));
-  rig.load(source.at(0, kPiece));
-  const Block held = rig.cache->access(source.at(0, kPiece));
-  rig.cache->invalidate(source.at(0, 1));
-  EXPECT_EQ(held.state(), BlockState::evicting);
-  EXPECT_TRUE(source.equals(held.extent(), *held.now()));
-  const Block again = rig.cache->access(source.at(0, kPiece));
-  EXPECT_NE(again.now()->data(), held.now()->data());
 }
 
 // The first pin of a block is in a slot too, while the block is in flight.
@@ -281,27 +235,6 @@ TEST(CacheHitsTest, PinOfAnEndedThread_IsReleasedByAnother) {
   EXPECT_EQ(rig.cache->stats().bytes_pinned, 0_B);
   rig.cache->flush();
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
-}
-
-TEST(CacheHitsTest, BatchOfHitsAndMisses_GivesTheRightBytes) {
-  Source source(64 * kPiece);
-  CacheRig rig(unobserved(Bytes{64 * kPiece}));
-  for (std::uint64_t i = 0; i < 64; i += 3) rig.load(source.at(i * kPiece, kPiece));
-  std::vector<Extent> extents;
-  for (std::uint64_t i = 0; i < 64; ++i) extents.push_back(source.at(i * kPiece, kPiece));
-  extents.push_back({});
-  extents.push_back(source.at(0, 0));
-  std::vector<Block> blocks(extents.size());
-  rig.cache->access(extents, blocks);
-  rig.settle();
-  for (std::uint64_t i = 0; i < 64; ++i) {
-    EXPECT_TRUE(source.equals(extents[i], *blocks[i].now())) << i;
-    EXPECT_EQ(blocks[i].state(), BlockState::ready) << i;
-  }
-  EXPECT_EQ(blocks[64].state(), BlockState::absent);
-  EXPECT_EQ(blocks[65].state(), BlockState::ready);
-  EXPECT_EQ(rig.cache->stats().hits, 22u);
-  EXPECT_EQ(rig.cache->stats().misses, 22u + 42u);
 }
 
 TEST(CacheHitsTest, OrderThatDoesMoreThanMark_LearnsOfEachHit) {

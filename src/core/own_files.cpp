@@ -60,7 +60,7 @@ namespace headrace {
 // Constructed first, so that the descriptor is closed if adding it runs out of memory.
 OwnDescriptor::OwnDescriptor(int descriptor) : OwnDescriptor() {
   descriptor_ = descriptor;
-  own_files::add(descriptor);
+  if (descriptor >= 0) own_files::add(descriptor);
 }
 OwnDescriptor::OwnDescriptor(OwnDescriptor&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)) {}

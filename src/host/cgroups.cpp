@@ -37,16 +37,6 @@ std::string quota_and_period(const HostFiles& files, const ControlGroup& group) 
   return files.text(folder + "/cpu.cfs_quota_us") + " " + files.text(folder + "/cpu.cfs_period_us");
 }
 
-// The value of a line "name value"; 0: no such line.
-std::uint64_t line_in(const std::string& stat, std::string_view name) {
-  std::istringstream words(stat);
-  std::string word;
-  for (std::uint64_t value = 0; words >> word >> value;) {
-    if (word == name) return value;
-  }
-  return 0;
-}
-
 std::optional<std::uint64_t> limit_of(const HostFiles& files, const ControlGroup& group) {
   const auto limit =
       number_of(files.text(group.folder() + "/" + memory_names(group.version2).most));
@@ -132,7 +122,7 @@ std::optional<Bytes> memory_left(const HostFiles& files) {
     if (!limit || !used) continue;
     const std::string stat = files.text(group.folder() + "/memory.stat");
     const std::uint64_t cache =
-        line_in(stat, names.active_file) + line_in(stat, names.inactive_file);
+        count_after(stat, names.active_file) + count_after(stat, names.inactive_file);
     const std::uint64_t taken = *used - std::min(*used, cache);
     const Bytes left{*limit - std::min(*limit, taken)};
     if (!least || left < *least) least = left;
@@ -166,7 +156,7 @@ std::optional<std::uint64_t> times_throttled(const HostFiles& files) {
   for (const ControlGroup& group : control_groups(files, "cpu")) {
     const std::string stat = files.text(group.folder() + "/cpu.stat");
     if (stat.find("nr_throttled ") == stat.npos) continue;
-    all = all.value_or(0) + line_in(stat, "nr_throttled");
+    all = all.value_or(0) + count_after(stat, "nr_throttled ");
   }
   return all;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -146,6 +147,31 @@ Result<std::vector<std::string>> HostFiles::names(const std::string& pattern) co
     return std::tuple<std::size_t, const std::string&>(name.size(), name);
   });
   return found;
+}
+
+std::optional<std::uint64_t> number_in(std::string_view text) {
+  const auto digit = text.find_first_of("0123456789");
+  if (digit == std::string_view::npos) return std::nullopt;
+  std::uint64_t value = 0;
+  const auto result = std::from_chars(text.data() + digit, text.data() + text.size(), value);
+  return result.ec == std::errc{} ? std::optional(value) : std::nullopt;
+}
+
+std::optional<std::string_view> text_after(std::string_view text, std::string_view name) {
+  for (auto at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    if (at != 0 && text[at - 1] != ' ' && text[at - 1] != '\n') continue;
+    const std::string_view rest = text.substr(at + name.size());
+    return rest.substr(0, rest.find('\n'));
+  }
+  return std::nullopt;
+}
+
+std::uint64_t count_after(std::string_view text, std::string_view name) {
+  return number_in(text_after(text, name).value_or("")).value_or(0);
+}
+
+Bytes kib_after(std::string_view text, std::string_view name) {
+  return Bytes{count_after(text, name) << 10};
 }
 
 }  // namespace headrace

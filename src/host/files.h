@@ -5,8 +5,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/result.h"
@@ -54,5 +57,16 @@ class HostFiles {
   std::filesystem::path sysfs_;
   std::filesystem::path procfs_;
 };
+
+// Parts of texts in which each line is a name and a value, as in /proc/meminfo or memory.stat.
+
+// The first number in `text`.
+std::optional<std::uint64_t> number_in(std::string_view text);
+// The text behind the word `name` on its line; nullopt: no such word.
+std::optional<std::string_view> text_after(std::string_view text, std::string_view name);
+// The first number there; 0: none.
+std::uint64_t count_after(std::string_view text, std::string_view name);
+// The same in KiB, as /proc counts.
+Bytes kib_after(std::string_view text, std::string_view name);
 
 }  // namespace headrace

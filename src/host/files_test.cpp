@@ -2,11 +2,11 @@
 #include "host/files.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
+
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
@@ -28,17 +28,9 @@ struct Disturbed final : HostFiles {
 
 class HostFilesTest : public testing::Test {
  protected:
-  HostFilesTest() {
-    std::string name = testing::TempDir() + "headrace_files_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) std::abort();
-    root_ = name;
-  }
-  ~HostFilesTest() override { std::filesystem::remove_all(root_); }
-  void put(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((root_ / name).parent_path());
-    std::ofstream(root_ / name) << text;
-  }
-  std::filesystem::path root_;
+  void put(const std::string& name, const std::string& text) const { folder_.write(name, text); }
+  const test::TestFolder folder_;
+  const std::filesystem::path root_ = folder_.root();
 };
 
 TEST_F(HostFilesTest, Text_IsReadWithoutBlanksAndSwitchesAsDigits) {

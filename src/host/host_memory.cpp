@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <string_view>
 
 #include "headrace/cpus.h"
@@ -24,32 +23,6 @@ bool no_descriptor_left() {
   if (probe < 0) return errno == EMFILE || errno == ENFILE;
   ::close(probe);
   return false;
-}
-
-// The first number in `text`.
-std::optional<std::uint64_t> number_in(std::string_view text) {
-  const auto digit = text.find_first_of("0123456789");
-  if (digit == std::string_view::npos) return std::nullopt;
-  std::uint64_t value = 0;
-  const auto result = std::from_chars(text.data() + digit, text.data() + text.size(), value);
-  return result.ec == std::errc{} ? std::optional(value) : std::nullopt;
-}
-
-// The text after the word `key` on its line.
-std::optional<std::string_view> after(std::string_view text, std::string_view key) {
-  for (auto at = text.find(key); at != std::string_view::npos; at = text.find(key, at + 1)) {
-    if (at != 0 && text[at - 1] != ' ' && text[at - 1] != '\n') continue;
-    const std::string_view rest = text.substr(at + key.size());
-    return rest.substr(0, rest.find('\n'));
-  }
-  return std::nullopt;
-}
-
-// The value of a meminfo line, which counts in KiB.
-std::optional<Bytes> kib_of(std::string_view text, std::string_view key) {
-  const auto rest = after(text, key);
-  const auto value = rest ? number_in(*rest) : std::nullopt;
-  return value ? std::optional(Bytes{*value << 10}) : std::nullopt;
 }
 
 Bytes less(Bytes a, Bytes b) { return a > b ? a - b : Bytes{}; }
@@ -81,11 +54,9 @@ std::map<NodeId, Watermarks> read_watermarks(const HostFiles& files) {
     const std::string_view zone = std::string_view(text).substr(at, next - at);
     at = next;
     const auto id = number_in(zone);
-    const auto protection = after(zone, "protection:");
+    const auto protection = text_after(zone, "protection:");
     if (!id || !protection) continue;
-    const auto field = [&](std::string_view key) {
-      return number_in(after(zone, key).value_or("")).value_or(0);
-    };
+    const auto field = [&](std::string_view key) { return count_after(zone, key); };
     Watermarks& node = nodes[NodeId{static_cast<std::uint32_t>(*id)}];
     node.reserve += std::min(field("high ") + largest_in(*protection), field("managed "));
     node.low += field("low ");
@@ -96,7 +67,7 @@ std::map<NodeId, Watermarks> read_watermarks(const HostFiles& files) {
 // The kernel's si_mem_available for one node.
 Bytes available(std::string_view meminfo, const Watermarks& watermarks) {
   const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const auto field = [&](std::string_view key) { return kib_of(meminfo, key).value_or(Bytes{}); };
+  const auto field = [&](std::string_view key) { return kib_after(meminfo, key); };
   const Bytes files = field("Active(file):") + field("Inactive(file):");
   const Bytes low = Bytes{page} * watermarks.low;
   const Bytes clean = files - std::min(files / 2, low);
@@ -156,7 +127,7 @@ HostMemory read_host_memory(const HostFiles& files) {
   host.unread = no_descriptor_left();
   const auto watermarks = read_watermarks(files);
   const std::string status = files.text("proc/self/status");
-  host.allowed_list = std::string(after(status, "Mems_allowed_list:").value_or(""));
+  host.allowed_list = std::string(text_after(status, "Mems_allowed_list:").value_or(""));
   host.allowed_list.erase(0, host.allowed_list.find_first_not_of("\t "));
   const auto allowed = parse_cpu_list(host.allowed_list);
   for (const NodeId id : nodes_with_memory(files)) {
@@ -174,8 +145,9 @@ HostMemory read_host_memory(const HostFiles& files) {
   // hot-added memory, the node's file may report a fraction of the truth.
   if (host.nodes.size() == 1) {
     const std::string meminfo = files.text("proc/meminfo");
-    const auto all = kib_of(meminfo, "MemAvailable:");
-    if (all) host.nodes.front().free = *all;
+    if (const auto all = text_after(meminfo, "MemAvailable:"); all && number_in(*all)) {
+      host.nodes.front().free = kib_after(meminfo, "MemAvailable:");
+    }
   }
   host.cgroup = memory_left(files);
   const std::string thp = files.text("sys/kernel/mm/transparent_hugepage/enabled");

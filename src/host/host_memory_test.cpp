@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <fstream>
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
@@ -14,17 +14,7 @@ namespace fs = std::filesystem;
 // A host made of files in a temporary folder.
 class HostMemoryTest : public testing::Test {
  protected:
-  HostMemoryTest() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    root_ = fs::temp_directory_path() /
-            ("headrace_host_" + std::to_string(::getpid()) + "_" + test->name());
-  }
-  ~HostMemoryTest() override { fs::remove_all(root_); }
-
-  void write(const fs::path& file, const std::string& text) {
-    fs::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << text;
-  }
+  void write(const fs::path& file, const std::string& text) { root_.write(file, text); }
   void write_node(unsigned id, unsigned free_kib, unsigned files_kib = 0, unsigned slab_kib = 0) {
     const std::string prefix = "Node " + std::to_string(id) + " ";
     write("sys/devices/system/node/node" + std::to_string(id) + "/meminfo",
@@ -40,9 +30,9 @@ class HostMemoryTest : public testing::Test {
     write_node(0, 102400);
     write_node(8, 51200);
   }
-  HostMemory read() const { return read_host_memory(HostFiles(root_)); }
+  HostMemory read() const { return read_host_memory(HostFiles(root_.root())); }
 
-  fs::path root_;
+  const test::TestFolder root_;
 };
 
 TEST_F(HostMemoryTest, ReadsEachNode) {

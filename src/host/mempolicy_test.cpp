@@ -6,10 +6,10 @@
 
 #include <array>
 #include <cerrno>
-#include <fstream>
 
 #include "host/host_memory.h"
 #include "host/page_sizes.h"
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
@@ -98,22 +98,17 @@ TEST_F(PolicyTest, BoundThread_ReportsItsNodes) {
 }
 
 TEST(KernelWeights, AreReadFromOneFilePerNode) {
-  const auto root =
-      std::filesystem::temp_directory_path() / ("headrace-weights-" + std::to_string(::getpid()));
-  const auto folder = root / kWeights;
-  std::filesystem::create_directories(folder);
-  const auto write = [&](const char* name, const char* text) {
-    std::ofstream(folder / name) << text;
-  };
-  write("node8", "1\n");
-  write("node0", "3\n");
-  write("auto", "false\n");
-  write("nodeX", "7\n");
-  write("node2", "");
-  EXPECT_EQ(kernel_weights(HostFiles(root)),
+  const test::TestFolder root;
+  EXPECT_TRUE(kernel_weights(HostFiles(root.root())).empty());
+  for (const auto& [name, text] : {std::pair{"node8", "1"},
+                                   {"node0", "3"},
+                                   {"auto", "false"},
+                                   {"nodeX", "7"},
+                                   {"node2", ""}}) {
+    root.write(std::filesystem::path(kWeights) / name, text);
+  }
+  EXPECT_EQ(kernel_weights(HostFiles(root.root())),
             (std::map<NodeId, unsigned>{{NodeId{0}, 3}, {NodeId{8}, 1}}));
-  std::filesystem::remove_all(root);
-  EXPECT_TRUE(kernel_weights(HostFiles(root)).empty());
 }
 
 }  // namespace

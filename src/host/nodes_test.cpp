@@ -2,28 +2,20 @@
 #include "host/nodes.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include <fstream>
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
 
 class NodesTest : public testing::Test {
  protected:
-  NodesTest() {
-    std::string name = testing::TempDir() + "headrace_nodes_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) std::abort();
-    root_ = name;
-  }
-  ~NodesTest() override { std::filesystem::remove_all(root_); }
   void put(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((root_ / "sys/devices" / name).parent_path());
-    std::ofstream(root_ / "sys/devices" / name) << text << "\n";
+    root_.write("sys/devices/" + name, text);
   }
-  HostFiles files() const { return HostFiles(root_); }
-  std::filesystem::path root_;
+  HostFiles files() const { return HostFiles(root_.root()); }
+  const test::TestFolder root_;
 };
 
 TEST_F(NodesTest, NodesAndTheirFacts_AreRead) {

@@ -4,8 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <string>
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
@@ -19,19 +18,15 @@ TEST(PageSizes, ABasePageIsWhatTheKernelCounts) {
 
 // 64 KiB kernels of aarch64 report 512 MiB; the file is absent before 4.9 and without the option.
 TEST(PageSizes, AHugePageIsWhatTheKernelSays) {
-  const fs::path root =
-      fs::temp_directory_path() / ("headrace_pages_" + std::to_string(::getpid()));
-  const fs::path file = root / "sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
-  fs::create_directories(file.parent_path());
-  EXPECT_EQ(huge_page(HostFiles(root)), 2_MiB);
-  for (const auto& [text, bytes] : {std::pair{"536870912\n", 512_MiB},
-                                    {"33554432\n", 32_MiB},
-                                    {"no number\n", 2_MiB},
-                                    {"0\n", 2_MiB}}) {
-    std::ofstream(file) << text;
-    EXPECT_EQ(huge_page(HostFiles(root)), bytes) << text;
+  const test::TestFolder root;
+  EXPECT_EQ(huge_page(HostFiles(root.root())), 2_MiB);
+  for (const auto& [text, bytes] : {std::pair{"536870912", 512_MiB},
+                                    {"33554432", 32_MiB},
+                                    {"no number", 2_MiB},
+                                    {"0", 2_MiB}}) {
+    root.write("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", text);
+    EXPECT_EQ(huge_page(HostFiles(root.root())), bytes) << text;
   }
-  fs::remove_all(root);
 }
 
 }  // namespace

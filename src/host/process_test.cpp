@@ -10,9 +10,12 @@
 #include <thread>
 
 #include "host/host_memory.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 struct Set {
   int mode = -1;
@@ -68,10 +71,8 @@ TEST(MemoryPolicyTest, NewerPolicies_AreSetOrReportedAsUnknown) {
 
 TEST(MemoryPolicyTest, AbsentNode_IsNamedInTheError) {
   const NodeId node = read_host_memory().nodes.front().id;
-  const auto far = set_process_policy(MemoryPolicy::bind, {node, NodeId{777}});
-  ASSERT_FALSE(far);
-  EXPECT_EQ(far.error().code, ErrorCode::absent);
-  EXPECT_NE(far.error().message.find("node 777"), std::string::npos) << far.error().message;
+  expect_refused(set_process_policy(MemoryPolicy::bind, {node, NodeId{777}}), ErrorCode::absent,
+                 "node 777");
   EXPECT_EQ(set_process_policy(MemoryPolicy::bind).error().code, ErrorCode::invalid);
   EXPECT_EQ(set_process_policy(MemoryPolicy::none, {node}).error().code, ErrorCode::invalid);
   EXPECT_EQ(policy_now().mode, MPOL_DEFAULT);

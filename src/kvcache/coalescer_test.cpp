@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <list>
@@ -189,19 +188,6 @@ TEST_P(KvCoalescingInto, NobodyFollowsALoadThatWasCancelled) {
   EXPECT_LE(blocks_read(), 8u);
 }
 
-TEST_P(KvCoalescingInto, AFailureOfOneHurtsNoOther) {
-  rig.files->held = true;
-  const Running first = load(keys, {.layer_order = false, .promote = false});
-  const Running second = load(keys, {.layer_order = false, .promote = false});
-  rig.files->fail_chance = 1;
-  rig.files->release();
-  rig.files->fail_chance = 0;
-  expect_right(second);
-  EXPECT_EQ(first.load.wait().error().code, ErrorCode::io);
-  EXPECT_EQ(first.load.leading(), 0u);
-  EXPECT_EQ(rig.store->stats().damaged, 4u);
-}
-
 // Each load compares its own copy: none serves a torn block.
 TEST_P(KvCoalescingInto, ATornBlockIsServedToNeither) {
   std::fstream file(rig.folder.path / "blocks", std::ios::in | std::ios::out | std::ios::binary);
@@ -223,48 +209,36 @@ TEST_P(KvCoalescingInto, ATornBlockIsServedToNeither) {
   EXPECT_EQ(rig.store->stats().pinned, 0_B);
 }
 
-// A reader that is not urgent becomes as urgent as its follower.
+// A reader that is not urgent becomes as urgent as its follower, from the follower's begin or
+// later.
 TEST_F(KvCoalescing, WhoReadsIsAsUrgentAsWhoFollows) {
-  const std::vector<Nanoseconds> later(3, std::chrono::hours{1});
-  for (const bool urgent : {false, true}) {
+  enum class Urgent { no, later, at_once };
+  for (const Urgent urgent : {Urgent::no, Urgent::later, Urgent::at_once}) {
     start();
     rig.files->held = true;
-    const Running other = load(
-        {&keys[1], 1}, {.layer_order = false, .priority = Priority::prefetch, .promote = false});
-    const kvcache::LoadOptions patient = {
-        .layer_order = false, .priority = Priority::prefetch, .deadlines = later, .promote = false};
+    const kvcache::LoadOptions plan = {
+        .layer_order = false, .priority = Priority::prefetch, .promote = false};
+    kvcache::LoadOptions patient = plan;
+    patient.deadlines.assign(3, std::chrono::hours{1});
+    const Running other = load({&keys[1], 1}, plan);
     const Running first = load({&keys[0], 1}, patient);
-    const Running second = load({&keys[0], 1}, patient);
-    if (urgent) second.load.urgent(0);
+    const bool demand = urgent == Urgent::at_once;
+    const Running second =
+        load({&keys[0], 1},
+             demand ? kvcache::LoadOptions{.layer_order = false, .promote = false} : patient);
+    if (urgent == Urgent::later) second.load.urgent(0);
     rig.files->release();
     std::string order;
     first.load.on_layer(0, [&] { order += "A"; });
     other.load.on_layer(0, [&] { order += "B"; });
     second.load.on_layer(0, [&] { order += "C"; });
     for (int i = 0; i < 100 && order.size() < 3; ++i) rig.store->poll();
-    EXPECT_EQ(order, urgent ? "ACB" : "BAC");
+    EXPECT_EQ(order, urgent == Urgent::no ? "BAC" : "ACB");
     expect_right(first);
     expect_right(other);
     expect_right(second);
+    EXPECT_EQ(blocks_read(), 2u);
   }
-}
-
-// A follower that is urgent from its begin makes its reader urgent.
-TEST_F(KvCoalescing, WhoReadsBecomesUrgent) {
-  rig.files->held = true;
-  const kvcache::LoadOptions patient = {
-      .layer_order = false, .priority = Priority::prefetch, .promote = false};
-  const Running other = load({&keys[1], 1}, patient);
-  const Running first = load({&keys[0], 1}, patient);
-  const Running second = load({&keys[0], 1}, {.layer_order = false, .promote = false});
-  rig.files->release();
-  std::string order;
-  first.load.on_layer(0, [&] { order += "A"; });
-  other.load.on_layer(0, [&] { order += "B"; });
-  second.load.on_layer(0, [&] { order += "C"; });
-  for (int i = 0; i < 100 && order.size() < 3; ++i) rig.store->poll();
-  EXPECT_EQ(order, "ACB");
-  EXPECT_EQ(blocks_read(), 2u);
 }
 
 // The other bytes that the reader reads with the block would take longer than reading it again.
@@ -384,18 +358,6 @@ TEST_F(KvCoalescing, WhatAUserWritesHurtsNoOtherWhereBlocksAreTrusted) {
   EXPECT_TRUE(first.load.wait().has_value());
 }
 
-// Waiting for a reader uses none of its turns.
-TEST_P(KvCoalescingInto, ManyThatFollowHoldUpNobody) {
-  rig.files->held = true;
-  const Running first = load(keys);
-  std::vector<Running> others;
-  for (int i = 0; i < 5; ++i) others.push_back(load(keys));
-  rig.files->release();
-  for (const Running& other : others) expect_right(other);
-  expect_right(first);
-  EXPECT_EQ(blocks_read(), 4u);
-}
-
 // One load has the same block at two positions.
 TEST_P(KvCoalescingInto, ALoadDoesNotFollowItself) {
   const std::vector<kvcache::Key> twice = {keys[0], keys[0]};
@@ -434,27 +396,6 @@ TEST(KvCoalescingLoads, ManyThreadsLoadTheSame) {
   EXPECT_EQ(wrong.load(), 0);
   EXPECT_EQ(rig.store->stats().pinned, 0_B);
   EXPECT_EQ(rig.store->stats().damaged, 0u);
-}
-
-TEST(KvCoalescingLoads, MemoryOfAGpuToo) {
-  GpuRig rig;
-  rig.open({{kGpu, 2}}, 16);
-  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 6));
-  for (const kvcache::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
-  ASSERT_TRUE(rig.store->flush().has_value());
-  rig.open({{kGpu, 2}}, 16);
-  const Device a(rig.gpu.machine, rig.bytes_of(6));
-  std::vector<std::byte> b(rig.bytes_of(6).value);
-  const MemoryRange on_host(b, kDram);
-  const auto first = rig.store->load(keys, whole(a.range));
-  const auto second = rig.store->load(keys, whole(on_host));
-  const auto third = rig.store->load(keys, whole(a.range), {.layer_order = false});
-  ASSERT_TRUE(first && second && third);
-  EXPECT_TRUE(first->wait().has_value());
-  EXPECT_TRUE(second->wait().has_value());
-  EXPECT_TRUE(third->wait().has_value());
-  EXPECT_EQ(read_gpu(a.range, 0, rig.bytes_of(6).value), rig.blocks_of(keys));
-  EXPECT_EQ(b, rig.blocks_of(keys));
 }
 
 }  // namespace

@@ -38,21 +38,6 @@ TEST(KvOpen, RefusesTiersThatMakeNoStore) {
   EXPECT_FALSE(code(rig.options({4}, 4)).has_value());
 }
 
-TEST(KvClose, CancelsAndWaits) {
-  KvRig rig;
-  rig.open({4}, 8);
-  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 8));
-  std::vector<std::byte> bytes = rig.blocks_of(keys);
-  const MemoryRange memory(bytes, kDram);
-  rig.fake->hold(true);
-  const auto stored = rig.store->store(keys, whole(memory));
-  ASSERT_TRUE(stored.has_value());
-  rig.fake->hold(false);
-  rig.store.reset();
-  ASSERT_TRUE(stored->done());
-  EXPECT_EQ(stored->poll()->stored + stored->poll()->refused + stored->poll()->failed, 8u);
-}
-
 // Threads store, load and match the same blocks, with a worker and a Mover that has a poller.
 TEST(KvThreads, GetTheRightBytesOrAnError) {
   KvRig rig({.own_thread = true}, true);

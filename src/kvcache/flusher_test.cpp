@@ -3,7 +3,6 @@
 #include "kvcache/flusher.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <thread>
 
@@ -101,8 +100,6 @@ TEST(KvFlush, KeepsWhatIsInMemory) {
   EXPECT_EQ(stats.tiers[1].blocks, 4u);  // the tier is full
   EXPECT_TRUE(rig.get(keys).has_value());
 }
-
-// While flush() writes a block to the folder, its copy in a slower memory does not go there too.
 
 // flush() waits for arriving blocks. A dropped block ends without a copy.
 TEST(KvFlush, DuringParkedStore_EndsWhenTheStoreCloses) {

@@ -15,27 +15,6 @@ using namespace test;
 // Tiers from fast to slow, above a folder.
 using Tiers = std::vector<std::pair<NodeId, std::size_t>>;
 
-TEST(KvGpu, BlocksGoToAndFromEveryTier) {
-  for (const Tiers& tiers : {Tiers{{kDram, 3}}, Tiers{{kGpu, 2}, {kDram, 3}}, Tiers{{kGpu, 3}}}) {
-    for (const bool promote : {true, false}) {
-      GpuRig rig;
-      rig.open(tiers, 16);
-      const auto keys = kvcache::keys(rig.geometry, tokens(4 * 10));
-      for (const kvcache::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
-      const Status flushed = rig.store->flush();
-      ASSERT_TRUE(flushed.has_value()) << flushed.error().message;
-      const kvcache::Match match = rig.store->match(keys);
-      ASSERT_EQ(match.size(), 10u);
-      for (const bool layers : {true, false}) {
-        const Status got = rig.get(keys, {.layer_order = layers, .promote = promote});
-        EXPECT_TRUE(got.has_value()) << got.error().message;
-      }
-      EXPECT_EQ(rig.store->stats().damaged, 0u);
-      EXPECT_EQ(rig.store->stats().failed, 0u) << rig.store->stats().last_error;
-    }
-  }
-}
-
 // Fragments of whole pages lie layer after layer in the memory that they pass through.
 TEST(KvGpu, BlocksOfWholePagesComeFromAFolderInEachOrder) {
   kvcache::Geometry geometry = small_geometry();
@@ -69,20 +48,6 @@ TEST(KvGpu, BlocksPassThroughHbmWhereCpusHaveNoDram) {
   const Status got = rig.get(keys);
   EXPECT_TRUE(got.has_value()) << got.error().message;
   EXPECT_EQ(rig.store->stats().failed, 0u) << rig.store->stats().last_error;
-}
-
-TEST(KvGpu, LeaveItsTierForMemoryFirst) {
-  GpuRig rig;
-  rig.open({{kGpu, 2}, {kDram, 4}}, 16);
-  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 5));
-  for (const kvcache::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
-  const kvcache::StoreStats stats = rig.store->stats();
-  EXPECT_EQ(stats.tiers[0].name, "gpu");
-  EXPECT_EQ(stats.tiers[0].used, rig.slot * 2);
-  EXPECT_EQ(stats.tiers[0].evicted, 3u);
-  EXPECT_EQ(stats.tiers[1].arrived, 3u);
-  EXPECT_EQ(stats.tiers[0].dropped, 0u);
-  EXPECT_TRUE(rig.get(keys).has_value());
 }
 
 TEST(KvGpu, ATornBlockNeverGetsThere) {

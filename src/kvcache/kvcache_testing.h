@@ -136,7 +136,44 @@ inline std::vector<std::uint32_t> tokens(std::size_t count, std::uint32_t first 
   return result;
 }
 
-struct KvRig {
+// The blocks of a store and the folder below it.
+struct KvBlocks {
+  // Tiers by node, in blocks; if `folder_blocks`, a folder last.
+  kvcache::StoreOptions options(const std::vector<std::pair<NodeId, std::size_t>>& memory,
+                                std::size_t folder_blocks) const {
+    kvcache::StoreOptions made{.geometry = geometry, .workers = worker ? 1U : 0U};
+    for (const auto& [node, blocks] : memory) {
+      made.tiers.push_back({.budget = slot * blocks, .memory = Placement::on(node)});
+      made.tiers.back().memory.pages = PageSize::base;
+    }
+    if (folder_blocks > 0) {
+      made.tiers.push_back({.budget = slot * folder_blocks,
+                            .folder = folder.path,
+                            .write = kvcache::WriteBack::leaving});
+    }
+    return made;
+  }
+  // The bytes of the blocks of `keys`, which prove that a load is correct.
+  std::vector<std::byte> blocks_of(std::span<const kvcache::Key> keys) const {
+    std::vector<std::byte> bytes;
+    bytes.reserve(bytes_of(keys.size()).value);
+    for (const kvcache::Key& key : keys) {
+      Random random(key.low);
+      for (std::size_t i = 0; i < geometry.block().value; ++i) {
+        bytes.push_back(static_cast<std::byte>(random()));
+      }
+    }
+    return bytes;
+  }
+  Bytes bytes_of(std::size_t blocks) const { return geometry.block() * blocks; }
+
+  kvcache::Geometry geometry = small_geometry();
+  Bytes slot = 4_KiB;
+  bool worker = false;
+  TemporaryFolder folder;
+};
+
+struct KvRig : KvBlocks {
   explicit KvRig(FakeOptions fake_options = {}, bool poller = false) {
     fake_options.engines = {kCpuA, kCpuB};
     const Clock* const clock = fake_options.clock;
@@ -150,19 +187,11 @@ struct KvRig {
         machine, backends, MoverOptions{.route = place::one, .clock = clock, .poller = poller});
   }
 
-  kvcache::StoreOptions options(std::vector<std::size_t> memory_blocks,
-                                std::size_t folder_blocks = 0) {
-    kvcache::StoreOptions made{.geometry = geometry, .workers = worker ? 1U : 0U};
-    for (const std::size_t blocks : memory_blocks) {
-      made.tiers.push_back({.budget = slot * blocks, .memory = Placement::on(kDram)});
-      made.tiers.back().memory.pages = PageSize::base;
-    }
-    if (folder_blocks > 0) {
-      made.tiers.push_back({.budget = slot * folder_blocks,
-                            .folder = folder.path,
-                            .write = kvcache::WriteBack::leaving});
-    }
-    return made;
+  kvcache::StoreOptions options(const std::vector<std::size_t>& memory_blocks,
+                                std::size_t folder_blocks = 0) const {
+    std::vector<std::pair<NodeId, std::size_t>> memory;
+    for (const std::size_t blocks : memory_blocks) memory.emplace_back(kDram, blocks);
+    return KvBlocks::options(memory, folder_blocks);
   }
   void open(std::vector<std::size_t> memory_blocks, std::size_t folder_blocks = 0) {
     open(options(std::move(memory_blocks), folder_blocks));
@@ -172,20 +201,6 @@ struct KvRig {
     auto made = kvcache::Store::open(*mover, std::move(wanted));
     ASSERT_TRUE(made.has_value()) << made.error().message;
     store = std::move(*made);
-  }
-  // The bytes of the block of `key`, which prove that a load is correct.
-  void write(const kvcache::Key& key, std::byte* block) const {
-    Random random(key.low);
-    for (std::size_t i = 0; i < geometry.block().value; ++i) {
-      block[i] = static_cast<std::byte>(random());
-    }
-  }
-  std::vector<std::byte> blocks_of(std::span<const kvcache::Key> keys) const {
-    std::vector<std::byte> bytes(geometry.block().value * keys.size());
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      write(keys[i], bytes.data() + i * geometry.block().value);
-    }
-    return bytes;
   }
   Result<kvcache::StoredCounts> put(std::span<const kvcache::Key> keys) {
     std::vector<std::byte> bytes = blocks_of(keys);
@@ -218,12 +233,8 @@ struct KvRig {
   }
 
   const Machine machine = small_machine();
-  const kvcache::Geometry geometry = small_geometry();
-  const Bytes slot = 4_KiB;
-  bool worker = false;
   FakeBackend* fake = nullptr;
   FileBackend* files = nullptr;
-  TemporaryFolder folder;
   Backends backends;
   std::unique_ptr<Mover> mover;
   std::unique_ptr<kvcache::Store> store;
@@ -275,26 +286,14 @@ class HeldStream {
   cuda::CUstream stream_ = nullptr;
 };
 
-struct GpuRig {
+struct GpuRig : KvBlocks {
   explicit GpuRig(const std::string& settings = "devices=2",
                   kvcache::Geometry shape = small_geometry(), Bytes of_slot = 4_KiB)
-      : gpu(settings), geometry(std::move(shape)), slot(of_slot) {
+      : gpu(settings) {
+    geometry = std::move(shape);
+    slot = of_slot;
+    worker = true;
     EXPECT_TRUE(backends.skipped().empty());
-  }
-  // Tiers by node, in blocks; if `folder_blocks`, a folder last.
-  kvcache::StoreOptions options(const std::vector<std::pair<NodeId, std::size_t>>& memory,
-                                std::size_t folder_blocks) const {
-    kvcache::StoreOptions made{.geometry = geometry};
-    for (const auto& [node, blocks] : memory) {
-      made.tiers.push_back({.budget = slot * blocks, .memory = Placement::on(node)});
-      made.tiers.back().memory.pages = PageSize::base;
-    }
-    if (folder_blocks > 0) {
-      made.tiers.push_back({.budget = slot * folder_blocks,
-                            .folder = folder.path,
-                            .write = kvcache::WriteBack::leaving});
-    }
-    return made;
   }
   void open(const std::vector<std::pair<NodeId, std::size_t>>& memory,
             std::size_t folder_blocks = 0) {
@@ -303,17 +302,6 @@ struct GpuRig {
     ASSERT_TRUE(made.has_value()) << made.error().message;
     store = std::move(*made);
   }
-  std::vector<std::byte> blocks_of(std::span<const kvcache::Key> keys) const {
-    std::vector<std::byte> bytes;
-    for (const kvcache::Key& key : keys) {
-      Random random(key.low);
-      for (std::size_t i = 0; i < geometry.block().value; ++i) {
-        bytes.push_back(static_cast<std::byte>(random()));
-      }
-    }
-    return bytes;
-  }
-  Bytes bytes_of(std::size_t blocks) const { return geometry.block() * blocks; }
   // Stores blocks from memory of the GPU.
   Result<kvcache::StoredCounts> put(std::span<const kvcache::Key> keys) {
     const Device from(gpu.machine, bytes_of(keys.size()));
@@ -333,9 +321,6 @@ struct GpuRig {
   }
 
   FakeGpu gpu;
-  const kvcache::Geometry geometry;
-  const Bytes slot;
-  const TemporaryFolder folder;
   const Backends backends = Backends::open(gpu.machine).value();
   Mover mover{gpu.machine, backends};
   std::unique_ptr<kvcache::Store> store;

@@ -99,12 +99,9 @@ Extent Loads::landing(const LoadState& load, unsigned number, unsigned layer) co
   const LoadItem& item = load.items[number];
   const std::uint64_t fragment = store_.geometry().fragment().value;
   if (item.through.object != nullptr) return passing(load, item, layer, Bytes{fragment});
-  const Extent& user = item.user.extent;
-  const std::uint64_t blocks = user.length.value / store_.table.block_bytes();
-  const std::uint64_t at = load.options.layout == Layout::page_first
-                               ? item.user.position * store_.table.block_bytes() + layer * fragment
-                               : (layer * blocks + item.user.position) * fragment;
-  return user.part(at, Bytes{fragment});
+  const std::uint64_t at = offset_in(item.user.extent, store_.geometry(), load.options.layout,
+                                     item.user.position, layer);
+  return item.user.extent.part(at, Bytes{fragment});
 }
 
 // Everything that may throw comes before the copies.

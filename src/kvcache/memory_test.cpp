@@ -12,6 +12,7 @@
 #include "kvcache/kvcache_testing.h"
 #include "tests/support/failing_new_testing.h"
 #include "tests/support/fake_cuda/spared_driver.h"
+#include "tests/support/plain_backend.h"
 
 #if !defined(HEADRACE_TSAN)
 
@@ -43,26 +44,6 @@ namespace {
 
 using namespace test;
 
-// Copies inside submit(); allocates nothing.
-class PlainBackend final : public Backend {
- public:
-  const Capabilities& capabilities() const override { return capabilities_; }
-  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
-    for (const Piece& piece : pieces) {
-      std::memcpy(piece.to.memory(), piece.from.memory(), piece.to.length.value);
-      completion.complete(piece.tag, {});
-    }
-    return pieces.size();
-  }
-
- private:
-  const Capabilities capabilities_{.name = "plain",
-                                   .engines = {kCpuA, kCpuB},
-                                   .max_piece = 64_MiB,
-                                   .max_in_flight = 64,
-                                   .note = "for tests"};
-};
-
 struct Scene {
   bool worker = false;
   bool gpu = false;
@@ -74,7 +55,7 @@ class KvMemory : public testing::Test {
     scene_ = scene;
     if (scene.gpu) gpu_.emplace("devices=1");
     machine_ = scene.gpu ? gpu_->machine : rig_.machine;
-    backends_.add(std::make_unique<PlainBackend>());
+    backends_.add(std::make_unique<PlainBackend>(std::vector{kCpuA, kCpuB}, true));
     backends_.add(std::make_unique<FileBackend>());
     if (scene.gpu) {
       driver_ = **cuda::driver();

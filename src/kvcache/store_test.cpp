@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// End to end: blocks in, from memory to the folder, and back with their checksums compared.
+// What engines need of a store: gaps, outcomes by block, memory of blocks, times of writing.
 #include "kvcache/kvcache_testing.h"
 
 namespace headrace {
@@ -7,28 +7,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace test;
-
-TEST(KvStore, BlocksThatLeaveMemoryComeBackFromTheFolder) {
-  KvRig rig;
-  rig.open({4}, 64);
-  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 20));
-  ASSERT_EQ(keys.size(), 20u);
-  const auto counts = rig.put(keys);
-  ASSERT_TRUE(counts.has_value()) << counts.error().message;
-  EXPECT_EQ(counts->stored, 20u);
-  rig.settle();
-  const kvcache::StoreStats stats = rig.store->stats();
-  EXPECT_EQ(stats.tiers[1].arrived, 16u);
-  EXPECT_EQ(stats.tiers[0].dropped, 0u);
-  EXPECT_EQ(stats.in_flight, 0_B);
-  for (const bool layer_order : {true, false}) {
-    for (const bool promote : {false, true}) {
-      const Status got = rig.get(keys, {.layer_order = layer_order, .promote = promote});
-      EXPECT_TRUE(got.has_value()) << got.error().message;
-    }
-  }
-  EXPECT_EQ(rig.store->match(keys).size(), 20u);
-}
 
 // Bytes of blocks, with an extent for each, far apart and in any order.
 struct Scattered {
@@ -51,7 +29,9 @@ TEST(KvStore, AnExtentForEachBlock) {
   rig.open({4}, 64);
   const auto keys = kvcache::keys(rig.geometry, tokens(4 * 20));
   Scattered from(rig.geometry.block(), keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) rig.write(keys[i], from.of(i).data());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::ranges::copy(rig.blocks_of({&keys[i], 1}), from.of(i).begin());
+  }
   ASSERT_EQ(rig.store->store(keys, from.extents)->wait()->stored, 20u);
   rig.settle();
   EXPECT_TRUE(rig.get(keys).has_value());

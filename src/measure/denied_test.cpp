@@ -114,19 +114,5 @@ TEST(MeasureDenied, ANodeThatIsGoneIsARowWithTheReason) {
   }
 }
 
-TEST(MeasureDenied, BuffersOfASmallNodeShrinkAndSaySo) {
-  Machine machine = Machine::discover({.storage = {}}).value();
-  for (Node& node : machine.nodes) node.capacity = 64_MiB;
-  std::size_t shrunk = 0;
-  const std::vector<session::Point> points = experiment_bandwidth::kExperiment.points({machine});
-  ASSERT_FALSE(points.empty());
-  for (const session::Point& point : points) {
-    const bool refused = point.row.reason.find("too small") != std::string::npos;
-    EXPECT_TRUE(refused || point.row.has_flag("shrunk")) << point.row.key();
-    shrunk += point.row.has_flag("shrunk") ? 1 : 0;
-  }
-  EXPECT_GT(shrunk, 0u);
-}
-
 }  // namespace
 }  // namespace headrace

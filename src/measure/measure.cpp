@@ -46,6 +46,11 @@ const std::array<const Experiment*, 13> kExperiments = {
     &experiment_split::kExperiment,
 };
 
+// Requires: an experiment of that name.
+const Experiment& experiment_of(const Selection& selection) {
+  return **std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
+}
+
 // With less not even the points of rank 0 of one node are measured three times.
 constexpr Nanoseconds kLeastBudget = std::chrono::seconds{2};
 // A session that takes more than this part of its budget says so.
@@ -211,15 +216,14 @@ std::string what_there_is(const std::vector<Selection>& selections, Scope scope)
   std::map<std::string, std::vector<std::string>> values;
   for (const Selection& selection : selections) {
     if (selection.only.empty()) continue;
-    const auto experiment =
-        std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
-    const ParameterChoices asked = at_fault(**experiment, selection.only, scope);
+    const Experiment& experiment = experiment_of(selection);
+    const ParameterChoices asked = at_fault(experiment, selection.only, scope);
     for (const auto& each : asked) {
       scope.only = {};
-      add_values(values[each.first], (*experiment)->points(scope), each.first);
+      add_values(values[each.first], experiment.points(scope), each.first);
       if (!values[each.first].empty()) continue;
       scope.only = {each};  // some have a parameter only where it is asked for
-      add_values(values[each.first], (*experiment)->points(scope), each.first);
+      add_values(values[each.first], experiment.points(scope), each.first);
     }
   }
   std::string words;
@@ -258,9 +262,8 @@ Status check_parameters(const std::vector<Selection>& selections) {
   std::vector<std::string_view> known;
   std::set<std::string> asked;
   for (const Selection& selection : selections) {
-    const auto experiment =
-        std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
-    for (const Parameter& parameter : (*experiment)->parameters) {
+    const Experiment& experiment = experiment_of(selection);
+    for (const Parameter& parameter : experiment.parameters) {
       if (std::ranges::find(known, parameter.name) == known.end()) known.push_back(parameter.name);
     }
     for (const auto& [name, choice] : selection.only) asked.insert(name);
@@ -343,9 +346,8 @@ Result<std::vector<Point>> points_of(const Available& available, const MeasureOp
               .forbidden = available.forbidden()};
   for (const Selection& selection : selections) {
     scope.only = selection.only;
-    const auto experiment =
-        std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
-    add_wanted(points, points_of(**experiment, scope), scope, **experiment, available,
+    const Experiment& experiment = experiment_of(selection);
+    add_wanted(points, points_of(experiment, scope), scope, experiment, available,
                keys[selection.experiment]);
   }
   if (!points.empty()) return points;

@@ -98,33 +98,38 @@ TEST(ChosenPoints, OfSeveralSelectionsComeInTheirOrderAndOnce) {
   EXPECT_NE(rows[1].reason.find("/no/such/directory"), std::string::npos) << rows[1].reason;
 }
 
-TEST(ChosenPoints, StopBetweenPointsAndSayWhichWereNotReached) {
-  std::size_t points = 0;
-  const ExperimentContext context{
-      .stop = [&] { return points == 1; },
-      .progress =
-          [&](std::size_t done, std::size_t total) {
-            points = done;
-            EXPECT_EQ(total, 2U);
-          },
-  };
-  const auto rows = rows_of(smoke(at_home({{"engine", "memcpy"},
-                                           {"state", "cold"},
-                                           {"bytes", std::vector{number(64), number(4096)}},
-                                           {"threads", std::uint64_t{1}}})),
-                            context);
-  ASSERT_EQ(rows.size(), 2U);
-  const bool first = rows[0].value.has_value();
-  EXPECT_TRUE(rows[first ? 0 : 1].value);
-  EXPECT_TRUE(rows[first ? 1 : 0].has_flag("stopped"));
-}
+struct Refused {
+  MeasureOptions options;
+  const char* message;
+};
 
-TEST(ChosenPoints, NonsenseIsRefused) {
+const std::vector<Selection> kLatency{{"latency"}};
+const Refused kRefused[] = {
+    {{.experiments = {"latency", "speed"}}, "no experiment 'speed'; there are latency"},
+    {{.selections = {{"speed"}}}, "no experiment 'speed'"},
+    {{.rounds = 0}, "no rounds"},
+    {{.repetitions = 0}, "no repetitions"},
+    {{.budget = std::chrono::milliseconds{10}}, "too small to measure anything"},
+    {{.experiments = {"latency"}, .selections = kLatency}, "give them alone"},
+    {{.only = {{"order", "random"}}, .selections = kLatency}, "give them alone"},
+    {{.only = {{"mix", "reed"}}}, "no point of any experiment has mix=reed; mix is read, "},
+    {{.experiments = {"latency"}, .only = {{"bytes", std::uint64_t{7}}}}, "has bytes=7; bytes is "},
+    {{.selections = {{"copy", {{"state", "tepid"}}},
+                     {"bandwidth", {{"mix", std::vector<ParameterValue>{"reed", "rite"}}}}}},
+     "no point of copy has state=tepid or of bandwidth has mix=reed|rite; mix is read, "},
+    {{.selections = {{"bandwidth", {{"mix", "reed"}}}, {"copy", {{"state", "tepid"}}}}},
+     "; state is cold"},
+};
+
+TEST(ChosenPoints, NonsenseIsRefusedWithTheKnownNames) {
   const Machine machine = *Machine::discover();
-  for (const MeasureOptions& options :
-       {MeasureOptions{.rounds = 0}, MeasureOptions{.repetitions = 0},
-        MeasureOptions{.selections = {{"speed"}}}}) {
-    EXPECT_EQ(measure(machine, options).error().code, ErrorCode::invalid);
+  for (const Refused& refused : kRefused) {
+    SCOPED_TRACE(refused.message);
+    const auto profile = measure(machine, refused.options);
+    ASSERT_FALSE(profile);
+    EXPECT_EQ(profile.error().code, ErrorCode::invalid);
+    EXPECT_NE(profile.error().message.find(refused.message), std::string::npos)
+        << profile.error().message;
   }
 }
 
@@ -186,13 +191,6 @@ TEST(QuickSession, GivesRowsForMemoryAndDiskAndRatesForBoth) {
   }
 }
 
-TEST(QuickSession, StopsAtOnceWhenAskedTo) {
-  const Machine machine = *Machine::discover();
-  const auto profile = measure(machine, quick_session(machine, "/"), {.stop = [] { return true; }});
-  ASSERT_TRUE(profile);
-  for (const Row& row : profile->rows) EXPECT_FALSE(row.value) << row.key();
-}
-
 // The number of measured points per experiment.
 std::map<std::string, std::size_t> measured(const std::vector<PlannedPoint>& points) {
   std::map<std::string, std::size_t> by_experiment;
@@ -204,46 +202,6 @@ std::map<std::string, std::size_t> measured(const std::vector<PlannedPoint>& poi
 }
 
 constexpr const char* kOfMemory[] = {"latency", "bandwidth", "loaded", "stream", "copy", "migrate"};
-
-// tests/python/command/test_measure_plan.py shows all experiments of a minute, and the matrix of
-// two hours, for 384 CPUs with the release build.
-TEST(PlanSession, AMinuteOnXeonMaxHasEachKindNearAndFar) {
-  const Machine machine = *Machine::load("xeon-max");
-  const auto points = *plan_session(machine);
-  const auto kind = [&](const Row& row, const char* parameter) {
-    return machine.find(NodeId{static_cast<std::uint32_t>(*row.number(parameter))})->kind;
-  };
-  const auto is_in = [&](const char* experiment, NodeKind memory, const char* distance,
-                         const ParameterChoices& only) {
-    return std::ranges::any_of(points, [&](const PlannedPoint& point) {
-      const Row& row = point.row;
-      return row.reason.empty() && row.experiment == experiment && point.distance == distance &&
-             kind(row, row.number("to") != nullptr ? "to" : "memory_node") == memory &&
-             std::ranges::all_of(only, [&](const auto& each) {
-               const auto* word = std::get_if<std::string>(&each.second);
-               return word != nullptr
-                          ? row.word(each.first) == *word
-                          : *row.number(each.first) == std::get<std::uint64_t>(each.second);
-             });
-    });
-  };
-  for (const NodeKind memory : {NodeKind::dram, NodeKind::hbm}) {
-    SCOPED_TRACE(to_string(memory));
-    for (const char* distance : {"near", "socket", "far"}) {
-      EXPECT_TRUE(is_in("latency", memory, distance, {{"pages", "huge"}})) << distance;
-      EXPECT_TRUE(is_in("bandwidth", memory, distance, {{"threads", std::uint64_t{12}}}));
-    }
-    EXPECT_TRUE(is_in("bandwidth", memory, "near", {{"threads", std::uint64_t{1}}}));
-    const std::uint64_t most = 100;
-    EXPECT_TRUE(is_in("loaded", memory, "near", {{"mix", "read"}, {"load_percent", most}}));
-    const char* other = memory == NodeKind::hbm ? "dram" : "hbm";
-    EXPECT_TRUE(std::ranges::any_of(points, [&](const PlannedPoint& point) {
-      return point.row.reason.empty() && point.row.experiment == "copy" &&
-             kind(point.row, "to") == memory && to_string(kind(point.row, "from")) == other;
-    }));
-    EXPECT_TRUE(is_in("migrate", memory, "near", {{"method", "move_pages"}}));
-  }
-}
 
 // 16 CPUs per node; each core has its own caches, and eight cores share one more.
 Machine made_up_machine(unsigned nodes) {
@@ -275,8 +233,7 @@ TEST(PlanSession, APlanSearchesForNoCaches) {
 }
 
 TEST(PlanSession, ASmallMachineWithALittleMemoryIsMeasured) {
-  Machine machine{.name = "small"};
-  machine.nodes = {{.id = NodeId{0}, .kind = NodeKind::dram, .capacity = 512_MiB, .cpus = {0, 1}}};
+  Machine machine = test::machine_of({{0, 1}}, 0, 512_MiB);
   machine.caches = {{.level = 3, .size = 480_MiB, .cpus = {0, 1}}};
   machine.provenance["hypervisor"] = "yes";
   const auto points = *plan_session(machine);
@@ -291,36 +248,33 @@ TEST(PlanSession, ASmallMachineWithALittleMemoryIsMeasured) {
 
 // HBM in cache mode, on a machine of one socket.
 Machine cached_machine(Bytes memory, Bytes side_cache) {
-  Machine machine{.name = "cached"};
-  machine.nodes = {
-      {.id = NodeId{0}, .kind = NodeKind::dram, .capacity = memory, .cpus = {0, 1, 2, 3}}};
+  Machine machine = test::machine_of({{0, 1, 2, 3}}, 0, memory);
   machine.nodes[0].side_cache = MemorySideCache{.size = side_cache};
   machine.caches = {{.level = 3, .size = 32_MiB, .cpus = {0, 1, 2, 3}}};
   return machine;
 }
 
-TEST(PlanSession, WhatASideCacheHoldsIsSaid) {
+// The experiments with points; expects each point that uses memory to be marked.
+std::set<std::string> marked_in(const Machine& machine, bool of_teams) {
   std::set<std::string> marked;
-  const auto held = *plan_session(cached_machine(512_GiB, 64_GiB));
-  for (const PlannedPoint& point : held) {
-    if (!point.row.reason.empty() && !point.row.has_flag("left_out")) continue;
-    if (point.row.experiment == "core_to_core") continue;  // it uses no memory
-    EXPECT_TRUE(point.row.has_flag("side_cached")) << point.row.key();
-    marked.insert(point.row.experiment);
+  const auto points = *plan_session(machine);
+  for (const PlannedPoint& point : points) {
+    const Row& row = point.row;
+    if (!row.reason.empty() && !row.has_flag("left_out")) continue;
+    if (row.experiment == "core_to_core") continue;  // it uses no memory
+    if (of_teams && row.parameter("on") == nullptr && row.experiment != "migrate") continue;
+    EXPECT_TRUE(row.has_flag("side_cached")) << row.key();
+    marked.insert(row.experiment);
   }
+  return marked;
+}
+
+TEST(PlanSession, WhatASideCacheHoldsIsSaid) {
+  const auto marked = marked_in(cached_machine(512_GiB, 64_GiB), false);
   for (const char* const name :
        {"latency", "bandwidth", "loaded", "stream", "copy", "interference", "parallelism"}) {
     EXPECT_TRUE(marked.contains(name)) << name;
   }
-  const auto passed = *plan_session(cached_machine(512_GiB, 1_MiB));
-  for (const PlannedPoint& point : passed) {
-    const auto* const bytes = point.row.number("bytes");
-    if (bytes != nullptr && *bytes <= (1_MiB).value) continue;
-    EXPECT_FALSE(point.row.has_flag("side_cached")) << point.row.key();
-  }
-}
-
-TEST(PlanSession, WhatASideCacheHoldsOfAWholeMachineIsSaid) {
   Machine machine = cached_machine(512_GiB, 64_GiB);
   machine.nodes.push_back(machine.nodes[0]);
   machine.nodes[1].id = NodeId{1};
@@ -329,16 +283,13 @@ TEST(PlanSession, WhatASideCacheHoldsOfAWholeMachineIsSaid) {
     machine.nodes[node].socket = node;
     machine.nodes[node].distances = {{NodeId{node}, 10}, {NodeId{1 - node}, 21}};
   }
-  std::set<std::string> marked;
-  const auto points = *plan_session(machine);
-  for (const PlannedPoint& point : points) {
-    const bool team = point.row.parameter("on") != nullptr;
-    if (!team && point.row.experiment != "migrate") continue;
-    if (!point.row.reason.empty() && !point.row.has_flag("left_out")) continue;
-    EXPECT_TRUE(point.row.has_flag("side_cached")) << point.row.key();
-    marked.insert(point.row.experiment);
+  EXPECT_EQ(marked_in(machine, true), (std::set<std::string>{"bandwidth", "migrate", "stream"}));
+  const auto passed = *plan_session(cached_machine(512_GiB, 1_MiB));
+  for (const PlannedPoint& point : passed) {
+    const auto* const bytes = point.row.number("bytes");
+    if (bytes != nullptr && *bytes <= (1_MiB).value) continue;
+    EXPECT_FALSE(point.row.has_flag("side_cached")) << point.row.key();
   }
-  EXPECT_EQ(marked, (std::set<std::string>{"bandwidth", "migrate", "stream"}));
 }
 
 TEST(PlanSession, MemoryBehindASideCacheIsChasedWhenAskedFor) {

@@ -27,16 +27,10 @@ namespace {
 constexpr Bytes kMaxBuffer{std::uint64_t{1} << 56};
 
 // Page sizes to try, in order.
-std::vector<PageSize> fallbacks(PageSize asked) {
+std::span<const PageSize> fallbacks(PageSize asked) {
   using enum PageSize;
-  switch (asked) {
-    case base: return {base};
-    case transparent: return {transparent, base};
-    case huge_2m: return {huge_2m, transparent, base};
-    case huge_1g: return {huge_1g, huge_2m, transparent, base};
-  }
-  CHECK(false);
-  return {};
+  static constexpr std::array kOrder{huge_1g, huge_2m, transparent, base};
+  return std::span(std::ranges::find(kOrder, asked), kOrder.end());
 }
 
 // An attempt with one page size: the memory, or in `unfit` why this size is unavailable.
@@ -75,28 +69,24 @@ std::expected<MappedMemory, int> map(const Layout& layout, Bytes align) {
   return mapping;
 }
 
-// The kernel's interleaving spills silently when a node is full; a strict request must not accept
-// it.
-Status check_interleaved(const MappedMemory& mapping, const Layout& layout,
-                         const HostMemory& host) {
-  if (!layout.policy || !layout.placement.strict) return {};
-  const auto elsewhere = [&](NodeId id) {
-    return std::ranges::find(layout.ids, id) == layout.ids.end();
-  };
-  if (std::ranges::none_of(host.nodes,
-                           [&](const NodeMemory& node) { return elsewhere(node.id); })) {
-    return {};
-  }
-  const auto residency = where({mapping.memory(), mapping.length().value});
-  if (!residency) return Unexpected(residency.error());
-  for (const auto& [id, pages] : residency->pages) {
-    if (!elsewhere(id)) continue;
+// The kernel spills silently when a node is full; a strict request must not accept it.
+Status check_placed(std::span<const std::byte> bytes, const Layout& layout) {
+  HEADRACE_TRY(const Residency now, where(bytes));
+  for (const auto& [id, pages] : now.pages) {
+    if (std::ranges::find(layout.ids, id) != layout.ids.end()) continue;
     return fail(ErrorCode::exhausted,
-                "{} pages went to node {} while the nodes of the placement were full; free now: "
-                "{}; ask for less or let it spill (strict = false)",
+                "{} pages went to node {}, which the placement does not name; free now: {}; ask "
+                "for less or let it spill (strict = false)",
                 pages, raw(id), read_host_memory().free_text());
   }
   return {};
+}
+
+// Whether the kernel interleaves, on a host with other nodes too.
+bool may_spill(const Layout& layout, const HostMemory& host) {
+  return layout.policy && std::ranges::any_of(host.nodes, [&](const NodeMemory& node) {
+           return std::ranges::find(layout.ids, node.id) == layout.ids.end();
+         });
 }
 
 // Another request may take the memory just seen as free; then try again.
@@ -155,7 +145,9 @@ Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
                 read_host_memory().free_text());
   }
   settle(mapping.memory(), layout);
-  HEADRACE_TRY_STATUS(check_interleaved(mapping, layout, host));
+  if (layout.placement.strict && may_spill(layout, host)) {
+    HEADRACE_TRY_STATUS(check_placed({mapping.memory(), mapping.length().value}, layout));
+  }
   if (layout.placement.lock) HEADRACE_TRY_STATUS(lock(mapping.memory(), mapping.length()));
   return Attempt{std::move(mapping), {}};
 }
@@ -165,15 +157,7 @@ Result<std::shared_ptr<const PinnedMemory>> pin(const MappedMemory& mapping, con
   if (!layout.placement.pin) return nullptr;
   const std::span<std::byte> bytes(mapping.memory(), mapping.length().value);
   HEADRACE_TRY(auto pinned, PinnedMemory::pin(bytes, layout.ids.front()));
-  if (!layout.placement.strict) return pinned;
-  HEADRACE_TRY(const Residency now, where(bytes));
-  for (const auto& [id, pages] : now.pages) {
-    if (std::ranges::find(layout.ids, id) != layout.ids.end()) continue;
-    return fail(ErrorCode::exhausted,
-                "{} pages were pinned on node {}, which the placement does not name; free now: {}; "
-                "ask for less or let it spill (strict = false)",
-                pages, raw(id), read_host_memory().free_text());
-  }
+  if (layout.placement.strict) HEADRACE_TRY_STATUS(check_placed(bytes, layout));
   return pinned;
 }
 

@@ -12,23 +12,10 @@
 #include <string>
 
 #include "core/fail.h"
+#include "core/own_files.h"
 
 namespace headrace {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int value() const { return value_; }
-
- private:
-  const int value_;
-};
 
 // Opens a file without a name; returns -1 and sets errno on failure.
 int open_nameless(const std::string& folder) {
@@ -67,11 +54,11 @@ Result<MappedMemory> map_file(const Node& storage, Bytes bytes, Bytes align) {
                 "no folder is known on {}; discover this host's machine with a storage path",
                 storage.name);
   }
-  const Descriptor file(open_nameless(storage.path));
-  if (file.value() < 0) return fail_errno(errno, "cannot make a file in " + storage.path);
+  const OwnDescriptor file(open_nameless(storage.path));
+  if (file.get() < 0) return fail_errno(errno, "cannot make a file in " + storage.path);
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const Bytes length{(bytes.value + page - 1) / page * page};
-  const int error = take_room(file.value(), length);
+  const int error = take_room(file.get(), length);
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     return fail(ErrorCode::exhausted,
                 "{} do not fit in {} on {}; free there: {}; ask for less, or raise "
@@ -82,7 +69,7 @@ Result<MappedMemory> map_file(const Node& storage, Bytes bytes, Bytes align) {
   auto mapping = MappedMemory::make(length, align, Bytes{page}, PROT_NONE);
   if (mapping) {
     mapping =
-        MappedMemory::over(*std::move(mapping), PROT_READ | PROT_WRITE, MAP_SHARED, file.value());
+        MappedMemory::over(*std::move(mapping), PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
   }
   if (!mapping) return fail_errno(mapping.error(), "cannot map a file in " + storage.path);
   return *std::move(mapping);

@@ -5,15 +5,17 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 
 #include "headrace/buffer.h"
 #include "memory/memory_testing.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 // This host with a temporary folder as its storage node.
 class FileMemory : public testing::Test {
@@ -64,10 +66,7 @@ TEST_F(FileMemory, IsAligned) {
 
 TEST_F(FileMemory, SaysWhatIsFreeWhenItDoesNotFit) {
   const auto none = allocate(machine_, Bytes{std::uint64_t{1} << 55}, Placement::on(kDisk));
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, ErrorCode::exhausted);
-  EXPECT_NE(none.error().message.find(" on disk; free there: "), std::string::npos)
-      << none.error().message;
+  expect_refused(none, ErrorCode::exhausted, " on disk; free there: ");
 }
 
 TEST_F(FileMemory, ALimitOnFilesIsNotTheEndOfTheProcess) {

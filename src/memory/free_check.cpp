@@ -48,6 +48,7 @@ Status check_free(const HostMemory& host, const Demand& demand,
   const Bytes all = demand.total() + total_of(taken);
   if (demand.strict) {
     for (const auto& [id, bytes] : demand.nodes) {
+      if (bytes.value == 0) continue;
       const NodeMemory* node = host.find(id);
       const auto found = taken.find(id);
       const Bytes others = found == taken.end() ? Bytes{} : found->second;

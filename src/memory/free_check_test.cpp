@@ -7,9 +7,12 @@
 
 #include "headrace/process.h"
 #include "memory/memory_testing.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 HostMemory two_nodes() {
   HostMemory host;
@@ -17,39 +20,37 @@ HostMemory two_nodes() {
   return host;
 }
 
-TEST(CheckFree, StrictDemand_IsComparedWithEachNode) {
-  const HostMemory host = two_nodes();
-  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 10_MiB}}}));
-  const Status refused = check_free(host, {.nodes = {{NodeId{0}, 1_MiB}, {NodeId{8}, 11_MiB}}});
-  ASSERT_FALSE(refused);
+// Strict demands fit each node, others all nodes together; claims of other requests count as taken.
+TEST(CheckFree, Demand_IsComparedWithFreeMemory) {
+  const NodeId large{0}, small{8};
+  const std::map<NodeId, Bytes> taken{{small, 4_MiB}};
+  struct Case {
+    Demand demand;
+    std::map<NodeId, Bytes> taken;
+    bool fits;
+  };
+  const std::vector<Case> cases{
+      {{{{small, 10_MiB}}}, {}, true},         {{{{large, 1_MiB}, {small, 11_MiB}}}, {}, false},
+      {{{{small, 110_MiB}}, false}, {}, true}, {{{{small, 111_MiB}}, false}, {}, false},
+      {{{{small, 6_MiB}}}, taken, true},       {{{{small, 7_MiB}}}, taken, false},
+      {{{{large, 100_MiB}}}, taken, true},     {{{{large, 107_MiB}}, false}, taken, false}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto& [demand, claims, fits] = cases[i];
+    EXPECT_EQ(check_free(two_nodes(), demand, claims).has_value(), fits) << i;
+  }
+  const Status refused = check_free(two_nodes(), cases[1].demand);
   EXPECT_EQ(refused.error().code, ErrorCode::exhausted);
   EXPECT_EQ(refused.error().message,
             "11 MiB do not fit on node 8; free now: node 0 100 MiB, node 8 10 MiB; ask for less, "
             "free some, or let it spill (strict = false)");
 }
 
-TEST(CheckFree, OtherDemand_IsComparedWithAllNodesTogether) {
-  const HostMemory host = two_nodes();
-  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 110_MiB}}, .strict = false}));
-  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{8}, 111_MiB}}, .strict = false}));
-}
-
-TEST(CheckFree, ClaimsOfOtherRequests_CountAsTaken) {
-  const HostMemory host = two_nodes();
-  const std::map<NodeId, Bytes> taken = {{NodeId{8}, 4_MiB}};
-  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 6_MiB}}}, taken));
-  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{8}, 7_MiB}}}, taken));
-  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{0}, 100_MiB}}}, taken));
-  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{0}, 107_MiB}}, .strict = false}, taken));
-}
-
 TEST(CheckFree, KeepsToTheMemoryCgroup) {
   HostMemory host = two_nodes();
   host.cgroup = 5_MiB;
   EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{0}, 5_MiB}}}));
-  const Status refused = check_free(host, {.nodes = {{NodeId{0}, 6_MiB}}});
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("memory.max"), std::string::npos);
+  expect_refused(check_free(host, {.nodes = {{NodeId{0}, 6_MiB}}}), ErrorCode::exhausted,
+                 "memory.max");
 }
 
 // Not "4 KiB do not fit; free now: node 0 0 B": the free memory is unknown.
@@ -63,10 +64,7 @@ TEST(CheckFree, SaysThatNoFileDescriptorIsLeft) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const auto claim = Claim::make({.nodes = {{NodeId{0}, 4_KiB}}, .strict = false});
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  ASSERT_FALSE(claim);
-  EXPECT_EQ(claim.error().code, ErrorCode::exhausted);
-  EXPECT_NE(claim.error().message.find("no file descriptor is left"), std::string::npos)
-      << claim.error().message;
+  expect_refused(claim, ErrorCode::exhausted, "no file descriptor is left");
   EXPECT_TRUE(Claim::make({.nodes = {{NodeId{0}, 4_KiB}}, .strict = false}));
 }
 

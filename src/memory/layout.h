@@ -45,7 +45,8 @@ struct Layout {
   bool by_first_touch() const { return placement.distribution == Distribution::first_touch; }
   // Whether a part goes to fewer nodes than the placement names, or to spill nodes.
   bool spills() const {
-    return stages.size() > 1 || stages.front().nodes.size() != placement.nodes.size();
+    const std::vector<std::size_t>& first = stages.front().nodes;
+    return stages.size() > 1 || first.size() != placement.nodes.size() || first.front() > 0;
   }
 };
 

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/expect.h"
+
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 constexpr NodeId kA{0};
 constexpr NodeId kB{1};
@@ -31,50 +35,48 @@ Placement spilling(const std::vector<NodeChoice>& spill) {
   return placement;
 }
 
-TEST(LayoutTest, LayoutThatFits_StaysOnItsNodes) {
+struct Laid {
+  explicit Laid(Placement wish, Bytes bytes = 1_MiB, PageSize size = PageSize::base)
+      : placement(std::move(wish)), layout(lay_out(machine, placement, bytes, size)) {}
   const Machine machine = three_nodes();
-  const Placement placement = spilling({kC, kB});
-  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
-  ASSERT_TRUE(spill(layout, with_free(1_MiB, 0_B, 0_B)));
-  EXPECT_EQ(layout.runs, (std::vector<PageRun>{{0, 1 << 20, 0}}));
-  EXPECT_FALSE(demand_of(layout, {}).strict);
+  const Placement placement;
+  Layout layout;
+};
+
+using Demands = std::map<NodeId, Bytes>;
+
+TEST(LayoutTest, LayoutThatFits_StaysOnItsNodes) {
+  Laid laid(spilling({kC, kB}));
+  ASSERT_TRUE(spill(laid.layout, with_free(1_MiB, 0_B, 0_B)));
+  EXPECT_EQ(laid.layout.runs, (std::vector<PageRun>{{0, 1 << 20, 0}}));
+  EXPECT_FALSE(demand_of(laid.layout, {}).strict);
 }
 
+// Split anew each time, since free memory changes.
 TEST(LayoutTest, TheRestSpillsInTheStatedOrder) {
-  const Machine machine = three_nodes();
-  const Placement placement = spilling({kC, kB});
-  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
-  ASSERT_TRUE(spill(layout, with_free(100_KiB, 1_MiB, 300_KiB)));
-  const Demand demand = demand_of(layout, {});
-  EXPECT_TRUE(demand.strict) << "each node has to have what was seen";
-  EXPECT_EQ(demand.nodes, (std::map<NodeId, Bytes>{{kA, 100_KiB}, {kC, 300_KiB}, {kB, 624_KiB}}));
-  // Free memory changed: the layout is split anew.
-  ASSERT_TRUE(spill(layout, with_free(0_B, 1_MiB, 1_MiB)));
-  EXPECT_EQ(demand_of(layout, {}).nodes.at(kC), 1_MiB);
-  ASSERT_TRUE(spill(layout, with_free(2_MiB, 0_B, 0_B)));
-  EXPECT_EQ(demand_of(layout, {}).nodes.at(kA), 1_MiB);
+  Laid laid(spilling({kC, kB}));
+  HostMemory forbidden = with_free(0_B, 1_MiB, 1_MiB);
+  forbidden.nodes[2].allowed = false;
+  for (const auto& [host, expected] :
+       {std::pair{with_free(100_KiB, 1_MiB, 300_KiB),
+                  Demands{{kA, 100_KiB}, {kC, 300_KiB}, {kB, 624_KiB}}},
+        {with_free(0_B, 1_MiB, 1_MiB), Demands{{kA, 0_B}, {kC, 1_MiB}, {kB, 0_B}}},
+        {forbidden, Demands{{kA, 0_B}, {kC, 0_B}, {kB, 1_MiB}}},
+        {with_free(2_MiB, 0_B, 0_B), Demands{{kA, 1_MiB}, {kC, 0_B}, {kB, 0_B}}}}) {
+    ASSERT_TRUE(spill(laid.layout, host));
+    const Demand demand = demand_of(laid.layout, {});
+    for (const auto& [node, bytes] : expected) {
+      const auto found = demand.nodes.find(node);
+      EXPECT_EQ(found == demand.nodes.end() ? 0_B : found->second, bytes) << raw(node);
+    }
+    EXPECT_TRUE(demand.strict || expected.at(kA) == 1_MiB) << "each node has to have what was seen";
+  }
 }
 
 TEST(LayoutTest, TooLittleOnAllNodes_IsExhausted) {
-  const Machine machine = three_nodes();
-  const Placement placement = spilling({kC});
-  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
-  const auto done = spill(layout, with_free(100_KiB, 9_MiB, 300_KiB));
-  ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().code, ErrorCode::exhausted);
-  EXPECT_NE(done.error().message.find("do not fit on nodes 0:2; free now: node 0 100 KiB"),
-            std::string::npos)
-      << done.error().message;
-}
-
-TEST(LayoutTest, ANodeThatIsNotAllowedHasNoRoom) {
-  const Machine machine = three_nodes();
-  const Placement placement = spilling({kC, kB});
-  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
-  HostMemory host = with_free(0_B, 1_MiB, 1_MiB);
-  host.nodes[2].allowed = false;
-  ASSERT_TRUE(spill(layout, host));
-  EXPECT_EQ(demand_of(layout, {}).nodes.at(kB), 1_MiB);
+  Laid laid(spilling({kC}));
+  expect_refused(spill(laid.layout, with_free(100_KiB, 9_MiB, 300_KiB)), ErrorCode::exhausted,
+                 "do not fit on nodes 0:2; free now: node 0 100 KiB");
 }
 
 // A layout that the kernel would distribute is cut into runs once it does not fit.
@@ -117,13 +119,12 @@ TEST(LayoutTest, FirstTouchIsLeftToTheKernelAndCountsWhatAllNodesHave) {
 
 // A strict kind is bound run by run, to its nearest node and then to the next.
 TEST(LayoutTest, AStrictKindSpillsBoundToTheNextOfIt) {
-  const Machine machine = three_nodes();
-  Placement placement = Placement::on(kA);
-  placement.spill = {kC};
-  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
-  ASSERT_TRUE(spill(layout, with_free(100_KiB, 9_MiB, 1_MiB)));
-  EXPECT_EQ(demand_of(layout, {}).nodes, (std::map<NodeId, Bytes>{{kA, 100_KiB}, {kC, 924_KiB}}));
-  EXPECT_TRUE(demand_of(layout, {}).strict);
+  Placement placement = spilling({kC});
+  placement.strict = true;
+  Laid laid(placement);
+  ASSERT_TRUE(spill(laid.layout, with_free(100_KiB, 9_MiB, 1_MiB)));
+  EXPECT_EQ(demand_of(laid.layout, {}).nodes, (Demands{{kA, 100_KiB}, {kC, 924_KiB}}));
+  EXPECT_TRUE(demand_of(laid.layout, {}).strict);
 }
 
 // Leaves out nodes that the request did not name, and only those.
@@ -149,11 +150,9 @@ TEST(LayoutTest, UnusableNodesThatResolveChose_AreLeftOut) {
 }
 
 TEST(LayoutTest, HugePagesAreNotDivided) {
-  const Machine machine = three_nodes();
-  const Placement placement = spilling({kC});
-  Layout layout = lay_out(machine, placement, 8_MiB, PageSize::transparent);
-  ASSERT_TRUE(spill(layout, with_free(5_MiB, 0_B, 8_MiB)));
-  EXPECT_EQ(demand_of(layout, {}).nodes, (std::map<NodeId, Bytes>{{kA, 4_MiB}, {kC, 4_MiB}}));
+  Laid laid(spilling({kC}), 8_MiB, PageSize::transparent);
+  ASSERT_TRUE(spill(laid.layout, with_free(5_MiB, 0_B, 8_MiB)));
+  EXPECT_EQ(demand_of(laid.layout, {}).nodes, (Demands{{kA, 4_MiB}, {kC, 4_MiB}}));
 }
 
 TEST(LayoutTest, NodesSpilledToAreCheckedLikeTheOthers) {

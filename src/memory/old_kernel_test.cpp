@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fallbacks for features that an older kernel lacks (docs/design/kernels.md). The system calls fail
-// as they do on that kernel.
+// Fallbacks for features that an older kernel lacks, or a container forbids
+// (docs/design/kernels.md). The system calls fail as they do there.
 
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
@@ -68,6 +68,27 @@ bool all_there(const Buffer& buffer) { return where(buffer.bytes()).value().abse
   std::_Exit(0);
 }
 
+// A container whose seccomp profile forbids the system calls of memory policy.
+[[noreturn]] void allocate_denied() {
+  const Machine machine = this_host();
+  test::forbid_policies();
+  Placement placement = on_first(machine);
+  const auto buffer = allocate(machine, 64_KiB, placement);
+  if (machine.nodes.size() > 1) {
+    insist(!buffer && buffer.error().code == ErrorCode::denied, "several nodes: denied");
+    std::_Exit(0);
+  }
+  insist(buffer.has_value(), "on the only node memory is bound anyway");
+  const auto touched = where((*buffer)->bytes());
+  insist(touched.has_value(), "where() has another way to know");
+  insist(touched->pages.at(machine.nodes.front().id) == pages_in(64_KiB), "all pages are there");
+  placement.touch = false;
+  const auto untouched = allocate(machine, 64_KiB, placement);
+  insist(untouched && where((*untouched)->bytes()).value().absent == pages_in(64_KiB),
+         "an untouched buffer has no pages");
+  std::_Exit(0);
+}
+
 class OldKernel : public testing::Test {
  protected:
   OldKernel() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -81,6 +102,10 @@ TEST_F(OldKernel, Before515OneNodeIsPreferred) {
 }
 TEST_F(OldKernel, WithoutTransparentHugePagesPagesAreSmall) {
   EXPECT_EXIT(no_huge_pages(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(OldKernel, DeniedPolicies_OneNodeStillWorksAndSeveralSayWhatToGrant) {
+  EXPECT_EXIT(allocate_denied(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -42,10 +42,6 @@ TEST(PlanRuns, ThreeToOneIsThreePagesThenOne) {
       (std::vector<PageRun>{{0, 12 << 10, 0}, {12 << 10, 4 << 10, 1}, {16 << 10, 8 << 10, 0}}));
 }
 
-TEST(PlanRuns, OneNodeIsOneRun) {
-  EXPECT_EQ(cut_into_runs(1_GiB, 4_KiB, weights({7})), (std::vector<PageRun>{{0, 1 << 30, 0}}));
-}
-
 TEST(PlanRuns, DealEveryPageAsTheNaiveWayDoes) {
   EXPECT_TRUE(rc::check("every page has the owner of the naive deal", [] {
     const auto nodes = some_weights();
@@ -186,12 +182,6 @@ TEST(SameWeights, AreThoseOfTheTable) {
   EXPECT_TRUE(same_weights(std::span(table).first(2), table));
   EXPECT_FALSE(same_weights(weights({3, 2}), table));
   EXPECT_FALSE(same_weights(weights({3, 1}), {}));
-}
-
-TEST(PlainInterleave, IsAllOnes) {
-  EXPECT_TRUE(plain_interleave(weights({1, 1, 1})));
-  EXPECT_FALSE(plain_interleave(weights({1, 2})));
-  EXPECT_FALSE(plain_interleave(weights({2, 2})));
 }
 
 }  // namespace

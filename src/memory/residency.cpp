@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/fail.h"
+#include "core/own_files.h"
 #include "headrace/buffer.h"
 #include "host/host_memory.h"
 #include "host/mempolicy.h"
@@ -78,17 +79,16 @@ Result<Residency> ask_pagemap(const PageRange& range, NodeId node) {
   constexpr std::uint64_t kPresent = std::uint64_t{1}
                                      << 63;  // Documentation/admin-guide/mm/pagemap
   Residency residency;
-  const int file = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return fail_errno(errno, "/proc/self/pagemap");
+  const OwnDescriptor file(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return fail_errno(errno, "/proc/self/pagemap");
   std::vector<std::uint64_t> entries(std::min(kBatch, range.count));
   for (std::size_t from = 0; from < range.count; from += kBatch) {
     const std::size_t count = std::min(kBatch, range.count - from);
     const auto at = (range.first / range.size + from) * sizeof(std::uint64_t);
     const auto wanted = static_cast<ssize_t>(count * sizeof(std::uint64_t));
-    if (::pread(file, entries.data(), static_cast<std::size_t>(wanted), static_cast<off_t>(at)) !=
-            wanted ||
+    if (::pread(file.get(), entries.data(), static_cast<std::size_t>(wanted),
+                static_cast<off_t>(at)) != wanted ||
         !is_mapped(range, from, count)) {
-      ::close(file);
       return not_mapped();
     }
     const auto present = static_cast<std::uint64_t>(
@@ -97,7 +97,6 @@ Result<Residency> ask_pagemap(const PageRange& range, NodeId node) {
     if (present > 0) residency.pages[node] += present;
     residency.absent += count - present;
   }
-  ::close(file);
   return residency;
 }
 

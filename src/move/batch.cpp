@@ -32,6 +32,18 @@ bool is_memory(const Machine& machine, NodeId id) {
   return node != nullptr && node->byte_addressable();
 }
 
+// The engine that copies lists between these nodes: the GPU's, the only engine between it and
+// memory.
+const Lister* lister_of(std::span<const Lister> listers, const Machine& machine, NodeId from,
+                        NodeId to) {
+  for (const Lister& lister : listers) {
+    const bool into = to == lister.gpu && is_memory(machine, from);
+    const bool out = from == lister.gpu && is_memory(machine, to);
+    if (into || out) return &lister;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 // Makes the move of many pairs with a move for each; none has begun.
@@ -65,17 +77,6 @@ std::shared_ptr<Move> MoverCore::make_batch(std::span<const MovePair> pairs,
   return whole;
 }
 
-// The engine that copies lists between these nodes: the GPU's, the only engine between it and
-// memory.
-const MoverCore::Lister* MoverCore::lister_of(NodeId from, NodeId to) const {
-  for (const Lister& lister : listers_) {
-    const bool into = to == lister.gpu && is_memory(machine_, from);
-    const bool out = from == lister.gpu && is_memory(machine_, to);
-    if (into || out) return &lister;
-  }
-  return nullptr;
-}
-
 // How many leading pairs are copied as one piece; below 2: none. Otherwise each pair is a move with
 // a piece, which costs the caller 3 us (docs/results/2026-11-27-gpu-link.md). Asks about the first
 // two before it checks more: otherwise n pairs that no list takes would cost n^2 checks.
@@ -91,7 +92,7 @@ std::size_t MoverCore::count_listed(std::span<const MovePair> pairs) const {
   for (; count < std::min(pairs.size(), kMostListed); ++count) {
     const MovePair& pair = pairs[count];
     if (!check_request(pair.to, pair.from) || pair.to.length == 0_B) break;
-    if (count == 0) lister = lister_of(node(pair.from), node(pair.to));
+    if (count == 0) lister = lister_of(listers_, machine_, node(pair.from), node(pair.to));
     if (lister == nullptr || (bytes += pair.to.length) > lister->piece) break;
     if (node(pair.to) != node(pairs[0].to) || node(pair.from) != node(pairs[0].from)) break;
     if (count == 1 && listed(2) < 2) return 0;
@@ -165,7 +166,8 @@ Status MoverCore::open_list(const std::shared_ptr<Move>& move) {
   const NodeId to = move->to.object->node();
   MutexLock lock(mutex_);
   if (stopping_) return fail(ErrorCode::cancelled, "the mover is being destroyed; start no moves");
-  const Route route{{{.length = Bytes{move->bytes()}, .engine = lister_of(from, to)->engine}}};
+  const EngineId engine = lister_of(listers_, machine_, from, to)->engine;
+  const Route route{{{.length = Bytes{move->bytes()}, .engine = engine}}};
   return scheduler_.open(move, scheduler_.link(from, to), route);
 }
 

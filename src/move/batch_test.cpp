@@ -65,17 +65,6 @@ TEST(MoverBatch, TransferForEachPair_IsSubmittedWithTheOthers) {
   EXPECT_EQ(rig.mover->stats().transfers, 5u);
 }
 
-TEST(MoverBatch, EndedPair_IsReadableBeforeTheWholeEnds) {
-  Rig rig({}, by_hand());
-  const Transfer transfer = rig.mover->copy(pairs_of(rig, 3, 4096));
-  rig.fake->finish(2);
-  EXPECT_TRUE(transfer.poll(0).value() && transfer.poll(1).value());
-  EXPECT_FALSE(transfer.poll(2));
-  EXPECT_FALSE(transfer.done());
-  EXPECT_TRUE(rig.copied(0, 2 * 4096));
-  EXPECT_TRUE(transfer.wait());
-}
-
 TEST(MoverBatch, FailedPair_StopsNoOther) {
   Rig rig({}, by_hand());
   auto pairs = pairs_of(rig, 5, 4096);

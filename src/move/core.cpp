@@ -74,12 +74,14 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
   }
 }
 
+namespace {
+
 // noexcept: any exception except std::bad_alloc ends the program, as for callbacks.
-Result<Route> MoverCore::ask(const RoutePolicy& policy,
-                             const RouteRequest& request) const noexcept {
+Result<Route> ask(const Machine& machine, const RoutePolicy& policy,
+                  const RouteRequest& request) noexcept {
   try {
     if (!policy) return fail(ErrorCode::invalid, "no route policy; give one or leave the default");
-    HEADRACE_TRY(Route route, policy(machine_, request));
+    HEADRACE_TRY(Route route, policy(machine, request));
     std::uint64_t at = 0;
     for (const RoutePart& part : route.parts) {
       if (part.offset != at || part.length.value > request.bytes.value - at) {
@@ -97,8 +99,6 @@ Result<Route> MoverCore::ask(const RoutePolicy& policy,
     return out_of_memory();
   }
 }
-
-namespace {
 
 Result<std::size_t> submit_to(Backend& backend, std::span<const Piece> pieces,
                               Completion& completion) noexcept {
@@ -152,14 +152,14 @@ Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& opt
   if (request.bytes == 0_B) return {};
   std::optional<Route> own;
   if (options.route) {
-    HEADRACE_TRY(own, ask(*options.route, request));
+    HEADRACE_TRY(own, ask(machine_, *options.route, request));
   }
   MutexLock lock(mutex_);
   NodePair& link = scheduler_.link(request.from, request.to);
   const Route* route = own ? &*own : link.route_for(request.bytes);
   if (route == nullptr) {
     lock.unlock();
-    auto answer = ask(options_.route, request);
+    auto answer = ask(machine_, options_.route, request);
     lock.lock();
     if (!answer) return Unexpected(std::move(answer).error());
     route = &link.remember(request.bytes, *std::move(answer));
@@ -515,6 +515,10 @@ void MoverCore::stop() {
   // The destructor is not woken: naps are short, and so the last thread that leaves touches nothing
   // more.
   const std::atomic<std::uint32_t> never{0};
+  const auto quiet = [this] {
+    MutexLock lock(mutex_);
+    return scheduler_.quiet();
+  };
   while (!quiet()) {
     CHECK(!patience.over() && "pieces in flight ended within the shutdown bound");
     std::size_t found = 0;
@@ -534,11 +538,6 @@ void MoverCore::stop() {
     poller = std::move(poller_thread_);
   }
   if (poller.joinable()) poller.join();
-}
-
-bool MoverCore::quiet() const {
-  MutexLock lock(mutex_);
-  return scheduler_.quiet();
 }
 
 MoverStats MoverCore::stats() const {

@@ -34,6 +34,14 @@ namespace headrace {
 Status check_options(const MoverOptions& options);
 Status check_request(const Extent& to, const Extent& from);
 
+// An engine that copies many pairs between a GPU and memory as one piece of at most `piece` bytes.
+struct Lister {
+  NodeId gpu{};
+  EngineId engine{};
+  Backend* backend = nullptr;
+  Bytes piece;
+};
+
 class MoverCore final : public Completion, public std::enable_shared_from_this<MoverCore> {
  public:
   MoverCore(const Machine& machine, const Backends& backends, MoverOptions options);
@@ -69,19 +77,9 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
 
   bool copy_at_once(const Extent& to, const Extent& from, EngineId engine, CopyHint hint,
                     Turn& turn) EXCLUDES(mutex_);
-  Result<Route> ask(const RoutePolicy& policy, const RouteRequest& request) const noexcept;
   Status open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
               Turn& turn) EXCLUDES(mutex_);
   std::shared_ptr<Move> make_batch(std::span<const MovePair> pairs, const MoveOptions& options);
-  // An engine that copies many pairs between a GPU and memory as one piece of at most `piece`
-  // bytes.
-  struct Lister {
-    NodeId gpu{};
-    EngineId engine{};
-    Backend* backend = nullptr;
-    Bytes piece;
-  };
-  const Lister* lister_of(NodeId from, NodeId to) const;
   std::size_t count_listed(std::span<const MovePair> pairs) const;
   Status open_list(const std::shared_ptr<Move>& move) EXCLUDES(mutex_);
   void begin_pair(Move& pair, const MoveOptions& options, Visit& visit) EXCLUDES(mutex_);
@@ -102,7 +100,6 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   std::size_t help(std::span<const std::byte> to, Nanoseconds most) EXCLUDES(mutex_);
   std::optional<Nanoseconds> look(Nanoseconds most, std::size_t& found) EXCLUDES(mutex_);
   void leave_if_due(Visit& visit) EXCLUDES(mutex_);
-  bool quiet() const EXCLUDES(mutex_);
   bool needs_poll() const REQUIRES(mutex_) { return left_ || scheduler_.needs_poll(); }
   void start_poller() EXCLUDES(mutex_);
   void run_poller() EXCLUDES(mutex_);

@@ -259,6 +259,13 @@ TEST_F(MoverLists, Wait_LooksAgainWhenTheBackendAsks) {
   EXPECT_EQ(transfer.wait(Nanoseconds{0}).has_value(), true);
 }
 
+TEST_F(MoverLists, OverlapInGpuMemory_IsInvalid) {
+  const DeviceRange same(1 << 20, 1_MiB, kGpu);
+  const auto refused = mover_->copy(whole(gpu_).part(0, 100_B), whole(same).part(99, 100_B)).wait();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid);
+}
+
 TEST_F(MoverLists, DefaultOptions_UseTheEnginesPiece) {
   const Transfer usual = mover_->copy(whole(gpu_), whole(host_));
   ASSERT_EQ(lists_->open.size(), 2U);

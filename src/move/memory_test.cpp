@@ -5,128 +5,45 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <new>
 
-#include "core/mutex.h"
-#include "core/sanitizers.h"
 #include "move/mover_testing.h"
+#include "tests/support/failing_new_testing.h"
+#include "tests/support/plain_backend.h"
 
-// Clang's ThreadSanitizer defines operators new and delete itself.
 #if !defined(HEADRACE_TSAN)
 
 namespace {
 
-// The operator new of this program: the allocation that counts `until_failure` down to 0 fails, and
-// with `and_after` all later ones.
+// The allocation that counts `until_failure` down to 0 fails, and with `and_after` all later ones.
 constinit std::atomic<bool> armed{false};
 constinit std::atomic<bool> and_after{false};
 constinit std::atomic<bool> has_failed{false};
 constinit std::atomic<std::ptrdiff_t> until_failure{0};
-constinit std::atomic<std::ptrdiff_t> live_blocks{0};
-
-void* allocate(std::size_t size) {
-  bool fails = false;
-  if (armed.load()) {
-    const std::ptrdiff_t left = until_failure.fetch_sub(1) - 1;
-    fails = left == 0 || (left < 0 && and_after.load());
-  }
-  if (fails) has_failed.store(true);
-  void* const memory = fails ? nullptr : std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  live_blocks.fetch_add(1);
-  return memory;
-}
-
-void give_back(void* memory) {
-  if (memory != nullptr) live_blocks.fetch_sub(1);
-  std::free(memory);
-}
 
 }  // namespace
 
-void* operator new(std::size_t size) { return allocate(size); }
-void* operator new[](std::size_t size) { return allocate(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return allocate(size);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
+bool headrace::test::allocation_fails() noexcept {
+  if (!armed) return false;
+  const std::ptrdiff_t left = --until_failure;
+  const bool fails = left == 0 || (left < 0 && and_after);
+  if (fails) has_failed = true;
+  return fails;
 }
-void operator delete(void* memory) noexcept { give_back(memory); }
-void operator delete[](void* memory) noexcept { give_back(memory); }
-void operator delete(void* memory, std::size_t) noexcept { give_back(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { give_back(memory); }
 
 namespace headrace {
 namespace {
 
 using test::kCpuA;
 using test::kCpuB;
-
-// Copies when it is polled, or inside submit(); allocates nothing.
-class PlainBackend final : public Backend {
- public:
-  PlainBackend(EngineId engine, bool inlines) : inlines_(inlines) {
-    facts_.name = "plain";
-    facts_.engines = {engine};
-    facts_.max_piece = 1_MiB;
-    facts_.max_in_flight = 8;
-    facts_.inline_below = inlines ? 2_MiB : 0_B;
-    facts_.completes_itself = inlines;
-  }
-  const Capabilities& capabilities() const override { return facts_; }
-  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (inlines_) {
-        end(pieces[i], completion);
-        continue;
-      }
-      MutexLock lock(mutex_);
-      if (count_ == flights_.size()) return i;
-      flights_[count_++] = pieces[i];
-      completion_ = &completion;
-    }
-    return pieces.size();
-  }
-  std::size_t poll() override {
-    std::array<Piece, 8> flights;
-    std::size_t found = 0;
-    Completion* completion = nullptr;
-    {
-      MutexLock lock(mutex_);
-      flights = flights_;
-      found = std::exchange(count_, 0);
-      completion = completion_;
-    }
-    for (std::size_t i = 0; i < found; ++i) end(flights[i], *completion);
-    return found;
-  }
-  std::atomic<int> failures = 0;  // how many of the next pieces fail
-
- private:
-  void end(const Piece& piece, Completion& completion) {
-    if (failures.fetch_sub(1) > 0) {
-      return completion.complete(piece.tag, Unexpected(Error{ErrorCode::io, "told"}));
-    }
-    std::memcpy(piece.to.memory(), piece.from.memory(), piece.to.length.value);
-    completion.complete(piece.tag, {});
-  }
-  Capabilities facts_;
-  const bool inlines_;
-  Mutex mutex_;
-  std::array<Piece, 8> flights_ GUARDED_BY(mutex_);
-  std::size_t count_ GUARDED_BY(mutex_) = 0;
-  Completion* completion_ GUARDED_BY(mutex_) = nullptr;
-};
+using test::PlainBackend;
 
 struct Scene {
   explicit Scene(bool poller) : with_poller(poller) {
-    auto first = std::make_unique<PlainBackend>(kCpuA, false);
+    auto first = std::make_unique<PlainBackend>(std::vector{kCpuA}, false);
     polled = first.get();
     backends.add(std::move(first));
-    backends.add(std::make_unique<PlainBackend>(kCpuB, true));
+    backends.add(std::make_unique<PlainBackend>(std::vector{kCpuB}, true));
   }
 
   static constexpr std::uint64_t kSlot = 8192;
@@ -216,7 +133,7 @@ TEST_P(MoverWithoutMemory, FailedAllocation_StillEndsEveryMove) {
   const auto [poller, all] = GetParam();
   for (std::ptrdiff_t nth = 1; !HasFailure(); ++nth) {
     ASSERT_LT(nth, 1000);
-    const std::ptrdiff_t before = live_blocks.load();
+    const std::int64_t before = test::live_bytes.load();
     bool failed = false;
     {
       Scene scene(poller);
@@ -230,7 +147,7 @@ TEST_P(MoverWithoutMemory, FailedAllocation_StillEndsEveryMove) {
       scene.judge(failed);
     }
     if (!poller) {
-      EXPECT_EQ(live_blocks.load(), before) << "leaked at allocation " << nth;
+      EXPECT_EQ(test::live_bytes.load(), before) << "leaked at allocation " << nth;
     }
     if (!failed) {
       EXPECT_GT(nth, 20) << "the scenario allocates";

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/mover.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <unistd.h>
-
-#include <thread>
 
 #include "move/mover_testing.h"
 
@@ -282,18 +277,6 @@ TEST(Mover, SharedEngine_ServesAllLinks) {
   EXPECT_TRUE(demand.wait());
 }
 
-TEST(Mover, RefusedPieces_AreSubmittedAgainInOrder) {
-  Rig rig({.max_in_flight = 8, .partial_chance = 0.7}, by_hand());
-  EXPECT_TRUE(rig.copy(0, 300'000).wait());
-  EXPECT_GT(rig.fake->stats().partial, 0u);
-  std::uint64_t at = 0;
-  for (const Piece& piece : rig.fake->accepted()) {
-    EXPECT_EQ(piece.to.offset, at);
-    at = piece.to.end();
-  }
-  EXPECT_TRUE(rig.copied(0, 300'000));
-}
-
 // None of our pieces is in flight, so no completion will wake a thread.
 TEST(Mover, FullEngine_IsAskedAgainByPoll) {
   Rig rig({}, by_hand());
@@ -351,20 +334,6 @@ TEST(Mover, InvalidPiece_IsNotRetried) {
   rig.fake->break_engine(kCpuA, Error{ErrorCode::invalid, "nonsense"});
   EXPECT_EQ(rig.copy(0, 4096).wait().error().code, ErrorCode::invalid);
   EXPECT_EQ(rig.fake->stats().accepted, 1u);
-}
-
-// A submit() refused because of one piece does not fail the others.
-TEST(Mover, OneInvalidPiece_DoesNotFailTheRestOfItsSubmission) {
-  Rig rig({.max_in_flight = 1}, by_hand());
-  std::vector<std::byte> elsewhere(4096);
-  rig.fake->hold(true);
-  const Transfer first = rig.copy(0, 4096);
-  Transfer well = rig.copy(4096, 4096);
-  rig.fake->refuse(kCpuA, Error{ErrorCode::io, "broken"});
-  rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken too"});
-  rig.fake->hold(false);
-  EXPECT_TRUE(first.wait());
-  EXPECT_FALSE(well.wait());
 }
 
 TEST(Mover, FailedMove_IsDoneOnceNothingIsInFlight) {

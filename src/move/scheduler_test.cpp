@@ -90,15 +90,6 @@ class MoveSchedulerTest : public testing::Test {
   std::optional<MoveScheduler> scheduler_;
 };
 
-TEST_F(MoveSchedulerTest, MemorySegment_IsCutFromItsStart) {
-  const auto move = open(from_, 100, 40'000, by(kCpuA, 40'000));
-  EXPECT_EQ(scheduler_->stats().queued_pieces, 3u);
-  EXPECT_EQ(lengths(take()), (std::vector<std::uint64_t>{16384, 16384, 7232}));
-  EXPECT_EQ(scheduler_->stats().queued_pieces, 0u);
-  EXPECT_EQ(scheduler_->stats().in_flight_pieces, 3u);
-  scheduler_->cancel(*move);
-}
-
 // Only the first piece of a file's extent begins at an unaligned offset.
 TEST_F(MoveSchedulerTest, FileSegment_IsCutAtBlocksOfTheFile) {
   const Unaddressable file(1_MiB, test::kDram);
@@ -299,21 +290,6 @@ TEST_F(MoveSchedulerTest, DemandOnStorage_HoldsBackNoOtherEngine) {
   const auto read = open(from_, 0, 4096, by(kCpuA, 4096));
   EXPECT_EQ(take().size(), 4u) << "as many as the engine takes";
   scheduler_->cancel_all();
-}
-
-TEST_F(MoveSchedulerTest, Move_EndsWithItsLastPiece) {
-  const auto move = open(from_, 0, 20'000, by(kCpuA, 20'000));
-  const auto segments = take();
-  ASSERT_EQ(segments.size(), 2u);
-  settle(*segments[1]);
-  EXPECT_TRUE(ended().empty());
-  EXPECT_FALSE(scheduler_->quiet());
-  settle(*segments[0]);
-  EXPECT_EQ(ended(), std::vector<const Move*>{move.get()});
-  EXPECT_TRUE(scheduler_->quiet());
-  EXPECT_EQ(move->scheduling.stats.bytes, 20'000_B);
-  scheduler_->cancel(*move);
-  EXPECT_TRUE(ended().empty()) << "it is forgotten";
 }
 
 TEST_F(MoveSchedulerTest, CancelAll_EndsMovesWithNothingInFlight) {

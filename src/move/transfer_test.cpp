@@ -54,29 +54,6 @@ Task in_turn(Rig& rig, std::uint64_t pieces) {
   co_return sum;
 }
 
-TEST(Transfer, AnyHandle_PollsAndWaits) {
-  Rig rig({.max_in_flight = 1, .polls = 2}, by_hand());
-  const Transfer transfer = rig.copy(0, 4096);
-  const Transfer copy = transfer;
-  EXPECT_FALSE(transfer.done());
-  EXPECT_FALSE(copy.poll());
-  EXPECT_TRUE(copy.wait());
-  EXPECT_TRUE(transfer.poll()->has_value());
-  EXPECT_TRUE(transfer.wait(0ns));
-}
-
-TEST(Transfer, TimedOutWait_MayBeRepeated) {
-  Rig rig({}, by_hand());
-  rig.fake->hold(true);
-  const Transfer transfer = rig.copy(0, 4096);
-  const auto early = transfer.wait(3ms);
-  ASSERT_FALSE(early);
-  EXPECT_EQ(early.error().code, ErrorCode::timed_out);
-  EXPECT_FALSE(transfer.done());
-  rig.fake->hold(false);
-  EXPECT_TRUE(transfer.wait());
-}
-
 // A clock that stands still must not make a wait endless.
 TEST(Transfer, StoppedClock_WaitStillEnds) {
   ManualClock still;
@@ -222,16 +199,6 @@ TEST(Transfer, CoroutineOfManyInlineMoves_KeepsTheStackFlat) {
   const Task task = in_turn(rig, 100'000);
   ASSERT_TRUE(task.handle.done());
   EXPECT_EQ(task.handle.promise().result->value().bytes, Bytes{6'400'000});
-}
-
-TEST(Transfer, DroppedHandle_MoveStillEnds) {
-  Rig rig({}, by_hand());
-  bool told = false;
-  rig.copy(0, 100'000).on_done([&](const auto& outcome) { told = outcome.has_value(); });
-  while (rig.mover->poll() > 0) {
-  }
-  EXPECT_TRUE(told);
-  EXPECT_TRUE(rig.copied(0, 100'000));
 }
 
 }  // namespace

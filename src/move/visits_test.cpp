@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -291,22 +290,6 @@ TEST_F(MoverVisits, PiecesLeftByAVisit_AreSubmittedByThePoller) {
   complete_one();
   fake_->hold(false);
   for (const Transfer& transfer : all) EXPECT_TRUE(transfer.wait());
-}
-
-// Many pieces that complete inside one poll are settled together, and none is lost.
-TEST_F(MoverVisits, SixtyCompletionsInOnePoll_AreAllReported) {
-  Backends backends;
-  auto fake = std::make_unique<FakeBackend>(FakeOptions{.engines = {kCpuA}, .max_in_flight = 100});
-  backends.add(std::move(fake));
-  mover_.emplace(machine_, backends, test::by_hand());
-  std::vector<int> told;
-  for (int i = 0; i < 60; ++i) {
-    copy(kCpuA, 10).on_done([&, i](const auto& outcome) { told.push_back(outcome ? i : -1); });
-  }
-  EXPECT_EQ(mover_->poll(), 60u);
-  EXPECT_EQ(told.size(), 60u);
-  EXPECT_TRUE(std::ranges::is_sorted(told));
-  mover_.reset();
 }
 
 // The thread may be needed to end the other move.

@@ -4,19 +4,20 @@
 #include <gtest/gtest.h>
 
 #include "support/child.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 TEST(Claims, OverlappingClaim_IsRefusedWithItsOwner) {
   ASSERT_TRUE(claim(0x1000, 0x3000, HotnessKind::written));
   for (const auto& [begin, end] :
        {std::pair{0x1000, 0x3000}, {0x2000, 0x2001}, {0, 0x1001}, {0x2fff, 0x5000}, {0, 0x9000}}) {
-    const auto second = claim(static_cast<std::uintptr_t>(begin), static_cast<std::uintptr_t>(end),
-                              HotnessKind::referenced);
-    ASSERT_FALSE(second);
-    EXPECT_EQ(second.error().code, ErrorCode::invalid);
-    EXPECT_NE(second.error().message.find("by written"), std::string::npos);
+    expect_refused(claim(static_cast<std::uintptr_t>(begin), static_cast<std::uintptr_t>(end),
+                         HotnessKind::referenced),
+                   ErrorCode::invalid, "by written");
   }
   EXPECT_TRUE(claim(0, 0x1000, HotnessKind::memfd));
   EXPECT_TRUE(claim(0x3000, 0x4000, HotnessKind::memfd));

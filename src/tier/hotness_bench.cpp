@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Costs of hotness sources per 4 KiB page: a look, the accesses after it, and heat.
+// Costs of hotness sources per 4 KiB page: a look, and the accesses after it.
 //
 // Items are pages, so items_per_second is their rate; `per_page` is the time per page. Accesses are
 // one write per page in address order; compare FirstAccess with Access.
@@ -58,41 +58,34 @@ struct Bench {
   std::unique_ptr<HotnessSource> source;
 };
 
-// A look at memory whose every page was written since the last look.
-void Look(benchmark::State& state, HotnessKind kind) {
+enum class Part { look, first_access, access };
+
+// A look at memory whose every page was written since the last look, the first write to each page
+// after it, or the same writes with no look between them.
+void measure(benchmark::State& state, HotnessKind kind, Part part) {
   Bench bench(kind, {static_cast<std::uint64_t>(state.range(0)) << 20});
   if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
-  if (!bench.source->track(bench.memory)) return state.SkipWithError("cannot track");
+  if (part != Part::access && !bench.source->track(bench.memory)) {
+    return state.SkipWithError("cannot track");
+  }
   for (auto _ : state) {
-    state.PauseTiming();
-    bench.access();
-    state.ResumeTiming();
-    benchmark::DoNotOptimize(bench.source->look());
+    if (part != Part::access) state.PauseTiming();
+    if (part == Part::first_access) benchmark::DoNotOptimize(bench.source->look());
+    if (part == Part::look) bench.access();
+    if (part != Part::access) state.ResumeTiming();
+    if (part == Part::look) {
+      benchmark::DoNotOptimize(bench.source->look());
+    } else {
+      bench.access();
+    }
   }
   bench.report(state);
 }
-
-// The first write to each page after a look.
+void Look(benchmark::State& state, HotnessKind kind) { measure(state, kind, Part::look); }
 void FirstAccess(benchmark::State& state, HotnessKind kind) {
-  Bench bench(kind, {static_cast<std::uint64_t>(state.range(0)) << 20});
-  if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
-  if (!bench.source->track(bench.memory)) return state.SkipWithError("cannot track");
-  for (auto _ : state) {
-    state.PauseTiming();
-    benchmark::DoNotOptimize(bench.source->look());
-    state.ResumeTiming();
-    bench.access();
-  }
-  bench.report(state);
+  measure(state, kind, Part::first_access);
 }
-
-// The same writes with no look between them.
-void Access(benchmark::State& state, HotnessKind kind) {
-  Bench bench(kind, {static_cast<std::uint64_t>(state.range(0)) << 20});
-  if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
-  for (auto _ : state) bench.access();
-  bench.report(state);
-}
+void Access(benchmark::State& state, HotnessKind kind) { measure(state, kind, Part::access); }
 
 // Tracks and untracks one more page while range(0) single pages, every second one, are tracked.
 void Track(benchmark::State& state, HotnessKind kind) {
@@ -122,19 +115,6 @@ void Fork(benchmark::State& state) {
   }
 }
 
-// Adds a sample of single pages, every second one of the memory.
-void AddToHeat(benchmark::State& state) {
-  HotnessSample sample{.covered = std::chrono::seconds{1}};
-  const auto pages = static_cast<std::size_t>(state.range(0)) << 7;
-  for (std::size_t i = 0; i < pages; ++i) {
-    const auto* const page = reinterpret_cast<const std::byte*>((1 << 20) + 2 * i * kPage);
-    sample.touches.push_back({{page, kPage}, {kPage}});
-  }
-  Hotness hotness;
-  for (auto _ : state) hotness.add(sample);
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(pages));
-}
-
 #define HEADRACE_BENCH_SOURCES(bench)                                               \
   BENCHMARK_CAPTURE(bench, referenced, HotnessKind::referenced)->Arg(64)->Arg(512); \
   BENCHMARK_CAPTURE(bench, memfd, HotnessKind::memfd)->Arg(64)->Arg(512);           \
@@ -145,7 +125,6 @@ HEADRACE_BENCH_SOURCES(Look);
 BENCHMARK_CAPTURE(Track, referenced, HotnessKind::referenced)->Arg(0)->Arg(1000);
 BENCHMARK_CAPTURE(Track, written, HotnessKind::written)->Arg(0)->Arg(1000);
 BENCHMARK(Fork)->Arg(0)->Arg(1000)->Arg(30000);
-BENCHMARK(AddToHeat)->Arg(64);
 
 }  // namespace
 }  // namespace headrace

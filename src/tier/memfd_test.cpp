@@ -13,10 +13,13 @@
 #include <utility>
 
 #include "support/child.h"
+#include "tests/support/expect.h"
 #include "tier/planted_testing.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 using test::kPage;
 using test::Trackable;
@@ -62,10 +65,7 @@ TEST_F(Memfd, SeesEachPageThatIsTouchedAndNoOther) {
 
 TEST_F(Memfd, RefusesMemoryThatWouldLoseItsBytes) {
   const Trackable own(HotnessKind::written, 1_MiB);
-  const auto refused = source_->track(own.bytes());
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-  EXPECT_NE(refused.error().message.find("SharedMemory"), std::string::npos);
+  expect_refused(source_->track(own.bytes()), ErrorCode::unsupported, "SharedMemory");
   EXPECT_EQ(own.bytes()[0], std::byte{1});
 }
 

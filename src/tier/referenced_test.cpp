@@ -13,26 +13,20 @@
 
 #include "core/sanitizers.h"
 #include "support/child.h"
+#include "tests/support/expect.h"
 #include "tier/planted_testing.h"
 #include "tier/source.h"
 
 namespace headrace {
 namespace {
 
+using test::expect_refused;
+
 using std::chrono::milliseconds;
 using test::kPage;
 using test::Trackable;
 
 constexpr Bytes kTestChunk = 64_KiB;
-
-TEST(Chunks, BeginAtMultiplesAndAreOdd) {
-  const auto chunks = chunks_of(0x10000, 0x40000, 64_KiB, 0, 100);
-  EXPECT_EQ(chunks.size, 64_KiB);
-  EXPECT_EQ(chunks.note, "");
-  EXPECT_EQ(chunks.bounds, (std::vector<std::uintptr_t>{0x10000, 0x20000, 0x30000, 0x40000}));
-  EXPECT_EQ(chunks_of(0x1f000, 0x31000, 64_KiB, 0, 100).bounds,
-            (std::vector<std::uintptr_t>{0x1f000, 0x20000, 0x30000, 0x31000}));
-}
 
 TEST(Chunks, OfAnEvenNumberHaveTheLastOneCutInTwo) {
   EXPECT_EQ(chunks_of(0x10000, 0x30000, 64_KiB, 0, 100).bounds,
@@ -62,14 +56,15 @@ TEST(Chunks, CoverTheRangeWhateverItIs) {
     const std::uintptr_t end = begin + (1 + random() % 1000) * kPage;
     const Bytes wanted{kPage << random() % 8};
     const std::uint64_t most = random() % 200;
-    const auto bounds = chunks_of(begin, end, wanted, 0, most).bounds;
+    const auto [size, bounds, note] = chunks_of(begin, end, wanted, 0, most);
+    ASSERT_EQ(note.empty(), size == wanted);
     ASSERT_EQ(bounds.front(), begin);
     ASSERT_EQ(bounds.back(), end);
     ASSERT_EQ(bounds.size() % 2, 0u);
     ASSERT_TRUE(bounds.size() - 1 <= most || bounds.size() == 2);
     for (std::size_t k = 1; k < bounds.size(); ++k) {
       ASSERT_LT(bounds[k - 1], bounds[k]);
-      ASSERT_EQ(bounds[k] % kPage, 0u);
+      ASSERT_EQ(bounds[k] % (k + 2 < bounds.size() ? size.value : kPage), 0u);
     }
   }
 }
@@ -123,20 +118,6 @@ TEST_F(Referenced, CountsThePagesOfEachChunkExactly) {
   EXPECT_TRUE(source->look()->touches.empty());
 }
 
-TEST_F(Referenced, FindsScatteredPagesNoBetterThanTheirChunks) {
-  const Trackable memory(HotnessKind::referenced, 32_MiB);
-  const auto source = open();
-  ASSERT_TRUE(source->track(memory.bytes()));
-  std::mt19937_64 random(3);
-  const auto hot = test::plant(memory.count(), 0.1, 1, random);
-  Hotness hotness;
-  test::use(*source, clock_, hotness, memory.bytes(), hot, test::Access::read, random);
-  const double found = test::found(hotness, memory.bytes(), hot, random);
-  RecordProperty("precision", std::to_string(found));
-  EXPECT_GT(found, 0.1) << "no worse than chance";
-  EXPECT_LT(found, 0.5) << "it tells pages apart, and its traits say that it does not";
-}
-
 TEST_F(Referenced, LeavesTheMappingsAsTheyWere) {
   const Trackable memory(HotnessKind::referenced, 4_MiB);
   const auto before = mappings_in(memory.bytes());
@@ -163,15 +144,18 @@ TEST_F(Referenced, RefusesWhatShallNotBeInCoreDumps) {
   EXPECT_TRUE(mappings_in(memory.bytes()).front().undumped);
 }
 
+// Allows this many mappings more than the process has when the kernel is made.
+struct FewMappings final : Kernel {
+  explicit FewMappings(std::uint64_t more) : mappings(more) {
+    EXPECT_TRUE(for_each_vma(system_kernel(), [&](const Vma&) { ++mappings; }));
+  }
+  std::uint64_t mappings;
+  std::uint64_t max_mappings() override { return mappings; }
+};
+
 TEST_F(Referenced, TakesLargerChunksWhereTheKernelAllowsFewMappings) {
-  struct FewMappings final : Kernel {
-    std::uint64_t mappings = 0;
-    std::uint64_t max_mappings() override { return mappings; }
-  } kernel;
   const Trackable memory(HotnessKind::referenced, 16_MiB);
-  std::uint64_t used = 0;
-  ASSERT_TRUE(for_each_vma(system_kernel(), [&](const Vma&) { ++used; }));
-  kernel.mappings = used + 100;
+  FewMappings kernel(100);
   const auto source =
       open_hotness(HotnessKind::referenced, {.chunk = kTestChunk, .least_interval = {}}, kernel);
   ASSERT_TRUE(source) << source.error().message;
@@ -307,19 +291,11 @@ TEST_F(Referenced, ForgetsWithoutAWaitForALook) {
 }
 
 TEST_F(Referenced, LeavesTheProgramSomeOfItsMappings) {
-  struct FewMappings final : Kernel {
-    std::uint64_t mappings = 1 << 20;
-    std::uint64_t max_mappings() override { return mappings; }
-  } kernel;
+  FewMappings kernel(1 << 20);
   const Trackable memory(HotnessKind::referenced, 1_MiB);
   const auto source = open(kernel);
-  std::uint64_t used = 0;
-  ASSERT_TRUE(for_each_vma(system_kernel(), [&](const Vma&) { ++used; }));
-  kernel.mappings = used + 1;
-  const auto tracking = source->track(memory.bytes());
-  ASSERT_FALSE(tracking);
-  EXPECT_EQ(tracking.error().code, ErrorCode::exhausted);
-  EXPECT_NE(tracking.error().message.find("max_map_count"), std::string::npos);
+  kernel.mappings = FewMappings(1).mappings;
+  expect_refused(source->track(memory.bytes()), ErrorCode::exhausted, "max_map_count");
 }
 
 TEST_F(Referenced, LooksUnderALimitOfPrivateMemory) {
@@ -386,31 +362,26 @@ TEST_F(Referenced, IsTheOnlyOneOfAProcess) {
 }
 
 TEST_F(Referenced, KeepsHugePagesWholeWhateverTheirSizeIs) {
-  struct LargePages final : Kernel {
-    Bytes huge_page() override { return 4_MiB; }
+  struct HugePages final : Kernel {
+    Bytes size;
+    Bytes huge_page() override { return size; }
   } kernel;
-  auto memory = MappedMemory::make(12_MiB, 4_MiB, 4_KiB, PROT_READ | PROT_WRITE).value();
-  ASSERT_EQ(madvise(memory.memory(), 12_MiB .value, MADV_HUGEPAGE), 0);
-  const auto source = open(kernel);
-  const auto tracking = source->track({memory.memory(), 12_MiB .value});
-  ASSERT_TRUE(tracking);
-  EXPECT_EQ(tracking->granularity, 4_MiB);
-}
-
-TEST_F(Referenced, KeepsHugePagesWhole) {
-  auto memory = MappedMemory::make(8_MiB, 2_MiB, 4_KiB, PROT_READ | PROT_WRITE).value();
-  ASSERT_EQ(madvise(memory.memory(), 8_MiB .value, MADV_HUGEPAGE), 0);
-  for (std::size_t at = 0; at < 8_MiB .value; at += kPage) memory.memory()[at] = std::byte{1};
-  const std::span<std::byte> bytes(memory.memory(), 8_MiB .value);
-  const auto source = open();
-  const auto tracking = source->track(bytes);
-  ASSERT_TRUE(tracking);
-  EXPECT_EQ(tracking->granularity, 2_MiB);
-  EXPECT_NE(tracking->note.find("huge"), std::string::npos);
-  test::access_page(bytes, 600, test::Access::read);
-  const auto sample = source->look();
-  ASSERT_EQ(sample->touches.size(), 1u);
-  EXPECT_EQ(sample->touches.front().range.data(), bytes.data() + 2_MiB .value);
+  for (const Bytes size : {2_MiB, 4_MiB}) {
+    kernel.size = size;
+    auto memory = MappedMemory::make(size * 4, size, 4_KiB, PROT_READ | PROT_WRITE).value();
+    const std::span<std::byte> bytes(memory.memory(), (size * 4).value);
+    ASSERT_EQ(madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE), 0);
+    for (std::size_t at = 0; at < bytes.size(); at += kPage) bytes[at] = std::byte{1};
+    const auto source = open(kernel);
+    const auto tracking = source->track(bytes);
+    ASSERT_TRUE(tracking);
+    EXPECT_EQ(tracking->granularity, size);
+    EXPECT_NE(tracking->note.find("huge"), std::string::npos);
+    test::access_page(bytes, size.value / kPage + 90, test::Access::read);
+    const auto sample = source->look();
+    ASSERT_EQ(sample->touches.size(), 1u);
+    EXPECT_EQ(sample->touches.front().range.data(), bytes.data() + size.value);
+  }
 }
 
 }  // namespace

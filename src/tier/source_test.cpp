@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "support/child.h"
+#include "tests/support/expect.h"
 #include "tier/planted_testing.h"
 
 namespace headrace {
@@ -24,6 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using test::Access;
+using test::expect_refused;
 using test::kPage;
 using test::Trackable;
 
@@ -48,12 +50,6 @@ class Sources : public testing::TestWithParam<HotnessKind> {
 INSTANTIATE_TEST_SUITE_P(All, Sources, testing::ValuesIn(kHotnessKinds),
                          [](const auto& kind) { return std::string(to_string(kind.param)); });
 
-void expect_error(const auto& result, ErrorCode code, const char* word) {
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, code) << result.error().message;
-  EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
-}
-
 TEST_P(Sources, FindHotSetsThatArePlanted) {
   const Trackable memory(GetParam(), 32_MiB);
   std::mt19937_64 random(6);
@@ -70,19 +66,6 @@ TEST_P(Sources, FindHotSetsThatArePlanted) {
             << share << " in areas of " << area << " pages";
       }
     }
-  }
-}
-
-TEST_P(Sources, FollowAHotSetThatMoves) {
-  const Trackable memory(GetParam(), 32_MiB);
-  std::mt19937_64 random(7);
-  const auto source = open();
-  ASSERT_TRUE(source->track(memory.bytes()));
-  Hotness hotness({.half_life = std::chrono::seconds{2}});
-  for (int phase = 0; phase < 3; ++phase) {
-    const auto hot = test::plant(memory.count(), 0.1, 64, random);
-    test::use(*source, clock_, hotness, memory.bytes(), hot, accesses().back(), random);
-    EXPECT_EQ(test::found(hotness, memory.bytes(), hot, random), 1);
   }
 }
 
@@ -107,12 +90,13 @@ TEST_P(Sources, EarlierOrUntrackedTouches_AreNotSeen) {
 TEST_P(Sources, UnmappedMemory_IsRefused) {
   const auto source = open();
   const Trackable memory(GetParam(), 1_MiB);
-  expect_error(source->track({}), ErrorCode::invalid, "no bytes");
-  expect_error(source->track(memory.bytes().subspan(1, kPage)), ErrorCode::invalid, "whole pages");
-  expect_error(source->track(memory.bytes().first(kPage + 1)), ErrorCode::invalid, "whole pages");
+  expect_refused(source->track({}), ErrorCode::invalid, "no bytes");
+  expect_refused(source->track(memory.bytes().subspan(1, kPage)), ErrorCode::invalid,
+                 "whole pages");
+  expect_refused(source->track(memory.bytes().first(kPage + 1)), ErrorCode::invalid, "whole pages");
   Trackable gone(GetParam(), 1_MiB);
   gone.unmap(1, 1);
-  expect_error(source->track(gone.bytes()), ErrorCode::invalid, "no memory at");
+  expect_refused(source->track(gone.bytes()), ErrorCode::invalid, "no memory at");
   EXPECT_TRUE(source->track(gone.pages(0, 1))) << "nothing is left of the refusal";
 }
 
@@ -120,17 +104,17 @@ TEST_P(Sources, TrackedMemory_IsRefused) {
   const Trackable memory(GetParam(), 1_MiB);
   const auto source = open();
   ASSERT_TRUE(source->track(memory.pages(16, 32)));
-  expect_error(source->track(memory.bytes()), ErrorCode::invalid, "already");
-  expect_error(source->track(memory.pages(47, 1)), ErrorCode::invalid, "already");
+  expect_refused(source->track(memory.bytes()), ErrorCode::invalid, "already");
+  expect_refused(source->track(memory.pages(47, 1)), ErrorCode::invalid, "already");
   if (GetParam() != HotnessKind::written) {
     if (const auto other = open_hotness(HotnessKind::written)) {
-      expect_error((*other)->track(memory.pages(16, 1)), ErrorCode::invalid, "already");
+      expect_refused((*other)->track(memory.pages(16, 1)), ErrorCode::invalid, "already");
     }
   }
   ASSERT_TRUE(source->track(memory.pages(64, 16)));
-  expect_error(source->untrack(memory.pages(16, 16)), ErrorCode::invalid, "does not track");
+  expect_refused(source->untrack(memory.pages(16, 16)), ErrorCode::invalid, "does not track");
   ASSERT_TRUE(source->untrack(memory.pages(16, 32)));
-  expect_error(source->untrack(memory.pages(16, 32)), ErrorCode::invalid, "does not track");
+  expect_refused(source->untrack(memory.pages(16, 32)), ErrorCode::invalid, "does not track");
   EXPECT_TRUE(source->track(memory.pages(0, 64)));
 }
 
@@ -177,7 +161,7 @@ TEST_P(Sources, TrackLockedMemoryOrSayThatTheyDoNot) {
   const auto source = open();
   const auto tracking = source->track(memory.bytes());
   if (!tracking) {
-    expect_error(tracking, ErrorCode::unsupported, "mlock");
+    expect_refused(tracking, ErrorCode::unsupported, "mlock");
     return;
   }
   test::access_page(memory.bytes(), 3, Access::write);
@@ -192,7 +176,7 @@ TEST_P(Sources, RefuseLooksThatComeTooSoon) {
   ASSERT_TRUE(source->look());
   clock_.advance(milliseconds{99});
   test::access_page(memory.bytes(), 3, Access::write);
-  expect_error(source->look(), ErrorCode::exhausted, "99.0 ms ago");
+  expect_refused(source->look(), ErrorCode::exhausted, "99.0 ms ago");
   clock_.advance(milliseconds{1});
   const auto sample = source->look();
   ASSERT_TRUE(sample);
@@ -286,21 +270,18 @@ TEST_P(Sources, LeaveNothingWhenMemoryRunsOutAndGoOn) {
   }
   EXPECT_GT(refusals, 1);
   kernel.calls_left = 0;
-  expect_error(source->look(), ErrorCode::exhausted, "memory");
+  expect_refused(source->look(), ErrorCode::exhausted, "memory");
   ASSERT_TRUE(source->look());
   test::access_page(memory.bytes(), 3, Access::write);
   EXPECT_EQ(source->look()->touches.size(), 1u);
 }
 
-TEST_P(Sources, RefuseANegativeInterval) {
-  expect_error(open_hotness(GetParam(), {.least_interval = milliseconds{-1}}), ErrorCode::invalid,
-               "0 or more");
-}
-
-TEST_P(Sources, InvalidChunks_AreRefused) {
+TEST_P(Sources, InvalidOptions_AreRefused) {
   for (const Bytes chunk : {0_B, 1_B, 2048_B, 12_KiB}) {
-    expect_error(open_hotness(GetParam(), {.chunk = chunk}), ErrorCode::invalid, "power of two");
+    expect_refused(open_hotness(GetParam(), {.chunk = chunk}), ErrorCode::invalid, "power of two");
   }
+  expect_refused(open_hotness(GetParam(), {.least_interval = milliseconds{-1}}), ErrorCode::invalid,
+                 "0 or more");
 }
 
 TEST_P(Sources, BelongToTheProcessThatMadeThem) {
@@ -392,15 +373,6 @@ TEST(HotnessKinds, AreThereWhereTheKernelHasWhatTheyTake) {
   for (const HotnessKind kind : kHotnessKinds) {
     const auto source = open_hotness(kind);
     EXPECT_TRUE(source) << source.error().message;
-  }
-}
-
-TEST(HotnessKinds, HaveNamesAndTraits) {
-  for (const HotnessKind kind : kHotnessKinds) {
-    const HotnessTraits traits = traits_of(kind);
-    EXPECT_EQ(traits.kind, kind);
-    EXPECT_TRUE(traits.sees_reads || traits.sees_writes);
-    EXPECT_FALSE(traits.memory.empty() || traits.cost.empty() || to_string(kind).empty());
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/fail.h"
+#include "host/files.h"
 
 namespace headrace {
 namespace {
@@ -46,15 +47,8 @@ bool parse_head(std::string_view line, Vma& vma) {
   return true;
 }
 
-// Parses "Referenced:   128 kB".
-Bytes parse_kib(std::string_view line) {
-  const std::size_t digits = line.find_first_of("0123456789");
-  std::uint64_t kib = 0;
-  if (digits != line.npos) {
-    std::from_chars(line.data() + digits, line.data() + line.size(), kib);
-  }
-  return Bytes{kib << 10};
-}
+// The value of "Referenced:   128 kB".
+Bytes parse_kib(std::string_view line) { return Bytes{number_in(line).value_or(0) << 10}; }
 
 bool has_flag(std::string_view flags, std::string_view flag) {
   for (std::size_t at = flags.find(flag); at != flags.npos; at = flags.find(flag, at + 1)) {

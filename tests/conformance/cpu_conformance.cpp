@@ -21,8 +21,7 @@ Case cpu(std::string name, CpuOptions options) {
 INSTANTIATE_TEST_SUITE_P(
     Cpu, BackendConformance,
     testing::Values(cpu("Default", {}), cpu("Threads", {.workers = 2, .inline_below = 0_B}),
-                    cpu("Narrow", {.workers = 1, .max_in_flight = 2, .inline_below = 100_B}),
-                    cpu("Unpinned", {.pin = false})),
+                    cpu("Narrow", {.workers = 1, .max_in_flight = 2, .inline_below = 100_B})),
     case_name);
 
 }  // namespace

@@ -8,15 +8,15 @@
 namespace headrace::conformance {
 namespace {
 
-Case storage_case(std::string name, bool threads, bool write) {
+// Pieces wait for each other, for requests and for the only bounce buffer.
+const StorageOptions kNarrow{.max_pieces = 1, .queue_depth = 1, .bounce_buffers = 1};
+
+Case storage_case(std::string name, bool threads, bool write, StorageOptions options = {}) {
+  options.queue = test::queue_of(threads);
   const MakeSide memory = memory_on(test::kDram);
   const MakeSide file = file_of(test::small_machine());
   return {.name = std::move(name),
-          .open =
-              [threads] {
-                return *open_storage(test::small_machine(), {test::kSsd},
-                                     {.queue = test::queue_of(threads)});
-              },
+          .open = [options] { return *open_storage(test::small_machine(), {test::kSsd}, options); },
           .engine = test::kSsd,
           .source = write ? memory : file,
           .destination = write ? file : memory};
@@ -25,6 +25,8 @@ Case storage_case(std::string name, bool threads, bool write) {
 INSTANTIATE_TEST_SUITE_P(Storage, BackendConformance,
                          testing::Values(storage_case("UringRead", false, false),
                                          storage_case("UringWrite", false, true),
+                                         storage_case("UringReadNarrow", false, false, kNarrow),
+                                         storage_case("ThreadsWriteNarrow", true, true, kNarrow),
                                          storage_case("ThreadsRead", true, false),
                                          storage_case("ThreadsWrite", true, true)),
                          case_name);

@@ -5,19 +5,18 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <set>
 #include <thread>
 
 #include "guest/guest_testing.h"
 #include "headrace/headrace.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
@@ -41,33 +40,6 @@ TEST(XeonMax, HasEightDramAndEightHbmNodes) {
     EXPECT_TRUE(reason.contains("HMAT") || reason.contains("HWLOC CALLS IT HBM")) << node->reason;
   }
   EXPECT_EQ(machine().of_kind(NodeKind::hbm).size(), 8U);
-}
-
-TEST(XeonMax, BindsToEachNode) {
-  for (std::uint32_t id = 0; id < 16; ++id) {
-    const NodeId node{id};
-    EXPECT_EQ(pages_of(1_MiB, base_pages(Placement::on(node))), (PagesOn{{node, 256}}));
-  }
-}
-
-TEST(XeonMax, AKindInterleavedMeansItsNodesInTurn) {
-  const PagesOn pages = pages_of(1_MiB, base_pages(Placement::interleave(NodeKind::hbm)));
-  ASSERT_EQ(pages.size(), 8U);
-  for (const auto& [id, count] : pages) EXPECT_EQ(count, 32U) << raw(id);
-}
-
-TEST(XeonMax, InterleavesPageByPage) {
-  const PagesOn pages =
-      pages_of(kPage * 300, base_pages(Placement::interleave({NodeId{0}, NodeId{9}, NodeId{12}})));
-  EXPECT_EQ(pages, (PagesOn{{NodeId{0}, 100}, {NodeId{9}, 100}, {NodeId{12}, 100}}));
-}
-
-TEST(XeonMax, DealsThreeToOne) {
-  const auto buffer = allocate(machine(), kPage * 10,
-                               base_pages(Placement::weighted({{NodeId{0}, 3}, {NodeId{8}, 1}})));
-  ASSERT_TRUE(buffer) << buffer.error().message;
-  constexpr NodeId d{0}, h{8};
-  EXPECT_EQ(node_of_each_page(**buffer), (std::vector{d, d, d, h, d, d, d, h, d, d}));
 }
 
 TEST(XeonMax, DealsFiveToTwoToOneExactlyAtEverySize) {
@@ -136,11 +108,7 @@ TEST(XeonMax, PreferredSpillsWhenItsNodeIsFull) {
 TEST(XeonMax, StrictRefusesMoreThanItsNodesHave) {
   for (const auto& nodes : std::vector<std::vector<NodeId>>{{NodeId{8}}, {NodeId{8}, NodeId{9}}}) {
     const auto buffer = allocate(machine(), 130_MiB * nodes.size(), Placement::interleave(nodes));
-    ASSERT_FALSE(buffer);
-    EXPECT_EQ(buffer.error().code, ErrorCode::exhausted);
-    EXPECT_NE(buffer.error().message.find("do not fit on node 8; free now: node 0 "),
-              std::string::npos)
-        << buffer.error().message;
+    expect_refused(buffer, ErrorCode::exhausted, "do not fit on node 8; free now: node 0 ");
   }
   const std::uint64_t most = free_pages_on(NodeId{8}) / 4 * 3;
   EXPECT_EQ(pages_of(kPage * most, Placement::on(NodeId{8})), (PagesOn{{NodeId{8}, most}}));
@@ -407,12 +375,8 @@ TEST(Cxl, ANodeThatGoesOfflineMeanwhileIsSaidSo) {
 
 // In a group with cpuset.mems = 0-7.
 TEST(Cpuset, DeniesNodesOutsideIt) {
-  const auto buffer = allocate(machine(), 1_MiB, Placement::interleave({NodeId{0}, NodeId{8}}));
-  ASSERT_FALSE(buffer);
-  EXPECT_EQ(buffer.error().code, ErrorCode::denied) << buffer.error().message;
-  EXPECT_NE(buffer.error().message.find("node 8 is outside the cpuset of this process (0-7)"),
-            std::string::npos)
-      << buffer.error().message;
+  expect_refused(allocate(machine(), 1_MiB, Placement::interleave({NodeId{0}, NodeId{8}})),
+                 ErrorCode::denied, "node 8 is outside the cpuset of this process (0-7)");
   EXPECT_EQ(pages_of(1_MiB, Placement::on(NodeId{7})), (PagesOn{{NodeId{7}, 256}}));
 }
 
@@ -440,11 +404,8 @@ TEST(Cpuset, AHeapOfAKindGoesOnWithWhatIsStillAllowed) {
 
 // In a group with memory.max = 64 MiB.
 TEST(Cgroup, RefusesMoreThanItsLimit) {
-  const auto buffer = allocate(machine(), 96_MiB, Placement::on(NodeId{0}));
-  ASSERT_FALSE(buffer);
-  EXPECT_EQ(buffer.error().code, ErrorCode::exhausted);
-  EXPECT_NE(buffer.error().message.find("memory cgroup"), std::string::npos)
-      << buffer.error().message;
+  expect_refused(allocate(machine(), 96_MiB, Placement::on(NodeId{0})), ErrorCode::exhausted,
+                 "memory cgroup");
   EXPECT_EQ(pages_of(8_MiB, Placement::on(NodeId{0})), (PagesOn{{NodeId{0}, 2048}}));
 }
 

@@ -26,50 +26,42 @@ std::vector<ParameterValue> measured_cpu_nodes() {
   return nodes;
 }
 
-// The numbers mean nothing under emulation. Each pair has one, on pages that stayed in place.
-TEST(XeonMax, MeasuresTheLatencyOfEveryPair) {
-  const std::vector<ParameterValue> cpu_nodes = measured_cpu_nodes();
-  const auto profile =
-      measure(machine(), {.experiments = {"latency"},
-                          .only = {{"cpu_node", cpu_nodes}, {"window", "all"}, {"pages", "huge"}},
-                          .budget = std::nullopt,
-                          .rounds = 1,
-                          .repetitions = 1,
-                          .noise_checks = false});
-  ASSERT_TRUE(profile.has_value()) << profile.error().message;
-  std::set<std::pair<std::uint64_t, std::uint64_t>> pairs;
-  for (const Row& row : profile->rows) {
-    ASSERT_TRUE(row.value) << row.key() << ": " << row.reason;
-    pairs.emplace(std::get<std::uint64_t>(*row.parameter("cpu_node")),
-                  std::get<std::uint64_t>(*row.parameter("memory_node")));
+// The rows of one round. The numbers mean nothing under emulation.
+Profile measured(std::vector<Selection> selections, std::optional<Nanoseconds> budget = {}) {
+  auto profile = measure(machine(), {.selections = std::move(selections),
+                                     .budget = budget,
+                                     .rounds = 1,
+                                     .repetitions = 1,
+                                     .noise_checks = false});
+  if (!profile) {
+    ADD_FAILURE() << profile.error().message;
+    return {};
   }
-  EXPECT_EQ(pairs.size(), cpu_nodes.size() * 16);
-  for (const Node& node : profile->machine.nodes) {
-    if (!node.byte_addressable()) continue;
-    EXPECT_EQ(std::ranges::count(node.access, true, &AccessAttributes::measured),
-              std::ssize(cpu_nodes))
-        << raw(node.id);
-  }
+  EXPECT_FALSE(profile->rows.empty());
+  for (const Row& row : profile->rows) EXPECT_TRUE(row.value) << row.key() << ": " << row.reason;
+  return *std::move(profile);
 }
 
-// Each node has one CPU.
-TEST(XeonMax, MeasuresTheReadBandwidthOfEveryPair) {
+// On pages that stayed in place; each node has one CPU.
+TEST(XeonMax, MeasuresLatencyAndReadBandwidthOfEveryPair) {
   const std::vector<ParameterValue> cpu_nodes = measured_cpu_nodes();
-  const auto profile = measure(
-      machine(), {.experiments = {"bandwidth"},
-                  .only = {{"cpu_node", cpu_nodes}, {"mix", "read"}, {"threads", std::uint64_t{1}}},
-                  .budget = std::nullopt,
-                  .rounds = 1,
-                  .repetitions = 1,
-                  .noise_checks = false});
-  ASSERT_TRUE(profile.has_value()) << profile.error().message;
-  std::set<std::pair<std::uint64_t, std::uint64_t>> pairs;
-  for (const Row& row : profile->rows) {
-    ASSERT_TRUE(row.value) << row.key() << ": " << row.reason;
-    EXPECT_GT(row.value->median, 0) << row.key();
-    pairs.emplace(*row.number("cpu_node"), *row.number("memory_node"));
+  for (const Selection& selection :
+       {Selection{"latency", {{"cpu_node", cpu_nodes}, {"window", "all"}, {"pages", "huge"}}},
+        {"bandwidth", {{"cpu_node", cpu_nodes}, {"mix", "read"}, {"threads", std::uint64_t{1}}}}}) {
+    const Profile profile = measured({selection});
+    std::set<std::pair<std::uint64_t, std::uint64_t>> pairs;
+    for (const Row& row : profile.rows) {
+      pairs.emplace(*row.number("cpu_node"), *row.number("memory_node"));
+    }
+    EXPECT_EQ(pairs.size(), cpu_nodes.size() * 16) << selection.experiment;
+    if (selection.experiment != "latency") continue;
+    for (const Node& node : profile.machine.nodes) {
+      if (!node.byte_addressable()) continue;
+      EXPECT_EQ(std::ranges::count(node.access, true, &AccessAttributes::measured),
+                std::ssize(cpu_nodes))
+          << raw(node.id);
+    }
   }
-  EXPECT_EQ(pairs.size(), cpu_nodes.size() * 16);
 }
 
 // What a row may say instead of a number where nothing went wrong: it was stopped before, or for
@@ -79,26 +71,6 @@ bool is_expected(const Row& row) {
          row.reason.starts_with("one CPU cannot") || row.reason.starts_with("no disk") ||
          row.reason.starts_with("no DSA device") || row.reason.starts_with("no libcuda") ||
          row.reason.find("too small") != std::string::npos;
-}
-
-// Each kernel's arrays are checked by the experiment after every timing.
-TEST(XeonMax, StreamsOverArraysOnDramAndHbm) {
-  const auto profile = measure(machine(), {.experiments = {"stream"},
-                                           .only = {{"cpu_node", std::uint64_t{1}},
-                                                    {"a", std::uint64_t{9}},
-                                                    {"b", std::uint64_t{6}},
-                                                    {"c", std::uint64_t{10}}},
-                                           .budget = std::nullopt,
-                                           .rounds = 1,
-                                           .repetitions = 1,
-                                           .noise_checks = false});
-  ASSERT_TRUE(profile.has_value()) << profile.error().message;
-  std::set<std::string_view> kernels;
-  for (const Row& row : profile->rows) {
-    EXPECT_TRUE(row.value) << row.key() << ": " << row.reason;
-    kernels.insert(row.word("kernel"));
-  }
-  EXPECT_EQ(kernels.size(), 4u);
 }
 
 TEST(XeonMax, StreamsOverArraysOnEveryNode) {
@@ -132,21 +104,12 @@ TEST(XeonMax, MeasuresTheWholeMachineAndASocket) {
   // With a budget one number of threads is planned; without, every point that is chosen here.
   std::optional<Nanoseconds> budget;
   if (everything()) budget = std::chrono::minutes{5};
-  const MeasureOptions options{.selections = {{"bandwidth", bandwidth}, {"stream", stream}},
-                               .budget = budget,
-                               .rounds = 1,
-                               .repetitions = 1,
-                               .noise_checks = false};
-  const auto profile = measure(machine(), options);
-  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  const Profile profile = measured({{"bandwidth", bandwidth}, {"stream", stream}}, budget);
   std::set<std::string> cpus;
-  for (const Row& row : profile->rows) {
-    EXPECT_TRUE(row.value) << row.key() << ": " << row.reason;
-    cpus.insert(row.cpus);
-  }
+  for (const Row& row : profile.rows) cpus.insert(row.cpus);
   EXPECT_EQ(cpus, (std::set<std::string>{"0-7", "0-3"}));
   // Parts, places, kinds; kinds of three arrays.
-  EXPECT_EQ(profile->rows.size(), everything() ? 2u * 3 * 2 + 8 : 2u * 3 + 1);
+  EXPECT_EQ(profile.rows.size(), everything() ? 2u * 3 * 2 + 8 : 2u * 3 + 1);
 }
 
 TEST(XeonMax, AWholeMeasurementHasNoErrors) {
@@ -167,19 +130,14 @@ TEST(XeonMax, AWholeMeasurementHasNoErrors) {
 // The experiment itself checks that no byte and no write of a concurrent thread is lost. Small
 // pages: a node of this size may have no huge one in one piece.
 TEST(XeonMax, MigratesUnderAWriterByEveryMethod) {
-  const auto profile = measure(machine(), {.experiments = {"migrate"},
-                                           .only = {{"from", std::uint64_t{1}},
-                                                    {"to", std::uint64_t{9}},
-                                                    {"pages", "base"},
-                                                    {"bytes", (1_MiB).value}},
-                                           .budget = std::nullopt,
-                                           .rounds = 1,
-                                           .repetitions = 1,
-                                           .noise_checks = false});
-  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  const Profile profile = measured({{"migrate",
+                                     {{"from", std::uint64_t{1}},
+                                      {"to", std::uint64_t{9}},
+                                      {"pages", "base"},
+                                      {"bytes", (1_MiB).value}}}});
   std::set<std::string> methods;
-  for (const Row& row : profile->rows) {
-    ASSERT_TRUE(row.value) << row.key() << ": " << row.reason;
+  for (const Row& row : profile.rows) {
+    if (!row.value) continue;
     EXPECT_EQ(row.details.at("stayed"), 0) << row.key();
     EXPECT_GT(row.details.at("copy_share"), 0) << row.key();
     methods.insert(std::get<std::string>(*row.parameter("method")));
@@ -293,19 +251,10 @@ std::vector<Selection> all_selections() {
 TEST(Plain, NoExperimentHasAnErrorRow) {
   for (const Selection& selection : all_selections()) {
     const auto begin = std::chrono::steady_clock::now();
-    const auto profile = measure(machine(), {.selections = {selection},
-                                             .budget = std::nullopt,
-                                             .rounds = 1,
-                                             .repetitions = 1,
-                                             .noise_checks = false});
-    ASSERT_TRUE(profile) << selection.experiment << ": " << profile.error().message;
-    EXPECT_FALSE(profile->rows.empty()) << selection.experiment;
-    for (const Row& row : profile->rows) {
-      EXPECT_TRUE(row.value) << row.key() << ": " << row.reason;
-    }
+    const Profile profile = measured({selection});
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     std::cout << fmt::format("  {}: {} rows in {:.1f} s\n", selection.experiment,
-                             profile->rows.size(), took.count());
+                             profile.rows.size(), took.count());
   }
 }
 

@@ -16,6 +16,7 @@
 
 #include "guest/guest_testing.h"
 #include "headrace/malloc.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
@@ -173,11 +174,7 @@ TEST(XeonMaxPlacement, SpillsOnlyWhenNoNodeOfTheKindHasRoom) {
 TEST(XeonMaxPlacement, WhenAllThatSpillIsFullItSaysWhatIsFree) {
   Placement placement = parsed("15:14");
   const auto buffer = allocate(machine(), 500_MiB, placement);
-  ASSERT_FALSE(buffer);
-  EXPECT_EQ(buffer.error().code, ErrorCode::exhausted);
-  EXPECT_NE(buffer.error().message.find("do not fit on nodes 15:14; free now: node 0 "),
-            std::string::npos)
-      << buffer.error().message;
+  expect_refused(buffer, ErrorCode::exhausted, "do not fit on nodes 15:14; free now: node 0 ");
 }
 
 TEST(XeonMaxPlacement, TheKernelDealsWhereItsTableHasTheseWeights) {

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -28,34 +28,44 @@ using namespace test;
 
 constexpr std::size_t kWordsOfPage = kPage.value / sizeof(std::uint64_t);
 
-// What the two processes tell one another, in memory that they share.
-struct Told {
-  std::atomic<std::uintptr_t> hot, cold;
-  std::atomic<bool> stop;
-};
-
-// A process with a hot set on one node and as much cold memory on another, each a mapping of its
-// own. It counts in the first word of each hot page, or reads it, and checks each byte at the end.
-class Planted {
+// A process that runs until the end of the scope, and memory that the two share.
+class Program {
  public:
-  Planted(NodeId hot, NodeId cold, Bytes size, bool writes)
-      : size_(size), hot_(hot), cold_(cold), writes_(writes) {
-    told_ = static_cast<Told*>(
-        ::mmap(nullptr, kPage.value, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    ::malloc_trim(0);  // what tests before have freed would be shared with the child
-    child_ = ::fork();
-    if (child_ == 0) ::_exit(run() ? 0 : 1);
-    for (int i = 0; i < 6000 && told_->cold == 0; ++i) ::usleep(10'000);
-  }
-  ~Planted() {
+  Program() = default;
+  ~Program() {
     ::kill(child_, SIGKILL);
     ::waitpid(child_, nullptr, 0);
     ::munmap(told_, kPage.value);
   }
-  Planted(const Planted&) = delete;
-  Planted& operator=(const Planted&) = delete;
-
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
   int pid() const { return child_; }
+
+ protected:
+  struct Told {
+    std::atomic<std::uintptr_t> hot, cold;
+    std::atomic<bool> begun, stop;
+  };
+  // Waits until the process has begun.
+  void start(const std::function<bool()>& run) {
+    ::malloc_trim(0);  // what tests before have freed would be shared with the child
+    child_ = ::fork();
+    if (child_ == 0) ::_exit(run() ? 0 : 1);
+    for (int i = 0; i < 6000 && !told_->begun; ++i) ::usleep(10'000);
+  }
+  Told* const told_ = static_cast<Told*>(
+      ::mmap(nullptr, kPage.value, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  pid_t child_ = -1;
+};
+
+// A process with a hot set on one node and as much cold memory on another, each a mapping of its
+// own. It counts in the first word of each hot page, or reads it, and checks each byte at the end.
+class Planted : public Program {
+ public:
+  Planted(NodeId hot, NodeId cold, Bytes size, bool writes)
+      : size_(size), hot_(hot), cold_(cold), writes_(writes) {
+    start([this] { return run(); });
+  }
   Bytes hot_on(NodeId node) const { return on(told_->hot, node); }
   Bytes cold_on(NodeId node) const { return on(told_->cold, node); }
   // Whether each byte is what was written last.
@@ -102,6 +112,7 @@ class Planted {
     const auto hot = planted(hot_, MADV_DONTDUMP), cold = planted(cold_, MADV_DONTFORK);
     told_->hot = reinterpret_cast<std::uintptr_t>(hot.data());
     told_->cold = reinterpret_cast<std::uintptr_t>(cold.data());
+    told_->begun = true;
     std::uint64_t rounds = 0, lost = 0;
     for (; !told_->stop; rounds += writes_ ? 1 : 0) {
       for (std::size_t i = 0; i < hot.size(); i += kWordsOfPage) {
@@ -117,8 +128,6 @@ class Planted {
   const Bytes size_;
   const NodeId hot_, cold_;
   const bool writes_;
-  Told* told_;
-  pid_t child_ = -1;
 };
 
 std::string balancing() {
@@ -205,26 +214,14 @@ TEST(SlowTier, PromotesWhatAnotherProcessReads) {
 
 // A quarter of one mapping is hot, in the middle of it and only read, which `referenced` cannot
 // tell from the rest.
-class OneMapping {
+class OneMapping : public Program {
  public:
   static constexpr std::size_t kPages = 4096;
   static constexpr std::size_t kBegin = 1200, kEnd = kBegin + kPages / 4;
 
   explicit OneMapping(NodeId node) {
-    told_ = static_cast<Told*>(
-        ::mmap(nullptr, kPage.value, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    child_ = ::fork();
-    if (child_ == 0) run(node);
-    for (int i = 0; i < 6000 && told_->hot == 0; ++i) ::usleep(10'000);
+    start([this, node]() -> bool { run(node); });
   }
-  ~OneMapping() {
-    ::kill(child_, SIGKILL);
-    ::waitpid(child_, nullptr, 0);
-    ::munmap(told_, kPage.value);
-  }
-  OneMapping(const OneMapping&) = delete;
-  OneMapping& operator=(const OneMapping&) = delete;
-  int pid() const { return child_; }
   // Pages on a node, hot and cold, as the kernel says when it is asked to move none.
   std::pair<std::size_t, std::size_t> on(NodeId node) const {
     std::vector<void*> pages;
@@ -252,6 +249,7 @@ class OneMapping {
     for (std::size_t i = 0; i < kPages; ++i) bytes[i * kPage.value] = 1;
     if (!set_process_policy(MemoryPolicy::none, {})) ::_exit(2);
     told_->hot = reinterpret_cast<std::uintptr_t>(mapped);
+    told_->begun = true;
     // QEMU's TLB holds all of it, for minutes where nothing else runs, and DAMON does not flush it:
     // a page is then touched without a trace. Beyond 33 pages the kernel flushes the whole TLB.
     constexpr std::size_t kFlush = 64 * kPage.value;
@@ -265,8 +263,6 @@ class OneMapping {
       ::usleep(500);
     }
   }
-  Told* told_;
-  pid_t child_ = -1;
 };
 
 int kdamonds() {

@@ -83,7 +83,15 @@ def command() -> Path:
 
 
 Done = subprocess.CompletedProcess[str]
-Headrace = Callable[..., Done]
+#: The fixtures `run` and `golden`.
+Run = Headrace = Callable[..., Done]
+Golden = Callable[[str, str], None]
+
+
+def without_launcher(extra: Mapping[str, str]) -> dict[str, str]:
+    """Variables for `run`: `extra`, and nothing that a launcher of ranks has left."""
+    launchers = ("OMPI_", "PMI", "MPI_", "MV2_", "PALS_", "SLURM_", "LOCAL_")
+    return {name: "" for name in os.environ if name.startswith(launchers)} | dict(extra)
 
 
 @pytest.fixture

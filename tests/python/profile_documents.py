@@ -372,6 +372,35 @@ def large_profile() -> Row:
     return machine() | {"nodes": nodes, "engines": [], "conditions": {}, "rows": rows}
 
 
+def large_movements() -> Row:
+    """Movements between 16 nodes: from each to itself, its neighbour's kind, and the last one."""
+    make = Maker(1)
+    document = large_profile()
+    for node in range(16):
+        for mix, rate in (("read", 5e10), ("nt_write", 4e10), ("nt_copy", 3e10)):
+            document["rows"].append(make.row("bandwidth", "B/s", rate, cpu_node=node % 8,
+                                             memory_node=node, mix=mix, threads=12,
+                                             details={"read_write": rate, "bus": rate},
+                                             ))  # fmt: skip
+    for start in (0, 5, 8, 15):
+        for end in {start, (start + 8) % 16, 15}:
+            pair = {"from": start, "to": end}
+            for engine in ("memcpy", "cpu"):
+                document["rows"] += [
+                    make.row("copy", "B/s", 2e10, engine=engine, cpu_node=end % 8, **pair,
+                             bytes=1 << exponent, threads=threads, state="cold",
+                             details={"read_write": 4e10})
+                    for exponent in (12, 30) for threads in (1, 12)
+                ]  # fmt: skip
+            document["rows"] += [
+                make.row("migrate", "B/s", 4096e6, method="move_pages", cpu_node=end % 8, **pair,
+                         pages="base", batch=batch, threads=1,
+                         details={"per_page_ns": 1e3, "first_batch_ns": 1e3, "stayed": 0.0})
+                for batch in (1, 512) if start != end
+            ]  # fmt: skip
+    return document
+
+
 CONDITIONS = {
     "kernel": "6.8.0", "governor": "performance", "numa_balancing": "0", "microcode": "0x2b",
     "transparent_hugepage": "always [madvise] never", "date": "today", "load_average": "0.1",

@@ -7,6 +7,8 @@ from typing import Any
 
 from headrace_bench.runner import row_of
 
+from headrace._profile.nested import details_of
+
 Row = dict[str, Any]
 
 COLUMNS = {"l_shipdate": 2, "l_discount": 1, "l_quantity": 2, "l_extendedprice": 4}
@@ -167,3 +169,58 @@ def kv() -> Row:
         "rows": [row.asdict() for row in rows],
         "pages": [names[0] | {"pages": looks}, names[1] | {"pages": looks[5:]}],
     }  # fmt: skip
+
+
+def kvcache() -> Row:
+    def row(store: str, policy: str, stall: float | None) -> Any:
+        found = {
+            "with_cached": 3, "hit_rate": {"dram": 0.1, "ssd": 0.2}, "stall_p99_ms": stall,
+            "hidden_share": stall and 0.5, "waited_of_alone": stall and 1.25,
+            "roofline_share": stall and 0.4,
+        }  # fmt: skip
+        return row_of(
+            "kvcache", {"store": store, "policy": policy}, "ms", [stall] if stall else [],
+            details=details_of(found), flags=["noisy"] if store == "own" else [],
+        )  # fmt: skip
+
+    rows = [
+        row("own", "layerwise", 1.5), row("peer", "layerwise", 3.0), row("peer", "demand", None),
+        row_of("kvcache_load", {"store": "own", "tier": "ssd"}, "B/s", [1e9, 2e9, 3e9]),
+        row_of("kvcache_interference", {"of": "layer", "beside": "loads"}, "share", [0.8]),
+    ]  # fmt: skip
+    return {
+        "schema_version": 1, "kind": "bench kvcache", "model": "tiny", "block_tokens": 2,
+        "block_bytes": 8192, "rates": {"dram": 1e9}, "hides": {"dram": 12.0, "ssd": 99.0},
+        "scale": {"requests": 20, "of_requests": 12031, "work": 0.005},
+        "rows": [each.asdict() for each in rows],
+    }  # fmt: skip
+
+
+def layer() -> Row:
+    row = row_of(
+        "layer", {"on": "hbm"}, "ms", [1.5, 1.7], details={"bytes_per_second": 3e11}
+    ).asdict()
+    engines = [
+        {"engine": "cpu0", "bytes": 1_000_000, "target_ms": 2.0, "reason": ""},
+        {"engine": "dsa0", "bytes": None, "target_ms": 2.0, "reason": "see elsewhere"},
+        {"engine": "vda", "bytes": 5, "target_ms": 2.0, "reason": "", "source": "into node 0"},
+    ]
+    return {
+        "schema_version": 1, "kind": "bench layer", "model": "tiny", "batch": 1, "context": 2,
+        "dtype": "bf16", "kv_dtype": "bf16", "weight_bytes": 1, "kv_bytes": 2,
+        "claim_needs_bytes_per_second": 5e11, "rows": [row], "engines": engines,
+    }  # fmt: skip
+
+
+def stream(counts: list[int], rate: float = 1e10) -> Row:
+    places = {"a": "8", "b": "8", "c": "8"}
+    rows = [
+        row_of(
+            "stream", {"kernel": kernel, **places, "threads": threads, "rank": "all"}, "B/s",
+            [0.9 * rate * threads, rate * threads] if rate else [],
+            details={"best": rate * threads},
+        ).asdict()
+        for threads in counts for kernel in ("copy", "scale", "add", "triad")
+    ]  # fmt: skip
+    ranks = [{**places, "threads": counts[-1]} for _ in range(8)]
+    return {"kind": "bench stream", "ranks": ranks, "repetitions": 2, "rows": rows}

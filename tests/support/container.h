@@ -36,6 +36,17 @@ inline void forbid_policies() {
   install_filter({rules.size(), rules.data()});
 }
 
+// From now on this system call of the calling thread fails with `error`.
+inline void forbid_call(unsigned call, int error) {
+  std::array<sock_filter, 4> rules{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  install_filter({rules.size(), rules.data()});
+}
+
 // From now on a call with `value` as its third argument fails with EINVAL, as in kernels that do
 // not know the value. That argument is the advice of madvise, or the mode of mbind.
 inline void forget_value(unsigned call, unsigned value) {

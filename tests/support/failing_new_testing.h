@@ -4,8 +4,11 @@
 // these operators itself.
 #pragma once
 
+#include <malloc.h>
 #include <pthread.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <string_view>
@@ -18,6 +21,13 @@ namespace headrace::test {
 
 // Whether this thread's present allocation fails. Defined by the including test; allocates nothing.
 bool allocation_fails() noexcept;
+
+// The bytes that are allocated now, with the allocator's header of 8 bytes each.
+inline constinit std::atomic<std::int64_t> live_bytes{0};
+
+inline void count_live(void* memory, std::int64_t sign) noexcept {
+  live_bytes += sign * static_cast<std::int64_t>(malloc_usable_size(memory) + 8);
+}
 
 // Whether this thread has that name. The name is read once per thread. Requires: one name per
 // program.
@@ -36,11 +46,15 @@ inline void* allocate_or_fail(std::size_t size) {
   if (allocation_fails()) throw std::bad_alloc();
   void* const memory = std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) throw std::bad_alloc();
+  count_live(memory, 1);
   return memory;
 }
 
 // Not inlined: a compiler that sees both ends reports a mismatch.
-[[gnu::noinline]] inline void give_back(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] inline void give_back(void* memory) noexcept {
+  if (memory != nullptr) count_live(memory, -1);
+  std::free(memory);
+}
 
 }  // namespace headrace::test
 

@@ -79,9 +79,8 @@ Status FakeBackend::decide(const Piece& piece) {
     --engine.fail_next;
     return fail(ErrorCode::io, "the fake fails piece {}", number);
   }
-  const bool turn = options_.fail_every > 0 && (number + 1) % options_.fail_every == 0;
-  if (turn || state_->random.chance(options_.fail_chance)) {
-    return fail(options_.failure, "the fake failed piece {}", number);
+  if (state_->random.chance(options_.fail_chance)) {
+    return fail(ErrorCode::io, "the fake failed piece {}", number);
   }
   return options_.script ? options_.script(piece, number) : Status{};
 }
@@ -115,7 +114,6 @@ std::shared_ptr<FakeBackend::Flight> FakeBackend::accept(const Piece& piece,
         state_->random.below(static_cast<std::uint64_t>(options_.jitter.count())))};
   }
   ++state_->stats.accepted;
-  ++state_->stats.per_engine[piece.engine];
   if (options_.log) state_->accepted.push_back(piece);
   const std::size_t now = ++state_->engines[piece.engine].in_flight;
   std::size_t& most = state_->stats.most_in_flight[piece.engine];
@@ -177,7 +175,6 @@ void FakeBackend::end(Flight& flight) {
     state_->flights.erase(at);
     --state_->engines[piece.engine].in_flight;
     state_->link_bytes[link_of(piece)] -= piece.to.length;
-    ++state_->stats.completed;
     if (flight.outcome) {
       state_->stats.bytes += piece.to.length;
     } else {

@@ -48,9 +48,7 @@ struct FakeOptions {
   double inside_chance = 0;   // probability that a piece completes inside submit()
   double partial_chance = 0;  // probability that a submit() takes a random part, perhaps nothing
   double fail_chance = 0;     // probability that a piece fails
-  unsigned fail_every = 0;    // every k-th piece fails; 0: none
-  ErrorCode failure = ErrorCode::io;
-  FakeScript script;  // called for pieces that the two settings above let pass
+  FakeScript script;          // called for pieces that do not fail by chance
 
   bool own_thread = false;  // completes_itself
   bool log = true;          // record accepted()
@@ -58,13 +56,11 @@ struct FakeOptions {
 
 struct FakeStats {
   std::uint64_t accepted = 0;
-  std::uint64_t completed = 0;  // including failed
   std::uint64_t failed = 0;
   std::uint64_t submits = 0;  // submit() calls
   std::uint64_t refused = 0;  // submit() calls that returned an Error
   std::uint64_t partial = 0;  // submit() calls that took fewer than offered
   Bytes bytes;                // copied
-  std::map<EngineId, std::uint64_t> per_engine;
   std::map<EngineId, std::size_t> most_in_flight;
   std::map<std::pair<NodeId, NodeId>, Bytes> most_link_bytes;  // in flight at once, by (from, to)
 };

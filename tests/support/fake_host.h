@@ -3,48 +3,29 @@
 #pragma once
 
 #include <fmt/core.h>
-#include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "headrace/machine.h"
+#include "tests/support/folder.h"
 
 namespace headrace::test {
 
-class FakeHost {
+class FakeHost : public TestFolder {
  public:
   FakeHost() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "headrace-host-XXXXXX").string();
-    const char* made = mkdtemp(pattern.data());
-    if (made == nullptr) std::abort();
-    root_ = made;
-    std::filesystem::create_directories(root_ / "sys");
-    std::filesystem::create_directories(root_ / "proc");
+    std::filesystem::create_directories(at("sys"));
+    std::filesystem::create_directories(at("proc"));
   }
-  ~FakeHost() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  FakeHost(const FakeHost&) = delete;
-  FakeHost& operator=(const FakeHost&) = delete;
 
-  // Writes one file; paths like "sys/devices/...", "proc/meminfo".
-  void write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text << "\n";
-  }
   // Makes a relative link from one path to another, as sysfs has.
   void link(const std::string& path, const std::string& target) {
-    const auto from = root_ / path;
+    const auto from = at(path);
     std::filesystem::create_directories(from.parent_path());
     std::filesystem::create_directory_symlink(
-        std::filesystem::relative(root_ / target, from.parent_path()), from);
+        std::filesystem::relative(at(target), from.parent_path()), from);
   }
-  std::filesystem::path at(const std::string& path) const { return root_ / path; }
 
   void add_node(unsigned id, const std::string& cpus, Bytes memory, const std::string& distances) {
     const std::string node = fmt::format("sys/devices/system/node/node{}/", id);
@@ -72,15 +53,12 @@ class FakeHost {
 
   // Discovers nothing else: no environment, no storage by default.
   DiscoverOptions options() const {
-    return {.sysfs = root_ / "sys",
-            .procfs = root_ / "proc",
+    return {.sysfs = at("sys"),
+            .procfs = at("proc"),
             .storage = {},
             .headrace_nodes = "",
             .memkind_hbw_nodes = ""};
   }
-
- private:
-  std::filesystem::path root_;
 };
 
 }  // namespace headrace::test

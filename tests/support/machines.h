@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "headrace/machine.h"
 
@@ -45,6 +46,21 @@ inline Machine small_machine() {
       {.id = kCpuB, .kind = EngineKind::cpu, .name = "cpu8", .home = kHbm, .reason = "test"},
       {.id = kSsd, .kind = EngineKind::ssd, .name = "disk", .home = kDisk, .reason = "test"},
   };
+  return machine;
+}
+
+// Nodes of DRAM with these CPUs, from number 0 on; `per_socket` of them on each socket, which is
+// unknown if it is 0.
+inline Machine machine_of(const std::vector<CpuSet>& nodes, unsigned per_socket = 0,
+                          Bytes capacity = 64_GiB) {
+  Machine machine{.name = "made up"};
+  for (const CpuSet& cpus : nodes) {
+    const auto id = static_cast<unsigned>(machine.nodes.size());
+    Node& node = machine.nodes.emplace_back();
+    node = {.id = NodeId{id}, .kind = NodeKind::dram, .reason = "test", .capacity = capacity};
+    node.cpus = cpus;
+    if (per_socket > 0) node.socket = id / per_socket;
+  }
   return machine;
 }
 

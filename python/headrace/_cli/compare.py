@@ -239,9 +239,7 @@ def _document(
         return {"files": files, "machine": of.machine, "conditions": of.conditions}
 
     return {
-        "schema_version": headrace.SCHEMA_VERSION,
-        "kind": "compare",
-        "version": headrace.__version__,
+        **output.head("compare"),
         "old": side(old),
         "new": side(new),
         "least": least,

@@ -43,8 +43,7 @@ def command(
     page, picture = out / "report.html", out / "report.png" if png else None
     check_apart(out / "demo.json", page, picture)
     for file in (out / "demo.json", page, picture):
-        if file is not None:
-            check_writable(file)
+        check_writable(file)
     start = time.monotonic()
     with Interrupt() as interrupt:
         document, failed = _measure(interrupt, scale=scale, runs=runs, query=query, data=data)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output
+from headrace._cli import output
 from headrace._doctor.setup_steps import DEVICES, Device, devices_in
 
 #: A device of the first generation: descriptors of all its queues together, and what it can be
@@ -137,7 +137,7 @@ def command(
             help="Mode of the work queues: shared, or dedicated (one process each).",
         ),
     ] = "shared",
-) -> int:
+) -> None:
     """Print commands that set up a machine's DSA devices."""
     here = devices_in(_sysfs())
     wanted = Layout.parse(layout or (_of_all(here) if here else _THESIS), mode, here)
@@ -152,7 +152,6 @@ def command(
         whose = "" if here else "; the names are those of another host, this one has no device"
         wish = f"# for {wanted.text}, {mode}{whose}:"
         output.print_text("\n".join([*present(), wish, *commands(wanted)]))
-    return exit_codes.SUCCESS
 
 
 def present() -> Iterator[str]:

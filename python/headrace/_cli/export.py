@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output, parse, tables
+from headrace._cli import output, parse, tables
 from headrace._cli.options import Convention, OutOnly
 from headrace._files import check_writable, write_whole
 from headrace._profile import documents, exports
@@ -31,7 +31,7 @@ def command(
     ],
     convention: Convention = None,
     out: OutOnly = None,
-) -> int:
+) -> None:
     """Convert a profile to the formats of other tools.
 
     \b
@@ -43,12 +43,10 @@ def command(
         raise headrace.InvalidError(f"no format '{form}'; there are {', '.join(formats)}")
     if convention is not None and form != "table":
         raise headrace.InvalidError(f"format {form} has one convention; --convention is for table")
-    if out is not None:
-        check_writable(out, profile)
+    check_writable(out, profile)
     found = documents.load(profile)
     if out is None:
         show = output.print_text if form == "table" else output.print_as_is
         show(formats[form](parse.in_lines(found)))
     else:
         write_whole(out, formats[form](found))
-    return exit_codes.SUCCESS

@@ -50,8 +50,7 @@ def command(
     share = parse.share(least)
     if len(files) < 2:
         raise headrace.InvalidError("a fleet is two hosts or more; give the profile of each")
-    if out is not None:
-        check_writable(out, *files)
+    check_writable(out, *files)
     refuse_twice(files, "each host", presets=True)
     profiles = _by_host({file: parse.profile(file) for file in files})
     fleet = examine(profiles, share)
@@ -86,9 +85,7 @@ def document(
 ) -> dict[str, Any]:
     """`failed`: hosts that were not measured in full, each with the reason."""
     return {
-        "schema_version": headrace.SCHEMA_VERSION,
-        "kind": "fleet",
-        "version": headrace.__version__,
+        **output.head("fleet"),
         "least": least,
         "interrupted": interrupted,
         **fleet.asdict(),

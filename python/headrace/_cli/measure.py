@@ -110,7 +110,8 @@ def command(
         seed=seed, launches=launches, part_of=part_of, directory=directory, resume=resume, out=out,
     )  # fmt: skip
     if dry_run:
-        return _tell_plan(options, source, json)
+        _tell_plan(options, source, json)
+        return exit_codes.SUCCESS
     if source is not None:
         raise headrace.InvalidError("--from plans for a machine; give --dry-run, or leave it out")
     if mpi:
@@ -136,7 +137,7 @@ def _list(json: bool) -> None:
     )  # fmt: skip
 
 
-def _tell_plan(options: Options, source: str | None, json: bool) -> int:
+def _tell_plan(options: Options, source: str | None, json: bool) -> None:
     options.check()
     if source is None:
         machine = headrace.Machine.discover(storage=options.storage())
@@ -153,7 +154,6 @@ def _tell_plan(options: Options, source: str | None, json: bool) -> int:
     rows = [point.row for point in points]
     if rows and all(row.reason for row in rows):
         raise headrace.UnsupportedError(f"nothing would be measured: {main_reason(rows)}")
-    return exit_codes.SUCCESS
 
 
 def measure(options: Options, *, convention: str | None, json: bool) -> int:

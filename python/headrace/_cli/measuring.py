@@ -60,8 +60,7 @@ class Options:
         self.seconds()
         if self.launches is not None and self.launches > 1 and self.resume:
             raise headrace.InvalidError("--resume goes on in one launch; leave --launches out")
-        if self.out is not None:
-            check_writable(self.out)
+        check_writable(self.out)
 
     def chosen(self) -> dict[str, int | str | list[int | str]]:
         """The parameters that --only names."""

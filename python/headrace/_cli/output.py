@@ -36,12 +36,19 @@ _BAR_AFTER_SECONDS = 2.0
 _WIDTH_WITHOUT_TERMINAL = 1000
 
 
-def document(kind: str, machine: headrace.Machine, **fields: Any) -> dict[str, Any]:
-    """The head that every JSON document of the command has, and its fields."""
+def head(kind: str) -> dict[str, Any]:
+    """The fields that every JSON document of the command begins with."""
     return {
         "schema_version": headrace.SCHEMA_VERSION,
         "kind": kind,
         "version": headrace.__version__,
+    }
+
+
+def document(kind: str, machine: headrace.Machine, **fields: Any) -> dict[str, Any]:
+    """The document of what was done on this machine."""
+    return {
+        **head(kind),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "rests_on": rests_on(machine),
         **fields,
@@ -141,8 +148,7 @@ def print_list(command: str, *, json: bool, show: Callable[[], None], **known: A
     if not json:
         show()
         return
-    head = {"schema_version": headrace.SCHEMA_VERSION, "kind": f"{command} --list"}
-    print_json({**head, "version": headrace.__version__, **known})
+    print_json(head(f"{command} --list") | known)
 
 
 def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:

@@ -51,8 +51,7 @@ def command(
     page = html or (file.parent if file else Path()) / "report.html"
     check_apart(page, png)
     for target in (page, png):
-        if target is not None:
-            check_writable(target, file)
+        check_writable(target, file)
     document = read(file) if file else headrace.Profile.load(str(machine)).asdict()
     try:
         write(document, page, png)

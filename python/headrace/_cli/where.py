@@ -12,7 +12,7 @@ import typer
 
 import headrace
 from headrace import format_bytes
-from headrace._cli import exit_codes, output
+from headrace._cli import output
 from headrace._cli.interrupt import by_ctrl_c, heard
 from headrace._cli.options import Json
 from headrace._run import numa_maps
@@ -31,7 +31,7 @@ def command(
         ),
     ] = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Show on which nodes the memory of a running program is.
 
     \b
@@ -48,7 +48,6 @@ def command(
         output.print_json(_document(machine, pid, *_look(pid)))
     else:
         output.print_text(_text(machine, pid, *_look(pid)))
-    return exit_codes.SUCCESS
 
 
 def _look(pid: int, proc: Path = Path("/proc")) -> tuple[numa_maps.Places, int | None]:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import headrace
 from headrace._doctor import dmi
-from headrace._doctor.host import Finding, Host, Question, ask, count
+from headrace._doctor.host import Finding, Host, Question, ask, ids
+from headrace._format import plural
 from headrace._doctor.setup_steps import setup_steps
 
 #: fine: measures what the machine can. choice: moves numbers, and is a matter of choice; machines
@@ -42,7 +43,7 @@ def _nodes_per_socket(host: Host) -> Iterator[Finding]:
         for path, text in host.texts(f"{_CPU}/cpu[0-9]*/topology/physical_package_id").items()
     }
     nodes = [text for text in host.texts("sys/devices/system/node/node[0-9]*/cpulist").values()]
-    owners = [{sockets[cpu] for cpu in _cpus(text) if cpu in sockets} for text in nodes if text]
+    owners = [{sockets[cpu] for cpu in ids(text) if cpu in sockets} for text in nodes if text]
     if not sockets or not any(owners):
         yield Finding(feature, "unknown", "the kernel does not say which CPUs are one socket")
         return
@@ -73,12 +74,6 @@ def _nodes_per_socket(host: Host) -> Iterator[Finding]:
         )
 
 
-def _cpus(text: str) -> Iterator[int]:
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
 def _transparent_huge_pages(host: Host) -> Iterator[Finding]:
     feature = "transparent huge pages"
     setting = host.read("sys/kernel/mm/transparent_hugepage/enabled")
@@ -103,7 +98,7 @@ def _governor(host: Host) -> Iterator[Finding]:
         why = _HYPERVISOR if host.is_guest else "no cpufreq driver: firmware decides"
         yield Finding(feature, "unknown", why)
     elif set(governors) == {"performance"}:
-        yield Finding(feature, "fine", f"performance on {count(len(found), 'CPU')}")
+        yield Finding(feature, "fine", f"performance on {plural(len(found), 'CPU')}")
     else:
         words = ", ".join(f"{name} on {number}" for name, number in sorted(governors.items()))
         driver = host.read(f"{_CPU}/cpu0/cpufreq/scaling_driver") or "unknown driver"
@@ -213,30 +208,22 @@ def _swap(host: Host) -> Iterator[Finding]:
 
 def _cpu_time(host: Host) -> Iterator[Finding]:
     limit = host.files.cpu_time_limit()
-    allowed = len(_allowed(host))
+    allowed = len(host.allowed("Cpus"))
     if limit is None:
         yield Finding("CPU time", "fine", "no control group limits it")
         return
     if allowed and limit.cpus >= allowed:
-        had = f"{limit.words} for {count(allowed, 'CPU')} ({limit.file})"
+        had = f"{limit.words} for {plural(allowed, 'CPU')} ({limit.file})"
         yield Finding("CPU time", "fine", had)
     else:
         threads = max(1, int(limit.cpus))
-        of = f" of {count(allowed, 'CPU')}" if allowed else ""
+        of = f" of {plural(allowed, 'CPU')}" if allowed else ""
         yield Finding(
             "CPU time", "spoils",
             f"{limit.words}{of} ({limit.file} is {limit.says}): "
-            f"measure uses {count(threads, 'thread')}",
+            f"measure uses {plural(threads, 'thread')}",
             "lift it: docker run without --cpus; systemctl set-property UNIT CPUQuota=",
         )  # fmt: skip
-
-
-def _allowed(host: Host) -> list[int]:
-    for line in (host.read("proc/self/status") or "").splitlines():
-        name, _, ranges = line.partition(":")
-        if name == "Cpus_allowed_list" and ranges.strip():
-            return list(_cpus(ranges.strip()))
-    return []
 
 
 def _memory_limit(host: Host) -> Iterator[Finding]:
@@ -274,7 +261,7 @@ def _dimms(host: Host) -> Iterator[Finding]:
     if slow:
         yield Finding(
             "DIMM speed", "choice",
-            f"{slow[0].running} MT/s, {count(len(slow), 'DIMM')} could do {slow[0].rated}",
+            f"{slow[0].running} MT/s, {plural(len(slow), 'DIMM')} could do {slow[0].rated}",
             "firmware setup: memory frequency; two DIMMs per channel often lower it",
         )  # fmt: skip
     elif any(slot.running for slot in filled):
@@ -285,7 +272,7 @@ def _dimms(host: Host) -> Iterator[Finding]:
 def _channels(slots: list[dmi.Dimm], filled: list[dmi.Dimm]) -> Iterator[Finding]:
     feature = "DIMMs per channel"
     kinds = "/".join(sorted({slot.kind for slot in filled}))
-    have = f"{len(filled)} of {count(len(slots), 'slot')} filled with {kinds}"
+    have = f"{len(filled)} of {plural(len(slots), 'slot')} filled with {kinds}"
     # No channel has more than three: then the letter is the socket, the number the channel (Dell).
     slots_of = Counter(slot.channel for slot in slots)
     if None in slots_of or max(slots_of.values()) > 3:
@@ -299,7 +286,7 @@ def _channels(slots: list[dmi.Dimm], filled: list[dmi.Dimm]) -> Iterator[Finding
     if empty:
         yield Finding(
             feature, "spoils",
-            f"{have}: {empty} of {count(len(bytes_of), 'channel')} empty, bandwidth that is lost",
+            f"{have}: {empty} of {plural(len(bytes_of), 'channel')} empty, bandwidth that is lost",
             "put a DIMM into each channel",
         )  # fmt: skip
     elif len(set(bytes_of.values())) > 1:
@@ -309,7 +296,7 @@ def _channels(slots: list[dmi.Dimm], filled: list[dmi.Dimm]) -> Iterator[Finding
         )  # fmt: skip
     else:
         each = "/".join(str(number) for number in sorted(set(dimms_of.values())))
-        channels = count(len(bytes_of), "channel")
+        channels = plural(len(bytes_of), "channel")
         yield Finding(feature, "fine", f"{each} on each of {channels}; {have}")
 
 
@@ -330,7 +317,7 @@ def _bus_counters(host: Host) -> Iterator[Finding]:
             "sudo sysctl kernel.perf_event_paranoid=0, or measure as root",
         )  # fmt: skip
     elif mbm:
-        yield Finding(feature, "choice", "resctrl counts this session's bytes as root alone")
+        yield Finding(feature, "choice", "resctrl counts the bytes of all programs")
     elif host.find(resctrl) and not features:
         yield Finding(
             feature, "choice", "resctrl is not mounted: `bus` is arithmetic",
@@ -349,7 +336,7 @@ def _other_programs(host: Host) -> Iterator[Finding]:
     if not load or not cpus:
         yield Finding(feature, "unknown", "the kernel does not say how many threads run")
         return
-    why = f"{load[0]} threads wanted a CPU in the last minute, of {count(cpus, 'CPU')}"
+    why = f"{load[0]} threads wanted a CPU in the last minute, of {plural(cpus, 'CPU')}"
     if float(load[0]) <= _QUIET_SHARE * cpus:
         yield Finding(feature, "fine", why)
     else:

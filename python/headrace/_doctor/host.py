@@ -6,7 +6,7 @@ Everything is read below `root`, so that tests can show another host; nothing is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,14 @@ class Host:
         found = {path: self.read(path) for path in paths}
         return {path: text for path, text in found.items() if text is not None}
 
+    def allowed(self, what: str) -> list[int]:
+        """The "Cpus" or "Mems" of this process; none if the kernel does not say."""
+        for line in (self.read("proc/self/status") or "").splitlines():
+            name, _, ranges = line.partition(":")
+            if name == f"{what}_allowed_list" and ranges.strip():
+                return list(ids(ranges))
+        return []
+
     def cpuinfo(self, name: str) -> str:
         """A line of the first CPU; "" where there is none."""
         for line in (self.read("proc/cpuinfo") or "").splitlines():
@@ -79,8 +87,11 @@ class Host:
         return told or "hypervisor" in self.cpuinfo("flags").split()
 
 
-def count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+def ids(ranges: str) -> Iterator[int]:
+    """The numbers in a list of the kernel, such as 0-3,8."""
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 Question = Callable[[Host], Iterable[Finding]]

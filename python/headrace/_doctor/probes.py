@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import headrace
-from headrace._doctor.host import Finding, Host, Question, ask, count
-from headrace._format import installing
+from headrace._doctor.host import Finding, Host, Question, ask
+from headrace._format import installing, plural
 
 #: ready: in full use. limited: works with less. off: there and not usable. absent: not on this
 #: host, and no command changes that.
@@ -32,8 +32,8 @@ def examine(host: Host) -> list[Finding]:
 def _numa_binding(host: Host) -> Iterator[Finding]:
     feature = "NUMA binding"
     memories = [n for n in host.machine.nodes if n.byte_addressable and n.capacity != 0]
-    allowed = _allowed_nodes(host)
-    usable = [node for node in memories if allowed is None or node.id in allowed]
+    allowed = host.allowed("Mems")
+    usable = [node for node in memories if not allowed or node.id in allowed]
     try:
         for node in usable:
             placement = headrace.Placement.on(node.id, pages="base")
@@ -44,7 +44,7 @@ def _numa_binding(host: Host) -> Iterator[Finding]:
             "in a container: docker run --cap-add SYS_NICE ... (mbind and move_pages need it)",
         )  # fmt: skip
         return
-    ready = f"pages can be bound to {count(len(usable), 'memory node')}"
+    ready = f"pages can be bound to {plural(len(usable), 'memory node')}"
     outside = [str(node.id) for node in memories if node not in usable]
     if not outside:
         yield Finding(feature, "ready", ready)
@@ -54,16 +54,6 @@ def _numa_binding(host: Host) -> Iterator[Finding]:
         feature, "limited", f"{ready}; this process's cpuset leaves out node {', '.join(outside)}",
         f"widen cpuset.mems; in a container: docker run --cpuset-mems={everything} ...",
     )  # fmt: skip
-
-
-def _allowed_nodes(host: Host) -> set[int] | None:
-    """The nodes this process may have memory of; None if the kernel does not say."""
-    for line in (host.read("proc/self/status") or "").splitlines():
-        name, _, ranges = line.partition(":")
-        if name == "Mems_allowed_list" and ranges.strip():
-            ends = [part.split("-") for part in ranges.strip().split(",")]
-            return {n for end in ends for n in range(int(end[0]), int(end[-1]) + 1)}
-    return None
 
 
 def _huge_pages(host: Host) -> Iterator[Finding]:

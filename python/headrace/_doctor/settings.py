@@ -11,7 +11,8 @@ from collections import Counter
 
 from headrace._core import format_bytes
 from headrace._doctor import dmi
-from headrace._doctor.host import Host, count
+from headrace._doctor.host import Host
+from headrace._format import plural
 
 _MSR = "dev/cpu/0/msr"
 _HYPERVISOR = "unknown: the hypervisor decides"
@@ -61,7 +62,7 @@ def _dimms(host: Host) -> str:
     ]
     if not kinds:
         return "unknown: firmware describes none"
-    return f"{filled.total()} of {count(len(slots), 'slot')}: {', '.join(kinds)}"
+    return f"{filled.total()} of {plural(len(slots), 'slot')}: {', '.join(kinds)}"
 
 
 def _hbm_mode(host: Host) -> str:

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace._doctor.host import Finding, Host, count
+from headrace._doctor.host import Finding, Host
+from headrace._format import plural
 
 DEVICES = "/sys/bus/dsa/devices"
 #: Sapphire Rapids and Granite Rapids, and the device of later ones (drivers/dma/idxd/registers.h).
@@ -97,7 +98,7 @@ def _hbm_mode(host: Host) -> Iterator[Finding]:
     if mode := host.machine.cache_mode:
         yield Finding("HBM mode", "spoils", mode.partition(";")[0], remedy)
     elif hbm:
-        yield Finding("HBM mode", "fine", f"flat: HBM is {count(len(hbm), 'node')} of its own")
+        yield Finding("HBM mode", "fine", f"flat: HBM is {plural(len(hbm), 'node')} of its own")
     elif "CPU Max" in host.cpuinfo("model name") and not host.is_guest:
         yield Finding("HBM mode", "spoils", "this CPU has HBM, and no node is HBM", remedy)
 
@@ -164,7 +165,7 @@ def _devices_against_nodes(host: Host, present: list[Device]) -> Iterator[Findin
         )  # fmt: skip
     else:
         yield Finding(
-            feature, "fine", f"{count(len(present), 'device')} for {count(len(nodes), 'node')} "
+            feature, "fine", f"{plural(len(present), 'device')} for {plural(len(nodes), 'node')} "
             "with CPUs",
         )  # fmt: skip
 

@@ -46,14 +46,6 @@ RECIPES = (
 )  # fmt: skip
 
 
-def recipe_of(case: Case) -> str | None:
-    """The name of the recipe with the options of a published case; None: no recipe has them."""
-    for recipe in RECIPES:
-        if replace(recipe.case, size=case.size, runs=case.runs, kernel=case.kernel) == case:
-            return recipe.name
-    return None
-
-
 def command_line(case: Case, *, oversubscribe: bool = False) -> str:
     """The command that runs a case on a GPU."""
     words = [f"headrace bench um --size {_exactly(case.size)}"]

@@ -128,7 +128,8 @@ def as_audit(profile: headrace.Profile) -> str:
         raise absent(profile, "ratings of firmware", "")
     if len(lines) == 1:
         raise headrace.AbsentError(
-            "nothing to compare: firmware rates no node of this machine, or nothing was measured"
+            "nothing to compare: firmware rates no node of this machine, or nothing was measured; "
+            "measure latency and bandwidth"
         )
     return "\n".join(lines) + "\n"
 

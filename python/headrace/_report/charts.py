@@ -28,7 +28,7 @@ VIOLET = "#9b72cf"
 INK = "currentColor"
 _HUES = [BLUE, ORANGE, GREEN, RED, GREY, VIOLET, "#b3892f", "#2f9aa0"]
 
-#: What is along an axis: a logarithm, one of bytes, one of a number, or one that begins at 0.
+#: The kinds of axes: a logarithm, one of bytes, one of a number, or one that begins at 0.
 Scale = Literal["log", "bytes", "doubling", "delay"]
 #: Bars that have their number beside them; more would be a wall of digits.
 MOST_NUMBERS = 12

@@ -85,7 +85,7 @@ def _policies(rows: Sequence[Row]) -> Table:
     head = ["policy", "store", "requests", "hits", "p50, ms", "p99, ms", "overlapped", "of peak",
             ""]  # fmt: skip
     lines = [
-        [row["policy"], _line(row), str(row["with_cached"]),
+        [row["policy"], _line(row), f"{row['with_cached']:.0f}",
          ", ".join(f"{name} {share:.1%}" for name, share in row["hit_rate"].items()),
          *(_text(row[name], "{:.3g}") for name in ("stall_p50_ms", "stall_p99_ms")),
          *(_text(row[name], "{:.0%}") for name in ("hidden_share", "roofline_share")),

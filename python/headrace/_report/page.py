@@ -31,7 +31,7 @@ _UNPRINTABLE = re.compile(
 
 @dataclass
 class Content:
-    """What the template shows, as text."""
+    """The text that the template shows."""
 
     title: str
     lead: str

@@ -33,7 +33,7 @@ LARGEST = 1e18
 
 
 def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
-    """What the page needs of a machine's document, with rows or without."""
+    """The parts of a machine's document that the page needs, with rows or without."""
     profile = _core.Profile.fromdict(document)
     rests: dict[str, Any] | None = None
     if profile.published:

@@ -64,7 +64,7 @@ def bars_are(intervals: Iterable[str | None]) -> str:
 
 
 def point(row: _core.Row, scale: float, **more: Any) -> Point:
-    """What the charts draw of a row."""
+    """A row as the charts draw it."""
     low, high = spread(row)
     return {
         "y": value(row) / scale, "low": low / scale, "high": high / scale,
@@ -73,7 +73,7 @@ def point(row: _core.Row, scale: float, **more: Any) -> Point:
 
 
 def behind_point(row: _core.Row) -> Point:
-    """What stands behind a number, as charts draw and tell it."""
+    """The evidence behind a number, as charts draw and tell it."""
     return {"noisy": "noisy" in row.flags, "behind": behind(row)}
 
 

@@ -30,7 +30,7 @@ def this_host(machine: headrace.Machine, request: Request, rank: Rank | None = N
 
 
 def _cpuset(machine: headrace.Machine, mask: frozenset[int]) -> frozenset[int]:
-    """What the kernel leaves of a mask of all CPUs: those of the cpuset. The mask is kept."""
+    """All CPUs of the cpuset: the kernel leaves these of a mask of all CPUs. The mask is kept."""
     try:
         os.sched_setaffinity(0, {cpu for node in machine.nodes for cpu in node.cpus})
         widest = frozenset(os.sched_getaffinity(0))

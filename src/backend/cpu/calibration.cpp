@@ -108,12 +108,11 @@ std::vector<RaceResult> race(std::span<const CopyKernel> kernels, Nanoseconds bu
   return results;
 }
 
-KernelChoice choose_kernel(std::string_view wanted) {
-  if (const auto named = find_kernel(wanted)) return {*named, "HEADRACE_COPY_KERNEL"};
+CopyKernel choose_kernel(std::string_view wanted) {
+  if (const auto named = find_kernel(wanted)) return *named;
   const auto all = contenders();
   const auto results = race(all, kBudget);
-  if (results.empty()) return {all.front(), "no memory for a calibration"};
-  return {results.front().kernel, fmt::format("fastest of {} in the calibration", all.size())};
+  return results.empty() ? all.front() : results.front().kernel;
 }
 
 std::string wanted_kernel() {

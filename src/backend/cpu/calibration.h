@@ -26,14 +26,8 @@ struct RaceResult {
 std::vector<RaceResult> race(std::span<const CopyKernel> kernels, Nanoseconds budget,
                              const Clock& clock = system_clock());
 
-// The choice and its reason.
-struct KernelChoice {
-  CopyKernel kernel;
-  std::string reason;  // "fastest of 6 in the calibration", "HEADRACE_COPY_KERNEL"
-};
-
 // The kernel named `wanted` ("memcpy" included) if this CPU has it, else the winner of the race.
-KernelChoice choose_kernel(std::string_view wanted);
+CopyKernel choose_kernel(std::string_view wanted);
 
 // The value of HEADRACE_COPY_KERNEL; empty if it is not set.
 std::string wanted_kernel();

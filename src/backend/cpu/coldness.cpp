@@ -59,7 +59,9 @@ void flush_in_order(const std::byte* at, const std::byte* end) {
   for (; at < end; at += kLine) _mm_clflush(at);
 }
 
-LatencyScale measure_latencies() {
+// The ticks between a load that hits a cache and one from memory; 0: they cannot be distinguished.
+// Takes some tens of microseconds.
+std::uint64_t measure_threshold() {
   // A line in each of 64 pages, at changing offsets. The pages fit in the first-level TLB of every
   // x86-64 since 2010, and lie too far apart for any prefetcher.
   constexpr std::size_t kLines = 64;
@@ -80,15 +82,15 @@ LatencyScale measure_latencies() {
   // The lower quartile, because disturbance only adds time.
   std::ranges::nth_element(near, near.begin() + kLines / 4);
   std::ranges::nth_element(far, far.begin() + kLines / 4);
-  LatencyScale scale{.near = near[kLines / 4], .memory = far[kLines / 4]};
+  const std::uint64_t hit = near[kLines / 4];
+  const std::uint64_t memory_access = far[kLines / 4];
   // The middle. A load from a last-level cache takes a quarter to a third of a memory access, and a
   // load from busier or farther memory more than this one.
-  if (scale.memory >= 2 * scale.near) scale.threshold = (scale.near + scale.memory) / 2;
-  return scale;
+  return memory_access >= 2 * hit ? (hit + memory_access) / 2 : 0;
 }
 
 const bool kWeaklyOrdered = has_clflushopt();
-MadeOnce<LatencyScale> host_latencies(kRankOfScale);
+MadeOnce<std::uint64_t> host_threshold(kRankOfScale);
 
 }  // namespace
 
@@ -101,10 +103,8 @@ bool flush_from_caches(const void* range, std::size_t bytes) {
   return true;
 }
 
-const LatencyScale& latency_scale() { return host_latencies.get(measure_latencies); }
-
 bool looks_cold(const void* to, std::size_t bytes) {
-  const std::uint64_t threshold = latency_scale().threshold;
+  const std::uint64_t threshold = host_threshold.get(measure_threshold);
   if (threshold == 0) return false;
   // The number of looks that must agree. A hot copy of 256 KiB takes some 6 us, of which one look
   // of 35 ns is affordable. A wrong answer for a hot destination is worse than for a cold one:
@@ -135,11 +135,6 @@ bool looks_cold(const void* to, std::size_t bytes) {
 #else
 
 bool flush_from_caches(const void*, std::size_t) { return false; }
-
-const LatencyScale& latency_scale() {
-  static const LatencyScale scale;
-  return scale;
-}
 
 bool looks_cold(const void*, std::size_t) { return false; }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 namespace headrace {
 
@@ -18,16 +17,6 @@ namespace headrace {
 // touched, the read maps the shared zero page first. Measured, this cost is lost in the cost of the
 // page faults that follow. Requires: bytes > 0.
 bool looks_cold(const void* to, std::size_t bytes);
-
-// The latencies that the check compares with, in ticks of the time stamp counter.
-struct LatencyScale {
-  std::uint64_t near = 0;       // a load that hits the first-level cache, timing included
-  std::uint64_t memory = 0;     // a load of a line just flushed
-  std::uint64_t threshold = 0;  // longer is cold; 0: the two cannot be distinguished
-};
-
-// Measured once, at the first call, within some tens of microseconds.
-const LatencyScale& latency_scale();
 
 // Writes each line of the range back and drops it from all caches. On architectures other than
 // x86-64 it has no effect and returns false.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/copy.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -14,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "core/sanitizers.h"
 #include "headrace/random.h"
 
 namespace headrace {
@@ -113,43 +110,6 @@ TEST_P(EveryKernel, CopiesRandomRangesLikeMemcpy) {
   }
 }
 
-// The function's code as disassembled by objdump; empty if objdump is not installed.
-std::string disassembly(void (*function)(void*, const void*, std::size_t)) {
-  Dl_info info{};
-  void* address = reinterpret_cast<void*>(function);
-  if (dladdr(address, &info) == 0) return {};
-  const auto start = static_cast<std::size_t>(static_cast<std::byte*>(address) -
-                                              static_cast<std::byte*>(info.dli_fbase));
-  // A PIE's addresses in the file are relative to its base; 4 KiB hold any of the kernels.
-  const std::string command =
-      "objdump -d --no-show-raw-insn --start-address=" + std::to_string(start) +
-      " --stop-address=" + std::to_string(start + 4096) + " '" + info.dli_fname + "' 2>/dev/null";
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string text;
-  char part[4096];
-  while (pipe != nullptr) {
-    const std::size_t got = std::fread(part, 1, sizeof(part), pipe.get());
-    if (got == 0) break;
-    text.append(part, got);
-  }
-  return text;
-}
-
-TEST_P(EveryKernel, UsesTheStoresItIsNamedFor) {
-#if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
-  GTEST_SKIP() << "sanitizers add instructions of their own";
-#endif
-  const std::string_view name = GetParam().name;
-  const std::string code = disassembly(GetParam().copy);
-  if (code.find("<") == std::string::npos) GTEST_SKIP() << "no objdump here, or a stripped file";
-  if (name == "movsb") {
-    EXPECT_NE(code.find("rep movsb"), std::string::npos) << code;
-    return;
-  }
-  const std::string store = name.starts_with("sse2") ? "movntdq" : "vmovntdq";
-  EXPECT_NE(code.find(store), std::string::npos) << code;
-}
-
 INSTANTIATE_TEST_SUITE_P(CopyKernels, EveryKernel, testing::ValuesIn(copy_kernels()),
                          [](const auto& test) { return std::string(test.param.name); });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryKernel);
@@ -189,12 +149,6 @@ TEST(CopyBytes, MayBeCalledFirstByManyThreads) {
   for (auto& thread : threads) thread.join();
   for (const auto& copy : copies) EXPECT_EQ(copy, source);
   for (const auto& kernel : chosen) EXPECT_EQ(kernel.copy, chosen[0].copy);
-}
-
-TEST(CopyHint, HasNames) {
-  EXPECT_EQ(to_string(CopyHint::automatic), "automatic");
-  EXPECT_EQ(to_string(CopyHint::keep), "keep");
-  EXPECT_EQ(to_string(CopyHint::stream), "stream");
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ Result<std::size_t> CpuBackend::submit(std::span<const Piece> pieces, Completion
 }
 
 // "2 workers per engine, pinned; engine 1 unpinned: ..."
-std::string note_of(const std::vector<std::unique_ptr<EngineWorkers>>& engines, bool pin_wanted) {
+std::string note_of(const std::vector<std::unique_ptr<EngineWorkers>>& engines) {
   std::string counts;
   std::string unpinned;
   for (const auto& each : engines) {
@@ -189,9 +189,7 @@ std::string note_of(const std::vector<std::unique_ptr<EngineWorkers>>& engines, 
     unpinned += fmt::format("{}{}", unpinned.empty() ? "" : ", ", raw(each->engine()));
   }
   std::string note = fmt::format("workers per engine: {}", counts);
-  if (!pin_wanted) {
-    note += "; not pinned, as asked";
-  } else if (!unpinned.empty()) {
+  if (!unpinned.empty()) {
     note += fmt::format("; not pinned: engine {}, whose CPUs this process cannot use", unpinned);
   }
   const std::string kernel = override_note();
@@ -208,8 +206,7 @@ Result<std::unique_ptr<EngineWorkers>> start_workers(const Machine& machine, Eng
   const CpuSet cpus = allowed_cpus_of(machine.find(engine->home));
   const std::size_t usual = std::clamp<std::size_t>(cpus.size(), 1, kUsualWorkers);
   auto workers = std::make_unique<EngineWorkers>(id, options.max_in_flight);
-  HEADRACE_TRY_STATUS(workers->start(options.workers == 0 ? usual : options.workers,
-                                     options.pin ? cpus : CpuSet{}));
+  HEADRACE_TRY_STATUS(workers->start(options.workers == 0 ? usual : options.workers, cpus));
   return workers;
 }
 
@@ -221,9 +218,7 @@ Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<En
 
 Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<EngineId> engines,
                                           const CpuOptions& options) {
-  if (options.max_in_flight == 0) {
-    return fail(ErrorCode::invalid, "CpuOptions::max_in_flight is 0; allow at least one piece");
-  }
+  CHECK(options.max_in_flight > 0);
   std::vector<std::unique_ptr<EngineWorkers>> started;
   for (const EngineId id : engines) {
     HEADRACE_TRY(auto workers, start_workers(machine, id, options));
@@ -235,7 +230,7 @@ Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<En
                             .max_in_flight = options.max_in_flight,
                             .min_efficient = options.inline_below,
                             .inline_below = options.inline_below,
-                            .note = note_of(started, options.pin)};
+                             .note = note_of(started)};
   return std::make_unique<CpuBackend>(std::move(capabilities), std::move(started));
 }
 

@@ -20,16 +20,15 @@ struct CpuOptions {
   // four cores fill the memory channels of a socket with streaming stores; more would only take
   // cores from the program that needs the data.
   unsigned workers = 0;
-  // Pieces accepted and not yet completed, per engine.
+  // Pieces accepted and not yet completed, per engine; at least 1.
   std::size_t max_in_flight = 64;
   // Smaller pieces are copied inside submit(): a hand-over to a thread and back costs some
   // microseconds, in which a core copies about this much.
   Bytes inline_below = 16_KiB;
-  // Pin the workers to the CPUs of their node, if those exist and are allowed.
-  bool pin = true;
 };
 
-// Opens `engines` of `machine`, all of kind cpu. An engine whose CPUs this process may not use runs
+// Opens `engines` of `machine`, all of kind cpu. Workers are pinned to the CPUs of their node. An
+// engine whose CPUs this process may not use runs
 // unpinned, and the note of the capabilities says so: a machine loaded from a file, a narrow
 // cpuset. Errors: invalid: an engine is missing or of another kind; exhausted: no thread can be
 // started.

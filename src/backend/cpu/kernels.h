@@ -12,8 +12,6 @@
 
 namespace headrace {
 
-// "rep movsb": the copy in the CPU's microcode; on some CPUs it does not read the destination.
-std::span<const CopyKernel> movsb_kernels();
 // Non-temporal stores of 16 bytes (for CPUs with SSSE3), 32 and 64.
 std::span<const CopyKernel> sse2_kernels();
 std::span<const CopyKernel> avx2_kernels();

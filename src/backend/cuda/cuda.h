@@ -11,7 +11,6 @@
 #include "backend/cuda/driver.h"           // IWYU pragma: export
 #include "backend/cuda/driver_api.h"       // IWYU pragma: export
 #include "backend/cuda/gather.h"           // IWYU pragma: export
-#include "backend/cuda/kernel_module.h"    // IWYU pragma: export
 #include "backend/cuda/kernels.h"          // IWYU pragma: export
 #include "backend/cuda/stream_point.h"     // IWYU pragma: export
 #include "backend/cuda/versioned_calls.h"  // IWYU pragma: export

@@ -24,14 +24,11 @@ TEST(CudaDevices, AreDescribed) {
   EXPECT_FALSE(first.host_page_tables);
   EXPECT_EQ(first.uuid.size(), 32U);
   EXPECT_NE(first.pci, devices->back().pci);
-}
-
-TEST(CudaDevices, KnowNoHostNodeWhereTheDriverDoesNot) {
-  const FakeCudaLibrary library("host_node=-1,numa_node=1,paradigm=ats");
-  const auto devices = find_devices(**driver());
-  ASSERT_TRUE(devices);
-  EXPECT_EQ(devices->front().host_node, std::nullopt);
-  EXPECT_EQ(devices->front().numa_node, 1U);
+  const FakeCudaLibrary coherent("host_node=-1,numa_node=1,paradigm=ats");
+  const Device other = find_devices(**driver())->front();
+  EXPECT_EQ(other.host_node, std::nullopt);
+  EXPECT_EQ(other.numa_node, 1U);
+  EXPECT_TRUE(other.host_page_tables);
 }
 
 TEST(CudaDevices, AreThereThoughOneAnswersNothing) {
@@ -50,41 +47,31 @@ TEST(CudaDevices, AreThereThoughOneAnswersNothing) {
   EXPECT_EQ(find_devices(scripted).error().code, ErrorCode::io);
 }
 
-TEST(CudaDevices, OfADriverThatTellsNoUuidAreFoundByPciAddress) {
-  const FakeCudaLibrary library("devices=2", "11.0");
-  const Driver& used = **driver();
-  ASSERT_EQ(used.cuDeviceGetUuid_v2, nullptr);
-  const auto devices = find_devices(used);
-  ASSERT_TRUE(devices) << devices.error().message;
-  EXPECT_EQ(devices->back().uuid, "");
-  EXPECT_EQ(find_device(used, devices->back().uuid, devices->back().pci, "gpu")->ordinal, 1);
-}
-
 TEST(CudaDevices, AreFoundByUuidElseByPciAddress) {
+  for (const char* version : {"", "11.0"}) {
+    const FakeCudaLibrary library("devices=2", version);
+    const Driver& used = **driver();
+    const Device second = find_devices(used)->back();
+    EXPECT_EQ(second.uuid.empty(), used.cuDeviceGetUuid_v2 == nullptr);
+    EXPECT_EQ(find_device(used, second.uuid, second.pci, "gpu")->ordinal, 1);
+    EXPECT_EQ(find_device(used, "", second.pci, "gpu")->ordinal, 1);
+  }
   const FakeCudaLibrary library("devices=2");
-  const Driver& used = **driver();
-  const auto devices = find_devices(used);
-  ASSERT_TRUE(devices);
-  const Device& second = devices->back();
-  EXPECT_EQ(find_device(used, second.uuid, "", "gpu")->ordinal, 1);
-  EXPECT_EQ(find_device(used, "", second.pci, "gpu")->ordinal, 1);
-  const auto none = find_device(used, "00", second.pci, "NVIDIA H200");
+  const auto none = find_device(**driver(), "00", find_devices(**driver())->back().pci, "H200");
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::absent);
-  EXPECT_TRUE(none.error().message.starts_with("NVIDIA H200 is not among the 2 GPUs"))
+  EXPECT_TRUE(none.error().message.starts_with("H200 is not among the 2 GPUs"))
       << none.error().message;
 }
 
-TEST(CudaDevices, OfOneGpuAreToldApartByTheirUuid) {
+// Instances of a GPU (MIG) have one PCI address.
+TEST(CudaDevices, OfOneGpuAreDistinguishedByTheirUuid) {
   const FakeCudaLibrary library("devices=2,mig=1");
-  const auto devices = find_devices(**driver());
-  ASSERT_TRUE(devices && devices->size() == 2) << "MIG: one PCI address";
-  const Device& second = devices->back();
-  EXPECT_EQ(devices->front().pci, second.pci);
-  EXPECT_NE(devices->front().uuid, second.uuid);
+  const auto devices = *find_devices(**driver());
+  const Device& second = devices.back();
+  EXPECT_EQ(devices.front().pci, second.pci);
   EXPECT_EQ(find_device(**driver(), second.uuid, second.pci, "it")->ordinal, 1);
-  EXPECT_TRUE(second.is(second.uuid, second.pci));
-  EXPECT_FALSE(second.is(devices->front().uuid, second.pci));
+  EXPECT_FALSE(second.is(devices.front().uuid, second.pci));
   EXPECT_TRUE(second.is("", second.pci)) << "written down without a uuid";
 }
 

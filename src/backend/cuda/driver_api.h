@@ -34,26 +34,20 @@ using CUhostFn = void (*)(void* user_data);  // may call nothing of this interfa
   X(CUDA_ERROR_DEVICE_UNAVAILABLE, 46)              \
   X(CUDA_ERROR_NO_DEVICE, 100)                      \
   X(CUDA_ERROR_INVALID_DEVICE, 101)                 \
-  X(CUDA_ERROR_INVALID_IMAGE, 200)                  \
   X(CUDA_ERROR_INVALID_CONTEXT, 201)                \
-  X(CUDA_ERROR_MAP_FAILED, 205)                     \
   X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)              \
   X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)              \
-  X(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 217)        \
   X(CUDA_ERROR_INVALID_PTX, 218)                    \
   X(CUDA_ERROR_NVLINK_UNCORRECTABLE, 220)           \
   X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)        \
   X(CUDA_ERROR_CONTAINED, 226)                      \
-  X(CUDA_ERROR_OPERATING_SYSTEM, 304)               \
   X(CUDA_ERROR_INVALID_HANDLE, 400)                 \
-  X(CUDA_ERROR_ILLEGAL_STATE, 401)                  \
   X(CUDA_ERROR_NOT_FOUND, 500)                      \
   X(CUDA_ERROR_NOT_READY, 600)                      \
   X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                \
   X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)        \
   X(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                 \
   X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704)    \
-  X(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, 705)        \
   X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)           \
   X(CUDA_ERROR_ASSERT, 710)                         \
   X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712) \
@@ -67,75 +61,42 @@ using CUhostFn = void (*)(void* user_data);  // may call nothing of this interfa
   X(CUDA_ERROR_TENSOR_MEMORY_LEAK, 721)             \
   X(CUDA_ERROR_NOT_PERMITTED, 800)                  \
   X(CUDA_ERROR_NOT_SUPPORTED, 801)                  \
-  X(CUDA_ERROR_SYSTEM_NOT_READY, 802)               \
-  X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)         \
-  X(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, 804) \
   X(CUDA_ERROR_MPS_CLIENT_TERMINATED, 810)          \
   X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)     \
   X(CUDA_ERROR_EXTERNAL_DEVICE, 911)                \
   X(CUDA_ERROR_UNKNOWN, 999)
 
-#define HEADRACE_CUDA_DEVICE_ATTRIBUTES(X)                                  \
-  X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1)                           \
-  X(CU_DEVICE_ATTRIBUTE_WARP_SIZE, 10)                                      \
-  X(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 13)                                     \
-  X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                           \
-  X(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 19)                            \
-  X(CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 31)                             \
-  X(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 33)                                     \
-  X(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 34)                                  \
-  X(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 36)                              \
-  X(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 37)                        \
-  X(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                  \
-  X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 39)                 \
-  X(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 40)                             \
-  X(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 41)                             \
-  X(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 50)                                  \
-  X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                       \
-  X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                       \
-  X(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 83)                                 \
-  X(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 88)                         \
-  X(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 89)                      \
-  X(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 91)        \
-  X(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 99)                        \
-  X(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 100)  \
-  X(CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 101)           \
-  X(CU_DEVICE_ATTRIBUTE_NUMA_CONFIG, 130)                                   \
-  X(CU_DEVICE_ATTRIBUTE_NUMA_ID, 131)                                       \
-  X(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 134)                                  \
-  X(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 141) \
-  X(CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 142)
+#define HEADRACE_CUDA_DEVICE_ATTRIBUTES(X)                                 \
+  X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                          \
+  X(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                 \
+  X(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 40)                            \
+  X(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 83)                                \
+  X(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 88)                        \
+  X(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 89)                     \
+  X(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 91)       \
+  X(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 100) \
+  X(CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 101)          \
+  X(CU_DEVICE_ATTRIBUTE_NUMA_CONFIG, 130)                                  \
+  X(CU_DEVICE_ATTRIBUTE_NUMA_ID, 131)                                      \
+  X(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 134)
 
-#define HEADRACE_CUDA_MEM_ADVISE(X)            \
-  X(CU_MEM_ADVISE_SET_READ_MOSTLY, 1)          \
-  X(CU_MEM_ADVISE_UNSET_READ_MOSTLY, 2)        \
-  X(CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 3)   \
-  X(CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, 4) \
-  X(CU_MEM_ADVISE_SET_ACCESSED_BY, 5)          \
-  X(CU_MEM_ADVISE_UNSET_ACCESSED_BY, 6)
+#define HEADRACE_CUDA_MEM_ADVISE(X)          \
+  X(CU_MEM_ADVISE_SET_READ_MOSTLY, 1)        \
+  X(CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 3) \
+  X(CU_MEM_ADVISE_SET_ACCESSED_BY, 5)
 
-#define HEADRACE_CUDA_MEM_RANGE_ATTRIBUTES(X)              \
-  X(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 1)                 \
-  X(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 2)          \
-  X(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, 3)                 \
-  X(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 4)      \
-  X(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE, 5)     \
-  X(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID, 6)       \
-  X(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE, 7) \
-  X(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID, 8)
+#define HEADRACE_CUDA_MEM_RANGE_ATTRIBUTES(X)     \
+  X(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 1)        \
+  X(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 2) \
+  X(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, 3)        \
+  X(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 4)
 
 #define HEADRACE_CUDA_MEM_LOCATION_TYPES(X) \
-  X(CU_MEM_LOCATION_TYPE_INVALID, 0)        \
   X(CU_MEM_LOCATION_TYPE_DEVICE, 1)         \
   X(CU_MEM_LOCATION_TYPE_HOST, 2)           \
-  X(CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)      \
-  X(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 4)
+  X(CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)
 
-#define HEADRACE_CUDA_MEMCPY_SRC_ACCESS_ORDERS(X)  \
-  X(CU_MEMCPY_SRC_ACCESS_ORDER_INVALID, 0)         \
-  X(CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, 1)          \
-  X(CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL, 2) \
-  X(CU_MEMCPY_SRC_ACCESS_ORDER_ANY, 3)
+#define HEADRACE_CUDA_MEMCPY_SRC_ACCESS_ORDERS(X) X(CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, 1)
 
 #define HEADRACE_CUDA_STREAM_CAPTURE_MODES(X) \
   X(CU_STREAM_CAPTURE_MODE_GLOBAL, 0)         \
@@ -144,23 +105,18 @@ using CUhostFn = void (*)(void* user_data);  // may call nothing of this interfa
 
 #define HEADRACE_CUDA_STREAM_CAPTURE_STATUSES(X) \
   X(CU_STREAM_CAPTURE_STATUS_NONE, 0)            \
-  X(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)          \
-  X(CU_STREAM_CAPTURE_STATUS_INVALIDATED, 2)
+  X(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)
 
 #define HEADRACE_CUDA_POINTER_ATTRIBUTES(X)    \
-  X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)           \
   X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)       \
   X(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 3)    \
-  X(CU_POINTER_ATTRIBUTE_HOST_POINTER, 4)      \
   X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)        \
   X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)    \
   X(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 11) \
   X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)
 
-#define HEADRACE_CUDA_JIT_OPTIONS(X)      \
-  X(CU_JIT_INFO_LOG_BUFFER, 3)            \
-  X(CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, 4) \
-  X(CU_JIT_ERROR_LOG_BUFFER, 5)           \
+#define HEADRACE_CUDA_JIT_OPTIONS(X) \
+  X(CU_JIT_ERROR_LOG_BUFFER, 5)      \
   X(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 6)
 
 #define HEADRACE_CUDA_ENUMERATOR(name, number) name = number,
@@ -184,23 +140,16 @@ enum CUstreamCaptureStatus : unsigned {
 enum CUjit_option : unsigned { HEADRACE_CUDA_JIT_OPTIONS(HEADRACE_CUDA_ENUMERATOR) };
 
 // Flags and other numbers that calls take as plain integers.
-#define HEADRACE_CUDA_FLAGS(X)                     \
-  X(CU_STREAM_DEFAULT, 0)                          \
-  X(CU_STREAM_NON_BLOCKING, 1)                     \
-  X(CU_EVENT_DEFAULT, 0)                           \
-  X(CU_EVENT_BLOCKING_SYNC, 1)                     \
-  X(CU_EVENT_DISABLE_TIMING, 2)                    \
-  X(CU_MEMHOSTALLOC_PORTABLE, 1)                   \
-  X(CU_MEMHOSTALLOC_DEVICEMAP, 2)                  \
-  X(CU_MEMHOSTREGISTER_PORTABLE, 1)                \
-  X(CU_MEMHOSTREGISTER_DEVICEMAP, 2)               \
-  X(CU_MEM_ATTACH_GLOBAL, 1)                       \
-  X(CU_MEM_ATTACH_HOST, 2)                         \
-  X(CU_MEMORYTYPE_HOST, 1)                         \
-  X(CU_MEMORYTYPE_DEVICE, 2)                       \
-  X(CU_MEMCPY_FLAG_DEFAULT, 0)                     \
-  X(CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE, 1) \
-  X(CU_DEVICE_NUMA_CONFIG_NONE, 0)                 \
+#define HEADRACE_CUDA_FLAGS(X)      \
+  X(CU_STREAM_NON_BLOCKING, 1)      \
+  X(CU_EVENT_DEFAULT, 0)            \
+  X(CU_EVENT_DISABLE_TIMING, 2)     \
+  X(CU_MEMHOSTALLOC_PORTABLE, 1)    \
+  X(CU_MEMHOSTALLOC_DEVICEMAP, 2)   \
+  X(CU_MEMHOSTREGISTER_PORTABLE, 1) \
+  X(CU_MEM_ATTACH_GLOBAL, 1)        \
+  X(CU_MEMORYTYPE_HOST, 1)          \
+  X(CU_MEMORYTYPE_DEVICE, 2)        \
   X(CU_DEVICE_NUMA_CONFIG_NUMA_NODE, 1)
 enum : unsigned { HEADRACE_CUDA_FLAGS(HEADRACE_CUDA_ENUMERATOR) };
 #undef HEADRACE_CUDA_ENUMERATOR
@@ -226,9 +175,9 @@ struct CUmemcpyAttributes {
 };
 
 // Every function: X(need, since, exact name, parameters). All return a CUresult. `need` is
-// `required` (a driver without it cannot be used) or `optional`. Functions that only tests of the
-// fake driver call are optional too: cuCtxSynchronize, cuEventSynchronize. `since` is the driver
-// version (1000 * major + 10 * minor) that has this name with these parameters.
+// `required` (a driver without it cannot be used) or `optional`. `since` is the driver version
+// (1000
+// * major + 10 * minor) that has this name with these parameters.
 #define HEADRACE_CUDA_SYMBOLS(X)                                                                  \
   X(required, 2000, cuInit, (unsigned int flags))                                                 \
   X(required, 2020, cuDriverGetVersion, (int* version))                                           \
@@ -249,7 +198,6 @@ struct CUmemcpyAttributes {
   X(required, 4000, cuCtxPushCurrent_v2, (CUcontext context))                                     \
   X(required, 4000, cuCtxPopCurrent_v2, (CUcontext * context))                                    \
   X(required, 4000, cuCtxGetCurrent, (CUcontext * context))                                       \
-  X(optional, 2000, cuCtxSynchronize, ())                                                         \
   X(required, 4000, cuCtxEnablePeerAccess, (CUcontext peer, unsigned int flags))                  \
   X(required, 3020, cuMemAlloc_v2, (CUdeviceptr * address, std::size_t size))                     \
   X(required, 3020, cuMemFree_v2, (CUdeviceptr address))                                          \
@@ -306,7 +254,6 @@ struct CUmemcpyAttributes {
   X(required, 2000, cuEventCreate, (CUevent * event, unsigned int flags))                         \
   X(required, 2000, cuEventRecord, (CUevent event, CUstream stream))                              \
   X(required, 2000, cuEventQuery, (CUevent event))                                                \
-  X(optional, 2000, cuEventSynchronize, (CUevent event))                                          \
   X(required, 2000, cuEventElapsedTime, (float* milliseconds, CUevent start, CUevent end))        \
   X(required, 4000, cuEventDestroy_v2, (CUevent event))                                           \
   X(required, 10000, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* user_data))     \

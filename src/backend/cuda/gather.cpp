@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/kernel_module.h"
 #include "core/fail.h"
 
 namespace headrace::cuda {

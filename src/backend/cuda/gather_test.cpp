@@ -83,53 +83,21 @@ TEST_F(GatherTest, AListIsOneLaunchHoweverLong) {
   EXPECT_EQ(arrived(), 300U);
   const std::vector<ListedCopy> many(9000, copies_[0]);
   EXPECT_FALSE(list.launch(*kernel_, many, nullptr)) << "more than it holds";
-}
-
-TEST_F(GatherTest, LargeCopiesOfAListAreSeveralEntries) {
-  constexpr std::size_t kLarge = 50000 / 16 * 16;
-  void* memory = nullptr;
-  ASSERT_EQ(used_.cuMemHostAlloc(&memory, 2 * kLarge, 0), CUDA_SUCCESS);
-  auto* const bytes = static_cast<unsigned char*>(memory);
-  for (std::size_t i = 0; i < kLarge; ++i) bytes[i] = static_cast<unsigned char>(i % 251);
-  GatherList list(*context_);
-  const ListedCopy copy{.to = address(bytes + kLarge), .from = address(bytes), .bytes = kLarge};
-  ASSERT_TRUE(list.launch(*kernel_, {&copy, 1}, nullptr));
+  const ListedCopy large{.to = address(to()), .from = address(from()), .bytes = kBytes};
+  ASSERT_TRUE(list.launch(*kernel_, {&large, 1}, nullptr)) << "several entries";
   EXPECT_EQ(used_.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
-  EXPECT_TRUE(std::equal(bytes, bytes + kLarge, bytes + kLarge));
-  used_.cuMemFreeHost(memory);
+  EXPECT_TRUE(std::equal(from(), from() + kBytes, to()));
 }
 
-CUstreamCaptureMode mode_now = CU_STREAM_CAPTURE_MODE_GLOBAL;
-CUresult exchange(CUstreamCaptureMode* mode) {
-  std::swap(mode_now, *mode);
-  return CUDA_SUCCESS;
-}
-CUstreamCaptureMode mode_at_load = CU_STREAM_CAPTURE_MODE_GLOBAL;
-CUresult load(CUmodule* module, const void* image, unsigned count, CUjit_option* options,
-              void** values) {
-  mode_at_load = mode_now;
-  return real->cuModuleLoadDataEx(module, image, count, options, values);
-}
-
-TEST_F(GatherTest, LoadingBreaksNoGraphThatOthersCapture) {
-  Driver scripted = used_;
-  real = &used_;
-  scripted.cuThreadExchangeStreamCaptureMode = exchange;
-  scripted.cuModuleLoadDataEx = load;
-  const auto context = *Context::of(scripted, 0);
-  {
-    const CurrentContext current(*context);
-    EXPECT_TRUE(GatherKernel::load(*context));
-  }
-  EXPECT_EQ(mode_at_load, CU_STREAM_CAPTURE_MODE_RELAXED);
-  EXPECT_EQ(mode_now, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-TEST(GatherKernelTest, IsForMultiplesOf16Bytes) {
+TEST(GatherKernelTest, IsForMultiplesOf16Bytes_AndLoadsWhileOthersCapture) {
   EXPECT_TRUE(fits_gather({.to = 32, .from = 16, .bytes = 48}));
   EXPECT_FALSE(fits_gather({.to = 8, .from = 16, .bytes = 48}));
   EXPECT_FALSE(fits_gather({.to = 32, .from = 17, .bytes = 48}));
   EXPECT_FALSE(fits_gather({.to = 32, .from = 16, .bytes = 40}));
+  const FakeCudaLibrary library("capturing=1");
+  const auto context = *Context::of(**driver(), 0);
+  const CurrentContext current(*context);
+  EXPECT_TRUE(GatherKernel::load(*context));
 }
 
 }  // namespace

@@ -11,10 +11,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/driver.h"
+
 namespace headrace::cuda {
 
 // Zero-terminated text: PTX 6.0 for sm_70, for any driver from CUDA 9.0 on and GPUs from Volta on.
 extern const char* const kKernelsPtx;
+
+// Makes a module of the kernels, which the caller unloads. Compiles them if the driver has not
+// cached them; an error contains the compiler's message. Requires: a current context. Thread-safe.
+Result<CUmodule> load_kernels(const Driver& driver);
 
 // (data, u64 count, u32* sum): adds the sum of `count` words of 4 bytes. A thread has one load in
 // flight and makes one atomic addition, like the published probe um_reprex (its grid: 2 blocks of

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <string_view>
 #include <thread>
 
 #include "tests/support/fake_cuda/fake_library.h"
+#include "tests/support/outcomes.h"
 
 namespace headrace::cuda {
 namespace {
@@ -31,13 +31,6 @@ struct HeldStream {
   CUstream stream = nullptr;
 };
 
-std::optional<Status> wait_for(const StreamPoint& point) {
-  std::optional<Status> reached;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{60};
-  while (!reached && std::chrono::steady_clock::now() < end) reached = point.reached();
-  return reached;
-}
-
 TEST(CudaStreamPoint, ComesWhenAllBeforeItIsDone) {
   const FakeCudaLibrary library;
   const auto context = *Context::of(**driver(), 0);
@@ -47,12 +40,15 @@ TEST(CudaStreamPoint, ComesWhenAllBeforeItIsDone) {
   ASSERT_TRUE(point.has_value()) << point.error().message;
   EXPECT_FALSE((*point)->reached().has_value());
   held.released = true;
-  const auto reached = wait_for(**point);
-  ASSERT_TRUE(reached.has_value());
+  std::optional<Status> reached;
+  ASSERT_TRUE(test::eventually([&] {
+    reached = (*point)->reached();
+    return reached.has_value();
+  }));
   EXPECT_TRUE(reached->has_value());
   const auto common = StreamPoint::of(context, 0);
   ASSERT_TRUE(common.has_value()) << common.error().message;
-  EXPECT_TRUE(wait_for(**common).has_value());
+  EXPECT_TRUE(test::eventually([&] { return (*common)->reached().has_value(); }));
 }
 
 TEST(CudaStreamPoint, RefusesStreamsItCannotWaitFor) {

@@ -9,14 +9,11 @@
 #include "backend/cuda/engines/engines.h"
 #include "backend/dsa/dsa.h"
 #include "backend/storage/storage.h"
+#include "core/fail.h"
 #include "headrace/backend.h"
 
 namespace headrace {
 namespace {
-
-// The last argument: the backends that are already open.
-using Open = Result<std::unique_ptr<Backend>> (*)(const Machine&, std::vector<EngineId>,
-                                                  const Backends&);
 
 // The backend of the machine's files, which GPU backends use; nullptr if none is open.
 Backend* storage_of(const Machine& machine, const Backends& open) {
@@ -26,28 +23,18 @@ Backend* storage_of(const Machine& machine, const Backends& open) {
   return nullptr;
 }
 
-// Returns the function that opens engines of a kind; nullptr if this build has no backend for it.
-Open opener(EngineKind kind) {
+Result<std::unique_ptr<Backend>> open_kind(EngineKind kind, const Machine& machine,
+                                           std::vector<EngineId> engines, const Backends& open) {
   switch (kind) {
-    case EngineKind::cpu:
-      return [](const Machine& machine, std::vector<EngineId> engines, const Backends&) {
-        return open_cpu(machine, std::move(engines));
-      };
-    case EngineKind::ssd:
-      return [](const Machine& machine, std::vector<EngineId> engines, const Backends&) {
-        return open_storage(machine, std::move(engines));
-      };
-    case EngineKind::dsa:
-      return [](const Machine& machine, std::vector<EngineId> engines, const Backends&) {
-        return open_dsa(machine, std::move(engines));
-      };
+    case EngineKind::cpu: return open_cpu(machine, std::move(engines));
+    case EngineKind::ssd: return open_storage(machine, std::move(engines));
+    case EngineKind::dsa: return open_dsa(machine, std::move(engines));
     case EngineKind::gpu:
-      return [](const Machine& machine, std::vector<EngineId> engines, const Backends& open) {
-        return open_cuda(machine, std::move(engines), {.storage = storage_of(machine, open)});
-      };
-    case EngineKind::migrate: return nullptr;
+      return open_cuda(machine, std::move(engines), {.storage = storage_of(machine, open)});
+    case EngineKind::migrate: break;
   }
-  return nullptr;
+  return fail(ErrorCode::unsupported,
+              "this version has no backend for its kind; others copy in its place");
 }
 
 }  // namespace
@@ -65,19 +52,14 @@ Result<Backends> Backends::open(const Machine& machine) {
     for (const Engine& engine : machine.engines) {
       if (engine.kind == kind) engines.push_back(engine.id);
     }
-    const Open open = opener(kind);
-    std::string why = "this version has no backend for its kind; others copy in its place";
-    if (open != nullptr) {
-      auto backend = open(machine, engines, backends);
-      if (backend) {
-        backends.add(*std::move(backend));
-        continue;
-      }
-      why = backend.error().message;
+    auto backend = open_kind(kind, machine, engines, backends);
+    if (backend) {
+      backends.add(*std::move(backend));
+      continue;
     }
     for (const EngineId id : engines) {
-      backends.skipped_.push_back(
-          fmt::format("{} ({}): {}", machine.find(id)->name, to_string(kind), why));
+      backends.skipped_.push_back(fmt::format("{} ({}): {}", machine.find(id)->name,
+                                              to_string(kind), backend.error().message));
     }
   }
   return backends;

@@ -3,12 +3,8 @@
 // limits and filters cannot be removed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,37 +12,23 @@
 #include <cstdlib>
 
 #include "backend/storage/storage_testing.h"
+#include "tests/support/child.h"
+#include "tests/support/container.h"
 
 namespace headrace {
 namespace {
 
 using namespace test;
 
-// Runs `body` in a child. Returns its exit status, or -1 if it crashed.
-template <class Body>
-int in_child(Body body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-constexpr int kWrong = 2;
-constexpr int kRight = 0;
-
-// Reads the file with the remaining means. Returns kRight if the bytes are right and the note
-// contains `word`.
-int read_all(const std::filesystem::path& path, const Data& data, const std::string& word) {
+// Reads the file with the remaining means. The note contains `word`.
+bool reads_all(const std::filesystem::path& path, const Data& data, const std::string& word) {
   const auto backend = open_storage(small_machine(), {kSsd});
-  if (!backend) return kWrong + 1;
-  if ((*backend)->capabilities().note.find(word) == std::string::npos) return kWrong + 2;
+  if (!backend || !(*backend)->capabilities().note.contains(word)) return false;
   const auto file = File::open(small_machine(), path);
-  if (!file) return kWrong + 3;
   Data back(data.size() + 1);
   const MemoryRange memory(std::span<std::byte>(back).subspan(1), kDram);
-  if (!copy_now(**backend, whole(memory), whole(**file))) return kWrong + 4;
-  return same(std::span(back).subspan(1), data) ? kRight : kWrong;
+  return file && copy_now(**backend, whole(memory), whole(**file)) &&
+         same(std::span(back).subspan(1), data);
 }
 
 class Denied : public testing::Test {
@@ -56,80 +38,58 @@ class Denied : public testing::Test {
   std::filesystem::path path_ = dir_.file("a", data_);
 };
 
-// Container runtimes do the same by default.
-bool deny_io_uring(unsigned call, int error) {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{.len = std::size(code), .filter = code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
-TEST_F(Denied, IoUringByAFilter) {
+TEST_F(Denied, IoUringByAFilterOrTheEnvironment) {
   for (const unsigned call : {SYS_io_uring_setup, SYS_io_uring_enter}) {
     for (const int error : {EPERM, ENOSYS}) {
-      EXPECT_EQ(kRight, in_child([&] {
-                  return deny_io_uring(call, error) ? read_all(path_, data_, "pread") : kWrong;
-                }))
+      EXPECT_EQ(status_of_child([&] {
+                  forbid_call(call, error);  // as container runtimes do
+                  return reads_all(path_, data_, "pread");
+                }),
+                0)
           << call << " " << error;
     }
   }
-}
-
-TEST_F(Denied, IoUringByTheEnvironment) {
-  EXPECT_EQ(kRight, in_child([&] {
-              setenv("HEADRACE_IO_URING", "0", 1);
-              return read_all(path_, data_, "pread");
-            }));
+  EXPECT_EQ(status_of_child([&] {
+              return setenv("HEADRACE_IO_URING", "0", 1) == 0 && reads_all(path_, data_, "pread");
+            }),
+            0);
 }
 
 TEST_F(Denied, NoThreadsWhereIoUringWasAskedFor) {
   const auto refused = [] {
     const auto backend = open_storage(small_machine(), {kSsd}, {.queue = StorageQueue::io_uring});
-    return !backend && backend.error().code == ErrorCode::unsupported ? kRight : kWrong;
+    return !backend && backend.error().code == ErrorCode::unsupported;
   };
-  EXPECT_EQ(kRight, in_child([&] {
-              return deny_io_uring(SYS_io_uring_setup, EPERM) ? refused() : kWrong + 1;
-            }));
-  EXPECT_EQ(kRight, in_child([&] {
-              setenv("HEADRACE_IO_URING", "0", 1);
+  EXPECT_EQ(status_of_child([&] {
+              forbid_call(SYS_io_uring_setup, EPERM);
               return refused();
-            }));
+            }),
+            0);
+  EXPECT_EQ(status_of_child([&] { return setenv("HEADRACE_IO_URING", "0", 1) == 0 && refused(); }),
+            0);
 }
 
+// As another user: root is not limited.
 TEST_F(Denied, LockedMemory) {
   std::filesystem::permissions(dir_.path(), std::filesystem::perms::all);
-  EXPECT_EQ(kRight, in_child([&] {
+  EXPECT_EQ(status_of_child([&] {
               const rlimit none{.rlim_cur = 0, .rlim_max = 0};
-              if (setrlimit(RLIMIT_MEMLOCK, &none) != 0) return kWrong;
-              if (geteuid() == 0 && setuid(65534) != 0) return kWrong;  // root is not limited
-              return read_all(path_, data_, "");
-            }));
+              return setrlimit(RLIMIT_MEMLOCK, &none) == 0 &&
+                     (geteuid() != 0 || setuid(65534) == 0) && reads_all(path_, data_, "");
+            }),
+            0);
 }
 
 TEST_F(Denied, Descriptors) {
-  EXPECT_EQ(kRight, in_child([&] {
+  EXPECT_EQ(status_of_child([&] {
               std::vector<int> taken;
               for (int fd = dup(0); fd >= 0 && taken.size() < 100'000; fd = dup(0)) {
                 taken.push_back(fd);
               }
               const auto backend = open_storage(small_machine(), {kSsd});
-              if (!backend) return kWrong;
-              return (*backend)->capabilities().note.find("pread") == std::string::npos ? kWrong
-                                                                                        : kRight;
-            }));
-}
-
-TEST_F(Denied, ReadingAsAnotherUser) {
-  std::filesystem::permissions(dir_.path(), std::filesystem::perms::all);
-  EXPECT_EQ(kRight, in_child([&] {
-              if (geteuid() == 0 && setuid(65534) != 0) return kWrong;
-              return read_all(path_, data_, "");
-            }));
+              return backend && (*backend)->capabilities().note.contains("pread");
+            }),
+            0);
 }
 
 }  // namespace

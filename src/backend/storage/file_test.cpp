@@ -4,10 +4,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend/storage/storage_testing.h"
+#include "tests/support/child.h"
 
 namespace headrace {
 namespace {
@@ -24,7 +24,13 @@ ErrorCode code_of(const std::filesystem::path& path, FileOptions options = {}) {
 
 TEST(File, KnowsItsSizeNodeAndAlignment) {
   const TempDir dir;
-  const auto file = open_file(dir.file("a", random_bytes(10'001, 1)), {});
+  const auto path = dir.file("a", random_bytes(10'001, 1));
+  EXPECT_EQ(open_file(path, {.direct = false})->direct_fd(), -1);
+  const auto empty = open_file(dir.file("empty", {}), {});
+  EXPECT_EQ(empty->size(), 0_B);
+  EXPECT_EQ(empty->page_cache_residency(), 0_B);
+  EXPECT_TRUE(empty->drop_page_cache());
+  const auto file = open_file(path, {});
   EXPECT_EQ(file->size(), 10'001_B);
   EXPECT_EQ(file->node(), kDisk);
   EXPECT_EQ(file->memory(), nullptr);
@@ -60,21 +66,6 @@ TEST(File, GrowsWhenItsSizeIsUpdated_AndNeverShrinks) {
   EXPECT_EQ(cut.error().code, ErrorCode::io);
 }
 
-TEST(File, OpensBufferedWhenAsked) {
-  const TempDir dir;
-  const auto file = open_file(dir.file("a", random_bytes(100, 1)), {.direct = false});
-  EXPECT_FALSE(file->direct());
-  EXPECT_EQ(file->direct_fd(), -1);
-}
-
-TEST(File, OpensAnEmptyFile) {
-  const TempDir dir;
-  const auto file = open_file(dir.file("empty", {}), {});
-  EXPECT_EQ(file->size(), 0_B);
-  EXPECT_EQ(file->page_cache_residency(), 0_B);
-  EXPECT_TRUE(file->drop_page_cache());
-}
-
 TEST(File, RefusesWhatIsNoRegularFile) {
   const TempDir dir;
   EXPECT_EQ(code_of(""), ErrorCode::invalid);
@@ -100,14 +91,11 @@ TEST(File, DeniedWithoutPermission) {
   std::filesystem::permissions(dir.path(), std::filesystem::perms::all);
   std::filesystem::permissions(path, std::filesystem::perms::none);
   // Root may open everything, so a child process asks as another user.
-  const pid_t child = fork();
-  if (child == 0) {
-    const bool user = geteuid() != 0 || setuid(65534) == 0;
-    _exit(user && code_of(path) == ErrorCode::denied ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(status_of_child([&] {
+              const bool user = geteuid() != 0 || setuid(65534) == 0;
+              return user && code_of(path) == ErrorCode::denied;
+            }),
+            0);
 }
 
 TEST(File, NeedsAStorageNode) {
@@ -178,15 +166,13 @@ TEST(FileTest, ResidencyOfAForeignFileIsDenied) {
   const auto path = dir.file("foreign", random_bytes(4096, 1));
   std::filesystem::permissions(path, std::filesystem::perms(0444));
   const auto file = open_file(path, {});
-  const pid_t child = fork();
-  if (child == 0) {
-    if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) _exit(2);
-    const auto told = file->page_cache_residency();
-    _exit(!told && told.error().code == ErrorCode::denied ? 0 : 1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(status_of_child([&] {
+              if (setresgid(65534, 65534, 65534) != 0) return false;
+              if (setresuid(65534, 65534, 65534) != 0) return false;
+              const auto found = file->page_cache_residency();
+              return !found && found.error().code == ErrorCode::denied;
+            }),
+            0);
   EXPECT_TRUE(file->page_cache_residency().has_value());
 }
 

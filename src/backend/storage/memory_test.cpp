@@ -5,9 +5,9 @@
 
 #include <fcntl.h>
 
-#include <array>
 #include <atomic>
 #include <new>
+#include <optional>
 
 #include "backend/storage/storage_testing.h"
 #include "tests/support/failing_new_testing.h"
@@ -32,22 +32,6 @@ namespace {
 
 using namespace test;
 
-constexpr std::size_t kPieces = 64;
-
-// Allocates nothing.
-class Codes final : public Completion {
- public:
-  void complete(std::uint64_t tag, Status outcome) noexcept override {
-    codes.at(tag) = outcome ? -1 : static_cast<int>(outcome.error().code);
-    ++count;
-  }
-  bool wait(std::size_t n) {
-    return eventually([&] { return count == n; });
-  }
-  std::array<std::atomic<int>, kPieces> codes{};
-  std::atomic<std::size_t> count = 0;
-};
-
 class StorageMemory : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -57,20 +41,22 @@ class StorageMemory : public testing::TestWithParam<bool> {
     backend_ = open_or_die(options);
   }
   void TearDown() override { lanes_have_none = false; }
-  void read(const File& file, Codes& codes) {
-    std::vector<Piece> pieces;
-    for (std::uint64_t i = 0; i < kPieces; ++i) {
-      pieces.push_back({.from = {&file, i * kEach, Bytes{kEach}},
-                        .to = {&memory_, i * kEach, Bytes{kEach}},
-                        .engine = kSsd,
-                        .tag = i});
-    }
+  // The codes of all pieces; nullopt: it was read.
+  std::vector<std::optional<ErrorCode>> read(const File& file) {
+    Outcomes outcomes(kPieces);
+    failures = 0;
     lanes_have_none = true;
-    EXPECT_EQ(backend_->submit(pieces, codes), kPieces);
-    EXPECT_TRUE(codes.wait(kPieces));
+    EXPECT_EQ(backend_->submit(reads(file, memory_, kPieces, kEach), outcomes), kPieces);
+    EXPECT_TRUE(outcomes.wait(kPieces));
     lanes_have_none = false;
+    std::vector<std::optional<ErrorCode>> codes(kPieces);
+    for (std::size_t i = 0; i < kPieces; ++i) {
+      if (const Status outcome = outcomes.of(i); !outcome) codes[i] = outcome.error().code;
+    }
+    return codes;
   }
 
+  static constexpr std::size_t kPieces = 64;
   static constexpr std::uint64_t kEach = 64 << 10;
   const TempDir dir_;
   const Data data_ = random_bytes(kPieces * kEach, 1);
@@ -81,39 +67,23 @@ class StorageMemory : public testing::TestWithParam<bool> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Queues, StorageMemory, testing::Bool(),
-                         [](const auto& info) { return info.param ? "threads" : "uring"; });
+                         [](const auto& way) { return way.param ? "threads" : "uring"; });
 
-TEST_P(StorageMemory, WithoutIt_PiecesAreReadAsEver) {
-  const auto file = open_file(path_, {});
-  Codes codes;
-  read(*file, codes);
-  for (const auto& code : codes.codes) EXPECT_EQ(code, -1);
+TEST_P(StorageMemory, WithoutIt_PiecesAreReadOrHaveTheirErrors) {
+  using Codes = std::vector<std::optional<ErrorCode>>;
+  EXPECT_EQ(read(*open_file(path_, {})), Codes(kPieces));
   EXPECT_TRUE(same(back_, data_));
-}
-
-TEST_P(StorageMemory, WithoutIt_AFileThatHasShrunkIsAnErrorOfItsPieces) {
-  const auto file = open_file(path_, {});
-  std::filesystem::resize_file(path_, data_.size() / 2);
-  failures = 0;
-  Codes codes;
-  read(*file, codes);
-  EXPECT_GT(failures, 0U);
-  for (std::size_t i = 0; i < kPieces; ++i) {
-    EXPECT_EQ(codes.codes[i], i < kPieces / 2 ? -1 : static_cast<int>(ErrorCode::io)) << i;
-  }
-}
-
-TEST_P(StorageMemory, WithoutIt_WhatTheKernelRefusesIsAnErrorOfItsPieces) {
   const auto file = open_file(path_, {.direct = false});
+  std::filesystem::resize_file(path_, data_.size() / 2);
+  Codes codes(kPieces);
+  std::fill(codes.begin() + kPieces / 2, codes.end(), ErrorCode::io);
+  EXPECT_EQ(read(*file), codes);
+  EXPECT_GT(failures, 0U);
   const int unreadable = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
-  ASSERT_GE(unreadable, 0);
   ASSERT_EQ(dup2(unreadable, file->buffered_fd()), file->buffered_fd());
   close(unreadable);
-  failures = 0;
-  Codes codes;
-  read(*file, codes);
+  EXPECT_EQ(read(*file), Codes(kPieces, ErrorCode::io)) << "the kernel refuses";
   EXPECT_GT(failures, 0U);
-  for (const auto& code : codes.codes) EXPECT_EQ(code, static_cast<int>(ErrorCode::io));
 }
 
 }  // namespace

@@ -18,6 +18,16 @@ namespace {
 using namespace test;
 using storage::Request;
 
+// Records the reporting thread of at most two pieces.
+class Reporter final : public Outcomes {
+ public:
+  void complete(std::uint64_t tag, Status outcome) noexcept override {
+    threads.at(tag) = std::this_thread::get_id();
+    Outcomes::complete(tag, std::move(outcome));
+  }
+  std::array<std::thread::id, 2> threads;
+};
+
 class SmallReadsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -26,7 +36,7 @@ class SmallReadsTest : public testing::Test {
   }
 
   // `small` and `lane` get the requests of the rings and of the lanes.
-  StorageOptions with(FaultyQueue::Script small, FaultyQueue::Time* time = nullptr) {
+  StorageOptions with(FaultScript small, FaultyQueue::Time* time = nullptr) {
     StorageOptions options =
         with_faults(false, [this](const Request&) { return ++by_lane_, Fault{}; }, time);
     options.wrap_shared = [this, small](std::unique_ptr<storage::SharedRing> real) {
@@ -49,6 +59,13 @@ class SmallReadsTest : public testing::Test {
   }
   bool right(std::uint64_t offset, std::uint64_t bytes) const {
     return same(std::span(back_).first(bytes), std::span(data_).subspan(offset, bytes));
+  }
+  void make_the_lane_look(Backend& backend) {
+    ASSERT_TRUE(copy_now(backend, {&large_, 0, 64_KiB}, {file_.get(), 0, 64_KiB}));
+  }
+  // Waits for the read into `memory_` until all pieces have ended.
+  void help_to_the_end(Backend& backend, const Outcomes& outcomes, std::size_t pieces = 1) const {
+    while (outcomes.count() < pieces) help(backend, std::chrono::milliseconds{1});
   }
   // Waits for the read into `memory_`.
   std::size_t help(Backend& backend, Nanoseconds most) const { return backend.help(back_, most); }
@@ -102,17 +119,6 @@ TEST_F(SmallReadsTest, WhatEndsOtherwiseTheLaneReadsAgain) {
   }
 }
 
-// Records the reporting thread of at most two pieces.
-class Reporter final : public Completion {
- public:
-  void complete(std::uint64_t tag, Status outcome) noexcept override {
-    threads.at(tag) = std::this_thread::get_id();
-    outcomes.complete(tag, std::move(outcome));
-  }
-  std::array<std::thread::id, 2> threads;
-  Outcomes outcomes;
-};
-
 TEST_F(SmallReadsTest, WhoWaitsTakesAndReports) {
   const auto backend = open_or_die(with(none));
   EXPECT_EQ(help(*backend, std::chrono::seconds{30}), 0U) << "there was nothing to wait for";
@@ -122,7 +128,7 @@ TEST_F(SmallReadsTest, WhoWaitsTakesAndReports) {
   const Piece small = piece(memory_, *buffered, 4096, 4096);
   Reporter reporter;
   ASSERT_EQ(backend->submit({&small, 1}, reporter), 1U);
-  EXPECT_EQ(reporter.outcomes.count(), 0U);
+  EXPECT_EQ(reporter.count(), 0U);
   std::thread([&] { EXPECT_EQ(help(*backend, std::chrono::seconds{30}), 0U); }).join();
   // The read ends while this thread waits for it; before that the lane may report it. A slow disk
   // may take longer than this thread needs to go to sleep.
@@ -130,7 +136,7 @@ TEST_F(SmallReadsTest, WhoWaitsTakesAndReports) {
     static_cast<void>(eventually([&] { return held_.sleepers > 0 && right(4096, 4096); }));
     held_.reads = false;
   });
-  while (reporter.outcomes.count() == 0) help(*backend, std::chrono::seconds{30});
+  while (reporter.count() == 0) help(*backend, std::chrono::seconds{30});
   EXPECT_EQ(reporter.threads[0], std::this_thread::get_id());
   EXPECT_TRUE(right(4096, 4096));
 }
@@ -145,7 +151,7 @@ TEST_F(SmallReadsTest, AThreadWithAReadInFlight_WaitsForNoOther) {
   EXPECT_EQ(backend->help(other, std::chrono::seconds{30}), 0U);
   EXPECT_EQ(held_.sleeps, 0);
   held_.reads = false;
-  while (outcomes.count() == 0) help(*backend, std::chrono::milliseconds{1});
+  help_to_the_end(*backend, outcomes);
   EXPECT_TRUE(outcomes.of(0));
 }
 
@@ -167,9 +173,6 @@ class TwoReadsTest : public SmallReadsTest {
   bool sleeps() {
     return eventually([this] { return held_.sleepers == 1; });
   }
-  void make_the_lane_look() {
-    ASSERT_TRUE(copy_now(*backend_, {&large_, 0, 64_KiB}, {file_.get(), 0, 64_KiB}));
-  }
 
   Data other_bytes_ = Data(4096);
   MemoryRange other_{other_bytes_, kDram};
@@ -183,13 +186,13 @@ TEST_F(TwoReadsTest, WhileTheThreadGetsNoCpu_TheOtherEnds) {
   ASSERT_TRUE(sleeps());
   EXPECT_TRUE(held_.announced);
   held_.reads = false;
-  make_the_lane_look();
-  EXPECT_TRUE(reporter_.outcomes.wait(1));
-  EXPECT_EQ(reporter_.outcomes.count(), 1U) << "the first is left to its thread";
+  make_the_lane_look(*backend_);
+  EXPECT_TRUE(reporter_.wait(1));
+  EXPECT_EQ(reporter_.count(), 1U) << "the first is left to its thread";
   held_.stopped = false;
-  EXPECT_TRUE(reporter_.outcomes.of(1));
+  EXPECT_TRUE(reporter_.of(1));
   EXPECT_NE(reporter_.threads[1], thread.get_id());
-  ASSERT_TRUE(reporter_.outcomes.wait(2));
+  ASSERT_TRUE(reporter_.wait(2));
   EXPECT_EQ(reporter_.threads[0], thread.get_id());
   EXPECT_TRUE(right(4096, 4096));
   EXPECT_TRUE(same(other_bytes_, std::span(data_).subspan(8192, 4096)));
@@ -199,9 +202,9 @@ TEST_F(TwoReadsTest, TheThreadReportsNoneButItsOwn) {
   std::jthread thread([this] { send_and_wait(); });
   ASSERT_TRUE(sleeps());
   held_.reads = false;
-  ASSERT_TRUE(reporter_.outcomes.wait(1));
-  make_the_lane_look();
-  ASSERT_TRUE(reporter_.outcomes.wait(2));
+  ASSERT_TRUE(reporter_.wait(1));
+  make_the_lane_look(*backend_);
+  ASSERT_TRUE(reporter_.wait(2));
   EXPECT_EQ(reporter_.threads[0], thread.get_id());
   EXPECT_NE(reporter_.threads[1], thread.get_id());
 }
@@ -216,7 +219,7 @@ TEST_F(TwoReadsTest, OnlyOtherReadsThanTheAwaitedAreAnnounced) {
   ASSERT_TRUE(sleeps());
   EXPECT_FALSE(held_.announced);
   held_.reads = false;
-  EXPECT_TRUE(reporter_.outcomes.wait(1));
+  EXPECT_TRUE(reporter_.wait(1));
 }
 
 // The kernel first posts the end of a read, then checks whether ends are announced. A thread that
@@ -232,17 +235,17 @@ TEST_F(TwoReadsTest, AnEndThatTheThreadFinds_IsAnnounced) {
     EXPECT_EQ(backend_->submit(both, reporter_), 2U);
     held_.reads = false;
     help(*backend_, std::chrono::milliseconds{300});
-    while (reporter_.outcomes.count() < 2) help(*backend_, std::chrono::milliseconds{1});
+    help_to_the_end(*backend_, reporter_, 2);
   });
   ASSERT_TRUE(eventually([this] { return held_.sleeps > 0; }));
   EXPECT_TRUE(held_.announced);
-  make_the_lane_look();  // as the announcement does
-  EXPECT_TRUE(reporter_.outcomes.wait(1));
-  EXPECT_TRUE(reporter_.outcomes.of(1)) << "the lane has read it again";
+  make_the_lane_look(*backend_);  // as the announcement does
+  EXPECT_TRUE(reporter_.wait(1));
+  EXPECT_TRUE(reporter_.of(1)) << "the lane has read it again";
   EXPECT_NE(reporter_.threads[1], thread.get_id());
   cancelled = true;
   backend_->cancel(kSsd);
-  EXPECT_TRUE(reporter_.outcomes.wait(2));
+  EXPECT_TRUE(reporter_.wait(2));
 }
 
 // The second thread shares the ring of the first thread, and waits for its read.
@@ -262,7 +265,7 @@ TEST_F(TwoReadsTest, AReadThatTwoThreadsWaitFor_EndsWhileOneGetsNoCpu) {
     for (int i = 0; i < 63; ++i) std::jthread{use_a_ring};
     std::jthread([this] { EXPECT_EQ(help(*backend_, std::chrono::seconds{30}), 0U); }).join();
     held_.reads = false;
-    make_the_lane_look();
+    make_the_lane_look(*backend_);
     const bool ended = outcomes.wait(1);
     held_.stopped = false;
     ASSERT_TRUE(ended);
@@ -287,16 +290,13 @@ TEST_F(SmallReadsTest, WhatNobodyWaitsForEndsToo) {
 TEST_F(SmallReadsTest, MoreThanARingHoldsGoToTheLane) {
   const auto backend = open_or_die(with([](const Request&) { return Fault{.error = EIO}; }));
   held_.reads = true;
-  const std::vector<Piece> pieces(100, piece(memory_, *file_, 0, 4096));
-  Outcomes ignored;
-  std::vector<Piece> tagged = pieces;
-  for (std::size_t i = 0; i < tagged.size(); ++i) tagged[i].tag = i;
-  ASSERT_EQ(backend->submit(tagged, ignored), tagged.size());
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit(reads(*file_, memory_, 100, 4096), outcomes), 100U);
   EXPECT_GT(by_threads_, 0);
   EXPECT_LT(by_threads_, 100);
   held_.reads = false;
   EXPECT_EQ(help(*backend, std::chrono::milliseconds{1}), 0U) << "the lane reads them again";
-  EXPECT_TRUE(ignored.wait(tagged.size()));
+  EXPECT_TRUE(outcomes.wait(100));
 }
 
 TEST_F(SmallReadsTest, WhatAThreadSubmitsWithoutWaitingGoesToTheLane) {
@@ -314,7 +314,7 @@ TEST_F(SmallReadsTest, WhatAThreadSubmitsWithoutWaitingGoesToTheLane) {
   EXPECT_EQ(by_threads_, 1);
   EXPECT_EQ(by_lane_, 1);
   held_.reads = false;
-  while (outcomes.count() < 2) help(*backend, std::chrono::milliseconds{1});
+  help_to_the_end(*backend, outcomes, 2);
   EXPECT_TRUE(outcomes.of(0));
 }
 
@@ -345,11 +345,10 @@ TEST_F(SmallReadsTest, ACancelledReadEndsThoughItIsLost) {
   std::atomic<bool> cancelled = false;
   Piece small = piece(memory_, *file_, 4096, 4096, 7);
   small.cancelled = &cancelled;
-  Outcomes outcomes(clock);
+  TimedOutcomes outcomes(clock);
   ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
   backend->cancel(kSsd);
-  ASSERT_TRUE(copy_now(*backend, {&large_, 0, 64_KiB}, {file_.get(), 0, 64_KiB}))
-      << "the lane has looked";
+  make_the_lane_look(*backend);
   EXPECT_EQ(held_.cancels, 0);
   cancelled = true;
   backend->cancel(kSsd);
@@ -386,7 +385,7 @@ TEST_F(SmallReadsTest, AReadCancelledWhileItsRingFails_IsNotReadAgain) {
   ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
   cancelled = true;
   held_.reads = false;
-  while (outcomes.count() == 0) help(*backend, std::chrono::milliseconds{1});
+  help_to_the_end(*backend, outcomes);
   ASSERT_FALSE(outcomes.of(0));
   EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::cancelled);
   EXPECT_EQ(by_lane_, 0);
@@ -401,68 +400,51 @@ TEST_F(SmallReadsTest, APauseOfTheProcessIsNoTimeOut) {
   const Piece small = piece(memory_, *file_, 4096, 4096);
   Outcomes outcomes;
   ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
-  Data other(1 << 20);
-  const MemoryRange large(other, kDram);
   for (int pause = 0; pause < 10; ++pause) {
     clock.advance(std::chrono::hours{1});
-    ASSERT_TRUE(copy_now(*backend, whole(large), whole(*file_)));  // the lane looks
+    make_the_lane_look(*backend);
   }
   EXPECT_EQ(outcomes.count(), 0U);
   held_.reads = false;
-  while (outcomes.count() == 0) help(*backend, std::chrono::milliseconds{1});
+  help_to_the_end(*backend, outcomes);
   EXPECT_TRUE(outcomes.of(0)) << outcomes.of(0).error().message;
   EXPECT_TRUE(right(4096, 4096));
 }
 
-TEST_F(SmallReadsTest, TheDestructorWaitsForThem) {
-  for (int round = 0; round < 20; ++round) {
-    Outcomes outcomes;
-    std::vector<Piece> pieces(12, piece(memory_, *file_, 4096, 4096));
-    for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].tag = i;
-    {
-      const auto backend = open_or_die({});
-      ASSERT_EQ(backend->submit(pieces, outcomes), pieces.size());
-    }
-    EXPECT_EQ(outcomes.count(), pieces.size());
-  }
-}
-
-// More threads than rings, so that some share one. They wait, and exit with reads in flight.
+// More threads than rings, so that some share one. They wait, and exit with reads in flight, for
+// which the destructor waits.
 TEST_F(SmallReadsTest, ManyThreadsReadAndWait) {
   constexpr std::uint64_t kThreads = 80;
-  StorageOptions options;
-  options.max_pieces = 1000;
-  const auto backend = open_or_die(options);
-  std::vector<Data> memories(2 * kThreads, Data(16384));
+  std::vector<Data> memories(kThreads, Data(16384));
   std::vector<std::unique_ptr<MemoryRange>> ranges;
   for (Data& memory : memories) ranges.push_back(std::make_unique<MemoryRange>(memory, kDram));
   Outcomes left;
-  std::vector<std::thread> threads;
-  for (std::uint64_t t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&, t] {
-      Random random(t);
-      for (int i = 0; i < 20; ++i) {
-        const std::uint64_t bytes = 1 + random.below(16384);
-        const std::uint64_t offset = random.below(data_.size() - bytes);
-        const Piece small = piece(*ranges[t], *file_, offset, bytes);
-        Outcomes outcomes;
-        ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
-        backend->help(memories[t], std::chrono::milliseconds{10});
-        ASSERT_TRUE(outcomes.wait(1));
-        ASSERT_TRUE(outcomes.of(0));
-        ASSERT_TRUE(
-            same(std::span(memories[t]).first(bytes), std::span(data_).subspan(offset, bytes)));
-      }
-      const Piece last = piece(*ranges[kThreads + t], *file_, t * 4096, 8192, t);
-      ASSERT_EQ(backend->submit({&last, 1}, left), 1U);
-    });
+  {
+    const auto backend = open_or_die({.max_pieces = 1000});
+    std::vector<std::jthread> threads;
+    for (std::uint64_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        Random random(t);
+        for (int i = 0; i < 20; ++i) {
+          const std::uint64_t bytes = 1 + random.below(16384);
+          const std::uint64_t offset = random.below(data_.size() - bytes);
+          const Piece small = piece(*ranges[t], *file_, offset, bytes);
+          Outcomes outcomes;
+          ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+          backend->help(memories[t], std::chrono::milliseconds{10});
+          ASSERT_TRUE(outcomes.wait(1));
+          ASSERT_TRUE(outcomes.of(0));
+          ASSERT_TRUE(
+              same(std::span(memories[t]).first(bytes), std::span(data_).subspan(offset, bytes)));
+        }
+        const Piece last = piece(*ranges[t], *file_, t * 4096, 8192, t);
+        ASSERT_EQ(backend->submit({&last, 1}, left), 1U);
+      });
+    }
   }
-  for (std::thread& thread : threads) thread.join();
-  ASSERT_TRUE(left.wait(kThreads));
+  EXPECT_EQ(left.well().size(), kThreads);
   for (std::uint64_t t = 0; t < kThreads; ++t) {
-    EXPECT_TRUE(left.of(t));
-    EXPECT_TRUE(same(std::span(memories[kThreads + t]).first(8192),
-                     std::span(data_).subspan(t * 4096, 8192)));
+    EXPECT_TRUE(same(std::span(memories[t]).first(8192), std::span(data_).subspan(t * 4096, 8192)));
   }
 }
 

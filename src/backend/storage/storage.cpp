@@ -11,9 +11,9 @@
 
 #include "backend/storage/lane.h"
 #include "backend/storage/small_reads.h"
+#include "core/check.h"
 #include "core/fail.h"
 #include "core/fork.h"
-#include "core/waiting/duration.h"
 #include "headrace/file.h"
 
 namespace headrace {
@@ -27,13 +27,6 @@ using storage::StorageLane;
 constexpr Bytes kMaxPiece = 64_MiB;
 // A smaller read costs about the same as one of this size (docs/design/storage.md).
 constexpr Bytes kMinEfficient = storage::kSmall;
-
-// The maximum options (storage.h). An io_uring has at most 32 768 entries.
-constexpr std::size_t kMostPieces = 65536;
-constexpr std::size_t kMostDepth = 16384;
-constexpr std::size_t kMostBounces = 4096;
-constexpr std::size_t kMostThreads = 4096;
-constexpr Nanoseconds kLongestLimit = std::chrono::hours{24};
 
 struct Line {
   NodeId home;
@@ -140,34 +133,6 @@ class StorageBackend final : public Backend {
   const Bytes request_;
 };
 
-Status check_options(const StorageOptions& options) {
-  struct Number {
-    std::string_view name;
-    std::size_t value;
-    std::size_t most;
-  };
-  for (const auto& [name, value, most] :
-       {Number{"max_pieces", options.max_pieces, kMostPieces},
-        Number{"queue_depth", options.queue_depth, kMostDepth},
-        Number{"bounce_buffers", options.bounce_buffers, kMostBounces},
-        Number{"threads", options.threads, kMostThreads}}) {
-    if (value >= 1 && value <= most) continue;
-    return fail(ErrorCode::invalid, "StorageOptions::{} is {}; give 1 to {}", name, value, most);
-  }
-  if (options.limit <= Nanoseconds{0} || options.limit > kLongestLimit) {
-    return fail(ErrorCode::invalid, "StorageOptions::limit is {}; give more than 0, at most {}",
-                to_string(options.limit), to_string(kLongestLimit));
-  }
-  if (options.request < 4_KiB || options.request > kMaxPiece ||
-      !std::has_single_bit(options.request.value)) {
-    return fail(ErrorCode::invalid,
-                "StorageOptions::request is {}; give a power of two from 4 KiB to {}",
-                to_string(options.request), to_string(kMaxPiece));
-  }
-  if (options.clock == nullptr) return fail(ErrorCode::invalid, "StorageOptions::clock is null");
-  return {};
-}
-
 bool denied_by_environment() {
   const char* value = std::getenv("HEADRACE_IO_URING");
   return value != nullptr && std::string_view(value) == "0";
@@ -183,7 +148,9 @@ Result<std::unique_ptr<Backend>> open_storage(const Machine& machine,
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vector<EngineId> engines,
                                               const StorageOptions& options) try {
   if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name an ssd engine");
-  HEADRACE_TRY_STATUS(check_options(options));
+  CHECK(options.max_pieces > 0 && options.queue_depth > 0 && options.bounce_buffers > 0);
+  CHECK(options.threads > 0 && options.limit > Nanoseconds{0});
+  CHECK(options.request >= 4_KiB && std::has_single_bit(options.request.value));
   StorageOptions chosen = options;
   if (denied_by_environment()) {
     if (options.queue == StorageQueue::io_uring) {

@@ -32,25 +32,25 @@ enum class StorageQueue : std::uint8_t {
   threads,    // pread and pwrite; with HEADRACE_IO_URING=0 automatic means this
 };
 
-// All numbers and times are at least 1; the maximum is in parentheses.
+// All numbers and times are at least 1.
 struct StorageOptions {
-  // Pieces that each engine accepts before it is full (65 536).
+  // Pieces that each engine accepts before it is full.
   std::size_t max_pieces = 128;
-  // Requests each engine keeps in the kernel (16 384).
+  // Requests each engine keeps in the kernel, at most 16 384.
   std::size_t queue_depth = 64;
   // Larger pieces are cut into requests of this size, a power of two from 4 KiB to 64 MiB. If the
   // device's block is larger, a request is one block.
   Bytes request = 512_KiB;
-  // Aligned buffers per engine, 256 KiB each, for bytes that cannot go straight to memory (4096).
+  // Aligned buffers per engine, 256 KiB each, for bytes that cannot go straight to memory.
   std::size_t bounce_buffers = 32;
   StorageQueue queue = StorageQueue::automatic;
-  // Threads per engine if io_uring is not used (4096).
+  // Threads per engine if io_uring is not used.
   std::size_t threads = 16;
   // A request without an answer after this time is cancelled. Its piece ends as timed_out
   // once the kernel has released its memory. That takes at most 120 s more, the time-out of block
   // devices; then the process ends. Waiting pieces end when the device has answered nothing for as
   // long. A read by a thread from a hung network file system ends only when the file system
-  // answers. (24 h)
+  // answers.
   Nanoseconds limit = std::chrono::seconds{30};
   const Clock* clock = &system_clock();
   // Wraps each engine's queue: scripted faults in tests.
@@ -62,7 +62,7 @@ struct StorageOptions {
 
 // Drives `engines`, which are ssd engines of `machine`. It also works without io_uring, locked
 // memory or free descriptors, but more slowly; Capabilities::note says so. Errors: unsupported: one
-// is no ssd engine, or the wanted queue is not available; invalid: an option is out of range;
+// is no ssd engine, or the wanted queue is not available;
 // exhausted: no thread or memory for a queue.
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine,
                                               std::vector<EngineId> engines);

@@ -26,10 +26,10 @@
 
 #include "backend/storage/queue.h"
 #include "backend/storage/storage.h"
-#include "core/mutex.h"
 #include "headrace/file.h"
 #include "headrace/random.h"
 #include "tests/support/machines.h"
+#include "tests/support/outcomes.h"
 
 namespace headrace::test {
 
@@ -81,51 +81,6 @@ inline Data contents(const std::filesystem::path& path) {
   return data;
 }
 
-// Remembers outcomes by tag; each tag must end once.
-class Outcomes final : public Completion {
- public:
-  explicit Outcomes(const Clock& clock = system_clock()) : clock_(clock) {}
-  void complete(std::uint64_t tag, Status outcome) noexcept override {
-    const MutexLock lock(mutex_);
-    last_end_ = clock_.now();
-    EXPECT_TRUE(outcomes_.emplace(tag, std::move(outcome)).second) << "tag " << tag << " twice";
-    changed_.notify_all();
-  }
-  std::size_t count() {
-    const MutexLock lock(mutex_);
-    return outcomes_.size();
-  }
-  // Waits until `n` pieces have ended; false after 30 s.
-  bool wait(std::size_t n) {
-    const Nanoseconds end = system_clock().now() + std::chrono::seconds{30};
-    const MutexLock lock(mutex_);
-    while (outcomes_.size() < n && system_clock().now() < end) {
-      changed_.wait_for(mutex_, std::chrono::milliseconds{100});
-    }
-    return outcomes_.size() >= n;
-  }
-  // The time of the last end so far.
-  Nanoseconds last_end() {
-    const MutexLock lock(mutex_);
-    return last_end_;
-  }
-  Status of(std::uint64_t tag) {
-    const MutexLock lock(mutex_);
-    const auto found = outcomes_.find(tag);
-    if (found == outcomes_.end()) {
-      return Unexpected(Error{ErrorCode::absent, "has not ended"});
-    }
-    return found->second;
-  }
-
- private:
-  const Clock& clock_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::map<std::uint64_t, Status> outcomes_ GUARDED_BY(mutex_);
-  Nanoseconds last_end_ GUARDED_BY(mutex_){0};
-};
-
 inline std::unique_ptr<Backend> open_or_die(const StorageOptions& options) {
   auto backend = open_storage(small_machine(), {kSsd}, options);
   EXPECT_TRUE(backend) << backend.error().message;
@@ -136,6 +91,19 @@ inline std::unique_ptr<File> open_file(const std::filesystem::path& path, FileOp
   auto file = File::open(small_machine(), path, options);
   EXPECT_TRUE(file) << file.error().message;
   return *std::move(file);
+}
+
+// Reads of `each` bytes from the beginning of a file; the tag of each is its number.
+inline std::vector<Piece> reads(const File& file, const Object& memory, std::uint64_t count,
+                                std::uint64_t each) {
+  std::vector<Piece> pieces;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    pieces.push_back({.from = {&file, i * each, Bytes{each}},
+                      .to = {&memory, i * each, Bytes{each}},
+                      .engine = kSsd,
+                      .tag = i});
+  }
+  return pieces;
 }
 
 // Submits one piece and waits for its outcome.
@@ -157,61 +125,89 @@ struct Fault {
   int deaf = 0;                           // if lost: ignores this number of cancellations
 };
 
-// Lost requests, with the cancellations that each still ignores.
-using LostRequests = std::map<storage::Request*, int>;
-
-// Whether this cancellation ends a lost request.
-inline bool end_lost(LostRequests& lost, storage::Request& request) {
-  const auto found = lost.find(&request);
-  if (found == lost.end() || found->second-- > 0) return false;
-  lost.erase(found);
-  return true;
-}
-
-// Asks the script about each request and passes on those that do not fail. While `passing` returns
-// true, a wait for nothing takes its timeout by the clock, and no real time.
-class FaultyQueue final : public storage::Queue {
+// Outcomes, and the time of the last one by a clock.
+class TimedOutcomes final : public Outcomes {
  public:
-  using Script = std::function<Fault(const storage::Request&)>;
-  struct Time {
-    ManualClock& clock;
-    std::atomic<bool> passing = false;
-  };
-  FaultyQueue(std::unique_ptr<storage::Queue> real, Script script, Time* time)
-      : real_(std::move(real)), script_(std::move(script)), time_(time) {}
+  explicit TimedOutcomes(const Clock& clock) : clock_(clock) {}
+  void complete(std::uint64_t tag, Status outcome) noexcept override {
+    last_end_ = clock_.now();
+    Outcomes::complete(tag, std::move(outcome));
+  }
+  Nanoseconds last_end() const { return last_end_; }
 
-  void start(storage::Request& request) override {
+ private:
+  const Clock& clock_;
+  std::atomic<Nanoseconds> last_end_{};
+};
+
+using FaultScript = std::function<Fault(const storage::Request&)>;
+
+// Asks the script about each request, and keeps those that fail or are lost from the real queue.
+class ScriptedFaults {
+ public:
+  explicit ScriptedFaults(FaultScript script) : script_(std::move(script)) {}
+  void start(storage::Request& request, auto& real) {
     const Fault fault = script_(request);
     if (fault.lost) {
       lost_[&request] = fault.deaf;
     } else if (fault.error != 0) {
-      ended_.push_back({&request, -fault.error});
+      ended.push_back({&request, -fault.error});
     } else {
       limits_[&request] = fault.at_most;
-      real_->start(request);
+      real.start(request);
     }
   }
-  void cancel(storage::Request& request) override {
-    if (end_lost(lost_, request)) {
-      ended_.push_back({&request, -ECANCELED});
-    } else if (!lost_.contains(&request)) {
-      real_->cancel(request);
+  void cancel(storage::Request& request, auto& real) {
+    const auto found = lost_.find(&request);
+    if (found == lost_.end()) {
+      real.cancel(request);
+    } else if (found->second-- <= 0) {
+      lost_.erase(found);
+      ended.push_back({&request, -ECANCELED});
     }
   }
+  void limit(std::span<storage::Finished> finished) {
+    for (storage::Finished& each : finished) {
+      const std::size_t most = std::min<std::size_t>(limits_[each.request], 1 << 30);
+      each.result = std::min(each.result, static_cast<int>(most));
+    }
+  }
+  void give(std::vector<storage::Finished>& out) {
+    out.insert(out.end(), ended.begin(), ended.end());
+    ended.clear();
+  }
+
+  std::vector<storage::Finished> ended;  // not yet given back
+
+ private:
+  FaultScript script_;
+  std::map<storage::Request*, int> lost_;  // with the cancellations that each still ignores
+  std::map<storage::Request*, std::size_t> limits_;
+};
+
+// A queue with faults. While `passing`, a wait for nothing takes its timeout by the clock, and no
+// real time.
+class FaultyQueue final : public storage::Queue {
+ public:
+  struct Time {
+    ManualClock& clock;
+    std::atomic<bool> passing = false;
+  };
+  FaultyQueue(std::unique_ptr<storage::Queue> real, FaultScript script, Time* time)
+      : real_(std::move(real)), faults_(std::move(script)), time_(time) {}
+
+  void start(storage::Request& request) override { faults_.start(request, *real_); }
+  void cancel(storage::Request& request) override { faults_.cancel(request, *real_); }
   void wait(Nanoseconds timeout, std::vector<storage::Finished>& out) override {
     const std::size_t before = out.size();
     const bool passing = time_ != nullptr && time_->passing;
     // The clock may start to pass during a wait.
     const Nanoseconds longest =
         time_ != nullptr ? Nanoseconds{std::chrono::milliseconds{1}} : timeout;
-    real_->wait(ended_.empty() ? std::min(timeout, longest) : Nanoseconds{0}, out);
-    if (passing && ended_.empty() && out.size() == before) time_->clock.advance(timeout);
-    for (std::size_t i = before; i < out.size(); ++i) {
-      const auto limit = static_cast<long>(std::min<std::size_t>(limits_[out[i].request], 1 << 30));
-      out[i].result = static_cast<int>(std::min<long>(out[i].result, limit));
-    }
-    out.insert(out.end(), ended_.begin(), ended_.end());
-    ended_.clear();
+    real_->wait(faults_.ended.empty() ? std::min(timeout, longest) : Nanoseconds{0}, out);
+    if (passing && faults_.ended.empty() && out.size() == before) time_->clock.advance(timeout);
+    faults_.limit(std::span(out).subspan(before));
+    faults_.give(out);
   }
   void wake() override { real_->wake(); }
   std::optional<int> wake_descriptor() const override { return real_->wake_descriptor(); }
@@ -219,11 +215,8 @@ class FaultyQueue final : public storage::Queue {
 
  private:
   std::unique_ptr<storage::Queue> real_;
-  Script script_;
+  ScriptedFaults faults_;
   Time* const time_;
-  LostRequests lost_;
-  std::vector<storage::Finished> ended_;
-  std::map<storage::Request*, std::size_t> limits_;
 };
 
 // The same for small reads. A lost read is given back only after its cancellation; an ended one
@@ -240,57 +233,35 @@ class FaultyRing final : public storage::SharedRing {
     std::atomic<bool> announced = false;  // as the ring was last asked to
     std::atomic<int> cancels = 0;
   };
-  FaultyRing(std::unique_ptr<storage::SharedRing> real, FaultyQueue::Script script,
-             Held* held = nullptr)
-      : real_(std::move(real)), script_(std::move(script)), held_(held) {}
+  FaultyRing(std::unique_ptr<storage::SharedRing> real, FaultScript script, Held* held = nullptr)
+      : real_(std::move(real)), faults_(std::move(script)), held_(held == nullptr ? &own_ : held) {}
 
-  void start(storage::Request& request) override {
-    const Fault fault = script_(request);
-    if (fault.lost) {
-      lost_[&request] = fault.deaf;
-    } else if (fault.error != 0) {
-      ended_.push_back({&request, -fault.error});
-    } else {
-      limits_[&request] = fault.at_most;
-      real_->start(request);
-    }
-  }
+  void start(storage::Request& request) override { faults_.start(request, *real_); }
   void cancel(storage::Request& request) override {
-    if (held_ != nullptr) ++held_->cancels;
-    const auto held = std::ranges::find(ended_, &request, &storage::Finished::request);
-    if (held != ended_.end()) {
-      held->result = -ECANCELED;
-      cancelled_ = true;
-    } else if (end_lost(lost_, request)) {
-      ended_.push_back({&request, -ECANCELED});
-    } else if (!lost_.contains(&request)) {
-      real_->cancel(request);
-    }
+    ++held_->cancels;
+    const auto held = std::ranges::find(faults_.ended, &request, &storage::Finished::request);
+    if (held == faults_.ended.end()) return faults_.cancel(request, *real_);
+    held->result = -ECANCELED;
+    cancelled_ = true;
   }
   bool send() override { return real_->send(); }
   void take(std::vector<storage::Finished>& out, const storage::Request* kept) override {
-    const std::size_t before = ended_.size();
-    real_->take(ended_, kept);
-    for (std::size_t i = before; i < ended_.size(); ++i) {
-      const std::size_t limit = std::min<std::size_t>(limits_[ended_[i].request], 1 << 30);
-      ended_[i].result = std::min(ended_[i].result, static_cast<int>(limit));
-    }
-    if (held_ != nullptr && held_->reads && !cancelled_) return;
-    out.insert(out.end(), ended_.begin(), ended_.end());
-    ended_.clear();
+    const std::size_t before = faults_.ended.size();
+    real_->take(faults_.ended, kept);
+    faults_.limit(std::span(faults_.ended).subspan(before));
+    if (!held_->reads || cancelled_) faults_.give(out);
   }
   void announce(bool ends) override {
-    if (held_ != nullptr) held_->announced = ends;
+    held_->announced = ends;
     real_->announce(ends);
   }
   void sleep(Nanoseconds timeout) override {
-    if (held_ != nullptr) ++held_->sleeps;
-    if (held_ == nullptr || !held_->reads) return real_->sleep(timeout);
+    ++held_->sleeps;
+    if (!held_->reads) return real_->sleep(timeout);
     ++held_->sleepers;
-    const Nanoseconds end = system_clock().now() + timeout;
-    const Nanoseconds bound = system_clock().now() + std::chrono::seconds{60};
-    while ((held_->stopped && system_clock().now() < bound) ||
-           (held_->reads && system_clock().now() < end)) {
+    const Nanoseconds now = system_clock().now();
+    while ((held_->stopped && system_clock().now() < now + kBound) ||
+           (held_->reads && system_clock().now() < now + timeout)) {
       std::this_thread::sleep_for(std::min<Nanoseconds>(timeout, std::chrono::milliseconds{1}));
     }
     --held_->sleepers;
@@ -298,19 +269,17 @@ class FaultyRing final : public storage::SharedRing {
 
  private:
   std::unique_ptr<storage::SharedRing> real_;
-  FaultyQueue::Script script_;
+  ScriptedFaults faults_;
+  Held own_;
   Held* const held_;
   bool cancelled_ = false;
-  LostRequests lost_;
-  std::vector<storage::Finished> ended_;
-  std::map<storage::Request*, std::size_t> limits_;
 };
 
 inline StorageQueue queue_of(bool threads) {
   return threads ? StorageQueue::threads : StorageQueue::automatic;
 }
 
-inline StorageOptions with_faults(bool threads, FaultyQueue::Script script,
+inline StorageOptions with_faults(bool threads, FaultScript script,
                                   FaultyQueue::Time* time = nullptr) {
   StorageOptions options;
   options.queue = queue_of(threads);
@@ -322,16 +291,6 @@ inline StorageOptions with_faults(bool threads, FaultyQueue::Script script,
     return std::make_unique<FaultyQueue>(std::move(real), script, time);
   };
   return options;
-}
-
-// Waits until `holds` does; false after 30 s.
-template <class Holds>
-bool eventually(Holds holds) {
-  const Nanoseconds end = system_clock().now() + std::chrono::seconds{30};
-  while (!holds() && system_clock().now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  return holds();
 }
 
 }  // namespace headrace::test

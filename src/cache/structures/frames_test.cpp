@@ -208,25 +208,5 @@ TEST(FramesTest, Row_HasTheNeighboursThatMakeSpaceTogether) {
   EXPECT_EQ(taken.data, low);
 }
 
-TEST(FramesTest, UnalignedFrame_FitsWhereAnAlignedOneDoesNot) {
-  Memory memory(8192);
-  Frames frames;
-  frames.add(memory.span(), nullptr);
-  Frame frame;
-  EXPECT_FALSE(frames.take(frame, 8192, 100));
-  EXPECT_TRUE(frames.take_unaligned(frame, 8192));
-}
-
-TEST(FramesTest, EmptySlab_CanBeRemoved) {
-  Memory memory(8192);
-  Frames frames;
-  frames.add(memory.span(), nullptr);
-  EXPECT_EQ(frames.capacity(), 8192u);
-  frames.remove(memory.span().data());
-  EXPECT_EQ(frames.capacity(), 0u);
-  Frame frame;
-  EXPECT_FALSE(frames.take(frame, 1, 0));
-}
-
 }  // namespace
 }  // namespace headrace

@@ -8,7 +8,6 @@
 #include <array>
 #include <list>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <thread>
@@ -219,15 +218,6 @@ TEST(RangeIndexTest, ReservedIndex_NeitherGrowsNorShrinks) {
   index.insert(items.back());
   EXPECT_EQ(cells, 0u) << "no class is in use";
   EXPECT_EQ(index.cells_of({ObjectId{1}, 0, std::uint64_t{1} << 62}), 1024u);
-}
-
-TEST(RangeIndexTest, ClassesOfLengths) {
-  EXPECT_EQ(Index::class_of(1), 0u);
-  EXPECT_EQ(Index::class_of(2), 0u);
-  EXPECT_EQ(Index::class_of(3), 1u);
-  EXPECT_EQ(Index::class_of(4), 1u);
-  EXPECT_EQ(Index::class_of(5), 2u);
-  EXPECT_EQ(Index::class_of(~std::uint64_t{0}), 63u);
 }
 
 }  // namespace

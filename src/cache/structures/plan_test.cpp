@@ -108,26 +108,6 @@ TEST(PlanTest, NamedPlan_IgnoresEarlierAccesses) {
   EXPECT_EQ(prefetch.progress().used, 64u);
 }
 
-// Half of the budget is used repeatedly while a scan goes through the other half.
-TEST(PlanTest, Scan_KeepsBlocksInUse) {
-  test::Source source(1024 * kUnit);
-  test::CacheRig rig({.budget = Bytes{64 * kUnit}, .observe = false});
-  const auto all = blocks(source, 1024);
-  const auto hot = std::span(all).last(30);
-  for (int i = 0; i < 3; ++i) {
-    for (const Extent& extent : hot) rig.load(extent);
-  }
-  const std::uint64_t before = rig.cache->stats().misses;
-  const Prefetch prefetch = rig.cache->prefetch(std::span(all).first(960));
-  for (std::size_t i = 0; i < 960; ++i) {
-    rig.settle();
-    rig.load(all[i]);
-    if (i % 8 != 0) continue;
-    for (const Extent& extent : hot) rig.load(extent);
-  }
-  EXPECT_EQ(rig.cache->stats().misses - before, 0u);
-}
-
 // Only one copy has begun when the consumer passes over the other items.
 TEST(PlanTest, QueuedItemsThatArePassedOver_AreNotRead) {
   test::Source source(20 * kUnit);

@@ -2,25 +2,22 @@
 #include "host/settings/damon.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <fstream>
+#include "tests/support/child.h"
+#include "tests/support/expect.h"
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
 
 using std::filesystem::path;
+using test::expect_refused;
 
 // DAMON's files as of a kernel with one idle kdamond.
 class DamonFiles : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "headrace_damon_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
     for (const char* const file :
          {"0/contexts/nr_contexts", "0/contexts/0/targets/nr_targets",
           "0/contexts/0/schemes/nr_schemes", "0/contexts/0/targets/0/pid_target",
@@ -39,14 +36,11 @@ class DamonFiles : public testing::Test {
     set("0/contexts/0/schemes/0/action", "stat");
     set("0/state", "off");
     set("0/pid", "7");
-    std::filesystem::create_directories(root_ / "proc/7");
-    std::ofstream(root_ / "proc/7/schedstat") << "2500000 17 3\n";
+    folder_.write("proc/7/schedstat", "2500000 17 3");
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   path kdamonds() const { return root_ / "sys/kernel/mm/damon/admin/kdamonds"; }
   void set(const path& file, const std::string& value) const {
-    std::filesystem::create_directories((kdamonds() / file).parent_path());
-    std::ofstream(kdamonds() / file) << value << "\n";
+    folder_.write(kKdamonds / file, value);
   }
   std::string value(const path& file) const {
     return HostFiles(root_).read(path(kKdamonds) / file).value();
@@ -58,25 +52,13 @@ class DamonFiles : public testing::Test {
     set(region / "nr_accesses", std::to_string(accesses));
   }
   auto watch(int pid = 4711) const { return watch_by_damon(pid, root_, HostFiles(root_)); }
-  void expect_refused(const auto& result, ErrorCode code, const char* word) const {
-    ASSERT_FALSE(result);
-    EXPECT_EQ(result.error().code, code) << result.error().message;
-    EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
-    EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
-  }
   // A child sets up DAMON and is killed.
   void watch_and_be_killed() const {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      const auto watched = watch();
-      ::kill(::getpid(), SIGKILL);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFSIGNALED(status));
+    ASSERT_TRUE(test::is_killed_with([&] { return watch(); }));
     ASSERT_EQ(value("nr_kdamonds"), "1");
   }
-  path root_;
+  const test::TestFolder folder_;
+  const path root_ = folder_.root();
 };
 
 TEST_F(DamonFiles, AProcessIsWatchedAndWhatWasAccessedIsTold) {
@@ -166,9 +148,7 @@ TEST_F(DamonFiles, UnavailableDamon_IsExplainedAndNothingChanges) {
   set("0/contexts/0/avail_operations", "paddr");
   expect_refused(watch(), ErrorCode::unsupported, "CONFIG_DAMON_VADDR");
   EXPECT_EQ(value("nr_kdamonds"), "0");
-  const path enabled = root_ / "sys/module/damon_reclaim/parameters/enabled";
-  std::filesystem::create_directories(enabled.parent_path());
-  std::ofstream(enabled) << "Y\n";
+  folder_.write("sys/module/damon_reclaim/parameters/enabled", "Y");
   expect_refused(watch(), ErrorCode::denied, "damon_reclaim");
   std::filesystem::remove_all(root_ / "sys");
   expect_refused(watch(), ErrorCode::unsupported, "no DAMON");

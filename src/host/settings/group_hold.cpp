@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <ranges>
 #include <sstream>
@@ -122,26 +121,16 @@ Result<OwnDescriptor> alone_with_groups(const path& directory) {
 Bytes movable(int pid, const path& root) {
   const std::string text =
       read_file(root / fmt::format("proc/{}/status", pid)).value_or(std::string());
-  const auto field = [&](std::string_view name) -> std::uint64_t {
-    const std::size_t at = text.find(name);
-    std::uint64_t kib = 0;
-    if (at == text.npos) return kib;
-    const std::size_t digits = text.find_first_of("0123456789", at);
-    if (digits != text.npos) std::from_chars(&text[digits], text.data() + text.size(), kib);
-    return kib << 10;
-  };
-  const std::uint64_t all = field("RssAnon:");
-  return {all - std::min(all, field("VmLck:"))};
+  const Bytes all = kib_after(text, "RssAnon:");
+  return all - std::min(all, kib_after(text, "VmLck:"));
 }
 
 // Swapped memory whose pages are not yet freed: in the swap cache and not mapped. Pages that a read
 // brought back are mapped, and count as the process's.
 Bytes out_and_cached(const path& group, const MemoryNames& names) {
-  const std::string text = "\n" + read_file(group / "memory.stat").value_or(std::string());
-  const auto field = [&](std::string_view name) -> std::uint64_t {
-    const std::string line = fmt::format("\n{} ", name);
-    const std::size_t at = text.find(line);
-    return at == text.npos ? 0 : limit_in(text.substr(at + 1));
+  const std::string text = read_file(group / "memory.stat").value_or(std::string());
+  const auto field = [&](std::string_view name) {
+    return count_after(text, fmt::format("{} ", name));
   };
   const std::uint64_t listed = field("active_anon") + field("inactive_anon");
   const std::uint64_t mapped = field(names.anon) + field("shmem");

@@ -4,16 +4,16 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <functional>
 #include <optional>
 
 #include "host/settings/becomes_testing.h"
+#include "tests/support/expect.h"
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
@@ -27,9 +27,6 @@ constexpr const char* kHuge = "9223372036854771712";
 class HeldGroup : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "headrace_group_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
     group_ = first() ? "sys/fs/cgroup/memory/a/b" : "sys/fs/cgroup/a/b";
     write("proc/4711/cgroup", first() ? "4:memory:/a/b\n0::/\n" : "0::/a/b\n");
     uses(600_MiB, 500_MiB, 0_B);
@@ -43,13 +40,9 @@ class HeldGroup : public testing::TestWithParam<int> {
       write(group_ / "memory.swap.max", "max");
     }
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   bool first() const { return GetParam() == 1; }
   path limit() const { return group_ / (first() ? "memory.limit_in_bytes" : "memory.high"); }
-  void write(const path& file, std::string_view text) const {
-    std::filesystem::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << text;
-  }
+  void write(const path& file, std::string_view text) const { folder_.write(file, text); }
   // Memory of the group; anonymous and locked memory of its process; swap cache, and its mapped
   // part.
   void uses(Bytes all, Bytes anonymous, Bytes locked, Bytes cached = 0_B,
@@ -78,13 +71,10 @@ class HeldGroup : public testing::TestWithParam<int> {
   }
   auto take() const { return GroupHold::take(kPid, root_, root_); }
   void expect_refused(ErrorCode code, const char* word) const {
-    const auto held = take();
-    ASSERT_FALSE(held);
-    EXPECT_EQ(held.error().code, code) << held.error().message;
-    EXPECT_NE(held.error().message.find(word), std::string::npos) << held.error().message;
-    EXPECT_EQ(held.error().message.find('\n'), std::string::npos);
+    test::expect_refused(take(), code, word);
   }
-  path root_;
+  const test::TestFolder folder_;
+  const path root_ = folder_.root();
   path group_;
 };
 
@@ -180,10 +170,7 @@ TEST_P(HeldGroup, ForeignLimit_StaysIfLowerOrSetMeanwhile) {
     ASSERT_TRUE(held->keep(100_MiB));
     write(limit(), "838860800");
     uses(200_MiB, 150_MiB, 0_B);
-    const Status kept = held->keep(100_MiB);
-    ASSERT_FALSE(kept);
-    EXPECT_EQ(kept.error().code, ErrorCode::denied);
-    EXPECT_NE(kept.error().message.find("another program"), std::string::npos);
+    test::expect_refused(held->keep(100_MiB), ErrorCode::denied, "another program");
   }
   EXPECT_EQ(value(limit()), "838860800");
 }

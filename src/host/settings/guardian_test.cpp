@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +15,8 @@
 #include "headrace/clock.h"
 #include "host/settings/becomes_testing.h"
 #include "host/settings/state_file.h"
+#include "tests/support/child.h"
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
@@ -37,16 +38,12 @@ TEST(LimitText, TheLastWordOfTheFirstLineCounts) {
 class Guarded : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "headrace_guardian_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    directory_ = name;
     write(first(), "oom_kill_disable 0\nunder_oom 0\n");
     write(limit(), "max\n");
     auto state = open_locked(state_file(), LOCK_EX);
     ASSERT_TRUE(state) << state.error().message;
     state_ = *std::move(state);
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
   path first() const { return directory_ / "first"; }
   path limit() const { return directory_ / "limit"; }
   path state_file() const { return directory_ / "state"; }
@@ -56,11 +53,26 @@ class Guarded : public testing::Test {
     auto guardian = Guardian::start(state_, {{first(), "0"}, {limit(), "max"}});
     return guardian ? *std::move(guardian) : nullptr;
   }
+  // For a child of the test: with a lock and a limit of its own.
+  std::unique_ptr<Guardian> start_in_child() {
+    state_.forget();  // fork() has closed it
+    auto state = open_locked(directory_ / "of_child", LOCK_EX);
+    auto guardian = Guardian::start(*state, {{limit(), "max"}});
+    if (!guardian) ::_exit(1);
+    state_ = *std::move(state);
+    (*guardian)->expect(0, 100);
+    write(limit(), "100");
+    return *std::move(guardian);
+  }
+  bool is_free() const {
+    return open_locked(directory_ / "of_child", LOCK_EX | LOCK_NB).has_value();
+  }
   void set(Guardian& guardian, std::size_t which, std::uint64_t to) const {
     guardian.expect(which, to);
     write(which == 0 ? first() : limit(), std::to_string(to));
   }
-  path directory_;
+  const test::TestFolder folder_;
+  const path directory_ = folder_.root();
   OwnDescriptor state_;
 };
 
@@ -127,30 +139,19 @@ TEST_F(Guarded, KilledParent_LimitIsPutBackBeforeTheLockIsFree) {
   ASSERT_EQ(::pipe(told.data()), 0);
   const pid_t parent = ::fork();
   if (parent == 0) {
-    const auto state = open_locked(directory_ / "of_child", LOCK_EX);
-    auto guardian = Guardian::start(*state, {{limit(), "max"}});
-    int pid = -1;
-    if (guardian) {
-      pid = (*guardian)->pid();
-      (*guardian)->expect(0, 100);
-      write(limit(), "100");
-    }
+    const auto guardian = start_in_child();
+    const int pid = guardian->pid();
     (void)!::write(told[1], &pid, sizeof pid);
     for (;;) ::pause();
   }
   int pid = -1;
   ASSERT_EQ(::read(told[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
-  ASSERT_GT(pid, 0);
-  EXPECT_EQ(open_locked(directory_ / "of_child", LOCK_EX | LOCK_NB).error().code,
-            ErrorCode::exhausted);
+  EXPECT_FALSE(is_free());
   ::kill(pid, SIGINT);  // as Ctrl-C does; it must not reach the guardian
   ::kill(pid, SIGTERM);
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
-  const auto free = [&] {
-    return open_locked(directory_ / "of_child", LOCK_EX | LOCK_NB).has_value();
-  };
-  EXPECT_TRUE(becomes_so(free));
+  EXPECT_TRUE(becomes_so([&] { return is_free(); }));
   EXPECT_EQ(value(limit()), "max");
   for (const int each : told) ::close(each);
 }
@@ -159,45 +160,29 @@ TEST_F(Guarded, KilledParent_LimitIsPutBackBeforeTheLockIsFree) {
 TEST_F(Guarded, ParentThatBecomesAnotherProgram_LimitIsPutBackAndTheLockIsFree) {
   const pid_t parent = ::fork();
   if (parent == 0) {
-    const auto state = open_locked(directory_ / "of_child", LOCK_EX);
-    auto guardian = Guardian::start(*state, {{limit(), "max"}});
-    if (!guardian) ::_exit(1);
-    (*guardian)->expect(0, 100);
-    write(limit(), "100");
+    const auto guardian = start_in_child();
     ::execl("/bin/sleep", "sleep", "60", nullptr);
     ::_exit(1);
   }
-  const auto free = [&] {
-    return value(limit()) == "max" &&
-           open_locked(directory_ / "of_child", LOCK_EX | LOCK_NB).has_value();
-  };
   const path name = "/proc/" + std::to_string(parent) + "/comm";
   EXPECT_TRUE(becomes_so([&] { return value(name) == "sleep"; }));
-  EXPECT_TRUE(becomes_so(free));
+  EXPECT_TRUE(becomes_so([&] { return value(limit()) == "max" && is_free(); }));
   EXPECT_EQ(::waitpid(parent, nullptr, WNOHANG), 0) << "it runs";
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
 }
 
 TEST_F(Guarded, DescriptorsInThePlaceOfStandardInput_AreNoTrouble) {
-  const pid_t parent = ::fork();
-  if (parent == 0) {
-    state_ = {};
-    for (const int each : {0, 1, 2}) ::close(each);
-    const auto state = open_locked(directory_ / "of_child", LOCK_EX);
-    auto guardian = Guardian::start(*state, {{limit(), "max"}});
-    if (!guardian) ::_exit(1);
-    (*guardian)->expect(0, 100);
-    write(limit(), "100");
-    for (int i = 0; i < 10; ++i) {
-      ::usleep(50'000);
-      (*guardian)->beat();
-    }
-    ::_exit((*guardian)->ended() ? 2 : 0);
-  }
-  int status = -1;
-  ::waitpid(parent, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(test::status_of_child([&] {
+              for (const int each : {0, 1, 2}) ::close(each);
+              Guardian* const guardian = start_in_child().release();  // it stays behind
+              for (int i = 0; i < 10; ++i) {
+                ::usleep(50'000);
+                guardian->beat();
+              }
+              return !guardian->ended();
+            }),
+            0);
   EXPECT_TRUE(becomes_so([&] { return value(limit()) == "max"; }));
 }
 

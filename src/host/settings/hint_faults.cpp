@@ -22,9 +22,7 @@ constexpr unsigned kOnAllNodes = 1;
 
 // Excludes other processes between two dependent steps; nothing may wait while it is held.
 Result<OwnDescriptor> alone(const std::filesystem::path& directory, const HostFiles& files) {
-  return open_locked(directory / "hint-faults.lock", LOCK_EX,
-                     std::chrono::ceil<std::chrono::milliseconds>(files.lock_bound),
-                     [&files](Nanoseconds time) { files.pause(time); });
+  return open_locked(directory / "hint-faults.lock", LOCK_EX, files);
 }
 
 std::optional<unsigned> mode_in(const std::string& text) { return number_after(text, ""); }
@@ -62,7 +60,7 @@ Result<HintFaults> HintFaults::take(const std::filesystem::path& directory, Set 
     return fail(ErrorCode::absent, "the kernel has no hint faults (CONFIG_NUMA_BALANCING)");
   }
   HEADRACE_TRY(const OwnDescriptor excluded, alone(directory, files));
-  HEADRACE_TRY(OwnDescriptor file, open_locked(directory / "hint-faults", LOCK_SH));
+  HEADRACE_TRY(OwnDescriptor file, open_locked(directory / "hint-faults", LOCK_SH, files));
   std::string note = "kernel.numa_balancing is on already and stays";
   if (only_holder(file)) {
     put_back(file, files);

@@ -2,10 +2,7 @@
 #include "host/settings/hint_faults.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -14,6 +11,8 @@
 
 #include "core/text/files.h"
 #include "host/settings/state_file.h"
+#include "tests/support/child.h"
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
@@ -21,15 +20,10 @@ namespace {
 class Held : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "headrace_hold_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-    directory_ = root_ / kStateFolder;
     std::filesystem::create_directories(directory_);
     std::filesystem::create_directories(setting().parent_path());
     set("0\n");
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   std::filesystem::path setting() const { return root_ / kNumaBalancing; }
   void set(const char* value) { std::ofstream(setting()) << value; }
   HostFiles files() const { return HostFiles(root_); }
@@ -40,25 +34,18 @@ class Held : public testing::Test {
 
   // A child takes hint faults and is killed.
   void take_and_be_killed() {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      const auto held = take();
-      ::kill(::getpid(), SIGKILL);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFSIGNALED(status));
+    ASSERT_TRUE(test::is_killed_with([&] { return take(); }));
     ASSERT_EQ(value(), "1");
   }
-  std::filesystem::path root_;
-  std::filesystem::path directory_;
+  const test::TestFolder folder_;
+  const std::filesystem::path root_ = folder_.root();
+  const std::filesystem::path directory_ = root_ / kStateFolder;
 };
 
 TEST_F(Held, HintFaults_AreOnWhileHeld) {
   auto one = std::make_unique<Result<HintFaults>>(take());
   ASSERT_TRUE(*one) << one->error().message;
   EXPECT_EQ(value(), "1");
-  EXPECT_NE((*one)->note().find("off as it was"), std::string::npos);
   auto two = std::make_unique<Result<HintFaults>>(take());
   ASSERT_TRUE(*two);
   EXPECT_FALSE(restore_hint_faults(directory_, files())) << "held";
@@ -68,61 +55,32 @@ TEST_F(Held, HintFaults_AreOnWhileHeld) {
   EXPECT_EQ(value(), "0");
 }
 
-TEST_F(Held, HintFaultsAlreadyOn_StayOn) {
-  for (const char* const on : {"1", "3"}) {
-    set(on);
+TEST_F(Held, OtherBitsAndForeignChanges_Stay) {
+  struct Case {
+    const char *before, *held, *meanwhile, *after, *note;
+  };
+  for (const Case& each : {Case{"0", "1", "", "0", "off as it was"},
+                           {"1", "1", "", "1", "stays"},
+                           {"3", "3", "", "3", "stays"},
+                           // Promotion alone sees nothing in DRAM.
+                           {"2", "3", "", "2", "2 as it was"},
+                           {"soon", "soon", "", "soon", ""},
+                           {"0", "1", "2", "2", ""},
+                           {"0", "1", "3", "2", ""},
+                           {"2", "3", "1", "0", ""}}) {
+    SCOPED_TRACE(std::string(each.before) + " " + each.meanwhile);
+    set(each.before);
     {
       const auto held = take();
       ASSERT_TRUE(held);
-      EXPECT_NE(held->note().find("stays"), std::string::npos);
-      EXPECT_EQ(value(), on);
+      EXPECT_TRUE(held->note().contains(each.note)) << held->note();
+      EXPECT_EQ(value(), each.held);
+      if (*each.meanwhile != 0) set(each.meanwhile);
     }
-    EXPECT_EQ(value(), on);
+    EXPECT_EQ(value(), each.after);
+    EXPECT_FALSE(restore_hint_faults(directory_, files()));
+    EXPECT_EQ(value(), each.after);
   }
-}
-
-TEST_F(Held, PromotionAloneSeesNothingInDram) {
-  set("2\n");
-  {
-    const auto held = take();
-    ASSERT_TRUE(held);
-    EXPECT_EQ(value(), "3");
-    EXPECT_NE(held->note().find("2 as it was"), std::string::npos);
-  }
-  EXPECT_EQ(value(), "2");
-}
-
-TEST_F(Held, PromotionThatIsSwitchedMeanwhileStaysAsItIs) {
-  {
-    const auto held = take();
-    set("3\n");
-  }
-  EXPECT_EQ(value(), "2") << "switched on";
-  {
-    const auto held = take();
-    set("1\n");
-  }
-  EXPECT_EQ(value(), "0") << "switched off";
-}
-
-TEST_F(Held, NonNumericSetting_IsLeftAlone) {
-  set("soon\n");
-  {
-    const auto held = take();
-    ASSERT_TRUE(held);
-    EXPECT_EQ(value(), "soon");
-  }
-  EXPECT_EQ(value(), "soon");
-}
-
-TEST_F(Held, SettingChangedMeanwhile_Stays) {
-  {
-    const auto held = take();
-    set("2\n");
-  }
-  EXPECT_EQ(value(), "2");
-  EXPECT_FALSE(restore_hint_faults(directory_, files()));
-  EXPECT_EQ(value(), "2");
 }
 
 TEST_F(Held, SettingsOfAKilledHolder_AreRestoredByTheNext) {

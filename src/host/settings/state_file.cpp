@@ -8,17 +8,14 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <thread>
 
 #include "core/fail.h"
 
 namespace headrace {
 namespace {
 
-using namespace std::chrono_literals;
-
 constexpr std::size_t kLongestText = 64 << 10;
-constexpr auto kBetweenTries = 20ms;
+constexpr Nanoseconds kBetweenTries = std::chrono::milliseconds{20};
 
 }  // namespace
 
@@ -35,10 +32,8 @@ Result<std::filesystem::path> state_directory() {
               "XDG_RUNTIME_DIR is not set; run as root, or set it");
 }
 
-void sleep_nap(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
-
 Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how,
-                                  std::chrono::milliseconds patience, const Nap& nap) {
+                                  const HostFiles& files) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return fail_errno(errno, "cannot open " + path.string());
   OwnDescriptor file(descriptor);
@@ -47,15 +42,16 @@ Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how,
     return fail(ErrorCode::denied, "{} belongs to another user; look at it, then remove it",
                 path.string());
   }
-  for (auto waited = 0ms; ::flock(descriptor, how | LOCK_NB) != 0; waited += kBetweenTries) {
+  for (Nanoseconds waited{}; ::flock(descriptor, how | LOCK_NB) != 0; waited += kBetweenTries) {
     if (errno != EWOULDBLOCK) return fail_errno(errno, "cannot lock " + path.string());
     if ((how & LOCK_NB) != 0) return fail(ErrorCode::exhausted, "{} is locked", path.string());
-    if (waited >= patience) {
+    if (waited >= files.lock_bound) {
       return fail(ErrorCode::timed_out,
                   "another headrace tier has had {} locked for {} s; see whether it is stopped",
-                  path.string(), patience.count() / 1000);
+                  path.string(),
+                  std::chrono::floor<std::chrono::seconds>(files.lock_bound).count());
     }
-    nap(kBetweenTries);
+    files.pause(kBetweenTries);
   }
   return file;
 }

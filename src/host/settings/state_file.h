@@ -5,12 +5,12 @@
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <string_view>
 
 #include "core/own_files.h"
 #include "headrace/result.h"
+#include "host/files.h"
 
 namespace headrace {
 
@@ -21,19 +21,15 @@ inline constexpr const char* kStateFolder = "run/headrace";
 // denied: neither can be made.
 Result<std::filesystem::path> state_directory();
 
-// Sleeps between two tries to lock a file.
-using Nap = std::function<void(std::chrono::milliseconds)>;
-void sleep_nap(std::chrono::milliseconds time);
-
 // Opens a state file, created if missing, and locks it as flock(2) does with `how`. Errors:
 // - exhausted: with LOCK_NB, another process has the lock;
-// - timed_out: without LOCK_NB, another process had it for all of `patience`, as a stopped one
-//   does;
+// - timed_out: without LOCK_NB, another process had it for all of lock_bound, as a stopped one
+// does;
 // - denied: the file belongs to another user, who may have written anything. Root trusts only files
 //   of root, since it writes to the paths they name.
+// `files` pauses between two tries.
 Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how,
-                                  std::chrono::milliseconds patience = std::chrono::seconds{10},
-                                  const Nap& nap = sleep_nap);
+                                  const HostFiles& files = HostFiles());
 
 // Whether no other process has the lock; then this one has it exclusively.
 bool only_holder(const OwnDescriptor& file);

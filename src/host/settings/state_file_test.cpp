@@ -2,25 +2,21 @@
 #include "host/settings/state_file.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
+
+#include "tests/support/child.h"
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
 
 class StateFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "headrace_state_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-  std::filesystem::path directory_;
+  const test::TestFolder folder_;
+  const std::filesystem::path directory_ = folder_.root();
 };
 
 TEST_F(StateFiles, OneHoldsAFileAndSaysWhatIsToBePutBack) {
@@ -39,15 +35,13 @@ TEST_F(StateFiles, OneHoldsAFileAndSaysWhatIsToBePutBack) {
 TEST_F(StateFiles, LockThatIsNeverFree_EndsTheWait) {
   const auto held = open_locked(directory_ / "state", LOCK_EX);
   ASSERT_TRUE(held);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(20);
-    const auto second = open_locked(directory_ / "state", LOCK_EX, std::chrono::milliseconds{50});
-    ::_exit(!second && second.error().code == ErrorCode::timed_out ? 0 : 1);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(test::status_of_child([&] {
+              HostFiles files;
+              files.lock_bound = std::chrono::milliseconds{50};
+              const auto second = open_locked(directory_ / "state", LOCK_EX, files);
+              return !second && second.error().code == ErrorCode::timed_out;
+            }),
+            0);
 }
 
 TEST_F(StateFiles, FileOfAnotherUser_IsNotTrusted) {

@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <functional>
 
 #include "kvcache/kvcache_testing.h"
 
@@ -59,14 +59,6 @@ struct KvFolder : testing::Test {
   std::vector<kvcache::Key> keys;
 };
 
-TEST_F(KvFolder, IsFoundAgain) {
-  fill();
-  rig.open({4}, kBlocks);
-  EXPECT_EQ(rig.store->stats().reopened, kBlocks);
-  EXPECT_EQ(rig.store->match(keys).size(), kBlocks);
-  EXPECT_TRUE(rig.get(keys).has_value());
-}
-
 // A full disk or a power failure may end the first write to a folder anywhere.
 TEST_F(KvFolder, InterruptedSuperblock_LeavesAFolderThatOpens) {
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
@@ -97,31 +89,27 @@ TEST_F(KvFolder, OfAnotherSizeKeepsWhatFits) {
   EXPECT_EQ(served(), kBlocks / 2);
 }
 
-TEST_F(KvFolder, TornBlockIsDroppedAndNotServed) {
-  fill();
-  scribble("blocks", 2 * 4096 + 1499, "torn");
-  rig.open({4}, kBlocks);
-  EXPECT_EQ(served(), kBlocks - 1);
-  EXPECT_EQ(rig.store->stats().damaged, 1u);
-  EXPECT_LT(rig.store->match(keys).size(), kBlocks);
-}
-
-TEST_F(KvFolder, TruncatedBlocksAreDropped) {
-  fill();
-  std::filesystem::resize_file(rig.folder.path / "blocks", 3 * 4096 + 7);
-  rig.open({4}, kBlocks);
-  EXPECT_EQ(served(), 3u);
-}
-
-TEST_F(KvFolder, BlocksThatChangedPlacesAreDropped) {
-  fill();
-  std::string bytes(2 * 4096, '\0');
-  std::ifstream file(rig.folder.path / "blocks", std::ios::binary);
-  file.read(bytes.data(), 2 * 4096);
-  scribble("blocks", 0, bytes.substr(4096));
-  scribble("blocks", 4096, bytes.substr(0, 4096));
-  rig.open({4}, kBlocks);
-  EXPECT_EQ(served(), kBlocks - 2);
+TEST_F(KvFolder, DamagedBlocksAreDroppedAndNotServed) {
+  const auto blocks = rig.folder.path / "blocks";
+  const std::vector<std::pair<std::size_t, std::function<void()>>> damages = {
+      {1, [&] { scribble("blocks", 2 * 4096 + 1499, "torn"); }},
+      {kBlocks - 3, [&] { std::filesystem::resize_file(blocks, 3 * 4096 + 7); }},
+      {2, [&] {  // two blocks change places
+         std::string bytes(2 * 4096, '\0');
+         std::ifstream(blocks, std::ios::binary).read(bytes.data(), 2 * 4096);
+         scribble("blocks", 0, bytes.substr(4096));
+         scribble("blocks", 4096, bytes.substr(0, 4096));
+       }}};
+  for (const auto& [lost, damage] : damages) {
+    SCOPED_TRACE(lost);
+    fill();
+    damage();
+    rig.open({4}, kBlocks);
+    EXPECT_EQ(served(), kBlocks - lost);
+    EXPECT_EQ(rig.store->stats().damaged, lost);
+    EXPECT_LT(rig.store->match(keys).size(), kBlocks);
+    ASSERT_TRUE(rig.store->clear() && rig.store->flush());
+  }
 }
 
 TEST_F(KvFolder, DamagedHeadersAreNotListed) {
@@ -354,23 +342,6 @@ TEST_F(KvFolder, ChildOfAForkKeepsNoLockAndServesNothing) {
   waitpid(child, nullptr, 0);
   close(ready[0]);
   close(ready[1]);
-}
-
-TEST_F(KvFolder, FullDiskDropsStoresAndSaysSo) {
-  rig.open({4}, kBlocks);
-  rig.files->full = true;
-  keys = kvcache::keys(rig.geometry, tokens(4 * kBlocks));
-  for (const kvcache::Key& key : keys) EXPECT_TRUE(rig.put({&key, 1}).has_value());
-  rig.settle();
-  const kvcache::StoreStats stats = rig.store->stats();
-  EXPECT_EQ(stats.failed, 0u);
-  EXPECT_EQ(stats.tiers[0].dropped, kBlocks - 4);
-  EXPECT_EQ(stats.tiers[1].blocks, 0u);
-  EXPECT_NE(stats.last_error.find("no space left"), std::string::npos);
-  EXPECT_FALSE(rig.store->flush().has_value());
-  EXPECT_EQ(served(), 4u);
-  rig.files->full = false;
-  EXPECT_TRUE(rig.put(keys).has_value());
 }
 
 // A process is killed while it stores: the next one finds only correct blocks.

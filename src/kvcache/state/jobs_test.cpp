@@ -57,14 +57,5 @@ TEST(KvJobs, WorkerEndsAfterItsJobs) {
   EXPECT_EQ(done, std::string(10, 'x'));
 }
 
-TEST(KvJobs, OperationsAreCounted) {
-  JobQueue jobs;
-  EXPECT_TRUE(jobs.idle());
-  jobs.begin_operation();
-  EXPECT_FALSE(jobs.idle());
-  jobs.end_operation();
-  EXPECT_TRUE(jobs.idle());
-}
-
 }  // namespace
 }  // namespace headrace::kvcache

@@ -5,25 +5,6 @@
 
 namespace headrace::kvcache {
 
-void fragments(const Geometry& geometry, const Extent& user, Layout layout, std::size_t position,
-               unsigned first, unsigned layers, std::vector<Fragment>& result) {
-  const std::uint64_t fragment = geometry.fragment().value;
-  if (layout == Layout::page_first) {
-    const Bytes bytes{fragment * layers};
-    result.push_back(
-        {.user = user.part(position * geometry.block().value + first * fragment, bytes),
-         .in_block = first * fragment,
-         .bytes = bytes});
-    return;
-  }
-  const std::uint64_t blocks = user.length.value / geometry.block().value;
-  for (unsigned layer = first; layer < first + layers; ++layer) {
-    result.push_back({.user = user.part((layer * blocks + position) * fragment, Bytes{fragment}),
-                      .in_block = layer * fragment,
-                      .bytes = Bytes{fragment}});
-  }
-}
-
 UserBlock user_block(std::span<const Extent> user, std::span<const std::size_t> positions,
                      std::size_t block) {
   if (user.size() > 1) return {.extent = user[block]};

@@ -25,9 +25,28 @@ struct Fragment {
   Bytes bytes;
 };
 
+// The offset of a layer of the block at `position` in the user's memory.
+inline std::uint64_t offset_in(const Extent& user, const Geometry& geometry, Layout layout,
+                               std::size_t position, unsigned layer) {
+  const std::uint64_t fragment = geometry.fragment().value;
+  const std::uint64_t block = geometry.block().value;
+  if (layout == Layout::page_first) return position * block + layer * fragment;
+  return (layer * (user.length.value / block) + position) * fragment;
+}
+
 // Appends the fragments of layers [first, first + layers) of the block at `position`.
-void fragments(const Geometry& geometry, const Extent& user, Layout layout, std::size_t position,
-               unsigned first, unsigned layers, std::vector<Fragment>& result);
+inline void fragments(const Geometry& geometry, const Extent& user, Layout layout,
+                      std::size_t position, unsigned first, unsigned layers,
+                      std::vector<Fragment>& result) {
+  const unsigned together = layout == Layout::page_first ? layers : 1;
+  for (unsigned layer = first; layer < first + layers; layer += together) {
+    const Bytes bytes = geometry.fragment() * together;
+    result.push_back({.user = user.part(offset_in(user, geometry, layout, position, layer), bytes),
+                      .in_block = layer * geometry.fragment().value,
+                      .bytes = bytes});
+  }
+}
+
 // `user`: one extent for all blocks, or one for each. Errors: invalid: the memory or the positions
 // do not fit `blocks` blocks.
 Status check_user(const Geometry& geometry, std::span<const Extent> user, Layout layout,

@@ -15,27 +15,6 @@ struct KvUserMemory : testing::Test {
   MemoryRange memory{bytes, NodeId{0}};
 };
 
-TEST_F(KvUserMemory, LayersOfABlockAreOneFragmentPageFirst) {
-  std::vector<Fragment> parts;
-  fragments(kGeometry, whole(memory), Layout::page_first, 2, 1, 2, parts);
-  ASSERT_EQ(parts.size(), 1u);
-  const std::uint64_t fragment = kGeometry.fragment().value;
-  EXPECT_EQ(parts[0].user.offset, 2 * kGeometry.block().value + fragment);
-  EXPECT_EQ(parts[0].in_block, fragment);
-  EXPECT_EQ(parts[0].bytes, kGeometry.fragment() * 2);
-}
-
-TEST_F(KvUserMemory, LayersOfABlockLieApartLayerFirst) {
-  std::vector<Fragment> parts;
-  fragments(kGeometry, whole(memory), Layout::layer_first, 3, 0, 3, parts);
-  ASSERT_EQ(parts.size(), 3u);
-  const std::uint64_t fragment = kGeometry.fragment().value;
-  for (std::uint64_t layer = 0; layer < 3; ++layer) {
-    EXPECT_EQ(parts[layer].user.offset, (layer * 4 + 3) * fragment);
-    EXPECT_EQ(parts[layer].in_block, layer * fragment);
-  }
-}
-
 TEST_F(KvUserMemory, RefusesWhatDoesNotFit) {
   std::vector<std::byte> other_bytes(kGeometry.block().value);
   const MemoryRange other(other_bytes, NodeId{1});

@@ -29,7 +29,6 @@
 #include "measure/instruments/traffic/random_traffic.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
-#include "memory/memory.h"
 
 namespace headrace::experiment_bandwidth {
 
@@ -121,20 +120,12 @@ class Walk final : public Probe {
   const std::map<std::string, double> known_;  // details of all samples
 };
 
-std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::size_t count) {
-  const std::size_t each = memory.size() / count / base_page().value * base_page().value;
-  std::vector<std::span<std::byte>> parts;
-  for (std::size_t i = 0; i < count; ++i) parts.push_back(memory.subspan(i * each, each));
-  return parts;
-}
-
 // One thread per CPU, each in its part of memory.
 Result<std::unique_ptr<Probe>> walk_by(const Mix& mix, const CpuSet& cpus,
                                        const std::string& ground,
                                        const std::vector<std::span<std::byte>>& parts,
                                        std::shared_ptr<BusMeter> bus, Races& races) {
-  std::vector<TrafficArea> areas;
-  for (const auto& part : parts) areas.push_back(divide(mix, part));
+  std::vector<TrafficArea> areas = divide(mix, parts);
   HEADRACE_TRY(const Shape shape, races.fastest(mix, cpus, ground, areas));
   return std::make_unique<Walk<TrafficKernel>>(TrafficKernel(mix, shape), cpus, std::move(areas),
                                                std::move(bus));
@@ -210,10 +201,8 @@ Point random_point(const Scope& scope, const Node& cpu_node, const Node& memory_
     if (memory.size() / cpus.size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "the node is too small for {} threads", cpus.size());
     }
-    std::vector<TrafficArea> areas;
-    for (const auto& part : equal_parts(memory, cpus.size())) areas.push_back(divide(mix, part));
     return std::make_unique<Walk<RandomTraffic>>(
-        RandomTraffic(mix, block.value), cpus, std::move(areas), bus,
+        RandomTraffic(mix, block.value), cpus, divide(mix, equal_parts(memory, cpus.size())), bus,
         std::map<std::string, double>{{"huge_part", BufferPool::huge_part(memory)}});
   };
   return point;

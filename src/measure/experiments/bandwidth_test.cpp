@@ -143,15 +143,7 @@ TEST(AddCounted, BytesForEachThatWasMovedTimesTheRate) {
   EXPECT_TRUE(none.details.empty());
 }
 
-Machine eight_cpus() {
-  Machine machine;
-  machine.nodes.push_back({.id = NodeId{0},
-                           .kind = NodeKind::dram,
-                           .reason = "test",
-                           .capacity = 64_GiB,
-                           .cpus = {0, 1, 2, 3, 4, 5, 6, 7}});
-  return machine;
-}
+Machine eight_cpus() { return test::machine_of({{0, 1, 2, 3, 4, 5, 6, 7}}); }
 
 // "read 8 64" for points in random order: mix, threads, block.
 std::set<std::string> at_random(ParameterChoices only) {
@@ -210,10 +202,8 @@ TEST(BandwidthTest, RandomBlocksAreMeasuredAsOthersAre) {
   for (const Point& point : kExperiment.points({.machine = machine})) {
     if (point.row.word("pattern") != "random") continue;
     BufferPool buffers(machine);
-    const auto probe = point.prepare(buffers, random);
-    ASSERT_TRUE(probe) << probe.error().message;
-    const auto sample = (*probe)->sample();
-    ASSERT_TRUE(sample);
+    const auto sample = sample_of(point, buffers, random);
+    ASSERT_TRUE(sample) << sample.error().message;
     EXPECT_GT(sample->value, 0);
     EXPECT_DOUBLE_EQ(sample->value, sample->details.at("read_write"));
     EXPECT_GE(sample->details.at("huge_part"), 0);

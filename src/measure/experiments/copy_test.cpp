@@ -8,6 +8,7 @@
 
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/probe_testing.h"
 #include "tests/support/machines.h"
 
 namespace headrace::experiment_copy {
@@ -85,10 +86,8 @@ TEST(CopyPointsTest, OneCopyIsDividedAmongThreads) {
   for (const Point& point : kExperiment.points({machine, only})) {
     if (point.row.word("work") != "divided") continue;
     EXPECT_EQ(point.row.word("state"), "cold");
-    const auto probe = point.prepare(buffers, random);
-    ASSERT_TRUE(probe.has_value()) << probe.error().message;
-    const auto sample = (*probe)->sample();
-    ASSERT_TRUE(sample.has_value()) << sample.error().message;
+    const auto sample = sample_of(point, buffers, random);
+    ASSERT_TRUE(sample) << sample.error().message;
     EXPECT_GT(sample->value, 0);
     const auto threads = static_cast<double>(*point.row.number("threads"));
     // At least as many CPU seconds per second as there are threads; more if their times differ.

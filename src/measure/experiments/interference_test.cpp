@@ -93,14 +93,7 @@ TEST(InterferenceTest, EveryPointGivesWhatItsDetailsSay) {
 }
 
 TEST(InterferenceTest, TheVictimIsNotOnCpu0WhereThereIsAnother) {
-  Machine machine;
-  for (std::uint32_t id = 0; id < 2; ++id) {
-    machine.nodes.push_back({.id = NodeId{id},
-                             .kind = NodeKind::dram,
-                             .reason = "test",
-                             .capacity = 64_GiB,
-                             .cpus = {2 * id, 2 * id + 1}});
-  }
+  const Machine machine = test::machine_of({{0, 1}, {2, 3}});
   const AsIfUsable as_if({0, 1, 2, 3});
   std::size_t found = 0;
   for (const Point& point : kExperiment.points({.machine = machine, .here = false})) {
@@ -112,16 +105,7 @@ TEST(InterferenceTest, TheVictimIsNotOnCpu0WhereThereIsAnother) {
   EXPECT_EQ(found, 1U);
 }
 
-// A node of eight CPUs.
-Machine eight_cpus() {
-  Machine machine;
-  machine.nodes.push_back({.id = NodeId{0},
-                           .kind = NodeKind::dram,
-                           .reason = "test",
-                           .capacity = 64_GiB,
-                           .cpus = {0, 1, 2, 3, 4, 5, 6, 7}});
-  return machine;
-}
+Machine eight_cpus() { return test::machine_of({{0, 1, 2, 3, 4, 5, 6, 7}}); }
 
 TEST(InterferenceTest, MoreAndMoreAggressorsWhereThatIsACurveOrAskedFor) {
   const Machine machine = eight_cpus();

@@ -7,6 +7,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/idle_cycle.h"
 #include "measure/instruments/chase.h"
+#include "measure/session/probe_testing.h"
 #include "tests/support/machines.h"
 
 namespace headrace::experiment_latency {
@@ -38,10 +39,8 @@ TEST(LatencyTest, APointGivesItsLatency) {
     const auto bytes = std::get<std::uint64_t>(*point.row.parameter("bytes"));
     if (bytes != 4096 && bytes != (8_MiB).value) continue;
     small = small || bytes == 4096;
-    const auto probe = point.prepare(buffers, random);
-    ASSERT_TRUE(probe.has_value()) << probe.error().message;
-    const auto sample = (*probe)->sample();
-    ASSERT_TRUE(sample.has_value());
+    const auto sample = sample_of(point, buffers, random);
+    ASSERT_TRUE(sample) << sample.error().message;
     EXPECT_GT(sample->value, 0.1) << "no load is faster than light through a core";
     EXPECT_GT(sample->cpu_share, 0);
   }

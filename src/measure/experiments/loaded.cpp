@@ -283,10 +283,7 @@ Point loaded_point(const Scope& scope, const LoadedSetting& setting) {
     if (each < kLeastTrafficArea.value) {
       return fail(ErrorCode::exhausted, "the node is too small for {} threads", loading.size());
     }
-    std::vector<TrafficArea> areas;
-    for (std::size_t i = 0; i < loading.size(); ++i) {
-      areas.push_back(divide(*setting.mix, traffic.subspan(i * each, each)));
-    }
+    const auto areas = divide(*setting.mix, equal_parts(traffic, loading.size()));
     HEADRACE_TRY(const Shape shape, races->fastest(*setting.mix, loading, ground, areas));
     const TrafficKernel kernel(*setting.mix, shape);
     HEADRACE_TRY(const Pause pause, pause_of(setting, loading, kernel, ground, areas));

@@ -6,6 +6,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/idle_cycle.h"
 #include "measure/instruments/chase.h"
+#include "measure/session/probe_testing.h"
 #include "tests/support/machines.h"
 
 namespace headrace::experiment_parallelism {
@@ -40,9 +41,7 @@ TEST(ParallelismTest, PointsOfAMemoryShareItsCycleAndGoOnInIt) {
     SCOPED_TRACE(point.row.key());
     EXPECT_TRUE(point.row.has_flag("shrunk"));
     EXPECT_EQ(point.setup.name, "cycle");
-    const auto probe = point.prepare(buffers, random);
-    ASSERT_TRUE(probe) << probe.error().message;
-    const auto sample = (*probe)->sample();
+    const auto sample = sample_of(point, buffers, random);
     ASSERT_TRUE(sample) << sample.error().message;
     EXPECT_GT(sample->value, 0);
     for (const std::string_view detail : kExperiment.details) {

@@ -83,17 +83,6 @@ class Pages {
   std::size_t at_ = 0;
 };
 
-// The part of each thread in a memory.
-std::vector<TrafficArea> parts_of(std::span<const std::byte> memory, std::size_t threads) {
-  const std::uint64_t page = base_page().value;
-  const std::size_t each = memory.size() / threads / page * page;
-  std::vector<TrafficArea> parts;
-  for (std::size_t i = 0; i < threads; ++i) {
-    parts.push_back({.from = memory.subspan(i * each, each), .to = {}});
-  }
-  return parts;
-}
-
 class Split final : public Probe {
  public:
   Split(CpuSet cpus, Ratio ratio, const TrafficKernel& kernel, const std::vector<TrafficArea>& one,
@@ -193,10 +182,10 @@ Point split_point(const Scope& scope, const SplitSetting& setting) {
     if (std::min(first.size(), second.size()) / readers < least) {
       return fail(ErrorCode::exhausted, "a node is too small for {} threads", readers);
     }
-    const auto parts = parts_of(first, readers);
+    const auto parts = divide(mix, equal_parts(first, readers));
     HEADRACE_TRY(const Shape shape, races->fastest(mix, setting.cpus, ground, parts));
     return std::make_unique<Split>(setting.cpus, setting.ratio, TrafficKernel(mix, shape), parts,
-                                   parts_of(second, readers));
+                                   divide(mix, equal_parts(second, readers)));
   };
   return point;
 }

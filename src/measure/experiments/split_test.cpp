@@ -6,6 +6,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/probe_testing.h"
 #include "memory/memory.h"
 #include "tests/support/machines.h"
 
@@ -99,9 +100,7 @@ TEST(SplitTest, APointReadsBothMemoriesAndSaysTheirShare) {
   for (const Point& point : kExperiment.points(scope)) {
     if (point.row.word("ratio") != "3:1" && point.row.word("ratio") != "0:1") continue;
     EXPECT_TRUE(point.row.has_flag("shrunk"));
-    const auto probe = point.prepare(buffers, random);
-    ASSERT_TRUE(probe) << probe.error().message;
-    const auto sample = (*probe)->sample();
+    const auto sample = sample_of(point, buffers, random);
     ASSERT_TRUE(sample) << sample.error().message;
     EXPECT_GT(sample->value, 1e6);
     const CpuSet cpus = usable_cpus(machine.find(test::kDram));

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "backend/storage/storage.h"
 #include "core/fail.h"
@@ -138,15 +137,6 @@ unsigned rank_of(const StorageSetting& setting) {
       is(4_KiB, 1) || is(4_KiB, 32) || is(64_KiB, 16) || is(1_MiB, 1) || is(1_MiB, 16);
   if (setting.threads || !setting.direct || !corner) return 4;
   return setting.write ? 3 : 1;
-}
-
-// Zeros would be written faster if the device or the file system compresses.
-void fill_randomly(std::span<std::byte> bytes, Random& random) {
-  for (std::size_t at = 0; at + sizeof(std::uint64_t) <= bytes.size();
-       at += sizeof(std::uint64_t)) {
-    const std::uint64_t word = random();
-    std::memcpy(bytes.data() + at, &word, sizeof word);
-  }
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const Machine& machine,

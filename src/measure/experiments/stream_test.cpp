@@ -37,9 +37,7 @@ TEST(StreamTest, EveryKernelIsRightAndCountsAsStreamDoes) {
 
 // CPUs 0 and 1 are threads of one core.
 TEST(StreamTest, AsManyThreadsWorkAsOneAsksFor) {
-  Machine machine;
-  machine.nodes = {
-      {.id = NodeId{0}, .kind = NodeKind::dram, .capacity = 64_GiB, .cpus = {0, 1, 2, 3}}};
+  Machine machine = test::machine_of({{0, 1, 2, 3}});
   machine.caches = {{.level = 1, .size = 32_KiB, .cpus = {0, 1}},
                     {.level = 1, .size = 32_KiB, .cpus = {2, 3}}};
   const instruments::AsIfUsable as_if({0, 1, 2, 3});

@@ -11,6 +11,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/traffic/traffic.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/probe_testing.h"
 #include "tests/support/machines.h"
 
 namespace headrace::session {
@@ -97,14 +98,6 @@ TEST(TeamsTest, FewThreadsOfANodeAreSpreadOverItsCaches) {
   EXPECT_GT(seen, 4U);
 }
 
-// Each cache there is a node.
-TEST(TeamsTest, Of384Cpus) {
-  const Machine machine = test::epyc_384();
-  EXPECT_EQ(teams_of(machine, true),
-            (std::map<std::string, std::size_t>{{"machine 384", 1}, {"socket 192", 2}}));
-  EXPECT_EQ(teams_of(machine, false).at("machine 8 spread"), 1U);
-}
-
 // The nodes of measured sockets, of two sockets with two CPUs each.
 std::set<std::string> sockets_of(const Machine& machine, const std::vector<NodeId>& forbidden) {
   const AsIfUsable all(cpus_of(machine));
@@ -117,15 +110,7 @@ std::set<std::string> sockets_of(const Machine& machine, const std::vector<NodeI
 }
 
 TEST(TeamsTest, SocketRepresentsAnother_OnlyWithSimilarUsableMemory) {
-  Machine machine;
-  for (std::uint32_t id = 0; id < 4; ++id) {
-    machine.nodes.push_back({.id = NodeId{id},
-                             .kind = NodeKind::dram,
-                             .reason = "test",
-                             .capacity = 64_GiB,
-                             .cpus = {2 * id, 2 * id + 1},
-                             .socket = id / 2});
-  }
+  Machine machine = test::machine_of({{0, 1}, {2, 3}, {4, 5}, {6, 7}}, 2);
   using Found = std::set<std::string>;
   EXPECT_EQ(sockets_of(machine, {}), (Found{"0-1"}));
   EXPECT_EQ(sockets_of(machine, {NodeId{0}, NodeId{1}}), (Found{"0-1", "2-3"}));
@@ -204,14 +189,7 @@ TEST(TeamsTest, AMachineOfOneCpuIsATeamWhenAskedFor) {
 
 // Two sockets with one node each: the machine has rows of its own; a socket has those of its node.
 TEST(TeamsTest, ASocketOfOneNodeIsThatNode) {
-  Machine machine;
-  for (const unsigned id : {0U, 1U}) {
-    machine.nodes.push_back({.id = NodeId{id},
-                             .kind = NodeKind::dram,
-                             .capacity = 64_GiB,
-                             .cpus = {2 * id, 2 * id + 1},
-                             .socket = id});
-  }
+  const Machine machine = test::machine_of({{0, 1}, {2, 3}}, 1);
   const AsIfUsable all(cpus_of(machine));
   std::set<std::string> named;
   for (const Point& point : experiment_bandwidth::kExperiment.points({.machine = machine})) {
@@ -231,11 +209,7 @@ std::vector<Point> listed(const Experiment& experiment, const Machine& machine) 
 
 // As without a shared cache, on a virtual machine or many Arm servers.
 TEST(TeamsTest, CachesOfOneCpuAreNoTeams) {
-  Machine machine;
-  machine.nodes.push_back(
-      {.id = NodeId{0}, .kind = NodeKind::dram, .capacity = 64_GiB, .cpus = {0, 1}, .socket = 0});
-  machine.nodes.push_back(
-      {.id = NodeId{1}, .kind = NodeKind::dram, .capacity = 64_GiB, .cpus = {2, 3}, .socket = 1});
+  Machine machine = test::machine_of({{0, 1}, {2, 3}}, 1);
   for (unsigned cpu = 0; cpu < 4; ++cpu) {
     machine.caches.push_back({.level = 2, .size = 1_MiB, .cpus = {cpu}});
   }
@@ -275,9 +249,7 @@ TEST(TeamsTest, ATeamWalksOverMemoryOfItsOwn) {
     EXPECT_EQ(point.row.key(),
               "bandwidth cpu_node=0 memory_node=0 mix=read threads=2 on=cluster placed=near");
     EXPECT_EQ(point.row.cpus, "0-1");
-    const auto probe = point.prepare(buffers, random);
-    ASSERT_TRUE(probe) << probe.error().message;
-    const auto sample = (*probe)->sample();
+    const auto sample = sample_of(point, buffers, random);
     ASSERT_TRUE(sample) << sample.error().message;
     EXPECT_GT(sample->value, 0);
     ++measured;
@@ -285,44 +257,12 @@ TEST(TeamsTest, ATeamWalksOverMemoryOfItsOwn) {
   EXPECT_EQ(measured, 1U);
 }
 
-// The rows of one machine in each experiment: "hbm near machine 96".
-std::set<std::string> rows_of(const Experiment& experiment, const std::string& memory,
-                              const std::string& word, std::string_view is) {
-  const Machine machine = Machine::load("xeon-max").value();
-  const AsIfUsable all(cpus_of(machine));
-  std::set<std::string> found;
-  for (const Point& point : experiment.points({.machine = machine, .here = false})) {
-    const Row& row = point.row;
-    if (row.word(word) != is || row.parameter("on") == nullptr) continue;
-    found.insert(std::string(row.word(memory)) + " " + std::string(row.word("placed")) + " " +
-                 std::string(row.word("on")));
-    EXPECT_EQ(parse_cpu_list(row.cpus)->size(), *row.number("threads")) << row.key();
-  }
-  return found;
-}
-
-TEST(TeamsTest, EachKindNearInterleavedAndFar) {
-  const std::set<std::string> expected{
-      "0-7 near machine",  "0-7 interleave machine", "0-7 far machine",
-      "8-15 near machine", "8-15 far machine",       "8-15 interleave machine",
-      "0-3 near socket",   "0-7 interleave socket",  "4-7 far socket",
-      "8-11 near socket",  "8-15 interleave socket", "12-15 far socket"};
-  EXPECT_EQ(rows_of(experiment_bandwidth::kExperiment, "memory_node", "mix", "read"), expected);
-  EXPECT_EQ(rows_of(experiment_stream::kExperiment, "a", "kernel", "triad"), expected);
-}
-
 // Two sockets of one node, each with four threads on two cores.
 Machine with_siblings() {
-  Machine machine;
+  Machine machine = test::machine_of({{0, 1, 2, 3}, {4, 5, 6, 7}}, 1);
   for (const unsigned id : {0U, 1U}) {
-    const CpuSet cpus{4 * id, 4 * id + 1, 4 * id + 2, 4 * id + 3};
-    machine.nodes.push_back({.id = NodeId{id},
-                             .kind = NodeKind::dram,
-                             .reason = "test",
-                             .capacity = 64_GiB,
-                             .cpus = cpus,
-                             .distances = {{NodeId{id}, 10}, {NodeId{1 - id}, 21}},
-                             .socket = id});
+    machine.nodes[id].distances = {{NodeId{id}, 10}, {NodeId{1 - id}, 21}};
+    const CpuSet& cpus = machine.nodes[id].cpus;
     machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = {cpus[0], cpus[2]}});
     machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = {cpus[1], cpus[3]}});
     machine.caches.push_back({.level = 3, .size = 32_MiB, .cpus = cpus});
@@ -386,15 +326,10 @@ TEST(TeamsTest, PartsThatANodeHasNoRoomForShrinkForAll) {
 }
 
 TEST(TeamsTest, InterleavedPagesTakeAnEqualShareOfEachNodeWhateverTheThreads) {
-  Machine machine;
+  // A sixteenth of each node is 64 MiB.
+  const Machine machine = test::machine_of(std::vector<CpuSet>(16), 0, 1_GiB);
   TeamNodes nodes{.how = TeamMemory::interleave};
-  for (std::uint32_t id = 0; id < 16; ++id) {
-    machine.nodes.push_back({.id = NodeId{id},
-                             .kind = NodeKind::dram,
-                             .reason = "test",
-                             .capacity = 1_GiB});  // a sixteenth of it is 64 MiB
-    nodes.all.emplace_back(NodeId{id});
-  }
+  for (const Node& node : machine.nodes) nodes.all.push_back(node.id);
   Row row;
   EXPECT_EQ(fit_team(row, {.machine = machine}, nodes, 2, 1_GiB), 1_GiB);
   EXPECT_FALSE(row.has_flag("shrunk"));
@@ -403,13 +338,9 @@ TEST(TeamsTest, InterleavedPagesTakeAnEqualShareOfEachNodeWhateverTheThreads) {
 }
 
 TEST(TeamsTest, ALimitOfAllMemoryCountsForAllPartsTogether) {
-  Machine machine;
+  const Machine machine = test::machine_of(std::vector<CpuSet>(8), 0, 2_GiB);
   TeamNodes nodes{.how = TeamMemory::near};
-  for (std::uint32_t id = 0; id < 8; ++id) {
-    machine.nodes.push_back(
-        {.id = NodeId{id}, .kind = NodeKind::dram, .reason = "test", .capacity = 2_GiB});
-    nodes.all.emplace_back(NodeId{id});
-  }
+  for (const Node& node : machine.nodes) nodes.all.push_back(node.id);
   nodes.of_cpu = nodes.all;
   Row row;
   EXPECT_EQ(fit_team(row, {.machine = machine}, nodes, 8, 4_GiB), 1_GiB) << "128 MiB of each";

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "core/fail.h"
-#include "headrace/clock.h"
 
 namespace headrace::instruments {
 namespace {
@@ -15,11 +14,9 @@ namespace {
 inline void keep_memory() { asm volatile("" : : : "memory"); }
 
 template <class Copy>
-Nanoseconds timed(const Copy& copy, CopyArea& area, std::size_t bytes, std::size_t times) {
-  const Clock& clock = system_clock();
+void repeat(const Copy& copy, CopyArea& area, std::size_t bytes, std::size_t times) {
   std::byte* const to = area.to.data();
   const std::byte* const from = area.from.data();
-  const Nanoseconds start = clock.now();
   if (area.cold) {
     for (std::size_t i = 0; i < times; ++i) {
       const std::size_t at = area.walk.next() * bytes;
@@ -32,22 +29,20 @@ Nanoseconds timed(const Copy& copy, CopyArea& area, std::size_t bytes, std::size
       keep_memory();
     }
   }
-  return clock.now() - start;
 }
 
-Nanoseconds run_memcpy(const CopyKernel&, CopyArea& area, std::size_t bytes, std::size_t times) {
+void run_memcpy(const CopyKernel&, CopyArea& area, std::size_t bytes, std::size_t times) {
   const auto copy = [](void* to, const void* from, std::size_t n) { std::memcpy(to, from, n); };
-  return timed(copy, area, bytes, times);
+  repeat(copy, area, bytes, times);
 }
 
-Nanoseconds run_cpu(const CopyKernel&, CopyArea& area, std::size_t bytes, std::size_t times) {
+void run_cpu(const CopyKernel&, CopyArea& area, std::size_t bytes, std::size_t times) {
   const auto copy = [](void* to, const void* from, std::size_t n) { copy_bytes(to, from, n); };
-  return timed(copy, area, bytes, times);
+  repeat(copy, area, bytes, times);
 }
 
-Nanoseconds run_kernel(const CopyKernel& kernel, CopyArea& area, std::size_t bytes,
-                       std::size_t times) {
-  return timed(kernel.copy, area, bytes, times);
+void run_kernel(const CopyKernel& kernel, CopyArea& area, std::size_t bytes, std::size_t times) {
+  repeat(kernel.copy, area, bytes, times);
 }
 
 }  // namespace

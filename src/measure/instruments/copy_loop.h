@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timed loops of bench_copy: one copy function, repeated, on cold or hot memory. Thread-safe
-// (no state).
+// The loops of the experiment `copy`: one copy function, repeated, on cold or hot memory.
+// Thread-safe (no state).
 //
 // Compiled once per engine with the copy inlined as in a user's program, so that copies of 64 bytes
 // are timed without a call through a pointer.
@@ -35,13 +35,13 @@ class CopyLoop {
   static Result<CopyLoop> find(std::string_view engine);
   static std::vector<std::string> all();
 
-  // Copies `bytes` `times` times and returns the time taken.
-  Nanoseconds run(CopyArea& area, std::size_t bytes, std::size_t times) const {
-    return run_(kernel_, area, bytes, times);
+  // Copies `bytes` `times` times.
+  void run(CopyArea& area, std::size_t bytes, std::size_t times) const {
+    run_(kernel_, area, bytes, times);
   }
 
  private:
-  using Run = Nanoseconds (*)(const CopyKernel&, CopyArea&, std::size_t, std::size_t);
+  using Run = void (*)(const CopyKernel&, CopyArea&, std::size_t, std::size_t);
   CopyLoop(Run loop, CopyKernel kernel) : run_(loop), kernel_(kernel) {}
 
   Run run_;

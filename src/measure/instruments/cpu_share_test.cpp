@@ -25,13 +25,7 @@ TEST(CpuTimeTest, OfTheProcessCountsOtherThreadsAndOfTheThreadNone) {
   work(0.03);
   EXPECT_GE(own.seconds(), 0.03);
   EXPECT_GE(all.seconds(), 0.06);
-}
-
-TEST(CpuTimeTest, IsSecondsOfCoresForABillionBytes) {
-  const CpuTime own = CpuTime::of_thread();
-  work(0.002);
-  const double least = own.seconds();
-  EXPECT_GE(own.per_gb(1e6), least * 1000);
+  EXPECT_GE(own.per_gb(1e6), 30) << "0.03 s for a thousandth";
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <span>
+#include <cstring>
 
 #include "core/fail.h"
 #include "headrace/clock.h"
-#include "headrace/random.h"
+#include "memory/memory.h"
 
 namespace headrace::instruments {
 namespace {
@@ -22,26 +22,6 @@ constexpr std::size_t kWriteBlock = 4 << 20;
 // Bytes between two looks at the time of a file that goes through the page cache.
 constexpr std::size_t kFlushed = 32 << 20;
 
-// Whole pages, as writes past the page cache require.
-class Pages {
- public:
-  Pages()
-      : memory_(mmap(nullptr, kWriteBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                     0)) {}
-  ~Pages() {
-    if (memory_ != MAP_FAILED) munmap(memory_, kWriteBlock);
-  }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-
-  std::span<std::byte> bytes() const {
-    return {static_cast<std::byte*>(memory_), memory_ == MAP_FAILED ? 0 : kWriteBlock};
-  }
-
- private:
-  void* const memory_;
-};
-
 Unexpected fail_too_slow(const File& file, std::uint64_t done, Nanoseconds most) {
   return fail(ErrorCode::unsupported,
               "a quarter of the budget ({:.3g} s) wrote {} of the {} that a measuring file needs; "
@@ -49,10 +29,10 @@ Unexpected fail_too_slow(const File& file, std::uint64_t done, Nanoseconds most)
               seconds(most), to_string(Bytes{done}), to_string(file.size()));
 }
 
-}  // namespace
-
-Result<std::unique_ptr<File>> measuring_file(const Machine& machine,
-                                             const std::filesystem::path& directory, bool direct) {
+// A nameless file of kMeasuringFile bytes. It disappears with its last descriptor, unless the
+// program is killed meanwhile.
+Result<std::unique_ptr<File>> nameless_file(const Machine& machine,
+                                            const std::filesystem::path& directory, bool direct) {
   std::string path = (directory / "headrace-measure-XXXXXX").string();
   const int fd = mkostemp(path.data(), O_CLOEXEC);
   if (fd < 0) {
@@ -73,17 +53,20 @@ Result<std::unique_ptr<File>> measuring_file(const Machine& machine,
   return file;
 }
 
-Result<double> fill(const File& file, std::optional<Nanoseconds> most) {
-  const Pages block;
-  if (block.bytes().empty()) return fail_errno(errno, "no memory to write from");
+// Fills it with incompressible bytes. Then none of it is in the page cache.
+Status fill(const File& file, std::optional<Nanoseconds> most) {
+  // Whole pages, as writes past the page cache require.
+  const auto block =
+      MappedMemory::make(Bytes{kWriteBlock}, base_page(), base_page(), PROT_READ | PROT_WRITE);
+  if (!block) return fail_errno(block.error(), "no memory to write from");
   Random random(1);
-  for (std::byte& b : block.bytes()) b = static_cast<std::byte>(random());
+  fill_randomly({block->memory(), kWriteBlock}, random);
   const int fd = file.direct() ? file.direct_fd() : file.buffered_fd();
   const Nanoseconds start = system_clock().now();
   for (std::uint64_t at = 0; at < file.size().value;) {
     const std::uint64_t within = at % kWriteBlock;
     const ssize_t wrote =
-        pwrite(fd, block.bytes().data() + within, kWriteBlock - within, static_cast<off_t>(at));
+        pwrite(fd, block->memory() + within, kWriteBlock - within, static_cast<off_t>(at));
     if (wrote <= 0) {
       return fail_errno(wrote == 0 ? ENOSPC : errno,
                         "cannot write the measuring file; free some space");
@@ -94,9 +77,16 @@ Result<double> fill(const File& file, std::optional<Nanoseconds> most) {
     if (most && system_clock().now() - start > *most) return fail_too_slow(file, at, *most);
   }
   if (fdatasync(fd) != 0) return fail_errno(errno, "cannot flush the measuring file");
-  const Nanoseconds took = system_clock().now() - start;
-  HEADRACE_TRY_STATUS(file.drop_page_cache());
-  return (file.size() / std::max(took, Nanoseconds{1})).value;
+  return file.drop_page_cache();
+}
+
+}  // namespace
+
+void fill_randomly(std::span<std::byte> bytes, Random& random) {
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random();
+    std::memcpy(bytes.data() + at, &word, std::min(bytes.size() - at, sizeof word));
+  }
 }
 
 Result<const File*> MeasuringFile::get(std::optional<Nanoseconds> most) {
@@ -106,7 +96,7 @@ Result<const File*> MeasuringFile::get(std::optional<Nanoseconds> most) {
 }
 
 Result<std::unique_ptr<File>> MeasuringFile::make(std::optional<Nanoseconds> most) const {
-  HEADRACE_TRY(auto file, measuring_file(machine_, directory_, direct_));
+  HEADRACE_TRY(auto file, nameless_file(machine_, directory_, direct_));
   if (direct_ && !file->direct()) {
     return fail(ErrorCode::unsupported, "the file system of {} has no direct I/O",
                 directory_.string());

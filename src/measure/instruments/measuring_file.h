@@ -5,25 +5,20 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "headrace/file.h"
 #include "headrace/machine.h"
+#include "headrace/random.h"
 #include "headrace/result.h"
 
 namespace headrace::instruments {
 
 inline constexpr Bytes kMeasuringFile = 256_MiB;
 
-// A nameless file of kMeasuringFile bytes in the directory. It disappears with its last descriptor,
-// unless the program is killed while making it. `direct`: past the page cache where possible.
-// Errors: denied, exhausted, io; absent: no such directory.
-Result<std::unique_ptr<File>> measuring_file(const Machine& machine,
-                                             const std::filesystem::path& directory,
-                                             bool direct = true);
-
-// Fills it with incompressible bytes and returns the rate in B/s, including the flush. Then none of
-// it is in the page cache. Errors: unsupported: it takes longer than `most`.
-Result<double> fill(const File& file, std::optional<Nanoseconds> most = {});
+// Fills memory with bytes that do not compress: zeros would be written faster if the device or the
+// file system compresses.
+void fill_randomly(std::span<std::byte> bytes, Random& random);
 
 // Drops the file from the page cache, since a cached read is one of memory. Errors: unsupported:
 // the file system keeps it there.
@@ -32,14 +27,16 @@ Status make_cold(const File& file);
 // The node of the disk behind a directory; nullptr: the machine was discovered without it.
 const Node* disk_behind(const Machine& machine, const std::filesystem::path& directory);
 
-// A filled measuring file, made at the first get().
+// A nameless file of kMeasuringFile incompressible bytes in the directory, made at the first get().
+// It disappears with its last descriptor. `direct`: past the page cache.
 class MeasuringFile {
  public:
   MeasuringFile(const Machine& machine, std::filesystem::path directory, bool direct)
       : machine_(machine), directory_(std::move(directory)), direct_(direct) {}
 
-  // As measuring_file, with the same answer each time. Errors: also unsupported: `direct`, but the
-  // file system has no direct I/O, or filling the file took longer than `most`.
+  // The same answer each time. None of the new file is in the page cache. Errors: denied,
+  // exhausted, io; absent: no such directory; unsupported: `direct`, but the file system has no
+  // direct I/O, or filling the file took longer than `most`.
   Result<const File*> get(std::optional<Nanoseconds> most = {});
 
  private:

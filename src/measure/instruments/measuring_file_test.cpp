@@ -56,7 +56,7 @@ TEST_F(MeasuringFileTest, SlowDisk_IsGivenUpWithTheReason) {
 }
 
 TEST_F(MeasuringFileTest, SaysWhatToDoWhereItCannotBeMade) {
-  const auto missing = measuring_file(machine_, directory_ / "none");
+  const auto missing = MeasuringFile(machine_, directory_ / "none", true).get();
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::absent);
   EXPECT_NE(missing.error().message.find("give a directory that can be written to"),

@@ -12,18 +12,14 @@
 namespace headrace::session {
 namespace {
 
-// One node by its number, several as "8-15"; empty: neither.
-std::vector<unsigned> nodes_of(const Row& row, std::string_view parameter) {
-  if (const auto* id = row.number(parameter)) return {static_cast<unsigned>(*id)};
-  return parse_cpu_list(row.word(parameter)).value_or(std::vector<unsigned>{});
-}
-
 // All nodes whose memory a point uses.
 std::vector<NodeId> memory_of(const Point& point) {
   std::vector<NodeId> nodes = point.others;
   for (const char* name :
        {"memory_node", "other_memory_node", "traffic_memory_node", "from", "to", "a", "b", "c"}) {
-    for (const unsigned id : nodes_of(point.row, name)) nodes.push_back(NodeId{id});
+    const ParameterValue* const value = point.row.parameter(name);
+    if (value == nullptr) continue;
+    for (const unsigned id : nodes_of(*value)) nodes.push_back(NodeId{id});
   }
   nodes.push_back(point.memory.node);
   return nodes;

@@ -41,12 +41,6 @@ std::vector<T> chosen(const Scope& scope, const std::string& parameter) {
   return found;
 }
 
-// The nodes that a row names: 8, or "8-15" for a team.
-CpuSet nodes_of(const ParameterValue& value) {
-  if (const auto* id = std::get_if<std::uint64_t>(&value)) return {static_cast<unsigned>(*id)};
-  return parse_cpu_list(std::get<std::string>(value)).value_or(CpuSet{});
-}
-
 // Whether the nodes of a row are of the requested kind, or the requested node.
 bool are_those(const Machine& machine, const ParameterValue& value, const ParameterValue& asked) {
   const CpuSet ids = nodes_of(value);
@@ -58,6 +52,11 @@ bool are_those(const Machine& machine, const ParameterValue& value, const Parame
 }
 
 }  // namespace
+
+CpuSet nodes_of(const ParameterValue& value) {
+  if (const auto* id = std::get_if<std::uint64_t>(&value)) return {static_cast<unsigned>(*id)};
+  return parse_cpu_list(std::get<std::string>(value)).value_or(CpuSet{});
+}
 
 void add_counted(Sample& sample, const BusMeter& bus, std::optional<double> counted, double moved,
                  double rate) {

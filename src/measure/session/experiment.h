@@ -173,6 +173,8 @@ double fairness(const std::vector<double>& rates);
 // Row::cpus of these CPUs.
 std::string list_of_cpus(std::vector<unsigned> cpus);
 
+// The nodes that a parameter names: 8, or "8-15"; empty: none.
+CpuSet nodes_of(const ParameterValue& value);
 // A node as a parameter.
 inline ParameterValue id_of(const Node* node) { return std::uint64_t{raw(node->id)}; }
 // The conditions of a race of loops (traffic_race.h): kind of memory, and distance from the CPUs.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/session/noise.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,24 +53,41 @@ TEST(NoiseTest, EachSentinelIsHeard) {
   }
 }
 
+struct Ticks {
+  int used = 0;
+  int stolen = 0;  // of 100 a second; the rest is idle
+};
+
+// The steal of some CPUs within two seconds of a machine of `count` CPUs, where CPU i spends each
+// second as of(i).
+template <class Of>
+Steal steal_of(int count, const CpuSet& cpus, const Of& of) {
+  const auto times = [&](int second) {
+    std::string text = "cpu  1 2 3 4 5 6 7 8 0 0\n";
+    for (int cpu = 0; cpu < count; ++cpu) {
+      const Ticks ticks = of(cpu);
+      const int idle = 100 - ticks.used - ticks.stolen;
+      text += fmt::format("cpu{} {} 0 0 {} {} 0 0 {} 0 0\n", cpu, ticks.used * second,
+                          idle / 2 * second, (idle - idle / 2) * second, ticks.stolen * second);
+    }
+    std::istringstream stat(text + "intr 5 0\n");
+    return read_cpu_times(stat, cpus);
+  };
+  return steal_between(times(1), times(3));
+}
+
+CpuSet first_cpus(std::size_t count) {
+  CpuSet all(count);
+  std::iota(all.begin(), all.end(), 0U);
+  return all;
+}
+
 // As on a virtual machine of 64 CPUs, one of which is taken away for half of the time.
 TEST(NoiseTest, TheStealOfOneCpuIsNotLostAmongTheOthers) {
-  const auto stat = [](int second) {
-    std::string text = "cpu  1 2 3 4 5 6 7 8 0 0\n";
-    for (int cpu = 0; cpu < 64; ++cpu) {
-      const int stolen = cpu == 17 ? 50 * second : 0;
-      text += "cpu" + std::to_string(cpu) + " " + std::to_string(100 * second - stolen) +
-              " 0 0 10 0 0 0 " + std::to_string(stolen) + " 0 0\n";
-    }
-    return text + "intr 5 0\n";
-  };
   const auto steal = [&](const CpuSet& cpus) {
-    std::istringstream before(stat(1));
-    std::istringstream now(stat(3));
-    return steal_between(read_cpu_times(before, cpus), read_cpu_times(now, cpus));
+    return steal_of(64, cpus, [](int cpu) { return cpu == 17 ? Ticks{50, 50} : Ticks{100, 0}; });
   };
-  CpuSet all(64);
-  std::iota(all.begin(), all.end(), 0U);
+  const CpuSet all = first_cpus(64);
   EXPECT_DOUBLE_EQ(steal(all).of_one, 0.5);
   EXPECT_DOUBLE_EQ(steal(all).of_all, 0.5 / 64);
   EXPECT_DOUBLE_EQ(steal({16, 18}).of_one, 0) << "CPUs that this process does not use";
@@ -82,22 +100,8 @@ TEST(NoiseTest, TheStealOfOneCpuIsNotLostAmongTheOthers) {
 
 // Four of 384 CPUs are in use, and each loses a twentieth: the same share as on a machine of four.
 TEST(NoiseTest, StealIsAPartOfTheTimeOfCpusInUse) {
-  const auto stat = [](int second) {
-    std::string text;
-    for (int cpu = 0; cpu < 384; ++cpu) {
-      const int used = cpu < 4 ? 95 * second : 0, stolen = cpu < 4 ? 5 * second : 0;
-      const int idle = 100 * second - used - stolen;
-      text += "cpu" + std::to_string(cpu) + " " + std::to_string(used) + " 0 0 " +
-              std::to_string(idle / 2) + " " + std::to_string(idle - idle / 2) + " 0 0 " +
-              std::to_string(stolen) + " 0 0\n";
-    }
-    return text;
-  };
-  std::istringstream before(stat(1));
-  std::istringstream now(stat(3));
-  CpuSet all(384);
-  std::iota(all.begin(), all.end(), 0U);
-  const Steal steal = steal_between(read_cpu_times(before, all), read_cpu_times(now, all));
+  const Steal steal =
+      steal_of(384, first_cpus(384), [](int cpu) { return cpu < 4 ? Ticks{95, 5} : Ticks{}; });
   EXPECT_DOUBLE_EQ(steal.of_all, 0.05);
   EXPECT_DOUBLE_EQ(steal.of_one, 0.05);
   auto checks = quiet_checks(3);
@@ -116,12 +120,22 @@ TEST(NoiseTest, DisturbedThirdOfChecks_IsFound) {
   EXPECT_TRUE(disturbed[25]);
 }
 
-// A planted disturbance: another thread on every CPU takes half of it.
-TEST(NoiseTest, ACompetingProgramIsNoticed) {
-  const Machine machine = test::small_host();
-  Random random(1);
-  Noise noise = Noise::start(machine, sentinels(machine), random);
-  noise.check();
+// Checks the host before and during a planted disturbance, which takes half of the CPU time.
+class PlantedNoise : public testing::Test {
+ protected:
+  PlantedNoise() { noise_.check(); }
+  void expect_noticed(double least_share) const {
+    const auto least = std::ranges::min(noise_.checks(), {}, &NoiseCheck::cpu_share);
+    EXPECT_LT(least.cpu_share, least_share);
+    EXPECT_GT(std::ranges::count(noise_.disturbed(), true), 0);
+  }
+
+  const Machine machine_ = test::small_host();
+  Random random_{1};
+  Noise noise_ = Noise::start(machine_, sentinels(machine_), random_);
+};
+
+TEST_F(PlantedNoise, ACompetingProgramIsNoticed) {
   std::atomic<bool> stop{false};
   {
     std::jthread others([&] {
@@ -131,23 +145,14 @@ TEST(NoiseTest, ACompetingProgramIsNoticed) {
       });
     });
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    for (int i = 0; i < 3; ++i) noise.check();
+    for (int i = 0; i < 3; ++i) noise_.check();
     stop = true;
   }
-  double least = 1;
-  for (const NoiseCheck& check : noise.checks()) least = std::min(least, check.cpu_share);
-  EXPECT_LT(least, Noise::kLeastShare);
-  const auto disturbed = noise.disturbed();
-  EXPECT_TRUE(std::ranges::any_of(disturbed, [](bool d) { return d; }));
+  expect_noticed(Noise::kLeastShare);
 }
 
-// A planted quota: another process stops this one for half of the time, as the kernel stops a
-// container over its quota.
-TEST(NoiseTest, AQuotaIsNoticed) {
-  const Machine machine = test::small_host();
-  Random random(1);
-  Noise noise = Noise::start(machine, sentinels(machine), random);
-  noise.check();
+// Another process stops this one, as the kernel stops a container over its quota.
+TEST_F(PlantedNoise, AQuotaIsNoticed) {
   const pid_t own = getpid();
   const pid_t other = fork();
   ASSERT_GE(other, 0);
@@ -159,12 +164,8 @@ TEST(NoiseTest, AQuotaIsNoticed) {
     kill(own, SIGCONT);
     _exit(0);
   }
-  while (waitpid(other, nullptr, WNOHANG) == 0) noise.check();
-  double least = 1;
-  for (const NoiseCheck& check : noise.checks()) least = std::min(least, check.cpu_share);
-  EXPECT_LT(least, 0.9);
-  const auto disturbed = noise.disturbed();
-  EXPECT_TRUE(std::ranges::any_of(disturbed, [](bool d) { return d; }));
+  while (waitpid(other, nullptr, WNOHANG) == 0) noise_.check();
+  expect_noticed(0.9);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/session.h"
+#include "tests/support/machines.h"
 
 namespace headrace {
 namespace {
@@ -39,15 +40,6 @@ Machine with_own_cpus(Machine machine) {
   return machine;
 }
 
-// 16 nodes, of which this process may use the CPUs of at most one: the other nodes' points are left
-// out.
-TEST(QuickSession, ListsFewPointsOfALargeMachine) {
-  const Machine machine = *Machine::load("xeon-max");
-  const MeasureOptions options = quick_session(machine, ".");
-  EXPECT_LE(options.selections.size(), 3U * 16U + 4U + 2U * 8U);
-  EXPECT_GE(options.selections.size(), 4U);
-}
-
 TEST(QuickSession, LeavesNoMemoryOfALargeMachineOut) {
   const Machine machine = with_own_cpus(*Machine::load("xeon-max"));
   const MeasureOptions options = quick_session(machine, ".");
@@ -75,12 +67,7 @@ TEST(QuickSession, LeavesNoMemoryOfALargeMachineOut) {
 TEST(QuickSession, CopiesByTheThreadsOfTheNodeThatCopies) {
   const CpuSet cpus = usable_cpus();
   if (cpus.size() < 2) GTEST_SKIP() << "one CPU: no node has more than another";
-  Machine machine;
-  for (const unsigned id : {0U, 1U, 2U}) {
-    machine.nodes.push_back({.id = NodeId{id}, .kind = NodeKind::dram, .capacity = 64_GiB});
-  }
-  machine.nodes[0].cpus = {cpus.front()};
-  machine.nodes[1].cpus = cpus;
+  Machine machine = test::machine_of({{cpus.front()}, cpus, {}});
   machine.nodes[2].kind = NodeKind::cxl;
   machine.nodes[2].access = {{.initiator = NodeId{1}}};
   std::size_t between = 0;
@@ -94,20 +81,6 @@ TEST(QuickSession, CopiesByTheThreadsOfTheNodeThatCopies) {
     EXPECT_EQ(*point.row.number("threads"), by_one ? 1 : cpus.size()) << point.row.key();
   }
   EXPECT_EQ(between, 2U * 2U * 3U) << "to and from node 2, by both nodes with CPUs, three sizes";
-}
-
-TEST(QuickSession, ReadsWritesAndCopiesTheMemoryThatIsHere) {
-  const Machine machine = *Machine::discover();
-  const MeasureOptions options = quick_session(machine, "/somewhere");
-  EXPECT_EQ(options.directory, "/somewhere");
-  const auto memories = static_cast<std::int64_t>(memory_nodes(machine).size());
-  EXPECT_TRUE(options.budget && *options.budget <= std::chrono::seconds{20} * memories);
-  const auto of = [&](std::string_view experiment) {
-    return std::ranges::count(options.selections, experiment, &Selection::experiment);
-  };
-  EXPECT_GE(of("bandwidth"), 1);
-  EXPECT_GE(of("copy"), 1);
-  EXPECT_EQ(of("storage"), 4);
 }
 
 }  // namespace

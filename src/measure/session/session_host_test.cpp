@@ -18,76 +18,6 @@
 namespace headrace {
 namespace {
 
-TEST(MeasureTest, NonsenseIsRefusedInOneLine) {
-  const Machine machine = Machine::discover().value();
-  const auto unknown = measure(machine, {.experiments = {"latency", "speed"}});
-  ASSERT_FALSE(unknown.has_value());
-  EXPECT_EQ(unknown.error().code, ErrorCode::invalid);
-  EXPECT_NE(unknown.error().message.find("no experiment 'speed'; there are latency"),
-            std::string::npos);
-  const auto hasty = measure(machine, {.budget = std::chrono::milliseconds{10}});
-  EXPECT_EQ(hasty.error().code, ErrorCode::invalid);
-  Machine other = machine;
-  other.name = "elsewhere";
-  EXPECT_EQ(measure(other).error().code, ErrorCode::unsupported);
-}
-
-TEST(MeasureTest, OnlyThePointsAskedForAreRows) {
-  const Machine machine = test::small_host();
-  const auto profile = measure(machine, {.experiments = {"bandwidth"},
-                                         .only = {{"mix", "read"}, {"threads", std::uint64_t{1}}},
-                                         .width = 1});
-  ASSERT_TRUE(profile.has_value()) << profile.error().message;
-  ASSERT_FALSE(profile->rows.empty());
-  for (const Row& row : profile->rows) {
-    EXPECT_NE(row.key().find("mix=read threads=1"), std::string::npos);
-  }
-}
-
-TEST(MeasureTest, UnknownName_ListsTheKnownOnes) {
-  const Machine machine = Machine::discover().value();
-  const auto none = measure(machine, {.only = {{"mix", "reed"}}});
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, ErrorCode::invalid);
-  EXPECT_NE(none.error().message.find("no point of any experiment has mix=reed; mix is read, "),
-            std::string::npos)
-      << none.error().message;
-  const auto size =
-      measure(machine, {.experiments = {"latency"}, .only = {{"bytes", std::uint64_t{7}}}});
-  ASSERT_FALSE(size);
-  EXPECT_NE(size.error().message.find("has bytes=7; bytes is "), std::string::npos)
-      << size.error().message;
-  EXPECT_NE(size.error().message.find(" KiB"), std::string::npos) << size.error().message;
-}
-
-TEST(MeasureTest, SelectionsWithoutAPointAreAllNamed) {
-  const Machine machine = Machine::discover().value();
-  const auto none = measure(
-      machine,
-      {.selections = {{"copy", {{"state", "tepid"}}},
-                      {"bandwidth", {{"mix", std::vector<ParameterValue>{"reed", "rite"}}}}}});
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, ErrorCode::invalid);
-  EXPECT_TRUE(none.error().message.starts_with(
-      "no point of copy has state=tepid or of bandwidth has mix=reed|rite; mix is read, "))
-      << none.error().message;
-  EXPECT_NE(none.error().message.find("; state is cold"), std::string::npos)
-      << none.error().message;
-}
-
-TEST(MeasureTest, SelectionsTogetherWithExperimentsAreRefused) {
-  const Machine machine = Machine::discover().value();
-  const std::vector<Selection> selections{{"latency"}};
-  for (const MeasureOptions& both :
-       {MeasureOptions{.experiments = {"latency"}, .selections = selections},
-        MeasureOptions{.only = {{"order", "random"}}, .selections = selections}}) {
-    const auto refused = measure(machine, both);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::invalid);
-    EXPECT_NE(refused.error().message.find("give them alone"), std::string::npos);
-  }
-}
-
 TEST(MeasureTest, KeysAreUniqueAndEveryPointCanBePrepared) {
   const Machine machine = Machine::discover().value();
   std::set<std::string> keys;
@@ -105,29 +35,17 @@ TEST(MeasureTest, KeysAreUniqueAndEveryPointCanBePrepared) {
       EXPECT_TRUE(point.prepare || point.row.has_flag("absent"));
       EXPECT_EQ(point.prepare == nullptr, !point.row.reason.empty());
       EXPECT_GT(point.cost.count() + (point.row.reason.empty() ? 0 : 1), 0);
+      // Readers of profiles (reports, exports) rely on it.
+      for (const auto& [name, value] : point.row.parameters) {
+        EXPECT_EQ(std::ranges::count(experiment->parameters, name, &session::Parameter::name), 1);
+      }
+      for (const session::Parameter& named : experiment->parameters) {
+        EXPECT_TRUE(!named.required || point.row.parameters.empty() ||
+                    point.row.parameter(named.name) != nullptr)
+            << named.name;
+      }
     }
   }
-}
-
-// The contents of rows that readers of profiles (reports, exports) rely on.
-TEST(MeasureTest, RowsHaveTheParametersThatExperimentsName) {
-  const Machine machine = Machine::discover().value();
-  const auto all = experiments();
-  const auto named = std::ranges::find(all, "bandwidth", &ExperimentInfo::name);
-  ASSERT_NE(named, all.end());
-  const session::Point point = experiment_bandwidth::kExperiment.points({machine}).front();
-  ASSERT_EQ(point.row.parameters.size(), 4U);
-  for (std::size_t i = 0; i < named->parameters.size(); ++i) {
-    if (i < 4) {
-      EXPECT_EQ(named->parameters[i].name, point.row.parameters[i].first);
-    } else {
-      EXPECT_FALSE(named->parameters[i].required) << "only rows of teams have it";
-    }
-  }
-  EXPECT_EQ(named->parameters[0].kind, ParameterKind::node);
-  EXPECT_TRUE(named->parameters[0].required);
-  const auto loaded = std::ranges::find(all, "loaded", &ExperimentInfo::name);
-  EXPECT_EQ(loaded->details, std::vector<std::string>{"bandwidth"});
 }
 
 TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {

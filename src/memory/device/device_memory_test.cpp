@@ -10,10 +10,13 @@
 #include "headrace/buffer.h"
 #include "headrace/heap.h"
 #include "tests/support/child.h"
+#include "tests/support/expect.h"
 #include "tests/support/fake_gpu.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 using test::kGpu;
 
@@ -85,16 +88,11 @@ TEST(DeviceMemory, UnsupportedAlignmentOrPin_IsRefused) {
   const auto aligned = allocate(gpu.machine, 40_MiB, Placement::on(kGpu), 256_B);
   ASSERT_TRUE(aligned) << aligned.error().message;
   EXPECT_EQ(*(*aligned)->device_address() % 256, 0U);
-  const auto far = allocate(gpu.machine, 4_KiB, Placement::on(kGpu), 1024_GiB);
-  ASSERT_FALSE(far);
-  EXPECT_EQ(far.error().code, ErrorCode::unsupported);
-  EXPECT_NE(far.error().message.find("ask for at most 256 B"), std::string::npos);
+  expect_refused(allocate(gpu.machine, 4_KiB, Placement::on(kGpu), 1024_GiB),
+                 ErrorCode::unsupported, "ask for at most 256 B");
   Placement pinned = Placement::on(kGpu);
   pinned.pin = true;
-  const auto none = allocate(gpu.machine, 4_KiB, pinned);
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, ErrorCode::unsupported);
-  EXPECT_NE(none.error().message.find("is not pinned"), std::string::npos);
+  expect_refused(allocate(gpu.machine, 4_KiB, pinned), ErrorCode::unsupported, "is not pinned");
 }
 
 TEST(DeviceMemory, IsGivenBack) {
@@ -108,11 +106,7 @@ TEST(DeviceMemory, IsGivenBack) {
 TEST(DeviceMemory, SaysWhatIsFree) {
   const test::FakeGpu gpu("memory=64M");
   const auto none = allocate(gpu.machine, 65_MiB, Placement::on(kGpu));
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, ErrorCode::exhausted);
-  EXPECT_NE(none.error().message.find("free of 64 MiB, not 65 MiB; ask for less"),
-            std::string::npos)
-      << none.error().message;
+  expect_refused(none, ErrorCode::exhausted, "free of 64 MiB, not 65 MiB; ask for less");
 }
 
 TEST(DeviceMemory, RefusalDespiteFreeMemory_DoesNotClaimTooLittle) {

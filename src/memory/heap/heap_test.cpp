@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <map>
@@ -19,6 +17,7 @@
 #include "headrace/buffer.h"
 #include "headrace/random.h"
 #include "memory/heap/heap_testing.h"
+#include "tests/support/child.h"
 
 namespace headrace {
 namespace {
@@ -264,21 +263,11 @@ TEST(Heap, LetsAnyThreadFreeWhatAnyAllocated) {
   }
 }
 
-// The exit status of a child that runs `body`; 0: `body` returned true.
-template <class Body>
-int in_child(Body body) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body() ? 0 : 1);
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  return status;
-}
-
 TEST(Heap, WorksInTheChildOfASingleThread) {
   const auto heap = open_heap();
   void* const object = heap->allocate_bytes(1000);
   fill(object, 1000, 1);
-  EXPECT_EQ(in_child([&] {
+  EXPECT_EQ(test::status_of_child([&] {
               bool good = filled(object, 1000, 1);
               heap->free(object);
               for (unsigned i = 0; i < 3000; ++i) {
@@ -304,7 +293,7 @@ TEST(Heap, LetsTheChildOfManyThreadsUseItsObjects) {
     while (!stop) heap->free(heap->allocate_bytes(100'000));
   });
   for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(in_child([&] {
+    EXPECT_EQ(test::status_of_child([&] {
                 const bool good = filled(object, 1000, 1);
                 fill(object, 1000, 2);
                 return good && heap->owns(object) && filled(object, 1000, 2);

@@ -28,30 +28,34 @@
 namespace headrace {
 namespace {
 
-// In the order of headrace_kind.
-constexpr std::array<std::string_view, HEADRACE_CXL_FIRST_TOUCH + 1> kKindNames = {
-    "default",
-    "dram",
-    "hbm",
-    "cxl",
-    "dram_preferred",
-    "hbm_preferred",
-    "cxl_preferred",
-    "interleave",
-    "fastest",
-    "largest",
-    "dram_interleave",
-    "hbm_interleave",
-    "cxl_interleave",
-    "dram_first_touch",
-    "hbm_first_touch",
-    "cxl_first_touch"};
-
 // Maximum number of nodes with CPUs that have heaps of their own.
 constexpr std::size_t kMostPlaces = 64;
 
+template <NodeKind kind>
+Result<Placement> strict(const Machine&) {
+  return Placement::on(kind);
+}
+
+template <NodeKind kind>
+Result<Placement> preferred(const Machine&) {
+  Placement placement = Placement::on(kind);
+  placement.strict = false;
+  return placement;
+}
+
+template <NodeKind kind>
+Result<Placement> interleaved(const Machine&) {
+  return Placement::interleave(kind);
+}
+
+template <NodeKind kind>
+Result<Placement> by_first_touch(const Machine&) {
+  return Placement{.kind = kind, .distribution = Distribution::first_touch};
+}
+
 // All nodes of the same kind as the best node by `property`.
-Result<Placement> kind_of_best(const Machine& machine, Property property) {
+template <Property property>
+Result<Placement> kind_of_best(const Machine& machine) {
   HEADRACE_TRY(const Placement best, resolve(machine, Placement::on(property)));
   return Placement::on(machine.find(best.nodes.front().node)->kind);
 }
@@ -64,53 +68,33 @@ Result<Placement> all_memory(const Machine& machine) {
   return placement;
 }
 
-Placement preferred(NodeKind kind) {
-  Placement placement = Placement::on(kind);
-  placement.strict = false;
-  return placement;
-}
+struct Kind {
+  std::string_view name;
+  bool near;  // the memory depends on the node of the calling thread
+  Result<Placement> (*placement)(const Machine&);
+};
 
-Placement by_first_touch(NodeKind kind) {
-  return {.kind = kind, .distribution = Distribution::first_touch};
-}
-
-// Whether memory of the kind depends on the node of the calling thread.
-bool is_near(headrace_kind kind) {
-  switch (kind) {
-    case HEADRACE_DRAM:
-    case HEADRACE_HBM:
-    case HEADRACE_CXL:
-    case HEADRACE_DRAM_PREFERRED:
-    case HEADRACE_HBM_PREFERRED:
-    case HEADRACE_CXL_PREFERRED:
-    case HEADRACE_FASTEST:
-    case HEADRACE_LARGEST: return true;
-    default: return false;
-  }
-}
-
-Result<Placement> placement_of(const Machine& machine, headrace_kind kind) {
-  switch (kind) {
-    case HEADRACE_DEFAULT: break;
-    case HEADRACE_DRAM: return Placement::on(NodeKind::dram);
-    case HEADRACE_HBM: return Placement::on(NodeKind::hbm);
-    case HEADRACE_CXL: return Placement::on(NodeKind::cxl);
-    case HEADRACE_DRAM_PREFERRED: return preferred(NodeKind::dram);
-    case HEADRACE_HBM_PREFERRED: return preferred(NodeKind::hbm);
-    case HEADRACE_CXL_PREFERRED: return preferred(NodeKind::cxl);
-    case HEADRACE_INTERLEAVE: return all_memory(machine);
-    case HEADRACE_FASTEST: return kind_of_best(machine, Property::fastest);
-    case HEADRACE_LARGEST: return kind_of_best(machine, Property::largest);
-    case HEADRACE_DRAM_INTERLEAVE: return Placement::interleave(NodeKind::dram);
-    case HEADRACE_HBM_INTERLEAVE: return Placement::interleave(NodeKind::hbm);
-    case HEADRACE_CXL_INTERLEAVE: return Placement::interleave(NodeKind::cxl);
-    case HEADRACE_DRAM_FIRST_TOUCH: return by_first_touch(NodeKind::dram);
-    case HEADRACE_HBM_FIRST_TOUCH: return by_first_touch(NodeKind::hbm);
-    case HEADRACE_CXL_FIRST_TOUCH: return by_first_touch(NodeKind::cxl);
-  }
-  CHECK(false);  // heap_of() refuses an invalid headrace_kind
-  return {};
-}
+// In the order of headrace_kind.
+constexpr std::array<Kind, HEADRACE_CXL_FIRST_TOUCH + 1> kKinds = {{
+    {"default", false, nullptr},  // the C library's malloc
+    {"dram", true, strict<NodeKind::dram>},
+    {"hbm", true, strict<NodeKind::hbm>},
+    {"cxl", true, strict<NodeKind::cxl>},
+    {"dram_preferred", true, preferred<NodeKind::dram>},
+    {"hbm_preferred", true, preferred<NodeKind::hbm>},
+    {"cxl_preferred", true, preferred<NodeKind::cxl>},
+    {"interleave", false, all_memory},
+    {"fastest", true, kind_of_best<Property::fastest>},
+    {"largest", true, kind_of_best<Property::largest>},
+    {"dram_interleave", false, interleaved<NodeKind::dram>},
+    {"hbm_interleave", false, interleaved<NodeKind::hbm>},
+    {"cxl_interleave", false, interleaved<NodeKind::cxl>},
+    {"dram_first_touch", false, by_first_touch<NodeKind::dram>},
+    {"hbm_first_touch", false, by_first_touch<NodeKind::hbm>},
+    {"cxl_first_touch", false, by_first_touch<NodeKind::cxl>},
+}};
+static_assert(kKinds[HEADRACE_INTERLEAVE].name == "interleave" &&
+              kKinds[HEADRACE_CXL_FIRST_TOUCH].name == "cxl_first_touch");
 
 // The heap of a kind, or why it could not be opened; nullptr: the C library's malloc.
 using KindHeap = Result<Heap*>;
@@ -141,10 +125,10 @@ const Places& discover_places() {
   return places;
 }
 
-KindHeap open_kind(const Places& places, headrace_kind kind, std::size_t place) {
+KindHeap open_kind(const Places& places, const Kind& kind, std::size_t place) {
   if (!places.machine) return Unexpected(places.machine.error());
-  HEADRACE_TRY(Placement placement, placement_of(*places.machine, kind));
-  if (is_near(kind)) placement.near = places.cpus[place];
+  HEADRACE_TRY(Placement placement, kind.placement(*places.machine));
+  if (kind.near) placement.near = places.cpus[place];
   auto heap = Heap::open(*places.machine, placement);
   if (heap) return heap->release();
   if (heap.error().code == ErrorCode::absent && !placement.strict) return nullptr;
@@ -153,8 +137,7 @@ KindHeap open_kind(const Places& places, headrace_kind kind, std::size_t place) 
 
 GlobalMutex opening_kind{kRankOfKinds};
 constinit std::atomic<const Places*> known_places{nullptr};
-constinit std::array<std::array<std::atomic<const KindHeap*>, kMostPlaces>, kKindNames.size()>
-    opened{};
+constinit std::array<std::array<std::atomic<const KindHeap*>, kMostPlaces>, kKinds.size()> opened{};
 
 const KindHeap& heap_of(headrace_kind kind) {
   static const KindHeap& c_library = *new KindHeap(nullptr);
@@ -169,12 +152,12 @@ const KindHeap& heap_of(headrace_kind kind) {
     if (known_places == nullptr) known_places = &discover_places();
     places = known_places;
   }
-  const std::size_t place = is_near(kind) ? places->of_caller() : 0;
+  const std::size_t place = kKinds[index].near ? places->of_caller() : 0;
   std::atomic<const KindHeap*>& cell = opened[index][place];
   if (const KindHeap* heap = cell) return *heap;
   const MutexLock lock(opening_kind);
   if (const KindHeap* heap = cell) return *heap;
-  const auto* heap = new KindHeap(open_kind(*places, kind, place));
+  const auto* heap = new KindHeap(open_kind(*places, kKinds[index], place));
   cell = heap;
   return *heap;
 }
@@ -292,9 +275,10 @@ int headrace_check_available(headrace_kind kind) {
 }
 
 int headrace_parse_kind(const char* name, headrace_kind* kind) {
-  const auto* const found = std::ranges::find(headrace::kKindNames, std::string_view(name));
-  if (found == headrace::kKindNames.end()) return EINVAL;
-  *kind = static_cast<headrace_kind>(found - headrace::kKindNames.begin());
+  const auto& kinds = headrace::kKinds;
+  const auto* const found = std::ranges::find(kinds, std::string_view(name), &headrace::Kind::name);
+  if (found == kinds.end()) return EINVAL;
+  *kind = static_cast<headrace_kind>(found - kinds.begin());
   return 0;
 }
 

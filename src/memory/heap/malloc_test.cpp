@@ -21,22 +21,11 @@ extern "C" int headrace_test_from_c(void);
 namespace headrace {
 namespace {
 
-constexpr std::array kAllKinds = {HEADRACE_DEFAULT,
-                                  HEADRACE_DRAM,
-                                  HEADRACE_HBM,
-                                  HEADRACE_CXL,
-                                  HEADRACE_DRAM_PREFERRED,
-                                  HEADRACE_HBM_PREFERRED,
-                                  HEADRACE_CXL_PREFERRED,
-                                  HEADRACE_INTERLEAVE,
-                                  HEADRACE_FASTEST,
-                                  HEADRACE_LARGEST,
-                                  HEADRACE_DRAM_INTERLEAVE,
-                                  HEADRACE_HBM_INTERLEAVE,
-                                  HEADRACE_CXL_INTERLEAVE,
-                                  HEADRACE_DRAM_FIRST_TOUCH,
-                                  HEADRACE_HBM_FIRST_TOUCH,
-                                  HEADRACE_CXL_FIRST_TOUCH};
+const std::vector<headrace_kind> kAllKinds = [] {
+  std::vector<headrace_kind> kinds;
+  for (int i = 0; i <= HEADRACE_CXL_FIRST_TOUCH; ++i) kinds.push_back(headrace_kind(i));
+  return kinds;
+}();
 
 // The kind of memory that headrace_kind demands strictly; nullopt: none.
 std::optional<NodeKind> strictly(headrace_kind kind) {
@@ -177,13 +166,13 @@ TEST(Malloc, AlignsAsPosixMemalign) {
 }
 
 TEST(Malloc, KnowsItsKindsByName) {
-  headrace_kind kind = HEADRACE_DEFAULT;
-  EXPECT_EQ(headrace_parse_kind("hbm_preferred", &kind), 0);
-  EXPECT_EQ(kind, HEADRACE_HBM_PREFERRED);
-  EXPECT_EQ(headrace_parse_kind("largest", &kind), 0);
-  EXPECT_EQ(kind, HEADRACE_LARGEST);
-  EXPECT_EQ(headrace_parse_kind("default", &kind), 0);
-  EXPECT_EQ(kind, HEADRACE_DEFAULT);
+  headrace_kind kind = HEADRACE_DRAM;
+  for (const auto& [name, expected] : {std::pair{"hbm_preferred", HEADRACE_HBM_PREFERRED},
+                                       {"largest", HEADRACE_LARGEST},
+                                       {"default", HEADRACE_DEFAULT}}) {
+    EXPECT_EQ(headrace_parse_kind(name, &kind), 0);
+    EXPECT_EQ(kind, expected);
+  }
   EXPECT_EQ(headrace_parse_kind("hbw", &kind), EINVAL);
 }
 

@@ -8,25 +8,14 @@
 
 #include "core/check.h"
 #include "core/fail.h"
-#include "host/page_sizes.h"
 #include "memory/heap/gate.h"
+#include "memory/layout.h"
 
 namespace headrace {
 namespace {
 
 // Larger requests are errors, and rounding them up could overflow.
 constexpr std::size_t kMostBytes = std::size_t{1} << 56;
-
-std::size_t page_bytes(PageSize size) {
-  switch (size) {
-    case PageSize::base:
-    case PageSize::transparent: return base_page().value;
-    case PageSize::huge_2m: return (2_MiB).value;
-    case PageSize::huge_1g: return (1_GiB).value;
-  }
-  CHECK(false);
-  return 0;
-}
 
 std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -46,7 +35,7 @@ Heap::Regions::Regions(const Machine& machine, Placement placement, const HeapOp
       placement_(std::move(placement)),
       budget_(options.budget),
       observer_(options.observer),
-      unit_(page_bytes(placement_.pages)),
+      unit_(pages_of(placement_.pages).map_by.value),
       region_(std::clamp(options.region.value_or(2_MiB * placement_.nodes.size()).value,
                          std::size_t{1}, kMostBytes)) {}
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -97,15 +96,6 @@ TEST(SpillChain, AsksAFullHeapForSmallerObjectsAndAgainAfterAWhile) {
     heaps.chain.free(object);
   }
   EXPECT_GT(asked, 1000);
-}
-
-TEST(SpillChain, SharesABudget) {
-  const auto budget = std::make_shared<Budget>(6_MiB);
-  const auto first = open_heap(budget);
-  const auto second = open_heap(budget);
-  SpillChain chain({first.get(), second.get()});
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(first->owns(chain.allocate_bytes(kBig)));
-  EXPECT_EQ(chain.allocate_bytes(kBig), nullptr);
 }
 
 TEST(SpillChain, ServesContainersOfManyThreads) {

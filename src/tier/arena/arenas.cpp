@@ -86,7 +86,6 @@ class Arenas::Inside {
   // watching_ is held only briefly and never during a look of the kernel, because threads that
   // allocate, and so fork(), wait for it.
   mutable Mutex looking_;  // held for a whole look
-  mutable Mutex opening_;
   mutable Mutex watching_;
   std::unique_ptr<SourceBase> source_;  // immutable; nullptr: not watched
   std::map<const std::byte*, Piece> pieces_ GUARDED_BY(watching_);  // by address
@@ -94,7 +93,7 @@ class Arenas::Inside {
   CondVar stopped_;
   bool stop_ GUARDED_BY(watching_) = false;
   std::thread thread_;
-  std::map<std::string, std::unique_ptr<Arena>, std::less<>> arenas_ GUARDED_BY(opening_);
+  std::map<std::string, std::unique_ptr<Arena>, std::less<>> arenas_ GUARDED_BY(watching_);
 };
 
 Arenas::Inside::~Inside() {
@@ -104,8 +103,10 @@ Arenas::Inside::~Inside() {
     stopped_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  const MutexLock lock(opening_);
-  arenas_.clear();
+  // Without the lock, which heaps take when they give their memory back.
+  MutexLock lock(watching_);
+  const auto arenas = std::move(arenas_);
+  lock.unlock();
 }
 
 Status Arenas::Inside::read(const ArenaPlan& plan) {
@@ -146,18 +147,20 @@ Result<Heap*> Arenas::Inside::heap(std::string_view name) {
                 printable(name.substr(0, 80)));
   }
   HEADRACE_TRY_STATUS(origin_.check("the set of arenas"));
-  const MutexLock lock(opening_);
-  if (const auto found = arenas_.find(name); found != arenas_.end()) {
-    return found->second->heap.get();
+  {
+    const MutexLock lock(watching_);
+    if (const auto found = arenas_.find(name); found != arenas_.end()) {
+      return found->second->heap.get();
+    }
   }
   auto arena = std::make_unique<Arena>(*this, std::string(name));
   const auto planned = planned_.find(name);
   HEADRACE_TRY(arena->heap,
                Heap::open(machine_, planned != planned_.end() ? planned->second : otherwise_,
                           {.observer = arena.get()}));
-  Heap* const heap = arena->heap.get();
-  arenas_.emplace(std::string(name), std::move(arena));
-  return heap;
+  // If another thread has opened the arena meanwhile, that one counts.
+  const MutexLock lock(watching_);
+  return arenas_.try_emplace(std::string(name), std::move(arena)).first->second->heap.get();
 }
 
 void Arenas::Inside::took(Arena& arena, Memory memory) {
@@ -312,8 +315,7 @@ std::string Arenas::Inside::why_never_seen(const ArenaUse& use) const {
 std::vector<ArenaUse> Arenas::Inside::uses() const {
   std::vector<ArenaUse> uses;
   if (!here()) return uses;
-  const MutexLock opening(opening_);
-  const MutexLock watching(watching_);
+  const MutexLock lock(watching_);
   for (const auto& [name, arena] : arenas_) {
     ArenaUse use = arena->use;
     if (arena->seen > 0) use.heat = std::min(arena->touched / arena->seen, 1.0);

@@ -16,21 +16,17 @@
 #include "headrace/buffer.h"
 #include "headrace/tier/arena.h"
 #include "support/child.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
 
 using std::chrono::milliseconds;
+using test::expect_refused;
 
 const Machine& here() {
   static const Machine machine = Machine::discover().value();
   return machine;
-}
-
-void expect_refused(const auto& result, ErrorCode code, const char* word) {
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, code);
-  EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
 }
 
 TEST(Arenas, GiveTheSameHeapForTheSameName) {
@@ -67,8 +63,10 @@ TEST(Arenas, RefuseAPlanThatThisMachineCannotFollow) {
                  "index");
 }
 
-TEST(Arenas, InvalidNames_AreRefused) {
+TEST(Arenas, InvalidNamesAndIntervals_AreRefused) {
   const auto arenas = Arenas::open(here()).value();
+  expect_refused(Arenas::open(here(), {.look_every = milliseconds{99}}), ErrorCode::invalid,
+                 "100 ms");
   expect_refused(arenas->heap(""), ErrorCode::invalid, "64 letters");
   expect_refused(arenas->heap("a b\n"), ErrorCode::invalid, "a b?");
 }
@@ -85,11 +83,8 @@ TEST(Arenas, PeakMemory_IsReported) {
   EXPECT_EQ(uses[0].most, 8_MiB);
   EXPECT_EQ(uses[0].looks, 0u);
   EXPECT_EQ(uses[0].why_unseen, "not watched");
+  expect_refused(arenas->look(), ErrorCode::unsupported, "look_every");
   heap->free(second);
-}
-
-TEST(Arenas, AreNotWatchedByDefault) {
-  expect_refused(Arenas::open(here()).value()->look(), ErrorCode::unsupported, "look_every");
 }
 
 class WatchedArenas : public testing::Test {
@@ -325,11 +320,6 @@ TEST(ArenasOfAThread, LookByThemselves) {
   }
   EXPECT_GE((*arenas)->uses()[0].looks, 2u);
   EXPECT_GT((*arenas)->uses()[0].heat, 0.5);
-}
-
-TEST(ArenasOfAThread, RefuseToLookTooOften) {
-  expect_refused(Arenas::open(here(), {.look_every = milliseconds{99}}), ErrorCode::invalid,
-                 "100 ms");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // The text form of plans, and the choice of a tier for each arena.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <random>
 
 #include "headrace/tier/arena.h"
@@ -22,7 +21,7 @@ std::string place_of(const ArenaPlan& plan, std::string_view name) {
   return "nowhere";
 }
 
-void expect_refused(std::string_view text, const char* word) {
+void expect_no_plan(std::string_view text, const char* word) {
   const auto plan = ArenaPlan::parse(text);
   ASSERT_FALSE(plan) << text;
   EXPECT_EQ(plan.error().code, ErrorCode::invalid);
@@ -88,16 +87,19 @@ TEST(ArenaPlan, UnseenArenas_AreDistinguishedFromColdOnes) {
 }
 
 TEST(ArenaPlan, RefusesWhatIsNone) {
-  expect_refused("", "first line");
-  expect_refused("headrace arenas 2\na dram\n", "first line");
-  expect_refused("headrace arenas 1\na\n", "line 2");
-  expect_refused("headrace arenas 1\na dram\na hbm\n", "line 3");
-  expect_refused("headrace arenas 1\na dram -1\n", "whole number");
-  expect_refused("headrace arenas 1\na dram 1 1.5\n", "0 to 1");
-  expect_refused("headrace arenas 1\na dram 1 nan\n", "0 to 1");
-  expect_refused("headrace arenas 1\na dram 1 0.5 more\n", "line 2");
-  expect_refused("headrace arenas 1\na \x01\n", "line 2");
-  expect_refused("headrace arenas 1\na dram 99999999999999999999\n", "whole number");
+  const std::string head = "headrace arenas 1\n";
+  for (const auto& [text, word] : {std::pair{std::string(), "first line"},
+                                   {"headrace arenas 2\na dram\n", "first line"},
+                                   {head + "a\n", "line 2"},
+                                   {head + "a dram\na hbm\n", "line 3"},
+                                   {head + "a dram -1\n", "whole number"},
+                                   {head + "a dram 1 1.5\n", "0 to 1"},
+                                   {head + "a dram 1 nan\n", "0 to 1"},
+                                   {head + "a dram 1 0.5 more\n", "line 2"},
+                                   {head + "a \x01\n", "line 2"},
+                                   {head + "a dram 99999999999999999999\n", "whole number"}}) {
+    expect_no_plan(text, word);
+  }
 }
 
 TEST(PlanArenas, PutsTheHottestWhereThereIsRoomForThemWhole) {

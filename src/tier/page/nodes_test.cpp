@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 
+#include "tests/support/expect.h"
 #include "tier/page/page_tier.h"
 #include "tier/page/slow_memory.h"
 #include "tier/planted_testing.h"
@@ -206,33 +208,26 @@ TEST(TierNodes, ANodeThatIsFullAfterAllLeavesTheRestToOthers) {
   EXPECT_LE(kernel.moves, 4) << "each of two nodes is asked once for each batch";
 }
 
-TEST(TierNodes, RefusesNodesItMayNotUseInOneLine) {
-  const auto why = [](const auto& forbid) {
-    FakeNodes kernel;
-    forbid(kernel);
-    const auto nodes = open_nodes(kernel, {kFast}, {kSlow});
-    EXPECT_FALSE(nodes);
-    EXPECT_EQ(nodes.error().message.find('\n'), std::string::npos);
-    return nodes ? Error{} : nodes.error();
+TEST(TierNodes, RefusesNodesItMayNotUse) {
+  struct Refusal {
+    ErrorCode code;
+    const char* text;
+    std::function<void(FakeNodes&)> make;
   };
-  const Error forbidden = why([](FakeNodes& kernel) { kernel.room.erase(kSlow); });
-  EXPECT_EQ(forbidden.code, ErrorCode::absent);
-  EXPECT_NE(forbidden.message.find("node 2 has no memory that this process may use (it may use "
-                                   "0-1,3)"),
-            std::string::npos)
-      << forbidden.message;
-  const Error bound = why([](FakeNodes& kernel) { kernel.bound = {{kFast, kOtherFast}}; });
-  EXPECT_EQ(bound.code, ErrorCode::denied);
-  EXPECT_NE(bound.message.find("node 2 is not among those that this thread's memory is bound to "
-                               "(0-1)"),
-            std::string::npos)
-      << bound.message;
-  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.refused = true; }).code, ErrorCode::exhausted);
-  const Error full = why([](FakeNodes& kernel) { kernel.room[kFast] = {}; });
-  EXPECT_EQ(full.code, ErrorCode::exhausted);
-  EXPECT_NE(full.message.find("is the node full?"), std::string::npos) << full.message;
-  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -EPERM; }).code, ErrorCode::denied);
-  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -ENOSYS; }).code, ErrorCode::unsupported);
+  using enum ErrorCode;
+  for (const auto& [code, text, make] :
+       {Refusal{absent, "node 2 has no memory that this process may use (it may use 0-1,3)",
+                [](FakeNodes& kernel) { kernel.room.erase(kSlow); }},
+        {denied, "node 2 is not among those that this thread's memory is bound to (0-1)",
+         [](FakeNodes& kernel) { kernel.bound = {{kFast, kOtherFast}}; }},
+        {exhausted, "", [](FakeNodes& kernel) { kernel.refused = true; }},
+        {exhausted, "is the node full?", [](FakeNodes& kernel) { kernel.room[kFast] = {}; }},
+        {denied, "", [](FakeNodes& kernel) { kernel.error = -EPERM; }},
+        {unsupported, "", [](FakeNodes& kernel) { kernel.error = -ENOSYS; }}}) {
+    FakeNodes kernel;
+    make(kernel);
+    test::expect_refused(open_nodes(kernel, {kFast}, {kSlow}), code, text);
+  }
 }
 
 RC_GTEST_PROP(TierNodesModel, EachPageIsWhereTheModelHasIt, ()) {
@@ -309,21 +304,33 @@ class TieredNodes : public testing::Test {
   FakeNodes kernel_;
 };
 
+// Also where the fast node holds less than the budget.
 TEST_F(TieredNodes, PromotesTheHotAndDemotesTheColdForIt) {
-  const Trackable memory(HotnessKind::referenced, kLump * 16);
-  const auto tier = open(kLump * 4);
-  ASSERT_TRUE(tier->add(memory.bytes()));
-  for (const std::size_t first : {2U, 9U}) {
-    const auto hot = memory.bytes().subspan(first * kLump.value, 4 * kLump.value);
-    for (int i = 0; i < 12; ++i) EXPECT_LE(step(*tier, hot).resident, kLump * 4);
-    EXPECT_TRUE(step(*tier, hot).decisions.empty());
-    for (std::size_t at = 0; at < memory.bytes().size(); at += kPage) {
-      const std::byte* page = memory.bytes().data() + at;
-      const bool is_hot = page >= hot.data() && page < hot.data() + hot.size();
-      EXPECT_EQ(kernel_.node_of(page), is_hot ? kFast : kSlow) << at;
+  for (const bool small : {false, true}) {
+    const Trackable memory(HotnessKind::referenced, kLump * 16);
+    kernel_.pages.clear();
+    const auto tier = open(kLump * (small ? 8 : 4));
+    ASSERT_TRUE(tier->add(memory.bytes()));
+    kernel_.room[kFast] = small ? kLump * 4 : 1_GiB;
+    for (const std::size_t first : {2U, 9U}) {
+      const auto hot = memory.bytes().subspan(first * kLump.value, 4 * kLump.value);
+      for (int i = 0; i < 12; ++i) {
+        const TierStep now = step(*tier, hot);
+        EXPECT_LE(now.resident, kLump * 4);
+        EXPECT_EQ(now.refused, 0_B);
+      }
+      EXPECT_TRUE(step(*tier, hot).decisions.empty());
+      for (std::size_t at = 0; at < memory.bytes().size(); at += kPage) {
+        const std::byte* page = memory.bytes().data() + at;
+        const bool is_hot = page >= hot.data() && page < hot.data() + hot.size();
+        EXPECT_EQ(kernel_.node_of(page), is_hot ? kFast : kSlow) << at;
+      }
     }
+    EXPECT_EQ(tier->decisions().size(), 12u) << "4 in, 4 out for 4 in";
+    if (!small) continue;
+    kernel_.room[kFast] = kLump * 2;  // another program frees memory
+    EXPECT_EQ(step(*tier, memory.bytes()).resident, kLump * 6);
   }
-  EXPECT_EQ(tier->decisions().size(), 12u) << "4 in, 4 out for 4 in";
 }
 
 TEST_F(TieredNodes, ThePartOfAChunkThatIsManagedIsAsHotAsItIsUsed) {
@@ -336,22 +343,6 @@ TEST_F(TieredNodes, ThePartOfAChunkThatIsManagedIsAsHotAsItIsUsed) {
   EXPECT_EQ(kernel_.node_of(hot.data()), kFast);
   ASSERT_EQ(tier->decisions().size(), 1u);
   EXPECT_GT(tier->decisions().front().heat, 0.2) << "after one look, of two seconds half a life";
-}
-
-TEST_F(TieredNodes, FollowsTheHotWhereTheFastNodeHoldsLessThanTheBudget) {
-  const Trackable memory(HotnessKind::referenced, kLump * 16);
-  const auto tier = open(kLump * 8);
-  ASSERT_TRUE(tier->add(memory.bytes()));
-  kernel_.room[kFast] = kLump * 4;
-  for (const std::size_t first : {2U, 9U}) {
-    const auto hot = memory.bytes().subspan(first * kLump.value, 4 * kLump.value);
-    for (int i = 0; i < 12; ++i) EXPECT_EQ(step(*tier, hot).refused, 0_B);
-    for (std::size_t at = 0; at < hot.size(); at += kPage) {
-      EXPECT_EQ(kernel_.node_of(hot.data() + at), kFast) << at;
-    }
-  }
-  kernel_.room[kFast] = kLump * 2;  // another program frees memory
-  EXPECT_EQ(step(*tier, memory.bytes()).resident, kLump * 6);
 }
 
 TEST_F(TieredNodes, BringsInNoMoreThanWentOut) {
@@ -375,53 +366,10 @@ TEST_F(TieredNodes, BringsInNoMoreThanWentOut) {
   EXPECT_EQ(step(*tier, part(8, 4)).resident, kLump * 4);
 }
 
-TEST_F(TieredNodes, APinnedPageHoldsUpNothingElse) {
-  const Trackable memory(HotnessKind::referenced, kLump * 8);
-  const auto tier = open(kLump * 8);
-  ASSERT_TRUE(tier->add(memory.bytes()));
-  kernel_.pinned.insert(reinterpret_cast<std::uintptr_t>(memory.bytes().data()));
-  const TierStep first = step(*tier, memory.bytes());
-  EXPECT_EQ(first.refused, Bytes{kPage});
-  EXPECT_EQ(first.resident, kLump * 8 - Bytes{kPage});
-  EXPECT_TRUE(step(*tier, memory.bytes()).decisions.empty()) << "it is let be";
-}
-
-TEST_F(TieredNodes, HugePagesMoveWhole) {
-  auto mapped = MappedMemory::make(8_MiB, 2_MiB, 2_MiB, PROT_READ | PROT_WRITE).value();
-  const std::span<std::byte> memory(mapped.memory(), (8_MiB).value);
-  if (::madvise(memory.data(), memory.size(), MADV_HUGEPAGE) != 0) {
-    GTEST_SKIP() << "the kernel has no transparent huge pages";
-  }
-  std::ranges::fill(memory, std::byte{1});
-  const auto tier = open(4_MiB);
-  ASSERT_TRUE(tier->add(memory));
-  // Half of a huge page. The page is tracked in halves, because the number of huge pages is even.
-  const auto hot = memory.last((1_MiB).value);
-  for (int i = 0; i < 12; ++i) {
-    for (const TierDecision& each : step(*tier, hot).decisions) {
-      EXPECT_EQ(each.begin % (2_MiB).value, 0u);
-      EXPECT_EQ(each.bytes, 2_MiB);
-    }
-  }
-  EXPECT_EQ(kernel_.node_of(hot.data()), kFast);
-  EXPECT_EQ(kernel_.node_of(memory.data()), kSlow);
-}
-
 TEST_F(TieredNodes, TakesLockedMemory) {
   const Trackable memory(HotnessKind::referenced, kLump);
   if (::mlock(memory.bytes().data(), kLump.value) != 0) GTEST_SKIP() << "may lock nothing";
   EXPECT_TRUE(open(kLump)->add(memory.bytes()));
-}
-
-TEST_F(TieredNodes, NodesThatMakeNoSenseAreInvalid) {
-  const auto code = [&](std::vector<NodeId> fast, std::vector<NodeId> slow) {
-    const auto tier = PageTier::Inside::open(
-        {.policy = {.budget = 1_MiB}, .fast = std::move(fast), .slow = std::move(slow)}, kernel_);
-    return tier ? std::optional<ErrorCode>() : tier.error().code;
-  };
-  EXPECT_EQ(code({kFast}, {}), ErrorCode::invalid);
-  EXPECT_EQ(code({}, {kSlow}), ErrorCode::invalid);
-  EXPECT_EQ(code({kFast}, {kSlow, kFast}), ErrorCode::invalid);
 }
 
 }  // namespace

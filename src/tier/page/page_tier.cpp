@@ -73,11 +73,6 @@ PageTier::Inside::Inside(const PageTierOptions& options, Kernel& kernel)
 
 Result<std::unique_ptr<PageTier::Inside>> PageTier::Inside::open(const PageTierOptions& options,
                                                                  Kernel& kernel) {
-  return no_throw([&] { return open_or_throw(options, kernel); });
-}
-
-Result<std::unique_ptr<PageTier::Inside>> PageTier::Inside::open_or_throw(
-    const PageTierOptions& options, Kernel& kernel) {
   HEADRACE_TRY_STATUS(check(options));
   HEADRACE_TRY(
       auto source,
@@ -85,21 +80,18 @@ Result<std::unique_ptr<PageTier::Inside>> PageTier::Inside::open_or_throw(
                    {.chunk = options.chunk, .least_interval = {}, .clock = options.clock}, kernel));
   HEADRACE_TRY(auto slow, options.slow.empty() ? open_swap(kernel)
                                                : open_nodes(kernel, options.fast, options.slow));
-  std::unique_ptr<Inside> inside(new Inside(options, kernel));
+  HEADRACE_TRY(auto inside, open(options, kernel, std::move(slow)));
   inside->source_ = std::move(source);
-  inside->slow_ = std::move(slow);
   return inside;
 }
 
 Result<std::unique_ptr<PageTier::Inside>> PageTier::Inside::open(const PageTierOptions& options,
                                                                  Kernel& kernel,
                                                                  std::unique_ptr<SlowMemory> slow) {
-  return no_throw([&]() -> Result<std::unique_ptr<Inside>> {
-    HEADRACE_TRY_STATUS(check(options));
-    std::unique_ptr<Inside> inside(new Inside(options, kernel));
-    inside->slow_ = std::move(slow);
-    return inside;
-  });
+  HEADRACE_TRY_STATUS(check(options));
+  std::unique_ptr<Inside> inside(new Inside(options, kernel));
+  inside->slow_ = std::move(slow);
+  return inside;
 }
 
 void PageTier::Inside::see(std::vector<Managed> ranges, const HotnessSample& sample) {
@@ -141,7 +133,7 @@ Result<PageTier::Inside::Managed> PageTier::Inside::managed(
               why);
 }
 
-Status PageTier::Inside::add_or_throw(std::span<const std::byte> memory) {
+Status PageTier::Inside::add(std::span<const std::byte> memory) {
   HEADRACE_TRY_STATUS(origin_.check("the page tier"));
   const MutexLock lock(mutex_);
   HEADRACE_TRY(const Managed range, managed(memory));
@@ -151,7 +143,7 @@ Status PageTier::Inside::add_or_throw(std::span<const std::byte> memory) {
   return {};
 }
 
-Status PageTier::Inside::remove_or_throw(std::span<const std::byte> memory) {
+Status PageTier::Inside::remove(std::span<const std::byte> memory) {
   HEADRACE_TRY_STATUS(origin_.check("the page tier"));
   const MutexLock lock(mutex_);
   HEADRACE_TRY_STATUS(source_->untrack(memory));
@@ -290,7 +282,7 @@ std::vector<TierDecision> PageTier::Inside::decide_now(
   return decisions;
 }
 
-Result<TierStep> PageTier::Inside::step_or_throw(std::optional<std::uint64_t> work) {
+Result<TierStep> PageTier::Inside::step(std::optional<std::uint64_t> work) {
   HEADRACE_TRY_STATUS(origin_.check("the page tier"));
   const MutexLock lock(mutex_);
   const Nanoseconds now = clock_.now();
@@ -359,16 +351,6 @@ Status PageTier::Inside::carry_out(TierStep& step) {
   return {};
 }
 
-Status PageTier::Inside::add(std::span<const std::byte> memory) {
-  return no_throw([&] { return add_or_throw(memory); });
-}
-Status PageTier::Inside::remove(std::span<const std::byte> memory) {
-  return no_throw([&] { return remove_or_throw(memory); });
-}
-Result<TierStep> PageTier::Inside::step(std::optional<std::uint64_t> work) {
-  return no_throw([&] { return step_or_throw(work); });
-}
-
 std::vector<TierDecision> PageTier::Inside::decisions() const {
   if (!origin_.here()) return {};
   const MutexLock lock(mutex_);
@@ -376,8 +358,8 @@ std::vector<TierDecision> PageTier::Inside::decisions() const {
 }
 
 Result<std::unique_ptr<PageTier>> PageTier::open(const PageTierOptions& options) {
-  HEADRACE_TRY(auto inside, Inside::open(options, system_kernel()));
   return no_throw([&]() -> Result<std::unique_ptr<PageTier>> {
+    HEADRACE_TRY(auto inside, Inside::open(options, system_kernel()));
     return std::unique_ptr<PageTier>(new PageTier(std::move(inside)));
   });
 }
@@ -386,9 +368,15 @@ PageTier::PageTier(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) 
 PageTier::~PageTier() {
   if (inside_ != nullptr && !inside_->here()) abandon(std::move(inside_));
 }
-Status PageTier::add(std::span<const std::byte> memory) { return inside_->add(memory); }
-Status PageTier::remove(std::span<const std::byte> memory) { return inside_->remove(memory); }
-Result<TierStep> PageTier::step(std::optional<std::uint64_t> work) { return inside_->step(work); }
+Status PageTier::add(std::span<const std::byte> memory) {
+  return no_throw([&] { return inside_->add(memory); });
+}
+Status PageTier::remove(std::span<const std::byte> memory) {
+  return no_throw([&] { return inside_->remove(memory); });
+}
+Result<TierStep> PageTier::step(std::optional<std::uint64_t> work) {
+  return no_throw([&] { return inside_->step(work); });
+}
 std::vector<TierDecision> PageTier::decisions() const { return inside_->decisions(); }
 
 }  // namespace headrace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The implementation of PageTier; tests open it over a fake kernel. Thread-safe.
+// The implementation of PageTier; tests open it over a fake kernel. Its functions may throw
+// std::bad_alloc. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -52,13 +53,6 @@ class PageTier::Inside {
 
  private:
   Inside(const PageTierOptions& options, Kernel& kernel);
-
-  // These may throw std::bad_alloc.
-  static Result<std::unique_ptr<Inside>> open_or_throw(const PageTierOptions& options,
-                                                       Kernel& kernel);
-  Status add_or_throw(std::span<const std::byte> memory);
-  Status remove_or_throw(std::span<const std::byte> memory);
-  Result<TierStep> step_or_throw(std::optional<std::uint64_t> work);
 
   Result<Managed> managed(std::span<const std::byte> memory) const;
   Status heat_up() REQUIRES(mutex_);

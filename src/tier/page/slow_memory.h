@@ -32,6 +32,8 @@ class SlowMemory {
 // Both functions first demote and promote a page of their own; on failure they return a one-line
 // error. Requires: `kernel` outlives the result.
 Result<std::unique_ptr<SlowMemory>> open_swap(Kernel& kernel);
+// Why a page that was to go to swap stayed.
+Unexpected no_swap();
 // Pages on a node that is not in `fast` count as demoted. Requires: both lists non-empty, no node
 // twice.
 Result<std::unique_ptr<SlowMemory>> open_nodes(Kernel& kernel, std::vector<NodeId> fast,

@@ -68,15 +68,7 @@ Status Swap::try_out() {
     return fail(ErrorCode::unsupported,
                 "the kernel pages nothing out for a process (MADV_PAGEOUT); it takes Linux 5.14");
   }
-  const auto swaps = read_file("/proc/swaps");
-  if (swaps && std::ranges::count(*swaps, '\n') <= 1) {
-    return fail(ErrorCode::unsupported,
-                "there is no swap, so that cold pages have nowhere to go; make some: a zram device "
-                "or a swap file, see swapon(8)");
-  }
-  return fail(ErrorCode::unsupported,
-              "a page that was to go out stayed: swap is full, or the cgroup allows none "
-              "(memory.swap.max)");
+  return no_swap();
 }
 
 Status Swap::read_pagemap(const TrackedRange& range,
@@ -136,6 +128,18 @@ Status Swap::bring_in(const TrackedRange& range) {
 }
 
 }  // namespace
+
+Unexpected no_swap() {
+  const auto swaps = read_file("/proc/swaps");
+  if (swaps && std::ranges::count(*swaps, '\n') <= 1) {
+    return fail(ErrorCode::unsupported,
+                "there is no swap, so that cold pages have nowhere to go; make some: a zram device "
+                "or a swap file, see swapon(8)");
+  }
+  return fail(ErrorCode::unsupported,
+              "a page that was to go out stayed: swap is full, or the cgroup allows none "
+              "(memory.swap.max), or the kernel is older than 5.4");
+}
 
 Result<std::unique_ptr<SlowMemory>> open_swap(Kernel& kernel) {
   HEADRACE_TRY(OwnDescriptor pagemap, open_proc(kernel, "/proc/self/pagemap", O_RDONLY));

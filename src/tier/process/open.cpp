@@ -14,7 +14,9 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/text/files.h"
+#include "core/thread.h"
 #include "memory/memory.h"
+#include "tier/page/slow_memory.h"
 #include "tier/process/process_nodes.h"
 #include "tier/process/process_tier.h"
 #include "tier/process/swap_device.h"
@@ -22,7 +24,6 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kMostChunks = 4 << 20;
 constexpr Nanoseconds kFirstHalfLife = std::chrono::minutes{2};
 constexpr std::size_t kTriedPages = 64;
 // A random read of an SSD, for devices that cannot be read directly.
@@ -52,18 +53,6 @@ Status check(const ProcessTierOptions& options) {
                 to_string(options.chunk));
   }
   return {};
-}
-
-Unexpected no_swap() {
-  const auto swaps = read_file("/proc/swaps");
-  if (swaps && std::ranges::count(*swaps, '\n') <= 1) {
-    return fail(ErrorCode::unsupported,
-                "there is no swap, so that cold pages have nowhere to go; make some: a zram device "
-                "or a swap file, see swapon(8)");
-  }
-  return fail(ErrorCode::unsupported,
-              "a page that was to go out stayed: swap is full, or the cgroup allows none "
-              "(memory.swap.max), or the kernel is older than 5.4");
 }
 
 // Time to read a page from the slowest swap device in use. New pages cannot measure it: they are
@@ -159,8 +148,8 @@ Nanoseconds half_life_of(const ProcessTierOptions& options) {
   return options.half_life == Nanoseconds{0} ? kFirstHalfLife : options.half_life;
 }
 
-Bytes chunk_for(Bytes memory, Bytes chunk) {
-  while (memory / chunk > kMostChunks) chunk = chunk * 2;
+Bytes chunk_for(Bytes memory, Bytes chunk, std::uint64_t most) {
+  while (memory / chunk > most) chunk = chunk * 2;
   return chunk;
 }
 
@@ -206,6 +195,53 @@ Result<std::unique_ptr<ProcessTier>> ProcessTier::open(int pid, const ProcessTie
   }
   HEADRACE_TRY(auto inside, ProcessSwap::open(std::move(process), options, std::move(start)));
   return std::unique_ptr<ProcessTier>(new ProcessTier(std::move(inside)));
+}
+
+ProcessTier::Inside::Inside(std::unique_ptr<OtherProcess> process,
+                            const ProcessTierOptions& options, ProcessTierStart start,
+                            const ProcessState& state)
+    : process_(std::move(process)),
+      options_(options),
+      start_(std::move(start)),
+      first_(state),
+      clock_(options.clock != nullptr ? *options.clock : system_clock()),
+      begun_(clock_.now()) {}
+
+Status ProcessTier::Inside::read_state() {
+  HEADRACE_TRY(state_, process_->state());
+  if (state_.started != first_.started) {
+    return fail(ErrorCode::absent, "the process has ended; its number is another's now");
+  }
+  // The process has no memory any more.
+  if (state_.start_code == 0) return fail(ErrorCode::absent, "the process has ended");
+  if (state_.start_code != first_.start_code) {
+    return fail(ErrorCode::absent, "the process has become another program (exec)");
+  }
+  totals_.elapsed = now();
+  totals_.program_cpu = state_.cpu - first_.cpu;
+  totals_.major_faults = state_.major_faults - first_.major_faults;
+  return {};
+}
+
+Result<ProcessTierStep> ProcessTier::Inside::step() {
+  HEADRACE_TRY_STATUS(origin_.check("the tier of a process"));
+  if (ended_) return Unexpected(*ended_);
+  step_ = {.resident = step_.resident, .out = step_.out};
+  const Nanoseconds mover = totals_.mover_cpu;
+  const Nanoseconds began = thread_cpu();
+  Status done = read_state();
+  if (done) done = work();
+  totals_.tracker_cpu += thread_cpu() - began - (totals_.mover_cpu - mover);
+  if (start_.sampler != nullptr) {
+    const Nanoseconds used = start_.sampler->cpu();
+    totals_.tracker_cpu += used - std::exchange(sampler_cpu_, used);
+  }
+  if (done) return step_;
+  // A failure in the middle of a step mostly means that the process has just ended.
+  if (const Status same = read_state(); !same) done = same;
+  failed();
+  if (done.error().code == ErrorCode::absent) ended_ = done.error();
+  return Unexpected(done.error());
 }
 
 ProcessTier::ProcessTier(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,14 +11,19 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "headrace/tier/process_tier.h"
+#include "tests/support/expect.h"
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 constexpr std::size_t kMapped = 32 << 20;
 
@@ -87,57 +91,42 @@ TEST(ProcessTierChunk, BelowAPage_IsAPage) {
 
 class ProcessTierOpened : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "headrace_open_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    options_.directory = name;
-    options_.policy.budget = 8_MiB;
-    options_.policy.per_second = 1_GiB;
-  }
-  void TearDown() override { std::filesystem::remove_all(options_.directory); }
-  ProcessTierOptions options_;
+  const test::TestFolder folder_;
+  ProcessTierOptions options_{.policy = {.budget = 8_MiB, .per_second = 1_GiB},
+                              .directory = folder_.root()};
 };
 
-void expect_refused(const auto& result, ErrorCode code, const char* word) {
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, code) << result.error().message;
-  EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
-  EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
-}
-
 TEST_F(ProcessTierOpened, RefusesWhatMakesNoSense) {
-  ProcessTierOptions wrong = options_;
-  wrong.policy.budget = {};
-  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "budget");
-  wrong = options_;
-  wrong.guard = 1.5;
-  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "no share");
-  wrong = options_;
-  wrong.policy.per_second = {};
-  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "rate");
-  wrong = options_;
-  wrong.chunk = 5000_B;
-  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "power of two");
-  wrong = options_;
-  wrong.fast = {NodeId{0}};
-  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "slow ones");
-  wrong.slow = {NodeId{0}};
-  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "twice");
-  wrong.slow = {NodeId{1023}};
-  wrong.source = ProcessHotness::refaults;
-  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "beside swap only");
-  wrong = options_;
-  wrong.source = ProcessHotness::referenced;
-  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "between nodes only");
-  wrong = options_;
-  wrong.fast = {NodeId{0}};
-  wrong.slow = {NodeId{1023}};
-  const auto none = ProcessTier::open(::getppid(), wrong);
-  ASSERT_FALSE(none);
-  EXPECT_NE(none.error().message.find("node 1023 has no memory"), std::string::npos)
-      << none.error().message;
+  using Options = ProcessTierOptions;
+  const std::vector<NodeId> here{NodeId{0}}, nowhere{NodeId{1023}};
+  struct Wrong {
+    std::string_view word;
+    std::function<void(Options&)> make;
+  };
+  for (const auto& [word, make] :
+       {Wrong{"budget", [](Options& with) { with.policy.budget = {}; }},
+        {"no share", [](Options& with) { with.guard = 1.5; }},
+        {"rate", [](Options& with) { with.policy.per_second = {}; }},
+        {"power of two", [](Options& with) { with.chunk = 5000_B; }},
+        {"slow ones", [&](Options& with) { with.fast = here; }},
+        {"twice", [&](Options& with) { with.fast = with.slow = here; }},
+        {"between nodes only", [](Options& with) { with.source = ProcessHotness::referenced; }},
+        {"beside swap only", [&](Options& with) {
+           with.fast = here;
+           with.slow = nowhere;
+           with.source = ProcessHotness::refaults;
+         }}}) {
+    Options wrong = options_;
+    make(wrong);
+    expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, word);
+  }
   expect_refused(ProcessTier::open(::getpid(), options_), ErrorCode::invalid, "PageTier");
   expect_refused(ProcessTier::open(999'999'999, options_), ErrorCode::absent, "no process");
+  options_.fast = here;
+  options_.slow = nowhere;
+  const auto none = ProcessTier::open(::getppid(), options_);
+  ASSERT_FALSE(none);
+  EXPECT_TRUE(none.error().message.contains("node 1023 has no memory")) << none.error().message;
 }
 
 std::string word_behind(const char* file, std::string_view name) {

@@ -19,6 +19,7 @@
 
 #include "core/fail.h"
 #include "core/text/files.h"
+#include "host/files.h"
 #include "host/kernel.h"
 #include "memory/memory.h"
 #include "tier/process/fault_stream.h"
@@ -62,16 +63,6 @@ bool parse_number(std::string_view text, Number& number, int base = 10) {
   return std::from_chars(text.data(), text.data() + text.size(), number, base).ec == std::errc{};
 }
 
-// The KiB of a line such as "VmLck:  12 kB"; 0: no such line.
-Bytes parse_field(std::string_view text, std::string_view name) {
-  const std::size_t at = text.find(name);
-  if (at == text.npos) return {};
-  const std::size_t digits = text.find_first_of("0123456789", at + name.size());
-  std::uint64_t kib = 0;
-  if (digits != text.npos) parse_number(text.substr(digits), kib);
-  return Bytes{kib << 10};
-}
-
 std::string_view word(std::string_view& line) {
   const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());
   const std::size_t end = std::min(line.find(' ', begin), line.size());
@@ -92,8 +83,8 @@ class LinuxProcess final : public OtherProcess {
   Bytes huge() override;
   Result<std::vector<TrackedRange>> memory() override;
   Status entries(std::uintptr_t begin, std::span<std::uint64_t> entries) override;
-  Result<PagedOut> page_out(std::span<const TrackedRange> ranges) override;
-  Result<std::size_t> bring_in(std::span<const std::uintptr_t> pages) override;
+  Status page_out(std::span<const TrackedRange> ranges) override;
+  Status bring_in(std::span<const std::uintptr_t> pages) override;
   Bytes swap_free() override;
   Result<std::vector<MappingUse>> use() override;
   bool tells_written() const override;
@@ -145,7 +136,7 @@ Result<ProcessState> LinuxProcess::state() {
 
 Bytes LinuxProcess::huge() {
   const auto sums = read("smaps_rollup");
-  return sums ? parse_field(*sums, "AnonHugePages:") : Bytes{};
+  return sums ? kib_after(*sums, "AnonHugePages:") : Bytes{};
 }
 
 Result<std::vector<TrackedRange>> LinuxProcess::memory() {
@@ -158,7 +149,7 @@ Result<std::vector<TrackedRange>> LinuxProcess::memory() {
     }
   }
   const auto status = read("status");
-  if (!status || parse_field(*status, "VmLck:").value == 0) return ranges;
+  if (!status || kib_after(*status, "VmLck:").value == 0) return ranges;
   std::vector<TrackedRange> locked;
   HEADRACE_TRY_STATUS(for_each_mapping([&](const Vma& vma) {
     if (vma.locked) locked.push_back({vma.begin, vma.end});
@@ -290,8 +281,7 @@ Status LinuxProcess::entries(std::uintptr_t begin, std::span<std::uint64_t> entr
   return {};
 }
 
-Result<PagedOut> LinuxProcess::page_out(std::span<const TrackedRange> ranges) {
-  PagedOut result;
+Status LinuxProcess::page_out(std::span<const TrackedRange> ranges) {
   std::array<iovec, kRangesOfCall> parts;
   if (ranges.empty() &&
       ::syscall(SYS_process_madvise, self_.get(), parts.data(), 0, MADV_PAGEOUT, 0) < 0) {
@@ -312,19 +302,17 @@ Result<PagedOut> LinuxProcess::page_out(std::span<const TrackedRange> ranges) {
     }
     // The range after the completed bytes is not pageable.
     std::uint64_t left = done < 0 ? 0 : static_cast<std::uint64_t>(done);
-    result.asked += Bytes{left};
     if (left == all) {
       at += count;
       continue;
     }
     while (left >= ranges[at].bytes().value) left -= ranges[at++].bytes().value;
-    result.refused += ranges[at++].bytes() - Bytes{left};
+    ++at;
   }
-  return result;
+  return {};
 }
 
-Result<std::size_t> LinuxProcess::bring_in(std::span<const std::uintptr_t> pages) {
-  std::size_t there = 0;
+Status LinuxProcess::bring_in(std::span<const std::uintptr_t> pages) {
   std::array<std::byte, kRangesOfCall> bytes;
   std::array<iovec, kRangesOfCall> parts;
   for (std::size_t at = 0; at < pages.size();) {
@@ -337,30 +325,21 @@ Result<std::size_t> LinuxProcess::bring_in(std::span<const std::uintptr_t> pages
     if (got < 0 && errno == ESRCH) return ended();
     if (got < 0 && errno != EFAULT) return fail_errno(errno, "cannot read memory of the process");
     const std::size_t read = got < 0 ? 0 : static_cast<std::size_t>(got);
-    there += read;
     // The page after those read cannot be read.
     at += read == count ? count : read + 1;
   }
-  return there;
+  return {};
 }
 
 std::optional<std::uint64_t> LinuxProcess::hint_rounds() {
   const auto text = read("sched");
-  constexpr std::string_view kName = "mm->numa_scan_seq";
-  const std::size_t at = text ? text->find(kName) : std::string::npos;
-  std::uint64_t rounds = 0;
-  if (at == std::string::npos) return std::nullopt;
-  const std::size_t digits = text->find_first_of("0123456789", at + kName.size());
-  if (digits == std::string::npos ||
-      !parse_number(std::string_view(*text).substr(digits), rounds)) {
-    return std::nullopt;
-  }
-  return rounds;
+  const auto rounds = text ? text_after(*text, "mm->numa_scan_seq") : std::nullopt;
+  return rounds ? number_in(*rounds) : std::nullopt;
 }
 
 Bytes LinuxProcess::swap_free() {
   const auto text = proc_file("/proc/meminfo", "/proc/meminfo");
-  return text ? parse_field(*text, "SwapFree:") : Bytes{};
+  return text ? kib_after(*text, "SwapFree:") : Bytes{};
 }
 
 }  // namespace

@@ -37,12 +37,6 @@ struct PageFault {
   bool major = false;  // came from swap
 };
 
-// Result of page_out().
-struct PagedOut {
-  Bytes asked;    // the kernel accepted these
-  Bytes refused;  // unmapped meanwhile, or not pageable
-};
-
 // A mapping, or a part of one, and how much of it was touched.
 struct MappingUse : TrackedRange {
   bool huge = false;  // has, or shall have, huge pages
@@ -62,9 +56,9 @@ class OtherProcess {
   virtual Result<std::vector<TrackedRange>> memory() = 0;
   // Reads the pagemap entries of the pages from `begin` on.
   virtual Status entries(std::uintptr_t begin, std::span<std::uint64_t> entries) = 0;
-  virtual Result<PagedOut> page_out(std::span<const TrackedRange> ranges) = 0;
-  // Faults pages in; returns the number of pages present afterwards.
-  virtual Result<std::size_t> bring_in(std::span<const std::uintptr_t> pages) = 0;
+  // Pages that are unmapped meanwhile, or cannot move, are left out.
+  virtual Status page_out(std::span<const TrackedRange> ranges) = 0;
+  virtual Status bring_in(std::span<const std::uintptr_t> pages) = 0;
   // Free bytes of swap.
   virtual Bytes swap_free() = 0;
 

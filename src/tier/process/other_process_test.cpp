@@ -15,6 +15,7 @@
 #include <cerrno>
 
 #include "core/text/files.h"
+#include "tests/support/child.h"
 #include "tier/process/process_nodes.h"
 
 namespace headrace {
@@ -72,12 +73,8 @@ TEST(OtherProcessText, FilesOfThoseWhoShareThePageTableForbidClearing) {
 }
 
 TEST(OtherProcessHere, NoDescriptorLeft_IsNotTakenForAnEndOfTheProcess) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::pause();
-    ::_exit(0);
-  }
-  auto process = open_process(child);
+  test::SleepingChild child;
+  auto process = open_process(child.pid());
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -88,8 +85,7 @@ TEST(OtherProcessHere, NoDescriptorLeft_IsNotTakenForAnEndOfTheProcess) {
   const auto memory = process ? (*process)->memory() : Unexpected(process.error());
   const Status listens = process ? (*process)->listen() : Unexpected(process.error());
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  child.end();
   if (!process) GTEST_SKIP() << process.error().message;
   for (const Error& error : {state.error(), memory.error(), listens.error()}) {
     EXPECT_EQ(error.code, ErrorCode::exhausted) << error.message;
@@ -117,15 +113,10 @@ TEST(OtherProcessHere, ReservedAddressesAreNoMemory) {
   ASSERT_NE(reserved, MAP_FAILED);
   const auto begin = reinterpret_cast<std::uintptr_t>(reserved);
   static_cast<volatile char*>(reserved)[kReserved / 2] = 1;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::pause();
-    ::_exit(0);
-  }
-  const auto process = open_process(child);
+  test::SleepingChild child;
+  const auto process = open_process(child.pid());
   const auto memory = process ? (*process)->memory() : Unexpected(process.error());
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  child.end();
   ::munmap(reserved, kReserved);
   if (!memory) GTEST_SKIP() << memory.error().message;
   std::uint64_t inside = 0;
@@ -210,18 +201,13 @@ TEST(OtherProcessHere, TellsWhatIsUsed) {
 }
 
 TEST(OtherProcessHere, IsHeldByOneOnly) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::pause();
-    ::_exit(0);
-  }
-  auto one = open_process(child);
-  const auto two = open_process(child);
+  test::SleepingChild child;
+  auto one = open_process(child.pid());
+  const auto two = open_process(child.pid());
   const bool had = one.has_value();
   if (had) one->reset();
-  const auto three = open_process(child);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  const auto three = open_process(child.pid());
+  child.end();
   if (!had) GTEST_SKIP() << one.error().message;
   ASSERT_FALSE(two);
   EXPECT_EQ(two.error().code, ErrorCode::exhausted) << two.error().message;
@@ -264,16 +250,11 @@ pid_t fork_as(pid_t number) {
 }
 
 TEST(OtherProcessHere, LaterProcessWithTheSameNumber_IsNotTouched) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::pause();
-    ::_exit(0);
-  }
-  const auto process = open_process(child);
-  const auto kernel = kernel_of(child);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
-  const pid_t other = fork_as(child);
+  test::SleepingChild child;
+  const auto process = open_process(child.pid());
+  const auto kernel = kernel_of(child.pid());
+  child.end();
+  const pid_t other = fork_as(child.pid());
   if (other < 0) GTEST_SKIP() << "takes root (CAP_CHECKPOINT_RESTORE), and a free number";
   ASSERT_TRUE(process) << process.error().message;
   const auto state = (*process)->state();
@@ -282,7 +263,7 @@ TEST(OtherProcessHere, LaterProcessWithTheSameNumber_IsNotTouched) {
   const std::int64_t moved = kernel->move_pages({}, nullptr, nullptr);
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
-  ASSERT_EQ(other, child);
+  ASSERT_EQ(other, child.pid());
   ASSERT_FALSE(state);
   EXPECT_EQ(state.error().code, ErrorCode::absent);
   EXPECT_FALSE(use);
@@ -292,22 +273,16 @@ TEST(OtherProcessHere, LaterProcessWithTheSameNumber_IsNotTouched) {
 }
 
 TEST(OtherProcessHere, TellsThatItHasEnded) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::pause();
-    ::_exit(0);
-  }
-  auto process = open_process(child);
+  test::SleepingChild child;
+  auto process = open_process(child.pid());
   const auto state = process ? (*process)->state() : Unexpected(process.error());
-  ::kill(child, SIGKILL);
-  int status = 0;
-  ::waitpid(child, &status, 0);
+  child.end();
   if (!process) GTEST_SKIP() << process.error().message;
   EXPECT_TRUE(state);
   EXPECT_EQ((*process)->state().error().code, ErrorCode::absent);
   const std::vector<TrackedRange> some{{0x10000, 0x20000}};
   const std::vector<std::uintptr_t> page{0x10000};
-  const auto paged = (*process)->page_out(some);
+  const Status paged = (*process)->page_out(some);
   ASSERT_FALSE(paged);
   EXPECT_TRUE(paged.error().code == ErrorCode::absent || paged.error().code == ErrorCode::denied);
   EXPECT_FALSE((*process)->bring_in(page));

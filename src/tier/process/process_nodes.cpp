@@ -12,6 +12,7 @@
 #include "core/text/files.h"
 #include "core/thread.h"
 #include "headrace/cpus.h"
+#include "host/files.h"
 #include "memory/memory.h"
 
 namespace headrace {
@@ -43,19 +44,10 @@ Bytes written(const MappingUse& mapping) {
   return sum;
 }
 
-Bytes chunk_between_nodes(Bytes memory, Bytes chunk) {
-  while (memory / chunk > kMostFound) chunk = chunk * 2;
-  return chunk;
-}
-
 // The nodes that a process's cpuset allows.
 CpuSet allowed_nodes(int pid) {
-  constexpr std::string_view kName = "Mems_allowed_list:\t";
-  const auto status = read_file(fmt::format("/proc/{}/status", pid));
-  const std::size_t at = status ? status->find(kName) : std::string::npos;
-  if (at == std::string::npos) return {};
-  const std::size_t begin = at + kName.size();
-  const auto nodes = parse_cpu_list(status->substr(begin, status->find('\n', begin) - begin));
+  const std::string status = read_file(fmt::format("/proc/{}/status", pid)).value_or(std::string());
+  const auto nodes = parse_cpu_list(text_after(status, "Mems_allowed_list:\t").value_or(""));
   return nodes ? *nodes : CpuSet{};
 }
 
@@ -128,13 +120,7 @@ Status try_nodes(int pid, const ProcessTierOptions& options, OtherProcess& proce
 ProcessNodes::ProcessNodes(std::unique_ptr<OtherProcess> process, std::unique_ptr<Kernel> kernel,
                            const ProcessTierOptions& options, ProcessTierStart start,
                            const ProcessState& state)
-    : process_(std::move(process)),
-      kernel_(std::move(kernel)),
-      options_(options),
-      clock_(options.clock != nullptr ? *options.clock : system_clock()),
-      begun_(clock_.now()),
-      start_(std::move(start)),
-      first_(state) {}
+    : Inside(std::move(process), options, std::move(start), state), kernel_(std::move(kernel)) {}
 
 Result<std::unique_ptr<ProcessNodes>> ProcessNodes::open(std::unique_ptr<OtherProcess> process,
                                                          std::unique_ptr<Kernel> kernel,
@@ -143,7 +129,7 @@ Result<std::unique_ptr<ProcessNodes>> ProcessNodes::open(std::unique_ptr<OtherPr
   HEADRACE_TRY(const ProcessState state, process->state());
   ProcessTierOptions with = options;
   with.chunk =
-      chunk_between_nodes(std::max(state.resident * 2, options.policy.budget * 2), options.chunk);
+      chunk_for(std::max(state.resident * 2, options.policy.budget * 2), options.chunk, kMostFound);
   if (start.sampler == nullptr) {
     start.why =
         (process->tells_written()
@@ -220,33 +206,6 @@ Status ProcessNodes::look() {
     cost_ += kOfWrite * static_cast<std::int64_t>(written(each) / Bytes{page});
   }
   return {};
-}
-
-Status ProcessNodes::work() {
-  HEADRACE_TRY(const ProcessState state, process_->state());
-  HEADRACE_TRY_STATUS(check_same(state, first_));
-  totals_.elapsed = now();
-  totals_.program_cpu = state.cpu - first_.cpu;
-  totals_.major_faults = state.major_faults - first_.major_faults;
-  return due() ? look() : Status{};
-}
-
-Result<ProcessTierStep> ProcessNodes::step() {
-  HEADRACE_TRY_STATUS(origin_.check("the tier of a process"));
-  if (ended_) return Unexpected(*ended_);
-  step_ = {.resident = step_.resident, .out = step_.out};
-  const Nanoseconds mover = totals_.mover_cpu;
-  const Nanoseconds began = thread_cpu();
-  Status done = work();
-  totals_.tracker_cpu += thread_cpu() - began - (totals_.mover_cpu - mover);
-  add_cpu(start_.sampler.get(), sampler_cpu_, totals_.tracker_cpu);
-  if (done) return step_;
-  // A failure in the middle of a step mostly means that the process has just ended.
-  const auto state = process_->state();
-  const Status same = state ? check_same(*state, first_) : Unexpected(state.error());
-  if (!same) done = same;
-  if (done.error().code == ErrorCode::absent) ended_ = done.error();
-  return Unexpected(done.error());
 }
 
 }  // namespace headrace

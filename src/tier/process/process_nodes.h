@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "core/fork.h"
 #include "tier/page/page_tier.h"
 #include "tier/process/process_tier.h"
 
@@ -35,41 +34,25 @@ class ProcessNodes final : public ProcessTier::Inside {
                                                     const ProcessTierOptions& options,
                                                     ProcessTierStart start);
 
-  bool here() const override { return origin_.here(); }
   ProcessHotness source() const override {
     return start_.sampler != nullptr ? ProcessHotness::damon : ProcessHotness::referenced;
   }
-  const std::string& why() const override { return start_.why; }
-  Result<ProcessTierStep> step() override;
   std::vector<TierDecision> decisions() const override { return engine_->decisions(); }
-  ProcessTierTotals totals() const override { return totals_; }
 
  private:
   ProcessNodes(std::unique_ptr<OtherProcess> process, std::unique_ptr<Kernel> kernel,
                const ProcessTierOptions& options, ProcessTierStart start,
                const ProcessState& state);
 
-  Nanoseconds now() const { return clock_.now() - begun_; }
-  Status work();
+  Status work() override { return due() ? look() : Status{}; }
   bool due() const;
   Status look();
   Status move(std::span<const MappingUse> mappings, const HotnessSample& sample);
 
-  const Origin origin_;
-  const std::unique_ptr<OtherProcess> process_;
   const std::unique_ptr<Kernel> kernel_;
-  const ProcessTierOptions options_;
-  const Clock& clock_;
-  const Nanoseconds begun_;
-  const ProcessTierStart start_;
-  const ProcessState first_;
   std::unique_ptr<PageTier::Inside> engine_;
   std::optional<Nanoseconds> looked_;  // begin of the observed time
   Nanoseconds cost_{};                 // of the last look and its moves
-  Nanoseconds sampler_cpu_{};
-  std::optional<Error> ended_;
-  ProcessTierStep step_;
-  ProcessTierTotals totals_;
 };
 
 }  // namespace headrace

@@ -2,8 +2,6 @@
 #include "tier/process/process_nodes.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,9 +11,13 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "tests/support/child.h"
+#include "tests/support/expect.h"
 
 namespace headrace {
 namespace {
+
+using test::expect_refused;
 
 using std::chrono::seconds;
 
@@ -83,8 +85,8 @@ class PagesOfProcess final : public OtherProcess {
   }
   Result<std::vector<TrackedRange>> memory() override { return std::vector<TrackedRange>{}; }
   Status entries(std::uintptr_t, std::span<std::uint64_t>) override { return {}; }
-  Result<PagedOut> page_out(std::span<const TrackedRange>) override { return PagedOut{}; }
-  Result<std::size_t> bring_in(std::span<const std::uintptr_t>) override { return 0; }
+  Status page_out(std::span<const TrackedRange>) override { return {}; }
+  Status bring_in(std::span<const std::uintptr_t>) override { return {}; }
   Bytes swap_free() override { return {}; }
   std::optional<std::uint64_t> hint_rounds() override { return {}; }
   Status listen() override { return {}; }
@@ -322,19 +324,13 @@ TEST_F(BetweenNodes, EndsWhereTheProcessLosesItsMemoryInTheMiddleOfAStep) {
 }
 
 TEST(BetweenNodesTried, AProcessThatHasEndedIsAbsent) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::pause();
-    ::_exit(0);
-  }
+  test::SleepingChild child;
   Pages pages(1);
   PagesOfProcess process(pages);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
-  const Status tried = try_nodes(child, {.fast = {NodeId{0}}, .slow = {NodeId{1023}}}, process);
-  ASSERT_FALSE(tried);
-  EXPECT_EQ(tried.error().code, ErrorCode::absent);
-  EXPECT_NE(tried.error().message.find("ended"), std::string::npos) << tried.error().message;
+  child.end();
+  const Status tried =
+      try_nodes(child.pid(), {.fast = {NodeId{0}}, .slow = {NodeId{1023}}}, process);
+  expect_refused(tried, ErrorCode::absent, "ended");
 }
 
 TEST(TouchesOfMappings, WrittenPagesCountFully_ReadsAreSpread) {

@@ -71,13 +71,8 @@ double heat_of(double rate) { return 1 - std::exp(-rate * kHorizon); }
 
 ProcessSwap::ProcessSwap(std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
                          ProcessTierStart start, const ProcessState& state)
-    : process_(std::move(process)),
-      options_(options),
-      clock_(options.clock != nullptr ? *options.clock : system_clock()),
-      begun_(clock_.now()),
+    : Inside(std::move(process), options, std::move(start), state),
       page_(static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))),
-      start_(std::move(start)),
-      first_(state),
       rates_(options.chunk, half_life_of(options)),
       guard_(options.guard, kGuardSpan),
       budget_(options.policy.budget),
@@ -97,24 +92,6 @@ Result<std::unique_ptr<ProcessSwap>> ProcessSwap::open(std::unique_ptr<OtherProc
   // Without perf, surveys find returned pages.
   inside->listens_ = inside->process_->listen().has_value();
   return inside;
-}
-
-void add_cpu(RegionSampler* sampler, Nanoseconds& counted, Nanoseconds& sum) {
-  if (sampler == nullptr) return;
-  const Nanoseconds now = sampler->cpu();
-  sum += now - std::exchange(counted, now);
-}
-
-Status check_same(const ProcessState& state, const ProcessState& first) {
-  if (state.started != first.started) {
-    return fail(ErrorCode::absent, "the process has ended; its number is another's now");
-  }
-  // The process has no memory any more.
-  if (state.start_code == 0) return fail(ErrorCode::absent, "the process has ended");
-  if (state.start_code != first.start_code) {
-    return fail(ErrorCode::absent, "the process has become another program (exec)");
-  }
-  return {};
 }
 
 // Faults
@@ -155,20 +132,6 @@ void ProcessSwap::take_fault(const PageFault& fault) {
     return;
   }
   rates_.set_pages(chunk, pages, now());
-}
-
-// Takes the regions of the sampler, if there is one.
-Status ProcessSwap::take_samples() {
-  if (start_.sampler == nullptr) return {};
-  auto samples = start_.sampler->look();
-  if (!samples) {
-    // A failed sampler mostly means that the process has ended.
-    HEADRACE_TRY(const ProcessState state, process_->state());
-    HEADRACE_TRY_STATUS(check_same(state, first_));
-    return Unexpected(samples.error());
-  }
-  samples_ = *std::move(samples);
-  return {};
 }
 
 void ProcessSwap::note_samples(std::uintptr_t begin, Nanoseconds surveyed) {
@@ -228,7 +191,9 @@ Status ProcessSwap::survey() {
   {
     const Timed timed(survey_cost_ = {});
     if (listens_) HEADRACE_TRY_STATUS(listen());
-    HEADRACE_TRY_STATUS(take_samples());
+    if (start_.sampler != nullptr) {
+      HEADRACE_TRY(samples_, start_.sampler->look());
+    }
     take_faults();
     HEADRACE_TRY(memory_, process_->memory());
     const Bytes gone = totals_.went_out;
@@ -530,11 +495,6 @@ void ProcessSwap::hold(bool may) {
 }
 
 Status ProcessSwap::work() {
-  HEADRACE_TRY(state_, process_->state());
-  HEADRACE_TRY_STATUS(check_same(state_, first_));
-  totals_.elapsed = now();
-  totals_.program_cpu = state_.cpu - first_.cpu;
-  totals_.major_faults = state_.major_faults - first_.major_faults;
   take_faults();
   set_half_life();
   note_round();
@@ -571,26 +531,6 @@ Status ProcessSwap::work() {
   totals_.went_out += step_.went_out;
   totals_.came_in += step_.came_in;
   return {};
-}
-
-Result<ProcessTierStep> ProcessSwap::step() {
-  HEADRACE_TRY_STATUS(origin_.check("the tier of a process"));
-  if (ended_) return Unexpected(*ended_);
-  step_ = {};
-  const Nanoseconds mover = totals_.mover_cpu;
-  const Nanoseconds began = thread_cpu();
-  const Status done = work();
-  totals_.tracker_cpu += thread_cpu() - began - (totals_.mover_cpu - mover);
-  add_cpu(start_.sampler.get(), sampler_cpu_, totals_.tracker_cpu);
-  if (!done) {
-    hold(false);  // no further step may come, and memory above a limit that stays may find no swap
-                  // space
-    if (done.error().code == ErrorCode::absent) ended_ = done.error();
-    return Unexpected(done.error());
-  }
-  step_.resident = resident_;
-  step_.out = out_;
-  return step_;
 }
 
 }  // namespace headrace

@@ -28,8 +28,8 @@ double heat_of(double rate);
 // The requested half-life, else the initial one.
 Nanoseconds half_life_of(const ProcessTierOptions& options);
 
-// The smallest multiple by doubling of `chunk` with which `memory` has at most 4 Mi chunks.
-Bytes chunk_for(Bytes memory, Bytes chunk);
+// The smallest multiple by doubling of `chunk` with which `memory` has at most `most` chunks.
+Bytes chunk_for(Bytes memory, Bytes chunk, std::uint64_t most = 4 << 20);
 
 // Resources acquired and facts found before a tier begins.
 struct ProcessTierStart {
@@ -43,23 +43,44 @@ struct ProcessTierStart {
   std::function<Result<HintFaults>()> hints_later;
 };
 
-// Errors: absent: not the process of `first`, or it runs another program now.
-Status check_same(const ProcessState& state, const ProcessState& first);
-
-// Adds the sampler's CPU time since `counted` to `sum`. `sampler` may be null.
-void add_cpu(RegionSampler* sampler, Nanoseconds& counted, Nanoseconds& sum);
-
 // As ProcessTier; one derived class per kind of slow memory.
 class ProcessTier::Inside {
  public:
   virtual ~Inside() = default;
   // False in a child made by fork().
-  virtual bool here() const = 0;
+  bool here() const { return origin_.here(); }
+  const std::string& why() const { return start_.why; }
+  Result<ProcessTierStep> step();
+  ProcessTierTotals totals() const { return totals_; }
   virtual ProcessHotness source() const = 0;
-  virtual const std::string& why() const = 0;
-  virtual Result<ProcessTierStep> step() = 0;
   virtual std::vector<TierDecision> decisions() const = 0;
-  virtual ProcessTierTotals totals() const = 0;
+
+ protected:
+  Inside(std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
+         ProcessTierStart start, const ProcessState& state);
+  Nanoseconds now() const { return clock_.now() - begun_; }
+  // The work of a step; state_ is new.
+  virtual Status work() = 0;
+  // Called after a failed step; no further one may come.
+  virtual void failed() {}
+
+  const std::unique_ptr<OtherProcess> process_;
+  const ProcessTierOptions options_;
+  ProcessTierStart start_;
+  const ProcessState first_;
+  ProcessState state_;
+  ProcessTierStep step_;  // resident and out are those of the last step until they are known anew
+  ProcessTierTotals totals_;
+
+ private:
+  // Errors: absent: the process has ended, or runs another program now.
+  Status read_state();
+
+  const Origin origin_;
+  const Clock& clock_;
+  const Nanoseconds begun_;
+  Nanoseconds sampler_cpu_{};
+  std::optional<Error> ended_;
 };
 
 // Between DRAM and swap.
@@ -73,11 +94,7 @@ class ProcessSwap final : public ProcessTier::Inside {
     if (start_.sampler != nullptr) return ProcessHotness::damon;
     return start_.hints ? ProcessHotness::hint_faults : ProcessHotness::refaults;
   }
-  bool here() const override { return origin_.here(); }
-  const std::string& why() const override { return start_.why; }
-  Result<ProcessTierStep> step() override;
   std::vector<TierDecision> decisions() const override { return {log_.begin(), log_.end()}; }
-  ProcessTierTotals totals() const override { return totals_; }
 
  private:
   struct Candidate {
@@ -89,12 +106,12 @@ class ProcessSwap final : public ProcessTier::Inside {
   ProcessSwap(std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
               ProcessTierStart start, const ProcessState& state);
 
-  Nanoseconds now() const { return clock_.now() - begun_; }
-  Status work();
+  Status work() override;
+  // Memory above a limit that stays may find no swap space.
+  void failed() override { hold(false); }
   Status listen();
   void take_faults();
   void take_fault(const PageFault& fault);
-  Status take_samples();
   void note_samples(std::uintptr_t begin, Nanoseconds surveyed);
   void note_round();
   void try_hints();
@@ -125,29 +142,19 @@ class ProcessSwap final : public ProcessTier::Inside {
     return {begin, begin + options_.chunk.value};
   }
 
-  const Origin origin_;
-  const std::unique_ptr<OtherProcess> process_;
-  const ProcessTierOptions options_;
-  const Clock& clock_;
-  const Nanoseconds begun_;
   const std::uint64_t page_;
-  ProcessTierStart start_;
   bool listens_ = false;
   std::string unheard_;  // as OtherProcess::unheard()
   Nanoseconds held_{};   // time of the last check of the limit
-  ProcessState first_;
-  ProcessState state_;
-  std::optional<Error> ended_;
 
   AccessRates rates_;
   std::vector<PageFault> faults_;
-  std::vector<SampledRegion> samples_;  // of the last survey
-  Nanoseconds sampler_cpu_{};
+  std::vector<SampledRegion> samples_;      // of the last survey
   std::optional<std::uint64_t> rounds_;     // the kernel's rounds for hints
   std::optional<Nanoseconds> round_began_;  // the current round
   std::vector<TrackedRange> memory_;
-  Bytes resident_;
-  Bytes out_;
+  Bytes& resident_ = step_.resident;
+  Bytes& out_ = step_.out;
   std::optional<Nanoseconds> surveyed_;
   Nanoseconds survey_cost_{};
   Nanoseconds cpu_at_survey_{};  // CPU time of the program
@@ -173,8 +180,6 @@ class ProcessSwap final : public ProcessTier::Inside {
   Bytes returned_since_;
   Nanoseconds counted_{};
   double return_rate_ = 0;
-  ProcessTierStep step_;
-  ProcessTierTotals totals_;
   std::deque<TierDecision> log_;
 };
 

@@ -2,20 +2,17 @@
 #include "tier/process/process_tier.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <map>
 #include <random>
 #include <set>
 
 #include "core/fail.h"
 #include "core/text/files.h"
+#include "tests/support/folder.h"
 
 namespace headrace {
 namespace {
@@ -82,7 +79,7 @@ class FakeProcess final : public OtherProcess {
     }
     return {};
   }
-  Result<PagedOut> page_out(std::span<const TrackedRange> ranges) override {
+  Status page_out(std::span<const TrackedRange> ranges) override {
     memory_.on_move();
     for (const TrackedRange& range : ranges) {
       for (std::uintptr_t at = range.begin; at < range.end; at += kPageBytes) {
@@ -90,12 +87,12 @@ class FakeProcess final : public OtherProcess {
         if (!memory_.locked.contains(i)) memory_.out[i] = true;
       }
     }
-    return PagedOut{};
+    return {};
   }
-  Result<std::size_t> bring_in(std::span<const std::uintptr_t> pages) override {
+  Status bring_in(std::span<const std::uintptr_t> pages) override {
     memory_.read += pages.size();
     for (const std::uintptr_t at : pages) memory_.out[(at - kFake) / kPageBytes] = false;
-    return pages.size();
+    return {};
   }
   Bytes swap_free() override { return memory_.swap; }
   Result<std::vector<MappingUse>> use() override { return std::vector<MappingUse>{}; }
@@ -413,15 +410,14 @@ TEST_F(ProcessTiered, EndsWithItsProcess) {
 }
 
 TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / "headrace_second_thread";
-  const auto setting = directory / kNumaBalancing;
-  std::filesystem::create_directories(setting.parent_path());
-  std::ofstream(setting) << "0";
+  const test::TestFolder folder;
+  folder.write(kNumaBalancing, "0");
   memory_.now.threads = 1;
-  auto tier = ProcessSwap::open(
-      std::make_unique<FakeProcess>(memory_), options(500), {.hints_later = [&] {
-        return HintFaults::take(directory, HintFaults::Set::if_need_be, HostFiles(directory));
-      }});
+  auto tier =
+      ProcessSwap::open(std::make_unique<FakeProcess>(memory_), options(500), {.hints_later = [&] {
+                          return HintFaults::take(folder.root(), HintFaults::Set::if_need_be,
+                                                  HostFiles(folder.root()));
+                        }});
   ASSERT_TRUE(tier);
   tier_ = *std::move(tier);
   ASSERT_TRUE(step([] {}));
@@ -429,46 +425,35 @@ TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
   memory_.now.threads = 2;
   ASSERT_TRUE(step([] {}));
   EXPECT_EQ(tier_->source(), ProcessHotness::hint_faults);
-  EXPECT_EQ(first_line(setting), "1");
+  EXPECT_EQ(first_line(folder.at(kNumaBalancing)), "1");
   tier_.reset();
-  EXPECT_EQ(first_line(setting), "0");
-  std::filesystem::remove_all(directory);
+  EXPECT_EQ(first_line(folder.at(kNumaBalancing)), "0");
 }
 
 // A cgroup made of files; process 7 is in it and has 4 MiB.
 class GroupOfFiles {
  public:
-  explicit GroupOfFiles(const char* name)
-      : root_(std::filesystem::path(testing::TempDir()) / name), group_(root_ / "sys/fs/cgroup/a") {
-    std::filesystem::create_directories(group_);
-    std::filesystem::create_directories(root_ / "proc/7");
-    write(root_ / "proc/7/cgroup", "0::/a");
-    write(root_ / "proc/7/status", "RssAnon: 4096 kB");
-    write(group_ / "memory.current", "4194304");
-    write(group_ / "memory.high", "max");
+  GroupOfFiles() {
+    folder_.write("proc/7/cgroup", "0::/a");
+    folder_.write("proc/7/status", "RssAnon: 4096 kB");
+    folder_.write("sys/fs/cgroup/a/memory.current", "4194304");
+    folder_.write("sys/fs/cgroup/a/memory.high", "max");
   }
-  ~GroupOfFiles() { std::filesystem::remove_all(root_); }
-  GroupOfFiles(const GroupOfFiles&) = delete;
-  GroupOfFiles& operator=(const GroupOfFiles&) = delete;
   ProcessTierStart held() const {
     ProcessTierStart start;
-    auto hold = GroupHold::take(7, root_, root_);
+    auto hold = GroupHold::take(7, folder_.root(), folder_.root());
     EXPECT_TRUE(hold) << hold.error().message;
     if (hold) start.hold.emplace(*std::move(hold));
     return start;
   }
-  std::string limit() const { return first_line(group_ / "memory.high"); }
+  std::string limit() const { return first_line(folder_.at("sys/fs/cgroup/a/memory.high")); }
 
  private:
-  static void write(const std::filesystem::path& file, const char* text) {
-    std::ofstream(file) << text << "\n";
-  }
-  const std::filesystem::path root_;
-  const std::filesystem::path group_;
+  const test::TestFolder folder_;
 };
 
 TEST_F(ProcessTiered, SurveyThatTakesLong_TheLimitIsLookedAtMeanwhile) {
-  const GroupOfFiles group("headrace_tier_surveyed");
+  const GroupOfFiles group;
   memory_ = FakeMemory(40'000);
   std::vector<std::string> limits;
   memory_.on_survey = [&] {
@@ -484,7 +469,7 @@ TEST_F(ProcessTiered, SurveyThatTakesLong_TheLimitIsLookedAtMeanwhile) {
 }
 
 TEST_F(ProcessTiered, MovesThatTakeLong_TheLimitIsLookedAtMeanwhile) {
-  const GroupOfFiles group("headrace_tier_moved");
+  const GroupOfFiles group;
   memory_ = FakeMemory(10'000);
   std::vector<std::string> limits;
   memory_.on_move = [&] {
@@ -519,7 +504,7 @@ TEST_F(ProcessTiered, ThreadsThatAreNotHeard_AreSaidOnceAndTheirReturnsAreNoRefu
 }
 
 TEST_F(ProcessTiered, TheCgroupIsLetGoWhereSwapIsScarceAndByAFailedStep) {
-  const GroupOfFiles group("headrace_tier_held");
+  const GroupOfFiles group;
   ProcessTierStart start = group.held();
   ProcessTierOptions with = options(400);
   with.policy.per_second = 64_MiB;

@@ -5,17 +5,13 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Golden, Run
 
 import headrace
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 
 INTERLEAVE = ["advise", "interleave", "--machine", "cxl-a1000"]
 ZIPF = ["advise", "capacity", "--zipf", "0.99", "--pages", "1000000"]
@@ -28,26 +24,6 @@ def asked(run: Run, *arguments: str) -> dict[str, Any]:
     assert list(made)[0] == "schema_version"
     assert made["basis"] == "modelled"
     return made
-
-
-TOLD = [
-    [*INTERLEAVE, "--threads", "16"],
-    [*INTERLEAVE, "--threads", "1"],
-    [*INTERLEAVE, "--demand", "55GB/s", "--mix", "1:1"],
-    [*INTERLEAVE, "--lines", "300", "--mix", "3:1", "--data-size", "200GiB"],
-    [*ZIPF],
-    [*ZIPF, "--accesses", "80%", "--fast", "1GiB"],
-    ["advise", "cost"],
-]
-
-
-def test_text_output(run: Run, golden: Golden) -> None:
-    lines = []
-    for arguments in TOLD:
-        result = run(*arguments)
-        assert (result.returncode, result.stderr) == (0, ""), result
-        lines.append(f"$ headrace {' '.join(arguments)}\n{result.stdout}")
-    golden("advise.txt", "\n".join(lines))
 
 
 def test_json_output(run: Run) -> None:
@@ -195,87 +171,6 @@ def test_weights_that_give_less_than_is_asked_say_so(run: Run, tmp_path: Path) -
     question = ["advise", "interleave", "--profile", "p.json", "--demand", "100.1GB/s"]
     assert asked(run, *question)["weight_loss"] is None
     assert "less than is asked, against the best split" in " ".join(run(*question).stdout.split())
-
-
-REFUSED: list[tuple[list[str], int]] = [
-    (["advise", "interleave"], 2),
-    ([*INTERLEAVE, "--profile", "p.json"], 2),
-    (["advise", "interleave", "--machine", "nowhere"], 3),
-    (["advise", "interleave", "--machine", "one-node"], 3),
-    (["advise", "interleave", "--machine", "xeon-max"], 3),
-    ([*INTERLEAVE, "--demand", "200GB/s"], 6),
-    ([*INTERLEAVE, "--demand", "40"], 2),
-    ([*INTERLEAVE, "--demand", "0GB/s"], 2),
-    ([*INTERLEAVE, "--demand", "-1GB/s"], 2),
-    ([*INTERLEAVE, "--demand", "nan"], 2),
-    ([*INTERLEAVE, "--threads", "0"], 2),
-    ([*INTERLEAVE, "--threads", "3", "--demand", "1GB/s"], 2),
-    ([*INTERLEAVE, "--lines", "nan"], 2),
-    ([*INTERLEAVE, "--lines", "-5"], 2),
-    ([*INTERLEAVE, "--lines", "inf"], 2),
-    ([*INTERLEAVE, "--lines", "1e308"], 2),
-    ([*INTERLEAVE, "--lines", "1e-308"], 2),
-    ([*INTERLEAVE, "--demand", "0.000001B/s"], 2),
-    ([*INTERLEAVE, "--lines-per-thread", "nan"], 2),
-    ([*INTERLEAVE, "--lines-per-thread", "1e308"], 2),
-    ([*INTERLEAVE, "--threads", "1", "--lines-per-thread", "1e-308"], 2),
-    ([*INTERLEAVE, "--mix", "mostly"], 2),
-    ([*INTERLEAVE, "--mix", "0:0"], 2),
-    ([*INTERLEAVE, "--cpu-node", "3"], 3),
-    ([*INTERLEAVE, "--cpu-node", "7", "--mix", "2:1"], 3),
-    ([*INTERLEAVE, "--data-size", "0"], 2),
-    ([*INTERLEAVE, "--data-size", "9TiB"], 6),
-    ([*INTERLEAVE, "--free", "0=1GiB"], 2),
-    ([*INTERLEAVE, "--data-size", "1GiB", "--free", "x=1GiB"], 2),
-    ([*INTERLEAVE, "--data-size", "1GiB", "--free", "77=1GiB"], 3),
-    ([*INTERLEAVE, "--data-size", "1GiB", "--free", "0=1GiB,8=9GiB,00=2GiB"], 2),
-    ([*INTERLEAVE, "--out", "nowhere/x.json"], 3),
-    (["advise", "capacity"], 2),
-    (["advise", "capacity", "--zipf", "0.99"], 2),
-    (["advise", "capacity", "--zipf", "nan", "--pages", "10"], 2),
-    (["advise", "capacity", "--zipf", "99", "--pages", "10"], 2),
-    ([*ZIPF, "--accesses", "120%"], 2),
-    ([*ZIPF, "--accesses", "most"], 2),
-    ([*ZIPF, "--page-size", "0"], 2),
-    ([*ZIPF, "--page-size", "1TiB", "--pages", "1000000000000"], 2),
-    (["advise", "capacity", "--histogram", "none.txt"], 3),
-    (["advise", "capacity", "--histogram", "empty.txt"], 2),
-    (["advise", "capacity", "--histogram", "words.txt"], 2),
-    (["advise", "capacity", "--histogram", "zeros.txt"], 2),
-    (["advise", "capacity", "--histogram", "binary.txt"], 2),
-    (["advise", "capacity", "--histogram", "huge.txt"], 2),
-    (["advise", "capacity", "--histogram", "beyond.txt"], 2),
-    (["advise", "cost", "--dram-speed", "1"], 2),
-    (["advise", "cost", "--cxl-speed", "0"], 2),
-    (["advise", "cost", "--cxl-speed", "12"], 2),
-    (["advise", "cost", "--cost-ratio", "nan"], 2),
-    (["advise", "cost", "--capacity-ratio", "-2"], 2),
-    (["advise", "cost", "--discount", "150%"], 2),
-    (["advise", "cost", "--server-gib", "0"], 2),
-    (["advise", "cost", "--dram-speed", "1e308"], 2),
-    (["advise", "cost", "--cost-ratio", "1e308"], 2),
-    (["advise", "cost", "--capacity-ratio", "1e-308"], 2),
-    (["advise", "cost", "--instance-gib", "1e308"], 2),
-    (["advise", "cost", "--instance", "m1.tiny"], 2),
-    (["advise", "cost", "--instance", "m7a.large", "--instance-gib", "4"], 2),
-]
-
-
-def test_refusals_are_one_line(run: Run, golden: Golden, tmp_path: Path) -> None:
-    (tmp_path / "empty.txt").write_text("# nothing\n\n")
-    (tmp_path / "words.txt").write_text("5\nmany\n")
-    (tmp_path / "zeros.txt").write_text("0\n0\n")
-    (tmp_path / "huge.txt").write_text("1e15 1e15\n1e15 1\n")
-    (tmp_path / "beyond.txt").write_text("1 1e308\n")
-    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
-    lines = []
-    for arguments, code in REFUSED:
-        result = run(*arguments)
-        lines.append(f"$ headrace {' '.join(arguments)}\n{result.stderr}")
-        assert result.returncode == code, result
-        assert result.stdout == ""
-        assert result.stderr.startswith("headrace: ") and result.stderr.count("\n") == 1, result
-    golden("advise_refused.txt", "".join(lines))
 
 
 def test_a_histogram_of_pages_and_of_groups_is_the_same(run: Run, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ from typing import Any
 import profile_documents
 import pytest
 import report_documents
+from conftest import Run
 from programs import ran
 
 from headrace._cli.interrupt import Interrupt
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 NOT_TEXT = os.fsdecode(b"\xff")
 REQUESTS: list[tuple[list[str], int]] = [
@@ -340,47 +338,47 @@ def deaf(keeps: bool, alone: bool = True) -> subprocess.Popen[str]:
     return process
 
 
-def test_ctrl_c_in_a_step_that_hears_nothing() -> None:
-    process = deaf(keeps=False)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1] == "headrace: interrupted; unsaved results are lost\n"
-    assert process.returncode == 130
+LOST = "; unsaved results are lost\n"
 
 
 @pytest.mark.parametrize(
-    ("keeps", "alone", "told"),
+    ("number", "code", "told"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM"),
+     (signal.SIGHUP, 129, "ended by SIGHUP")],
+)  # fmt: skip
+def test_a_signal_in_a_step_that_hears_nothing(number: int, code: int, told: str) -> None:
+    process = deaf(keeps=False)
+    process.send_signal(number)
+    assert process.communicate(timeout=30)[1] == f"headrace: {told}{LOST}"
+    assert process.returncode == code
+
+
+@pytest.mark.parametrize(
+    ("keeps", "alone", "number", "told"),
     [
-        (True, True, "headrace: stops after this step, with what was measured; Ctrl-C again"),
-        (True, False, "headrace: stops after this step, with what was measured; Ctrl-C again"),
-        (False, False, "headrace: stops after this step; Ctrl-C again ends it at once"),
+        (True, True, signal.SIGINT, ", with what was measured; Ctrl-C again ends it at once"),
+        (True, False, signal.SIGINT, ", with what was measured; Ctrl-C again ends it at once"),
+        (False, False, signal.SIGINT, "; Ctrl-C again ends it at once"),
+        (True, True, signal.SIGTERM, ", with what was measured"),  # nobody presses Ctrl-C
+        (True, True, signal.SIGHUP, ", with what was measured"),
     ],
 )
-def test_ctrl_c_in_a_step_whose_end_is_waited_for(keeps: bool, alone: bool, told: str) -> None:
+def test_a_signal_in_a_step_whose_end_is_waited_for(
+    keeps: bool, alone: bool, number: int, told: str
+) -> None:
     process = deaf(keeps, alone)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert process.stderr is not None
-    assert process.stderr.readline().startswith(told)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1] == "headrace: interrupted; unsaved results are lost\n"
+    first = process.stderr.readline()
+    assert first.startswith(f"headrace: stops after this step{told}")
+    if number != signal.SIGINT:
+        assert first.endswith(f"{told}\n")
+        process.kill()
+        process.communicate(timeout=30)
+        return
+    process.send_signal(number)
+    assert process.communicate(timeout=30)[1] == f"headrace: interrupted{LOST}"
     assert process.returncode == 130
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "name"), [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP")]
-)
-def test_another_signal_in_such_a_step(number: int, code: int, name: str) -> None:
-    process = deaf(keeps=False)
-    process.send_signal(number)
-    told = f"headrace: ended by {name}; unsaved results are lost\n"
-    assert process.communicate(timeout=30)[1] == told
-    assert process.returncode == code
-    process = deaf(keeps=True)
-    process.send_signal(number)
-    assert process.stderr is not None
-    told = "headrace: stops after this step, with what was measured\n"
-    assert process.stderr.readline() == told, "nobody presses Ctrl-C"
-    process.kill()
-    process.communicate(timeout=30)
 
 
 def test_ctrl_c_where_no_thread_can_be_started(
@@ -466,7 +464,7 @@ def test_without_proc(command: Path, tmp_path: Path, arguments: list[str]) -> No
     )  # fmt: skip
     if result.returncode == 99:
         pytest.skip("no mount namespace of one's own here")
-    # What writes pictures fails without it, and ends its own process only.
+    # The picture writer fails without it, and ends its own process only.
     assert result.returncode in ((0, 3) if arguments == ["topo"] else (0, 3, 7))
     assert result.stderr.count("\n") <= 1 and "internal error" not in result.stderr
     assert (result.returncode == 0) == (result.stderr == "")

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import report_documents as documents
 from bench_documents import check_commands
+from conftest import Golden, Run
 from programs import ran
 from staged import SHORT, press_ctrl_c
 
@@ -22,57 +21,10 @@ import headrace
 from headrace._cli import app
 from headrace._profile.documents import all_fields, find
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
 ROOT = Path(__file__).resolve().parents[3]
 
-#: Arguments, exit code: one line each in the golden file.
-ERRORS: list[tuple[list[str], int]] = [
-    (["nonsense"], 2),
-    (["topo", "--nonsense"], 2),
-    (["topo", "--json", "--xml"], 2),
-    (["topo", "--from", "no-such-machine"], 3),
-    (["topo", "--from", "broken.json"], 2),
-    (["bench", "copy", "--sizes", "ten"], 2),
-    (["bench", "copy", "--sizes", "0"], 2),
-    (["bench", "copy", "--sizes", "9999999999999999t"], 2),
-    (["bench", "copy", "--threads", "0"], 2),
-    (["bench", "copy", "--threads", "²"], 2),
-    (["bench", "copy", "--rounds", "0"], 2),
-    (["bench", "copy", "--out", "nowhere/rows.json"], 3),
-    (["bench", "copy", "--out", "folder"], 2),
-    (["bench", "query", "--query", "q99"], 2),
-    (["bench", "query", "--block", "big"], 2),
-    (["bench", "query", "--block", "9" * 25], 2),
-    (["bench", "query", "--scale", "0"], 2),
-    (["bench", "query", "--mode", "magic"], 2),
-    (["compare", "nothing.json", "broken.json"], 3),
-    (["compare", "broken.json", "broken.json"], 2),
-    (["compare", "machine.json", "machine.json"], 2),
-    (["compare", "newer.json", "newer.json"], 2),
-    (["compare", "machine.json", "machine.json", "--least", "5"], 2),
-    (["report", "nothing.json"], 3),
-    (["report", "broken.json"], 2),
-    (["report", "other.json"], 2),
-    (["report", "newer.json"], 2),
-    (["report", "odd.json"], 2),
-    (["demo", "--query", "q99"], 2),
-]
 
-
-@pytest.fixture
-def inputs(tmp_path: Path) -> Path:
-    """Files for the errors."""
-    (tmp_path / "broken.json").write_text('{"schema_version": 1,\n "nodes": [')
-    (tmp_path / "other.json").write_text("[1, 2]")
-    (tmp_path / "newer.json").write_text('{"schema_version": 99, "kind": "demo"}')
-    (tmp_path / "odd.json").write_text('{"schema_version": 1, "kind": "demo", "query": 7}')
-    (tmp_path / "machine.json").write_text(json.dumps(documents.machine()))
-    (tmp_path / "folder").mkdir()
-    return tmp_path
-
-
-@pytest.mark.parametrize("words", [[], ["bench"], ["dsa"]])
+@pytest.mark.parametrize("words", [[], ["bench"], ["dsa"], ["tier"]])
 def test_without_a_command_there_is_help(run: Run, words: list[str]) -> None:
     result = run(*words)
     assert (result.returncode, result.stdout) == (2, "")
@@ -94,29 +46,6 @@ def test_python_m_headrace_runs_the_command() -> None:
         assert (done.stdout if code == 0 else done.stderr).startswith("headrace"), done
 
 
-@pytest.mark.usefixtures("inputs")
-def test_errors_are_one_line(run: Run, golden: Callable[[str, str], None]) -> None:
-    lines = []
-    for arguments, code in ERRORS:
-        result = run(*arguments)
-        lines.append(f"$ headrace {' '.join(arguments)}\n{result.stderr}")
-        assert result.returncode == code, result
-        assert result.stdout == ""
-        assert result.stderr.startswith("headrace: ") and result.stderr.count("\n") == 1, result
-    golden("errors.txt", "".join(lines))
-
-
-#: "What failed: why; what to do."
-_TO_DO = re.compile(r"; |: (give|write) |\? give ")
-
-
-@pytest.mark.parametrize("name", ["errors", "advise_refused", "run_refused"])
-def test_errors_say_what_to_do(name: str) -> None:
-    lines = (ROOT / "tests" / "golden" / f"{name}.txt").read_text().splitlines()
-    errors = [line for line in lines if line.startswith("headrace: ")]
-    assert [line for line in errors if not _TO_DO.search(line)] == []
-
-
 def test_an_unknown_mode_is_refused_before_data_are_made(run: Run, tmp_path: Path) -> None:
     data = tmp_path / "data"
     result = run("bench", "query", "--mode", "magic", env={"HEADRACE_DATA": str(data)})
@@ -129,16 +58,11 @@ def test_an_engine_this_cpu_has_not(run: Run) -> None:
     assert result.stderr.startswith("headrace: no engine 'warp'; there are memcpy, cpu, ")
 
 
-#: The trees of the others are golden files in src/topology.
 @pytest.mark.parametrize("preset", ["cxl-a1000", "gh200", "one-node", "xeon-max"])
-def test_topo_of_presets(run: Run, golden: Callable[[str, str], None], preset: str) -> None:
-    text = run("topo", "--from", preset)
-    assert (text.returncode, text.stderr) == (0, "")
-    golden(f"topo/{preset}.txt", text.stdout)
+def test_topo_of_presets(run: Run, golden: Golden, preset: str) -> None:
+    golden(f"topo/{preset}.json", run("topo", "--from", preset, "--json").stdout)
     every = run("topo", "--from", preset, "--all")
     assert every.stdout == headrace.Machine.load(preset).to_text()
-    document = run("topo", "--from", preset, "--json")
-    golden(f"topo/{preset}.json", document.stdout)
 
 
 def test_topo_of_this_machine(run: Run, memory_node: int, tmp_path: Path) -> None:

@@ -6,18 +6,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import profile_documents as documents
 import pytest
+from conftest import Golden, Run
 
 from headrace._cli import parse
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 
 
 def slower(document: dict[str, Any], experiment: str, factor: float) -> dict[str, Any]:

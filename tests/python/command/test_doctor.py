@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What doctor says of hosts that are not this one: trees of /proc and /sys written down."""
+"""Answers of doctor on hosts that are not this one: trees of /proc and /sys written down."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What doctor says of settings that move measurements, on hosts written down as trees of files."""
+"""Answers of doctor on settings that move measurements, on hosts written down as trees of files."""
 
 from __future__ import annotations
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
+from conftest import Golden, Run
 
 #: A host without devices.
 NONE = {"HEADRACE_DSA_SYSFS": "/nowhere"}
 
 
-def test_the_layout_of_the_thesis(run: Run, golden: Callable[[str, str], None]) -> None:
+def test_the_layout_of_the_thesis(run: Run, golden: Golden) -> None:
     result = run("dsa", "setup", "--show", env=NONE)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.count("config-engine") == result.stdout.count("enable-device") == 8
@@ -103,17 +98,3 @@ def test_the_file_says_what_the_commands_say(run: Run) -> None:
             assert queue["mode"] == "dedicated" and queue["threshold"] == 0
             assert f"{device['dev']}/{queue['dev']} --group-id=0 --mode=dedicated" in shown
     assert "threshold" not in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--layout", "8x"], "no layout"),
-        (["--layout", "8n1d5e1w"], "4 engines"),
-        (["--mode", "both"], "no mode"),
-    ],
-)
-def test_bad_input(run: Run, arguments: list[str], told: str) -> None:
-    result = run("dsa", "setup", "--show", *arguments)
-    assert result.returncode == 2 and told in result.stderr and result.stderr.count("\n") == 1
-    assert run("dsa", "setup").returncode == 2

@@ -11,17 +11,16 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import report_documents
+from conftest import Run
 
 import headrace
 from headrace import _files
 from headrace._files import check_writable, read_whole, write_whole
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_a_file_is_replaced_with_its_mode_and_owner(tmp_path: Path) -> None:
@@ -103,22 +102,6 @@ def test_a_name_as_long_as_names_get(tmp_path: Path) -> None:
         check_writable(tmp_path / ("a" * 256))
 
 
-def test_a_directory_that_takes_no_other_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a"
-    path.write_text("the old one")
-
-    def refuse(**_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(_files.tempfile, "mkstemp", refuse)
-    write_whole(path, "new")
-    assert path.read_text() == "new"
-    with pytest.raises(headrace.DeniedError):
-        write_whole(tmp_path / "b", "new")
-
-
 #: A file of the host in a container: a mount point of its own.
 IN_A_CONTAINER = """
 import ctypes, sys
@@ -146,74 +129,58 @@ def test_a_mount_point_is_written_to(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("number", [errno.EPERM, errno.EXDEV, errno.EROFS])
-def test_a_file_that_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+def _refuse(monkeypatch: pytest.MonkeyPatch, call: str, number: int) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(f"headrace._files.{call}", refuse)
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("tempfile.mkstemp", errno.EACCES), ("Path.replace", errno.EPERM),
+     ("Path.replace", errno.EXDEV), ("Path.replace", errno.EROFS)],
+)  # fmt: skip
+def test_a_file_that_is_not_replaced_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     path = tmp_path / "a"
     path.write_text("old and longer")
-
-    def refuse(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(_files.Path, "replace", refuse)
+    _refuse(monkeypatch, call, number)
     write_whole(path, "new")
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
     with pytest.raises(headrace.Error):
         write_whole(tmp_path / "b", "new")
 
 
-def test_without_a_temporary_the_old_file_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a"
-    path.write_text("old")
-
-    def full(**_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(_files.tempfile, "mkstemp", full)
-    with pytest.raises(headrace.ExhaustedError, match="No space left"):
-        write_whole(path, "new")
-    assert path.read_text() == "old"
-
-
+@pytest.mark.parametrize("call", ["tempfile.mkstemp", "os.fsync"])
 def test_a_full_disk_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     path = tmp_path / "a"
     path.write_text("old")
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(_files.os, "fsync", full)
+    _refuse(monkeypatch, call, errno.ENOSPC)
     with pytest.raises(headrace.ExhaustedError, match="No space left"):
         write_whole(path, "new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_the_commands_own_output_is_not_opened_again(command: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stream", "mode"), [("stdout", "w"), ("stderr", "a")])
+def test_the_commands_own_output_is_not_opened_again(
+    command: Path, tmp_path: Path, stream: str, mode: str
+) -> None:
     path = tmp_path / "out"
-    with path.open("w") as file:
+    path.write_text("precious\n")
+    with path.open(mode) as file:
         file.write("before\n")
         file.flush()
-        arguments = ["export", "xeon-max", "--as", "csv", "--out", "/dev/stdout"]
-        subprocess.run([command, *arguments], stdout=file, check=True, timeout=60)
+        arguments = ["export", "xeon-max", "--as", "csv", "--out", f"/dev/{stream}"]
+        streams: dict[str, Any] = {stream: file}
+        subprocess.run([command, *arguments], **streams, check=True, timeout=60)
         file.write("after\n")
+    kept = "precious\n" if mode == "a" else ""
     text = path.read_text()
-    assert text.startswith("before\nexperiment,") and text.endswith("\nafter\n")
-
-
-def test_output_to_stderr_is_appended(command: Path, tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("precious\n")
-    with path.open("a") as log:
-        arguments = ["export", "xeon-max", "--as", "csv", "--out", "/dev/stderr"]
-        subprocess.run([command, *arguments], stderr=log, check=True, timeout=60)
-        log.write("after\n")
-    text = path.read_text()
-    assert text.startswith("precious\nexperiment,") and text.endswith("\nafter\n")
+    assert text.startswith(f"{kept}before\nexperiment,") and text.endswith("\nafter\n")
 
 
 def test_a_file_without_a_name_is_written_to() -> None:
@@ -227,18 +194,12 @@ def test_a_file_without_a_name_is_written_to() -> None:
 def test_without_room_in_place_the_old_content_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def busy(*_: object) -> None:
-        raise OSError(errno.EBUSY, "busy")
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     path = tmp_path / "a"
     path.write_text("old")
-    monkeypatch.setattr(_files, "_put_in_place", busy)
+    _refuse(monkeypatch, "_put_in_place", errno.EBUSY)
     write_whole(path, "n")
     assert path.read_text() == "n"
-    monkeypatch.setattr(_files.os, "posix_fallocate", full)
+    _refuse(monkeypatch, "os.posix_fallocate", errno.ENOSPC)
     with pytest.raises(headrace.ExhaustedError):
         write_whole(path, "longer")
     assert path.read_text() == "n"
@@ -284,13 +245,9 @@ def test_results_are_saved_by_one_writer(
     link.symlink_to("file")
     profile.save(link)
     assert link.is_symlink() and (tmp_path / "file").read_text() == profile.to_json()
-    monkeypatch.setattr(_files, "_replace", _full)
+    _refuse(monkeypatch, "_replace", errno.ENOSPC)
     with pytest.raises(headrace.ExhaustedError, match="cannot write .*: No space left"):
         profile.save(link)
-
-
-def _full(*_: object) -> None:
-    raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize(

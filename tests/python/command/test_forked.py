@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Headrace
+from conftest import Run
 from forked import can_fork, clean_environment
 from programs import ran
 
@@ -19,7 +19,7 @@ from programs import ran
     ["export", "xeon-max", "--as", "csv", "--out", "out.csv"], ["bench", "copy", "--rounds", "²"],
 ], ids=" ".join)  # fmt: skip
 def test_a_fork_does_what_a_start_does(
-    run: Headrace, command: Path, tmp_path: Path, arguments: list[str]
+    run: Run, command: Path, tmp_path: Path, arguments: list[str]
 ) -> None:
     forked = run(*arguments)
     started = subprocess.run(
@@ -48,7 +48,7 @@ def test_how_it_ends_is_known() -> None:
     assert ran("import atexit; atexit.register(print, 'at the end')").stdout == "at the end\n"
 
 
-def test_slow_command_is_killed_and_named(run: Headrace, tmp_path: Path) -> None:
+def test_slow_command_is_killed_and_named(run: Run, tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired, match="'--watch', '600'"):
         run("tier", "status", "--watch", "600", timeout=0.5)
     waits = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n" \

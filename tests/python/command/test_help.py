@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from conftest import Golden
 
 from headrace._cli import app
 
@@ -34,9 +35,7 @@ COMMANDS = every_command()
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_help_fits_a_terminal(
-    run: Callable[..., Any], golden: Callable[[str, str], None], path: str
-) -> None:
+def test_help_fits_a_terminal(run: Callable[..., Any], golden: Golden, path: str) -> None:
     words = [] if path == "headrace" else path.split("/")
     result = run(*words, "--help")
     assert (result.returncode, result.stderr) == (0, "")

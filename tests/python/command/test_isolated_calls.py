@@ -28,52 +28,33 @@ def test_a_function_is_called_in_another_process() -> None:
         assert child.call(divmod, 7, 3) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("function", "argument", "error", "words"),
-    [
-        (os.abort, (), headrace.IoError, "the library ended by SIGABRT; headrace doctor"),
-        (os._exit, (3,), headrace.IoError, "the library ended with exit code 3; "),
-        (signal.raise_signal, (9,), headrace.ExhaustedError, "the library was killed, as the"),
-        (signal.raise_signal, (36,), headrace.IoError, "the library ended by signal 36; headrace"),
-        (int, ("x",), headrace.IoError, "the library failed: invalid literal for int"),
-        (sys.exit, ("a panic",), headrace.IoError, "the library failed: a panic"),
-        (report.read, (Path("none"),), headrace.AbsentError, "no file none"),
-        (os.listdir, ("/none",), FileNotFoundError, "No such file or directory"),
-    ],
-    ids=[
-        "abort", "exit", "killed", "real-time signal", "exception", "no exception", "ours", "system"
-    ],
-)  # fmt: skip
+DEATHS: dict[str, tuple[Callable[..., object], object, type[Exception], str]] = {
+    "abort": (os.abort, None, headrace.IoError, "the library ended by SIGABRT; headrace doctor"),
+    "exit": (os._exit, 3, headrace.IoError, "the library ended with exit code 3; "),
+    "killed": (signal.raise_signal, 9, headrace.ExhaustedError, "the library was killed, as the"),
+    "real-time signal": (signal.raise_signal, 36, headrace.IoError, "ended by signal 36; headrace"),
+    "exception": (int, "x", headrace.IoError, "the library failed: invalid literal for int"),
+    "no exception": (sys.exit, "a panic", headrace.IoError, "the library failed: a panic"),
+    "ours": (report.read, Path("none"), headrace.AbsentError, "no file none"),
+    "system": (os.listdir, "/none", FileNotFoundError, "No such file or directory"),
+}
+#: Under a limit of address space, which is not blamed for all.
+LIMITED: dict[str, tuple[Callable[..., object], object, type[Exception], str]] = DEATHS | {
+    "abort": (os.abort, None, headrace.ExhaustedError, "SIGABRT where ulimit -v allows 4.0 GB"),
+    "ended": (signal.raise_signal, 15, headrace.IoError, "ended by SIGTERM; "),
+}
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["without a limit", "with a limit"])
+@pytest.mark.parametrize("how", LIMITED)
 def test_failure_in_the_child_is_an_error_here(
-    function: Callable[..., object],
-    argument: tuple[object, ...],
-    error: type[Exception],
-    words: str,
+    monkeypatch: pytest.MonkeyPatch, how: str, limited: bool
 ) -> None:
+    if limited:
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (4_000_000_000, -1))
+    function, argument, error, words = (LIMITED if limited else {**LIMITED, **DEATHS})[how]
     with pytest.raises(error, match=words):
-        call("the library", function, *argument)
-
-
-@pytest.mark.parametrize(
-    ("function", "argument", "error", "words"),
-    [
-        (os.abort, (), headrace.ExhaustedError, "ended by SIGABRT where ulimit -v allows 4.0 GB"),
-        (os._exit, (3,), headrace.IoError, "ended with exit code 3; "),
-        (signal.raise_signal, (9,), headrace.ExhaustedError, "was killed, as the kernel does"),
-        (signal.raise_signal, (15,), headrace.IoError, "ended by SIGTERM; "),
-    ],
-    ids=["abort", "exit", "killed", "ended"],
-)
-def test_a_limit_of_memory_is_not_blamed_for_all(
-    monkeypatch: pytest.MonkeyPatch,
-    function: Callable[..., object],
-    argument: tuple[object, ...],
-    error: type[Exception],
-    words: str,
-) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (4_000_000_000, -1))
-    with pytest.raises(error, match=words):
-        call("the library", function, *argument)
+        call("the library", function, *([] if argument is None else [argument]))
 
 
 def test_a_child_that_cannot_be_started_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Golden
 
 import headrace
 from headrace._cli import app, completion, exit_codes
@@ -28,7 +28,7 @@ INTERNAL = {
 }
 
 
-def test_man_page_is_that_of_the_command(golden: Callable[[str, str], None]) -> None:
+def test_man_page_is_that_of_the_command(golden: Golden) -> None:
     golden(str(SHARE / "man/man1/headrace.1"), man_page.page())
 
 
@@ -41,7 +41,7 @@ def test_man_page_is_that_of_the_command(golden: Callable[[str, str], None]) -> 
     ],
 )
 def test_script_is_that_of_the_command(
-    golden: Callable[[str, str], None], shell: str, file: str
+    golden: Golden, shell: str, file: str
 ) -> None:
     golden(str(SHARE / file), completion.script(shell))
 

@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Golden, Run
 
 import headrace
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 
 
 @pytest.mark.parametrize(("name", "how"), [

@@ -12,13 +12,13 @@ from pathlib import Path
 import profile_documents as documents
 import pytest
 import report_documents
+from conftest import Run
 from programs import ran
 from staged import POINT
 
 from headrace._cli import output
 from headrace._cli.measuring import _save
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Names = Callable[[Path], str]
 
 

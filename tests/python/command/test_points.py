@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Run
 
 import headrace
 from headrace._cli.measuring import Options, _arguments
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 #: The machine of the plans, which has none of this host.
 XEON = "xeon-max"

@@ -9,17 +9,15 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Run
 from programs import ran
 from staged import POINT, SHORT, press_ctrl_c
 
 import headrace
 from headrace._run import launches
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 COPY = ["bench", "copy", "--sizes", "4KiB", "--engines", "memcpy", "--rounds", "1"]
 HISTOGRAM = ["bench", "histogram", "--size", "80KB", "--threads", "1", "--rounds", "1"]

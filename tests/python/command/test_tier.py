@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Run
 from headrace._core import HostFiles
 
 import headrace
 from headrace._cli.tier import explain
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 
 
 def test_each_source_is_measured_or_says_why_not(run: Run) -> None:
@@ -39,11 +35,6 @@ def test_text_has_a_row_for_each(run: Run) -> None:
     for word in ("referenced", "memfd", "written", "DAMON", "measured now"):
         assert word in result.stdout
     assert "\x1b" not in result.stdout
-
-
-def test_nothing_asked_is_invalid(run: Run) -> None:
-    result = run("tier")
-    assert result.returncode == 2 and "explain" in result.stderr
 
 
 def test_explain_is_a_word_as_well(run: Run) -> None:

@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pytest
 import swap
+from conftest import Run
 
 import headrace
 from headrace._cli.tier import run as run_command
 from headrace._cli.tier import watch
 from headrace._tiering.tiers import Tier, Tiers
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 MIB = 1 << 20
 
 
@@ -57,25 +56,6 @@ def live_or_skip(result: subprocess.CompletedProcess[str], code: int) -> None:
         assert why != swap.NONE or why in result.stderr
         pytest.skip(result.stderr.strip())
     assert result.returncode == code, result.stderr
-
-
-def test_invalid_request_is_refused_in_a_line(run: Run) -> None:
-    for code, word, *arguments in (
-        (3, "no process", "attach", "999999999", "--budget", "1MiB"),
-        (2, "no size", "attach", "1", "--budget", "many"),
-        (2, "budget", "attach", "1", "--budget", "0"),
-        (2, "no share", "attach", "1", "--budget", "1MiB", "--guard", "200%"),
-        (2, "budget", "attach", "1"),
-        (2, "slow ones", "attach", "1", "--budget", "1MiB", "--fast", "0"),
-        (2, "twice", "attach", "1", "--budget", "1MiB", "--fast", "0", "--slow", "0-1"),
-        (2, "no list of nodes", "attach", "1", "--budget", "1MiB", "--slow", "near"),
-        (2, "beside swap", "attach", "1", "--budget=1MiB", "--hold=cgroup", "--fast=0", "--slow=1"),
-        (2, "leave --fast out", "attach", "1", "--budget", "1MiB", "--fast", "0", "--slow", "swap"),
-        (127, "no such program", "run", "--budget", "1MiB", "--", "nosuchprogram"),
-    ):
-        result = run("tier", *arguments)
-        assert result.returncode == code, (arguments, result.stderr)
-        assert word in result.stderr and "Traceback" not in result.stderr
 
 
 def test_a_running_program_is_kept_within_its_budget(

@@ -9,15 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import Run
 
 import headrace
 from headrace._cli import where
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MIB = 1 << 20
 
 has_numa_maps = pytest.mark.skipif(
@@ -98,12 +98,6 @@ def test_no_such_process(run: Run) -> None:
         result = run("where", *arguments)
         assert (result.returncode, result.stdout) == (3, ""), result
         assert result.stderr == f"headrace: no process {gone.pid}; see ps -e\n"
-
-
-def test_bad_input(run: Run) -> None:
-    for arguments in (["0"], ["-1"], ["self"], [], ["1", "--watch", "--json"]):
-        result = run("where", *arguments)
-        assert result.returncode == 2 and result.stderr.count("\n") == 1, result
 
 
 @has_numa_maps

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, Run
 from programs import ran
 
 import headrace
@@ -17,7 +16,6 @@ from headrace._model import dsa
 from headrace._profile import dsa_rows
 
 Row = dict[str, Any]
-Run = Callable[..., Any]
 
 #: All but `cpu`, which measures cores for real.
 MODELLED = ["submission", "threads", "route", "queue", "interference"]
@@ -115,23 +113,6 @@ def test_tables_begin_with_what_they_rest_on(run: Run, tmp_path: Path) -> None:
     assert any(line.startswith("no number: the model has no cores") for line in lines)
     document = json.loads((tmp_path / "rows.json").read_text())
     assert document["kind"] == "model dsa" and len(document["rows"]) == 6 + 8
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["submision"], 2, "there are submission, threads"),
-        (["--sizes", "0"], 2, "0 bytes"),
-        (["submission", "--sizes", "3GiB"], 2, "2 GiB"),
-        (["--machine", "h100"], 4, "machine h100 has no dsa engine"),
-        (["--machine", "nowhere"], 3, "nowhere"),
-        (["--out", "nowhere/rows.json"], 3, "no directory"),
-    ],
-)
-def test_bad_requests(run: Run, arguments: list[str], code: int, words: str) -> None:
-    result = run("model", "dsa", *arguments)
-    assert result.returncode == code and result.stdout == ""
-    assert words in result.stderr and len(result.stderr.splitlines()) == 1
 
 
 def test_ctrl_c_ends_it_without_a_document(tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable
 
 import pytest
-from conftest import Headrace
+from conftest import Run
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -238,16 +237,7 @@ def test_there_is_no_inequality_where_nothing_can_hide() -> None:
 MODEL = ["model", "prefill", "--requests", "400"]
 
 
-def test_in_words(run: Headrace, golden: Callable[[str, str], None]) -> None:
-    lines = []
-    for arguments in ([], ["--tflops", "40", "--model", "qwen3-32b", "--policies", "layerwise"]):
-        result = run(*MODEL, *arguments)
-        assert (result.returncode, result.stderr) == (0, ""), result
-        lines.append(f"$ headrace {' '.join([*MODEL, *arguments])}\n{result.stdout}")
-    golden("model_prefill.txt", "\n".join(lines))
-
-
-def test_as_a_document(run: Headrace) -> None:
+def test_as_a_document(run: Run) -> None:
     document = json.loads(run(*MODEL, "--json").stdout)
     assert document["kind"] == "model prefill" and document["rests_on"]["level"] == "model"
     assert document["hides"]["dram"] == pytest.approx(615, rel=0.01)
@@ -259,21 +249,3 @@ def test_as_a_document(run: Headrace) -> None:
     assert rows["layerwise"]["hidden_of_alone_where_it_can"] >= 0.9
     bases = {each["name"]: each["basis"] for each in document["constants"]}
     assert bases["dram"] == bases["ssd"] == "given" and bases["drawn"] == "fitted"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--rates", "fast"], "'fast' is no tier; write dram=50GB/s"),
-        (["--rates", "a=1GB/s,b=1GB/s,c=1GB/s"], "3 tiers; give one or two"),
-        (["--rates", "a=1GB/s,a=2GB/s"], "two tiers named 'a'"),
-        (["--rates", "a=x"], "'x' is no rate"),
-        (["--tflops", "0"], "nothing computes 0 TFLOP/s"),
-        (["--model", "gpt-2"], "no model 'gpt-2'; there are"),
-        (["--policies", "hope"], "no policy 'hope'; there are layerwise"),
-    ],
-)
-def test_nonsense_is_one_line(run: Headrace, arguments: list[str], told: str) -> None:
-    result = run("model", "prefill", *arguments)
-    assert result.returncode == 2, result
-    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1

@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Run
 
 from headrace._model import spark
 from headrace._model.spark import Constants, Curve, Side
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 
 MODEL = ["model", "spark"]
 
@@ -66,12 +62,6 @@ def test_the_rate_of_an_ssd_that_is_as_slow_as_interleaving() -> None:
     assert found["ssd-spill"] == pytest.approx(found["1:3"])
 
 
-def test_in_words(run: Run, golden: Golden) -> None:
-    result = run(*MODEL)
-    assert (result.returncode, result.stderr) == (0, "")
-    golden("model_spark.txt", result.stdout)
-
-
 def test_as_a_document(run: Run, tmp_path: Path) -> None:
     result = run(*MODEL, "--json", "--out", "spark.json")
     assert (result.returncode, result.stderr) == (0, "")
@@ -85,16 +75,3 @@ def test_as_a_document(run: Run, tmp_path: Path) -> None:
     page = run("report", "spark.json", "--html", "page.html")
     assert (page.returncode, page.stderr) == (0, "")
     assert "Spark by the place of its memory" in (tmp_path / "page.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["--machine", "nowhere"], 3, "no file and no preset 'nowhere'"),
-        (["--machine", "one-node"], 3, "'one-node' has no loaded latencies of two memories"),
-    ],
-)
-def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: str) -> None:
-    result = run(*MODEL, *arguments)
-    assert result.returncode == code, result
-    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1

@@ -6,20 +6,16 @@ from __future__ import annotations
 import json
 import math
 import random
-import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import Run
 
 import headrace
 from headrace._model import um, um_cases, um_rows
 from headrace._model.um import AC922, GH200, X86, Array, Machine
 from headrace._model.um_cases import GIB, KIB, MIB, Case, steady
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 
 MODEL = ["model", "um"]
 #: A machine whose figures are easily added: 1 s for a block over the link, 2 s out of it.
@@ -158,12 +154,6 @@ def test_what_nobody_told_is_a_reason() -> None:
         um.rates(AC922, Case(memory="node:8"))
 
 
-def test_in_words(run: Run, golden: Golden) -> None:
-    result = run(*MODEL, env={"COLUMNS": "200"})
-    assert (result.returncode, result.stderr) == (0, "")
-    golden("model_um.txt", result.stdout)
-
-
 def test_as_a_document(run: Run, tmp_path: Path) -> None:
     result = run(*MODEL, "--json", "--out", "um.json")
     assert (result.returncode, result.stderr) == (0, "")
@@ -189,35 +179,3 @@ def test_every_constant_says_what_it_was_fitted_to() -> None:
     assert values["ac922 link in"] == (AC922.link_in, "B/s")
     assert values["ac922 counters.service"] == (pytest.approx(39), "us")
     assert all(each.basis == "fitted" and each.source for each in found)
-
-
-def test_as_a_page_and_a_picture(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("altair")
-    pytest.importorskip("vl_convert")
-    assert run(*MODEL, "--out", "um.json").returncode == 0
-    result = run("report", "um.json", "--html", "um.html", "--png", "um.png")
-    assert (result.returncode, result.stderr) == (0, "")
-    page = (tmp_path / "um.html").read_text()
-    assert "V100 16 GiB on PCIe 3.0" in page
-    assert "The model's constants were fitted to the published" in page.replace("&#39;", "'")
-    assert "2.15" in page and "Rests on model" in page
-    assert (tmp_path / "um.png").stat().st_size > 10000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["--machine", "nowhere"], 2, "no model of 'nowhere'; there are ac922, x86-pcie3, gh200"),
-        (["--memory", "node"], 2, "--memory node: give managed, system, or node:0"),
-        (["--op", "copy"], 2, "--op copy: give read or write"),
-        (["--kernel", "fast"], 2, "--kernel fast: give reprex or wide"),
-        (["--size", "0"], 2, "--size 0: give 1MiB to 4TiB"),
-        (["--memory", "system", "--accessed-by"], 2, "advice and prefetching are for"),
-        (["--machine", "x86-pcie3", "--memory", "system"], 4, "x86-pcie3: the GPU cannot read"),
-        (["--machine", "gh200", "--prefetch-block", "1MiB"], 2, "prefetch blocks of a model are"),
-    ],
-)
-def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: str) -> None:
-    result = run("model", "um", *arguments)
-    assert result.returncode == code, result
-    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1

@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import profile_documents as documents
 import pytest
+from conftest import Run
 
 import headrace
 from headrace import _selection
 from headrace._profile import conventions
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 #: 6 GB/s of payload each; what headrace, stream, likwid, mlc (MB/s) and mbw (MiB/s) say of it.
 GIVEN = 6e9

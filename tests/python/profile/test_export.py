@@ -7,21 +7,18 @@ import csv
 import io
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import profile_documents as documents
 import pytest
+from conftest import Golden, Run
 from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
 from headrace._cli import tables
 from headrace._profile import exports, texts
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_weights_are_small_and_meet_the_ratio() -> None:
@@ -108,7 +105,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["mlc", "nvbandwidth", "weights", "memkind", "audit"])
 def test_formats(
-    run: Run, golden: Callable[[str, str], None], folder: Path, form: str
+    run: Run, golden: Golden, folder: Path, form: str
 ) -> None:
     result = run("export", "p.json", "--as", form)
     assert (result.returncode, result.stderr) == (0, "")
@@ -137,16 +134,6 @@ def test_the_peak_is_of_a_whole_machine_or_socket() -> None:
         section = told.partition("Measuring Peak Injection")[2].partition("\n\n")[0]
         assert f"all cores of the {part}, memory of nodes 0-1" in section
         assert f"ALL Reads        :\t{first['median'] * factor / 1e6:.1f}" in section
-
-
-@pytest.mark.parametrize(("form", "what"), [
-    ("mlc", "latencies and no bandwidths"), ("audit", "ratings of firmware"),
-])  # fmt: skip
-def test_rows_a_preset_lacks_are_not_measured(run: Run, form: str, what: str) -> None:
-    result = run("export", "xeon-max", "--as", form)
-    assert (result.returncode, result.stdout) == (3, "")
-    told = f"no {what} were published of xeon-max; give a profile that was measured"
-    assert result.stderr == f"headrace: {told}\n"
 
 
 def test_one_sample_has_no_bounds(run: Run, tmp_path: Path) -> None:
@@ -277,27 +264,6 @@ def test_hwloc_reads_what_was_measured(run: Run, folder: Path) -> None:
     assert access.initiator == 0
     assert access.read_latency == pytest.approx(118e-9), "measured, not the 100 ns of firmware"
     assert access.read_bandwidth == pytest.approx(5.4e11, rel=1e-6), "whole MiB/s"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["p.json", "--as", "yaml"], 2, "no format 'yaml'; there are csv, mlc, "),
-        (["none.json", "--as", "csv"], 3, ""),
-        (["machine.json", "--as", "weights"], 3, "the profile has no read bandwidths"),
-        (["p.json", "--as", "csv", "--convention", "mbw"], 2, "format csv has one convention"),
-        (["p.json", "--as", "table", "--convention", "ibm"], 2, "no convention 'ibm'; there are "),
-        (["machine.json", "--as", "mlc"], 3, "the profile has no latencies and no bandwidths"),
-        (["machine.json", "--as", "nvbandwidth"], 3, "the profile has no cold copies"),
-        (["machine.json", "--as", "audit"], 3, "nothing to compare"),
-    ],
-)
-def test_unexportable_document_is_refused_in_a_line(
-    run: Run, folder: Path, arguments: list[str], code: int, told: str
-) -> None:
-    result = run("export", *arguments)
-    assert (result.returncode, result.stdout) == (code, "")
-    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
 
 
 def test_the_table_of_a_disk_says_by_which_cpus_it_was_read() -> None:

@@ -6,21 +6,18 @@ from __future__ import annotations
 import json
 import math
 import random
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import profile_documents as documents
 import pytest
+from conftest import Golden, Run
 from profile_documents import Change, Document, host, scaled
 
 import headrace
 from headrace._cli import fleet as command
 from headrace._profile.fleet import Fleet, Outlier, examine
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 
 def fleet_of(count: int, changes: dict[int, Change] | None = None, noise: float = 0.01) -> Fleet:
     found = {}
@@ -197,20 +194,6 @@ def test_the_document(run: Run, files: Path) -> None:
     assert document["settings"] == [
         {"name": "governor", "usual": "performance", "hosts": {"n3": "powersave"}}
     ]
-
-
-def test_nonsense_is_one_line(run: Run, files: Path) -> None:
-    (files / "machine.json").write_text(json.dumps(documents.machine()))
-    for arguments, code, told in (
-        (["p.n0.json"], 2, "a fleet is two hosts or more"),
-        (["p.n0.json", "none.json"], 3, ""),
-        (["p.n0.json", "machine.json"], 2, "machine.json holds no rows"),
-        ([*FILES, "--least", "much"], 2, "'much' is no share"),
-        ([*FILES, "--out", "nowhere/x.json"], 3, "no directory nowhere"),
-    ):
-        result = run("fleet", *arguments)
-        assert (result.returncode, result.stdout) == (code, "")
-        assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
 
 
 def test_two_profiles_of_one_host_are_named_by_their_files(run: Run, files: Path) -> None:

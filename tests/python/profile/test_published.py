@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Run
 
 import headrace
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def found(preset: str, experiment: str, **parameters: int | str) -> float | None:
@@ -103,19 +100,3 @@ def test_the_page_says_that_it_was_published(run: Run, tmp_path: Path) -> None:
     assert "Source: published data" in page
     assert "lines called modelled are computed" in page
     assert "Where the figures come from" in page and "IT4Innovations documentation" in page
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        ([], 2, "nothing to draw, or two things"),
-        (["p.json", "--machine", "xeon-max"], 2, "nothing to draw, or two things"),
-        (["--machine", "eniac"], 3, "no file and no preset 'eniac'; presets are "),
-    ],
-)
-def test_undrawable_document_is_refused_in_a_line(
-    run: Run, arguments: list[str], code: int, told: str
-) -> None:
-    result = run("report", *arguments)
-    assert (result.returncode, result.stdout) == (code, "")
-    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1

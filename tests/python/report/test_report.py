@@ -25,7 +25,7 @@ pytest.importorskip("vl_convert")
 
 from headrace import _format
 from headrace._cli import report as command
-from headrace._report import charts_query, contents, figures_query, report
+from headrace._report import charts_query, contents, report
 
 
 def text_of(page: str) -> str:
@@ -130,21 +130,6 @@ def test_missing_fields_are_unknown(tmp_path: Path) -> None:
     assert "Rests on unknown" in text and "real hardware" not in text
 
 
-def test_waits_and_fetches_are_added_up() -> None:
-    block = {"column": "l_a", "chunk": 0, "bytes": 1, "use_end": 1.0}
-    run = {
-        "seconds": 1.0,
-        "blocks": [
-            block | {"fetch_start": 0.0, "fetch_end": 0.4, "wait_start": 0.0, "wait_end": 0.4},
-            block | {"fetch_start": 0.2, "fetch_end": 0.6, "wait_start": 0.7, "wait_end": 0.7},
-        ],
-    }
-    assert figures_query._busy_share(run) == pytest.approx(0.6)
-    assert figures_query._median_ahead(run) == pytest.approx((-0.4 + 0.1) / 2)
-    caption = figures_query._timeline_caption({"threads": 2}, {"direct": run})
-    assert "took 1 s and spent 20 % of it waiting" in caption
-
-
 @pytest.mark.parametrize(
     ("missing", "told"),
     [
@@ -178,11 +163,6 @@ def test_documents_without_figures_are_refused_by_their_kind(tmp_path: Path, kin
     (tmp_path / "a.json").write_text(json.dumps(document))
     with pytest.raises(headrace.InvalidError, match=f"report draws nothing of '{kind}'"):
         command.command(file=tmp_path / "a.json", machine=None, html=None, png=None)
-
-
-def test_a_machine_alone_is_enough(tmp_path: Path) -> None:
-    report.build({"machine": documents.machine()}, tmp_path / "r.html")
-    assert "testbed has 1 DRAM node and 1 storage node" in (tmp_path / "r.html").read_text()
 
 
 def test_an_interrupted_query_is_enough(tmp_path: Path) -> None:
@@ -233,31 +213,6 @@ def test_the_picture_is_a_png_with_all_figures(tmp_path: Path) -> None:
     assert height > width
 
 
-def test_a_modelled_store_is_drawn_and_called_a_model(tmp_path: Path) -> None:
-    golden = Path(__file__).parents[2] / "golden" / "model_kv.json"  # as the command writes it
-    document = json.loads(golden.read_text()) | {"version": "0.1.0"}
-    (tmp_path / "kv.json").write_text(json.dumps(document))
-    command.command(file=tmp_path / "kv.json", machine=None, html=tmp_path / "r.html", png=None)
-    page = (tmp_path / "r.html").read_text()
-    text = text_of(page)
-    assert "Rests on model" in text and "Computed for cxl-a1000, not measured" in text
-    assert "Medians" not in text and "over time" not in text
-    assert len(figures_of(page)) == 2, "a chart for each workload"
-
-
-def test_where_a_server_has_its_memory_is_drawn_upon_each_other(tmp_path: Path) -> None:
-    report.build(documents.kv(), tmp_path / "r.html")
-    page = (tmp_path / "r.html").read_text()
-    speeds, pages = figures_of(page).values()  # one look is no area, one without a number no row
-    assert "redis Hot-Promote, workload C" in text_of(page) and "swap" in json.dumps(pages)
-    assert "file on SSD" not in json.dumps(pages)
-    area, rule = pages["layer"]
-    points = area["data"]["values"]
-    assert [p["y"] for p in points if p["line"] == "dram, node 0"] == [700] * 6
-    assert rule["data"]["values"] == [{"x": 0.5}]  # from where on it is measured
-    assert '"line": "redis"' in json.dumps(speeds) and '"line": "own"' in json.dumps(speeds)
-
-
 def test_a_report_that_cannot_be_written_leaves_the_old(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     with pytest.raises(headrace.AbsentError, match="cannot write"):
@@ -300,13 +255,6 @@ def test_machines_of_every_kind_can_be_drawn() -> None:
     found = drawn(machine_of({"machine": machine}))
     assert "DRAM 0" in found and "24 GiB" in found and "vda" in found
     assert "HBM 1, 5, 9, 13" in found, "alike nodes are one box"
-
-
-def test_the_picture_carries_the_rates_of_links() -> None:
-    found = drawn(machine_of({"machine": documents.machine()})).splitlines()
-    assert "to node 0: 760 MB/s, back 410 MB/s" in found
-    assert "copies 12.1 GB/s within" in found
-    assert "2 CPUs" in found
 
 
 @pytest.mark.parametrize("measured", [False, True])

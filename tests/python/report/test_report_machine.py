@@ -41,37 +41,6 @@ def document_of(name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "lines"),
-    [
-        ("h100", [["PCIe", "GPU memory 2000 with DRAM 0",
-                   "63 GB/s each way, 83.4 GB/s both ways at once", "–",
-                   "PCIe 5.0 x16; each way: computed from 32 GT/s, 16 lanes, 128/130 (PCI Express "
-                   "5.0); both ways: reached by copy engines (1)"]]),
-        ("xeon-max", [["UPI", "DRAM 0–3, HBM 8–11 with DRAM 4–7, HBM 12–15", "unknown", "–",
-                       "between the sockets, 96 GiB/s crossed it (Fürst 2024, 3.2.3)"],
-                      ["8 × mesh", "pairs of DRAM 0–7, HBM 8–15", "unknown", "–",
-                       "between neighbouring tiles, those of nodes 0 and 3 lie diagonally (Fürst "
-                       "2024, 3.2.3)"]]),
-        ("one-node", []),
-    ],
-)  # fmt: skip
-def test_links_are_told_with_their_limits(
-    tmp_path: Path, name: str, lines: list[list[str]]
-) -> None:
-    assert links_of(document_of(name), tmp_path) == lines
-
-
-def test_links_of_a_profile_too(tmp_path: Path) -> None:
-    document = json.loads(headrace.Profile.load("cxl-a1000").to_json())
-    upi, *devices = links_of(document, tmp_path)
-    assert upi[:4] == ["UPI", "DRAM 0–3 with DRAM 4–7", "unknown", "33 ns"]
-    assert [line[:4] for line in devices] == [
-        ["CXL", f"CXL memory {node} with DRAM 0–3", "54.7 GB/s both ways at once", "154 ns"]
-        for node in (8, 9)
-    ]
-
-
 def test_every_link_is_in_the_table(tmp_path: Path) -> None:
     """Few have a line each; of many those of which the same is known share one."""
     document = document_of("gh200")

@@ -67,15 +67,6 @@ def whole() -> dict[str, Figure]:
     return figures(document_of())
 
 
-def peak(memory: int, *mixes: str) -> float:
-    """The most that any CPUs of the document reached, in GB/s."""
-    return max(
-        row["median"] for row in document_of()["rows"]
-        if row["experiment"] == "bandwidth" and row["parameters"]["mix"] in mixes
-        and row["parameters"]["memory_node"] == memory
-    ) / 1e9  # fmt: skip
-
-
 def level(chart: Any) -> float | None:
     """Where its dashed line is."""
     for layer in specification(chart).get("layer", []):
@@ -95,18 +86,6 @@ def data(chart: Any) -> list[dict[str, Any]]:
 def chart_of(figure: Figure, heading: str) -> Any:
     (found,) = [chart for told, chart in figure.charts if told.startswith(heading)]
     return found
-
-
-def test_copies_have_a_line_at_the_lesser_peak(whole: dict[str, Figure]) -> None:
-    for heading, bound in (
-        ("DRAM 0 to HBM 2; cold", min(peak(0, "read"), peak(2, "nt_write"))),
-        ("DRAM 0 to CXL 3; cold", min(peak(0, "read"), peak(3, "nt_write"))),
-        ("CXL 3 to DRAM 0; cold", min(peak(3, "read"), peak(0, "nt_write"))),
-    ):
-        assert level(chart_of(whole[COPY], heading)) == pytest.approx(bound)
-    assert "min" not in whole[COPY].caption and "(nt_write)" in whole[COPY].caption
-    told = [heading for heading, _ in whole[COPY].charts]
-    assert any("dashed: 208 GB/s, read of DRAM 0 by CPUs 0 × 8" in heading for heading in told)
 
 
 def test_divided_copies_are_lines_of_their_own() -> None:
@@ -130,33 +109,6 @@ def test_divided_copies_are_lines_of_their_own() -> None:
     assert "divided: all of them make one copy together" in found[COPY].caption
     ways = [line[0] for line in found[COSTS].tables[0].rows]
     assert "cpu, several threads" in ways and "cpu, several threads, divided" in ways
-
-
-def test_within_a_memory_the_line_is_that_of_a_loop_that_does_both(
-    whole: dict[str, Figure],
-) -> None:
-    bound = level(chart_of(whole[COPY], "within DRAM 0; cold"))
-    assert bound == pytest.approx(peak(0, "nt_copy", "copy"))
-    assert bound is not None and bound < min(peak(0, "read"), peak(0, "nt_write"))
-
-
-def test_copies_within_caches_have_no_line(whole: dict[str, Figure]) -> None:
-    assert level(chart_of(whole[COPY], "within DRAM 0; hot")) is None
-
-
-def test_every_figure_of_movement_has_its_line(whole: dict[str, Figure]) -> None:
-    for title in (COPY, MIGRATE, STORAGE, DSA, GPU, SIDE_BY_SIDE):
-        assert "Dashed is the most that the memories allow" in whole[title].caption, title
-        drawn = [
-            chart for _, chart in whole[title].charts
-            if level(chart) is not None or any("bound" in row for row in data(chart))
-        ]  # fmt: skip
-        assert drawn, title
-    (stroke,) = {row["bound"] for row in data(whole[MIGRATE].charts[0][1])}
-    assert stroke == pytest.approx(min(peak(0, "read"), peak(2, "nt_write")))
-    each = {row["bar"]: row["bound"] for row in data(whole[DSA].charts[2][1])}
-    assert each["route: smart,\nDRAM 0 to CXL 3"] == pytest.approx(peak(3, "nt_write"))
-    assert each["copy alone"] == pytest.approx(peak(0, "nt_copy"))
 
 
 def test_a_gpu_is_held_against_memory_that_is_slower_than_its_own() -> None:
@@ -207,17 +159,6 @@ def test_a_line_far_beyond_is_told_and_not_drawn() -> None:
     assert level(found.charts[0][1]) is None and "; far beyond: 155 GB/s" in found.charts[0][0]
 
 
-def test_engines_are_side_by_side_between_the_same_memories(whole: dict[str, Figure]) -> None:
-    across, within = whole[SIDE_BY_SIDE].charts
-    assert {row["line"] for row in data(across[1])} == {
-        "memcpy × 1", "memcpy × 8", "cpu × 1", "cpu × 8", "DSA, brute_force", "DSA, smart",
-        "move_pages, base pages × 1", "move_pages, huge pages × 1",
-    }  # fmt: skip
-    assert {row["line"] for row in data(within[1])} >= {"cpu × 8", "DSA"}
-    moved = sorted(row["x"] for row in data(across[1]) if row["line"].endswith("base pages × 1"))
-    assert moved == [4096, 64 * 4096, 512 * 4096], "what one call moves"
-
-
 def test_pages_moved_are_drawn_over_how_much_was_moved() -> None:
     document = document_of("copy", "migrate")
     moved = [row for row in document["rows"] if row["experiment"] == "migrate"]
@@ -261,20 +202,6 @@ def test_modelled_and_emulated_devices_are_marked() -> None:
 def test_cores_alone_are_not_held_against_themselves() -> None:
     document = document_of("copy")
     assert SIDE_BY_SIDE not in figures(document)
-
-
-def test_what_a_gb_costs_is_told_of_every_engine(whole: dict[str, Figure]) -> None:
-    found = whole[COSTS]
-    (bars,) = (data(chart) for _, chart in found.charts)
-    begin = {row["bar"].partition(",")[0] for row in bars}
-    assert begin == {"memcpy", "cpu", "DSA", "move_pages", "SSD", "GPU"}
-    (table,) = found.tables
-    listed = {line[0]: line for line in table.rows}
-    busy = {way: float(line[table.head.index("cores kept busy")]) for way, line in listed.items()}
-    assert busy["memcpy, 1 thread"] == pytest.approx(1, abs=0.06)
-    assert busy["memcpy, several threads"] == pytest.approx(8, abs=0.5)
-    assert busy["DSA, single"] < 0.5
-    assert listed["cpu, 1 thread"][2] == "1 MiB", "the size that movers cut copies to"
 
 
 def test_older_rows_say_no_costs() -> None:
@@ -340,40 +267,3 @@ def test_noisy_rows_keep_their_bar_and_stay_noisy() -> None:
         row["flags"] = ["noisy"]
     points = data(figures(document)[COPY].charts[0][1])
     assert all(row["noisy"] and row["low"] < row["high"] for row in points)
-
-
-def large() -> dict[str, Any]:
-    """Movements between 16 nodes: from each to itself, its neighbour's kind, and the last one."""
-    make = documents.Maker(1)
-    document = documents.large_profile()
-    for node in range(16):
-        for mix, rate in (("read", 5e10), ("nt_write", 4e10), ("nt_copy", 3e10)):
-            document["rows"].append(make.row("bandwidth", "B/s", rate, cpu_node=node % 8,
-                                             memory_node=node, mix=mix, threads=12,
-                                             details={"read_write": rate, "bus": rate},
-                                             ))  # fmt: skip
-    for start in (0, 5, 8, 15):
-        for end in {start, (start + 8) % 16, 15}:
-            pair = {"from": start, "to": end}
-            for engine in ("memcpy", "cpu"):
-                document["rows"] += [
-                    make.row("copy", "B/s", 2e10, engine=engine, cpu_node=end % 8, **pair,
-                             bytes=1 << exponent, threads=threads, state="cold",
-                             details={"read_write": 4e10})
-                    for exponent in (12, 30) for threads in (1, 12)
-                ]  # fmt: skip
-            document["rows"] += [
-                make.row("migrate", "B/s", 4096e6, method="move_pages", cpu_node=end % 8, **pair,
-                         pages="base", batch=batch, threads=1,
-                         details={"per_page_ns": 1e3, "first_batch_ns": 1e3, "stayed": 0.0})
-                for batch in (1, 512) if start != end
-            ]  # fmt: skip
-    return document
-
-
-def test_a_large_machine_has_few_charts_and_lines() -> None:
-    found = figures(large())
-    assert len(found[SIDE_BY_SIDE].charts) == 1 and len(found[COPY].charts) <= 5
-    for _, chart in [*found[SIDE_BY_SIDE].charts, *found[COPY].charts]:
-        assert len({row["line"] for row in data(chart)}) <= rows.MOST_LINES
-        assert level(chart) is not None

@@ -6,13 +6,12 @@ from __future__ import annotations
 import html
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import profile_documents as documents
 import pytest
+from conftest import Run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +19,6 @@ import headrace
 from headrace._report import contents, report, rows
 from headrace._report.charts import specification
 from headrace._report.profile import profile_figures
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 TITLES = [
     "The machine",
@@ -90,13 +87,6 @@ def test_every_experiment_has_its_figure_sentence_and_table(page: str) -> None:
     for title in [*TITLES[1:-5], *TITLES[-4:-2]]:
         assert charts_of(page, title)
     assert "noisy" in page and "no memory free on node 3" in page
-
-
-def arrows_in(page: str) -> list[str]:
-    """What the arrows of the machine's picture say."""
-    (picture,) = charts_of(page, "The machine")
-    curves = next(layer for layer in picture["layer"] if layer["mark"]["type"] == "line")
-    return [point["words"] for point in curves["data"]["values"] if point["place"] == 0]
 
 
 CONDITIONS = {
@@ -272,26 +262,6 @@ def test_curves_of_other_numbers_of_threads_are_other_lines(tmp_path: Path, pair
     assert ("A chart has at most 8 lines" in section(page, title)) == (pairs == "several")
 
 
-def test_curves_of_many_mixes_are_families_by_the_share_of_reads(tmp_path: Path) -> None:
-    """In one chart for each kind of stores; beside each other are only the usual mixes."""
-    made = documents.Maker(7)
-    chosen = list(documents.family(made))
-    page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
-    title = "Loaded latency"
-    usual, plain, around, _ = charts_of(page, title)
-    assert {p["line"] for p in usual["data"]["values"]} == {
-        "read", "1:1 (W2)", "nt_write (W6)"
-    }  # fmt: skip
-    for chart, last in ((plain, "write (W5)"), (around, "nt_write (W6)")):
-        points = chart["data"]["values"]
-        shades = {p["line"]: p["shade"] for p in points}
-        assert len(shades) == 11 and shades["read"] == 100 and shades[last] == 0
-        assert sorted(shades.values()) == pytest.approx([10 * n for n in range(11)])
-        assert [p["label"] for p in points if "label" in p] == [
-            "100 % reads", "50 % reads", "0 % reads"
-        ]  # fmt: skip
-
-
 def test_numbers_say_of_how_many(page: str) -> None:
     stream = section(page, "STREAM's kernels")
     assert "Best and worst are of 8 rows, each the median of 5 mappings." in stream
@@ -305,81 +275,6 @@ def test_numbers_say_of_how_many(page: str) -> None:
     assert listed.rows[0][listed.head.index("CPUs")] == "0-3,8"
     behind = rows.point(profile.rows[0], 1)["behind"]
     assert re.fullmatch(r"5 mappings, range of 5: \S+ ns to \S+ ns, CPUs 0-3,8", behind)
-
-
-def test_the_machine_has_an_arrow_per_pair(page: str) -> None:
-    arrows = arrows_in(page)
-    assert len(arrows) == 8
-    assert any(re.fullmatch(r"CPUs 0: 5\d\d GB/s, 11\d ns", words) for words in arrows)
-    (picture,) = charts_of(page, "The machine")
-    assert re.search(r"read 2\.9\d* GB/s, write 1\.7\d* GB/s", json.dumps(picture))
-
-
-def test_many_nodes_are_drawn_as_few(tmp_path: Path) -> None:
-    page = drawn(documents.large_profile(), tmp_path)
-    arrows = arrows_in(page)
-    assert len(arrows) == 4
-    picture = json.dumps(charts_of(page, "The machine"), ensure_ascii=False)
-    assert "DRAM 0–7" in picture and "HBM 8–15" in picture
-    assert any(re.fullmatch(r"others: 38\.\d–118 GB/s, 133–20\d ns", words) for words in arrows)
-    matrix = charts_of(page, "How many bytes per second")[0]
-    cells = matrix["data"]["values"]
-    assert len(cells) == 128
-    assert [cell["words"] for cell in cells if cell["shade"] is None] == ["not measured"]
-    assert "(dashed: not measured)" in section(page, "How many bytes per second")
-
-
-def test_loads_under_way_are_lines_by_memory(page: str) -> None:
-    (chart,) = charts_of(page, "How many loads a core has under way")
-    assert lines_in(chart) == {"CPUs 0, DRAM 0", "CPUs 0, HBM 2"}
-    text = section(page, "How many loads a core has under way")
-    assert re.search(r"At best a load took [\d.]+ ns, 12 times shorter than with one chain", text)
-
-
-def test_cpus_are_a_symmetrical_matrix(page: str) -> None:
-    (matrix,) = charts_of(page, "How long a cache line takes from CPU to CPU")
-    cells = {(c["row"], c["column"]): c for c in matrix["data"]["values"]}
-    assert len(cells) == 16
-    assert cells["CPU 0", "8"]["text"] == cells["CPU 8", "0"]["text"] != "–"
-    assert cells["CPU 0", "0"]["words"] == "itself"
-    assert cells["CPU 2", "8"]["words"] == "not measured"
-    text = section(page, "How long a cache line takes from CPU to CPU")
-    assert "threads of one core" in text and "CPUs of different sockets" in text
-    assert "The pairs stand for 120." in text
-
-
-def test_split_reads_are_bars_by_ratio(page: str) -> None:
-    (chart,) = charts_of(page, "Reads split over two memories")
-    assert {row["bar"] for row in chart["data"]["values"]} == {"1:0", "1:1", "1:3", "0:1"}
-    text = section(page, "Reads split over two memories")
-    assert "GB/s at 1:3 (CPUs 0, DRAM 0 : HBM 2)" in text
-
-
-def test_no_chart_has_more_lines_than_eyes_can_tell_apart(page: str) -> None:
-    charts = charts_of(page, "Copying from memory to memory")
-    assert len(charts) == 5, "four pairs of nodes cold, one hot"
-    for chart in charts:
-        assert len(lines_in(chart)) == 8
-        assert {"cpu × 1", "cpu × 8", "memcpy × 1", "memcpy × 8"} <= lines_in(chart)
-    told = "at most 8 lines: cpu and memcpy, then those that reach highest; the table has all."
-    assert told in section(page, "Copying from memory to memory")
-
-
-def test_in_place_against_a_new_address(page: str) -> None:
-    text = section(page, "Moving pages to another node")
-    assert re.search(r"to a new address moved [\d.]+ GB/s, [\d.]+ × as much", text)
-    assert "every pointer" in text
-    table = text.partition("against copying to a new address")[2].partition("</details>")[0]
-    way = "<td>(move_pages × \\d+|mbind|remap|copy)</td><td>8</td><td>(\\w+)</td>"
-    ways = re.findall(way, table)
-    assert len(ways) == 3 * 2 * 4, "pairs of nodes, sizes of pages, ways"
-    assert all(where == ("new" if way == "copy" else "stays") for way, where in ways)
-
-
-def test_migration_over_the_number_of_cpus(page: str) -> None:
-    chart = charts_of(page, "Moving pages to another node")[3]
-    assert {each["x"] for each in chart["data"]["values"]} == {1, 8}
-    assert {"move_pages × 512, base", "copy, huge"} <= lines_in(chart)
 
 
 def test_migration_of_one_size_and_what_of_it_is_copying(tmp_path: Path) -> None:
@@ -404,35 +299,6 @@ def test_overlapping_intervals_are_no_difference(tmp_path: Path) -> None:
     page = drawn(documents.machine() | {"conditions": {}, "rows": rows}, tmp_path)
     text = section(page, "Moving pages to another node")
     assert "which cannot be told apart from the best way that keeps the address" in text
-
-
-def test_tables_say_what_their_bounds_are(page: str) -> None:
-    table = section(page, "Moving pages to another node").partition("<table>")[2]
-    assert re.search("<th[^>]*>interval</th>", table) and ", range of 5</td>" in table
-    assert "95 % interval" not in page
-
-
-def test_copies_by_devices(page: str) -> None:
-    by_size, by_depth, others = charts_of(page, "Copies by DSA devices")
-    ways = {"single", "batch 10", "batch 50", "write() x 50"}
-    assert {row["line"] for row in by_size["data"]["values"]} == ways
-    assert "4 KiB, dedicated, engines: 1" in lines_in(by_depth)
-    bars = {row["bar"] for row in others["data"]["values"]}
-    assert {"threads: 12 × 1 MiB", "route: smart,\nDRAM 0 to HBM 2"} <= bars
-    assert {"copy alone", "copy alongside STREAM triad"} <= bars
-    assert not any("1 copy by a device" in bar for bar in bars), "that is what cores reached"
-    text = section(page, "Copies by DSA devices")
-    assert re.search(r"One by one, copies of 1 KiB reached 1\.\d+ GB/s", text)
-    assert re.search(r"While STREAM ran, a copy kept (69|70|71) % of what it reached alone", text)
-    missing = section(page, "What was not measured")
-    assert "dsa, 1 row: no DSA device here that this user may use" in missing
-
-
-def test_interference_matrix(page: str) -> None:
-    text = section(page, "Who slows whom")
-    assert re.search(r"Worst off was .* while .* ran: slowed down 1\.9\d? times\.", text)
-    assert re.search(r"4 × read 2 together reached \d+ GB/s, one alone 216 GB/s", text)
-    assert len(charts_of(page, "Who slows whom")) == 4
 
 
 def test_processes_are_told_beside_threads_and_not_drawn_among_them(tmp_path: Path) -> None:
@@ -537,18 +403,6 @@ def test_a_large_machine_makes_no_heavy_page(tmp_path: Path) -> None:
     table = section(page, "Latency of a load").partition("<details>")[2]
     assert "2048 rows, the first 2000 of them; the document has all" in table
     assert table.count("<tr>") == 2001
-
-
-def test_published_figures_say_so(page: str, tmp_path: Path) -> None:
-    assert "Published, not measured" not in page
-    document = json.loads(headrace.Profile.load("cxl-a1000").to_json())
-    document["rows"] = [row for row in document["rows"] if row["experiment"] == "loaded"]
-    page = drawn(document, tmp_path)
-    text = section(page, "Loaded latency")
-    assert "<figcaption>Published, not measured here. A load took" in text
-    assert "background bandwidth by injected delay (the source's unit): read" in text
-    (*_, delays) = charts_of(page, "Loaded latency")
-    assert "\"title\": \"delay, in the source's unit\"" in json.dumps(delays)
 
 
 def test_the_command_draws_a_profile(run: Run, tmp_path: Path) -> None:

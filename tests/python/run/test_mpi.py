@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import profile_documents as documents
 import pytest
 from bench_documents import check_commands
+from conftest import Run
 from headrace_bench import stream as bench_stream
 from headrace_bench.runner import Runner, Variant
 from headrace_bench.threads import cache_of
@@ -32,7 +32,6 @@ from headrace._run.plan import Host
 from headrace._run.ranks import Rank, launched
 
 Done = subprocess.CompletedProcess[str]
-Run = Callable[..., Done]
 
 STREAM = ["bench", "stream", "--size", "4MiB", "--repetitions", "2", "--json"]
 HAS_MPI4PY = importlib.util.find_spec("mpi4py") is not None

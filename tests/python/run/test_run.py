@@ -9,15 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, Run, without_launcher
 
 import headrace
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 #: What a program finds of its policy: the mode and first nodes of get_mempolicy(2), by number.
 POLICY = """
@@ -29,75 +26,6 @@ assert libc.syscall(number, ctypes.byref(mode), mask, 8 * ctypes.sizeof(mask), N
 print(mode.value, mask[0], sorted(os.sched_getaffinity(0)))
 """
 BIND, PREFERRED, INTERLEAVE = 2, 1, 3
-
-#: Flags, and variables of a launcher: a dry run on xeon-max each.
-DRY: list[tuple[list[str], dict[str, str]]] = [
-    (["--on", "hbm"], {}),
-    (["--prefer", "hbm:dram"], {}),
-    (["--prefer", "fastest", "--cpus", "near:8"], {}),
-    (["--interleave", "0-7"], {}),
-    (["--weights", "dram=3,hbm=1"], {}),
-    (["--weights", "dram=3,hbm=1", "--set-system-weights"], {}),
-    (["--on", "hbm", "--cpus", "near:8"], {}),
-    (["--tile", "per-rank", "--on", "hbm"],
-     {"OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}),
-    (["--tile", "per-rank", "--prefer", "hbm"], {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}),
-    (["--tile", "per-rank"],
-     {"SLURM_STEP_ID": "0", "SLURM_LOCALID": "15", "SLURM_STEP_TASKS_PER_NODE": "16"}),
-    (["--tile", "per-rank", "--on", "hbm"], {"PMI_RANK": "9", "PMI_SIZE": "16"}),
-    (["--prefer", "hbm", "--needs", "200GiB"], {}),
-]  # fmt: skip
-
-#: The same where nothing is planned: arguments and exit code.
-REFUSED: list[tuple[list[str], int]] = [
-    (["--on", "hmb"], 2),
-    (["--on", "DRAM"], 2),
-    (["--on", "8-16"], 3),
-    (["--on", "0-4000000"], 2),
-    (["--on", "storage"], 2),
-    (["--on", "cxl"], 3),
-    (["--on", "hbm", "--prefer", "hbm"], 2),
-    (["--on", "hbm:dram"], 2),
-    (["--weights", "dram=0,hbm=1"], 2),
-    (["--weights", "dram=1000000,hbm=1"], 2),
-    (["--cpus", "0-96"], 5),
-    (["--cpus", "near:hmb"], 2),
-    (["--tile", "per-rank"], 2),
-    (["--tile", "per-socket"], 2),
-    (["--on", "8", "--needs", "20GiB"], 6),
-    (["--on", "8", "--needs", "much"], 2),
-    ([], 2),
-]
-
-
-def clean(extra: dict[str, str]) -> dict[str, str]:
-    """An environment in which no launcher has left anything."""
-    launchers = ("OMPI_", "PMI", "MPI_", "MV2_", "PALS_", "SLURM_", "LOCAL_")
-    return {name: "" for name in os.environ if name.startswith(launchers)} | extra
-
-
-def test_dry_runs_on_xeon_max(run: Run, golden: Callable[[str, str], None]) -> None:
-    told = []
-    for flags, variables in DRY:
-        arguments = ["run", "-v", "--dry-run", "--from", "xeon-max", *flags, "--", "./stream"]
-        result = run(*arguments, env=clean(variables))
-        assert (result.returncode, result.stdout) == (0, ""), result
-        shown = [f"{name}={value}" for name, value in variables.items()]
-        told.append(f"$ {' '.join([*shown, 'headrace', *arguments])}\n{result.stderr}")
-    golden("run_dry.txt", "".join(told))
-
-
-def test_refusals_are_one_line(
-    run: Run, golden: Callable[[str, str], None]
-) -> None:
-    told = []
-    for flags, code in REFUSED:
-        arguments = ["run", "--dry-run", "--from", "xeon-max", *flags, "--", "./stream"]
-        result = run(*arguments, env=clean({}))
-        assert (result.returncode, result.stdout) == (code, ""), result
-        assert result.stderr.startswith("headrace: ") and result.stderr.count("\n") == 1, result
-        told.append(f"$ headrace {' '.join(arguments)}\n{result.stderr}")
-    golden("run_refused.txt", "".join(told))
 
 
 def here(run: Run, *flags: str) -> tuple[int, int, list[int]]:
@@ -136,7 +64,7 @@ def test_a_rank_gets_its_share_of_the_cpus(run: Run) -> None:
     for rank in ("0", "1"):
         result = run(
             "run", "--tile", "per-rank", "--", sys.executable, "-c", POLICY,
-            env=clean({"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2"}),
+            env=without_launcher({"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2"}),
         )  # fmt: skip
         assert result.returncode == 0, result
         found += json.loads(result.stdout.split(" ", 2)[2])
@@ -158,7 +86,7 @@ def test_under_a_real_launcher(command: Path, launcher: str, variable: str) -> N
     result = subprocess.run(
         [*launcher.split(), command, "run", "-v", "--tile", "per-rank", "--", sys.executable,
          "-c", told],
-        capture_output=True, text=True, timeout=120, env=os.environ | clean({}),
+        capture_output=True, text=True, timeout=120, env=os.environ | without_launcher({}),
     )  # fmt: skip
     assert result.returncode == 0, result
     shares = [json.loads(line) for line in result.stdout.splitlines()]
@@ -227,14 +155,6 @@ def test_programs_that_cannot_be_run(run: Run, tmp_path: Path) -> None:
         assert (result.returncode, result.stdout) == (code, ""), result
         assert told in result.stderr and result.stderr.count("\n") == 1
         assert result.stderr.startswith(f"headrace: cannot run {name}: ")
-
-
-def test_no_program_and_no_machine(run: Run) -> None:
-    for arguments in (["run", "--on", "hbm"], ["run", "--on", "dram", "--"]):
-        result = run(*arguments)
-        assert result.returncode == 2 and result.stderr.count("\n") == 1, result
-    result = run("run", "--on", "hbm", "--from", "xeon-max", "--", "true")
-    assert result.returncode == 2 and "--dry-run" in result.stderr
 
 
 def test_request_that_does_not_fit_is_refused_before_the_start(run: Run) -> None:

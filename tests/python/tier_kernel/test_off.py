@@ -181,38 +181,6 @@ def test_what_was_left_once_is_somebody_elses_whatever_it_says(
     assert kernel.read(BALANCING) == "1" and not kernel.path(state.NAME).exists()
 
 
-def test_what_was_left_and_is_back_is_forgotten(kernel: FakeKernel) -> None:
-    switch.on(kernel, Wish())
-    kernel.put(BALANCING, "0")
-    switch.off(kernel)
-    kernel.put(BALANCING, "1")
-    assert [each.outcome for each in switch.off(kernel).undone] == ["unchanged"]
-    assert not kernel.path(state.NAME).exists()
-
-
-def test_restored_setting_is_not_restored_twice(kernel: FakeKernel) -> None:
-    switch.on(kernel, Wish())
-    kernel.refuse = {DEMOTION}
-    with pytest.raises(headrace.InvalidError, match="not put back: 1 of 3"):
-        switch.off(kernel)
-    kernel.refuse = set()
-    kernel.put(BALANCING, "3")  # somebody else's, by now
-    assert [each.setting.file for each in switch.off(kernel).undone] == [DEMOTION]
-    assert kernel.read(BALANCING) == "3" and kernel.read(DEMOTION) == "0"
-
-
-def test_what_is_forced_and_refused_stays_noted(kernel: FakeKernel) -> None:
-    switch.on(kernel, Wish())
-    kernel.put(BALANCING, "0")
-    switch.off(kernel)
-    kernel.refuse = {BALANCING}
-    with pytest.raises(headrace.InvalidError, match="not put back: 1 of 1"):
-        switch.off(kernel, force=True)
-    kernel.refuse = set()
-    switch.off(kernel, force=True)
-    assert kernel.read(BALANCING) == "1" and not kernel.path(state.NAME).exists()
-
-
 def test_kdamonds_that_were_left_stay_left(kernel: FakeKernel) -> None:
     switch.on(kernel, ALL)
     action = f"{KDAMONDS}/0/contexts/0/schemes/0/action"

@@ -49,70 +49,33 @@ def test_modes_are_the_same_whatever_the_umask(kernel: FakeKernel, umask: int) -
     assert _mode(kernel.path(state.LOCK)) == 0o600  # else anybody could keep it locked
 
 
-def _group_writable(kernel: FakeKernel) -> None:
-    kernel.path(state.NAME).chmod(0o664)
+def _moved(path: Path) -> None:
+    elsewhere = path.parent.parent / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
 
 
-def _anybody_writable(kernel: FakeKernel) -> None:
-    kernel.path(state.NAME).chmod(0o646)
+#: Of the state and its folder, ways in which somebody else could have written it.
+SPOILT: dict[str, Callable[[Path, Path], object]] = {
+    "group may write": lambda file, folder: file.chmod(0o664),
+    "anybody may write": lambda file, folder: file.chmod(0o646),
+    "nobody's": lambda file, folder: os.chown(file, NOBODY, NOBODY),
+    "nobody's folder": lambda file, folder: os.chown(folder, NOBODY, NOBODY),
+    "anybody may write to the folder": lambda file, folder: folder.chmod(0o777),
+    "link": lambda file, folder: _moved(file),
+    "loop": lambda file, folder: (file.unlink(), file.symlink_to(file)),
+    "linked folder": lambda file, folder: _moved(folder),
+    "pipe": lambda file, folder: (file.unlink(), os.mkfifo(file)),
+    "directory": lambda file, folder: (file.unlink(), file.mkdir()),
+}
 
 
-def _of_nobody(kernel: FakeKernel) -> None:
-    if os.geteuid():
+@pytest.mark.parametrize("how", SPOILT)
+def test_what_somebody_else_may_have_written_is_refused(kernel: FakeKernel, how: str) -> None:
+    if how.startswith("nobody") and os.geteuid():
         pytest.skip("only root gives files away")
-    os.chown(kernel.path(state.NAME), NOBODY, NOBODY)
-
-
-def _folder_of_nobody(kernel: FakeKernel) -> None:
-    if os.geteuid():
-        pytest.skip("only root gives files away")
-    os.chown(kernel.path(state.FOLDER), NOBODY, NOBODY)
-
-
-def _folder_writable(kernel: FakeKernel) -> None:
-    kernel.path(state.FOLDER).chmod(0o777)
-
-
-def _link(kernel: FakeKernel) -> None:
-    path = kernel.path(state.NAME)
-    path.rename(kernel.root / "elsewhere")
-    path.symlink_to(kernel.root / "elsewhere")
-
-
-def _loop(kernel: FakeKernel) -> None:
-    path = kernel.path(state.NAME)
-    path.unlink()
-    path.symlink_to(path)
-
-
-def _linked_folder(kernel: FakeKernel) -> None:
-    path = kernel.path(state.FOLDER)
-    path.rename(kernel.root / "elsewhere")
-    path.symlink_to(kernel.root / "elsewhere")
-
-
-def _pipe(kernel: FakeKernel) -> None:
-    path = kernel.path(state.NAME)
-    path.unlink()
-    os.mkfifo(path)
-
-
-def _directory(kernel: FakeKernel) -> None:
-    path = kernel.path(state.NAME)
-    path.unlink()
-    path.mkdir()
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [_group_writable, _anybody_writable, _of_nobody, _folder_of_nobody, _folder_writable, _link,
-     _loop, _linked_folder, _pipe, _directory],
-)  # fmt: skip
-def test_what_somebody_else_may_have_written_is_refused(
-    kernel: FakeKernel, spoil: Callable[[FakeKernel], None]
-) -> None:
     switch.on(kernel, Wish())
-    spoil(kernel)
+    SPOILT[how](kernel.path(state.NAME), kernel.path(state.FOLDER))
     before = kernel.everything()
     kernel.written.clear()
     for act in (switch.on, switch.shown, lambda kernel, _: switch.off(kernel)):

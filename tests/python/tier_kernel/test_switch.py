@@ -210,27 +210,6 @@ def test_third_party_setting_is_kept_unless_forced(kernel: FakeKernel) -> None:
     assert kernel.everything() == before and not kernel.path(state.NAME).exists()
 
 
-def test_what_was_left_does_not_keep_one_from_switching_on(kernel: FakeKernel) -> None:
-    switch.on(kernel, Wish())
-    kernel.put(BALANCING, "0")
-    switch.off(kernel)
-    switch.on(kernel, Wish())
-    switch.off(kernel)
-    assert kernel.read(BALANCING) == "0"
-
-
-def test_what_was_left_is_kept_where_on_fails(kernel: FakeKernel) -> None:
-    switch.on(kernel, Wish())
-    kernel.put(BALANCING, "0")
-    switch.off(kernel)
-    kernel.refuse = {BALANCING}
-    with pytest.raises(headrace.InvalidError, match="all else was put back"):
-        switch.on(kernel, Wish())
-    kernel.refuse = set()
-    switch.off(kernel, force=True)
-    assert kernel.read(BALANCING) == "1"
-
-
 def test_after_a_reboot_the_state_is_void(kernel: FakeKernel) -> None:
     switch.on(kernel, Wish())
     kernel.put("proc/sys/kernel/random/boot_id", "boot-2")
@@ -252,14 +231,6 @@ def test_off_where_it_is_not_on(kernel: FakeKernel) -> None:
     before = kernel.everything()
     assert "not on" in switch.off(kernel).notes[0]
     assert kernel.everything() == before and not kernel.path("run").exists()
-
-
-def test_a_state_that_is_not_ours_is_not_touched(kernel: FakeKernel) -> None:
-    kernel.put(state.NAME, '{"schema_version": 1, "settings": [{"file": 1}]}')
-    for act in (switch.off, lambda kernel: switch.on(kernel, Wish())):
-        with pytest.raises(headrace.InvalidError, match="look at what it says, then remove it"):
-            act(kernel)
-    assert kernel.written == [] and kernel.path(state.NAME).exists()
 
 
 def test_a_choice_that_the_kernel_cannot_make_again_is_told(kernel: FakeKernel) -> None:

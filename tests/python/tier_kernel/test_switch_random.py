@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 
 from fake_kernel import FakeKernel, killed, slow
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import headrace
-from headrace._tiering import switch
+from headrace._tiering import state, switch
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS, Wish
 
 FILES = (BALANCING, DEMOTION, RATE_LIMIT, f"{WEIGHTS}/node0")
@@ -85,8 +85,18 @@ class Model:
             assert stuck in held or (force and stuck in left)
         assert self.now() == expected
         self.held, self.left = held, left
+        assert self.kernel.path(state.NAME).exists() == bool(held or left)
 
 
+#: Somebody else sets the balancing while it is on.
+TAKEN = [("on", 0), ("other", 0, 0), ("off", False)]
+
+
+@example([*TAKEN, ("on", 0), ("off", False)])
+@example([*TAKEN, ("refuse", 0)])
+@example([*TAKEN, ("other", 0, 1), ("off", False)])  # as it was
+@example([*TAKEN, ("stuck", True, 0)])
+@example([("on", 0), ("stuck", False, 1), ("other", 0, 3), ("off", False)])  # put back once
 @given(st.lists(STEP, max_size=10))
 def test_random_switching_restores_every_setting(steps: list[tuple[object, ...]]) -> None:
     memory = Path("/dev/shm")

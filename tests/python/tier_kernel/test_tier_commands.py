@@ -5,24 +5,18 @@ from __future__ import annotations
 
 import errno
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Golden, Run
 from fake_kernel import FakeKernel, slow, xeon_max
-from typer.exceptions import TyperException
 
 import headrace
-from headrace._cli import app
 from headrace._cli.tier import kernel as kernel_command
 from headrace._cli.tier import status as status_command
 from headrace._tiering import status, switch
 from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._tiering.plan import BALANCING, DEMOTION, WEIGHTS, Wish
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Golden = Callable[[str, str], None]
 
 VMSTAT = """\
 nr_free_pages 5
@@ -187,48 +181,6 @@ def test_weights_that_advise_wrote(run: Run, tmp_path: Path) -> None:
     assert kernel_command._weights(str(tmp_path / "a.json")) == {
         int(node): weight for node, weight in made["weights"].items()
     }
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        ([], 2, "nothing to do, or two things; give one of --show, --on and --off"),
-        (["--on", "--off"], 2, "nothing to do, or two things"),
-        (["--show", "--force"], 2, "--force is for --off"),
-        (["--off", "--rate", "1GB/s"], 2, "--off restores all settings"),
-        (["--show", "--rate", "fast"], 2, "is no rate"),
-        (["--show", "--weights", "0=three"], 2, "is no weight"),
-        (["--show", "--weights", "0=3,x=1"], 2, "is no weight"),
-        (["--show", "--weights", "nothing.json"], 3, "cannot read nothing.json"),
-        (["--show", "--weights", "odd.json"], 2, "is no advice"),
-        (["--show", "--weights", "deep.json"], 2, "is no advice"),
-        (["--show", "--weights", "binary.json"], 2, "is no advice"),
-        (["--show", "--weights", "loop.json"], 7, "cannot read loop.json"),
-        (["--show", "--no-promotion", "--no-demotion"], 2, "nothing to set"),
-    ],
-)
-def test_bad_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, told: str
-) -> None:
-    (tmp_path / "odd.json").write_text('{"kind": "demo"}')
-    (tmp_path / "deep.json").write_text("[" * 100_000)
-    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    (tmp_path / "loop.json").symlink_to("loop.json")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(headrace.Error, match=told) as refused:
-        app.run(["tier", "kernel", *arguments])
-    assert refused.value.exit_code == code
-
-
-@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "-1", "0", "1e999", "soon"])
-def test_no_such_time_to_watch(seconds: str) -> None:
-    with pytest.raises((headrace.InvalidError, TyperException)) as refused:
-        app.run(["tier", "status", "--watch", seconds])
-    error = refused.value
-    if isinstance(error, TyperException):
-        assert error.exit_code == 2 and "--watch" in error.format_message()
-    else:
-        assert "--watch nan: give a number" in str(error)
 
 
 class Guarded(status.Files):

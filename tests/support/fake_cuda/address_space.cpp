@@ -6,23 +6,38 @@
 
 #include <utility>
 
-#include "support/fake_cuda/managed/managed.h"
-
 namespace headrace::cuda::fake {
 namespace {
 
 std::size_t whole_pages(std::size_t size) { return (size + 4095) / 4096 * 4096; }
 
-// Maps memory at two places: for users with `protection`, for the fake readable and writable.
-std::shared_ptr<Range> map_twice(Kind kind, std::size_t size, int protection,
-                                 const Context* owner) {
+std::shared_ptr<Range> make_range(Kind kind, std::size_t size, void* users, void* own,
+                                  const Context* owner) {
+  auto range = std::make_shared<Range>();
+  range->kind = kind;
+  range->address = as_address(users);
+  range->size = size;
+  range->bytes = static_cast<std::byte*>(own);
+  range->owner = owner;
+  return range;
+}
+
+}  // namespace
+
+Range::~Range() {
+  if (mapped == 0) return;
+  munmap(bytes, mapped);
+  if (as_address(bytes) != address) munmap(reinterpret_cast<void*>(address), mapped);
+}
+
+std::shared_ptr<Range> make_device_range(std::size_t size, int device, const Context* owner) {
   const std::size_t mapped = whole_pages(size);
   const int file = memfd_create("headrace-fake-cuda", MFD_CLOEXEC);
   if (file < 0) return nullptr;
   void* users = MAP_FAILED;
   void* own = MAP_FAILED;
   if (ftruncate(file, static_cast<off_t>(mapped)) == 0) {
-    users = mmap(nullptr, mapped, protection, MAP_SHARED, file, 0);
+    users = mmap(nullptr, mapped, PROT_NONE, MAP_SHARED, file, 0);
     own = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   }
   close(file);
@@ -31,49 +46,23 @@ std::shared_ptr<Range> map_twice(Kind kind, std::size_t size, int protection,
     if (own != MAP_FAILED) munmap(own, mapped);
     return nullptr;
   }
-  auto range = std::make_shared<Range>();
-  range->kind = kind;
-  range->address = as_address(users);
-  range->size = size;
-  range->bytes = static_cast<std::byte*>(own);
-  range->owner = owner;
+  auto range = make_range(Kind::device, size, users, own, owner);
+  range->device = device;
   range->mapped = mapped;
   return range;
 }
 
-}  // namespace
-
-Range::Range() = default;
-
-Range::~Range() {
-  if (mapped == 0) return;
-  pages.reset();
-  munmap(bytes, mapped);
-  if (as_address(bytes) != address) munmap(reinterpret_cast<void*>(address), mapped);
-}
-
-std::shared_ptr<Range> make_device_range(std::size_t size, int device, const Context* owner) {
-  auto range = map_twice(Kind::device, size, PROT_NONE, owner);
-  if (range != nullptr) range->device = device;
-  return range;
-}
-
-std::shared_ptr<Range> make_managed_range(std::size_t size, const Context* owner) {
-  return map_twice(Kind::managed, size, PROT_READ | PROT_WRITE, owner);
-}
-
-std::shared_ptr<Range> make_host_range(std::size_t size, const Context* owner) {
-  const std::size_t mapped = whole_pages(size);
-  void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+std::shared_ptr<Range> make_host_range(Kind kind, std::size_t size, const Context* owner) {
+  void* memory =
+      mmap(nullptr, whole_pages(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  auto range = std::make_shared<Range>();
-  range->kind = Kind::host;
-  range->address = as_address(memory);
-  range->size = size;
-  range->bytes = static_cast<std::byte*>(memory);
-  range->owner = owner;
-  range->mapped = mapped;
+  auto range = make_range(kind, size, memory, memory, owner);
+  range->mapped = whole_pages(size);
   return range;
+}
+
+std::shared_ptr<Range> make_registered_range(void* memory, std::size_t size, const Context* owner) {
+  return make_range(Kind::registered, size, memory, memory, owner);
 }
 
 bool AddressSpace::add(std::shared_ptr<Range> range) {

@@ -18,11 +18,19 @@
 namespace headrace::cuda::fake {
 
 class Context;
-class ManagedPages;
 
 inline CUdeviceptr as_address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 
 enum class Kind { device, host, registered, managed };
+
+// The latest advice and prefetch of managed memory. The memory itself never moves.
+struct Advice {
+  Mutex mutex;
+  bool read_mostly GUARDED_BY(mutex) = false;
+  CUdevice preferred GUARDED_BY(mutex) = CU_DEVICE_INVALID;
+  CUdevice accessed_by GUARDED_BY(mutex) = CU_DEVICE_INVALID;
+  CUdevice prefetched GUARDED_BY(mutex) = CU_DEVICE_INVALID;
+};
 
 struct Range {
   Kind kind = Kind::device;
@@ -30,11 +38,11 @@ struct Range {
   std::size_t size = 0;
   std::byte* bytes = nullptr;  // where the fake itself accesses the bytes
   const Context* owner = nullptr;
-  int device = -1;                      // ordinal, for device memory
-  std::size_t mapped = 0;               // bytes to unmap at both places; 0: not ours
-  std::unique_ptr<ManagedPages> pages;  // for managed memory
+  int device = -1;         // ordinal, for device memory
+  std::size_t mapped = 0;  // bytes to unmap at both places; 0: not ours
+  Advice advice;           // for managed memory
 
-  Range();
+  Range() = default;
   ~Range();
   Range(const Range&) = delete;
   Range& operator=(const Range&) = delete;
@@ -47,8 +55,9 @@ struct Range {
 
 // Null if the system has no memory.
 std::shared_ptr<Range> make_device_range(std::size_t size, int device, const Context* owner);
-std::shared_ptr<Range> make_host_range(std::size_t size, const Context* owner);
-std::shared_ptr<Range> make_managed_range(std::size_t size, const Context* owner);
+std::shared_ptr<Range> make_registered_range(void* memory, std::size_t size, const Context* owner);
+// Pinned or managed memory.
+std::shared_ptr<Range> make_host_range(Kind kind, std::size_t size, const Context* owner);
 
 class AddressSpace {
  public:

@@ -88,15 +88,16 @@ HEADRACE_FAKE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribut
                                                    CUdevice device) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return on_device(device, [&](Device& found) {
-    return found.attribute(what, *value) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const auto known = found.attribute(what);
+    *value = known.value_or(*value);
+    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuDeviceGetPCIBusId(char* id, int size, CUdevice device) {
   return on_device(device, [&](Device& found) {
     char text[32];
-    int bus = 0;
-    found.attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, bus);
+    const int bus = driver().settings.mig != 0 ? 1 : found.ordinal() + 1;
     std::snprintf(text, sizeof text, "0000:%02x:00.0", bus);
     return copy_text(text, id, size);
   });
@@ -130,6 +131,12 @@ HEADRACE_FAKE_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsign
   });
 }
 
+HEADRACE_FAKE_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  return on_device(device, [](Device& found) {
+    return found.release() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  });
+}
+
 HEADRACE_FAKE_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
   if (const CUresult result = ready(); result != CUDA_SUCCESS) return result;
   auto found = driver().contexts.find(context);
@@ -153,10 +160,6 @@ HEADRACE_FAKE_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
   const auto& stack = context_stack();
   *context = stack.empty() ? nullptr : stack.back()->handle();
   return CUDA_SUCCESS;
-}
-
-HEADRACE_FAKE_EXPORT CUresult cuCtxSynchronize() {
-  return in_context_alone([](Context& current) { return current.synchronize(); });
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {

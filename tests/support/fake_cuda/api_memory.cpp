@@ -38,18 +38,11 @@ CUresult pointer_attribute(const Range& range, CUpointer_attribute what, CUdevic
                            void* value) {
   const bool on_device = range.kind == Kind::device || range.kind == Kind::managed;
   switch (what) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-      *static_cast<CUcontext*>(value) = range.owner->handle();
-      return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       *static_cast<unsigned*>(value) = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       *static_cast<CUdeviceptr*>(value) = address;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (range.kind == Kind::device) return CUDA_ERROR_INVALID_VALUE;
-      *static_cast<void**>(value) = reinterpret_cast<void*>(address);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       *static_cast<unsigned char*>(value) = range.kind == Kind::managed;
@@ -104,7 +97,7 @@ HEADRACE_FAKE_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* to
 HEADRACE_FAKE_EXPORT CUresult cuMemHostAlloc(void** address, std::size_t size, unsigned int flags) {
   return in_context_fallible([&](Context& current) -> CUresult {
     if (address == nullptr || size == 0 || flags > 7) return CUDA_ERROR_INVALID_VALUE;
-    auto range = make_host_range(size, &current);
+    auto range = make_host_range(Kind::host, size, &current);
     if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     *address = range->bytes;
     driver().memory.add(std::move(range));
@@ -128,14 +121,9 @@ HEADRACE_FAKE_EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t si
     }
     if (driver().memory.overlaps(begin, size)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     if (!is_mapped(begin, size)) return CUDA_ERROR_INVALID_VALUE;
-    auto range = std::make_shared<Range>();
-    range->kind = Kind::registered;
-    range->address = begin;
-    range->size = size;
-    range->bytes = static_cast<std::byte*>(address);
-    range->owner = &current;
-    return driver().memory.add(std::move(range)) ? CUDA_SUCCESS
-                                                 : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    return driver().memory.add(make_registered_range(address, size, &current))
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   });
 }
 

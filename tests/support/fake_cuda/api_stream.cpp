@@ -11,8 +11,8 @@ namespace {
 // The same for calls that query or wait.
 template <class Body>
 CUresult on_asked_stream(CUstream handle, Body body) {
-  return on_stream(handle, [&](Context& current, BoundStream& its) -> CUresult {
-    return others_capture() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : body(current, its);
+  return on_stream(handle, [&](Stream& its) -> CUresult {
+    return others_capture() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : body(its);
   });
 }
 
@@ -30,8 +30,8 @@ CUresult on_event(CUevent handle, Body body) {
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
   return in_context_fallible([&](Context& current) -> CUresult {
-    if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
-    auto made = current.add_stream(flags == CU_STREAM_DEFAULT);
+    if (stream == nullptr || flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+    auto made = current.add_stream();
     if (made == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *stream = driver().streams.add(std::move(made));
     return CUDA_SUCCESS;
@@ -40,40 +40,33 @@ HEADRACE_FAKE_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned int flag
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
   return in_context([&](Context&) -> CUresult {
-    const auto removed = driver().streams.remove(stream);
-    if (removed == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    removed->context->retire(removed);
-    return CUDA_SUCCESS;
+    return driver().streams.remove(stream) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
   });
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
-  return on_asked_stream(stream,
-                         [](Context&, BoundStream& its) { return its.stream.last()->wait(); });
+  return on_asked_stream(stream, [](Stream& its) { return its.last()->wait(); });
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamQuery(CUstream stream) {
-  return on_asked_stream(stream, [](Context&, BoundStream& its) {
-    const auto last = its.stream.last();
-    return last->done() ? last->wait() : CUDA_ERROR_NOT_READY;
-  });
+  return on_asked_stream(stream, [](Stream& its) { return its.last()->query(); });
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event,
                                                 unsigned int flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+  return on_stream(stream, [&](Stream& its) -> CUresult {
     const auto found = driver().events.find(event);
     if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (auto mark = found->recorded(); mark != nullptr) {
-      its.context->enqueue(its, [] { return CUDA_SUCCESS; }, {std::move(mark)});
+      its.enqueue([] { return CUDA_SUCCESS; }, std::move(mark));
     }
     return CUDA_SUCCESS;
   });
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
-  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+  return on_stream(stream, [&](Stream& its) -> CUresult {
     if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *context = its.context->handle();
     return CUDA_SUCCESS;
@@ -83,9 +76,9 @@ HEADRACE_FAKE_EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext* context
 HEADRACE_FAKE_EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function,
                                                void* user_data) {
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return on_stream(stream, [&](Context&, BoundStream& its) {
+  return on_stream(stream, [&](Stream& its) {
     spend(driver().settings.callback_cost);
-    its.context->enqueue(its, [function, user_data] {
+    its.enqueue([function, user_data] {
       in_host_function(true);
       function(user_data);
       in_host_function(false);
@@ -97,7 +90,7 @@ HEADRACE_FAKE_EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn functio
 
 // No stream of the fake is ever captured.
 HEADRACE_FAKE_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  return on_stream(stream, [&](Context&, BoundStream&) -> CUresult {
+  return on_stream(stream, [&](Stream&) -> CUresult {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
@@ -112,8 +105,7 @@ HEADRACE_FAKE_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureM
 
 HEADRACE_FAKE_EXPORT CUresult cuEventCreate(CUevent* event, unsigned int flags) {
   return in_context_fallible([&](Context& current) -> CUresult {
-    constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
-    if (event == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (event == nullptr || flags > CU_EVENT_DISABLE_TIMING) return CUDA_ERROR_INVALID_VALUE;
     auto made = std::make_shared<Event>();
     made->context = current.shared_from_this();
     made->timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
@@ -123,10 +115,10 @@ HEADRACE_FAKE_EXPORT CUresult cuEventCreate(CUevent* event, unsigned int flags) 
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
-  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+  return on_stream(stream, [&](Stream& its) -> CUresult {
     const auto found = driver().events.find(event);
     if (found == nullptr || found->context != its.context) return CUDA_ERROR_INVALID_HANDLE;
-    auto mark = its.context->enqueue(its, [] { return CUDA_SUCCESS; });
+    auto mark = its.enqueue([] { return CUDA_SUCCESS; });
     const MutexLock lock(found->mutex);
     found->mark = std::move(mark);
     return CUDA_SUCCESS;
@@ -135,14 +127,7 @@ HEADRACE_FAKE_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 HEADRACE_FAKE_EXPORT CUresult cuEventQuery(CUevent event) {
   return on_event(event, [](Event&, const std::shared_ptr<Mark>& mark) {
-    if (mark == nullptr) return CUDA_SUCCESS;
-    return mark->done() ? mark->wait() : CUDA_ERROR_NOT_READY;
-  });
-}
-
-HEADRACE_FAKE_EXPORT CUresult cuEventSynchronize(CUevent event) {
-  return on_event(event, [](Event&, const std::shared_ptr<Mark>& mark) {
-    return mark == nullptr ? CUDA_SUCCESS : mark->wait();
+    return mark == nullptr ? CUDA_SUCCESS : mark->query();
   });
 }
 
@@ -154,7 +139,9 @@ HEADRACE_FAKE_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent st
       if (!timed || begun == nullptr || ended == nullptr || first.context != second.context) {
         return CUDA_ERROR_INVALID_HANDLE;
       }
-      if (!begun->done() || !ended->done()) return CUDA_ERROR_NOT_READY;
+      if (begun->query() == CUDA_ERROR_NOT_READY || ended->query() == CUDA_ERROR_NOT_READY) {
+        return CUDA_ERROR_NOT_READY;
+      }
       const std::chrono::duration<float, std::milli> time = ended->when() - begun->when();
       *milliseconds = time.count();
       return CUDA_SUCCESS;

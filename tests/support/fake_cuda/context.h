@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -18,16 +19,7 @@
 
 namespace headrace::cuda::fake {
 
-class Context;
 class Device;
-
-// A stream that keeps its context alive.
-struct BoundStream {
-  BoundStream(std::shared_ptr<Context> of, bool blocking);
-
-  const std::shared_ptr<Context> context;
-  Stream stream;
-};
 
 struct Event {
   std::shared_ptr<Context> context;
@@ -41,7 +33,7 @@ struct Event {
   }
 };
 
-class Context final : public Runner, public std::enable_shared_from_this<Context> {
+class Context final : public std::enable_shared_from_this<Context> {
  public:
   Context(Device& device, CUcontext handle, const Settings& settings)
       : device_(device), handle_(handle), settings_(settings) {}
@@ -49,19 +41,16 @@ class Context final : public Runner, public std::enable_shared_from_this<Context
   Device& device() const { return device_; }
   CUcontext handle() const { return handle_; }
 
-  CUresult run(const Marks& after, const Work& work) override;
-  // Sleeps, but at most until the context ends.
-  void sleep(std::chrono::nanoseconds time);
-  // Sleeps until a time, exact to some microseconds.
+  // Does the work of a stream after the mark, unless it is null.
+  CUresult run(const Mark* after, const Work& work);
+  // Sleeps until a time, exact to some microseconds, but at most until the context ends.
   void sleep_until(Clock::time_point end);
 
-  std::shared_ptr<BoundStream> legacy();     // the default stream
-  std::shared_ptr<BoundStream> of_thread();  // the calling thread's stream
-  std::shared_ptr<BoundStream> add_stream(bool blocking);
-  // Ends the stream when its work is done. Nobody waits for that.
-  void retire(const std::shared_ptr<BoundStream>& stream);
-  // Runs in order after the work that the legacy default stream requires.
-  std::shared_ptr<Mark> enqueue(BoundStream& stream, Work work, Marks after = {});
+  // The default stream of a thread; of no thread: the legacy one. None takes turns with other
+  // streams, as if those were non-blocking.
+  std::shared_ptr<Stream> default_of(std::thread::id thread);
+  // Streams live as long as their context, so that the end of a handle waits for no work.
+  std::shared_ptr<Stream> add_stream();
   CUresult synchronize();         // waits for all streams
   bool enable_peer(int ordinal);  // false: it was already enabled
   bool peer_enabled(int ordinal) const;
@@ -75,11 +64,10 @@ class Context final : public Runner, public std::enable_shared_from_this<Context
 
   // Ends all: drops enqueued work; threads have ended on return.
   void close();
-  bool closed() const;
 
  private:
   CUresult begin_operation();
-  Marks all_streams();
+  bool closed() const;
 
   Device& device_;
   const CUcontext handle_;
@@ -91,10 +79,8 @@ class Context final : public Runner, public std::enable_shared_from_this<Context
   bool closed_ GUARDED_BY(mutex_) = false;
   CUresult failure_ GUARDED_BY(mutex_) = CUDA_SUCCESS;
   CUresult pending_ GUARDED_BY(mutex_) = CUDA_SUCCESS;
-  std::shared_ptr<BoundStream> legacy_ GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<BoundStream>> streams_ GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<BoundStream>> retired_ GUARDED_BY(mutex_);
-  std::map<std::thread::id, std::shared_ptr<BoundStream>> of_threads_ GUARDED_BY(mutex_);
+  std::map<std::thread::id, std::shared_ptr<Stream>> defaults_ GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Stream>> streams_ GUARDED_BY(mutex_);
   std::set<int> peers_ GUARDED_BY(mutex_);
 };
 
@@ -107,8 +93,8 @@ class Device {
 
   int ordinal() const { return ordinal_; }
 
-  // Gets the driver's number for an attribute; false: it knows none.
-  bool attribute(CUdevice_attribute what, int& value) const;
+  // The driver's number for an attribute; nullopt: it knows none.
+  std::optional<int> attribute(CUdevice_attribute what) const;
 
   // The handle of the primary context, which is made if there was none.
   CUcontext retain();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/fake_cuda/copies.h"
-
+// Copies, alone and in batches. The arguments are checked at once, like in the driver, and the copy
+// is made in the stream. Unregistered memory is pageable: the call returns when its copy is done.
 #include <cstdint>
 #include <cstring>
 #include <expected>
@@ -69,7 +69,7 @@ struct Ends {
 };
 
 CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream stream, Ends ends = {}) {
-  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+  return on_stream(stream, [&](Stream& its) -> CUresult {
     if (size == 0) return CUDA_SUCCESS;
     if (driver().fails()) return CUDA_ERROR_OUT_OF_MEMORY;
     auto checked = check(to, from, size);
@@ -81,7 +81,7 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream strea
     const bool wait = checked->pageable();
     spend(driver().settings.call_cost);
     Context& context = *its.context;
-    const auto mark = context.enqueue(its, [&context, what = std::move(*checked)] {
+    const auto mark = its.enqueue([&context, what = std::move(*checked)] {
       transfer(context, what);
       return CUDA_SUCCESS;
     });
@@ -89,40 +89,30 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream strea
   });
 }
 
+// The library gives one for all copies.
 bool attributes_fit(const Batch& batch) {
-  if (batch.attributes == nullptr || batch.first_of_attribute == nullptr) return false;
-  const std::size_t count = batch.attributes_count;
-  if (count == 0 || count > batch.count || batch.first_of_attribute[0] != 0) return false;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto order = batch.attributes[i].srcAccessOrder;
-    if (order < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || order > CU_MEMCPY_SRC_ACCESS_ORDER_ANY) {
-      return false;
-    }
-    const std::size_t first = batch.first_of_attribute[i];
-    if (first >= batch.count || (i > 0 && first <= batch.first_of_attribute[i - 1])) return false;
-  }
-  return true;
+  return batch.attributes_count == 1 && *batch.first_of_attribute == 0 &&
+         batch.attributes->srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
 }
 
-// Returns every copy of a batch; or the index of the first refused copy, and why.
-std::expected<std::vector<Copy>, std::pair<std::size_t, CUresult>> check_all(const Batch& batch) {
+std::expected<std::vector<Copy>, CUresult> check_all(const Batch& batch) {
   std::vector<Copy> copies;
   copies.reserve(batch.count);
   for (std::size_t i = 0; i < batch.count; ++i) {
     auto checked = check(batch.to[i], batch.from[i], batch.sizes[i]);
-    if (!checked) return std::unexpected(std::pair(i, checked.error()));
-    if (batch.sizes[i] == 0) return std::unexpected(std::pair(i, CUDA_ERROR_INVALID_VALUE));
+    if (!checked) return std::unexpected(checked.error());
+    if (batch.sizes[i] == 0) return std::unexpected(CUDA_ERROR_INVALID_VALUE);
     copies.push_back(std::move(*checked));
   }
   return copies;
 }
 
-CUresult enqueue_batch(BoundStream& its, std::vector<Copy> copies) {
+CUresult enqueue_batch(Stream& its, std::vector<Copy> copies) {
   bool wait = false;
   for (const Copy& each : copies) wait = wait || each.pageable();
   spend(driver().settings.descriptor_cost * copies.size());
   Context& context = *its.context;
-  const auto mark = context.enqueue(its, [&context, what = std::move(copies)] {
+  const auto mark = its.enqueue([&context, what = std::move(copies)] {
     // Backwards, since a batch has no order that users may rely on.
     for (auto each = what.rbegin(); each != what.rend(); ++each) transfer(context, *each);
     return CUDA_SUCCESS;
@@ -132,21 +122,13 @@ CUresult enqueue_batch(BoundStream& its, std::vector<Copy> copies) {
 
 }  // namespace
 
-CUresult copy_batch(const Batch& batch, std::size_t* failed, CUstream stream) {
-  if (failed != nullptr) *failed = SIZE_MAX;
-  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+CUresult copy_batch(const Batch& batch, CUstream stream) {
+  return on_stream(stream, [&](Stream& its) -> CUresult {
     const bool legacy = reinterpret_cast<std::uintptr_t>(stream) <= 1;
-    if (legacy || batch.count == 0 || batch.to == nullptr || batch.from == nullptr ||
-        batch.sizes == nullptr || !attributes_fit(batch)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
+    if (legacy || batch.count == 0 || !attributes_fit(batch)) return CUDA_ERROR_INVALID_VALUE;
     if (driver().fails()) return CUDA_ERROR_OUT_OF_MEMORY;
     auto copies = check_all(batch);
-    if (!copies) {
-      if (failed != nullptr) *failed = copies.error().first;
-      return copies.error().second;
-    }
-    return enqueue_batch(its, std::move(*copies));
+    return copies ? enqueue_batch(its, std::move(*copies)) : copies.error();
   });
 }
 
@@ -182,12 +164,12 @@ HEADRACE_FAKE_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_con
 
 HEADRACE_FAKE_EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value,
                                               std::size_t size, CUstream stream) {
-  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+  return on_stream(stream, [&](Stream& its) -> CUresult {
     if (size == 0) return CUDA_SUCCESS;
     auto where = place(address, size);
     if (!where) return where.error();
     if (where->pageable()) return CUDA_ERROR_INVALID_VALUE;
-    its.context->enqueue(its, [what = std::move(*where), value, size] {
+    its.enqueue([what = std::move(*where), value, size] {
       std::memset(what.bytes, value, size);
       return CUDA_SUCCESS;
     });

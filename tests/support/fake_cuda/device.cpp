@@ -17,51 +17,25 @@ Device::Device(int ordinal, const Settings& settings) : ordinal_(ordinal), setti
   for (unsigned i = 0; i < settings.engines; ++i) engines_.push_back(std::make_unique<Engine>());
 }
 
-bool Device::attribute(CUdevice_attribute what, int& value) const {
+std::optional<int> Device::attribute(CUdevice_attribute what) const {
   const Paradigm paradigm = settings_.paradigm;
   const bool ats = paradigm == Paradigm::ats;
   const bool numa = settings_.numa_node >= 0;
   switch (what) {
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: value = 1024; break;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: value = 32; break;
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: value = 1'000'000; break;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: value = static_cast<int>(settings_.sms); break;
-    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS: value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: value = settings_.mig ? 1 : ordinal_ + 1; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: value = 0; break;
-    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: value = 1'000'000; break;
-    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: value = 1024; break;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: value = static_cast<int>(settings_.l2); break;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: value = 2048; break;
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: value = static_cast<int>(settings_.engines); break;
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING: value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: value = 0; break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-      value = static_cast<int>(settings_.compute / 10);
-      break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-      value = static_cast<int>(settings_.compute % 10);
-      break;
-    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
-      value = ats || paradigm == Paradigm::hmm;
-      break;
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
-      value = paradigm != Paradigm::limited;
-      break;
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED: value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: value = ats; break;
-    case CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST: value = ats; break;
-    case CU_DEVICE_ATTRIBUTE_NUMA_CONFIG: value = numa ? 1 : 0; break;
-    case CU_DEVICE_ATTRIBUTE_NUMA_ID: value = numa ? settings_.numa_node + ordinal_ : -1; break;
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: value = settings_.host_node; break;
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: value = 0; break;
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED: value = 0; break;
-    default: return false;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return static_cast<int>(settings_.sms);
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return static_cast<int>(settings_.l2);
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return static_cast<int>(settings_.engines);
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: return 1;
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS: return ats || paradigm == Paradigm::hmm;
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: return paradigm != Paradigm::limited;
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+    case CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST: return ats;
+    case CU_DEVICE_ATTRIBUTE_NUMA_CONFIG: return numa;
+    case CU_DEVICE_ATTRIBUTE_NUMA_ID: return numa ? settings_.numa_node + ordinal_ : -1;
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: return settings_.host_node;
   }
-  return true;
+  return std::nullopt;
 }
 
 CUcontext Device::retain() {

@@ -40,7 +40,7 @@ std::uint64_t next_random(std::uint64_t& state) {
 
 }  // namespace
 
-Driver::Driver(const Settings& with) : settings(with), managed(settings), random_(with.seed) {
+Driver::Driver(const Settings& with) : settings(with), random_(with.seed) {
   for (unsigned i = 0; i < settings.devices; ++i) {
     devices.push_back(std::make_unique<Device>(static_cast<int>(i), settings));
   }
@@ -51,10 +51,10 @@ Device* Driver::device(CUdevice ordinal) const {
   return ordinal >= 0 && index < devices.size() ? devices[index].get() : nullptr;
 }
 
-std::shared_ptr<BoundStream> Driver::stream(Context& current, CUstream handle) {
+std::shared_ptr<Stream> Driver::stream(Context& current, CUstream handle) {
   const auto number = reinterpret_cast<std::uintptr_t>(handle);
-  if (number <= 1) return current.legacy();
-  if (number == 2) return current.of_thread();
+  if (number <= 1) return current.default_of({});
+  if (number == 2) return current.default_of(std::this_thread::get_id());
   return streams.find(handle);
 }
 

@@ -14,8 +14,7 @@
 #include "support/fake_cuda/address_space.h"
 #include "support/fake_cuda/context.h"
 #include "support/fake_cuda/handles.h"
-#include "support/fake_cuda/launch/module.h"
-#include "support/fake_cuda/managed/managed.h"
+#include "support/fake_cuda/kernels.h"
 #include "support/fake_cuda/settings.h"
 
 namespace headrace::cuda::fake {
@@ -29,10 +28,9 @@ class Driver {
 
   const Settings settings;
   std::vector<std::unique_ptr<Device>> devices;
-  ManagedMemory managed;  // before the memory, whose ranges use it
   AddressSpace memory;
   Handles<CUcontext, Context> contexts;
-  Handles<CUstream, BoundStream> streams;
+  Handles<CUstream, Stream> streams;
   Handles<CUevent, Event> events;
   Handles<CUmodule, Module> modules;
   Handles<CUfunction, Function> functions;
@@ -40,7 +38,7 @@ class Driver {
   // Null: no device has this number.
   Device* device(CUdevice ordinal) const;
   // The stream of a handle; null: it is invalid.
-  std::shared_ptr<BoundStream> stream(Context& current, CUstream handle);
+  std::shared_ptr<Stream> stream(Context& current, CUstream handle);
   // Releases everything of a context.
   void forget(const Context& context);
   // Whether a call that can fail must fail now.
@@ -71,6 +69,24 @@ void spend(std::size_t nanoseconds);
 // Marks that the thread runs a user's host function, in which no call is allowed.
 void in_host_function(bool inside);
 
+// The arguments of cuMemcpyBatchAsync. Each pointer has as many elements as the count beside it.
+struct Batch {
+  const CUdeviceptr* to;
+  const CUdeviceptr* from;
+  const std::size_t* sizes;
+  std::size_t count;
+  const CUmemcpyAttributes* attributes;
+  const std::size_t* first_of_attribute;
+  std::size_t attributes_count;
+};
+CUresult copy_batch(const Batch& batch, CUstream stream);
+CUresult advise(CUdeviceptr address, std::size_t size, CUmem_advise advice, CUdevice about);
+CUresult prefetch(CUdeviceptr address, std::size_t size, CUdevice to, CUstream stream);
+// The device of a location; CU_DEVICE_CPU: any node of the host.
+constexpr CUdevice device_of(CUmemLocation place) {
+  return place.type == CU_MEM_LOCATION_TYPE_DEVICE ? place.id : CU_DEVICE_CPU;
+}
+
 // Calls `body` with the current context. If there is none or it has failed, returns that error.
 template <class Body>
 CUresult in_context(Body body) {
@@ -99,14 +115,14 @@ CUresult in_context_fallible(Body body) {
   });
 }
 
-// As in_context, with one of its streams.
+// As in_context, with a stream.
 template <class Body>
 CUresult on_stream(CUstream handle, Body body) {
   return in_context([&](Context& current) -> CUresult {
-    const std::shared_ptr<BoundStream> stream = driver().stream(current, handle);
+    const std::shared_ptr<Stream> stream = driver().stream(current, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult failed = stream->context->failure(); failed != CUDA_SUCCESS) return failed;
-    return body(current, *stream);
+    return body(*stream);
   });
 }
 

@@ -70,17 +70,12 @@ bool set(Settings& s, std::string_view key, std::string_view value) {
   if (key == "compute") return read(value, s.compute) && s.compute >= 50;
   if (key == "host_node") return read(value, s.host_node) && s.host_node >= -1;
   if (key == "numa_node") return read(value, s.numa_node) && s.numa_node >= -1;
-  if (key == "page") {
-    return read_size(value, s.page) && s.page >= 4096 && (s.page & (s.page - 1)) == 0;
-  }
-  if (key == "access_threshold") return read(value, s.access_threshold);
   if (key == "bandwidth") return read_bandwidth(value, s.bandwidth);
   if (key == "latency") return read_duration(value, s.latency);
   if (key == "register_limit") return read_size(value, s.register_limit);
   if (key == "seed") return read(value, s.seed);
   if (key == "fail") return read(value, s.fail) && s.fail >= 0 && s.fail <= 1;
   if (key == "lost_after") return read(value, s.lost_after);
-  if (key == "lost_error") return read(value, s.lost_error) && s.lost_error > 0;
   if (key == "stall_after") return read(value, s.stall_after);
   if (key == "descriptor_cost") return read(value, s.descriptor_cost);
   if (key == "call_cost") return read(value, s.call_cost);

@@ -25,15 +25,12 @@ struct Settings {
   unsigned compute = 90;               // compute capability, 10 * major + minor
   int host_node = 0;                   // nearest node of the host; -1: unknown
   int numa_node = -1;                  // node of the device's memory; -1: none
-  std::size_t page = 64UL << 10;       // page size of managed memory
-  unsigned access_threshold = 0;       // remote accesses until a page migrates; 0: never
   double bandwidth = 0;                // bytes per second of an engine; 0: as fast as possible
   std::chrono::nanoseconds latency{};  // of each operation
   std::size_t register_limit = 512UL << 30;  // a single registration of this size fails
   std::uint64_t seed = 1;
   double fail = 0;                  // probability that a call fails for lack of memory
   std::uint64_t lost_after = 0;     // operations until the context is lost; 0: never
-  unsigned lost_error = 700;        // with this result
   std::uint64_t stall_after = 0;    // operations until all stop; 0: never
   std::size_t descriptor_cost = 0;  // nanoseconds of CPU for a copy of a batch
   std::size_t call_cost = 0;        // for a single copy

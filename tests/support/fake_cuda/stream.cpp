@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "support/fake_cuda/context.h"
+
 namespace headrace::cuda::fake {
 namespace {
 
@@ -18,9 +20,9 @@ void Mark::set(CUresult result) {
   changed_.notify_all();
 }
 
-bool Mark::done() const {
+CUresult Mark::query() const {
   const MutexLock lock(mutex_);
-  return done_;
+  return done_ ? result_ : CUDA_ERROR_NOT_READY;
 }
 
 CUresult Mark::wait() const {
@@ -40,8 +42,8 @@ Clock::time_point Mark::when() const {
   return when_;
 }
 
-Stream::Stream(Runner& runner, bool blocking)
-    : runner_(runner), blocking_(blocking), last_(std::make_shared<Mark>()) {
+Stream::Stream(std::shared_ptr<Context> of)
+    : context(std::move(of)), last_(std::make_shared<Mark>()) {
   last_->set(CUDA_SUCCESS);
   thread_ = std::thread([this] { serve(); });
 }
@@ -55,7 +57,7 @@ Stream::~Stream() {
   thread_.join();
 }
 
-std::shared_ptr<Mark> Stream::enqueue(Work work, Marks after) {
+std::shared_ptr<Mark> Stream::enqueue(Work work, std::shared_ptr<Mark> after) {
   auto mark = std::make_shared<Mark>();
   const MutexLock lock(mutex_);
   queue_.push_back({std::move(work), std::move(after), mark});
@@ -79,7 +81,7 @@ void Stream::serve() {
       next = std::move(queue_.front());
       queue_.pop_front();
     }
-    const CUresult result = runner_.run(next.after, next.work);
+    const CUresult result = context->run(next.after.get(), next.work);
     next.work = nullptr;  // frees its captures before the mark is set
     next.mark->set(result);
   }

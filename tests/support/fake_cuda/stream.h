@@ -17,14 +17,15 @@
 
 namespace headrace::cuda::fake {
 
+class Context;
 using Clock = std::chrono::steady_clock;
 
 // A mark that a stream reaches; set once.
 class Mark {
  public:
   void set(CUresult result);
-  bool done() const;
-  CUresult wait() const;  // waits until it is set; returns the outcome
+  CUresult query() const;  // CUDA_ERROR_NOT_READY: it is not set
+  CUresult wait() const;   // waits until it is set; returns the outcome
   bool wait_for(std::chrono::nanoseconds bound) const;  // whether it is set
   Clock::time_point when() const;
 
@@ -36,40 +37,29 @@ class Mark {
   Clock::time_point when_ GUARDED_BY(mutex_);
 };
 
-using Marks = std::vector<std::shared_ptr<Mark>>;
 using Work = std::function<CUresult()>;
-
-// The object to which a stream gives each operation, for instance a context.
-class Runner {
- public:
-  virtual ~Runner() = default;
-  // Does `work` after all marks of `after`.
-  virtual CUresult run(const Marks& after, const Work& work) = 0;
-};
 
 class Stream {
  public:
-  Stream(Runner& runner, bool blocking);
+  explicit Stream(std::shared_ptr<Context> of);
   // Waits for the enqueued work.
   ~Stream();
 
-  bool blocking() const { return blocking_; }  // alternates with the legacy default stream
-
-  // Does `work` after all earlier work in this stream and all marks of `after`.
-  std::shared_ptr<Mark> enqueue(Work work, Marks after = {});
+  // Does `work` after all earlier work in this stream and the mark `after`, if there is one.
+  std::shared_ptr<Mark> enqueue(Work work, std::shared_ptr<Mark> after = nullptr);
   // The mark of the last enqueued work; already set if there was none.
   std::shared_ptr<Mark> last() const;
+
+  const std::shared_ptr<Context> context;
 
  private:
   struct Operation {
     Work work;
-    Marks after;
+    std::shared_ptr<Mark> after;
     std::shared_ptr<Mark> mark;
   };
   void serve();
 
-  Runner& runner_;
-  const bool blocking_;
   mutable Mutex mutex_;
   CondVar more_;
   std::deque<Operation> queue_ GUARDED_BY(mutex_);

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts that depend on the library's version, HEADRACE_FAKE_DRIVER: its number, and the
 // functions that older drivers lack. Compiled once for each library.
-#include "support/fake_cuda/copies.h"
+#include <cstdint>
+
 #include "support/fake_cuda/driver.h"
-#include "support/fake_cuda/managed/managed.h"
 
 namespace headrace::cuda::fake {
 
 int driver_version() { return HEADRACE_FAKE_DRIVER; }
-
-#if HEADRACE_FAKE_DRIVER >= 11000
-HEADRACE_FAKE_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  if (const CUresult result = ready(); result != CUDA_SUCCESS) return result;
-  Device* const found = driver().device(device);
-  if (found == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  return found->release() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-#endif
 
 #if HEADRACE_FAKE_DRIVER >= 11040
 HEADRACE_FAKE_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
@@ -32,13 +23,14 @@ HEADRACE_FAKE_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) 
 #if HEADRACE_FAKE_DRIVER >= 12020
 HEADRACE_FAKE_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t size,
                                              CUmem_advise advice, CUmemLocation location) {
-  return advise(address, size, advice, location);
+  return advise(address, size, advice, device_of(location));
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t size,
                                                     CUmemLocation location, unsigned int flags,
                                                     CUstream stream) {
-  return flags == 0 ? prefetch(address, size, location, stream) : CUDA_ERROR_INVALID_VALUE;
+  return flags == 0 ? prefetch(address, size, device_of(location), stream)
+                    : CUDA_ERROR_INVALID_VALUE;
 }
 #endif
 
@@ -49,8 +41,9 @@ HEADRACE_FAKE_EXPORT CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* f
                                                  std::size_t* first_of_attribute,
                                                  std::size_t attributes_count, std::size_t* failed,
                                                  CUstream stream) {
+  *failed = SIZE_MAX;  // no particular one
   return copy_batch({to, from, sizes, count, attributes, first_of_attribute, attributes_count},
-                    failed, stream);
+                    stream);
 }
 #endif
 
@@ -61,7 +54,7 @@ HEADRACE_FAKE_EXPORT CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr
                                                     std::size_t* first_of_attribute,
                                                     std::size_t attributes_count, CUstream stream) {
   return copy_batch({to, from, sizes, count, attributes, first_of_attribute, attributes_count},
-                    nullptr, stream);
+                    stream);
 }
 #endif
 

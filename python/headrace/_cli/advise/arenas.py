@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output, parse
+from headrace._cli import output, parse
 from headrace._cli.options import OutOnly
 from headrace._errors import error_of
 from headrace._files import check_writable, read_whole, write_whole
@@ -29,7 +29,7 @@ def command(
         ),
     ],
     out: OutOnly = None,
-) -> int:
+) -> None:
     """Plan which arenas (named heaps) belong on which memory.
 
     An arena is a named heap (headrace.arena). The hottest arenas come first; each goes as a whole
@@ -42,8 +42,7 @@ def command(
       --out plan.txt
     HEADRACE_ARENAS=plan.txt python program.py
     """
-    if out is not None:
-        check_writable(out, seen)
+    check_writable(out, seen)
     tiers = [_tier(text) for text in tier]
     for place, room in tiers[:-1]:
         if room is None:
@@ -62,7 +61,6 @@ def command(
             f"not placed, for nothing was seen of them: {', '.join(unseen)}; the plan says why, "
             "and may be edited"
         )
-    return exit_codes.SUCCESS
 
 
 def _tier(text: str) -> tuple[str, int | None]:

@@ -69,8 +69,7 @@ def command(
     headrace advise capacity --zipf 0.99 --pages 1000000 --fast 1GiB
     headrace advise capacity --histogram counts.txt
     """
-    if out is not None:
-        check_writable(out, histogram)
+    check_writable(out, histogram)
     share, page = parse.share(accesses), parse.size(page_size)
     if page == 0:
         raise headrace.InvalidError("a page of 0 bytes holds nothing; give --page-size 4KiB")
@@ -82,9 +81,7 @@ def command(
             "give fewer, or a smaller --page-size"
         )
     made = {
-        "schema_version": headrace.SCHEMA_VERSION,
-        "kind": "advise_capacity",
-        "version": headrace.__version__,
+        **output.head("advise_capacity"),
         "of": what,
         "basis": "modelled",
         "page_bytes": page,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output, parse
+from headrace._cli import output, parse
 from headrace._cli.advise.instances import INSTANCES, SOURCE, gib_per_vcpu
 from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
@@ -59,7 +59,7 @@ def command(
     ] = None,
     json: Json = False,
     out: Out = None,
-) -> int:
+) -> None:
     """Compute what CXL memory is worth.
 
     One model computes how many servers it saves, with --cost-ratio; another how many more vCPUs can
@@ -70,8 +70,7 @@ def command(
     headrace advise cost --dram-speed 10 --cxl-speed 8 --cost-ratio 1.1
     headrace advise cost --instance m7a.large --server-gib 3 --discount 20%
     """
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     inputs: dict[str, Any] = {
         "dram_speed": dram_speed, "cxl_speed": cxl_speed, "capacity_ratio": capacity_ratio,
         "cost_ratio": cost_ratio,
@@ -89,9 +88,7 @@ def command(
     saving = headrace.server_saving(**inputs)
     changes = headrace.cost_sensitivity(**inputs, change=_CHANGE)
     made = {
-        "schema_version": headrace.SCHEMA_VERSION,
-        "kind": "advise_cost",
-        "version": headrace.__version__,
+        **output.head("advise_cost"),
         "basis": "modelled",
         "assumed": [
             name
@@ -117,7 +114,6 @@ def command(
         },
     }
     output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(made)))
-    return exit_codes.SUCCESS
 
 
 def text(made: Mapping[str, Any]) -> str:

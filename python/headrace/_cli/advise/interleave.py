@@ -9,7 +9,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output, parse
+from headrace._cli import output, parse
 from headrace._cli.advise.orders import lines as order_lines
 from headrace._cli.advise.orders import orders
 from headrace._cli.options import Json, Out
@@ -85,7 +85,7 @@ def command(
     ] = None,
     json: Json = False,
     out: Out = None,
-) -> int:
+) -> None:
     """Advise how to split a data set between memories.
 
     A memory answers more slowly under load, so the best split depends on the load: a light load
@@ -98,8 +98,7 @@ def command(
     headrace advise interleave --profile p.json --demand 40GB/s --mix 2:1
     headrace advise interleave --machine cxl-a1000 --data-size 200GiB
     """
-    if out is not None:
-        check_writable(out, machine, profile)
+    check_writable(out, machine, profile)
     curves = _curves(machine, profile)
     asked = {"--threads": threads, "--demand": demand, "--lines": lines}
     given = [name for name, value in asked.items() if value is not None]
@@ -127,7 +126,6 @@ def command(
     )
     made = document(curves, advice, threads, lines_per_thread, size)
     output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(made)))
-    return exit_codes.SUCCESS
 
 
 def _curves(machine: str | None, profile: str | None) -> headrace.Profile:
@@ -182,9 +180,7 @@ def document(
     weights = {node.node: node.weight for node in advice.nodes}
     flip = advice.flip
     return {
-        "schema_version": headrace.SCHEMA_VERSION,
-        "kind": "advise_interleave",
-        "version": headrace.__version__,
+        **output.head("advise_interleave"),
         "machine": curves.machine.name,
         "cpu_node": advice.cpu_node,
         "mix": advice.mix,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output
+from headrace._cli import output
 from headrace._cli.model import um_options
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
@@ -48,7 +48,7 @@ def command(
     ] = False,
     json: Json = False,
     out: Out = None,
-) -> int:
+) -> None:
     """Advise how to allocate an array that a GPU reads.
 
     The recipes run on the model of headrace model um, which says why the advised one is the
@@ -58,20 +58,16 @@ def command(
     headrace advise um --size 40GiB --machine ac922
     headrace advise um --size 8GiB --machine x86-pcie3 --touch-on-host
     """
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     asked = um_options.checked(
         Case(size=um_options.size(size), runs=runs, op=op, touch_on_host=touch_on_host)
     )
     made = {
-        "schema_version": headrace.SCHEMA_VERSION,
-        "kind": "advise_um",
-        "version": headrace.__version__,
+        **output.head("advise_um"),
         "rests_on": {"level": "model", "detail": "a model of the driver's states, not a GPU"},
         **um_advice.advise(here() if machine is None else model.machine_named(machine), asked),
     }
     output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(made)))
-    return exit_codes.SUCCESS
 
 
 def here() -> model.Machine:

@@ -22,9 +22,7 @@ def deliver(
 ) -> None:  # fmt: skip
     """Prints and writes what a model gives. `detail` says what was computed from what."""
     document = {
-        "schema_version": headrace.SCHEMA_VERSION,
-        "kind": f"model {name}",
-        "version": headrace.__version__,
+        **output.head(f"model {name}"),
         "basis": "modelled",
         "rests_on": {"level": "model", "detail": detail},
         "constants": [asdict(each) for each in constants],

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output, parse
+from headrace._cli import output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.model import document
 from headrace._cli.options import Json, Out, Seed
@@ -50,7 +50,7 @@ def command(
     seed: Seed = 1,
     json: Json = False,
     out: Out = None,
-) -> int:
+) -> None:
     """Model a key-value server on DRAM, CXL memory and SSD.
 
     The configurations of headrace bench kv on a machine that need not be here
@@ -60,8 +60,7 @@ def command(
     headrace model kv
     headrace model kv --machine cxl-a1000 --workloads C --threads 200
     """
-    if out is not None:
-        check_writable(out, machine)
+    check_writable(out, machine)
     options = kv.Options(
         machine=machine, workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", [*"ABCD"]),
         records=records, value=value_bytes(value), threads=threads,
@@ -79,7 +78,6 @@ def command(
         "kv", detail, kv.constants(fitted), found, json=json, out=out,
         show=lambda made: output.print_text(text(made)),
     )  # fmt: skip
-    return exit_codes.SUCCESS
 
 
 def value_bytes(word: str) -> int:

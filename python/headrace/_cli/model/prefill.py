@@ -9,7 +9,7 @@ import typer
 
 import headrace
 from headrace import _language_models as models
-from headrace._cli import exit_codes, output, parse
+from headrace._cli import output, parse
 from headrace._cli.model import document
 from headrace._cli.options import Json, Out, Seed
 from headrace._files import check_writable
@@ -51,7 +51,7 @@ def command(
     seed: Seed = 1,
     json: Json = False,
     out: Out = None,
-) -> int:
+) -> None:
     """Model how long a prefill waits for cached KV blocks.
 
     The requests and policies of headrace bench kvcache on tiers and an accelerator of given speeds
@@ -63,8 +63,7 @@ def command(
     """
     from headrace._model import prefill, trace
 
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     names = parse.chosen(policies, list(prefill.POLICIES), "policy", list(prefill.POLICIES))
     chosen = models.model(model)
     if not 0 < operations < 1e9:
@@ -92,7 +91,6 @@ def command(
     ]  # fmt: skip
     detail = f"loads of {model} at given rates, which nothing disturbs"
     document.deliver("prefill", detail, constants, fields, show=show, json=json, out=out)
-    return exit_codes.SUCCESS
 
 
 def _tiers(text: str) -> dict[str, float]:

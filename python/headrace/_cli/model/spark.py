@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output
+from headrace._cli import output
 from headrace._cli.model import document
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
@@ -23,7 +23,7 @@ def command(
     ] = "cxl-a1000",
     json: Json = False,
     out: Out = None,
-) -> int:
+) -> None:
     """Model Spark with interleaved memory, promotion or spilling.
 
     The configurations of headrace bench spark on a machine that need not be here
@@ -33,14 +33,12 @@ def command(
     headrace model spark
     headrace model spark --machine cxl-a1000 --json
     """
-    if out is not None:
-        check_writable(out, machine)
+    check_writable(out, machine)
     detail = f"a closed loop of threads on the loaded-latency curves of {machine}"
     document.deliver(
         "spark", detail, spark.Constants().told(), spark.model(machine), json=json, out=out,
         show=lambda made: output.print_text(text(made)),
     )  # fmt: skip
-    return exit_codes.SUCCESS
 
 
 def text(made: dict[str, Any]) -> str:

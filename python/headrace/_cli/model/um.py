@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output
+from headrace._cli import output
 from headrace._cli.model import document, um_options
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
@@ -38,7 +38,7 @@ def command(
     kernel: um_options.Kernel = "reprex",
     json: Json = False,
     out: Out = None,
-) -> int:
+) -> None:
     """Model a GPU that reads a host array through Unified Memory.
 
     The experiment of headrace bench um on a model of the driver (docs/design/gpu/um.md). Without
@@ -49,8 +49,7 @@ def command(
     headrace model um --size 8GiB --accessed-by --touch-on-host
     headrace model um --machine x86-pcie3 --preferred-location-cpu
     """
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     case = um_options.checked(Case(
         memory=memory, accessed_by=accessed_by, read_mostly=read_mostly,
         preferred_location_cpu=preferred_location_cpu, touch_on_host=touch_on_host, op=op,
@@ -63,7 +62,6 @@ def command(
         "um", "the states of pages in a GPU's driver", constants, fields, json=json, out=out,
         show=lambda made: output.print_text(text(made)),
     )  # fmt: skip
-    return exit_codes.SUCCESS
 
 
 def text(made: Row) -> str:

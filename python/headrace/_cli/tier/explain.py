@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import headrace
-from headrace._cli import exit_codes, output
+from headrace._cli import output
 from headrace._cli.options import Json
 from headrace._core import NUMA_BALANCING, HostFiles
 
 
-def command(json: Json = False) -> int:
+def command(json: Json = False) -> None:
     """Show the hotness sources of this host and their costs.
 
     \b
@@ -34,7 +34,6 @@ def command(json: Json = False) -> int:
         )
     else:
         output.print_text(_text(sources, mechanisms))
-    return exit_codes.SUCCESS
 
 
 @dataclass(frozen=True)

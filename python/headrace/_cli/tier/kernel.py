@@ -11,7 +11,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output, parse
+from headrace._cli import output, parse
 from headrace._cli.options import Json
 from headrace._core import HostFiles as Files
 from headrace._errors import error_of
@@ -72,7 +72,7 @@ def command(
         ),
     ] = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Switch the kernel's tiering on, and back.
 
     \b
@@ -108,7 +108,6 @@ def command(
         output.print_json(output.document("tier_kernel", machine, **told))
     else:
         output.print_text(text(told))
-    return exit_codes.SUCCESS
 
 
 def _weights(given: str | None) -> dict[int, int]:

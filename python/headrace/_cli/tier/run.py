@@ -72,8 +72,7 @@ def command(
     If tiering fails later, the program continues without it. The program keeps stdout; Headrace
     prints to stderr and returns the program's exit code.
     """
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     request = watch.request(budget, source, guard, rate, fast, slow, hold)
     account = None if user is None else _account(user)
     path = shutil.which(program[0])

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output
+from headrace._cli import output
 from headrace._cli.options import Json
 from headrace._core import HostFiles as Files
 from headrace._core import format_bytes
@@ -30,7 +30,7 @@ def command(
         ),
     ] = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Show the kernel's tiering: settings, counters since boot.
 
     \b
@@ -52,7 +52,6 @@ def command(
         output.print_json(output.document("tier_status", machine, **found))
     else:
         output.print_text(text(found))
-    return exit_codes.SUCCESS
 
 
 def text(found: Mapping[str, Any]) -> str:

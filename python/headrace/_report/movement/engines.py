@@ -159,7 +159,7 @@ def _of_one_call(row: _core.Row) -> int | None:
 
 
 def _modelled(machine: _core.Machine, measured: set[Pair]) -> list[_Way]:
-    """What the model of the machine's devices says of pairs of which nothing was measured."""
+    """The model of the machine's devices, for pairs of which nothing was measured."""
     if not any(engine.kind == "dsa" for engine in machine.engines):
         return []
     try:

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/engines/engines.h"
 #include "backend/cuda/engines/lane.h"
+#include "core/check.h"
 #include "core/fail.h"
 #include "core/fork.h"
 
@@ -118,17 +119,6 @@ class CudaBackend final : public Backend {
   std::vector<std::unique_ptr<Lane>> lanes_;  // as facts_.engines
 };
 
-Status check_options(const CudaOptions& options) {
-  if (options.max_pieces == 0 || options.slots == 0 || options.limit <= Nanoseconds{0}) {
-    return fail(ErrorCode::invalid, "an option of the cuda backend is 0; leave the defaults");
-  }
-  if (options.slot < 64_KiB || !std::has_single_bit(options.slot.value)) {
-    return fail(ErrorCode::invalid, "slots of {} are no power of two from 64 KiB up; use 1 MiB",
-                to_string(options.slot));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<EngineId> engines) {
@@ -138,7 +128,8 @@ Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<E
 Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<EngineId> engines,
                                            const CudaOptions& options) {
   if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name a gpu engine");
-  HEADRACE_TRY_STATUS(check_options(options));
+  CHECK(options.max_pieces > 0 && options.slots > 0 && options.limit > Nanoseconds{0});
+  CHECK(options.slot >= 64_KiB && std::has_single_bit(options.slot.value));
   std::vector<std::unique_ptr<Lane>> lanes;
   std::optional<Error> first;
   std::string note;

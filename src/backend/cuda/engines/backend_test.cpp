@@ -16,7 +16,11 @@ namespace {
 using test::kGpu;
 using test::kGpuEngine;
 
-TEST(CudaBackend, SaysWhatItDrives) {
+struct Nobody final : Completion {
+  void complete(std::uint64_t, Status) noexcept override {}
+};
+
+TEST(CudaBackend, SaysWhatItDrives_AndMakesNoContextBeforeItCopies) {
   const test::FakeGpu gpu("devices=2");
   const auto backend = open_cuda(gpu.machine, {kGpuEngine, test::kOtherGpuEngine});
   ASSERT_TRUE(backend) << backend.error().message;
@@ -25,23 +29,29 @@ TEST(CudaBackend, SaysWhatItDrives) {
   EXPECT_EQ(facts.engines, (std::vector{kGpuEngine, test::kOtherGpuEngine}));
   EXPECT_NE(facts.note.find("cuMemcpyBatchAsync_v2"), std::string::npos) << facts.note;
   EXPECT_NE(facts.note.find("emulated"), std::string::npos) << facts.note;
-}
-
-TEST(CudaBackend, MakesNoContextBeforeItCopies) {
-  const test::FakeGpu gpu;
-  const auto backend = open_cuda(gpu.machine, {kGpuEngine});
-  ASSERT_TRUE(backend) << backend.error().message;
   EXPECT_FALSE(cuda::Context::made(**cuda::driver(), 0));
 }
 
-TEST(CudaBackend, RefusesWhatItIsNot) {
+TEST(CudaBackend, RefusesEnginesAndPiecesThatAreNotForIt) {
   const test::FakeGpu gpu;
   EXPECT_EQ(open_cuda(gpu.machine, {}).error().code, ErrorCode::invalid);
   EXPECT_EQ(open_cuda(gpu.machine, {test::kCpuA}).error().code, ErrorCode::unsupported);
-  EXPECT_EQ(open_cuda(gpu.machine, {kGpuEngine}, {.slot = 65537_B}).error().code,
-            ErrorCode::invalid);
-  EXPECT_EQ(open_cuda(gpu.machine, {kGpuEngine}, {.max_pieces = 0}).error().code,
-            ErrorCode::invalid);
+  const auto backend = open_cuda(gpu.machine, {kGpuEngine}).value();
+  const auto memory = allocate(gpu.machine, 4_KiB, Placement::on(kGpu)).value();
+  std::vector<std::byte> bytes(8192);
+  const MemoryRange plain({bytes.data(), 4096}, test::kDram);
+  const MemoryRange other({bytes.data() + 4096, 4096}, test::kDram);
+  struct Elsewhere final : Object {
+    Elsewhere() : Object(4_KiB, test::kDisk, nullptr) {}
+  } file;
+  Nobody nobody;
+  const auto refusal = [&](const Extent& from, const Extent& to) {
+    const Piece piece{.from = from, .to = to, .engine = kGpuEngine};
+    return backend->submit({&piece, 1}, nobody).error();
+  };
+  EXPECT_EQ(refusal(whole(plain), whole(other)).code, ErrorCode::unsupported);
+  const Error without = refusal(whole(file), whole(*memory));
+  EXPECT_NE(without.message.find("storage backend"), std::string::npos) << without.message;
 }
 
 TEST(CudaBackend, NeedsADriverAndItsGpu) {
@@ -60,40 +70,6 @@ TEST(CudaBackend, NeedsADriverAndItsGpu) {
   EXPECT_NE(other.error().message.find("CUDA_VISIBLE_DEVICES"), std::string::npos);
 }
 
-TEST(CudaBackend, RefusesPiecesThatTouchNoGpu) {
-  const test::FakeGpu gpu;
-  const auto backend = open_cuda(gpu.machine, {kGpuEngine});
-  ASSERT_TRUE(backend);
-  std::vector<std::byte> bytes(4096);
-  const MemoryRange from({bytes.data(), 2048}, test::kDram);
-  const MemoryRange to({bytes.data() + 2048, 2048}, test::kDram);
-  struct Nobody final : Completion {
-    void complete(std::uint64_t, Status) noexcept override {}
-  } nobody;
-  const Piece piece{.from = whole(from), .to = whole(to), .engine = kGpuEngine};
-  const auto refused = (*backend)->submit({&piece, 1}, nobody);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-}
-
-TEST(CudaBackend, SaysWhatItLacksForFiles) {
-  const test::FakeGpu gpu;
-  const auto backend = open_cuda(gpu.machine, {kGpuEngine});
-  ASSERT_TRUE(backend);
-  const auto memory = allocate(gpu.machine, 4_KiB, Placement::on(test::kGpu)).value();
-  struct Elsewhere final : Object {
-    Elsewhere() : Object(4_KiB, test::kDisk, nullptr) {}
-  } file;
-  struct Nobody final : Completion {
-    void complete(std::uint64_t, Status) noexcept override {}
-  } nobody;
-  const Piece piece{.from = whole(file), .to = whole(*memory), .engine = kGpuEngine};
-  const auto refused = (*backend)->submit({&piece, 1}, nobody);
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("storage backend"), std::string::npos)
-      << refused.error().message;
-}
-
 // A microsecond goes by with each reading.
 class SteppingClock final : public Clock {
  public:
@@ -110,9 +86,7 @@ TEST(CudaBackend, LooksAtAllItsEnginesWithinTheTime) {
   const auto pinned = allocate(gpu.machine, 128_KiB, near).value();
   const auto first = allocate(gpu.machine, 64_KiB, Placement::on(kGpu)).value();
   const auto second = allocate(gpu.machine, 64_KiB, Placement::on(test::kOtherGpu)).value();
-  struct Nobody final : Completion {
-    void complete(std::uint64_t, Status) noexcept override {}
-  } nobody;
+  Nobody nobody;
   const auto backend =
       open_cuda(gpu.machine, {kGpuEngine, test::kOtherGpuEngine}, {.clock = &clock}).value();
   const Piece pieces[] = {

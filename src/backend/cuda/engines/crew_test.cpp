@@ -3,9 +3,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,9 +10,11 @@
 #include <cstddef>
 #include <filesystem>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "backend/cuda/engines/lane_testing.h"
+#include "tests/support/container.h"
 
 namespace headrace::cuda {
 namespace {
@@ -74,36 +73,18 @@ TEST_F(ReadCached, WhatIsNotIsLeftToTheDevice) {
   EXPECT_EQ(*file_->page_cache_residency(), 0_B) << "asking has read nothing ahead";
 }
 
-// Runs `read` in a thread whose calls of `number` fail.
-template <class Read>
-Cached with_failing(long number, int error, Read read) {
-  Cached cached = Cached::read;
-  std::thread([&] {
-    sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(number), 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error)),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-    const sock_fprog program{.len = 4, .filter = filter};
-    ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-    ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
-    cached = read();
-  }).join();
-  return cached;
-}
-
-TEST_F(ReadCached, OneFileThatIsDeniedSaysNothingAboutOthers) {
-  constexpr long kCachestat = 451;
-  const auto read_all = [&] { return read(0, kBytes); };
-  EXPECT_EQ(with_failing(kCachestat, EPERM, read_all), Cached::absent);
-  EXPECT_EQ(with_failing(kCachestat, ENOSYS, read_all), Cached::never);
-}
-
-TEST_F(ReadCached, PagesEvictedAfterTheQuestionAreNotWaitedFor) {
+TEST_F(ReadCached, OneFileThatIsDeniedSaysNothingAboutOthers_AndEvictedPagesAreNotWaitedFor) {
   if (read(0, kBytes) != Cached::read) GTEST_SKIP() << "this kernel has no cachestat";
-  const auto read_all = [&] { return read(0, kBytes); };
-  EXPECT_EQ(with_failing(SYS_preadv2, EAGAIN, read_all), Cached::absent);
-  EXPECT_EQ(with_failing(SYS_preadv2, EOPNOTSUPP, read_all), Cached::read);
+  constexpr unsigned kCachestat = 451;
+  for (const auto& [call, error, expected] : {std::tuple{kCachestat, EPERM, Cached::absent},
+                                              {kCachestat, ENOSYS, Cached::never},
+                                              {unsigned{SYS_preadv2}, EAGAIN, Cached::absent},
+                                              {unsigned{SYS_preadv2}, EOPNOTSUPP, Cached::read}}) {
+    std::thread([&] {
+      test::forbid_call(call, error);
+      EXPECT_EQ(read(0, kBytes), expected) << call << " " << error;
+    }).join();
+  }
 }
 
 }  // namespace

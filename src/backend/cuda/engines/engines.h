@@ -35,8 +35,6 @@ struct CudaOptions {
   // of at least 64 KiB.
   std::size_t slots = 32;
   Bytes slot = 1_MiB;
-  // Use one call for several copies if the driver can (cuMemcpyBatchAsync).
-  bool batches = true;
   // A kernel on the GPU's multiprocessors makes the small copies within this limit, if one submit()
   // gives many in one direction. Other kernels then lack that time. If not set, the first of these
   // counts:
@@ -63,7 +61,7 @@ struct CudaOptions {
 // makes the GPU's context, which takes some hundred MiB of its memory. That submit() fails with
 // exhausted if there is no memory or thread for it. Errors: absent: no CUDA driver here, or it
 // shows none of these GPUs; unsupported: one is no gpu engine, the driver is too old, or it was
-// initialised before a fork(); invalid: an option.
+// initialised before a fork(); invalid: HEADRACE_GPU_GATHER.
 Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<EngineId> engines);
 Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<EngineId> engines,
                                            const CudaOptions& options);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests the copies that kernels make, and pieces that are lists.
 #include "backend/cuda/engines/gathering.h"
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <vector>
 
 #include "backend/cuda/engines/lane_testing.h"
@@ -10,86 +12,71 @@
 namespace headrace::cuda {
 namespace {
 
-// Launches and other copies of the driver since the count was set to 0.
-Driver real;
-std::vector<std::uint64_t> gathered;  // copies of each launch
-std::size_t others = 0;               // calls that copy
+using Counts = std::vector<std::uint64_t>;
+
+// Launches and other copies of the driver since the last open().
+Counts gathered;         // copies of each launch
+std::size_t others = 0;  // calls that copy
 bool refuse_launches = false;
 bool refuse_attribute = false;
-
-CUresult count_launch(CUfunction kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
-                      CUstream stream, void** parameters, void** extra) {
-  gathered.push_back(static_cast<const CopyList*>(parameters[0])->count);
-  if (refuse_launches) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-  return real.cuLaunchKernel(kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
-                             stream, parameters, extra);
-}
-
-CUresult count_copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  ++others;
-  return real.cuMemcpyAsync(to, from, bytes, stream);
-}
-
-CUresult count_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std::size_t count,
-                     CUmemcpyAttributes* how, std::size_t* first, std::size_t hows,
-                     CUstream stream) {
-  ++others;
-  return real.cuMemcpyBatchAsync_v2(to, from, sizes, count, how, first, hows, stream);
-}
-
-CUresult ask_pointer(void* value, CUpointer_attribute what, CUdeviceptr address) {
-  if (what == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && refuse_attribute) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return real.cuPointerGetAttribute(value, what, address);
-}
+std::uint64_t refused_from = 0;  // copies of this address
 
 void counting(Driver& scripted) {
-  real = scripted;
-  scripted.cuLaunchKernel = count_launch;
-  scripted.cuMemcpyAsync = count_copy;
-  scripted.cuMemcpyBatchAsync_v2 = count_batch;
-  scripted.cuPointerGetAttribute = ask_pointer;
   gathered.clear();
   others = 0;
+  refused_from = 0;
   refuse_launches = refuse_attribute = false;
+  scripted.cuLaunchKernel = [](CUfunction kernel, unsigned grid, unsigned, unsigned, unsigned block,
+                               unsigned, unsigned, unsigned, CUstream stream, void** parameters,
+                               void**) {
+    gathered.push_back(static_cast<const CopyList*>(parameters[0])->count);
+    if (refuse_launches) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    return real.cuLaunchKernel(kernel, grid, 1, 1, block, 1, 1, 0, stream, parameters, nullptr);
+  };
+  scripted.cuMemcpyAsync = [](CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
+                              CUstream stream) {
+    ++others;
+    if (from == refused_from) return CUDA_ERROR_OUT_OF_MEMORY;
+    return real.cuMemcpyAsync(to, from, bytes, stream);
+  };
+  scripted.cuMemcpyBatchAsync_v2 = [](CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes,
+                                      std::size_t count, CUmemcpyAttributes* how,
+                                      std::size_t* first, std::size_t hows, CUstream stream) {
+    ++others;
+    if (refused_from != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    return real.cuMemcpyBatchAsync_v2(to, from, sizes, count, how, first, hows, stream);
+  };
+  scripted.cuPointerGetAttribute = [](void* value, CUpointer_attribute what, CUdeviceptr address) {
+    if (what == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && refuse_attribute) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    return real.cuPointerGetAttribute(value, what, address);
+  };
 }
 
 class Gathering : public LaneFixture {
  protected:
   void open_gathering(Bytes bytes, std::uint64_t count) {
     open("devices=2", {.max_pieces = 300, .gather = GatherLimit{bytes, count}}, counting);
-    for (std::size_t i = 0; i < pinned_->bytes().size(); ++i) {
-      pinned_->memory()[i] = static_cast<std::byte>(i * 7 + i / 4096);
-    }
   }
   // Copies every second block of pinned memory to neighbours on the GPU.
-  std::vector<Piece> blocks(std::size_t count, std::uint64_t bytes) const {
-    std::vector<Piece> made;
+  std::vector<MovePair> parts(std::size_t count, std::uint64_t bytes) const {
+    std::vector<MovePair> made;
     for (std::size_t i = 0; i < count; ++i) {
-      made.push_back({.from = whole(*pinned_).part(2 * i * bytes, Bytes{bytes}),
-                      .to = whole(*memory_).part(i * bytes, Bytes{bytes}),
-                      .engine = test::kGpuEngine,
-                      .tag = i});
+      made.push_back({.to = whole(*memory_).part(i * bytes, Bytes{bytes}),
+                      .from = whole(*pinned_).part(2 * i * bytes, Bytes{bytes})});
     }
     return made;
   }
-  void copy(const std::vector<Piece>& pieces) {
-    ASSERT_EQ(lane_->accept(pieces, outcomes_).value_or(0), pieces.size());
-    sent_ += static_cast<std::uint32_t>(pieces.size());
-    ASSERT_TRUE(outcomes_.await(sent_));
-    EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
-    for (const Piece& piece : pieces) {
-      const auto there = test::read_gpu(*piece.to.object, piece.to.offset, piece.to.length.value);
-      EXPECT_TRUE(std::ranges::equal(
-          there, pinned_->bytes().subspan(piece.from.offset, piece.from.length.value)));
+  std::vector<Piece> blocks(std::size_t count, std::uint64_t bytes) const {
+    std::vector<Piece> made;
+    for (const MovePair& part : parts(count, bytes)) {
+      made.push_back(
+          {.from = part.from, .to = part.to, .engine = test::kGpuEngine, .tag = made.size()});
     }
+    return made;
   }
-  std::uint32_t sent_ = 0;
 };
-
-using Counts = std::vector<std::uint64_t>;
 
 TEST_F(Gathering, ManySmallCopiesAreOneLaunchForEach128) {
   open_gathering(4_KiB, 2);
@@ -98,6 +85,7 @@ TEST_F(Gathering, ManySmallCopiesAreOneLaunchForEach128) {
   copy(blocks(200, 4096));
   EXPECT_EQ(gathered, (Counts{128, 72}));
   EXPECT_EQ(others, 0U);
+  EXPECT_EQ(lane_->degraded(), "");
 }
 
 TEST_F(Gathering, FewOrLargeOrOddCopiesAreNot) {
@@ -108,10 +96,7 @@ TEST_F(Gathering, FewOrLargeOrOddCopiesAreNot) {
   EXPECT_EQ(gathered, Counts{});
   EXPECT_EQ(others, 3U);
   auto mixed = blocks(9, 4096);
-  mixed.push_back({.from = whole(*pinned_).part(2 << 20, 64_KiB),
-                   .to = whole(*memory_).part(2 << 20, 64_KiB),
-                   .engine = test::kGpuEngine,
-                   .tag = 9});
+  mixed.push_back(pieces(33).back());
   copy(mixed);
   EXPECT_EQ(gathered, Counts{9}) << "the large one is copied by itself";
   EXPECT_EQ(others, 4U);
@@ -135,55 +120,114 @@ TEST_F(Gathering, WhatKernelsDoNotReachIsLeftToTheEngines) {
   auto across = blocks(4, 4096);
   for (Piece& piece : across) piece.from = whole(*memory_).part(piece.from.offset, 4_KiB);
   for (Piece& piece : across) piece.to = whole(*other).part(piece.to.offset, 4_KiB);
-  ASSERT_EQ(lane_->accept(across, outcomes_).value_or(0), 4U);
-  ASSERT_TRUE(outcomes_.await(sent_ + 4));
-  EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
+  accept(across);
+  expect_well();
   EXPECT_EQ(gathered, Counts{});
 }
 
-TEST_F(Gathering, NothingIsWithoutALimit) {
+TEST_F(Gathering, NothingIsWithoutALimitOrWhereTheGpuDoesNotKnowTheHostsAddresses) {
   open("", {}, counting);
   copy(blocks(64, 4096));
   EXPECT_EQ(gathered, Counts{});
   EXPECT_EQ(lane_->note().find("gathers"), std::string::npos) << lane_->note();
-}
-
-CUresult without_attribute_91(int* value, CUdevice_attribute what, CUdevice device) {
-  const CUresult result = real.cuDeviceGetAttribute(value, what, device);
-  if (what == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) *value = 0;
-  return result;
-}
-
-TEST_F(Gathering, NothingIsWhereTheGpuDoesNotKnowTheHostsAddresses) {
+  lane_.reset();
   open("", {.gather = GatherLimit{4_KiB, 2}}, [](Driver& scripted) {
     counting(scripted);
-    scripted.cuDeviceGetAttribute = without_attribute_91;
+    scripted.cuDeviceGetAttribute = without_host_addresses;
   });
   copy(blocks(64, 4096));
   EXPECT_EQ(gathered, Counts{});
-}
-
-CUresult load_nothing(CUmodule*, const void*, unsigned, CUjit_option*, void**) {
-  return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
 }
 
 TEST_F(Gathering, WithoutItsKernelCopiesGoAsEver) {
   open("", {.gather = GatherLimit{4_KiB, 2}}, [](Driver& scripted) {
     counting(scripted);
-    scripted.cuModuleLoadDataEx = load_nothing;
+    scripted.cuModuleLoadDataEx = [](CUmodule*, const void*, unsigned, CUjit_option*, void**) {
+      return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    };
   });
   EXPECT_EQ(lane_->degraded(), "") << "nobody knows yet";
   copy(blocks(64, 4096));
   EXPECT_EQ(gathered, Counts{});
-  const std::string told = lane_->degraded();
-  EXPECT_NE(told.find("gathers nothing"), std::string::npos) << told;
-  EXPECT_NE(told.find("cannot load the kernels"), std::string::npos) << told;
+  const std::string why = lane_->degraded();
+  EXPECT_NE(why.find("gathers nothing"), std::string::npos) << why;
+  EXPECT_NE(why.find("cannot load the kernels"), std::string::npos) << why;
 }
 
-TEST_F(Gathering, WhatIsThereIsNotDegraded) {
-  open_gathering(4_KiB, 2);
-  copy(blocks(64, 4096));
-  EXPECT_EQ(lane_->degraded(), "");
+class LaneLists : public Gathering {
+ protected:
+  // Copies all parts as one piece.
+  void accept_list(std::span<const MovePair> parts, std::uint8_t mark = 0) {
+    list_ = {.parts = parts, .failed = std::vector<std::uint8_t>(parts.size(), mark)};
+    const Piece piece{.from = parts[0].from,
+                      .to = parts[0].to,
+                      .engine = test::kGpuEngine,
+                      .tag = 1,
+                      .list = &list_};
+    accept({&piece, 1});
+    ASSERT_TRUE(outcomes_.wait(sent_));
+  }
+  PieceList list_;
+};
+
+TEST_F(LaneLists, AreWhatTheGpuReaches) {
+  open("");
+  auto pairs = parts(8, 4096);
+  EXPECT_EQ(lane_->list(pairs, 1_MiB), 8U);
+  EXPECT_EQ(lane_->list(pairs, 12_KiB), 3U);
+  std::vector<std::byte> bytes(4096);
+  const MemoryRange plain(bytes, test::kDram);
+  pairs[5].from = whole(plain);
+  EXPECT_EQ(lane_->list(pairs, 1_MiB), 5U);
+  pairs[2].from.length = pairs[2].to.length = 0_B;
+  EXPECT_EQ(lane_->list(pairs, 1_MiB), 2U);
+}
+
+TEST_F(LaneLists, EndAsOnePieceHoweverTheyAreCopied) {
+  for (const auto& [limit, bytes] : {std::pair{GatherLimit{128_KiB, 16}, 4096UL},
+                                     {GatherLimit{128_KiB, 16}, 20000UL},
+                                     {GatherLimit{128_KiB, 16}, 4100UL},
+                                     {GatherLimit{}, 4096UL}}) {
+    open("", {.gather = limit});
+    for (int turn = 0; turn < 3; ++turn) {
+      const auto pairs = parts(100, bytes);
+      accept_list(pairs, 1);
+      EXPECT_TRUE(std::ranges::all_of(
+          pairs, [](const MovePair& part) { return arrived(part.to, part.from); }));
+      EXPECT_EQ(std::ranges::count(list_.failed, 0), 100) << "marks of another engine";
+    }
+    expect_well();
+    lane_.reset();
+  }
+}
+
+TEST_F(LaneLists, MarkThePartsThatFailed) {
+  open("", {}, counting);
+  const auto pairs = parts(20, 4096);
+  refuse_launches = true;
+  refused_from = reinterpret_cast<std::uintptr_t>(pairs[7].from.memory());
+  accept_list(pairs);
+  EXPECT_EQ(outcomes_.failed(), Counts{1});
+  for (std::size_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(list_.failed[i] != 0, i == 7) << i;
+    EXPECT_EQ(arrived(pairs[i].to, pairs[i].from), i != 7) << i;
+  }
+}
+
+TEST_F(LaneLists, OfALostGpuHaveNoMarks) {
+  open("latency=20ms", {}, [](Driver& scripted) {
+    counting(scripted);
+    Callbacks::script(scripted, true);
+    scripted.cuStreamQuery = [](CUstream) { return CUDA_ERROR_ILLEGAL_ADDRESS; };
+  });
+  const auto pairs = parts(20, 4096);
+  refuse_launches = true;
+  refused_from = reinterpret_cast<std::uintptr_t>(pairs[7].from.memory());
+  accept_list(pairs);
+  EXPECT_EQ(outcomes_.failed(), Counts{1});
+  EXPECT_EQ(outcomes_.last().code, ErrorCode::io);
+  EXPECT_EQ(std::ranges::count(list_.failed, 0), 20) << "all parts have failed";
+  Callbacks::call();
 }
 
 TEST(GatherLimits, AreStatedOrSaidByTheEnvironmentOrMeasured) {
@@ -217,10 +261,9 @@ TEST(GatherLimits, OfAnEngineAreThoseOfItsRates) {
   rate(test::kGpuEngine, test::kGpu, test::kDram, std::nullopt);
   rate(test::kOtherGpuEngine, test::kGpu, test::kDram, GatherLimit{4_KiB, 64});
   rate(test::kGpuEngine, test::kGpu, test::kGpu, GatherLimit{4_KiB, 64});
-  const GatherLimits none{};
   EXPECT_EQ(gather_limits(machine, engine, std::nullopt),
             (GatherLimits{GatherLimit{4_KiB, 64}, GatherLimit{}, GatherLimit{}}));
-  EXPECT_EQ(gather_limits(machine, engine, GatherLimit{}), none);
+  EXPECT_EQ(gather_limits(machine, engine, GatherLimit{}), GatherLimits{});
   const GatherLimit stated{1_KiB, 3};
   EXPECT_EQ(gather_limits(machine, engine, stated), (GatherLimits{stated, stated, stated}));
 }

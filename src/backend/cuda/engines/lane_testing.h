@@ -1,67 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the tests of lanes: a listener that waits with a bound, and a lane with memory on both
-// sides.
+// Shared by the tests of lanes: a lane with memory on both sides, and a driver whose functions a
+// test replaces.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/engines/lane.h"
 #include "headrace/buffer.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/outcomes.h"
 
 namespace headrace::cuda {
 
-inline constexpr Nanoseconds kBound = std::chrono::seconds{60};
+using test::eventually;
+using test::kBound;
+using test::Outcomes;
 
-// Records the outcomes of pieces by tag. Allocates nothing for the first `pieces` of them.
-class Outcomes final : public Completion {
- public:
-  explicit Outcomes(std::size_t pieces = 0) {
-    well_.reserve(pieces);
-    failed_.reserve(pieces);
+inline Driver real;  // the driver of the last open()
+
+// Callbacks that the driver was asked for. While `held`, they become due in their stream, and
+// call() makes them.
+struct Callbacks {
+  static inline std::atomic<int> asked;
+  static inline std::atomic<bool> held;
+  static inline std::atomic<std::size_t> owed;
+
+  // Replaces cuLaunchHostFunc.
+  static CUresult ask(CUstream stream, CUhostFn then, void* data) {
+    ++asked;
+    if (!held) return real.cuLaunchHostFunc(stream, then, data);
+    ++owed;
+    return real.cuLaunchHostFunc(stream, note, new std::pair(then, data));
   }
-  void complete(std::uint64_t tag, Status outcome) noexcept override {
-    {
-      const MutexLock lock(mutex_);
-      (outcome ? well_ : failed_).push_back(tag);
-      if (!outcome) last_ = std::move(outcome).error();
-    }
-    count_.fetch_add(1);
-    system_waiting().wake_all(count_);
+  // Makes all that are owed, and returns their number.
+  static std::size_t call() {
+    std::size_t called = 0;
+    EXPECT_TRUE(eventually([&] {
+      std::vector<std::pair<CUhostFn, void*>> now;
+      {
+        const MutexLock lock(mutex);
+        now.swap(due);
+      }
+      owed -= now.size();
+      called += now.size();
+      for (const auto& [then, data] : now) then(data);
+      return owed == 0;
+    }));
+    return called;
   }
-  bool await(std::uint32_t pieces) {
-    const Nanoseconds end = system_clock().now() + kBound;
-    for (;;) {
-      const std::uint32_t seen = count_.load();
-      if (seen >= pieces) return true;
-      if (system_clock().now() > end) return false;
-      system_waiting().wait(count_, seen, std::chrono::milliseconds{100});
-    }
-  }
-  std::vector<std::uint64_t> well() const { return copy_of(true); }
-  std::vector<std::uint64_t> failed() const { return copy_of(false); }
-  Error last() const {
-    const MutexLock lock(mutex_);
-    return last_;
+  static void script(Driver& scripted, bool hold) {
+    asked = 0;
+    owed = 0;
+    held = hold;
+    scripted.cuLaunchHostFunc = ask;
   }
 
  private:
-  std::vector<std::uint64_t> copy_of(bool well) const {
-    const MutexLock lock(mutex_);
-    return well ? well_ : failed_;
+  static void note(void* data) {
+    const std::unique_ptr<std::pair<CUhostFn, void*>> one(
+        static_cast<std::pair<CUhostFn, void*>*>(data));
+    const MutexLock lock(mutex);
+    due.push_back(*one);
   }
-  mutable Mutex mutex_;
-  std::vector<std::uint64_t> well_ GUARDED_BY(mutex_);
-  std::vector<std::uint64_t> failed_ GUARDED_BY(mutex_);
-  Error last_ GUARDED_BY(mutex_){};
-  std::atomic<std::uint32_t> count_{0};
+  static inline Mutex mutex;
+  static inline std::vector<std::pair<CUhostFn, void*>> due GUARDED_BY(mutex);
 };
 
 class LaneFixture : public testing::Test {
@@ -70,8 +81,8 @@ class LaneFixture : public testing::Test {
   void open(const std::string& settings, CudaOptions options = {},
             void (*script)(Driver& scripted) = nullptr) {
     gpu_.emplace(settings);
+    real = scripted_ = **driver();
     if (script != nullptr) {
-      scripted_ = **driver();
       script(scripted_);
       options.driver = &scripted_;
     }
@@ -79,6 +90,9 @@ class LaneFixture : public testing::Test {
     Placement near = Placement::on(test::kDram);
     near.pin = true;
     pinned_ = *allocate(gpu_->machine, 4_MiB, near);
+    for (std::size_t i = 0; i < pinned_->bytes().size(); ++i) {
+      pinned_->memory()[i] = static_cast<std::byte>(i * 7 + i / 4096);
+    }
     lane_ = *Lane::open(gpu_->machine, *gpu_->machine.find(test::kGpuEngine), options);
   }
   // Pieces of 64 KiB from the host to the GPU, one behind the other.
@@ -92,13 +106,63 @@ class LaneFixture : public testing::Test {
     }
     return made;
   }
+  Piece piece() const { return pieces(1).front(); }
+  Piece inside_the_gpu() const {
+    Piece inside = piece();
+    inside.from = whole(*memory_).part(1 << 20, 64_KiB);
+    return inside;
+  }
+  void accept(std::span<const Piece> pieces) {
+    const auto taken = lane_->accept(pieces, outcomes_);
+    ASSERT_TRUE(taken) << taken.error().message;
+    ASSERT_EQ(*taken, pieces.size());
+    sent_ += pieces.size();
+  }
+  // Waits until all accepted pieces have succeeded.
+  void expect_well() {
+    ASSERT_TRUE(outcomes_.wait(sent_));
+    EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
+  }
+  // Copies pieces from host memory to the GPU and checks the bytes.
+  void copy(std::span<const Piece> pieces) {
+    ASSERT_NO_FATAL_FAILURE(accept(pieces));
+    ASSERT_NO_FATAL_FAILURE(expect_well());
+    for (const Piece& each : pieces) EXPECT_TRUE(arrived(each.to, each.from)) << each.tag;
+  }
+  static bool arrived(const Extent& on_gpu, const Extent& on_host) {
+    const auto there = test::read_gpu(*on_gpu.object, on_gpu.offset, on_gpu.length.value);
+    return std::ranges::equal(there, std::span(on_host.memory(), on_host.length.value));
+  }
+  // The reason why the lane accepts nothing; nullopt: it does.
+  std::optional<Error> refusal() {
+    const auto taken = lane_->accept({}, outcomes_);
+    return taken ? std::nullopt : std::optional(taken.error());
+  }
 
   std::optional<test::FakeGpu> gpu_;
   Driver scripted_;
   std::unique_ptr<Buffer> memory_;
   std::unique_ptr<Buffer> pinned_;
   Outcomes outcomes_;
+  std::size_t sent_ = 0;
   std::unique_ptr<Lane> lane_;
 };
+
+// Replaces an answer: without it the GPU does not reach registered memory by the host's addresses.
+inline CUresult without_host_addresses(int* value, CUdevice_attribute what, CUdevice device) {
+  const CUresult result = real.cuDeviceGetAttribute(value, what, device);
+  if (what == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) *value = 0;
+  return result;
+}
+
+// Both GPUs reach each other's memory.
+inline void expect_met() {
+  const auto one = *Context::of(**driver(), 0);
+  const auto two = *Context::of(**driver(), 1);
+  for (const auto& [from, to] : {std::pair(one, two), {two, one}}) {
+    const CurrentContext current(*from);
+    EXPECT_EQ(real.cuCtxEnablePeerAccess(to->handle(), 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+  }
+}
 
 }  // namespace headrace::cuda

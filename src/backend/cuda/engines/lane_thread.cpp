@@ -117,14 +117,17 @@ void Lane::run() {
   if (current.result() != CUDA_SUCCESS) {
     Error why = error_of(
         [&] { return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_)); });
-    refuse(std::move(why));
+    flights_.refuse(std::move(why));
   }
   for (auto last_turns = kLook / kSoon;;) {
     const News news = wait_for_news();
     settle(news);
     take_waiting();
     offer_to_storage();
-    launch_ready();
+    for (std::size_t i = 0; i < kDirections; ++i) {
+      flights_.launch(Direction(i), ready_[i]);
+      ready_[i].clear();
+    }
     if (news.quiet || news.uncalled || time_.now() - looked_ >= kLook) look_at_streams();
     // Groups that are not free at the end are never destroyed.
     if (news.ending && !busy() && (!owes_groups(*mailbox_) || --last_turns == 0)) return;
@@ -139,47 +142,18 @@ void Lane::settle(const News& news) {
     Group* const next = std::exchange(group->next, nullptr);
     last_answer_[static_cast<std::size_t>(group->direction)] = time_.now();
     // Before the reports of its pieces, which may submit again.
-    Task* const first = std::exchange(group->first, nullptr);
-    const bool found = group->found;
-    free_groups(group);
-    if (found) {
-      const MutexLock lock(mailbox_->mutex);
-      --mailbox_->found;
-    }
-    end_tasks(first);
+    Task* const first = flights_.take(*group);
+    each_task(first, [this](Task& task) { stream_ended(task); });
     group = next;
   }
-  for (Task* const first : {news.refused, news.emptied}) {
-    for (Task* task = first; task != nullptr;) {
-      Task* const next = task->next;
-      end_task(*task);
-      task = next;
-    }
-  }
-  for (Task* task = news.absent; task != nullptr;) {
-    Task* const next = task->next;
-    give_to_storage(*task);
-    task = next;
-  }
-  for (Task* task = news.stored; task != nullptr;) {
-    Task* const next = task->next;
-    storage_ended(*task);
-    task = next;
-  }
+  each_task(news.refused, [this](Task& task) { end_task(task); });
+  each_task(news.emptied, [this](Task& task) { end_task(task); });
+  each_task(news.absent, [this](Task& task) { to_store_.push_back(&task); });
+  each_task(news.stored, [this](Task& task) {
+    if (!task.outcome || task.direction != Direction::to_gpu) return end_task(task);
+    ready_[static_cast<std::size_t>(task.direction)].push_back(&task);
+  });
   settling_ = nullptr;
-}
-
-void Lane::free_groups(Group* first) {
-  const MutexLock lock(mutex_);
-  for (Group* group = first; group != nullptr; group = group->next) free_groups_.push_back(group);
-}
-
-void Lane::end_tasks(Task* first) {
-  for (Task* task = first; task != nullptr;) {
-    Task* const next = task->next;
-    stream_ended(*task);
-    task = next;
-  }
 }
 
 void Lane::stream_ended(Task& task) {
@@ -193,7 +167,7 @@ void Lane::stream_ended(Task& task) {
     task.outcome = Unexpected(error_of(
         [&] { return fail_cuda(driver_, task.result, fmt::format("{} cannot copy", name_)); }));
   } else if (task.slot != nullptr && task.direction == Direction::from_gpu) {
-    if (piece.way == Way::filed) return give_to_storage(task);
+    if (piece.way == Way::filed) return to_store_.push_back(&task);
     if (task.length >= kShared) return give_to_crew(task);
     copy_bytes(piece.piece.to.memory() + task.offset,
                task.slot->memory->memory() + task.slot_offset, task.length.value, piece.piece.hint);
@@ -201,18 +175,10 @@ void Lane::stream_ended(Task& task) {
   end_task(task);
 }
 
-void Lane::storage_ended(Task& task) {
-  if (task.outcome && task.direction == Direction::to_gpu) {
-    ready_[static_cast<std::size_t>(task.direction)].push_back(&task);
-  } else {
-    end_task(task);
-  }
-}
-
 void Lane::take_waiting() {
-  const auto refused = refusal();
+  const auto refused = flights_.refusal();
   if (refused) return fail_waiting(*refused);
-  if (!waiting_.empty()) fill_ring();
+  if (!waiting_.empty() && ring_ == nullptr) make_slots();
   std::array<Slot*, kDirections> begun{};  // other pieces may share it
   while (!waiting_.empty()) {
     AcceptedPiece& piece = *waiting_.front();
@@ -269,8 +235,7 @@ void Lane::begin(Task& task, AcceptedPiece& piece, Slot& slot) {
                .bytes = task.length.value};
   const bool shared = task.length >= kShared;
   if (to_gpu && piece.way == Way::filed) {
-    const bool asks = shared && cached_;
-    return asks ? give_to_crew(task) : give_to_storage(task);
+    return shared && cached_ ? give_to_crew(task) : to_store_.push_back(&task);
   }
   if (to_gpu && shared) return give_to_crew(task);
   if (to_gpu) copy_bytes(in_slot, piece.piece.from.memory() + task.offset, task.length.value);
@@ -317,10 +282,8 @@ void Lane::work(Task& task) noexcept {
   }
   const CurrentContext current(*context_);
   Task* const tasks[] = {&task};
-  launch(task.direction, tasks);
+  flights_.launch(task.direction, tasks);
 }
-
-void Lane::give_to_storage(Task& task) { to_store_.push_back(&task); }
 
 void Lane::offer_to_storage() {
   while (!to_store_.empty()) {
@@ -340,13 +303,6 @@ void Lane::offer_to_storage() {
     if (accepted) continue;
     task.outcome = Unexpected(std::move(accepted).error());
     end_task(task);
-  }
-}
-
-void Lane::launch_ready() {
-  for (std::size_t i = 0; i < kDirections; ++i) {
-    launch(Direction(i), ready_[i]);
-    ready_[i].clear();
   }
 }
 
@@ -391,7 +347,7 @@ void Lane::look_at_streams() {
     }
   }
   for (std::size_t i = 0; i < kDirections; ++i) {
-    const CUresult result = flying[i] ? streams_[i]->query() : CUDA_SUCCESS;
+    const CUresult result = flying[i] ? flights_.query(i) : CUDA_SUCCESS;
     if (ends_context(result)) {
       Error lost = error_of([&] {
         auto told = fail_cuda(driver_, result, fmt::format("{} is lost", name_));
@@ -404,7 +360,7 @@ void Lane::look_at_streams() {
     // Any other error says nothing about the work in flight, which goes on.
     if (result != CUDA_SUCCESS) continue;
     last_answer_[i] = now;
-    if (flying[i]) end_flying(Direction(i), {});
+    if (flying[i]) flights_.end(Direction(i), {});
   }
   Nanoseconds engines_answered = now;
   for (std::size_t i = 0; i < kDirections; ++i) {
@@ -413,41 +369,13 @@ void Lane::look_at_streams() {
   judge(now - std::ranges::min(last_answer_), now - engines_answered);
 }
 
-// Ends the groups of direction `asked` that the stream was asked about; without `asked`, all
-// groups. A host function of other code in this process may hold up their callbacks, which give the
-// groups back.
-void Lane::end_flying(std::optional<Direction> asked, const Status& outcome) {
-  Task* ended = nullptr;
-  Group* without = nullptr;
-  {
-    const MutexLock lock(mailbox_->mutex);
-    std::erase_if(mailbox_->flying, [&](Group* group) REQUIRES(mailbox_->mutex) {
-      if (asked && (!group->asked || group->direction != *asked)) return false;
-      for (Task* task = std::exchange(group->first, nullptr); task != nullptr;) {
-        if (!outcome) task->outcome = Unexpected(told(outcome.error()));
-        Task* const next = std::exchange(task->next, ended);
-        ended = std::exchange(task, next);
-      }
-      if (group->uncalled) {
-        group->next = std::exchange(without, group);
-      } else {
-        ++mailbox_->owed;
-      }
-      return true;
-    });
-    mailbox_->uncalled = std::ranges::any_of(mailbox_->flying, &Group::uncalled);
-  }
-  free_groups(without);
-  end_tasks(ended);
-}
-
 // `silent`: the longest time of any work in flight without an answer. `of_engines`: the same for
 // work of copy engines only. Copy engines wait for nothing, but multiprocessors may be occupied for
 // minutes by another program's kernel.
 void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
   if (hung_ && silent < options_.limit) {
     hung_ = false;
-    refuse(std::nullopt);
+    flights_.refuse(std::nullopt);
   }
   if (silent < options_.limit) return;
   if (!hung_) {
@@ -458,7 +386,7 @@ void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
                   seconds(options_.limit));
     });
     why.code = ErrorCode::timed_out;
-    refuse(std::move(why));
+    flights_.refuse(std::move(why));
   }
   // The engines may still write to this memory. It belongs to the caller, who would free or reuse
   // it, and nothing here can prevent that.
@@ -470,8 +398,8 @@ void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
 // Ends all work of the GPU; a lost context no longer writes.
 void Lane::lose(const Error& why) {
   hung_ = false;  // otherwise its end would count as an answer
-  refuse(told(why));
-  end_flying(std::nullopt, Unexpected(told(why)));
+  flights_.refuse(told(why));
+  flights_.end(std::nullopt, Unexpected(told(why)));
   fail_waiting(why);
 }
 
@@ -485,34 +413,33 @@ void Lane::fail_waiting(const Error& why) {
   waiting_.clear();
 }
 
-void Lane::fill_ring() {
+// Makes all slots or, without memory for them, none.
+void Lane::make_slots() {
   // A shortage may be temporary.
   const Nanoseconds now = time_.now();
-  if (ring_ != nullptr || (ring_tried_ && now - *ring_tried_ < kIdle)) return;
+  if (ring_tried_ && now - *ring_tried_ < kIdle) return;
   ring_tried_ = now;
   try {
     Placement near = Placement::on(host_);
     near.strict = false;
     near.pin = true;
     auto ring = allocate(machine_, options_.slot * options_.slots, near);
-    if (ring) return make_slots(*std::move(ring));
-    no_ring_ = std::move(ring).error().message;
+    if (!ring) {
+      no_ring_ = std::move(ring).error().message;
+      return;
+    }
+    std::vector<std::unique_ptr<Slot>> slots;
+    for (std::size_t i = 0; i < options_.slots; ++i) {
+      slots.push_back(std::make_unique<Slot>());
+      slots.back()->memory = std::make_unique<MemoryRange>(
+          (*ring)->bytes().subspan(i * options_.slot.value, options_.slot.value), host_);
+    }
+    ring_ = *std::move(ring);
+    slots_ = std::move(slots);
+    for (const auto& slot : slots_) free_slots_.push_back(slot.get());
   } catch (const std::bad_alloc&) {
     no_ring_ = "out of memory";  // short enough to need no allocation
   }
-}
-
-// Makes all slots or, without memory for them, none.
-void Lane::make_slots(std::unique_ptr<Buffer> ring) {
-  std::vector<std::unique_ptr<Slot>> slots;
-  for (std::size_t i = 0; i < options_.slots; ++i) {
-    slots.push_back(std::make_unique<Slot>());
-    slots.back()->memory = std::make_unique<MemoryRange>(
-        ring->bytes().subspan(i * options_.slot.value, options_.slot.value), host_);
-  }
-  ring_ = std::move(ring);
-  slots_ = std::move(slots);
-  for (const auto& slot : slots_) free_slots_.push_back(slot.get());
 }
 
 }  // namespace headrace::cuda

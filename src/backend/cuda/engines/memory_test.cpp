@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <new>
+#include <utility>
 
 #include "backend/cuda/engines/lane_testing.h"
 #include "tests/support/failing_new_testing.h"
@@ -33,38 +35,34 @@ bool headrace::test::allocation_fails() noexcept {
 namespace headrace::cuda {
 namespace {
 
+// Calls `body`, in which the n-th allocation of this thread fails (0: none). Returns whether it
+// did.
+bool fails_at(std::ptrdiff_t n, const auto& body) {
+  until_failure = n;
+  try {
+    body();
+  } catch (const std::bad_alloc&) {
+  }
+  return n > 0 && std::exchange(until_failure, 0) == 0;
+}
+
 class CudaLaneMemory : public LaneFixture {
  protected:
   // Whether all of it needs fewer than n allocations.
   bool copies(const Piece& piece, std::ptrdiff_t n) {
     Outcomes outcomes;
     std::size_t accepted = 0;
-    until_failure = n;
-    try {
-      accepted = lane_->accept(std::span(&piece, 1), outcomes).value_or(0);
-    } catch (const std::bad_alloc&) {
-    }
-    const bool failed = n > 0 && until_failure == 0;
-    until_failure = 0;
+    const bool failed =
+        fails_at(n, [&] { accepted = lane_->accept(std::span(&piece, 1), outcomes).value_or(0); });
     EXPECT_TRUE(accepted == 1 || failed);
     if (accepted == 1) {
-      EXPECT_TRUE(outcomes.await(1));
+      EXPECT_TRUE(outcomes.wait(1));
     }
     for (const auto tag : outcomes.failed()) {
       EXPECT_TRUE(failed) << tag;
       EXPECT_EQ(outcomes.last().code, ErrorCode::exhausted);
     }
     return !failed;
-  }
-  static void expect_met() {
-    const Driver& used = **driver();
-    const auto one = *Context::of(used, 0);
-    const auto two = *Context::of(used, 1);
-    for (const auto& [from, to] : {std::pair(one, two), {two, one}}) {
-      const CurrentContext current(*from);
-      EXPECT_EQ(used.cuCtxEnablePeerAccess(to->handle(), 0),
-                CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    }
   }
 };
 
@@ -111,7 +109,7 @@ TEST_F(CudaLaneMemory, ThatRunsOutInTheThreadOfALaneCostsPieces) {
                      .tag = i});
     }
     EXPECT_EQ(lane_->accept(all, outcomes).value_or(0), kPieces);
-    EXPECT_TRUE(outcomes.await(kPieces));
+    EXPECT_TRUE(outcomes.wait(kPieces));
     if (!outcomes.failed().empty()) {
       EXPECT_EQ(outcomes.last().code, ErrorCode::exhausted);
     }
@@ -129,24 +127,18 @@ TEST_F(CudaLaneMemory, ThatRunsOutInTheThreadOfALaneCostsPieces) {
 }
 
 TEST(CrewMemory, ThatRunsOutAtItsStartLeavesNoThread) {
-  bool over = false;
   std::ptrdiff_t n = 1;
-  for (; !over; ++n) {
+  for (bool failed = true; failed; ++n) {
     std::atomic<int> done = 0;
     const std::function<void(Task&)> work = [&](Task&) { ++done; };
     Task task;
-    until_failure = n;
-    try {
-      const auto crew = Crew::start({}, work);
-      over = until_failure > 0;
-      until_failure = 0;
-      crew->give(task);
-    } catch (const std::bad_alloc&) {
-      continue;
-    }
+    std::unique_ptr<Crew> crew;
+    failed = fails_at(n, [&] { crew = Crew::start({}, work); });
+    if (crew == nullptr) continue;
+    crew->give(task);
+    crew.reset();
     EXPECT_EQ(done, 1);
   }
-  until_failure = 0;
   EXPECT_GT(n, 4);
 }
 
@@ -157,25 +149,17 @@ TEST_F(CudaLaneMemory, ThatRunsOutForTheSecondEngineKeepsThePiecesOfTheFirst) {
   auto both = pieces(2);
   both[1].to = whole(*other);
   both[1].engine = test::kOtherGpuEngine;
-  bool over = false;
   std::ptrdiff_t n = 1;
-  for (; !over; ++n) {
+  for (bool failed = true; failed; ++n) {
     auto backend = *open_cuda(gpu_->machine, {test::kGpuEngine, test::kOtherGpuEngine},
                               {.max_pieces = 2, .slots = 1, .driver = &scripted_});
     Outcomes outcomes(4);
     ASSERT_EQ(backend->submit(both, outcomes).value_or(0), 2U);
-    ASSERT_TRUE(outcomes.await(2));
+    ASSERT_TRUE(outcomes.wait(2));
     std::size_t accepted = 0;
-    until_failure = n;
-    try {
-      accepted = backend->submit(both, outcomes).value_or(0);
-    } catch (const std::bad_alloc&) {
-    }
-    over = until_failure > 0;
-    until_failure = 0;
+    failed = fails_at(n, [&] { accepted = backend->submit(both, outcomes).value_or(0); });
     backend.reset();
-    ASSERT_EQ(outcomes.well().size() + outcomes.failed().size(), 2 + accepted)
-        << "allocation " << n;
+    ASSERT_EQ(outcomes.count(), 2 + accepted) << "allocation " << n;
   }
   EXPECT_GT(n, 5);
 }

@@ -22,12 +22,7 @@
 #include <array>
 
 #include "core/fail.h"
-#include "measure/experiments/gpu/allocations.h"
-#include "measure/experiments/gpu/backend_copies.h"
-#include "measure/experiments/gpu/batches.h"
-#include "measure/experiments/gpu/chases.h"
-#include "measure/experiments/gpu/copies.h"
-#include "measure/experiments/gpu/fragments.h"
+#include "measure/experiments/gpu/parts.h"
 
 namespace headrace::experiment_gpu {
 
@@ -83,26 +78,58 @@ class PointList {
     return found;
   }
 
+  std::vector<std::uint64_t> counts(std::vector<std::uint64_t> usual) const {
+    std::vector<std::uint64_t> asked = scope_.numbers("count");
+    return asked.empty() ? std::move(usual) : asked;
+  }
+
   void add_copies(GpuSetting setting, unsigned rank);
   void add_managed(GpuSetting setting);
   void add_batches(GpuSetting setting);
   void add_fragments(GpuSetting setting);
   void add_latencies(GpuSetting setting);
   void add_allocations(GpuSetting setting);
+  // With a reason, the point cannot be measured.
   Point& add(const GpuSetting& setting, std::string_view unit, unsigned rank,
-             std::function<Prepared(const GpuSetting&, Random&)> prepare);
-  void leave(const GpuSetting& setting, std::string_view unit, std::string reason);
+             Prepared (*prepare)(const GpuSetting&, Random&), std::string_view reason);
 
   const Scope& scope_;
   std::vector<Point> points_;
 };
 
-bool possible(const GpuSetting& setting) {
-  return setting.bytes > Bytes{0} && setting.bytes <= kMostBytes && setting.count > 0 &&
-         setting.count <= kMostAtOnce;
+// Combinations of some words, sizes and counts, in this order of loops.
+struct Axes {
+  std::vector<std::string_view> directions = {kToGpu, kFromGpu};
+  std::vector<Bytes> sizes;
+  std::vector<std::uint64_t> counts = {1};
+  std::vector<std::string_view> engines;
+};
+
+template <class Each>
+void for_each_of(const Axes& axes, GpuSetting setting, const Each& each) {
+  for (const std::string_view direction : axes.directions) {
+    for (const Bytes bytes : axes.sizes) {
+      for (const std::uint64_t count : axes.counts) {
+        for (const std::string_view by : axes.engines) {
+          setting.direction = direction;
+          setting.bytes = bytes;
+          setting.count = count;
+          setting.by = by;
+          each(setting);
+        }
+      }
+    }
+  }
 }
 
-constexpr const char* kImpossible = "ask for 1 byte to 1 TiB, and for 1 to 1048576 copies at once";
+// "": possible.
+std::string_view why_impossible(const GpuSetting& setting) {
+  if (setting.bytes > Bytes{0} && setting.bytes <= kMostBytes && setting.count > 0 &&
+      setting.count <= kMostAtOnce) {
+    return "";
+  }
+  return "ask for 1 byte to 1 TiB, and for 1 to 1048576 copies at once";
+}
 
 Row gpu_row(const GpuSetting& setting, std::string_view unit) {
   Row row = make_row(
@@ -123,22 +150,19 @@ std::string group_of(const GpuSetting& setting) {
 }
 
 Point& PointList::add(const GpuSetting& setting, std::string_view unit, unsigned rank,
-                      std::function<Prepared(const GpuSetting&, Random&)> prepare) {
+                      Prepared (*prepare)(const GpuSetting&, Random&), std::string_view reason) {
   Point& point = points_.emplace_back();
+  if (!reason.empty()) return point = without(gpu_row(setting, unit), std::string(reason));
   point.row = gpu_row(setting, unit);
   point.rank = rank;
   point.memory = {setting.gpu->host};
   const bool chased = setting.part == "latency";
   const Bytes moved = chased ? setting.bytes : verified_of(setting.bytes * setting.count);
   point.cost = kMapping + Nanoseconds{static_cast<std::int64_t>(3 * moved.value)};
-  point.prepare = [setting, prepare = std::move(prepare)](BufferPool&, Random& random) {
+  point.prepare = [setting, prepare](BufferPool&, Random& random) {
     return prepare(setting, random);
   };
   return point;
-}
-
-void PointList::leave(const GpuSetting& setting, std::string_view unit, std::string reason) {
-  points_.push_back(without(gpu_row(setting, unit), std::move(reason)));
 }
 
 void PointList::add_copies(GpuSetting setting, unsigned rank) {
@@ -149,12 +173,9 @@ void PointList::add_copies(GpuSetting setting, unsigned rank) {
       setting.node == setting.gpu->host || setting.direction == kInside || scope_.asks("node");
   for (const Bytes bytes : all ? sizes(kCopySizes) : sizes(kFarSizes)) {
     setting.bytes = bytes;
-    if (!possible(setting)) {
-      leave(setting, "B/s", kImpossible);
-      continue;
-    }
-    Point& point = add(setting, "B/s", bytes == kUsualSize ? rank : rank + 1,
-                       setting.by == kHeadrace ? prepare_backend : prepare_copies);
+    Point& point =
+        add(setting, "B/s", bytes == kUsualSize ? rank : rank + 1,
+            setting.by == kHeadrace ? prepare_backend : prepare_copies, why_impossible(setting));
     if (with_host) {
       point.comparable = {
           .group = group_of(setting), .detail = "ratio_to_pinned", .reference = reference};
@@ -164,80 +185,51 @@ void PointList::add_copies(GpuSetting setting, unsigned rank) {
 
 void PointList::add_managed(GpuSetting setting) {
   setting.part = "copy";
-  setting.by = kPrefetch;
   setting.memory = kManaged;
-  for (const std::string_view direction : {kToGpu, kFromGpu}) {
-    setting.direction = direction;
-    for (const Bytes bytes : sizes(std::array{1_MiB, kUsualSize})) {
-      setting.bytes = bytes;
-      if (!setting.gpu->device.concurrent_managed) {
-        leave(setting, "B/s", "this GPU does not prefetch managed memory");
-      } else if (!possible(setting) || bytes.value % 4096 != 0) {
-        leave(setting, "B/s", "managed memory moves by pages; ask for whole ones");
-      } else {
-        Point& point = add(setting, "B/s", 3, prepare_prefetch);
-        point.comparable = {.group = group_of(setting), .detail = "ratio_to_pinned"};
-      }
+  const Axes axes{.sizes = sizes(std::array{1_MiB, kUsualSize}), .engines = {kPrefetch}};
+  for_each_of(axes, setting, [this](const GpuSetting& each) {
+    std::string_view why;
+    if (!each.gpu->device.concurrent_managed) {
+      why = "this GPU does not prefetch managed memory";
+    } else if (!why_impossible(each).empty() || each.bytes.value % 4096 != 0) {
+      why = "managed memory moves by pages; ask for whole ones";
     }
-  }
+    Point& point = add(each, "B/s", 3, prepare_prefetch, why);
+    point.comparable = {.group = group_of(each), .detail = "ratio_to_pinned"};
+  });
 }
 
 void PointList::add_batches(GpuSetting setting) {
   setting.part = "batch";
   setting.memory = kPinned;
-  std::vector<std::uint64_t> counts = scope_.numbers("count");
-  if (counts.empty()) counts.assign(kCounts.begin(), kCounts.end());
-  for (const std::string_view direction : {kToGpu, kFromGpu}) {
-    setting.direction = direction;
-    for (const Bytes bytes : sizes(kFragments)) {
-      setting.bytes = bytes;
-      for (const std::uint64_t count : counts) {
-        setting.count = count;
-        for (const std::string_view by : {kEngine, kBatch, kKernel}) {
-          setting.by = by;
-          if (!possible(setting)) {
-            leave(setting, "ns", kImpossible);
-          } else if (by == kBatch && !cuda::takes_batches(setting.gpu->driver)) {
-            leave(setting, "ns", "the driver has no cuMemcpyBatchAsync (CUDA 12.8)");
-          } else if (by == kKernel && !gathers(bytes)) {
-            leave(setting, "ns", "the kernel gathers multiples of 16 bytes; ask for them");
-          } else {
-            const bool telling = bytes == 64_KiB && (count == 1 || count == 256);
-            Point& point = add(setting, "ns", telling ? 2 : 4, prepare_batches);
-            point.comparable = {.group = group_of(setting),
-                                .detail = "ratio_to_single",
-                                .reference = by == kEngine};
-          }
-        }
-      }
+  const Axes axes{.sizes = sizes(kFragments),
+                  .counts = counts({kCounts.begin(), kCounts.end()}),
+                  .engines = {kEngine, kBatch, kKernel}};
+  for_each_of(axes, setting, [this](const GpuSetting& each) {
+    std::string_view why = why_impossible(each);
+    if (why.empty() && each.by == kBatch && !cuda::takes_batches(each.gpu->driver)) {
+      why = "the driver has no cuMemcpyBatchAsync (CUDA 12.8)";
+    } else if (why.empty() && each.by == kKernel && !gathers(each.bytes)) {
+      why = "the kernel gathers multiples of 16 bytes; ask for them";
     }
-  }
+    const bool telling = each.bytes == 64_KiB && (each.count == 1 || each.count == 256);
+    Point& point = add(each, "ns", telling ? 2 : 4, prepare_batches, why);
+    point.comparable = {
+        .group = group_of(each), .detail = "ratio_to_single", .reference = each.by == kEngine};
+  });
 }
 
 void PointList::add_fragments(GpuSetting setting) {
   setting.part = "fragments";
   setting.memory = kPinned;
-  std::vector<std::uint64_t> counts = scope_.numbers("count");
-  if (counts.empty()) counts = {kOfRun};
-  for (const std::string_view direction : {kToGpu, kFromGpu}) {
-    setting.direction = direction;
-    for (const Bytes bytes : sizes(std::array{kFragments.back()})) {
-      setting.bytes = bytes;
-      for (const std::uint64_t count : counts) {
-        setting.count = count;
-        for (const std::string_view by : {kEngine, kHeadrace}) {
-          setting.by = by;
-          if (!possible(setting)) {
-            leave(setting, "B/s", kImpossible);
-            continue;
-          }
-          Point& point = add(setting, "B/s", 2, prepare_fragments);
-          point.comparable = {
-              .group = group_of(setting), .detail = "ratio_to_single", .reference = by == kEngine};
-        }
-      }
-    }
-  }
+  const Axes axes{.sizes = sizes(std::array{kFragments.back()}),
+                  .counts = counts({kOfRun}),
+                  .engines = {kEngine, kHeadrace}};
+  for_each_of(axes, setting, [this](const GpuSetting& each) {
+    Point& point = add(each, "B/s", 2, prepare_fragments, why_impossible(each));
+    point.comparable = {
+        .group = group_of(each), .detail = "ratio_to_single", .reference = each.by == kEngine};
+  });
 }
 
 void PointList::add_latencies(GpuSetting setting) {
@@ -252,13 +244,13 @@ void PointList::add_latencies(GpuSetting setting) {
       setting.by = by;
       setting.memory = memory;
       setting.node = node;
-      if (!possible(setting) || bytes < 4_KiB) {
-        leave(setting, "ns", "chased are 4 KiB to 1 TiB; ask for as much");
+      std::string_view why;
+      if (!why_impossible(setting).empty() || bytes < 4_KiB) {
+        why = "chased are 4 KiB to 1 TiB; ask for as much";
       } else if (by == kCpu && !host_reads_gpu(*setting.gpu)) {
-        leave(setting, "ns", "CPUs do not read this GPU's memory where it is");
-      } else {
-        add(setting, "ns", memory == kPinned ? 1 : 2, prepare_chase);
+        why = "CPUs do not read this GPU's memory where it is";
       }
+      add(setting, "ns", memory == kPinned ? 1 : 2, prepare_chase, why);
     };
     for (const Node* node : host_nodes(scope_.machine)) {
       add_chase(kToGpu, kKernel, kPinned, node->id);
@@ -271,25 +263,19 @@ void PointList::add_latencies(GpuSetting setting) {
 
 void PointList::add_allocations(GpuSetting setting) {
   setting.part = "allocation";
-  setting.direction = kToGpu;
   setting.memory = kPinned;
-  const Node* const node = scope_.machine.find(setting.node);
-  for (const Bytes bytes : sizes(kAllocated)) {
-    setting.bytes = bytes;
-    for (const std::string_view by : {kPlaced, kHostAlloc}) {
-      setting.by = by;
-      if (!possible(setting) || fitting(*node, bytes) < bytes) {
-        leave(setting, "ns/MiB", "the node is too small for it, or nothing is asked for");
-        continue;
-      }
-      Point& point = add(setting, "ns/MiB", bytes > 256_MiB ? 4 : 2,
-                         [](const GpuSetting& of, Random&) { return prepare_allocation(of); });
-      point.cost = kMapping + 3 * Nanoseconds{static_cast<std::int64_t>(bytes.value)};
-      point.comparable = {.group = group_of(setting),
-                          .detail = "ratio_to_cuMemHostAlloc",
-                          .reference = by == kHostAlloc};
-    }
-  }
+  const Node& node = *scope_.machine.find(setting.node);
+  const Axes axes{
+      .directions = {kToGpu}, .sizes = sizes(kAllocated), .engines = {kPlaced, kHostAlloc}};
+  for_each_of(axes, setting, [&](const GpuSetting& each) {
+    const bool fits = why_impossible(each).empty() && fitting(node, each.bytes) == each.bytes;
+    Point& point = add(each, "ns/MiB", each.bytes > 256_MiB ? 4 : 2, prepare_allocation,
+                       fits ? "" : "the node is too small for it, or nothing is asked for");
+    point.cost = kMapping + 3 * Nanoseconds{static_cast<std::int64_t>(each.bytes.value)};
+    point.comparable = {.group = group_of(each),
+                        .detail = "ratio_to_cuMemHostAlloc",
+                        .reference = each.by == kHostAlloc};
+  });
 }
 
 void PointList::add_gpu(const std::shared_ptr<GpuTarget>& gpu, const GpuTargets& all) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "measure/experiments/gpu/setting.h"
 #include "measure/instruments/buffer_pool.h"
 #include "tests/support/fake_gpu.h"
 
@@ -103,32 +104,52 @@ TEST(GpuPoints, ChaseThroughMoreThanCachesKeep) {
   EXPECT_GE(small, 1U);
 }
 
-TEST(GpuPoints, CanBeMeasuredAsTheyAreListed) {
-  const test::FakeGpu fake("memory=8M,devices=2,paradigm=ats,sms=2");
-  const Scope scope{.machine = fake.machine,
-                    .only = {{"gpu", std::uint64_t{raw(test::kGpu)}},
-                             {"bytes", std::uint64_t{64 << 10}},
-                             {"count", std::uint64_t{4}}}};
-  instruments::BufferPool pool(fake.machine);
-  Random random(1);
-  std::set<std::string> parts;
-  for (const Point& point : kExperiment.points(scope)) {
-    // This host lacks some nodes of the machine.
-    const bool here = *point.row.number("node") != raw(test::kHbm);
-    if (point.prepare == nullptr || !here || *point.row.number("gpu") != raw(test::kGpu)) continue;
-    SCOPED_TRACE(point.row.key());
-    const auto probe = point.prepare(pool, random);
-    ASSERT_TRUE(probe) << probe.error().message;
-    const auto sample = (*probe)->sample();
-    ASSERT_TRUE(sample) << sample.error().message;
-    EXPECT_GT(sample->value, 0);
-    parts.insert(fmt::format("{} {}", point.row.word("part"), point.row.word("direction")));
+// The details that belong to a sample of a row.
+void expect_details(const Row& row, const Sample& sample) {
+  std::vector<const char*> names;
+  if (row.word("part") == "latency") names = {"l2_bytes"};
+  if (row.word("part") == "copy" || row.word("part") == "fragments") names = {"cpu_s_per_gb"};
+  if (row.word("part") == "batch") names = {"cpu_s_per_gb", "bandwidth"};
+  if (row.word("direction") == kBoth) names = {"cpu_s_per_gb", "to_gpu", "from_gpu"};
+  for (const char* const name : names) {
+    const auto found = sample.details.find(name);
+    ASSERT_NE(found, sample.details.end()) << name;
+    EXPECT_GT(found->second, 0) << name;
   }
-  EXPECT_EQ(parts,
-            (std::set<std::string>{"copy to_gpu", "copy from_gpu", "copy both", "copy inside",
-                                   "copy across", "batch to_gpu", "batch from_gpu",
-                                   "fragments to_gpu", "fragments from_gpu", "latency to_gpu",
-                                   "latency inside", "latency from_gpu", "allocation to_gpu"}));
+}
+
+// Drivers before 12.8 have no call for a batch, before 12.2 none that prefetches to a location.
+TEST(GpuPoints, CanBeMeasuredAsTheyAreListed) {
+  for (const char* const version : {"", "12.8", "11.0"}) {
+    const test::FakeGpu fake("memory=8M,devices=2,paradigm=ats,sms=2,l2=3M", version);
+    const Scope scope{.machine = fake.machine,
+                      .only = {{"gpu", std::uint64_t{raw(test::kGpu)}},
+                               {"bytes", std::uint64_t{64 << 10}},
+                               {"count", std::uint64_t{4}}}};
+    instruments::BufferPool pool(fake.machine);
+    Random random(1);
+    std::set<std::string> parts;
+    for (const Point& point : kExperiment.points(scope)) {
+      // This host lacks some nodes of the machine.
+      const bool here = *point.row.number("node") != raw(test::kHbm);
+      if (point.prepare == nullptr || !here || *point.row.number("gpu") != raw(test::kGpu)) {
+        continue;
+      }
+      SCOPED_TRACE(point.row.key() + " " + version);
+      const auto probe = point.prepare(pool, random);
+      ASSERT_TRUE(probe) << probe.error().message;
+      const auto sample = (*probe)->sample();
+      ASSERT_TRUE(sample) << sample.error().message;
+      EXPECT_GT(sample->value, 0);
+      expect_details(point.row, *sample);
+      parts.insert(fmt::format("{} {}", point.row.word("part"), point.row.word("direction")));
+    }
+    EXPECT_EQ(parts,
+              (std::set<std::string>{"copy to_gpu", "copy from_gpu", "copy both", "copy inside",
+                                     "copy across", "batch to_gpu", "batch from_gpu",
+                                     "fragments to_gpu", "fragments from_gpu", "latency to_gpu",
+                                     "latency inside", "latency from_gpu", "allocation to_gpu"}));
+  }
 }
 
 TEST(GpuPoints, WithoutADriverAreOneRowThatSaysSo) {

@@ -5,9 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <utility>
 
-#include "core/fail.h"
 #include "measure/experiments/gpu/workspace.h"
 #include "measure/session/experiment.h"
 
@@ -58,16 +56,6 @@ inline bool is_first(const GpuSetting& setting) {
     point += std::to_string(number) + ' ';
   }
   return setting.gpu->verified.insert(point).second;
-}
-
-using Prepared = Result<std::unique_ptr<session::Probe>>;
-// A probe with its own workspace. Requires: T(setting, workspace) and T::prepare(random).
-template <class T>
-Prepared prepared(const GpuSetting& setting, Random& random) {
-  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
-  auto probe = std::make_unique<T>(setting, std::move(space));
-  HEADRACE_TRY_STATUS(probe->prepare(random));
-  return probe;
 }
 
 }  // namespace headrace::experiment_gpu

@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include "measure/experiments/gpu/setting.h"
+#include "core/fail.h"
+#include "measure/experiments/gpu/parts.h"
 #include "tests/support/fake_gpu.h"
 
 namespace headrace::experiment_gpu {
 
-inline GpuSetting on_fake(const test::FakeGpu& fake, GpuSetting setting) {
-  setting.gpu = GpuTarget::find(fake.machine, *fake.machine.find(test::kGpu)).value();
+using Prepare = Prepared (*)(const GpuSetting&, Random&);
+
+inline GpuSetting on_fake(const test::FakeGpu& fake, GpuSetting setting, NodeId gpu = test::kGpu) {
+  setting.gpu = GpuTarget::find(fake.machine, *fake.machine.find(gpu)).value();
   if (setting.direction == kAcross) {
     setting.other = GpuTarget::find(fake.machine, *fake.machine.find(test::kOtherGpu)).value();
   }
@@ -29,15 +32,27 @@ inline GpuSetting by_driver(GpuSetting setting, const cuda::Driver& driver) {
   return setting;
 }
 
-// The first sample; expects a value above 0.
-inline session::Sample sample_of(const Prepared& probe) {
-  EXPECT_TRUE(probe) << probe.error().message;
-  if (!probe) return {};
-  const auto sample = (*probe)->sample();
-  EXPECT_TRUE(sample) << sample.error().message;
-  if (!sample) return {};
+inline Result<session::Sample> sample_of(Prepare prepare, const GpuSetting& setting) {
+  Random random(1);
+  HEADRACE_TRY(const auto probe, prepare(setting, random));
+  return probe->sample();
+}
+
+inline void expect_sample(Prepare prepare, const GpuSetting& setting) {
+  const auto sample = sample_of(prepare, setting);
+  ASSERT_TRUE(sample) << sample.error().message;
   EXPECT_GT(sample->value, 0);
-  return *sample;
+}
+
+// Copies of 64 KiB.
+inline const GpuSetting kSmall{
+    .direction = kToGpu, .by = kEngine, .memory = kPinned, .bytes = 64_KiB};
+
+inline GpuSetting small(std::string_view direction, std::string_view memory = kPinned) {
+  GpuSetting setting = kSmall;
+  setting.direction = direction;
+  setting.memory = memory;
+  return setting;
 }
 
 }  // namespace headrace::experiment_gpu

@@ -266,10 +266,6 @@ Bytes verified_of(Bytes piece) {
   return piece >= kEnough ? piece : piece * (kEnough / piece);
 }
 
-void fill_randomly(std::span<std::byte> memory, Random& random) {
-  std::ranges::generate(words_of(memory), [&] { return random(); });
-}
-
 std::uint64_t checksum(std::span<const std::byte> memory) {
   std::uint64_t sum = 0;
   std::uint64_t place = 0;

@@ -20,6 +20,7 @@
 #include "headrace/machine.h"
 #include "headrace/random.h"
 #include "measure/instruments/gpu/gpu_session.h"
+#include "measure/instruments/measuring_file.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_gpu {
@@ -116,9 +117,8 @@ class GpuWorkspace {
 // How much of the memory of copies of `piece` bytes is compared before they are timed: whole ones.
 Bytes verified_of(Bytes piece);
 
-// Fills memory with incompressible numbers, and computes a sum that depends on the numbers and
-// their order. The GPU kernel kChecksum computes the same sum.
-void fill_randomly(std::span<std::byte> memory, Random& random);
+// A sum that depends on the numbers in memory and their order. The GPU kernel kChecksum computes
+// the same sum.
 std::uint64_t checksum(std::span<const std::byte> memory);
 
 }  // namespace headrace::experiment_gpu

@@ -10,6 +10,8 @@
 namespace headrace::experiment_gpu {
 namespace {
 
+using instruments::fill_randomly;
+
 const Node& gpu_of(const Machine& machine) { return *machine.find(test::kGpu); }
 
 TEST(GpuWorkspace, TakesAtMostAQuarterAndGivesAllBack) {

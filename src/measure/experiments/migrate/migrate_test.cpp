@@ -70,11 +70,10 @@ TEST(MigrateTest, WhatCopiesKeepsEveryByte) {
 // Points of two memories and `cpus` CPUs, which are not on this host.
 std::vector<Point> points_of(unsigned cpus, Bytes capacity, const ParameterChoices& only = {}) {
   static Machine machine;  // points name its nodes
-  machine = {.name = "two"};
   CpuSet all;
   for (unsigned cpu = 0; cpu < cpus; ++cpu) all.push_back(cpu);
-  machine.nodes = {{.id = NodeId{0}, .kind = NodeKind::dram, .capacity = capacity, .cpus = all},
-                   {.id = NodeId{1}, .kind = NodeKind::hbm, .capacity = capacity}};
+  machine = test::machine_of({all, {}}, 0, capacity);
+  machine.nodes[1].kind = NodeKind::hbm;
   machine.caches = {{.level = 3, .size = 24_MiB, .cpus = all}};
   const AsIfUsable as_if(all);
   return kExperiment.points({.machine = machine, .only = only, .here = false});
@@ -143,10 +142,8 @@ TEST(MigrateTest, ManyThreadsHaveAHugePageEach) {
 // Movers use all cores before second threads, and one thread more than control groups allow is
 // refused.
 TEST(MigrateTest, MoversAreSpreadAndTheObserverIsNamed) {
-  Machine machine{.name = "two"};
-  machine.nodes = {
-      {.id = NodeId{0}, .kind = NodeKind::dram, .capacity = 64_GiB, .cpus = {0, 1, 2, 3}},
-      {.id = NodeId{1}, .kind = NodeKind::hbm, .capacity = 64_GiB}};
+  Machine machine = test::machine_of({{0, 1, 2, 3}, {}});
+  machine.nodes[1].kind = NodeKind::hbm;
   for (const CpuSet& core : {CpuSet{0, 1}, CpuSet{2, 3}}) {
     machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = core});
   }

@@ -17,7 +17,7 @@ FoundCounter find_bus_counter(const CounterHost& host) {
     std::string words = (*uncore)->words();
     return {*std::move(uncore), std::move(words)};
   }
-  auto resctrl = open_resctrl(host.sysfs / "fs/resctrl", host.procfs);
+  auto resctrl = open_resctrl(host.sysfs / "fs/resctrl");
   if (resctrl) {
     std::string words = (*resctrl)->words();
     return {*std::move(resctrl), std::move(words)};

@@ -5,8 +5,7 @@
 // Two sources:
 // - Controllers of DDR memory count reads and writes of lines (perf's uncore PMUs). They count all
 //   programs, and no other kind of memory; they need root or a low perf_event_paranoid.
-// - Last-level caches count the traffic of groups of threads (resctrl's MBM), to any kind of
-//   memory. A group of our own counts this session alone, and needs root.
+// - Last-level caches count the traffic of all programs (resctrl's MBM), to any kind of memory.
 //
 // Virtual machines have neither.
 #pragma once
@@ -38,12 +37,10 @@ class BusCounter {
 // Sources of information; tests substitute another host.
 struct CounterHost {
   std::filesystem::path sysfs = "/sys";
-  std::filesystem::path procfs = "/proc";
   PerfReader* perf = nullptr;  // nullptr: the kernel's
 };
 
-// A counter, or one line that says why there is none and what would help. It counts the calling
-// thread and threads that it starts from now on.
+// A counter, or one line that says why there is none and what would help.
 struct FoundCounter {
   std::unique_ptr<BusCounter> counter;
   std::string words;

@@ -58,7 +58,7 @@ TEST(BusMeter, WithoutACounterThereIsNothingAndNoWords) {
 TEST(FindBusCounter, TakesControllersThenCachesThenSaysWhyNot) {
   test::FakeHost host;
   test::FakePerf perf;
-  const CounterHost there{host.at("sys"), host.at("proc"), &perf};
+  const CounterHost there{host.at("sys"), &perf};
   const FoundCounter none = find_bus_counter(there);
   EXPECT_EQ(none.counter, nullptr);
   EXPECT_TRUE(none.words.starts_with("none: no PMU of a memory controller")) << none.words;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,22 +66,13 @@ std::optional<T> number_of(std::string_view text, int base = 10) {
   return number;
 }
 
-std::vector<std::string_view> split(std::string_view text, char by) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(by), text.size());
-    parts.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
-
 // The bits of a number at the places of a format, "config:0-7,21", lowest first.
 std::optional<std::uint64_t> config_of(std::string_view format, std::uint64_t number) {
   constexpr std::string_view kConfig = "config:";
   if (!format.starts_with(kConfig)) return std::nullopt;
   std::uint64_t config = 0;
-  for (const std::string_view range : split(format.substr(kConfig.size()), ',')) {
+  for (const auto each : std::views::split(format.substr(kConfig.size()), ',')) {
+    const std::string_view range(each);
     const std::size_t dash = std::min(range.find('-'), range.size());
     const auto first = number_of<unsigned>(range.substr(0, dash));
     const auto last = dash == range.size() ? first : number_of<unsigned>(range.substr(dash + 1));
@@ -93,7 +85,8 @@ std::optional<std::uint64_t> config_of(std::string_view format, std::uint64_t nu
 // Encodes "event=0x04,umask=0x03" by the formats of its PMU.
 std::optional<std::uint64_t> config_of(const fs::path& pmu, std::string_view event) {
   std::uint64_t config = 0;
-  for (const std::string_view term : split(event, ',')) {
+  for (const auto each : std::views::split(event, ',')) {
+    const std::string_view term(each);
     const std::size_t equals = std::min(term.find('='), term.size());
     std::string_view value = equals == term.size() ? "1" : term.substr(equals + 1);
     const bool hex = value.starts_with("0x");

@@ -30,6 +30,7 @@
 #include "headrace/copy.h"
 #include "measure/instruments/buffer_pool.h"
 #include "measure/instruments/cpu_share.h"
+#include "measure/instruments/worker_pool.h"
 #include "memory/memory.h"
 
 namespace headrace::instruments {
@@ -41,12 +42,11 @@ constexpr std::uint32_t kOrder = 4;
 std::uint32_t what(std::uint32_t word) { return word % kOrder; }
 
 constexpr Nanoseconds kLongestAnswer = std::chrono::seconds{30};
-constexpr Nanoseconds kLongestBeginning = std::chrono::seconds{2};  // as in side_by_side
 // The slowest memory known to be touched.
 constexpr double kLeastTouchedPerSecond = 100e6;
 constexpr Nanoseconds kLongestGap = std::chrono::seconds{2};
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds{50};
-constexpr Nanoseconds kSettling = std::chrono::milliseconds{5};  // as in side_by_side
+constexpr Nanoseconds kBetweenSteps = std::chrono::milliseconds{5};
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLookedAt = 256;  // pages checked per buffer
 
@@ -175,40 +175,21 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-// As side_by_side, in a thread that only watches.
+// Does nothing, in a thread that only keeps the time.
+class Watching final : public Load {
+ public:
+  Result<double> step() override {
+    std::this_thread::sleep_for(kBetweenSteps);
+    return 1;
+  }
+};
+
+// As side_by_side, without a load in this process.
 Result<SideBySide> watch(const std::vector<Counted>& counted, Nanoseconds time) {
-  const auto count = [&] {
-    std::vector<double> counts;
-    for (const Counted each : counted) counts.push_back(each->load());
-    return counts;
-  };
-  std::this_thread::sleep_for(kSettling);
-  AttendedTime waited(system_clock(), kLongestGap);
-  while (std::ranges::min(count()) == 0) {
-    if (waited.now() > kLongestBeginning) {
-      return fail(ErrorCode::timed_out, "a process did not get going; is the machine busy?");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  const std::vector<double> before = count();
-  const Nanoseconds begin = system_clock().now();
-  std::vector<double> after;
-  // As there, until all loads have done some work.
-  AttendedTime open(system_clock(), kLongestGap);
-  do {
-    std::this_thread::sleep_for(time);
-    after = count();
-  } while (!std::ranges::equal(before, after, std::ranges::not_equal_to{}) &&
-           open.now() < kLongestBeginning);
-  const double window = seconds(system_clock().now() - begin);
-  SideBySide seen;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    if (after[i] == before[i]) {
-      return fail(ErrorCode::timed_out, "a process had no CPU all the while; is the machine busy?");
-    }
-    seen.rates.push_back((after[i] - before[i]) / window);
-  }
-  return seen;
+  Watching idle;
+  HEADRACE_TRY(SideBySide seen, side_by_side({usable_cpus().front()}, {&idle}, time, counted));
+  seen.rates.erase(seen.rates.begin());
+  return SideBySide{.rates = std::move(seen.rates)};
 }
 
 }  // namespace

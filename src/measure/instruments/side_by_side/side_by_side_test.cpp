@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -17,15 +18,18 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Does `units` per step of length `time`; may begin late, or fail.
+// Sleeps in each step, then returns units(number of the step); below 0: the step fails.
 class Steady final : public Load {
  public:
-  Steady(double units, Nanoseconds time, int fails_at = -1)
-      : units_(units), time_(time), fails_at_(fails_at) {}
+  using Units = std::function<double(int step)>;
+  explicit Steady(Units units, Nanoseconds time = Milliseconds{1}) : units_(units), time_(time) {}
+  explicit Steady(double units, Nanoseconds time = Milliseconds{1})
+      : Steady([units](int) { return units; }, time) {}
   Result<double> step() override {
-    if (steps_++ == fails_at_) return fail(ErrorCode::io, "worn out");
+    const double units = units_(steps_++);
+    if (units < 0) return fail(ErrorCode::io, "worn out");
     std::this_thread::sleep_for(time_);
-    return units_;
+    return units;
   }
   void window_begins() override { steps_at_window_ = steps_; }
 
@@ -33,9 +37,8 @@ class Steady final : public Load {
   int steps_at_window_ = -1;
 
  private:
-  const double units_;
+  const Units units_;
   const Nanoseconds time_;
-  const int fails_at_;
 };
 
 CpuSet two() {
@@ -44,7 +47,7 @@ CpuSet two() {
 }
 
 TEST(SideBySide, RatesAreOfOneWindowInWhichAllWork) {
-  Steady first(100, Milliseconds{1});
+  Steady first(100);
   Steady second(10, Milliseconds{2});
   std::vector<Load*> loads{&first, &second};
   const Nanoseconds begin = system_clock().now();
@@ -70,8 +73,8 @@ TEST(SideBySide, RatesAreOfOneWindowInWhichAllWork) {
 
 TEST(SideBySide, AnErrorOfAnyLoadEndsAll) {
   for (const int failing : {0, 1}) {
-    Steady fine(1, Milliseconds{1});
-    Steady broken(1, Milliseconds{1}, 3);
+    Steady fine(1);
+    Steady broken([](int step) { return step == 3 ? -1 : 1; });
     std::vector<Load*> loads{&fine, &fine};
     loads[static_cast<std::size_t>(failing)] = &broken;
     const auto seen = side_by_side(two(), loads, std::chrono::seconds{60});
@@ -80,52 +83,26 @@ TEST(SideBySide, AnErrorOfAnyLoadEndsAll) {
   }
 }
 
-TEST(SideBySide, IdleLoad_IsReported) {
-  Steady fine(1, Milliseconds{1});
-  Steady idle(0, Milliseconds{1});
-  std::vector<Load*> loads{&fine, &idle};
-  const auto seen = side_by_side(two(), loads, Milliseconds{10});
-  ASSERT_FALSE(seen);
-  EXPECT_EQ(seen.error().message, "not all threads were at work within 2 s; is the machine busy?");
-}
-
-// Works once and never again.
-class Tired final : public Load {
- public:
-  Result<double> step() override {
-    std::this_thread::sleep_for(Milliseconds{1});
-    return steps_++ == 0 ? 1 : 0;
+TEST(SideBySide, ALoadThatStandsStillHasNoRate) {
+  for (const auto& [works_once, message] :
+       {std::pair(false, "not all threads were at work within 2 s; is the machine busy?"),
+        std::pair(true, "a thread had no CPU all the while; is the machine busy?")}) {
+    Steady fine(1);
+    Steady still([once = works_once](int step) { return once && step == 0 ? 1 : 0; });
+    std::vector<Load*> loads{&fine, &still};
+    const auto seen = side_by_side(two(), loads, Milliseconds{10});
+    ASSERT_FALSE(seen);
+    EXPECT_EQ(seen.error().code, ErrorCode::timed_out);
+    EXPECT_EQ(seen.error().message, message);
   }
-
- private:
-  int steps_ = 0;
-};
-
-TEST(SideBySide, ALoadThatStoodStillInTheWindowHasNoRate) {
-  Steady fine(1, Milliseconds{1});
-  Tired tired;
-  std::vector<Load*> loads{&fine, &tired};
-  const auto seen = side_by_side(two(), loads, Milliseconds{10});
-  ASSERT_FALSE(seen);
-  EXPECT_EQ(seen.error().code, ErrorCode::timed_out);
-  EXPECT_EQ(seen.error().message, "a thread had no CPU all the while; is the machine busy?");
 }
-
-// Works, then sleeps for less than the window.
-class Dozing final : public Load {
- public:
-  Result<double> step() override {
-    std::this_thread::sleep_for(steps_++ == 10 ? Milliseconds{200} : Milliseconds{1});
-    return 1;
-  }
-
- private:
-  int steps_ = 0;
-};
 
 TEST(SideBySide, AWindowGoesOnUntilAllHaveWorkedInIt) {
-  Steady fine(1, Milliseconds{1});
-  Dozing dozing;
+  Steady fine(1);
+  Steady dozing([](int step) {  // sleeps once for more than the window
+    if (step == 10) std::this_thread::sleep_for(Milliseconds{200});
+    return 1;
+  });
   std::vector<Load*> loads{&fine, &dozing};
   const auto seen = side_by_side(two(), loads, Milliseconds{30});
   ASSERT_TRUE(seen) << seen.error().message;

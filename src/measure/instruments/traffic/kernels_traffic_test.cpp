@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure/instruments/traffic/kernels_traffic.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -74,10 +75,16 @@ std::map<std::string, Instructions> disassemble(const char* name_of_loop) {
   return found;
 }
 
-TEST(TrafficTest, TheCompilerKeptEveryLoadAndStore) {
+class TrafficInstructions : public testing::Test {
+ protected:
+  void SetUp() override {
 #if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
-  GTEST_SKIP() << "sanitizers add instructions of their own";
+    GTEST_SKIP() << "sanitizers add instructions of their own";
 #endif
+  }
+};
+
+TEST_F(TrafficInstructions, TheCompilerKeptEveryLoadAndStore) {
   const auto found = disassemble("::loop<");
   if (found.empty()) GTEST_SKIP() << "no objdump";
   for (const auto& [target, per_line] : kTargets) {
@@ -87,8 +94,7 @@ TEST(TrafficTest, TheCompilerKeptEveryLoadAndStore) {
       const int reads = per_line * each * static_cast<int>(mix.reads);
       const int writes = per_line * each * static_cast<int>(mix.writes);
       for (const bool prefetches : {false, true}) {
-        const std::string name = std::string(target) + "::loop<" + std::to_string(i) + "ul, " +
-                                 (prefetches ? "true>" : "false>");
+        const std::string name = fmt::format("{}::loop<{}ul, {}>", target, i, prefetches);
         SCOPED_TRACE(name);
         const auto loop = found.find(name);
         ASSERT_NE(loop, found.end());
@@ -102,18 +108,13 @@ TEST(TrafficTest, TheCompilerKeptEveryLoadAndStore) {
 }
 
 // The compiler may unroll some lines, but each line must be whole.
-TEST(TrafficTest, LoopsOfBlocksLoadAndStoreWholeLines) {
-#if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
-  GTEST_SKIP() << "sanitizers add instructions of their own";
-#endif
+TEST_F(TrafficInstructions, LoopsOfBlocksLoadAndStoreWholeLines) {
   const auto found = disassemble("::block_loop<");
   if (found.empty()) GTEST_SKIP() << "no objdump";
   for (const auto& [target, per_line] : kTargets) {
     for (const bool around : {false, true}) {
       for (const bool prefetches : {false, true}) {
-        const std::string name = std::string(target) + "::block_loop<" +
-                                 (around ? "true, " : "false, ") +
-                                 (prefetches ? "true>" : "false>");
+        const std::string name = fmt::format("{}::block_loop<{}, {}>", target, around, prefetches);
         SCOPED_TRACE(name);
         const auto loop = found.find(name);
         ASSERT_NE(loop, found.end());

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "measure/instruments/chase.h"
 #include "measure/instruments/traffic/kernels_traffic.h"
+#include "memory/memory.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -89,6 +90,19 @@ TrafficArea divide(const Mix& mix, std::span<std::byte> memory) {
   const std::size_t read_bytes = pages * mix.reads / mix.lines() * kUnit;
   const std::size_t write_bytes = pages * mix.writes / mix.lines() * kUnit;
   return {.from = memory.first(read_bytes), .to = memory.subspan(read_bytes, write_bytes)};
+}
+
+std::vector<TrafficArea> divide(const Mix& mix, const std::vector<std::span<std::byte>>& parts) {
+  std::vector<TrafficArea> areas;
+  for (const auto& part : parts) areas.push_back(divide(mix, part));
+  return areas;
+}
+
+std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::size_t count) {
+  const std::size_t each = memory.size() / count / base_page().value * base_page().value;
+  std::vector<std::span<std::byte>> parts;
+  for (std::size_t i = 0; i < count; ++i) parts.push_back(memory.subspan(i * each, each));
+  return parts;
 }
 
 std::string Shape::name() const {

@@ -68,6 +68,10 @@ struct TrafficArea {
 
 // Divides `memory` into areas of a mix, in proportion to its lines.
 TrafficArea divide(const Mix& mix, std::span<std::byte> memory);
+// The areas of several threads, one in each part of memory.
+std::vector<TrafficArea> divide(const Mix& mix, const std::vector<std::span<std::byte>>& parts);
+// Equal parts of whole pages, one per thread.
+std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::size_t count);
 
 // How a loop passes over its memory.
 struct Shape {
