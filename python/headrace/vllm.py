@@ -56,6 +56,8 @@ _log = logging.getLogger(__name__)
 
 #: Longest wait of drain_jobs() and shutdown(). A disk that does not answer is an error by then.
 _DRAIN_SECONDS = 600.0
+#: Loads are divided into parts of this size: one is verified while the next is read.
+_PART_BYTES = 16 << 20
 #: vLLM asks for counts after each step; the store is asked this often.
 _STATS_SECONDS = 1.0
 
@@ -92,13 +94,15 @@ class Settings:
 
 
 class _Job:
-    """A load or store that has not ended. Its handle holds the memory."""
+    """A load or store that has not ended. Its handles hold the memory."""
 
-    __slots__ = ("handle", "keys", "number", "since")
+    __slots__ = ("handles", "keys", "left", "loads", "number", "since")
 
-    def __init__(self, handle: kvcache.Load | kvcache.Stored | None, job: TransferJob) -> None:
-        self.handle = handle  # None: it was refused
+    def __init__(self, job: TransferJob, loads: bool) -> None:
+        self.handles: list[kvcache.Load | kvcache.Stored] = []  # fewer than its parts: refused
         self.keys = tuple(job.keys)
+        self.left = 0  # parts that have not ended
+        self.loads = loads
         self.number = job.job_id
         self.since = time.monotonic()
 
@@ -106,13 +110,16 @@ class _Job:
         """Its outcome, once it has ended."""
         good: tuple[OffloadKey, ...] = ()
         count = 0
-        if isinstance(self.handle, kvcache.Load):
-            loaded = zip(self.keys, self.handle.loaded, strict=True)
-            good = tuple(key for key, there in loaded if there)
+        there: list[bool] = []
+        for handle in self.handles:
+            if isinstance(handle, kvcache.Load):
+                there += handle.loaded
+            else:
+                counts = handle.wait(0)
+                count += counts.stored + counts.present
+        if self.loads:
+            good = tuple(key for key, came in zip(self.keys, there, strict=False) if came)
             count = len(good)
-        elif self.handle is not None:
-            counts = self.handle.wait(0)
-            count = counts.stored + counts.present
         return JobResult(
             job_id=self.number,
             success=count == len(self.keys),
@@ -165,9 +172,10 @@ class HeadraceTier(SecondaryTierManager):
             list_dropped=tells,
         )
         self._promote = bool(given.memory)
+        self._part = max(1, _PART_BYTES // self.block_size_bytes)
         self._pool: headrace.MemoryRange | None = memory_range(primary_kv_view, machine)
         self._ended = CompletionQueue()
-        self._jobs: dict[int, _Job] = {}
+        self._parts: dict[int, _Job] = {}  # by what the queue tells
         self._count = 0
         self._ready: list[JobResult] = []
         self._events: list[OffloadingEvent] = []
@@ -186,41 +194,42 @@ class HeadraceTier(SecondaryTierManager):
         self._store.touch(list(keys))
 
     def submit_store(self, job_metadata: TransferJob) -> None:
-        handle = None
-        try:
-            handle = self._store.store(
-                list(job_metadata.keys), self._memory(), positions=job_metadata.chunk_ids
-            )
-        except headrace.Error as error:
-            _log.warning("chunks are not kept: %s", error)
-        self._begin(handle, job_metadata)
+        job = _Job(job_metadata, loads=False)
+        self._begin(job, job_metadata.chunk_ids.tolist(), len(job.keys))
 
     def submit_load(self, job_metadata: TransferJob) -> None:
-        handle = None
-        try:
-            handle = self._store.load_blocks(
-                list(job_metadata.keys),
-                self._memory(),
-                positions=job_metadata.chunk_ids,
-                promote=self._promote,
-            )
-        except headrace.Error as error:
-            _log.warning("chunks are computed again: %s", error)
-        self._begin(handle, job_metadata)
+        job = _Job(job_metadata, loads=True)
+        self._begin(job, job_metadata.chunk_ids.tolist(), self._part)
 
-    def _begin(self, handle: kvcache.Load | kvcache.Stored | None, job: TransferJob) -> None:
-        begun = _Job(handle, job)
-        if handle is None:
-            self._end(begun)
+    def _begin(self, job: _Job, chunks: list[int], part: int) -> None:
+        """Begins it in parts of so many chunks. A part is verified while others are read."""
+        try:
+            for first in range(0, len(job.keys), max(part, 1)):
+                keys, at = job.keys[first : first + part], chunks[first : first + part]
+                if job.loads:
+                    job.handles.append(
+                        self._store.load_blocks(
+                            keys, self._memory(), positions=at, promote=self._promote
+                        )
+                    )
+                else:
+                    job.handles.append(self._store.store(keys, self._memory(), positions=at))
+        except headrace.Error as error:
+            lost = "are computed again" if job.loads else "are not kept"
+            _log.warning("chunks %s: %s", lost, error)
+        job.left = len(job.handles)
+        if job.left == 0:
+            self._end(job)
             return
-        self._count += 1
-        self._jobs[self._count] = begun
-        self._ended.add(handle, self._count)
+        for handle in job.handles:
+            self._count += 1
+            self._parts[self._count] = job
+            self._ended.add(handle, self._count)
 
     def _end(self, job: _Job) -> None:
         result = job.result(self.block_size_bytes)
         self._ready.append(result)
-        if self._stored is None or isinstance(job.handle, kvcache.Load) or not result.success:
+        if self._stored is None or job.loads or not result.success:
             return
         self._stored.update((kvcache.key(key), key) for key in job.keys)
         self._tell(list(job.keys), removed=False)
@@ -234,13 +243,16 @@ class HeadraceTier(SecondaryTierManager):
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
         for number in self._ended.take():
-            if (job := self._jobs.pop(number, None)) is not None:
+            if (job := self._parts.pop(number, None)) is None:
+                continue
+            job.left -= 1
+            if job.left == 0:
                 self._end(job)
         ready, self._ready = self._ready, []
         return ready
 
     def has_pending_work(self) -> bool:
-        return bool(self._jobs or self._ready)
+        return bool(self._parts or self._ready)
 
     def take_events(self) -> Iterable[OffloadingEvent]:
         """Chunks stored, and those that the folder had no room for any more."""
@@ -254,16 +266,16 @@ class HeadraceTier(SecondaryTierManager):
 
     def drain_jobs(self) -> None:
         until = time.monotonic() + _DRAIN_SECONDS
-        for number, job in list(self._jobs.items()):
-            assert job.handle is not None
-            try:
-                job.handle.wait(max(0.0, until - time.monotonic()))
-            except headrace.TimedOutError:
-                raise
-            except headrace.Error:  # of some chunks: see its result
-                pass
-            del self._jobs[number]
+        for job in dict.fromkeys(self._parts.values()):
+            for handle in job.handles:
+                try:
+                    handle.wait(max(0.0, until - time.monotonic()))
+                except headrace.TimedOutError:
+                    raise
+                except headrace.Error:  # of some chunks: see its result
+                    pass
             self._end(job)
+        self._parts.clear()
 
     def shutdown(self) -> None:
         """Ends what is in flight, and writes to the folder what is only in memory."""
