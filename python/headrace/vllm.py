@@ -179,8 +179,10 @@ class HeadraceTier(SecondaryTierManager):
         self._count = 0
         self._ready: list[JobResult] = []
         self._events: list[OffloadingEvent] = []
-        # The keys that were stored, by their names in the store; None: no events are wanted.
+        # Keys by their names in the store; None: no events are wanted. `_stored`: vLLM has an event
+        # that they are there. `_new`: their stores have ended since the last events.
         self._stored: dict[bytes, OffloadKey] | None = {} if tells else None
+        self._new: dict[bytes, OffloadKey] = {}
         self._next_stats = 0.0
         self._told = (0, 0)
 
@@ -188,10 +190,13 @@ class HeadraceTier(SecondaryTierManager):
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        if self._store.closed:
+            return LookupResult.MISS
         return LookupResult.HIT if self._store.contains([key])[0] else LookupResult.MISS
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
-        self._store.touch(list(keys))
+        if not self._store.closed:
+            self._store.touch(list(keys))
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         job = _Job(job_metadata, loads=False)
@@ -202,7 +207,7 @@ class HeadraceTier(SecondaryTierManager):
         self._begin(job, job_metadata.chunk_ids.tolist(), self._part)
 
     def _begin(self, job: _Job, chunks: list[int], part: int) -> None:
-        """Begins it in parts of so many chunks. A part is verified while others are read."""
+        """Begins the job in parts of `part` chunks. A part is verified while others are read."""
         try:
             for first in range(0, len(job.keys), max(part, 1)):
                 keys, at = job.keys[first : first + part], chunks[first : first + part]
@@ -214,7 +219,7 @@ class HeadraceTier(SecondaryTierManager):
                     )
                 else:
                     job.handles.append(self._store.store(keys, self._memory(), positions=at))
-        except headrace.Error as error:
+        except (headrace.Error, MemoryError) as error:
             lost = "are computed again" if job.loads else "are not kept"
             _log.warning("chunks %s: %s", lost, error)
         job.left = len(job.handles)
@@ -227,12 +232,9 @@ class HeadraceTier(SecondaryTierManager):
             self._ended.add(handle, self._count)
 
     def _end(self, job: _Job) -> None:
-        result = job.result(self.block_size_bytes)
-        self._ready.append(result)
-        if self._stored is None or job.loads or not result.success:
-            return
-        self._stored.update((kvcache.key(key), key) for key in job.keys)
-        self._tell(list(job.keys), removed=False)
+        self._ready.append(job.result(self.block_size_bytes))
+        if self._stored is not None and not job.loads:
+            self._new.update((kvcache.key(key), key) for key in job.keys)
 
     def _tell(self, keys: list[OffloadKey], removed: bool) -> None:
         self._events.append(
@@ -255,14 +257,26 @@ class HeadraceTier(SecondaryTierManager):
         return bool(self._parts or self._ready)
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """Chunks stored, and those that the folder had no room for any more."""
-        if self._stored is not None:
-            dropped = [self._stored.pop(name, None) for name in self._store.take_dropped()]
-            keys = [key for key in dropped if key is not None]
-            if keys:
-                self._tell(keys, removed=True)
+        """Chunks that were stored and are still there, and those that have left since."""
+        if self._stored is not None and not self._store.closed:
+            dropped = [name for name in self._store.take_dropped() if name in self._stored]
+            gone = self._missing(dropped)
+            removed = [self._stored.pop(name) for name in dict.fromkeys(gone)]
+            new = {name: key for name, key in self._new.items() if name not in self._stored}
+            for name in self._missing(list(new)):
+                del new[name]
+            self._new.clear()
+            self._stored.update(new)
+            if removed:
+                self._tell(removed, removed=True)
+            if new:
+                self._tell(list(new.values()), removed=False)
         events, self._events = self._events, []
         return events
+
+    def _missing(self, names: list[bytes]) -> list[bytes]:
+        there = self._store.contains(names)
+        return [name for name, has in zip(names, there, strict=True) if not has]
 
     def drain_jobs(self) -> None:
         until = time.monotonic() + _DRAIN_SECONDS
@@ -284,11 +298,11 @@ class HeadraceTier(SecondaryTierManager):
         self.drain_jobs()
         self._pool = None  # vLLM releases the view, which this would forbid
         try:
-            self._store.close()
-        except headrace.TimedOutError:
-            raise
+            self._store.close(timeout=_DRAIN_SECONDS)
         except headrace.Error as error:
             _log.warning("not all chunks are kept: %s", error)
+            if not self._store.closed:
+                raise
 
     @classmethod
     def build_metric_definitions(
