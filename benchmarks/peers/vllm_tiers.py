@@ -54,7 +54,9 @@ Figures = dict[str, list[float]]
 class Side:
     """A tier over its own memory of `rows` rows, twice: for loads, and for stores beside them."""
 
-    def __init__(self, name: str, row: int, rows: int, jobs: int, folder: Path) -> None:
+    def __init__(
+        self, name: str, row: int, rows: int, jobs: int, rounds: int, folder: Path
+    ) -> None:
         self.name, self.rows, self.jobs = name, rows, jobs
         self.memory = mmap.mmap(-1, 2 * rows * row)
         self.array = numpy.frombuffer(self.memory, numpy.int8).reshape(2 * rows, row)
@@ -65,7 +67,8 @@ class Side:
         if name != "fs":
             config = {
                 "type": "HeadraceTier", "module_path": "headrace.vllm", "folder": str(folder),
-                "budget": 3 * jobs * rows * row, "verify": name.partition(" ")[2] or "all",
+                "budget": (jobs + 3 * rounds + 6) * rows * row,
+                "verify": name.partition(" ")[2] or "all",
             }  # fmt: skip
         view = memoryview(self.array)  # type: ignore[arg-type]
         self.tier = SecondaryTierFactory.create_secondary_tier(config, view, real_vllm.spec())
@@ -159,7 +162,9 @@ def lookups(side: Side) -> None:
 def case(name: str, directory: Path, rounds: int, names: list[str]) -> list[Side]:
     row, rows, jobs = CASES[name]
     gib = row * rows / _GIB
-    sides = [Side(each, row, rows, jobs, directory / each.replace(" ", "-")) for each in names]
+    sides = [
+        Side(each, row, rows, jobs, rounds, directory / each.replace(" ", "-")) for each in names
+    ]
     order = random.Random(1)
     for job in range(jobs):
         for side in order.sample(sides, len(sides)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from headrace._core import InvalidError
@@ -24,7 +25,22 @@ def settings_of(kind: type[T], given: Mapping[str, Any], who: str) -> T:
         if each.default is MISSING and name not in given:
             raise InvalidError(f"{who} needs the setting {name!r}")
     for name, hint in get_type_hints(kind).items():
-        words = get_args(hint) if get_origin(hint) is Literal else ()
-        if words and name in given and given[name] not in words:
-            raise InvalidError(f"{who}: {name} is {given[name]!r}; there are {', '.join(words)}")
+        if name in given:
+            _check(who, name, given[name], hint)
     return kind(**given)
+
+
+def _check(who: str, name: str, value: Any, hint: Any) -> None:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            words = ", ".join(get_args(hint))
+            raise InvalidError(f"{who}: {name} is {value!r}; there are {words}")
+        return
+    kinds = get_args(hint) or (hint,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        wanted = " or ".join("none" if each is NoneType else each.__name__ for each in kinds)
+        raise InvalidError(f"{who}: {name} is {value!r}; give {wanted}")
+    if value == "" and name == "folder":
+        raise InvalidError(f"{who}: folder is empty; give a path")
+    if name in ("workers", "sizes", "in_flight") and isinstance(value, int) and value < 1:
+        raise InvalidError(f"{who}: {name} is {value}; give at least 1")

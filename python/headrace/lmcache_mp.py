@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import logging
+import shutil
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,9 @@ except ImportError as error:
     ) from error
 
 _log = logging.getLogger(__name__)
+
+#: How long an error of the disk makes the adapter unhealthy.
+_UNWELL_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         """Errors: as of headrace.kvcache.Store, and InvalidError for wrong settings."""
         self._settings = settings_of(Settings, params, "headrace.lmcache_mp")
         self._budget = size(str(self._settings.budget))
+        for text in (self._settings.memory, self._settings.in_flight):
+            size(str(text))
         super().__init__(self._budget)
         self._folder = Path(self._settings.folder).absolute()
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -113,14 +119,26 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         self._found: dict[int, Any] = {}  # results of lookups
         self._locks: dict[Any, list[_Lock]] = {}
         self._known: dict[bytes, tuple[Any, int]] = {}  # keys and sizes by names in the stores
-        self._warned = False
-        for each in sorted(self._folder.glob("objects-*")):
-            self._store_of(int(each.name.partition("-")[2]))
+        self._used: set[int] = set()  # sizes of objects that were stored or loaded
+        self._warned = self._closed = False
+        found = [int(name) for each in sorted(self._folder.glob("objects-*"))
+                 if (name := each.name.partition("-")[2]).isdecimal()]  # fmt: skip
+        if len(found) > self._settings.sizes:
+            raise headrace.InvalidError(
+                f"{self._folder} has objects of {len(found)} sizes; set `sizes`, or remove the "
+                "folders of sizes that are not used any more"
+            )
+        for bytes_each in found:
+            self._store_of(bytes_each)
 
     def _store_of(self, bytes_each: int) -> kvcache.Store | None:
         """None: another size than those that are kept."""
         store = self._stores.get(bytes_each)
         given = self._settings
+        if self._closed:
+            raise headrace.CancelledError("the adapter is closed")
+        if store is None and given.other == "discard" and len(self._stores) >= given.sizes:
+            self._discard_unused()
         if store is None and len(self._stores) < given.sizes:
             tiers: list[kvcache.Memory | kvcache.Folder] = [
                 kvcache.Folder(
@@ -149,6 +167,13 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
             )  # fmt: skip
         return store
 
+    def _discard_unused(self) -> None:
+        """Removes a folder of objects of a size that has not been used since the start."""
+        for bytes_each in self._stores.keys() - self._used:
+            self._stores.pop(bytes_each).close(flush=False)
+            shutil.rmtree(self._folder / f"objects-{bytes_each}", ignore_errors=True)
+            return
+
     def get_store_event_fd(self) -> int:
         return self._stored.fileno()
 
@@ -175,6 +200,7 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         with self._lock:
             self._tasks[number] = task
             for bytes_each, some in by_size.items():
+                self._used.add(bytes_each)
                 names = [_name(keys[i]) for i in some]
                 extents = [memories[i][0] for i in some]
                 handle: kvcache.Load | kvcache.Stored | None = None
@@ -187,7 +213,7 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
                         )
                     else:
                         handle = store.store(names, extents)
-                except headrace.Error as error:
+                except (headrace.Error, MemoryError) as error:
                     _log.warning("%d objects are left out: %s", len(some), error)
                 task.parts.append((handle, some))
                 if handle is not None:
@@ -211,11 +237,13 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def _take(self, queue: CompletionQueue) -> None:
         """Counts the parts that have ended. Requires: the lock."""
         for part in queue.take():
+            if part == 0:
+                continue
             self._tasks[self._of_part.pop(part)].left -= 1
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
         results: dict[int, Any] = {}
-        kept: list[tuple[Any, int]] = []
+        ended: dict[bytes, tuple[Any, int]] = {}
         with self._lock:
             self._take(self._stored)
             over = [number for number, task in self._tasks.items()
@@ -224,30 +252,49 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
                 task = self._tasks.pop(number)
                 good = all(_all_stored(handle, len(some)) for handle, some in task.parts)
                 results[number] = L2StoreResult(good, sum(task.sizes))
-                if good:
-                    kept += zip(task.keys, task.sizes, strict=True)
-            self._known.update((kvcache.key(_name(key)), (key, each)) for key, each in kept)
-        if kept:
-            self._notify_keys_stored([key for key, _ in kept], [each for _, each in kept])
-        self._tell_dropped()
+                for key, each in zip(task.keys, task.sizes, strict=True):
+                    ended[kvcache.key(_name(key))] = (key, each)
+            gone, new = self._changes(ended)
+        if gone:
+            self._notify_keys_deleted([key for key, _ in gone], [each for _, each in gone])
+        if new:
+            self._notify_keys_stored([key for key, _ in new], [each for _, each in new])
         return results
 
-    def _tell_dropped(self) -> None:
-        gone = []
-        with self._lock:
-            for store in self._stores.values():
-                gone += [self._known.pop(name, None) for name in store.take_dropped()]
-        told = [each for each in gone if each is not None]
-        if told:
-            self._notify_keys_deleted([key for key, _ in told], [each for _, each in told])
+    def _changes(
+        self, ended: dict[bytes, tuple[Any, int]]
+    ) -> tuple[list[tuple[Any, int]], list[tuple[Any, int]]]:
+        """Objects that LMCache knows and that have left, and those of ended stores that are there
+        and new to it. Requires: the lock.
+        """
+        gone: list[tuple[Any, int]] = []
+        for store in self._stores.values():
+            names = [name for name in dict.fromkeys(store.take_dropped()) if name in self._known]
+            there = store.contains(names)
+            gone += [self._known.pop(name) for name, has in zip(names, there, strict=True)
+                     if not has]  # fmt: skip
+        new: list[tuple[Any, int]] = []
+        for bytes_each, store in self._stores.items():
+            names = [name for name, (_, each) in ended.items()
+                     if each == bytes_each and name not in self._known]  # fmt: skip
+            for name, has in zip(names, store.contains(names), strict=True):
+                if has:
+                    self._known[name] = ended[name]
+                    new.append(ended[name])
+        return gone, new
 
     def query_load_result(self, task_id: int) -> Any:
         with self._lock:
             self._take(self._loaded)
             task = self._tasks.get(task_id)
             if task is None or task.left > 0:
+                if any(each.loads and each.left == 0 for each in self._tasks.values()):
+                    self._loaded.tell(0)
                 return None
             del self._tasks[task_id]
+            # The descriptor is readable until all results are taken.
+            if any(each.loads and each.left == 0 for each in self._tasks.values()):
+                self._loaded.tell(0)
         bitmap = Bitmap(len(task.keys))
         for handle, some in task.parts:
             if isinstance(handle, kvcache.Load):
@@ -297,9 +344,9 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         with self._lock:
             for bytes_each, store in self._stores.items():
                 for key in keys:
-                    if store.remove([_name(key)]):
+                    known = self._known.pop(kvcache.key(_name(key)), None)
+                    if store.remove([_name(key)]) and known is not None:
                         gone.append((key, bytes_each))
-                        self._known.pop(kvcache.key(_name(key)), None)
         if gone:
             self._notify_keys_deleted([key for key, _ in gone], [each for _, each in gone])
 
@@ -312,13 +359,16 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def report_status(self) -> dict[str, Any]:
         with self._lock:
             stats = {bytes_each: store.stats() for bytes_each, store in self._stores.items()}
-        wrong = [each.last_error for each in stats.values() if each.last_error]
+        wrong = [each.last_error for each in stats.values()
+                 if each.last_error_age is not None
+                 and each.last_error_age < _UNWELL_SECONDS]  # fmt: skip
         return {"is_healthy": not wrong, "last_error": "; ".join(wrong),
                 "objects": {each: of.asdict() for each, of in stats.items()}}  # fmt: skip
 
     def close(self) -> None:
         """Ends what is in flight, and writes to the folder what is only in memory."""
         with self._lock:
+            self._closed = True
             stores, self._stores = self._stores, {}
             self._locks = {}
         for store in stores.values():

@@ -56,6 +56,8 @@ _log = logging.getLogger(__name__)
 
 #: Longest wait of drain_jobs() and shutdown(). A disk that does not answer is an error by then.
 _DRAIN_SECONDS = 600.0
+#: Loads are divided into parts of this size: one is verified while the next is read.
+_PART_BYTES = 16 << 20
 #: vLLM asks for counts after each step; the store is asked this often.
 _STATS_SECONDS = 1.0
 
@@ -92,13 +94,15 @@ class Settings:
 
 
 class _Job:
-    """A load or store that has not ended. Its handle holds the memory."""
+    """A load or store that has not ended. Its handles hold the memory."""
 
-    __slots__ = ("handle", "keys", "number", "since")
+    __slots__ = ("handles", "keys", "left", "loads", "number", "since")
 
-    def __init__(self, handle: kvcache.Load | kvcache.Stored | None, job: TransferJob) -> None:
-        self.handle = handle  # None: it was refused
+    def __init__(self, job: TransferJob, loads: bool) -> None:
+        self.handles: list[kvcache.Load | kvcache.Stored] = []  # fewer than its parts: refused
         self.keys = tuple(job.keys)
+        self.left = 0  # parts that have not ended
+        self.loads = loads
         self.number = job.job_id
         self.since = time.monotonic()
 
@@ -106,13 +110,16 @@ class _Job:
         """Its outcome, once it has ended."""
         good: tuple[OffloadKey, ...] = ()
         count = 0
-        if isinstance(self.handle, kvcache.Load):
-            loaded = zip(self.keys, self.handle.loaded, strict=True)
-            good = tuple(key for key, there in loaded if there)
+        there: list[bool] = []
+        for handle in self.handles:
+            if isinstance(handle, kvcache.Load):
+                there += handle.loaded
+            else:
+                counts = handle.wait(0)
+                count += counts.stored + counts.present
+        if self.loads:
+            good = tuple(key for key, came in zip(self.keys, there, strict=False) if came)
             count = len(good)
-        elif self.handle is not None:
-            counts = self.handle.wait(0)
-            count = counts.stored + counts.present
         return JobResult(
             job_id=self.number,
             success=count == len(self.keys),
@@ -165,14 +172,17 @@ class HeadraceTier(SecondaryTierManager):
             list_dropped=tells,
         )
         self._promote = bool(given.memory)
+        self._part = max(1, _PART_BYTES // self.block_size_bytes)
         self._pool: headrace.MemoryRange | None = memory_range(primary_kv_view, machine)
         self._ended = CompletionQueue()
-        self._jobs: dict[int, _Job] = {}
+        self._parts: dict[int, _Job] = {}  # by what the queue tells
         self._count = 0
         self._ready: list[JobResult] = []
         self._events: list[OffloadingEvent] = []
-        # The keys that were stored, by their names in the store; None: no events are wanted.
+        # Keys by their names in the store; None: no events are wanted. `_stored`: vLLM has an event
+        # that they are there. `_new`: their stores have ended since the last events.
         self._stored: dict[bytes, OffloadKey] | None = {} if tells else None
+        self._new: dict[bytes, OffloadKey] = {}
         self._next_stats = 0.0
         self._told = (0, 0)
 
@@ -180,50 +190,51 @@ class HeadraceTier(SecondaryTierManager):
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        if self._store.closed:
+            return LookupResult.MISS
         return LookupResult.HIT if self._store.contains([key])[0] else LookupResult.MISS
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
-        self._store.touch(list(keys))
+        if not self._store.closed:
+            self._store.touch(list(keys))
 
     def submit_store(self, job_metadata: TransferJob) -> None:
-        handle = None
-        try:
-            handle = self._store.store(
-                list(job_metadata.keys), self._memory(), positions=job_metadata.chunk_ids
-            )
-        except headrace.Error as error:
-            _log.warning("chunks are not kept: %s", error)
-        self._begin(handle, job_metadata)
+        job = _Job(job_metadata, loads=False)
+        self._begin(job, job_metadata.chunk_ids.tolist(), len(job.keys))
 
     def submit_load(self, job_metadata: TransferJob) -> None:
-        handle = None
-        try:
-            handle = self._store.load_blocks(
-                list(job_metadata.keys),
-                self._memory(),
-                positions=job_metadata.chunk_ids,
-                promote=self._promote,
-            )
-        except headrace.Error as error:
-            _log.warning("chunks are computed again: %s", error)
-        self._begin(handle, job_metadata)
+        job = _Job(job_metadata, loads=True)
+        self._begin(job, job_metadata.chunk_ids.tolist(), self._part)
 
-    def _begin(self, handle: kvcache.Load | kvcache.Stored | None, job: TransferJob) -> None:
-        begun = _Job(handle, job)
-        if handle is None:
-            self._end(begun)
+    def _begin(self, job: _Job, chunks: list[int], part: int) -> None:
+        """Begins the job in parts of `part` chunks. A part is verified while others are read."""
+        try:
+            for first in range(0, len(job.keys), max(part, 1)):
+                keys, at = job.keys[first : first + part], chunks[first : first + part]
+                if job.loads:
+                    job.handles.append(
+                        self._store.load_blocks(
+                            keys, self._memory(), positions=at, promote=self._promote
+                        )
+                    )
+                else:
+                    job.handles.append(self._store.store(keys, self._memory(), positions=at))
+        except (headrace.Error, MemoryError) as error:
+            lost = "are computed again" if job.loads else "are not kept"
+            _log.warning("chunks %s: %s", lost, error)
+        job.left = len(job.handles)
+        if job.left == 0:
+            self._end(job)
             return
-        self._count += 1
-        self._jobs[self._count] = begun
-        self._ended.add(handle, self._count)
+        for handle in job.handles:
+            self._count += 1
+            self._parts[self._count] = job
+            self._ended.add(handle, self._count)
 
     def _end(self, job: _Job) -> None:
-        result = job.result(self.block_size_bytes)
-        self._ready.append(result)
-        if self._stored is None or isinstance(job.handle, kvcache.Load) or not result.success:
-            return
-        self._stored.update((kvcache.key(key), key) for key in job.keys)
-        self._tell(list(job.keys), removed=False)
+        self._ready.append(job.result(self.block_size_bytes))
+        if self._stored is not None and not job.loads:
+            self._new.update((kvcache.key(key), key) for key in job.keys)
 
     def _tell(self, keys: list[OffloadKey], removed: bool) -> None:
         self._events.append(
@@ -234,36 +245,51 @@ class HeadraceTier(SecondaryTierManager):
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
         for number in self._ended.take():
-            if (job := self._jobs.pop(number, None)) is not None:
+            if (job := self._parts.pop(number, None)) is None:
+                continue
+            job.left -= 1
+            if job.left == 0:
                 self._end(job)
         ready, self._ready = self._ready, []
         return ready
 
     def has_pending_work(self) -> bool:
-        return bool(self._jobs or self._ready)
+        return bool(self._parts or self._ready)
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """Chunks stored, and those that the folder had no room for any more."""
-        if self._stored is not None:
-            dropped = [self._stored.pop(name, None) for name in self._store.take_dropped()]
-            keys = [key for key in dropped if key is not None]
-            if keys:
-                self._tell(keys, removed=True)
+        """Chunks that were stored and are still there, and those that have left since."""
+        if self._stored is not None and not self._store.closed:
+            dropped = [name for name in self._store.take_dropped() if name in self._stored]
+            gone = self._missing(dropped)
+            removed = [self._stored.pop(name) for name in dict.fromkeys(gone)]
+            new = {name: key for name, key in self._new.items() if name not in self._stored}
+            for name in self._missing(list(new)):
+                del new[name]
+            self._new.clear()
+            self._stored.update(new)
+            if removed:
+                self._tell(removed, removed=True)
+            if new:
+                self._tell(list(new.values()), removed=False)
         events, self._events = self._events, []
         return events
 
+    def _missing(self, names: list[bytes]) -> list[bytes]:
+        there = self._store.contains(names)
+        return [name for name, has in zip(names, there, strict=True) if not has]
+
     def drain_jobs(self) -> None:
         until = time.monotonic() + _DRAIN_SECONDS
-        for number, job in list(self._jobs.items()):
-            assert job.handle is not None
-            try:
-                job.handle.wait(max(0.0, until - time.monotonic()))
-            except headrace.TimedOutError:
-                raise
-            except headrace.Error:  # of some chunks: see its result
-                pass
-            del self._jobs[number]
+        for job in dict.fromkeys(self._parts.values()):
+            for handle in job.handles:
+                try:
+                    handle.wait(max(0.0, until - time.monotonic()))
+                except headrace.TimedOutError:
+                    raise
+                except headrace.Error:  # of some chunks: see its result
+                    pass
             self._end(job)
+        self._parts.clear()
 
     def shutdown(self) -> None:
         """Ends what is in flight, and writes to the folder what is only in memory."""
@@ -272,11 +298,11 @@ class HeadraceTier(SecondaryTierManager):
         self.drain_jobs()
         self._pool = None  # vLLM releases the view, which this would forbid
         try:
-            self._store.close()
-        except headrace.TimedOutError:
-            raise
+            self._store.close(timeout=_DRAIN_SECONDS)
         except headrace.Error as error:
             _log.warning("not all chunks are kept: %s", error)
+            if not self._store.closed:
+                raise
 
     @classmethod
     def build_metric_definitions(

@@ -107,7 +107,9 @@ void Arrivals::place(Later& later) {
   while (!waiting_.empty()) {
     const auto slot =
         table.closing ? std::nullopt : store_.tiers.take_slot(0, Tiers::Loss::allowed);
-    if (!slot && !table.closing && first.leaving + first.filling > 0) break;
+    if (!slot && !table.closing && first.leaving + first.writing + first.filling > 0) {
+      break;
+    }
     std::unique_ptr<Arrival> arrival(static_cast<Arrival*>(waiting_.pop()));
     if (!slot) {
       ++table.counts().stores.refused;

@@ -160,9 +160,9 @@ bool Loads::verified(LoadGroup& group, const LoadItem& item, unsigned layer) con
   const auto number = static_cast<unsigned>(&item - group.load->items.data());
   const Extent bytes = landing(*group.load, number, layer);
   const Folder& folder = *store_.table.tier(item.tier).folder;
-  // A user may have overwritten the memory of another load.
-  if (folder.trusts(item.slot, item.entry->key) && group.followed(number, layer) == nullptr)
-    return true;
+  // A user may have overwritten the memory of another load, from which bytes came.
+  const bool own = group.own[group.at(number, layer)] && group.rounds == 0;
+  if (own && folder.trusts(item.slot, item.entry->key)) return true;
   return folder.fits(item.slot, item.entry->key, layer, {bytes.memory(), bytes.length.value});
 }
 

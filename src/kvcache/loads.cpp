@@ -52,6 +52,11 @@ void LoadState::run() noexcept {
   core->jobs.end_operation();
 }
 
+Turn LoadState::turn() const {
+  if (begun) return Turn::other;
+  return options.priority == Priority::demand ? Turn::demand : Turn::load;
+}
+
 void LoadState::close_sharing() noexcept {
   const MutexLock lock(sharing);
   over = true;
@@ -382,6 +387,7 @@ Nanoseconds Loads::make_due_urgent() {
 void Loads::make_urgent(LoadGroup& group) {
   // Set before the looks, so that what is started or gets its turn later sees it.
   const bool first = !group.wanted.exchange(true);
+  store_.jobs.hasten(*group.load);
   store_.jobs.hasten(group);
   group.transfer().promote(Priority::demand);
   if (first) store_.coalescer.make_readers_urgent(group);

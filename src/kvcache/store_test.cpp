@@ -172,6 +172,20 @@ TEST(KvStore, WritesWhileNoLoadRuns) {
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 3u);
 }
 
+TEST(KvStore, NothingIsEvictedForAWriteWhileIdle) {
+  KvRig rig;
+  auto options = rig.options({4}, 4);
+  options.tiers.back().write = kvcache::WriteBack::idle;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 7));
+  for (const kvcache::Key& key : keys) {
+    ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+  }
+  EXPECT_EQ(rig.store->pin(keys).size(), 7u);
+  EXPECT_EQ(rig.store->stats().tiers[1].dropped, 0u);
+}
+
 TEST(KvStore, StoredMayMeanOnDisk) {
   KvRig rig;
   auto options = rig.options({4}, 64);

@@ -34,12 +34,13 @@ class Tiers {
   std::size_t most_moving() const;
 
   // The fate of the source of a copy.
-  enum class Source : std::uint8_t { stays, leaves, leaves_if_copied };
+  // idle: it stays, and nobody waits for the copy.
+  enum class Source : std::uint8_t { stays, idle, leaves, leaves_if_copied };
   // Starts copying `copy` to this slot of another tier. Returns false without memory.
   bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, Source source,
             std::shared_ptr<StoredState> for_store = nullptr) REQUIRES(kTable);
-  // Starts writing a ready copy to the folder; it stays. `for_store`: a store that ends with it, if
-  // any. Returns false if there is no slot or no memory.
+  // Starts writing a ready copy to the folder; it stays. `for_store`: a store that ends with it; if
+  // there is none, no block is evicted for it. Returns false if there is no slot or no memory.
   bool write(Copy& copy, unsigned tier, std::shared_ptr<StoredState> for_store) REQUIRES(kTable);
   // Ends such a copy. `why`: the error if it failed.
   void sent(TierCopy& copy, const Error* why) noexcept;

@@ -230,7 +230,7 @@ Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<En
                             .max_in_flight = options.max_in_flight,
                             .min_efficient = options.inline_below,
                             .inline_below = options.inline_below,
-                             .note = note_of(started)};
+                            .note = note_of(started)};
   return std::make_unique<CpuBackend>(std::move(capabilities), std::move(started));
 }
 

@@ -117,7 +117,8 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   std::shared_ptr<LoadState> self;  // while it is a job
   bool begun = false;
   void run() noexcept override;  // begins the load; later releases `passage`
-  std::size_t next_group = 0;    // the next group in line; guarded by the lock of LoadQueue
+  Turn turn() const override;
+  std::size_t next_group = 0;  // the next group in line; guarded by the lock of LoadQueue
   std::atomic<std::size_t> leading{0};
   std::atomic<bool> cancelled{false};
   // Held by loads that take bytes from the memory they pass through. A leaf: see table.h.

@@ -103,7 +103,8 @@ struct Tier {
   Nanoseconds rests GUARDED_BY(kTable){0};
   std::unique_ptr<EvictionOrder> order GUARDED_BY(kTable);
   unsigned filling GUARDED_BY(kTable) = 0;
-  unsigned leaving GUARDED_BY(kTable) = 0;
+  std::size_t leaving GUARDED_BY(kTable) = 0;
+  std::size_t writing GUARDED_BY(kTable) = 0;  // copies that are written to the folder, and stay
 
   const Object& object() const {
     return folder != nullptr ? static_cast<const Object&>(folder->file()) : *buffer;

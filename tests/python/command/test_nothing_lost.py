@@ -232,7 +232,6 @@ SAME = [
     ["advise", "capacity", "--histogram", "IN", "--out", "OUT"],
     ["advise", "arenas", "IN", "--tier", "dram", "--out", "OUT"],
     ["bench", "layer", "--profile", "IN", "--out", "OUT"],
-    ["bench", "kv", "--profile", "IN", "--out", "OUT"],
     ["model", "dsa", "--machine", "IN", "--out", "OUT"],
     ["model", "kv", "--machine", "IN", "--out", "OUT"],
     ["model", "spark", "--machine", "IN", "--out", "OUT"],

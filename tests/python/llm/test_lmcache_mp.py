@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import subprocess
 import sys
@@ -201,6 +202,39 @@ def test_objects_of_several_sizes(opened: Open) -> None:
 
 
 @needs_the_wheel
+def test_objects_of_a_size_that_is_not_used_any_more_are_discarded(opened: Open) -> None:
+    old = opened()
+    old.store(range(2))
+    old.adapter.close()
+    kept = opened()
+    assert not kept.store(range(10, 12), SIZE // 2).is_successful()
+    kept.adapter.close()
+    again = opened()
+    assert again.load(range(2)) == [True, True]
+    again.adapter.close()
+    new = opened(other="discard")
+    assert new.store(range(10, 12), SIZE // 2).is_successful()
+    assert new.look_up(range(2)) == [False, False]
+
+
+@needs_the_wheel
+def test_each_of_two_loads_is_signalled(opened: Open) -> None:
+    controller = opened()
+    controller.store(range(4))
+    poll = select.poll()
+    poll.register(controller.adapter.get_load_event_fd(), select.POLLIN)
+    for _ in range(50):
+        keys, objects = controller.keys(range(4)), controller.objects(4)
+        tasks = [controller.adapter.submit_load_task(keys[i : i + 2], objects[i : i + 2])
+                 for i in (0, 2)]  # fmt: skip
+        while tasks:  # as LMCache's loop: the descriptor is consumed, then each is asked
+            assert poll.poll(60_000), "no event"
+            os.eventfd_read(controller.adapter.get_load_event_fd())
+            tasks = [each for each in tasks
+                     if controller.adapter.query_load_result(each) is None]  # fmt: skip
+
+
+@needs_the_wheel
 def test_two_controllers_at_once(opened: Open) -> None:
     controller = opened(budget=1024 * SIZE)
     controller.store(range(COUNT))
@@ -238,6 +272,8 @@ def test_settings_are_checked(opened: Open) -> None:
         ({"path": "x"}, "no setting 'path'; there are folder, budget, sizes"),
         ({"budget": "much"}, "much"),
         ({"verify": "none"}, "there are all, found"),
+        ({"workers": 0}, "give at least 1"),
+        ({"revision": 3}, "revision is 3; give str"),
     ):
         with pytest.raises(headrace.InvalidError, match=told):
             opened(**settings)
