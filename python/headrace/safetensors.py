@@ -42,7 +42,7 @@ __all__ = ["Tensor", "header", "load"]
 #: The format's own bound of a header's length.
 _LONGEST_HEADER = 100_000_000
 _PAGE = 4096
-#: Smaller tensors that lie together are read as one, at most so many bytes, and then spread.
+#: Tensors below _SMALL bytes that lie together are read as one, up to _TOGETHER bytes, and spread.
 _SMALL, _TOGETHER = 1 << 20, 32 << 20
 #: The share of a file in the page cache from which on it is read through it.
 _RESIDENT = 0.75
@@ -81,6 +81,8 @@ def header(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             found = json.loads(file.read(length))
     except OSError as error:
         raise error_of(error, f"cannot read {path}") from None
+    except InvalidError:
+        raise
     except (ValueError, RecursionError):
         raise InvalidError(f"{path} is no safetensors file: its header is no JSON") from None
     if not isinstance(found, dict):
@@ -106,7 +108,8 @@ def _tensor(path: Any, name: str, found: Any, base: int) -> Tensor:
     if not right:
         raise InvalidError(f"{path}: the header's {name!r} is no tensor")
     if dtype not in _TYPES:
-        raise InvalidError(f"{path}: {name!r} has the type {dtype!r}; known are {', '.join(_TYPES)}")
+        known = ", ".join(_TYPES)
+        raise InvalidError(f"{path}: {name!r} has the type {dtype!r}; known are {known}")
     if last - first != math.prod(shape) * _TYPES[dtype][0]:
         raise InvalidError(f"{path}: {name!r} has {last - first} bytes for its shape {shape}")
     return Tensor(dtype, shape, base + first, last - first)
@@ -128,8 +131,8 @@ def load(
     of the tensors' sizes; only these are read, and are what is returned.
 
     The file is read in its order, as one move. What the page cache has is taken from there.
-    Errors: InvalidError: see header(); a name or size of `into` is not the file's. IoError: it could
-    not be read. TimedOutError.
+    Errors: InvalidError: see header(); a name or size of `into` is not the file's. IoError: the
+    file could not be read. TimedOutError.
     """
     tensors = header(path)
     if mover is None:
