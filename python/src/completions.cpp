@@ -150,9 +150,8 @@ void bind_completions(nb::module_& m) {
           },
           "stored"_a, "key"_a, "Tells `key` when all blocks are stored or refused.")
       .def(
-          "tell",
-          [](const CompletionQueueRef& self, std::uint64_t key) { self.queue->add(key); }, "key"_a,
-          "Tells `key` now.")
+          "tell", [](const CompletionQueueRef& self, std::uint64_t key) { self.queue->add(key); },
+          "key"_a, "Tells `key` now.")
       .def(
           "take", [](const CompletionQueueRef& self) { return self.queue->take(); },
           "The keys of moves that have ended since the last call.");
