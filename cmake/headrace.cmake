@@ -89,6 +89,10 @@ function(headrace_folder library folder)
     set_source_files_properties(${kernels} PROPERTIES
       SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON
       COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
+    if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+      list(FILTER kernels INCLUDE REGEX "_avx2\\.cpp$")  # used only if the CPU has it
+      set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS -mavx2)
+    endif()
   endif()
   if(tests AND HEADRACE_TESTS AND NOT folder IN_LIST HEADRACE_UNTESTED)
     headrace_test(${name}_test ${tests} ${c_tests})

@@ -42,7 +42,9 @@ FACTOR, SLACK_SECONDS = 2.0, 10.0
 PASSED = re.compile(r" *\d+/\d+ Test +#\d+: .* Passed |\[ +OK \] ")
 
 #: Steps whose time is a network's.
-NETWORK = {"packages", "pip", "docs", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
+NETWORK = {
+    "packages", "pip", "engines", "docs", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie",
+}  # fmt: skip
 
 #: The program that names the lines of a report; clang's own choice may be another LLVM's.
 NAMES = "external_symbolizer_path=/usr/bin/addr2line"
@@ -124,6 +126,7 @@ def all_steps(whole: bool = False) -> list[Step]:
         Step("docs", "make -s docs", packages),
         Step("ptx", "tools/make_ptx.sh --check", packages),
         Step("pip", "make -s .venv/.requirements-installed", packages),
+        Step("engines", "tools/engines.sh", ("pip",)),
         Step("abi", "tests/abi/check_cuda.sh build/abi", ("pip",)),
         Step("guest-prepare", "tests/guest/prepare.sh build/guest", packages),
         Step("package", "make install", ("build-release", "pip"), is_build=True),
@@ -143,7 +146,7 @@ def all_steps(whole: bool = False) -> list[Step]:
         # What the build makes for tests is there, so that none is left out for want of it.
         Step("python",
              f".venv/bin/python -m pytest -q -n $JOBS --dist worksteal{slow} tests/python",
-             ("package",), False, {"HEADRACE_EVERY_TEST": "1"}),
+             ("package", "engines"), False, {"HEADRACE_EVERY_TEST": "1"}),
         Step("bare",
              'HEADRACE_BARE_CCACHE="$CCACHE_DIR" tests/bare/run.sh bookworm demo package unit',
              ("package",)),

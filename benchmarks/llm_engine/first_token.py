@@ -65,7 +65,8 @@ class Tiers:
             kvcache.Memory("dram", front * geometry.block_bytes)
         ]
         if folder is not None:
-            tiers.append(kvcache.Folder(folder, (blocks + 3 * _FRONT) * geometry.block_bytes))
+            budget = (blocks + 3 * _FRONT) * geometry.block_bytes
+            tiers.append(kvcache.Folder(folder, budget, write="leaving"))
         self._wanted = 0 if folder is None else 1
         self._store = kvcache.Store(headrace.Mover(machine), geometry, tiers)
         self._pool = headrace.allocate(machine, blocks * geometry.block_bytes)

@@ -15,7 +15,11 @@ from typing import Any
 from headrace import _core
 
 #: Functions that people call by another name.
-_PUBLIC = {"store_object": "store", "load_object": "load"}
+_PUBLIC = {
+    "store_object": "store",
+    "load_object": "load",
+    "load_block_objects": "load_blocks",
+}
 
 
 class ArgumentError(_core.InvalidError, TypeError):

@@ -48,6 +48,7 @@ from headrace._core import (
     MemoryRange,
     Mover,
     Object,
+    kv_key,
 )
 from headrace._language_models import element_bytes, element_type
 from headrace._language_models import model as _model
@@ -61,9 +62,12 @@ Stats = KvStats
 Stored = KvStored
 StoredCounts = KvStoredCounts
 TierStats = KvTierStats
+key = kv_key
 
 Layout = Literal["page_first", "layer_first"]
 Priority = Literal["demand", "prefetch", "migration"]
+_Write = Literal["leaving", "idle", "stored"]
+_Verify = Literal["all", "found"]
 
 __all__ = [
     "Folder",
@@ -80,13 +84,15 @@ __all__ = [
     "StoredCounts",
     "TierStats",
     "geometry",
+    "key",
+    "opaque",
 ]
 
 
 def geometry(
     model: str, *, dtype: str = "bf16", block_tokens: int = 16, revision: str = ""
 ) -> Geometry:
-    """That of a published model, by name. InvalidError: none of that name; it says which there are.
+    """The geometry of a published model, by name. InvalidError: no such model; it names all.
 
     `dtype`: bf16, fp16, fp32, fp8, int8, or as PyTorch calls them. `revision`: whatever else the
     bytes depend on, such as weights.
@@ -108,6 +114,20 @@ def geometry(
     )
 
 
+def opaque(name: str, block_bytes: int, *, revision: str = "") -> Geometry:
+    """Blocks of `block_bytes` bytes that are loaded and stored whole, such as an engine's own."""
+    return Geometry(
+        name,
+        layers=1,
+        kv_heads=1,
+        head_dim=block_bytes,
+        tensors=1,
+        element_bytes=1,
+        block_tokens=1,
+        revision=revision,
+    )
+
+
 @dataclass(frozen=True)
 class Memory:
     """A tier of memory: where, as Placement.parse() reads it ("hbm", "gpu", "0-3"), and bytes, as a
@@ -123,10 +143,22 @@ class Memory:
 
 @dataclass(frozen=True)
 class Folder:
-    """A tier on SSD, the last one: its folder, which is made if its parent exists, and bytes."""
+    """A tier on SSD, the last one: its folder, which is made if its parent exists, and bytes.
+
+    `write`: when a block is written to it. "leaving": when it leaves the memory tiers, by flush()
+    or by close(). "idle": also while no load runs. "stored": before its store ends; a block that
+    is not written then counts as refused or failed.
+    `verify`: which blocks are compared with their checksums when they are read. "all", or "found":
+    those that an earlier process wrote. A bit that flips on the disk is served without it.
+    `other`: what becomes of a folder of another geometry, model, revision or version of the format:
+    "refuse" it, or "discard" its blocks.
+    """
 
     path: str | bytes | os.PathLike[str] | os.PathLike[bytes]
     budget: int | str
+    write: _Write = "idle"
+    verify: _Verify = "all"
+    other: Literal["refuse", "discard"] = "refuse"
 
 
 class Store(KvStore):
@@ -145,18 +177,28 @@ class Store(KvStore):
         eviction: str = "s3-fifo",
         in_flight: int = 256 << 20,
         load_ahead: int = 8 << 20,
+        workers: int = 1,
+        list_dropped: bool = False,
     ) -> None:
         """`eviction`: s3-fifo, sieve or clock. `in_flight`: most bytes of stores not ended.
         `load_ahead`: layers of demand loads are read two at a time, or more, up to this many bytes;
-        the rest is in line, the lowest layer first, whichever load has it.
+        the rest is in line, the lowest layer first, whichever load has it. `workers`: threads that
+        compute checksums and continue operations. `list_dropped`: for take_dropped().
+
+        A folder may be the only tier: stores write to it from their memory.
         """
+        folder = tiers[-1] if tiers and isinstance(tiers[-1], Folder) else None
+        memories = tiers[:-1] if folder is not None else tiers
         super().__init__(
             mover,
             geometry,
-            [_tier(number, tier) for number, tier in enumerate(tiers)],
+            [_memory_tier(number, tier) for number, tier in enumerate(memories)],
+            None if folder is None else _folder_tier(len(memories), folder),
             eviction=eviction,
             in_flight=in_flight,
             load_ahead=load_ahead,
+            workers=workers,
+            list_dropped=list_dropped,
         )
         self._home = next(
             (node.id for node in mover.machine.nodes if node.kind not in ("storage", "gpu")), 0
@@ -181,12 +223,13 @@ class Store(KvStore):
     ) -> Stored:
         """Copies blocks into the first tier, behind loads. `source`: an array or other buffer, a
         tensor on a GPU, an Object or an Extent, which holds a whole number of blocks; `positions`:
-        which of them. Await what it gives, or wait() for it: until then `source` must not change.
+        which of them. Or a list of these, one for each block. Await what it gives, or wait() for
+        it: until then `source` must not change.
         `stream`: of a GPU, as a number; nothing is read before it has done what it has now, which
         computes the blocks. By default the one that the array names, or that a MemoryRange carries
         which was made with wait=False, and each Extent of it; other Objects have none.
         """
-        memory, theirs = self._memory(source)
+        memory, theirs = self._memories(source)
         return self.store_object(
             list(keys),
             memory,
@@ -216,7 +259,7 @@ class Store(KvStore):
         the fastest that has room for what is used so often, of a GPU too. `stream`: as of store();
         nothing is written before. AbsentError: a block is not there.
         """
-        memory, theirs = self._memory(into)
+        memory, theirs = self._memories(into)
         return self.load_object(
             list(keys),
             memory,
@@ -229,11 +272,43 @@ class Store(KvStore):
             stream=theirs if stream is None else _number_of(stream),
         )
 
+    def load_blocks(
+        self,
+        keys: Sequence[bytes],
+        into: Any,
+        *,
+        positions: Sequence[int] = (),
+        priority: Priority = "demand",
+        promote: bool = True,
+        stream: int | None = None,
+    ) -> Load:
+        """As load(), whole blocks in page_first layout, and those that are not there are left out:
+        `loaded` of the result says which came.
+        """
+        memory, theirs = self._memories(into)
+        return self.load_block_objects(
+            list(keys),
+            memory,
+            positions=_plain(positions),
+            priority=priority,
+            promote=promote,
+            stream=theirs if stream is None else _number_of(stream),
+        )
+
+    def _memories(self, what: Any) -> tuple[list[Extent | Object], int | None]:
+        """One, or one for each block, and a stream to wait for."""
+        each = what if isinstance(what, list | tuple) else [what]
+        memories = [self._memory(one) for one in each]
+        streams = {stream for _, stream in memories}
+        if len(streams) > 1:
+            raise InvalidError("arrays of several streams; give those of one, or stream=")
+        return [memory for memory, _ in memories], streams.pop() if streams else None
+
     def _memory(self, what: Any) -> tuple[Extent | Object, int | None]:
-        """What it is, and a stream to wait for."""
+        """The memory, and a stream to wait for."""
         if isinstance(what, Extent | Object):
             return what, getattr(what, "stream", None)
-        memory = _memory(what, self._machine, self._home)
+        memory = memory_range(what, self._machine, self._home)
         element = self.geometry.element_bytes
         if memory.itemsize not in (1, element):
             raise InvalidError(
@@ -243,16 +318,28 @@ class Store(KvStore):
         return memory, memory.stream
 
 
-def _tier(number: int, tier: Any) -> tuple[str, bool, int, bool]:
-    """As the extension has it: where or a folder's path, whether that is one, bytes, pinned."""
-    if not isinstance(tier, Memory | Folder):
-        raise InvalidError(f"tier {number} is {tier!r}; give a kvcache.Memory or a kvcache.Folder")
-    budget = size(tier.budget) if isinstance(tier.budget, str) else tier.budget
-    if not isinstance(budget, int) or budget < 0:
-        raise InvalidError(f"tier {number} has {budget!r} bytes; give a number, or as '4GiB'")
+def _memory_tier(number: int, tier: Any) -> tuple[str, int, bool]:
+    """Where, bytes, pinned."""
     if isinstance(tier, Folder):
-        return (_path(tier.path), True, budget, False)
-    return (tier.where, False, budget, tier.pin)
+        raise InvalidError(f"tier {number} is a folder; give it last")
+    if not isinstance(tier, Memory):
+        raise InvalidError(f"tier {number} is {tier!r}; give a kvcache.Memory or a kvcache.Folder")
+    return (tier.where, _budget(number, tier.budget), tier.pin)
+
+
+def _folder_tier(number: int, tier: Folder) -> tuple[str, int, _Write, _Verify, bool]:
+    """Its path, bytes, when it is written, what is verified, whether another one is emptied."""
+    if tier.other not in ("refuse", "discard"):
+        raise InvalidError(f"other={tier.other!r}; give 'refuse' or 'discard'")
+    budget = _budget(number, tier.budget)
+    return (_path(tier.path), budget, tier.write, tier.verify, tier.other == "discard")
+
+
+def _budget(number: int, budget: Any) -> int:
+    plain = size(budget) if isinstance(budget, str) else budget
+    if not isinstance(plain, int) or plain < 0:
+        raise InvalidError(f"tier {number} has {plain!r} bytes; give a number, or as '4GiB'")
+    return plain
 
 
 def _path(folder: Any) -> str:
@@ -283,7 +370,8 @@ def _number_of(stream: Any) -> int:
     return number
 
 
-def _memory(what: Any, machine: Machine, home: int) -> MemoryRange:
+def memory_range(what: Any, machine: Machine, home: int = 0) -> MemoryRange:
+    """A range for the user's memory. `home`: the node of memory that was never written to."""
     try:
         return MemoryRange(what, machine=machine, wait=False)
     except InvalidError:  # never written to, so the kernel has no node for it yet

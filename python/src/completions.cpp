@@ -130,12 +130,28 @@ void bind_completions(nb::module_& m) {
           "layer"_a, "key"_a, "Tells `key` when the layer is there or has failed.")
       .def(
           "add",
+          [](const CompletionQueueRef& self, const KvLoadRef& load, std::uint64_t key) {
+            const KvLoadRef mine = load;
+            const GilRelease release;
+            auto left = std::make_shared<std::atomic<unsigned>>(mine.load.layers() + 1);
+            const auto one_less = [queue = self.queue, key, left] {
+              if (left->fetch_sub(1) == 1) queue->add(key);
+            };
+            for (unsigned i = 0; i < mine.load.layers(); ++i) mine.load.on_layer(i, one_less);
+            one_less();
+          },
+          "load"_a, "key"_a, "Tells `key` when all layers are there or have failed.")
+      .def(
+          "add",
           [](const CompletionQueueRef& self, const KvStoredRef& stored, std::uint64_t key) {
             const KvStoredRef mine = stored;
             const GilRelease release;
             mine.stored.on_done([queue = self.queue, key] { queue->add(key); });
           },
           "stored"_a, "key"_a, "Tells `key` when all blocks are stored or refused.")
+      .def(
+          "tell", [](const CompletionQueueRef& self, std::uint64_t key) { self.queue->add(key); },
+          "key"_a, "Tells `key` now.")
       .def(
           "take", [](const CompletionQueueRef& self) { return self.queue->take(); },
           "The keys of moves that have ended since the last call.");

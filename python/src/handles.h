@@ -143,6 +143,7 @@ struct KvMatchRef {
 struct KvLoadRef {
   std::shared_ptr<KvOwner> owner;
   kvcache::Load load;
+  std::size_t blocks = 0;
 };
 struct KvLayerRef {
   std::shared_ptr<KvOwner> owner;

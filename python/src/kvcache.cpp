@@ -7,6 +7,7 @@
 
 #include "core/waiting/duration.h"
 #include "handles.h"
+#include "kvcache.h"
 #include "record.h"
 #include "types.h"
 
@@ -22,53 +23,63 @@ struct Words<kvcache::Layout> {
   static constexpr kvcache::Layout last = kvcache::Layout::layer_first;
 };
 
+template <>
+struct Words<kvcache::WriteBack> {
+  static constexpr const char* what = "time of writing";
+  static constexpr auto name =
+      nb::detail::const_name("typing.Literal['leaving', 'idle', 'stored']");
+  static constexpr kvcache::WriteBack last = kvcache::WriteBack::stored;
+};
+
+template <>
+struct Words<kvcache::Verify> {
+  static constexpr const char* what = "choice of what to verify";
+  static constexpr auto name = nb::detail::const_name("typing.Literal['all', 'found']");
+  static constexpr kvcache::Verify last = kvcache::Verify::found;
+};
+
 namespace {
-
-nb::bytes bytes_of(const kvcache::Key& key) {
-  return nb::bytes(reinterpret_cast<const char*>(&key), sizeof key);
-}
-
-std::vector<nb::bytes> bytes_of(std::span<const kvcache::Key> keys) {
-  std::vector<nb::bytes> result;
-  result.reserve(keys.size());
-  for (const kvcache::Key& key : keys) result.push_back(bytes_of(key));
-  return result;
-}
 
 std::vector<kvcache::Key> keys_of(const std::vector<nb::bytes>& keys) {
   std::vector<kvcache::Key> result(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i].size() != sizeof(kvcache::Key)) {
-      raise(ErrorCode::invalid, "a key of " + std::to_string(keys[i].size()) +
-                                    " bytes; keys() of a geometry gives them, of 16");
-    }
-    std::memcpy(&result[i], keys[i].c_str(), sizeof(kvcache::Key));
+    result[i] =
+        kvcache::key_of({reinterpret_cast<const std::byte*>(keys[i].c_str()), keys[i].size()});
   }
   return result;
 }
 
-// Where (in words, or the path of a folder), whether that is a folder, bytes, whether pinned.
-using TierArgument = std::tuple<std::string, bool, Bytes, bool>;
+// Where, in words, and whether pinned.
+using MemoryArgument = std::tuple<std::string, Bytes, bool>;
+// Its path, when it is written, what is verified, and whether another one is emptied.
+using FolderArgument =
+    std::tuple<std::string, Bytes, Word<kvcache::WriteBack>, Word<kvcache::Verify>, bool>;
 
-KvStoreRef open(const MoverRef& mover, const kvcache::Geometry& geometry,
-                const std::vector<TierArgument>& tiers, const std::string& eviction,
-                Bytes in_flight, Bytes load_ahead) {
-  kvcache::StoreOptions options{
-      .geometry = geometry, .in_flight = in_flight, .load_ahead = load_ahead};
-  for (const auto& [where, folder, budget, pin] : tiers) {
+struct OpenArguments {
+  const std::vector<MemoryArgument>& memories;
+  const std::optional<FolderArgument>& folder;
+  const std::string& eviction;
+  kvcache::StoreOptions options;
+};
+
+KvStoreRef open(const MoverRef& mover, OpenArguments arguments) {
+  kvcache::StoreOptions& options = arguments.options;
+  for (const auto& [where, budget, pin] : arguments.memories) {
     kvcache::TierOptions& tier = options.tiers.emplace_back();
     tier.budget = budget;
-    if (folder && where.empty()) {
-      raise(ErrorCode::invalid, "a folder without a name; give its path");
-    }
-    if (folder) {
-      tier.folder = where;
-    } else {
-      tier.memory = unwrap(Placement::parse(mover.owner->machine, where));
-      tier.memory.pin = pin;
-    }
+    tier.memory = unwrap(Placement::parse(mover.owner->machine, where));
+    tier.memory.pin = pin;
   }
-  options.eviction = unwrap(eviction_order(eviction));
+  if (arguments.folder) {
+    const auto& [path, budget, write, verify, discard_other] = *arguments.folder;
+    if (path.empty()) raise(ErrorCode::invalid, "a folder without a name; give its path");
+    options.tiers.push_back({.budget = budget,
+                             .folder = path,
+                             .write = write.get(),
+                             .verify = verify.get(),
+                             .discard_other = discard_other});
+  }
+  options.eviction = unwrap(eviction_order(arguments.eviction));
   auto owner = std::make_shared<KvOwner>(mover.owner);
   owner->store = unwrap(
       without_gil([&] { return kvcache::Store::open(owner->mover->mover, std::move(options)); }));
@@ -81,70 +92,92 @@ void check_open(const KvOwner& owner) {
   if (owner.store->closed()) raise(ErrorCode::cancelled, "the KV store is closed; open another");
 }
 
-KvMatchRef match(const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+// `all`: also those behind missing ones.
+KvMatchRef match(const KvStoreRef& self, const std::vector<nb::bytes>& keys, bool all) {
   const std::shared_ptr<KvOwner> owner = self.owner;
   check_open(*owner);
   const std::vector<kvcache::Key> wanted = keys_of(keys);
   const GilRelease release;
-  return {owner, std::make_shared<kvcache::Match>(owner->store->match(wanted))};
+  kvcache::Match match = all ? owner->store->pin(wanted) : owner->store->match(wanted);
+  return {owner, std::make_shared<kvcache::Match>(std::move(match))};
 }
 
-const kvcache::Match& held(const KvMatchRef& self) {
-  if (!self.match) raise(ErrorCode::invalid, "this match was released; match() again");
-  return *self.match;
-}
+// The user's memory: one extent, or one for each block. Its objects live until the engines are done
+// with them, whatever Python drops meanwhile.
+struct Memory {
+  explicit Memory(const std::vector<ExtentLike>& given) {
+    std::vector<ObjectPointer> objects;
+    for (const ExtentLike& extent : given) {
+      extents.push_back(extent.get());
+      if (objects.empty() || objects.back() != extent.object) objects.push_back(extent.object);
+    }
+    keep = {new std::vector(std::move(objects)), [](const std::vector<ObjectPointer>* kept) {
+              const NoPython scope;
+              delete kept;
+            }};
+  }
 
-void release_match(KvMatchRef& self) {
-  std::shared_ptr<kvcache::Match> match = std::exchange(self.match, nullptr);
-  const GilRelease release;
-  match.reset();
-}
-
-// Memory lives until the engines are done with it, whatever Python drops meanwhile.
-std::shared_ptr<const void> keep(const ObjectPointer& object) {
-  return {new ObjectPointer(object), [](const ObjectPointer* kept) {
-            const NoPython scope;
-            delete kept;
-          }};
-}
+  std::vector<Extent> extents;
+  std::shared_ptr<const void> keep;
+};
 
 KvStoredRef store(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
-                  const ExtentLike& source, const Word<kvcache::Layout>& layout,
+                  const std::vector<ExtentLike>& source, const Word<kvcache::Layout>& layout,
                   const std::vector<std::size_t>& positions, const Word<Priority>& priority,
                   std::optional<std::uint64_t> stream) {
   const std::shared_ptr<KvOwner> owner = self.owner;
   const std::vector<kvcache::Key> wanted = keys_of(keys);
+  Memory from(source);
   const kvcache::StoreRequest request{.layout = layout.get(),
                                       .positions = positions,
                                       .priority = priority.get(),
                                       .stream = stream,
-                                      .keep = keep(source.object)};
+                                      .keep = std::move(from.keep)};
   release_borrowed();
   return {owner,
-          unwrap(without_gil([&] { return owner->store->store(wanted, source.get(), request); }))};
+          unwrap(without_gil([&] { return owner->store->store(wanted, from.extents, request); }))};
 }
 
-KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys, const ExtentLike& into,
-               const Word<kvcache::Layout>& layout, const std::vector<std::size_t>& positions,
-               bool layer_order, const Word<Priority>& priority,
-               const std::vector<Nanoseconds>& deadlines, bool promote,
-               std::optional<std::uint64_t> stream) {
-  if (!into.writable) {
+KvLoadRef start_load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
+                     const std::vector<ExtentLike>& into, kvcache::LoadOptions options) {
+  if (!std::ranges::all_of(into, &ExtentLike::writable)) {
     raise(ErrorCode::denied, "the destination is read-only; open or make it writable");
   }
+  Memory to(into);
+  options.keep = std::move(to.keep);
   const std::shared_ptr<KvOwner> owner = self.owner;
   const std::vector<kvcache::Key> wanted = keys_of(keys);
-  const kvcache::LoadOptions options{.layout = layout.get(),
-                                     .positions = positions,
-                                     .layer_order = layer_order,
-                                     .priority = priority.get(),
-                                     .deadlines = deadlines,
-                                     .promote = promote,
-                                     .stream = stream,
-                                     .keep = keep(into.object)};
   release_borrowed();
-  return {owner,
-          unwrap(without_gil([&] { return owner->store->load(wanted, into.get(), options); }))};
+  auto load = without_gil([&] { return owner->store->load(wanted, to.extents, options); });
+  return {owner, unwrap(std::move(load)), keys.size()};
+}
+
+KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
+               const std::vector<ExtentLike>& into, const Word<kvcache::Layout>& layout,
+               const std::vector<std::size_t>& positions, bool layer_order,
+               const Word<Priority>& priority, const std::vector<Nanoseconds>& deadlines,
+               bool promote, std::optional<std::uint64_t> stream) {
+  return start_load(self, keys, into,
+                    {.layout = layout.get(),
+                     .positions = positions,
+                     .layer_order = layer_order,
+                     .priority = priority.get(),
+                     .deadlines = deadlines,
+                     .promote = promote,
+                     .stream = stream});
+}
+
+KvLoadRef load_blocks(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
+                      const std::vector<ExtentLike>& into,
+                      const std::vector<std::size_t>& positions, const Word<Priority>& priority,
+                      bool promote, std::optional<std::uint64_t> stream) {
+  return start_load(self, keys, into,
+                    {.positions = positions,
+                     .layer_order = false,
+                     .priority = priority.get(),
+                     .skip_missing = true,
+                     .promote = promote,
+                     .stream = stream});
 }
 
 std::vector<bool> contains(const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
@@ -237,220 +270,14 @@ void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
   if (!by_another) unwrap(std::move(written));
 }
 
-void wait_layer(const kvcache::Load& load, unsigned layer, Nanoseconds timeout) {
-  unwrap(wait_for(timeout, [&](Nanoseconds slice) { return load.wait_layer(layer, slice); }));
-}
-
-void bind_geometry(nb::module_& m) {
-  nb::class_<kvcache::Geometry>(m, "KvGeometry",
-                                "What decides the bytes of a KV block, and how many they are.")
-      .def(
-          "__init__",
-          [](kvcache::Geometry* self, const std::string& model, unsigned layers, unsigned kv_heads,
-             unsigned head_dim, unsigned element_bytes, unsigned block_tokens, unsigned tensors,
-             const std::string& revision) {
-            kvcache::Geometry geometry{.model = model,
-                                       .revision = revision,
-                                       .layers = layers,
-                                       .kv_heads = kv_heads,
-                                       .head_dim = head_dim,
-                                       .element_bytes = element_bytes,
-                                       .block_tokens = block_tokens,
-                                       .tensors = tensors};
-            unwrap(kvcache::check(geometry));
-            new (self) kvcache::Geometry(std::move(geometry));
-          },
-          "model"_a, nb::kw_only(), "layers"_a, "kv_heads"_a, "head_dim"_a, "element_bytes"_a = 2,
-          "block_tokens"_a = 16, "tensors"_a = 2, "revision"_a = "",
-          "`tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: "
-          "whatever else the bytes depend on, such as weights.")
-      .def_ro("model", &kvcache::Geometry::model, "Part of each key.")
-      .def_ro("revision", &kvcache::Geometry::revision, "Part of each key.")
-      .def_ro("layers", &kvcache::Geometry::layers, "")
-      .def_ro("kv_heads", &kvcache::Geometry::kv_heads, "")
-      .def_ro("head_dim", &kvcache::Geometry::head_dim, "")
-      .def_ro("element_bytes", &kvcache::Geometry::element_bytes, "")
-      .def_ro("block_tokens", &kvcache::Geometry::block_tokens, "")
-      .def_ro("tensors", &kvcache::Geometry::tensors, "")
-      .def_prop_ro("fragment_bytes", &kvcache::Geometry::fragment, "One layer of a block.")
-      .def_prop_ro("block_bytes", &kvcache::Geometry::block, "All layers.")
-      .def(
-          "keys",
-          [](const kvcache::Geometry& self, const std::vector<std::uint32_t>& tokens,
-             const std::string& salt) { return bytes_of(kvcache::keys(self, tokens, salt)); },
-          "tokens"_a, nb::kw_only(), "salt"_a = "",
-          "The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the key before "
-          "and "
-          "the tokens of the block. `salt`: an adapter or tenant that shares a store with others; "
-          "whoever has another salt has other keys.")
-      .def(
-          "__eq__",
-          [](const kvcache::Geometry& self, nb::handle other) {
-            const kvcache::Geometry* geometry = nullptr;
-            return nb::try_cast<const kvcache::Geometry*>(other, geometry, false) &&
-                   geometry != nullptr && *geometry == self;
-          },
-          "other"_a.none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
-      .def("__hash__",
-           [](const kvcache::Geometry& self) {
-             return std::hash<std::string>{}(self.model) ^ (self.layers << 8U);
-           })
-      .def("__repr__", [](const kvcache::Geometry& self) {
-        return "KvGeometry('" + self.model + "', " + std::to_string(self.layers) + " layers of " +
-               to_string(self.fragment()) + ")";
-      });
-}
-
-void bind_store_stats(nb::module_& m) {
-  Record<kvcache::StoredCounts>(m, "KvStoredCounts", "What became of the blocks of a store().")
-      .field("stored", &kvcache::StoredCounts::stored, "")
-      .field("present", &kvcache::StoredCounts::present, "Were there already.")
-      .field("refused", &kvcache::StoredCounts::refused,
-             "No room: too much in flight, or all pinned.")
-      .field("failed", &kvcache::StoredCounts::failed, "Their copy did.");
-  Record<kvcache::TierStats>(m, "KvTierStats", "One tier.")
-      .field("name", &kvcache::TierStats::name, "The kind of memory, or the folder.")
-      .field("budget", &kvcache::TierStats::budget, "Bytes, whole blocks.")
-      .field("used", &kvcache::TierStats::used, "Bytes of blocks now.")
-      .field("blocks", &kvcache::TierStats::blocks, "Blocks now.")
-      .field("hits", &kvcache::TierStats::hits, "Blocks loaded from it.")
-      .field("loaded", &kvcache::TierStats::loaded, "Bytes loaded from it.")
-      .field("arrived", &kvcache::TierStats::arrived, "Blocks that came from another tier.")
-      .field("evicted", &kvcache::TierStats::evicted, "Blocks that left it; another tier has them.")
-      .field("dropped", &kvcache::TierStats::dropped, "Blocks that left it and are gone.");
-  Record<kvcache::StoreStats>(m, "KvStats", "Counts since the store was opened.")
-      .field("tiers", &kvcache::StoreStats::tiers, "From fast to slow.")
-      .field("matched", &kvcache::StoreStats::matched, "Blocks found by match().")
-      .field("missed", &kvcache::StoreStats::missed, "Blocks it did not find.")
-      .field("stores", &kvcache::StoreStats::stores, "What became of blocks given to store().")
-      .field("failed", &kvcache::StoreStats::failed,
-             "Blocks that could not be written to a slower tier.")
-      .field("damaged", &kvcache::StoreStats::damaged,
-             "Copies dropped: unreadable, or other bytes.")
-      .field("reopened", &kvcache::StoreStats::reopened, "Blocks found when the store was opened.")
-      .field("in_flight", &kvcache::StoreStats::in_flight, "Bytes of stores now.")
-      .field("pinned", &kvcache::StoreStats::pinned,
-             "Bytes of blocks held by matches and loads now.")
-      .field("last_error", &kvcache::StoreStats::last_error, "Of a tier; empty: none.")
-      .field("last_error_age", &kvcache::StoreStats::last_error_age,
-             "Seconds since it; while it goes on, few.");
-}
-
-void bind_match(nb::module_& m) {
-  nb::class_<KvMatchRef>(m, "KvMatch",
-                         "The leading blocks of a prompt that are there. Holds them where they are "
-                         "until release(), the end of `with`, or until it is dropped.")
-      .def_prop_ro(
-          "keys", [](const KvMatchRef& self) { return bytes_of(held(self).keys()); },
-          "Of the blocks, for load().")
-      .def_prop_ro(
-          "tiers",
-          [](const KvMatchRef& self) {
-            const auto tiers = held(self).tiers();
-            return std::vector<unsigned>(tiers.begin(), tiers.end());
-          },
-          "The number of the fastest tier that has each block.")
-      .def("__len__", [](const KvMatchRef& self) { return held(self).size(); })
-      .def("release", &release_match, nb::lock_self(), "Lets the blocks go.")
-      .def(
-          "__enter__",
-          [](nb::handle self) {
-            held(nb::cast<const KvMatchRef&>(self));
-            return nb::borrow(self);
-          },
-          nb::sig("def __enter__(self) -> KvMatch"))
-      .def(
-          "__exit__", [](KvMatchRef& self, const nb::args&) { release_match(self); },
-          nb::lock_self(), nb::sig("def __exit__(self, *error: object) -> None"));
-}
-
-void bind_load_layer(nb::module_& m) {
-  nb::class_<KvLayerRef>(m, "KvLayer", "One layer of a load: await it, or wait for it.")
-      .def(
-          "done", [](const KvLayerRef& self) { return self.load.poll(self.layer).has_value(); },
-          "True once all of it is there and verified, or it has failed.")
-      .def(
-          "wait",
-          [](const KvLayerRef& self, Nanoseconds timeout) {
-            const KvLayerRef mine = self;
-            wait_layer(mine.load, mine.layer, timeout);
-          },
-          "timeout"_a = 60.0,
-          "Waits at most `timeout` seconds; the layer becomes urgent. IoError: blocks of it could "
-          "not be read or were damaged, and KvLoad.leading says what is left.")
-      .def(
-          "urgent",
-          [](const KvLayerRef& self) {
-            const KvLayerRef mine = self;
-            const GilRelease release;
-            mine.load.urgent(mine.layer);
-          },
-          "Somebody has come to wait for it: from now on it goes as demand.")
-      .def("__await__", await_by("layer_ready"),
-           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
-           "Under asyncio: as wait(), without blocking the loop.");
-}
-
-void bind_load(nb::module_& m) {
-  nb::class_<KvLoadRef>(m, "KvLoad",
-                        "Blocks on their way into memory, which is kept until they are there.")
-      .def_prop_ro("layers", [](const KvLoadRef& self) { return self.load.layers(); })
-      .def(
-          "layer",
-          [](const KvLoadRef& self, unsigned layer) {
-            if (layer >= self.load.layers()) {
-              raise(ErrorCode::invalid, "no layer " + std::to_string(layer) + " of " +
-                                            std::to_string(self.load.layers()));
-            }
-            return KvLayerRef{self.owner, self.load, layer};
-          },
-          "layer"_a, "One layer, to be awaited.")
-      .def(
-          "done", [](const KvLoadRef& self) { return self.load.done(); },
-          "True once nothing more will be written.")
-      .def(
-          "wait",
-          [](const KvLoadRef& self, Nanoseconds timeout) {
-            const KvLoadRef mine = self;
-            unwrap(wait_for(timeout, [&](Nanoseconds slice) { return mine.load.wait(slice); }));
-          },
-          "timeout"_a = 60.0, "All layers; raises the first error of any.")
-      .def("__await__", await_by("load_ready"),
-           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
-           "Under asyncio: as wait(), without blocking the loop.")
-      .def_prop_ro(
-          "leading", [](const KvLoadRef& self) { return self.load.leading(); },
-          "How many leading blocks have not failed so far.")
-      .def(
-          "cancel",
-          [](const KvLoadRef& self) {
-            const GilRelease release;
-            self.load.cancel();
-          },
-          "Asks to stop; layers that are there stay.");
-}
-
-void bind_stored(nb::module_& m) {
-  nb::class_<KvStoredRef>(
-      m, "KvStored",
-      "Blocks on their way from memory, which is kept and must not change until "
-      "they are stored.")
-      .def("done", [](const KvStoredRef& self) { return self.stored.done(); })
-      .def(
-          "wait",
-          [](const KvStoredRef& self, Nanoseconds timeout) {
-            const KvStoredRef mine = self;
-            return unwrap(
-                wait_for(timeout, [&](Nanoseconds slice) { return mine.stored.wait(slice); }));
-          },
-          "timeout"_a = 60.0, "What became of each block.")
-      .def("__await__", await_by("stored"),
-           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, KvStoredCounts]"),
-           "Under asyncio: as wait(), without blocking the loop.");
-}
-
 void bind_closing(nb::class_<KvStoreRef>& bound) {
   bound
+      .def(
+          "flush", &flush, "timeout"_a = 60.0,
+          "Writes to the folder what is only in memory, as far as its budget has room. After "
+          "remove() or clear() the index is then written through to the disk, which `timeout` does "
+          "not bound. IoError: some could not be written, the index was not, or the folder was "
+          "removed. TimedOutError: some of it was.")
       .def(
           "close", &close, nb::kw_only(), "flush"_a = true, "timeout"_a = 60.0,
           "Ends what goes on and lets tiers and folder go: another store may open it at once. "
@@ -481,33 +308,45 @@ void bind_closing(nb::class_<KvStoreRef>& bound) {
           nb::sig("def __exit__(self, *error: object) -> None"), "close().");
 }
 
-void bind_store(nb::module_& m) {
-  auto bound =
-      nb::class_<KvStoreRef>(m, "KvStore", "headrace.kvcache.Store, with memory given as objects.");
+void bind_blocks(nb::class_<KvStoreRef>& bound) {
   bound
       .def(
-          "__init__",
-          [](KvStoreRef* self, const MoverRef& mover, const kvcache::Geometry& geometry,
-             const std::vector<TierArgument>& tiers, const std::string& eviction, Bytes in_flight,
-             Bytes load_ahead) {
-            new (self) KvStoreRef(open(mover, geometry, tiers, eviction, in_flight, load_ahead));
+          "match_keys",
+          [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+            return match(self, keys, false);
           },
-          "mover"_a, "geometry"_a, "tiers"_a, nb::kw_only(), "eviction"_a = "s3-fifo",
-          "in_flight"_a = 256 << 20, "load_ahead"_a = 8 << 20,
-          "Tiers: where, whether that is a folder, bytes, and whether pinned.")
-      .def_prop_ro("geometry", [](const KvStoreRef& self) { return self.owner->store->geometry(); })
-      .def("match_keys", &match, "keys"_a, "Pins the leading blocks that are there.")
+          "keys"_a, "Pins the leading blocks that are there.")
+      .def(
+          "pin",
+          [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+            return match(self, keys, true);
+          },
+          "keys"_a, "Pins those of the blocks that are there, also behind missing ones.")
+      .def(
+          "touch",
+          [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+            const std::shared_ptr<KvOwner> owner = self.owner;
+            check_open(*owner);
+            const std::vector<kvcache::Key> wanted = keys_of(keys);
+            without_gil([&] { owner->store->touch(wanted); });
+          },
+          "keys"_a, "Counts a use of those that are there: they leave later.")
+      .def(
+          "take_dropped",
+          [](const KvStoreRef& self) {
+            const std::shared_ptr<KvOwner> owner = self.owner;
+            check_open(*owner);
+            return bytes_of(without_gil([&] { return owner->store->take_dropped(); }));
+          },
+          "Keys of blocks that left the store for good since the last call, except by remove() and "
+          "clear(); at most 2^20. Empty unless the store was opened with list_dropped=True.")
       .def("store_object", &store, "keys"_a, "source"_a, nb::kw_only(), "layout"_a, "positions"_a,
            "priority"_a, "stream"_a, "As headrace.kvcache.Store.store().")
       .def("load_object", &load, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
            "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "stream"_a,
            "As headrace.kvcache.Store.load().")
-      .def(
-          "flush", &flush, "timeout"_a = 60.0,
-          "Writes to the folder what is only in memory, as far as its budget has room. After "
-          "remove() or clear() the index is then written through to the disk, which `timeout` does "
-          "not bound. IoError: some could not be written, the index was not, or the folder was "
-          "removed. TimedOutError: some of it was.")
+      .def("load_block_objects", &load_blocks, "keys"_a, "into"_a, nb::kw_only(), "positions"_a,
+           "priority"_a, "promote"_a, "stream"_a, "As headrace.kvcache.Store.load_blocks().")
       .def("contains", &contains, "keys"_a,
            "Which of them are there now; holds nothing, and counts as no match.")
       .def(
@@ -537,18 +376,48 @@ void bind_store(nb::module_& m) {
             return owner->store->stats();
           },
           "Counts.");
+}
+
+void bind_store(nb::module_& m) {
+  auto bound =
+      nb::class_<KvStoreRef>(m, "KvStore", "headrace.kvcache.Store, with memory given as objects.");
+  bound
+      .def(
+          "__init__",
+          [](KvStoreRef* self, const MoverRef& mover, const kvcache::Geometry& geometry,
+             const std::vector<MemoryArgument>& memories,
+             const std::optional<FolderArgument>& folder, const std::string& eviction,
+             Bytes in_flight, Bytes load_ahead, unsigned workers, bool list_dropped) {
+            OpenArguments arguments{.memories = memories,
+                                    .folder = folder,
+                                    .eviction = eviction,
+                                    .options = {.geometry = geometry,
+                                                .in_flight = in_flight,
+                                                .load_ahead = load_ahead,
+                                                .workers = workers,
+                                                .list_dropped = list_dropped}};
+            new (self) KvStoreRef(open(mover, std::move(arguments)));
+          },
+          "mover"_a, "geometry"_a, "tiers"_a, "folder"_a.none(), nb::kw_only(), "eviction"_a,
+          "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a,
+          "Memories: where, bytes, and whether pinned. The folder: path, bytes, when it is "
+          "written, "
+          "what is verified, and whether another one is emptied.")
+      .def_prop_ro("geometry",
+                   [](const KvStoreRef& self) { return self.owner->store->geometry(); });
+  bind_blocks(bound);
   bind_closing(bound);
 }
 
 }  // namespace
 
 void bind_kv(nb::module_& m) {
-  bind_geometry(m);
-  bind_store_stats(m);
-  bind_match(m);
-  bind_load_layer(m);
-  bind_load(m);
-  bind_stored(m);
+  m.def(
+      "kv_key", [](const nb::bytes& name) { return bytes_of(keys_of({name})).front(); }, "name"_a,
+      "The key of a block that something else names, such as an engine: 16 bytes are the key, "
+      "other "
+      "lengths are hashed. Stores take names instead of keys.");
+  bind_kv_handles(m);
   bind_store(m);
 }
 

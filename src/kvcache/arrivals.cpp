@@ -20,15 +20,18 @@ void Arrival::run() noexcept {
 }
 
 void Arrival::copied(const Result<MoveStats>& outcome) noexcept {
+  if (std::exchange(gathering, false) && outcome) return state->core->jobs.enqueue(*this);
   state->core->arrivals.stored(std::unique_ptr<Arrival>(this),
                                outcome ? nullptr : &outcome.error());
 }
 
-Result<Stored> Arrivals::store(std::span<const Key> keys, const Extent& from,
+Result<Stored> Arrivals::store(std::span<const Key> keys, std::span<const Extent> from,
                                const StoreRequest& request) {
   HEADRACE_TRY_STATUS(store_.origin.check(kTheStore));
-  HEADRACE_TRY_STATUS(check_user(store_.geometry(), from, keys.size(), request.positions));
-  HEADRACE_TRY(auto point, store_.streams.point_of(from, request.stream));
+  HEADRACE_TRY_STATUS(
+      check_user(store_.geometry(), from, request.layout, keys.size(), request.positions));
+  if (from.empty() || from.front().object == nullptr) return Stored();  // no blocks
+  HEADRACE_TRY(auto point, store_.streams.point_of(from.front(), request.stream));
   auto state = std::make_shared<StoredState>();
   state->core = &store_;
   state->keep = request.keep;
@@ -59,9 +62,8 @@ Result<Stored> Arrivals::store(std::span<const Key> keys, const Extent& from,
         ++refused;
         continue;
       }
-      arrival->from = from;
+      arrival->from = user_block(from, request.positions, i);
       arrival->layout = request.layout;
-      arrival->position = request.positions.empty() ? i : request.positions[i];
       arrival->priority = request.priority;
       arrivals.push(*arrival);
     }
@@ -105,7 +107,9 @@ void Arrivals::place(Later& later) {
   while (!waiting_.empty()) {
     const auto slot =
         table.closing ? std::nullopt : store_.tiers.take_slot(0, Tiers::Loss::allowed);
-    if (!slot && !table.closing && first.leaving + first.filling > 0) break;
+    if (!slot && !table.closing && first.leaving + first.writing + first.filling > 0) {
+      break;
+    }
     std::unique_ptr<Arrival> arrival(static_cast<Arrival*>(waiting_.pop()));
     if (!slot) {
       ++table.counts().stores.refused;
@@ -115,7 +119,11 @@ void Arrivals::place(Later& later) {
     arrival->entry->waiting = false;
     table.fill(arrival->entry->copies[0], *arrival->entry, 0, *slot);
     store_.jobs.begin_operation();
-    later.add(*arrival.release());
+    if (first.folder != nullptr) {  // checksums take time
+      store_.jobs.enqueue(*arrival.release());
+    } else {
+      later.add(*arrival.release());
+    }
   }
   if (table.closing) return;
   store_.tiers.evict_for(waiting_.size());
@@ -145,19 +153,53 @@ void Arrivals::start(Arrival& arrival) noexcept {
   try {
     const Geometry& geometry = store_.geometry();
     std::vector<Fragment> parts;
-    fragments(geometry, arrival.from, arrival.layout, arrival.position, 0, geometry.layers, parts);
+    fragments(geometry, arrival.from.extent, arrival.layout, arrival.from.position, 0,
+              geometry.layers, parts);
+    const Tier& first = store_.table.tier(0);
     std::vector<MovePair> pairs;
-    pairs.reserve(parts.size());
-    // No other thread changes the slot of a copy that is filling.
-    const std::uint32_t slot = arrival.entry->copies[0].slot;
-    for (const Fragment& part : parts) {
-      pairs.push_back(
-          {.to = store_.table.tier(0).in_slot(slot, part.in_block, part.bytes), .from = part.user});
+    if (first.folder != nullptr) {
+      auto made = pairs_to_folder(arrival, parts);
+      if (!made) return stored(std::unique_ptr<Arrival>(&arrival), &made.error());
+      pairs = std::move(*made);
+    } else {
+      pairs.reserve(parts.size());
+      // No other thread changes the slot of a copy that is filling.
+      const std::uint32_t slot = arrival.entry->copies[0].slot;
+      for (const Fragment& part : parts) {
+        pairs.push_back({.to = first.in_slot(slot, part.in_block, part.bytes), .from = part.user});
+      }
     }
     arrival.hear(store_.jobs, store_.mover.copy(pairs, {.priority = arrival.priority}));
   } catch (const std::bad_alloc&) {  // before the copy was made
+    arrival.writing = arrival.gathering = false;
     stored(std::unique_ptr<Arrival>(&arrival), &kNoMemory);
   }
+}
+
+Result<std::vector<MovePair>> Arrivals::pairs_to_folder(Arrival& arrival,
+                                                        std::span<const Fragment> parts) {
+  const Tier& tier = store_.table.tier(0);
+  const Bytes length{store_.table.block_bytes()};
+  std::vector<MovePair> pairs;
+  Extent block = parts.front().user;
+  if (arrival.passage != nullptr) {
+    block = whole(*arrival.passage);
+  } else if (parts.size() > 1 || block.memory() == nullptr) {
+    HEADRACE_TRY(arrival.passage,
+                 allocate(store_.mover.machine(), length, store_.passage_memory()));
+    const Extent passage = whole(*arrival.passage);
+    for (const Fragment& part : parts) {
+      pairs.push_back({.to = passage.part(part.in_block, part.bytes), .from = part.user});
+    }
+    arrival.gathering = true;
+    return pairs;
+  }
+  const std::uint32_t slot = arrival.entry->copies[0].slot;
+  tier.folder->describe(slot, arrival.entry->key, {block.memory(), length.value});
+  pairs = {{.to = tier.in_slot(slot, 0, length), .from = block.part(0, length)},
+           tier.folder->header(slot)};
+  arrival.writing = true;
+  return pairs;
 }
 
 void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept {
@@ -165,23 +207,41 @@ void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexce
     Later later;
     BlockTable& table = store_.table;
     const TableLock lock(table);
-    in_flight_ -= store_.table.block_bytes();
     Copy& copy = arrival->entry->copies[0];
-    if (why == nullptr) {
-      table.use(*arrival->entry);
-      table.ready(copy, 0);  // the entry may be freed
-      ++table.counts().stores.stored;
-    } else {
+    Tier& first = table.tier(0);
+    const std::uint32_t slot = copy.slot;
+    if (arrival->writing && why == nullptr) first.disk_has(slot);
+    if (why != nullptr) {
       table.note(*why);
-      ++table.counts().stores.failed;
-      table.drop(copy, 0);
+      table.drop(copy, 0, arrival->writing);
+      if (arrival->writing && why->code == ErrorCode::exhausted) {
+        first.disk_is_full(slot, store_.mover.clock().now());
+      }
+      arrived(*arrival->state, &StoredCounts::failed, later);
+    } else if (arrival->entry->removed) {
+      table.ready(copy, 0);  // frees the entry
+      arrived(*arrival->state, &StoredCounts::stored, later);
+    } else {
+      table.use(*arrival->entry);
+      table.ready(copy, 0);
+      const bool waits = table.tiers() > 1 && table.has_folder() &&
+                         store_.options.tiers.back().write == WriteBack::stored;
+      store_.flusher.expect_idle(arrival->entry->key);
+      if (!waits || !store_.tiers.write(copy, 0, arrival->state)) {
+        const auto what = waits ? &StoredCounts::refused : &StoredCounts::stored;
+        arrived(*arrival->state, what, later);
+      }
     }
-    count(*arrival->state, why == nullptr ? &StoredCounts::stored : &StoredCounts::failed, 1,
-          later);
     place(later);
   }
   store_.flusher.progressed();
   store_.jobs.end_operation();
+}
+
+void Arrivals::arrived(StoredState& state, std::size_t StoredCounts::* what, Later& later) {
+  in_flight_ -= store_.table.block_bytes();
+  ++(store_.table.counts().stores.*what);
+  count(state, what, 1, later);
 }
 
 void Arrivals::count(StoredState& state, std::size_t StoredCounts::* what, std::size_t blocks,

@@ -8,6 +8,7 @@
 
 #include "kvcache/state/jobs.h"
 #include "kvcache/state/table.h"
+#include "kvcache/state/user_memory.h"
 
 namespace headrace::kvcache {
 
@@ -26,10 +27,14 @@ struct StoredState final : Job, std::enable_shared_from_this<StoredState> {
 struct Arrival final : Copying {
   std::shared_ptr<StoredState> state;
   Entry* entry = nullptr;
-  Extent from;
+  UserBlock from;
   Layout layout = Layout::page_first;
-  std::size_t position = 0;
   Priority priority = Priority::migration;
+  // For a folder as the only tier: memory in which CPUs see the block, if they do not see the
+  // user's or its layers lie apart.
+  std::unique_ptr<Buffer> passage;
+  bool gathering = false;        // the copy to `passage` is in flight
+  bool writing = false;          // the copy to a folder is in flight
   void run() noexcept override;  // starts its copy
   void copied(const Result<MoveStats>& outcome) noexcept override;
 };
@@ -39,7 +44,8 @@ class Arrivals {
   explicit Arrivals(StoreCore& store) : store_(store) {}
 
   // As that of Store.
-  Result<Stored> store(std::span<const Key> keys, const Extent& from, const StoreRequest& request);
+  Result<Stored> store(std::span<const Key> keys, std::span<const Extent> from,
+                       const StoreRequest& request);
   // Gives slots to blocks that wait for one, and evicts blocks for the rest. Each change of the
   // table that may free a slot ends with this call.
   void place(Later& later) REQUIRES(kTable);
@@ -51,8 +57,13 @@ class Arrivals {
   void start(Arrival& arrival) noexcept;
   // Ends the copy. `why`: the error if it failed.
   void stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept;
+  // A block of the store has arrived, or not. Called at the end of its copy, or for
+  // WriteBack::stored once the folder has it.
+  void arrived(StoredState& state, std::size_t StoredCounts::* what, Later& later) REQUIRES(kTable);
 
  private:
+  // The same for a folder. Returns the pairs, none while the block is gathered.
+  Result<std::vector<MovePair>> pairs_to_folder(Arrival& arrival, std::span<const Fragment> parts);
   // Makes an entry that waits for its block. Returns nullptr if the block is refused.
   Arrival* expect(const Key& key, const std::shared_ptr<StoredState>& state) REQUIRES(kTable);
   // The arrival is given up before its copy.

@@ -40,13 +40,19 @@ Status check(const StoreOptions& options) {
       return fail(ErrorCode::invalid, "the folder \"{}\" has a NUL byte in its name; leave it out",
                   tier.folder.c_str());
     }
-    if (!tier.folder.empty() && (i == 0 || i + 1 != options.tiers.size())) {
-      return fail(ErrorCode::invalid,
-                  "the folder \"{}\" is tier {} of {}; give it last, after one of memory",
+    if (!tier.folder.empty() && i + 1 != options.tiers.size()) {
+      return fail(ErrorCode::invalid, "the folder \"{}\" is tier {} of {}; give it last",
                   tier.folder.string(), i, options.tiers.size());
     }
   }
   return {};
+}
+
+// CPUs with HBM and no DIMMs have no dram.
+Placement memory_of_cpus(const Machine& machine) {
+  const bool dram =
+      std::ranges::find(machine.nodes, NodeKind::dram, &Node::kind) != machine.nodes.end();
+  return Placement::on(dram ? NodeKind::dram : NodeKind::hbm);
 }
 
 }  // namespace
@@ -54,11 +60,8 @@ Status check(const StoreOptions& options) {
 StoreCore::StoreCore(Mover& with, StoreOptions wanted) : mover(with), options(std::move(wanted)) {}
 
 Placement StoreCore::passage_memory() const {
-  // CPUs with HBM and no DIMMs have no dram.
-  const auto& nodes = mover.machine().nodes;
-  const bool dram = std::ranges::find(nodes, NodeKind::dram, &Node::kind) != nodes.end();
-  Placement memory = table.for_cpus() ? options.tiers[*table.for_cpus()].memory
-                                      : Placement::on(dram ? NodeKind::dram : NodeKind::hbm);
+  Placement memory =
+      table.for_cpus() ? options.tiers[*table.for_cpus()].memory : memory_of_cpus(mover.machine());
   memory.strict = memory.touch = memory.lock = memory.pin = false;
   return memory;
 }
@@ -73,13 +76,15 @@ Result<std::unique_ptr<StoreCore>> StoreCore::open(Mover& mover, StoreOptions op
   std::unique_ptr<StoreCore> core(new StoreCore(mover, std::move(options)));
   HEADRACE_TRY_STATUS(core->table.open());
   core->remover.open();
-  if (core->options.worker) {
-    HEADRACE_TRY_STATUS(core->jobs.start([&core = *core] { return core.do_due_work(); }));
-  }
+  HEADRACE_TRY_STATUS(
+      core->jobs.start(core->options.workers, [&core = *core] { return core.do_due_work(); }));
   return core;
 }
 
-Nanoseconds StoreCore::do_due_work() { return std::min(loads.make_due_urgent(), streams.look()); }
+Nanoseconds StoreCore::do_due_work() {
+  flusher.write_while_idle();
+  return std::min(loads.make_due_urgent(), streams.look());
+}
 
 void StoreCore::go_on(Parked& parked) noexcept {
   if (parked.load != nullptr) {
@@ -196,10 +201,10 @@ Status StoreCore::close(Closing& closing) {
   return {};
 }
 
-Match StoreCore::match(std::span<const Key> keys) {
+Match StoreCore::match(std::span<const Key> keys, bool all) {
   Match match;
   if (!origin.here()) return match;
-  table.match(keys, match.keys_, match.tiers_);
+  table.match(keys, all, match.keys_, match.tiers_);
   if (!match.keys_.empty()) match.core_ = this;
   return match;
 }
@@ -215,6 +220,14 @@ void StoreCore::release(const Match& match) {
 std::vector<bool> StoreCore::contains(std::span<const Key> keys) {
   if (!origin.here()) return std::vector<bool>(keys.size());
   return table.contains(keys);
+}
+
+void StoreCore::touch(std::span<const Key> keys) {
+  if (origin.here()) table.touch(keys);
+}
+
+std::vector<Key> StoreCore::take_dropped() {
+  return origin.here() ? table.take_dropped() : std::vector<Key>{};
 }
 
 StoreStats StoreCore::stats() {

@@ -2,12 +2,12 @@
 // The shared core of Store, Match, Load and Stored: the parts of a store, which use each other
 // through it.
 //
-//   jobs       continue operations; the worker runs them
+//   jobs       continue operations; workers run them
 //   table      which block has a copy in which slot; its lock, and the order of all locks (table.h)
 //   tiers      demotion and promotion
 //   arrivals   stores
 //   remover    removals, and headers to overwrite
-//   flusher    flush()
+//   flusher    flush(), and writing while no load runs
 //   queue      which layers are read now
 //   coalescer  lets loads of a block read it once
 //   loads      loads
@@ -55,9 +55,11 @@ class StoreCore {
   Status check_open() const;
 
   const Geometry& geometry() const { return options.geometry; }
-  Match match(std::span<const Key> keys);
+  Match match(std::span<const Key> keys, bool all);
   void release(const Match& match);
   std::vector<bool> contains(std::span<const Key> keys);
+  void touch(std::span<const Key> keys);
+  std::vector<Key> take_dropped();
   StoreStats stats();
 
   // Sleeps until `ended` returns true, and runs jobs meanwhile. `word` changes after `ended` has

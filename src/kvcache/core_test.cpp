@@ -18,7 +18,6 @@ TEST(KvOpen, RefusesTiersThatMakeNoStore) {
     return made ? std::optional<ErrorCode>{} : made.error().code;
   };
   EXPECT_EQ(code(rig.options({})), ErrorCode::invalid);
-  EXPECT_EQ(code(rig.options({}, 4)), ErrorCode::invalid);  // a folder alone
   auto first = rig.options({4}, 4);
   std::swap(first.tiers[0], first.tiers[1]);
   EXPECT_EQ(code(first), ErrorCode::invalid);

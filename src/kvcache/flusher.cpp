@@ -8,10 +8,47 @@
 #include "kvcache/core.h"
 
 namespace headrace::kvcache {
+namespace {
+
+// The most bytes that are written at a time while no load runs: the next load waits for them.
+constexpr std::uint64_t kIdleBytes = std::uint64_t{8} << 20;
+
+}  // namespace
 
 void Flusher::progressed() noexcept {
   word_.fetch_add(1);
   store_.mover.waiting().wake_all(word_);
+}
+
+void Flusher::expect_idle(const Key& key) noexcept {
+  BlockTable& table = store_.table;
+  const bool idle = store_.options.tiers.back().write == WriteBack::idle;
+  if (table.tiers() == 1 || !table.has_folder() || !idle) return;
+  std::size_t slots = 0;
+  for (unsigned tier = 0; tier + 1 < table.tiers(); ++tier) slots += table.tier(tier).slots;
+  if (when_idle_.size() >= slots) when_idle_.pop_front();
+  try {
+    when_idle_.push_back(key);
+  } catch (const std::bad_alloc&) {  // written when it leaves
+  }
+  any_when_idle_ = true;
+}
+
+void Flusher::write_while_idle() noexcept {
+  if (!any_when_idle_ || !store_.loads.none()) return;
+  BlockTable& table = store_.table;
+  const TableLock lock(table);
+  const Tier& folder = table.last();
+  while (!when_idle_.empty() && !table.closing &&
+         folder.filling * table.block_bytes() < kIdleBytes) {
+    Entry* const entry = table.find(when_idle_.front());
+    when_idle_.pop_front();
+    if (entry == nullptr || !table.only_in_memory(*entry)) continue;
+    const unsigned tier = *entry->fastest();
+    Copy& copy = entry->copies[tier];
+    if (copy.state == Copy::State::ready) store_.tiers.write(copy, tier, nullptr);
+  }
+  any_when_idle_ = !when_idle_.empty();
 }
 
 bool Flusher::list(Work& work) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// flush(): writes blocks that are only in memory to the folder. Thread-safe.
+// Writes blocks that are only in memory to the folder: flush(), and while no load runs.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -23,6 +25,10 @@ class Flusher {
   Status flush(Nanoseconds timeout, const Stop& stop);
   // A block has arrived in a tier, or will not: a flush() checks again.
   void progressed() noexcept;
+  // The block is to be written while no load runs (WriteBack::idle).
+  void expect_idle(const Key& key) noexcept REQUIRES(kTable);
+  // Starts to write such blocks, if no load runs.
+  void write_while_idle() noexcept;
 
  private:
   struct Work {
@@ -43,6 +49,9 @@ class Flusher {
   Status sync(std::uint64_t changes);
 
   StoreCore& store_;
+  // In order of arrival; the oldest is forgotten if it is longer than memory has slots.
+  std::deque<Key> when_idle_ GUARDED_BY(kTable);
+  std::atomic<bool> any_when_idle_{false};
   std::uint64_t synced_ GUARDED_BY(kTable) = 0;  // changes of the list that are durable
   std::atomic<std::uint32_t> word_{0};           // changes with each progress
 };

@@ -141,13 +141,15 @@ struct KvBlocks {
   // Tiers by node, in blocks; if `folder_blocks`, a folder last.
   kvcache::StoreOptions options(const std::vector<std::pair<NodeId, std::size_t>>& memory,
                                 std::size_t folder_blocks) const {
-    kvcache::StoreOptions made{.geometry = geometry, .worker = worker};
+    kvcache::StoreOptions made{.geometry = geometry, .workers = worker ? 1U : 0U};
     for (const auto& [node, blocks] : memory) {
       made.tiers.push_back({.budget = slot * blocks, .memory = Placement::on(node)});
       made.tiers.back().memory.pages = PageSize::base;
     }
     if (folder_blocks > 0) {
-      made.tiers.push_back({.budget = slot * folder_blocks, .folder = folder.path});
+      made.tiers.push_back({.budget = slot * folder_blocks,
+                            .folder = folder.path,
+                            .write = kvcache::WriteBack::leaving});
     }
     return made;
   }

@@ -47,8 +47,14 @@ void LoadGroup::fail(const Error& error) noexcept {
 
 void LoadState::run() noexcept {
   const std::shared_ptr<LoadState> held = std::move(self);
+  if (!begun) return core->loads.begin(*this);
   passage.reset();
   core->jobs.end_operation();
+}
+
+Turn LoadState::turn() const {
+  if (begun) return Turn::other;
+  return options.priority == Priority::demand ? Turn::demand : Turn::load;
 }
 
 void LoadState::close_sharing() noexcept {
@@ -57,6 +63,11 @@ void LoadState::close_sharing() noexcept {
 }
 
 namespace {
+
+// A load of more blocks is begun by a worker: slots for the blocks take time.
+constexpr std::size_t kBegunByCaller = 256;
+// The most blocks that get slots before other threads may take the lock of the table.
+constexpr std::size_t kKeptAtOnce = 64;
 
 Status check(const LoadOptions& options, unsigned layers) {
   std::vector<std::size_t> positions = options.positions;
@@ -86,6 +97,7 @@ std::shared_ptr<LoadState> Loads::prepare(std::size_t blocks, const Extent& into
   state->options = options;
   state->asked = store_.mover.clock().now();
   state->items = std::vector<LoadItem>(blocks);
+  state->numbers.resize(blocks);
   state->groups = std::vector<LoadGroup>(options.layer_order ? layers : 1);
   state->left = state->groups.size();
   state->leading = blocks;
@@ -99,13 +111,16 @@ std::shared_ptr<LoadState> Loads::prepare(std::size_t blocks, const Extent& into
   return state;
 }
 
-Result<Load> Loads::load(std::span<const Key> keys, const Extent& into,
+Result<Load> Loads::load(std::span<const Key> keys, std::span<const Extent> into,
                          const LoadOptions& options) {
   HEADRACE_TRY_STATUS(store_.origin.check(kTheStore));
-  HEADRACE_TRY_STATUS(check_user(store_.geometry(), into, keys.size(), options.positions));
+  HEADRACE_TRY_STATUS(
+      check_user(store_.geometry(), into, options.layout, keys.size(), options.positions));
   HEADRACE_TRY_STATUS(check(options, store_.geometry().layers));
-  HEADRACE_TRY(auto point, store_.streams.point_of(into, options.stream));
-  const std::shared_ptr<LoadState> state = prepare(keys.size(), into, options);
+  const Extent first = into.empty() ? Extent{} : into.front();
+  if (first.object == nullptr) return Load();  // no blocks
+  HEADRACE_TRY(auto point, store_.streams.point_of(first, options.stream));
+  const std::shared_ptr<LoadState> state = prepare(keys.size(), first, options);
   std::list<Parked> parked;
   if (point != nullptr) {
     parked.emplace_back().point = std::move(point);
@@ -125,40 +140,49 @@ Result<Load> Loads::load(std::span<const Key> keys, const Extent& into,
       if (load != nullptr) loads.forget(*load);
     }
   } unpinned{*this, state.get()};
-  HEADRACE_TRY_STATUS(pin_all(keys, *state));
+  HEADRACE_TRY_STATUS(pin_all(keys, into, *state));
   unpinned.load = nullptr;
   if (sleeps_too_long) store_.jobs.wake();
-  if (parked.empty()) {
-    begin(*state);
-  } else {
+  if (!parked.empty()) {
     store_.streams.park(parked);
+  } else if (store_.options.workers > 0 && keys.size() > kBegunByCaller) {
+    state->self = state;
+    store_.jobs.enqueue(*state);
+  } else {
+    begin(*state);
   }
   return Load(state);
 }
 
-Status Loads::pin_all(std::span<const Key> keys, LoadState& load) {
+Status Loads::pin_all(std::span<const Key> keys, std::span<const Extent> into, LoadState& load) {
   BlockTable& table = store_.table;
   const TableLock lock(table);
   HEADRACE_TRY_STATUS(store_.check_open());
   std::size_t pinned = 0;
-  for (; pinned < keys.size(); ++pinned) {
-    Entry* const entry = table.find(keys[pinned]);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    Entry* const entry = table.find(keys[i]);
     const auto tier = entry == nullptr ? std::nullopt : entry->fastest();
-    if (!tier) break;
-    LoadItem& item = load.items[pinned];
+    if (!tier && load.options.skip_missing) {
+      if (pinned == i) load.leading = i;
+      continue;
+    }
+    if (!tier) {
+      for (const LoadItem& item : std::span(load.items).first(pinned)) table.unpin(*item.entry);
+      return fail(ErrorCode::absent,
+                  "block {} of {} is not there; match() says which are, and holds them", i,
+                  keys.size());
+    }
+    load.numbers[pinned] = i;
+    LoadItem& item = load.items[pinned++];
     item.load = &load;
     item.entry = entry;
     item.tier = *tier;
     item.slot = entry->copies[*tier].slot;
-    item.position = load.options.positions.empty() ? pinned : load.options.positions[pinned];
+    item.user = user_block(into, load.options.positions, i);
     table.pin(*entry);
   }
-  if (pinned < keys.size()) {
-    for (const LoadItem& item : std::span(load.items).first(pinned)) table.unpin(*item.entry);
-    return fail(ErrorCode::absent,
-                "block {} of {} is not there; match() says which are, and holds them", pinned,
-                keys.size());
-  }
+  while (load.items.size() > pinned) load.items.pop_back();
+  load.numbers.resize(pinned);
   for (LoadItem& item : load.items) {
     Tier& tier = table.tier(item.tier);
     Copy& copy = item.entry->copies[item.tier];
@@ -191,16 +215,21 @@ Due Loads::due_of(const std::shared_ptr<LoadState>& load) {
   return due;
 }
 
-void Loads::keep(LoadState& load) {
+void Loads::keep(LoadState& load) noexcept {
   BlockTable& table = store_.table;
   const unsigned index = *table.for_cpus();
-  for (LoadItem& item : load.items) {
-    Copy& copy = item.entry->copies[index];
-    if (!from_folder(item) || copy.state != Copy::State::none) continue;
-    item.kept = store_.tiers.take_slot(index, Tiers::Loss::never);
-    if (!item.kept) continue;
-    table.fill(copy, *item.entry, index, *item.kept);
-    item.through = table.tier(index).in_slot(*item.kept, 0, Bytes{table.block_bytes()});
+  for (std::size_t first = 0; first < load.items.size(); first += kKeptAtOnce) {
+    const TableLock lock(table);
+    const std::size_t end = std::min(first + kKeptAtOnce, load.items.size());
+    for (std::size_t i = first; i < end; ++i) {
+      LoadItem& item = load.items[i];
+      Copy& copy = item.entry->copies[index];
+      if (!from_folder(item) || copy.state != Copy::State::none) continue;
+      item.kept = store_.tiers.take_slot(index, Tiers::Loss::never);
+      if (!item.kept) return;  // the other blocks get none either
+      table.fill(copy, *item.entry, index, *item.kept);
+      item.through = table.tier(index).in_slot(*item.kept, 0, Bytes{table.block_bytes()});
+    }
   }
 }
 
@@ -235,18 +264,16 @@ void Loads::take_passage(LoadState& load) noexcept {
 
 void Loads::begin(LoadState& load) noexcept {
   const std::shared_ptr<LoadState> held = load.shared_from_this();
-  if (store_.table.has_folder()) {
-    const TableLock lock(store_.table);
-    if (load.options.promote && store_.table.for_cpus()) keep(load);
-  }
+  load.begun = true;
+  if (load.options.promote && store_.table.has_folder() && store_.table.for_cpus()) keep(load);
   if (load.into.memory() == nullptr) take_passage(load);
   if (load.has_turns()) {
     store_.queue.push(load);
-    return start_next(store_.options.worker, false);
+    return start_next(store_.options.workers > 0, false);
   }
   // Cores copy inside start(): one layer after the other, and not in the thread of the caller.
   for (LoadGroup& group : load.groups)
-    store_.options.worker ? store_.jobs.enqueue(group) : start(group);
+    store_.options.workers > 0 ? store_.jobs.enqueue(group) : start(group);
 }
 
 void Loads::start_next(bool later, bool all) noexcept {
@@ -360,6 +387,7 @@ Nanoseconds Loads::make_due_urgent() {
 void Loads::make_urgent(LoadGroup& group) {
   // Set before the looks, so that what is started or gets its turn later sees it.
   const bool first = !group.wanted.exchange(true);
+  store_.jobs.hasten(*group.load);
   store_.jobs.hasten(group);
   group.transfer().promote(Priority::demand);
   if (first) store_.coalescer.make_readers_urgent(group);

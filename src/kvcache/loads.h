@@ -21,7 +21,8 @@ class Loads {
   explicit Loads(StoreCore& store) : store_(store) {}
 
   // As that of Store.
-  Result<Load> load(std::span<const Key> keys, const Extent& into, const LoadOptions& options);
+  Result<Load> load(std::span<const Key> keys, std::span<const Extent> into,
+                    const LoadOptions& options);
   // The stream that the load waited for has reached its point, or there was none.
   void begin(LoadState& load) noexcept;
   // Ends the load; nothing of it is copied.
@@ -51,14 +52,14 @@ class Loads {
   // loads.cpp
   std::shared_ptr<LoadState> prepare(std::size_t blocks, const Extent& into,
                                      const LoadOptions& options) const;
-  // Pins all blocks and begins the operations, or none. Errors: absent; cancelled: the store is
+  // Pins the blocks and begins the operations, or none. Errors: absent; cancelled: the store is
   // closed.
-  Status pin_all(std::span<const Key> keys, LoadState& load);
+  Status pin_all(std::span<const Key> keys, std::span<const Extent> into, LoadState& load);
   // The deadlines of a load that has not begun. Sets the urgency of its groups before them.
   static Due due_of(const std::shared_ptr<LoadState>& load);
   std::shared_ptr<LoadState> one_not_cancelled();
   // Slots of the first tier of CPUs for blocks from the folder, which stay there.
-  void keep(LoadState& load) REQUIRES(kTable);
+  void keep(LoadState& load) noexcept;
   // Allocates memory for blocks that pass through memory of CPUs and have no slot there.
   void take_passage(LoadState& load) noexcept;
   void forget(LoadState& load);
@@ -83,7 +84,7 @@ class Loads {
   void arrived(LoadGroup& group, bool well) noexcept;
   // The group has been read, or will not be: gives its turn to another.
   void read(LoadGroup& group) noexcept;
-  bool verified(const LoadGroup& group, const LoadItem& item, unsigned layer) const;
+  bool verified(LoadGroup& group, const LoadItem& item, unsigned layer) const;
   void pass_on(LoadGroup& group);
   void passed_on(LoadGroup& group, bool well) noexcept;
   void finish(LoadGroup& group) noexcept;

@@ -67,7 +67,7 @@ class KvMemory : public testing::Test {
     if (scene.gpu) on_gpu_.emplace(machine_, Bytes{target_.size()});
     warm_up();
     kvcache::StoreOptions options = rig_.options({3, 2}, 8);
-    options.worker = scene.worker;
+    options.workers = scene.worker ? 1 : 0;
     if (scene.gpu) options.tiers[0].memory = Placement::on(kGpu);
     auto made = kvcache::Store::open(*mover_, options);
     CHECK(made.has_value());

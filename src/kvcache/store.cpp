@@ -100,6 +100,13 @@ Status Load::wait(Nanoseconds timeout) const {
 
 std::size_t Load::leading() const { return state_ == nullptr ? 0 : state_->leading.load(); }
 
+bool Load::loaded(std::size_t block) const {
+  if (state_ == nullptr) return false;
+  const auto item = std::ranges::lower_bound(state_->numbers, block);
+  if (item == state_->numbers.end() || *item != block) return false;
+  return !state_->items[static_cast<std::size_t>(item - state_->numbers.begin())].failed.load();
+}
+
 void Load::cancel() const {
   if (!done()) state_->core->loads.cancel(*state_);
 }
@@ -142,21 +149,37 @@ Result<std::unique_ptr<Store>> Store::open(Mover& mover, StoreOptions options) {
 
 const Geometry& Store::geometry() const { return core_->geometry(); }
 
-Match Store::match(std::span<const Key> keys) { return core_->match(keys); }
+Match Store::match(std::span<const Key> keys) { return core_->match(keys, false); }
 
 Match Store::match(std::span<const std::uint32_t> tokens, std::string_view salt) {
-  return core_->match(kvcache::keys(geometry(), tokens, salt));
+  return core_->match(kvcache::keys(geometry(), tokens, salt), false);
 }
 
+Match Store::pin(std::span<const Key> keys) { return core_->match(keys, true); }
+
+void Store::touch(std::span<const Key> keys) { core_->touch(keys); }
+
 Result<Stored> Store::store(std::span<const Key> keys, Extent from, const StoreRequest& request) {
+  return store(keys, std::span(&from, 1), request);
+}
+
+Result<Stored> Store::store(std::span<const Key> keys, std::span<const Extent> from,
+                            const StoreRequest& request) {
   return core_->arrivals.store(keys, from, request);
 }
 
 Result<Load> Store::load(std::span<const Key> keys, Extent into, const LoadOptions& options) {
+  return load(keys, std::span(&into, 1), options);
+}
+
+Result<Load> Store::load(std::span<const Key> keys, std::span<const Extent> into,
+                         const LoadOptions& options) {
   return core_->loads.load(keys, into, options);
 }
 
 std::vector<bool> Store::contains(std::span<const Key> keys) const { return core_->contains(keys); }
+
+std::vector<Key> Store::take_dropped() { return core_->take_dropped(); }
 
 Result<std::size_t> Store::remove(std::span<const Key> keys) { return core_->remover.remove(keys); }
 

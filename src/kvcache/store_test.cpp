@@ -1,241 +1,285 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random operations with failures, compared with the promises of a store. It never returns bytes of
-// another key, finds a block that was never stored, loses a matched block, exceeds a budget, or
-// miscounts.
-#include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
-
-#include <set>
-
+// What engines need of a store: gaps, outcomes by block, memory of blocks, times of writing.
 #include "kvcache/kvcache_testing.h"
 
 namespace headrace {
 namespace {
 
+using namespace std::chrono_literals;
 using namespace test;
 
-constexpr std::size_t kKeys = 24;
-
-FakeOptions any_fake(bool failing) {
-  FakeOptions fake;
-  fake.seed = *rc::gen::inRange<std::uint64_t>(1, 1000);
-  fake.max_in_flight = *rc::gen::inRange<std::size_t>(1, 6);
-  fake.polls = *rc::gen::inRange(0U, 4U);
-  fake.reorder = *rc::gen::arbitrary<bool>();
-  fake.inside_chance = *rc::gen::element(0.0, 0.3);
-  fake.partial_chance = *rc::gen::element(0.0, 0.3);
-  fake.fail_chance = failing ? *rc::gen::element(0.0, 0.02, 0.3) : 0.0;
-  return fake;
-}
-
-class KvModel {
- public:
-  explicit KvModel(bool failing)
-      : failing_(failing),
-        rig_(any_fake(failing)),
-        keys_(kvcache::keys(rig_.geometry, tokens(4 * kKeys))),
-        memory_{*rc::gen::inRange<std::size_t>(1, 8)},
-        folder_(*rc::gen::inRange<std::size_t>(0, 30)) {
-    for (int more = *rc::gen::inRange(0, 3); more > 0; --more) {
-      memory_.push_back(*rc::gen::inRange<std::size_t>(1, 8));
-    }
-    open();
-  }
-
-  void step() {
-    switch (*rc::gen::weightedElement<int>({{6, 0},
-                                            {6, 1},
-                                            {3, 2},
-                                            {3, 3},
-                                            {2, 4},
-                                            {1, 5},
-                                            {1, 6},
-                                            {1, 7},
-                                            {4, 8},
-                                            {4, 9},
-                                            {2, 10}})) {
-      case 0: store(); break;
-      case 1: load(some_keys()); break;
-      case 9: load(last_); break;  // used again, so it may be promoted or follow a reader
-      case 10: hold_files(); break;
-      case 2: hold(); break;
-      case 3: let_go(); break;
-      case 4: end_a_load(); break;
-      case 5: cancel(); break;
-      case 6: reopen(); break;
-      case 7: disturb(); break;
-      default: rig_.store->poll();
-    }
-    check();
-  }
-
-  void finish() {
-    release_files();
-    while (!loads_.empty()) end_a_load();
-    held_.clear();
-    rig_.settle();
-    const kvcache::StoreStats stats = rig_.store->stats();
-    RC_ASSERT(stats.pinned == 0_B);
-    RC_ASSERT(stats.in_flight == 0_B);
-    if (!failing_) RC_ASSERT(stats.damaged == 0u);
-    if (!failing_) RC_ASSERT(stats.failed == 0u);
-    rig_.files->fail_chance = 0;
-    std::set<kvcache::Key> there;
-    for (const kvcache::Key& key : keys_) {
-      const kvcache::Match match = rig_.store->match({&key, 1});
-      if (match.size() == 0) continue;
-      RC_ASSERT(stored_.contains(key));
-      there.insert(key);
-    }
-    std::uint64_t copies = 0;
-    for (const kvcache::TierStats& tier : rig_.store->stats().tiers) copies += tier.blocks;
-    RC_ASSERT(there.size() <= copies);
-    RC_ASSERT(copies == 0 || !there.empty());
-    for (const kvcache::Key& key : there) load_alone(key);
-    RC_ASSERT(rig_.fake->violations().empty());
-  }
-
- private:
-  // All blocks that are there can be loaded, unless their copies fail, and are correct.
-  void load_alone(const kvcache::Key& key) {
-    std::vector<std::byte> bytes(rig_.geometry.block().value);
-    const MemoryRange memory(bytes, kDram);
-    const auto load = rig_.store->load({&key, 1}, whole(memory), {.promote = false});
-    RC_ASSERT(load.has_value());
-    const Status outcome = load->wait();
-    if (!failing_) RC_ASSERT(outcome.has_value());
-    if (outcome) {
-      RC_ASSERT(bytes == rig_.blocks_of({&key, 1}));
-    } else {
-      RC_ASSERT(outcome.error().code == ErrorCode::io);
+// Bytes of blocks, with an extent for each, far apart and in any order.
+struct Scattered {
+  explicit Scattered(Bytes block, std::size_t blocks) : bytes(3 * block.value * blocks) {
+    for (std::size_t i = blocks; i > 0; --i) {
+      extents.push_back({&memory, (3 * i - 2) * block.value, block});
     }
   }
-
-  struct Running {
-    std::vector<kvcache::Key> keys;
-    std::vector<std::byte> bytes;
-    std::unique_ptr<MemoryRange> memory;
-    kvcache::Load load;
-    bool cancelled = false;
-  };
-
-  void open() {
-    auto options = rig_.options(memory_, folder_);
-    options.in_flight = rig_.geometry.block() * *rc::gen::inRange<std::uint64_t>(1, 12);
-    options.eviction = *eviction_order(*rc::gen::element("s3-fifo", "sieve", "clock"));
-    auto made = kvcache::Store::open(*rig_.mover, std::move(options));
-    for (int i = 0; !made && i < 200; ++i) {  // fails if the headers could not be read
-      made = kvcache::Store::open(*rig_.mover, rig_.options(memory_, folder_));
-    }
-    RC_ASSERT(made.has_value());
-    rig_.store = std::move(*made);
-  }
-  std::vector<kvcache::Key> some_keys() {
-    const auto first = *rc::gen::inRange<std::size_t>(0, kKeys);
-    const auto count = *rc::gen::inRange<std::size_t>(1, 6);
-    const auto all = std::span(keys_).subspan(first, std::min(count, kKeys - first));
-    return {all.begin(), all.end()};
-  }
-  void store() {
-    release_files();  // the store is waited for, perhaps until other blocks are in the folder
-    const auto keys = some_keys();
-    const auto counts = rig_.put(keys);
-    RC_ASSERT(counts.has_value());
-    RC_ASSERT(counts->stored + counts->present + counts->refused + counts->failed == keys.size());
-    if (!failing_) RC_ASSERT(counts->failed == 0u);
-    // If some were not stored, the result does not say which.
-    if (counts->stored + counts->present > 0) stored_.insert(keys.begin(), keys.end());
-  }
-  void load(const std::vector<kvcache::Key>& keys) {
-    last_ = keys;
-    const kvcache::Match match = rig_.store->match(keys);
-    auto& run = loads_.emplace_back(std::make_unique<Running>());
-    run->keys.assign(match.keys().begin(), match.keys().end());
-    run->bytes.resize(run->keys.size() * rig_.geometry.block().value);
-    run->memory = std::make_unique<MemoryRange>(run->bytes, kDram);
-    auto load = rig_.store->load(
-        run->keys, whole(*run->memory),
-        {.layer_order = *rc::gen::arbitrary<bool>(),
-         .priority = *rc::gen::element(Priority::demand, Priority::demand, Priority::prefetch),
-         .promote = *rc::gen::arbitrary<bool>()});
-    RC_ASSERT(load.has_value());
-    run->load = *load;
-  }
-  // Holds reads and writes, so that loads overlap.
-  void hold_files() { held_files_ = rig_.files->held = true; }
-  void release_files() {
-    if (std::exchange(held_files_, false)) rig_.files->release();
-  }
-  void end_a_load() {
-    if (loads_.empty()) return;
-    release_files();
-    const auto index = *rc::gen::inRange<std::size_t>(0, loads_.size());
-    const auto run = std::move(loads_[index]);
-    loads_.erase(loads_.begin() + static_cast<std::ptrdiff_t>(index));
-    const Status outcome = run->load.wait();
-    if (!failing_ && !run->cancelled) RC_ASSERT(outcome.has_value());
-    RC_ASSERT(outcome.has_value() == (run->load.leading() == run->keys.size()));
-    const std::size_t good = run->load.leading() * rig_.geometry.block().value;
-    const auto right = rig_.blocks_of(run->keys);
-    RC_ASSERT(std::equal(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(good),
-                         run->bytes.begin()));
-  }
-  void cancel() {
-    if (loads_.empty()) return;
-    const auto index = *rc::gen::inRange<std::size_t>(0, loads_.size());
-    loads_[index]->cancelled = true;
-    loads_[index]->load.cancel();
-  }
-  void hold() {
-    if (held_.size() < 4) held_.push_back(rig_.store->match(some_keys()));
-  }
-  void let_go() {
-    if (!held_.empty()) held_.pop_back();
-  }
-  void reopen() {
-    release_files();
-    while (!loads_.empty()) end_a_load();
-    held_.clear();
-    if (*rc::gen::arbitrary<bool>()) (void)rig_.store->flush();
-    rig_.store.reset();
-    open();
-  }
-  void disturb() {
-    if (failing_) rig_.files->fail_chance = *rc::gen::element(0.0, 0.05, 0.5);
-  }
-  void check() {
-    const kvcache::StoreStats stats = rig_.store->stats();
-    for (const kvcache::TierStats& tier : stats.tiers) RC_ASSERT(tier.used <= tier.budget);
-    if (failing_) return;
-    for (const kvcache::Match& match : held_) {
-      RC_ASSERT(rig_.store->match(match.keys()).size() == match.size());
-    }
+  std::span<std::byte> of(std::size_t i) {
+    return std::span(bytes).subspan(extents[i].offset, extents[i].length.value);
   }
 
-  const bool failing_;
-  KvRig rig_;
-  const std::vector<kvcache::Key> keys_;
-  std::vector<std::size_t> memory_;
-  const std::size_t folder_;
-  std::set<kvcache::Key> stored_;
-  std::vector<kvcache::Key> last_;
-  std::vector<kvcache::Match> held_;
-  std::vector<std::unique_ptr<Running>> loads_;
-  bool held_files_ = false;
+  std::vector<std::byte> bytes;
+  MemoryRange memory{bytes, kDram};
+  std::vector<Extent> extents;
 };
 
-RC_GTEST_PROP(KvModel, KeepsWhatItPromises, ()) {
-  KvModel model(false);
-  const int steps = *rc::gen::inRange(1, 25);
-  for (int i = 0; i < steps; ++i) model.step();
-  model.finish();
+TEST(KvStore, AnExtentForEachBlock) {
+  KvRig rig;
+  rig.open({4}, 64);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 20));
+  Scattered from(rig.geometry.block(), keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::ranges::copy(rig.blocks_of({&keys[i], 1}), from.of(i).begin());
+  }
+  ASSERT_EQ(rig.store->store(keys, from.extents)->wait()->stored, 20u);
+  rig.settle();
+  EXPECT_TRUE(rig.get(keys).has_value());
+  for (const bool layer_order : {true, false}) {
+    Scattered into(rig.geometry.block(), keys.size());
+    const auto load = rig.store->load(keys, into.extents, {.layer_order = layer_order});
+    ASSERT_TRUE(load->wait().has_value());
+    EXPECT_EQ(into.bytes, from.bytes);
+  }
+  Scattered few(rig.geometry.block(), 2);
+  EXPECT_EQ(rig.store->load(keys, few.extents).error().code, ErrorCode::invalid);
 }
 
-RC_GTEST_PROP(KvModel, KeepsItWhenCopiesFail, ()) {
-  KvModel model(true);
-  const int steps = *rc::gen::inRange(1, 25);
-  for (int i = 0; i < steps; ++i) model.step();
-  model.finish();
+TEST(KvStore, LoadsAndPinsAcrossGaps) {
+  KvRig rig;
+  rig.open({2}, 64);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 7));
+  for (const std::size_t there : {0, 2, 3, 5}) ASSERT_EQ(rig.put({&keys[there], 1})->stored, 1u);
+  rig.settle();
+  EXPECT_EQ(rig.store->match(keys).size(), 1u);
+  {
+    const kvcache::Match pinned = rig.store->pin(keys);
+    ASSERT_EQ(pinned.size(), 4u);
+    EXPECT_EQ(pinned.keys()[3], keys[5]);
+    EXPECT_EQ(rig.store->stats().pinned, rig.geometry.block() * 4);
+  }
+  EXPECT_EQ(rig.store->stats().pinned, 0_B);
+  std::vector<std::byte> bytes(rig.blocks_of(keys).size(), std::byte{7});
+  const MemoryRange memory(bytes, kDram);
+  EXPECT_EQ(rig.store->load(keys, whole(memory)).error().code, ErrorCode::absent);
+  const auto load = rig.store->load(keys, whole(memory), {.skip_missing = true});
+  EXPECT_TRUE(load->wait().has_value());
+  EXPECT_EQ(load->leading(), 1u);
+  const auto right = rig.blocks_of(keys);
+  const auto block = static_cast<std::ptrdiff_t>(rig.geometry.block().value);
+  for (std::ptrdiff_t i = 0; i < 7; ++i) {
+    const bool there = i == 0 || i == 2 || i == 3 || i == 5;
+    EXPECT_EQ(load->loaded(static_cast<std::size_t>(i)), there) << i;
+    EXPECT_EQ(std::equal(&bytes[0] + i * block, &bytes[0] + (i + 1) * block, &right[0] + i * block),
+              there);
+    const std::byte first = bytes[static_cast<std::size_t>(i * block)];
+    EXPECT_TRUE(there || first == std::byte{7}) << "written, though missing";
+  }
+  const auto none = rig.store->load(std::span(keys).last(1),
+                                    whole(memory).part(0, Bytes{0} + rig.geometry.block()),
+                                    {.skip_missing = true});
+  EXPECT_TRUE(none->wait().has_value());
+  EXPECT_FALSE(none->loaded(0));
+}
+
+// A damaged block in the middle is the only one that is lost.
+TEST(KvStore, SaysWhichBlocksOfALoadFailed) {
+  KvRig rig;
+  rig.open({1}, 64);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 4));
+  ASSERT_EQ(rig.put(keys)->stored, 4u);
+  rig.settle();
+  rig.files->torn_after = rig.files->read_bytes + 1;  // the second read and on
+  std::vector<std::byte> bytes(rig.geometry.block().value * 3);
+  const MemoryRange memory(bytes, kDram);
+  const auto load = rig.store->load(std::span(keys).first(3), whole(memory),
+                                    {.layer_order = false, .promote = false});
+  EXPECT_EQ(load->wait().error().code, ErrorCode::io);
+  EXPECT_TRUE(load->loaded(0));
+  EXPECT_FALSE(load->loaded(1));
+  EXPECT_FALSE(load->loaded(2));
+  EXPECT_EQ(load->leading(), 1u);
+}
+
+TEST(KvStore, AFolderMayBeTheOnlyTier) {
+  for (const kvcache::Layout layout : {kvcache::Layout::page_first, kvcache::Layout::layer_first}) {
+    KvRig rig;
+    rig.open({}, 5);
+    const auto keys = kvcache::keys(rig.geometry, tokens(4 * 9));
+    const auto put = [&](std::span<const kvcache::Key> some) {
+      const std::vector<std::byte> pages = rig.blocks_of(some);
+      std::vector<std::byte> bytes(pages.size());
+      const std::size_t fragment = rig.geometry.fragment().value;
+      for (std::size_t i = 0; i < pages.size() / fragment; ++i) {
+        const std::size_t block = i / 3;
+        const std::size_t layer = i % 3;
+        const std::size_t to =
+            layout == kvcache::Layout::page_first ? i : layer * some.size() + block;
+        std::copy_n(&pages[i * fragment], fragment, &bytes[to * fragment]);
+      }
+      const MemoryRange memory(bytes, kDram);
+      return *rig.store->store(some, whole(memory), {.layout = layout})->wait();
+    };
+    EXPECT_EQ(put(std::span(keys).first(4)).stored, 4u);
+    EXPECT_TRUE(rig.get(std::span(keys).first(4)).has_value());
+    EXPECT_EQ(put(std::span(keys).last(5)).stored, 5u);  // in place of the first
+    EXPECT_EQ(rig.store->stats().tiers[0].blocks, 5u);
+    EXPECT_EQ(rig.store->stats().in_flight, 0_B);
+    rig.open({}, 5);  // nothing was flushed
+    EXPECT_EQ(rig.store->match(std::span(keys).last(5)).size(), 5u);
+    EXPECT_TRUE(rig.get(std::span(keys).last(5)).has_value());
+    ASSERT_EQ(*rig.store->clear(), 5u);
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.files->full = true;
+    EXPECT_EQ(put(std::span(keys).first(2)).failed, 2u);
+    EXPECT_FALSE(rig.store->contains(keys)[0]);
+    rig.files->full = false;
+    (void)rig.store->flush();  // the disk has space again
+    rig.files->held = true;
+    const std::vector<std::byte> bytes = rig.blocks_of(std::span(keys).first(1));
+    const MemoryRange memory(std::span(const_cast<std::byte*>(bytes.data()), bytes.size()), kDram);
+    const auto stored = rig.store->store(std::span(keys).first(1), whole(memory));
+    rig.store->poll();
+    EXPECT_EQ(rig.store->flush(1ms).error().code, ErrorCode::timed_out);
+    rig.files->release();
+    ASSERT_TRUE(rig.store->flush().has_value());
+    EXPECT_EQ(stored->wait()->stored, 1u);
+  }
+}
+
+TEST(KvStore, WritesWhileNoLoadRuns) {
+  KvRig rig;
+  auto options = rig.options({4}, 64);
+  options.tiers.back().write = kvcache::WriteBack::idle;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 3));
+  ASSERT_EQ(rig.put(std::span(keys).first(2))->stored, 2u);
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);
+  rig.open(options);  // as after a crash: nothing was flushed
+  ASSERT_EQ(rig.store->match(keys).size(), 2u);
+
+  rig.files->held = true;
+  std::vector<std::byte> bytes(rig.geometry.block().value);
+  const MemoryRange memory(bytes, kDram);
+  const auto load = rig.store->load({&keys[0], 1}, whole(memory), {.promote = false});
+  ASSERT_EQ(rig.put(std::span(keys).last(1))->stored, 1u);
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);
+  rig.files->release();
+  EXPECT_TRUE(load->wait().has_value());
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 3u);
+}
+
+TEST(KvStore, NothingIsEvictedForAWriteWhileIdle) {
+  KvRig rig;
+  auto options = rig.options({4}, 4);
+  options.tiers.back().write = kvcache::WriteBack::idle;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 7));
+  for (const kvcache::Key& key : keys) {
+    ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+  }
+  EXPECT_EQ(rig.store->pin(keys).size(), 7u);
+  EXPECT_EQ(rig.store->stats().tiers[1].dropped, 0u);
+}
+
+TEST(KvStore, StoredMayMeanOnDisk) {
+  KvRig rig;
+  auto options = rig.options({4}, 64);
+  options.tiers.back().write = kvcache::WriteBack::stored;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 3));
+  EXPECT_EQ(rig.put(std::span(keys).first(2))->stored, 2u);
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);
+  EXPECT_EQ(rig.store->stats().in_flight, 0_B);
+  rig.files->unwritable = true;
+  EXPECT_EQ(rig.put(std::span(keys).last(1))->failed, 1u);
+  EXPECT_EQ(rig.store->stats().stores.failed, 1u);
+  EXPECT_EQ(rig.store->match(keys).size(), 3u);  // in memory
+  rig.files->unwritable = false;
+  rig.open(options);
+  EXPECT_EQ(rig.store->match(keys).size(), 2u);
+}
+
+TEST(KvStore, TouchedBlocksStayAndDroppedOnesAreListed) {
+  KvRig rig;
+  auto options = rig.options({3});
+  options.eviction = *eviction_order("sieve");
+  options.list_dropped = true;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 4));
+  ASSERT_EQ(rig.put(std::span(keys).first(3))->stored, 3u);
+  rig.store->touch(std::span(keys).first(1));
+  ASSERT_EQ(rig.put(std::span(keys).last(1))->stored, 1u);
+  EXPECT_TRUE(rig.store->contains(keys)[0]);
+  ASSERT_EQ(*rig.store->remove(std::span(keys).last(1)), 1u);
+  EXPECT_EQ(rig.store->take_dropped(), (std::vector{keys[1]}));
+  EXPECT_TRUE(rig.store->take_dropped().empty());
+}
+
+TEST(KvStore, AFolderOfAnotherModelIsEmptiedOnRequest) {
+  KvRig rig;
+  rig.open({2}, 8);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.store.reset();
+  auto options = rig.options({2}, 8);
+  options.geometry.revision = "other weights";
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, options).error().code, ErrorCode::invalid);
+  options.tiers.back().discard_other = true;
+  rig.open(options);
+  EXPECT_EQ(rig.store->stats().reopened, 0u);
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.open(options);
+  EXPECT_EQ(rig.store->stats().reopened, 2u);
+  rig.store.reset();
+  std::filesystem::resize_file(rig.folder.path / "index", 0);  // of no store
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, options).error().code, ErrorCode::invalid);
+}
+
+TEST(KvStore, OnlyFoundBlocksAreComparedOnRequest) {
+  KvRig rig;
+  auto options = rig.options({1}, 8);
+  options.tiers.back().verify = kvcache::Verify::found;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  for (const kvcache::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.files->torn_after = 0;
+  std::vector<std::byte> bytes(rig.geometry.block().value);
+  const MemoryRange memory(bytes, kDram);
+  const auto load = [&] {
+    return rig.store->load({&keys[0], 1}, whole(memory), {.promote = false})->wait();
+  };
+  EXPECT_TRUE(load().has_value());  // written by this process
+  EXPECT_NE(bytes, rig.blocks_of({&keys[0], 1}));
+  rig.files->torn_after = UINT64_MAX;
+  rig.open(options);
+  rig.files->torn_after = 0;
+  EXPECT_EQ(load().error().code, ErrorCode::io);
+}
+
+// Slots for many blocks take time, so a worker begins such a load.
+TEST(KvStore, ALoadOfManyBlocks) {
+  KvRig rig({}, true);
+  rig.worker = true;
+  rig.open({64}, 400);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 300));
+  for (std::size_t i = 0; i < keys.size(); i += 20) {
+    ASSERT_EQ(rig.put(std::span(keys).subspan(i, 20))->stored, 20u);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(rig.get(keys).has_value());
+  std::vector<std::byte> bytes(rig.geometry.block().value * keys.size());
+  const MemoryRange memory(bytes, kDram);
+  const auto load = rig.store->load(keys, whole(memory));
+  load->cancel();
+  (void)load->wait();
+  EXPECT_TRUE(load->done());
 }
 
 }  // namespace

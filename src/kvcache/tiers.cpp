@@ -176,7 +176,23 @@ void TierCopy::end(const Error* why) noexcept {
   core->tiers.sent(*this, why);
 }
 
-bool Tiers::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, Source source) {
+bool Tiers::write(Copy& copy, unsigned index, std::shared_ptr<StoredState> for_store) {
+  const auto last = static_cast<unsigned>(store_.table.tiers() - 1);
+  Tier& folder = store_.table.last();
+  const Nanoseconds now = store_.mover.clock().now();
+  const bool open = now >= folder.disk.closed && now >= folder.rests;
+  const auto slot = for_store != nullptr ? take_slot(last, Loss::allowed)
+                    : open               ? folder.free.pop()
+                                         : std::nullopt;
+  if (!slot) return false;
+  const Source source = for_store != nullptr ? Source::stays : Source::idle;
+  if (send(copy, index, last, *slot, source, std::move(for_store))) return true;
+  folder.free.push(*slot);
+  return false;
+}
+
+bool Tiers::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, Source source,
+                 std::shared_ptr<StoredState> for_store) {
   auto* const moving = new (std::nothrow) TierCopy;
   if (moving == nullptr) return false;
   moving->core = &store_;
@@ -186,15 +202,13 @@ bool Tiers::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, So
   moving->from_slot = copy.slot;
   moving->to_slot = slot;
   moving->source = source;
+  moving->for_store = std::move(for_store);
   Tier& tier = store_.table.tier(index);
-  if (source != Source::stays) tier.order->remove(copy);
+  const bool stays = source == Source::stays || source == Source::idle;
+  if (!stays) tier.order->remove(copy);
   store_.table.fill(copy.entry->copies[to], *copy.entry, to, slot);
   copy.state = Copy::State::leaving;
-  if (moving->promotes()) {
-    ++promoting_;
-  } else {
-    ++tier.leaving;
-  }
+  ++(moving->promotes() ? promoting_ : stays ? tier.writing : tier.leaving);
   store_.jobs.begin_operation();
   store_.jobs.enqueue(*moving);
   return true;
@@ -204,25 +218,24 @@ void Tiers::sent(TierCopy& copy, const Error* why) noexcept {
   {
     Later later;
     const TableLock lock(store_.table);
-    settle(copy, why);
+    settle(copy, why, later);
     store_.arrivals.place(later);
   }
   store_.flusher.progressed();
+  store_.flusher.write_while_idle();
   store_.jobs.end_operation();
 }
 
-void Tiers::settle(TierCopy& copy, const Error* why) {
+void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
   BlockTable& table = store_.table;
   Entry& entry = *copy.entry;
   Copy& from = entry.copies[copy.from];
   Copy& to = entry.copies[copy.to];
   Tier& source = table.tier(copy.from);
   Tier& target = table.tier(copy.to);
-  if (copy.promotes()) {
-    --promoting_;
-  } else {
-    --source.leaving;
-  }
+  const bool idle = copy.source == Source::idle;
+  const bool asked_to = idle || copy.source == Source::stays;
+  --(copy.promotes() ? promoting_ : asked_to ? source.writing : source.leaving);
   const Nanoseconds now = store_.mover.clock().now();
   const bool full = why != nullptr && copy.writing && why->code == ErrorCode::exhausted;
   if (why == nullptr) {
@@ -234,13 +247,14 @@ void Tiers::settle(TierCopy& copy, const Error* why) {
     table.drop(to, copy.to, copy.writing);
   }
   if (full) target.disk_is_full(copy.to_slot, now);
-  if (why != nullptr && copy.source == Source::leaves_if_copied) target.rests = now + kRest;
-  const bool asked_to = copy.source == Source::stays;
+  if (why != nullptr && (idle || copy.source == Source::leaves_if_copied)) {
+    target.rests = now + kRest;
+  }
   // A block that a full disk does not accept stays until its tier needs the slot again. A thread
   // may have pinned it meanwhile.
   const bool stays = asked_to || full || entry.pins > 0 ||
                      (why != nullptr && copy.source == Source::leaves_if_copied);
-  if (why != nullptr && !copy.promotes() && (asked_to || !full)) ++table.counts().failed;
+  if (why != nullptr && !copy.promotes() && !idle && (asked_to || !full)) ++table.counts().failed;
   if (stays) {
     from.state = Copy::State::ready;
     if (!asked_to) table.enter_order(from, copy.from);
@@ -249,6 +263,9 @@ void Tiers::settle(TierCopy& copy, const Error* why) {
     ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
     table.drop(from, copy.from);
   }
+  if (copy.for_store == nullptr) return;
+  const auto what = why == nullptr ? &StoredCounts::stored : &StoredCounts::failed;
+  store_.arrivals.arrived(*copy.for_store, what, later);
 }
 
 }  // namespace headrace::kvcache

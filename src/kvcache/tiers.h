@@ -14,6 +14,7 @@
 
 namespace headrace::kvcache {
 
+struct StoredState;
 struct TierCopy;
 
 // Decides which blocks are copied to which tier. Works under the table's lock.
@@ -33,10 +34,14 @@ class Tiers {
   std::size_t most_moving() const;
 
   // The fate of the source of a copy.
-  enum class Source : std::uint8_t { stays, leaves, leaves_if_copied };
+  // idle: it stays, and nobody waits for the copy.
+  enum class Source : std::uint8_t { stays, idle, leaves, leaves_if_copied };
   // Starts copying `copy` to this slot of another tier. Returns false without memory.
-  bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, Source source)
-      REQUIRES(kTable);
+  bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, Source source,
+            std::shared_ptr<StoredState> for_store = nullptr) REQUIRES(kTable);
+  // Starts writing a ready copy to the folder; it stays. `for_store`: a store that ends with it; if
+  // there is none, no block is evicted for it. Returns false if there is no slot or no memory.
+  bool write(Copy& copy, unsigned tier, std::shared_ptr<StoredState> for_store) REQUIRES(kTable);
   // Ends such a copy. `why`: the error if it failed.
   void sent(TierCopy& copy, const Error* why) noexcept;
   // Starts a promotion of the block, which was used again, to the fastest tier that may have it.
@@ -52,7 +57,7 @@ class Tiers {
   // Starts copying `copy` to a slower tier that has a slot for it.
   bool demote(Copy& copy, unsigned tier, Loss loss) REQUIRES(kTable);
   bool may_promote(const Entry& entry, unsigned to, std::uint64_t since) REQUIRES(kTable);
-  void settle(TierCopy& copy, const Error* why) REQUIRES(kTable);
+  void settle(TierCopy& copy, const Error* why, Later& later) REQUIRES(kTable);
 
   StoreCore& store_;
   std::size_t promoting_ GUARDED_BY(kTable) = 0;  // blocks
@@ -71,6 +76,7 @@ struct TierCopy final : Copying {
   std::unique_ptr<Buffer> passage;  // memory in which CPUs see the block, if neither end is such
   bool fetching = false;            // the copy to `passage` is in flight
   bool writing = false;             // the copy to a folder is in flight
+  std::shared_ptr<StoredState> for_store;  // the store that ends with it, if any
 
   bool promotes() const { return to < from; }
   void run() noexcept override;

@@ -936,6 +936,11 @@ class Mover:
         Starts copying `source` to `to` (extents or whole objects of the same length).
         """
 
+    def copy_all(self, pairs: Sequence[tuple[Extent | Object, Extent | Object]], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand') -> Transfer:
+        """
+        Starts copying many pairs (to, source) as one move, in this order. Cheaper than as many calls of copy(), and neighbours are read together. Destinations must not overlap.
+        """
+
     def stats(self) -> MoverStats:
         """Totals."""
 
@@ -971,8 +976,15 @@ class CompletionQueue:
         """Tells `key` when the layer is there or has failed."""
 
     @overload
+    def add(self, load: KvLoad, key: int) -> None:
+        """Tells `key` when all layers are there or have failed."""
+
+    @overload
     def add(self, stored: KvStored, key: int) -> None:
         """Tells `key` when all blocks are stored or refused."""
+
+    def tell(self, key: int) -> None:
+        """Tells `key` now."""
 
     def take(self) -> list[int]:
         """The keys of moves that have ended since the last call."""
@@ -1225,6 +1237,11 @@ class Cache:
     def stats(self) -> CacheStats:
         """Counts."""
 
+def kv_key(name: bytes) -> bytes:
+    """
+    The key of a block that something else names, such as an engine: 16 bytes are the key, other lengths are hashed. Stores take names instead of keys.
+    """
+
 class KvGeometry:
     """What decides the bytes of a KV block, and how many they are."""
 
@@ -1399,7 +1416,7 @@ class KvStats:
 
 class KvMatch:
     """
-    The leading blocks of a prompt that are there. Holds them where they are until release(), the end of `with`, or until it is dropped.
+    Blocks that are there. Holds them where they are until release(), the end of `with`, or until it is dropped.
     """
 
     @property
@@ -1456,7 +1473,13 @@ class KvLoad:
 
     @property
     def leading(self) -> int:
-        """How many leading blocks have not failed so far."""
+        """How many leading blocks are not missing and have not failed so far."""
+
+    @property
+    def loaded(self) -> list[bool]:
+        """
+        For each block of load() whether it is there and right. InvalidError: not done().
+        """
 
     def cancel(self) -> None:
         """Asks to stop; layers that are there stay."""
@@ -1477,8 +1500,10 @@ class KvStored:
 class KvStore:
     """headrace.kvcache.Store, with memory given as objects."""
 
-    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, bool, int, bool]], *, eviction: str = 's3-fifo', in_flight: int = 268435456, load_ahead: int = 8388608) -> None:
-        """Tiers: where, whether that is a folder, bytes, and whether pinned."""
+    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, int, bool]], folder: tuple[str, int, Literal['leaving', 'idle', 'stored'], Literal['all', 'found'], bool] | None, *, eviction: str, in_flight: int, load_ahead: int, workers: int, list_dropped: bool) -> None:
+        """
+        Memories: where, bytes, and whether pinned. The folder: path, bytes, when it is written, what is verified, and whether another one is emptied.
+        """
 
     @property
     def geometry(self) -> KvGeometry: ...
@@ -1486,16 +1511,25 @@ class KvStore:
     def match_keys(self, keys: Sequence[bytes]) -> KvMatch:
         """Pins the leading blocks that are there."""
 
-    def store_object(self, keys: Sequence[bytes], source: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], stream: int | None) -> KvStored:
+    def pin(self, keys: Sequence[bytes]) -> KvMatch:
+        """Pins those of the blocks that are there, also behind missing ones."""
+
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """Counts a use of those that are there: they leave later."""
+
+    def take_dropped(self) -> list[bytes]:
+        """
+        Keys of blocks that left the store for good since the last call, except by remove() and clear(); at most 2^20. Empty unless the store was opened with list_dropped=True.
+        """
+
+    def store_object(self, keys: Sequence[bytes], source: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], stream: int | None) -> KvStored:
         """As headrace.kvcache.Store.store()."""
 
-    def load_object(self, keys: Sequence[bytes], into: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], layer_order: bool, priority: Literal['demand', 'prefetch', 'migration'], deadlines: Sequence[float], promote: bool, stream: int | None) -> KvLoad:
+    def load_object(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], layer_order: bool, priority: Literal['demand', 'prefetch', 'migration'], deadlines: Sequence[float], promote: bool, stream: int | None) -> KvLoad:
         """As headrace.kvcache.Store.load()."""
 
-    def flush(self, timeout: float = 60.0) -> None:
-        """
-        Writes to the folder what is only in memory, as far as its budget has room. After remove() or clear() the index is then written through to the disk, which `timeout` does not bound. IoError: some could not be written, the index was not, or the folder was removed. TimedOutError: some of it was.
-        """
+    def load_block_objects(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], promote: bool, stream: int | None) -> KvLoad:
+        """As headrace.kvcache.Store.load_blocks()."""
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         """Which of them are there now; holds nothing, and counts as no match."""
@@ -1510,6 +1544,11 @@ class KvStore:
 
     def stats(self) -> KvStats:
         """Counts."""
+
+    def flush(self, timeout: float = 60.0) -> None:
+        """
+        Writes to the folder what is only in memory, as far as its budget has room. After remove() or clear() the index is then written through to the disk, which `timeout` does not bound. IoError: some could not be written, the index was not, or the folder was removed. TimedOutError: some of it was.
+        """
 
     def close(self, *, flush: bool = True, timeout: float = 60.0) -> None:
         """

@@ -21,7 +21,7 @@
 //
 // The next process that opens a folder finds its blocks, and also the blocks in memory that flush()
 // has written. One process at a time may open a folder. Each fragment read from a folder is
-// verified by its checksum: a torn, foreign or stale fragment is dropped.
+// verified by its checksum: a torn, foreign or stale fragment is dropped (see Verify).
 //
 // Store is Thread-safe. Match, Load and Stored are Thread-compatible; copies of a Load or Stored
 // may be used by many threads. Waits are bounded by their timeouts, else by the bounds of the
@@ -97,22 +97,56 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
+// The key of anything else that names a block, such as a key of an engine: 16 bytes are the key,
+// and other lengths are hashed (BLAKE2b).
+Key key_of(std::span<const std::byte> name);
+
 // The keys of all whole blocks of `tokens`, in order; a rest that fills no block has no key. `salt`
 // names an adapter or tenant that shares the store: different salts have different keys.
 std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens,
                       std::string_view salt = {});
+
+// When a block in memory is written to the folder. One that leaves the last tier of memory always
+// is.
+enum class WriteBack : std::uint8_t {
+  leaving,  // then, or by flush() or close()
+  idle,     // also while no load runs, which a worker looks for about once a second
+  // Before its store() ends. A block that is not written, because no slot is free or its copy
+  // fails, counts as refused or failed; memory may have it.
+  stored,
+};
+
+// Which fragments from a folder are compared with their checksums. Without the comparison, a bit
+// that flips on the disk is served.
+enum class Verify : std::uint8_t {
+  all,
+  // Blocks that an earlier process wrote, and bytes that another load read. A block that this
+  // process wrote is trusted, since its bytes and its header belong together.
+  found,
+};
+
+std::string_view to_string(WriteBack write);
+std::string_view to_string(Verify verify);
 
 struct TierOptions {
   // Only whole blocks are used. A folder reserves no disk space; a full disk counts as a reached
   // budget. A folder with a larger budget is truncated, and its blocks beyond are lost.
   Bytes budget;
   Placement memory = {};              // ignored for a folder
-  std::filesystem::path folder = {};  // on SSD; only the last tier, after one of memory
+  std::filesystem::path folder = {};  // on SSD; only the last tier
+  WriteBack write = WriteBack::idle;  // for a folder
+  Verify verify = Verify::all;        // for a folder
+  // Whether a folder of another geometry, model, revision or version of the format is emptied. If
+  // false, it is refused.
+  bool discard_other = false;
 };
 
 struct StoreOptions {
   Geometry geometry;
-  std::vector<TierOptions> tiers = {};  // fast to slow, at most kMostTiers
+  // Fast to slow, at most kMostTiers. If a folder is the only tier, a store writes to it from the
+  // user's memory. Memory of GPUs, and blocks whose layers lie apart, pass through memory that is
+  // allocated for them.
+  std::vector<TierOptions> tiers = {};
   EvictionFactory eviction = s3_fifo;
   // A bound, in bytes, for each of these: stores that have not ended; blocks that are being copied
   // to a slower tier; blocks that are being promoted.
@@ -123,15 +157,18 @@ struct StoreOptions {
   // - While first layers of more than an eighth of `load_ahead` are being read, higher layers wait.
   // - At least one of eight started layers belongs to the oldest load that has layers in line.
   Bytes load_ahead = 8_MiB;
-  // Whether a thread of the store verifies checksums and continues operations. If false, threads
-  // that wait or call poll() do.
-  bool worker = true;
+  // How many threads of the store verify checksums and continue operations. If 0, threads that wait
+  // or call poll() do.
+  unsigned workers = 1;
+  // Whether take_dropped() lists blocks.
+  bool list_dropped = false;
 };
 
 inline constexpr std::size_t kMostTiers = 6;
+inline constexpr std::size_t kMostDropped = std::size_t{1} << 20;
 
-// The leading blocks of a prompt that the store has. Pins them until it is destroyed. Must
-// not outlive its Store.
+// Blocks that the store has, found by match() or pin(). Pins them until it is destroyed. Must not
+// outlive its Store.
 class Match {
  public:
   Match() = default;
@@ -166,6 +203,9 @@ struct LoadOptions {
   // whatever `priority` is. The same holds for its checksums, and for both copies of a block that
   // passes through memory of CPUs.
   std::vector<Nanoseconds> deadlines = {};
+  // Whether blocks that the store does not have are left out: loaded() is false for them, and they
+  // are no error of the load. If false, such a load fails as absent and nothing is started.
+  bool skip_missing = false;
   // Whether blocks are promoted:
   // - A block from a folder is kept in the first tier that CPUs address, if that has a free slot.
   // - A block that was used before is copied to the fastest tier, including a GPU's, that has free
@@ -205,8 +245,11 @@ class Load {
   Status wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
   // From now on the layer has priority demand, because a thread waits for it.
   void urgent(unsigned layer) const;
-  // How many leading blocks have not failed so far: the usable blocks once the load is done.
+  // How many leading blocks are not missing and have not failed so far: the usable blocks once the
+  // load is done.
   std::size_t leading() const;
+  // Whether block i of load() is there, and right. Requires: done().
+  bool loaded(std::size_t block) const;
   void cancel() const;
   // Calls `then` when the layer has ended, or at once if it has. The thread and the rules are those
   // of Transfer::on_done(). In a child of fork() it is called only if the layer had ended before.
@@ -288,9 +331,9 @@ class Store {
   // kShutdownBound if the disk does not answer.
   // Errors:
   // - invalid: no tiers; a budget below one block; memory in a file of a storage device (use a
-  //   folder); a folder that is not last, is the only tier, or has a NUL in its name; a folder of
-  //   another geometry or version; an `index` or `blocks` that is another kind of file or has a
-  //   second name (such a folder stays unchanged); called in a callback of a Mover.
+  //   folder); a folder that is not last, or has a NUL in its name; a folder of another geometry or
+  //   version (see TierOptions::discard_other); an `index` or `blocks` that is another kind of file
+  //   or has a second name (such a folder stays unchanged); called in a callback of a Mover.
   // - denied: another process has the folder open; another user owns it; others may write to it;
   //   its group may write to it, and a file in it may be another user's. If no file can be, the
   //   group's write permission is removed instead.
@@ -307,21 +350,33 @@ class Store {
   // Pins the leading blocks that the store has. Starts no copy.
   Match match(std::span<const Key> keys);
   Match match(std::span<const std::uint32_t> tokens, std::string_view salt = {});
+  // Pins those of the blocks that the store has, also behind missing ones. Counts as a match().
+  Match pin(std::span<const Key> keys);
+  // Counts a use of those of the blocks that the store has, as a load does: they leave later.
+  void touch(std::span<const Key> keys);
 
-  // Copies blocks into the first tier, behind loads. A block without a slot is refused. A store
-  // waits only for demotions of other blocks, and no load waits for a store.
-  // Errors: invalid: extents and positions do not fit; the stream is not of the memory's GPU.
+  // Copies blocks into the first tier, behind loads. A block without a slot is refused. A store to
+  // a tier of memory waits only for demotions of other blocks, and for the folder if its blocks are
+  // written before the end (WriteBack::stored); no load waits for a store. `from`: memory for all
+  // blocks, or the extents of the blocks one by one, in order, each of one block in page_first
+  // layout; then all are memory of CPUs, or of one GPU. Errors: invalid: extents and positions do
+  // not fit; the stream is not of the memory's GPU.
   Result<Stored> store(std::span<const Key> keys, Extent from, const StoreRequest& request = {});
+  Result<Stored> store(std::span<const Key> keys, std::span<const Extent> from,
+                       const StoreRequest& request = {});
 
   // Copies blocks from their tiers. Two loads of a block from the folder read it once if the first
   // load is as urgent and not much larger: the second takes the bytes from there. It reads the
   // block itself if the first load fails, is cancelled, or has bytes that do not fit the checksum.
   // Blocks on SSD reach a GPU through memory of CPUs, where their checksums are compared: slots
   // that they are promoted to, else memory allocated for the load.
+  // `into`: as for store(); extents must not overlap.
   // Errors: absent: a block is not in the store; nothing was started. invalid: as for store(), or
   // two blocks have one position. A layer's outcome is exhausted if that memory cannot be
   // allocated.
   Result<Load> load(std::span<const Key> keys, Extent into, const LoadOptions& options = {});
+  Result<Load> load(std::span<const Key> keys, std::span<const Extent> into,
+                    const LoadOptions& options = {});
 
   // Writes blocks that are only in memory to the folder, as far as its budget allows without
   // dropping blocks. After a remove() or clear() it then writes the index through to the disk,
@@ -336,6 +391,10 @@ class Store {
 
   // Which of the blocks are there now. Pins nothing, and is not counted as a match.
   std::vector<bool> contains(std::span<const Key> keys) const;
+  // Blocks that left the store for good since the last call, oldest first, except by remove() and
+  // clear(): evicted from the last tier, or damaged. A block may be stored again since. Lists at
+  // most kMostDropped; later ones are left out until the next call. See StoreOptions::list_dropped.
+  std::vector<Key> take_dropped();
 
   // Removes blocks: from now on neither this process nor a later one finds them. Returns how many
   // were there or arriving.

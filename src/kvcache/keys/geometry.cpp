@@ -6,11 +6,9 @@
 #include <bit>
 #include <cstring>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "core/fail.h"
 #include "kvcache/keys/blake2b.h"
+#include "kvcache/keys/sum.h"
 
 namespace headrace::kvcache {
 namespace {
@@ -36,6 +34,17 @@ Bytes Geometry::block() const { return fragment() * layers; }
 std::string_view to_string(Layout layout) {
   return layout == Layout::page_first ? "page_first" : "layer_first";
 }
+
+std::string_view to_string(WriteBack write) {
+  switch (write) {
+    case WriteBack::leaving: return "leaving";
+    case WriteBack::idle: return "idle";
+    case WriteBack::stored: break;
+  }
+  return "stored";
+}
+
+std::string_view to_string(Verify verify) { return verify == Verify::all ? "all" : "found"; }
 
 Status check(const Geometry& g) {
   std::uint64_t bytes = 1;
@@ -71,7 +80,8 @@ namespace {
 // As long as a key, which comes first in every other hashed text. So no salt can produce the keys
 // of some tokens.
 constexpr std::string_view kSalted = "headrace kv salt";
-static_assert(kSalted.size() == sizeof(Key));
+constexpr std::string_view kNamed = "headrace kv name";
+static_assert(kSalted.size() == sizeof(Key) && kNamed.size() == sizeof(Key));
 
 Key salted_root(const Geometry& geometry, std::string_view salt) {
   const Key root = root_key(geometry);
@@ -84,6 +94,18 @@ Key salted_root(const Geometry& geometry, std::string_view salt) {
 }
 
 }  // namespace
+
+Key key_of(std::span<const std::byte> name) {
+  if (name.size() == sizeof(Key)) {
+    Key key;
+    std::memcpy(&key, name.data(), sizeof key);
+    return key;
+  }
+  Blake2b hash(sizeof(Key));
+  hash.add(std::as_bytes(std::span(kNamed)));
+  hash.add(name);
+  return as_key(hash);
+}
 
 std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens,
                       std::string_view salt) {
@@ -98,10 +120,6 @@ std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> t
     before = result.emplace_back(as_key(hash));
   }
   return result;
-}
-
-std::uint64_t plain_sum(std::span<const std::byte> bytes, std::uint64_t seed) {
-  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
 std::uint64_t fragment_sum(const Key& key, unsigned layer, std::span<const std::byte> bytes) {

@@ -12,6 +12,5 @@ Key root_key(const Geometry& geometry);
 // The checksum of a fragment in the file, XXH3, 64 bits. It depends on key and layer, so a fragment
 // at a wrong place does not fit.
 std::uint64_t fragment_sum(const Key& key, unsigned layer, std::span<const std::byte> bytes);
-std::uint64_t plain_sum(std::span<const std::byte> bytes, std::uint64_t seed);
 
 }  // namespace headrace::kvcache

@@ -17,6 +17,7 @@
 #include "core/own_files.h"
 #include "core/text/files.h"
 #include "kvcache/keys/geometry.h"
+#include "kvcache/keys/sum.h"
 
 namespace headrace::kvcache {
 namespace {
@@ -115,11 +116,15 @@ struct Folder::Header {
   std::uint64_t* sums() { return reinterpret_cast<std::uint64_t*>(this + 1); }
 };
 
-Folder::Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots)
+Folder::Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots,
+               const TierOptions& rules)
     : path_(std::move(path)),
       geometry_(geometry),
       slots_(slots),
-      header_bytes_(round_up(sizeof(Header) + 8ULL * geometry.layers, 64)) {}
+      header_bytes_(round_up(sizeof(Header) + 8ULL * geometry.layers, 64)),
+      discard_other_(rules.discard_other),
+      trusts_own_(rules.verify == Verify::found),
+      own_(slots) {}
 
 Folder::~Folder() {
   if (lock_ >= 0) own_files::close(lock_);
@@ -173,7 +178,7 @@ void remove_drafts(const std::filesystem::path& path) {
 
 Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem::path& path,
                                              const Geometry& geometry, std::uint32_t slots,
-                                             NodeId memory) {
+                                             NodeId memory, const TierOptions& rules) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return fail_errno(errno, "cannot make the folder " + quoted(path));
   }
@@ -190,7 +195,7 @@ Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem
     HEADRACE_TRY_STATUS(close_to_group(path, status.st_mode));
     HEADRACE_TRY_STATUS(close_to_group(path, status.st_mode));
   }
-  std::unique_ptr<Folder> folder(new Folder(path, geometry, slots));
+  std::unique_ptr<Folder> folder(new Folder(path, geometry, slots, rules));
   HEADRACE_TRY_STATUS(folder->lock(path));
   HEADRACE_TRY_STATUS(folder->open_files(mover, path));
   remove_drafts(path);
@@ -223,7 +228,13 @@ Status Folder::open_files(Mover& mover, const std::filesystem::path& path) {
   // or has a superblock.
   HEADRACE_TRY(const bool blank, is_blank(index));
   if (blank) HEADRACE_TRY_STATUS(check_blocks(blocks));
-  HEADRACE_TRY_STATUS(blank ? write_superblock(index) : check_superblock(index));
+  bool other = false;
+  if (!blank) {
+    Status fits = check_superblock(index, other);
+    if (!fits && !(other && discard_other_)) return fits;
+  }
+  if (other) HEADRACE_TRY_STATUS(size_file(blocks, 0));  // first: see check_blocks()
+  if (blank || other) HEADRACE_TRY_STATUS(write_superblock(index));
   HEADRACE_TRY_STATUS(size_file(blocks, slots_ * slot_bytes(geometry_).value));
   HEADRACE_TRY_STATUS(size_file(index, kPage + slots_ * header_bytes_));
   HEADRACE_TRY(blocks_, File::open(mover.machine(), blocks, {.writable = true}));
@@ -241,7 +252,7 @@ Status Folder::write_superblock(const std::filesystem::path& path) const {
   return write_file_at_once(path, {reinterpret_cast<const char*>(&superblock), sizeof superblock});
 }
 
-Status Folder::check_superblock(const std::filesystem::path& path) const {
+Status Folder::check_superblock(const std::filesystem::path& path, bool& other) const {
   const Descriptor file{::open(path.c_str(), kFlags, 0600)};
   if (file.fd < 0) return fail_errno(errno, "cannot open " + quoted(path));
   Superblock found;
@@ -249,6 +260,7 @@ Status Folder::check_superblock(const std::filesystem::path& path) const {
     return fail(ErrorCode::invalid, "{} lists no KV blocks; give another folder, or remove it",
                 quoted(path));
   }
+  other = true;
   if (found.version != kVersion) {
     return fail(ErrorCode::invalid,
                 "{} was written in version {} of the format, this is {}; give another folder, or "
@@ -264,6 +276,7 @@ Status Folder::check_superblock(const std::filesystem::path& path) const {
                 "folder",
                 quoted(path), to_string(Bytes{found.block_bytes}));
   }
+  other = false;
   return {};
 }
 
@@ -347,6 +360,7 @@ void Folder::describe(std::uint32_t slot, const Key& key, std::span<const std::b
     header->sums()[layer] = fragment_sum(key, layer, bytes.subspan(layer * fragment, fragment));
   }
   header->sum = sum_of(slot);
+  own_[slot] = 1;
 }
 
 MovePair Folder::header(std::uint32_t slot) const {
@@ -359,6 +373,10 @@ bool Folder::fits(std::uint32_t slot, const Key& key, unsigned layer,
                   std::span<const std::byte> bytes) const {
   Header* const header = at(slot);
   return header->key == key && header->sums()[layer] == fragment_sum(key, layer, bytes);
+}
+
+bool Folder::trusts(std::uint32_t slot, const Key& key) const {
+  return trusts_own_ && own_[slot] != 0 && at(slot)->key == key;
 }
 
 std::optional<Key> Folder::listed(std::uint32_t slot) const {

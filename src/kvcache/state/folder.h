@@ -32,7 +32,7 @@ class Folder {
   // Store::open().
   static Result<std::unique_ptr<Folder>> open(Mover& mover, const std::filesystem::path& path,
                                               const Geometry& geometry, std::uint32_t slots,
-                                              NodeId memory);
+                                              NodeId memory, const TierOptions& rules = {});
   ~Folder();
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
@@ -67,15 +67,19 @@ class Folder {
   // Whether `bytes` are layer `layer` of the block `key` in `slot`, by checksum.
   bool fits(std::uint32_t slot, const Key& key, unsigned layer,
             std::span<const std::byte> bytes) const;
+  // Whether the block `key` in `slot` needs no comparison (Verify). Requires: the slot is pinned.
+  bool trusts(std::uint32_t slot, const Key& key) const;
 
  private:
   struct Header;
 
-  Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots);
+  Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots,
+         const TierOptions& rules);
   Status lock(const std::filesystem::path& path);
   Status open_files(Mover& mover, const std::filesystem::path& path);
   Status write_superblock(const std::filesystem::path& path) const;
-  Status check_superblock(const std::filesystem::path& path) const;
+  // Sets `other` if the index is of a store, but of another geometry or version.
+  Status check_superblock(const std::filesystem::path& path, bool& other) const;
   Status read_headers(Mover& mover);
   Header* at(std::uint32_t slot) const;
   std::uint64_t sum_of(std::uint32_t slot) const;
@@ -84,6 +88,9 @@ class Folder {
   const Geometry geometry_;
   const std::uint32_t slots_;
   const std::size_t header_bytes_;
+  const bool discard_other_;
+  const bool trusts_own_;
+  std::vector<std::uint8_t> own_;  // by slot: 1 if this process wrote its block
   int lock_ = -1;
   Mutex syncing_;
   int sync_error_ GUARDED_BY(syncing_) = 0;  // of the first sync() that failed

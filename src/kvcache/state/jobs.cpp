@@ -13,14 +13,21 @@ namespace {
 
 constexpr Nanoseconds kWorkerSleep = std::chrono::seconds{1};
 
+thread_local const JobQueue* queue_of_thread = nullptr;  // of a worker
+
 }  // namespace
 
-Status JobQueue::start(std::function<Nanoseconds()> due) {
+Status JobQueue::start(unsigned workers, std::function<Nanoseconds()> due) {
   due_ = std::move(due);
-  HEADRACE_TRY(worker_, start_thread("headrace-kv", [this] { work(); }));
-  worker_id_ = worker_.get_id();
+  workers_.reserve(workers);
+  while (workers_.size() < workers) {
+    HEADRACE_TRY(auto worker, start_thread("headrace-kv", [this] { work(); }));
+    workers_.push_back(std::move(worker));
+  }
   return {};
 }
+
+bool JobQueue::of_worker() const { return queue_of_thread == this; }
 
 void JobQueue::stop() {
   {
@@ -28,8 +35,9 @@ void JobQueue::stop() {
     stopping_ = true;
   }
   there_.notify_all();
-  if (worker_.joinable()) worker_.join();
-  worker_id_ = std::thread::id();  // the system may reuse the id
+  for (std::thread& worker : workers_) {
+    if (worker.joinable()) worker.join();
+  }
 }
 
 void JobQueue::wake() noexcept {
@@ -67,6 +75,7 @@ bool JobQueue::run_one() {
 }
 
 void JobQueue::work() {
+  queue_of_thread = this;
   for (;;) {
     const Nanoseconds next = due_();
     {

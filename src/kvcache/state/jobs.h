@@ -81,16 +81,17 @@ class JobList {
   std::size_t size_ = 0;
 };
 
-// The queue, its worker, and the count of operations.
+// The queue, its workers, and the count of operations.
 class JobQueue {
  public:
-  // Starts the worker. `due` does work that has become due, and returns the time until the next.
-  Status start(std::function<Nanoseconds()> due);
-  // Ends the worker once no job is left.
+  // Starts workers. `due` does work that has become due, and returns the time until the next; it is
+  // Thread-safe. Errors: those of threads; stop() is to be called then too.
+  Status start(unsigned workers, std::function<Nanoseconds()> due);
+  // Ends the workers once no job is left.
   void stop();
-  // Whether the calling thread is the worker.
-  bool of_worker() const { return std::this_thread::get_id() == worker_id_; }
-  // The worker calls `due` again before it sleeps on.
+  // Whether the calling thread is one of the workers.
+  bool of_worker() const;
+  // A worker calls `due` again before it sleeps on.
   void wake() noexcept;
 
   void enqueue(Job& job) noexcept;
@@ -114,9 +115,8 @@ class JobQueue {
   std::array<JobList, 3> jobs_ GUARDED_BY(mutex_);  // by turn
   bool stopping_ GUARDED_BY(mutex_) = false;
   bool due_changed_ GUARDED_BY(mutex_) = false;
-  std::function<Nanoseconds()> due_;  // constant once the worker has started
-  std::thread worker_;
-  std::atomic<std::thread::id> worker_id_;
+  std::function<Nanoseconds()> due_;  // constant once a worker has started
+  std::vector<std::thread> workers_;
   std::atomic<std::uint64_t> operations_{0};
 };
 

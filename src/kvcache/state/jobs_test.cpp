@@ -50,7 +50,7 @@ TEST(KvJobs, WorkerEndsAfterItsJobs) {
   JobQueue jobs;
   std::string done;
   std::vector<Named> all(10, Named('x', Turn::other, done));
-  ASSERT_TRUE(jobs.start([] { return Nanoseconds::max(); }).has_value());
+  ASSERT_TRUE(jobs.start(1, [] { return Nanoseconds::max(); }).has_value());
   for (Named& job : all) jobs.enqueue(job);
   EXPECT_FALSE(jobs.of_worker());
   jobs.stop();

@@ -15,6 +15,7 @@
 #include "headrace/buffer.h"
 #include "kvcache/state/jobs.h"
 #include "kvcache/state/table.h"
+#include "kvcache/state/user_memory.h"
 
 namespace headrace::kvcache {
 
@@ -30,7 +31,7 @@ struct LoadItem {
   Entry* entry = nullptr;
   unsigned tier = 0;
   std::uint32_t slot = 0;
-  std::size_t position = 0;
+  UserBlock user;
   std::optional<std::uint64_t> since;  // see BlockTable::use()
   // The slot of the first tier of CPUs that will hold the block.
   std::optional<std::uint32_t> kept;
@@ -102,10 +103,11 @@ struct LoadGroup final : Copying {
 
 struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   StoreCore* core = nullptr;
-  Extent into;
+  Extent into;  // the user's memory, or that of the first block
   LoadOptions options;
-  Nanoseconds asked{0};  // the time of the call; deadlines count from it
-  std::vector<LoadItem> items;
+  Nanoseconds asked{0};              // the time of the call; deadlines count from it
+  std::vector<LoadItem> items;       // the blocks that are loaded
+  std::vector<std::size_t> numbers;  // of each item: its block's number in the call; ascending
   std::vector<LoadGroup> groups;
   // Memory for blocks whose checksums CPUs compare. Its order is layer after layer if they are read
   // so: in order of blocks, the first layer would touch every huge page, which the kernel clears
@@ -113,8 +115,10 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   std::unique_ptr<Buffer> passage;
   std::uint32_t passing = 0;        // blocks in `passage`
   std::shared_ptr<LoadState> self;  // while it is a job
-  void run() noexcept override;     // releases `passage`
-  std::size_t next_group = 0;       // the next group in line; guarded by the lock of LoadQueue
+  bool begun = false;
+  void run() noexcept override;  // begins the load; later releases `passage`
+  Turn turn() const override;
+  std::size_t next_group = 0;  // the next group in line; guarded by the lock of LoadQueue
   std::atomic<std::size_t> leading{0};
   std::atomic<bool> cancelled{false};
   // Held by loads that take bytes from the memory they pass through. A leaf: see table.h.

@@ -102,8 +102,8 @@ Status BlockTable::open_tier(unsigned index) {
       const auto found = std::ranges::find_if(machine.nodes, &Node::byte_addressable);
       if (found != machine.nodes.end()) headers = found->id;
     }
-    HEADRACE_TRY(tier.folder,
-                 Folder::open(mover_, options.folder, options_.geometry, tier.slots, headers));
+    HEADRACE_TRY(tier.folder, Folder::open(mover_, options.folder, options_.geometry, tier.slots,
+                                           headers, options));
   }
   const TableLock lock(*this);
   tier.counts.name = std::move(name);
@@ -182,7 +182,7 @@ StoreStats BlockTable::stats() {
   return stats;
 }
 
-void BlockTable::match(std::span<const Key> keys, std::vector<Key>& found,
+void BlockTable::match(std::span<const Key> keys, bool all, std::vector<Key>& found,
                        std::vector<unsigned>& tiers) {
   found.reserve(keys.size());
   tiers.reserve(keys.size());
@@ -190,9 +190,9 @@ void BlockTable::match(std::span<const Key> keys, std::vector<Key>& found,
   if (closing) return;
   for (const Key& key : keys) {
     Entry* const entry = find(key);
-    if (entry == nullptr) break;
-    const auto tier = entry->fastest();
-    if (!tier) break;
+    const auto tier = entry == nullptr ? std::nullopt : entry->fastest();
+    if (!tier && !all) break;
+    if (!tier) continue;
     pin(*entry);
     found.push_back(key);
     tiers.push_back(*tier);
@@ -214,6 +214,26 @@ std::vector<bool> BlockTable::contains(std::span<const Key> keys) {
     there[i] = entry != nullptr && entry->fastest().has_value();
   }
   return there;
+}
+
+void BlockTable::touch(std::span<const Key> keys) {
+  const TableLock lock(*this);
+  for (const Key& key : keys) {
+    if (Entry* const entry = find(key)) use_again(*entry);
+  }
+}
+
+std::vector<Key> BlockTable::take_dropped() {
+  const TableLock lock(*this);
+  return std::exchange(dropped_, {});
+}
+
+void BlockTable::list_dropped(const Key& key) noexcept {
+  if (!options_.list_dropped || dropped_.size() >= kMostDropped) return;
+  try {
+    dropped_.push_back(key);
+  } catch (const std::bad_alloc&) {  // left out
+  }
 }
 
 void BlockTable::pin(Entry& entry) {
@@ -257,8 +277,10 @@ bool BlockTable::only_in_memory(const Entry& entry) const {
 }
 
 bool BlockTable::arriving(const Entry& entry) const {
-  return !entry.removed && entry.copies[tiers_.size() - 1].state == Copy::State::none &&
-         (entry.waiting || entry.has(Copy::State::filling));
+  const Copy::State last = entry.copies[tiers_.size() - 1].state;
+  if (entry.removed) return false;
+  if (tiers_.size() == 1) return entry.waiting || last == Copy::State::filling;
+  return last == Copy::State::none && (entry.waiting || entry.has(Copy::State::filling));
 }
 
 void BlockTable::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slot) {
@@ -317,7 +339,9 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
       !entry.waiting && entry.pins == 0 && std::ranges::all_of(entry.copies, [](const Copy& other) {
         return other.state == Copy::State::none;
       });
-  if (gone) entries_.erase(Key{entry.key});
+  if (!gone) return;
+  if (!filling && !entry.removed) list_dropped(entry.key);
+  entries_.erase(Key{entry.key});
 }
 
 void BlockTable::note(const Error& error) noexcept {

@@ -103,7 +103,8 @@ struct Tier {
   Nanoseconds rests GUARDED_BY(kTable){0};
   std::unique_ptr<EvictionOrder> order GUARDED_BY(kTable);
   unsigned filling GUARDED_BY(kTable) = 0;
-  unsigned leaving GUARDED_BY(kTable) = 0;
+  std::size_t leaving GUARDED_BY(kTable) = 0;
+  std::size_t writing GUARDED_BY(kTable) = 0;  // copies that are written to the folder, and stay
 
   const Object& object() const {
     return folder != nullptr ? static_cast<const Object&>(folder->file()) : *buffer;
@@ -164,10 +165,15 @@ class BlockTable {
   StoreStats stats();
 
   // Pins the leading blocks that are there: returns them, each with its fastest tier.
-  void match(std::span<const Key> keys, std::vector<Key>& found, std::vector<unsigned>& tiers);
+  // `all`: also those behind missing ones.
+  void match(std::span<const Key> keys, bool all, std::vector<Key>& found,
+             std::vector<unsigned>& tiers);
   // Undoes a match().
   void unmatch(std::span<const Key> keys) REQUIRES(kTable);
   std::vector<bool> contains(std::span<const Key> keys);
+  void touch(std::span<const Key> keys);
+  // As that of Store.
+  std::vector<Key> take_dropped();
 
   void pin(Entry& entry) REQUIRES(kTable);
   void unpin(Entry& entry) REQUIRES(kTable);
@@ -207,6 +213,7 @@ class BlockTable {
  private:
   friend class TableLock;
   Status open_tier(unsigned index);
+  void list_dropped(const Key& key) noexcept REQUIRES(kTable);
   // Sets `taken` for the slots of its blocks.
   void take_over_found(unsigned index, std::vector<bool>& taken) REQUIRES(kTable);
 
@@ -223,6 +230,7 @@ class BlockTable {
   std::uint64_t pinned_ GUARDED_BY(kTable) = 0;  // entries
   std::uint64_t uses_ GUARDED_BY(kTable) = 0;    // uses of blocks
   StoreStats counts_ GUARDED_BY(kTable);
+  std::vector<Key> dropped_ GUARDED_BY(kTable);
   std::string last_error_ GUARDED_BY(kTable);
   Nanoseconds last_error_at_ GUARDED_BY(kTable){0};
 };

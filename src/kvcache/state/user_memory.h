@@ -6,10 +6,17 @@
 #include <span>
 #include <vector>
 
-#include "core/fail.h"
 #include "headrace/kvcache/store.h"
 
 namespace headrace::kvcache {
+
+// The extent of block i, and its position there.
+struct UserBlock {
+  Extent extent;
+  std::size_t position = 0;
+};
+UserBlock user_block(std::span<const Extent> user, std::span<const std::size_t> positions,
+                     std::size_t block);
 
 // Consecutive layers of a block: their place in the user's memory and in the block.
 struct Fragment {
@@ -40,26 +47,9 @@ inline void fragments(const Geometry& geometry, const Extent& user, Layout layou
   }
 }
 
-// Errors: invalid: the memory or the positions do not fit `blocks` blocks.
-inline Status check_user(const Geometry& geometry, const Extent& user, std::size_t blocks,
-                         std::span<const std::size_t> positions) {
-  if (!user.valid()) return fail(ErrorCode::invalid, "an extent outside its object");
-  if (user.length.value % geometry.block().value != 0) {
-    return fail(ErrorCode::invalid, "{} bytes are no whole number of blocks of {}",
-                user.length.value, geometry.block().value);
-  }
-  const std::size_t room = user.length.value / geometry.block().value;
-  if (!positions.empty() && positions.size() != blocks) {
-    return fail(ErrorCode::invalid, "{} positions for {} blocks", positions.size(), blocks);
-  }
-  for (std::size_t i = 0; i < blocks; ++i) {
-    const std::size_t position = positions.empty() ? i : positions[i];
-    if (position >= room) {
-      return fail(ErrorCode::invalid, "block {} goes to position {} of memory for {} blocks", i,
-                  position, room);
-    }
-  }
-  return {};
-}
+// `user`: one extent for all blocks, or one for each. Errors: invalid: the memory or the positions
+// do not fit `blocks` blocks.
+Status check_user(const Geometry& geometry, std::span<const Extent> user, Layout layout,
+                  std::size_t blocks, std::span<const std::size_t> positions);
 
 }  // namespace headrace::kvcache

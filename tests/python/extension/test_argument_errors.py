@@ -151,7 +151,7 @@ def leave(megabytes):
     [
         "geometry.keys(numbers)",
         "store.match_keys(keys)",
-        "store.load_object([], memory, layout='page_first', positions=numbers, layer_order=True,"
+        "store.load_object([], [memory], layout='page_first', positions=numbers, layer_order=True,"
         " priority='demand', deadlines=[], promote=True, stream=None)",
         "headrace.Placement.interleave(numbers)",
         "headrace.Cache(mover, table)",

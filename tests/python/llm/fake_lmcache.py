@@ -32,7 +32,7 @@ class StoragePluginInterface:
 
 @dataclass
 class Meta:
-    """What an object of memory says about itself, also when it is gone."""
+    """The state of a memory object, also when it is gone."""
 
     references: int = 1
     freed: bool = False

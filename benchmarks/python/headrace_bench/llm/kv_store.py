@@ -69,7 +69,9 @@ class KvStore:
                 [*(kvcache.Memory(where.get(tier, tier), budget,
                                   pin=gpu is not None and tier != "gpu")
                    for tier, budget in zip(self.tiers[:-1], budgets[:-1], strict=True)),
-                 kvcache.Folder(Path(self._folder.name) / "blocks", budgets[-1])],
+                 kvcache.Folder(
+                    Path(self._folder.name) / "blocks", budgets[-1], write="leaving"
+                )],
             )  # fmt: skip
         except BaseException:
             self._watcher.shutdown()

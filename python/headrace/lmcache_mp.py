@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An L2 adapter of LMCache's multi-process mode: its objects in the tiers of headrace.kvcache.
+
+LMCache imports this module when its configuration names it (docs/howto/lmcache.md):
+
+    {"type": "plugin", "module_path": "headrace.lmcache_mp", "class_name": "L2Adapter",
+     "adapter_params": {"folder": "/mnt/ssd/kv", "budget": "500GiB", "revision": "2026-11"}}
+
+Tested with LMCache 0.5.6. For LMCache inside the engine's process: headrace.lmcache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import logging
+import shutil
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import headrace
+from headrace import kvcache
+from headrace._core import CompletionQueue, Extent, Object
+from headrace._plugin import settings_of
+from headrace._sizes import size
+from headrace.kvcache import memory_range
+
+try:
+    from lmcache.lmcache_native import Bitmap
+    from lmcache.v1.distributed.internal_api import L2StoreResult
+    from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface
+except ImportError as error:
+    raise headrace.UnsupportedError(
+        f"headrace.lmcache_mp needs LMCache 0.5, whose L2 adapters it implements ({error})"
+    ) from error
+
+_log = logging.getLogger(__name__)
+
+#: How long an error of the disk makes the adapter unhealthy.
+_UNWELL_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`adapter_params`.
+
+    `folder`, `budget`: where objects are kept, and at most how many bytes of them; numbers, or as
+    "500GiB". `sizes`: how many sizes objects may have, as those of models with layers of several
+    kinds; each has an equal part of the budget, and a folder below `folder`.
+    `memory`: DRAM before the folder; objects that are used again stay there.
+    `revision`: a string that changes whenever the weights of the model do.
+    `other`: what becomes of objects of another revision in the folder: "refuse" or "discard".
+    `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
+    `in_flight`: most bytes of stores that have not ended; more are refused.
+    """
+
+    folder: str
+    budget: int | str
+    sizes: int = 1
+    memory: int | str = 0
+    revision: str = ""
+    other: Literal["refuse", "discard"] = "refuse"
+    verify: Literal["all", "found"] = "all"
+    workers: int = 2
+    in_flight: int | str = "1GiB"
+
+
+@dataclass
+class _Lock:
+    """The objects that a lookup found, held until all are unlocked."""
+
+    match: kvcache.Match
+    left: int
+
+
+@dataclass
+class _Task:
+    """A store or load: its handles, one for each size, with the numbers of their objects."""
+
+    keys: list[Any]
+    sizes: list[int]
+    loads: bool
+    parts: list[tuple[kvcache.Load | kvcache.Stored | None, list[int]]] = field(
+        default_factory=list
+    )
+    left: int = 1  # parts that have not ended, and the call that starts them
+
+
+class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
+    """Objects are verified when they are read; a damaged one is absent, and no other is lost with
+    it. The folder never exceeds its budget; the next process finds its objects. Thread-safe.
+    """
+
+    def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
+        """Errors: as of headrace.kvcache.Store, and InvalidError for wrong settings."""
+        self._settings = settings_of(Settings, params, "headrace.lmcache_mp")
+        self._budget = size(str(self._settings.budget))
+        for text in (self._settings.memory, self._settings.in_flight):
+            size(str(text))
+        super().__init__(self._budget)
+        self._folder = Path(self._settings.folder).absolute()
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        machine = headrace.Machine.discover(storage=[self._folder])
+        self._mover = headrace.Mover(machine)
+        self._arena: headrace.MemoryRange | None = None
+        self._arena_at = range(0)
+        if l1_memory_desc is not None:
+            self._arena_at = range(l1_memory_desc.ptr, l1_memory_desc.ptr + l1_memory_desc.size)
+            bytes_of_it = (ctypes.c_char * l1_memory_desc.size).from_address(l1_memory_desc.ptr)
+            self._arena = memory_range(bytes_of_it, machine)
+        self._stored, self._looked, self._loaded = (CompletionQueue() for _ in range(3))
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()  # of what follows
+        self._stores: dict[int, kvcache.Store] = {}  # by size of object
+        self._tasks: dict[int, _Task] = {}
+        self._of_part: dict[int, int] = {}  # tasks by what the queues tell
+        self._found: dict[int, Any] = {}  # results of lookups
+        self._locks: dict[Any, list[_Lock]] = {}
+        self._known: dict[bytes, tuple[Any, int]] = {}  # keys and sizes by names in the stores
+        self._used: set[int] = set()  # sizes of objects that were stored or loaded
+        self._warned = self._closed = False
+        found = [int(name) for each in sorted(self._folder.glob("objects-*"))
+                 if (name := each.name.partition("-")[2]).isdecimal()]  # fmt: skip
+        if len(found) > self._settings.sizes:
+            raise headrace.InvalidError(
+                f"{self._folder} has objects of {len(found)} sizes; set `sizes`, or remove the "
+                "folders of sizes that are not used any more"
+            )
+        for bytes_each in found:
+            self._store_of(bytes_each)
+
+    def _store_of(self, bytes_each: int) -> kvcache.Store | None:
+        """None: another size than those that are kept."""
+        store = self._stores.get(bytes_each)
+        given = self._settings
+        if self._closed:
+            raise headrace.CancelledError("the adapter is closed")
+        if store is None and given.other == "discard" and len(self._stores) >= given.sizes:
+            self._discard_unused()
+        if store is None and len(self._stores) < given.sizes:
+            tiers: list[kvcache.Memory | kvcache.Folder] = [
+                kvcache.Folder(
+                    self._folder / f"objects-{bytes_each}",
+                    self._budget // given.sizes,
+                    verify=given.verify,
+                    other=given.other,
+                )
+            ]
+            if given.memory:
+                tiers.insert(0, kvcache.Memory("dram", size(str(given.memory)) // given.sizes))
+            store = kvcache.Store(
+                self._mover,
+                kvcache.opaque("lmcache", bytes_each, revision=given.revision),
+                tiers,
+                in_flight=size(str(given.in_flight)),
+                workers=given.workers,
+                list_dropped=True,
+            )
+            self._stores[bytes_each] = store
+        if store is None and not self._warned:
+            self._warned = True
+            _log.warning(
+                "objects of %d bytes are not kept, besides those of %s; set `sizes`",
+                bytes_each, sorted(self._stores),
+            )  # fmt: skip
+        return store
+
+    def _discard_unused(self) -> None:
+        """Removes a folder of objects of a size that has not been used since the start."""
+        for bytes_each in self._stores.keys() - self._used:
+            self._stores.pop(bytes_each).close(flush=False)
+            shutil.rmtree(self._folder / f"objects-{bytes_each}", ignore_errors=True)
+            return
+
+    def get_store_event_fd(self) -> int:
+        return self._stored.fileno()
+
+    def get_lookup_and_lock_event_fd(self) -> int:
+        return self._looked.fileno()
+
+    def get_load_event_fd(self) -> int:
+        return self._loaded.fileno()
+
+    def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
+        return self._submit(keys, objects, self._stored)
+
+    def submit_load_task(self, keys: list[Any], objects: list[Any]) -> int:
+        self._notify_keys_accessed(keys)
+        return self._submit(keys, objects, self._loaded)
+
+    def _submit(self, keys: list[Any], objects: list[Any], queue: CompletionQueue) -> int:
+        memories = [self._memory(each) for each in objects]
+        task = _Task(keys, [bytes_each for _, bytes_each in memories], queue is self._loaded)
+        number = next(self._numbers)
+        by_size: dict[int, list[int]] = {}
+        for i, bytes_each in enumerate(task.sizes):
+            by_size.setdefault(bytes_each, []).append(i)
+        with self._lock:
+            self._tasks[number] = task
+            for bytes_each, some in by_size.items():
+                self._used.add(bytes_each)
+                names = [_name(keys[i]) for i in some]
+                extents = [memories[i][0] for i in some]
+                handle: kvcache.Load | kvcache.Stored | None = None
+                try:
+                    if (store := self._store_of(bytes_each)) is None:
+                        pass
+                    elif task.loads:
+                        handle = store.load_blocks(
+                            names, extents, promote=bool(self._settings.memory)
+                        )
+                    else:
+                        handle = store.store(names, extents)
+                except (headrace.Error, MemoryError) as error:
+                    _log.warning("%d objects are left out: %s", len(some), error)
+                task.parts.append((handle, some))
+                if handle is not None:
+                    task.left += 1
+                    part = next(self._numbers)
+                    self._of_part[part] = number
+                    queue.add(handle, part)
+            part = next(self._numbers)
+            self._of_part[part] = number
+        queue.tell(part)
+        return number
+
+    def _memory(self, each: Any) -> tuple[Extent | Object, int]:
+        array = each.byte_array
+        bytes_each = len(array)
+        at = each.data_ptr
+        if self._arena is not None and at in self._arena_at:
+            return self._arena.extent(at - self._arena_at.start, bytes_each), bytes_each
+        return memory_range(array, self._mover.machine), bytes_each
+
+    def _take(self, queue: CompletionQueue) -> None:
+        """Counts the parts that have ended. Requires: the lock."""
+        for part in queue.take():
+            if part == 0:
+                continue
+            self._tasks[self._of_part.pop(part)].left -= 1
+
+    def pop_completed_store_tasks(self) -> dict[int, Any]:
+        results: dict[int, Any] = {}
+        ended: dict[bytes, tuple[Any, int]] = {}
+        with self._lock:
+            self._take(self._stored)
+            over = [number for number, task in self._tasks.items()
+                    if task.left == 0 and not task.loads]  # fmt: skip
+            for number in over:
+                task = self._tasks.pop(number)
+                good = all(_all_stored(handle, len(some)) for handle, some in task.parts)
+                results[number] = L2StoreResult(good, sum(task.sizes))
+                for key, each in zip(task.keys, task.sizes, strict=True):
+                    ended[kvcache.key(_name(key))] = (key, each)
+            gone, new = self._changes(ended)
+        if gone:
+            self._notify_keys_deleted([key for key, _ in gone], [each for _, each in gone])
+        if new:
+            self._notify_keys_stored([key for key, _ in new], [each for _, each in new])
+        return results
+
+    def _changes(
+        self, ended: dict[bytes, tuple[Any, int]]
+    ) -> tuple[list[tuple[Any, int]], list[tuple[Any, int]]]:
+        """Objects that LMCache knows and that have left, and those of ended stores that are there
+        and new to it. Requires: the lock.
+        """
+        gone: list[tuple[Any, int]] = []
+        for store in self._stores.values():
+            names = [name for name in dict.fromkeys(store.take_dropped()) if name in self._known]
+            there = store.contains(names)
+            gone += [self._known.pop(name) for name, has in zip(names, there, strict=True)
+                     if not has]  # fmt: skip
+        new: list[tuple[Any, int]] = []
+        for bytes_each, store in self._stores.items():
+            names = [name for name, (_, each) in ended.items()
+                     if each == bytes_each and name not in self._known]  # fmt: skip
+            for name, has in zip(names, store.contains(names), strict=True):
+                if has:
+                    self._known[name] = ended[name]
+                    new.append(ended[name])
+        return gone, new
+
+    def query_load_result(self, task_id: int) -> Any:
+        with self._lock:
+            self._take(self._loaded)
+            task = self._tasks.get(task_id)
+            if task is None or task.left > 0:
+                if any(each.loads and each.left == 0 for each in self._tasks.values()):
+                    self._loaded.tell(0)
+                return None
+            del self._tasks[task_id]
+            # The descriptor is readable until all results are taken.
+            if any(each.loads and each.left == 0 for each in self._tasks.values()):
+                self._loaded.tell(0)
+        bitmap = Bitmap(len(task.keys))
+        for handle, some in task.parts:
+            if isinstance(handle, kvcache.Load):
+                for i, there in zip(some, handle.loaded, strict=True):
+                    if there:
+                        bitmap.set(i)
+        return bitmap
+
+    def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: Any) -> int:
+        number = next(self._numbers)
+        names = [kvcache.key(_name(key)) for key in keys]
+        bitmap = Bitmap(len(keys))
+        with self._lock:
+            for store in self._stores.values():
+                match = store.pin(names)
+                found = set(match.keys)
+                lock = _Lock(match, len(found))
+                for i, name in enumerate(names):
+                    if name in found:
+                        found.discard(name)
+                        bitmap.set(i)
+                        self._locks.setdefault(keys[i], []).append(lock)
+            self._found[number] = bitmap
+        self._looked.tell(number)
+        return number
+
+    def query_lookup_and_lock_result(self, task_id: int) -> Any:
+        self._looked.take()
+        with self._lock:
+            return self._found.pop(task_id, None)
+
+    def submit_unlock(self, keys: list[Any]) -> None:
+        with self._lock:
+            for key in keys:
+                locks = self._locks.get(key)
+                if not locks:
+                    continue
+                lock = locks.pop()
+                lock.left -= 1
+                if lock.left == 0:
+                    lock.match.release()
+                if not locks:
+                    del self._locks[key]
+
+    def delete(self, keys: list[Any]) -> None:
+        gone: list[tuple[Any, int]] = []
+        with self._lock:
+            for bytes_each, store in self._stores.items():
+                for key in keys:
+                    known = self._known.pop(kvcache.key(_name(key)), None)
+                    if store.remove([_name(key)]) and known is not None:
+                        gone.append((key, bytes_each))
+        if gone:
+            self._notify_keys_deleted([key for key, _ in gone], [each for _, each in gone])
+
+    def get_usage(self) -> Any:
+        """The bytes in the folder, with objects that an earlier process left."""
+        with self._lock:
+            used = sum(store.stats().tiers[-1].used for store in self._stores.values())
+        return AdapterUsage(used, self._budget, super().get_usage().bytes_by_cache_salt)
+
+    def report_status(self) -> dict[str, Any]:
+        with self._lock:
+            stats = {bytes_each: store.stats() for bytes_each, store in self._stores.items()}
+        wrong = [each.last_error for each in stats.values()
+                 if each.last_error_age is not None
+                 and each.last_error_age < _UNWELL_SECONDS]  # fmt: skip
+        return {"is_healthy": not wrong, "last_error": "; ".join(wrong),
+                "objects": {each: of.asdict() for each, of in stats.items()}}  # fmt: skip
+
+    def close(self) -> None:
+        """Ends what is in flight, and writes to the folder what is only in memory."""
+        with self._lock:
+            self._closed = True
+            stores, self._stores = self._stores, {}
+            self._locks = {}
+        for store in stores.values():
+            try:
+                store.close()
+            except headrace.Error as error:
+                _log.warning("not all objects are kept: %s", error)
+
+
+def _name(key: Any) -> bytes:
+    """All fields of an ObjectKey; the store hashes it."""
+    fields = (
+        key.chunk_hash.hex(), key.model_name, f"{key.kv_rank:x}", f"{key.object_group_id:x}",
+        key.cache_salt,
+    )  # fmt: skip
+    return "@".join(fields).encode()
+
+
+def _all_stored(handle: kvcache.Load | kvcache.Stored | None, blocks: int) -> bool:
+    if not isinstance(handle, kvcache.Stored):
+        return False
+    counts = handle.wait(0)
+    return counts.stored + counts.present == blocks

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A secondary tier of vLLM's KV offloading: chunks that leave the CPU tier, on SSD.
+
+vLLM imports this module when its configuration names it (docs/howto/vllm.md):
+
+    --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+      "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec",
+        "cpu_bytes_to_use": 8589934592, "secondary_tiers": [
+          {"type": "HeadraceTier", "module_path": "headrace.vllm",
+           "folder": "/mnt/ssd/kv", "budget": "500GiB"}]}}'
+
+Tested with vLLM 0.33; the interface is experimental there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import headrace
+from headrace import kvcache
+from headrace._core import CompletionQueue
+from headrace._plugin import settings_of
+from headrace._sizes import size
+from headrace.kvcache import memory_range
+
+try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
+        OffloadingConnectorStats,
+    )
+    from vllm.v1.kv_offload.base import (
+        Locality,
+        LookupResult,
+        Medium,
+        OffloadingCounterMetadata,
+        OffloadingEvent,
+        OffloadingGaugeMetadata,
+        OffloadingMetricMetadata,
+        OffloadKey,
+        ReqContext,
+        RequestOffloadingContext,
+    )
+    from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
+except ImportError as error:
+    raise headrace.UnsupportedError(
+        f"headrace.vllm needs vLLM 0.33, whose secondary tiers it implements ({error})"
+    ) from error
+
+_log = logging.getLogger(__name__)
+
+#: Longest wait of drain_jobs() and shutdown(). A disk that does not answer is an error by then.
+_DRAIN_SECONDS = 600.0
+#: Loads are divided into parts of this size: one is verified while the next is read.
+_PART_BYTES = 16 << 20
+#: vLLM asks for counts after each step; the store is asked this often.
+_STATS_SECONDS = 1.0
+
+_USED = "vllm:kv_offload_headrace_used_bytes"
+_BUDGET = "vllm:kv_offload_headrace_budget_bytes"
+_EVICTED = "vllm:kv_offload_headrace_evicted_chunks"
+_DAMAGED = "vllm:kv_offload_headrace_damaged_chunks"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Keys of the tier's configuration, besides "type" and "module_path".
+
+    `folder`, `budget`: where chunks are kept, and at most how many bytes of them; numbers, or as
+    "500GiB". Each data-parallel engine has a folder below it.
+    `memory`: DRAM before the folder; chunks that are used again stay there.
+    `revision`: a string that changes whenever the weights of the model do.
+    `other`: what becomes of chunks of another model, dtype, layout or revision in the folder.
+    `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
+    `in_flight`: most bytes of stores that have not ended; more are refused.
+    `enable_kv_events`, `locality`: as of vLLM's own tiers.
+    """
+
+    folder: str
+    budget: int | str
+    memory: int | str = 0
+    revision: str = ""
+    other: Literal["refuse", "discard"] = "refuse"
+    verify: Literal["all", "found"] = "all"
+    workers: int = 2
+    in_flight: int | str = "1GiB"
+    enable_kv_events: bool = False
+    locality: str | None = None
+
+
+class _Job:
+    """A load or store that has not ended. Its handles hold the memory."""
+
+    __slots__ = ("handles", "keys", "left", "loads", "number", "since")
+
+    def __init__(self, job: TransferJob, loads: bool) -> None:
+        self.handles: list[kvcache.Load | kvcache.Stored] = []  # fewer than its parts: refused
+        self.keys = tuple(job.keys)
+        self.left = 0  # parts that have not ended
+        self.loads = loads
+        self.number = job.job_id
+        self.since = time.monotonic()
+
+    def result(self, chunk_bytes: int) -> JobResult:
+        """Its outcome, once it has ended."""
+        good: tuple[OffloadKey, ...] = ()
+        count = 0
+        there: list[bool] = []
+        for handle in self.handles:
+            if isinstance(handle, kvcache.Load):
+                there += handle.loaded
+            else:
+                counts = handle.wait(0)
+                count += counts.stored + counts.present
+        if self.loads:
+            good = tuple(key for key, came in zip(self.keys, there, strict=False) if came)
+            count = len(good)
+        return JobResult(
+            job_id=self.number,
+            success=count == len(self.keys),
+            successful_keys=good or None if count < len(self.keys) else None,
+            transfer_time=time.monotonic() - self.since,
+            transfer_bytes=count * chunk_bytes,
+        )
+
+
+class HeadraceTier(SecondaryTierManager):
+    """Chunks are verified when they are read; a damaged one is a miss, and no other is lost with
+    it. The folder never exceeds its budget, and the next engine finds its chunks.
+
+    vLLM's scheduler makes all calls, one at a time. None waits for a disk except drain_jobs() and
+    shutdown().
+    """
+
+    medium: ClassVar[Medium] = Medium.STORAGE
+
+    def __init__(
+        self,
+        offloading_spec: Any,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        backpressure_detector: Any = None,
+        **settings: Any,
+    ) -> None:
+        """`settings`: the fields of Settings. Errors: as of headrace.kvcache.Store."""
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        given = settings_of(Settings, settings, "HeadraceTier")
+        self.locality = Locality(given.locality) if given.locality else None
+        folder = _folder_of(given.folder, offloading_spec.config.parallel)
+        machine = headrace.Machine.discover(storage=[folder.parent])
+        tiers: list[kvcache.Memory | kvcache.Folder] = [
+            kvcache.Folder(folder, given.budget, verify=given.verify, other=given.other)
+        ]
+        if given.memory:
+            tiers.insert(0, kvcache.Memory("dram", given.memory))
+        events = offloading_spec.kv_events_config
+        tells = given.enable_kv_events and events.enable_kv_cache_events
+        in_flight = given.in_flight
+        self._store = kvcache.Store(
+            headrace.Mover(machine),
+            kvcache.opaque(
+                _format_of(offloading_spec), self.block_size_bytes, revision=given.revision
+            ),
+            tiers,
+            in_flight=size(in_flight) if isinstance(in_flight, str) else in_flight,
+            workers=given.workers,
+            list_dropped=tells,
+        )
+        self._promote = bool(given.memory)
+        self._part = max(1, _PART_BYTES // self.block_size_bytes)
+        self._pool: headrace.MemoryRange | None = memory_range(primary_kv_view, machine)
+        self._ended = CompletionQueue()
+        self._parts: dict[int, _Job] = {}  # by what the queue tells
+        self._count = 0
+        self._ready: list[JobResult] = []
+        self._events: list[OffloadingEvent] = []
+        # Keys by their names in the store; None: no events are wanted. `_stored`: vLLM has an event
+        # that they are there. `_new`: their stores have ended since the last events.
+        self._stored: dict[bytes, OffloadKey] | None = {} if tells else None
+        self._new: dict[bytes, OffloadKey] = {}
+        self._next_stats = 0.0
+        self._told = (0, 0)
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        return RequestOffloadingContext()
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        if self._store.closed:
+            return LookupResult.MISS
+        return LookupResult.HIT if self._store.contains([key])[0] else LookupResult.MISS
+
+    def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        if not self._store.closed:
+            self._store.touch(list(keys))
+
+    def submit_store(self, job_metadata: TransferJob) -> None:
+        job = _Job(job_metadata, loads=False)
+        self._begin(job, job_metadata.chunk_ids.tolist(), len(job.keys))
+
+    def submit_load(self, job_metadata: TransferJob) -> None:
+        job = _Job(job_metadata, loads=True)
+        self._begin(job, job_metadata.chunk_ids.tolist(), self._part)
+
+    def _begin(self, job: _Job, chunks: list[int], part: int) -> None:
+        """Begins the job in parts of `part` chunks. A part is verified while others are read."""
+        try:
+            for first in range(0, len(job.keys), max(part, 1)):
+                keys, at = job.keys[first : first + part], chunks[first : first + part]
+                if job.loads:
+                    job.handles.append(
+                        self._store.load_blocks(
+                            keys, self._memory(), positions=at, promote=self._promote
+                        )
+                    )
+                else:
+                    job.handles.append(self._store.store(keys, self._memory(), positions=at))
+        except (headrace.Error, MemoryError) as error:
+            lost = "are computed again" if job.loads else "are not kept"
+            _log.warning("chunks %s: %s", lost, error)
+        job.left = len(job.handles)
+        if job.left == 0:
+            self._end(job)
+            return
+        for handle in job.handles:
+            self._count += 1
+            self._parts[self._count] = job
+            self._ended.add(handle, self._count)
+
+    def _end(self, job: _Job) -> None:
+        self._ready.append(job.result(self.block_size_bytes))
+        if self._stored is not None and not job.loads:
+            self._new.update((kvcache.key(key), key) for key in job.keys)
+
+    def _tell(self, keys: list[OffloadKey], removed: bool) -> None:
+        self._events.append(
+            OffloadingEvent(
+                keys=keys, medium=self.medium, removed=removed, locality=self.locality
+            )
+        )
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        for number in self._ended.take():
+            if (job := self._parts.pop(number, None)) is None:
+                continue
+            job.left -= 1
+            if job.left == 0:
+                self._end(job)
+        ready, self._ready = self._ready, []
+        return ready
+
+    def has_pending_work(self) -> bool:
+        return bool(self._parts or self._ready)
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        """Chunks that were stored and are still there, and those that have left since."""
+        if self._stored is not None and not self._store.closed:
+            dropped = [name for name in self._store.take_dropped() if name in self._stored]
+            gone = self._missing(dropped)
+            removed = [self._stored.pop(name) for name in dict.fromkeys(gone)]
+            new = {name: key for name, key in self._new.items() if name not in self._stored}
+            for name in self._missing(list(new)):
+                del new[name]
+            self._new.clear()
+            self._stored.update(new)
+            if removed:
+                self._tell(removed, removed=True)
+            if new:
+                self._tell(list(new.values()), removed=False)
+        events, self._events = self._events, []
+        return events
+
+    def _missing(self, names: list[bytes]) -> list[bytes]:
+        there = self._store.contains(names)
+        return [name for name, has in zip(names, there, strict=True) if not has]
+
+    def drain_jobs(self) -> None:
+        until = time.monotonic() + _DRAIN_SECONDS
+        for job in dict.fromkeys(self._parts.values()):
+            for handle in job.handles:
+                try:
+                    handle.wait(max(0.0, until - time.monotonic()))
+                except headrace.TimedOutError:
+                    raise
+                except headrace.Error:  # of some chunks: see its result
+                    pass
+            self._end(job)
+        self._parts.clear()
+
+    def shutdown(self) -> None:
+        """Ends what is in flight, and writes to the folder what is only in memory."""
+        if self._pool is None:
+            return
+        self.drain_jobs()
+        self._pool = None  # vLLM releases the view, which this would forbid
+        try:
+            self._store.close(timeout=_DRAIN_SECONDS)
+        except headrace.Error as error:
+            _log.warning("not all chunks are kept: %s", error)
+            if not self._store.closed:
+                raise
+
+    @classmethod
+    def build_metric_definitions(
+        cls, extra_config: dict[str, Any]
+    ) -> dict[str, OffloadingMetricMetadata]:
+        return {
+            _USED: OffloadingGaugeMetadata("Bytes of chunks in the folder of Headrace."),
+            _BUDGET: OffloadingGaugeMetadata("Most bytes of chunks in the folder of Headrace."),
+            _EVICTED: OffloadingCounterMetadata("Chunks that Headrace evicted from its folder."),
+            _DAMAGED: OffloadingCounterMetadata(
+                "Chunks that Headrace dropped because they were unreadable or had wrong bytes."
+            ),
+        }
+
+    def get_stats(self) -> OffloadingConnectorStats | None:
+        now = time.monotonic()
+        if now < self._next_stats or self._store.closed:
+            return None
+        self._next_stats = now + _STATS_SECONDS
+        counts = self._store.stats()
+        folder = counts.tiers[-1]
+        stats = OffloadingConnectorStats()
+        stats.set_gauge(_USED, folder.used)
+        stats.set_gauge(_BUDGET, folder.budget)
+        dropped = (folder.dropped - counts.damaged, counts.damaged)
+        for name, total, told in zip((_EVICTED, _DAMAGED), dropped, self._told, strict=True):
+            if total > told:
+                stats.increase_counter(name, total - told)
+        self._told = dropped
+        return stats
+
+    def _memory(self) -> headrace.MemoryRange:
+        if self._pool is None:
+            raise headrace.CancelledError("the tier is shut down")
+        return self._pool
+
+
+def _folder_of(folder: str, parallel: Any) -> Path:
+    path = Path(folder).absolute()
+    if parallel.data_parallel_size == 1:
+        return path
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path / f"engine-{parallel.data_parallel_index}"
+
+
+def _format_of(spec: Any) -> str:
+    """Stands for all that decides the bytes of a chunk, except weights. As vLLM's own file tier,
+    whose folders have such a name.
+    """
+    config = spec.config
+    parallel = config.parallel
+    alike = parallel.is_parallelism_agnostic or config.replicated_layout
+    shape = (parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size)
+    fields = [
+        config.model.name,
+        config.model.dtype,
+        config.cache.tokens_per_hash,
+        spec.blocks_per_chunk,
+        [[group.tokens_per_block, list(group.layer_names)] for group in config.groups],
+        None if alike else [*shape, parallel.rank],
+        config.replicated_layout,
+        config.kv_cache_layout if config.canonical_layout else None,
+    ]
+    digest = hashlib.sha256(json.dumps(fields).encode()).hexdigest()
+    return f"vllm {config.model.name} {digest[:32]}"

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""headrace.lmcache_mp behind LMCache's plug-in factory, on modules of LMCache's wheel."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+import real_lmcache_mp
+import wheels
+
+import headrace
+
+SIZE, COUNT = 16384, 12
+Open = Callable[..., Any]
+
+needs_the_wheel = pytest.mark.skipif(
+    not real_lmcache_mp.WHEEL.exists(), reason="needs LMCache's wheel: tools/engines.sh"
+)
+
+
+def test_without_lmcache_the_error_is_one_line() -> None:
+    program = "import sys; sys.modules['lmcache'] = None; import headrace.lmcache_mp"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith(
+        "headrace.UnsupportedError: headrace.lmcache_mp needs LMCache 0.5"
+    )
+
+
+class Controller:
+    """LMCache's arena and the calls of its controllers. `in_arena`: the adapter knows it."""
+
+    def __init__(self, folder: Path, in_arena: bool = True, **params: Any) -> None:
+        from lmcache.v1.distributed.l2_adapters import (  # type: ignore[import-not-found]
+            plugin_l2_adapter,
+        )
+
+        self.arena = numpy.zeros(COUNT * SIZE, numpy.uint8)
+        where = SimpleNamespace(ptr=self.arena.ctypes.data, size=self.arena.size, align_bytes=4096)
+        given = {"folder": str(folder), "budget": 64 * SIZE, **params}
+        config = plugin_l2_adapter.PluginL2AdapterConfig(
+            "headrace.lmcache_mp", "L2Adapter", given
+        )
+        self.adapter = plugin_l2_adapter._create_plugin_adapter(
+            config, where if in_arena else None
+        )
+        self.told: dict[str, list[Any]] = {"stored": [], "deleted": []}
+        self.adapter.register_listener(
+            SimpleNamespace(
+                on_l2_keys_stored=lambda keys, sizes: self.told["stored"].extend(keys),
+                on_l2_keys_deleted=self.told["deleted"].extend,
+                on_l2_keys_accessed=lambda keys: None,
+            )
+        )
+
+    def key(self, number: int) -> Any:
+        from lmcache.v1.distributed.api import ObjectKey  # type: ignore[import-not-found]
+
+        return ObjectKey(number.to_bytes(32, "little"), "org/model", 1)
+
+    def keys(self, numbers: range) -> list[Any]:
+        return [self.key(number) for number in numbers]
+
+    def objects(self, count: int, size: int = SIZE) -> list[Any]:
+        arrays = [self.arena[i * size : (i + 1) * size] for i in range(count)]
+        return [SimpleNamespace(byte_array=memoryview(array), data_ptr=array.ctypes.data)
+                for array in arrays]  # fmt: skip
+
+    def fill(self, numbers: range, size: int = SIZE) -> Any:
+        """The content of the objects, in the arena too."""
+        right = numpy.concatenate(
+            [numpy.random.default_rng(n).integers(0, 256, size, numpy.uint8) for n in numbers]
+        )
+        self.arena[: right.size] = right
+        return right
+
+    def wait(self, descriptor: int, query: Callable[[], Any]) -> Any:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while not (result := query()):
+            assert poll.poll(60_000), "no event"
+        return result
+
+    def store(self, numbers: range, size: int = SIZE) -> Any:
+        self.fill(numbers, size)
+        task = self.adapter.submit_store_task(
+            self.keys(numbers), self.objects(len(numbers), size)
+        )
+        done = self.wait(
+            self.adapter.get_store_event_fd(), self.adapter.pop_completed_store_tasks
+        )
+        return done[task]
+
+    def look_up(self, numbers: range) -> list[bool]:
+        task = self.adapter.submit_lookup_and_lock_task(self.keys(numbers), {})
+        found = self.wait(
+            self.adapter.get_lookup_and_lock_event_fd(),
+            lambda: self.adapter.query_lookup_and_lock_result(task),
+        )
+        assert self.adapter.query_lookup_and_lock_result(task) is None
+        return list(found.bits)
+
+    def load(self, numbers: range, size: int = SIZE) -> list[bool]:
+        self.arena[:] = 0
+        task = self.adapter.submit_load_task(self.keys(numbers), self.objects(len(numbers), size))
+        loaded = self.wait(
+            self.adapter.get_load_event_fd(), lambda: self.adapter.query_load_result(task)
+        )
+        return list(loaded.bits)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    made: list[Controller] = []
+
+    def open_one(*args: Any, **params: Any) -> Controller:
+        made.append(Controller(tmp_path / "kv", *args, **params))
+        return made[-1]
+
+    with wheels.undone():
+        real_lmcache_mp.install()
+        yield open_one
+        for controller in made:
+            controller.adapter.close()
+
+
+@needs_the_wheel
+@pytest.mark.parametrize("in_arena", [True, False])
+@pytest.mark.parametrize("memory", [0, 4 * SIZE])
+def test_objects_come_back_now_and_after_a_restart(
+    opened: Open, in_arena: bool, memory: int
+) -> None:
+    first = opened(in_arena, memory=memory)
+    assert first.store(range(COUNT)).bytes_transferred() == COUNT * SIZE
+    assert first.told["stored"] == first.keys(range(COUNT))
+    for controller in (first, None):
+        if controller is None:
+            first.adapter.close()
+            controller = opened(in_arena, memory=memory)
+        assert controller.look_up(range(COUNT + 2)) == [True] * COUNT + [False] * 2
+        assert controller.load(range(COUNT)) == [True] * COUNT
+        controller.adapter.submit_unlock(controller.keys(range(COUNT)))
+        got = controller.arena.copy()
+        assert (got == controller.fill(range(COUNT))).all()
+        assert controller.adapter.get_usage().total_bytes_used == COUNT * SIZE
+
+
+@needs_the_wheel
+def test_a_flipped_bit_costs_one_object(opened: Open, tmp_path: Path) -> None:
+    controller = opened()
+    controller.store(range(6))
+    (path,) = (tmp_path / "kv").glob("objects-*/blocks")
+    with path.open("r+b") as file:
+        right = controller.fill(range(2, 3)).tobytes()
+        at = file.read().index(right)
+        file.seek(at + 7)
+        file.write(bytes([right[7] ^ 4]))
+    assert controller.load(range(6)) == [True, True, False, True, True, True]
+    assert controller.look_up(range(6)) == [True, True, False, True, True, True]
+
+
+@needs_the_wheel
+def test_locked_objects_stay_and_evicted_ones_are_told(opened: Open) -> None:
+    controller = opened(budget=4 * SIZE)
+    controller.store(range(2))
+    assert controller.look_up(range(2)) == [True, True]
+    for first in range(2, 14, 2):
+        controller.store(range(first, first + 2))
+    assert controller.load(range(2)) == [True, True]
+    controller.adapter.submit_unlock(controller.keys(range(3)))  # one of them is not locked
+    for first in range(14, 30, 2):
+        assert controller.store(range(first, first + 2)).is_successful()
+    gone = {key.chunk_hash for key in controller.told["deleted"]}
+    kept = {key.chunk_hash for key in controller.told["stored"]} - gone
+    there = controller.look_up(range(30))
+    assert kept == {controller.key(n).chunk_hash for n in range(30) if there[n]}
+    assert len(kept) == 4
+
+
+@needs_the_wheel
+def test_objects_of_several_sizes(opened: Open) -> None:
+    one = opened()
+    assert one.store(range(2)).is_successful()
+    assert not one.store(range(10, 12), SIZE // 2).is_successful()
+    assert one.load(range(10, 12), SIZE // 2) == [False, False]
+    one.adapter.close()
+    two = opened(sizes=2)
+    assert two.store(range(10, 12), SIZE // 2).is_successful()
+    assert two.load(range(10, 12), SIZE // 2) == [True, True]
+    assert two.look_up(range(12))[:2] == [True, True]
+    two.adapter.delete(two.keys(range(11)))
+    assert two.look_up(range(12)) == [False] * 11 + [True]
+
+
+@needs_the_wheel
+def test_objects_of_a_size_that_is_not_used_any_more_are_discarded(opened: Open) -> None:
+    old = opened()
+    old.store(range(2))
+    old.adapter.close()
+    kept = opened()
+    assert not kept.store(range(10, 12), SIZE // 2).is_successful()
+    kept.adapter.close()
+    again = opened()
+    assert again.load(range(2)) == [True, True]
+    again.adapter.close()
+    new = opened(other="discard")
+    assert new.store(range(10, 12), SIZE // 2).is_successful()
+    assert new.look_up(range(2)) == [False, False]
+
+
+@needs_the_wheel
+def test_each_of_two_loads_is_signalled(opened: Open) -> None:
+    controller = opened()
+    controller.store(range(4))
+    poll = select.poll()
+    poll.register(controller.adapter.get_load_event_fd(), select.POLLIN)
+    for _ in range(50):
+        keys, objects = controller.keys(range(4)), controller.objects(4)
+        tasks = [controller.adapter.submit_load_task(keys[i : i + 2], objects[i : i + 2])
+                 for i in (0, 2)]  # fmt: skip
+        while tasks:  # as LMCache's loop: the descriptor is consumed, then each is asked
+            assert poll.poll(60_000), "no event"
+            os.eventfd_read(controller.adapter.get_load_event_fd())
+            tasks = [each for each in tasks
+                     if controller.adapter.query_load_result(each) is None]  # fmt: skip
+
+
+@needs_the_wheel
+def test_two_controllers_at_once(opened: Open) -> None:
+    controller = opened(budget=1024 * SIZE)
+    controller.store(range(COUNT))
+    extra = numpy.ones(4 * SIZE, numpy.uint8)
+    objects = [
+        SimpleNamespace(byte_array=memoryview(part), data_ptr=part.ctypes.data)
+        for part in numpy.split(extra, 4)
+    ]
+    stored: list[bool] = []
+
+    def store() -> None:
+        for first in range(100, 300, 4):
+            task = controller.adapter.submit_store_task(
+                controller.keys(range(first, first + 4)), objects
+            )
+            done = controller.wait(
+                controller.adapter.get_store_event_fd(),
+                controller.adapter.pop_completed_store_tasks,
+            )
+            stored.append(done[task].is_successful())
+
+    thread = threading.Thread(target=store)
+    thread.start()
+    while thread.is_alive():
+        assert controller.load(range(COUNT)) == [True] * COUNT
+        got = controller.arena.copy()
+        assert (got == controller.fill(range(COUNT))).all()
+    thread.join()
+    assert stored == [True] * 50
+
+
+@needs_the_wheel
+def test_settings_are_checked(opened: Open) -> None:
+    for settings, told in (
+        ({"path": "x"}, "no setting 'path'; there are folder, budget, sizes"),
+        ({"budget": "much"}, "much"),
+        ({"verify": "none"}, "there are all, found"),
+        ({"workers": 0}, "give at least 1"),
+        ({"revision": 3}, "revision is 3; give str"),
+    ):
+        with pytest.raises(headrace.InvalidError, match=told):
+            opened(**settings)
+    first = opened()
+    first.store(range(1))
+    first.adapter.close()
+    with pytest.raises(headrace.InvalidError, match="another geometry, model or revision"):
+        opened(revision="2")

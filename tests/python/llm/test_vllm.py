@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""headrace.vllm behind vLLM's factory and interface, on modules of vLLM's wheel."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import real_vllm
+import wheels
+
+import headrace
+
+ROW, ROWS = 16384, 16
+Open = Callable[..., Any]
+
+needs_the_wheel = pytest.mark.skipif(
+    not real_vllm.WHEEL.exists(), reason="needs vLLM's wheel: tools/engines.sh"
+)
+
+
+def test_without_vllm_the_error_is_one_line() -> None:
+    program = "import sys; sys.modules['vllm'] = None; import headrace.vllm"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith(
+        "headrace.UnsupportedError: headrace.vllm needs vLLM 0.33"
+    )
+
+
+class Engine:
+    """A tier over its own memory, driven as vLLM's scheduler drives it."""
+
+    def __init__(self, folder: Path, spec: Any = None, **config: Any) -> None:
+        from vllm.v1.kv_offload.base import ReqContext
+        from vllm.v1.kv_offload.tiering.factory import (
+            SecondaryTierFactory,
+        )
+
+        self.array = numpy.zeros((ROWS, ROW), numpy.int8)
+        self.view = memoryview(self.array)
+        tier = {"type": "HeadraceTier", "module_path": "headrace.vllm", "folder": str(folder),
+                "budget": 64 * ROW, **config}  # fmt: skip
+        self.tier = SecondaryTierFactory.create_secondary_tier(
+            tier, self.view, spec or real_vllm.spec()
+        )
+        self.request = ReqContext(req_id="r")
+        self._jobs = 0
+
+    def key(self, number: int) -> bytes:
+        return number.to_bytes(32, "little") + bytes(4)
+
+    def content(self, numbers: range) -> Any:
+        return numpy.stack(
+            [numpy.random.default_rng(n).integers(-128, 128, ROW, numpy.int8) for n in numbers]
+        )
+
+    def submit(self, numbers: range, loads: bool) -> None:
+        from vllm.v1.kv_offload.tiering.base import TransferJob
+
+        self._jobs += 1
+        keys = [self.key(number) for number in numbers]
+        job = TransferJob(self._jobs, keys, numpy.arange(len(keys)), loads, self.request)
+        (self.tier.submit_load if loads else self.tier.submit_store)(job)
+
+    def result(self) -> Any:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            if results := list(self.tier.get_finished_jobs()):
+                assert len(results) == 1 and results[0].job_id == self._jobs
+                return results[0]
+            time.sleep(0.001)
+        raise AssertionError("no result")
+
+    def store(self, numbers: range) -> Any:
+        self.array[: len(numbers)] = self.content(numbers)
+        self.submit(numbers, False)
+        return self.result()
+
+    def load(self, numbers: range) -> Any:
+        self.array[:] = 0
+        self.submit(numbers, True)
+        return self.result()
+
+    def has(self, number: int) -> bool:
+        return bool(self.tier.lookup(self.key(number), self.request).name == "HIT")
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    engines: list[Engine] = []
+
+    def open_one(*spec: Any, **config: Any) -> Engine:
+        engines.append(Engine(tmp_path / "kv", *spec, **config))
+        return engines[-1]
+
+    with wheels.undone():
+        real_vllm.install()
+        yield open_one
+        for engine in engines:
+            engine.tier.shutdown()
+
+
+@needs_the_wheel
+@pytest.mark.parametrize("memory", [0, 4 * ROW])
+def test_rows_come_back_now_and_after_a_restart(opened: Open, memory: int) -> None:
+    numbers = range(12)
+    for engine in (opened(memory=memory), opened):
+        if engine is opened:
+            engine = opened(memory=memory)
+        else:
+            result = engine.store(numbers)
+            assert result.success and result.transfer_bytes == 12 * ROW
+        result = engine.load(numbers)
+        assert result.success and (engine.array[:12] == engine.content(numbers)).all()
+        assert engine.has(11) and not engine.has(12)
+        assert not engine.tier.has_pending_work()
+        engine.tier.shutdown()
+        engine.view.release()  # as vLLM does afterwards
+
+
+@needs_the_wheel
+def test_a_flipped_bit_costs_one_row(opened: Open, tmp_path: Path) -> None:
+    engine = opened()
+    engine.store(range(8))
+    with (tmp_path / "kv" / "blocks").open("r+b") as file:
+        right = engine.content(range(3, 4)).tobytes()
+        at = file.read().index(right)
+        file.seek(at + 100)
+        file.write(bytes([right[100] ^ 1]))
+    result = engine.load(range(8))
+    assert not result.success
+    good = [number for number in range(8) if number != 3]
+    assert list(result.successful_keys) == [engine.key(number) for number in good]
+    assert (engine.array[good] == engine.content(range(8))[good]).all()
+    assert not engine.has(3) and engine.has(4)
+    assert engine.tier.get_stats().reduce()["vllm:kv_offload_headrace_damaged_chunks"] == 1
+
+
+@needs_the_wheel
+def test_absent_rows_are_told_one_by_one(opened: Open) -> None:
+    engine = opened()
+    engine.store(range(2))
+    result = engine.load(range(4))
+    assert not result.success
+    assert list(result.successful_keys) == [engine.key(0), engine.key(1)]
+    assert engine.load(range(8, 10)).successful_keys is None
+
+
+@needs_the_wheel
+def test_the_budget_holds_and_evictions_are_told(opened: Open) -> None:
+    engine = opened(real_vllm.spec(events=True), enable_kv_events=True, budget=8 * ROW)
+    told: dict[bytes, bool] = {}
+    for first in range(0, 64, 4):
+        assert engine.store(range(first, first + 4)).success
+        for event in engine.tier.take_events():
+            told.update((key, not event.removed) for key in event.keys)
+    stats = engine.tier.get_stats().reduce()
+    assert stats["vllm:kv_offload_headrace_used_bytes"] == 8 * ROW
+    assert stats["vllm:kv_offload_headrace_evicted_chunks"] == 64 - 8
+    assert {key for key, there in told.items() if there} == {
+        engine.key(number) for number in range(64) if engine.has(number)
+    }
+
+
+@needs_the_wheel
+def test_drained_jobs_have_results(opened: Open) -> None:
+    engine = opened()
+    engine.array[:] = engine.content(range(ROWS))
+    for _ in range(5):
+        engine.submit(range(ROWS), False)
+        engine.submit(range(ROWS), True)
+    engine.tier.drain_jobs()
+    assert [result.job_id for result in engine.tier.get_finished_jobs()] == list(range(1, 11))
+
+
+@needs_the_wheel
+def test_a_folder_of_another_model_is_refused_or_emptied(opened: Open) -> None:
+    first = opened()
+    first.store(range(2))
+    first.tier.shutdown()
+    with pytest.raises(headrace.InvalidError, match="another geometry, model or revision"):
+        opened(revision="2")
+    with pytest.raises(headrace.InvalidError, match="another geometry, model or revision"):
+        opened(real_vllm.spec("other"))
+    other = opened(real_vllm.spec("other"), other="discard")
+    assert not other.has(0) and other.store(range(2)).success
+
+
+@needs_the_wheel
+def test_settings_are_checked(opened: Open) -> None:
+    for settings, told in (
+        ({"fodler": "x"}, "HeadraceTier has no setting 'fodler'; there are folder, budget, memory"),
+        ({"budget": "many"}, "many"),
+        ({"other": "x"}, "other is 'x'; there are refuse, discard"),
+        ({"verify": "none"}, "there are all, found"),
+        ({"in_flight": "few"}, "few"),
+    ):
+        with pytest.raises(headrace.InvalidError, match=told):
+            opened(**settings)
+
+
+@needs_the_wheel
+def test_engines_of_data_parallelism_have_folders_of_their_own(opened: Open) -> None:
+    for number in range(2):
+        engine = opened(real_vllm.spec(engines=2, engine=number))
+        assert engine.store(range(number, number + 1)).success
+        assert engine.has(number) and not engine.has(1 - number)
+    with pytest.raises(headrace.DeniedError, match="open already"):
+        opened(real_vllm.spec(engines=2, engine=1))
+
+
+WRITER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import real_vllm
+real_vllm.install()
+from pathlib import Path
+import test_vllm
+engine = test_vllm.Engine(Path(sys.argv[2]))
+print("open", flush=True)
+first = 0
+while True:
+    engine.store(range(first, first + 16))
+    first = (first + 16) % 48
+"""
+
+
+@needs_the_wheel
+def test_an_engine_killed_while_it_writes_leaves_no_wrong_row(opened: Open, tmp_path: Path) -> None:
+    found = 0
+    for attempt in range(4):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(tmp_path / "kv")],
+            stdout=subprocess.PIPE,
+        ) as writer:
+            assert writer.stdout is not None and writer.stdout.readline() == b"open\n"
+            time.sleep(0.05 + 0.03 * attempt)
+            writer.send_signal(signal.SIGKILL)
+        engine = opened()
+        for first in range(0, 48, 16):
+            numbers = range(first, first + 16)
+            result = engine.load(numbers)
+            right = engine.content(numbers)
+            keys = [engine.key(number) for number in numbers]
+            good = keys if result.success else list(result.successful_keys or ())
+            for i, key in enumerate(keys):
+                assert key not in good or (engine.array[i] == right[i]).all()
+            found += len(good)
+        engine.tier.shutdown()
+    assert found > 0
