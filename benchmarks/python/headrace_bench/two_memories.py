@@ -25,7 +25,7 @@ def memories_here(machine: headrace.Machine) -> Memories:
 
 
 def placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[str]:
-    """What starts a program with its memory there, on the CPUs of the fast node."""
+    """The command that starts a program with its memory there, on the CPUs of the fast node."""
     here = memories_here(machine)
     if here.alone:
         return []
