@@ -76,7 +76,7 @@ class Place:
 
 
 def places(machine: headrace.Machine, configs: Sequence[str]) -> dict[str, Place]:
-    """By configuration."""
+    """The place of each configuration."""
     found = {config: Place() for config in configs}
     for config, weights in INTERLEAVES.items():
         found[config] = Place(weights)
