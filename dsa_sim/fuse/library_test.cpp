@@ -14,6 +14,7 @@
 #include "headrace/machine.h"
 #include "headrace/mover.h"
 #include "headrace/random.h"
+#include "tests/support/bytes.h"
 
 namespace headrace {
 namespace {
@@ -59,9 +60,8 @@ class Copier {
   bool copy(std::size_t count, std::uint64_t seed) {
     Random random(seed);
     for (std::size_t i = 0; i < count; ++i) {
-      std::vector<std::byte> from(1 + random.below(400'000));
+      std::vector<std::byte> from = test::random_bytes(1 + random.below(400'000), seed + i);
       std::vector<std::byte> to(from.size());
-      for (std::byte& byte : from) byte = static_cast<std::byte>(random());
       const NodeId node = machine_.nodes.front().id;
       const MemoryRange source(from, node);
       const MemoryRange target(to, node);

@@ -22,6 +22,7 @@
 #include "headrace/file.h"
 #include "headrace/kvcache/store.h"
 #include "headrace/random.h"
+#include "tests/support/bytes.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/machines.h"
@@ -158,10 +159,8 @@ struct KvBlocks {
     std::vector<std::byte> bytes;
     bytes.reserve(bytes_of(keys.size()).value);
     for (const kvcache::Key& key : keys) {
-      Random random(key.low);
-      for (std::size_t i = 0; i < geometry.block().value; ++i) {
-        bytes.push_back(static_cast<std::byte>(random()));
-      }
+      const auto block = random_bytes(geometry.block().value, key.low);
+      bytes.insert(bytes.end(), block.begin(), block.end());
     }
     return bytes;
   }

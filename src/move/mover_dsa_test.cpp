@@ -8,7 +8,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "headrace/mover.h"
-#include "headrace/random.h"
+#include "tests/support/bytes.h"
 #include "tests/support/dsa/dsa.h"
 
 namespace headrace {
@@ -32,10 +32,8 @@ class MoverDsa : public testing::Test {
 
   // Copies and checks all bytes; returns the engines that copied.
   std::vector<std::string> copy(NodeId from, NodeId to, std::size_t bytes, std::uint64_t seed) {
-    std::vector<std::byte> source(bytes);
+    std::vector<std::byte> source = test::random_bytes(bytes, seed);
     std::vector<std::byte> target(bytes);
-    Random random(seed);
-    for (std::byte& byte : source) byte = static_cast<std::byte>(random());
     const MemoryRange source_range(source, from);
     const MemoryRange target_range(target, to);
     const auto done = mover_->copy(whole(target_range), whole(source_range)).wait();

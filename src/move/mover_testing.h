@@ -11,19 +11,12 @@
 
 #include "headrace/clock.h"
 #include "headrace/mover.h"
-#include "headrace/random.h"
+#include "tests/support/bytes.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/machines.h"
 #include "tests/support/manual_waiting.h"
 
 namespace headrace::test {
-
-inline std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
-  Random random(seed);
-  std::vector<std::byte> bytes(count);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  return bytes;
-}
 
 inline RoutePolicy by_engine(EngineId engine) {
   return [engine](const Machine&, const RouteRequest& request) -> Result<Route> {

@@ -13,8 +13,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <filesystem>
+#include <vector>
 
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/engines/engines.h"
@@ -23,6 +25,7 @@
 #include "headrace/file.h"
 #include "headrace/mover.h"
 #include "headrace/random.h"
+#include "tests/support/bytes.h"
 #include "tests/support/fake_gpu.h"
 
 namespace headrace {
@@ -73,11 +76,13 @@ const cuda::Driver& moody_driver() {
   return moody;
 }
 
-// An object, what its bytes must be, and who is at them.
+constexpr std::byte kKnown{0xff};
+
+// An object, what its bytes must be, which of them are known, and who is at them.
 struct Thing {
   const Object* object = nullptr;
   std::vector<std::byte> model = std::vector<std::byte>(kSize.value);
-  std::vector<bool> known = std::vector<bool>(kSize.value, true);
+  std::vector<std::byte> known = std::vector<std::byte>(kSize.value, kKnown);
   std::array<unsigned, kBlocks> readers{};
   std::array<bool, kBlocks> writer{};
 };
@@ -219,15 +224,12 @@ class World {
     const Thing& from = *done.from.thing;
     if (outcome) {
       ++well_;
-      for (std::uint64_t i = 0; i < done.to.length; ++i) {
-        to.model[done.to.offset + i] = from.model[done.from.offset + i];
-        to.known[done.to.offset + i] = from.known[done.from.offset + i];
-      }
+      std::memmove(&to.model[done.to.offset], &from.model[done.from.offset], done.to.length);
+      std::memmove(&to.known[done.to.offset], &from.known[done.from.offset], done.to.length);
     } else {
       ASSERT_NE(outcome.error().code, ErrorCode::timed_out) << outcome.error().message;
       ++(outcome.error().code == ErrorCode::cancelled ? cancelled_ : failed_);
-      std::fill_n(to.known.begin() + static_cast<std::ptrdiff_t>(done.to.offset), done.to.length,
-                  false);
+      std::memset(&to.known[done.to.offset], 0, done.to.length);
     }
     for (std::uint64_t at = done.from.first(); at <= done.from.last(); ++at) {
       --done.from.thing->readers[at];
@@ -244,18 +246,24 @@ class World {
     return bytes;
   }
 
+  static std::uint64_t word(const std::vector<std::byte>& bytes, std::size_t at) {
+    std::uint64_t word;
+    std::memcpy(&word, &bytes[at], sizeof word);
+    return word;
+  }
+
   // When nothing moves, all that is known is there.
   void check() {
     while (!moving_.empty()) finish_one();
     for (std::size_t i = 0; i < things_.size(); ++i) {
       Thing& thing = things_[i];
       const auto bytes = bytes_of(thing);
-      for (std::size_t at = 0; at < bytes.size(); ++at) {
-        if (!thing.known[at]) continue;
-        ASSERT_EQ(bytes[at], thing.model[at]) << "object " << i << ", byte " << at;
+      for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+        const std::uint64_t differs = word(bytes, at) ^ word(thing.model, at);
+        ASSERT_EQ(differs & word(thing.known, at), 0U) << "object " << i << ", word at " << at;
       }
       thing.model = bytes;
-      thing.known.assign(bytes.size(), true);
+      std::memset(thing.known.data(), std::to_integer<int>(kKnown), bytes.size());
     }
   }
 
@@ -264,7 +272,7 @@ class World {
     ASSERT_NO_FATAL_FAILURE(check());
     for (Thing& thing : things_) {
       if (thing.object->memory() == nullptr) continue;
-      for (std::byte& each : thing.model) each = static_cast<std::byte>(random_());
+      test::fill_random(thing.model, random_());
       std::ranges::copy(thing.model, thing.object->memory());
     }
   }

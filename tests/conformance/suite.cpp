@@ -15,6 +15,7 @@
 #include "headrace/clock.h"
 #include "headrace/file.h"
 #include "headrace/random.h"
+#include "support/bytes.h"
 #include "support/child.h"
 #include "support/outcomes.h"
 
@@ -22,21 +23,8 @@ namespace headrace::conformance {
 namespace {
 
 using test::kBound;
-
-std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
-  Random random(seed);
-  std::vector<std::byte> bytes(count);
-  for (std::size_t i = 0; i < count; i += sizeof(std::uint64_t)) {
-    const std::uint64_t word = random();
-    std::memcpy(bytes.data() + i, &word, std::min(sizeof word, count - i));
-  }
-  return bytes;
-}
-
-// By memcmp, which a sanitizer checks as one access and not byte by byte.
-bool same(std::span<const std::byte> one, std::span<const std::byte> other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size()) == 0;
-}
+using test::random_bytes;
+using test::same;
 
 // Pages that cost nothing until touched, so that a too large piece can be made.
 class MemorySide final : public Side {
@@ -456,8 +444,8 @@ TEST_P(BackendConformance, AfterItsCompletionAPieceTouchesNothing) {
   source_->write(65536, other);
   backend_.reset();
   EXPECT_TRUE(destination_->read(0, 65536) == other);
-  EXPECT_TRUE(std::ranges::equal(destination_->read(65536, 65536),
-                                 std::span(source_bytes_).subspan(65536, 65536)));
+  EXPECT_TRUE(
+      same(destination_->read(65536, 65536), std::span(source_bytes_).subspan(65536, 65536)));
 }
 
 TEST_P(BackendConformance, PollTellsHowManyItFound) {

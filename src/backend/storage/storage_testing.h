@@ -27,23 +27,13 @@
 #include "backend/storage/queue.h"
 #include "backend/storage/storage.h"
 #include "headrace/file.h"
-#include "headrace/random.h"
+#include "tests/support/bytes.h"
 #include "tests/support/machines.h"
 #include "tests/support/outcomes.h"
 
 namespace headrace::test {
 
 using Data = std::vector<std::byte>;
-
-inline Data random_bytes(std::size_t bytes, std::uint64_t seed) {
-  Random random(seed);
-  Data data(bytes);
-  for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
-    const std::uint64_t drawn = random();
-    std::memcpy(data.data() + at, &drawn, std::min(sizeof(drawn), bytes - at));
-  }
-  return data;
-}
 
 // A directory that is removed with its files at the end of the scope.
 class TempDir {
@@ -68,11 +58,6 @@ class TempDir {
  private:
   std::filesystem::path path_;
 };
-
-// Uses memcmp, since equal() over bytes takes the sanitizers seconds.
-inline bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
-}
 
 inline Data contents(const std::filesystem::path& path) {
   Data data(std::filesystem::file_size(path));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/cuda/engines/lane_testing.h"
+#include "tests/support/bytes.h"
 #include "tests/support/container.h"
 
 namespace headrace::cuda {
@@ -34,7 +35,6 @@ class ReadCached : public testing::Test {
  protected:
   static constexpr std::size_t kBytes = 3 << 20;
   ReadCached() : path_("headrace-crew-" + std::to_string(getpid())) {
-    for (std::size_t i = 0; i < kBytes; ++i) bytes_[i] = static_cast<std::byte>(i * 7 + i / 4096);
     const int file = open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
     EXPECT_EQ(write(file, bytes_.data(), kBytes), static_cast<ssize_t>(kBytes));
     fsync(file);
@@ -48,7 +48,7 @@ class ReadCached : public testing::Test {
   }
 
   const std::filesystem::path path_;
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(kBytes);
+  const std::vector<std::byte> bytes_ = test::random_bytes(kBytes, 1);
   std::vector<std::byte> into_;
   const Machine machine_ = test::small_machine();
   std::unique_ptr<File> file_;

@@ -16,6 +16,7 @@
 
 #include "backend/cuda/engines/lane.h"
 #include "headrace/buffer.h"
+#include "tests/support/bytes.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/outcomes.h"
 
@@ -90,9 +91,7 @@ class LaneFixture : public testing::Test {
     Placement near = Placement::on(test::kDram);
     near.pin = true;
     pinned_ = *allocate(gpu_->machine, 4_MiB, near);
-    for (std::size_t i = 0; i < pinned_->bytes().size(); ++i) {
-      pinned_->memory()[i] = static_cast<std::byte>(i * 7 + i / 4096);
-    }
+    test::fill_random(pinned_->bytes(), 1);
     lane_ = *Lane::open(gpu_->machine, *gpu_->machine.find(test::kGpuEngine), options);
   }
   // Pieces of 64 KiB from the host to the GPU, one behind the other.
@@ -131,7 +130,7 @@ class LaneFixture : public testing::Test {
   }
   static bool arrived(const Extent& on_gpu, const Extent& on_host) {
     const auto there = test::read_gpu(*on_gpu.object, on_gpu.offset, on_gpu.length.value);
-    return std::ranges::equal(there, std::span(on_host.memory(), on_host.length.value));
+    return test::same(there, std::span(on_host.memory(), on_host.length.value));
   }
   // The reason why the lane accepts nothing; nullopt: it does.
   std::optional<Error> refusal() {

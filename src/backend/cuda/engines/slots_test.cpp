@@ -10,7 +10,7 @@
 
 #include "backend/cuda/engines/lane_testing.h"
 #include "core/fail.h"
-#include "headrace/random.h"
+#include "tests/support/bytes.h"
 
 namespace headrace::cuda {
 namespace {
@@ -91,22 +91,15 @@ struct SharedSlots : LaneFixture {
     }
     return made;
   }
-  static std::vector<std::byte> noise(std::uint64_t seed) {
-    std::vector<std::byte> made(kBytes);
-    Random random(seed);
-    for (std::byte& byte : made) byte = static_cast<std::byte>(random());
-    return made;
-  }
   static bool same(std::span<const std::byte> a, std::span<const std::byte> b, const Range& range) {
-    return std::ranges::equal(a.subspan(range.offset, range.bytes),
-                              b.subspan(range.offset, range.bytes));
+    return test::same(a.subspan(range.offset, range.bytes), b.subspan(range.offset, range.bytes));
   }
 
   // Copies all pieces one way; the pieces whose numbers are in `failing` fail.
   void copy(bool to_gpu, std::uint64_t seed, const std::vector<std::uint64_t>& failing) {
-    file.bytes = noise(seed);
-    std::ranges::copy(noise(seed + 1), plain_bytes.begin());  // `plain` uses these
-    const auto on_gpu = noise(seed + 2);
+    file.bytes = test::random_bytes(kBytes, seed);
+    test::fill_random(plain_bytes, seed + 1);  // `plain` uses these
+    const auto on_gpu = test::random_bytes(kBytes, seed + 2);
     test::write_gpu(*memory_, 0, on_gpu);
     const auto filed_before = file.bytes;
     files.seen.clear();

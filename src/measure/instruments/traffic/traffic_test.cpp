@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "measure/instruments/chase.h"
+#include "tests/support/bytes.h"
 
 namespace headrace::instruments {
 namespace {
@@ -40,11 +41,6 @@ std::vector<const Mix*> all_mixes() {
 }
 // Divisible into whole pages to read and to write for each mix.
 constexpr std::size_t kPages = 60;
-
-// Not byte by byte, which takes ten seconds with TSan.
-bool are_same(std::span<const std::byte> a, std::span<const std::byte> b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
-}
 
 std::vector<Shape> all_shapes() {
   std::vector<Shape> shapes;
@@ -91,8 +87,8 @@ TEST(TrafficTest, WritesEveryByteOfItsPartAndNoOther) {
         std::memset(&expected[(i * rounds + 1) * each], std::to_integer<int>(written),
                     (rounds - 2) * each);
       }
-      EXPECT_TRUE(are_same(area.to, expected));
-      EXPECT_TRUE(are_same(area.from, as_it_was));
+      EXPECT_TRUE(test::same(area.to, expected));
+      EXPECT_TRUE(test::same(area.from, as_it_was));
     }
   }
 }
@@ -101,9 +97,7 @@ TEST(TrafficTest, CopiesCopy) {
   for (const char* name : {"copy", "nt_copy"}) {
     const Mix& mix = *find_mix(name);
     Memory memory(8);
-    for (std::size_t i = 0; i < memory.all().size(); ++i) {
-      memory.all()[i] = static_cast<std::byte>(i * 7 + i / 4096);
-    }
+    test::fill_random(memory.all(), 1);
     const TrafficArea area = divide(mix, memory.all());
     for (const Shape& shape : all_shapes()) {
       std::ranges::fill(area.to, std::byte{0});
@@ -113,8 +107,7 @@ TEST(TrafficTest, CopiesCopy) {
       const std::size_t stream = lines / 2 * kLine / shape.streams;
       for (std::size_t i = 0; i < shape.streams; ++i) {
         const auto part = [&](auto all) { return all.subspan(i * stream, stream); };
-        EXPECT_TRUE(std::ranges::equal(part(area.from), part(area.to)))
-            << name << " " << shape.name();
+        EXPECT_TRUE(test::same(part(area.from), part(area.to))) << name << " " << shape.name();
       }
     }
   }
