@@ -17,6 +17,7 @@ POINT = [
 #: A demo that measures one rate and one copy: for tests of what comes after.
 SHORT = """
 import headrace
+from headrace._cli import demo
 from headrace_bench.commands import copy as bench_copy
 def short_session(machine, directory, **callbacks):
     rate = ("bandwidth", {"mix": "read", "threads": 1})
@@ -24,6 +25,7 @@ def short_session(machine, directory, **callbacks):
                             repetitions=1, noise_checks=False, **callbacks)
 headrace.measure_quickly = short_session
 bench_copy.QUICK_SIZES = (4096,)
+demo._COPY_ROUNDS = 1
 """
 
 #: The command, with Ctrl-C pressed at a point of an experiment.

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from bench_documents import check_commands
 from conftest import Headrace
+from headrace_bench.commands.layer import print_layer
 from headrace_bench.llm import layer, settings
 from staged import press_ctrl_c
 
@@ -153,7 +154,9 @@ def test_engines_have_what_the_layer_leaves() -> None:
     assert [row["bytes"] for row in engines] == [0, 0, 0, None]
 
 
-def test_a_layer_measured(run: Headrace, tmp_path: Path) -> None:
+def test_a_layer_measured(
+    run: Headrace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = run(*SMALL, "--json")
     assert (result.returncode, result.stderr) == (0, ""), result
     document = json.loads(result.stdout)
@@ -168,7 +171,8 @@ def test_a_layer_measured(run: Headrace, tmp_path: Path) -> None:
     cores, *disks = document["engines"]
     assert cores["kind"] == "cpu" and cores["bytes"] is not None
     assert all(disk["bytes"] is None and disk["reason"] for disk in disks)
-    told = run(*SMALL).stdout
+    print_layer(document)
+    told = capsys.readouterr().out
     assert "of the measured peak" in told and "left for moving into this memory" in told
 
 
