@@ -15,11 +15,17 @@ foreach(folder query/input query histogram layer unified_memory)
   headrace_folder(headrace_benchmarks benchmarks/${folder})
 endforeach()
 
-# headrace_benchmark_target(name libraries...)
-function(headrace_benchmark_target name)
+# headrace_benchmark_objects(name SOURCES source... (LIBRARIES library...)
+# (DEFINITIONS definition...))
+function(headrace_benchmark_objects name)
+  cmake_parse_arguments(PARSE_ARGV 1 with "" "" "SOURCES;LIBRARIES;DEFINITIONS")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${with_SOURCES})
   target_include_directories(${name} PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARGN} headrace_warnings ${HEADRACE_DEPENDENCIES})
+  target_link_libraries(${name} PRIVATE
+    ${with_LIBRARIES} headrace_warnings ${HEADRACE_DEPENDENCIES})
+  target_compile_definitions(${name} PRIVATE ${with_DEFINITIONS})
+  headrace_precompile(${name} library)
 endfunction()
 
 # headrace_benchmark(name (FOLDERS folder...) (LIBRARIES library...) (DEFINITIONS definition...)):
@@ -36,13 +42,14 @@ function(headrace_benchmark name)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
   list(REMOVE_ITEM sources ${tests} ${dir}/${folder}/main.cpp)
-  add_executable(${program} ${dir}/${folder}/main.cpp)
-  headrace_benchmark_target(${program} ${program_library} ${with_LIBRARIES})
+  headrace_benchmark_objects(${program}-main SOURCES ${dir}/${folder}/main.cpp
+    LIBRARIES ${with_LIBRARIES})
+  add_executable(${program} $<TARGET_OBJECTS:${program}-main>)
+  target_link_libraries(${program} PRIVATE
+    ${program_library} ${with_LIBRARIES} ${HEADRACE_DEPENDENCIES})
   if(sources)
-    add_library(${objects} OBJECT EXCLUDE_FROM_ALL ${sources})
-    headrace_benchmark_target(${objects} ${with_LIBRARIES})
-    target_compile_definitions(${objects} PRIVATE ${with_DEFINITIONS})
-    headrace_precompile(${objects} library)
+    headrace_benchmark_objects(${objects} SOURCES ${sources}
+      LIBRARIES ${with_LIBRARIES} DEFINITIONS ${with_DEFINITIONS})
     target_sources(${program} PRIVATE $<TARGET_OBJECTS:${objects}>)
     list(APPEND tests $<TARGET_OBJECTS:${objects}>)
   endif()

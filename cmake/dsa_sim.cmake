@@ -25,28 +25,34 @@ if(BUILD_SHARED_LIBS)
   set(program_library headrace_objects)
 endif()
 
-function(headrace_dsa_sim_target name)
+# headrace_dsa_sim_library(name (SOURCES source...) (LIBRARIES library...))
+function(headrace_dsa_sim_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 with "" "" "SOURCES;LIBRARIES")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${with_SOURCES})
   target_include_directories(${name} PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
+  target_link_libraries(${name} PRIVATE
+    headrace_warnings ${HEADRACE_DEPENDENCIES} ${with_LIBRARIES})
+  target_compile_options(${name} PRIVATE ${HEADRACE_PLAIN_OPTIONS})
+  headrace_precompile(${name} plain)
 endfunction()
 
+# headrace_dsa_sim_program(name (SOURCES source...) (LIBRARIES library...))
 function(headrace_dsa_sim_program name)
-  add_executable(${name} ${ARGN} $<TARGET_OBJECTS:headrace_dsa_sim_objects>)
-  headrace_dsa_sim_target(${name})
-  target_link_libraries(${name} PRIVATE headrace_dsa_emulator ${program_library})
+  cmake_parse_arguments(PARSE_ARGV 1 with "" "" "SOURCES;LIBRARIES")
+  headrace_dsa_sim_library(${name}-objects SOURCES ${with_SOURCES} LIBRARIES ${with_LIBRARIES})
+  add_executable(${name} $<TARGET_OBJECTS:${name}-objects>
+    $<TARGET_OBJECTS:headrace_dsa_sim_objects>)
+  target_link_libraries(${name} PRIVATE headrace_dsa_emulator ${program_library}
+    ${HEADRACE_DEPENDENCIES} ${with_LIBRARIES})
 endfunction()
 
-add_library(headrace_dsa_sim_objects OBJECT EXCLUDE_FROM_ALL ${dsa_sim_sources})
-headrace_dsa_sim_target(headrace_dsa_sim_objects)
-target_compile_options(headrace_dsa_sim_objects PRIVATE ${HEADRACE_PLAIN_OPTIONS})
-headrace_precompile(headrace_dsa_sim_objects plain)
-
-headrace_dsa_sim_program(headrace-dsa-rates ${dsa_sim_dir}/rates/main.cpp)
+headrace_dsa_sim_library(headrace_dsa_sim_objects SOURCES ${dsa_sim_sources})
+headrace_dsa_sim_program(headrace-dsa-rates SOURCES ${dsa_sim_dir}/rates/main.cpp)
 find_package(CLI11 2.1 QUIET)
 if(fuse3_FOUND AND CLI11_FOUND)
-  headrace_dsa_sim_program(headrace-dsa-sim ${dsa_sim_program})
-  target_link_libraries(headrace-dsa-sim PRIVATE PkgConfig::fuse3 CLI11::CLI11)
+  headrace_dsa_sim_program(headrace-dsa-sim SOURCES ${dsa_sim_program}
+    LIBRARIES PkgConfig::fuse3 CLI11::CLI11)
 else()
   message(STATUS "No headrace-dsa-sim, for want of fuse3 or CLI11 (Debian: libfuse3-dev, "
     "libcli11-dev)")

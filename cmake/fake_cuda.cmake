@@ -9,21 +9,23 @@ set(fake_cuda_tests ${fake_cuda_sources})
 list(FILTER fake_cuda_tests INCLUDE REGEX "_test\\.cpp$")
 list(REMOVE_ITEM fake_cuda_sources ${fake_cuda_tests} ${fake_cuda_dir}/versioned.cpp)
 
-add_library(headrace_fake_cuda_objects OBJECT EXCLUDE_FROM_ALL ${fake_cuda_sources})
-function(headrace_fake_cuda_target name)
+# headrace_fake_cuda_objects(name sources...): the dependencies are the precompiled headers'.
+function(headrace_fake_cuda_objects name)
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE headrace_warnings)
+  target_link_libraries(${name} PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
+  headrace_precompile(${name} library)
 endfunction()
-headrace_fake_cuda_target(headrace_fake_cuda_objects)
+headrace_fake_cuda_objects(headrace_fake_cuda_objects ${fake_cuda_sources})
 
 # headrace_fake_cuda(suffix version)
 function(headrace_fake_cuda suffix version)
   set(name headrace-fake-cuda${suffix})
-  add_library(${name} SHARED ${fake_cuda_dir}/versioned.cpp
+  headrace_fake_cuda_objects(${name}-objects ${fake_cuda_dir}/versioned.cpp)
+  target_compile_definitions(${name}-objects PRIVATE HEADRACE_FAKE_DRIVER=${version})
+  add_library(${name} SHARED $<TARGET_OBJECTS:${name}-objects>
     $<TARGET_OBJECTS:headrace_fake_cuda_objects>)
-  headrace_fake_cuda_target(${name})
-  target_compile_definitions(${name} PRIVATE HEADRACE_FAKE_DRIVER=${version})
   # Nothing but the driver's functions is seen, and its threads outlive a dlclose().
   target_link_options(${name} PRIVATE -Wl,-z,nodelete
     -Wl,--version-script=${fake_cuda_dir}/exports.map)

@@ -35,7 +35,11 @@ if(HEADRACE_TESTS)
   add_library(headrace_thread_check OBJECT ${PROJECT_SOURCE_DIR}/tests/single_threaded.cpp)
   list(JOIN HEADRACE_SINGLE_THREADED "," names)
   target_compile_definitions(headrace_thread_check PRIVATE HEADRACE_SINGLE_THREADED="${names},")
-  target_link_libraries(headrace_thread_check PRIVATE headrace_warnings GTest::gtest)
+  target_compile_options(headrace_thread_check PRIVATE -fPIE ${HEADRACE_TEST_OPTIONS})
+  set_target_properties(headrace_thread_check PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_link_libraries(headrace_thread_check PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES}
+    GTest::gtest rapidcheck)
+  headrace_precompile(headrace_thread_check test)
 endif()
 
 # headrace_label(program test label...): the targets `label` build the program; `ctest -L label`
