@@ -3,8 +3,9 @@
 # The stages of run.sh, in a clone of the tree inside the bare root.
 # Usage: stages.sh STAGE
 #   demo     make demo, twice
-#   package  make install after optional packages came, and the tests that failed without a rebuild
-#   unit     the C++ tests of the core by this system's compiler, and the README's Python example
+#   package  make install after optional packages came, the tests that failed without a rebuild, and
+#            the README's Python example
+#   unit     the C++ tests of the core by this system's compiler
 #   wheel    make wheel; the wheel is left in dist/
 #   alone    that wheel where python3-venv alone is installed: the README's example and the demo
 set -euo pipefail
@@ -44,12 +45,12 @@ package() {
   .venv/bin/python -m pytest -q -p no:xdist tests/python/tools/test_packages.py \
     tests/python/bench/test_bench_kv.py tests/python/bench/test_bench_spark.py \
     -k "emulator or measured or server or java or without_spark"
+  example .venv/bin/python
 }
 
 unit() {
   local folders=(core topology topology_discovery place cache move backend_storage kvcache)
   timed "make install" make install
-  example .venv/bin/python
   install ccache libgtest-dev librapidcheck-dev
   cmake --preset release -DHEADRACE_BENCHES=OFF >/dev/null
   timed "build of the tests" cmake --build --preset release --target \
