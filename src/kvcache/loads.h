@@ -85,6 +85,14 @@ class Loads {
   // The group has been read, or will not be: gives its turn to another.
   void read(LoadGroup& group) noexcept;
   bool verified(LoadGroup& group, const LoadItem& item, unsigned layer) const;
+  // Fails blocks, or leaves doubts about them. Returns true if a layer from another load does not
+  // fit, and must be read.
+  bool verify_all(LoadGroup& group);
+  // Reads the layers that are in doubt into memory that no user can have changed.
+  void read_apart(LoadGroup& group);
+  void was_read_apart(LoadGroup& group, bool well) noexcept;
+  // Copies to the user the layers that fit after all, and fails the others.
+  void decide(LoadGroup& group) noexcept;
   void pass_on(LoadGroup& group);
   void passed_on(LoadGroup& group, bool well) noexcept;
   void finish(LoadGroup& group) noexcept;

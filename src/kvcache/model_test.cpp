@@ -151,8 +151,17 @@ class KvModel {
     RC_ASSERT(counts->stored + counts->present + counts->refused + counts->failed == keys.size());
     if (!failing_) RC_ASSERT(counts->failed == 0u);
     // If some were not stored, the result does not say which; those not written may be in memory.
-    if (counts->stored + counts->present > 0 || writes_at_once_)
+    if (counts->stored + counts->present > 0) {
       stored_.insert(keys.begin(), keys.end());
+    } else if (writes_at_once_) {
+      for (const kvcache::Key& key : keys) {
+        if (rig_.store->contains({&key, 1})[0]) stored_.insert(key);
+      }
+    }
+    const bool written = writes_at_once_ || memory_.empty();
+    if (written && counts->stored + counts->present == keys.size()) {
+      written_.insert(keys.begin(), keys.end());
+    }
   }
   void load(const std::vector<kvcache::Key>& keys) {
     last_ = keys;
@@ -222,6 +231,8 @@ class KvModel {
     if (*rc::gen::arbitrary<bool>()) (void)rig_.store->flush();
     rig_.store.reset();
     open();
+    if (failing_ || folder_ < kKeys) return;  // else no block leaves the folder
+    for (const kvcache::Key& key : written_) RC_ASSERT(rig_.store->contains({&key, 1})[0]);
   }
   void disturb() {
     if (failing_) rig_.files->fail_chance = *rc::gen::element(0.0, 0.05, 0.5);
@@ -241,6 +252,7 @@ class KvModel {
   std::vector<std::size_t> memory_;
   const std::size_t folder_;
   std::set<kvcache::Key> stored_;
+  std::set<kvcache::Key> written_;  // stores that end with the write returned that they are there
   std::vector<kvcache::Key> last_;
   std::vector<kvcache::Match> held_;
   std::vector<std::unique_ptr<Running>> loads_;

@@ -38,7 +38,7 @@ Result<std::size_t> Remover::remove(std::span<const Key> keys) {
     // A free slot may have the header of a block that left or never arrived. The next process would
     // find it.
     store_.table.last().free.take_listed(
-        key, [&](std::uint32_t slot) REQUIRES(kTable) { unlist({.number = slot}); });
+        key, [&](std::uint32_t slot) REQUIRES(kTable) { unlist_free(slot); });
   }
   store_.arrivals.place(later);
   return removed;
@@ -56,9 +56,13 @@ Result<std::size_t> Remover::clear() {
     if (remove((next++)->second)) ++removed;
   }
   store_.table.last().free.take_listed([&](std::uint32_t slot)
-                                           REQUIRES(kTable) { unlist({.number = slot}); });
+                                           REQUIRES(kTable) { unlist_free(slot); });
   store_.arrivals.place(later);
   return removed;
+}
+
+void Remover::unlist_free(std::uint32_t slot) noexcept {
+  unlist({.number = slot, .side = store_.table.last().fills.begin()});
 }
 
 void Remover::unlist(Slot slot) noexcept {
@@ -99,6 +103,7 @@ void Remover::copied(const Result<MoveStats>& outcome) noexcept {
     Tier& folder = store_.table.last();
     for (const Slot& slot : std::span(batch_).first(size_)) {
       --folder.filling;
+      folder.fills.end(slot.side);
       const bool none = folder.disk.full && !folder.disk.written[slot.number];
       none ? folder.free.push_aside(slot.number) : folder.free.push(slot.number);
       if (!outcome && !slot.failed) ++store_.table.counts().failed;

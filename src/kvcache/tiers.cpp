@@ -33,8 +33,11 @@ std::optional<std::uint32_t> Tiers::take_slot(unsigned index, Loss loss) {
 }
 
 void Tiers::evict_for(std::size_t waiting) {
-  evict(0, waiting, Loss::allowed);
-  evict(0, waiting + reserve_of(0), Loss::never);
+  // Slots of a folder that accepts no writes for now would stay empty.
+  if (store_.mover.clock().now() >= store_.table.tier(0).disk.closed) {
+    evict(0, waiting, Loss::allowed);
+    evict(0, waiting + reserve_of(0), Loss::never);
+  }
   for (unsigned tier = 1; tier + 1 < store_.table.tiers(); ++tier) {
     evict(tier, reserve_of(tier), Loss::never);
   }
@@ -229,6 +232,7 @@ void Tiers::sent(TierCopy& copy, const Error* why) noexcept {
 void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
   BlockTable& table = store_.table;
   Entry& entry = *copy.entry;
+  const Key key = entry.key;
   Copy& from = entry.copies[copy.from];
   Copy& to = entry.copies[copy.to];
   Tier& source = table.tier(copy.from);
@@ -263,9 +267,9 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
     ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
     table.drop(from, copy.from);
   }
-  if (copy.for_store == nullptr) return;
   const auto what = why == nullptr ? &StoredCounts::stored : &StoredCounts::failed;
-  store_.arrivals.arrived(*copy.for_store, what, later);
+  if (copy.for_store != nullptr) store_.arrivals.arrived(*copy.for_store, what, later);
+  if (target.folder != nullptr) store_.arrivals.count_followers(key, what, later);
 }
 
 }  // namespace headrace::kvcache

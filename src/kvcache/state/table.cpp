@@ -257,14 +257,13 @@ std::optional<std::uint64_t> BlockTable::use(Entry& entry) {
   return uses_ - before;
 }
 
-bool BlockTable::use_again(Entry& entry) {
-  if (entry.removed) return false;  // its old bytes are leaving
+void BlockTable::use_again(Entry& entry) {
+  if (entry.removed) return;  // its old bytes are leaving
   use(entry);
   const auto tier = entry.fastest();
   if (tier && entry.copies[*tier].state == Copy::State::ready) {
     tiers_[*tier].order->touch(entry.copies[*tier]);
   }
-  return tier || entry.waiting || entry.has(Copy::State::filling);
 }
 
 bool BlockTable::in_memory(const Entry& entry) const {
@@ -276,18 +275,12 @@ bool BlockTable::only_in_memory(const Entry& entry) const {
   return last.state == Copy::State::none && entry.fastest().has_value();
 }
 
-bool BlockTable::arriving(const Entry& entry) const {
-  const Copy::State last = entry.copies[tiers_.size() - 1].state;
-  if (entry.removed) return false;
-  if (tiers_.size() == 1) return entry.waiting || last == Copy::State::filling;
-  return last == Copy::State::none && (entry.waiting || entry.has(Copy::State::filling));
-}
-
 void BlockTable::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slot) {
   copy.entry = &entry;
   copy.slot = slot;
   copy.state = Copy::State::filling;
   copy.visited = false;
+  copy.side = tiers_[index].fills.begin();
   ++tiers_[index].filling;
 }
 
@@ -297,10 +290,14 @@ void BlockTable::enter_order(Copy& copy, unsigned index) {
 
 void BlockTable::ready(Copy& copy, unsigned index) {
   DCHECK(copy.state == Copy::State::filling);
-  copy.state = Copy::State::ready;
-  --tiers_[index].filling;
-  enter_order(copy, index);
-  if (copy.entry->removed) withdraw(copy, index);
+  Tier& tier = tiers_[index];
+  const bool removed = copy.entry->removed;
+  if (removed) ++tier.counts.dropped;
+  if (removed && copy.entry->pins == 0) return drop(copy, index);
+  copy.state = removed ? Copy::State::damaged : Copy::State::ready;
+  --tier.filling;
+  tier.fills.end(copy.side);
+  if (!removed) enter_order(copy, index);
 }
 
 void BlockTable::damage(Copy& copy, unsigned index) {
@@ -327,13 +324,18 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
   const bool filling = copy.state == Copy::State::filling;
   if (filling) --tier.filling;
   copy.state = Copy::State::none;
+  bool counted = filling;
   // A slot that got no block may still have the header of a block that was removed meanwhile.
   const bool stale = filling && tier.folder != nullptr && tier.folder->listed(copy.slot);
   if (tier.folder != nullptr && (half || stale || copy.entry->removed)) {
-    unlister_.unlist({.number = copy.slot, .failed = half && !copy.entry->removed});
+    // A flush() that waits for the copy also waits for its header.
+    const std::uint8_t side = std::exchange(counted, false) ? copy.side : tier.fills.begin();
+    unlister_.unlist(
+        {.number = copy.slot, .failed = half && !copy.entry->removed, .side = side});
   } else {
     tier.free.push(copy.slot);
   }
+  if (counted) tier.fills.end(copy.side);
   const Entry& entry = *copy.entry;
   const bool gone =
       !entry.waiting && entry.pins == 0 && std::ranges::all_of(entry.copies, [](const Copy& other) {

@@ -31,6 +31,7 @@
 #include "core/mutex.h"
 #include "headrace/buffer.h"
 #include "headrace/kvcache/store.h"
+#include "kvcache/state/epochs.h"
 #include "kvcache/state/folder.h"
 #include "kvcache/state/free_slots.h"
 
@@ -54,6 +55,7 @@ struct Copy : EvictionLinks {
   Entry* entry = nullptr;
   std::uint32_t slot = 0;  // constant while the copy is filling or pinned
   State state = State::none;
+  std::uint8_t side = 0;  // of Tier::fills, while the copy is filling
 
   bool served() const { return state == State::ready || state == State::leaving; }
 };
@@ -63,6 +65,7 @@ struct Entry {
   Key key;
   unsigned pins = 0;     // by matches and loads
   bool waiting = false;  // for a slot of the first tier
+  bool storing = false;  // waiting, or being copied from the user's memory
   // remove() was called: no copy is served, and each is released as soon as possible.
   bool removed = false;
   LoadItem* readers = nullptr;  // loads that read a part of it from the folder; the latest first
@@ -102,7 +105,9 @@ struct Tier {
   // their tier come here.
   Nanoseconds rests GUARDED_BY(kTable){0};
   std::unique_ptr<EvictionOrder> order GUARDED_BY(kTable);
+  // Copies to this tier that have not ended, and headers of the folder that are overwritten.
   unsigned filling GUARDED_BY(kTable) = 0;
+  Epochs fills GUARDED_BY(kTable);  // the same
   std::size_t leaving GUARDED_BY(kTable) = 0;
   std::size_t writing GUARDED_BY(kTable) = 0;  // copies that are written to the folder, and stay
 
@@ -129,7 +134,8 @@ class Unlister {
  public:
   struct Slot {
     std::uint32_t number = 0;
-    bool failed = false;  // a block was not written, and has been counted
+    bool failed = false;    // a block was not written, and has been counted
+    std::uint8_t side = 0;  // of Tier::fills, which counts the slot
   };
   // Frees the slot of the folder once its header is overwritten.
   virtual void unlist(Slot slot) noexcept REQUIRES(kTable) = 0;
@@ -181,13 +187,10 @@ class BlockTable {
   // Counts a use. Returns how many uses of blocks there were since the block's last use, including
   // this one; empty for the first use.
   std::optional<std::uint64_t> use(Entry& entry) REQUIRES(kTable);
-  // Counts a use by a store() of a block that has an entry. Returns whether the block is there or
-  // arriving. If not, it is damaged or removed, and pinned by a match or load.
-  bool use_again(Entry& entry) REQUIRES(kTable);
+  // Counts a use by a store() or touch(), unless the block was removed.
+  void use_again(Entry& entry) REQUIRES(kTable);
   bool in_memory(const Entry& entry) const REQUIRES(kTable);
   bool only_in_memory(const Entry& entry) const REQUIRES(kTable);
-  // The block waits for a slot or is being copied to a tier, and is not in the folder.
-  bool arriving(const Entry& entry) const REQUIRES(kTable);
 
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(kTable);
   void enter_order(Copy& copy, unsigned tier) REQUIRES(kTable);
