@@ -108,7 +108,7 @@ bool Flusher::write_some(Work& work) {
   keys.insert(keys.end(), moving.rbegin(), moving.rend());
   if (sent || !work.writes) {
     work.writes = folder.fills.mark();
-    work.changes = store_.remover.list_changes();
+    work.changes = folder.fills.begun() + store_.remover.list_changes();
   }
   return !moving.empty() || !folder.fills.passed(*work.writes);
 }
@@ -125,15 +125,15 @@ Status Flusher::outcome(std::size_t left, std::uint64_t failed, Status status) {
   return table.last().folder->still_there();
 }
 
-// Without it a power failure could bring removed blocks back.
+// Without it a power failure could lose blocks, and bring removed ones back.
 Status Flusher::sync(std::uint64_t changes) {
   {
     const TableLock lock(store_.table);
-    if (changes <= synced_) return {};
+    if (synced_ && changes <= *synced_) return {};
   }
   HEADRACE_TRY_STATUS(store_.table.last().folder->sync());
   const TableLock lock(store_.table);
-  synced_ = std::max(synced_, changes);
+  synced_ = std::max(synced_.value_or(0), changes);
   return {};
 }
 

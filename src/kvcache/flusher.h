@@ -38,7 +38,7 @@ class Flusher {
     bool listed = false;                  // whether `keys` are known
     std::vector<Key> keys;                // blocks to write; the next is last
     std::optional<std::uint64_t> writes;  // the mark of Tier::fills after the last write was sent
-    std::uint64_t changes = 0;            // of the list, at that mark
+    std::uint64_t changes = 0;            // of the folder, at that mark
   };
   Status flush_all(Nanoseconds timeout, const Stop& stop);
   // Returns true, and sets `keys`, once the blocks have arrived that were stored before flush()
@@ -49,15 +49,16 @@ class Flusher {
   bool write_some(Work& work);
   // The result of a flush() with `left` blocks to write; `failed` were counted before it began.
   Status outcome(std::size_t left, std::uint64_t failed, Status status);
-  // Makes the first `changes` of the list durable. Requires: their headers are overwritten.
+  // Makes the first `changes` of the folder durable. Requires: their writes have ended.
   Status sync(std::uint64_t changes);
 
   StoreCore& store_;
   // In order of arrival; the oldest is forgotten if it is longer than memory has slots.
   std::deque<Key> when_idle_ GUARDED_BY(kTable);
   std::atomic<bool> any_when_idle_{false};
-  std::uint64_t synced_ GUARDED_BY(kTable) = 0;  // changes of the list that are durable
-  std::atomic<std::uint32_t> word_{0};           // changes with each progress
+  // Changes of the folder that are durable; empty: none of this process.
+  std::optional<std::uint64_t> synced_ GUARDED_BY(kTable);
+  std::atomic<std::uint32_t> word_{0};  // changes with each progress
 };
 
 }  // namespace headrace::kvcache

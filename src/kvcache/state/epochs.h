@@ -22,9 +22,13 @@ class Epochs {
   std::uint8_t begin() {
     const auto side = static_cast<std::uint8_t>(epoch_ % 2);
     ++counts_[side];
+    ++begun_;
     return side;
   }
   void end(std::uint8_t side) { --counts_[side]; }
+
+  // How many operations have begun.
+  std::uint64_t begun() const { return begun_; }
 
   std::uint64_t mark() const { return epoch_; }
   // Whether all operations have ended that began before mark() returned `mark`.
@@ -35,6 +39,7 @@ class Epochs {
 
  private:
   std::uint64_t epoch_ = 0;
+  std::uint64_t begun_ = 0;
   std::array<std::size_t, 2> counts_{};  // operations that have not ended, by epoch % 2
 };
 

@@ -292,6 +292,12 @@ Status Folder::still_there() const {
                   "process, so open it again",
                   quoted(path_));
     }
+    if (static_cast<std::uint64_t>(status.st_size) < file->size().value) {
+      return fail(ErrorCode::io,
+                  "somebody cut a file of the KV store in {}; it serves what is left and can write "
+                  "no more, so open it again",
+                  quoted(path_));
+    }
   }
   return {};
 }
@@ -299,13 +305,14 @@ Status Folder::still_there() const {
 Status Folder::sync() {
   const MutexLock lock(syncing_);
   // Once it has failed, Linux counts the pages as written.
-  if (sync_error_ == 0 && fdatasync(index_->buffered_fd()) != 0) sync_error_ = errno;
+  for (const File* file : {blocks_.get(), index_.get()}) {
+    if (sync_error_ == 0 && fdatasync(file->buffered_fd()) != 0) sync_error_ = errno;
+  }
   if (sync_error_ == 0) return {};
-  return fail(
-      ErrorCode::io,
-      "cannot write back the index of the KV store in {} ({}), so a power failure may bring "
-      "removed blocks back; open it again, and remove them again",
-      quoted(path_), std::generic_category().message(sync_error_));
+  return fail(ErrorCode::io,
+              "cannot write back the files of the KV store in {} ({}), so a power failure may lose "
+              "blocks, or bring removed ones back; open it again, and remove them again",
+              quoted(path_), std::generic_category().message(sync_error_));
 }
 
 Folder::Header* Folder::at(std::uint32_t slot) const {

@@ -5,7 +5,7 @@
 //   blocks  slots of a whole number of 4 KiB; a block lies in one, layer after layer
 //
 // A header has the key, a checksum of each fragment, an increasing number, and its own checksum.
-// After the superblock nothing is ordered, and nothing flushed except by sync(). If a crash leaves
+// After the superblock nothing is ordered, and nothing synced except by sync(). If a crash leaves
 // a header beside the bytes of another block, the checksums do not fit and the block is dropped
 // when it is read. So a power failure costs blocks, but never causes wrong answers.
 //
@@ -51,9 +51,9 @@ class Folder {
   void forget_found() { found_ = {}; }
 
   const File& file() const { return *blocks_; }
-  // Errors: io: its files were removed, so writes are lost when this process ends.
+  // Errors: io: its files were removed, so writes are lost when this process ends; or cut.
   Status still_there() const;
-  // Writes the index through to the disk. Errors: io, from then on. Thread-safe.
+  // Makes all writes durable that have ended. Errors: io, from then on. Thread-safe.
   Status sync();
   // Records in memory that `slot` will hold the block, with the checksums of `bytes`.
   void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes);
