@@ -128,7 +128,7 @@ TEST(KvStoring, OfABlockThatArrives_HasItsOutcome) {
       rig.files->held = true;
       const auto first = rig.store->store(keys, whole(memory));
       const auto second = rig.store->store(keys, whole(memory));
-      rig.settle();  // with memory, the block is there and is being written
+      rig.poll();  // with memory, the block is there and is being written
       EXPECT_EQ(rig.store->contains(keys)[0], !folder_only);
       const auto third = rig.store->store(keys, whole(memory));
       EXPECT_FALSE(first->done() || second->done() || third->done());

@@ -164,7 +164,7 @@ TEST(KvFlush, WhileOthersWrite_HasAShare) {
   const auto put = [&](std::size_t i) {
     const Extent from = whole(memory).part(rig.bytes_of(i).value, rig.geometry.block());
     ASSERT_TRUE(rig.store->store({&keys[i], 1}, from).has_value());
-    rig.settle();
+    rig.poll();
   };
   put(0);
   std::size_t asked = 0;

@@ -220,6 +220,10 @@ struct KvRig : KvBlocks {
     EXPECT_EQ(bytes, blocks_of(keys));
     return {};
   }
+  // Lets operations continue as far as they can while copies are held.
+  void poll() {
+    for (int i = 0; i < 100; ++i) store->poll();
+  }
   // Lets all operations end.
   void settle() {
     for (int i = 0; i < 10; ++i) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What engines need of a store: gaps, outcomes by block, memory of blocks, times of writing.
+#include <fstream>
+
 #include "kvcache/kvcache_testing.h"
 
 namespace headrace {
@@ -203,7 +205,7 @@ TEST(KvStore, WritesAfterAPromotion) {
   const auto running = rig.store->load({&keys[0], 1}, first, {.promote = false});
   ASSERT_EQ(rig.put({&keys[1], 1})->stored, 1u);
   ASSERT_EQ(rig.put({&keys[2], 1})->stored, 1u);  // the block before moves to the second memory
-  rig.settle();
+  rig.poll();
   ASSERT_EQ(*rig.store->remove({&keys[2], 1}), 1u);
   const auto second = whole(memory).part(rig.bytes_of(1).value, rig.geometry.block());
   ASSERT_TRUE(rig.store->load({&keys[1], 1}, second)->wait().has_value());
@@ -232,7 +234,7 @@ TEST(KvStore, ClosedDuringWrites_HasWholeBlocks) {
       rig.files->held = true;
       const auto stored = rig.store->store(keys, whole(memory));
       const auto writes = [&] {
-        rig.settle();
+        rig.poll();
         return rig.store->stats().tiers[1].blocks > 0;
       };
       while (!writes()) std::this_thread::yield();
@@ -307,6 +309,45 @@ TEST(KvStore, AFolderOfAnotherModelIsEmptiedOnRequest) {
   rig.store.reset();
   std::filesystem::resize_file(rig.folder.path / "index", 0);  // of no store
   EXPECT_EQ(kvcache::Store::open(*rig.mover, options).error().code, ErrorCode::invalid);
+}
+
+// A header whose checksum fits shows that the index is a store's.
+TEST(KvStore, AFolderWithADamagedSuperblockIsEmptiedOnRequestIfItListsBlocks) {
+  for (const bool lists : {true, false}) {
+    KvRig rig;
+    rig.open({2}, 8);
+    const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+    ASSERT_EQ(rig.put(std::span(keys).first(lists ? 2 : 0))->stored, lists ? 2u : 0u);
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.store.reset();
+    {
+      std::fstream index(rig.folder.path / "index", std::ios::in | std::ios::out);
+      index << "no superblock";
+    }
+    auto options = rig.options({2}, 8);
+    const auto refused = kvcache::Store::open(*rig.mover, options);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().message.find(lists ? "is damaged; remove" : "lists no KV blocks"),
+              std::string::npos)
+        << refused.error().message;
+    options.tiers.back().discard_other = true;
+    const auto opened = kvcache::Store::open(*rig.mover, options);
+    EXPECT_EQ(opened.has_value(), lists);
+    EXPECT_EQ(lists ? (*opened)->stats().reopened : 0, 0u);
+  }
+}
+
+// Whether somebody has removed `lock` or not.
+TEST(KvStore, AFolderIsLockedByItsIndexToo) {
+  KvRig rig;
+  for (const bool made_before : {false, true}) {
+    rig.open({2}, 8);
+    std::filesystem::remove(rig.folder.path / "lock");
+    const auto second = kvcache::Store::open(*rig.mover, rig.options({2}, 8));
+    ASSERT_FALSE(second.has_value()) << made_before;
+    EXPECT_EQ(second.error().code, ErrorCode::denied);
+    EXPECT_NE(second.error().message.find("is open already"), std::string::npos);
+  }
 }
 
 TEST(KvStore, OnlyFoundBlocksAreComparedOnRequest) {

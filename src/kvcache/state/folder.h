@@ -3,6 +3,10 @@
 //
 //   index   a superblock of 4 KiB, then a header for each slot
 //   blocks  slots of a whole number of 4 KiB; a block lies in one, layer after layer
+//   lock    empty
+//
+// A process that has the folder open holds flock() on `lock` and on `index`: on `lock` while the
+// index is made or replaced, and on `index` since `lock` may have been removed.
 //
 // A header has the key, a checksum of each fragment, an increasing number, and its own checksum.
 // After the superblock nothing is ordered, and nothing synced except by sync(). If a crash leaves
@@ -75,11 +79,13 @@ class Folder {
 
   Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots,
          const TierOptions& rules);
-  Status lock(const std::filesystem::path& path);
+  // Opens the file and locks it, in place of `held`, which is released.
+  Status lock(const std::filesystem::path& name, int& held) const;
   Status open_files(Mover& mover, const std::filesystem::path& path);
   Status write_superblock(const std::filesystem::path& path) const;
-  // Sets `other` if the index is of a store, but of another geometry or version.
+  // Sets `other` if the index is of a store, but damaged, or of another geometry or version.
   Status check_superblock(const std::filesystem::path& path, bool& other) const;
+  static bool has_header(int file);
   Status read_headers(Mover& mover);
   Header* at(std::uint32_t slot) const;
   std::uint64_t sum_of(std::uint32_t slot) const;
@@ -92,6 +98,7 @@ class Folder {
   const bool trusts_own_;
   std::vector<std::uint8_t> own_;  // by slot: 1 if this process wrote its block
   int lock_ = -1;
+  int index_lock_ = -1;
   Mutex syncing_;
   int sync_error_ GUARDED_BY(syncing_) = 0;  // of the first sync() that failed
   std::unique_ptr<File> index_;
