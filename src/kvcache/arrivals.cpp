@@ -123,8 +123,7 @@ Arrival* Arrivals::expect(const Key& key, const std::shared_ptr<StoredState>& st
   if (store_.table.closing || too_much()) return nullptr;
   try {
     auto arrival = std::make_unique<Arrival>();
-    Entry& entry = store_.table.entries()[key];
-    entry.key = key;
+    Entry& entry = store_.table.make(key);
     entry.waiting = entry.storing = true;
     arrival->state = state;
     arrival->entry = &entry;

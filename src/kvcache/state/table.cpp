@@ -128,8 +128,7 @@ Status BlockTable::open_tier(unsigned index) {
 void BlockTable::take_over_found(unsigned index, std::vector<bool>& taken) {
   Tier& tier = tiers_[index];
   for (const Folder::Found& found : tier.folder->found()) {
-    Entry& entry = entries_[found.key];
-    entry.key = found.key;
+    Entry& entry = make(found.key);
     fill(entry.copies[index], entry, index, found.slot);
     ready(entry.copies[index], index);
     taken[found.slot] = true;

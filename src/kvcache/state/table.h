@@ -60,9 +60,28 @@ struct Copy : EvictionLinks {
   bool served() const { return state == State::ready || state == State::leaving; }
 };
 
+// The copies of a block, by tier. As many as the store has tiers, to save memory: a folder may have
+// 10^7 blocks.
+class Copies {
+ public:
+  explicit Copies(std::size_t tiers)
+      : copies_(std::make_unique<Copy[]>(tiers)), size_(static_cast<unsigned>(tiers)) {}
+  unsigned size() const { return size_; }
+  Copy& operator[](std::size_t tier) { return copies_[tier]; }
+  const Copy& operator[](std::size_t tier) const { return copies_[tier]; }
+  const Copy* begin() const { return copies_.get(); }
+  const Copy* end() const { return copies_.get() + size_; }
+
+ private:
+  std::unique_ptr<Copy[]> copies_;
+  unsigned size_;
+};
+
 // A block that has a copy, or waits for a slot. Guarded by the table's lock, except the key.
 struct Entry {
-  Key key;
+  Entry(const Key& of, std::size_t tiers) : key(of), copies(tiers) {}
+
+  const Key key;
   unsigned pins = 0;     // by matches and loads
   bool waiting = false;  // for a slot of the first tier
   bool storing = false;  // waiting, or being copied from the user's memory
@@ -71,7 +90,7 @@ struct Entry {
   LoadItem* readers = nullptr;  // loads that read a part of it from the folder; the latest first
   // The number of its last use, counted over all blocks: stored, stored again or loaded. 0: no use.
   std::uint64_t used = 0;
-  std::array<Copy, kMostTiers> copies;
+  Copies copies;
 
   std::optional<unsigned> fastest() const;
   bool has(Copy::State state) const;  // whether a copy is in this state
@@ -165,6 +184,10 @@ class BlockTable {
 
   using Entries = std::unordered_map<Key, Entry, std::size_t (*)(const Key&)>;
   Entries& entries() REQUIRES(kTable) { return entries_; }
+  // The entry of the block, which is made if there is none.
+  Entry& make(const Key& key) REQUIRES(kTable) {
+    return entries_.try_emplace(key, key, tiers_.size()).first->second;
+  }
   // Returns nullptr if there is no such block.
   Entry* find(const Key& key) REQUIRES(kTable);
   StoreStats& counts() REQUIRES(kTable) { return counts_; }

@@ -52,8 +52,7 @@ struct KvTable : testing::Test, kvcache::Unlister {
   }
   // Begins to fill a slot of the folder. Returns the slot.
   std::uint32_t add() REQUIRES(kvcache::kTable) {
-    kvcache::Entry& entry = table.entries()[key];
-    entry.key = key;
+    kvcache::Entry& entry = table.make(key);
     const std::uint32_t slot = *table.last().free.pop();
     table.fill(entry.copies[1], entry, 1, slot);
     return slot;
