@@ -259,9 +259,7 @@ void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexce
       what = &StoredCounts::failed;
       table.note(*why);
       table.drop(copy, 0, arrival->writing);
-      if (arrival->writing && why->code == ErrorCode::exhausted) {
-        first.disk_is_full(slot, store_.mover.clock().now());
-      }
+      if (arrival->writing) first.disk_refused(slot, *why, store_.mover.clock().now());
     } else if (arrival->entry->removed) {
       table.ready(copy, 0);  // frees the entry
     } else {

@@ -117,7 +117,7 @@ Status Flusher::outcome(std::size_t left, std::uint64_t failed, Status status) {
   BlockTable& table = store_.table;
   const TableLock lock(table);
   std::uint64_t lost = table.counts().failed - failed;
-  if (!table.closing && table.last().disk.full) lost += left;  // no slot
+  if (!table.closing && table.last().any_full()) lost += left;  // no slot
   if (lost > 0) {
     return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, table.last_error());
   }
@@ -160,7 +160,7 @@ Status Flusher::flush_all(Nanoseconds timeout, const Stop& stop) {
     const TableLock lock(table);
     work.arrivals = store_.arrivals.mark();
     work.failed = table.counts().failed;
-    table.last().reopen_disk();
+    table.last().reopen_disks();
   }
   const Clock& clock = store_.mover.clock();
   Patience patience(clock, store_.mover.waiting(), timeout);

@@ -165,7 +165,7 @@ void Loads::read_again(LoadGroup& group) noexcept {
 bool Loads::verified(LoadGroup& group, const LoadItem& item, unsigned layer) const {
   const auto number = static_cast<unsigned>(&item - group.load->items.data());
   const Extent bytes = landing(*group.load, number, layer);
-  const Folder& folder = *store_.table.tier(item.tier).folder;
+  const Folders& folder = *store_.table.tier(item.tier).folder;
   // A user may have overwritten the memory of another load, from which bytes came.
   const bool own = group.own[group.at(number, layer)] && group.rounds == 0;
   if (own && folder.trusts(item.slot, item.entry->key)) return true;
@@ -251,7 +251,7 @@ void Loads::decide(LoadGroup& group) noexcept {
   const std::byte* bytes = group.apart->memory();
   for (const auto& [i, layer] : group.doubts) {
     const LoadItem& item = group.load->items[i];
-    const Folder& folder = *store_.table.tier(item.tier).folder;
+    const Folders& folder = *store_.table.tier(item.tier).folder;
     const std::span read(std::exchange(bytes, bytes + fragment), fragment);
     if (item.failed.load()) continue;
     if (folder.fits(item.slot, item.entry->key, layer, read)) {
@@ -298,7 +298,7 @@ void Loads::passed_on(LoadGroup& group, bool well) noexcept {
 
 bool Loads::may_be_lost(const LoadGroup& group, const LoadItem& item) const {
   if (from_folder(item)) return true;
-  const Object& source = store_.table.tier(item.tier).object();
+  const Object& source = *store_.table.tier(item.tier).buffer;
   return source.memory() == nullptr && source.node() != group.load->into.object->node();
 }
 

@@ -35,7 +35,8 @@ class KvModel {
         rig_(any_fake(failing)),
         keys_(kvcache::keys(rig_.geometry, tokens(4 * kKeys))),
         memory_{*rc::gen::inRange<std::size_t>(1, 8)},
-        folder_(*rc::gen::inRange<std::size_t>(0, 30)) {
+        folder_(*rc::gen::inRange<std::size_t>(0, 30)),
+        second_(folder_ < 2 ? 0 : *rc::gen::inRange<std::size_t>(0, folder_ / 2 + 1)) {
     for (int more = *rc::gen::inRange(0, 3); more > 0; --more) {
       memory_.push_back(*rc::gen::inRange<std::size_t>(1, 8));
     }
@@ -121,8 +122,19 @@ class KvModel {
     bool skips = false;
   };
 
-  void open() {
+  // A larger folder may be two.
+  kvcache::StoreOptions options_of() const {
     auto options = rig_.options(memory_, folder_);
+    if (second_ > 0) {
+      kvcache::TierOptions& tier = options.tiers.back();
+      tier.budget = rig_.slot * (folder_ - second_);
+      tier.more_folders = {{tier.folder / "second", rig_.slot * second_}};
+      tier.folder /= "first";
+    }
+    return options;
+  }
+  void open() {
+    auto options = options_of();
     options.in_flight = rig_.geometry.block() * *rc::gen::inRange<std::uint64_t>(1, 12);
     options.eviction = *eviction_order(*rc::gen::element("s3-fifo", "sieve", "clock"));
     const auto write = *rc::gen::element(kvcache::WriteBack::leaving, kvcache::WriteBack::idle,
@@ -132,7 +144,7 @@ class KvModel {
     options.tiers.back().verify = *rc::gen::element(kvcache::Verify::all, kvcache::Verify::found);
     auto made = kvcache::Store::open(*rig_.mover, std::move(options));
     for (int i = 0; !made && i < 200; ++i) {  // fails if the headers could not be read
-      made = kvcache::Store::open(*rig_.mover, rig_.options(memory_, folder_));
+      made = kvcache::Store::open(*rig_.mover, options_of());
     }
     RC_ASSERT(made.has_value());
     rig_.store = std::move(*made);
@@ -251,6 +263,7 @@ class KvModel {
   const std::vector<kvcache::Key> keys_;
   std::vector<std::size_t> memory_;
   const std::size_t folder_;
+  const std::size_t second_;  // blocks of it in a second folder
   std::set<kvcache::Key> stored_;
   std::set<kvcache::Key> written_;  // stores that end with the write returned that they are there
   std::vector<kvcache::Key> last_;

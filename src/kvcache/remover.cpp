@@ -86,7 +86,7 @@ bool Remover::next() noexcept {
 void Remover::run() noexcept {
   if (heard_late(store_.jobs)) return;
   if (!next()) return store_.jobs.end_operation();
-  Folder& folder = *store_.table.last().folder;
+  Folders& folder = *store_.table.last().folder;
   std::array<MovePair, kMost> pairs;
   for (std::size_t i = 0; i < size_; ++i) {
     folder.blank(batch_[i].number);
@@ -104,8 +104,7 @@ void Remover::copied(const Result<MoveStats>& outcome) noexcept {
     for (const Slot& slot : std::span(batch_).first(size_)) {
       --folder.filling;
       folder.fills.end(slot.side);
-      const bool none = folder.disk.full && !folder.disk.written[slot.number];
-      none ? folder.free.push_aside(slot.number) : folder.free.push(slot.number);
+      folder.free_slot(slot.number);
       if (!outcome && !slot.failed) ++store_.table.counts().failed;
     }
     if (!outcome) store_.table.note(outcome.error());

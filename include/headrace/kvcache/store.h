@@ -128,12 +128,21 @@ enum class Verify : std::uint8_t {
 std::string_view to_string(WriteBack write);
 std::string_view to_string(Verify verify);
 
+struct FolderOptions {
+  std::filesystem::path folder;
+  Bytes budget;
+};
+
 struct TierOptions {
   // Only whole blocks are used. A folder reserves no disk space; a full disk counts as a reached
   // budget. A folder with a larger budget is truncated, and its blocks beyond are lost.
   Bytes budget;
   Placement memory = {};              // ignored for a folder
   std::filesystem::path folder = {};  // on SSD; only the last tier
+  // More folders of the same tier, each on a disk of its own. Blocks are spread over all of them by
+  // budget. Each folder has whole blocks and its own list, so a lost disk costs only its blocks, and
+  // the others can be opened without it. A disk that fails a write gets no new block for 10 s.
+  std::vector<FolderOptions> more_folders = {};
   WriteBack write = WriteBack::idle;  // for a folder
   Verify verify = Verify::all;        // for a folder
   // Whether a folder of another geometry, model, revision or version of the format is emptied. If

@@ -54,6 +54,10 @@ class Folder {
   // Releases found(), once the caller has taken the blocks over.
   void forget_found() { found_ = {}; }
 
+  // The number of the last block that was written. The next one has a larger number than `last`.
+  std::uint64_t sequence() const { return sequence_.load(); }
+  void number_from(std::uint64_t last) { sequence_ = last; }
+
   const File& file() const { return *blocks_; }
   // Errors: io: its files were removed, so writes are lost when this process ends; or cut.
   Status still_there() const;

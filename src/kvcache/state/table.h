@@ -32,7 +32,7 @@
 #include "headrace/buffer.h"
 #include "headrace/kvcache/store.h"
 #include "kvcache/state/epochs.h"
-#include "kvcache/state/folder.h"
+#include "kvcache/state/folders.h"
 #include "kvcache/state/free_slots.h"
 
 namespace headrace::kvcache {
@@ -98,26 +98,32 @@ struct Entry {
   bool elsewhere(const Copy& copy) const;
 };
 
-// The state of a folder's slots on a full disk. A written slot has space on the disk; others may
-// not.
-struct DiskSpace {
-  std::vector<bool> written;  // by slot
+// The state of the disk of one folder.
+struct Disk {
   // A slot not written before got no space, and no such slot has been written since.
   bool full = false;
-  std::optional<std::uint32_t> trying;  // a slot set aside that is being tried again
-  Nanoseconds again{0};                 // when the next slot is tried
-  Nanoseconds closed{0};                // no writes before this time: a written slot got no space
+  // No writes before this time: a written slot got no space; or the disk failed a write, and the
+  // tier has others. 0: open.
+  Nanoseconds closed{0};
+};
+
+// The state of a tier's disks. A written slot has space on its disk; others may not.
+struct DiskSpace {
+  std::vector<bool> written;            // by slot
+  std::vector<Disk> disks;              // by folder
+  std::optional<std::uint32_t> trying;  // a slot of a full disk that is being tried again
+  Nanoseconds again{0};                 // when the next such slot is tried
 };
 
 struct Tier {
   // Constant until the store is closed.
   std::unique_ptr<Buffer> buffer;  // either this or the folder
-  std::unique_ptr<Folder> folder;
+  std::unique_ptr<Folders> folder;
   std::uint32_t slots = 0;
   std::uint64_t slot_bytes = 0;
 
   TierStats counts GUARDED_BY(kTable);
-  // Slots for which the disk has no space are set aside.
+  // Slots that a disk does not take are set aside.
   FreeSlots free GUARDED_BY(kTable);
   DiskSpace disk GUARDED_BY(kTable);  // used for a folder
   // A copy to this tier failed whose source could stay. Until then, only blocks that must leave
@@ -130,22 +136,33 @@ struct Tier {
   std::size_t leaving GUARDED_BY(kTable) = 0;
   std::size_t writing GUARDED_BY(kTable) = 0;  // copies that are written to the folder, and stay
 
-  const Object& object() const {
-    return folder != nullptr ? static_cast<const Object&>(folder->file()) : *buffer;
-  }
   // The extent of `bytes` bytes at offset `from` within the slot.
   Extent in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const {
-    return {&object(), slot * slot_bytes + from, bytes};
+    if (folder != nullptr) return folder->in_slot(slot, from, bytes);
+    return {buffer.get(), slot * slot_bytes + from, bytes};
   }
 
-  // Returns a free slot, or on a full disk a slot to try again. Ignores `disk.closed`.
+  // Returns a free slot, or on a full disk a slot to try again. Requires: reopen_due().
   std::optional<std::uint32_t> take_free(Nanoseconds now) REQUIRES(kTable);
-  // The disk had no space for data written to this slot.
-  void disk_is_full(std::uint32_t slot, Nanoseconds now) REQUIRES(kTable);
+  void free_slot(std::uint32_t slot) REQUIRES(kTable);
+  // The disk did not take what was written to this slot.
+  void disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) REQUIRES(kTable);
   // The disk had space for this slot. If the slot was set aside, all such slots are usable again.
   void disk_has(std::uint32_t slot) REQUIRES(kTable);
-  // All slots for which the disk had no space may be tried again.
-  void reopen_disk() REQUIRES(kTable);
+  // Opens the disks that have been closed for long enough.
+  void reopen_due(Nanoseconds now) REQUIRES(kTable);
+  // All slots that a disk did not take may be tried again.
+  void reopen_disks() REQUIRES(kTable);
+  // Whether the disk of the slot is closed.
+  bool closed(std::uint32_t slot) const REQUIRES(kTable);
+  // Whether no disk takes writes.
+  bool all_closed() const REQUIRES(kTable);
+  bool any_full() const REQUIRES(kTable);
+
+ private:
+  // Sets the free slots aside that their disks do not take, and no others.
+  void sort_free() REQUIRES(kTable);
+  bool refused(std::uint32_t slot) const REQUIRES(kTable);
 };
 
 // Overwrites headers of the folder (Remover).
