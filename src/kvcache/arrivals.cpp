@@ -87,8 +87,7 @@ bool Arrivals::ends_with_write() const {
 }
 
 bool Arrivals::too_much() const {
-  return in_flight_ > 0 &&
-         in_flight_ + store_.table.block_bytes() > store_.options.in_flight.value;
+  return in_flight_ > 0 && in_flight_ + store_.table.block_bytes() > store_.options.in_flight.value;
 }
 
 std::size_t StoredCounts::* Arrivals::meet(Entry& entry,

@@ -91,8 +91,8 @@ class Arrivals {
   JobList waiting_ GUARDED_BY(kTable);  // arrivals without a slot, which the list owns
   std::uint64_t in_flight_ GUARDED_BY(kTable) = 0;
   Epochs arriving_ GUARDED_BY(kTable);
-  using Followers = std::unordered_multimap<Key, std::shared_ptr<StoredState>,
-                                            std::size_t (*)(const Key&)>;
+  using Followers =
+      std::unordered_multimap<Key, std::shared_ptr<StoredState>, std::size_t (*)(const Key&)>;
   // Stores that wait for blocks of another store, by key.
   Followers followers_ GUARDED_BY(kTable){0, [](const Key& key) -> std::size_t { return key.low; }};
 };

@@ -2,8 +2,8 @@
 // Counts operations, so that a thread can wait for all that began before a point in time while
 // others begin.
 //
-//   const unsigned side = epochs.begin();  ...  epochs.end(side);
-//   const std::uint64_t before = epochs.mark();  ...  if (epochs.passed(before)) ...
+// An operation keeps what begin() returns for end(). A waiting thread keeps what mark() returns,
+// and asks passed().
 //
 // An operation belongs to the epoch in which it began. Two epochs are open at most: the next one
 // begins once the older of them has ended and a thread waits for the newer. So a waiting thread

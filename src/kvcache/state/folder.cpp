@@ -290,8 +290,8 @@ Status Folder::check_superblock(const std::filesystem::path& path, bool& other) 
   const Descriptor file{::open(path.c_str(), kFlags, 0600)};
   if (file.fd < 0) return fail_errno(errno, "cannot open " + quoted(path));
   Superblock found;
-  const bool ours = pread(file.fd, &found, sizeof found, 0) == sizeof found &&
-                    found.magic == kMagic;
+  const bool ours =
+      pread(file.fd, &found, sizeof found, 0) == sizeof found && found.magic == kMagic;
   other = ours || has_header(file.fd);
   if (!other) {
     return fail(ErrorCode::invalid, "{} lists no KV blocks; give another folder, or remove it",

@@ -22,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/mutex.h"
@@ -49,10 +50,8 @@ class Folder {
     std::uint32_t slot = 0;
     std::uint64_t sequence = 0;
   };
-  // The blocks that open() found, oldest first, each key once.
-  const std::vector<Found>& found() const { return found_; }
-  // Releases found(), once the caller has taken the blocks over.
-  void forget_found() { found_ = {}; }
+  // The blocks that open() found, oldest first, each key once. Empty from then on.
+  std::vector<Found> take_found() { return std::exchange(found_, {}); }
 
   // The number of the last block that was written. The next one has a larger number than `last`.
   std::uint64_t sequence() const { return sequence_.load(); }

@@ -52,16 +52,13 @@ Extent Folders::in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) con
   return {&of(slot).file(), local(slot) * slot_bytes_ + from, bytes};
 }
 
-std::vector<Folder::Found> Folders::found() const {
+std::vector<Folder::Found> Folders::take_found() {
+  if (disks() == 1) return folders_[0]->take_found();
   std::vector<Folder::Found> found;
   std::unordered_map<std::uint64_t, std::size_t> seen;  // by the low half of the key
   for (unsigned disk = 0; disk < disks(); ++disk) {
-    for (Folder::Found each : folders_[disk]->found()) {
+    for (Folder::Found each : folders_[disk]->take_found()) {
       each.slot += starts_[disk];
-      if (disks() == 1) {
-        found.push_back(each);
-        continue;
-      }
       const auto [place, added] = seen.try_emplace(each.key.low, found.size());
       if (added) {
         found.push_back(each);
@@ -70,12 +67,8 @@ std::vector<Folder::Found> Folders::found() const {
       }
     }
   }
-  if (disks() > 1) std::ranges::sort(found, {}, &Folder::Found::sequence);
+  std::ranges::sort(found, {}, &Folder::Found::sequence);
   return found;
-}
-
-void Folders::forget_found() {
-  for (const auto& folder : folders_) folder->forget_found();
 }
 
 Status Folders::still_there() const {

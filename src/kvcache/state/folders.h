@@ -34,8 +34,7 @@ class Folders {
   Extent in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const;
 
   // The functions below are those of Folder.
-  std::vector<Folder::Found> found() const;
-  void forget_found();
+  std::vector<Folder::Found> take_found();
   Status still_there() const;
   Status sync();
   void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes) {

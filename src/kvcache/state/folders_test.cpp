@@ -12,7 +12,7 @@ namespace {
 using namespace test;
 
 struct KvFolders : testing::Test {
-  // Memory of so many blocks, and folders of 8, 16 and 8 blocks.
+  // Memory of `memory` blocks, and folders of 8, 16 and 8 blocks.
   kvcache::StoreOptions options(std::size_t memory, std::vector<unsigned> disks = {0, 1, 2}) const {
     auto made = rig.options(memory == 0 ? std::vector<std::size_t>{} : std::vector{memory}, 1);
     kvcache::TierOptions& tier = made.tiers.back();

@@ -88,7 +88,7 @@ struct LoadGroup final : Copying {
   };
   std::vector<Doubt> doubts;
   std::unique_ptr<Buffer> apart;
-  bool decided = false;  // the doubts are decided
+  bool decided = false;                                       // the doubts are decided
   enum class Sharing : std::uint8_t { not_yet, open, done };  // done: read, or failed
   Sharing sharing = Sharing::not_yet;  // guarded by the lock of Coalescer, as the two below
   Follower* followers = nullptr;       // the followers in other loads

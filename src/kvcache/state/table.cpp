@@ -159,9 +159,8 @@ Status BlockTable::open_tier(unsigned index) {
   }
   tier.disk.disks.resize(tier.folder->disks());
   tier.disk.written.resize(tier.slots);
-  tier.free.open(tier.slots, [folder = tier.folder.get()](std::uint32_t slot) {
-    return folder->listed(slot);
-  });
+  tier.free.open(tier.slots,
+                 [folder = tier.folder.get()](std::uint32_t slot) { return folder->listed(slot); });
   std::vector<bool> taken(tier.slots);
   take_over_found(index, taken);
   const std::vector<std::uint32_t> order = tier.folder->order();
@@ -173,7 +172,7 @@ Status BlockTable::open_tier(unsigned index) {
 
 void BlockTable::take_over_found(unsigned index, std::vector<bool>& taken) {
   Tier& tier = tiers_[index];
-  for (const Folder::Found& found : tier.folder->found()) {
+  for (const Folder::Found& found : tier.folder->take_found()) {
     Entry& entry = make(found.key);
     fill(entry.copies[index], entry, index, found.slot);
     ready(entry.copies[index], index);
@@ -181,7 +180,6 @@ void BlockTable::take_over_found(unsigned index, std::vector<bool>& taken) {
     tier.disk.written[found.slot] = true;
     ++counts_.reopened;
   }
-  tier.folder->forget_found();
 }
 
 void BlockTable::release_matches() {
@@ -375,8 +373,7 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
   if (tier.folder != nullptr && (half || stale || copy.entry->removed)) {
     // A flush() that waits for the copy also waits for its header.
     const std::uint8_t side = std::exchange(counted, false) ? copy.side : tier.fills.begin();
-    unlister_.unlist(
-        {.number = copy.slot, .failed = half && !copy.entry->removed, .side = side});
+    unlister_.unlist({.number = copy.slot, .failed = half && !copy.entry->removed, .side = side});
   } else {
     tier.free_slot(copy.slot);
   }
