@@ -117,7 +117,7 @@ Status Flusher::outcome(std::size_t left, std::uint64_t failed, Status status) {
   BlockTable& table = store_.table;
   const TableLock lock(table);
   std::uint64_t lost = table.counts().failed - failed;
-  if (!table.closing && table.last().any_full()) lost += left;  // no slot
+  if (!table.closing && table.last().any_refuses()) lost += left;  // no slot
   if (lost > 0) {
     return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, table.last_error());
   }

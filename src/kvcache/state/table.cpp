@@ -40,7 +40,10 @@ bool Tier::all_closed() const {
          });
 }
 
-bool Tier::any_full() const { return std::ranges::any_of(disk.disks, &Disk::full); }
+bool Tier::any_refuses() const {
+  return std::ranges::any_of(
+      disk.disks, [](const Disk& each) { return each.full || each.closed > Nanoseconds{0}; });
+}
 
 bool Tier::refused(std::uint32_t slot) const {
   if (folder == nullptr) return false;

@@ -157,7 +157,8 @@ struct Tier {
   bool closed(std::uint32_t slot) const REQUIRES(kTable);
   // Whether no disk takes writes.
   bool all_closed() const REQUIRES(kTable);
-  bool any_full() const REQUIRES(kTable);
+  // Whether some disk is full or closed.
+  bool any_refuses() const REQUIRES(kTable);
 
  private:
   // Sets the free slots aside that their disks do not take, and no others.

@@ -111,7 +111,7 @@ TEST_F(KvTable, SlotThatIsTriedAgain_StaysSoWhileNoneIsAside) {
   ASSERT_TRUE(tried.has_value());
   EXPECT_EQ(folder.take_free(2 * kvcache::kRest), std::nullopt);
   folder.disk_has(*tried);
-  EXPECT_FALSE(folder.any_full());
+  EXPECT_FALSE(folder.any_refuses());
 }
 
 }  // namespace
