@@ -145,6 +145,8 @@ class Memory:
 class Folder:
     """A tier on SSD, the last one: its folder, which is made if its parent exists, and bytes.
 
+    Several at the end are one tier, each on a disk of its own: blocks are spread over them by
+    budget, and a lost disk costs only its blocks. All have the same `write`, `verify` and `other`.
     `write`: when a block is written to it. "leaving": when it leaves the memory tiers, by flush()
     or by close(). "idle": also while no load runs. "stored": before its store ends; a block that
     is not written then counts as refused or failed.
@@ -187,13 +189,17 @@ class Store(KvStore):
 
         A folder may be the only tier: stores write to it from their memory.
         """
-        folder = tiers[-1] if tiers and isinstance(tiers[-1], Folder) else None
-        memories = tiers[:-1] if folder is not None else tiers
+        folders = []
+        for tier in reversed(tiers):
+            if not isinstance(tier, Folder):
+                break
+            folders.insert(0, tier)
+        memories = tiers[: len(tiers) - len(folders)]
         super().__init__(
             mover,
             geometry,
             [_memory_tier(number, tier) for number, tier in enumerate(memories)],
-            None if folder is None else _folder_tier(len(memories), folder),
+            _folder_tier(len(memories), folders) if folders else None,
             eviction=eviction,
             in_flight=in_flight,
             load_ahead=load_ahead,
@@ -327,12 +333,18 @@ def _memory_tier(number: int, tier: Any) -> tuple[str, int, bool]:
     return (tier.where, _budget(number, tier.budget), tier.pin)
 
 
-def _folder_tier(number: int, tier: Folder) -> tuple[str, int, _Write, _Verify, bool]:
-    """Its path, bytes, when it is written, what is verified, whether another one is emptied."""
-    if tier.other not in ("refuse", "discard"):
-        raise InvalidError(f"other={tier.other!r}; give 'refuse' or 'discard'")
-    budget = _budget(number, tier.budget)
-    return (_path(tier.path), budget, tier.write, tier.verify, tier.other == "discard")
+def _folder_tier(
+    number: int, folders: list[Folder]
+) -> tuple[list[tuple[str, int]], _Write, _Verify, bool]:
+    """Paths and bytes, when they are written, what is verified, whether others are emptied."""
+    tier = folders[0]
+    for each in folders:
+        if each.other not in ("refuse", "discard"):
+            raise InvalidError(f"other={each.other!r}; give 'refuse' or 'discard'")
+        if (each.write, each.verify, each.other) != (tier.write, tier.verify, tier.other):
+            raise InvalidError("folders of one tier differ in write, verify or other")
+    disks = [(_path(each.path), _budget(number, each.budget)) for each in folders]
+    return (disks, tier.write, tier.verify, tier.other == "discard")
 
 
 def _budget(number: int, budget: Any) -> int:

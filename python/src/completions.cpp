@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "core/fork.h"
@@ -20,7 +22,8 @@ using namespace nb::literals;
 namespace {
 
 // Without locks: the thread of an engine adds, a fork() finds none held. Belongs to its process: in
-// a child the descriptor is closed, since both would count by it, and nothing is told. Thread-safe.
+// a child the descriptor is closed, since both would count by it, and nothing is told. An end is
+// allocated before its move, so reporting it needs no memory. Thread-safe.
 class CompletionQueue {
  public:
   static std::shared_ptr<CompletionQueue> open() {
@@ -36,7 +39,7 @@ class CompletionQueue {
   ~CompletionQueue() {
     if (!origin_.here()) return;  // an engine's thread of the parent may have been adding
     own_files::close(descriptor_);
-    keys_of(top_.exchange(nullptr));
+    free_all(top_.exchange(nullptr));
   }
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;
@@ -46,9 +49,19 @@ class CompletionQueue {
     return descriptor_;
   }
 
-  void add(std::uint64_t key) {
+  // The end of a move, which the copies of its callback share.
+  struct Ended {
+    std::uint64_t key = 0;
+    Ended* next = nullptr;
+    std::shared_ptr<Ended> listed;  // this, while it is in the queue
+  };
+
+  // Requires: not added before.
+  void add(const std::shared_ptr<Ended>& end) noexcept {
     if (!origin_.here()) return;
-    auto* const ended = new Ended{key, top_.load()};
+    end->listed = end;
+    Ended* const ended = end.get();
+    ended->next = top_.load();
     while (!top_.compare_exchange_weak(ended->next, ended)) {
     }
     // Refused only when 2^64 - 2 were added and none taken.
@@ -60,23 +73,32 @@ class CompletionQueue {
     if (!origin_.here()) return {};
     eventfd_t ignored = 0;
     (void)eventfd_read(descriptor_, &ignored);
-    return keys_of(top_.exchange(nullptr));
+    Ended* const first = top_.exchange(nullptr);
+    std::size_t count = 0;
+    for (const Ended* each = first; each != nullptr; each = each->next) ++count;
+    std::vector<std::uint64_t> keys;
+    try {
+      keys.reserve(count);
+    } catch (const std::bad_alloc&) {
+      Ended* last = first;  // back into the queue: the next call returns them
+      while (last->next != nullptr) last = last->next;
+      last->next = top_.load();
+      while (!top_.compare_exchange_weak(last->next, first)) {
+      }
+      (void)eventfd_write(descriptor_, 1);
+      throw;
+    }
+    for (const Ended* each = first; each != nullptr; each = each->next) keys.push_back(each->key);
+    free_all(first);
+    return keys;
   }
 
  private:
-  struct Ended {
-    std::uint64_t key;
-    Ended* next;
-  };
-
-  // Frees what is listed.
-  static std::vector<std::uint64_t> keys_of(Ended* next) {
-    std::vector<std::uint64_t> keys;
+  static void free_all(Ended* next) noexcept {
     while (next != nullptr) {
-      const std::unique_ptr<Ended> ended(std::exchange(next, next->next));
-      keys.push_back(ended->key);
+      Ended* const ended = std::exchange(next, next->next);
+      const std::shared_ptr<Ended> last = std::move(ended->listed);
     }
-    return keys;
   }
 
   const Origin origin_;
@@ -87,6 +109,13 @@ class CompletionQueue {
 // Transfers in flight hold the queue too.
 struct CompletionQueueRef {
   std::shared_ptr<CompletionQueue> queue;
+
+  // A callback that adds the key.
+  auto adds(std::uint64_t key) const {
+    return [queue = queue, end = std::make_shared<CompletionQueue::Ended>(key)](const auto&...) {
+      queue->add(end);
+    };
+  }
 };
 
 }  // namespace
@@ -107,8 +136,7 @@ void bind_completions(nb::module_& m) {
           "add",
           [](const CompletionQueueRef& self, const TransferRef& transfer, std::uint64_t key) {
             const GilRelease release;
-            transfer.transfer.on_done(
-                [queue = self.queue, key](const Result<MoveStats>&) { queue->add(key); });
+            transfer.transfer.on_done(self.adds(key));
           },
           "transfer"_a, "key"_a, "Tells `key` when the move is done.")
       .def(
@@ -117,7 +145,7 @@ void bind_completions(nb::module_& m) {
             const std::shared_ptr<Pin> pin = block.pin;
             if (!pin) raise(ErrorCode::invalid, "this block was released; access() it again");
             const GilRelease release;
-            pin->block.on_ready([queue = self.queue, key] { queue->add(key); });
+            pin->block.on_ready(self.adds(key));
           },
           "block"_a, "key"_a, "Tells `key` when the copy is there or has failed.")
       .def(
@@ -125,7 +153,7 @@ void bind_completions(nb::module_& m) {
           [](const CompletionQueueRef& self, const KvLayerRef& layer, std::uint64_t key) {
             const KvLayerRef mine = layer;
             const GilRelease release;
-            mine.load.on_layer(mine.layer, [queue = self.queue, key] { queue->add(key); });
+            mine.load.on_layer(mine.layer, self.adds(key));
           },
           "layer"_a, "key"_a, "Tells `key` when the layer is there or has failed.")
       .def(
@@ -134,8 +162,8 @@ void bind_completions(nb::module_& m) {
             const KvLoadRef mine = load;
             const GilRelease release;
             auto left = std::make_shared<std::atomic<unsigned>>(mine.load.layers() + 1);
-            const auto one_less = [queue = self.queue, key, left] {
-              if (left->fetch_sub(1) == 1) queue->add(key);
+            const auto one_less = [add = self.adds(key), left] {
+              if (left->fetch_sub(1) == 1) add();
             };
             for (unsigned i = 0; i < mine.load.layers(); ++i) mine.load.on_layer(i, one_less);
             one_less();
@@ -146,11 +174,11 @@ void bind_completions(nb::module_& m) {
           [](const CompletionQueueRef& self, const KvStoredRef& stored, std::uint64_t key) {
             const KvStoredRef mine = stored;
             const GilRelease release;
-            mine.stored.on_done([queue = self.queue, key] { queue->add(key); });
+            mine.stored.on_done(self.adds(key));
           },
           "stored"_a, "key"_a, "Tells `key` when all blocks are stored or refused.")
       .def(
-          "tell", [](const CompletionQueueRef& self, std::uint64_t key) { self.queue->add(key); },
+          "tell", [](const CompletionQueueRef& self, std::uint64_t key) { self.adds(key)(); },
           "key"_a, "Tells `key` now.")
       .def(
           "take", [](const CompletionQueueRef& self) { return self.queue->take(); },

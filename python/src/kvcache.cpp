@@ -51,9 +51,9 @@ std::vector<kvcache::Key> keys_of(const std::vector<nb::bytes>& keys) {
 
 // Where, in words, and whether pinned.
 using MemoryArgument = std::tuple<std::string, Bytes, bool>;
-// Its path, when it is written, what is verified, and whether another one is emptied.
-using FolderArgument =
-    std::tuple<std::string, Bytes, Word<kvcache::WriteBack>, Word<kvcache::Verify>, bool>;
+// Paths and bytes, when they are written, what is verified, and whether others are emptied.
+using FolderArgument = std::tuple<std::vector<std::tuple<std::string, Bytes>>,
+                                  Word<kvcache::WriteBack>, Word<kvcache::Verify>, bool>;
 
 struct OpenArguments {
   const std::vector<MemoryArgument>& memories;
@@ -71,13 +71,18 @@ KvStoreRef open(const MoverRef& mover, OpenArguments arguments) {
     tier.memory.pin = pin;
   }
   if (arguments.folder) {
-    const auto& [path, budget, write, verify, discard_other] = *arguments.folder;
-    if (path.empty()) raise(ErrorCode::invalid, "a folder without a name; give its path");
-    options.tiers.push_back({.budget = budget,
-                             .folder = path,
-                             .write = write.get(),
-                             .verify = verify.get(),
-                             .discard_other = discard_other});
+    const auto& [folders, write, verify, discard_other] = *arguments.folder;
+    if (folders.empty()) raise(ErrorCode::invalid, "no folders; give one, or None");
+    kvcache::TierOptions tier{
+        .write = write.get(), .verify = verify.get(), .discard_other = discard_other};
+    for (const auto& [path, budget] : folders) {
+      if (path.empty()) raise(ErrorCode::invalid, "a folder without a name; give its path");
+      tier.more_folders.push_back({path, budget});
+    }
+    tier.folder = tier.more_folders.at(0).folder;
+    tier.budget = tier.more_folders.at(0).budget;
+    tier.more_folders.erase(tier.more_folders.begin());
+    options.tiers.push_back(std::move(tier));
   }
   options.eviction = unwrap(eviction_order(arguments.eviction));
   auto owner = std::make_shared<KvOwner>(mover.owner);
@@ -272,19 +277,19 @@ void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
 
 void bind_closing(nb::class_<KvStoreRef>& bound) {
   bound
-      .def(
-          "flush", &flush, "timeout"_a = 60.0,
-          "Writes to the folder what is only in memory, as far as its budget has room. After "
-          "remove() or clear() the index is then written through to the disk, which `timeout` does "
-          "not bound. IoError: some could not be written, the index was not, or the folder was "
-          "removed. TimedOutError: some of it was.")
+      .def("flush", &flush, "timeout"_a = 60.0,
+           "Writes blocks to the folder that are only in memory, as far as its budget has slots. "
+           "Covers blocks whose store() began before. Then everything written so far is made "
+           "durable (fdatasync), which `timeout` does not bound. IoError: some blocks could not be "
+           "written, a disk did not take them, or a file of the folder was removed or cut. "
+           "TimedOutError: some blocks were written.")
       .def(
           "close", &close, nb::kw_only(), "flush"_a = true, "timeout"_a = 60.0,
           "Ends what goes on and lets tiers and folder go: another store may open it at once. "
-          "`flush`: writes to the folder first what is only in memory; where that fails it is "
+          "`flush`: flush() first; where that fails it is "
           "closed, and the error raised. Loads are cancelled, matches hold nothing any more, and "
           "later calls are a CancelledError; closing twice is none. All for at most `timeout` "
-          "seconds, except that the index is written through to the disk as by flush(); after a "
+          "seconds, which does not bound the fdatasync of flush(); after a "
           "flush that took them all copies in flight have one more. "
           "TimedOutError: either it is closed, and what was not written in time is gone, or some "
           "copies, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is "
@@ -400,9 +405,8 @@ void bind_store(nb::module_& m) {
           },
           "mover"_a, "geometry"_a, "tiers"_a, "folder"_a.none(), nb::kw_only(), "eviction"_a,
           "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a,
-          "Memories: where, bytes, and whether pinned. The folder: path, bytes, when it is "
-          "written, "
-          "what is verified, and whether another one is emptied.")
+          "Memories: where, bytes, and whether pinned. The folders: paths and bytes, when they are "
+          "written, what is verified, and whether others are emptied.")
       .def_prop_ro("geometry",
                    [](const KvStoreRef& self) { return self.owner->store->geometry(); });
   bind_blocks(bound);

@@ -54,7 +54,9 @@ Result<Stored> Arrivals::store(std::span<const Key> keys, std::span<const Extent
     std::size_t refused = 0;
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (Entry* const entry = table.find(keys[i])) {
-        ++(table.use_again(*entry) ? present : refused);
+        const auto what = meet(*entry, state);
+        present += what == &StoredCounts::present ? 1 : 0;
+        refused += what == &StoredCounts::refused ? 1 : 0;
         continue;
       }
       Arrival* const arrival = expect(keys[i], state);
@@ -79,20 +81,53 @@ Result<Stored> Arrivals::store(std::span<const Key> keys, std::span<const Extent
   return Stored(state);
 }
 
-Arrival* Arrivals::expect(const Key& key, const std::shared_ptr<StoredState>& state) {
-  const std::uint64_t block = store_.table.block_bytes();
-  const bool too_much = in_flight_ > 0 && in_flight_ + block > store_.options.in_flight.value;
-  if (store_.table.closing || too_much) {
-    return nullptr;
+bool Arrivals::ends_with_write() const {
+  return store_.table.tiers() > 1 && store_.table.has_folder() &&
+         store_.options.tiers.back().write == WriteBack::stored;
+}
+
+bool Arrivals::too_much() const {
+  return in_flight_ > 0 && in_flight_ + store_.table.block_bytes() > store_.options.in_flight.value;
+}
+
+std::size_t StoredCounts::* Arrivals::meet(Entry& entry,
+                                           const std::shared_ptr<StoredState>& state) {
+  BlockTable& table = store_.table;
+  if (entry.removed) return &StoredCounts::refused;
+  table.use_again(entry);
+  const Copy& last = entry.copies[table.tiers() - 1];
+  const bool writes = ends_with_write();
+  if (entry.storing || (writes && last.state == Copy::State::filling)) {
+    try {
+      followers_.emplace(entry.key, state);
+      return nullptr;
+    } catch (const std::bad_alloc&) {
+      return &StoredCounts::refused;
+    }
   }
+  const auto tier = entry.fastest();
+  if (!tier) return &StoredCounts::refused;
+  if (!writes || last.served()) return &StoredCounts::present;
+  // In memory, but not in the folder: its write failed, or no slot was free.
+  Copy& copy = entry.copies[*tier];
+  const bool can = copy.state == Copy::State::ready && last.state == Copy::State::none;
+  if (!can || table.closing || too_much() || !store_.tiers.write(copy, *tier, state)) {
+    return &StoredCounts::refused;
+  }
+  in_flight_ += table.block_bytes();
+  return nullptr;
+}
+
+Arrival* Arrivals::expect(const Key& key, const std::shared_ptr<StoredState>& state) {
+  if (store_.table.closing || too_much()) return nullptr;
   try {
     auto arrival = std::make_unique<Arrival>();
-    Entry& entry = store_.table.entries()[key];
-    entry.key = key;
-    entry.waiting = true;
+    Entry& entry = store_.table.make(key);
+    entry.waiting = entry.storing = true;
     arrival->state = state;
     arrival->entry = &entry;
-    in_flight_ += block;
+    arrival->side = arriving_.begin();
+    in_flight_ += store_.table.block_bytes();
     return arrival.release();
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -132,8 +167,11 @@ void Arrivals::place(Later& later) {
 void Arrivals::give_up(std::unique_ptr<Arrival> arrival, std::size_t StoredCounts::* what,
                        Later& later) {
   in_flight_ -= store_.table.block_bytes();
-  store_.table.entries().erase(Key{arrival->entry->key});
+  arriving_.end(arrival->side);
+  const Key key = arrival->entry->key;
+  store_.table.entries().erase(key);
   count(*arrival->state, what, 1, later);
+  count_followers(key, what, later);
   store_.flusher.progressed();  // a flush() that waits for this block checks again
 }
 
@@ -210,27 +248,29 @@ void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexce
     Copy& copy = arrival->entry->copies[0];
     Tier& first = table.tier(0);
     const std::uint32_t slot = copy.slot;
+    const Key key = arrival->entry->key;
+    auto what = &StoredCounts::stored;
+    bool writes = false;  // the store ends later, with the write
+    arrival->entry->storing = false;
+    arriving_.end(arrival->side);
     if (arrival->writing && why == nullptr) first.disk_has(slot);
     if (why != nullptr) {
+      what = &StoredCounts::failed;
       table.note(*why);
       table.drop(copy, 0, arrival->writing);
-      if (arrival->writing && why->code == ErrorCode::exhausted) {
-        first.disk_is_full(slot, store_.mover.clock().now());
-      }
-      arrived(*arrival->state, &StoredCounts::failed, later);
+      if (arrival->writing) first.disk_refused(slot, *why, store_.mover.clock().now());
     } else if (arrival->entry->removed) {
       table.ready(copy, 0);  // frees the entry
-      arrived(*arrival->state, &StoredCounts::stored, later);
     } else {
       table.use(*arrival->entry);
       table.ready(copy, 0);
-      const bool waits = table.tiers() > 1 && table.has_folder() &&
-                         store_.options.tiers.back().write == WriteBack::stored;
-      store_.flusher.expect_idle(arrival->entry->key);
-      if (!waits || !store_.tiers.write(copy, 0, arrival->state)) {
-        const auto what = waits ? &StoredCounts::refused : &StoredCounts::stored;
-        arrived(*arrival->state, what, later);
-      }
+      store_.flusher.expect_idle(key);
+      writes = ends_with_write() && store_.tiers.write(copy, 0, arrival->state);
+      if (!writes && ends_with_write()) what = &StoredCounts::refused;
+    }
+    if (!writes) {
+      arrived(*arrival->state, what, later);
+      count_followers(key, what, later);
     }
     place(later);
   }
@@ -242,6 +282,16 @@ void Arrivals::arrived(StoredState& state, std::size_t StoredCounts::* what, Lat
   in_flight_ -= store_.table.block_bytes();
   ++(store_.table.counts().stores.*what);
   count(state, what, 1, later);
+}
+
+void Arrivals::count_followers(const Key& key, std::size_t StoredCounts::* what, Later& later) {
+  const auto [first, end] = followers_.equal_range(key);
+  const auto as = what == &StoredCounts::stored ? &StoredCounts::present : what;
+  for (auto each = first; each != end; ++each) {
+    ++(store_.table.counts().stores.*as);
+    count(*each->second, as, 1, later);
+  }
+  followers_.erase(first, end);
 }
 
 void Arrivals::count(StoredState& state, std::size_t StoredCounts::* what, std::size_t blocks,

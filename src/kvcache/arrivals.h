@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 
+#include "kvcache/state/epochs.h"
 #include "kvcache/state/jobs.h"
 #include "kvcache/state/table.h"
 #include "kvcache/state/user_memory.h"
@@ -30,6 +32,7 @@ struct Arrival final : Copying {
   UserBlock from;
   Layout layout = Layout::page_first;
   Priority priority = Priority::migration;
+  std::uint8_t side = 0;  // of Arrivals::mark()
   // For a folder as the only tier: memory in which CPUs see the block, if they do not see the
   // user's or its layers lie apart.
   std::unique_ptr<Buffer> passage;
@@ -51,6 +54,9 @@ class Arrivals {
   void place(Later& later) REQUIRES(kTable);
   bool waiting() const REQUIRES(kTable) { return !waiting_.empty(); }
   Bytes in_flight() const REQUIRES(kTable) { return Bytes{in_flight_}; }
+  // For flush(): whether all blocks have arrived, or will not, that store() took before mark().
+  std::uint64_t mark() const REQUIRES(kTable) { return arriving_.mark(); }
+  bool passed(std::uint64_t mark) REQUIRES(kTable) { return arriving_.passed(mark); }
   // The stream that these blocks waited for has reached its point. If not `well`, they fail.
   void resume(JobList& arrivals, bool well, Later& later) REQUIRES(kTable);
 
@@ -60,10 +66,19 @@ class Arrivals {
   // A block of the store has arrived, or not. Called at the end of its copy, or for
   // WriteBack::stored once the folder has it.
   void arrived(StoredState& state, std::size_t StoredCounts::* what, Later& later) REQUIRES(kTable);
+  // Counts the block for the stores that found it arriving: present if it has arrived, else `what`.
+  void count_followers(const Key& key, std::size_t StoredCounts::* what, Later& later)
+      REQUIRES(kTable);
 
  private:
   // The same for a folder. Returns the pairs, none while the block is gathered.
   Result<std::vector<MovePair>> pairs_to_folder(Arrival& arrival, std::span<const Fragment> parts);
+  // Whether a store ends when the folder has its blocks (WriteBack::stored).
+  bool ends_with_write() const;
+  bool too_much() const REQUIRES(kTable);
+  // A block has an entry already. Returns how it counts, or nullptr if that is not known yet.
+  std::size_t StoredCounts::* meet(Entry& entry, const std::shared_ptr<StoredState>& state)
+      REQUIRES(kTable);
   // Makes an entry that waits for its block. Returns nullptr if the block is refused.
   Arrival* expect(const Key& key, const std::shared_ptr<StoredState>& state) REQUIRES(kTable);
   // The arrival is given up before its copy.
@@ -75,6 +90,11 @@ class Arrivals {
   StoreCore& store_;
   JobList waiting_ GUARDED_BY(kTable);  // arrivals without a slot, which the list owns
   std::uint64_t in_flight_ GUARDED_BY(kTable) = 0;
+  Epochs arriving_ GUARDED_BY(kTable);
+  using Followers =
+      std::unordered_multimap<Key, std::shared_ptr<StoredState>, std::size_t (*)(const Key&)>;
+  // Stores that wait for blocks of another store, by key.
+  Followers followers_ GUARDED_BY(kTable){0, [](const Key& key) -> std::size_t { return key.low; }};
 };
 
 }  // namespace headrace::kvcache

@@ -113,5 +113,101 @@ TEST(KvStoring, FailedCopyIsNoBlock) {
   EXPECT_EQ(rig.store->stats().tiers[0].blocks, 0u);
 }
 
+// A store that finds its block arriving ends as that block does.
+TEST(KvStoring, OfABlockThatArrives_HasItsOutcome) {
+  for (const bool folder_only : {true, false}) {
+    for (const bool fails : {true, false}) {
+      KvRig rig;
+      auto options = rig.options({4}, 8);
+      if (folder_only) options = rig.options({}, 8);
+      options.tiers.back().write = kvcache::WriteBack::stored;
+      rig.open(options);
+      const auto keys = kvcache::keys(rig.geometry, tokens(4));
+      std::vector<std::byte> bytes = rig.blocks_of(keys);
+      const MemoryRange memory(bytes, kDram);
+      rig.files->held = true;
+      const auto first = rig.store->store(keys, whole(memory));
+      const auto second = rig.store->store(keys, whole(memory));
+      rig.poll();  // with memory, the block is there and is being written
+      EXPECT_EQ(rig.store->contains(keys)[0], !folder_only);
+      const auto third = rig.store->store(keys, whole(memory));
+      EXPECT_FALSE(first->done() || second->done() || third->done());
+      rig.files->unwritable = fails;
+      rig.files->release();
+      rig.settle();
+      const kvcache::StoredCounts failed{.failed = 1};
+      EXPECT_EQ(*first->wait(), fails ? failed : (kvcache::StoredCounts{.stored = 1}));
+      for (const auto& each : {second, third}) {
+        EXPECT_EQ(*each->wait(), fails ? failed : (kvcache::StoredCounts{.present = 1}));
+      }
+      const kvcache::StoredCounts all = rig.store->stats().stores;
+      EXPECT_EQ(all.failed, fails ? 3u : 0u);
+      EXPECT_EQ(all.present, fails ? 0u : 2u);
+      // In memory alone does not count: it is written.
+      rig.files->unwritable = false;
+      const auto again = *rig.put(keys);
+      EXPECT_EQ(again.stored, fails ? 1u : 0u);
+      EXPECT_EQ(again.present, fails ? 0u : 1u);
+      EXPECT_EQ(rig.store->stats().in_flight, 0_B);
+      rig.open(options);
+      EXPECT_EQ(rig.store->stats().reopened, 1u);
+    }
+  }
+}
+
+// A store of the same key twice counts as one stored and one present.
+TEST(KvStoring, OfAKeyGivenTwice_IsPresentOnce) {
+  KvRig rig;
+  rig.open({4});
+  const auto one = kvcache::keys(rig.geometry, tokens(4));
+  const std::vector<kvcache::Key> twice{one[0], one[0]};
+  EXPECT_EQ(*rig.put(twice), (kvcache::StoredCounts{.stored = 1, .present = 1}));
+}
+
+TEST(KvStoring, ClosedWhileABlockArrives_EndsEachStoreOfIt) {
+  KvRig rig;
+  rig.open({}, 1);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  std::vector<std::byte> bytes = rig.blocks_of(keys);
+  const MemoryRange memory(bytes, kDram);
+  rig.files->held = true;
+  const auto first = rig.store->store(keys, whole(memory));  // the second block waits for a slot
+  const auto second = rig.store->store(keys, whole(memory));
+  rig.store->poll();
+  EXPECT_EQ(rig.store->close(Nanoseconds{1}).error().code, ErrorCode::timed_out);
+  rig.files->release();
+  ASSERT_TRUE(rig.store->close().has_value());
+  EXPECT_EQ(*first->poll(), (kvcache::StoredCounts{.stored = 1, .refused = 1}));
+  EXPECT_EQ(*second->poll(), (kvcache::StoredCounts{.present = 1, .refused = 1}));
+}
+
+// A disk that accepts no writes for now costs no block that is there.
+TEST(KvStoring, ToAClosedDisk_EvictsNothing) {
+  ManualClock clock;
+  KvRig rig({.clock = &clock});
+  rig.open({}, 4);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 7));
+  ASSERT_EQ(rig.put(std::span(keys).first(4))->stored, 4u);
+  std::vector<std::byte> bytes = rig.blocks_of(keys);
+  const MemoryRange memory(bytes, kDram);
+  const auto from = [&](std::size_t i) {
+    return whole(memory).part(rig.bytes_of(i).value, rig.geometry.block());
+  };
+  rig.files->held = true;
+  const auto fifth = rig.store->store({&keys[4], 1}, from(4));
+  const auto sixth = rig.store->store({&keys[5], 1}, from(5));
+  rig.store->poll();
+  std::optional<kvcache::Stored> seventh;
+  // Called while the sixth block is still being written, so the seventh waits for its slot.
+  fifth->on_done([&] { seventh = *rig.store->store({&keys[6], 1}, from(6)); });
+  rig.files->full = true;
+  rig.files->release();
+  EXPECT_EQ(sixth->wait()->failed, 1u);
+  ASSERT_TRUE(seventh.has_value());
+  EXPECT_EQ(seventh->wait()->refused, 1u);
+  EXPECT_EQ(rig.store->stats().tiers[0].dropped, 2u);  // for the writes that failed
+  EXPECT_EQ(rig.store->pin(std::span(keys).first(4)).size(), 2u);
+}
+
 }  // namespace
 }  // namespace headrace

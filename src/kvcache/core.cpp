@@ -18,6 +18,30 @@ constexpr Nanoseconds kLongestNap = std::chrono::milliseconds{1};
 // The most jobs that one poll() runs.
 constexpr unsigned kJobsOfPoll = 64;
 
+// `folders`: of tier `i`; for memory, one without a name.
+Status check(std::span<const FolderOptions> folders, std::size_t i, Bytes slot) {
+  std::uint64_t slots = 0;
+  for (const FolderOptions& each : folders) {
+    if (each.budget < slot) {
+      return fail(ErrorCode::invalid, "a budget of {} for tier {}, where one block takes {}",
+                  to_string(each.budget), i, to_string(slot));
+    }
+    slots += each.budget / slot;
+    if (slots >= UINT32_MAX) {
+      return fail(ErrorCode::invalid, "a budget of {} for tier {} has more than 2^32 blocks of {}",
+                  to_string(each.budget), i, to_string(slot));
+    }
+    if (each.folder.native().find('\0') != std::string::npos) {
+      return fail(ErrorCode::invalid, "the folder \"{}\" has a NUL byte in its name; leave it out",
+                  each.folder.c_str());
+    }
+    if (each.folder.empty() && folders.size() > 1) {
+      return fail(ErrorCode::invalid, "a folder of tier {} has no name; give its path", i);
+    }
+  }
+  return {};
+}
+
 Status check(const StoreOptions& options) {
   HEADRACE_TRY_STATUS(check(options.geometry));
   if (options.tiers.empty() || options.tiers.size() > kMostTiers) {
@@ -28,18 +52,13 @@ Status check(const StoreOptions& options) {
   const Bytes slot = Folder::slot_bytes(options.geometry);
   for (std::size_t i = 0; i < options.tiers.size(); ++i) {
     const TierOptions& tier = options.tiers[i];
-    if (tier.budget < slot) {
-      return fail(ErrorCode::invalid, "a budget of {} for tier {}, where one block takes {}",
-                  to_string(tier.budget), i, to_string(slot));
+    if (tier.folder.empty() && !tier.more_folders.empty()) {
+      return fail(ErrorCode::invalid, "tier {} is memory and has folders; give it one or the other",
+                  i);
     }
-    if (tier.budget / slot >= UINT32_MAX) {
-      return fail(ErrorCode::invalid, "a budget of {} for tier {} has more than 2^32 blocks of {}",
-                  to_string(tier.budget), i, to_string(slot));
-    }
-    if (tier.folder.native().find('\0') != std::string::npos) {
-      return fail(ErrorCode::invalid, "the folder \"{}\" has a NUL byte in its name; leave it out",
-                  tier.folder.c_str());
-    }
+    std::vector<FolderOptions> folders{{tier.folder, tier.budget}};
+    folders.insert(folders.end(), tier.more_folders.begin(), tier.more_folders.end());
+    HEADRACE_TRY_STATUS(check(folders, i, slot));
     if (!tier.folder.empty() && i + 1 != options.tiers.size()) {
       return fail(ErrorCode::invalid, "the folder \"{}\" is tier {} of {}; give it last",
                   tier.folder.string(), i, options.tiers.size());

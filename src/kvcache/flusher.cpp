@@ -42,11 +42,12 @@ void Flusher::write_while_idle() noexcept {
   while (!when_idle_.empty() && !table.closing &&
          folder.filling * table.block_bytes() < kIdleBytes) {
     Entry* const entry = table.find(when_idle_.front());
+    const bool wanted = entry != nullptr && table.only_in_memory(*entry);
+    const unsigned tier = wanted ? *entry->fastest() : 0;
+    // On its way to another memory: sent() calls this function again at its end.
+    if (wanted && entry->copies[tier].state != Copy::State::ready) break;
     when_idle_.pop_front();
-    if (entry == nullptr || !table.only_in_memory(*entry)) continue;
-    const unsigned tier = *entry->fastest();
-    Copy& copy = entry->copies[tier];
-    if (copy.state == Copy::State::ready) store_.tiers.write(copy, tier, nullptr);
+    if (wanted) store_.tiers.write(entry->copies[tier], tier, nullptr);
   }
   any_when_idle_ = !when_idle_.empty();
 }
@@ -56,11 +57,7 @@ bool Flusher::list(Work& work) {
   {
     BlockTable& table = store_.table;
     const TableLock lock(table);
-    std::erase_if(work.arriving, [&](const Key& key) REQUIRES(kTable) {
-      const Entry* const entry = table.find(key);
-      return entry == nullptr || !table.arriving(*entry);
-    });
-    if (!work.arriving.empty() && !table.closing) return false;
+    if (!store_.arrivals.passed(work.arrivals) && !table.closing) return false;
     for (const auto& [key, entry] : table.entries()) {
       if (table.only_in_memory(entry)) used.emplace_back(entry.used, key);
     }
@@ -81,7 +78,12 @@ bool Flusher::write_some(Work& work) {
   Tier& folder = table.last();
   std::vector<Key>& keys = work.keys;
   std::vector<Key> moving;  // blocks on their way to another memory, written once they are there
-  while (!keys.empty() && !folder.free.empty() && folder.filling < store_.tiers.most_moving()) {
+  // Writes of other operations leave a share to this flush.
+  const std::size_t most = store_.tiers.most_moving();
+  const bool all_ended = !work.writes || folder.fills.passed(*work.writes);
+  std::size_t left = folder.filling < most ? most - folder.filling : all_ended ? most : 0;
+  bool sent = false;
+  while (!keys.empty() && !folder.free.empty() && left > 0) {
     const Key key = keys.back();
     keys.pop_back();
     Entry* const entry = table.find(key);
@@ -100,17 +102,22 @@ bool Flusher::write_some(Work& work) {
       keys.clear();
       break;
     }
+    sent = true;
+    --left;
   }
   keys.insert(keys.end(), moving.rbegin(), moving.rend());
-  work.changes = store_.remover.list_changes();
-  return folder.filling > 0 || !moving.empty();
+  if (sent || !work.writes) {
+    work.writes = folder.fills.mark();
+    work.changes = folder.fills.begun() + store_.remover.list_changes();
+  }
+  return !moving.empty() || !folder.fills.passed(*work.writes);
 }
 
 Status Flusher::outcome(std::size_t left, std::uint64_t failed, Status status) {
   BlockTable& table = store_.table;
   const TableLock lock(table);
   std::uint64_t lost = table.counts().failed - failed;
-  if (!table.closing && table.last().disk.full) lost += left;  // no slot
+  if (!table.closing && table.last().any_refuses()) lost += left;  // no slot
   if (lost > 0) {
     return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, table.last_error());
   }
@@ -118,15 +125,15 @@ Status Flusher::outcome(std::size_t left, std::uint64_t failed, Status status) {
   return table.last().folder->still_there();
 }
 
-// Without it a power failure could bring removed blocks back.
+// Without it a power failure could lose blocks, and bring removed ones back.
 Status Flusher::sync(std::uint64_t changes) {
   {
     const TableLock lock(store_.table);
-    if (changes <= synced_) return {};
+    if (synced_ && changes <= *synced_) return {};
   }
   HEADRACE_TRY_STATUS(store_.table.last().folder->sync());
   const TableLock lock(store_.table);
-  synced_ = std::max(synced_, changes);
+  synced_ = std::max(synced_.value_or(0), changes);
   return {};
 }
 
@@ -151,11 +158,9 @@ Status Flusher::flush_all(Nanoseconds timeout, const Stop& stop) {
   Work work;
   {
     const TableLock lock(table);
-    for (const auto& [key, entry] : table.entries()) {
-      if (table.arriving(entry)) work.arriving.push_back(key);
-    }
+    work.arrivals = store_.arrivals.mark();
     work.failed = table.counts().failed;
-    table.last().reopen_disk();
+    table.last().reopen_disks();
   }
   const Clock& clock = store_.mover.clock();
   Patience patience(clock, store_.mover.waiting(), timeout);

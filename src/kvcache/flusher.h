@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "kvcache/state/table.h"
@@ -32,28 +33,32 @@ class Flusher {
 
  private:
   struct Work {
-    std::vector<Key> arriving;  // since flush() began, and still arriving
-    std::vector<Key> keys;      // blocks to write once `arriving` is empty; the next is last
-    std::uint64_t failed = 0;   // failures counted before flush() began
-    std::uint64_t changes = 0;  // of the list, when none was being written
-    bool listed = false;        // whether `keys` are known
+    std::uint64_t arrivals = 0;           // the mark of Arrivals when flush() began
+    std::uint64_t failed = 0;             // failures counted before that
+    bool listed = false;                  // whether `keys` are known
+    std::vector<Key> keys;                // blocks to write; the next is last
+    std::optional<std::uint64_t> writes;  // the mark of Tier::fills after the last write was sent
+    std::uint64_t changes = 0;            // of the folder, at that mark
   };
   Status flush_all(Nanoseconds timeout, const Stop& stop);
-  // Returns true, and sets `keys`, once no block of `arriving` is arriving any more.
+  // Returns true, and sets `keys`, once the blocks have arrived that were stored before flush()
+  // began.
   bool list(Work& work);
-  // Starts writing the next blocks. Returns false if none is left or being written.
+  // Starts writing the next blocks. Returns false once all have ended that can be written, and
+  // all writes that began before them. Waits for no write that began later.
   bool write_some(Work& work);
   // The result of a flush() with `left` blocks to write; `failed` were counted before it began.
   Status outcome(std::size_t left, std::uint64_t failed, Status status);
-  // Makes the first `changes` of the list durable. Requires: their headers are overwritten.
+  // Makes the first `changes` of the folder durable. Requires: their writes have ended.
   Status sync(std::uint64_t changes);
 
   StoreCore& store_;
   // In order of arrival; the oldest is forgotten if it is longer than memory has slots.
   std::deque<Key> when_idle_ GUARDED_BY(kTable);
   std::atomic<bool> any_when_idle_{false};
-  std::uint64_t synced_ GUARDED_BY(kTable) = 0;  // changes of the list that are durable
-  std::atomic<std::uint32_t> word_{0};           // changes with each progress
+  // Changes of the folder that are durable; empty: none of this process.
+  std::optional<std::uint64_t> synced_ GUARDED_BY(kTable);
+  std::atomic<std::uint32_t> word_{0};  // changes with each progress
 };
 
 }  // namespace headrace::kvcache

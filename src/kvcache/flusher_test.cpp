@@ -119,6 +119,69 @@ TEST(KvFlush, DuringParkedStore_EndsWhenTheStoreCloses) {
   EXPECT_EQ(flushed.error().code, ErrorCode::cancelled) << flushed.error().message;
 }
 
+// Each write ends only after the next has begun.
+TEST(KvFlush, WhileOthersStore_WaitsForEarlierBlocksOnly) {
+  KvRig rig;
+  rig.open({}, 64);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 21));
+  std::vector<std::byte> bytes = rig.blocks_of(keys);
+  const MemoryRange memory(bytes, kDram);
+  const auto put = [&](std::size_t i) {
+    const Extent from = whole(memory).part(rig.bytes_of(i).value, rig.geometry.block());
+    ASSERT_TRUE(rig.store->store({&keys[i], 1}, from).has_value());
+    rig.store->poll();
+  };
+  rig.files->held = true;
+  put(0);
+  std::size_t asked = 0;
+  const Status outcome = rig.store->flush(std::chrono::hours{1}, [&] {
+    rig.files->release();
+    rig.files->held = true;
+    put(++asked);
+    return asked == 20;
+  });
+  EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+  EXPECT_LT(asked, 5u);
+  EXPECT_TRUE(rig.store->contains(keys)[0]);
+  EXPECT_FALSE(rig.store->contains(keys)[asked]);
+  rig.files->release();
+}
+
+// Other operations always write as much as may be written at a time.
+TEST(KvFlush, WhileOthersWrite_HasAShare) {
+  KvRig rig;
+  auto options = rig.options({32}, 64);
+  options.tiers.back().write = kvcache::WriteBack::stored;
+  options.in_flight = rig.geometry.block();
+  rig.open(std::move(options));
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 22));
+  std::vector<std::byte> bytes = rig.blocks_of(keys);
+  const MemoryRange memory(bytes, kDram);
+  rig.files->unwritable = true;
+  for (std::size_t i : {20, 21}) ASSERT_EQ(rig.put({&keys[i], 1})->failed, 1u);  // only in memory
+  rig.files->unwritable = false;
+  rig.files->held = true;
+  const auto put = [&](std::size_t i) {
+    const Extent from = whole(memory).part(rig.bytes_of(i).value, rig.geometry.block());
+    ASSERT_TRUE(rig.store->store({&keys[i], 1}, from).has_value());
+    rig.poll();
+  };
+  put(0);
+  std::size_t asked = 0;
+  const Status outcome = rig.store->flush(std::chrono::hours{1}, [&] {
+    rig.files->release();
+    rig.files->held = true;
+    put(++asked);
+    return asked == 19;
+  });
+  rig.files->release();
+  EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+  EXPECT_LT(asked, 10u);
+  rig.settle();
+  rig.open({32}, 64);
+  EXPECT_EQ(rig.store->pin(std::span(keys).last(2)).size(), 2u);
+}
+
 // Stores the keys one after the other; returns which are there afterwards.
 std::vector<bool> there_after_all(KvRig& rig, std::span<const kvcache::Key> keys) {
   for (const kvcache::Key& key : keys) {

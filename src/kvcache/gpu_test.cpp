@@ -295,5 +295,54 @@ TEST(KvGpuRandom, ServesWhatItWasGivenOrAnError) {
   }
 }
 
+TEST(KvGpu, WithAFolderAlone) {
+  GpuRig rig;
+  for (const unsigned workers : {1U, 3U}) {
+    auto options = rig.options({}, 16);
+    options.workers = workers;
+    rig.store.reset();
+    rig.store = kvcache::Store::open(rig.mover, options).value();
+    const auto keys = kvcache::keys(rig.geometry, tokens(4 * 24, 1000 * workers));
+    for (std::size_t i = 0; i < keys.size(); i += 4) {
+      ASSERT_EQ(rig.put(std::span(keys).subspan(i, 4))->stored, 4u);
+    }
+    const auto there = std::span(keys).last(16);
+    EXPECT_TRUE(rig.get(there).has_value());
+    EXPECT_TRUE(rig.get(there, {.layer_order = false}).has_value());
+    rig.store.reset();  // without a flush
+    rig.store = kvcache::Store::open(rig.mover, options).value();
+    EXPECT_TRUE(rig.get(there).has_value());
+    EXPECT_EQ(rig.store->stats().damaged, 0u);
+  }
+}
+
+// The storage backend does not write behind the end of a cut file, which would make a hole.
+TEST(KvGpu, FolderWhoseFileIsCut_ServesTheRest) {
+  GpuRig rig;
+  rig.open({}, 8);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 8));
+  const auto first = std::span(keys).first(4);
+  const auto last = std::span(keys).last(4);
+  for (const kvcache::Key& key : first) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+  std::filesystem::resize_file(rig.folder.path / "blocks", 2 * rig.slot.value);
+  EXPECT_EQ(rig.put(last)->failed, 4u);
+  EXPECT_NE(rig.store->stats().last_error.find("shorter than when it was opened; open it again"),
+            std::string::npos)
+      << rig.store->stats().last_error;
+  const Status flushed = rig.store->flush();
+  ASSERT_FALSE(flushed.has_value());
+  EXPECT_NE(flushed.error().message.find("somebody cut"), std::string::npos)
+      << flushed.error().message;
+  EXPECT_EQ(rig.store->match(first).size(), 4u);
+  std::size_t right = 0;
+  for (const kvcache::Key& key : first) right += rig.get({&key, 1}) ? 1 : 0;
+  EXPECT_EQ(right, 2u);
+  EXPECT_EQ(rig.store->stats().damaged, 2u);
+  rig.open({}, 8);
+  EXPECT_EQ(rig.put(last)->stored, 4u);
+  EXPECT_TRUE(rig.get(last).has_value());
+  EXPECT_TRUE(rig.store->flush().has_value());
+}
+
 }  // namespace
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -61,11 +62,18 @@ class FileBackend final : public Backend {
   std::atomic<std::uint64_t> room{UINT64_MAX};  // writes that end beyond it fail, with this error:
   std::atomic<ErrorCode> without_room{ErrorCode::exhausted};
   std::atomic<bool> unwritable{false};  // writes fail otherwise
+  // The disk of the file with this inode fails writes with this error, and reads if it is io.
+  std::atomic<ino_t> lost{0};
+  std::atomic<ErrorCode> lost_by{ErrorCode::io};
   std::atomic<std::uint64_t> writes{0};
   std::atomic<std::uint64_t> read_bytes{0};
   std::atomic<std::uint64_t> torn_after{UINT64_MAX};  // reads after this many bytes are torn
 
  private:
+  bool is_lost(const File& file) const {
+    struct stat status{};
+    return lost != 0 && fstat(file.buffered_fd(), &status) == 0 && status.st_ino == lost;
+  }
   Status copy(const Piece& piece) {
     {
       const MutexLock lock(mutex_);
@@ -75,6 +83,7 @@ class FileBackend final : public Backend {
     ssize_t done = 0;
     if (piece.from.memory() == nullptr) {
       const auto& file = static_cast<const File&>(*piece.from.object);
+      if (is_lost(file) && lost_by == ErrorCode::io) return fail(ErrorCode::io, "lost");
       done = pread(file.buffered_fd(), piece.to.memory(), piece.to.length.value,
                    static_cast<off_t>(piece.from.offset));
       if (read_bytes.fetch_add(piece.from.length.value) >= torn_after) {
@@ -88,6 +97,7 @@ class FileBackend final : public Backend {
       }
       if (unwritable) return fail(ErrorCode::io, "injected");
       const auto& file = static_cast<const File&>(*piece.to.object);
+      if (is_lost(file)) return fail(lost_by.load(), "no space left on device, or lost");
       done = pwrite(file.buffered_fd(), piece.from.memory(), piece.from.length.value,
                     static_cast<off_t>(piece.to.offset));
     }
@@ -218,6 +228,10 @@ struct KvRig : KvBlocks {
     EXPECT_EQ(load->leading(), keys.size());
     EXPECT_EQ(bytes, blocks_of(keys));
     return {};
+  }
+  // Lets operations continue as far as they can while copies are held.
+  void poll() {
+    for (int i = 0; i < 100; ++i) store->poll();
   }
   // Lets all operations end.
   void settle() {

@@ -1,12 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 // The copies of a load: a group is read, verified, and passed on to the user.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "core/fail.h"
 #include "kvcache/core.h"
 
 namespace headrace::kvcache {
+namespace {
+
+const Error kNotWritten{ErrorCode::io, "a block on SSD is not what was written there; dropped"};
+
+bool verified(StoreCore& store, LoadGroup& group, const LoadItem& item, unsigned layer) {
+  const auto number = static_cast<unsigned>(&item - group.load->items.data());
+  const Extent bytes = store.loads.landing(*group.load, number, layer);
+  const Folders& folder = *store.table.tier(item.tier).folder;
+  // A user may have overwritten the memory of another load, from which bytes came.
+  const bool own = group.own[group.at(number, layer)] && group.rounds == 0;
+  if (own && folder.trusts(item.slot, item.entry->key)) return true;
+  return folder.fits(item.slot, item.entry->key, layer, {bytes.memory(), bytes.length.value});
+}
+
+// Compares what was read from folders with its checksums. Fails blocks, or leaves doubts about
+// them: a user may have overwritten the bytes. Returns true if a layer from another load does not
+// fit, and must be read.
+bool find_doubts(StoreCore& store, LoadGroup& group) {
+  LoadState& load = *group.load;
+  bool other = false;
+  group.doubts.clear();
+  for (unsigned i = 0; i < load.items.size(); ++i) {
+    LoadItem& item = load.items[i];
+    if (!store.loads.from_folder(item) || item.failed.load()) continue;
+    for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
+      if (verified(store, group, item, layer)) continue;
+      if (Follower* const taken = group.followed(i, layer)) {
+        // The block on SSD may be right: a user may have overwritten the memory it came from.
+        taken->delivered = false;
+        other = true;
+        break;
+      }
+      if (item.through.object == nullptr) {
+        group.doubts.push_back({i, layer});
+        continue;
+      }
+      store.loads.fail_item(group, i, kNotWritten, true);
+      break;
+    }
+  }
+  return other;
+}
+
+// Copies to the user the layers that fit after all, and fails the others.
+void decide(StoreCore& store, LoadGroup& group) noexcept {
+  const std::uint64_t fragment = store.geometry().fragment().value;
+  const std::byte* bytes = group.apart->memory();
+  for (const auto& [i, layer] : group.doubts) {
+    const LoadItem& item = group.load->items[i];
+    const Folders& folder = *store.table.tier(item.tier).folder;
+    const std::span read(std::exchange(bytes, bytes + fragment), fragment);
+    if (item.failed.load()) continue;
+    if (folder.fits(item.slot, item.entry->key, layer, read)) {
+      std::memcpy(store.loads.landing(*group.load, i, layer).memory(), read.data(), fragment);
+    } else {
+      store.loads.fail_item(group, i, kNotWritten, true);
+    }
+  }
+  group.decided = true;
+  group.apart.reset();
+}
+
+}  // namespace
 
 void Loads::start(LoadGroup& group) noexcept {
   store_.coalescer.join(group);
@@ -156,19 +220,16 @@ void Loads::read_again(LoadGroup& group) noexcept {
   in_line ? start_next(true) : start(group);
 }
 
-bool Loads::verified(LoadGroup& group, const LoadItem& item, unsigned layer) const {
-  const auto number = static_cast<unsigned>(&item - group.load->items.data());
-  const Extent bytes = landing(*group.load, number, layer);
-  const Folder& folder = *store_.table.tier(item.tier).folder;
-  // A user may have overwritten the memory of another load, from which bytes came.
-  const bool own = group.own[group.at(number, layer)] && group.rounds == 0;
-  if (own && folder.trusts(item.slot, item.entry->key)) return true;
-  return folder.fits(item.slot, item.entry->key, layer, {bytes.memory(), bytes.length.value});
-}
-
 void Loads::verify(LoadGroup& group) noexcept {
-  store_.coalescer.share(group);
+  group.apart != nullptr ? decide(store_, group) : store_.coalescer.share(group);
   try {
+    if (!group.decided) {
+      if (find_doubts(store_, group)) {
+        group.rounds = kMostRounds;
+        return read_again(group);
+      }
+      if (!group.doubts.empty()) return read_apart(group);
+    }
     pass_on(group);
   } catch (const std::bad_alloc&) {  // before any copy
     for (unsigned i = 0; i < group.load->items.size(); ++i) {
@@ -178,34 +239,49 @@ void Loads::verify(LoadGroup& group) noexcept {
   }
 }
 
+void Loads::read_apart(LoadGroup& group) {
+  const LoadState& load = *group.load;
+  const Bytes fragment = store_.geometry().fragment();
+  std::vector<MovePair> pairs;
+  pairs.reserve(group.doubts.size());
+  group.owners.clear();
+  auto made =
+      allocate(store_.mover.machine(), fragment * group.doubts.size(), store_.passage_memory());
+  if (!made) {
+    for (const auto& doubt : group.doubts) fail_item(group, doubt.item, made.error(), false);
+    return pass_on(group);
+  }
+  group.owners.reserve(group.doubts.size());
+  for (const auto& doubt : group.doubts) {
+    const LoadItem& item = load.items[doubt.item];
+    pairs.push_back({.to = {made->get(), pairs.size() * fragment.value, fragment},
+                     .from = store_.table.tier(item.tier).in_slot(
+                         item.slot, doubt.layer * fragment.value, fragment)});
+    group.owners.push_back(doubt.item);
+  }
+  group.apart = std::move(*made);
+  listen_to(group, pairs, &Loads::was_read_apart);
+}
+
+void Loads::was_read_apart(LoadGroup& group, bool well) noexcept {
+  if (!well) note_failures(group, true);
+  store_.jobs.enqueue(group);
+}
+
 void Loads::pass_on(LoadGroup& group) {
   LoadState& load = *group.load;
-  bool other = false;
   group.owners.clear();
   std::vector<MovePair> pairs;
   std::vector<Fragment> parts;
   for (unsigned i = 0; i < load.items.size(); ++i) {
-    LoadItem& item = load.items[i];
+    const LoadItem& item = load.items[i];
     if (!from_folder(item)) continue;
     if (item.failed.load()) {  // perhaps in another layer: not copied on in this one either
       group.fail({load.cancelled.load() ? ErrorCode::cancelled : ErrorCode::io,
                   "a block failed in another layer; leading() says what is left"});
       continue;
     }
-    for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
-      if (verified(group, item, layer)) continue;
-      if (Follower* const taken = group.followed(i, layer)) {
-        // The block on SSD may be right: a user may have overwritten the memory it came from.
-        taken->delivered = false;
-        other = true;
-        break;
-      }
-      fail_item(group, i,
-                Error{ErrorCode::io, "a block on SSD is not what was written there; dropped"},
-                true);
-      break;
-    }
-    if (item.through.object == nullptr || item.failed.load()) continue;
+    if (item.through.object == nullptr) continue;
     parts.clear();
     fragments(store_.geometry(), item.user.extent, load.options.layout, item.user.position,
               group.first, group.layers, parts);
@@ -214,10 +290,6 @@ void Loads::pass_on(LoadGroup& group) {
       pairs.push_back({.to = part.user, .from = passing(load, item, layer, part.bytes)});
       group.owners.push_back(i);
     }
-  }
-  if (other) {
-    group.rounds = kMostRounds;
-    return read_again(group);
   }
   if (pairs.empty()) return finish(group);
   listen_to(group, pairs, &Loads::passed_on);
@@ -230,7 +302,7 @@ void Loads::passed_on(LoadGroup& group, bool well) noexcept {
 
 bool Loads::may_be_lost(const LoadGroup& group, const LoadItem& item) const {
   if (from_folder(item)) return true;
-  const Object& source = store_.table.tier(item.tier).object();
+  const Object& source = *store_.table.tier(item.tier).buffer;
   return source.memory() == nullptr && source.node() != group.load->into.object->node();
 }
 

@@ -106,5 +106,79 @@ TEST(KvDeadlines, UrgentIsTrueOfTheSecondMoveToo) {
   }
 }
 
+// A caller overwrites the memory of a running load.
+TEST(KvOverwritten, MemoryOfALoad_CostsNoBlock) {
+  for (const bool layer_order : {false, true}) {
+    KvRig rig;
+    rig.open({1}, 8);
+    const auto keys = kvcache::keys(rig.geometry, tokens(4 * 3));
+    ASSERT_EQ(rig.put(keys)->stored, 3u);
+    rig.settle();
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.open({1}, 8);
+    std::vector<std::byte> bytes(rig.bytes_of(3).value);
+    const MemoryRange memory(bytes, kDram);
+    rig.files->held = true;
+    const auto load =
+        rig.store->load(keys, whole(memory), {.layer_order = layer_order, .promote = false});
+    rig.store->poll();
+    rig.files->release();  // copies; the checksums are compared later
+    bytes[5] ^= std::byte{1};
+    bytes[rig.bytes_of(2).value] ^= std::byte{1};
+    const Status outcome = load->wait();
+    EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+    EXPECT_EQ(bytes, rig.blocks_of(keys));
+    EXPECT_EQ(load->leading(), 3u);
+    EXPECT_EQ(rig.store->stats().damaged, 0u);
+    EXPECT_EQ(rig.store->match(keys).size(), 3u);
+  }
+}
+
+// A damaged block is read twice, and dropped.
+TEST(KvOverwritten, DamagedBlock_IsReadTwiceAndDropped) {
+  for (const bool fails : {false, true}) {
+    KvRig rig;
+    rig.open({1}, 8);
+    const auto keys = kvcache::keys(rig.geometry, tokens(4));
+    ASSERT_EQ(rig.put(keys)->stored, 1u);
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.open({1}, 8);
+    rig.files->read_bytes = 0;
+    rig.files->torn_after = 0;
+    std::vector<std::byte> bytes(rig.bytes_of(1).value);
+    const MemoryRange memory(bytes, kDram);
+    rig.files->held = true;
+    const auto load =
+        rig.store->load(keys, whole(memory), {.layer_order = false, .promote = false});
+    rig.store->poll();
+    rig.files->release();
+    rig.files->fail_chance = fails ? 1 : 0;
+    EXPECT_EQ(load->wait().error().code, ErrorCode::io);
+    EXPECT_FALSE(load->loaded(0));
+    const std::uint64_t once = rig.geometry.block().value;
+    EXPECT_EQ(rig.files->read_bytes, once + (fails ? 0 : rig.geometry.fragment().value));
+    EXPECT_EQ(rig.store->stats().damaged, 1u);
+    EXPECT_EQ(rig.store->match(keys).size(), 0u);
+    EXPECT_EQ(rig.store->stats().pinned, 0_B);
+  }
+}
+
+TEST(KvOverwritten, ExtentsThatOverlap_AreRefused) {
+  KvRig rig;
+  rig.open({4});
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  std::vector<std::byte> bytes(rig.bytes_of(2).value);
+  const MemoryRange memory(bytes, kDram);
+  const MemoryRange same(bytes, kDram);
+  const Bytes block = rig.geometry.block();
+  for (const std::uint64_t at : {std::uint64_t{0}, block.value - 1}) {
+    const std::vector<Extent> into{{&memory, at, block}, {&same, 0, block}};
+    EXPECT_EQ(rig.store->load(keys, into).error().code, ErrorCode::invalid);
+  }
+  const std::vector<Extent> apart{{&memory, block.value, block}, {&same, 0, block}};
+  EXPECT_TRUE(rig.store->load(keys, apart)->wait().has_value());
+}
+
 }  // namespace
 }  // namespace headrace

@@ -117,6 +117,10 @@ Result<Load> Loads::load(std::span<const Key> keys, std::span<const Extent> into
   HEADRACE_TRY_STATUS(
       check_user(store_.geometry(), into, options.layout, keys.size(), options.positions));
   HEADRACE_TRY_STATUS(check(options, store_.geometry().layers));
+  if (any_overlap(into)) {
+    return fail(ErrorCode::invalid,
+                "two extents of a load overlap; give each block its own memory");
+  }
   const Extent first = into.empty() ? Extent{} : into.front();
   if (first.object == nullptr) return Load();  // no blocks
   HEADRACE_TRY(auto point, store_.streams.point_of(first, options.stream));

@@ -45,6 +45,8 @@ class Loads {
   void settle(LoadGroup& group) noexcept;
 
   bool from_folder(const LoadItem& item) const;
+  // The block is not loaded. `read`: the error is of the bytes in its tier.
+  void fail_item(LoadGroup& group, unsigned item, const Error& error, bool read) noexcept;
   // Where a layer of a block is put first: the user's memory, or memory that it passes through.
   Extent landing(const LoadState& load, unsigned item, unsigned layer) const noexcept;
 
@@ -84,13 +86,14 @@ class Loads {
   void arrived(LoadGroup& group, bool well) noexcept;
   // The group has been read, or will not be: gives its turn to another.
   void read(LoadGroup& group) noexcept;
-  bool verified(LoadGroup& group, const LoadItem& item, unsigned layer) const;
+  // Reads the layers that are in doubt into memory that no user can have changed.
+  void read_apart(LoadGroup& group);
+  void was_read_apart(LoadGroup& group, bool well) noexcept;
   void pass_on(LoadGroup& group);
   void passed_on(LoadGroup& group, bool well) noexcept;
   void finish(LoadGroup& group) noexcept;
   // Marks the failed parts of a transfer. `read`: the bytes came from the tiers of the blocks.
   void note_failures(LoadGroup& group, bool read) noexcept;
-  void fail_item(LoadGroup& group, unsigned item, const Error& error, bool read) noexcept;
   // Whether a failed read of the item means that its copy may be lost: the copy is on SSD, or in
   // the memory of a GPU other than the destination.
   bool may_be_lost(const LoadGroup& group, const LoadItem& item) const;

@@ -35,7 +35,8 @@ class KvModel {
         rig_(any_fake(failing)),
         keys_(kvcache::keys(rig_.geometry, tokens(4 * kKeys))),
         memory_{*rc::gen::inRange<std::size_t>(1, 8)},
-        folder_(*rc::gen::inRange<std::size_t>(0, 30)) {
+        folder_(*rc::gen::inRange<std::size_t>(0, 30)),
+        second_(folder_ < 2 ? 0 : *rc::gen::inRange<std::size_t>(0, folder_ / 2 + 1)) {
     for (int more = *rc::gen::inRange(0, 3); more > 0; --more) {
       memory_.push_back(*rc::gen::inRange<std::size_t>(1, 8));
     }
@@ -121,8 +122,19 @@ class KvModel {
     bool skips = false;
   };
 
-  void open() {
+  // A larger folder may be two.
+  kvcache::StoreOptions options_of() const {
     auto options = rig_.options(memory_, folder_);
+    if (second_ > 0) {
+      kvcache::TierOptions& tier = options.tiers.back();
+      tier.budget = rig_.slot * (folder_ - second_);
+      tier.more_folders = {{tier.folder / "second", rig_.slot * second_}};
+      tier.folder /= "first";
+    }
+    return options;
+  }
+  void open() {
+    auto options = options_of();
     options.in_flight = rig_.geometry.block() * *rc::gen::inRange<std::uint64_t>(1, 12);
     options.eviction = *eviction_order(*rc::gen::element("s3-fifo", "sieve", "clock"));
     const auto write = *rc::gen::element(kvcache::WriteBack::leaving, kvcache::WriteBack::idle,
@@ -132,7 +144,7 @@ class KvModel {
     options.tiers.back().verify = *rc::gen::element(kvcache::Verify::all, kvcache::Verify::found);
     auto made = kvcache::Store::open(*rig_.mover, std::move(options));
     for (int i = 0; !made && i < 200; ++i) {  // fails if the headers could not be read
-      made = kvcache::Store::open(*rig_.mover, rig_.options(memory_, folder_));
+      made = kvcache::Store::open(*rig_.mover, options_of());
     }
     RC_ASSERT(made.has_value());
     rig_.store = std::move(*made);
@@ -151,8 +163,17 @@ class KvModel {
     RC_ASSERT(counts->stored + counts->present + counts->refused + counts->failed == keys.size());
     if (!failing_) RC_ASSERT(counts->failed == 0u);
     // If some were not stored, the result does not say which; those not written may be in memory.
-    if (counts->stored + counts->present > 0 || writes_at_once_)
+    if (counts->stored + counts->present > 0) {
       stored_.insert(keys.begin(), keys.end());
+    } else if (writes_at_once_) {
+      for (const kvcache::Key& key : keys) {
+        if (rig_.store->contains({&key, 1})[0]) stored_.insert(key);
+      }
+    }
+    const bool written = writes_at_once_ || memory_.empty();
+    if (written && counts->stored + counts->present == keys.size()) {
+      written_.insert(keys.begin(), keys.end());
+    }
   }
   void load(const std::vector<kvcache::Key>& keys) {
     last_ = keys;
@@ -222,6 +243,8 @@ class KvModel {
     if (*rc::gen::arbitrary<bool>()) (void)rig_.store->flush();
     rig_.store.reset();
     open();
+    if (failing_ || folder_ < kKeys) return;  // else no block leaves the folder
+    for (const kvcache::Key& key : written_) RC_ASSERT(rig_.store->contains({&key, 1})[0]);
   }
   void disturb() {
     if (failing_) rig_.files->fail_chance = *rc::gen::element(0.0, 0.05, 0.5);
@@ -240,7 +263,9 @@ class KvModel {
   const std::vector<kvcache::Key> keys_;
   std::vector<std::size_t> memory_;
   const std::size_t folder_;
+  const std::size_t second_;  // blocks of it in a second folder
   std::set<kvcache::Key> stored_;
+  std::set<kvcache::Key> written_;  // stores that end with the write returned that they are there
   std::vector<kvcache::Key> last_;
   std::vector<kvcache::Match> held_;
   std::vector<std::unique_ptr<Running>> loads_;

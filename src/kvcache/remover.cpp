@@ -38,7 +38,7 @@ Result<std::size_t> Remover::remove(std::span<const Key> keys) {
     // A free slot may have the header of a block that left or never arrived. The next process would
     // find it.
     store_.table.last().free.take_listed(
-        key, [&](std::uint32_t slot) REQUIRES(kTable) { unlist({.number = slot}); });
+        key, [&](std::uint32_t slot) REQUIRES(kTable) { unlist_free(slot); });
   }
   store_.arrivals.place(later);
   return removed;
@@ -56,9 +56,13 @@ Result<std::size_t> Remover::clear() {
     if (remove((next++)->second)) ++removed;
   }
   store_.table.last().free.take_listed([&](std::uint32_t slot)
-                                           REQUIRES(kTable) { unlist({.number = slot}); });
+                                           REQUIRES(kTable) { unlist_free(slot); });
   store_.arrivals.place(later);
   return removed;
+}
+
+void Remover::unlist_free(std::uint32_t slot) noexcept {
+  unlist({.number = slot, .side = store_.table.last().fills.begin()});
 }
 
 void Remover::unlist(Slot slot) noexcept {
@@ -82,7 +86,7 @@ bool Remover::next() noexcept {
 void Remover::run() noexcept {
   if (heard_late(store_.jobs)) return;
   if (!next()) return store_.jobs.end_operation();
-  Folder& folder = *store_.table.last().folder;
+  Folders& folder = *store_.table.last().folder;
   std::array<MovePair, kMost> pairs;
   for (std::size_t i = 0; i < size_; ++i) {
     folder.blank(batch_[i].number);
@@ -99,8 +103,8 @@ void Remover::copied(const Result<MoveStats>& outcome) noexcept {
     Tier& folder = store_.table.last();
     for (const Slot& slot : std::span(batch_).first(size_)) {
       --folder.filling;
-      const bool none = folder.disk.full && !folder.disk.written[slot.number];
-      none ? folder.free.push_aside(slot.number) : folder.free.push(slot.number);
+      folder.fills.end(slot.side);
+      folder.free_slot(slot.number);
       if (!outcome && !slot.failed) ++store_.table.counts().failed;
     }
     if (!outcome) store_.table.note(outcome.error());

@@ -31,6 +31,7 @@ class Remover final : public Unlister, private Copying {
  private:
   static constexpr std::size_t kMost = 64;
 
+  void unlist_free(std::uint32_t slot) noexcept REQUIRES(kTable);
   // Returns false if the block was removed before.
   bool remove(Entry& entry) REQUIRES(kTable);
   // Takes the next batch. Returns false if there is none.

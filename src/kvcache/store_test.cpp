@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What engines need of a store: gaps, outcomes by block, memory of blocks, times of writing.
+#include <fstream>
+
 #include "kvcache/kvcache_testing.h"
 
 namespace headrace {
@@ -186,6 +188,73 @@ TEST(KvStore, NothingIsEvictedForAWriteWhileIdle) {
   EXPECT_EQ(rig.store->stats().tiers[1].dropped, 0u);
 }
 
+// While a block is copied to another memory, it is not forgotten.
+TEST(KvStore, WritesAfterAPromotion) {
+  KvRig rig;
+  auto options = rig.options({1, 2}, 8);
+  options.tiers.back().write = kvcache::WriteBack::idle;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 3));
+  ASSERT_EQ(rig.put(std::span(keys).first(1))->stored, 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.open(options);
+  rig.files->held = true;
+  std::vector<std::byte> bytes(rig.bytes_of(2).value);
+  const MemoryRange memory(bytes, kDram);
+  const auto first = whole(memory).part(0, rig.geometry.block());
+  const auto running = rig.store->load({&keys[0], 1}, first, {.promote = false});
+  ASSERT_EQ(rig.put({&keys[1], 1})->stored, 1u);
+  ASSERT_EQ(rig.put({&keys[2], 1})->stored, 1u);  // the block before moves to the second memory
+  rig.poll();
+  ASSERT_EQ(*rig.store->remove({&keys[2], 1}), 1u);
+  const auto second = whole(memory).part(rig.bytes_of(1).value, rig.geometry.block());
+  ASSERT_TRUE(rig.store->load({&keys[1], 1}, second)->wait().has_value());
+  rig.fake->hold(true);
+  rig.store->poll();  // the promotion
+  rig.files->release();
+  ASSERT_TRUE(running->wait().has_value());
+  rig.store->poll();  // no load runs
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().tiers[0].blocks, 1u);
+  EXPECT_EQ(rig.store->stats().tiers[2].blocks, 2u);
+}
+
+TEST(KvStore, ClosedDuringWrites_HasWholeBlocks) {
+  for (const auto mode : {kvcache::WriteBack::idle, kvcache::WriteBack::stored}) {
+    for (const unsigned workers : {0U, 2U}) {
+      KvRig rig({}, workers > 0);
+      auto options = rig.options({8}, 16);
+      options.tiers.back().write = mode;
+      options.workers = workers;
+      rig.open(options);
+      const auto keys = kvcache::keys(rig.geometry, tokens(4 * 6));
+      std::vector<std::byte> bytes = rig.blocks_of(keys);
+      const MemoryRange memory(bytes, kDram);
+      rig.files->held = true;
+      const auto stored = rig.store->store(keys, whole(memory));
+      const auto writes = [&] {
+        rig.poll();
+        return rig.store->stats().tiers[1].blocks > 0;
+      };
+      while (!writes()) std::this_thread::yield();
+      EXPECT_EQ(rig.store->close(1ms).error().code, ErrorCode::timed_out);
+      EXPECT_TRUE(rig.store->closed());
+      rig.files->release();
+      ASSERT_TRUE(rig.store->close().has_value());
+      ASSERT_TRUE(stored->done());
+      rig.open(options);
+      const kvcache::Match there = rig.store->pin(keys);
+      EXPECT_GT(there.size(), 0u);
+      if (mode == kvcache::WriteBack::stored) {
+        EXPECT_EQ(there.size(), stored->wait()->stored);
+      }
+      EXPECT_TRUE(rig.get(there.keys()).has_value());
+      EXPECT_EQ(rig.store->stats().damaged, 0u);
+    }
+  }
+}
+
 TEST(KvStore, StoredMayMeanOnDisk) {
   KvRig rig;
   auto options = rig.options({4}, 64);
@@ -240,6 +309,45 @@ TEST(KvStore, AFolderOfAnotherModelIsEmptiedOnRequest) {
   rig.store.reset();
   std::filesystem::resize_file(rig.folder.path / "index", 0);  // of no store
   EXPECT_EQ(kvcache::Store::open(*rig.mover, options).error().code, ErrorCode::invalid);
+}
+
+// A header whose checksum fits shows that the index is a store's.
+TEST(KvStore, AFolderWithADamagedSuperblockIsEmptiedOnRequestIfItListsBlocks) {
+  for (const bool lists : {true, false}) {
+    KvRig rig;
+    rig.open({2}, 8);
+    const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+    ASSERT_EQ(rig.put(std::span(keys).first(lists ? 2 : 0))->stored, lists ? 2u : 0u);
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.store.reset();
+    {
+      std::fstream index(rig.folder.path / "index", std::ios::in | std::ios::out);
+      index << "no superblock";
+    }
+    auto options = rig.options({2}, 8);
+    const auto refused = kvcache::Store::open(*rig.mover, options);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().message.find(lists ? "is damaged; remove" : "lists no KV blocks"),
+              std::string::npos)
+        << refused.error().message;
+    options.tiers.back().discard_other = true;
+    const auto opened = kvcache::Store::open(*rig.mover, options);
+    EXPECT_EQ(opened.has_value(), lists);
+    EXPECT_EQ(lists ? (*opened)->stats().reopened : 0, 0u);
+  }
+}
+
+// Whether somebody has removed `lock` or not.
+TEST(KvStore, AFolderIsLockedByItsIndexToo) {
+  KvRig rig;
+  for (const bool made_before : {false, true}) {
+    rig.open({2}, 8);
+    std::filesystem::remove(rig.folder.path / "lock");
+    const auto second = kvcache::Store::open(*rig.mover, rig.options({2}, 8));
+    ASSERT_FALSE(second.has_value()) << made_before;
+    EXPECT_EQ(second.error().code, ErrorCode::denied);
+    EXPECT_NE(second.error().message.find("is open already"), std::string::npos);
+  }
 }
 
 TEST(KvStore, OnlyFoundBlocksAreComparedOnRequest) {

@@ -25,7 +25,8 @@ const Error kTorn{ErrorCode::io,
 std::optional<std::uint32_t> Tiers::take_slot(unsigned index, Loss loss) {
   Tier& tier = store_.table.tier(index);
   const Nanoseconds now = store_.mover.clock().now();
-  if (now < tier.disk.closed) return std::nullopt;
+  tier.reopen_due(now);
+  if (tier.all_closed()) return std::nullopt;
   const auto free = tier.take_free(now);
   if (free) return free;
   evict(index, 1, loss);
@@ -33,8 +34,11 @@ std::optional<std::uint32_t> Tiers::take_slot(unsigned index, Loss loss) {
 }
 
 void Tiers::evict_for(std::size_t waiting) {
-  evict(0, waiting, Loss::allowed);
-  evict(0, waiting + reserve_of(0), Loss::never);
+  // Slots of a folder that accepts no writes for now would stay empty.
+  if (!store_.table.tier(0).all_closed()) {
+    evict(0, waiting, Loss::allowed);
+    evict(0, waiting + reserve_of(0), Loss::never);
+  }
   for (unsigned tier = 1; tier + 1 < store_.table.tiers(); ++tier) {
     evict(tier, reserve_of(tier), Loss::never);
   }
@@ -50,9 +54,10 @@ void Tiers::evict(unsigned index, std::size_t wanted, Loss loss) {
 bool Tiers::evict_one(unsigned index, Loss loss) {
   Tier& tier = store_.table.tier(index);
   EvictionLinks* const chosen = tier.order->choose(
-      [](EvictionLinks& links) {
+      [&](EvictionLinks& links) REQUIRES(kTable) {
         const Copy& copy = static_cast<Copy&>(links);
         return copy.entry->pins == 0 && copy.state == Copy::State::ready &&
+               !tier.closed(copy.slot) &&
                !copy.entry->has(Copy::State::filling);  // perhaps from this one
       },
       kEffort);
@@ -162,7 +167,7 @@ void TierCopy::fetch(const Extent& bytes) noexcept {
   hear(core->jobs, copy);
 }
 
-bool TierCopy::verified(const Folder& folder) const {
+bool TierCopy::verified(const Folders& folder) const {
   const std::size_t fragment = core->geometry().fragment().value;
   for (unsigned layer = 0; layer < core->geometry().layers; ++layer) {
     const std::span bytes(passage->memory() + layer * fragment, fragment);
@@ -180,7 +185,8 @@ bool Tiers::write(Copy& copy, unsigned index, std::shared_ptr<StoredState> for_s
   const auto last = static_cast<unsigned>(store_.table.tiers() - 1);
   Tier& folder = store_.table.last();
   const Nanoseconds now = store_.mover.clock().now();
-  const bool open = now >= folder.disk.closed && now >= folder.rests;
+  folder.reopen_due(now);
+  const bool open = !folder.all_closed() && now >= folder.rests;
   const auto slot = for_store != nullptr ? take_slot(last, Loss::allowed)
                     : open               ? folder.free.pop()
                                          : std::nullopt;
@@ -229,6 +235,7 @@ void Tiers::sent(TierCopy& copy, const Error* why) noexcept {
 void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
   BlockTable& table = store_.table;
   Entry& entry = *copy.entry;
+  const Key key = entry.key;
   Copy& from = entry.copies[copy.from];
   Copy& to = entry.copies[copy.to];
   Tier& source = table.tier(copy.from);
@@ -246,7 +253,7 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
     table.note(*why);
     table.drop(to, copy.to, copy.writing);
   }
-  if (full) target.disk_is_full(copy.to_slot, now);
+  if (why != nullptr && copy.writing) target.disk_refused(copy.to_slot, *why, now);
   if (why != nullptr && (idle || copy.source == Source::leaves_if_copied)) {
     target.rests = now + kRest;
   }
@@ -263,9 +270,9 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
     ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
     table.drop(from, copy.from);
   }
-  if (copy.for_store == nullptr) return;
   const auto what = why == nullptr ? &StoredCounts::stored : &StoredCounts::failed;
-  store_.arrivals.arrived(*copy.for_store, what, later);
+  if (copy.for_store != nullptr) store_.arrivals.arrived(*copy.for_store, what, later);
+  if (target.folder != nullptr) store_.arrivals.count_followers(key, what, later);
 }
 
 }  // namespace headrace::kvcache

@@ -85,7 +85,7 @@ struct TierCopy final : Copying {
  private:
   // Copies the block to memory that CPUs address; then run() is called again.
   void fetch(const Extent& bytes) noexcept;
-  bool verified(const Folder& folder) const;
+  bool verified(const Folders& folder) const;
   void end(const Error* why) noexcept;
 };
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <system_error>
 #include <unordered_map>
+#include <utility>
 
 #include "core/fail.h"
 #include "core/own_files.h"
@@ -116,18 +117,46 @@ struct Folder::Header {
   std::uint64_t* sums() { return reinterpret_cast<std::uint64_t*>(this + 1); }
 };
 
+namespace {
+
+std::uint64_t bytes_of_header(std::uint64_t layers, std::size_t fixed) {
+  return round_up(fixed + 8 * layers, 64);
+}
+
+}  // namespace
+
+// An index whose superblock is damaged is a store's if it has a header whose checksum fits, in its
+// first 16 MiB. No other program writes such bytes.
+bool Folder::has_header(int file) {
+  std::vector<std::byte> bytes(16U << 20);
+  const ssize_t read = pread(file, bytes.data(), bytes.size(), kPage);
+  const std::span index = std::span(bytes).first(read > 0 ? static_cast<std::size_t>(read) : 0);
+  for (std::size_t at = 0; at + sizeof(Header) <= index.size(); at += 64) {
+    Header header;
+    std::memcpy(static_cast<void*>(&header), &index[at], sizeof header);
+    if (header.magic != kHeaderMagic) continue;
+    const std::size_t length = bytes_of_header(header.layers, sizeof(Header));
+    if (at % length != 0 || index.size() - at < length) continue;
+    const auto rest = index.subspan(at, length).subspan(sizeof(Header::sum));
+    if (header.sum == plain_sum(rest, at / length)) return true;
+  }
+  return false;
+}
+
 Folder::Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots,
                const TierOptions& rules)
     : path_(std::move(path)),
       geometry_(geometry),
       slots_(slots),
-      header_bytes_(round_up(sizeof(Header) + 8ULL * geometry.layers, 64)),
+      header_bytes_(bytes_of_header(geometry.layers, sizeof(Header))),
       discard_other_(rules.discard_other),
       trusts_own_(rules.verify == Verify::found),
       own_(slots) {}
 
 Folder::~Folder() {
-  if (lock_ >= 0) own_files::close(lock_);
+  for (const int descriptor : {index_lock_, lock_}) {
+    if (descriptor >= 0) own_files::close(descriptor);
+  }
 }
 
 Bytes Folder::slot_bytes(const Geometry& geometry) {
@@ -196,7 +225,11 @@ Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem
     HEADRACE_TRY_STATUS(close_to_group(path, status.st_mode));
   }
   std::unique_ptr<Folder> folder(new Folder(path, geometry, slots, rules));
-  HEADRACE_TRY_STATUS(folder->lock(path));
+  {
+    const Descriptor made{::open((path / "lock").c_str(), kFlags, 0600)};
+    if (made.fd < 0) return fail_errno(errno, "cannot open " + quoted(path / "lock"));
+  }
+  HEADRACE_TRY_STATUS(folder->lock(path / "lock", folder->lock_));
   HEADRACE_TRY_STATUS(folder->open_files(mover, path));
   remove_drafts(path);
   folder->headers_.resize(folder->header_bytes_ * slots);
@@ -205,18 +238,15 @@ Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem
   return folder;
 }
 
-Status Folder::lock(const std::filesystem::path& path) {
-  const auto name = path / "lock";
-  {
-    const Descriptor made{::open(name.c_str(), kFlags, 0600)};
-    if (made.fd < 0) return fail_errno(errno, "cannot open " + quoted(name));
-  }
-  lock_ = own_files::open(name.c_str());  // O_CLOEXEC: a child of fork() must not keep the lock
-  if (lock_ < 0) return fail_errno(errno, "cannot open " + quoted(name));
-  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return {};
+Status Folder::lock(const std::filesystem::path& name, int& held) const {
+  // O_CLOEXEC: a child of fork() must not keep the lock
+  const int descriptor = own_files::open(name.c_str());
+  if (descriptor < 0) return fail_errno(errno, "cannot open " + quoted(name));
+  if (const int before = std::exchange(held, descriptor); before >= 0) own_files::close(before);
+  if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return {};
   if (errno == EWOULDBLOCK) {
     return fail(ErrorCode::denied, "the KV store in {} is open already; give each its own folder",
-                quoted(path));
+                quoted(path_));
   }
   return fail_errno(errno, "cannot lock " + quoted(name));
 }
@@ -230,11 +260,15 @@ Status Folder::open_files(Mover& mover, const std::filesystem::path& path) {
   if (blank) HEADRACE_TRY_STATUS(check_blocks(blocks));
   bool other = false;
   if (!blank) {
+    HEADRACE_TRY_STATUS(lock(index, index_lock_));
     Status fits = check_superblock(index, other);
     if (!fits && !(other && discard_other_)) return fits;
   }
   if (other) HEADRACE_TRY_STATUS(size_file(blocks, 0));  // first: see check_blocks()
-  if (blank || other) HEADRACE_TRY_STATUS(write_superblock(index));
+  if (blank || other) {
+    HEADRACE_TRY_STATUS(write_superblock(index));
+    HEADRACE_TRY_STATUS(lock(index, index_lock_));  // it is another file
+  }
   HEADRACE_TRY_STATUS(size_file(blocks, slots_ * slot_bytes(geometry_).value));
   HEADRACE_TRY_STATUS(size_file(index, kPage + slots_ * header_bytes_));
   HEADRACE_TRY(blocks_, File::open(mover.machine(), blocks, {.writable = true}));
@@ -256,11 +290,14 @@ Status Folder::check_superblock(const std::filesystem::path& path, bool& other) 
   const Descriptor file{::open(path.c_str(), kFlags, 0600)};
   if (file.fd < 0) return fail_errno(errno, "cannot open " + quoted(path));
   Superblock found;
-  if (pread(file.fd, &found, sizeof found, 0) != sizeof found || found.magic != kMagic) {
+  const bool ours =
+      pread(file.fd, &found, sizeof found, 0) == sizeof found && found.magic == kMagic;
+  other = ours || has_header(file.fd);
+  if (!other) {
     return fail(ErrorCode::invalid, "{} lists no KV blocks; give another folder, or remove it",
                 quoted(path));
   }
-  other = true;
+  if (!ours) return fail(ErrorCode::invalid, "{} is damaged; remove it", quoted(path));
   if (found.version != kVersion) {
     return fail(ErrorCode::invalid,
                 "{} was written in version {} of the format, this is {}; give another folder, or "
@@ -292,6 +329,12 @@ Status Folder::still_there() const {
                   "process, so open it again",
                   quoted(path_));
     }
+    if (static_cast<std::uint64_t>(status.st_size) < file->size().value) {
+      return fail(ErrorCode::io,
+                  "somebody cut a file of the KV store in {}; it serves what is left and can write "
+                  "no more, so open it again",
+                  quoted(path_));
+    }
   }
   return {};
 }
@@ -299,13 +342,14 @@ Status Folder::still_there() const {
 Status Folder::sync() {
   const MutexLock lock(syncing_);
   // Once it has failed, Linux counts the pages as written.
-  if (sync_error_ == 0 && fdatasync(index_->buffered_fd()) != 0) sync_error_ = errno;
+  for (const File* file : {blocks_.get(), index_.get()}) {
+    if (sync_error_ == 0 && fdatasync(file->buffered_fd()) != 0) sync_error_ = errno;
+  }
   if (sync_error_ == 0) return {};
-  return fail(
-      ErrorCode::io,
-      "cannot write back the index of the KV store in {} ({}), so a power failure may bring "
-      "removed blocks back; open it again, and remove them again",
-      quoted(path_), std::generic_category().message(sync_error_));
+  return fail(ErrorCode::io,
+              "cannot write back the files of the KV store in {} ({}), so a power failure may lose "
+              "blocks, or bring removed ones back; open it again, and remove them again",
+              quoted(path_), std::generic_category().message(sync_error_));
 }
 
 Folder::Header* Folder::at(std::uint32_t slot) const {

@@ -3,9 +3,13 @@
 //
 //   index   a superblock of 4 KiB, then a header for each slot
 //   blocks  slots of a whole number of 4 KiB; a block lies in one, layer after layer
+//   lock    empty
+//
+// A process that has the folder open holds flock() on `lock` and on `index`: on `lock` while the
+// index is made or replaced, and on `index` since `lock` may have been removed.
 //
 // A header has the key, a checksum of each fragment, an increasing number, and its own checksum.
-// After the superblock nothing is ordered, and nothing flushed except by sync(). If a crash leaves
+// After the superblock nothing is ordered, and nothing synced except by sync(). If a crash leaves
 // a header beside the bytes of another block, the checksums do not fit and the block is dropped
 // when it is read. So a power failure costs blocks, but never causes wrong answers.
 //
@@ -18,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/mutex.h"
@@ -45,15 +50,17 @@ class Folder {
     std::uint32_t slot = 0;
     std::uint64_t sequence = 0;
   };
-  // The blocks that open() found, oldest first, each key once.
-  const std::vector<Found>& found() const { return found_; }
-  // Releases found(), once the caller has taken the blocks over.
-  void forget_found() { found_ = {}; }
+  // The blocks that open() found, oldest first, each key once. Empty from then on.
+  std::vector<Found> take_found() { return std::exchange(found_, {}); }
+
+  // The number of the last block that was written. The next one has a larger number than `last`.
+  std::uint64_t sequence() const { return sequence_.load(); }
+  void number_from(std::uint64_t last) { sequence_ = last; }
 
   const File& file() const { return *blocks_; }
-  // Errors: io: its files were removed, so writes are lost when this process ends.
+  // Errors: io: its files were removed, so writes are lost when this process ends; or cut.
   Status still_there() const;
-  // Writes the index through to the disk. Errors: io, from then on. Thread-safe.
+  // Makes all writes durable that have ended. Errors: io, from then on. Thread-safe.
   Status sync();
   // Records in memory that `slot` will hold the block, with the checksums of `bytes`.
   void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes);
@@ -75,11 +82,13 @@ class Folder {
 
   Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots,
          const TierOptions& rules);
-  Status lock(const std::filesystem::path& path);
+  // Opens the file and locks it, in place of `held`, which is released.
+  Status lock(const std::filesystem::path& name, int& held) const;
   Status open_files(Mover& mover, const std::filesystem::path& path);
   Status write_superblock(const std::filesystem::path& path) const;
-  // Sets `other` if the index is of a store, but of another geometry or version.
+  // Sets `other` if the index is of a store, but damaged, or of another geometry or version.
   Status check_superblock(const std::filesystem::path& path, bool& other) const;
+  static bool has_header(int file);
   Status read_headers(Mover& mover);
   Header* at(std::uint32_t slot) const;
   std::uint64_t sum_of(std::uint32_t slot) const;
@@ -92,6 +101,7 @@ class Folder {
   const bool trusts_own_;
   std::vector<std::uint8_t> own_;  // by slot: 1 if this process wrote its block
   int lock_ = -1;
+  int index_lock_ = -1;
   Mutex syncing_;
   int sync_error_ GUARDED_BY(syncing_) = 0;  // of the first sync() that failed
   std::unique_ptr<File> index_;

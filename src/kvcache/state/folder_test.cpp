@@ -172,7 +172,9 @@ TEST_F(KvFolder, IsRefusedWhereItIsSomethingElse) {
   EXPECT_NE(refusal(other).message.find("another geometry"), std::string::npos);
   scribble("index", 8, "\x02");
   EXPECT_NE(refusal(rig.options({4}, kBlocks)).message.find("version 2"), std::string::npos);
-  scribble("index", 0, "something");
+  scribble("index", 0, "something");  // the headers are a store's
+  EXPECT_NE(refusal(rig.options({4}, kBlocks)).message.find("is damaged"), std::string::npos);
+  scribble("index", 4096, std::string(kBlocks * header_bytes(), 'x'));
   EXPECT_NE(refusal(rig.options({4}, kBlocks)).message.find("lists no KV blocks"),
             std::string::npos);
 }

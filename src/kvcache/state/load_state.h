@@ -81,6 +81,14 @@ struct LoadGroup final : Copying {
   unsigned rounds = 0;             // how many times that happened
   bool joined = false;             // Coalescer::join() has been called in this round
   bool given_up = false;           // constant once it has started
+  // Layers in the user's memory that do not fit their checksums: read once more, into `apart`.
+  struct Doubt {
+    unsigned item;
+    unsigned layer;
+  };
+  std::vector<Doubt> doubts;
+  std::unique_ptr<Buffer> apart;
+  bool decided = false;                                       // the doubts are decided
   enum class Sharing : std::uint8_t { not_yet, open, done };  // done: read, or failed
   Sharing sharing = Sharing::not_yet;  // guarded by the lock of Coalescer, as the two below
   Follower* followers = nullptr;       // the followers in other loads

@@ -30,6 +30,35 @@ bool Entry::elsewhere(const Copy& copy) const {
                              [&](const Copy& other) { return &other != &copy && other.served(); });
 }
 
+bool Tier::closed(std::uint32_t slot) const {
+  return folder != nullptr && disk.disks[folder->disk_of(slot)].closed > Nanoseconds{0};
+}
+
+bool Tier::all_closed() const {
+  return folder != nullptr && std::ranges::all_of(disk.disks, [](const Disk& each) {
+           return each.closed > Nanoseconds{0};
+         });
+}
+
+bool Tier::any_refuses() const {
+  return std::ranges::any_of(
+      disk.disks, [](const Disk& each) { return each.full || each.closed > Nanoseconds{0}; });
+}
+
+bool Tier::refused(std::uint32_t slot) const {
+  if (folder == nullptr) return false;
+  return closed(slot) || (disk.disks[folder->disk_of(slot)].full && !disk.written[slot]);
+}
+
+void Tier::sort_free() {
+  free.take_back();
+  free.set_aside_if([&](std::uint32_t slot) REQUIRES(kTable) { return refused(slot); });
+}
+
+void Tier::free_slot(std::uint32_t slot) {
+  refused(slot) ? free.push_aside(slot) : free.push(slot);
+}
+
 std::optional<std::uint32_t> Tier::take_free(Nanoseconds now) {
   if (const auto slot = free.pop()) return slot;
   if (now < disk.again) return std::nullopt;
@@ -40,26 +69,42 @@ std::optional<std::uint32_t> Tier::take_free(Nanoseconds now) {
   return slot;
 }
 
-void Tier::disk_is_full(std::uint32_t slot, Nanoseconds now) {
-  disk.again = now + kRest;
-  if (disk.written[slot]) {  // the file system writes each block anew elsewhere
-    disk.closed = disk.again;
+void Tier::disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) {
+  Disk& of_slot = disk.disks[folder->disk_of(slot)];
+  const bool full = why.code == ErrorCode::exhausted;
+  if (full) disk.again = now + kRest;
+  if (full && !disk.written[slot]) {
+    of_slot.full = true;
+    disk.trying.reset();
+  } else if (full || folder->disks() > 1) {  // some file systems write each block anew elsewhere
+    of_slot.closed = now + kRest;
+  } else {
     return;
   }
-  disk.full = true;
-  disk.trying.reset();
-  free.set_aside_if([&](std::uint32_t each) REQUIRES(kTable) { return !disk.written[each]; });
+  free.set_aside_if([&](std::uint32_t each) REQUIRES(kTable) { return refused(each); });
 }
 
 void Tier::disk_has(std::uint32_t slot) {
   disk.written[slot] = true;
-  if (disk.trying == slot) reopen_disk();
+  if (disk.trying != slot) return;
+  disk.disks[folder->disk_of(slot)] = {};
+  disk.trying.reset();
+  sort_free();
 }
 
-void Tier::reopen_disk() {
-  disk.full = false;
+void Tier::reopen_due(Nanoseconds now) {
+  bool any = false;
+  for (Disk& each : disk.disks) {
+    if (each.closed == Nanoseconds{0} || now < each.closed) continue;
+    each.closed = Nanoseconds{0};
+    any = true;
+  }
+  if (any) sort_free();
+}
+
+void Tier::reopen_disks() {
+  std::ranges::fill(disk.disks, Disk{});
   disk.trying.reset();
-  disk.closed = Nanoseconds{0};
   free.take_back();
 }
 
@@ -97,46 +142,47 @@ Status BlockTable::open_tier(unsigned index) {
   } else {
     NodeId headers{0};
     if (for_cpus_) {
-      headers = tiers_[*for_cpus_].object().node();
+      headers = tiers_[*for_cpus_].buffer->node();
     } else {
       const auto found = std::ranges::find_if(machine.nodes, &Node::byte_addressable);
       if (found != machine.nodes.end()) headers = found->id;
     }
-    HEADRACE_TRY(tier.folder, Folder::open(mover_, options.folder, options_.geometry, tier.slots,
-                                           headers, options));
+    HEADRACE_TRY(tier.folder, Folders::open(mover_, options, options_.geometry, headers));
+    tier.slots = tier.folder->slots();
+    for (const FolderOptions& more : options.more_folders) name += ", " + more.folder.string();
   }
   const TableLock lock(*this);
   tier.counts.name = std::move(name);
   tier.counts.budget = Bytes{tier.slots * slot_bytes_};
   tier.order = options_.eviction();
-  std::vector<bool> taken(tier.slots);
   if (tier.folder == nullptr) {
     tier.free.open(tier.slots, {});
-  } else {
-    tier.disk.written.resize(tier.slots);
-    tier.free.open(tier.slots, [folder = tier.folder.get()](std::uint32_t slot) {
-      return folder->listed(slot);
-    });
-    take_over_found(index, taken);
+    for (std::uint32_t slot = tier.slots; slot > 0; --slot) tier.free.push(slot - 1);
+    return {};
   }
-  for (std::uint32_t slot = tier.slots; slot > 0; --slot) {
-    if (!taken[slot - 1]) tier.free.push(slot - 1);
+  tier.disk.disks.resize(tier.folder->disks());
+  tier.disk.written.resize(tier.slots);
+  tier.free.open(tier.slots,
+                 [folder = tier.folder.get()](std::uint32_t slot) { return folder->listed(slot); });
+  std::vector<bool> taken(tier.slots);
+  take_over_found(index, taken);
+  const std::vector<std::uint32_t> order = tier.folder->order();
+  for (auto slot = order.rbegin(); slot != order.rend(); ++slot) {
+    if (!taken[*slot]) tier.free.push(*slot);
   }
   return {};
 }
 
 void BlockTable::take_over_found(unsigned index, std::vector<bool>& taken) {
   Tier& tier = tiers_[index];
-  for (const Folder::Found& found : tier.folder->found()) {
-    Entry& entry = entries_[found.key];
-    entry.key = found.key;
+  for (const Folder::Found& found : tier.folder->take_found()) {
+    Entry& entry = make(found.key);
     fill(entry.copies[index], entry, index, found.slot);
     ready(entry.copies[index], index);
     taken[found.slot] = true;
     tier.disk.written[found.slot] = true;
     ++counts_.reopened;
   }
-  tier.folder->forget_found();
 }
 
 void BlockTable::release_matches() {
@@ -152,7 +198,7 @@ void BlockTable::release_matches() {
 
 void BlockTable::release() {
   std::array<std::unique_ptr<Buffer>, kMostTiers> buffers;  // unmapped later: that takes time
-  std::unique_ptr<Folder> folder;
+  std::unique_ptr<Folders> folder;
   const TableLock lock(*this);
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
     tiers_[i].order.reset();
@@ -257,14 +303,13 @@ std::optional<std::uint64_t> BlockTable::use(Entry& entry) {
   return uses_ - before;
 }
 
-bool BlockTable::use_again(Entry& entry) {
-  if (entry.removed) return false;  // its old bytes are leaving
+void BlockTable::use_again(Entry& entry) {
+  if (entry.removed) return;  // its old bytes are leaving
   use(entry);
   const auto tier = entry.fastest();
   if (tier && entry.copies[*tier].state == Copy::State::ready) {
     tiers_[*tier].order->touch(entry.copies[*tier]);
   }
-  return tier || entry.waiting || entry.has(Copy::State::filling);
 }
 
 bool BlockTable::in_memory(const Entry& entry) const {
@@ -276,18 +321,12 @@ bool BlockTable::only_in_memory(const Entry& entry) const {
   return last.state == Copy::State::none && entry.fastest().has_value();
 }
 
-bool BlockTable::arriving(const Entry& entry) const {
-  const Copy::State last = entry.copies[tiers_.size() - 1].state;
-  if (entry.removed) return false;
-  if (tiers_.size() == 1) return entry.waiting || last == Copy::State::filling;
-  return last == Copy::State::none && (entry.waiting || entry.has(Copy::State::filling));
-}
-
 void BlockTable::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slot) {
   copy.entry = &entry;
   copy.slot = slot;
   copy.state = Copy::State::filling;
   copy.visited = false;
+  copy.side = tiers_[index].fills.begin();
   ++tiers_[index].filling;
 }
 
@@ -297,10 +336,14 @@ void BlockTable::enter_order(Copy& copy, unsigned index) {
 
 void BlockTable::ready(Copy& copy, unsigned index) {
   DCHECK(copy.state == Copy::State::filling);
-  copy.state = Copy::State::ready;
-  --tiers_[index].filling;
-  enter_order(copy, index);
-  if (copy.entry->removed) withdraw(copy, index);
+  Tier& tier = tiers_[index];
+  const bool removed = copy.entry->removed;
+  if (removed) ++tier.counts.dropped;
+  if (removed && copy.entry->pins == 0) return drop(copy, index);
+  copy.state = removed ? Copy::State::damaged : Copy::State::ready;
+  --tier.filling;
+  tier.fills.end(copy.side);
+  if (!removed) enter_order(copy, index);
 }
 
 void BlockTable::damage(Copy& copy, unsigned index) {
@@ -327,13 +370,17 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
   const bool filling = copy.state == Copy::State::filling;
   if (filling) --tier.filling;
   copy.state = Copy::State::none;
+  bool counted = filling;
   // A slot that got no block may still have the header of a block that was removed meanwhile.
   const bool stale = filling && tier.folder != nullptr && tier.folder->listed(copy.slot);
   if (tier.folder != nullptr && (half || stale || copy.entry->removed)) {
-    unlister_.unlist({.number = copy.slot, .failed = half && !copy.entry->removed});
+    // A flush() that waits for the copy also waits for its header.
+    const std::uint8_t side = std::exchange(counted, false) ? copy.side : tier.fills.begin();
+    unlister_.unlist({.number = copy.slot, .failed = half && !copy.entry->removed, .side = side});
   } else {
-    tier.free.push(copy.slot);
+    tier.free_slot(copy.slot);
   }
+  if (counted) tier.fills.end(copy.side);
   const Entry& entry = *copy.entry;
   const bool gone =
       !entry.waiting && entry.pins == 0 && std::ranges::all_of(entry.copies, [](const Copy& other) {

@@ -31,7 +31,8 @@
 #include "core/mutex.h"
 #include "headrace/buffer.h"
 #include "headrace/kvcache/store.h"
-#include "kvcache/state/folder.h"
+#include "kvcache/state/epochs.h"
+#include "kvcache/state/folders.h"
 #include "kvcache/state/free_slots.h"
 
 namespace headrace::kvcache {
@@ -54,21 +55,42 @@ struct Copy : EvictionLinks {
   Entry* entry = nullptr;
   std::uint32_t slot = 0;  // constant while the copy is filling or pinned
   State state = State::none;
+  std::uint8_t side = 0;  // of Tier::fills, while the copy is filling
 
   bool served() const { return state == State::ready || state == State::leaving; }
 };
 
+// The copies of a block, by tier. As many as the store has tiers, to save memory: a folder may have
+// 10^7 blocks.
+class Copies {
+ public:
+  explicit Copies(std::size_t tiers)
+      : copies_(std::make_unique<Copy[]>(tiers)), size_(static_cast<unsigned>(tiers)) {}
+  unsigned size() const { return size_; }
+  Copy& operator[](std::size_t tier) { return copies_[tier]; }
+  const Copy& operator[](std::size_t tier) const { return copies_[tier]; }
+  const Copy* begin() const { return copies_.get(); }
+  const Copy* end() const { return copies_.get() + size_; }
+
+ private:
+  std::unique_ptr<Copy[]> copies_;
+  unsigned size_;
+};
+
 // A block that has a copy, or waits for a slot. Guarded by the table's lock, except the key.
 struct Entry {
-  Key key;
+  Entry(const Key& of, std::size_t tiers) : key(of), copies(tiers) {}
+
+  const Key key;
   unsigned pins = 0;     // by matches and loads
   bool waiting = false;  // for a slot of the first tier
+  bool storing = false;  // waiting, or being copied from the user's memory
   // remove() was called: no copy is served, and each is released as soon as possible.
   bool removed = false;
   LoadItem* readers = nullptr;  // loads that read a part of it from the folder; the latest first
   // The number of its last use, counted over all blocks: stored, stored again or loaded. 0: no use.
   std::uint64_t used = 0;
-  std::array<Copy, kMostTiers> copies;
+  Copies copies;
 
   std::optional<unsigned> fastest() const;
   bool has(Copy::State state) const;  // whether a copy is in this state
@@ -76,52 +98,72 @@ struct Entry {
   bool elsewhere(const Copy& copy) const;
 };
 
-// The state of a folder's slots on a full disk. A written slot has space on the disk; others may
-// not.
-struct DiskSpace {
-  std::vector<bool> written;  // by slot
+// The state of the disk of one folder.
+struct Disk {
   // A slot not written before got no space, and no such slot has been written since.
   bool full = false;
-  std::optional<std::uint32_t> trying;  // a slot set aside that is being tried again
-  Nanoseconds again{0};                 // when the next slot is tried
-  Nanoseconds closed{0};                // no writes before this time: a written slot got no space
+  // No writes before this time: a written slot got no space; or the disk failed a write, and the
+  // tier has others. 0: open.
+  Nanoseconds closed{0};
+};
+
+// The state of a tier's disks. A written slot has space on its disk; others may not.
+struct DiskSpace {
+  std::vector<bool> written;            // by slot
+  std::vector<Disk> disks;              // by folder
+  std::optional<std::uint32_t> trying;  // a slot of a full disk that is being tried again
+  Nanoseconds again{0};                 // when the next such slot is tried
 };
 
 struct Tier {
   // Constant until the store is closed.
   std::unique_ptr<Buffer> buffer;  // either this or the folder
-  std::unique_ptr<Folder> folder;
+  std::unique_ptr<Folders> folder;
   std::uint32_t slots = 0;
   std::uint64_t slot_bytes = 0;
 
   TierStats counts GUARDED_BY(kTable);
-  // Slots for which the disk has no space are set aside.
+  // Slots that a disk does not take are set aside.
   FreeSlots free GUARDED_BY(kTable);
   DiskSpace disk GUARDED_BY(kTable);  // used for a folder
   // A copy to this tier failed whose source could stay. Until then, only blocks that must leave
   // their tier come here.
   Nanoseconds rests GUARDED_BY(kTable){0};
   std::unique_ptr<EvictionOrder> order GUARDED_BY(kTable);
+  // Copies to this tier that have not ended, and headers of the folder that are overwritten.
   unsigned filling GUARDED_BY(kTable) = 0;
+  Epochs fills GUARDED_BY(kTable);  // the same
   std::size_t leaving GUARDED_BY(kTable) = 0;
   std::size_t writing GUARDED_BY(kTable) = 0;  // copies that are written to the folder, and stay
 
-  const Object& object() const {
-    return folder != nullptr ? static_cast<const Object&>(folder->file()) : *buffer;
-  }
   // The extent of `bytes` bytes at offset `from` within the slot.
   Extent in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const {
-    return {&object(), slot * slot_bytes + from, bytes};
+    if (folder != nullptr) return folder->in_slot(slot, from, bytes);
+    return {buffer.get(), slot * slot_bytes + from, bytes};
   }
 
-  // Returns a free slot, or on a full disk a slot to try again. Ignores `disk.closed`.
+  // Returns a free slot, or on a full disk a slot to try again. Requires: reopen_due().
   std::optional<std::uint32_t> take_free(Nanoseconds now) REQUIRES(kTable);
-  // The disk had no space for data written to this slot.
-  void disk_is_full(std::uint32_t slot, Nanoseconds now) REQUIRES(kTable);
+  void free_slot(std::uint32_t slot) REQUIRES(kTable);
+  // The disk did not take what was written to this slot.
+  void disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) REQUIRES(kTable);
   // The disk had space for this slot. If the slot was set aside, all such slots are usable again.
   void disk_has(std::uint32_t slot) REQUIRES(kTable);
-  // All slots for which the disk had no space may be tried again.
-  void reopen_disk() REQUIRES(kTable);
+  // Opens the disks that have been closed for long enough.
+  void reopen_due(Nanoseconds now) REQUIRES(kTable);
+  // All slots that a disk did not take may be tried again.
+  void reopen_disks() REQUIRES(kTable);
+  // Whether the disk of the slot is closed.
+  bool closed(std::uint32_t slot) const REQUIRES(kTable);
+  // Whether no disk takes writes.
+  bool all_closed() const REQUIRES(kTable);
+  // Whether some disk is full or closed.
+  bool any_refuses() const REQUIRES(kTable);
+
+ private:
+  // Sets the free slots aside that their disks do not take, and no others.
+  void sort_free() REQUIRES(kTable);
+  bool refused(std::uint32_t slot) const REQUIRES(kTable);
 };
 
 // Overwrites headers of the folder (Remover).
@@ -129,7 +171,8 @@ class Unlister {
  public:
   struct Slot {
     std::uint32_t number = 0;
-    bool failed = false;  // a block was not written, and has been counted
+    bool failed = false;    // a block was not written, and has been counted
+    std::uint8_t side = 0;  // of Tier::fills, which counts the slot
   };
   // Frees the slot of the folder once its header is overwritten.
   virtual void unlist(Slot slot) noexcept REQUIRES(kTable) = 0;
@@ -159,6 +202,10 @@ class BlockTable {
 
   using Entries = std::unordered_map<Key, Entry, std::size_t (*)(const Key&)>;
   Entries& entries() REQUIRES(kTable) { return entries_; }
+  // The entry of the block, which is made if there is none.
+  Entry& make(const Key& key) REQUIRES(kTable) {
+    return entries_.try_emplace(key, key, tiers_.size()).first->second;
+  }
   // Returns nullptr if there is no such block.
   Entry* find(const Key& key) REQUIRES(kTable);
   StoreStats& counts() REQUIRES(kTable) { return counts_; }
@@ -181,13 +228,10 @@ class BlockTable {
   // Counts a use. Returns how many uses of blocks there were since the block's last use, including
   // this one; empty for the first use.
   std::optional<std::uint64_t> use(Entry& entry) REQUIRES(kTable);
-  // Counts a use by a store() of a block that has an entry. Returns whether the block is there or
-  // arriving. If not, it is damaged or removed, and pinned by a match or load.
-  bool use_again(Entry& entry) REQUIRES(kTable);
+  // Counts a use by a store() or touch(), unless the block was removed.
+  void use_again(Entry& entry) REQUIRES(kTable);
   bool in_memory(const Entry& entry) const REQUIRES(kTable);
   bool only_in_memory(const Entry& entry) const REQUIRES(kTable);
-  // The block waits for a slot or is being copied to a tier, and is not in the folder.
-  bool arriving(const Entry& entry) const REQUIRES(kTable);
 
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(kTable);
   void enter_order(Copy& copy, unsigned tier) REQUIRES(kTable);

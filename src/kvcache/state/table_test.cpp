@@ -52,8 +52,7 @@ struct KvTable : testing::Test, kvcache::Unlister {
   }
   // Begins to fill a slot of the folder. Returns the slot.
   std::uint32_t add() REQUIRES(kvcache::kTable) {
-    kvcache::Entry& entry = table.entries()[key];
-    entry.key = key;
+    kvcache::Entry& entry = table.make(key);
     const std::uint32_t slot = *table.last().free.pop();
     table.fill(entry.copies[1], entry, 1, slot);
     return slot;
@@ -106,13 +105,13 @@ TEST_F(KvTable, SlotThatIsTriedAgain_StaysSoWhileNoneIsAside) {
   const kvcache::TableLock lock(table);
   kvcache::Tier& folder = table.last();
   while (folder.free.size() > 1) folder.free.pop();
-  folder.disk_is_full(*folder.free.pop(), Nanoseconds{0});
+  folder.disk_refused(*folder.free.pop(), {ErrorCode::exhausted, "full"}, Nanoseconds{0});
   folder.free.push_aside(7);
   const auto tried = folder.take_free(kvcache::kRest);
   ASSERT_TRUE(tried.has_value());
   EXPECT_EQ(folder.take_free(2 * kvcache::kRest), std::nullopt);
   folder.disk_has(*tried);
-  EXPECT_FALSE(folder.disk.full);
+  EXPECT_FALSE(folder.any_refuses());
 }
 
 }  // namespace

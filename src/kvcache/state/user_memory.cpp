@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcache/state/user_memory.h"
 
+#include <algorithm>
+
 #include "core/fail.h"
 
 namespace headrace::kvcache {
@@ -65,6 +67,16 @@ Status check_user(const Geometry& geometry, std::span<const Extent> extents, Lay
     }
   }
   return {};
+}
+
+bool any_overlap(std::span<const Extent> extents) {
+  std::vector<Extent> sorted(extents.begin(), extents.end());
+  const auto address = [](const Extent& extent) {
+    return extent.memory() != nullptr ? reinterpret_cast<std::uintptr_t>(extent.memory())
+                                      : *extent.object->device_address() + extent.offset;
+  };
+  if (!std::ranges::is_sorted(sorted, {}, address)) std::ranges::sort(sorted, {}, address);
+  return std::ranges::adjacent_find(sorted, overlap) != sorted.end();
 }
 
 }  // namespace headrace::kvcache

@@ -52,4 +52,7 @@ inline void fragments(const Geometry& geometry, const Extent& user, Layout layou
 Status check_user(const Geometry& geometry, std::span<const Extent> user, Layout layout,
                   std::size_t blocks, std::span<const std::size_t> positions);
 
+// Whether two of the extents share a byte. Requires: all are memory of CPUs, or of one GPU.
+bool any_overlap(std::span<const Extent> extents);
+
 }  // namespace headrace::kvcache

@@ -391,3 +391,33 @@ def test_names_as_others_write_them() -> None:
     assert kvcache.geometry("llama-3.2-1b", dtype="float16") != usual
     with pytest.raises(headrace.InvalidError, match="no element type 'float17'; there are fp32"):
         kvcache.geometry("llama-3.2-1b", dtype="float17")
+
+
+def test_folders_of_one_tier_share_blocks(mover: headrace.Mover, tmp_path: Path) -> None:
+    disks = [kvcache.Folder(tmp_path / name, 16 * 4096, write="stored") for name in ("a", "b")]
+    memory = kvcache.Memory("dram", 4 * 4096)
+    into = numpy.zeros(24 * BLOCK, numpy.uint8)
+    with kvcache.Store(mover, GEOMETRY, [memory, *disks]) as store:
+        assert store.stats().tiers[1].budget == 32 * 4096
+        assert store.store(KEYS, blocks(KEYS)).wait().stored == 24
+    with kvcache.Store(mover, GEOMETRY, disks) as store:
+        store.load(KEYS, into).wait()
+        assert (into == blocks(KEYS)).all()
+    for disk in disks:  # each has its own blocks
+        with kvcache.Store(mover, GEOMETRY, [disk]) as store:
+            load = store.load_blocks(KEYS, into)
+            load.wait()
+            assert sum(load.loaded) == 12
+            assert (into == blocks(KEYS)).all()
+    with pytest.raises(headrace.InvalidError, match="tier 0 is a folder; give it last"):
+        kvcache.Store(mover, GEOMETRY, [disks[0], memory])
+    other = kvcache.Folder(tmp_path / "c", 16 * 4096)
+    with pytest.raises(headrace.InvalidError, match="differ in write, verify or other"):
+        kvcache.Store(mover, GEOMETRY, [*disks, other])
+
+
+def test_extents_of_a_load_must_not_overlap(store: kvcache.Store) -> None:
+    store.store(KEYS[:2], blocks(KEYS[:2])).wait()
+    into = headrace.MemoryRange(numpy.zeros(2 * BLOCK, numpy.uint8))
+    with pytest.raises(headrace.InvalidError, match="two extents of a load overlap"):
+        store.load_blocks(KEYS[:2], [into.extent(0, BLOCK), into.extent(BLOCK - 1, BLOCK)])

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folders of one tier, each on a disk of its own, as one row of slots.
+//
+// The slots of each folder follow those of the folder before. Any slot may have any block: the
+// table finds it, so the folders need no rule by which a key chooses one. Each folder lists its own
+// blocks, and can be opened without the others.
+//
+// Thread-compatible; different slots may be used by different threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvcache/state/folder.h"
+
+namespace headrace::kvcache {
+
+class Folders {
+ public:
+  // Errors: see Store::open().
+  static Result<std::unique_ptr<Folders>> open(Mover& mover, const TierOptions& options,
+                                               const Geometry& geometry, NodeId memory);
+
+  std::uint32_t slots() const { return starts_.back(); }
+  // The number of the folder that has the slot.
+  unsigned disk_of(std::uint32_t slot) const;
+  unsigned disks() const { return static_cast<unsigned>(folders_.size()); }
+  // All slots in the order of their first use: the folders in turn, by their numbers of slots.
+  std::vector<std::uint32_t> order() const;
+  // The extent of `bytes` bytes at offset `from` within the slot.
+  Extent in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const;
+
+  // The functions below are those of Folder.
+  std::vector<Folder::Found> take_found();
+  Status still_there() const;
+  Status sync();
+  void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes) {
+    of(slot).describe(local(slot), key, bytes);
+  }
+  MovePair header(std::uint32_t slot) const { return of(slot).header(local(slot)); }
+  std::optional<Key> listed(std::uint32_t slot) const { return of(slot).listed(local(slot)); }
+  void blank(std::uint32_t slot) { of(slot).blank(local(slot)); }
+  bool fits(std::uint32_t slot, const Key& key, unsigned layer,
+            std::span<const std::byte> bytes) const {
+    return of(slot).fits(local(slot), key, layer, bytes);
+  }
+  bool trusts(std::uint32_t slot, const Key& key) const {
+    return of(slot).trusts(local(slot), key);
+  }
+
+ private:
+  explicit Folders(std::uint64_t slot_bytes) : slot_bytes_(slot_bytes) {}
+  Folder& of(std::uint32_t slot) const { return *folders_[disk_of(slot)]; }
+  std::uint32_t local(std::uint32_t slot) const { return slot - starts_[disk_of(slot)]; }
+
+  const std::uint64_t slot_bytes_;
+  std::vector<std::unique_ptr<Folder>> folders_;
+  std::vector<std::uint32_t> starts_{0};  // the first slot of each folder, then their number
+};
+
+}  // namespace headrace::kvcache

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several folders in one tier.
+#include "kvcache/state/folders.h"
+
+#include <algorithm>
+
+#include "kvcache/kvcache_testing.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+struct KvFolders : testing::Test {
+  // Memory of `memory` blocks, and folders of 8, 16 and 8 blocks.
+  kvcache::StoreOptions options(std::size_t memory, std::vector<unsigned> disks = {0, 1, 2}) const {
+    auto made = rig.options(memory == 0 ? std::vector<std::size_t>{} : std::vector{memory}, 1);
+    kvcache::TierOptions& tier = made.tiers.back();
+    for (std::size_t i = 0; i < disks.size(); ++i) {
+      const Bytes budget = rig.slot * (disks[i] == 1 ? 16 : 8);
+      if (i == 0) {
+        tier.folder = path(disks[i]);
+        tier.budget = budget;
+      } else {
+        tier.more_folders.push_back({path(disks[i]), budget});
+      }
+    }
+    return made;
+  }
+  std::filesystem::path path(unsigned disk) const {
+    return rig.folder.path / ("disk" + std::to_string(disk));
+  }
+  ino_t inode(unsigned disk) const {
+    struct stat status{};
+    EXPECT_EQ(stat((path(disk) / "blocks").c_str(), &status), 0);
+    return status.st_ino;
+  }
+  // How many slots of the disk have blocks, when it is opened alone.
+  std::uint64_t blocks_on(unsigned disk) {
+    rig.open(options(0, {disk}));
+    const std::uint64_t found = rig.store->stats().reopened;
+    EXPECT_TRUE(rig.get(rig.store->pin(keys).keys()).has_value());
+    return found;
+  }
+  std::size_t there() const {
+    return static_cast<std::size_t>(std::ranges::count(rig.store->contains(keys), true));
+  }
+
+  ManualClock clock;
+  KvRig rig{{.clock = &clock}};
+  const std::vector<kvcache::Key> keys = kvcache::keys(rig.geometry, tokens(4 * 64));
+};
+
+TEST_F(KvFolders, ShareBlocksByBudget_AndOpenWithoutTheOthers) {
+  rig.open(options(0));
+  ASSERT_EQ(rig.store->stats().tiers[0].budget, rig.slot * 32);
+  ASSERT_EQ(rig.put(std::span(keys).first(16))->stored, 16u);
+  EXPECT_TRUE(rig.get(std::span(keys).first(16)).has_value());
+  EXPECT_EQ(blocks_on(0), 4u);
+  EXPECT_EQ(blocks_on(1), 8u);
+  EXPECT_EQ(blocks_on(2), 4u);
+  rig.open(options(0, {2, 0, 1}));  // in another order
+  EXPECT_EQ(rig.store->stats().reopened, 16u);
+  EXPECT_TRUE(rig.get(std::span(keys).first(16)).has_value());
+  ASSERT_EQ(rig.put(std::span(keys).subspan(16))->stored, 48u);
+  EXPECT_EQ(rig.store->stats().tiers[0].blocks, 32u);
+  EXPECT_EQ(rig.store->pin(std::span(keys).last(32)).size(), 32u);
+}
+
+// A block that two folders list, since it was written while one of them was away.
+TEST_F(KvFolders, OfTwoHeadersOfABlock_TheYoungerCounts) {
+  rig.open(options(0, {0}));
+  ASSERT_EQ(rig.put(std::span(keys).first(1))->stored, 1u);
+  rig.open(options(0, {1, 2}));
+  ASSERT_EQ(rig.put(std::span(keys).first(4))->stored, 4u);
+  rig.open(options(0));
+  EXPECT_EQ(rig.store->stats().reopened, 4u);
+  EXPECT_TRUE(rig.get(std::span(keys).first(4)).has_value());
+  ASSERT_EQ(*rig.store->remove(keys), 4u);  // in both
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.open(options(0));
+  EXPECT_EQ(rig.store->stats().reopened, 0u);
+}
+
+TEST_F(KvFolders, LostDisk_CostsItsBlocksOnly) {
+  for (const std::size_t memory : {std::size_t{0}, std::size_t{2}}) {
+    std::filesystem::remove_all(rig.folder.path);
+    std::filesystem::create_directory(rig.folder.path);
+    rig.open(options(memory));
+    const auto first = std::span(keys).first(16);
+    ASSERT_EQ(rig.put(first)->stored, 16u);
+    rig.settle();
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.open(options(memory));
+    rig.files->lost = inode(1);  // has half of them
+    std::size_t right = 0;
+    for (const kvcache::Key& key : first) right += rig.get({&key, 1}) ? 1 : 0;
+    EXPECT_EQ(right, 8u);
+    EXPECT_EQ(rig.store->stats().damaged, 8u);
+    // A few stores fail, then none.
+    for (const kvcache::Key& key : std::span(keys).subspan(16, 16)) {
+      (void)rig.put({&key, 1});
+      rig.settle();
+    }
+    std::size_t stored = 0;
+    for (const kvcache::Key& key : std::span(keys).subspan(32, 14)) {
+      stored += rig.put({&key, 1})->stored;
+      rig.settle();
+    }
+    EXPECT_EQ(stored, 14u);
+    EXPECT_EQ(there(), 16u + memory);  // the other disks are full
+    EXPECT_FALSE(rig.store->stats().last_error.empty());
+    rig.files->lost = 0;
+    clock.advance(std::chrono::seconds{10});  // it is tried again
+    for (const kvcache::Key& key : std::span(keys).subspan(32)) {
+      EXPECT_EQ(rig.put({&key, 1})->failed, 0u);
+      rig.settle();
+    }
+    EXPECT_TRUE(rig.store->flush().has_value());
+    EXPECT_GE(there(), 31u);
+    rig.open(options(memory, {1}));  // the disk that was lost
+    EXPECT_GT(rig.store->stats().reopened, 8u);
+    EXPECT_TRUE(rig.get(rig.store->pin(keys).keys()).has_value());
+  }
+}
+
+TEST_F(KvFolders, FullDisk_LeavesTheOthers) {
+  rig.open(options(2));
+  rig.files->lost = inode(1);
+  rig.files->lost_by = ErrorCode::exhausted;
+  for (const kvcache::Key& key : keys) {
+    ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+  }
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 16u);
+  EXPECT_EQ(rig.store->stats().tiers[0].dropped, 0u);
+  EXPECT_EQ(rig.store->stats().failed, 0u);
+  EXPECT_EQ(there(), 18u);
+  rig.files->lost = 0;
+  clock.advance(std::chrono::seconds{10});
+  for (const kvcache::Key& key : keys) {
+    (void)rig.put({&key, 1});
+    rig.settle();
+  }
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 32u);
+}
+
+TEST_F(KvFolders, OneFolderGivenTwice_IsRefused) {
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, options(0, {1, 1})).error().code, ErrorCode::denied);
+  auto wrong = options(2);
+  wrong.tiers[0].more_folders.push_back({path(3), rig.slot});
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, wrong).error().code, ErrorCode::invalid);
+  wrong = options(2);
+  wrong.tiers[1].more_folders[0].budget = 1_B;
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, wrong).error().code, ErrorCode::invalid);
+  wrong.tiers[1].more_folders[0] = {"", rig.slot};
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, wrong).error().code, ErrorCode::invalid);
+}
+
+}  // namespace
+}  // namespace headrace
