@@ -35,5 +35,5 @@ END
 }
 
 engine vllm real_vllm vllm/v1/kv_offload/ vllm/v1/metrics/ vllm/distributed/kv_transfer/ \
-  vllm/utils/ vllm/fs_io_C
+  vllm/utils/ vllm/fs_io_C vllm/model_executor/model_loader/
 engine lmcache real_lmcache_mp lmcache/v1/ lmcache/logging.py lmcache/utils.py

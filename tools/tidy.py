@@ -74,7 +74,8 @@ LAYERS = [
 # first name is the package's own modules, which everything may import.
 PYTHON_LAYERS = [
     "headrace", "headrace._language_models", "headrace.kvcache", "headrace.lmcache",
-    "headrace.lmcache_mp", "headrace.safetensors", "headrace.vllm", "headrace._run",
+    "headrace.lmcache_mp", "headrace._weights", "headrace.safetensors", "headrace.vllm",
+    "headrace.vllm_weights", "headrace._run",
     "headrace._tiering", "headrace._doctor", "headrace._profile", "headrace._model",
     "headrace._report",
     "headrace._cli", "headrace._cli.model", "headrace._cli.advise", "headrace._cli.tier",

@@ -43,8 +43,10 @@ struct Tensor {
 // The name in quotes on one line, cut off where it is hostile.
 std::string as_text(std::string_view name) {
   constexpr std::size_t kMost = 200;
-  return nlohmann::json(name.substr(0, kMost))
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text = nlohmann::json(name.substr(0, kMost))
+                         .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text.front() = text.back() = '\'';
+  return text;
 }
 
 // Receives the events of the JSON parser, which needs memory for their depth only.
@@ -89,12 +91,12 @@ class Reader final : public nlohmann::json::json_sax_t {
   }
   bool end_object() override {
     if (ignored_ > 0) return leave_ignored();
-    if (depth_-- == 2) {
-      const bool whole = in_metadata_ || (tensors.back().has_type && tensors.back().has_shape &&
-                                          tensors.back().offsets.size() == 2);
-      in_metadata_ = false;
-      if (!whole) return refuse_tensor();
+    if (depth_ == 2 && !in_metadata_ &&
+        (!tensors.back().has_type || !tensors.back().has_shape ||
+         tensors.back().offsets.size() != 2)) {
+      return refuse_tensor();
     }
+    if (depth_-- == 2) in_metadata_ = false;
     return true;
   }
   bool start_array(std::size_t) override {
