@@ -36,6 +36,8 @@ from headrace.kvcache import memory_range
 
 __all__ = ["Keep", "Tensor", "Weights", "header", "load"]
 
+#: Begin and end of a range of a file, and where it is in memory.
+_Run = tuple[int, int, int]
 #: With `names`, tensors that are not wanted are read too where they are this small.
 _GAP = 128 << 10
 
@@ -53,22 +55,26 @@ class Tensor:
 class _Part:
     """One file's tensors, and their bytes."""
 
-    nothing = numpy.empty(0, numpy.uint8)
-
     def __init__(self, table: Any, names: list[str]) -> None:
         self.table = table
         self.names = names
-        self.content: Any = self.nothing
+        self.content: Any = numpy.empty(0, numpy.uint8)
+        self.address = 0
         #: Ranges of the file that were read (begin, end), and where each is in the content.
-        self.runs: list[tuple[int, int, int]] = []
+        self.runs: list[_Run] = []
 
-    def place(self, name: str) -> tuple[str, tuple[int, ...], int, int]:
-        """Its type, shape, and begin and length in the content."""
-        kind, shape, offset, length = self.table.find(name)
+    def hold(self, content: Any, runs: list[_Run]) -> None:
+        self.content, self.runs = content, runs
+        of_numpy = isinstance(content, numpy.ndarray)
+        self.address = content.ctypes.data if of_numpy else content.data_ptr()
+
+    def place(self, offset: int, length: int) -> int:
+        """Where a tensor is in the content."""
         for begin, end, at in self.runs:
-            if begin <= offset <= end and (length == 0 or offset < end):
-                return kind, shape, offset - begin + at, length
-        return kind, shape, 0, 0  # a tensor without bytes
+            if begin <= offset < end:
+                return offset - begin + at
+        assert length == 0  # it may lie behind all others
+        return 0
 
 
 class Weights(Mapping[str, Any]):
@@ -83,7 +89,9 @@ class Weights(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         part = self._of[name]
-        return self._view(part.content, *part.place(name))
+        kind, shape, offset, length = part.table.find(name)
+        at = part.place(offset, length)
+        return self._view(part.content, part.address, kind, shape, at, length)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._of)
@@ -219,29 +227,26 @@ class _Loading:
 
     def whole(self, memory: _Memory) -> None:
         """Headers are parsed while the data is read."""
-        read: list[tuple[Any, list[tuple[int, int, int]]]] = []
+        contents = []
         for opened in self.opened:
-            begin, end = opened.data // PAGE * PAGE, opened.size
-            if opened.data == end:
-                read.append((_Part.nothing, []))
-                continue
-            target, content, array = memory(end - begin)
-            self._start(opened, [(begin, end, 0)], target, array)
-            read.append((content, [(begin, end, 0)]))
+            target, content, array = memory(opened.size - opened.begin)
+            self._start(opened, [(opened.begin, opened.size, 0)], target, array)
+            contents.append(content)
         self._parse()
-        for part, (content, runs) in zip(self.parts, read, strict=True):
-            part.content, part.runs = content, runs
+        for opened, part, content in zip(self.opened, self.parts, contents, strict=True):
+            part.hold(content, [(opened.begin, opened.size, 0)])
 
     def some(self, memory: _Memory) -> None:
         self._parse()
         for opened, part in zip(self.opened, self.parts, strict=True):
-            part.runs, size = _runs(part)
+            runs, size = _runs(part)
             if size:
-                target, part.content, array = memory(size)
-                self._start(opened, part.runs, target, array)
+                target, content, array = memory(size)
+                self._start(opened, runs, target, array)
+                part.hold(content, runs)
 
     def _start(
-        self, opened: Opened, runs: list[tuple[int, int, int]], target: Object, array: Any
+        self, opened: Opened, runs: list[_Run], target: Object, array: Any
     ) -> None:
         wanted = []
         for begin, end, at in runs:
@@ -264,8 +269,7 @@ class _Loading:
                     all_of_it.read(Source(opened, self._mover), [wanted])
 
             copy = kept.kept(opened, keep, fill, self._timeout)
-            part.content = numpy.frombuffer(copy, numpy.uint8)
-            part.runs = [(0, opened.size, 0)]
+            part.hold(numpy.frombuffer(copy, numpy.uint8), [(0, opened.size, 0)])
 
     def into(self, into: Mapping[str, Any]) -> None:
         self._names = None
@@ -316,7 +320,7 @@ def _offset(wanted: Wanted) -> int:
     return wanted.offset
 
 
-def _runs(part: _Part) -> tuple[list[tuple[int, int, int]], int]:
+def _runs(part: _Part) -> tuple[list[_Run], int]:
     """The ranges of the file in which the part's names are, where each is in memory, and the size
     of that.
     """

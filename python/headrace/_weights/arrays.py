@@ -27,8 +27,8 @@ _TYPES: dict[str, tuple[int, str]] = {
     "C64": (8, "complex64"),
 }  # fmt: skip
 
-#: A tensor from content, type, shape, and begin and length of its bytes in the content.
-View = Callable[[Any, str, tuple[int, ...], int, int], Any]
+#: A tensor from content and its address, type, shape, and begin and length of its bytes in it.
+View = Callable[[Any, int, str, tuple[int, ...], int, int], Any]
 
 
 @cache
@@ -43,10 +43,12 @@ def numpy_type(name: str) -> Any:
         return numpy.dtype(f"uint{8 * size}")
 
 
-def of_numpy(content: Any, kind: str, shape: tuple[int, ...], at: int, length: int) -> Any:
+def of_numpy(
+    content: Any, address: int, kind: str, shape: tuple[int, ...], at: int, length: int
+) -> Any:
     """Shares the bytes of an array of bytes, except where the file does not align them."""
     array = numpy.ndarray(shape, numpy_type(kind), content, at)
-    return array if array.flags.aligned else array.copy()
+    return array.copy() if (address + at) % _TYPES[kind][0] else array
 
 
 def torch_module() -> ModuleType:
@@ -57,17 +59,20 @@ def torch_module() -> ModuleType:
         raise UnsupportedError(message) from None
 
 
-def of_torch(content: Any, kind: str, shape: tuple[int, ...], at: int, length: int) -> Any:
+def of_torch(
+    content: Any, address: int, kind: str, shape: tuple[int, ...], at: int, length: int
+) -> Any:
     """The same as tensors: over an array of bytes, or a tensor of bytes."""
     torch = torch_module()
     size, name = _TYPES[kind]
     wanted = getattr(torch, name)
     if length == 0:
         return torch.empty(shape, dtype=wanted)
+    aligned = (address + at) % size == 0
     if not isinstance(content, numpy.ndarray):
         part = content[at : at + length]
-        return (part if part.data_ptr() % size == 0 else part.clone()).view(wanted).view(shape)
-    if (content.ctypes.data + at) % size:
+        return (part if aligned else part.clone()).view(wanted).view(shape)
+    if not aligned:
         content, at = content[at : at + length].copy(), 0
     count = math.prod(shape)
     return torch.frombuffer(content, dtype=wanted, count=count, offset=at).view(shape)

@@ -18,6 +18,7 @@ from headrace._errors import error_of
 
 #: The format's own bound of a header's length; for an index too.
 _LONGEST_HEADER = 100_000_000
+_PAGE = 4096
 _INDEX = ".safetensors.index.json"
 
 
@@ -99,8 +100,9 @@ class Opened:
             length = int.from_bytes(self._read(8, 0), "little")
             if not 2 <= length <= min(_LONGEST_HEADER, self.size - 8):
                 raise InvalidError(f"{path} is no safetensors file: its header has {length} bytes")
-            #: Where the data begins.
+            #: Where the data begins, and the page of the byte before it.
             self.data = 8 + length
+            self.begin = (self.data - 1) // _PAGE * _PAGE
         except BaseException:
             os.close(self.fd)
             raise

@@ -92,6 +92,12 @@ def header_of(**fields: Any) -> bytes:
         (b"{}{}", "is no JSON"),
         (b"[" * 100_000, "is no object"),
         (b'{"a": ' * 100_000, "is no JSON"),
+        (b'{"w": {}}', "'w' is no tensor"),
+        (b'{"w": {"dtype": 5, "shape": [4], "data_offsets": [0, 4]}}', "'w' is no tensor"),
+        (b'{"w": {"dtype": "U8" "shape": [4], "data_offsets": [0, 4]}}', "is no JSON"),
+        (b'{"w": {"dtype": "U8", "shape": [04], "data_offsets": [0, 4]}}', "'w' is no tensor"),
+        (b'{"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4], "x": tru}}', "is no JSON"),
+        (b'{"w', "is no JSON"),
         (b'{"w": {"more": ' + b"[" * 100_000, "is no JSON"),
         (b'{"__metadata__": [1]}', "'__metadata__' is no tensor"),
         (b"[1]", "is no object"),
@@ -197,6 +203,18 @@ def test_hostile_indices_are_refused(tmp_path: Path, content: str, told: str) ->
     write(tmp_path / "m.safetensors", {"w": ("U8", numpy.ones(4, numpy.uint8))})
     with pytest.raises(headrace.InvalidError, match=told):
         safetensors.load(index_of(tmp_path, content))
+
+
+def test_names_and_fields_that_are_rare_are_read(tmp_path: Path) -> None:
+    """Names with escapes and beyond ASCII, spaces, other fields, an order that is not the file's."""
+    header = r''' { "\u00fc\"\n" : {"shape" : [ 2 , 1 ], "more": [{"a": "]}\""}, -1.5e3], "dtype":"U8",
+        "data_offsets":[2,4]}, "ü": {"dtype": "U8", "shape": [], "data_offsets": [0, 1]},
+        "__metadata__": {"a": "b", "c": [1]}} '''.encode()
+    (tmp_path / "m").write_bytes(len(header).to_bytes(8, "little") + header + b"abcd")
+    weights = safetensors.load(tmp_path / "m")
+    assert list(weights) == ["ü", 'ü"\n'] and weights['ü"\n'].tobytes() == b"cd"
+    assert weights["ü"].shape == () and weights['ü"\n'].shape == (2, 1)
+    assert isinstance(weights, safetensors.Weights) and weights.metadata == {"a": "b"}
 
 
 def test_slips_of_the_path_are_one_line(tmp_path: Path) -> None:
