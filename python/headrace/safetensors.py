@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy
 
@@ -126,20 +126,18 @@ def load(
     *,
     into: Mapping[str, Any] | None = None,
     names: Callable[[str], bool] | None = None,
-    framework: Literal["numpy", "torch"] = "numpy",
     on: Placement | str = "dram",
     pin: bool = False,
     device: str | None = None,
     keep: Keep | None = None,
     mover: Mover | None = None,
-    timeout: float = 3600.0,
 ) -> Mapping[str, Any]:
-    """The tensors of a model by name. `path`: a file; the index of several; or a folder with either.
+    """The tensors of a model by name. `path`: a file, the index of several, or a folder with these.
 
     `names`: whether a tensor is wanted; others are not read, except small ones between.
-    `framework`: arrays of numpy (with ml_dtypes for its types, else those are unsigned integers of
-    their size), or tensors of PyTorch, in memory allocated by `on`. `pin`: registered for copies to
-    GPUs. `device`: tensors of PyTorch there, as "cuda:0".
+    `device`: None: arrays of numpy (types that it lacks by ml_dtypes, else as unsigned integers of
+    their size); "cpu", "cuda:0": tensors of PyTorch there. `on`, `pin`: the placement of memory of
+    the host, and whether it is registered for copies to GPUs.
     `into`: arrays, tensors of PyTorch (also on a GPU), Objects or Extents by name, contiguous and
     of the tensors' sizes; only these are read, and are what is returned.
     `keep`: from a copy in DRAM that processes of this host share and later starts find; each byte
@@ -148,33 +146,33 @@ def load(
     All files are read at once, each in its order: parts in the page cache from there, others past
     it. Errors: InvalidError: a file is no safetensors file; a name or size of `into` is not the
     files'; a tensor is in two files, or not in that of the index. IoError: a file could not be
-    read, or was changed meanwhile. ExhaustedError: no memory. TimedOutError: after `timeout`
-    seconds. UnsupportedError: there is no PyTorch.
+    read, or was changed meanwhile. ExhaustedError: no memory. TimedOutError: after an hour.
+    UnsupportedError: there is no PyTorch.
     """
     found = shards(path)
-    if keep is not None and (into is not None or pin or device is not None or on != "dram"):
+    on_host = device in (None, "cpu")
+    if keep is not None and (into is not None or pin or on != "dram" or not on_host):
         raise InvalidError("keep= has its own memory; leave into=, on=, pin= and device= out")
-    if framework not in ("numpy", "torch"):
-        raise InvalidError(f"no framework {framework!r}; there are numpy and torch")
-    torch = arrays.torch_module() if framework == "torch" or device is not None else None
+    torch = None if device is None else arrays.torch_module()
+    view = arrays.of_numpy if device is None else arrays.of_torch
     if mover is None:
         mover = Mover(Machine.discover(storage=[found.paths[0].absolute().parent]))
-    loading = _Loading(mover, timeout, found, names)
+    loading = _Loading(mover, found, names)
     with loading.files:
         with loading.reading:
             if into is not None:
                 loading.into(into)
             elif keep is not None:
                 loading.keep(keep)
-            elif names is None:
-                loading.whole(_memory(mover, on, pin, device, torch))
             else:
-                loading.some(_memory(mover, on, pin, device, torch))
+                host = _on_host(mover, reading.place(mover, on, pin))
+                memory = host if on_host else _on_gpu(mover, torch, device)
+                (loading.whole if names is None else loading.some)(memory)
         for opened in loading.opened:
             opened.check()
     if into is not None:
         return dict(into)
-    return Weights(loading.parts, arrays.of_numpy if torch is None else arrays.of_torch)
+    return Weights(loading.parts, view)
 
 
 #: Memory of a number of bytes: for the Mover, as content of tensors, and as an array of bytes if
@@ -187,34 +185,29 @@ def _home(machine: Machine) -> int:
     return next((node.id for node in machine.nodes if node.kind not in ("storage", "gpu")), 0)
 
 
-def _memory(mover: Mover, on: Placement | str, pin: bool, device: str | None, torch: Any) -> _Memory:
-    machine = mover.machine
-    if device is None:
-        placement = reading.place(mover, on, pin)
+def _on_host(mover: Mover, placement: Placement) -> _Memory:
+    def allocated(size: int) -> tuple[Object, Any, Any]:
+        buffer = allocate(mover.machine, size, placement)
+        content = buffer.numpy()
+        return buffer, content, content
 
-        def allocated(size: int) -> tuple[Object, Any, Any]:
-            buffer = allocate(machine, size, placement)
-            content = buffer.numpy()
-            return buffer, content, content
+    return allocated
 
-        return allocated
 
-    def on_device(size: int) -> tuple[Object, Any, Any]:
+def _on_gpu(mover: Mover, torch: Any, device: str | None) -> _Memory:
+    def allocated(size: int) -> tuple[Object, Any, Any]:
         tensor = torch.empty(size, dtype=torch.uint8, device=device)
-        array = tensor.numpy() if tensor.device.type == "cpu" else None
-        return memory_range(tensor, machine, _home(machine)), tensor, array
+        return memory_range(tensor, mover.machine), tensor, None
 
-    return on_device
+    return allocated
 
 
 class _Loading:
     """One call of load()."""
 
-    def __init__(
-        self, mover: Mover, timeout: float, found: Shards, names: Callable[[str], bool] | None
-    ) -> None:
-        self._mover, self._timeout, self._found, self._names = mover, timeout, found, names
-        self.reading = Reading(mover, timeout)
+    def __init__(self, mover: Mover, found: Shards, names: Callable[[str], bool] | None) -> None:
+        self._mover, self._found, self._names = mover, found, names
+        self.reading = Reading(mover)
         self.parts: list[_Part] = []
         self.opened: list[Opened] = []
         self.files = ExitStack()
@@ -245,9 +238,7 @@ class _Loading:
                 self._start(opened, runs, target, array)
                 part.hold(content, runs)
 
-    def _start(
-        self, opened: Opened, runs: list[_Run], target: Object, array: Any
-    ) -> None:
+    def _start(self, opened: Opened, runs: list[_Run], target: Object, array: Any) -> None:
         wanted = []
         for begin, end, at in runs:
             length = end - begin
@@ -263,12 +254,12 @@ class _Loading:
 
             def fill(memory: Any, opened: Opened = opened) -> None:
                 array = numpy.frombuffer(memory, numpy.uint8)[: opened.size]
-                with Reading(self._mover, self._timeout) as all_of_it:
+                with Reading(self._mover) as all_of_it:
                     target = MemoryRange(array, home)
                     wanted = Wanted(0, opened.size, array, target, 0)
                     all_of_it.read(Source(opened, self._mover), [wanted])
 
-            copy = kept.kept(opened, keep, fill, self._timeout)
+            copy = kept.kept(opened, keep, fill)
             part.hold(numpy.frombuffer(copy, numpy.uint8), [(0, opened.size, 0)])
 
     def into(self, into: Mapping[str, Any]) -> None:
@@ -297,7 +288,7 @@ class _Loading:
         """Headers, which must be those of the index."""
         tables = [opened.table() for opened in self.opened]
         every = [table.names() for table in tables]
-        of, index = self._found.of, self._found.index
+        of, index = self._found.of, self._found.listing
         files = {opened.path.name: set(names)
                  for opened, names in zip(self.opened, every, strict=True)}  # fmt: skip
         for name, file in of.items():

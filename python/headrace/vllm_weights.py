@@ -56,12 +56,12 @@ def _loader() -> type[Any]:
         from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
         from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
 
-        prepare, iterate = DefaultModelLoader._prepare_weights, DefaultModelLoader._get_weights_iterator
+        for method in ("_prepare_weights", "_get_weights_iterator"):
+            getattr(DefaultModelLoader, method)  # an AttributeError, if it is another interface
     except (ImportError, AttributeError) as error:
         raise headrace.UnsupportedError(
             f"--load-format headrace needs vLLM 0.33, whose loaders it extends ({error})"
         ) from error
-    del prepare, iterate
 
     @register_model_loader("headrace")
     class HeadraceModelLoader(DefaultModelLoader):  # type: ignore[misc]
@@ -109,7 +109,7 @@ def _tensors(
 
     def load(path: str) -> safetensors.Weights:
         return safetensors.load(
-            path, names=wanted, framework="torch", pin=settings.pin, keep=keep, mover=mover
+            path, names=wanted, device="cpu", pin=settings.pin, keep=keep, mover=mover
         )  # type: ignore[return-value]
 
     with ThreadPoolExecutor(1, "headrace-shard") as ahead:

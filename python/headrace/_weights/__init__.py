@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What headrace.safetensors consists of: files of a model, their reading, copies kept in DRAM."""
+"""Parts of headrace.safetensors: files of a model, their reading, copies kept in DRAM."""

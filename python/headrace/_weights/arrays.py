@@ -33,7 +33,7 @@ View = Callable[[Any, int, str, tuple[int, ...], int, int], Any]
 
 @cache
 def numpy_type(name: str) -> Any:
-    """Of a type of the format."""
+    """The type of numpy for a type of the format."""
     size, known = _TYPES[name]
     if hasattr(numpy, known) or known == "bool":
         return numpy.dtype(known)

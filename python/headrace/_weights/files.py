@@ -11,9 +11,10 @@ import os
 import stat
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from headrace._core import AbsentError, InvalidError, IoError, _TensorTable  # type: ignore[attr-defined]
+from headrace import _core
+from headrace._core import AbsentError, InvalidError, IoError
 from headrace._errors import error_of
 
 #: The format's own bound of a header's length; for an index too.
@@ -26,7 +27,7 @@ class Shards(NamedTuple):
     """Files of a model; with an index, the file in which each tensor is."""
 
     paths: list[Path]
-    index: Path | None
+    listing: Path | None
     of: dict[str, str]
 
 
@@ -75,7 +76,7 @@ def _of_index(path: Path) -> Shards:
 
 
 def _is_name(name: str) -> bool:
-    """Of a file beside the index, not of one elsewhere."""
+    """Whether it names a file beside the index, not one elsewhere."""
     return name not in ("", ".", "..") and not {"/", "\0"} & set(name)
 
 
@@ -116,13 +117,15 @@ class Opened:
     ) -> None:  # fmt: skip
         os.close(self.fd)
 
-    def table(self) -> _TensorTable:
+    def table(self) -> Any:
         """The tensors of the header. InvalidError: it is none."""
         header = self._read(self.data - 8, 8)
         if len(header) < self.data - 8:
             raise self.changed()
         try:
-            return _TensorTable(header, self.data, self.size)
+            return _core._TensorTable(  # type: ignore[attr-defined]
+                header, self.data, self.size
+            )
         except InvalidError as error:
             raise InvalidError(f"{self.path}: {error}") from None
 

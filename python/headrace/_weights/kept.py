@@ -34,7 +34,7 @@ _MAKING = ".making"
 
 
 def default_folder() -> str:
-    return f"/dev/shm/headrace-{os.geteuid()}"  # noqa: S108
+    return f"/dev/shm/headrace-{os.geteuid()}"
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,14 @@ class Keep:
     `budget`: most bytes of all copies in the folder, or as "64GiB"; the least used leave for new
     ones. `folder`: on a tmpfs (huge pages and the node are options of its mount); default:
     /dev/shm/headrace-UID. Only its owner may write it. `verify`: compare copies with their
-    checksums whenever they are mapped; a damaged one is made anew.
+    checksums whenever they are mapped; a damaged one is made anew. `wait`: most seconds for another
+    process that makes a copy.
     """
 
     budget: int | str
     folder: str | os.PathLike[str] | None = None
     verify: bool = True
+    wait: float = 3600.0
 
     def limit(self) -> int:
         return size(self.budget) if isinstance(self.budget, str) else self.budget
@@ -59,7 +61,7 @@ class Keep:
 Fill = Callable[[Any], None]
 
 
-def kept(opened: Opened, keep: Keep, fill: Fill, timeout: float) -> mmap.mmap:
+def kept(opened: Opened, keep: Keep, fill: Fill) -> mmap.mmap:
     """The file's copy, which is made if there is none; private to this process when written to.
 
     Errors: ExhaustedError: the budget or the folder's file system has no space for it. DeniedError:
@@ -67,7 +69,7 @@ def kept(opened: Opened, keep: Keep, fill: Fill, timeout: float) -> mmap.mmap:
     """
     folder = _folder(keep)
     name = _name(opened)
-    until = time.monotonic() + timeout
+    until = time.monotonic() + keep.wait
     copy = _mapped(folder / name, opened, keep.verify)
     if copy is None:
         with _locked(folder, until):
@@ -116,7 +118,7 @@ def _locked(folder: Path, until: float) -> Iterator[None]:
                 pass
             if time.monotonic() > until:
                 raise TimedOutError(
-                    f"another process still makes a copy in {folder}; give a larger timeout"
+                    f"another process still makes a copy in {folder}; give a larger wait="
                 )
             time.sleep(_PAUSE)
         yield
@@ -125,7 +127,7 @@ def _locked(folder: Path, until: float) -> Iterator[None]:
 
 
 def _lengths(opened: Opened) -> tuple[int, int]:
-    """Of the data in whole pages, and of the checksums behind it."""
+    """Bytes of the data in whole pages, and of the checksums behind it."""
     data = (opened.size + _PAGE - 1) // _PAGE * _PAGE
     return data, 8 * ((data + _PART - 1) // _PART)
 

@@ -20,7 +20,6 @@ from headrace._core import (
     File,
     IoError,
     Mover,
-    Object,
     Placement,
     TimedOutError,
     Transfer,
@@ -30,7 +29,7 @@ from headrace._errors import error_of
 from headrace._weights.files import Opened
 
 PAGE = 4096
-#: What is asked of the page cache, and read by one thread, at a time.
+#: The page cache is asked for parts of this size, and one thread reads a part.
 _PART = 4 << 20
 #: The share of a part in the page cache from which on it is read through it.
 _RESIDENT = 0.75
@@ -39,13 +38,15 @@ _THREADS = 8
 #: Tensors below SMALL bytes that lie together are read as one, up to a part, and spread; of parts
 #: past the page cache _AHEAD are read meanwhile.
 SMALL, _AHEAD = 1 << 20, 4
+#: Longest wait. A disk that does not answer is an error by then.
+_SECONDS = 3600.0
 #: Buffers of one preadv() (IOV_MAX).
 _MOST_BUFFERS = 1000
 
 
 class Wanted(NamedTuple):
-    """Where bytes of the file go. `array`: the memory as bytes, if CPUs reach it. `memory`: the same
-    for the Mover, from its byte `at` on; None where small tensors have an array.
+    """Where bytes of the file go. `array`: the memory as bytes, if CPUs reach it. `memory`: for the
+    Mover, from its byte `at` on; None where small tensors have an array.
     """
 
     offset: int
@@ -96,10 +97,9 @@ class Reading:
     could not be read, or became shorter. TimedOutError.
     """
 
-    def __init__(self, mover: Mover, timeout: float) -> None:
+    def __init__(self, mover: Mover) -> None:
         self._mover = mover
-        self._timeout = timeout
-        self._until = time.monotonic() + timeout
+        self._until = time.monotonic() + _SECONDS
         self._transfers: list[Transfer] = []
         self._calls: list[Future[None]] = []
         self._pool = ThreadPoolExecutor(
@@ -132,7 +132,9 @@ class Reading:
             until, resident = at, wanted.array is not None and source.resident(at)
             while until < end:  # to the end of the parts that are alike
                 until = min(until // _PART * _PART + _PART, end)
-                if resident or (wanted.array is not None and until < end and source.resident(until)):
+                if resident or wanted.array is None:
+                    continue
+                if until < end and source.resident(until):
                     break
             first, last = at - wanted.offset, until - wanted.offset
             if resident:
@@ -185,7 +187,7 @@ class Reading:
             try:
                 call.result(self._left())
             except FutureTimeoutError:
-                message = f"weights are not read after {self._timeout:g} s; give a larger timeout"
+                message = f"weights are not read after {_SECONDS:g} s; the disk does not answer"
                 raise TimedOutError(message) from None
         for transfer in self._transfers:
             transfer.wait(self._left())
@@ -234,7 +236,7 @@ def _span(group: list[Wanted]) -> tuple[int, int]:
 
 
 def _groups(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
-    """Those whose bytes lie together, within one part of the file."""
+    """Tensors whose bytes lie together, within one part of the file."""
     groups: list[list[Wanted]] = []
     for each in wanted:
         if groups:

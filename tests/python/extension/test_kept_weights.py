@@ -114,7 +114,7 @@ def test_the_least_used_copies_leave_unless_they_are_used(tmp_path: Path) -> Non
     assert len(copies(tmp_path / "kept")) == 2
     held = [safetensors.load(tmp_path / name, keep=keep) for name in "ac"]
     assert len(copies(tmp_path / "kept")) == 2
-    with pytest.raises(headrace.ExhaustedError, match="of which .* are in use"):
+    with pytest.raises(headrace.ExhaustedError, match=r"of which .* are in use"):
         safetensors.load(tmp_path / "b", keep=keep)
     assert (held[0]["w"] == arrays["a"]).all()
     del held
@@ -143,7 +143,7 @@ def test_a_lock_that_is_held_is_waited_for_with_a_bound(tmp_path: Path) -> None:
         kept._locked(tmp_path / "kept", time.monotonic() + 1),
         pytest.raises(headrace.TimedOutError, match="another process still makes a copy"),
     ):
-        safetensors.load(tmp_path / "m", keep=Keep("64MiB", tmp_path / "kept"), timeout=0.1)
+        safetensors.load(tmp_path / "m", keep=Keep("64MiB", tmp_path / "kept", wait=0.1))
 
 
 def test_the_default_folder_is_this_user_s() -> None:

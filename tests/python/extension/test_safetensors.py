@@ -178,7 +178,8 @@ def test_tensors_that_are_not_wanted_take_no_memory(tmp_path: Path) -> None:
     write(tmp_path / "m", wanted)
     found = safetensors.load(tmp_path / "m", names=lambda name: name in ("l.3", "l.12"))
     assert same(found, {name: wanted[name] for name in ("l.3", "l.12")})
-    assert found._parts[0].content.nbytes <= 2 * (array.nbytes + 2 * 4096)  # type: ignore[attr-defined]
+    assert isinstance(found, safetensors.Weights)
+    assert found._parts[0].content.nbytes <= 2 * (array.nbytes + 2 * 4096)
 
 
 def index_of(folder: Path, content: str) -> Path:
@@ -206,10 +207,11 @@ def test_hostile_indices_are_refused(tmp_path: Path, content: str, told: str) ->
 
 
 def test_names_and_fields_that_are_rare_are_read(tmp_path: Path) -> None:
-    """Names with escapes and beyond ASCII, spaces, other fields, an order that is not the file's."""
-    header = r''' { "\u00fc\"\n" : {"shape" : [ 2 , 1 ], "more": [{"a": "]}\""}, -1.5e3], "dtype":"U8",
-        "data_offsets":[2,4]}, "ü": {"dtype": "U8", "shape": [], "data_offsets": [0, 1]},
-        "__metadata__": {"a": "b", "c": [1]}} '''.encode()
+    """Names with escapes and beyond ASCII, spaces, other fields, another order than the file's."""
+    header = r""" { "\u00fc\"\n" : {"shape" : [ 2 , 1 ], "more": [{"a": "]}\""}, -1.5e3],
+        "dtype":"U8", "data_offsets":[2,4]},
+        "ü": {"dtype": "U8", "shape": [], "data_offsets": [0, 1]},
+        "__metadata__": {"a": "b", "c": [1]}} """.encode()
     (tmp_path / "m").write_bytes(len(header).to_bytes(8, "little") + header + b"abcd")
     weights = safetensors.load(tmp_path / "m")
     assert list(weights) == ["ü", 'ü"\n'] and weights['ü"\n'].tobytes() == b"cd"
@@ -233,8 +235,6 @@ def test_slips_of_the_path_are_one_line(tmp_path: Path) -> None:
         safetensors.load(tmp_path)
     with pytest.raises(headrace.InvalidError, match="keep= has its own memory"):
         safetensors.load(tmp_path, keep=safetensors.Keep("1GiB"), pin=True)
-    with pytest.raises(headrace.InvalidError, match="no framework 'jax'"):
-        safetensors.load(tmp_path, framework="jax")  # type: ignore[arg-type]
 
 
 def test_files_without_tensors_or_bytes(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
         change(path)
 
     monkeypatch.setattr(reading.Source, "__init__", opened_then_changed)
-    with pytest.raises(headrace.IoError, match="was changed|became shorter|is shorter"):
+    with pytest.raises(headrace.IoError, match=r"was changed|became shorter|is shorter"):
         safetensors.load(path, into=memory if into else None)
 
 
@@ -337,11 +337,10 @@ def test_tensors_of_pytorch(tmp_path: Path) -> None:
     write(tmp_path / "m", wanted, gap=3)
     kinds = {"F32": torch.float32, "I8": torch.int8, "F64": torch.float64,
              "BF16": torch.bfloat16, "BOOL": torch.bool}  # fmt: skip
-    for options in ({"framework": "torch"}, {"device": "cpu"}):
-        found = safetensors.load(tmp_path / "m", **options)  # type: ignore[arg-type]
-        for name, (kind, array) in wanted.items():
-            assert found[name].dtype == kinds[kind] and tuple(found[name].shape) == array.shape
-            assert bytes(found[name].reshape(-1).view(torch.uint8).numpy()) == array.tobytes()
+    found = safetensors.load(tmp_path / "m", device="cpu")
+    for name, (kind, array) in wanted.items():
+        assert found[name].dtype == kinds[kind] and tuple(found[name].shape) == array.shape
+        assert bytes(found[name].reshape(-1).view(torch.uint8).numpy()) == array.tobytes()
     into = {name: torch.empty(array.shape, dtype=kinds[kind])
             for name, (kind, array) in wanted.items()}  # fmt: skip
     safetensors.load(tmp_path / "m", into=into)
