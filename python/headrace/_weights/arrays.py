@@ -55,7 +55,7 @@ def torch_module() -> ModuleType:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        message = f"tensors of PyTorch need torch ({error}); install it, or leave framework= out"
+        message = f"tensors of PyTorch need torch ({error}); install it, or leave device= out"
         raise UnsupportedError(message) from None
 
 
