@@ -91,7 +91,7 @@ class Opened:
         try:  # an open of a pipe would wait for its writer
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            raise error_of(error, f"cannot read {path}", choice="a file, an index or a folder of a model") from None
+            raise error_of(error, f"cannot read {path}", choice="another file") from None
         try:
             status = os.fstat(self.fd)
             if not stat.S_ISREG(status.st_mode):

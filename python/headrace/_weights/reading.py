@@ -116,7 +116,9 @@ class Reading:
         finally:
             for transfer in self._transfers:
                 transfer.cancel()
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            # After an error too: threads must not read from a descriptor that is closed. Each has a
+            # part to read at most.
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def read(self, source: Source, wanted: Sequence[Wanted]) -> None:
         """Starts reading these, which are in the file's order."""
