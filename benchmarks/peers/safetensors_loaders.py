@@ -163,7 +163,8 @@ def fio(path: Path) -> float:
 Figures = dict[tuple[str, str, str], list[tuple[float, float]]]
 
 
-def one_round(loaders: Loaders, files: dict[str, headrace.File], figures: Figures) -> None:
+def one_round(loaders: Loaders, files: dict[str, headrace.File]) -> Figures:
+    figures: Figures = {}
     order = random.Random()
     names = [*loaders.all, *(["fio"] if shutil.which("fio") else [])]
     for case, file in files.items():
@@ -183,6 +184,21 @@ def one_round(loaders: Loaders, files: dict[str, headrace.File], figures: Figure
                 expected = answer if expected is None else expected
                 assert answer == expected, (case, name)
                 figures.setdefault((case, state, name), []).append((gib / seconds, cpu / gib))
+    return figures
+
+
+def rounds(loaders: Loaders, files: dict[str, headrace.File], count: int) -> Figures:
+    """The first is not counted. Ctrl-C ends them."""
+    figures: Figures = {}
+    try:
+        for number in range(count + 1):
+            found = one_round(loaders, files)
+            print(f"round {number} of {count}", flush=True)
+            for key, samples in sorted(found.items() if number > 0 else ()):
+                figures.setdefault(key, []).extend(samples)
+    except KeyboardInterrupt:
+        pass
+    return figures
 
 
 def show(figures: Figures) -> None:
@@ -218,12 +234,7 @@ def main() -> None:
             make(path, count, size(given.size))
             files[case] = headrace.File.open(machine, path)
             loaders.kept(path)
-        figures: Figures = {}
-        for number in range(given.rounds + 1):
-            if number == 1:
-                figures.clear()  # the first is not counted
-            one_round(loaders, files, figures)
-        show(figures)
+        show(rounds(loaders, files, given.rounds))
 
 
 if __name__ == "__main__":
