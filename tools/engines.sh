@@ -11,7 +11,7 @@ engine() {
   version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' "tests/python/llm/$2.py")
   to=build/engines/$package-$version
   shift 2
-  [ ! -e "$to" ] || return 0
+  [ "$(cat "$to/parts" 2>/dev/null)" != "$*" ] || return 0
   mkdir -p build/engines
   wheels=$(mktemp -d build/engines/wheel-XXXXXX)
   if .venv/bin/python -m pip --disable-pip-version-check download -q --no-deps --no-cache-dir \
@@ -27,6 +27,8 @@ with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
     parts = tuple(sys.argv[2:])
     wheel.extractall(folder / "parts", [n for n in wheel.namelist() if n.startswith(parts)])
 END
+    echo "$*" >"$wheels/parts/parts"
+    rm -rf "$to"
     mv "$wheels/parts" "$to"
   else
     echo "engines: no wheel of $package $version; its tests are left out" >&2
@@ -35,7 +37,7 @@ END
 }
 
 engine vllm real_vllm vllm/v1/kv_offload/ vllm/v1/metrics/ vllm/distributed/kv_transfer/ \
-  vllm/utils/ vllm/fs_io_C
+  vllm/utils/ vllm/fs_io_C vllm/model_executor/model_loader/
 engine lmcache real_lmcache_mp lmcache/v1/ lmcache/logging.py lmcache/utils.py
 engine sglang real_sglang sglang/srt/environ.py sglang/srt/managers/cache_controller.py \
   sglang/srt/mem_cache/hicache_storage.py sglang/srt/mem_cache/storage/__init__.py \

@@ -75,8 +75,8 @@ LAYERS = [
 PYTHON_LAYERS = [
     "headrace", "headrace._language_models", "headrace.kvcache", "headrace._plugin",
     "headrace._key_list", "headrace._ranks", "headrace._pages", "headrace.lmcache",
-    "headrace.lmcache_mp", "headrace.safetensors", "headrace.sglang", "headrace.vllm",
-    "headrace._run",
+    "headrace.lmcache_mp", "headrace._weights", "headrace.safetensors", "headrace.sglang",
+    "headrace.vllm", "headrace.vllm_weights", "headrace._run",
     "headrace._tiering", "headrace._doctor", "headrace._profile", "headrace._model",
     "headrace._report",
     "headrace._cli", "headrace._cli.model", "headrace._cli.advise", "headrace._cli.tier",

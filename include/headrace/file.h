@@ -58,6 +58,9 @@ class File final : public Object {
   // Bytes of the file in the page cache now (mincore): proves a cold start.
   // Errors: denied: this process neither owns nor may write the file, so the kernel does not say.
   Result<Bytes> page_cache_residency() const;
+  // The same for `length` bytes from `offset`, which is a multiple of the page size; what lies
+  // behind the file's end counts as absent.
+  Result<Bytes> page_cache_residency(std::uint64_t offset, Bytes length) const;
 
   // Descriptors for backends: past the page cache (-1 if refused), and through it.
   int direct_fd() const { return direct_fd_; }

@@ -2,20 +2,16 @@
 """Weights from safetensors files, read past the page cache where it does not have them.
 
 >>> from headrace import safetensors
->>> weights = safetensors.load("model.safetensors")
+>>> weights = safetensors.load("model")  # a file, an index, or the folder of a model
 >>> weights["embed.weight"].shape
 (32000, 4096)
-
-The format: https://github.com/huggingface/safetensors (8 bytes of length, a JSON header, data).
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,38 +20,26 @@ import numpy
 
 from headrace._core import (
     Extent,
-    File,
     InvalidError,
     Machine,
     MemoryRange,
     Mover,
     Object,
     Placement,
-    Transfer,
     allocate,
 )
-from headrace._errors import error_of
+from headrace._weights import arrays, kept, reading
+from headrace._weights.files import Opened, Shards, shards
+from headrace._weights.kept import Keep
+from headrace._weights.reading import PAGE, Reading, Source, Wanted
 from headrace.kvcache import memory_range
 
-__all__ = ["Tensor", "header", "load"]
+__all__ = ["Keep", "Tensor", "Weights", "header", "load"]
 
-#: The format's own bound of a header's length.
-_LONGEST_HEADER = 100_000_000
-_PAGE = 4096
-#: Tensors below _SMALL bytes that lie together are read as one, up to _TOGETHER bytes, and spread.
-_SMALL, _TOGETHER = 1 << 20, 32 << 20
-#: The share of a file in the page cache from which on it is read through it.
-_RESIDENT = 0.75
-
-#: Bytes of an element, and its type in numpy. numpy has none for those of 8 and 16 bits that only
-#: GPUs compute with: they are given as unsigned integers of that size.
-_TYPES: dict[str, tuple[int, str]] = {
-    "F64": (8, "float64"), "F32": (4, "float32"), "F16": (2, "float16"), "BF16": (2, "uint16"),
-    "F8_E4M3": (1, "uint8"), "F8_E5M2": (1, "uint8"), "F8_E8M0": (1, "uint8"),
-    "I64": (8, "int64"), "I32": (4, "int32"), "I16": (2, "int16"), "I8": (1, "int8"),
-    "U64": (8, "uint64"), "U32": (4, "uint32"), "U16": (2, "uint16"), "U8": (1, "uint8"),
-    "BOOL": (1, "bool"), "C64": (8, "complex64"),
-}  # fmt: skip
+#: Begin and end of a range of a file, and where it is in memory.
+_Run = tuple[int, int, int]
+#: With `names`, tensors that are not wanted are read too where they are this small.
+_GAP = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -68,199 +52,296 @@ class Tensor:
     bytes: int
 
 
-def header(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The tensors of a file, in the order of their bytes. InvalidError: it is no safetensors file,
-    or a tensor lies outside it or on another one.
+class _Part:
+    """One file's tensors, and their bytes."""
+
+    def __init__(self, table: Any, names: list[str]) -> None:
+        self.table = table
+        self.names = names
+        self.content: Any = numpy.empty(0, numpy.uint8)
+        self.address = 0
+        #: Ranges of the file that were read (begin, end), and where each is in the content.
+        self.runs: list[_Run] = []
+
+    def hold(self, content: Any, runs: list[_Run]) -> None:
+        self.content, self.runs = content, runs
+        of_numpy = isinstance(content, numpy.ndarray)
+        self.address = content.ctypes.data if of_numpy else content.data_ptr()
+
+    def place(self, offset: int, length: int) -> int:
+        """Where a tensor is in the content."""
+        for begin, end, at in self.runs:
+            if begin <= offset < end:
+                return offset - begin + at
+        assert length == 0  # it may lie behind all others
+        return 0
+
+
+class Weights(Mapping[str, Any]):
+    """Tensors by name, in the order of their files. An array, or a tensor of PyTorch, is made when
+    it is asked for, over memory that all of them share and keep alive.
     """
-    try:
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            size = os.fstat(file.fileno()).st_size
-            if not 2 <= length <= min(_LONGEST_HEADER, size - 8):
-                raise InvalidError(f"{path} is no safetensors file: its header has {length} bytes")
-            found = json.loads(file.read(length))
-    except OSError as error:
-        raise error_of(error, f"cannot read {path}") from None
-    except InvalidError:
-        raise
-    except (ValueError, RecursionError):
-        raise InvalidError(f"{path} is no safetensors file: its header is no JSON") from None
-    if not isinstance(found, dict):
-        raise InvalidError(f"{path} is no safetensors file: its header is no object")
-    found.pop("__metadata__", None)
-    tensors = {name: _tensor(path, name, each, 8 + length) for name, each in found.items()}
-    ordered = dict(sorted(tensors.items(), key=lambda each: (each[1].offset, each[1].bytes)))
-    end = 8 + length
-    for name, tensor in ordered.items():
-        if tensor.offset < end or tensor.offset + tensor.bytes > size:
-            raise InvalidError(f"{path}: {name!r} lies outside the file, or on another tensor")
-        end = tensor.offset + tensor.bytes
-    return ordered
+
+    def __init__(self, parts: list[_Part], view: arrays.View) -> None:
+        self._parts = parts
+        self._view = view
+        self._of = {name: part for part in parts for name in part.names}
+
+    def __getitem__(self, name: str) -> Any:
+        part = self._of[name]
+        kind, shape, offset, length = part.table.find(name)
+        at = part.place(offset, length)
+        return self._view(part.content, part.address, kind, shape, at, length)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._of
+
+    def tensor(self, name: str) -> Tensor:
+        """Its type as the file names it, and where it is there."""
+        return Tensor(*self._of[name].table.find(name))
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Strings that the files' headers have beside tensors."""
+        return {key: value for part in self._parts for key, value in part.table.metadata().items()}
 
 
-def _tensor(path: Any, name: str, found: Any, base: int) -> Tensor:
-    try:
-        dtype, shape = found["dtype"], tuple(found["shape"])
-        first, last = found["data_offsets"]
-        right = all(type(each) is int and each >= 0 for each in (*shape, first, last))
-    except (KeyError, TypeError, ValueError):
-        right = False
-    if not right:
-        raise InvalidError(f"{path}: the header's {name!r} is no tensor")
-    if dtype not in _TYPES:
-        known = ", ".join(_TYPES)
-        raise InvalidError(f"{path}: {name!r} has the type {dtype!r}; known are {known}")
-    if last - first != math.prod(shape) * _TYPES[dtype][0]:
-        raise InvalidError(f"{path}: {name!r} has {last - first} bytes for its shape {shape}")
-    return Tensor(dtype, shape, base + first, last - first)
+def header(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The tensors of one file, in the order of their bytes. InvalidError: it is no safetensors
+    file, or a tensor lies outside it or on another one.
+    """
+    with Opened(Path(path)) as opened:
+        table = opened.table()
+    return {name: Tensor(*table.find(name)) for name in table.names()}
 
 
 def load(
     path: str | os.PathLike[str],
     *,
     into: Mapping[str, Any] | None = None,
+    names: Callable[[str], bool] | None = None,
     on: Placement | str = "dram",
+    pin: bool = False,
+    device: str | None = None,
+    keep: Keep | None = None,
     mover: Mover | None = None,
-    timeout: float = 3600.0,
-) -> dict[str, Any]:
-    """The tensors of a file by name.
+) -> Mapping[str, Any]:
+    """The tensors of a model by name. `path`: a file, the index of several, or a folder with these.
 
-    Without `into`: numpy arrays over one Buffer, allocated by `on`; types that numpy does not have
-    are unsigned integers of their size. Placement.on(…, pin=True) registers it for copies to GPUs.
+    `names`: whether a tensor is wanted; others are not read, except small ones between.
+    `device`: None: arrays of numpy (types that it lacks by ml_dtypes, else as unsigned integers of
+    their size); "cpu", "cuda:0": tensors of PyTorch there. `on`, `pin`: the placement of memory of
+    the host, and whether it is registered for copies to GPUs.
     `into`: arrays, tensors of PyTorch (also on a GPU), Objects or Extents by name, contiguous and
     of the tensors' sizes; only these are read, and are what is returned.
+    `keep`: from a copy in DRAM that processes of this host share and later starts find; each byte
+    is then read once. Tensors that are written to become this process's own.
 
-    The file is read in its order, as one move. What the page cache has is taken from there.
-    Errors: InvalidError: see header(); a name or size of `into` is not the file's. IoError: the
-    file could not be read. TimedOutError.
+    All files are read at once, each in its order: parts in the page cache from there, others past
+    it. Errors: InvalidError: a file is no safetensors file; a name or size of `into` is not the
+    files'; a tensor is in two files, or not in that of the index. IoError: a file could not be
+    read, or was changed meanwhile. ExhaustedError: no memory. TimedOutError: after an hour.
+    UnsupportedError: there is no PyTorch.
     """
-    tensors = header(path)
+    found = shards(path)
+    on_host = device in (None, "cpu")
+    if keep is not None and (into is not None or pin or on != "dram" or not on_host):
+        raise InvalidError("keep= has its own memory; leave into=, on=, pin= and device= out")
+    torch = None if device is None else arrays.torch_module()
+    view = arrays.of_numpy if device is None else arrays.of_torch
     if mover is None:
-        mover = Mover(Machine.discover(storage=[Path(path).absolute().parent]))
-    file = File.open(mover.machine, path)
-    if file.page_cache_residency() >= _RESIDENT * file.size:
-        file = File.open(mover.machine, path, direct=False)
+        mover = Mover(Machine.discover(storage=[found.paths[0].absolute().parent]))
+    loading = _Loading(mover, found, names)
+    with loading.files:
+        with loading.reading:
+            if into is not None:
+                loading.into(into)
+            elif keep is not None:
+                loading.keep(keep)
+            else:
+                host = _on_host(mover, reading.place(mover, on, pin))
+                memory = host if on_host else _on_gpu(mover, torch, device)
+                (loading.whole if names is None else loading.some)(memory)
+        for opened in loading.opened:
+            opened.check()
     if into is not None:
-        wanted = _wanted(path, tensors, into, mover.machine)
-        _Reading(file, mover, timeout).run(wanted)
         return dict(into)
-    # At the same offset within a page as in the file: devices read it in place.
-    first = min((each.offset for each in tensors.values()), default=0)
-    last = max((each.offset + each.bytes for each in tensors.values()), default=0)
-    if first == last:
-        return {name: _array(numpy.empty(0, numpy.uint8), each, 0)
-                for name, each in tensors.items()}  # fmt: skip
-    begin = first // _PAGE * _PAGE
-    # Huge pages would be compacted first, which took longer than reading where memory was full.
-    place = Placement.parse(mover.machine, on, pages="base") if isinstance(on, str) else on
-    buffer = allocate(mover.machine, last - begin, place)
-    mover.copy(buffer.extent(0, last - begin), file.extent(begin, last - begin)).wait(timeout)
-    content = buffer.numpy("uint8")
-    return {name: _array(content, each, each.offset - begin) for name, each in tensors.items()}
+    return Weights(loading.parts, view)
 
 
-def _array(content: Any, tensor: Tensor, at: int) -> Any:
-    part = content[at : at + tensor.bytes]
-    size, name = _TYPES[tensor.dtype]
-    if (part.ctypes.data if tensor.bytes else 0) % size:
-        part = part.copy()  # the file does not align it
-    return part.view(name).reshape(tensor.shape)
+#: Memory of a number of bytes: for the Mover, as content of tensors, and as an array of bytes if
+#: CPUs reach it.
+_Memory = Callable[[int], tuple[Object, Any, Any]]
 
 
-Wanted = list[tuple[Tensor, Any]]  # in the file's order, with where each one goes
+def _home(machine: Machine) -> int:
+    """The node of memory that was never written to."""
+    return next((node.id for node in machine.nodes if node.kind not in ("storage", "gpu")), 0)
 
 
-def _wanted(
-    path: Any, tensors: Mapping[str, Tensor], into: Mapping[str, Any], machine: Machine
-) -> Wanted:
-    for name in into:
-        if name not in tensors:
-            raise InvalidError(f"{path} has no tensor {name!r}")
-    home = next((node.id for node in machine.nodes if node.kind not in ("storage", "gpu")), 0)
-    wanted = []
-    for name, tensor in tensors.items():
-        if name not in into or tensor.bytes == 0:
-            continue
-        memory = into[name]
-        if isinstance(memory, numpy.ndarray) and tensor.bytes < _SMALL:
-            memory = MemoryRange(memory, home)  # to ask the kernel for its node takes 30 us
-        elif not isinstance(memory, Extent | Object):
-            memory = memory_range(memory, machine)
-        length = memory.length if isinstance(memory, Extent) else memory.size
-        if length != tensor.bytes:
-            raise InvalidError(
-                f"{path}: {name!r} has {tensor.bytes} bytes, and {length} in what it is loaded into"
-            )
-        wanted.append((tensor, memory))
-    return wanted
+def _on_host(mover: Mover, placement: Placement) -> _Memory:
+    def allocated(size: int) -> tuple[Object, Any, Any]:
+        buffer = allocate(mover.machine, size, placement)
+        content = buffer.numpy()
+        return buffer, content, content
+
+    return allocated
 
 
-class _Reading:
-    """One load into given memory: large tensors directly, small ones through two buffers, of which
-    one is read into while the other is spread.
+def _on_gpu(mover: Mover, torch: Any, device: str | None) -> _Memory:
+    def allocated(size: int) -> tuple[Object, Any, Any]:
+        tensor = torch.empty(size, dtype=torch.uint8, device=device)
+        return memory_range(tensor, mover.machine), tensor, None
+
+    return allocated
+
+
+class _Loading:
+    """One call of load()."""
+
+    def __init__(self, mover: Mover, found: Shards, names: Callable[[str], bool] | None) -> None:
+        self._mover, self._found, self._names = mover, found, names
+        self.reading = Reading(mover)
+        self.parts: list[_Part] = []
+        self.opened: list[Opened] = []
+        self.files = ExitStack()
+        try:
+            for path in found.paths:
+                self.opened.append(self.files.enter_context(Opened(path)))
+        except BaseException:
+            self.files.close()
+            raise
+
+    def whole(self, memory: _Memory) -> None:
+        """Headers are parsed while the data is read."""
+        contents = []
+        for opened in self.opened:
+            target, content, array = memory(opened.size - opened.begin)
+            self._start(opened, [(opened.begin, opened.size, 0)], target, array)
+            contents.append(content)
+        self._parse()
+        for opened, part, content in zip(self.opened, self.parts, contents, strict=True):
+            part.hold(content, [(opened.begin, opened.size, 0)])
+
+    def some(self, memory: _Memory) -> None:
+        self._parse()
+        for opened, part in zip(self.opened, self.parts, strict=True):
+            runs, size = _runs(part)
+            if size:
+                target, content, array = memory(size)
+                self._start(opened, runs, target, array)
+                part.hold(content, runs)
+
+    def _start(self, opened: Opened, runs: list[_Run], target: Object, array: Any) -> None:
+        wanted = []
+        for begin, end, at in runs:
+            length = end - begin
+            extent = target.extent(at, length) if array is None else target
+            part = None if array is None else array[at : at + length]
+            wanted.append(Wanted(begin, length, part, extent, at))
+        self.reading.read(Source(opened, self._mover), wanted)
+
+    def keep(self, keep: Keep) -> None:
+        home = _home(self._mover.machine)
+        self._parse()
+        for opened, part in zip(self.opened, self.parts, strict=True):
+
+            def fill(memory: Any, opened: Opened = opened) -> None:
+                array = numpy.frombuffer(memory, numpy.uint8)[: opened.size]
+                with Reading(self._mover) as all_of_it:
+                    target = MemoryRange(array, home)
+                    wanted = Wanted(0, opened.size, array, target, 0)
+                    all_of_it.read(Source(opened, self._mover), [wanted])
+
+            copy = kept.kept(opened, keep, fill)
+            part.hold(numpy.frombuffer(copy, numpy.uint8), [(0, opened.size, 0)])
+
+    def into(self, into: Mapping[str, Any]) -> None:
+        self._names = None
+        self._parse()
+        home = _home(self._mover.machine)
+        of = {name: number for number, part in enumerate(self.parts) for name in part.names}
+        wanted: list[list[Wanted]] = [[] for _ in self.parts]
+        for name, memory in into.items():
+            if name not in of:
+                raise InvalidError(f"{self._found.paths[0].parent} has no tensor {name!r}")
+            number = of[name]
+            _, _, offset, length = self.parts[number].table.find(name)
+            array, target, has = _destination(memory, self._mover.machine, home)
+            if has != length:
+                raise InvalidError(
+                    f"{self.opened[number].path}: {name!r} has {length} bytes, and {has} in what "
+                    "it is loaded into"
+                )
+            if length:
+                wanted[number].append(Wanted(offset, length, array, target, 0))
+        for opened, each in zip(self.opened, wanted, strict=True):
+            self.reading.spread(Source(opened, self._mover), sorted(each, key=_offset))
+
+    def _parse(self) -> None:
+        """Headers, which must be those of the index."""
+        tables = [opened.table() for opened in self.opened]
+        every = [table.names() for table in tables]
+        of, index = self._found.of, self._found.listing
+        files = {opened.path.name: set(names)
+                 for opened, names in zip(self.opened, every, strict=True)}  # fmt: skip
+        for name, file in of.items():
+            if name not in files[file]:
+                raise InvalidError(f"{index}: {name!r} is not in {file}")
+        seen: set[str] = set()
+        for opened, table, names in zip(self.opened, tables, every, strict=True):
+            if of:
+                names = [each for each in names if of.get(each) == opened.path.name]
+            elif not seen.isdisjoint(names):
+                twice = next(each for each in names if each in seen)
+                raise InvalidError(f"{opened.path}: {twice!r} is in another file of its folder too")
+            seen.update(names)
+            if self._names is not None:
+                names = [each for each in names if self._names(each)]
+            self.parts.append(_Part(table, names))
+
+
+def _offset(wanted: Wanted) -> int:
+    return wanted.offset
+
+
+def _runs(part: _Part) -> tuple[list[_Run], int]:
+    """The ranges of the file in which the part's names are, where each is in memory, and the size
+    of that.
     """
-
-    def __init__(self, file: File, mover: Mover, timeout: float) -> None:
-        self._file, self._mover = file, mover
-        self._until = time.monotonic() + timeout
-        self._buffers: list[Any] = []
-        self._spreading: list[Transfer | None] = [None, None]
-
-    def run(self, wanted: Wanted) -> None:
-        large = [each for each in wanted if each[0].bytes >= _SMALL]
-        pairs = [(memory, self._file.extent(each.offset, each.bytes)) for each, memory in large]
-        direct = self._mover.copy_all(pairs) if pairs else None
-        before: tuple[Transfer, int, Wanted] | None = None
-        for number, group in enumerate(_groups(wanted)):
-            reading = self._read(group, number % 2)
-            if before is not None:
-                self._spread(*before)
-            before = (reading, number % 2, group)
-        if before is not None:
-            self._spread(*before)
-        for transfer in (*self._spreading, direct):
-            if transfer is not None:
-                self._wait(transfer)
-
-    def _read(self, group: Wanted, side: int) -> Transfer:
-        if len(self._buffers) <= side:
-            size = _TOGETHER + _SMALL + _PAGE
-            self._buffers.append(allocate(self._mover.machine, size))
-        if (spreading := self._spreading[side]) is not None:
-            self._wait(spreading)
-        begin, end = _span(group)
-        to = self._buffers[side].extent(0, end - begin)
-        return self._mover.copy(to, self._file.extent(begin, end - begin))
-
-    def _spread(self, reading: Transfer, side: int, group: Wanted) -> None:
-        self._wait(reading)
-        begin, _ = _span(group)
-        buffer = self._buffers[side]
-        self._spreading[side] = self._mover.copy_all(
-            [(memory, buffer.extent(each.offset - begin, each.bytes)) for each, memory in group]
-        )
-
-    def _wait(self, transfer: Transfer) -> None:
-        transfer.wait(max(0.0, self._until - time.monotonic()))
+    found: list[tuple[int, int]] = []
+    for name in part.names:
+        _, _, offset, length = part.table.find(name)
+        if length and found and offset - found[-1][1] <= _GAP:
+            found[-1] = (found[-1][0], offset + length)
+        elif length:
+            found.append((offset // PAGE * PAGE, offset + length))
+    runs, at = [], 0
+    for begin, end in found:
+        runs.append((begin, end, at))
+        at += (end - begin + PAGE - 1) // PAGE * PAGE
+    return runs, at
 
 
-def _span(group: Wanted) -> tuple[int, int]:
-    """From a page's begin, so that devices read in place."""
-    return group[0][0].offset // _PAGE * _PAGE, group[-1][0].offset + group[-1][0].bytes
-
-
-def _groups(wanted: Wanted) -> Iterator[Wanted]:
-    """Small tensors whose bytes lie together."""
-    group: Wanted = []
-    for each in wanted:
-        tensor = each[0]
-        if tensor.bytes >= _SMALL:
-            continue
-        if group:
-            end = group[-1][0].offset + group[-1][0].bytes
-            if tensor.offset - end > _PAGE or end - group[0][0].offset >= _TOGETHER:
-                yield group
-                group = []
-        group.append(each)
-    if group:
-        yield group
+def _destination(memory: Any, machine: Machine, home: int) -> tuple[Any, Any, int]:
+    """An array of the bytes if CPUs reach them; the object, or what makes it; how many they are."""
+    if isinstance(memory, Extent):
+        return None, memory, memory.length
+    if not isinstance(memory, Object) and not isinstance(memory, numpy.ndarray):
+        memory = memory_range(memory, machine, home)  # PyTorch's, or of the buffer protocol
+    if isinstance(memory, Object):
+        if memory.device_address is not None or not memory.writable:
+            return None, memory.extent(), memory.size
+        array = memory.numpy()  # type: ignore[attr-defined]
+        return array, memory, memory.size
+    if not memory.flags.c_contiguous or not memory.flags.writeable:
+        raise InvalidError("an array to load into is read-only or has gaps; give a contiguous one")
+    array = memory.reshape(-1).view(numpy.uint8)
+    large = memory.nbytes >= reading.SMALL
+    return array, MemoryRange(array, home) if large else None, memory.nbytes

@@ -199,6 +199,7 @@ void bind_profile(nb::module_& m);
 void bind_arenas(nb::module_& m);
 void bind_tier(nb::module_& m);
 void bind_process_tier(nb::module_& m);
+void bind_safetensors(nb::module_& m);
 
 }  // namespace headrace::python
 

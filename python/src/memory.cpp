@@ -340,10 +340,14 @@ void bind_file(nb::module_& m) {
           "Drops its clean pages from the page cache, as a cold start needs.")
       .def(
           "page_cache_residency",
-          [](const FileRef& self) {
-            return unwrap(without_gil([&] { return self.file->page_cache_residency(); }));
+          [](const FileRef& self, std::uint64_t offset, std::optional<Bytes> length) {
+            const Bytes most = length.value_or(self.file->size());
+            return unwrap(
+                without_gil([&] { return self.file->page_cache_residency(offset, most); }));
           },
-          "Bytes of it in the page cache now.");
+          "offset"_a = 0, "length"_a = nb::none(),
+          "Bytes of it in the page cache now; of `length` bytes from `offset`, a multiple of the "
+          "page size. DeniedError: the kernel tells only the file's owner, and who may write it.");
 }
 
 // The options that most ways to place have.

@@ -32,6 +32,7 @@ NB_MODULE(_core, m) {
   bind_tier(m);
   bind_arenas(m);
   bind_process_tier(m);
+  bind_safetensors(m);
   m.def("_build_id", &build_id);
   explain_refusals(m);
 }

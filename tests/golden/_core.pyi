@@ -790,8 +790,10 @@ class File(Object):
     def drop_page_cache(self) -> None:
         """Drops its clean pages from the page cache, as a cold start needs."""
 
-    def page_cache_residency(self) -> int:
-        """Bytes of it in the page cache now."""
+    def page_cache_residency(self, offset: int = 0, length: int | None = None) -> int:
+        """
+        Bytes of it in the page cache now; of `length` bytes from `offset`, a multiple of the page size. DeniedError: the kernel tells only the file's owner, and who may write it.
+        """
 
 class Residency:
     """Pages per node, as the kernel says."""

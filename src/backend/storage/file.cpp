@@ -223,7 +223,9 @@ bool File::residency_is_told() const {
   return status.st_uid == geteuid() || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0;
 }
 
-Result<Bytes> File::page_cache_residency() const {
+Result<Bytes> File::page_cache_residency() const { return page_cache_residency(0, size()); }
+
+Result<Bytes> File::page_cache_residency(std::uint64_t begin, Bytes length) const {
   if (!residency_is_told()) {
     return fail(ErrorCode::denied,
                 "the kernel tells what the page cache holds of {} only to its owner and to those "
@@ -231,10 +233,16 @@ Result<Bytes> File::page_cache_residency() const {
                 quoted());
   }
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (begin % page != 0) {
+    return fail(ErrorCode::invalid, "offset {} is no multiple of a page; give one of {} bytes",
+                begin, page);
+  }
+  const std::uint64_t end =
+      begin + std::min(length.value, size().value - std::min(begin, size().value));
   std::vector<unsigned char> present;
   std::uint64_t pages = 0;
-  for (std::uint64_t offset = 0; offset < size().value; offset += kResidencyWindow) {
-    const std::uint64_t bytes = std::min(kResidencyWindow, size().value - offset);
+  for (std::uint64_t offset = begin; offset < end; offset += kResidencyWindow) {
+    const std::uint64_t bytes = std::min(kResidencyWindow, end - offset);
     // Mapping touches no page: mincore examines the page cache, not the page table.
     void* map =
         mmap(nullptr, bytes, PROT_READ, MAP_SHARED, buffered_fd_, static_cast<off_t>(offset));
@@ -245,7 +253,7 @@ Result<Bytes> File::page_cache_residency() const {
     if (failed != 0) return fail_errno(failed, "cannot ask for the pages of " + quoted());
     for (const unsigned char p : present) pages += p & 1U;
   }
-  return Bytes{std::min(pages * page, size().value)};
+  return Bytes{std::min(pages * page, end - std::min(begin, end))};
 }
 
 }  // namespace headrace

@@ -141,6 +141,18 @@ TEST(File, ResidencyFollowsThePageCache) {
   }
 }
 
+TEST(File, ResidencyOfARange_CountsOnlyThat) {
+  const TempDir dir;
+  const auto file = open_file(dir.file("a", random_bytes((1 << 20) - 100, 1)), {.writable = true});
+  Data back(file->size().value);
+  ASSERT_EQ(pread(file->buffered_fd(), back.data(), back.size(), 0), std::ssize(back));
+  EXPECT_EQ(file->page_cache_residency(64 << 10, 128_KiB), 128_KiB);
+  EXPECT_EQ(file->page_cache_residency((1 << 20) - 4096, 1_MiB), Bytes{4096 - 100});
+  EXPECT_EQ(file->page_cache_residency(1 << 20, 1_MiB), 0_B);
+  EXPECT_EQ(file->page_cache_residency(0, Bytes{~std::uint64_t{0}}), file->size());
+  EXPECT_EQ(file->page_cache_residency(100, 1_MiB).error().code, ErrorCode::invalid);
+}
+
 TEST(File, OutOfDescriptorsIsExhausted) {
   const TempDir dir;
   const auto path = dir.file("a", random_bytes(10, 1));

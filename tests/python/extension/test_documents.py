@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import headrace._core
+import numpy
 import pytest
+import weight_files
 from conftest import ROOT
 
 import headrace
@@ -29,7 +31,7 @@ def test_examples(path: Path, tmp_path: Path) -> None:
 
 
 HOWTO = ROOT / "docs" / "howto"
-DOCUMENTS = [ROOT / "README.md", HOWTO / "python.md", HOWTO / "kv-store.md"]
+DOCUMENTS = [ROOT / "README.md", HOWTO / "python.md", HOWTO / "kv-store.md", HOWTO / "weights.md"]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -42,6 +44,9 @@ def test_python_in_documents(path: Path, tmp_path: Path) -> None:
     script = tmp_path / "blocks.py"
     script.write_text("\n".join(blocks))
     (tmp_path / "column.bin").write_bytes(bytes(8 << 20))
+    (tmp_path / "model").mkdir()
+    array = numpy.ones((2, 3), numpy.float32)
+    weight_files.write(tmp_path / "model" / "model.safetensors", {"w": ("F32", array)})
     result = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )

@@ -3,8 +3,10 @@
 
 from pathlib import Path
 
+import numpy
 import pytest
 from programs import outcome_of
+from weight_files import write
 
 import headrace
 
@@ -46,3 +48,34 @@ def test_what_a_gpu_has_to_do_without_is_told(
     """)
     assert (code, error) == (0, "")
     assert out.count("gathers nothing") == 1 and "cannot load the kernels" in out
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_weights_come_into_memory_of_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, fake_cuda: Path, tmp_path: Path, warm: bool
+) -> None:
+    random = numpy.random.default_rng(1)
+    tensors = {f"w.{i}": ("U8", random.integers(0, 256, length, numpy.uint8))
+               for i, length in enumerate((5, 3 << 20, 70_000, 4096, 1 << 20, 9))}  # fmt: skip
+    write(tmp_path / "m", tensors, gap=3)
+    if not warm:
+        headrace.File.open(headrace.Machine.discover(), tmp_path / "m").drop_page_cache()
+    monkeypatch.setenv("HEADRACE_LIBCUDA", str(fake_cuda))
+    monkeypatch.setenv("WEIGHTS", str(tmp_path / "m"))
+    code, _, error = outcome_of("""
+        import os
+        from headrace import safetensors
+        path = os.environ["WEIGHTS"]
+        machine = headrace.Machine.discover(storage=[os.path.dirname(path)])
+        mover = headrace.Mover(machine)
+        place = headrace.Placement.on(next(n.id for n in machine.nodes if n.kind == "gpu"))
+        into = {name: headrace.allocate(machine, each.bytes, place)
+                for name, each in safetensors.header(path).items()}
+        safetensors.load(path, into=into, mover=mover)
+        right = safetensors.load(path, mover=mover, pin=True)
+        for name, memory in into.items():
+            back = headrace.allocate(machine, memory.size)
+            mover.copy(back, memory).wait()
+            assert (back.numpy() == right[name]).all(), name
+    """)
+    assert (code, error) == (0, "")
