@@ -9,8 +9,9 @@ namespace headrace {
 namespace {
 
 TEST(ModelJsonTest, Smoke) {
-  const auto answer = solve_json(two_memories().to_json(),
-    R"([{"name": "a", "threads": 4, "initiator": 0, "accesses": [{"node": 1, "kind": "read", "bytes": 1}], "in_flight_bytes": 640}])");
+  const auto answer = solve_json(
+      two_memories().to_json(),
+      R"([{"name": "a", "threads": 4, "initiator": 0, "accesses": [{"node": 1, "kind": "read", "bytes": 1}], "in_flight_bytes": 640}])");
   ASSERT_TRUE(answer.has_value()) << answer.error().message;
   puts(answer->c_str());
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The solver of machine models, from JSON to JSON.
-#include <nanobind/stl/string.h>
 
 #include <string>
 
@@ -8,6 +7,7 @@
 #include "interruptible.h"
 #include "model/json.h"
 #include "module.h"
+#include "types.h"
 
 namespace headrace::python {
 
