@@ -12,6 +12,9 @@ namespace {
 
 constexpr unsigned kMostIterations = 200;
 constexpr double kTolerance = 1e-10;  // of a ceiling's bandwidth
+// Enough for rates, where a bandwidth that depends much on the mix makes the last steps swing.
+constexpr double kRoughTolerance = 5e-3;
+constexpr double kNear = 0.1;
 constexpr double kLeastStep = 1.0 / 64;
 constexpr double kLeastQueue = 1e-6;  // ns
 
@@ -374,8 +377,8 @@ double mixed_error(System& system, const std::vector<double>& queue) {
 }
 
 // A step of Newton's method for queues and bandwidths together: far faster than `search` near the
-// solution, and not sure to get nearer from afar. Sets `error`. True if the error halved, or was
-// small enough; otherwise queues and bandwidths stay.
+// solution, and not sure to get nearer from afar. Sets `error`. True if the error halved (by
+// a smaller step: fell by less), or was small; otherwise queues and bandwidths stay.
 bool leap(System& system, std::vector<double>& queue, std::vector<double>& matrix, double& error) {
   const std::vector<double> bandwidths = system.bandwidths();
   const double before = mixed_error(system, queue);
@@ -384,14 +387,15 @@ bool leap(System& system, std::vector<double>& queue, std::vector<double>& matri
   system.jacobian(queue, true, matrix);
   const std::vector<double> step = eliminate(matrix, system.residual());
   std::vector<double> moved(queue.size());
-  for (std::size_t c = 0; c < queue.size(); ++c) {
-    moved[c] = queue[c] + step[c];
-  }
-  const double after = mixed_error(system, moved);
-  if (after < 0.5 * before || after < kTolerance) {
-    queue = std::move(moved);
-    error = after;
-    return true;
+  for (const double part : {1.0, 0.5, 0.2, 0.05}) {
+    for (std::size_t c = 0; c < queue.size(); ++c) moved[c] = queue[c] + part * step[c];
+    const double after = mixed_error(system, moved);
+    if (after < (1 - part / 2) * before || after < kTolerance) {
+      queue = std::move(moved);
+      error = after;
+      return true;
+    }
+    if (before > kNear) break;
   }
   system.set_bandwidths(bandwidths);
   system.evaluate(queue);
@@ -414,10 +418,11 @@ FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
   unsigned iterations = 0;
   for (; iterations < kMostIterations && !(error < kTolerance); ++iterations) {
     if (leap(system, queue, matrix, error)) continue;
-    if (system.error() < 0.1 * moved) {
-      // Solved for these bandwidths, well enough to move them on. Smaller steps if they swing.
+    if (system.error() < std::max(0.1 * moved, kTolerance)) {
+      // Solved for these bandwidths, well enough to move them on: by smaller steps if they swing,
+      // so that the rest falls more slowly than a step should make it.
       const double now = system.mix(step);
-      if (now > 0.5 * moved) step = std::max(step / 2, kLeastStep);
+      step = std::clamp(now > (1 - step / 2) * moved ? step / 2 : step * 1.5, kLeastStep, 1.0);
       moved = now;
       system.evaluate(queue);
     }
@@ -433,7 +438,7 @@ FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
   }
   FixedPoint point = system.result(queue);
   point.iterations = iterations;
-  point.converged = error < kTolerance;
+  point.converged = error < kRoughTolerance;
   return point;
 }
 
