@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What-if: a machine's document with nodes, ceilings or engines changed."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import headrace
+from headrace import InvalidError
+from headrace._cli import parse
+from headrace._errors import unknown
+
+Document = dict[str, Any]
+#: Fields of each kind of thing: its name in the document, and how its text is read.
+_SIZES = {"capacity": "capacity_bytes", "side_cache": "memory_side_cache"}
+_WHAT = ("node", "ceiling", "latency", "core")
+_PATH = re.compile(r"(\w+):?([^.=]*)\.([\w ]+)=(.+)")
+
+
+def changed(machine: Mapping[str, Any], changes: Sequence[str], added: Sequence[str]) -> Document:
+    """A copy with the changes. InvalidError: one that fits nothing; says what there is."""
+    made = copy.deepcopy(dict(machine))
+    for text in changes:
+        match = _PATH.fullmatch(text.strip())
+        if match is None:
+            raise InvalidError(
+                f"'{text}' changes nothing; write node:8.capacity=32GiB, "
+                "'ceiling:mesh.bandwidth=500GB/s', latency:8.read=90 or core.random load=24"
+            )
+        what, which, field, value = match.groups()
+        if what not in _WHAT:
+            raise unknown("part of a machine", what, _WHAT)
+        {"node": _node, "ceiling": _ceiling, "latency": _latency, "core": _core}[what](
+            made, which, field, value
+        )
+    for text in added:
+        _add(made, text)
+    if changes or added:
+        made["name"] = " ".join([made["name"], *changes, *(f"+{each}" for each in added)])
+    return made
+
+
+def _node(made: Document, which: str, field: str, value: str) -> None:
+    nodes = {str(node["id"]): node for node in made["nodes"]}
+    if which not in nodes:
+        raise unknown("node", which, nodes)
+    if field == "capacity":
+        nodes[which]["capacity_bytes"] = parse.size(value)
+        nodes[which]["capacity_source"] = "what-if"
+    else:
+        raise unknown("field of a node", field, ("capacity",))
+
+
+def _ceiling(made: Document, which: str, field: str, value: str) -> None:
+    ceilings = (made.get("model") or {}).get("ceilings", [])
+    found = [each for each in ceilings if which.lower() in each["name"].lower()]
+    if not found:
+        raise unknown("ceiling", which, dict.fromkeys(each["name"] for each in ceilings))
+    if field != "bandwidth":
+        raise unknown("field of a ceiling", field, ("bandwidth",))
+    for each in found:
+        most = max(rate for _, rate in each["bandwidth"])
+        factor = parse.rate(value) / most
+        each["bandwidth"] = [[share, rate * factor] for share, rate in each["bandwidth"]]
+        each["source"] = "what-if"
+        each["basis"] = "assumed"
+
+
+def _latency(made: Document, which: str, field: str, value: str) -> None:
+    latencies = (made.get("model") or {}).get("latencies", [])
+    found = [each for each in latencies if which in map(str, each.get("to", []))]
+    if not found:
+        there = dict.fromkeys(str(node) for each in latencies for node in each.get("to", []))
+        raise unknown("latency of node", which, there)
+    if field != "read":
+        raise unknown("field of a latency", field, ("read",))
+    for each in found:
+        each["read_ns"] = _number(value)
+
+
+def _core(made: Document, which: str, field: str, value: str) -> None:
+    cores = (made.get("model") or {}).get("cores", [])
+    if not cores:
+        raise InvalidError(f"{made['name']} has no model of its cores to change")
+    for core in cores:
+        lines = core.setdefault("lines_in_flight", {})
+        if field == "frequency":
+            core["frequency_hz"] = _number(value)
+        elif field in lines:
+            lines[field] = _number(value)
+        else:
+            raise unknown("field of a core", field, ("frequency", *lines))
+
+
+def _number(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e18:
+        raise InvalidError(f"'{text}' is no number above 0")
+    return found
+
+
+def _add(made: Document, text: str) -> None:
+    kind, colon, number = text.partition(":")
+    if kind != "dsa" or not re.fullmatch(r"[1-9][0-9]{0,2}", number if colon else "1"):
+        raise InvalidError(f"'{text}' adds nothing; write dsa:2")
+    homes = [node["id"] for node in made["nodes"] if node["cpus"]]
+    first = max((engine["id"] for engine in made["engines"]), default=-1) + 1
+    there = sum(engine["kind"] == "dsa" for engine in made["engines"])
+    for i in range(int(number or 1)):
+        made["engines"].append({
+            "id": first + i, "kind": "dsa", "name": f"dsa{there + i}",
+            "home": homes[i % len(homes)], "reason": "what-if",
+        })  # fmt: skip
+
+
+def measured(profile: headrace.Profile) -> Document:
+    """The machine of a profile, with ceilings and latencies that its rows measured."""
+    found = dict(profile.machine.asdict())
+    if found.get("model"):
+        return found
+    return found
