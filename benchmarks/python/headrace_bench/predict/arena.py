@@ -17,6 +17,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from headrace_bench.predict.target import (
     GENERIC_LINES,
     KINDS,
     Access,
+    Binding,
     Estimate,
     Place,
     Speed,
@@ -163,9 +166,16 @@ def _object(each: Any, where: str) -> Object:
 def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     if settings["objects"] is None:
         raise headrace.InvalidError("give --objects FILE; headrace predict arena --help shows one")
-    run = Arena(target, read_program(Path(settings["objects"])), settings)
+    run = Arena(target, _program_of(settings["objects"]), settings)
     limit = run.limit(settings["limit"])
     return run.rows(limit, settings["rule"], settings["plan"])
+
+
+def _program_of(name: str) -> Program:
+    """A file, or an example that comes with the command."""
+    if name == "bfs" and not Path(name).exists():
+        return program(json.loads(files(__package__).joinpath("bfs.json").read_text("utf-8")), name)
+    return read_program(Path(name))
 
 
 class Arena:
@@ -180,6 +190,7 @@ class Arena:
             target.near(self.cpu_nodes[0], kind)
         cpus = sum(len(target.nodes[node]["cpus"]) for node in self.cpu_nodes)
         self.threads = settings["threads"] or used.threads or cpus
+        self.known = settings["of_fast"]
         places.check_fits(target, used.size, "objects")
 
     def limit(self, text: str) -> float:
@@ -189,17 +200,15 @@ class Arena:
         return float(parse.size(text))
 
     def rows(self, limit: float, rule: str, plan: Sequence[str] | None) -> list[Row]:
-        fast = self.time(dict.fromkeys((o.name for o in self.program.objects), 1.0))
-        found = [self._row(f"all {KINDS[self.fast]}", fast, fast),
-                 self._row(f"all {KINDS[self.slow]}", self.time({}), fast)]  # fmt: skip
+        everything = dict.fromkeys((each.name for each in self.program.objects), 1.0)
+        found = [self._row(f"all {KINDS[self.fast]}", everything),
+                 self._row(f"all {KINDS[self.slow]}", {})]  # fmt: skip
         for name, choose in RULES.items():
             if rule in ("all", name):
                 parts = choose(self.program.objects, limit)
-                given = rule == name
-                found.append(self._row(name, self.time(parts), fast, parts, given=given))
+                found.append(self._row(name, parts, given=rule == name, listed=True))
         if plan is not None:
-            parts = self._plan(plan, limit)
-            found.append(self._row("given plan", self.time(parts), fast, parts, given=True))
+            found.append(self._row("given plan", self._plan(plan, limit), given=True, listed=True))
         return found
 
     def _plan(self, names: Sequence[str], limit: float) -> Parts:
@@ -215,32 +224,62 @@ class Arena:
             )
         return dict.fromkeys(names, 1.0)
 
-    def _row(self, name: str, speed: Speed, fast: Speed, parts: Parts | None = None, *,
-             given: bool = False) -> Row:  # fmt: skip
-        time = speed.rate.inverse(self._bytes())
-        best = fast.rate.inverse(self._bytes())
-        wait = self.program.compute
-        times = Estimate(time.value + wait, time.low + wait, time.high + wait)
+    def _row(self, name: str, parts: Parts, *, given: bool = False, listed: bool = False) -> Row:
+        times, binds = self.time(parts)
         # Constants that are too high or too low are so for both, so the ends belong together.
-        ratios = sorted((
-            (best.low + wait) / times.low, (best.high + wait) / times.high,
-            (best.value + wait) / times.value,
-        ))  # fmt: skip
-        share = Estimate((best.value + wait) / times.value, ratios[0], ratios[-1])
-        held = [each for each, part in (parts or {}).items() if part > 0]
+        ratios = [getattr(self.best, end) / getattr(times, end) for end in ("value", "low", "high")]
+        share = Estimate(ratios[0], min(ratios), max(ratios))
+        held = [each for each, part in parts.items() if part > 0 and listed]
         note = f"{name}: {', '.join(held)} in {KINDS[self.fast]}" if held else ""
-        return Row(name, {"time": times, "of fast": share}, speed.binds, given, note)
+        return Row(name, {"time": times, "of fast": share}, binds, given, note)
 
-    def _bytes(self) -> float:
-        return sum(each.traffic for each in self.program.objects)
+    @cached_property
+    def best(self) -> Estimate:
+        """Seconds with all objects in fast memory."""
+        return self.time(dict.fromkeys((each.name for each in self.program.objects), 1.0))[0]
 
-    def time(self, parts: Parts) -> Speed:
-        """Progress in bytes of all traffic per second. A core waits for each kind of access with its
+    @cached_property
+    def compute(self) -> float:
+        """Seconds of a run that memory does not shorten: the file's, or what makes slow memory as
+        much slower as it was measured to be.
+        """
+        if self.known is None:
+            return self.program.compute
+        every = dict.fromkeys((each.name for each in self.program.objects), 1.0)
+        fast, slow = self.memory(every)[0].value, self.memory({})[0].value
+        rest = (self.known * slow - fast) / (1 - self.known) if self.known < 1 else -1.0
+        if rest < 0:
+            raise headrace.InvalidError(
+                f"--of-fast {self.known:.3g}: with this traffic all in {KINDS[self.slow]} would be "
+                f"at least {fast / slow:.3g} as fast; check reads, writes and accesses of the file"
+            )
+        return rest
+
+    def time(self, parts: Parts) -> tuple[Estimate, Binding]:
+        found, binds = self.memory(parts)
+        rest = self.compute
+        return Estimate(found.value + rest, found.low + rest, found.high + rest), binds
+
+    def memory(self, parts: Parts) -> tuple[Estimate, Binding]:
+        """Seconds that accesses take: between all mixed, which uses both memories at once, and one
+        object after another; the value is their mean.
+        """
+        used = [each for each in self.program.objects if each.traffic > 0]
+        mixed = self._speed(used, parts)
+        together = mixed.rate.inverse(sum(each.traffic for each in used))
+        apart = [self._speed([o], parts).rate.inverse(o.traffic) for o in used]
+        value, low, high = (sum(getattr(t, end) for t in apart) for end in ("value", "low", "high"))
+        return Estimate(
+            (together.value + value) / 2, min(together.low, low), max(together.high, high)
+        ), mixed.binds
+
+    def _speed(self, objects: Sequence[Object], parts: Parts) -> Speed:
+        """Progress in bytes of traffic per second. A core waits for each kind of access with its
         own number of lines in flight: their mean, weighted by bytes, is that of the whole.
         """
-        total = self._bytes()
+        total = sum(each.traffic for each in objects)
         accesses, waits = [], 0.0
-        for each in self.program.objects:
+        for each in objects:
             place = self._place(parts.get(each.name, 0.0))
             lines, _ = self.target.lines(self.cpu_nodes[0], each.access)
             waits += each.traffic / lines
@@ -277,6 +316,8 @@ WORKLOAD = Workload(
         Axis("plan", "LIST", parse.words, None, "Objects to place in fast memory."),
         Axis("fast", "KIND", tuple(KINDS), "hbm", "Fast memory."),
         Axis("slow", "KIND", tuple(KINDS), "dram", "Memory of everything else."),
+        Axis("of_fast", "SHARE", parse.share, None,
+             "Speed with all in slow memory by all in fast, measured: sets the computing time."),
         Axis("threads", "NUMBER", count, None, "Number of threads (default: the file's)."),
         Axis("nodes", "LIST", str, None, "Nodes whose CPUs run them (default: all)."),
     ),

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import headrace
+from headrace._cli import parse
 from headrace_bench.predict import places
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
-from headrace_bench.predict.target import KINDS, Access, Binding, Estimate, Place, Speed, Target
+from headrace_bench.predict.target import KINDS, Access, Binding, Estimate, Target
 
 COLUMNS = (Column("slowdown", "x"), Column("operations", "/s"), Column("on slow", "x"))
 DISTRIBUTIONS = ("zipfian", "latest", "uniform")
@@ -30,14 +30,6 @@ RESERVED = 0.03
 #: Time that finding and moving pages takes of a server's, while pressure lasts (assumed: 0 to 6 %).
 PROMOTION = Estimate(0.03, 0.0, 0.06)
 _ZIPF = 0.99
-
-
-@dataclass(frozen=True)
-class Shares:
-    """Of accesses to the slow memory."""
-
-    value: float
-    words: str
 
 
 def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
@@ -62,6 +54,7 @@ class Server:
         self.distribution = settings["distribution"]
         self.cold = float(settings["cold"] or 0)
         self.threads = settings["threads"]
+        self.placed, self.reserved = settings["placed"], settings["reserved"]
         places.check_fits(target, self.size + self.cold, "the data with --cold")
         fast, slow = (
             Access(places.near(kind), "read", 1.0) for kind in (self.fast, self.slow)
@@ -81,7 +74,8 @@ class Server:
         there = self.target.capacity(self.target.of_kind(self.fast))
         if there is None:
             return 0.0
-        room = max(0.0, there * (1 - RESERVED) - self.cold)
+        reserved = there * RESERVED if self.reserved is None else float(self.reserved)
+        room = max(0.0, there - reserved - self.cold)
         return max(0.0, 1 - room / self.size)
 
     def slow_accesses(self, pages: float) -> float:
@@ -128,7 +122,9 @@ class Server:
         found = [self.row(f"all {fast}", 0.0), self.row(f"all {slow}", 1.0)]
         for first, second in ((3, 1), (1, 1), (1, 3)):
             found.append(self.row(f"{fast}:{slow} {first}:{second}", second / (first + second)))
-        found.append(self.row("first touch", self.slow_accesses(pages), given=True))
+        found.append(self.row("first touch", self.slow_accesses(pages), given=self.placed is None))
+        if self.placed is not None:
+            found.append(self.row("given share", self.slow_accesses(self.placed), given=True))
         if pages > 0:
             found.append(self.row("promotion", self.slow_accesses(0.02) * 0.5, PROMOTION))
         return found
@@ -157,6 +153,10 @@ WORKLOAD = Workload(
         Axis("distribution", "WORD", DISTRIBUTIONS, "zipfian", "Use of records: "
              + ", ".join(DISTRIBUTIONS) + "."),
         Axis("cold", "SIZE", size_of, None, "Memory that was taken before the data."),
+        Axis("reserved", "SIZE", size_of, None,
+             "Main memory that others hold (default: 3 %)."),
+        Axis("placed", "SHARE", parse.share, None,
+             "Share of the data on slow memory (default: by first touch)."),
         Axis("threads", "NUMBER", count, "1", "Number of threads that serve."),
         Axis("fast", "KIND", tuple(KINDS), "dram", "Main memory."),
         Axis("slow", "KIND", tuple(KINDS), None, "Other memory (default: the slowest kind)."),
