@@ -15,6 +15,7 @@ from headrace._report.figures_dsa import dsa_figures
 from headrace._report.figures_kv import kv_figures
 from headrace._report.figures_llm import kvcache_figures, layer_figures
 from headrace._report.figures_machine import machine_figure
+from headrace._report.figures_predict import predict_figures
 from headrace._report.figures_query import (
     mode_rows,
     modes_figure,
@@ -50,6 +51,10 @@ _OWN_FIGURES = {
     "model prefill": kvcache_figures,
     "model spark": spark_figures,
     "model um": um_figures,
+    **{
+        f"predict {name}": predict_figures
+        for name in ("stream", "copy", "histogram", "kv", "arena", "um", "kvcache", "query")
+    },
 }
 #: Fields that documents with figures of their own share with all others.
 _HEAD = ("version", "date", "rests_on", "warnings", "conditions")
