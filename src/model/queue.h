@@ -10,6 +10,15 @@
 
 namespace headrace {
 
+// The default shape, u = kMostUtilisation * (1 - 1 / (1 + q / kQueueScaleNs)^2): the family and its
+// two constants are fitted to the Mess curves of eight systems (bsc-mem/Mess-Results 16ab1d60) by
+// benchmarks/studies/fit_queue_shape.py, which prints their errors too.
+inline constexpr double kMostUtilisation = 1.05;
+inline constexpr double kQueueScaleNs = 55;
+// Factors of kQueueScaleNs for the ends of intervals.
+inline constexpr double kQueueScaleLow = 0.6;
+inline constexpr double kQueueScaleHigh = 1.6;
+
 // Utilisation and its derivative.
 struct Utilisation {
   double value = 0;
