@@ -15,7 +15,6 @@ from headrace._report.figures_dsa import dsa_figures
 from headrace._report.figures_kv import kv_figures
 from headrace._report.figures_llm import kvcache_figures, layer_figures
 from headrace._report.figures_machine import machine_figure
-from headrace._report.figures_predict import predict_figures
 from headrace._report.figures_query import (
     mode_rows,
     modes_figure,
@@ -26,6 +25,7 @@ from headrace._report.figures_query import (
 from headrace._report.figures_stream import stream_figures
 from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
+from headrace._report.predict.figures import predict_figures
 from headrace._report.profile import profile_figures, profile_parts
 from headrace._report.sources import sources_figures
 

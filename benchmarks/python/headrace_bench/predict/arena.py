@@ -86,7 +86,7 @@ def first_touch(objects: Sequence[Object], limit: float) -> Parts:
 
 
 def hotset(objects: Sequence[Object], limit: float) -> Parts:
-    """By density, until the next object does not fit whole."""
+    """The densest objects, until the next one does not fit whole."""
     parts: dict[str, float] = {}
     for each in sorted(objects, key=lambda o: -o.density):
         if each.size > limit:
@@ -112,7 +112,7 @@ def knapsack(objects: Sequence[Object], limit: float) -> Parts:
 
 
 def thermos(objects: Sequence[Object], limit: float) -> Parts:
-    """By density; the first that does not fit whole is in fast memory in part."""
+    """The densest objects; the first that does not fit whole is in fast memory in part."""
     parts = {}
     for each in sorted(objects, key=lambda o: -o.density):
         held = min(each.size, limit)
@@ -179,9 +179,7 @@ def _program_of(name: str) -> Program:
 
 
 class Arena:
-    def __init__(
-        self, target: Target, used: Program, settings: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, target: Target, used: Program, settings: Mapping[str, Any]) -> None:
         self.target, self.program = target, used
         self.fast, self.slow = settings["fast"], settings["slow"]
         nodes = settings.get("nodes")

@@ -49,8 +49,12 @@ def _pairs(machine: Mapping[str, Any]) -> dict[int, int]:
     pairs: dict[int, int] = {}
     for socket in {node.get("socket") for node in machine["nodes"]}:
         fast, slow = (
-            sorted(n["id"] for n in machine["nodes"] if n["kind"] == k and n.get("socket") == socket)
-            for k in ("hbm", "dram")
+            sorted(
+                node["id"]
+                for node in machine["nodes"]
+                if node["kind"] == kind and node.get("socket") == socket
+            )
+            for kind in ("hbm", "dram")
         )
         if len(fast) != len(slow):
             return {}

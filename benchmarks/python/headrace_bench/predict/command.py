@@ -86,7 +86,7 @@ Machine = Annotated[
 ]  # fmt: skip
 From = Annotated[
     Optional[Path],
-    typer.Option("--from", metavar="FILE", help="Measured profile of one's own host to begin with."),
+    typer.Option("--from", metavar="FILE", help="Measured profile of the own host."),
 ]
 Set = Annotated[
     Optional[list[str]],

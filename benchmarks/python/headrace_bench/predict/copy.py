@@ -138,7 +138,6 @@ def _sum(each: Sequence[Estimate]) -> Estimate:
     return Estimate(sum(e.value for e in each), sum(e.low for e in each), sum(e.high for e in each))
 
 
-
 WORKLOAD = Workload(
     "copy",
     "Predict a copy by cores, by DSA, and as page migration.",

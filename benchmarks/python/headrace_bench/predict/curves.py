@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import headrace
@@ -70,7 +71,7 @@ def _between(ends: Sequence[float], part: float) -> float:
 
 
 def read(path: Path) -> Mapping[int, Points]:
-    """By percentage of reads. InvalidError: not such a file."""
+    """Curves by percentage of reads. InvalidError: not such a file."""
     found: dict[int, Points] = defaultdict(list)
     try:
         with path.open(newline="") as file:
@@ -91,7 +92,7 @@ def _rising(points: Points) -> Points:
 
 
 def _at(points: Points, bandwidth: float) -> float:
-    for (b0, l0), (b1, l1) in zip(points, points[1:], strict=False):
+    for (b0, l0), (b1, l1) in pairwise(points):
         if bandwidth <= b1:
             return l0 + (l1 - l0) * (bandwidth - b0) / max(b1 - b0, 1e-9)
     return points[-1][1]

@@ -61,7 +61,7 @@ class Histogram:
         self.bins = float(settings["bin_count"] * _DOUBLE)
 
     def missing(self) -> float:
-        """Share of updates that miss the caches: those of a core hold so much of its bins."""
+        """Share of updates that miss the caches of a core and its part of the last level."""
         private = float(self.target.cores(self.cpu_nodes[0]).get("private_cache_bytes", 1 << 20))
         caches = self.target.document.get("caches", ())
         last = max((cache["level"] for cache in caches), default=0)

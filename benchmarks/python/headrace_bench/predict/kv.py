@@ -56,13 +56,11 @@ class Server:
         self.threads = settings["threads"]
         self.placed, self.reserved = settings["placed"], settings["reserved"]
         places.check_fits(target, self.size + self.cold, "the data with --cold")
-        fast, slow = (
-            Access(places.near(kind), "read", 1.0) for kind in (self.fast, self.slow)
-        )
+        fast, slow = (Access(places.near(kind), "read", 1.0) for kind in (self.fast, self.slow))
         self.latency = {True: self._latency(fast), False: self._latency(slow)}
 
     def _latency(self, access: Access) -> Estimate:
-        """Of one line alone, in seconds."""
+        """Seconds of one line alone."""
         speed = self.target.together([self.cpu_node], 1, [access], 1.0)
         rate = speed.rate
         return Estimate(64 / rate.value, 64 / rate.high, 64 / rate.low)
@@ -79,7 +77,7 @@ class Server:
         return max(0.0, 1 - room / self.size)
 
     def slow_accesses(self, pages: float) -> float:
-        """Of accesses, where the last `pages` of the records by insertion are on slow memory.
+        """Share of accesses, where the last `pages` of the records by insertion are on slow memory.
 
         zipfian: popularity is spread over records by a hash, so accesses are as pages. latest: the
         newest records are the most used.
@@ -112,9 +110,7 @@ class Server:
             "dependent misses", "fitted", f"{LINES:.0f} lines in turn, 12 to 45",
             ("V7, zipfian with all data on CXL",),
         )  # fmt: skip
-        return Row(
-            name, {"slowdown": slow, "operations": operations, "on slow": on}, binds, given
-        )
+        return Row(name, {"slowdown": slow, "operations": operations, "on slow": on}, binds, given)
 
     def rows(self) -> list[Row]:
         fast, slow = KINDS[self.fast], KINDS[str(self.slow)]

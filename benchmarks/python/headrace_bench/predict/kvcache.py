@@ -30,8 +30,13 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     again = 2.0 * model.layers * model.token_parameters * known / operations
     compute = 2.0 * model.layers * model.token_parameters * new / operations
     again_time = _around(again + compute, 0.3)
-    rows = [Row("computed again", {"time": again_time, "load": None, "of recompute": _one()},
-                Binding("GPU: computing", "assumed", f"{settings['tflops']:g} TFLOP/s as given"))]
+    rows = [
+        Row(
+            "computed again",
+            {"time": again_time, "load": None, "of recompute": _one()},
+            Binding("GPU: computing", "assumed", f"{settings['tflops']:g} TFLOP/s as given"),
+        )
+    ]
     engine = engines[0]
     for kind in ("dram", "hbm", "cxl"):
         for node in target.of_kind(kind)[:1]:

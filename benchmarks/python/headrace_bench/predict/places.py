@@ -54,7 +54,8 @@ def _shares(target: Target, name: str, part: float) -> list[Share]:
     if not _NODES.fullmatch(name):
         kinds = ", ".join(target.kinds)
         raise InvalidError(f"no memory '{name}' on {target.name}; there are {kinds} and nodes")
-    return [Share(part / len(found), node=node) for found in [nodes(target, name)] for node in found]
+    found = nodes(target, name)
+    return [Share(part / len(found), node=node) for node in found]
 
 
 def nodes(target: Target, text: str) -> list[int]:

@@ -39,9 +39,7 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     return [row for row in rows if row is not None]
 
 
-def alternatives(
-    target: Target, cpu_nodes: Sequence[int], size: float
-) -> list[tuple[str, Place]]:
+def alternatives(target: Target, cpu_nodes: Sequence[int], size: float) -> list[tuple[str, Place]]:
     """All in one kind of memory; what does not fit goes to the next."""
     found = []
     for kind in target.kinds:
@@ -61,7 +59,7 @@ class Stream:
         self.stores = settings["stores"]
 
     def _usual_size(self) -> float:
-        """Of three arrays: four times the caches, at least 3 GiB."""
+        """Bytes of three arrays: each four times the caches, together at least 3 GiB."""
         caches = self.target.document.get("caches", ())
         last = max((cache["level"] for cache in caches), default=0)
         every = sum(cache["size_bytes"] for cache in caches if cache["level"] == last)

@@ -100,7 +100,7 @@ class Target:
         #: As the solver needs it: parts that are large and that it ignores are left out.
         self._text = json.dumps(
             {k: v for k, v in self.document.items() if k not in ("rows", "conditions")}
-            | {"copy_rates": self.document.get("copy_rates", []) if not document.get("model") else []}
+            | ({"copy_rates": []} if document.get("model") else {})
         )
         self.bound = not document.get("model")
 
@@ -117,7 +117,7 @@ class Target:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """Of memory that CPUs can load from, the slowest kind of main memory first."""
+        """Kinds of memory that CPUs can load from."""
         found = {node["kind"] for node in self.nodes.values() if self.addressable(node["id"])}
         return [kind for kind in ("dram", "hbm", "cxl", "gpu") if kind in found]
 
@@ -218,7 +218,9 @@ class Target:
     def _accesses(self, cpu_node: int, access: Access) -> list[dict[str, Any]]:
         found = []
         for share in access.place.shares:
-            nodes = [share.node] if share.node is not None else self.near(cpu_node, share.near or "")
+            nodes = [share.node]
+            if share.node is None:
+                nodes = [*self.near(cpu_node, share.near or "")]
             for node in nodes:
                 made: dict[str, Any] = {
                     "node": node, "kind": access.kind,
@@ -296,8 +298,9 @@ class Target:
 #: Values of constants.
 _VALUES = ("bandwidth", "read_ns", "lines_in_flight", "claimed_stores", "uncertainty")
 
+
 def hits(pattern: str, ratio: float) -> tuple[float, float, float]:
-    """Share of accesses that a direct-mapped cache serves, with its ends (src/model/side_cache.h)."""
+    """Share of accesses that a direct-mapped cache serves, with ends (src/model/side_cache.h)."""
     if pattern == "random":
         found = min(1.0, 1 / ratio)
         return found, found, found

@@ -109,7 +109,7 @@ class _Predictor:
         return Target(whatif.changed(machine, how.get("set", ()), ()))
 
     def _row(self, how: Mapping[str, Any]) -> Estimate:
-        key = json.dumps({k: how[k] for k in ("workload", "machine", "set", "settings") if k in how})
+        key = json.dumps([how.get(k) for k in ("workload", "machine", "set", "settings")])
         if key not in self._rows:
             used = workload(how["workload"])
             settings = {axis.name: axis.value(how["settings"].get(axis.name, axis.default))
@@ -142,7 +142,7 @@ class _Predictor:
 
 @dataclass(frozen=True)
 class Score:
-    """Of the errors of some figures."""
+    """Errors of some figures, taken together."""
 
     count: int
     median: float

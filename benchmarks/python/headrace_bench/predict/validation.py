@@ -87,7 +87,7 @@ def _score_of(group: Group) -> dict[str, Any] | None:
 
 
 def _tau(group: Group) -> float | None:
-    """Of the order of placements: where a group has at least six figures with one unit."""
+    """Agreement of orders, where a group has at least six figures with one unit."""
     figures = [each for each in group.figures if each.role in ("predicted", "input")]
     few = len(figures) < 6 or len({each.unit for each in figures}) > 1
     return None if few else validate.tau(figures)
@@ -113,8 +113,8 @@ def _text(groups: Sequence[Group]) -> str:
 
 def _whole(groups: Sequence[Group]) -> list[str]:
     found = validate.score(_predicted(groups))
-    counts = {role: sum(f.role == role for g in groups for f in g.figures) for role in validate.ROLES}
-    told = ", ".join(f"{number} {role}" for role, number in counts.items())
+    roles = [f.role for group in groups for f in group.figures]
+    told = ", ".join(f"{roles.count(role)} {role}" for role in validate.ROLES)
     if found is None:
         return [f"{told}."]
     return [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What-if: a machine's document with nodes, ceilings or engines changed."""
+"""A machine's document with nodes, ceilings or engines changed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from headrace._cli import parse
 from headrace._errors import unknown
 
 Document = dict[str, Any]
-#: Fields of each kind of thing: its name in the document, and how its text is read.
-_SIZES = {"capacity": "capacity_bytes", "side_cache": "memory_side_cache"}
 _WHAT = ("node", "ceiling", "latency", "core")
 _PATH = re.compile(r"(\w+):?([^.=]*)\.([\w ]+)=(.+)")
 
 
 def changed(machine: Mapping[str, Any], changes: Sequence[str], added: Sequence[str]) -> Document:
-    """A copy with the changes. InvalidError: one that fits nothing; says what there is."""
+    """A copy with the changes. InvalidError: a change that fits nothing."""
     made = copy.deepcopy(dict(machine))
     for text in changes:
         match = _PATH.fullmatch(text.strip())
@@ -178,8 +176,8 @@ def _ceiling_of(node: int, by_mix: Mapping[float, float]) -> Document:
 
 
 def _lines(one: float) -> Mapping[str, float]:
-    """By bandwidth times latency of one thread that reads in order; others in proportion to those
-    of cores that are known by kind of access (Sapphire Rapids).
+    """Lines by kind of access: `one` is that of a thread that reads in order, bandwidth times
+    latency; the others are in proportion to those of Sapphire Rapids.
     """
     parts = {"sequential load": 1.0, "random load": 0.5, "random update": 0.4,
              "prefetched load": 0.7, "nt store": 1.4}  # fmt: skip

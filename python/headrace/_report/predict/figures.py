@@ -39,7 +39,7 @@ def predict_figures(document: Row) -> list[Figure]:
 
 
 def _point(row: Row, column: Row) -> Row:
-    unit, factor, text = _UNITS[column["unit"]]
+    _unit, factor, text = _UNITS[column["unit"]]
     found = row["values"][column["name"]]
     return {
         "y": found["value"] * factor, "low": found["low"] * factor, "high": found["high"] * factor,
