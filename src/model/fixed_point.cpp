@@ -92,8 +92,7 @@ class System {
       const double sum = reads[c] + writes[c];
       write_share_[c] = sum > 0 ? writes[c] / sum : 0;
       const ScaledCeiling& scaled = ceilings_[active_[c]];
-      const double wanted =
-          scaled.ceiling->bandwidth.at(write_share_[c]) * scaled.bandwidth * 1e-9;
+      const double wanted = scaled.ceiling->bandwidth.at(write_share_[c]) * scaled.bandwidth * 1e-9;
       if (bandwidth_[c] == 0) bandwidth_[c] = wanted;
       most = std::max(most, std::abs(wanted / bandwidth_[c] - 1));
       bandwidth_[c] += step * (wanted - bandwidth_[c]);
@@ -182,8 +181,8 @@ class System {
       double sum = 0;
       for (const auto& [i, weight] : shares_[c]) {
         const double delay = delay_[i] + weight * (queue - from);
-        sum += classes_[i].threads * weight *
-               std::min(classes_[i].cap, classes_[i].in_flight / delay);
+        sum +=
+            classes_[i].threads * weight * std::min(classes_[i].cap, classes_[i].in_flight / delay);
       }
       return sum - bandwidth_[c] * used(c, queue).value;
     };
@@ -342,8 +341,7 @@ std::vector<std::vector<double>> elasticities(std::span<const ThreadClass> class
       const double served = system.bandwidth(c) * system.used(c, queue[c]).value;
       of_class[system.active()[c]] = effect[c] * served / point.delay[i];
     }
-    of_class.back() =
-        1 - product(weights, effect) * each.threads * point.rate[i] / point.delay[i];
+    of_class.back() = 1 - product(weights, effect) * each.threads * point.rate[i] / point.delay[i];
   }
   return found;
 }

@@ -8,8 +8,9 @@ namespace {
 
 Utilisation default_shape(double queue_ns) {
   const double x = 1 / (1 + queue_ns / kQueueScaleNs);
-  return {.value = kMostUtilisation * (1 - x * x),
-          .slope = kMostUtilisation * 2 * x * x * x / kQueueScaleNs};
+  const double cube = x * x * x;
+  return {.value = kMostUtilisation * (1 - cube),
+          .slope = kMostUtilisation * 3 * cube * x / kQueueScaleNs};
 }
 
 }  // namespace

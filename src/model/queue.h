@@ -10,14 +10,14 @@
 
 namespace headrace {
 
-// The default shape, u = kMostUtilisation * (1 - 1 / (1 + q / kQueueScaleNs)^2): the family and its
-// two constants are fitted to the Mess curves of eight systems (bsc-mem/Mess-Results 16ab1d60) by
-// benchmarks/studies/fit_queue_shape.py, which prints their errors too.
-inline constexpr double kMostUtilisation = 1.05;
-inline constexpr double kQueueScaleNs = 55;
-// Factors of kQueueScaleNs for the ends of intervals.
-inline constexpr double kQueueScaleLow = 0.6;
-inline constexpr double kQueueScaleHigh = 1.6;
+// The default shape, u = kMostUtilisation * (1 - (1 + q / kQueueScaleNs)^-3), is fitted to the Mess
+// curves of eight systems (bsc-mem/Mess-Results 16ab1d60) by benchmarks/studies/fit_queue_shape.py.
+// docs/results/2026-11-28-queue-shape.md has its errors.
+inline constexpr double kMostUtilisation = 1.02;
+inline constexpr double kQueueScaleNs = 80;
+// Factors of kQueueScaleNs for the ends of intervals: single systems want 45 to 144 ns.
+inline constexpr double kQueueScaleLow = 0.55;
+inline constexpr double kQueueScaleHigh = 1.8;
 
 // Utilisation and its derivative.
 struct Utilisation {
