@@ -31,8 +31,8 @@ def groups(folder: Path) -> list[Group]:
         _system(path, peaks, latencies)
     source = f"bsc-mem/Mess-Results, {len(paths)} curve families; fitted on {_FIT} mixes of each"
     return [
-        Group("V6, largest bandwidth by mix", source, "", tuple(peaks)),
-        Group("V6, latency at 30, 50, 70 and 90 % of it", source, "", tuple(latencies)),
+        Group("V6, largest bandwidth by mix", source, "", tuple(peaks), parts=True),
+        Group("V6, latency at 30, 50, 70 and 90 % of it", source, "", tuple(latencies), parts=True),
     ]
 
 

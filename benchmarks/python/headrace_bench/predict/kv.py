@@ -24,7 +24,7 @@ DISTRIBUTIONS = ("zipfian", "latest", "uniform")
 CPU = 10.4e-6
 #: Lines awaited in turn by an operation, and the ends of its interval: 22 % longer with all data on
 #: CXL (V7, zipfian), up to 1.5 times with three quarters (EuroSys 2024).
-LINES, FEWEST, MOST = 15.0, 12.0, 45.0
+LINES, FEWEST, MOST = 17.0, 12.0, 45.0
 #: Part of DRAM that kernel and other programs hold (assumed).
 RESERVED = 0.03
 #: Time that finding and moving pages takes of a server's, while pressure lasts (assumed: 0 to 6 %).

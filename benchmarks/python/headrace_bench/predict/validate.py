@@ -68,6 +68,15 @@ class Group:
     note: str
     figures: tuple[Figure, ...]
     miss: str = ""  #: reason for figures that are far off
+    #: So many alike figures that they have a line per part, and do not count with the others.
+    parts: bool = False
+
+    def by_part(self) -> Mapping[str, list[Figure]]:
+        """Figures by what their names begin with."""
+        found: dict[str, list[Figure]] = {}
+        for each in self.figures:
+            found.setdefault(each.name.partition(",")[0], []).append(each)
+        return found
 
 
 def groups() -> Iterator[Group]:

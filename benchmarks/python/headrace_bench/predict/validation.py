@@ -62,8 +62,7 @@ def command(
 
 
 def _document(groups: Sequence[Group], interrupted: bool) -> dict[str, Any]:
-    predicted = _predicted(groups)
-    found = validate.score(predicted)
+    found = validate.score(_predicted([group for group in groups if not group.parts]))
     return {
         **output.head("predict validate"),
         **({"interrupted": True} if interrupted else {}),
@@ -97,24 +96,29 @@ def _predicted(groups: Sequence[Group]) -> list[Figure]:
     return [f for group in groups for f in group.figures if f.role == "predicted"]
 
 
+def _lines(group: Group) -> list[tuple[str, str, str, str, str]]:
+    """Figure, role, published, predicted, error; of groups with parts the scores of each."""
+    if group.parts:
+        return [
+            (f"{part}: {len(figures)} figures", "predicted", "", "", _told(figures))
+            for part, figures in group.by_part().items()
+        ]
+    return [(f.name, f.role, _published(f), _value(f), _error(f)) for f in group.figures]
+
+
 def _text(groups: Sequence[Group]) -> str:
-    rows = [
-        (group.name, f.name, f.role, validate.text(f, f.published), _value(f), _error(f))
-        for group in groups for f in group.figures
-    ]  # fmt: skip
+    rows = [(group.name, *line) for group in groups for line in _lines(group)]
     heads = ("group", "figure", "role", "published", "predicted", "error")
     lines = [output.table_text(heads, rows, left=3), ""]
-    for group in groups:
-        told = _summary(group)
-        if told:
-            lines.append(f"{group.name}: {told}")
+    lines += [f"{group.name}: {told}" for group in groups if (told := _summary(group))]
     return "\n".join([*lines, "", *_whole(groups)])
 
 
 def _whole(groups: Sequence[Group]) -> list[str]:
-    found = validate.score(_predicted(groups))
+    groups = [group for group in groups if not group.parts]
     roles = [f.role for group in groups for f in group.figures]
     told = ", ".join(f"{roles.count(role)} {role}" for role in validate.ROLES)
+    found = validate.score(_predicted(groups))
     if found is None:
         return [f"{told}."]
     return [
@@ -125,12 +129,23 @@ def _whole(groups: Sequence[Group]) -> list[str]:
 
 
 def _summary(group: Group) -> str:
-    found = validate.score(_predicted([group]))
-    if found is None:
+    predicted = _predicted([group])
+    if not predicted:
         return ""
     order = _tau(group)
-    told = f"{found.count} predicted, median {found.median:.1%}, 90 % below {found.p90:.1%}"
+    told = f"{len(predicted)} predicted, {_told(predicted)}"
     return told + (f", tau {order:.2f}" if order is not None else "")
+
+
+def _told(figures: Sequence[Figure]) -> str:
+    found = validate.score(figures)
+    return "" if found is None else f"median {found.median:.1%}, 90 % below {found.p90:.1%}"
+
+
+def _published(figure: Figure) -> str:
+    if figure.role == "words":
+        return figure.words
+    return validate.text(figure, figure.published)
 
 
 def _value(figure: Figure) -> str:
@@ -142,7 +157,10 @@ def _value(figure: Figure) -> str:
 def _error(figure: Figure) -> str:
     if figure.role == "words":
         return "as told" if figure.as_told else "not as told"
-    return "" if figure.error is None else f"{figure.error:+.1%}"
+    if figure.role == "not predicted":
+        return figure.words
+    mark = " (!)" if figure.role == "predicted" and figure.inside is False else ""
+    return "" if figure.error is None else f"{figure.error:+.1%}{mark}"
 
 
 def _page(groups: Sequence[Group]) -> str:
@@ -167,11 +185,7 @@ def _page(groups: Sequence[Group]) -> str:
         if told:
             lines[-1] += f" **{told[0].upper()}{told[1:]}.**"
         lines += ["", "| figure | role | published | predicted | error |", "|---|---|---|---|---|"]
-        for f in group.figures:
-            mark = " (!)" if f.role == "predicted" and f.inside is False else ""
-            reason = f.words if f.role == "not predicted" else _error(f) + mark
-            shown = validate.text(f, f.published) if f.role != "words" else f.words
-            lines.append(f"| {f.name} | {f.role} | {shown} | {_value(f)} | {reason} |")
+        lines += ["| " + " | ".join(line) + " |" for line in _lines(group)]
         lines.append("")
     missed = reasons(groups)
     return "\n".join([*lines, "## What is not met, and why", "", *missed, ""])
@@ -181,7 +195,9 @@ def reasons(groups: Sequence[Group]) -> list[str]:
     """A line for each predicted figure that is off by more than 10 %."""
     lines = []
     for group in groups:
-        far = [f for f in _predicted([group]) if f.error is not None and abs(f.error) > 0.1]
+        far = [] if group.parts else [
+            f for f in _predicted([group]) if f.error is not None and abs(f.error) > 0.1
+        ]
         if far:
             names = ", ".join(f"{f.name} ({f.error:+.0%})" for f in far)
             lines.append(f"- {group.name}: {names}. {group.miss}".rstrip())
