@@ -53,7 +53,17 @@ _OWN_FIGURES = {
     "model um": um_figures,
     **{
         f"predict {name}": predict_figures
-        for name in ("stream", "copy", "histogram", "kv", "arena", "um", "kvcache", "query")
+        for name in (
+            "stream",
+            "bandwidth",
+            "copy",
+            "histogram",
+            "kv",
+            "arena",
+            "um",
+            "kvcache",
+            "query",
+        )
     },
 }
 #: Fields that documents with figures of their own share with all others.
@@ -82,9 +92,7 @@ def _figures(document: Row, parts: Row) -> list[Figure]:
     if parts["profile"] is not None:
         profile = parts["profile"]
         return profile_figures(profile) + conditions_figures(profile) + sources_figures(profile)
-    machine = Figure(
-        "The machine", missing="No machine in the document; `headrace topo` shows it."
-    )
+    machine = Figure("The machine", missing="No machine in the document; `headrace topo` shows it.")
     if parts["machine"]:
         machine = machine_figure(_core.Machine.fromdict(parts["machine"]), {})
     return [

@@ -28,7 +28,7 @@ class Row:
 @dataclass(frozen=True)
 class Column:
     name: str
-    unit: str  #: "s", "B/s", "/s" (operations), "x" (a quotient)
+    unit: str  #: "s", "B/s", "/s" (operations), "ns", "x" (a quotient)
 
     def text(self, estimate: Estimate | None) -> str:
         return "-" if estimate is None else _UNITS[self.unit](estimate.value)
@@ -38,9 +38,10 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
     "s": lambda value: time_text(value * 1e9),
     "B/s": lambda value: f"{value / 1e9:.4g}",
     "/s": lambda value: f"{value:.4g}",
+    "ns": lambda value: f"{value:.0f}",
     "x": lambda value: f"{value:.3f}",
 }
-_HEADS = {"s": "", "B/s": " GB/s", "/s": " /s", "x": ""}
+_HEADS = {"s": "", "B/s": " GB/s", "/s": " /s", "ns": " ns", "x": ""}
 
 
 def in_order(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
@@ -99,7 +100,7 @@ def show(
     rows = in_order(rows, columns)
     binds = list(dict.fromkeys(row.binds.name for row in rows))
     axes = list(dict.fromkeys(name for row in rows for name in row.point))
-    heads = [*axes, "placement", *(each.name + _HEADS[each.unit] for each in columns), "+-", "by"]
+    heads = [*axes, "placement", *_headings(columns), "+-", "by"]
     lines = []
     for row in rows:
         mark = "> " if row.given else "  "
@@ -118,6 +119,15 @@ def show(
     for note in dict.fromkeys(row.note for row in rows if row.note):
         output.print_text(prose(note))
     output.print_text("\n" + prose(detail))
+
+
+def _headings(columns: Sequence[Column]) -> list[str]:
+    """Names with their units, which a column takes from the one before."""
+    units = [each.unit for each in columns]
+    return [
+        each.name + ("" if i and units[i - 1] == each.unit else _HEADS[each.unit])
+        for i, each in enumerate(columns)
+    ]
 
 
 def _width(estimate: Estimate | None) -> str:

@@ -224,9 +224,11 @@ class Arena:
 
     def _row(self, name: str, parts: Parts, *, given: bool = False, listed: bool = False) -> Row:
         times, binds = self.time(parts)
-        # Constants that are too high or too low are so for both, so the ends belong together.
+        # Constants that are too high or too low are so for both, so the ends belong together; what
+        # the traffic of an object is worth is known to a tenth of what it gains.
         ratios = [getattr(self.best, end) / getattr(times, end) for end in ("value", "low", "high")]
-        share = Estimate(ratios[0], min(ratios), max(ratios))
+        doubt = 0.1 * abs(1 - ratios[0]) + 0.02
+        share = Estimate(ratios[0], min(ratios) - doubt, max(ratios) + doubt)
         held = [each for each, part in parts.items() if part > 0 and listed]
         note = f"{name}: {', '.join(held)} in {KINDS[self.fast]}" if held else ""
         return Row(name, {"time": times, "of fast": share}, binds, given, note)

@@ -65,9 +65,9 @@ class Histogram:
         private = float(self.target.cores(self.cpu_nodes[0]).get("private_cache_bytes", 1 << 20))
         caches = self.target.document.get("caches", ())
         last = max((cache["level"] for cache in caches), default=0)
-        shared = sum(cache["size_bytes"] for cache in caches if cache["level"] == last)
+        shared = sum(float(cache["size_bytes"]) for cache in caches if cache["level"] == last)
         held = private + shared / self.threads
-        return max(0.0, 1 - held / self.bins)
+        return float(max(0.0, 1 - held / self.bins))
 
     def row(self, name: str, data: Place, bins: Place, *, given: bool = False) -> Row:
         """For a byte of data: its read, which prefetchers hide, and 1/8 of an update."""

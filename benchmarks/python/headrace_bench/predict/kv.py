@@ -91,12 +91,12 @@ class Server:
         near, far = self.latency[True], self.latency[False]
 
         def time(lines: float, end: str) -> float:
-            a, b = getattr(near, end), getattr(far, end)
-            more = 1 + (getattr(extra, end) if extra else 0.0)
+            a, b = near.at(end), far.at(end)
+            more = 1 + (extra.at(end) if extra else 0.0)
             return (CPU + lines * (a + share * (b - a))) * more
 
         def slowdown(lines: float, end: str) -> float:
-            return time(lines, end) / (CPU + lines * getattr(near, end))
+            return time(lines, end) / (CPU + lines * near.at(end))
 
         value = slowdown(LINES, "value")
         ends = [slowdown(lines, end) for lines in (FEWEST, MOST) for end in ("low", "high")]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A query over columns in main memory, with HBM beside it: read directly, prefetched by plans, all
-in HBM, or with HBM as a cache. Cache, Mover, plans and the query's pipeline are those of production,
-in virtual time (benchmarks/query/simulated).
+in HBM, or with HBM as a cache. Cache, Mover, plans and pipeline are those of production, in virtual
+time (benchmarks/query/simulated).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
         rows.append(run.best("dram", "hbm"))
     elif "cxl" in target.kinds:
         rows.append(run.best("dram", "cxl"))
-    return [row for row in rows if row is not None]
+    return rows
 
 
 def alternatives(target: Target, cpu_nodes: Sequence[int], size: float) -> list[tuple[str, Place]]:
@@ -62,8 +62,8 @@ class Stream:
         """Bytes of three arrays: each four times the caches, together at least 3 GiB."""
         caches = self.target.document.get("caches", ())
         last = max((cache["level"] for cache in caches), default=0)
-        every = sum(cache["size_bytes"] for cache in caches if cache["level"] == last)
-        return max(12.0 * every, 3.0 * 2**30)
+        every = sum(float(cache["size_bytes"]) for cache in caches if cache["level"] == last)
+        return float(max(12.0 * every, 3.0 * 2**30))
 
     def row(self, name: str, arrays: Mapping[str, Place], *, given: bool = False) -> Row:
         speeds = {kernel: self.speed(kernel, arrays) for kernel in KERNELS}
@@ -88,14 +88,14 @@ class Stream:
             accesses.append(Access(arrays[written], kind, part * share, ratio))
         return self.target.together(self.cpu_nodes, self.threads, accesses, "sequential load")
 
-    def best(self, first: str, second: str) -> Row | None:
+    def best(self, first: str, second: str) -> Row:
         """The weights of two kinds, in eighths, with the shortest time."""
         found: list[Row] = []
         for weight in range(1, 8):
             words = f"{KINDS[first]}:{KINDS[second]} {8 - weight}:{weight}"
             place = places.mixed(first, (8 - weight) / 8, second, words)
             found.append(self.row(words, dict.fromkeys("abc", place)))
-        return min(found, key=lambda row: row.values["time"].value, default=None)  # type: ignore[union-attr]
+        return min(found, key=lambda row: row.values["time"].value)  # type: ignore[union-attr]
 
 
 WORKLOAD = Workload(

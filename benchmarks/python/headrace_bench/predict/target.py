@@ -28,6 +28,10 @@ class Estimate:
     low: float
     high: float
 
+    def at(self, end: str) -> float:
+        """`end`: value, low or high."""
+        return {"value": self.value, "low": self.low, "high": self.high}[end]
+
     def scaled(self, factor: float) -> Estimate:
         return Estimate(self.value * factor, self.low * factor, self.high * factor)
 
@@ -218,9 +222,8 @@ class Target:
     def _accesses(self, cpu_node: int, access: Access) -> list[dict[str, Any]]:
         found = []
         for share in access.place.shares:
-            nodes = [share.node]
-            if share.node is None:
-                nodes = [*self.near(cpu_node, share.near or "")]
+            one = share.node
+            nodes = [one] if one is not None else self.near(cpu_node, share.near or "")
             for node in nodes:
                 made: dict[str, Any] = {
                     "node": node, "kind": access.kind,

@@ -21,7 +21,6 @@ from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Workload
 from headrace_bench.predict.target import LINE, Estimate, Target
 
-WORKLOADS = ("stream", "copy", "histogram", "kv", "arena", "um", "kvcache", "query")
 ROLES = ("input", "fitted", "predicted", "words", "not predicted")
 
 

@@ -195,9 +195,11 @@ def reasons(groups: Sequence[Group]) -> list[str]:
     """A line for each predicted figure that is off by more than 10 %."""
     lines = []
     for group in groups:
-        far = [] if group.parts else [
-            f for f in _predicted([group]) if f.error is not None and abs(f.error) > 0.1
-        ]
+        far = (
+            []
+            if group.parts
+            else [f for f in _predicted([group]) if f.error is not None and abs(f.error) > 0.1]
+        )
         if far:
             names = ", ".join(f"{f.name} ({f.error:+.0%})" for f in far)
             lines.append(f"- {group.name}: {names}. {group.miss}".rstrip())

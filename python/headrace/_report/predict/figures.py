@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace._format import time_text
@@ -12,10 +13,11 @@ from headrace._report.figure import Figure, Table
 
 Row = dict[str, Any]
 _SIZE = re.compile(r"([0-9.]+)\s*([KMGT]?)(i?)B", re.IGNORECASE)
-_UNITS = {
+_UNITS: Mapping[str, tuple[str, float, Callable[[float], str]]] = {
     "s": ("ms", 1e3, lambda value: time_text(value * 1e9)),
     "B/s": ("GB/s", 1e-9, lambda value: f"{value / 1e9:.4g} GB/s"),
     "/s": ("operations/s", 1.0, lambda value: f"{value:.4g} /s"),
+    "ns": ("ns", 1.0, lambda value: f"{value:.0f} ns"),
     "x": ("quotient", 1.0, lambda value: f"{value:.3f}"),
 }  # fmt: skip
 
