@@ -192,6 +192,6 @@ def test_report_draws_it(run: Run, tmp_path: Path) -> None:
     for name in ("stream", "sweep", "arena"):
         file = tmp_path / f"{name}.json"
         assert run("predict", *EVERY[name], "--out", str(file)).returncode == 0
-        result = run("report", str(file), "--out", str(tmp_path / f"{name}.html"))
+        result = run("report", str(file), "--html", str(tmp_path / f"{name}.html"))
         assert (result.returncode, result.stderr) == (0, "")
         assert "predicted" in (tmp_path / f"{name}.html").read_text()

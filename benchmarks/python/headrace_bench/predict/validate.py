@@ -16,11 +16,14 @@ from importlib.resources import files
 from typing import Any
 
 import headrace
+from headrace._model import um
+from headrace._model.um_cases import GIB, PUBLISHED, steady
 from headrace_bench.predict import whatif
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Workload
-from headrace_bench.predict.target import LINE, Estimate, Target
+from headrace_bench.predict.target import LINE, Estimate, Target, exactly
 
+UNIFIED_MEMORY = "Unified Memory"
 ROLES = ("input", "fitted", "predicted", "words", "not predicted")
 
 
@@ -80,12 +83,65 @@ class Group:
 
 def groups() -> Iterator[Group]:
     """All of published.json, predicted."""
-    document = json.loads(files(__package__).joinpath("published.json").read_text("utf-8"))
     solver = _Predictor()
-    for group in document["groups"]:
+    for group in _document()["groups"]:
         figures = tuple(solver.figure(group["group"], each) for each in group["figures"])
+        if group["group"] == UNIFIED_MEMORY:
+            figures = tuple(_unified_memory())
         yield Group(group["group"], group["source"], group.get("note", ""), figures,
                     group.get("miss", ""))  # fmt: skip
+
+
+def _unified_memory() -> Iterator[Figure]:
+    """The model's runs beside those that its constants were fitted to."""
+    for published in PUBLISHED:
+        rates = um.rates(um.machine_named(published.machine), published.case)
+        pairs = [("run 1", published.first, rates[0]), ("steady", published.steady, steady(rates))]
+        for part, told, rate in pairs:
+            if told is None or rate is None:
+                continue
+            near = min(max(rate, told[0]), told[1])
+            name = f"{published.machine}, {published.case.name}, {published.case.size >> 30} GiB, "
+            found = exactly(rate * GIB)
+            yield Figure(UNIFIED_MEMORY, name + part, "fitted", "B/s", near * GIB, found)
+
+
+@dataclass(frozen=True)
+class Aim:
+    words: str
+    reached: float | None  #: a share, or a tau; None: not run
+    met: bool | None
+
+
+def aims(found: Sequence[Group]) -> Iterator[Aim]:
+    for each in _document()["aims"]:
+        groups = [group for group in found if group.name in each["groups"]]
+        figures = [f for group in groups for f in group.figures if f.role == "predicted"]
+        reached = _reached(each["metric"], figures, [f for g in groups for f in g.figures])
+        met = None
+        if reached is not None:
+            met = reached <= each["most"] if "most" in each else reached >= each["least"]
+        yield Aim(each["aim"], reached, met)
+
+
+def _reached(metric: str, figures: Sequence[Figure], every: Sequence[Figure]) -> float | None:
+    errors = [abs(f.error) for f in figures if f.error is not None]
+    if not errors:
+        return None
+    if metric == "tau":
+        return tau([f for f in every if f.role in ("predicted", "input")])
+    if metric == "points":
+        return statistics.median(
+            abs(f.predicted.value - f.published) for f in figures if f.predicted and f.published
+        )
+    return max(errors) if metric == "worst" else statistics.median(errors)
+
+
+def _document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        files(__package__).joinpath("published.json").read_text("utf-8")
+    )
+    return found
 
 
 def workload(name: str) -> Workload:

@@ -111,7 +111,7 @@ def _text(groups: Sequence[Group]) -> str:
     heads = ("group", "figure", "role", "published", "predicted", "error")
     lines = [output.table_text(heads, rows, left=3), ""]
     lines += [f"{group.name}: {told}" for group in groups if (told := _summary(group))]
-    return "\n".join([*lines, "", *_whole(groups)])
+    return "\n".join([*lines, "", *_whole(groups), "", *_aims(groups)])
 
 
 def _whole(groups: Sequence[Group]) -> list[str]:
@@ -146,6 +146,17 @@ def _published(figure: Figure) -> str:
     if figure.role == "words":
         return figure.words
     return validate.text(figure, figure.published)
+
+
+def _aims(groups: Sequence[Group]) -> list[str]:
+    lines = []
+    for aim in validate.aims(groups):
+        reached = "not run"
+        if aim.reached is not None:
+            text = f"{aim.reached:.2f}" if "tau" in aim.words else f"{aim.reached:.1%}"
+            reached = f"{text}, {'met' if aim.met else 'NOT met'}"
+        lines.append(f"- {aim.words}: {reached}.")
+    return lines
 
 
 def _value(figure: Figure) -> str:
@@ -187,6 +198,7 @@ def _page(groups: Sequence[Group]) -> str:
         lines += ["", "| figure | role | published | predicted | error |", "|---|---|---|---|---|"]
         lines += ["| " + " | ".join(line) + " |" for line in _lines(group)]
         lines.append("")
+    lines += ["## Aims", "", *_aims(groups), ""]
     missed = reasons(groups)
     return "\n".join([*lines, "## What is not met, and why", "", *missed, ""])
 
