@@ -134,7 +134,10 @@ class _Model(_Commands):
 
 
 class _Predict(_Commands):
-    """Predict a program on a machine that you do not have."""
+    """Predict a program on a machine that you do not have.
+
+    `headrace predict --validate` compares published figures with predictions.
+    """
 
     added = "headrace.predict"
 

@@ -79,7 +79,7 @@ WORKLOAD = Workload(
 
     \b
     headrace predict bandwidth --machine xeon-max
-    headrace predict bandwidth --machine epyc-9354p --mix write --sweep threads=1,2,4,8""",
+    headrace predict bandwidth --machine epyc-9354p --mix write --threads 4""",
     (
         Axis("memory", "PLACE", str, "dram", "Memory: a kind, nodes, or both by weights."),
         Axis("mix", "MIX", tuple(MIXES), "read", "Mix: " + ", ".join(MIXES) + "."),

@@ -146,7 +146,7 @@ WORKLOAD = Workload(
     \b
     headrace predict copy --machine xeon-max --to hbm
     headrace predict copy --machine xeon-max --source 0 --to 15 --by dsa
-    headrace predict copy --machine spr-hbm --sweep size=64KiB,1MiB,1GiB --by cores""",
+    headrace predict copy --machine spr-hbm --by cores --sweep size=1MiB,1GiB""",
     (
         Axis("source", "PLACE", str, "dram", "Memory that is read."),
         Axis("to", "PLACE", str, "hbm", "Memory that is written."),

@@ -130,8 +130,8 @@ WORKLOAD = Workload(
 
     \b
     headrace predict query --machine xeon-max
-    headrace predict query --machine xeon-max --sweep working_set=16GiB,64GiB,256GiB
-    headrace predict query --machine xeon-max --engine dsa --sweep window=16MiB,64MiB""",
+    headrace predict query --machine xeon-max --sweep working_set=16GiB,256GiB
+    headrace predict query --engine dsa --sweep window=16MiB,64MiB""",
     (
         Axis("query", "NAME", ("q6", "q1", "sum"), "q6", "Query: sum, q6 or q1."),
         Axis("working_set", "SIZE", size_of, "64GiB", "Size of all columns."),
