@@ -84,12 +84,41 @@ void Slabs::grow(const Growth& growth) {
   if (again) await(changes);
 }
 
-Result<std::unique_ptr<Buffer>> Slabs::allocate_for(const Growth& growth) const {
+namespace {
+
+// Memory of CacheOptions::allocate, cut to the bytes asked for.
+Result<SlabMemory> checked(SlabMemory memory, std::uint64_t bytes) {
+  if (memory.bytes.size() < bytes ||
+      reinterpret_cast<std::uintptr_t>(memory.bytes.data()) % Frames::kDirect != 0) {
+    return fail(ErrorCode::invalid,
+                "CacheOptions::allocate returned {} at {} for a slab of {}; return as much, "
+                "aligned to 4 KiB",
+                to_string(Bytes{memory.bytes.size()}),
+                static_cast<const void*>(memory.bytes.data()), to_string(Bytes{bytes}));
+  }
+  memory.bytes = memory.bytes.first(bytes);
+  return memory;
+}
+
+}  // namespace
+
+Result<SlabMemory> Slabs::allocate_for(const Growth& growth) const {
   try {
-    Placement placement = Placement::on(state_.options.budgets[growth.node].first);
+    const NodeId node = state_.options.budgets[growth.node].first;
+    if (state_.options.allocate) {
+      HEADRACE_TRY(SlabMemory memory, state_.options.allocate(node, Bytes{growth.bytes}));
+      return checked(std::move(memory), growth.bytes);
+    }
+    Placement placement = Placement::on(node);
     placement.pages = state_.options.pages;
     placement.reason = "slab of a cache";
-    return allocate(state_.mover.machine(), Bytes{growth.bytes}, placement);
+    HEADRACE_TRY(std::unique_ptr<Buffer> buffer,
+                 allocate(state_.mover.machine(), Bytes{growth.bytes}, placement));
+    // The address of a slab on a GPU is a number, which is not dereferenced here.
+    std::byte* const begin =
+        buffer->device_address() ? reinterpret_cast<std::byte*>(*buffer->device_address())  // NOLINT
+                                 : buffer->memory();
+    return SlabMemory{.bytes = {begin, growth.bytes}, .owner = std::move(buffer)};
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }

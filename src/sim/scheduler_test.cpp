@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <vector>
 
@@ -236,7 +237,7 @@ TEST(Scheduler, Policy_ChoosesWhoRunsAndWhere) {
     for (std::thread& thread : threads) join(thread);
   });
   EXPECT_TRUE(ended.has_value());
-  EXPECT_EQ(order, "mabab");
+  EXPECT_EQ(order, "mbaba");
 }
 
 TEST(Scheduler, ThreadThatCannotBeStarted_IsWithdrawn) {
