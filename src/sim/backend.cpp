@@ -54,8 +54,8 @@ Capabilities capabilities_of(EngineKind kind, const EngineOptions& options) {
       break;
     case EngineKind::gpu:
       facts.name = "sim gpu";
-      facts.max_piece = 1_GiB;
-      facts.piece = 4_MiB;
+      facts.max_piece = 64_MiB;
+      facts.piece = 16_MiB;
       facts.in_flight = 32_MiB;
       break;
     case EngineKind::migrate: break;
@@ -64,6 +64,38 @@ Capabilities capabilities_of(EngineKind kind, const EngineOptions& options) {
   facts.note = "simulated: pieces are flows of bytes, and nothing is copied";
   return facts;
 }
+
+// Copies from one node to another by one engine.
+struct NodePairFlow {
+  std::size_t flow = 0;
+  Nanoseconds latency{0};
+};
+
+class SimBackend;
+struct DrivenEngine;
+
+// An accepted piece.
+struct Flight final : Job {
+  Flight(SimBackend& its, DrivenEngine& by, const Piece& what, Completion& to)
+      : backend(its), engine(by), piece(what), completion(to) {}
+  void done() override;
+
+  SimBackend& backend;
+  DrivenEngine& engine;
+  const Piece piece;
+  Completion& completion;
+  Nanoseconds latency{0};
+  Status outcome;
+};
+
+struct DrivenEngine {
+  NodeId home{};
+  std::size_t parallel = 1;
+  std::size_t in_flight = 0;    // accepted and not yet reported
+  std::size_t in_progress = 0;  // of them, flows
+  std::deque<std::unique_ptr<Flight>> waiting = {};
+  std::map<std::pair<NodeId, NodeId>, NodePairFlow> pairs = {};
+};
 
 class SimBackend final : public Backend, public EventSource {
  public:
@@ -87,20 +119,11 @@ class SimBackend final : public Backend, public EventSource {
   Nanoseconds next() override { return ending_.empty() ? Nanoseconds::max() : ending_.top().due; }
   void advance(Nanoseconds now) override;
 
+  // For Flight: begins flows for waiting pieces; reports a piece after a time.
+  void begin(DrivenEngine& engine);
+  void end(std::unique_ptr<Flight> flight, Nanoseconds after);
+
  private:
-  struct Engine {
-    NodeId home{};
-    std::size_t parallel = 1;
-    std::size_t in_flight = 0;    // accepted and not yet reported
-    std::size_t in_progress = 0;  // of them, flows
-    std::deque<std::unique_ptr<struct Flight>> waiting;
-    struct Pair {
-      std::size_t flow = 0;
-      Nanoseconds latency{0};
-    };
-    std::map<std::pair<NodeId, NodeId>, Pair> pairs = {};
-  };
-  friend struct Flight;
   struct Due {
     Nanoseconds due;
     std::uint64_t order;
@@ -110,12 +133,10 @@ class SimBackend final : public Backend, public EventSource {
     }
   };
 
-  Result<Engine::Pair*> pair_of(const Piece& piece);
-  Result<Engine::Pair> make_pair(EngineId id, NodeId from, NodeId to);
+  Result<NodePairFlow*> pair_of(const Piece& piece);
+  Result<NodePairFlow> make_pair(EngineId id, NodeId from, NodeId to);
   Status check(const Piece& piece);
   bool is_inline(const Piece& piece) const { return piece.from.length < facts_.inline_below; }
-  void begin(Engine& engine);
-  void end(std::unique_ptr<Flight> flight, Nanoseconds due);
   std::size_t report();
   bool idle() const {
     return std::ranges::all_of(engines_, [](const auto& one) { return one.second.in_flight == 0; });
@@ -127,7 +148,7 @@ class SimBackend final : public Backend, public EventSource {
   Scheduler& turns_;
   const EngineKind kind_;
   Capabilities facts_;
-  std::map<EngineId, Engine> engines_;
+  std::map<EngineId, DrivenEngine> engines_;
   std::priority_queue<Due, std::vector<Due>, std::greater<>> ending_;  // owns its flights
   std::uint64_t order_ = 0;
   std::deque<std::unique_ptr<Flight>> ended_;  // to be reported
@@ -135,23 +156,11 @@ class SimBackend final : public Backend, public EventSource {
   std::thread thread_;
 };
 
-// An accepted piece.
-struct Flight final : Job {
-  Flight(SimBackend& its, SimBackend::Engine& by, const Piece& what, Completion& to)
-      : backend(its), engine(by), piece(what), completion(to) {}
-  void done() override {
-    --engine.in_progress;
-    backend.end(std::unique_ptr<Flight>(this), backend.turns_.now() + latency);
-    backend.begin(engine);
-  }
-
-  SimBackend& backend;
-  SimBackend::Engine& engine;
-  const Piece piece;
-  Completion& completion;
-  Nanoseconds latency{0};
-  Status outcome;
-};
+void Flight::done() {
+  --engine.in_progress;
+  backend.end(std::unique_ptr<Flight>(this), latency);
+  backend.begin(engine);
+}
 
 SimBackend::~SimBackend() {
   if (!origin_.here()) {
@@ -211,9 +220,9 @@ void SimBackend::advance(Nanoseconds now) {
 
 // ---- pieces
 
-Result<SimBackend::Engine::Pair> SimBackend::make_pair(EngineId id, NodeId from, NodeId to) {
+Result<NodePairFlow> SimBackend::make_pair(EngineId id, NodeId from, NodeId to) {
   const Machine& machine = host_.machine();
-  const headrace::Engine& engine = *machine.find(id);
+  const Engine& engine = *machine.find(id);
   const CopyRate* const rate = machine.rate(id, from, to);
   const std::string name = fmt::format("{} copies node {} to node {}", engine.name, raw(from), raw(to));
   Flow flow{.name = name,
@@ -224,7 +233,7 @@ Result<SimBackend::Engine::Pair> SimBackend::make_pair(EngineId id, NodeId from,
     if (cores == nullptr || !cores->lines_in_flight.contains(key)) return std::nullopt;
     return cores->lines_in_flight.at(key);
   };
-  Engine::Pair pair{.latency = rate != nullptr ? rate->latency : Nanoseconds{0}};
+  NodePairFlow pair{.latency = rate != nullptr ? rate->latency : Nanoseconds{0}};
   if (kind_ == EngineKind::cpu) {
     const double lines = lines_of("copy").value_or(lines_of("nt store").value_or(kAssumedLines));
     flow.in_flight_bytes = lines * kLine;
@@ -253,12 +262,12 @@ Result<SimBackend::Engine::Pair> SimBackend::make_pair(EngineId id, NodeId from,
   return pair;
 }
 
-Result<SimBackend::Engine::Pair*> SimBackend::pair_of(const Piece& piece) {
-  Engine& engine = engines_.at(piece.engine);
+Result<NodePairFlow*> SimBackend::pair_of(const Piece& piece) {
+  DrivenEngine& engine = engines_.at(piece.engine);
   const std::pair nodes(piece.from.object->node(), piece.to.object->node());
   const auto found = engine.pairs.find(nodes);
   if (found != engine.pairs.end()) return &found->second;
-  HEADRACE_TRY(const Engine::Pair made, make_pair(piece.engine, nodes.first, nodes.second));
+  HEADRACE_TRY(const NodePairFlow made, make_pair(piece.engine, nodes.first, nodes.second));
   return &engine.pairs.emplace(nodes, made).first->second;
 }
 
@@ -268,7 +277,8 @@ Status SimBackend::check(const Piece& piece) {
   if (!memories && (kind_ == EngineKind::cpu || kind_ == EngineKind::dsa)) {
     return fail(ErrorCode::unsupported, "engine {} copies only between memories", raw(piece.engine));
   }
-  return pair_of(piece).transform([](Engine::Pair*) {});
+  if (const auto pair = pair_of(piece); !pair) return Unexpected(pair.error());
+  return {};
 }
 
 Result<std::size_t> SimBackend::submit(std::span<const Piece> pieces, Completion& completion) {
@@ -282,7 +292,7 @@ Result<std::size_t> SimBackend::submit(std::span<const Piece> pieces, Completion
       }
       completion.complete(piece.tag, {});
     } else {
-      Engine& engine = engines_.at(piece.engine);
+      DrivenEngine& engine = engines_.at(piece.engine);
       if (engine.in_flight >= facts_.max_in_flight) break;
       ++engine.in_flight;
       engine.waiting.push_back(std::make_unique<Flight>(*this, engine, piece, completion));
@@ -293,17 +303,17 @@ Result<std::size_t> SimBackend::submit(std::span<const Piece> pieces, Completion
   return accepted;
 }
 
-void SimBackend::begin(Engine& engine) {
+void SimBackend::begin(DrivenEngine& engine) {
   while (!engine.waiting.empty() && engine.in_progress < engine.parallel) {
     std::unique_ptr<Flight> flight = std::move(engine.waiting.front());
     engine.waiting.pop_front();
     const std::atomic<bool>* const cancelled = flight->piece.cancelled;
     if (cancelled != nullptr && cancelled->load()) {
       flight->outcome = fail(ErrorCode::cancelled, "the piece was cancelled before it began");
-      end(std::move(flight), turns_.now());
+      end(std::move(flight), Nanoseconds{0});
       continue;
     }
-    const Engine::Pair& pair = **pair_of(flight->piece);
+    const NodePairFlow& pair = **pair_of(flight->piece);
     flight->latency = pair.latency;
     ++engine.in_progress;
     const Bytes length = flight->piece.from.length;
@@ -311,8 +321,8 @@ void SimBackend::begin(Engine& engine) {
   }
 }
 
-void SimBackend::end(std::unique_ptr<Flight> flight, Nanoseconds due) {
-  ending_.push({.due = due, .order = order_++, .flight = flight.release()});
+void SimBackend::end(std::unique_ptr<Flight> flight, Nanoseconds after) {
+  ending_.push({.due = turns_.now() + after, .order = order_++, .flight = flight.release()});
 }
 
 }  // namespace
@@ -322,7 +332,7 @@ Result<std::unique_ptr<Backend>> open(Host& host, std::vector<EngineId> engines,
   CHECK(options.workers > 0);
   std::optional<EngineKind> kind;
   for (const EngineId id : engines) {
-    const headrace::Engine* const engine = host.machine().find(id);
+    const Engine* const engine = host.machine().find(id);
     if (engine == nullptr) {
       return fail(ErrorCode::absent, "no engine {} in {}", raw(id), host.machine().name);
     }
@@ -345,7 +355,7 @@ Result<Backends> open_kinds(Host& host, std::span<const EngineKind> kinds,
   Backends backends;
   for (const EngineKind kind : kinds) {
     std::vector<EngineId> engines;
-    for (const headrace::Engine& engine : host.machine().engines) {
+    for (const Engine& engine : host.machine().engines) {
       if (engine.kind == kind) engines.push_back(engine.id);
     }
     if (engines.empty()) {

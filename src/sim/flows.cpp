@@ -180,7 +180,7 @@ Flows::Rates Flows::solve() const {
 std::vector<FlowUse> Flows::flow_use() const {
   std::vector<FlowUse> all;
   for (const Class& its : classes_) {
-    FlowUse use{.flow = its.flow.name, .bytes = its.bytes};
+    FlowUse use{.flow = its.flow.name, .engine = its.flow.engine, .bytes = its.bytes};
     for (std::size_t i = 0; i < its.limited.size(); ++i) {
       if (its.limited[i] <= 0) continue;
       Limit limit{.kind = Limit::Kind::ceiling, .ceiling = i};

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <queue>
 #include <string>
 #include <unordered_map>
@@ -39,6 +40,7 @@ class Job {
 // How long a class was limited by what.
 struct FlowUse {
   std::string flow;  // its name
+  std::optional<EngineId> engine = {};
   double bytes = 0;  // of progress
   struct Limited {
     std::string by;      // as Solver::text_of()

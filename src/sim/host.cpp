@@ -91,7 +91,8 @@ Result<std::size_t> Host::add_work(Work work) {
   return works_.size() - 1;
 }
 
-Status Host::compute(NodeId cpus, std::span<const std::byte> bytes, std::size_t work) {
+Status Host::compute(NodeId cpus, std::span<const std::byte> bytes, std::size_t work,
+                     double times) {
   if (bytes.empty()) return {};
   const NodeId memory = node_of(bytes.data());
   const auto key = std::tuple(cpus, memory, work);
@@ -107,7 +108,8 @@ Status Host::compute(NodeId cpus, std::span<const std::byte> bytes, std::size_t 
     HEADRACE_TRY(const std::size_t number, flows_.add_class(std::move(flow)));
     found = classes_.emplace(key, number).first;
   }
-  flows_.run(found->second, Bytes{bytes.size()});
+  const double all = static_cast<double>(bytes.size()) * times;
+  flows_.run(found->second, Bytes{static_cast<std::uint64_t>(all)});
   return {};
 }
 

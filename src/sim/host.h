@@ -83,9 +83,10 @@ class Host {
 
   // Errors: invalid: lines_in_flight or bytes_per_second that are not above 0.
   Result<std::size_t> add_work(Work work);
-  // The calling thread, on a core of node `cpus`, does such work on `bytes`.
+  // The calling thread, on a core of node `cpus`, does such work on `bytes`, `times` as much.
   // Errors: those of Solver::solve() for this work.
-  Status compute(NodeId cpus, std::span<const std::byte> bytes, std::size_t work);
+  Status compute(NodeId cpus, std::span<const std::byte> bytes, std::size_t work,
+                 double times = 1);
 
  private:
   friend class ReservedMemory;
