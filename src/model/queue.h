@@ -10,6 +10,15 @@
 
 namespace headrace {
 
+// The default shape, u = kMostUtilisation * (1 - (1 + q / kQueueScaleNs)^-3), is fitted to the Mess
+// curves of eight systems (bsc-mem/Mess-Results 16ab1d60) by benchmarks/studies/fit_queue_shape.py.
+// docs/results/2026-11-28-queue-shape.md has its errors.
+inline constexpr double kMostUtilisation = 1.02;
+inline constexpr double kQueueScaleNs = 80;
+// Factors of kQueueScaleNs for the ends of intervals: single systems want 44 to 138 ns.
+inline constexpr double kQueueScaleLow = 0.55;
+inline constexpr double kQueueScaleHigh = 1.7;
+
 // Utilisation and its derivative.
 struct Utilisation {
   double value = 0;

@@ -466,6 +466,8 @@ bool JsonReader::as_flag() const {
 
 bool JsonReader::is_text() const { return value_.is_string(); }
 
+bool JsonReader::is_number() const { return value_.is_number(); }
+
 std::string JsonReader::as_text() const {
   if (value_.is_string()) return value_.get<std::string>();
   wrong("", "must be a string");
