@@ -290,12 +290,6 @@ struct CacheEvent {
 
 std::string_view to_string(CacheEvent::Kind kind);
 
-// Memory for the slab of a cache.
-struct SlabMemory {
-  std::span<std::byte> bytes;
-  std::shared_ptr<void> owner = {};  // releases the memory when the cache has dropped it
-};
-
 struct CacheOptions {
   // Bytes of copies per node, of the host or a GPU. A node without a budget gets no copies.
   std::vector<std::pair<NodeId, Bytes>> budgets;
@@ -313,11 +307,15 @@ struct CacheOptions {
   // Allocates all slabs in create() and keeps them in flush() and clear(), so that no access pays
   // for the first touch of their pages.
   bool reserve = false;
-  // Returns at least this many bytes of a node, aligned to 4 KiB, that the cache may write to: for
-  // memory of another allocator, shared memory, or addresses without memory in a simulation. Called
-  // without a lock; must not call the cache. An error, or less than asked, is reported as one of
-  // allocate(). Free memory is not checked. Default: allocate() (buffer.h) by `pages`.
-  std::function<Result<SlabMemory>(NodeId node, Bytes bytes)> allocate = {};
+  // Returns an object with memory for a slab, of at least this many bytes, that the cache may write
+  // to. For memory of another allocator, shared memory, or addresses without memory in a simulation.
+  // - It must be aligned to 4 KiB (memory of a GPU to 256 bytes). The cache drops the pointer when
+  //   it releases the slab.
+  // - Called without a lock, by the thread that needs the slab; must not call the cache. An error is
+  //   handled as one of allocate().
+  // - With `reserve`, free memory is not checked before.
+  // Default: allocate() (buffer.h) with `pages`.
+  std::function<Result<std::shared_ptr<const Object>>(NodeId node, Bytes bytes)> allocate = {};
   // Parts of the cache. Each has a lock, an eviction order and 1/N of every budget, so misses in
   // different shards do not wait for each other. A power of two up to 256. 0: one shard for each
   // two CPUs, rounded down to a power of two, at most 64, each with at least 256 MiB of every

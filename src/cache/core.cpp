@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/waiting/patience.h"
+#include "headrace/buffer.h"
 #include "memory/memory.h"
 
 namespace headrace {
@@ -86,39 +87,37 @@ void Slabs::grow(const Growth& growth) {
 
 namespace {
 
-// Memory of CacheOptions::allocate, cut to the bytes asked for.
-Result<SlabMemory> checked(SlabMemory memory, std::uint64_t bytes) {
-  if (memory.bytes.size() < bytes ||
-      reinterpret_cast<std::uintptr_t>(memory.bytes.data()) % Frames::kDirect != 0) {
-    return fail(ErrorCode::invalid,
-                "CacheOptions::allocate returned {} at {} for a slab of {}; return as much, "
-                "aligned to 4 KiB",
-                to_string(Bytes{memory.bytes.size()}),
-                static_cast<const void*>(memory.bytes.data()), to_string(Bytes{bytes}));
-  }
-  memory.bytes = memory.bytes.first(bytes);
-  return memory;
+// Memory that CacheOptions::allocate returned.
+Status check_slab(const Object* slab, Bytes bytes) {
+  const std::uint64_t begin = slab == nullptr ? 0
+                              : slab->device_address()
+                                  ? *slab->device_address()
+                                  : reinterpret_cast<std::uintptr_t>(slab->memory());
+  const std::uint64_t align =
+      slab != nullptr && slab->device_address() ? Frames::kOnGpu : Frames::kDirect;
+  if (begin != 0 && begin % align == 0 && slab->size() >= bytes) return {};
+  return fail(ErrorCode::invalid,
+              "CacheOptions::allocate returned {} at {:#x} for a slab of {}; return as much memory, "
+              "aligned to {} bytes",
+              to_string(slab == nullptr ? Bytes{} : slab->size()), begin, to_string(bytes), align);
 }
 
 }  // namespace
 
-Result<SlabMemory> Slabs::allocate_for(const Growth& growth) const {
+Result<std::shared_ptr<const Object>> Slabs::allocate_for(const Growth& growth) const {
   try {
     const NodeId node = state_.options.budgets[growth.node].first;
     if (state_.options.allocate) {
-      HEADRACE_TRY(SlabMemory memory, state_.options.allocate(node, Bytes{growth.bytes}));
-      return checked(std::move(memory), growth.bytes);
+      HEADRACE_TRY(auto slab, state_.options.allocate(node, Bytes{growth.bytes}));
+      HEADRACE_TRY_STATUS(check_slab(slab.get(), Bytes{growth.bytes}));
+      return slab;
     }
     Placement placement = Placement::on(node);
     placement.pages = state_.options.pages;
     placement.reason = "slab of a cache";
-    HEADRACE_TRY(std::unique_ptr<Buffer> buffer,
+    HEADRACE_TRY(std::shared_ptr<const Object> slab,
                  allocate(state_.mover.machine(), Bytes{growth.bytes}, placement));
-    // The address of a slab on a GPU is a number, which is not dereferenced here.
-    std::byte* const begin =
-        buffer->device_address() ? reinterpret_cast<std::byte*>(*buffer->device_address())  // NOLINT
-                                 : buffer->memory();
-    return SlabMemory{.bytes = {begin, growth.bytes}, .owner = std::move(buffer)};
+    return slab;
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }

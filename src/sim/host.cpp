@@ -62,6 +62,12 @@ Result<std::shared_ptr<ReservedMemory>> Host::reserve(NodeId id, Bytes bytes) {
   return std::shared_ptr<ReservedMemory>(new ReservedMemory(*this, all, id));
 }
 
+Result<std::shared_ptr<const Object>> Host::reserve_object(NodeId node, Bytes bytes) {
+  HEADRACE_TRY(auto memory, reserve(node, bytes));
+  const Object* const object = &memory->object();
+  return std::shared_ptr<const Object>(std::move(memory), object);
+}
+
 void Host::release(const std::byte* begin) {
   const auto part = reserved_.find(begin);
   Bytes& taken = taken_[part->second.node];

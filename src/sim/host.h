@@ -78,6 +78,8 @@ class Host {
   // Errors: absent: no such node; invalid: no bytes; exhausted: more than is left of the node's
   // capacity, or the system gives no addresses.
   Result<std::shared_ptr<ReservedMemory>> reserve(NodeId node, Bytes bytes);
+  // The same as an object: for CacheOptions::allocate.
+  Result<std::shared_ptr<const Object>> reserve_object(NodeId node, Bytes bytes);
   // Requires: reserved here.
   NodeId node_of(const std::byte* address) const;
 

@@ -89,7 +89,8 @@ class Reader {
 const Node* fast_of(const Machine& machine, const Node& cpus) {
   const auto nodes = machine.of_kind(NodeKind::hbm);
   const auto lists = [&](const Node* node) {
-    return std::ranges::contains(node->access, cpus.id, &AccessAttributes::initiator);
+    return std::ranges::any_of(node->access,
+                               [&](const auto& one) { return one.initiator == cpus.id; });
   };
   const auto shares = [&](const Node* node) { return node->socket && node->socket == cpus.socket; };
   if (const auto found = std::ranges::find_if(nodes, lists); found != nodes.end()) return *found;
@@ -186,7 +187,8 @@ Result<Settings> read_settings(const Machine& machine, std::string_view options)
   Settings settings;
   Reader reader(object);
   reader.read("query", settings.query, [](const std::string& name) {
-    return std::ranges::contains(query_names(), name);
+    const auto names = query_names();
+    return std::ranges::find(names, name) != names.end();
   }, fmt::format("{}", fmt::join(query_names(), ", ")));
   if (const auto mode = reader.word("mode", kModes)) settings.mode = static_cast<Mode>(*mode);
   reader.bytes("working_set_bytes", settings.working_set, 1_B);
