@@ -3,10 +3,17 @@
 
 #include <atomic>
 
+#include "core/turns.h"
+
 namespace headrace {
 namespace {
 
 ObjectId next_id() {
+  // Those of a simulation are far from all others, since threads outside make objects too.
+  constexpr std::uint64_t kSimulated = std::uint64_t{1} << 63;
+  if (ThreadTurns* const turns = ThreadTurns::current()) {
+    return ObjectId{kSimulated + turns->draw()};
+  }
   static std::atomic<std::uint64_t> last{0};
   // Only uniqueness counts; pairs with nothing, because no data is handed over by it.
   return ObjectId{last.fetch_add(1, std::memory_order_relaxed) + 1};

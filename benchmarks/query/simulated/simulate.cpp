@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <memory>
 #include <thread>
@@ -58,7 +59,6 @@ struct GroupRun {
     Nanoseconds computed{0};
   };
   std::vector<Pass> passes;
-  std::uint64_t blocks = 0;
   std::optional<CacheStats> cache;
   Status outcome;
 };
@@ -69,6 +69,9 @@ struct Simulation {
   Settings settings;
   Operators operators;
   std::vector<std::unique_ptr<GroupRun>> groups;
+  // Of columns of chunks. Read by the thread that called simulate_query() too.
+  std::atomic<std::size_t> blocks{0};
+  std::atomic<std::size_t> all_blocks{0};
   Nanoseconds time{0};
   MoverStats mover;
   std::vector<sim::FlowUse> flows;
@@ -86,6 +89,7 @@ class TimedPipeline final : public Pipeline {
   struct Context {
     sim::Host* host = nullptr;
     GroupRun* run = nullptr;
+    std::atomic<std::size_t>* blocks = nullptr;
     double jitter = 0;
     Random random{0};
   };
@@ -99,7 +103,7 @@ class TimedPipeline final : public Pipeline {
     if (host.turns().stopping()) return fail(ErrorCode::cancelled, "stopped");
     const double drawn = static_cast<double>(random_.below(1 << 20)) / (1 << 20);
     const double times = 1 + context_.jitter * (2 * drawn - 1);
-    ++context_.run->blocks;
+    ++*context_.blocks;
     return host.compute(context_.run->group.cpus, columns.back().bytes,
                         context_.run->works[columns.size() - 1], times);
   }
@@ -234,8 +238,9 @@ Result<std::unique_ptr<Cache>> make_cache(sim::Host& host, Mover& mover, const S
   return Cache::create(mover, std::move(options));
 }
 
-Status scan_all(sim::Host& host, Mover& mover, const Settings& settings, std::size_t number,
-                GroupRun& run) {
+Status scan_all(sim::Host& host, Mover& mover, Simulation& simulation, std::size_t number) {
+  const Settings& settings = simulation.settings;
+  GroupRun& run = *simulation.groups[number];
   QueryOptions options{.query = settings.query,
                        .block = settings.chunk,
                        .threads = settings.threads,
@@ -252,7 +257,11 @@ Status scan_all(sim::Host& host, Mover& mover, const Settings& settings, std::si
     HEADRACE_TRY(cache, make_cache(host, mover, settings, run));
   }
   TimedPipeline::Context timed{
-      .host = &host, .run = &run, .jitter = settings.jitter, .random = Random(settings.seed + number)};
+      .host = &host,
+      .run = &run,
+      .blocks = &simulation.blocks,
+      .jitter = settings.jitter,
+      .random = Random(settings.seed + number)};
   TimedPipeline::context = &timed;
   Status outcome;
   for (unsigned pass = 0; pass < settings.passes && outcome; ++pass) {
@@ -282,8 +291,7 @@ Status run_groups(sim::Host& host, Mover& mover, Simulation& simulation) {
   Status started;
   for (std::size_t i = 0; i < simulation.groups.size() && started; ++i) {
     auto thread = start_thread("headrace-group", [&host, &mover, &simulation, i] {
-      GroupRun& run = *simulation.groups[i];
-      run.outcome = scan_all(host, mover, simulation.settings, i, run);
+      simulation.groups[i]->outcome = scan_all(host, mover, simulation, i);
     });
     if (thread) {
       threads.push_back(*std::move(thread));
@@ -316,6 +324,7 @@ Status simulate(sim::Scheduler& turns, Simulation& simulation) {
   HEADRACE_TRY(simulation.operators, operators_of(settings, model, settings.groups.front().cpus));
   for (const Group& group : settings.groups) {
     HEADRACE_TRY(auto run, make_group(*host, simulation, group));
+    simulation.all_blocks += run->scan.chunks() * run->columns.size() * settings.passes;
     simulation.groups.push_back(std::move(run));
   }
   Backends backends;
@@ -419,11 +428,7 @@ Json operators_json(const Operators& operators) {
 std::string report(const Simulation& simulation) {
   const Settings& settings = simulation.settings;
   std::uint64_t bytes = 0;
-  std::uint64_t blocks = 0;
-  for (const auto& run : simulation.groups) {
-    bytes += run->scan.bytes().value;
-    blocks += run->blocks;
-  }
+  for (const auto& run : simulation.groups) bytes += run->scan.bytes().value;
   std::map<std::string, double> by_engine;
   Json flows = flows_json(simulation, by_engine);
   Json ceilings = Json::array();
@@ -442,7 +447,7 @@ std::string report(const Simulation& simulation) {
                          {"passes", passes_json(simulation)},
                          {"groups", settings.groups.size()},
                          {"threads_per_group", settings.threads},
-                         {"blocks", blocks},
+                         {"blocks", simulation.blocks.load()},
                          {"cache", cache_json(simulation)},
                          {"engines", by_engine},
                          {"pieces", simulation.mover.pieces},
@@ -463,7 +468,11 @@ Result<std::string> simulate_query(std::string_view machine, std::string_view op
   const auto simulation = std::make_shared<simulated::Simulation>();
   HEADRACE_TRY(simulation->machine, Machine::from_json(machine));
   HEADRACE_TRY(simulation->settings, simulated::read_settings(simulation->machine, options));
-  HEADRACE_TRY_STATUS(sim::run({.seed = simulation->settings.seed, .stop = calls.stop},
+  const auto look = [&](Nanoseconds) {
+    if (calls.progress) calls.progress(simulation->blocks, simulation->all_blocks);
+    return calls.stop && calls.stop();
+  };
+  HEADRACE_TRY_STATUS(sim::run({.seed = simulation->settings.seed, .stop = look},
                                [simulation](sim::Scheduler& turns) {
                                  simulation->outcome = simulated::simulate(turns, *simulation);
                                }));

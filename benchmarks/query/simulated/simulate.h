@@ -6,19 +6,21 @@
 // Thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
 
 #include "headrace/result.h"
-#include "headrace/units.h"
 
 namespace headrace {
 
 struct SimulationCalls {
-  // Called every 50 ms by the calling thread, with the simulated time. Returns true to end the run
-  // with what it has.
-  std::function<bool(Nanoseconds)> stop = {};
+  // Called every 50 ms by the calling thread. Returns true to end the run with what it has: the
+  // report says that it was interrupted, and lists the scans that were complete.
+  std::function<bool()> stop = {};
+  // Called every 50 ms by the calling thread, with blocks of columns.
+  std::function<void(std::size_t done, std::size_t total)> progress = {};
 };
 
 // Runs a query on a machine and returns what it took; see docs/design/predict/query.md. `machine` is
