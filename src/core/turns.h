@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <thread>
 
@@ -39,10 +38,6 @@ class ThreadTurns {
   // Ends the waits of the first `most` threads that expect `address`.
   virtual void notify(const void* address, std::size_t most) = 0;
   virtual void sleep(Nanoseconds time) = 0;
-
-  // A number that no other call of this scheduler returns, from 1 on: for ids and for what is drawn
-  // at random once, which are so the same in each run.
-  virtual std::uint64_t draw() = 0;
 
  protected:
   ThreadTurns() = default;

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "core/turns.h"
+#include "core/draws.h"
 
 namespace headrace {
 namespace {
@@ -11,9 +11,7 @@ namespace {
 ObjectId next_id() {
   // Those of a simulation are far from all others, since threads outside make objects too.
   constexpr std::uint64_t kSimulated = std::uint64_t{1} << 63;
-  if (ThreadTurns* const turns = ThreadTurns::current()) {
-    return ObjectId{kSimulated + turns->draw()};
-  }
+  if (simulated_draws != nullptr) return ObjectId{kSimulated + ++*simulated_draws};
   static std::atomic<std::uint64_t> last{0};
   // Only uniqueness counts; pairs with nothing, because no data is handed over by it.
   return ObjectId{last.fetch_add(1, std::memory_order_relaxed) + 1};

@@ -18,7 +18,6 @@
 namespace headrace::sim {
 namespace {
 
-constexpr double kLine = 64;
 // Lines in flight of a core, where the machine's model has none: the misses that the second-level
 // cache of Golden Cove tracks (Intel's optimization manual); assumed for others.
 constexpr double kAssumedLines = 48;
@@ -236,7 +235,7 @@ Result<NodePairFlow> SimBackend::make_pair(EngineId id, NodeId from, NodeId to) 
   NodePairFlow pair{.latency = rate != nullptr ? rate->latency : Nanoseconds{0}};
   if (kind_ == EngineKind::cpu) {
     const double lines = lines_of("copy").value_or(lines_of("nt store").value_or(kAssumedLines));
-    flow.in_flight_bytes = lines * kLine;
+    flow.in_flight_bytes = lines * kLineBytes;
     pair.latency = Nanoseconds{0};  // of the rate: that of a hand-over, measured without a queue
     HEADRACE_TRY(pair.flow, host_.flows().add_class(std::move(flow)));
     return pair;
@@ -251,7 +250,7 @@ Result<NodePairFlow> SimBackend::make_pair(EngineId id, NodeId from, NodeId to) 
   flow.cap_bytes_per_second = peak.value;
   const auto lines = kind_ == EngineKind::dsa ? lines_of("dsa") : std::nullopt;
   if (lines) {
-    flow.in_flight_bytes = *lines * kLine;
+    flow.in_flight_bytes = *lines * kLineBytes;
   } else {
     HEADRACE_TRY(const IdleLatency read, host_.solver().idle_latency(engine.home, from));
     HEADRACE_TRY(const IdleLatency write, host_.solver().idle_latency(engine.home, to));

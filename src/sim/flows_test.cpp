@@ -112,7 +112,7 @@ TEST(Flows, RandomFlows_EndWhenSmallStepsSaySo) {
     }
     for (std::thread& thread : threads) join(thread);
     std::vector<double> expected(all.size(), -1);
-    constexpr double kStep = 1e-6;
+    constexpr double kStep = 1e-7;
     for (One& one : all) one.left = one.bytes;
     for (double time = 0; std::ranges::count(expected, -1.0) > 0; time += kStep) {
       std::vector<Flow> now;

@@ -31,6 +31,9 @@
 
 namespace headrace::sim {
 
+// Of a cache line.
+inline constexpr double kLineBytes = 64;
+
 class Host;
 
 // Addresses of a node. They may be written to: only pages that are written to take memory of this

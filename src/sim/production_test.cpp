@@ -52,7 +52,7 @@ void scan_group(Host& host, Mover& mover, const Settings& settings, unsigned gro
     extents.push_back({&data->object(), at, settings.block});
   }
   const std::size_t work = *host.add_work(
-      {.name = "scan", .bytes_per_second = 4e9, .lines_in_flight = 48});
+      {.name = "scan", .bytes_per_second = 2.4e9, .lines_in_flight = 48});
   Prefetch plan;
   if (settings.plan) plan = cache->prefetch(extents, {.initiator = slow});
   std::atomic<std::size_t> next{0};

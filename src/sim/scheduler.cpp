@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/draws.h"
 #include "core/fail.h"
 #include "core/fork.h"
 #include "core/thread.h"
@@ -23,7 +24,7 @@ namespace {
 constexpr Nanoseconds kForever = Nanoseconds::max();
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 // How often the thread that called run() looks.
-constexpr Nanoseconds kLook = std::chrono::milliseconds{50};
+constexpr Nanoseconds kWatch = std::chrono::milliseconds{50};
 // Threads that an error lists.
 constexpr std::size_t kListed = 16;
 
@@ -94,6 +95,7 @@ void Scheduler::started(std::thread::id thread) {
 // Runs the body in its turns. What the body captured is destroyed in its last turn.
 void Scheduler::take_part(const std::shared_ptr<Thread>& thread, std::function<void()>& body) {
   ThreadTurns::enter(this);
+  simulated_draws = &drawn_;
   wait_for_turn(*thread);
   body();
   body = nullptr;
@@ -103,6 +105,7 @@ void Scheduler::take_part(const std::shared_ptr<Thread>& thread, std::function<v
   notify(thread.get(), kAll);
   Thread* const next = choose();
   ThreadTurns::enter(nullptr);
+  simulated_draws = nullptr;
   give(*thread, next);
 }
 
@@ -301,7 +304,7 @@ Status Scheduler::watch() {
     abandoned_ = true;
     return Unexpected(Error{ErrorCode::timed_out, std::move(why)});
   };
-  while (!system_waiting().wait(finished_, 0, kLook)) {
+  while (!system_waiting().wait(finished_, 0, kWatch)) {
     const Nanoseconds time = system_clock().now();
     if (!stopping_ && options_.stop && options_.stop(now())) {
       stopping_ = true;

@@ -109,7 +109,6 @@ class Scheduler final : public ThreadTurns, public Clock, public Waiting {
   bool await(Nanoseconds timeout) override;
   void notify(const void* address, std::size_t most) override;
   void sleep(Nanoseconds time) override;
-  std::uint64_t draw() override { return ++drawn_; }
 
   // The scheduler of the calling thread; null: none.
   static Scheduler* current() { return static_cast<Scheduler*>(ThreadTurns::current()); }
@@ -166,7 +165,7 @@ class Scheduler final : public ThreadTurns, public Clock, public Waiting {
   std::vector<EventSource*> sources_;
   Thread* running_ = nullptr;
   std::uint64_t switches_ = 0;
-  std::uint64_t drawn_ = 0;
+  std::uint64_t drawn_ = 0;  // draws.h
   std::exception_ptr thrown_;  // by the body
   std::string error_;          // written before finished_
 

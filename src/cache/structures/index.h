@@ -32,7 +32,7 @@
 #include "cache/structures/relaxed.h"
 #include "cache/structures/zeroed_array.h"
 #include "core/check.h"
-#include "core/turns.h"
+#include "core/draws.h"
 #include "headrace/units.h"
 
 namespace headrace {
@@ -55,7 +55,7 @@ struct Range {
 
 // Drawn once in each process, or by a simulation, whose runs are all the same. Thread-safe.
 inline std::uint64_t hash_secret() {
-  if (ThreadTurns::current() != nullptr) return 1;
+  if (simulated_draws != nullptr) return 1;
   static const std::uint64_t secret = [] {
     std::uint64_t drawn = 0;
     if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) == sizeof drawn) return drawn;
