@@ -15,8 +15,8 @@ using test::FakeHost;
 TEST(LoadTest, EveryPresetLoadsAndEveryFigureHasASource) {
   EXPECT_EQ(presets(),
             (std::vector<std::string>{"ac922", "cxl-a1000", "epyc-9354p", "gh200", "grace", "h100",
-                                      "h200", "one-node", "spr-hbm", "x86-pcie3", "xeon-max",
-                                      "xeon-max-9462", "xeon-max-cache", "xeon-max-quad"}));
+                                      "h200", "one-node", "spr-hbm", "x86-pcie3", "xeon-max-9462",
+                                      "xeon-max-cache", "xeon-max-quad", "xeon-max"}));
   for (const std::string& name : presets()) {
     const auto machine = Machine::load(name);
     ASSERT_TRUE(machine) << machine.error().message;
@@ -110,10 +110,10 @@ TEST(LoadTest, FailuresSayWhatToDo) {
   const auto absent = Machine::load("nope");
   ASSERT_FALSE(absent);
   EXPECT_EQ(absent.error().code, ErrorCode::absent);
-  EXPECT_EQ(absent.error().message,
-            "no file and no preset 'nope'; presets are ac922, cxl-a1000, epyc-9354p, gh200, grace, "
-            "h100, h200, one-node, spr-hbm, x86-pcie3, xeon-max, xeon-max-9462, xeon-max-cache, "
-            "xeon-max-quad");
+  EXPECT_EQ(
+      absent.error().message,
+      "no file and no preset 'nope'; presets are ac922, cxl-a1000, epyc-9354p, gh200, grace, h100, "
+      "h200, one-node, spr-hbm, x86-pcie3, xeon-max-9462, xeon-max-cache, xeon-max-quad, xeon-max");
   EXPECT_EQ(Machine::load("").error().code, ErrorCode::absent);
   EXPECT_EQ(Machine::load(files.at("").string()).error().code, ErrorCode::invalid);
   files.write("bad.json", "{\"schema_version\": 1,");
