@@ -125,14 +125,8 @@ def _x(rows: Sequence[Row], title: str, kind: Scale) -> alt.X:
 
 
 def lines(
-    rows: Sequence[Row],
-    *,
-    x_title: str,
-    y_title: str,
-    x: Scale,
-    times: bool = False,
-    published: Sequence[Row] = (),
-    level: float | None = None,
+    rows: Sequence[Row], *, x_title: str, y_title: str, x: Scale, times: bool = False,
+    published: Sequence[Row] = (), level: float | None = None,
 ) -> Picture:
     """`y` over `x`, a line per `line` in the order of `order`; `low` and `high` are drawn as a bar
     at each point. With `times` y is a logarithmic axis of nanoseconds, else it begins at 0. Points
@@ -173,41 +167,30 @@ def family(rows: Sequence[Row], *, x_title: str, y_title: str, shade_title: str)
     apart: coloured by `shade`, 0 to 100, and some named by the `label` of their last points.
     """
     base = alt.Chart(alt.Data(values=list(rows)))
-    along = alt.X(
-        "x:Q",
-        title=x_title,
-        axis=alt.Axis(tickCount=8, grid=False),
-        scale=alt.Scale(zero=True, domainMax=1.12 * max(row["x"] for row in rows)),
-    )
+    along = alt.X("x:Q", title=x_title, axis=alt.Axis(tickCount=8, grid=False),
+                  scale=alt.Scale(zero=True, domainMax=1.12 * max(row["x"] for row in rows)))
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=6))
     color = alt.Color(
-        "shade:Q",
-        scale=alt.Scale(domain=[0, 50, 100], range=[ORANGE, VIOLET, BLUE]),
-        legend=alt.Legend(
-            title=shade_title, titleColor=INK, type="gradient", gradientLength=160, tickCount=3
-        ),
+        "shade:Q", scale=alt.Scale(domain=[0, 50, 100], range=[ORANGE, VIOLET, BLUE]),
+        legend=alt.Legend(title=shade_title, titleColor=INK, type="gradient",
+                          gradientLength=160, tickCount=3),
     )
     tooltip = [
-        alt.Tooltip("line:N"),
-        alt.Tooltip("x:Q", title=x_title, format=".3g"),
-        alt.Tooltip("text:N", title=y_title),
-        *_behind(rows),
+        alt.Tooltip("line:N"), alt.Tooltip("x:Q", title=x_title, format=".3g"),
+        alt.Tooltip("text:N", title=y_title), *_behind(rows),
     ]
     line = base.mark_line(strokeWidth=1.6, opacity=0.9).encode(
         x=along, y=y, color=color, detail=alt.Detail("line:N"), order=alt.Order("order:Q")
     )
     points = [
-        base.transform_filter(which)
-        .mark_point(filled=filled, size=16, opacity=1)
+        base.transform_filter(which).mark_point(filled=filled, size=16, opacity=1)
         .encode(x=along, y=y, color=color, tooltip=tooltip)
         for which, filled in ((_QUIET, True), (_NOISY, False))
         if filled or any(row.get("noisy") for row in rows)
     ]
-    names = (
-        base.transform_filter("isValid(datum.label)")
-        .mark_text(align="left", dx=6, fontSize=11)
-        .encode(x=along, y=y, text=alt.Text("label:N"))
-    )
+    names = base.transform_filter("isValid(datum.label)").mark_text(
+        align="left", dx=6, fontSize=11
+    ).encode(x=along, y=y, text=alt.Text("label:N"))
     return alt.layer(line, *points, names).properties(width="container", height=320)
 
 

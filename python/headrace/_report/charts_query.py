@@ -141,7 +141,9 @@ def _lane(activity: str) -> str:
 
 
 def _lanes() -> alt.YOffset:
-    return alt.YOffset("lane:N", sort=["fetch", "pipeline"], scale=alt.Scale(paddingInner=0.08))
+    return alt.YOffset(
+        "lane:N", sort=["fetch", "pipeline"], scale=alt.Scale(paddingInner=0.08)
+    )
 
 
 def _activity_color(*, legend: bool) -> alt.Color:
@@ -185,12 +187,9 @@ def timeline(run: Row, end_ms: float, *, last: bool) -> Picture:
         alt.Chart(alt.Data(values=arrival_rows(run, end_ms)))
         .mark_tick(color=BLUE, thickness=2, bandSize=11, orient="vertical")
         .encode(
-            x=alt.X("end:Q"),
-            y=y,
-            yOffset=_lanes(),
+            x=alt.X("end:Q"), y=y, yOffset=_lanes(),
             tooltip=[
-                alt.Tooltip("column:N"),
-                alt.Tooltip("chunk:Q"),
+                alt.Tooltip("column:N"), alt.Tooltip("chunk:Q"),
                 alt.Tooltip("end:Q", title="arrived, ms", format=".2f"),
             ],
         )

@@ -38,7 +38,9 @@ def _basis(rows: list[Row]) -> str:
     return listed([_BASES.get(basis, f"{basis}.") for basis in found])
 
 
-def _both(rows: Sequence[Row], published: Sequence[Row], name: str) -> tuple[list[Row], list[Row]]:
+def _both(
+    rows: Sequence[Row], published: Sequence[Row], name: str
+) -> tuple[list[Row], list[Row]]:
     with_rates = [row for row in dsa_rows.of(rows, name) if row["bytes_per_second"] is not None]
     return with_rates, dsa_rows.of(published, name)
 

@@ -171,11 +171,8 @@ def _engines(rows: Sequence[Row]) -> Figure:
     title = "What engines can move into this memory meanwhile"
     bars = [_bar(row["engine"], "", row["bytes"] / 1e6, "{:.3g} MB")
             for row in rows if row.get("bytes") is not None]  # fmt: skip
-    reasons = [
-        f"{row['engine']}: {row['reason'] or row['source']}"
-        for row in rows
-        if row["reason"] or row.get("source", "this run") != "this run"
-    ]
+    reasons = [f"{row['engine']}: {row['reason'] or row['source']}"
+               for row in rows if row["reason"] or row.get("source", "this run") != "this run"]
     if not bars:
         return Figure(title, missing="; ".join(reasons) or "No engine has a rate.")
     caption = (

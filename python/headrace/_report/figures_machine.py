@@ -228,7 +228,8 @@ def _each(
     nodes: dict[Name, _core.Node] = {node.id: node for node in machine.nodes}
     cpus = list(dict.fromkeys(pair[0] for pair in pairs))
     boxes = [
-        (f"CPUs {cpu}", plural(len(nodes[cpu].cpus), "CPU") if cpu in nodes else "") for cpu in cpus
+        (f"CPUs {cpu}", plural(len(nodes[cpu].cpus), "CPU") if cpu in nodes else "")
+        for cpu in cpus
     ]
     memories = []
     for number in in_order(pair[1] for pair in pairs):
@@ -243,7 +244,9 @@ def _each(
     return boxes, memories
 
 
-def _alike(machine: _core.Machine, pairs: list[Pair], latencies: Found, rates: Found) -> Picture:
+def _alike(
+    machine: _core.Machine, pairs: list[Pair], latencies: Found, rates: Found
+) -> Picture:
     cpus = {pair[0] for pair in pairs}
     nearest = {}
     for memory in {pair[1] for pair in pairs}:

@@ -198,12 +198,8 @@ def loaded(rows: Rows) -> Figure:
         foreign = any(row.source for row in reads.rows)
         points, left = few_lines(_by_delay(reads, several))
         more = more or left
-        chart = charts.lines(
-            points,
-            x="delay",
-            y_title="GB/s",
-            x_title="delay, in the source's unit" if foreign else "pause, ns",
-        )
+        chart = charts.lines(points, x="delay", y_title="GB/s",
+                             x_title="delay, in the source's unit" if foreign else "pause, ns")
         unit = "the source's unit" if foreign else "ns/KiB"
         heading = f"background bandwidth by injected delay ({unit})" + (": read" if several else "")
         figure.charts.append((heading, chart))
@@ -302,7 +298,9 @@ def stream(rows: Rows) -> Figure:
     teams, rows = _teams(rows, "kernel"), of_nodes(rows)
     if not rows.rows:
         return Figure("STREAM's kernels", "Counted as STREAM counts.", teams)
-    points = [point(row, 1e9, bar=row.parameters["kernel"], line=homes(row)) for row in rows.rows]
+    points = [
+        point(row, 1e9, bar=row.parameters["kernel"], line=homes(row)) for row in rows.rows
+    ]
     points, more = few_lines(points)
     best = rows.best()
     return Figure(

@@ -155,11 +155,8 @@ def _modes_caption(query: Row, rows: list[Fields]) -> str:
         sentences.append(
             f"Prefetching took {elapsed(times['prefetch'])}: overlap efficiency "
             f"{overlap_text(query)}, the larger of the two divided by the time with prefetching"
-            + (
-                f", {elapsed(max(transfer, compute))} / {elapsed(times['prefetch'])}"
-                if transfer and compute
-                else ""
-            )
+            + (f", {elapsed(max(transfer, compute))} / {elapsed(times['prefetch'])}"
+               if transfer and compute else "")
             + " (computed for each run; the median is given)."
             + (f" The others took, as multiples of that: {listed(others)}." if others else "")
         )

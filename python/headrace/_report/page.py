@@ -24,7 +24,9 @@ PNG_WIDTH, PNG_SCALE = 900, 2
 _COLUMNS = 130
 #: Control characters and halves of UTF-16, which HTML and XML do not hold, and what turns text
 #: round.
-_UNPRINTABLE = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff{BIDI}]")
+_UNPRINTABLE = re.compile(
+    f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff{BIDI}]"
+)
 
 
 @dataclass

@@ -128,4 +128,6 @@ def _reasons(rows: list[_core.Row]) -> list[str]:
         if is_complete(row) and row.median is not None:
             reason = "has a number that no machine reaches"
         counts[row.experiment, reason] = counts.get((row.experiment, reason), 0) + 1
-    return [f"{name}, {plural(count, 'row')}: {reason}" for (name, reason), count in counts.items()]
+    return [
+        f"{name}, {plural(count, 'row')}: {reason}" for (name, reason), count in counts.items()
+    ]

@@ -36,7 +36,7 @@ def predicted(run: Run, *arguments: str) -> Row:
 
 
 def values(document: Row, column: str) -> dict[str, float]:
-    """By placement."""
+    """Values by placement."""
     return {row["placement"]: row["values"][column]["value"] for row in document["rows"]}
 
 

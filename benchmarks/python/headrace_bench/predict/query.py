@@ -100,7 +100,7 @@ class Query:
         return found
 
     def _binds(self, target: Target, found: Mapping[str, Any]) -> Binding:
-        """What limited the query's threads for the most time."""
+        """The limit that the query's threads met for the most time."""
         limits: dict[str, float] = {}
         for flow in found["flows"]:
             for each in flow["limited"]:
@@ -110,7 +110,7 @@ class Query:
 
 
 def _seconds(found: Mapping[str, Any]) -> float:
-    """Of a pass: the mean of all, since the first fills what later ones may find."""
+    """Seconds of a pass: the mean of all, since the first fills what later ones may find."""
     passes: Sequence[Mapping[str, float]] = found["passes"]
     return sum(each["seconds"] for each in passes) / len(passes)
 

@@ -70,7 +70,7 @@ class Group:
     note: str
     figures: tuple[Figure, ...]
     miss: str = ""  #: reason for figures that are far off
-    #: So many alike figures that they have a line per part, and do not count with the others.
+    #: Hundreds of alike figures: they have a line per part, and do not count with the others.
     parts: bool = False
 
     def by_part(self) -> Mapping[str, list[Figure]]:

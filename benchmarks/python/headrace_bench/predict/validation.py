@@ -200,7 +200,7 @@ def _page(groups: Sequence[Group]) -> str:
         lines.append("")
     lines += ["## Aims", "", *_aims(groups), ""]
     missed = reasons(groups)
-    return "\n".join([*lines, "## What is not met, and why", "", *missed, ""])
+    return "\n".join([*lines, "## Misses and their reasons", "", *missed, ""])
 
 
 def reasons(groups: Sequence[Group]) -> list[str]:

@@ -94,7 +94,8 @@ def line(bound: Peak | None, points: Iterable[Point]) -> tuple[float | None, str
 
 
 def sentence(figure: Figure, unknown: Iterable[str]) -> str:
-    """What the caption says of the lines that headings tell, and of which movements there is none."""
+    """What the caption says of the lines that headings tell, and of which movements there is none.
+    """
     missing = list(dict.fromkeys(unknown))
     text = ""
     if any("; dashed: " in told or "; far beyond: " in told for told, _ in figure.charts):
