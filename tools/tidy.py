@@ -80,7 +80,8 @@ PYTHON_LAYERS = [
     "headrace._tiering", "headrace._doctor", "headrace._profile", "headrace._model",
     "headrace._report",
     "headrace._cli", "headrace._cli.model", "headrace._cli.advise", "headrace._cli.tier",
-    "headrace.__main__", "headrace_bench", "headrace_bench.llm", "headrace_bench.commands",
+    "headrace.__main__", "headrace_bench", "headrace_bench.llm", "headrace_bench.predict",
+    "headrace_bench.commands",
     "headrace._cli.demo",
 ]
 # The folder that implements each public header.

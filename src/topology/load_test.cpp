@@ -13,8 +13,10 @@ namespace {
 using test::FakeHost;
 
 TEST(LoadTest, EveryPresetLoadsAndEveryFigureHasASource) {
-  EXPECT_EQ(presets(), (std::vector<std::string>{"ac922", "cxl-a1000", "gh200", "h100", "h200",
-                                                 "one-node", "spr-hbm", "x86-pcie3", "xeon-max"}));
+  EXPECT_EQ(presets(),
+            (std::vector<std::string>{"ac922", "cxl-a1000", "epyc-9354p", "gh200", "grace", "h100",
+                                      "h200", "one-node", "spr-hbm", "x86-pcie3", "xeon-max-9462",
+                                      "xeon-max-cache", "xeon-max-quad", "xeon-max"}));
   for (const std::string& name : presets()) {
     const auto machine = Machine::load(name);
     ASSERT_TRUE(machine) << machine.error().message;
@@ -110,8 +112,8 @@ TEST(LoadTest, FailuresSayWhatToDo) {
   EXPECT_EQ(absent.error().code, ErrorCode::absent);
   EXPECT_EQ(
       absent.error().message,
-      "no file and no preset 'nope'; presets are ac922, cxl-a1000, gh200, h100, h200, one-node, "
-      "spr-hbm, x86-pcie3, xeon-max");
+      "no file and no preset 'nope'; presets are ac922, cxl-a1000, epyc-9354p, gh200, grace, h100, "
+      "h200, one-node, spr-hbm, x86-pcie3, xeon-max-9462, xeon-max-cache, xeon-max-quad, xeon-max");
   EXPECT_EQ(Machine::load("").error().code, ErrorCode::absent);
   EXPECT_EQ(Machine::load(files.at("").string()).error().code, ErrorCode::invalid);
   files.write("bad.json", "{\"schema_version\": 1,");

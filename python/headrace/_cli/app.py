@@ -133,6 +133,23 @@ class _Model(_Commands):
         return super().module_of(command)
 
 
+class _Predict(_Commands):
+    """Predict a program on a machine that you do not have.
+
+    `headrace predict --validate` compares published figures with predictions.
+    """
+
+    added = "headrace.predict"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`headrace predict --validate` is the command `validate`."""
+        if not ctx.resilient_parsing:
+            _need_benchmarks()
+        if args and args[0] == "--validate":
+            args = ["validate", *args[1:]]
+        return super().parse_args(ctx, args)
+
+
 class _Advise(_Commands):
     """Advise on page placement, fast memory, CXL cost and GPUs."""
 
@@ -172,7 +189,8 @@ class _Headrace(_Commands):
         )
     }  # fmt: skip
     groups = {
-        "advise": _Advise, "bench": _Bench, "dsa": _Dsa, "model": _Model, "tier": _Tier,
+        "advise": _Advise, "bench": _Bench, "dsa": _Dsa, "model": _Model,
+        "predict": _Predict, "tier": _Tier,
     }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from headrace._report.figures_query import (
 from headrace._report.figures_stream import stream_figures
 from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
+from headrace._report.predict.figures import predict_figures
 from headrace._report.profile import profile_figures, profile_parts
 from headrace._report.sources import sources_figures
 
@@ -50,6 +51,20 @@ _OWN_FIGURES = {
     "model prefill": kvcache_figures,
     "model spark": spark_figures,
     "model um": um_figures,
+    **{
+        f"predict {name}": predict_figures
+        for name in (
+            "stream",
+            "bandwidth",
+            "copy",
+            "histogram",
+            "kv",
+            "arena",
+            "um",
+            "kvcache",
+            "query",
+        )
+    },
 }
 #: Fields that documents with figures of their own share with all others.
 _HEAD = ("version", "date", "rests_on", "warnings", "conditions")
@@ -77,9 +92,7 @@ def _figures(document: Row, parts: Row) -> list[Figure]:
     if parts["profile"] is not None:
         profile = parts["profile"]
         return profile_figures(profile) + conditions_figures(profile) + sources_figures(profile)
-    machine = Figure(
-        "The machine", missing="No machine in the document; `headrace topo` shows it."
-    )
+    machine = Figure("The machine", missing="No machine in the document; `headrace topo` shows it.")
     if parts["machine"]:
         machine = machine_figure(_core.Machine.fromdict(parts["machine"]), {})
     return [

@@ -79,8 +79,8 @@ def test_man_page_has_every_variable() -> None:
         ("headrace be", ["bench"]),
         ("headrace bench kv", ["kv", "kvcache"]),
         ("headrace measure --bu", ["--budget"]),
-        ("headrace topo --from xe", ["xeon-max"]),
-        ("headrace run --from xe", ["xeon-max"]),
+        ("headrace topo --from xeon-max-c", ["xeon-max-cache"]),
+        ("headrace run --from xeon-max-9", ["xeon-max-9462"]),
         ("headrace run --tile p", ["per-rank"]),
         ("headrace run --on hbm -- ./s", []),  # the shell's own: files
         ("headrace report --nonsense x", []),

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One copy between two memories: by cores, by DSA devices, or as migration of its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import headrace
+from headrace_bench.predict import places
+from headrace_bench.predict.answer import Column, Row
+from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
+from headrace_bench.predict.target import Access, Binding, Estimate, Place, Share, Speed, Target
+
+COLUMNS = (Column("time", "s"), Column("rate", "B/s"))
+WAYS = ("all", "cores", "dsa", "move_pages")
+#: From the submission of a descriptor to its first byte, with the submission (intel/DTO's README:
+#: the straight line through 8-12 KB and 212-217 KB starts there).
+DSA_START = 850e-9
+DSA_RATE = 31.17e9
+#: Kernel's work for a page beside its copy: 1 GB by one thread at 3.55 GB/s with pages of 4 KiB and
+#: at 10.88 GB/s with 2 MiB (S. Garg, batch migration v6, baseline, 2026-06-30).
+PAGE_WORK = {"4KiB": 0.78e-6, "2MiB": 0.78e-6}
+_PAGES = {"4KiB": 4096, "2MiB": 2 << 20}
+_MIGRATION = Binding(
+    "move_pages: one thread of the kernel", "fitted",
+    "3.55 GB/s with pages of 4 KiB, 10.88 GB/s with 2 MiB",
+    ("baseline of S. Garg, batch migration v6",),
+)  # fmt: skip
+
+
+def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
+    size = float(settings["size"])
+    places.check_fits(target, 2 * size, "source and destination")
+    run = Copy(target, size, settings["source"], settings["to"])
+    way = settings["by"]
+    rows: list[Row] = []
+    if way in ("all", "cores"):
+        rows += run.by_cores(settings["threads"])
+    if way in ("all", "dsa"):
+        rows += run.by_dsa(required=way == "dsa")
+    if way in ("all", "move_pages"):
+        rows += [run.migrated(page) for page in _PAGES]
+    return rows
+
+
+class Copy:
+    def __init__(self, target: Target, size: float, source: str, to: str) -> None:
+        self.target, self.size = target, size
+        self.source, self.to = (_single(target, text) for text in (source, to))
+        self.cpu_node = target.cpu_nodes[0]
+
+    def row(self, name: str, rate: Estimate, binds: Binding, start: float = 0.0,
+            given: bool = False) -> Row:  # fmt: skip
+        time = rate.inverse(self.size)
+        time = Estimate(time.value + start, time.low + start, time.high + start)
+        return Row(name, {"time": time, "rate": time.inverse(self.size)}, binds, given)
+
+    def cores(self, threads: int, nodes: Sequence[int]) -> Speed:
+        """memcpy: reads, and stores around the caches for what is larger than them."""
+        large = self.size > 0.75 * _last_cache(self.target) / max(1, threads)
+        accesses = [Access(self.source, "read", 1.0)]
+        accesses.append(Access(self.to, "write" if large else "store", 1.0))
+        return self.target.together(nodes, threads, accesses, "sequential load")
+
+    def by_cores(self, threads: int | None) -> list[Row]:
+        node = self.target.nodes[self.cpu_node]
+        cores = len(node["cpus"])
+        every = sum(len(self.target.nodes[n]["cpus"]) for n in self.target.cpu_nodes)
+        counts = [threads] if threads else sorted({1, 2, 4, 8, cores})
+        rows = []
+        for number in counts:
+            nodes = [self.cpu_node] if number <= cores else self.target.cpu_nodes
+            speed = self.cores(min(number, every), nodes)
+            words = f"{number} core" + ("s" if number > 1 else "")
+            rows.append(self.row(words, speed.rate, speed.binds, given=threads is not None))
+        return rows
+
+    def by_dsa(self, *, required: bool) -> list[Row]:
+        engines = [e for e in self.target.document["engines"] if e["kind"] == "dsa"]
+        if not engines:
+            if required:
+                raise headrace.UnsupportedError(
+                    f"{self.target.name} has no DSA; add one: --add dsa:1"
+                )
+            return []
+        home = self.target.socket(self.cpu_node)
+        on_socket = [e for e in engines if self.target.socket(e["home"]) == home]
+        ways = [("1 DSA", engines[:1])]
+        if len(on_socket) > 1:
+            ways.append((f"{len(on_socket)} DSAs of the socket", on_socket))
+        if len(engines) > len(on_socket):
+            ways.append((f"all {len(engines)} DSAs", engines))
+        rows = []
+        for name, used in ways:
+            speeds = self.target.solve([self._engine(e) for e in used])
+            rate = _sum([speed.rate for speed in speeds])
+            slowest = min(speeds, key=lambda speed: speed.rate.value)
+            rows.append(self.row(name, rate, slowest.binds, DSA_START))
+        return rows
+
+    def _engine(self, engine: Mapping[str, Any]) -> dict[str, Any]:
+        flow = self.target.flow(
+            engine["name"], engine["home"], 1,
+            [Access(self.source, "read", 1.0), Access(self.to, "write", 1.0)],
+            in_flight=DSA_RATE * 0.6e-6 / 64 * 2, cap=DSA_RATE,
+        )  # fmt: skip
+        return flow | {"engine": engine["name"]}
+
+    def migrated(self, page: str) -> Row:
+        """One thread of the kernel copies each page with ordinary stores, and does its own work."""
+        accesses = [Access(self.source, "read", 1.0), Access(self.to, "store", 1.0)]
+        copy = self.target.together([self.cpu_node], 1, accesses, "sequential load").rate
+        size, work = float(_PAGES[page]), PAGE_WORK[page]
+        rates = [size / (work * doubt + size / rate) for rate, doubt in (
+            (copy.value, 1.0), (copy.low, 1.3), (copy.high, 0.7),
+        )]  # fmt: skip
+        return self.row(f"move_pages, {page} pages", Estimate(*rates), _MIGRATION)
+
+
+def _single(target: Target, text: str) -> Place:
+    """A kind means one node: a copy has one source. Weights spread it."""
+    place = places.place(target, text)
+    shares = []
+    for share in place.shares:
+        node = share.node
+        if node is None:
+            node = target.near(target.cpu_nodes[0], share.near or "")[0]
+        shares.append(Share(share.part, node=node))
+    return Place(place.words, tuple(shares))
+
+
+def _last_cache(target: Target) -> float:
+    return max((float(c["size_bytes"]) for c in target.document.get("caches", ())), default=0.0)
+
+
+def _sum(each: Sequence[Estimate]) -> Estimate:
+    return Estimate(sum(e.value for e in each), sum(e.low for e in each), sum(e.high for e in each))
+
+
+WORKLOAD = Workload(
+    "copy",
+    "Predict a copy by cores, by DSA, and as page migration.",
+    """PLACE is a kind (its node nearest to CPU node 0), a node, or weights.
+
+    \b
+    headrace predict copy --machine xeon-max --to hbm
+    headrace predict copy --machine xeon-max --source 0 --to 15 --by dsa
+    headrace predict copy --machine spr-hbm --by cores --sweep size=1MiB,1GiB""",
+    (
+        Axis("source", "PLACE", str, "dram", "Memory that is read."),
+        Axis("to", "PLACE", str, "hbm", "Memory that is written."),
+        Axis("size", "SIZE", size_of, "1GiB", "Size of the copy."),
+        Axis("by", "WAY", WAYS, "all", "Way: cores, dsa, move_pages or all."),
+        Axis("threads", "NUMBER", count, None, "Number of cores (default: several)."),
+    ),
+    COLUMNS,
+    predict,
+)
+command = command_of(WORKLOAD)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A query over columns in main memory, with HBM beside it: read directly, prefetched by plans, all
+in HBM, or with HBM as a cache. Cache, Mover, plans and pipeline are those of production, in virtual
+time (benchmarks/query/simulated).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import headrace
+from headrace._cli import parse
+from headrace_bench import _core
+from headrace_bench.predict import places, whatif
+from headrace_bench.predict.answer import Column, Row
+from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
+from headrace_bench.predict.target import Binding, Estimate, Target
+
+COLUMNS = (Column("time", "s"), Column("data", "B/s"), Column("waited", "x"))
+ENGINES = ("cpu", "dsa")
+ROUTES = ("measured", "one", "brute_force", "smart")
+
+
+def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
+    if "hbm" not in target.kinds:
+        raise headrace.UnsupportedError(
+            f"{target.name} has no HBM to prefetch into; take --machine xeon-max"
+        )
+    size = settings["working_set"]
+    places.check_fits(target, size)
+    run = Query(settings)
+    engines = {engine["kind"] for engine in target.document["engines"]}
+    chosen = settings["engine"]
+    if chosen == "dsa" and "dsa" not in engines:
+        raise headrace.UnsupportedError(f"{target.name} has no DSA; add some: --add dsa:8")
+    copying = chosen or ("dsa" if "dsa" in engines else "cpu")
+    room = target.capacity(target.of_kind("dram"))
+    rows = []
+    if room is None or size <= room:
+        rows.append(run.row("direct from DDR", target, "direct"))
+        for engine in dict.fromkeys((copying, "cpu") if chosen is None else (copying,)):
+            words = "prefetched by " + ("DSA" if engine == "dsa" else "cores")
+            rows.append(run.row(words, target, "prefetch", engine, given=engine == copying))
+    there = target.capacity(target.of_kind("hbm"))
+    if there is None or size <= there:
+        rows.append(run.row("all in HBM", target, "resident"))
+    cached = target.in_cache_mode()
+    if cached is not None and (room is None or size <= room):
+        rows.append(run.row("HBM as a cache", cached, "cache"))
+    return rows
+
+
+@cache
+def operators(query: str) -> Any:
+    """Cost of the operators, measured once on a host and kept, so that predictions are the same
+    everywhere.
+    """
+    kept = json.loads(files(__package__).joinpath("operators.json").read_text("utf-8"))
+    return kept[query]
+
+
+class Query:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+        options = {
+            "query": settings["query"], "working_set_bytes": settings["working_set"],
+            "passes": settings["passes"], "chunk_bytes": settings["chunk"],
+            "lead_seconds": settings["lead"], "seed": settings["seed"],
+            "window_bytes": settings["window"], "budget_bytes": settings["budget"],
+            "threads": settings["threads"], "route": settings["route"],
+            "workers": settings["workers"], "operators": operators(settings["query"]),
+        }  # fmt: skip
+        self.options = {name: value for name, value in options.items() if value is not None}
+
+    def row(self, words: str, target: Target, mode: str, engine: str = "cpu", *,
+            given: bool = False) -> Row:  # fmt: skip
+        found = self._run(target.document, mode, engine)
+        ends = [self._run(whatif.at_end(target.document, end), mode, engine) for end in (-1, 1)]
+        times = sorted(_seconds(each) for each in (*ends, found))
+        time = Estimate(_seconds(found), times[0], times[-1])
+        waited = _waited(found)
+        values = {
+            "time": time, "data": time.inverse(float(found["working_set_bytes"])),
+            "waited": Estimate(waited, waited, waited),
+        }  # fmt: skip
+        return Row(words, values, self._binds(target, found), given)
+
+    def _run(self, machine: Mapping[str, Any], mode: str, engine: str) -> dict[str, Any]:
+        options = self.options | {"mode": mode}
+        if mode == "prefetch":
+            options["engine"] = engine
+        kept = {k: v for k, v in machine.items() if k not in ("rows", "conditions")}
+        found: dict[str, Any] = json.loads(
+            _core.simulate_query(json.dumps(kept), json.dumps(options))
+        )
+        return found
+
+    def _binds(self, target: Target, found: Mapping[str, Any]) -> Binding:
+        """The limit that the query's threads met for the most time."""
+        limits: dict[str, float] = {}
+        for flow in found["flows"]:
+            for each in flow["limited"]:
+                limits[each["by"]] = limits.get(each["by"], 0.0) + each["seconds"]
+        name = max(sorted(limits), key=lambda each: limits[each], default="nothing")
+        return target.binding(name)
+
+
+def _seconds(found: Mapping[str, Any]) -> float:
+    """Seconds of a pass: the mean of all, since the first fills what later ones may find."""
+    passes: Sequence[Mapping[str, float]] = found["passes"]
+    return sum(each["seconds"] for each in passes) / len(passes)
+
+
+def _waited(found: Mapping[str, Any]) -> float:
+    """Share of the threads' time in which they waited for blocks."""
+    waited = sum(each["waited_seconds"] for each in found["passes"])
+    computed = sum(each["computed_seconds"] for each in found["passes"])
+    return waited / (waited + computed) if waited + computed else 0.0
+
+
+WORKLOAD = Workload(
+    "query",
+    "Predict a query whose columns are prefetched into HBM.",
+    """Cache, plans, Mover and pipeline run as they are, in virtual time. Each node
+    with CPUs scans its part of the columns.
+
+    \b
+    headrace predict query --machine xeon-max
+    headrace predict query --machine xeon-max --sweep working_set=16GiB,256GiB
+    headrace predict query --engine dsa --sweep window=16MiB,64MiB""",
+    (
+        Axis("query", "NAME", ("q6", "q1", "sum"), "q6", "Query: sum, q6 or q1."),
+        Axis("working_set", "SIZE", size_of, "64GiB", "Size of all columns."),
+        Axis("threads", "NUMBER", count, None, "Threads per node (default: all but copying ones)."),
+        Axis("passes", "NUMBER", count, "3", "Number of scans, one after another."),
+        Axis("chunk", "SIZE", size_of, "4MiB", "Size of a chunk of the widest column."),
+        Axis("lead", "TIME", parse.duration, None, "Time by which copies are ahead."),
+        Axis("window", "SIZE", size_of, None, "Most bytes that a plan is ahead."),
+        Axis("budget", "SIZE", size_of, None, "Cache per node (default: its HBM)."),
+        Axis("engine", "ENGINE", ENGINES, None, "Engine that copies: dsa or cpu."),
+        Axis("route", "ROUTE", ROUTES, None, "Route: " + ", ".join(ROUTES) + "."),
+        Axis("workers", "NUMBER", count, None, "Number of cores per node that copy."),
+    ),
+    COLUMNS,
+    predict,
+)  # fmt: skip
+command = command_of(WORKLOAD)

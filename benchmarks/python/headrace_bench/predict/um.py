@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unified Memory read by a GPU's kernel, with each advice to the driver (docs/design/gpu/um.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import headrace
+from headrace._model import um
+from headrace._model.um_cases import GIB, MIB, Case, steady
+from headrace_bench.predict.answer import Column, Row
+from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
+from headrace_bench.predict.target import Binding, Target, exactly
+
+COLUMNS = (Column("time", "s"), Column("run 1", "B/s"), Column("steady", "B/s"))
+#: Uncertainty of fault and eviction costs: the quartile of errors against the rows they were fitted
+#: to.
+_DOUBT = 0.15
+#: Cases in the words of the driver's advice.
+CASES: Mapping[str, dict[str, Any]] = {
+    "system memory": {"memory": "system"},
+    "managed": {},
+    "managed, accessed by": {"accessed_by": True},
+    "managed, preferred on host": {"preferred_location_cpu": True},
+    "managed, both": {"accessed_by": True, "preferred_location_cpu": True},
+    "managed, prefetched": {"prefetch_block": 16 * MIB},
+}
+
+
+def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
+    name = target.document["source"].removeprefix("preset ")
+    if name not in um.MACHINES:
+        known = ", ".join(um.MACHINES)
+        raise headrace.UnsupportedError(
+            f"the costs of faults on {target.name} are not known; they are for {known}"
+        )
+    machine = um.machine_named(name)
+    fitted = tuple(f"{key}: {value}" for key, value in machine.fitted.items())
+    base = Case(size=settings["size"], runs=max(2, settings["runs"]), kernel=machine.kernel)
+    rows = []
+    for words, options in CASES.items():
+        case = replace(base, **options)
+        try:
+            rates = um.rates(machine, case)
+        except headrace.UnsupportedError as error:
+            rows.append(Row(words, {"time": None}, Binding("not predicted"), note=str(error)))
+            continue
+        late = steady(rates)
+        assert late is not None
+        doubt = 0.03 if late > 20 else _DOUBT
+        seconds = settings["size"] / GIB * (1 / rates[0] + (base.runs - 1) / late)
+        time = replace(exactly(seconds), low=seconds * (1 - doubt), high=seconds * (1 + doubt))
+        binds = Binding("link" if late > 5 else "fault batches and evictions", "fitted",
+                        "C. Lutz 2019; dnhkng 2026", fitted)  # fmt: skip
+        values = {"time": time, "run 1": exactly(rates[0] * GIB), "steady": exactly(late * GIB)}
+        rows.append(Row(words, values, binds, given=words == settings["advice"]))
+    return rows
+
+
+WORKLOAD = Workload(
+    "um",
+    "Predict Unified Memory that a GPU reads.",
+    """A kernel reads an array of host memory several times; the first run is apart.
+
+    \b
+    headrace predict um --machine ac922
+    headrace predict um --machine ac922 --sweep size=1GiB,32GiB""",
+    (
+        Axis("size", "SIZE", size_of, "32GiB", "Size of the array."),
+        Axis("runs", "NUMBER", count, "5", "Number of runs of the kernel."),
+        Axis("advice", "WORDS", tuple(CASES), "managed", "Advice that the program gives now."),
+    ),
+    COLUMNS,
+    predict,
+    "ac922",
+)
+command = command_of(WORKLOAD)

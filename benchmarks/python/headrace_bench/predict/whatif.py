@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine's document with nodes, ceilings or engines changed."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import headrace
+from headrace import InvalidError
+from headrace._cli import parse
+from headrace._errors import unknown
+
+Document = dict[str, Any]
+_WHAT = ("node", "ceiling", "latency", "core")
+_PATH = re.compile(r"(\w+):?([^.=]*)\.([\w ]+)=(.+)")
+
+
+def changed(machine: Mapping[str, Any], changes: Sequence[str], added: Sequence[str]) -> Document:
+    """A copy with the changes. InvalidError: a change that fits nothing."""
+    made = copy.deepcopy(dict(machine))
+    for text in changes:
+        match = _PATH.fullmatch(text.strip())
+        if match is None:
+            raise InvalidError(
+                f"'{text}' changes nothing; write node:8.capacity=32GiB, "
+                "'ceiling:mesh.bandwidth=500GB/s', latency:8.read=90 or core.random load=24"
+            )
+        what, which, field, value = match.groups()
+        if what not in _WHAT:
+            raise unknown("part of a machine", what, _WHAT)
+        {"node": _node, "ceiling": _ceiling, "latency": _latency, "core": _core}[what](
+            made, which, field, value
+        )
+    for text in added:
+        _add(made, text)
+    if changes or added:
+        made["name"] = " ".join([made["name"], *changes, *(f"+{each}" for each in added)])
+    return made
+
+
+def _node(made: Document, which: str, field: str, value: str) -> None:
+    nodes = {str(node["id"]): node for node in made["nodes"]}
+    if which not in nodes:
+        raise unknown("node", which, nodes)
+    if field == "capacity":
+        nodes[which]["capacity_bytes"] = parse.size(value)
+        nodes[which]["capacity_source"] = "what-if"
+    else:
+        raise unknown("field of a node", field, ("capacity",))
+
+
+def _ceiling(made: Document, which: str, field: str, value: str) -> None:
+    ceilings = (made.get("model") or {}).get("ceilings", [])
+    found = [each for each in ceilings if which.lower() in each["name"].lower()]
+    if not found:
+        raise unknown("ceiling", which, dict.fromkeys(each["name"] for each in ceilings))
+    if field != "bandwidth":
+        raise unknown("field of a ceiling", field, ("bandwidth",))
+    for each in found:
+        most = max(rate for _, rate in each["bandwidth"])
+        factor = parse.rate(value) / most
+        each["bandwidth"] = [[share, rate * factor] for share, rate in each["bandwidth"]]
+        each["source"] = "what-if"
+        each["basis"] = "assumed"
+
+
+def _latency(made: Document, which: str, field: str, value: str) -> None:
+    latencies = (made.get("model") or {}).get("latencies", [])
+    found = [each for each in latencies if which in map(str, each.get("to", []))]
+    if not found:
+        there = dict.fromkeys(str(node) for each in latencies for node in each.get("to", []))
+        raise unknown("latency of node", which, there)
+    if field != "read":
+        raise unknown("field of a latency", field, ("read",))
+    for each in found:
+        each["read_ns"] = _number(value)
+
+
+def _core(made: Document, which: str, field: str, value: str) -> None:
+    cores = (made.get("model") or {}).get("cores", [])
+    if not cores:
+        raise InvalidError(f"{made['name']} has no model of its cores to change")
+    for core in cores:
+        lines = core.setdefault("lines_in_flight", {})
+        if field == "frequency":
+            core["frequency_hz"] = _number(value)
+        elif field in lines:
+            lines[field] = _number(value)
+        else:
+            raise unknown("field of a core", field, ("frequency", *lines))
+
+
+def _number(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e18:
+        raise InvalidError(f"'{text}' is no number above 0")
+    return found
+
+
+def _add(made: Document, text: str) -> None:
+    kind, colon, number = text.partition(":")
+    if kind != "dsa" or not re.fullmatch(r"[1-9][0-9]{0,2}", number if colon else "1"):
+        raise InvalidError(f"'{text}' adds nothing; write dsa:2")
+    homes = [node["id"] for node in made["nodes"] if node["cpus"]]
+    first = max((engine["id"] for engine in made["engines"]), default=-1) + 1
+    there = sum(engine["kind"] == "dsa" for engine in made["engines"])
+    for i in range(int(number or 1)):
+        made["engines"].append({
+            "id": first + i, "kind": "dsa", "name": f"dsa{there + i}",
+            "home": homes[i % len(homes)], "reason": "what-if",
+        })  # fmt: skip
+
+
+def at_end(machine: Mapping[str, Any], end: int) -> Document:
+    """The machine with all its constants at the low (-1) or the high (1) end of their intervals."""
+    made = copy.deepcopy(dict(machine))
+    model = made.get("model") or {}
+    for each in model.get("ceilings", ()):
+        factor = 1 + end * each.get("uncertainty", 0.0)
+        each["bandwidth"] = [[share, rate * factor] for share, rate in each["bandwidth"]]
+    for each in model.get("latencies", ()):
+        each["read_ns"] *= 1 - end * each.get("uncertainty", 0.0)
+    for each in model.get("cores", ()):
+        factor = 1 + end * each.get("uncertainty", 0.0)
+        lines = each.get("lines_in_flight", {})
+        each["lines_in_flight"] = {name: value * factor for name, value in lines.items()}
+    return made
+
+
+#: Share of writes in the bytes of a mix.
+_MIXES = {"read": 0.0, "3:1": 0.25, "2:1": 1 / 3, "1:1": 0.5, "nt_write": 1.0}
+
+
+def measured(profile: headrace.Profile) -> Document:
+    """The machine of a profile with a model from its rows: bandwidths by mix, latencies, and the
+    lines that one thread has in flight. InvalidError: it has none of them.
+    """
+    found = dict(profile.machine.asdict())
+    if found.get("model"):
+        return found
+    rates: dict[int, dict[float, float]] = {}
+    single: dict[int, float] = {}
+    latencies: dict[tuple[int, int], float] = {}
+    for row in profile.rows:
+        at, value = row.parameters, row.median
+        if value is None:
+            continue
+        if row.experiment == "latency" and {"cpu_node", "memory_node"} <= at.keys():
+            key = int(at["cpu_node"]), int(at["memory_node"])
+            latencies[key] = max(latencies.get(key, 0.0), value)
+        elif row.experiment == "bandwidth" and at.get("mix") in _MIXES:
+            node, share = int(at["memory_node"]), _MIXES[str(at["mix"])]
+            by_mix = rates.setdefault(node, {})
+            by_mix[share] = max(by_mix.get(share, 0.0), value)
+            if at.get("threads") == 1 and share == 0 and at["cpu_node"] == node:
+                single[node] = max(single.get(node, 0.0), value)
+    if not rates or not latencies:
+        raise InvalidError(
+            "the profile has no bandwidths and latencies to predict from; run: headrace measure "
+            "latency bandwidth --out profile.json"
+        )
+    found["model"] = {
+        "ceilings": [_ceiling_of(node, by_mix) for node, by_mix in sorted(rates.items())],
+        "latencies": [
+            {"from": [cpu], "to": [memory], "read_ns": ns, "uncertainty": 0.05, **_MEASURED}
+            for (cpu, memory), ns in sorted(latencies.items())
+        ],
+        "cores": [
+            {"nodes": [node], "lines_in_flight": _lines(rate * latencies[node, node] * 1e-9 / 64),
+             "uncertainty": 0.2, **_MEASURED}
+            for node, rate in sorted(single.items()) if (node, node) in latencies
+        ],
+    }  # fmt: skip
+    return found
+
+
+_MEASURED = {"basis": "measured", "source": "the profile"}
+
+
+def _ceiling_of(node: int, by_mix: Mapping[float, float]) -> Document:
+    points = [[share, rate] for share, rate in sorted(by_mix.items())]
+    return {
+        "name": f"memory of node {node}", "kind": "controller", "to": [node], "bandwidth": points,
+        "uncertainty": 0.05, **_MEASURED,
+    }  # fmt: skip
+
+
+def _lines(one: float) -> Mapping[str, float]:
+    """Lines by kind of access: `one` is that of a thread that reads in order, bandwidth times
+    latency; the others are in proportion to those of Sapphire Rapids.
+    """
+    parts = {"sequential load": 1.0, "random load": 0.5, "random update": 0.4,
+             "prefetched load": 0.7, "nt store": 1.4}  # fmt: skip
+    return {name: max(1.0, one * part) for name, part in parts.items()} | {"dependent load": 1.0}

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""headrace predict as users run it: tables, documents, sweeps, what-if, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Golden, Run
+
+Row = dict[str, Any]
+
+EVERY = {
+    "stream": ["stream", "--machine", "xeon-max"],
+    "stream_mixed": ["stream", "--machine", "xeon-max", "--a", "hbm", "--c", "hbm"],
+    "histogram": ["histogram", "--machine", "xeon-max"],
+    "copy": ["copy", "--machine", "xeon-max"],
+    "kv": ["kv", "--distribution", "latest", "--cold", "980GB"],
+    "arena": [
+        "arena", "--machine", "xeon-max-9462", "--objects", "bfs", "--nodes", "0", "--limit",
+        "12.5%",
+    ],
+    "um": ["um", "--machine", "ac922"],
+    "kvcache": ["kvcache", "--machine", "h200"],
+    "sweep": ["stream", "--machine", "xeon-max", "--sweep", "threads=8,96"],
+}  # fmt: skip
+
+
+def predicted(run: Run, *arguments: str) -> Row:
+    result = run("predict", *arguments, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    found: Row = json.loads(result.stdout)
+    return found
+
+
+def values(document: Row, column: str) -> dict[str, float]:
+    """Values by placement."""
+    return {row["placement"]: row["values"][column]["value"] for row in document["rows"]}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_table(run: Run, golden: Golden, name: str) -> None:
+    result = run("predict", *EVERY[name])
+    assert (result.returncode, result.stderr) == (0, "")
+    golden(f"predict/{name}.txt", result.stdout)
+
+
+@pytest.mark.parametrize("name", ["stream", "kv", "copy"])
+def test_table_fits_eighty_columns(run: Run, name: str) -> None:
+    table = run("predict", *EVERY[name]).stdout.partition("\n\n")[0]
+    assert max(map(len, table.splitlines())) <= 80
+
+
+def test_document_is_the_same_bytes_for_the_same_settings(run: Run) -> None:
+    first, second = (run("predict", *EVERY["stream"], "--json").stdout for _ in range(2))
+    assert first == second
+    document = json.loads(first)
+    assert document["kind"] == "predict stream"
+    assert document["basis"] == "modelled"
+    bases = {"measured", "rated", "fitted", "assumed"}
+    assert {each["basis"] for each in document["constants"]} <= bases
+    for each in document["constants"]:
+        assert each["source"]
+        assert each["fitted_to"] or each["basis"] != "fitted"
+
+
+def test_rows_are_sorted_and_have_intervals(run: Run) -> None:
+    document = predicted(run, *EVERY["stream"])
+    times = [row["values"]["time"] for row in document["rows"]]
+    assert [t["value"] for t in times] == sorted(t["value"] for t in times)
+    for row in document["rows"]:
+        assert row["binds"]
+        for each in row["values"].values():
+            assert 0 < each["low"] <= each["value"] <= each["high"]
+    assert sum(row["given"] for row in document["rows"]) == 1
+
+
+def test_a_mixed_placement_is_between_its_memories(run: Run) -> None:
+    document = predicted(run, *EVERY["stream_mixed"])
+    triad = values(document, "triad")
+    given = next(row["placement"] for row in document["rows"] if row["given"])
+    assert triad["DDR"] < triad[given]
+    copy = values(document, "copy")
+    assert copy[given] == pytest.approx(copy["HBM"], rel=1e-6)  # copy does not touch b
+
+
+def test_bins_in_hbm_pay_and_data_there_too_do_not(run: Run) -> None:
+    times = values(predicted(run, *EVERY["histogram"]), "time")
+    assert times["all DDR"] > 1.5 * times["data DDR, bins HBM"]
+    assert times["all HBM"] > times["data DDR, bins HBM"]
+
+
+def test_a_cache_that_is_too_small_loses_its_gain(run: Run) -> None:
+    sizes = ["32GiB", "192GiB", "512GiB"]
+    document = predicted(
+        run, "stream", "--machine", "xeon-max-cache", "--sweep", "size=" + ",".join(sizes)
+    )
+    rates = [row["values"]["triad"]["value"] for row in document["rows"]]
+    assert [row["point"]["size"] for row in document["rows"]] == sizes
+    assert rates[0] > 1.5 * rates[1] > 1.5 * rates[2]
+
+
+def test_what_if_changes_what_it_names(run: Run) -> None:
+    plain = values(predicted(run, *EVERY["stream"]), "triad")
+    faster = predicted(run, *EVERY["stream"], "--set", "ceiling:DDR.bandwidth=120GB/s")
+    assert values(faster, "triad")["DDR"] > 1.5 * plain["DDR"]
+    assert "ceiling:DDR.bandwidth=120GB/s" in faster["machine"]
+    small = predicted(run, *EVERY["stream"], "--size", "64GiB",
+                      *(f"--set=node:{n}.capacity=1GiB" for n in range(8, 16)))  # fmt: skip
+    assert "HBM, then DDR" in values(small, "time")
+
+
+def test_added_devices_copy(run: Run) -> None:
+    arguments = ["copy", "--machine", "cxl-a1000", "--to", "cxl", "--by", "dsa"]
+    assert "no DSA" not in run("predict", *arguments, "--add", "dsa:2").stderr
+    rates = values(predicted(run, *arguments, "--add", "dsa:2"), "rate")
+    assert list(rates) == ["all 2 DSAs", "1 DSA"] or rates["1 DSA"] > 0
+
+
+REFUSED = {
+    "axis": (["stream", "--sweep", "colour=1"], "no axis of stream 'colour'; there are a, b, c"),
+    "values": (["stream", "--sweep", "threads="], "sweeps nothing; write threads=V1,V2"),
+    "points": (
+        ["stream", "--sweep", "threads=" + ",".join(map(str, range(1, 60))),
+         "--sweep", "size=" + ",".join(f"{n}GiB" for n in range(1, 40))],
+        "are more than 1000",
+    ),
+    "machine": (["stream", "--machine", "moon"], "moon"),
+    "kind": (["stream", "--a", "cxl"], "has no CXL; it has DDR, HBM"),
+    "node": (["stream", "--a", "99"], "no node 99 on xeon-max"),
+    "size": (["stream", "--size", "1TiB"], "larger than all memory of xeon-max"),
+    "no dsa": (
+        ["copy", "--machine", "cxl-a1000", "--to", "cxl", "--by", "dsa"],
+        "cxl-a1000 has no DSA; add one: --add dsa:1",
+    ),
+    "no gpu": (["kvcache", "--machine", "xeon-max"], "xeon-max has no GPU to load to"),
+    "one memory": (["kv", "--machine", "one-node"], "one kind of memory"),
+    "set": (["stream", "--set", "capacity=3"], "changes nothing; write node:8.capacity=32GiB"),
+    "set node": (["stream", "--set", "node:77.capacity=3GiB"], "no node '77'; there are 0, 1"),
+    "set ceiling": (["stream", "--set", "ceiling:moon.bandwidth=3GB/s"], "no ceiling 'moon'"),
+    "rate 0": (["stream", "--set", "ceiling:DDR.bandwidth=0GB/s"], "give more than 0"),
+    "add": (["stream", "--add", "gpu:2"], "'gpu:2' adds nothing; write dsa:2"),
+    "both": (["stream", "--machine", "xeon-max", "--from", "p.json"], "give one of them"),
+    "no objects": (["arena"], "give --objects FILE"),
+    "limit": (["arena", "--objects", "bfs", "--limit", "110%"], "is no share"),
+    "plan": (["arena", "--objects", "bfs", "--plan", "moon"], "no object 'moon'; there are"),
+    "advice": (["um", "--machine", "h200"], "costs of faults on h200 are not known"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_one_line(run: Run, name: str) -> None:
+    arguments, words = REFUSED[name]
+    if "--machine" not in arguments and arguments[0] in ("stream", "arena"):
+        arguments = [*arguments, "--machine", "xeon-max"]
+    result = run("predict", *arguments)
+    assert result.returncode not in (0, 70)
+    assert result.stdout == ""
+    assert words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+
+
+def test_objects_must_be_such_a_document(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "objects.json"
+    cases = {
+        "[]": 'has no "objects"',
+        '{"objects": []}': "objects need names",
+        '{"objects": [{"name": "a", "bytes": -1}]}': "objects[0]: bytes is -1",
+        '{"objects": [{"name": "a", "bytes": 9, "access": "by luck"}]}': "by luck",
+        "{": "is no JSON",
+    }
+    for text, words in cases.items():
+        file.write_text(text)
+        result = run("predict", "arena", "--machine", "xeon-max", "--objects", str(file))
+        assert words in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_machine_without_model_gives_bounds(run: Run, tmp_path: Path) -> None:
+    machine = json.loads(run("topo", "--from", "xeon-max", "--json").stdout)
+    machine.pop("model", None)
+    file = tmp_path / "plain.json"
+    file.write_text(json.dumps(machine))
+    document = predicted(run, "stream", "--machine", str(file))
+    assert document["bound"] is True
+    assert "Bounds, not predictions" in document["rests_on"]["detail"]
+
+
+def test_report_draws_it(run: Run, tmp_path: Path) -> None:
+    for name in ("stream", "sweep", "arena"):
+        file = tmp_path / f"{name}.json"
+        assert run("predict", *EVERY[name], "--out", str(file)).returncode == 0
+        result = run("report", str(file), "--html", str(tmp_path / f"{name}.html"))
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "predicted" in (tmp_path / f"{name}.html").read_text()
