@@ -39,12 +39,12 @@ void add_node(const Node& node, std::vector<Ceiling>& ceilings) {
   for (const AccessAttributes& access : node.access) {
     const auto bandwidth = bandwidth_of(access);
     if (!bandwidth) continue;
-    Ceiling ceiling{.name = fmt::format("node {} from node {}", raw(node.id),
-                                        raw(access.initiator)),
-                    .kind = CeilingKind::fabric,
-                    .paths = {{.from = {access.initiator}, .to = {node.id}}},
-                    .bandwidth = *bandwidth,
-                    .evidence = evidence_of(access.measured, access.source)};
+    Ceiling ceiling{
+        .name = fmt::format("node {} from node {}", raw(node.id), raw(access.initiator)),
+        .kind = CeilingKind::fabric,
+        .paths = {{.from = {access.initiator}, .to = {node.id}}},
+        .bandwidth = *bandwidth,
+        .evidence = evidence_of(access.measured, access.source)};
     if (!best || bandwidth->points > best->bandwidth.points) {
       best = ceiling;
       best->name = fmt::format("memory of node {}", raw(node.id));
@@ -86,13 +86,12 @@ void add_links(const Machine& machine, std::vector<Ceiling>& ceilings) {
     const auto add = [&](std::string_view which, std::optional<BytesPerSecond> rate,
                          const std::string& source, std::vector<CrossingPath> crossing) {
       if (!rate || crossing.empty()) return;
-      ceilings.push_back(
-          {.name = fmt::format("{} {}-{}{}", to_string(link.kind), raw(link.a.front()),
-                               raw(link.b.front()), which),
-           .kind = CeilingKind::link,
-           .paths = std::move(crossing),
-           .bandwidth = Curve{{{0, rate->value}}},
-           .evidence = evidence_of(false, source)});
+      ceilings.push_back({.name = fmt::format("{} {}-{}{}", to_string(link.kind),
+                                              raw(link.a.front()), raw(link.b.front()), which),
+                          .kind = CeilingKind::link,
+                          .paths = std::move(crossing),
+                          .bandwidth = Curve{{{0, rate->value}}},
+                          .evidence = evidence_of(false, source)});
     };
     add(", forward", link.each_way, link.each_way_source, paths[i].forward);
     add(", backward", link.each_way, link.each_way_source, paths[i].backward);
@@ -111,13 +110,12 @@ void add_engines(const Machine& machine, std::vector<Ceiling>& ceilings) {
         if (best == nullptr || rate.bandwidth > best->bandwidth) best = &rate;
       }
       if (best == nullptr) continue;
-      ceilings.push_back({.name = fmt::format("{} from node {}", engine.name, raw(from.id)),
-                          .kind = CeilingKind::engine,
-                          .paths = {{.engines = {engine.id},
-                                     .to = {from.id},
-                                     .counts = Counts::reads}},
-                          .bandwidth = Curve{{{0, best->bandwidth.value}}},
-                          .evidence = evidence_of(true, best->source)});
+      ceilings.push_back(
+          {.name = fmt::format("{} from node {}", engine.name, raw(from.id)),
+           .kind = CeilingKind::engine,
+           .paths = {{.engines = {engine.id}, .to = {from.id}, .counts = Counts::reads}},
+           .bandwidth = Curve{{{0, best->bandwidth.value}}},
+           .evidence = evidence_of(true, best->source)});
     }
   }
 }

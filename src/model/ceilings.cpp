@@ -31,11 +31,9 @@ class ModelReader {
   MachineModel read(const JsonReader& at) const {
     MachineModel model;
     at.elements("ceilings", [&](const JsonReader& each) { read_ceilings(each, model.ceilings); });
-    at.elements("latencies", [&](const JsonReader& each) {
-      model.latencies.push_back(read_latency(each));
-    });
-    at.elements("cores",
-                [&](const JsonReader& each) { model.cores.push_back(read_cores(each)); });
+    at.elements("latencies",
+                [&](const JsonReader& each) { model.latencies.push_back(read_latency(each)); });
+    at.elements("cores", [&](const JsonReader& each) { model.cores.push_back(read_cores(each)); });
     return model;
   }
 
@@ -113,9 +111,8 @@ class ModelReader {
   static Evidence read_evidence(const JsonReader& at) {
     Evidence evidence{.basis = word(at, "basis", kConstantBases),
                       .source = at.required_text("source")};
-    at.elements("fitted_to", [&](const JsonReader& each) {
-      evidence.fitted_to.push_back(each.as_text());
-    });
+    at.elements("fitted_to",
+                [&](const JsonReader& each) { evidence.fitted_to.push_back(each.as_text()); });
     if (evidence.basis == ConstantBasis::fitted && evidence.fitted_to.empty()) {
       at.wrong("fitted_to", "must name the figures that a fitted constant was fitted to");
     }
@@ -156,9 +153,8 @@ class ModelReader {
   void read_ceilings(const JsonReader& at, std::vector<Ceiling>& ceilings) const {
     Ceiling ceiling{.name = at.required_text("name"), .kind = word(at, "kind", kCeilingKinds)};
     if (at.field("paths") != nullptr) {
-      at.elements("paths", [&](const JsonReader& each) {
-        ceiling.paths.push_back(read_path(each));
-      });
+      at.elements("paths",
+                  [&](const JsonReader& each) { ceiling.paths.push_back(read_path(each)); });
       if (ceiling.paths.empty()) at.wrong("paths", "must have at least one path");
     } else {
       ceiling.paths.push_back(read_path(at));

@@ -65,8 +65,7 @@ Crossings::Crossings(const Machine& machine, const MachineModel& model)
     for (std::size_t i = 0; i < numbers; ++i) {
       in[i] = std::ranges::binary_search(*sets[i], cpu);
     }
-    const auto [found, added] =
-        groups.try_emplace(in, static_cast<unsigned>(membership_.size()));
+    const auto [found, added] = groups.try_emplace(in, static_cast<unsigned>(membership_.size()));
     if (added) membership_.push_back(std::move(in));
     group_[cpu] = found->second;
   }
@@ -93,8 +92,7 @@ std::vector<AccessCrossing> Crossings::of(const Initiator& initiator, const Flow
           (initiator.engine || !membership_[initiator.cpu_group][path_number_[c][p]])) {
         continue;
       }
-      if (!path.engines.empty() &&
-          !(initiator.engine && among(path.engines, *initiator.engine))) {
+      if (!path.engines.empty() && !(initiator.engine && among(path.engines, *initiator.engine))) {
         continue;
       }
       if (!among(path.from, initiator.node) || !among(path.to, access.node)) continue;

@@ -45,8 +45,8 @@ class Crossings {
  private:
   const Machine& machine_;
   const MachineModel& model_;
-  std::vector<unsigned> group_;               // by CPU
-  std::vector<std::vector<bool>> membership_;  // by group: by number of a path with CPUs
+  std::vector<unsigned> group_;                        // by CPU
+  std::vector<std::vector<bool>> membership_;          // by group: by number of a path with CPUs
   std::vector<std::vector<std::size_t>> path_number_;  // by ceiling and path; of those with CPUs
 };
 

@@ -30,9 +30,9 @@ struct ClassCrossing {
 
 struct ThreadClass {
   double threads = 0;
-  double in_flight = 0;  // bytes per thread
-  double cap = 0;        // bytes per ns and thread; infinity: none
-  double idle = 0;       // ns per byte of progress and byte in flight
+  double in_flight = 0;                  // bytes per thread
+  double cap = 0;                        // bytes per ns and thread; infinity: none
+  double idle = 0;                       // ns per byte of progress and byte in flight
   std::vector<ClassCrossing> crossings;  // each ceiling once
 };
 
@@ -58,10 +58,9 @@ struct FixedPoint {
 FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
                              std::span<const ScaledCeiling> ceilings);
 
-// For each class: by how many percent its rate grows if 1 % is added to the bandwidth of one ceiling
-// (one value per ceiling), or to the bytes in flight of this class (the last value). All are 0 if
-// its cap holds it back.
-// Requires: `point` is the solution for these arguments.
+// For each class: by how many percent its rate grows if 1 % is added to the bandwidth of one
+// ceiling (one value per ceiling), or to the bytes in flight of this class (the last value). All
+// are 0 if its cap holds it back. Requires: `point` is the solution for these arguments.
 std::vector<std::vector<double>> elasticities(std::span<const ThreadClass> classes,
                                               std::span<const ScaledCeiling> ceilings,
                                               const FixedPoint& point);

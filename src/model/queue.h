@@ -15,9 +15,9 @@ namespace headrace {
 // docs/results/2026-11-28-queue-shape.md has its errors.
 inline constexpr double kMostUtilisation = 1.02;
 inline constexpr double kQueueScaleNs = 80;
-// Factors of kQueueScaleNs for the ends of intervals: single systems want 44 to 138 ns.
+// Factors of kQueueScaleNs for the ends of intervals: single systems want 45 to 144 ns.
 inline constexpr double kQueueScaleLow = 0.55;
-inline constexpr double kQueueScaleHigh = 1.7;
+inline constexpr double kQueueScaleHigh = 1.8;
 
 // Utilisation and its derivative.
 struct Utilisation {
@@ -25,8 +25,8 @@ struct Utilisation {
   double slope = 0;  // per ns
 };
 
-// The utilisation at which a ceiling adds `queue_ns` >= 0. `queue`: of the ceiling, or empty for
-// the default shape.
+// The utilisation at which a ceiling adds `queue_ns`. `queue`: of the ceiling, or empty for the
+// default shape. Below 0, where no solution is, the line goes on straight.
 Utilisation utilisation(const Curve& queue, double queue_ns);
 
 }  // namespace headrace

@@ -41,8 +41,8 @@ double at_end(const Estimate& estimate, End end) {
 struct FlowClasses {
   std::size_t first = 0;
   std::size_t count = 0;
-  double bytes = 0;                          // of accesses, per byte of progress
-  std::vector<double> idle_ns;               // by access
+  double bytes = 0;                                    // of accesses, per byte of progress
+  std::vector<double> idle_ns;                         // by access
   std::vector<std::vector<AccessCrossing>> crossings;  // by access, of the first class
 };
 
@@ -76,8 +76,8 @@ namespace {
 
 Status positive(const Flow& flow, std::string_view what, double value) {
   if (std::isfinite(value) && value > 0) return {};
-  return fail(ErrorCode::invalid, "flow '{}': {} is {}; it must be above 0",
-              printable(flow.name), what, value);
+  return fail(ErrorCode::invalid, "flow '{}': {} is {}; it must be above 0", printable(flow.name),
+              what, value);
 }
 
 Status share(const Flow& flow, std::string_view what, double value) {
@@ -217,24 +217,21 @@ Result<Classes> Solver::Parts::classes(std::span<const Flow> flows, End end) con
     FlowClasses& of_flow = found.flows.emplace_back();
     of_flow.first = found.threads.size();
     const NodeId initiator = flow.engine ? machine.find(*flow.engine)->home : flow.initiator;
-    ThreadClass common{.cap = flow.cap_bytes_per_second
-                                  ? *flow.cap_bytes_per_second * 1e-9
-                                  : std::numeric_limits<double>::infinity()};
-    common.in_flight =
-        flow.in_flight_bytes
-            ? at_end(*flow.in_flight_bytes, flow.in_flight_uncertainty, end)
-            : common.cap * kOpenLatencyNs;
+    ThreadClass common{.cap = flow.cap_bytes_per_second ? *flow.cap_bytes_per_second * 1e-9
+                                                        : std::numeric_limits<double>::infinity()};
+    common.in_flight = flow.in_flight_bytes
+                           ? at_end(*flow.in_flight_bytes, flow.in_flight_uncertainty, end)
+                           : common.cap * kOpenLatencyNs;
     for (const auto& [group, part] : groups(flow)) {
       ThreadClass& each = found.threads.emplace_back(common);
       each.threads = flow.threads * part;
       const bool first = of_flow.count++ == 0;
       for (const FlowAccess& access : flow.accesses) {
         const double hits = access.side_cache_hits ? at_end(*access.side_cache_hits, end) : 1;
-        const double dirty =
-            access.side_cache_dirty.value_or(written_share(flow, access.node));
+        const double dirty = access.side_cache_dirty.value_or(written_share(flow, access.node));
         const double idle = idle_ns(initiator, access, hits, end);
-        auto crossed = crossings.of(
-            {.node = initiator, .engine = flow.engine, .cpu_group = group}, access, hits, dirty);
+        auto crossed = crossings.of({.node = initiator, .engine = flow.engine, .cpu_group = group},
+                                    access, hits, dirty);
         each.idle += access.bytes * idle;
         add(each.crossings, crossed);
         if (!first) continue;

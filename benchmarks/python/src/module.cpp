@@ -18,6 +18,7 @@ NB_MODULE(_core, m) {
   bind_query(m);
   bind_simulated(m);
   bind_layer(m);
+  bind_model(m);
   bind_unified_memory(m);
   m.def("_build_id", &build_id);
   explain_refusals(m);

@@ -11,6 +11,7 @@ namespace nb = nanobind;
 void bind_query(nb::module_& m);
 void bind_simulated(nb::module_& m);
 void bind_layer(nb::module_& m);
+void bind_model(nb::module_& m);
 void bind_unified_memory(nb::module_& m);
 
 }  // namespace headrace::python
