@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs threads one at a time, in an order that a seed and a policy choose. The threads are ordinary
+// threads of the process. One has the turn; all others sleep. At each operation between threads
+// (runtime.cpp) the thread with the turn may lose it.
+//
+// Time is virtual: each operation takes `step`. If every thread sleeps, the clock jumps to the next
+// time-out.
+//
+// Memory is that of x86: a store weaker than seq_cst may stay in the buffer of its thread while the
+// thread goes on (StoreBuffer). Reordering by weaker machines is not modelled.
+//
+// One schedule at a time. Functions without a comment are for the thread that has the turn.
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "headrace/random.h"
+#include "headrace/units.h"
+#include "tests/explore/policy.h"
+
+namespace headrace::explore {
+
+enum class Op : std::uint8_t {
+  load,
+  store,
+  exchange,
+  fence,
+  heavy_fence,
+  lock,
+  unlock,
+  wait,
+  wake,
+  sleep,
+  start,
+  join,
+  end,
+  drain,
+};
+std::string_view to_string(Op op);
+
+// The stores of a thread that other threads do not see yet, oldest first.
+class StoreBuffer {
+ public:
+  bool empty() const { return count_ == 0; }
+  bool full() const { return count_ == stores_.size(); }
+  void push(volatile void* at, unsigned bytes, std::uint64_t value) {
+    stores_[count_++] = {at, bytes, value};
+  }
+  // The newest store to this address; null: none.
+  const std::uint64_t* find(const volatile void* at) const;
+  // Whether a store lies in this range.
+  bool overlaps(const volatile void* at, std::size_t bytes) const;
+  // Makes the oldest store visible.
+  void drain_one();
+  void drain() {
+    while (!empty()) drain_one();
+  }
+
+ private:
+  struct Store {
+    volatile void* at;
+    unsigned bytes;
+    std::uint64_t value;
+  };
+  std::array<Store, 8> stores_;
+  std::size_t count_ = 0;
+};
+
+struct Thread {
+  enum class State : std::uint8_t { runnable, asleep, ended };
+
+  unsigned number = 0;
+  State state = State::runnable;
+  Op sleeps_in = Op::wait;
+  bool awaited = false;  // its waits must end without a time-out
+  bool woken = false;
+  const volatile void* sleeps_on = nullptr;
+  Nanoseconds until = Nanoseconds::max();
+  const void* at = nullptr;  // where it is: the return address of its last operation
+  StoreBuffer stores;
+  std::byte* stack = nullptr;
+  std::size_t stack_bytes = 0;
+  // The functions that it is in, from outermost, by the addresses that they return to.
+  std::array<const void*, 256> calls{};
+  std::size_t depth = 0;
+
+  void* (*body)(void*) = nullptr;
+  void* argument = nullptr;
+  pthread_t handle{};
+  std::atomic<std::uint32_t> go{0};  // a futex: 1 gives this thread the turn
+};
+
+// This thread in the schedule that runs; null: it is in none.
+extern thread_local constinit Thread* current;
+
+struct Step {
+  std::uint8_t thread;
+  Op op;
+  const volatile void* object;
+  const void* at;
+};
+
+struct Settings {
+  PolicyKind policy = PolicyKind::random_walk;
+  std::uint64_t seed = 1;
+  std::uint64_t length = 1000;  // of the longest schedule so far, for PCT
+  std::uint64_t most_steps = 50'000;
+  bool store_buffers = true;
+  bool membarrier = true;  // whether the kernel has it
+};
+
+class Schedule {
+ public:
+  static constexpr unsigned kMostThreads = 16;
+
+  explicit Schedule(const Settings& settings);
+  Schedule(const Schedule&) = delete;
+  Schedule& operator=(const Schedule&) = delete;
+
+  // The schedule that runs; null: none.
+  static Schedule* running();
+  // Runs `body` as thread 0, and all threads that it starts. For a thread outside the schedule.
+  // On a failure the process ends with status 1.
+  void run(const std::function<void()>& body);
+
+  // Another thread may run now.
+  void point(Op op, const volatile void* object, const void* at);
+  // Sleeps until a wake() of this address, or until a point in time. False: it was the time.
+  bool sleep(Op op, const volatile void* object, Nanoseconds until, const void* at);
+  // Wakes at most `most` threads that sleep on the address, chosen by the policy's seed.
+  unsigned wake(const volatile void* object, unsigned most);
+  int start(pthread_t* handle, void* (*body)(void*), void* argument, const void* at);
+  Thread* find(pthread_t handle);
+  // Makes all stores of all threads visible.
+  void drain_all();
+  // After a store that stays in its thread's buffer.
+  void note_buffered(const Thread& thread) { buffered_ |= 1U << thread.number; }
+  // A thread does nothing useful until others have run.
+  void yield(const void* at);
+
+  Nanoseconds now() const { return now_; }
+  bool chance(unsigned one_in) { return random_.below(one_in) == 0; }
+  Random& random() { return random_; }
+  const Settings& settings() const { return settings_; }
+
+  // The steps so far; stays valid after run().
+  const std::vector<Step>& steps() const { return steps_; }
+  std::uint64_t hash() const { return hash_; }  // equal for equal orders
+  std::uint64_t switches() const { return switches_; }
+  const std::vector<Thread*>& threads() const { return threads_; }
+
+  // Prints why, where each thread is, and the last steps; ends the process.
+  [[noreturn]] void fail(const std::string& why);
+
+ private:
+  static void* enter(void* thread);
+  static void leave(void* thread);
+  Thread& add(void* (*body)(void*), void* argument);
+  int create(Thread& thread);
+  void note(Op op, const volatile void* object, const void* at);
+  Thread* choose();
+  void expire();
+  void jump();
+  void hand_over(Thread& next);
+  static void await_turn(Thread& thread);
+
+  const Settings settings_;
+  Random random_;
+  Policy policy_;
+  Nanoseconds step_;
+  Nanoseconds now_{1'000'000'000};
+  Nanoseconds next_timeout_ = Nanoseconds::max();
+  std::uint32_t runnable_ = 0;  // bit i: thread i
+  std::uint32_t buffered_ = 0;  // bit i: thread i may have buffered stores
+  unsigned alive_ = 0;
+  std::uint8_t current_number_ = 0;  // of the thread that has the turn
+  std::uint64_t hash_ = 0;
+  std::uint64_t switches_ = 0;
+  std::vector<Step> steps_;
+  std::vector<Thread*> threads_;
+  std::atomic<std::uint32_t> over_{0};
+};
+
+}  // namespace headrace::explore
