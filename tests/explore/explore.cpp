@@ -55,6 +55,7 @@ class OneCpu {
 
 void Trial::together(std::initializer_list<std::function<void()>> bodies) {
   std::vector<std::thread> threads;
+  schedule_.begin_together();
   for (const auto& body : bodies) {
     threads.emplace_back([this, &body] {
       current->awaited = !timeouts_;
@@ -63,6 +64,7 @@ void Trial::together(std::initializer_list<std::function<void()>> bodies) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  schedule_.end_together();
 }
 
 void Trial::require(bool holds, std::string_view promise, std::source_location where) {
@@ -77,6 +79,7 @@ Exploration explore(const Scenario& scenario, double share) {
   Exploration all;
   std::unordered_set<std::uint64_t> orders;
   std::uint64_t longest = 0;
+  bool print_all = false;
   const auto once = [&](PolicyKind policy, std::uint64_t seed, std::uint64_t length) {
     Schedule schedule({.policy = policy, .seed = seed, .length = length,
                        .membarrier = seed % 8 != 7});
@@ -88,18 +91,21 @@ Exploration explore(const Scenario& scenario, double share) {
       Trial trial(schedule);
       scenario(trial);
     });
+    longest = std::max(longest, policy == PolicyKind::random_walk && length == 0 ? schedule.together_steps() : 0);
+    if (print_all) report(schedule, "nothing; printed on request");
     return std::pair(schedule.steps().size(), schedule.hash());
   };
   // The same in each process: initialises static variables, and finds the usual length.
   constexpr std::uint64_t kTrials = 4;
   for (std::uint64_t seed = 1; seed <= kTrials; ++seed) {
-    longest = std::max<std::uint64_t>(longest, once(PolicyKind::random_walk, seed, 0).first);
+    once(PolicyKind::random_walk, seed, 0);
   }
   const char* const policy = std::getenv("HEADRACE_EXPLORE_POLICY");
   if (const char* const seed = std::getenv("HEADRACE_EXPLORE_SEED")) {
     const auto kind = policy != nullptr && std::string_view(policy) == "pct"
                           ? PolicyKind::pct
                           : PolicyKind::random_walk;
+    print_all = std::getenv("HEADRACE_EXPLORE_STEPS") != nullptr;
     const auto [steps, hash] = once(kind, std::strtoull(seed, nullptr, 10), longest);
     fmt::print("{} operations, order {:016x}\n", steps, hash);
     return {.schedules = 1, .distinct = 1, .steps = steps};

@@ -85,6 +85,7 @@ struct Thread {
   bool woken = false;
   const volatile void* sleeps_on = nullptr;
   Nanoseconds until = Nanoseconds::max();
+  Nanoseconds nap{0};        // the longest time that it sleeps now
   const void* at = nullptr;  // where it is: the return address of its last operation
   StoreBuffer stores;
   std::byte* stack = nullptr;
@@ -112,7 +113,7 @@ struct Step {
 struct Settings {
   PolicyKind policy = PolicyKind::random_walk;
   std::uint64_t seed = 1;
-  std::uint64_t length = 1000;  // of the longest schedule so far, for PCT
+  std::uint64_t length = 1000;  // of the longest schedule so far (together_steps), for PCT
   std::uint64_t most_steps = 50'000;
   bool store_buffers = true;
   bool membarrier = true;  // whether the kernel has it
@@ -144,6 +145,10 @@ class Schedule {
   void drain_all();
   // After a store that stays in its thread's buffer.
   void note_buffered(const Thread& thread) { buffered_ |= 1U << thread.number; }
+  // Between these the operations of threads meet; the policy counts them there only.
+  void begin_together() { ++together_; }
+  void end_together() { --together_; }
+  std::uint64_t together_steps() const { return together_steps_; }
   // A thread does nothing useful until others have run.
   void yield(const void* at);
 
@@ -177,11 +182,14 @@ class Schedule {
   Random random_;
   Policy policy_;
   Nanoseconds step_;
+  std::uint64_t drain_;  // a buffered store becomes visible once in so many operations
   Nanoseconds now_{1'000'000'000};
   Nanoseconds next_timeout_ = Nanoseconds::max();
   std::uint32_t runnable_ = 0;  // bit i: thread i
   std::uint32_t buffered_ = 0;  // bit i: thread i may have buffered stores
   unsigned alive_ = 0;
+  unsigned together_ = 0;
+  std::uint64_t together_steps_ = 0;
   std::uint8_t current_number_ = 0;  // of the thread that has the turn
   std::uint64_t hash_ = 0;
   std::uint64_t switches_ = 0;
