@@ -95,9 +95,7 @@ TEST(ExploreCache, ReadersBesideInvalidate_SeeNoOldBytes) {
 TEST(ExploreCache, PinsBesideEviction_KeepTheirBytes) {
   explore([](Trial& trial) {
     Versions rows(trial, 4);
-    for (std::size_t i = 0; i < 4; ++i) {
-      for (std::size_t k = 0; k < i; ++k) rows.write(i, [] {});
-    }
+    rows.number();
     CacheRig rig(in_flight(trial, 3));
     for (std::size_t i = 0; i < 3; ++i) rig.load(rows.row(i));
     const auto read = [&](std::size_t first) {
@@ -115,10 +113,45 @@ TEST(ExploreCache, PinsBesideEviction_KeepTheirBytes) {
   });
 }
 
+// Enough frames that victims are chosen long before they are dropped (32), and their pins counted
+// beside the lock (128).
+void hit_victims(Trial& trial, std::size_t frames) {
+  constexpr std::uint64_t kSmall = 64;
+  Versions rows(trial, frames + 6, kSmall);
+  rows.number();
+  auto options = in_flight(trial, 1);
+  options.budget = Bytes{frames * kSmall};
+  options.fake.own_thread = false;
+  options.fake.inside_chance = 1;
+  CacheRig rig(options);
+  const std::size_t before = frames + 1 + trial.below(2);
+  for (std::size_t i = 0; i < before; ++i) (void)rig.cache->access(rows.row(i));
+  const auto read = [&](std::size_t first, std::size_t count) {
+    for (std::size_t i = first; i < first + count; ++i) {
+      const Block block = rig.cache->access(rows.row(i));
+      const auto bytes = bytes_of(trial, block);
+      trial.require(rows.version_of(bytes) == i, "a block has the bytes of its extent");
+      const Block next = rig.cache->access(rows.row(i + 1));
+      trial.require(rows.version_of(bytes) == i, "a pin keeps its bytes");
+    }
+  };
+  const std::size_t old = trial.below(4);
+  trial.together({[&] { read(old, 3); }, [&] { read(before, 2); }, [&] { read(old + 1, 2); }});
+  trial.require(rig.cache->stats().bytes_pinned == 0_B, "no pin is left");
+}
+
+TEST(ExploreCache, HitsOnVictims_KeepTheirBytes) {
+  explore([](Trial& trial) { hit_victims(trial, 32); });
+}
+
+TEST(ExploreCache, HitsOnVictimsChosenAhead_KeepTheirBytes) {
+  explore([](Trial& trial) { hit_victims(trial, 128); }, 0.2);
+}
+
 TEST(ExploreCache, Hits_BesideFlushAndClear_KeepTheirBytes) {
   explore([](Trial& trial) {
     Versions rows(trial, 2);
-    rows.write(1, [] {});
+    rows.number();
     CacheRig rig(in_flight(trial, 4));
     rig.load(rows.row(0));
     rig.load(rows.row(1));
@@ -165,12 +198,25 @@ TEST(ExploreCache, AfterForget_NoEngineReadsTheObject) {
   });
 }
 
+// Other copies start and end meanwhile. Without a wake-up it would sleep for a slice of time.
+TEST(ExploreCache, ForgetBesideOtherCopies_IsWoken) {
+  explore([](Trial& trial) {
+    Versions rows(trial, 1);
+    Versions others(trial, 2);
+    CacheRig rig(in_flight(trial, 4));
+    const auto access = [&](std::size_t row) { (void)rig.cache->access(others.row(row)); };
+    trial.together({[&] {
+                      (void)rig.cache->access(rows.row(0));
+                      trial.require(rig.cache->forget(rows.object()).has_value(), "forget() ends");
+                    },
+                    [&] { access(0); }, [&] { access(1); }});
+  });
+}
+
 TEST(ExploreCache, PlansBesideAccesses_FetchEachRowAndEnd) {
   explore([](Trial& trial) {
     Versions rows(trial, 4);
-    for (std::size_t i = 0; i < 4; ++i) {
-      for (std::size_t k = 0; k < i; ++k) rows.write(i, [] {});
-    }
+    rows.number();
     CacheRig rig(in_flight(trial, 4));
     std::vector<Extent> extents;
     for (std::size_t i = 0; i < 4; ++i) extents.push_back(rows.row(i));

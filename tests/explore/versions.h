@@ -20,11 +20,19 @@ class Versions {
  public:
   static constexpr std::uint64_t kRow = 512;
 
-  Versions(Trial& trial, std::size_t rows) : trial_(trial), source_(kRow * rows), rows_(rows) {
+  Versions(Trial& trial, std::size_t rows, std::uint64_t row = kRow)
+      : trial_(trial), row_(row), source_(row * rows), rows_(rows) {
     std::memset(source_.bytes().data(), 0, source_.bytes().size());
   }
+  // The version of each row is its index, and stays.
+  void number() {
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      std::memset(source_.bytes().data() + i * row_, static_cast<int>(i), row_);
+      rows_[i].written = rows_[i].published = static_cast<unsigned>(i);
+    }
+  }
 
-  Extent row(std::size_t index) const { return source_.at(index * kRow, kRow); }
+  Extent row(std::size_t index) const { return source_.at(index * row_, row_); }
   const Object& object() const { return source_.object(); }
 
   // Writes the next version and publishes it. One writer per row.
@@ -32,7 +40,7 @@ class Versions {
   void write(std::size_t index, const Publish& publish) {
     Row& row = rows_[index];
     ++row.written;
-    std::memset(source_.bytes().data() + index * kRow, static_cast<int>(row.written), kRow);
+    std::memset(source_.bytes().data() + index * row_, static_cast<int>(row.written), row_);
     publish();
     row.published = row.written;
   }
@@ -50,9 +58,8 @@ class Versions {
     trial_.require(version >= seen_before, "no read returns older bytes than one that ended before");
     row.seen = std::max(row.seen, version);
   }
-  bool holds(const std::byte* at) const { return source_.holds(at); }
   unsigned version_of(std::span<const std::byte> bytes) const {
-    trial_.require(bytes.size() == kRow, "a copy has the length of its row");
+    trial_.require(bytes.size() == row_, "a copy has the length of its row");
     const std::byte first = bytes[0];
     trial_.require(std::ranges::all_of(bytes, [first](std::byte b) { return b == first; }),
                    "a copy has the bytes of one version");
@@ -66,6 +73,7 @@ class Versions {
     unsigned seen = 0;
   };
   Trial& trial_;
+  const std::uint64_t row_;
   test::Source source_;
   std::vector<Row> rows_;
 };
