@@ -131,7 +131,8 @@ void hit_victims(Trial& trial, std::size_t frames) {
       const Block block = rig.cache->access(rows.row(i));
       const auto bytes = bytes_of(trial, block);
       trial.require(rows.version_of(bytes) == i, "a block has the bytes of its extent");
-      const Block next = rig.cache->access(rows.row(i + 1));
+      const Block next = rig.cache->access(rows.half(i + 1));
+      trial.require(rows.version_of(bytes_of(trial, next)) == i + 1, "a block has its bytes");
       trial.require(rows.version_of(bytes) == i, "a pin keeps its bytes");
     }
   };
@@ -185,8 +186,7 @@ TEST(ExploreCache, AfterForget_NoEngineReadsTheObject) {
       Prefetch ahead = rig.cache->prefetch(std::vector{rows->row(0), rows->row(1)});
       if (trial.below(2) == 0) ahead.cancel();
     };
-    trial.together({[&] { access(0); }, [&] { access(1); },
-                    plan,
+    trial.together({[&] { access(0); }, [&] { access(1); }, plan,
                     [&] {
                       access(0);
                       trial.require(rig.cache->forget(rows->object()).has_value(), "forget() ends");
@@ -292,7 +292,8 @@ TEST(ExploreCache, WaitForSpace_EndsWhenABlockIsReleased) {
     Versions rows(trial, 3);
     CacheRig rig(in_flight(trial, 1));
     const auto read = [&](std::size_t row) {
-      const Block block = rig.cache->access(rows.row(row), {.space_timeout = std::chrono::hours{1}});
+      const Block block =
+          rig.cache->access(rows.row(row), {.space_timeout = std::chrono::hours{1}});
       rows.read(row, [&] { return bytes_of(trial, block); });
       trial.require(block.node() == kDram, "a block that was waited for has a frame");
     };
@@ -330,7 +331,8 @@ TEST(ExploreCache, FailedCopies_EndEveryWait) {
         });
       }
     };
-    trial.together({read, read, [&] { rows.write(0, [&] { rig.cache->invalidate(rows.row(0)); }); }});
+    trial.together(
+        {read, read, [&] { rows.write(0, [&] { rig.cache->invalidate(rows.row(0)); }); }});
     trial.require(rig.cache->stats().bytes_pinned == 0_B, "no pin is left");
   });
 }
@@ -362,25 +364,28 @@ TEST(ExploreCache, InvalidateAcrossShards_SeesNoOldBytes) {
 
 // Many Blocks of one thread need several readers, which another thread takes over at its end.
 TEST(ExploreCache, ThreadsThatEnd_LeaveTheirSlots) {
-  explore([](Trial& trial) {
-    Versions rows(trial, 2);
-    CacheRig rig(in_flight(trial, 4));
-    rig.load(rows.row(0));
-    rig.load(rows.row(1));
-    std::vector<Block> left;
-    const auto hold = [&](std::size_t count) {
-      std::vector<Block> blocks;
-      for (std::size_t i = 0; i < count; ++i) blocks.push_back(rig.cache->access(rows.row(i % 2)));
-      left.push_back(std::move(blocks.back()));
-    };
-    trial.together({[&] { hold(18); }, [&] { hold(3); }, [&] { rig.cache->flush(); }});
-    trial.together({[&] { hold(3); }, [&] { rig.cache->clear(); }});
-    for (const Block& block : left) {
-      if (block.now()) (void)rows.version_of(*block.now());
-    }
-    left.clear();
-    trial.require(rig.cache->stats().bytes_pinned == 0_B, "no pin is left");
-  }, 0.5);
+  explore(
+      [](Trial& trial) {
+        Versions rows(trial, 2);
+        CacheRig rig(in_flight(trial, 4));
+        rig.load(rows.row(0));
+        rig.load(rows.row(1));
+        std::vector<Block> left;
+        const auto hold = [&](std::size_t count) {
+          std::vector<Block> blocks;
+          for (std::size_t i = 0; i < count; ++i)
+            blocks.push_back(rig.cache->access(rows.row(i % 2)));
+          left.push_back(std::move(blocks.back()));
+        };
+        trial.together({[&] { hold(18); }, [&] { hold(3); }, [&] { rig.cache->flush(); }});
+        trial.together({[&] { hold(3); }, [&] { rig.cache->clear(); }});
+        for (const Block& block : left) {
+          if (block.now()) (void)rows.version_of(*block.now());
+        }
+        left.clear();
+        trial.require(rig.cache->stats().bytes_pinned == 0_B, "no pin is left");
+      },
+      0.5);
 }
 
 }  // namespace

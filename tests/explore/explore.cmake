@@ -9,7 +9,8 @@ endif()
 
 # The code whose threads are explored, by folder. Everything else comes from the library.
 set(explored_sources "")
-foreach(folder src/core/waiting src/core src/move src/cache/structures src/cache)
+foreach(folder src/core/waiting src/core src/move src/cache/structures src/cache
+               src/kvcache/keys src/kvcache/state src/kvcache)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cpp$")
   string(REPLACE "/" "_" name explored_${folder})
@@ -47,3 +48,10 @@ target_include_directories(explore_test PRIVATE ${PROJECT_SOURCE_DIR}/include
 target_link_libraries(explore_test PRIVATE headrace headrace_warnings headrace_test_warnings
   ${HEADRACE_DEPENDENCIES} GTest::gtest_main)
 set_target_properties(explore_test PROPERTIES UNITY_BUILD OFF)
+foreach(part RANGE 1 ${HEADRACE_TEST_PARTS})
+  math(EXPR index "${part} - 1")
+  add_test(NAME explore_test.${part} COMMAND explore_test)
+  set_tests_properties(explore_test.${part} PROPERTIES TIMEOUT 600
+    ENVIRONMENT "GTEST_TOTAL_SHARDS=${HEADRACE_TEST_PARTS};GTEST_SHARD_INDEX=${index}")
+  headrace_label(explore_test explore_test.${part} optimised)
+endforeach()

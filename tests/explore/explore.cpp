@@ -20,7 +20,7 @@
 namespace headrace::explore {
 namespace {
 
-// Of each scenario in `make test`; 10 000 in all.
+// Schedules of each scenario in `make test`: 10 000 in all.
 constexpr std::uint64_t kSchedules = 500;
 
 std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
@@ -28,9 +28,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
 }
 
-std::string_view name_of(PolicyKind policy) {
-  return policy == PolicyKind::pct ? "pct" : "random";
-}
+std::string_view name_of(PolicyKind policy) { return policy == PolicyKind::pct ? "pct" : "random"; }
 
 // One CPU serves all threads, since only one runs at a time: the turn passes in a tenth of the
 // time.
@@ -81,17 +79,18 @@ Exploration explore(const Scenario& scenario, double share) {
   std::uint64_t longest = 0;
   bool print_all = false;
   const auto once = [&](PolicyKind policy, std::uint64_t seed, std::uint64_t length) {
-    Schedule schedule({.policy = policy, .seed = seed, .length = length,
-                       .membarrier = seed % 8 != 7});
-    set_replay(fmt::format("HEADRACE_EXPLORE_POLICY={} HEADRACE_EXPLORE_SEED={} {} "
-                           "--gtest_filter={}  # schedule {}",
-                           name_of(policy), seed, testing::internal::GetArgvs()[0], name,
-                           all.schedules + 1));
+    Schedule schedule(
+        {.policy = policy, .seed = seed, .length = length, .membarrier = seed % 8 != 7});
+    set_replay(fmt::format(
+        "HEADRACE_EXPLORE_POLICY={} HEADRACE_EXPLORE_SEED={} {} "
+        "--gtest_filter={}  # schedule {}",
+        name_of(policy), seed, testing::internal::GetArgvs()[0], name, all.schedules + 1));
     schedule.run([&] {
       Trial trial(schedule);
       scenario(trial);
     });
-    longest = std::max(longest, policy == PolicyKind::random_walk && length == 0 ? schedule.together_steps() : 0);
+    longest = std::max(
+        longest, policy == PolicyKind::random_walk && length == 0 ? schedule.together_steps() : 0);
     if (print_all) report(schedule, "nothing; printed on request");
     return std::pair(schedule.steps().size(), schedule.hash());
   };
@@ -115,11 +114,15 @@ Exploration explore(const Scenario& scenario, double share) {
   const auto begin = std::chrono::steady_clock::now();
   const std::uint64_t first = from_environment("HEADRACE_EXPLORE_FIRST", 1);
   for (std::uint64_t i = 0; i < schedules; ++i) {
-    const PolicyKind kind = policy != nullptr ? (std::string_view(policy) == "pct" ? PolicyKind::pct : PolicyKind::random_walk)
-                            : i % 2 == 0 ? PolicyKind::random_walk : PolicyKind::pct;
+    const PolicyKind kind =
+        policy != nullptr
+            ? (std::string_view(policy) == "pct" ? PolicyKind::pct : PolicyKind::random_walk)
+        : i % 2 == 0 ? PolicyKind::random_walk
+                     : PolicyKind::pct;
     const auto [steps, hash] = once(kind, first + i, longest);
     ++all.schedules;
     all.steps += steps;
+    all.hash = (all.hash ^ hash) * 0x9e3779b97f4a7c15;
     orders.insert(hash);
   }
   all.distinct = orders.size();

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Explores the orders in which threads of production code may meet.
 //
-//   TEST(ExploreCache, Something) {
-//     explore([](Trial& trial) {
-//       Rig rig;                                   // objects under test
-//       trial.together({[&] { ... }, [&] { ... }});  // one thread each
-//       trial.require(..., "the block has the bytes of one version");
-//     });
-//   }
+// A scenario is a function of a Trial: it makes the objects under test, starts threads with
+// together(), and states promises with require(). cache_test.cpp has many.
 //
 // The scenario runs once per seed, half of the seeds with each policy. It must do the same each
 // time: no clock, randomness or address from outside. Operations on atomics, mutexes, condition
@@ -57,7 +52,7 @@ struct Exploration {
   std::uint64_t schedules = 0;
   std::uint64_t distinct = 0;
   std::uint64_t steps = 0;
-  std::uint64_t switches = 0;
+  std::uint64_t hash = 0;  // of all orders, in theirs
 };
 
 using Scenario = std::function<void(Trial&)>;

@@ -134,21 +134,23 @@ TEST(ExploreMover, Callbacks_BesideTheEnd_AreCalledOnce) {
 }
 
 TEST(ExploreMover, EventFd_BesideTheEnd_BecomesReadable) {
-  explore([](Trial& trial) {
-    Small rig(own_thread(trial));
-    const Transfer move = rig.copy(0);
-    const auto open = [&] {
-      const auto descriptor = move.event_fd();
-      trial.require(descriptor.has_value(), "there is a descriptor");
-      (void)move.wait(std::chrono::hours{1});
-      pollfd look{.fd = *descriptor, .events = POLLIN, .revents = 0};
-      for (int i = 0; i < 3 && poll(&look, 1, 0) == 0; ++i) (void)rig.mover->stats();
-    };
-    trial.together({open, open});
-    rig.mover.reset();
-    pollfd look{.fd = *move.event_fd(), .events = POLLIN, .revents = 0};
-    trial.require(poll(&look, 1, 0) == 1, "the descriptor of a move that is done is readable");
-  }, 0.5);
+  explore(
+      [](Trial& trial) {
+        Small rig(own_thread(trial));
+        const Transfer move = rig.copy(0);
+        const auto open = [&] {
+          const auto descriptor = move.event_fd();
+          trial.require(descriptor.has_value(), "there is a descriptor");
+          (void)move.wait(std::chrono::hours{1});
+          pollfd look{.fd = *descriptor, .events = POLLIN, .revents = 0};
+          for (int i = 0; i < 3 && poll(&look, 1, 0) == 0; ++i) (void)rig.mover->stats();
+        };
+        trial.together({open, open});
+        rig.mover.reset();
+        pollfd look{.fd = *move.event_fd(), .events = POLLIN, .revents = 0};
+        trial.require(poll(&look, 1, 0) == 1, "the descriptor of a move that is done is readable");
+      },
+      0.5);
 }
 
 // The destructor comes while copies are queued and in flight.
@@ -170,8 +172,9 @@ TEST(ExploreMover, DestructionBesideTheEnd_CancelsAndWaits) {
     for (std::size_t i = 0; i < moves.size(); ++i) {
       trial.require(moves[i].done(), "a destroyed Mover leaves no move");
       const auto stats = moves[i].poll();
-      trial.require(stats->has_value() ? rig.copied(i) : stats->error().code == ErrorCode::cancelled,
-                    "a move ends with its bytes, or cancelled");
+      trial.require(
+          stats->has_value() ? rig.copied(i) : stats->error().code == ErrorCode::cancelled,
+          "a move ends with its bytes, or cancelled");
     }
     trial.require(called == 1, "the callback is called once");
     trial.require(rig.fake->in_flight() == 0, "nothing is in flight");
@@ -184,8 +187,8 @@ TEST(ExploreMover, Batches_EndWithAllTheirPairs) {
     const auto copy = [&](std::size_t first) {
       std::vector<MovePair> pairs;
       for (std::size_t row = first; row < first + 2; ++row) {
-        pairs.push_back({{&rig.to, row * kLength, Bytes{kLength}},
-                         {&rig.from, row * kLength, Bytes{kLength}}});
+        pairs.push_back(
+            {{&rig.to, row * kLength, Bytes{kLength}}, {&rig.from, row * kLength, Bytes{kLength}}});
       }
       const Transfer move = rig.mover->copy(pairs);
       if (first == 0 && trial.below(2) == 0) move.promote(Priority::demand);
@@ -228,7 +231,12 @@ TEST(ExploreMover, InlineCopies_OfSeveralThreads_AllEnd) {
       const auto stats = rig.copy(row).wait(std::chrono::hours{1});
       trial.require(!stats || rig.copied(row), "a move that succeeds has its bytes");
     };
-    trial.together({[&] { copy(0); }, [&] { copy(1); copy(3); }, [&] { copy(2); }});
+    trial.together({[&] { copy(0); },
+                    [&] {
+                      copy(1);
+                      copy(3);
+                    },
+                    [&] { copy(2); }});
     check_end(trial, rig);
   });
 }

@@ -12,8 +12,8 @@ Policy::Policy(PolicyKind kind, std::uint64_t length, Random& random)
     return;
   }
   for (std::size_t i = 0; i < priorities_.size(); ++i) {
-    priorities_[i] = static_cast<std::int64_t>(random.below(1 << 30)) * 32 +
-                     static_cast<std::int64_t>(i);
+    priorities_[i] =
+        static_cast<std::int64_t>(random.below(1 << 30)) * 32 + static_cast<std::int64_t>(i);
   }
   const std::uint64_t depth = 1 + random.below(5);
   for (std::uint64_t i = 1; i < depth; ++i) changes_.push_back(random.below(length + 1));

@@ -32,7 +32,7 @@ class Policy {
   void lower(unsigned thread);
 
  private:
-  // A thread that has run for so many operations while others could is taken to be polling.
+  // A thread that has run for this many operations while others could run is polling.
   static constexpr unsigned kLongRun = 300;
 
   unsigned any(std::uint32_t runnable);
@@ -40,9 +40,9 @@ class Policy {
 
   const PolicyKind kind_;
   Random& random_;
-  std::uint64_t stay_ = 1;                  // random walk: the turn passes once in so many
+  std::uint64_t stay_ = 1;                     // random walk: the turn passes once in this many
   std::array<std::int64_t, 32> priorities_{};  // pct
-  std::vector<std::uint64_t> changes_;      // pct, descending
+  std::vector<std::uint64_t> changes_;         // pct, descending
   std::int64_t lowest_ = 0;
   unsigned run_ = 0;
 };

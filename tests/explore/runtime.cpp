@@ -98,12 +98,9 @@ int compare_exchange(volatile T* at, T* expected, T wanted, bool weak, const voi
   return 0;
 }
 
-// Plain accesses are no operations of a schedule. A plain write comes after the thread's earlier
-// stores, and a plain read of a buffered store sees it.
-void wrote() {
-  if (Thread* const self = current) drain(*self);
-}
-void read(const void* at, std::size_t bytes) {
+// Plain accesses are no operations of a schedule. One to the place of a buffered store comes after
+// that store.
+void access(const void* at, std::size_t bytes) {
   Thread* const self = current;
   if (self != nullptr && !self->stores.empty() && self->stores.overlaps(at, bytes)) drain(*self);
 }
@@ -153,10 +150,10 @@ void __tsan_func_exit() {
   Thread* const self = current;
   if (self != nullptr && self->depth > 0) --self->depth;
 }
-void __tsan_vptr_update(void**, void*) { wrote(); }
+void __tsan_vptr_update(void** at, void*) { access(at, sizeof *at); }
 void __tsan_vptr_read(void**) {}
-void __tsan_read_range(void* at, unsigned long bytes) { read(at, bytes); }
-void __tsan_write_range(void*, unsigned long) { wrote(); }
+void __tsan_read_range(void* at, unsigned long bytes) { access(at, bytes); }
+void __tsan_write_range(void* at, unsigned long bytes) { access(at, bytes); }
 void __tsan_atomic_thread_fence(int order) {
   if (Thread* const self = current) {
     Schedule::running()->point(Op::fence, nullptr, HERE);
@@ -167,11 +164,11 @@ void __tsan_atomic_signal_fence(int) {
   if (current != nullptr) Schedule::running()->point(Op::fence, nullptr, HERE);
 }
 
-#define PLAIN(bytes)                                          \
-  void __tsan_read##bytes(void* at) { read(at, bytes); }      \
-  void __tsan_write##bytes(void*) { wrote(); }                \
-  void __tsan_unaligned_read##bytes(void* at) { read(at, bytes); } \
-  void __tsan_unaligned_write##bytes(void*) { wrote(); }
+#define PLAIN(bytes)                                                 \
+  void __tsan_read##bytes(void* at) { access(at, bytes); }           \
+  void __tsan_write##bytes(void* at) { access(at, bytes); }          \
+  void __tsan_unaligned_read##bytes(void* at) { access(at, bytes); } \
+  void __tsan_unaligned_write##bytes(void* at) { access(at, bytes); }
 PLAIN(1)
 PLAIN(2)
 PLAIN(4)
@@ -179,33 +176,36 @@ PLAIN(8)
 PLAIN(16)
 #undef PLAIN
 
-#define FETCH(bits, T, name, expression)                                        \
-  T __tsan_atomic##bits##_##name(volatile T* at, T value, int) {                \
-    return exchange<T>(at, HERE, [value](T old) { (void)old; return static_cast<T>(expression); }); \
+#define FETCH(bits, T, name, expression)                         \
+  T __tsan_atomic##bits##_##name(volatile T* at, T value, int) { \
+    return exchange<T>(at, HERE, [value](T old) {                \
+      (void)old;                                                 \
+      return static_cast<T>(expression);                         \
+    });                                                          \
   }
-#define ATOMIC(bits, T)                                                                 \
-  T __tsan_atomic##bits##_load(const volatile T* at, int) { return load<T>(at, HERE); } \
-  void __tsan_atomic##bits##_store(volatile T* at, T value, int order) {                \
-    store<T>(at, value, order, HERE);                                                   \
-  }                                                                                     \
-  FETCH(bits, T, exchange, value)                                                       \
-  FETCH(bits, T, fetch_add, old + value)                                                \
-  FETCH(bits, T, fetch_sub, old - value)                                                \
-  FETCH(bits, T, fetch_and, old& value)                                                 \
-  FETCH(bits, T, fetch_or, old | value)                                                 \
-  FETCH(bits, T, fetch_xor, old ^ value)                                                \
-  FETCH(bits, T, fetch_nand, ~(old & value))                                            \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* at, T* expected, T wanted, int, \
-                                                    int) {                              \
-    return compare_exchange<T>(at, expected, wanted, false, HERE);                      \
-  }                                                                                     \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* at, T* expected, T wanted, int, \
-                                                  int) {                                \
-    return compare_exchange<T>(at, expected, wanted, true, HERE);                       \
-  }                                                                                     \
+#define ATOMIC(bits, T)                                                                          \
+  T __tsan_atomic##bits##_load(const volatile T* at, int) { return load<T>(at, HERE); }          \
+  void __tsan_atomic##bits##_store(volatile T* at, T value, int order) {                         \
+    store<T>(at, value, order, HERE);                                                            \
+  }                                                                                              \
+  FETCH(bits, T, exchange, value)                                                                \
+  FETCH(bits, T, fetch_add, old + value)                                                         \
+  FETCH(bits, T, fetch_sub, old - value)                                                         \
+  FETCH(bits, T, fetch_and, old& value)                                                          \
+  FETCH(bits, T, fetch_or, old | value)                                                          \
+  FETCH(bits, T, fetch_xor, old ^ value)                                                         \
+  FETCH(bits, T, fetch_nand, ~(old & value))                                                     \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* at, T* expected, T wanted, int,  \
+                                                    int) {                                       \
+    return compare_exchange<T>(at, expected, wanted, false, HERE);                               \
+  }                                                                                              \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* at, T* expected, T wanted, int,    \
+                                                  int) {                                         \
+    return compare_exchange<T>(at, expected, wanted, true, HERE);                                \
+  }                                                                                              \
   T __tsan_atomic##bits##_compare_exchange_val(volatile T* at, T expected, T wanted, int, int) { \
-    compare_exchange<T>(at, &expected, wanted, false, HERE);                            \
-    return expected;                                                                    \
+    compare_exchange<T>(at, &expected, wanted, false, HERE);                                     \
+    return expected;                                                                             \
   }
 ATOMIC(8, std::uint8_t)
 ATOMIC(16, std::uint16_t)
@@ -445,19 +445,11 @@ void __cxa_guard_abort(long long* guard) { end_guard(guard, 0); }
 }  // extern "C"
 
 // Memory that is freed must get no store later.
-void operator delete(void* at) noexcept {
-  wrote();
+static void release(void* at) {
+  if (Thread* const self = current) drain(*self);
   std::free(at);
 }
-void operator delete(void* at, std::size_t) noexcept {
-  wrote();
-  std::free(at);
-}
-void operator delete(void* at, std::align_val_t) noexcept {
-  wrote();
-  std::free(at);
-}
-void operator delete(void* at, std::size_t, std::align_val_t) noexcept {
-  wrote();
-  std::free(at);
-}
+void operator delete(void* at) noexcept { release(at); }
+void operator delete(void* at, std::size_t) noexcept { release(at); }
+void operator delete(void* at, std::align_val_t) noexcept { release(at); }
+void operator delete(void* at, std::size_t, std::align_val_t) noexcept { release(at); }

@@ -53,7 +53,7 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
   real_syscall(SYS_futex, reinterpret_cast<long>(&word), FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
 }
 
-// What the code of the runtime does is no part of the schedule.
+// The runtime's own code is no part of the schedule.
 class Outside {
  public:
   Outside() : self(std::exchange(current, nullptr)) {}
@@ -90,11 +90,12 @@ bool StoreBuffer::overlaps(const volatile void* at, std::size_t bytes) const {
 
 void StoreBuffer::drain_one() {
   const Store& oldest = stores_[0];
+  const auto write = [&]<class T>(T value) { *static_cast<volatile T*>(oldest.at) = value; };
   switch (oldest.bytes) {
-    case 1: *static_cast<volatile std::uint8_t*>(oldest.at) = static_cast<std::uint8_t>(oldest.value); break;
-    case 2: *static_cast<volatile std::uint16_t*>(oldest.at) = static_cast<std::uint16_t>(oldest.value); break;
-    case 4: *static_cast<volatile std::uint32_t*>(oldest.at) = static_cast<std::uint32_t>(oldest.value); break;
-    default: *static_cast<volatile std::uint64_t*>(oldest.at) = oldest.value;
+    case 1: write(static_cast<std::uint8_t>(oldest.value)); break;
+    case 2: write(static_cast<std::uint16_t>(oldest.value)); break;
+    case 4: write(static_cast<std::uint32_t>(oldest.value)); break;
+    default: write(oldest.value);
   }
   std::copy(stores_.begin() + 1, stores_.begin() + static_cast<std::ptrdiff_t>(count_),
             stores_.begin());
@@ -116,12 +117,12 @@ Schedule::Schedule(const Settings& settings)
 Schedule* Schedule::running() { return running_schedule; }
 
 void Schedule::await_turn(Thread& thread) {
-  while (thread.go.load(std::memory_order_acquire) == 0) futex_wait(thread.go, 0);
-  thread.go.store(0, std::memory_order_relaxed);
+  while (thread.go.load() == 0) futex_wait(thread.go, 0);
+  thread.go = 0;
 }
 
 void Schedule::hand_over(Thread& next) {
-  next.go.store(1, std::memory_order_release);
+  next.go = 1;
   futex_wake(next.go);
 }
 
@@ -223,7 +224,8 @@ Thread* Schedule::choose() {
   if (buffered_ != 0 && random_.below(drain_) == 0) {
     // One store of one thread leaves its buffer.
     std::uint32_t left = buffered_;
-    for (auto skip = random_.below(static_cast<std::uint64_t>(std::popcount(left))); skip > 0; --skip)
+    for (auto skip = random_.below(static_cast<std::uint64_t>(std::popcount(left))); skip > 0;
+         --skip)
       left &= left - 1;
     const auto number = static_cast<unsigned>(std::countr_zero(left));
     StoreBuffer& stores = threads_[number]->stores;
@@ -261,7 +263,8 @@ void Schedule::expire() {
 void Schedule::jump() {
   next_timeout_ = Nanoseconds::max();
   for (Thread* thread : threads_) {
-    if (thread->state == Thread::State::asleep) next_timeout_ = std::min(next_timeout_, thread->until);
+    if (thread->state == Thread::State::asleep)
+      next_timeout_ = std::min(next_timeout_, thread->until);
   }
   if (next_timeout_ == Nanoseconds::max()) fail("deadlock: every thread waits");
   // A thread of the library that naps polls on purpose, and may wake others.

@@ -182,7 +182,7 @@ class Schedule {
   Random random_;
   Policy policy_;
   Nanoseconds step_;
-  std::uint64_t drain_;  // a buffered store becomes visible once in so many operations
+  std::uint64_t drain_;  // a buffered store becomes visible once in `drain_` operations
   Nanoseconds now_{1'000'000'000};
   Nanoseconds next_timeout_ = Nanoseconds::max();
   std::uint32_t runnable_ = 0;  // bit i: thread i

@@ -33,6 +33,7 @@ class Versions {
   }
 
   Extent row(std::size_t index) const { return source_.at(index * row_, row_); }
+  Extent half(std::size_t index) const { return source_.at(index * row_, row_ / 2); }
   const Object& object() const { return source_.object(); }
 
   // Writes the next version and publishes it. One writer per row.
@@ -55,11 +56,13 @@ class Versions {
     const unsigned version = version_of(bytes);
     trial_.require(version >= published, "no read returns bytes older than invalidate()");
     trial_.require(version <= row.written, "no read returns bytes that were never written");
-    trial_.require(version >= seen_before, "no read returns older bytes than one that ended before");
+    trial_.require(version >= seen_before,
+                   "no read returns older bytes than one that ended before");
     row.seen = std::max(row.seen, version);
   }
   unsigned version_of(std::span<const std::byte> bytes) const {
-    trial_.require(bytes.size() == row_, "a copy has the length of its row");
+    trial_.require(bytes.size() == row_ || bytes.size() == row_ / 2,
+                   "a copy has the length of its row");
     const std::byte first = bytes[0];
     trial_.require(std::ranges::all_of(bytes, [first](std::byte b) { return b == first; }),
                    "a copy has the bytes of one version");

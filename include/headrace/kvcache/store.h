@@ -264,7 +264,7 @@ class Load {
 // The results of the blocks of a store().
 struct StoredCounts {
   std::size_t stored = 0;
-  std::size_t present = 0;  // already in the store
+  std::size_t present = 0;  // already in the store, or arriving by another store()
   std::size_t refused = 0;  // no slot: too much in flight, or all blocks are pinned
   std::size_t failed = 0;   // the copy failed
   friend bool operator==(const StoredCounts&, const StoredCounts&) = default;
