@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <malloc.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -446,7 +447,7 @@ void __cxa_guard_abort(long long* guard) { end_guard(guard, 0); }
 
 // Memory that is freed must get no store later.
 static void release(void* at) {
-  if (Thread* const self = current) drain(*self);
+  if (current != nullptr && at != nullptr) access(at, malloc_usable_size(at));
   std::free(at);
 }
 void operator delete(void* at) noexcept { release(at); }

@@ -178,9 +178,9 @@ void* Schedule::enter(void* argument) {
 void Schedule::leave(void* argument) {
   auto& thread = *static_cast<Thread*>(argument);
   Schedule& self = *running_schedule;
+  self.point(Op::end, nullptr, nullptr);
   current = nullptr;
   thread.stores.drain();
-  self.note(Op::end, nullptr, nullptr);
   thread.state = Thread::State::ended;
   self.runnable_ &= ~(1U << thread.number);
   self.wake(&thread, kMostThreads);
