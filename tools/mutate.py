@@ -80,7 +80,7 @@ def failing(said: str) -> str:
     """Which test of a program failed, and how if not by an expectation."""
     running = re.findall(r"\[ RUN      \] (\S+)", said)
     failed = re.findall(r"\[  FAILED  \] ([\w/]+\.[\w/]+)", said)
-    signs = r"FAILED: [^(\n]+|CHECK failed|Sanitizer: [\w-]+|runtime error|no end within [\d.]+ s"
+    signs = r"FAILED: [^(:\n]+|CHECK failed|Sanitizer: [\w-]+|runtime error|no end within [\d.]+ s"
     how = re.search(signs, said)
     name = failed[0] if failed else running[-1] if running else "its start"
     return f"{name}: {how[0]}" if how else name
@@ -119,7 +119,7 @@ def plant(mutation: Mutation, units: Units, commands: Commands) -> Outcome:
     if done.status != 0:
         return Outcome("STALE", f"it does not link\n{done.said[-2000:]}", seconds)
     filters = [f"--gtest_filter={mutation.tests}", f"--gtest_repeat={mutation.repeat}"]
-    done = commands.run([str(program), *filters], log)
+    done = commands.run([str(program), *filters], log, units.folder)
     seconds += done.cpu_seconds
     shutil.rmtree(folder)
     if done.status == 0:
@@ -135,7 +135,8 @@ def without_defects(chosen: list[Mutation], commands: Commands) -> str:
     for program in programs:
         tests = ":".join(sorted({m.tests for m in chosen if m.program == program}))
         path = one_file.path_of(program)
-        done = commands.run([str(path), f"--gtest_filter={tests}"], WORK / "log")
+        testing = [str(path), f"--gtest_filter={tests}"]
+        done = commands.run(testing, WORK / "log", one_file.folder_of(program))
         if done.status != 0:
             return f"{program}: {failing(done.said)}\n{done.said[-2000:]}"
     return ""

@@ -127,6 +127,7 @@ class Units:
     def __init__(self, program: str) -> None:
         self.folder = folder_of(program)
         mark = OTHERS.get(program, ("", ""))[1]
+        self._warnings = WARNINGS if mark == "" else ["-w"]  # GCC compiles the others
         units = json.loads((self.folder / "compile_commands.json").read_text())
         self._units = [unit for unit in units if mark in unit["command"]]
         self._texts = {
@@ -147,7 +148,7 @@ class Units:
         command[command.index("-o") + 1] = str(out)
         command[command.index("-c") + 1] = str(copy if copy.is_file() else path)
         before = [f"-I{changed / folder}" for folder in ("src", "include", "")]
-        return [*CACHED, command[0], *before, *command[1:], *WARNINGS]
+        return [*CACHED, command[0], *before, *command[1:], *self._warnings]
 
     def link(self, program: str, objects: list[Path], out: Path) -> list[str]:
         listed = subprocess.run(
