@@ -9,9 +9,9 @@
 # headrace-bench-gpu: the Mover and the KV store beside a GPU's driver alone.
 
 add_library(headrace_benchmarks STATIC EXCLUDE_FROM_ALL)
-target_link_libraries(headrace_benchmarks PUBLIC ${program_library}
+target_link_libraries(headrace_benchmarks PUBLIC headrace_sim headrace_model ${program_library}
   PRIVATE ${HEADRACE_DEPENDENCIES})
-foreach(folder query/input query histogram layer unified_memory)
+foreach(folder query/input query query/simulated histogram layer unified_memory)
   headrace_folder(headrace_benchmarks benchmarks/${folder})
 endforeach()
 

@@ -63,7 +63,8 @@ function(headrace_test_program name)
   target_compile_options(${name} PRIVATE ${HEADRACE_TEST_OPTIONS})
   target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE headrace_test_support
-    $<TARGET_NAME_IF_EXISTS:headrace_dsa_emulator> headrace
+    $<TARGET_NAME_IF_EXISTS:headrace_dsa_emulator> $<TARGET_NAME_IF_EXISTS:headrace_sim>
+    $<TARGET_NAME_IF_EXISTS:headrace_model> headrace
     headrace_warnings headrace_test_warnings ${HEADRACE_DEPENDENCIES} GTest::gtest_main rapidcheck)
   if(NOT "${ARGN}" MATCHES "\\.c(;|$)")  # CMake would want headers for C as well
     headrace_precompile(${name} test)

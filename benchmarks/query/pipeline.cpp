@@ -132,7 +132,7 @@ Result<PipelineRun> run_pipeline(SourceContext& context, BlockSource& source, Na
     }
   }
   if (started) runner.work(0, workers[0]);
-  for (std::thread& thread : others) thread.join();
+  for (std::thread& thread : others) join(thread);
   source.end();
   HEADRACE_TRY_STATUS(std::move(started));
   if (auto error = runner.error()) return Unexpected(*std::move(error));

@@ -307,6 +307,15 @@ struct CacheOptions {
   // Allocates all slabs in create() and keeps them in flush() and clear(), so that no access pays
   // for the first touch of their pages.
   bool reserve = false;
+  // Returns an object with memory for a slab, of at least this many bytes, that the cache may write
+  // to. For memory of another allocator, shared memory, or addresses without memory in a simulation.
+  // - It must be aligned to 4 KiB (memory of a GPU to 256 bytes). The cache drops the pointer when
+  //   it releases the slab.
+  // - Called without a lock, by the thread that needs the slab; must not call the cache. An error is
+  //   handled as one of allocate().
+  // - With `reserve`, free memory is not checked before.
+  // Default: allocate() (buffer.h) with `pages`.
+  std::function<Result<std::shared_ptr<const Object>>(NodeId node, Bytes bytes)> allocate = {};
   // Parts of the cache. Each has a lock, an eviction order and 1/N of every budget, so misses in
   // different shards do not wait for each other. A power of two up to 256. 0: one shard for each
   // two CPUs, rounded down to a power of two, at most 64, each with at least 256 MiB of every

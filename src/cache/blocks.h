@@ -31,7 +31,6 @@
 #include "core/fork.h"
 #include "core/intrusive_list.h"
 #include "core/mutex.h"
-#include "headrace/buffer.h"
 #include "headrace/cache.h"
 
 namespace headrace {
@@ -66,7 +65,7 @@ class Deferred {
   }
   // Reserves memory for one more slab, so that free() cannot fail.
   void may_free();
-  void free(std::unique_ptr<Buffer> slab) {
+  void free(std::shared_ptr<const Object> slab) {
     any_ = true;
     slabs.push_back(std::move(slab));
   }
@@ -79,7 +78,7 @@ class Deferred {
   std::vector<std::pair<Transfer, Priority>> promoted;
   std::optional<Transfer> first_cancelled;
   std::vector<Transfer> more_cancelled;
-  std::vector<std::unique_ptr<Buffer>> slabs;
+  std::vector<std::shared_ptr<const Object>> slabs;
   std::vector<std::function<void()>> thens;
   Transfer ended;
 };

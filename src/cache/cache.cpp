@@ -263,13 +263,13 @@ Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOpti
   for (const auto& [id, budget] : options.budgets) {
     if (mover.machine().find(id)->byte_addressable()) all[id] = budget;
   }
-  HEADRACE_TRY_STATUS(check_free(all));
+  if (!options.allocate) HEADRACE_TRY_STATUS(check_free(all));
   for (const auto& core : made->cores_) HEADRACE_TRY_STATUS(core->reserve());
   return made;
 }
 
 CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards)
-    : mover_(mover), reserve_(options.reserve), mask_(shards - 1) {
+    : mover_(mover), reserve_checked_(options.reserve && !options.allocate), mask_(shards - 1) {
   const std::uint64_t stretch = smallest_budget(options).value / shards / kStretches;
   shift_ = static_cast<unsigned>(
       std::countr_zero(std::bit_floor(std::clamp(stretch, kShortest, kLongest))));
@@ -380,7 +380,7 @@ void CacheShards::clear() {
 Status CacheShards::resize(NodeId node, Bytes budget) {
   HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
   const MutexLock lock(resizing_);
-  if (reserve_) {
+  if (reserve_checked_) {
     Bytes more;
     for (std::size_t i = 0; i < cores_.size(); ++i) {
       more += cores_[i]->more_for(node, share(budget, i));

@@ -5,9 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <new>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "cache/shards.h"
 #include "tests/support/cache_rig.h"
@@ -485,6 +490,78 @@ TEST(ShardsOptionsTest, AutomaticNumber_FollowsCpusAndBudget) {
   options.budgets = {{kDram, 2048_GiB}};
   options.observer = [](const CacheEvent&) {};
   EXPECT_EQ(CacheShards::automatic(options, 384), 1u);
+}
+
+// Memory from aligned_alloc(), counted.
+struct OwnMemory {
+  explicit OwnMemory(std::size_t bytes, std::size_t shift = 0)
+      : begin(static_cast<std::byte*>(std::aligned_alloc(4096, bytes + 4096))),
+        range({begin + shift, bytes}, kDram) {
+    ++living;
+  }
+  ~OwnMemory() {
+    std::free(begin);
+    --living;
+  }
+  OwnMemory(const OwnMemory&) = delete;
+  OwnMemory& operator=(const OwnMemory&) = delete;
+  std::byte* const begin;
+  MemoryRange range;
+  static inline std::atomic<int> living{0};
+};
+
+using Slab = Result<std::shared_ptr<const Object>>;
+
+Slab own_slab(Bytes bytes, std::size_t shift = 0) {
+  auto memory = std::make_shared<OwnMemory>(bytes.value, shift);
+  const Object* const object = &memory->range;
+  return std::shared_ptr<const Object>(std::move(memory), object);
+}
+
+TEST(CacheAllocate, OwnMemory_HoldsTheCopiesUntilTheCacheReleasesIt) {
+  Source source(100000);
+  std::vector<std::pair<NodeId, Bytes>> asked;
+  {
+    const auto allocate = [&](NodeId node, Bytes bytes) {
+      asked.emplace_back(node, bytes);
+      return own_slab(bytes);
+    };
+    CacheRig rig({.cache = {.slab = 64_KiB, .allocate = allocate}, .budget = 128_KiB});
+    EXPECT_EQ(OwnMemory::living, 0);
+    rig.load(source.at(0, 50000));
+    const Block block = rig.cache->access(source.at(0, 50000));
+    const auto bytes = block.wait();
+    ASSERT_TRUE(bytes.has_value());
+    EXPECT_FALSE(source.holds(bytes->data()));
+    EXPECT_TRUE(source.equals(source.at(0, 50000), *bytes));
+    EXPECT_EQ(OwnMemory::living, 1);
+    rig.load(source.at(50000, 50000));
+    EXPECT_EQ(asked, (std::vector<std::pair<NodeId, Bytes>>{{kDram, 64_KiB}, {kDram, 64_KiB}}));
+  }
+  EXPECT_EQ(OwnMemory::living, 0);
+}
+
+TEST(CacheAllocate, ErrorsAndWrongMemory_LeaveTheSource) {
+  Source source(10000);
+  const std::pair<std::function<Slab(Bytes)>, ErrorCode> bad[] = {
+      {[](Bytes) { return Slab(Unexpected(Error{ErrorCode::denied, "not today"})); },
+       ErrorCode::denied},
+      {[](Bytes bytes) { return own_slab(bytes - 1_B); }, ErrorCode::invalid},
+      {[](Bytes bytes) { return own_slab(bytes, 64); }, ErrorCode::invalid},
+      {[](Bytes) { return Slab(nullptr); }, ErrorCode::invalid},
+      {[](Bytes) -> Slab { throw std::bad_alloc(); }, ErrorCode::exhausted}};
+  for (const auto& [answer, code] : bad) {
+    const auto allocate = [&answer](NodeId, Bytes bytes) { return answer(bytes); };
+    CacheRig rig({.cache = {.allocate = allocate}});
+    const Block block = rig.cache->access(source.at(0, 100));
+    EXPECT_EQ(block.state(), BlockState::absent);
+    EXPECT_EQ(block.node(), kHbm);
+    const auto reserved =
+        Cache::create(*rig.mover, {.budgets = {{kDram, 1_MiB}}, .reserve = true, .allocate = allocate});
+    ASSERT_FALSE(reserved.has_value());
+    EXPECT_EQ(reserved.error().code, code) << reserved.error().message;
+  }
+  EXPECT_EQ(OwnMemory::living, 0);
 }
 
 }  // namespace

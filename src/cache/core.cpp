@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/waiting/patience.h"
+#include "headrace/buffer.h"
 #include "memory/memory.h"
 
 namespace headrace {
@@ -84,12 +85,39 @@ void Slabs::grow(const Growth& growth) {
   if (again) await(changes);
 }
 
-Result<std::unique_ptr<Buffer>> Slabs::allocate_for(const Growth& growth) const {
+namespace {
+
+// Memory that CacheOptions::allocate returned.
+Status check_slab(const Object* slab, Bytes bytes) {
+  const std::uint64_t begin = slab == nullptr ? 0
+                              : slab->device_address()
+                                  ? *slab->device_address()
+                                  : reinterpret_cast<std::uintptr_t>(slab->memory());
+  const std::uint64_t align =
+      slab != nullptr && slab->device_address() ? Frames::kOnGpu : Frames::kDirect;
+  if (begin != 0 && begin % align == 0 && slab->size() >= bytes) return {};
+  return fail(ErrorCode::invalid,
+              "CacheOptions::allocate returned {} at {:#x} for a slab of {}; return as much memory, "
+              "aligned to {} bytes",
+              to_string(slab == nullptr ? Bytes{} : slab->size()), begin, to_string(bytes), align);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Object>> Slabs::allocate_for(const Growth& growth) const {
   try {
-    Placement placement = Placement::on(state_.options.budgets[growth.node].first);
+    const NodeId node = state_.options.budgets[growth.node].first;
+    if (state_.options.allocate) {
+      HEADRACE_TRY(auto slab, state_.options.allocate(node, Bytes{growth.bytes}));
+      HEADRACE_TRY_STATUS(check_slab(slab.get(), Bytes{growth.bytes}));
+      return slab;
+    }
+    Placement placement = Placement::on(node);
     placement.pages = state_.options.pages;
     placement.reason = "slab of a cache";
-    return allocate(state_.mover.machine(), Bytes{growth.bytes}, placement);
+    HEADRACE_TRY(std::shared_ptr<const Object> slab,
+                 allocate(state_.mover.machine(), Bytes{growth.bytes}, placement));
+    return slab;
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }

@@ -45,7 +45,7 @@ class Slabs {
   Status reserve(std::uint16_t node);
 
  private:
-  Result<std::unique_ptr<Buffer>> allocate_for(const Growth& growth) const;
+  Result<std::shared_ptr<const Object>> allocate_for(const Growth& growth) const;
 
   ShardState& state_;
 };

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <new>
-#include <thread>
 
 #include "cache/core.h"
 #include "core/check.h"
 #include "core/fail.h"
+#include "core/thread.h"
 #include "core/waiting/backoff.h"
 #include "core/waiting/patience.h"
 #include "memory/memory.h"
@@ -88,7 +88,7 @@ void Fills::follow(CacheEntry& entry, const Transfer& transfer, Priority asked) 
     // The copy has begun and its end must be seen. The loop is as bounded as the copy.
     state_.mover.poll();
     if (complete_at_once(entry, transfer, true)) return;
-    std::this_thread::sleep_for(kFirstSleep);
+    sleep_for(kFirstSleep);
   }
 }
 

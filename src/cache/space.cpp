@@ -283,13 +283,13 @@ void Space::cancel(const Growth& growth) {
 
 bool Space::owes_slab() { return slabs_owed > 0; }
 
-bool Space::grown(const Growth& growth, Result<std::unique_ptr<Buffer>> slab,
+bool Space::grown(const Growth& growth, Result<std::shared_ptr<const Object>> slab,
                   std::uint64_t unmapped) {
   Node& node = nodes_[growth.node];
   cancel(growth);
   Status added;
   if (slab) {
-    added = add_slab(node, *std::move(slab));
+    added = add_slab(node, *std::move(slab), growth.bytes);
   } else {
     added = Unexpected(std::move(slab).error());
   }
@@ -307,14 +307,13 @@ bool Space::grown(const Growth& growth, Result<std::unique_ptr<Buffer>> slab,
 }
 
 // If the budget has shrunk meanwhile, the slab is released again, and little else.
-Status Space::add_slab(Node& node, std::unique_ptr<Buffer> slab) {
+Status Space::add_slab(Node& node, std::shared_ptr<const Object> slab, std::uint64_t bytes) {
   try {
     // The address of a slab on a GPU is a number, which is not dereferenced here.
     std::byte* const begin = slab->device_address()
                                  ? reinterpret_cast<std::byte*>(*slab->device_address())  // NOLINT
                                  : slab->memory();
-    const std::span<std::byte> bytes(begin, slab->size().value);
-    node.frames.add(bytes, std::move(slab));
+    node.frames.add({begin, bytes}, std::move(slab));
     while (fit_budget(node)) {
     }
   } catch (const std::bad_alloc&) {

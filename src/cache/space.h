@@ -19,7 +19,6 @@
 
 #include "cache/structures/entry.h"
 #include "cache/structures/frames.h"
-#include "headrace/buffer.h"
 #include "headrace/cache.h"
 
 namespace headrace {
@@ -110,7 +109,8 @@ class Space {
   static bool owes_slab();
   // The reserved slab, or why there is none. `unmapped`: unmapped() before it was asked for. True:
   // the kernel may have refused it for the sake of slabs that are being released.
-  bool grown(const Growth& growth, Result<std::unique_ptr<Buffer>> slab, std::uint64_t unmapped);
+  bool grown(const Growth& growth, Result<std::shared_ptr<const Object>> slab,
+             std::uint64_t unmapped);
   void free_empty_slabs();
   std::uint64_t unmapped() const { return unmapped_; }
   void count_unmapped(std::size_t slabs);
@@ -153,7 +153,7 @@ class Space {
   static std::uint64_t slab_for(const Extent& extent);
   static std::vector<Frame*> frames_of(const Frames& frames, std::span<std::byte* const> slabs);
   bool growing_is_paused(const Node& node) const;
-  Status add_slab(Node& node, std::unique_ptr<Buffer> slab);
+  Status add_slab(Node& node, std::shared_ptr<const Object> slab, std::uint64_t bytes);
   void free_slab(Node& node, const std::byte* begin);
   std::byte* surplus_slab(const Node& node) const;
   bool free_surplus_slab(Node& node);

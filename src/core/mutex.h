@@ -10,7 +10,10 @@
 #include <time.h>
 
 #include <chrono>
+#include <cstddef>
+#include <limits>
 
+#include "core/turns.h"
 #include "headrace/units.h"
 
 #if defined(__clang__)
@@ -86,13 +89,27 @@ class CondVar {
 
   // Sleeps until notified or until `timeout` has passed. May wake early; the caller checks again.
   void wait_for(Mutex& mutex, Nanoseconds timeout) REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
+    if (ThreadTurns* const turns = ThreadTurns::current()) {
+      turns->expect(this);
+      mutex.unlock();
+      turns->await(timeout);
+      mutex.lock();
+      return;
+    }
     const auto end = (std::chrono::steady_clock::now() + timeout).time_since_epoch();
     const auto seconds = std::chrono::floor<std::chrono::seconds>(end);
     const timespec at{.tv_sec = seconds.count(), .tv_nsec = Nanoseconds(end - seconds).count()};
     pthread_cond_clockwait(&condition_, &mutex.mutex_, CLOCK_MONOTONIC, &at);
   }
-  void notify_one() { pthread_cond_signal(&condition_); }
-  void notify_all() { pthread_cond_broadcast(&condition_); }
+  void notify_one() {
+    if (ThreadTurns* const turns = ThreadTurns::current()) return turns->notify(this, 1);
+    pthread_cond_signal(&condition_);
+  }
+  void notify_all() {
+    constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+    if (ThreadTurns* const turns = ThreadTurns::current()) return turns->notify(this, kAll);
+    pthread_cond_broadcast(&condition_);
+  }
 
  private:
   pthread_cond_t condition_ = PTHREAD_COND_INITIALIZER;

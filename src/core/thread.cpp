@@ -17,6 +17,7 @@
 
 #include "core/affinity.h"
 #include "core/fail.h"
+#include "core/turns.h"
 
 namespace headrace {
 
@@ -60,10 +61,13 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   Result<std::thread> thread;
   try {
+    ThreadTurns* const turns = ThreadTurns::current();
+    if (turns != nullptr) body = turns->adopt(name, std::move(body));
     thread = std::thread(
         [body = std::move(body), reserve = std::make_unique<std::byte[]>(kReserve)]() mutable {
           run(body, std::move(reserve));
         });
+    if (turns != nullptr) turns->started(thread->get_id());
   } catch (const std::system_error& error) {
     thread = fail(ErrorCode::exhausted, "cannot start a thread ({}); raise the limit ({})",
                   error.code().message(), limit_of_threads());
@@ -73,6 +77,16 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   if (thread) name_and_widen(*thread, name);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
+}
+
+void join(std::thread& thread) {
+  if (ThreadTurns* const turns = ThreadTurns::current()) turns->await_end(thread.get_id());
+  thread.join();
+}
+
+void sleep_for(Nanoseconds time) {
+  if (ThreadTurns* const turns = ThreadTurns::current()) return turns->sleep(time);
+  std::this_thread::sleep_for(time);
 }
 
 const char* limit_of_threads() {

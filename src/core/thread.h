@@ -17,8 +17,16 @@ namespace headrace {
 // - ps and top show `name` (at most 15 characters).
 // - It can throw even without free memory.
 //
+// A thread of a scheduler (core/turns.h) starts threads of the same scheduler.
+//
 // Errors: exhausted: the system allows no more threads.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
+
+// Waits for the end of a thread, in virtual time too. Requires: joinable.
+void join(std::thread& thread);
+
+// Sleeps at least `time`, in virtual time too.
+void sleep_for(Nanoseconds time);
 
 // The limit that just prevented a thread from starting, in words of the shell. The system reports
 // the same error for the number of threads (-u, or pids of the control group) and for address space

@@ -3,10 +3,15 @@
 
 #include <atomic>
 
+#include "core/draws.h"
+
 namespace headrace {
 namespace {
 
 ObjectId next_id() {
+  // Those of a simulation are far from all others, since threads outside make objects too.
+  constexpr std::uint64_t kSimulated = std::uint64_t{1} << 63;
+  if (simulated_draws != nullptr) return ObjectId{kSimulated + ++*simulated_draws};
   static std::atomic<std::uint64_t> last{0};
   // Only uniqueness counts; pairs with nothing, because no data is handed over by it.
   return ObjectId{last.fetch_add(1, std::memory_order_relaxed) + 1};

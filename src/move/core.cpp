@@ -537,7 +537,7 @@ void MoverCore::stop() {
     MutexLock lock(mutex_);
     poller = std::move(poller_thread_);
   }
-  if (poller.joinable()) poller.join();
+  if (poller.joinable()) join(poller);
 }
 
 MoverStats MoverCore::stats() const {

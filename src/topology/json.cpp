@@ -12,6 +12,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/check.h"
 #include "core/text/json.h"
 #include "core/text/printable.h"
 #include "headrace/machine.h"
@@ -132,6 +133,7 @@ void fields(auto& at, Is<Machine> auto& machine) {
   at("copy_rates", machine.copy_rates);
   at("warnings", machine.warnings);
   at("provenance", machine.provenance);
+  at.object("model", machine.model);
 }
 
 class FieldWriter {
@@ -148,6 +150,12 @@ class FieldWriter {
     if (!limit) return;
     json["gather_bytes"] = limit->bytes.value;
     json["gather_count"] = limit->count;
+  }
+  void object(const char* name, const std::string& text) {
+    if (text.empty()) return;
+    Json object = Json::parse(text, nullptr, false);
+    CHECK(object.is_object());
+    json[name] = std::move(object);
   }
 
   Json json = Json::object();
@@ -248,6 +256,12 @@ class FieldReader {
   void gather(std::optional<GatherLimit>& limit) {
     const auto bytes = at_.optional_integer("gather_bytes", kMaxBytes);
     if (bytes) limit = {.bytes = Bytes{*bytes}, .count = at_.integer("gather_count", kMaxId)};
+  }
+  void object(const char* name, std::string& text) {
+    const Json* found = at_.field(name);
+    if (found == nullptr) return;
+    if (!found->is_object()) return at_.wrong(name, "must be an object");
+    text = found->dump();
   }
 
  private:
@@ -451,6 +465,8 @@ bool JsonReader::as_flag() const {
 }
 
 bool JsonReader::is_text() const { return value_.is_string(); }
+
+bool JsonReader::is_number() const { return value_.is_number(); }
 
 std::string JsonReader::as_text() const {
   if (value_.is_string()) return value_.get<std::string>();

@@ -33,15 +33,19 @@ class JsonReader {
   std::string text(std::string_view name) const;                       // "" if missing
   std::string required_text(std::string_view name) const;
 
+  // Calls each(JsonReader) for every element of this array.
+  template <class Each>
+  void items(Each each) const {
+    if (!value_.is_array()) return wrong("", "must be an array");
+    std::size_t index = 0;
+    for (const auto& element : value_) {
+      each(JsonReader(element, fmt::format("{}[{}]", place_, index++), error_));
+    }
+  }
   // Calls each(JsonReader) for every element of the array `name`; for none if it is missing.
   template <class Each>
   void elements(std::string_view name, Each each) const {
-    const auto* array = typed(name, nlohmann::ordered_json::value_t::array, "an array");
-    if (array == nullptr) return;
-    std::size_t index = 0;
-    for (const auto& element : *array) {
-      each(inside(element, fmt::format("{}[{}]", name, index++)));
-    }
+    if (const auto found = child(name)) found->items(each);
   }
   // Calls each(key, JsonReader) for every member of the object `name`.
   template <class Each>
@@ -61,6 +65,7 @@ class JsonReader {
   std::string as_text() const;
   bool as_flag() const;
   bool is_text() const;
+  bool is_number() const;
 
   // Stores "place.name: what" unless there is an earlier error.
   void wrong(std::string_view name, std::string_view what) const;

@@ -16,6 +16,7 @@ NB_MODULE(_core, m) {
   use_errors_of(nb::module_::import_("headrace._core"));
   bind_interpreter(m);
   bind_query(m);
+  bind_simulated(m);
   bind_layer(m);
   bind_unified_memory(m);
   m.def("_build_id", &build_id);

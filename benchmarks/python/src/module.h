@@ -9,6 +9,7 @@ namespace headrace::python {
 namespace nb = nanobind;
 
 void bind_query(nb::module_& m);
+void bind_simulated(nb::module_& m);
 void bind_layer(nb::module_& m);
 void bind_unified_memory(nb::module_& m);
 

@@ -95,7 +95,7 @@ Status supervise(const Supervision& supervision, std::atomic<bool>& told,
     thread.detach();
     return Unexpected(*watch.why());
   }
-  thread.join();
+  join(thread);
   const Status& outcome = shared->outcome;
   if (!outcome && outcome.error().code == ErrorCode::cancelled && watch.why()) {
     return Unexpected(*watch.why());

@@ -82,7 +82,7 @@ EngineWorkers::~EngineWorkers() {
     ending_ = true;
   }
   wake_.notify_all();
-  for (auto& thread : threads_) thread.join();
+  for (auto& thread : threads_) join(thread);
 }
 
 Status EngineWorkers::start(std::size_t workers, const CpuSet& cpus) {

@@ -148,7 +148,7 @@ StorageLane::~StorageLane() {
       ending_ = true;
       if (opened_ && *opened_) queue_->wake();
     }
-    thread_.join();
+    join(thread_);
   }
   if (mapped_ != nullptr) munmap(mapped_, bounce_bytes(options_) + kHugePage);
 }

@@ -35,7 +35,7 @@ class ThreadQueue final : public Queue {
       ending_ = true;
     }
     work_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
+    for (std::thread& worker : workers_) join(worker);
   }
   ThreadQueue(const ThreadQueue&) = delete;
   ThreadQueue& operator=(const ThreadQueue&) = delete;

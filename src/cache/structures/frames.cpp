@@ -32,7 +32,7 @@ std::uint64_t Frames::modulus_of(std::uint64_t length) const {
   return length >= kDirect ? kDirect : kGranule;
 }
 
-void Frames::add(std::span<std::byte> memory, std::unique_ptr<Buffer> owner) {
+void Frames::add(std::span<std::byte> memory, std::shared_ptr<const Object> owner) {
   static_assert(sizeof(Gap) <= kGranule);
   CHECK(address(memory.data()) % kGranule == 0);
   const std::uint64_t size = memory.size() / kGranule * kGranule;
@@ -224,7 +224,7 @@ void Frames::pass(const Frame& frame, Frame* to) {
   }
 }
 
-std::unique_ptr<Buffer> Frames::remove(const std::byte* begin) {
+std::shared_ptr<const Object> Frames::remove(const std::byte* begin) {
   Slab& slab = slab_at(begin);
   CHECK(slab.begin == begin && slab.lowest == nullptr);
   if (slab.size > 0) erase_gap(gap_of({slab.begin, slab.begin + slab.size}));

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "cache/structures/relaxed.h"
-#include "headrace/buffer.h"
+#include "headrace/object.h"
 
 namespace headrace {
 
@@ -57,7 +57,7 @@ class Frames {
 
   // Takes over a slab. `owner` may be null if the memory belongs to the caller. Throws bad_alloc,
   // and then has done nothing.
-  void add(std::span<std::byte> memory, std::unique_ptr<Buffer> owner);
+  void add(std::span<std::byte> memory, std::shared_ptr<const Object> owner);
 
   // Cuts a frame of `length` bytes, for a source at `offset`, from the smallest gap that holds it,
   // the lowest of equal ones. False: no gap holds it. Throws bad_alloc, and then has taken nothing;
@@ -111,7 +111,7 @@ class Frames {
     std::uint64_t used = 0;      // bytes of frames, in granules
     Frame* lowest = nullptr;
     mutable Frame* blocker = nullptr;  // the last result of blocker()
-    std::unique_ptr<Buffer> owner;
+    std::shared_ptr<const Object> owner;
   };
   // In the order of their addresses.
   const std::vector<Slab>& slabs() const { return slabs_; }
@@ -137,7 +137,7 @@ class Frames {
   Frame* next(Walk& walk);
 
   // Removes the slab that begins there. Requires: it holds no frame.
-  std::unique_ptr<Buffer> remove(const std::byte* begin);
+  std::shared_ptr<const Object> remove(const std::byte* begin);
 
   // The number of frames in use.
   std::size_t count() const { return frames_; }

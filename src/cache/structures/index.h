@@ -32,6 +32,7 @@
 #include "cache/structures/relaxed.h"
 #include "cache/structures/zeroed_array.h"
 #include "core/check.h"
+#include "core/draws.h"
 #include "headrace/units.h"
 
 namespace headrace {
@@ -52,8 +53,9 @@ struct Range {
   friend auto operator<=>(const Range&, const Range&) = default;
 };
 
-// Drawn once in each process. Thread-safe.
+// Drawn once in each process, or by a simulation, whose runs are all the same. Thread-safe.
 inline std::uint64_t hash_secret() {
+  if (simulated_draws != nullptr) return 1;
   static const std::uint64_t secret = [] {
     std::uint64_t drawn = 0;
     if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) == sizeof drawn) return drawn;

@@ -36,7 +36,7 @@ void JobQueue::stop() {
   }
   there_.notify_all();
   for (std::thread& worker : workers_) {
-    if (worker.joinable()) worker.join();
+    if (worker.joinable()) join(worker);
   }
 }
 

@@ -45,7 +45,7 @@ Crew::~Crew() {
     ending_ = true;
     more_.notify_all();
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_) join(thread);
 }
 
 void Crew::give(Task& task) {

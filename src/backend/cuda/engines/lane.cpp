@@ -155,7 +155,7 @@ Lane::~Lane() {
       mailbox_->ending = true;
     }
     mailbox_->wake.notify_all();
-    thread_.join();
+    join(thread_);
     const MutexLock lock(mailbox_->mutex);
     mailbox_->clock = nullptr;
   }
