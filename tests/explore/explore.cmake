@@ -37,7 +37,7 @@ endforeach()
 
 file(GLOB runtime CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp)
 list(FILTER runtime EXCLUDE REGEX "_test\\.cpp$")
-add_executable(explore_test ${runtime})
+add_executable(explore_test ${runtime} ${PROJECT_SOURCE_DIR}/src/sim/scheduler.cpp)
 foreach(name IN LISTS explored)
   target_sources(explore_test PRIVATE $<TARGET_OBJECTS:${name}>)
 endforeach()

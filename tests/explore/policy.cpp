@@ -2,6 +2,7 @@
 #include "tests/explore/policy.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace headrace::explore {
 
@@ -11,45 +12,38 @@ Policy::Policy(PolicyKind kind, std::uint64_t length, Random& random)
     stay_ = std::uint64_t{1} << random.below(6);  // 1 to 32
     return;
   }
-  for (std::size_t i = 0; i < priorities_.size(); ++i) {
-    priorities_[i] =
-        static_cast<std::int64_t>(random.below(1 << 30)) * 32 + static_cast<std::int64_t>(i);
+  for (std::int64_t& priority : priorities_) {
+    priority = 1 + static_cast<std::int64_t>(random.below(std::uint64_t{1} << 60));
   }
   const std::uint64_t depth = 1 + random.below(5);
   for (std::uint64_t i = 1; i < depth; ++i) changes_.push_back(random.below(length + 1));
   std::ranges::sort(changes_, std::greater{});
 }
 
-unsigned Policy::any(std::uint32_t runnable) {
-  auto skip = random_.below(static_cast<std::uint64_t>(std::popcount(runnable)));
-  for (; skip > 0; --skip) runnable &= runnable - 1;
-  return static_cast<unsigned>(std::countr_zero(runnable));
+bool Policy::yields(const sim::Thread& running, std::span<sim::Thread* const> ready) {
+  if (kind_ == PolicyKind::random_walk) return stay_ == 1 || random_.below(stay_) == 0;
+  for (; !changes_.empty() && changes_.back() <= step_; changes_.pop_back()) lower(running.number);
+  if (++run_ > kLongRun) lower(running.number);
+  return std::ranges::any_of(ready, [&](const sim::Thread* other) {
+    return priority(other->number) > priority(running.number);
+  });
 }
 
-unsigned Policy::highest(std::uint32_t runnable) const {
-  auto best = static_cast<unsigned>(std::countr_zero(runnable));
-  for (std::uint32_t left = runnable & (runnable - 1); left != 0; left &= left - 1) {
-    const auto one = static_cast<unsigned>(std::countr_zero(left));
-    if (priorities_[one] > priorities_[best]) best = one;
-  }
-  return best;
-}
-
-unsigned Policy::next(std::uint32_t runnable, unsigned now, std::uint64_t step) {
-  const bool can_stay = (runnable >> now & 1) != 0;
+std::size_t Policy::next(std::span<sim::Thread* const> ready) {
+  run_ = 0;
+  auto chosen = ready.begin();
   if (kind_ == PolicyKind::random_walk) {
-    if (can_stay && stay_ > 1 && random_.below(stay_) != 0) return now;
-    return any(runnable);
+    chosen += static_cast<std::ptrdiff_t>(random_.below(ready.size()));
+  } else {
+    chosen = std::ranges::max_element(
+        ready, {}, [&](const sim::Thread* thread) { return priority(thread->number); });
   }
-  for (; !changes_.empty() && changes_.back() <= step; changes_.pop_back()) lower(now);
-  if (++run_ > kLongRun) lower(now);
-  const unsigned next = highest(runnable);
-  if (next != now) run_ = 0;
-  return next;
+  hash_ = (hash_ ^ (operations_ << 8 | (*chosen)->number)) * 0x9e3779b97f4a7c15;
+  return static_cast<std::size_t>(chosen - ready.begin());
 }
 
 void Policy::lower(unsigned thread) {
-  priorities_[thread] = --lowest_;
+  priority(thread) = --lowest_;
   run_ = 0;
 }
 

@@ -99,8 +99,8 @@ class Places {
 };
 
 std::string_view state_of(const Thread& thread) {
-  if (thread.state == Thread::State::ended) return "ended";
-  if (thread.state == Thread::State::runnable) return "can run";
+  if (thread.ended) return "ended";
+  if (thread.turns->state != sim::Thread::State::waiting) return "can run";
   switch (thread.sleeps_in) {
     case Op::lock: return "waits for a lock";
     case Op::join: return "waits for the end of a thread";
@@ -159,7 +159,7 @@ void report(const Schedule& schedule, const std::string& why) {
   for (const Thread* thread : schedule.threads()) {
     fmt::print(stderr, "thread {} {}{}\n", thread->number, state_of(*thread),
                thread->stores.empty() ? "" : ", with buffered stores");
-    if (thread->state == Thread::State::ended) continue;
+    if (thread->ended) continue;
     if (thread->at != nullptr) fmt::print(stderr, "    {}\n", places.of(thread->at));
     for (std::size_t i = std::min(thread->depth, thread->calls.size()); i-- > 0;) {
       const std::string place = places.of(thread->calls[i]);

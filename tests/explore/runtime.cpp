@@ -227,8 +227,8 @@ int pthread_join(pthread_t thread, void** result) {
     schedule.point(Op::join, nullptr, HERE);
     drain(*self);
     Thread* const other = schedule.find(thread);
-    while (other != nullptr && other->state != Thread::State::ended) {
-      schedule.sleep(Op::join, other, Nanoseconds::max(), HERE);
+    while (other != nullptr && !other->ended) {
+      schedule.sleep(Op::join, other->turns.get(), Nanoseconds::max(), HERE);
     }
   }
   return real().join(thread, result);
@@ -365,7 +365,10 @@ static long futex(const std::uint32_t* word, int operation, std::uint32_t value,
   const int command = operation & FUTEX_CMD_MASK;
   schedule.point(command == FUTEX_WAKE ? Op::wake : Op::wait, word, from);
   drain(*self);
-  if (command == FUTEX_WAKE) return schedule.wake(word, value);
+  if (command == FUTEX_WAKE) {
+    schedule.wake(word, value);
+    return 0;
+  }
   if (*const_cast<const volatile std::uint32_t*>(word) != value) {
     errno = EAGAIN;
     return -1;

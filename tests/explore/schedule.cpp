@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/explore/schedule.h"
 
-#include <linux/futex.h>
-#include <sched.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,13 +41,6 @@ std::array<Thread, Schedule::kMostThreads>& all_threads() {
     return made;
   }();
   return threads;
-}
-
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
-  real_syscall(SYS_futex, reinterpret_cast<long>(&word), FUTEX_WAIT_PRIVATE, seen, 0, 0, 0);
-}
-void futex_wake(std::atomic<std::uint32_t>& word) {
-  real_syscall(SYS_futex, reinterpret_cast<long>(&word), FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
 }
 
 // The runtime's own code is no part of the schedule.
@@ -102,10 +92,30 @@ void StoreBuffer::drain_one() {
   --count_;
 }
 
+// Asked when every thread sleeps.
+class Schedule::Quiet final : public sim::EventSource {
+ public:
+  explicit Quiet(Schedule& schedule) : schedule_(schedule) {}
+  Nanoseconds next() override {
+    schedule_.check_wakeups();
+    return Nanoseconds::max();
+  }
+  void advance(Nanoseconds) override {}
+
+ private:
+  Schedule& schedule_;
+};
+
+std::unique_ptr<Policy> Schedule::make_policy() {
+  auto policy = std::make_unique<Policy>(settings_.policy, settings_.length, random_);
+  policy_ = policy.get();
+  return policy;
+}
+
 Schedule::Schedule(const Settings& settings)
     : settings_(settings),
       random_(settings.seed),
-      policy_(settings.policy, settings.length, random_) {
+      turns_({.policy = make_policy(), .limit = Nanoseconds::max()}) {
   // In some schedules time-outs pass while threads run, in others only when all sleep.
   constexpr std::array<Nanoseconds, 3> kSteps = {Nanoseconds{1}, Nanoseconds{100},
                                                  std::chrono::microseconds{2}};
@@ -116,49 +126,25 @@ Schedule::Schedule(const Settings& settings)
 
 Schedule* Schedule::running() { return running_schedule; }
 
-void Schedule::await_turn(Thread& thread) {
-  while (thread.go.load() == 0) futex_wait(thread.go, 0);
-  thread.go = 0;
-}
-
-void Schedule::hand_over(Thread& next) {
-  next.go = 1;
-  futex_wake(next.go);
-}
-
 Thread& Schedule::add(void* (*body)(void*), void* argument) {
-  const auto number = static_cast<unsigned>(threads_.size());
-  if (number == kMostThreads) fail("a scenario may start at most 16 threads in all");
-  Thread& thread = all_threads()[number];
-  std::byte* const stack = thread.stack;
-  thread.number = number;
-  thread.state = Thread::State::runnable;
-  thread.awaited = thread.woken = false;
-  thread.sleeps_on = nullptr;
-  thread.until = Nanoseconds::max();
+  if (threads_.size() == kMostThreads) fail("a scenario may start at most 16 threads in all");
+  Thread& thread = all_threads()[threads_.size()];
+  thread.turns = turns_.enlist("");
+  thread.number = thread.turns->number;
+  thread.ended = thread.awaited = false;
+  thread.nap = {};
   thread.at = nullptr;
   thread.depth = 0;
   thread.body = body;
   thread.argument = argument;
-  thread.go = 0;
-  thread.stack = stack;
   threads_.push_back(&thread);
-  return thread;
-}
-
-int Schedule::create(Thread& thread) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstack(&attributes, thread.stack + 4096, thread.stack_bytes - 4096);
   const int failed = real().create(&thread.handle, &attributes, &Schedule::enter, &thread);
   pthread_attr_destroy(&attributes);
-  if (failed != 0) {
-    std::fprintf(stderr, "cannot start a thread\n");
-    std::abort();
-  }
-  runnable_ |= 1U << thread.number;
-  ++alive_;
-  return 0;
+  if (failed != 0) fail("the system allows no more threads");
+  return thread;
 }
 
 void* Schedule::enter(void* argument) {
@@ -170,7 +156,7 @@ void* Schedule::enter(void* argument) {
     return made;
   }();
   pthread_setspecific(key, thread);
-  await_turn(*thread);
+  running_schedule->turns_.begin(*thread->turns);
   current = thread;
   return thread->body(thread->argument);
 }
@@ -181,172 +167,101 @@ void Schedule::leave(void* argument) {
   self.point(Op::end, nullptr, nullptr);
   current = nullptr;
   thread.stores.drain();
-  thread.state = Thread::State::ended;
-  self.runnable_ &= ~(1U << thread.number);
-  self.wake(&thread, kMostThreads);
-  if (--self.alive_ == 0) {
-    self.over_.store(1);
-    futex_wake(self.over_);
-    return;
-  }
-  self.hand_over(*self.choose());
+  thread.ended = true;
+  self.turns_.end(thread.turns);
 }
 
 void Schedule::run(const std::function<void()>& body) {
   running_schedule = this;
   watch_signals();
-  Thread& root = add(
+  Quiet quiet(*this);
+  turns_.add(quiet);
+  const Thread& root = add(
       [](void* argument) -> void* {
         (*static_cast<const std::function<void()>*>(argument))();
         return nullptr;
       },
       const_cast<std::function<void()>*>(&body));
-  create(root);
-  hand_over(root);
-  while (over_.load() == 0) futex_wait(over_, 0);
+  if (const Status ended = turns_.drive(); !ended) fail(ended.error().message);
   real().join(root.handle, nullptr);
+  for (Thread* thread : threads_) thread->turns = nullptr;
   running_schedule = nullptr;
 }
 
 void Schedule::note(Op op, const volatile void* object, const void* at) {
-  const std::uint8_t number = current_number_;
-  steps_.push_back({number, op, object, at});
-  now_ += step_;
-  if (together_ > 0) ++together_steps_;
+  Thread& self = *threads_[turns_.self().number];
+  self.at = at;
+  steps_.push_back({static_cast<std::uint8_t>(self.number), op, object, at});
+  policy_->count(together_ > 0);
   if (steps_.size() > settings_.most_steps) {
     fail("no end after " + std::to_string(settings_.most_steps) +
          " operations: threads poll each other (livelock)");
   }
+  if (buffered_ != 0 && random_.below(drain_) == 0) drain_some();
+  turns_.advance(step_);
 }
 
-// The thread that goes on; the clock jumps if all sleep.
-Thread* Schedule::choose() {
-  if (buffered_ != 0 && random_.below(drain_) == 0) {
-    // One store of one thread leaves its buffer.
-    std::uint32_t left = buffered_;
-    for (auto skip = random_.below(static_cast<std::uint64_t>(std::popcount(left))); skip > 0;
-         --skip)
-      left &= left - 1;
-    const auto number = static_cast<unsigned>(std::countr_zero(left));
-    StoreBuffer& stores = threads_[number]->stores;
-    if (!stores.empty()) {
-      stores.drain_one();
-      hash_ = (hash_ ^ (number + 77)) * 0x9e3779b97f4a7c15;
-    }
-    if (stores.empty()) buffered_ &= ~(1U << number);
-  }
-  if (now_ >= next_timeout_) expire();
-  while (runnable_ == 0) jump();
-  const unsigned next = policy_.next(runnable_, current_number_, together_steps_);
-  if (next != current_number_) {
-    hash_ = (hash_ ^ (steps_.size() << 8 | next)) * 0x9e3779b97f4a7c15;
-    ++switches_;
-    current_number_ = static_cast<std::uint8_t>(next);
-  }
-  return threads_[next];
+// One store of one thread leaves its buffer.
+void Schedule::drain_some() {
+  std::uint32_t left = buffered_;
+  auto skip = random_.below(static_cast<std::uint64_t>(std::popcount(left)));
+  for (; skip > 0; --skip) left &= left - 1;
+  const auto number = static_cast<unsigned>(std::countr_zero(left));
+  StoreBuffer& stores = threads_[number]->stores;
+  if (!stores.empty()) stores.drain_one();
+  if (stores.empty()) buffered_ &= ~(1U << number);
 }
 
-// Ends the sleeps whose time has come.
-void Schedule::expire() {
-  next_timeout_ = Nanoseconds::max();
-  for (Thread* thread : threads_) {
-    if (thread->state != Thread::State::asleep) continue;
-    if (thread->until > now_) {
-      next_timeout_ = std::min(next_timeout_, thread->until);
-      continue;
-    }
-    thread->state = Thread::State::runnable;
-    runnable_ |= 1U << thread->number;
-  }
-}
-
-void Schedule::jump() {
-  next_timeout_ = Nanoseconds::max();
-  for (Thread* thread : threads_) {
-    if (thread->state == Thread::State::asleep)
-      next_timeout_ = std::min(next_timeout_, thread->until);
-  }
-  if (next_timeout_ == Nanoseconds::max()) fail("deadlock: every thread waits");
-  // A thread of the library that naps polls on purpose, and may wake others.
-  const bool polled = std::ranges::any_of(threads_, [](const Thread* thread) {
-    return thread->state == Thread::State::asleep && !thread->awaited && thread->nap < kLongestNap;
+void Schedule::check_wakeups() {
+  const auto sleeps = [](const Thread* thread) {
+    return !thread->ended && thread->turns->state == sim::Thread::State::waiting;
+  };
+  const bool may_end = std::ranges::any_of(threads_, [&](const Thread* thread) {
+    return sleeps(thread) && thread->turns->deadline != Nanoseconds::max();
   });
+  if (!may_end) fail("deadlock: every thread waits");
+  // A thread of the library that naps polls on purpose, and may wake others.
+  const bool polled = std::ranges::any_of(threads_, [&](const Thread* thread) {
+    return sleeps(thread) && !thread->awaited && thread->nap < kLongestNap;
+  });
+  if (polled) return;
   for (const Thread* thread : threads_) {
-    if (polled || thread->state != Thread::State::asleep || !thread->awaited) continue;
-    if (thread->sleeps_in != Op::wait) continue;
+    if (!sleeps(thread) || !thread->awaited || thread->sleeps_in != Op::wait) continue;
     fail("lost wake-up: thread " + std::to_string(thread->number) +
          " waits, and only a time-out would wake any thread");
   }
-  now_ = std::max(now_, next_timeout_);
-  expire();
 }
 
 void Schedule::point(Op op, const volatile void* object, const void* at) {
   const Outside outside;
-  Thread& self = *outside.self;
-  self.at = at;
   note(op, object, at);
-  Thread* const next = choose();
-  if (next == &self) return;
-  hand_over(*next);
-  await_turn(self);
+  turns_.point();
 }
 
 bool Schedule::sleep(Op op, const volatile void* object, Nanoseconds until, const void* at) {
   const Outside outside;
   Thread& self = *outside.self;
   self.stores.drain();
-  self.at = at;
-  self.sleeps_in = op;
-  self.sleeps_on = object;
-  self.until = until;
-  self.nap = until - now_;
-  self.woken = false;
-  self.state = Thread::State::asleep;
-  runnable_ &= ~(1U << self.number);
-  next_timeout_ = std::min(next_timeout_, until);
+  const void* const address = const_cast<const void*>(object == nullptr ? &self : object);
+  turns_.expect(address);
   note(op, object, at);
-  Thread* const next = choose();
-  if (next != &self) {
-    hand_over(*next);
-    await_turn(self);
-  }
-  self.until = Nanoseconds::max();
-  self.sleeps_on = nullptr;
-  return self.woken;
+  self.sleeps_in = op;
+  self.nap = until == Nanoseconds::max() ? until : until - now();
+  const bool woken = turns_.await(self.nap);
+  self.nap = {};
+  return woken;
 }
 
-unsigned Schedule::wake(const volatile void* object, unsigned most) {
-  std::uint32_t found = 0;
-  for (const Thread* thread : threads_) {
-    if (thread->state == Thread::State::asleep && thread->sleeps_on == object) {
-      found |= 1U << thread->number;
-    }
-  }
-  unsigned woken = 0;
-  while (found != 0 && woken < most) {
-    std::uint32_t left = found;
-    if (most < kMostThreads) {
-      auto skip = random_.below(static_cast<std::uint64_t>(std::popcount(left)));
-      for (; skip > 0; --skip) left &= left - 1;
-    }
-    Thread& thread = *threads_[static_cast<unsigned>(std::countr_zero(left))];
-    found &= ~(1U << thread.number);
-    thread.state = Thread::State::runnable;
-    thread.woken = true;
-    runnable_ |= 1U << thread.number;
-    ++woken;
-  }
-  return woken;
+void Schedule::wake(const volatile void* object, std::size_t most) {
+  const Outside outside;
+  turns_.notify(const_cast<const void*>(object), most);
 }
 
 int Schedule::start(pthread_t* handle, void* (*body)(void*), void* argument, const void* at) {
   {
     const Outside outside;
     outside.self->stores.drain();
-    Thread& thread = add(body, argument);
-    create(thread);
-    *handle = thread.handle;
+    *handle = add(body, argument).handle;
   }
   point(Op::start, nullptr, at);
   return 0;
@@ -365,8 +280,10 @@ void Schedule::drain_all() {
 }
 
 void Schedule::yield(const void* at) {
-  policy_.lower(current->number);
-  point(Op::sleep, nullptr, at);
+  const Outside outside;
+  note(Op::sleep, nullptr, at);
+  policy_->lower(outside.self->number);
+  turns_.yield();
 }
 
 void Schedule::fail(const std::string& why) {

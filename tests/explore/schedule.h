@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs threads one at a time, in an order that a seed and a policy choose. The threads are ordinary
-// threads of the process. One has the turn; all others sleep. At each operation between threads
-// (runtime.cpp) the thread with the turn may lose it.
+// A run of sim::Scheduler (sim/scheduler.h) that a seed and a policy choose. At each operation
+// between threads (runtime.cpp) the thread with the turn may lose it.
 //
 // Time is virtual: each operation takes `step`. If every thread sleeps, the clock jumps to the next
 // time-out.
@@ -19,12 +18,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/random.h"
 #include "headrace/units.h"
+#include "sim/scheduler.h"
 #include "tests/explore/policy.h"
 
 namespace headrace::explore {
@@ -76,16 +77,12 @@ class StoreBuffer {
 };
 
 struct Thread {
-  enum class State : std::uint8_t { runnable, asleep, ended };
-
+  std::shared_ptr<sim::Thread> turns;
   unsigned number = 0;
-  State state = State::runnable;
+  bool ended = false;
   Op sleeps_in = Op::wait;
-  bool awaited = false;  // its waits must end without a time-out
-  bool woken = false;
-  const volatile void* sleeps_on = nullptr;
-  Nanoseconds until = Nanoseconds::max();
-  Nanoseconds nap{0};        // the longest time that it sleeps now
+  bool awaited = false;      // its waits must end without a time-out
+  Nanoseconds nap{0};        // the longest time that it sleeps now; 0: it does not sleep
   const void* at = nullptr;  // where it is: the return address of its last operation
   StoreBuffer stores;
   std::byte* stack = nullptr;
@@ -97,7 +94,6 @@ struct Thread {
   void* (*body)(void*) = nullptr;
   void* argument = nullptr;
   pthread_t handle{};
-  std::atomic<std::uint32_t> go{0};  // a futex: 1 gives this thread the turn
 };
 
 // This thread in the schedule that runs; null: it is in none.
@@ -137,8 +133,8 @@ class Schedule {
   void point(Op op, const volatile void* object, const void* at);
   // Sleeps until a wake() of this address, or until a point in time. False: it was the time.
   bool sleep(Op op, const volatile void* object, Nanoseconds until, const void* at);
-  // Wakes at most `most` threads that sleep on the address, chosen by the policy's seed.
-  unsigned wake(const volatile void* object, unsigned most);
+  // Wakes the first threads that sleep on the address, at most `most`.
+  void wake(const volatile void* object, std::size_t most);
   int start(pthread_t* handle, void* (*body)(void*), void* argument, const void* at);
   Thread* find(pthread_t handle);
   // Makes all stores of all threads visible.
@@ -148,54 +144,44 @@ class Schedule {
   // Between these the operations of threads meet; the policy counts them there only.
   void begin_together() { ++together_; }
   void end_together() { --together_; }
-  std::uint64_t together_steps() const { return together_steps_; }
+  std::uint64_t together_steps() const { return policy_->steps(); }
   // A thread does nothing useful until others have run.
   void yield(const void* at);
 
-  Nanoseconds now() const { return now_; }
+  Nanoseconds now() const { return turns_.now(); }
   bool chance(unsigned one_in) { return random_.below(one_in) == 0; }
   Random& random() { return random_; }
   const Settings& settings() const { return settings_; }
 
   // The steps so far; stays valid after run().
   const std::vector<Step>& steps() const { return steps_; }
-  std::uint64_t hash() const { return hash_; }  // equal for equal orders
-  std::uint64_t switches() const { return switches_; }
+  std::uint64_t hash() const { return policy_->hash(); }  // equal for equal orders
   const std::vector<Thread*>& threads() const { return threads_; }
+  sim::Scheduler& turns() { return turns_; }
 
   // Prints why, where each thread is, and the last steps; ends the process.
   [[noreturn]] void fail(const std::string& why);
 
  private:
+  class Quiet;  // is asked when every thread sleeps
   static void* enter(void* thread);
   static void leave(void* thread);
   Thread& add(void* (*body)(void*), void* argument);
-  int create(Thread& thread);
   void note(Op op, const volatile void* object, const void* at);
-  Thread* choose();
-  void expire();
-  void jump();
-  void hand_over(Thread& next);
-  static void await_turn(Thread& thread);
+  void drain_some();
+  void check_wakeups();
+  std::unique_ptr<Policy> make_policy();
 
   const Settings settings_;
   Random random_;
-  Policy policy_;
+  Policy* policy_;  // in turns_
+  sim::Scheduler turns_;
   Nanoseconds step_;
-  std::uint64_t drain_;  // a buffered store becomes visible once in `drain_` operations
-  Nanoseconds now_{1'000'000'000};
-  Nanoseconds next_timeout_ = Nanoseconds::max();
-  std::uint32_t runnable_ = 0;  // bit i: thread i
+  std::uint64_t drain_;         // a buffered store becomes visible once in `drain_` operations
   std::uint32_t buffered_ = 0;  // bit i: thread i may have buffered stores
-  unsigned alive_ = 0;
   unsigned together_ = 0;
-  std::uint64_t together_steps_ = 0;
-  std::uint8_t current_number_ = 0;  // of the thread that has the turn
-  std::uint64_t hash_ = 0;
-  std::uint64_t switches_ = 0;
   std::vector<Step> steps_;
   std::vector<Thread*> threads_;
-  std::atomic<std::uint32_t> over_{0};
 };
 
 }  // namespace headrace::explore
