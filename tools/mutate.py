@@ -80,7 +80,8 @@ def failing(said: str) -> str:
     """Which test of a program failed, and how if not by an expectation."""
     running = re.findall(r"\[ RUN      \] (\S+)", said)
     failed = re.findall(r"\[  FAILED  \] ([\w/]+\.[\w/]+)", said)
-    how = re.search(r"CHECK failed|Sanitizer: [\w-]+|runtime error|no end within [\d.]+ s", said)
+    signs = r"FAILED: [^(:\n]+|CHECK failed|Sanitizer: [\w-]+|runtime error|no end within [\d.]+ s"
+    how = re.search(signs, said)
     name = failed[0] if failed else running[-1] if running else "its start"
     return f"{name}: {how[0]}" if how else name
 
@@ -106,18 +107,19 @@ def plant(mutation: Mutation, units: Units, commands: Commands) -> Outcome:
     seconds = 0.0
     for source in mutation.compiled or (mutation.file,):
         objects.append(folder / f"{len(objects)}.o")
-        done = commands.run(units.compile(source, folder / "tree", objects[-1]), log)
+        compiling = units.compile(source, folder / "tree", objects[-1])
+        done = commands.run(compiling, log, units.folder)
         seconds += done.cpu_seconds
         if done.status != 0 and "-Wthread-safety" in done.said:
             return Outcome("noticed", "clang's thread-safety analysis", seconds)
         if done.status != 0:
             return Outcome("STALE", f"it does not compile\n{done.said[-2000:]}", seconds)
-    done = commands.run(units.link(mutation.program, objects, program), log)
+    done = commands.run(units.link(mutation.program, objects, program), log, units.folder)
     seconds += done.cpu_seconds
     if done.status != 0:
         return Outcome("STALE", f"it does not link\n{done.said[-2000:]}", seconds)
     filters = [f"--gtest_filter={mutation.tests}", f"--gtest_repeat={mutation.repeat}"]
-    done = commands.run([str(program), *filters], log)
+    done = commands.run([str(program), *filters], log, units.folder)
     seconds += done.cpu_seconds
     shutil.rmtree(folder)
     if done.status == 0:
@@ -133,7 +135,8 @@ def without_defects(chosen: list[Mutation], commands: Commands) -> str:
     for program in programs:
         tests = ":".join(sorted({m.tests for m in chosen if m.program == program}))
         path = one_file.path_of(program)
-        done = commands.run([str(path), f"--gtest_filter={tests}"], WORK / "log")
+        testing = [str(path), f"--gtest_filter={tests}"]
+        done = commands.run(testing, WORK / "log", one_file.folder_of(program))
         if done.status != 0:
             return f"{program}: {failing(done.said)}\n{done.said[-2000:]}"
     return ""
@@ -145,12 +148,12 @@ def plant_all(chosen: list[Mutation], jobs: int) -> int:
     if why := without_defects(chosen, commands):
         print(f"without any defect: {why}")
         return 2
-    units = Units()
+    units = {build: Units(build) for build in {mutation.program for mutation in chosen}}
     counts = {"noticed": 0, "NOT NOTICED": 0, "STALE": 0}
     print(f"{'':12}{'area':9} CPU  defect, and the test that fails")
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            outcomes = pool.map(lambda mutation: plant(mutation, units, commands), chosen)
+            outcomes = pool.map(lambda m: plant(m, units[m.program], commands), chosen)
             for mutation, each in zip(chosen, outcomes, strict=True):
                 counts[each.word] += 1
                 print(f"{each.word:12}{mutation.area:8}{each.cpu_seconds:5.1f}  {mutation.name}")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test programs of ASan's build with one file of the library replaced, built in seconds.
+"""Test programs with one file of the library replaced, built in seconds, from ASan's build.
+
+explore_test, which no sanitizer may be in, is from the release build.
 
 The changed file alone is compiled, with the command of the unit that includes it, and linked in
 front of the library. The linker takes the first definition of each function. Calls that the library
@@ -23,6 +25,8 @@ import steps
 ROOT = Path(__file__).resolve().parent.parent
 PRESET = "asan"
 BUILD = ROOT / "build" / PRESET
+#: Programs of other builds. They compile units of their own, with this in the names of the objects.
+OTHERS = {"explore_test": ("release", "/explored_")}
 #: Seconds of wall time for one command: a defect may let threads wait for each other.
 BOUND = 300
 #: Warnings are no errors; clang's analysis of locks is one of the tests.
@@ -54,14 +58,14 @@ class Commands:
         self._stopped = False
         self._mutex = threading.Lock()
 
-    def run(self, command: list[str], log: Path) -> Ended:
+    def run(self, command: list[str], log: Path, folder: Path | None = None) -> Ended:
         """Runs a command for at most BOUND seconds. Nothing that it started is left."""
         with self._mutex, log.open("wb") as out:
             if self._stopped:
                 raise InterruptedError
             process = subprocess.Popen(
-                command, cwd=BUILD, env=environment(), stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, process_group=0)  # fmt: skip
+                command, cwd=folder or BUILD, env=environment(), stdin=subprocess.DEVNULL,
+                stdout=out, stderr=subprocess.STDOUT, process_group=0)  # fmt: skip
             self._groups.add(process.pid)
         late = threading.Event()
         timer = threading.Timer(BOUND, lambda: (late.set(), _kill(process.pid)))
@@ -89,27 +93,43 @@ def _kill(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
+def preset_of(program: str) -> str:
+    return OTHERS.get(program, (PRESET, ""))[0]
+
+
+def folder_of(program: str) -> Path:
+    return BUILD.parent / preset_of(program)
+
+
 def build(programs: list[str]) -> str:
     """Builds test programs as they are. Returns the compiler's complaint, or an empty text."""
-    # Configured once only: the tests of the same build may be running.
-    configure = f"[ -f build/{PRESET}/build.ninja ] || cmake --preset {PRESET}"
-    make = f"cmake --build --preset {PRESET} -j $JOBS --target {' '.join(programs)}"
-    done = subprocess.run(
-        ["bash", "-c", f"set -e\n{configure}\n{make}"],
-        cwd=ROOT, capture_output=True, text=True, check=False)  # fmt: skip
-    return "" if done.returncode == 0 else (done.stdout + done.stderr)[-2000:]
+    for preset in sorted({preset_of(program) for program in programs}):
+        targets = " ".join(program for program in programs if preset_of(program) == preset)
+        # Configured once only: the tests of the same build may be running.
+        configure = f"[ -f build/{preset}/build.ninja ] || cmake --preset {preset}"
+        make = f"cmake --build --preset {preset} -j $JOBS --target {targets}"
+        done = subprocess.run(
+            ["bash", "-c", f"set -e\n{configure}\n{make}"],
+            cwd=ROOT, capture_output=True, text=True, check=False)  # fmt: skip
+        if done.returncode != 0:
+            return (done.stdout + done.stderr)[-2000:]
+    return ""
 
 
 def path_of(program: str) -> Path:
-    places = (BUILD / program, BUILD / "tests" / program)
+    places = (folder_of(program) / program, folder_of(program) / "tests" / program)
     return next(path for path in places if path.is_file())
 
 
 class Units:
-    """The commands by which the build compiles and links."""
+    """The commands by which the build of a program compiles and links."""
 
-    def __init__(self) -> None:
-        self._units = json.loads((BUILD / "compile_commands.json").read_text())
+    def __init__(self, program: str) -> None:
+        self.folder = folder_of(program)
+        mark = OTHERS.get(program, ("", ""))[1]
+        self._warnings = WARNINGS if mark == "" else ["-w"]  # GCC compiles the others
+        units = json.loads((self.folder / "compile_commands.json").read_text())
+        self._units = [unit for unit in units if mark in unit["command"]]
         self._texts = {
             unit["file"]: Path(unit["file"]).read_text()
             for unit in self._units
@@ -128,11 +148,12 @@ class Units:
         command[command.index("-o") + 1] = str(out)
         command[command.index("-c") + 1] = str(copy if copy.is_file() else path)
         before = [f"-I{changed / folder}" for folder in ("src", "include", "")]
-        return [*CACHED, command[0], *before, *command[1:], *WARNINGS]
+        return [*CACHED, command[0], *before, *command[1:], *self._warnings]
 
     def link(self, program: str, objects: list[Path], out: Path) -> list[str]:
         listed = subprocess.run(
-            ["ninja", "-C", BUILD, "-t", "commands", "-s", program],
+            ["ninja", "-C", self.folder, "-t", "commands", "-s",
+             str(path_of(program).relative_to(self.folder))],
             capture_output=True, text=True, check=True)  # fmt: skip
         line = next(line for line in listed.stdout.splitlines() if " -o " in line)
         command = shlex.split(line.split("&& ", 1)[1].rsplit(" && ", 1)[0])

@@ -94,6 +94,9 @@ struct Signals {
   std::atomic<std::uint32_t> space_changes{0};
   // Copies whose end is not completely handled. The destructor waits for 0.
   std::atomic<std::uint32_t> running{0};
+  // Copies that have ended. A thread that waits for one of them sleeps on it, since `running` is
+  // the same again if another copy has started meanwhile.
+  std::atomic<std::uint32_t> ends{0};
   std::atomic<std::uint64_t> started{0};  // copies so far
 
   bool take_pump_due() { return pump_due.load() && pump_due.exchange(false); }

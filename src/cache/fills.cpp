@@ -135,6 +135,7 @@ bool Fills::complete(CacheEntry& entry, const Error* why, Nanoseconds took,
                      bool may_call) noexcept {
   Waiting& waiting = state_.mover.waiting();
   std::atomic<std::uint32_t>& running = state_.signals.running;
+  const std::atomic<std::uint32_t>& ends = state_.signals.ends;
   // Before waiting threads are woken, so that they find no block on a lost GPU.
   if (why != nullptr && entry.has(CacheEntry::kOnGpu)) lose_if_gone(entry.node);
   bool due = false;
@@ -146,6 +147,7 @@ bool Fills::complete(CacheEntry& entry, const Error* why, Nanoseconds took,
       copy_latency_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
     }
     state_.blocks.end_copy(entry, why, took);
+    ++state_.signals.ends;
     due = state_.signals.take_pump_due() || state_.deferred.needs_cache();
     watched = watchers_ > 0;
     if (!due) --running;
@@ -157,7 +159,10 @@ bool Fills::complete(CacheEntry& entry, const Error* why, Nanoseconds took,
     --running;
   }
   // The cache may be destroyed. A destructor that waits also reads the word by itself.
-  if (watched) waiting.wake_all(running);
+  if (watched) {
+    waiting.wake_all(running);
+    waiting.wake_all(ends);
+  }
   return true;
 }
 
@@ -198,7 +203,7 @@ void Fills::lose_if_gone(std::uint16_t number) noexcept try {
 Status Fills::await_unread(ObjectId object, Nanoseconds timeout) {
   Patience patience(state_.mover.clock(), state_.mover.waiting(), timeout);
   for (;;) {
-    const std::uint32_t seen = state_.signals.running.load();
+    const std::uint32_t seen = state_.signals.ends.load();
     {
       const MutexLock lock(state_.mutex);
       if (!state_.blocks.being_read(object)) return {};
@@ -206,7 +211,7 @@ Status Fills::await_unread(ObjectId object, Nanoseconds timeout) {
       ++watchers_;
     }
     state_.mover.poll();
-    patience.sleep(state_.signals.running, seen, kEndSlice);
+    patience.sleep(state_.signals.ends, seen, kEndSlice);
     const MutexLock lock(state_.mutex);
     --watchers_;
     if (patience.over() && state_.blocks.being_read(object)) {

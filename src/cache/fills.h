@@ -56,7 +56,7 @@ class Fills {
   Pump& pump_;
   Histogram wait_time_;
   Histogram copy_latency_;
-  // Threads that wait on Signals::running. A thread that lowers it wakes them.
+  // Threads that wait on Signals::running or Signals::ends. A thread that changes them wakes these.
   unsigned watchers_ GUARDED_BY(state_.mutex) = 0;
 };
 

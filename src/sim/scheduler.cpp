@@ -49,10 +49,8 @@ Nanoseconds after(Nanoseconds now, Nanoseconds time) {
 
 std::unique_ptr<TurnPolicy> fifo() { return std::make_unique<Fifo>(); }
 
-Scheduler::Scheduler(RunOptions options, std::function<void(Scheduler&)> body)
-    : policy_(options.policy ? std::move(options.policy) : fifo()),
-      options_(std::move(options)),
-      body_(std::move(body)) {}
+Scheduler::Scheduler(RunOptions options)
+    : policy_(options.policy ? std::move(options.policy) : fifo()), options_(std::move(options)) {}
 
 // ---- threads
 
@@ -73,12 +71,30 @@ struct Scheduler::Child {
   bool ran = false;
 };
 
-std::function<void()> Scheduler::adopt(const char* name, std::function<void()> body) {
+std::shared_ptr<Thread> Scheduler::enlist(const char* name) {
   auto thread = std::make_shared<Thread>();
   thread->name = name;
   thread->number = adoptions_++;
   threads_.emplace(thread->number, thread);
   ready_.push_back(thread.get());
+  return thread;
+}
+
+void Scheduler::begin(Thread& thread) { wait_for_turn(thread); }
+
+void Scheduler::end(const std::shared_ptr<Thread>& thread) {
+  thread->state = Thread::State::ended;
+  threads_.erase(thread->number);
+  by_id_.erase(thread->id);
+  notify(thread.get(), kAll);
+  Thread* const next = choose();
+  ThreadTurns::enter(nullptr);
+  simulated_draws = nullptr;
+  give(*thread, next);
+}
+
+std::function<void()> Scheduler::adopt(const char* name, std::function<void()> body) {
+  auto thread = enlist(name);
   adopted_ = thread.get();
   auto child = std::make_shared<Child>(*this, std::move(thread), std::move(body));
   return [child = std::move(child)] {
@@ -96,17 +112,10 @@ void Scheduler::started(std::thread::id thread) {
 void Scheduler::take_part(const std::shared_ptr<Thread>& thread, std::function<void()>& body) {
   ThreadTurns::enter(this);
   simulated_draws = &drawn_;
-  wait_for_turn(*thread);
+  begin(*thread);
   body();
   body = nullptr;
-  thread->state = Thread::State::ended;
-  threads_.erase(thread->number);
-  by_id_.erase(thread->id);
-  notify(thread.get(), kAll);
-  Thread* const next = choose();
-  ThreadTurns::enter(nullptr);
-  simulated_draws = nullptr;
-  give(*thread, next);
+  end(thread);
 }
 
 void Scheduler::await_end(std::thread::id thread) {
@@ -208,6 +217,19 @@ void Scheduler::block(const char* reason, Nanoseconds deadline) {
   give(me, choose());
 }
 
+// Ends the waits whose time has come.
+void Scheduler::expire(Nanoseconds time) {
+  while (!timers_.empty() && timers_.begin()->first <= time) {
+    end_wait(*threads_.at(timers_.begin()->second));
+  }
+}
+
+void Scheduler::advance(Nanoseconds by) {
+  // Relaxed: read by other threads only as progress.
+  now_.store((now() + by).count(), std::memory_order_relaxed);
+  expire(now());
+}
+
 // The next thread to run. Null: all have ended, or none can ever run.
 Thread* Scheduler::choose() {
   while (ready_.empty() && !threads_.empty()) {
@@ -227,9 +249,7 @@ Thread* Scheduler::choose() {
     // Relaxed: read by other threads only as progress.
     now_.store(time.count(), std::memory_order_relaxed);
     for (EventSource* source : sources_) source->advance(time);
-    while (!timers_.empty() && timers_.begin()->first <= time) {
-      end_wait(*threads_.at(timers_.begin()->second));
-    }
+    expire(time);
   }
   if (ready_.empty()) return nullptr;
   const std::size_t index = policy_->next(ready_);
@@ -295,6 +315,17 @@ std::string Scheduler::describe() const {
   return text;
 }
 
+void Scheduler::give_first_turn() {
+  running_ = std::exchange(ready_, {}).front();
+  running_->state = Thread::State::running;
+  wake(running_->turn);
+}
+
+Status Scheduler::drive() {
+  give_first_turn();
+  return watch();
+}
+
 // For the thread that called run().
 Status Scheduler::watch() {
   std::uint64_t turn = 0;
@@ -328,7 +359,8 @@ Status Scheduler::watch() {
 
 Status run(RunOptions options, std::function<void(Scheduler&)> body) {
   CHECK(ThreadTurns::current() == nullptr && "a run inside a run");
-  std::shared_ptr<Scheduler> scheduler(new Scheduler(std::move(options), std::move(body)));
+  const auto scheduler = std::make_shared<Scheduler>(std::move(options));
+  scheduler->body_ = std::move(body);
   auto main = scheduler->adopt("main", [scheduler] {
     try {
       scheduler->body_(*scheduler);
@@ -337,9 +369,7 @@ Status run(RunOptions options, std::function<void(Scheduler&)> body) {
     }
     scheduler->body_ = nullptr;
   });
-  scheduler->running_ = std::exchange(scheduler->ready_, {}).front();
-  scheduler->running_->state = Thread::State::running;
-  scheduler->running_->turn = 1;
+  scheduler->give_first_turn();
   HEADRACE_TRY(std::thread thread, start_thread("headrace-sim", std::move(main)));
   if (Status ended = scheduler->watch(); !ended) {
     thread.detach();

@@ -8,7 +8,8 @@
 //   });
 //
 // - Threads run in turns. A thread runs until it waits for a word, a notification, the end of a
-//   thread, or an event; it is never interrupted otherwise, except where a policy says so (point()).
+//   thread, or an event; it is never interrupted otherwise, except where a policy says so
+//   (point()).
 // - Time stands still while a thread can run. When none can, the clock jumps to the next event or
 //   time-out. So code costs no virtual time; only waits do.
 // - The same seed, policy and code give the same run.
@@ -76,7 +77,8 @@ std::unique_ptr<TurnPolicy> fifo();
 class EventSource {
  public:
   virtual ~EventSource() = default;
-  // Called when no thread can run: the time of the next event, at least now(); max(): there is none.
+  // Called when no thread can run: the time of the next event, at least now(); max(): there is
+  // none.
   virtual Nanoseconds next() = 0;
   // The clock has reached some source's next(), or a time-out. May call ready() and notify().
   virtual void advance(Nanoseconds now) = 0;
@@ -128,6 +130,18 @@ class Scheduler final : public ThreadTurns, public Clock, public Waiting {
   void add(EventSource& source);
   void remove(EventSource& source);
 
+  // For a runtime that starts the threads itself, in place of adopt() and run(); an example is
+  // tests/explore. A thread may run once it is enlisted, calls begin() first and end() last.
+  explicit Scheduler(RunOptions options);
+  std::shared_ptr<Thread> enlist(const char* name);
+  void begin(Thread& thread);
+  void end(const std::shared_ptr<Thread>& thread);
+  // Gives the only enlisted thread its turn, and returns when all have ended. For a thread outside.
+  // Errors: as of run().
+  Status drive();
+  // Time passes while threads run.
+  void advance(Nanoseconds by);
+
   // Whether RunOptions::stop asked for the end.
   bool stopping() const { return stopping_.load(); }
   // How often the turn went to another thread.
@@ -137,11 +151,12 @@ class Scheduler final : public ThreadTurns, public Clock, public Waiting {
   friend Status run(RunOptions options, std::function<void(Scheduler&)> body);
   struct Child;
 
-  Scheduler(RunOptions options, std::function<void(Scheduler&)> body);
   void take_part(const std::shared_ptr<Thread>& thread, std::function<void()>& body);
   void block(const char* reason, Nanoseconds deadline);
   void end_wait(Thread& thread);
   void leave_queue(Thread& thread);
+  void expire(Nanoseconds time);
+  void give_first_turn();
   Thread* choose();
   void give(Thread& from, Thread* to);
   void wait_for_turn(Thread& thread);
@@ -165,7 +180,7 @@ class Scheduler final : public ThreadTurns, public Clock, public Waiting {
   std::vector<EventSource*> sources_;
   Thread* running_ = nullptr;
   std::uint64_t switches_ = 0;
-  std::uint64_t drawn_ = 0;  // draws.h
+  std::uint64_t drawn_ = 0;    // draws.h
   std::exception_ptr thrown_;  // by the body
   std::string error_;          // written before finished_
 
