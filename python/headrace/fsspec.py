@@ -26,8 +26,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from headrace._reading.caches import Caches
 from headrace._reading.file import ReadFile
-from headrace._reading.local import LocalFiles
-from headrace._reading.remote import RemoteFiles
+from headrace._reading.local import LocalFiles, LocalSource
+from headrace._reading.remote import RemoteFiles, RemoteSource
 
 __all__ = ["HeadraceFileSystem", "close", "configure", "stats"]
 
@@ -88,22 +88,13 @@ class HeadraceFileSystem(ChainedFileSystem):
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         if mode != "rb":
             return self.fs.open(path, mode, **kwargs)
-        if self._is_local:
-            self.fs.info(path)  # FileNotFoundError now, not at the first read
-            return ReadFile(
-                self,
-                path,
-                lambda: int(self.fs.size(path)),
-                lambda at, into: _local.read(path, at, into),
-            )
-        version = self._remote.version(path)
-
-        def read_at(at: int, into: memoryview) -> int:
-            (found,) = self._remote.read(version, [_inside(at, at + len(into), version.size)])
-            into[: len(found)] = found
-            return len(found)
-
-        return ReadFile(self, path, lambda: version.size, read_at)
+        if not self._is_local:
+            return ReadFile(self, path, RemoteSource(self._remote, self._remote.version(path)))
+        if self.fs.isdir(path):
+            raise IsADirectoryError(path)
+        source = LocalSource(_local, path)
+        source.size()  # FileNotFoundError now, not at the first read
+        return ReadFile(self, path, source)
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
@@ -151,12 +142,7 @@ class HeadraceFileSystem(ChainedFileSystem):
         with ExitStack() as plans:
             if len(inside) > 1 and (plan := _local.plan(path, inside)) is not None:
                 plans.enter_context(plan)
-            pieces = []
-            for start, end in inside:
-                piece = bytearray(end - start)
-                got = _local.read(path, start, memoryview(piece))
-                pieces.append(bytes(memoryview(piece)[:got]))
-            return pieces
+            return [_local.read(path, start, end - start) for start, end in inside]
 
     # What only the file system below knows or does.
 

@@ -5,37 +5,42 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 #: readline() reads at least so much.
 _LINE = 8192
+#: read() of more asks for the size first, so that no more memory is made than there are bytes.
+_LARGE = 1 << 20
+
+
+class Source(Protocol):
+    """Bytes at positions. Thread-safe."""
+
+    def size(self) -> int: ...
+
+    def read(self, at: int, length: int) -> bytes:
+        """Those that are there."""
+
+    def readinto(self, at: int, into: memoryview) -> int:
+        """As read(); their number."""
 
 
 class ReadFile(io.RawIOBase):
-    """Thread-safe. A read after a seek of the same thread begins where that thread sought, whatever
-    others do meanwhile; so threads that seek and read share a file object and get the right bytes.
-    A read without a seek goes on where the last one ended.
+    """Thread-safe. A thread that sought reads from there on, whatever others seek meanwhile; so
+    threads that seek and read share a file object and get the right bytes. The read of a thread
+    that did not seek goes on where the last read or seek of any ended; all others then go on there.
     """
 
-    def __init__(
-        self,
-        fs: Any,
-        path: str,
-        size: Callable[[], int],
-        read_at: Callable[[int, memoryview], int],
-    ) -> None:
-        """`read_at(offset, into)`: the number of bytes that are there."""
+    def __init__(self, fs: Any, path: str, source: Source) -> None:
         super().__init__()
         self.fs = fs
         self.path = path
         self.mode = "rb"
-        self._size = size
-        self._read_at = read_at
-        self._lock = threading.Lock()
+        self._source = source
+        self._lock = threading.RLock()
         self._at = 0
         self._sought = threading.local()  # .at: of this thread's seek; .turn: _turn then
-        self._turn = 0  # of reads without a seek: they end what was sought before
+        self._turn = 0  # counts reads without a seek: they end what was sought before
 
     @property
     def name(self) -> str:
@@ -43,7 +48,7 @@ class ReadFile(io.RawIOBase):
 
     @property
     def size(self) -> int:
-        return self._size()
+        return self._source.size()
 
     @property
     def full_name(self) -> str:
@@ -63,7 +68,7 @@ class ReadFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         self._check()
-        end = self._size() if whence == io.SEEK_END else 0
+        end = self.size if whence == io.SEEK_END else 0
         with self._lock:
             base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position(), io.SEEK_END: end}.get(whence)
             if base is None:
@@ -80,46 +85,65 @@ class ReadFile(io.RawIOBase):
             return self._position()
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or size < 0:
-            with self._lock:
-                at = self._position()
-            size = max(self.size - at, 0)
-        into = bytearray(min(size, max(self.size, 0)))
-        got = self.readinto(into)
-        return bytes(memoryview(into)[:got])
+        length = -1 if size is None else size
+
+        def read_at(at: int) -> tuple[bytes, int]:
+            most = length
+            if length < 0 or length > _LARGE:
+                left = max(self.size - at, 0)
+                most = left if length < 0 else min(length, left)
+            found = self._source.read(at, most)
+            return found, len(found)
+
+        found: bytes = self._advance(read_at)
+        return found
 
     def readall(self) -> bytes:
         return self.read()
 
     def readinto(self, buffer: Any, /) -> int:
-        self._check()
         into = memoryview(buffer).cast("B")
-        with self._lock:
-            at = self._position()
-            if not self._is_sought():
-                self._turn += 1
-            self._sought.at = None
-            # What another thread reads next without a seek is what comes after this.
-            self._at = at + min(len(into), max(self.size - at, 0))
-        got = self._read_at(at, into)
-        if got < len(into):
-            with self._lock:
-                self._at = min(self._at, at + got)
+
+        def read_at(at: int) -> tuple[int, int]:
+            got = self._source.readinto(at, into)
+            return got, got
+
+        got: int = self._advance(read_at)
         return got
 
     def readline(self, size: int | None = -1, /) -> bytes:
         limit = -1 if size is None else size
-        line = bytearray()
-        at = self.tell()
-        while limit < 0 or len(line) < limit:
-            piece = bytearray(_LINE if limit < 0 else min(_LINE, limit - len(line)))
-            got = self._read_at(at + len(line), memoryview(piece))
-            end = piece.find(b"\n", 0, got) + 1
-            line += piece[: end or got]
-            if end or got < len(piece):
-                break
-        self.seek(at + len(line))
-        return bytes(line)
+
+        def read_at(at: int) -> tuple[bytes, int]:
+            line = bytearray()
+            while limit < 0 or len(line) < limit:
+                most = _LINE if limit < 0 else min(_LINE, limit - len(line))
+                piece = self._source.read(at + len(line), most)
+                end = piece.find(b"\n") + 1
+                line += piece[: end or len(piece)]
+                if end or len(piece) < most:
+                    break
+            return bytes(line), len(line)
+
+        line: bytes = self._advance(read_at)
+        return line
+
+    def _advance(self, read_at: Any) -> Any:
+        """Reads at the position of this thread. read_at(position): a result, and how far it goes.
+        Without a seek, reads of several threads come one after the other.
+        """
+        self._check()
+        with self._lock:
+            at = self._position()
+            if not self._is_sought():
+                self._turn += 1
+                found, length = read_at(at)
+                self._at = at + length
+                return found
+        found, length = read_at(at)
+        with self._lock:
+            self._at = self._sought.at = at + length
+        return found
 
     def _position(self) -> int:
         return int(self._sought.at) if self._is_sought() else self._at

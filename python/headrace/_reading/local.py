@@ -8,9 +8,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from headrace._core import Cache, File, Prefetch
+from headrace._core import Cache, Extent, File, Prefetch
 from headrace._reading.caches import Caches
 
 #: Open files that nobody reads at the moment, at most.
@@ -18,8 +18,6 @@ KEPT_OPEN = 256
 #: A file that was written so short a time before it was looked at may be written again without
 #: another time stamp: ext4 and xfs round to a tick of the kernel (4 ms, 10 ms at most).
 RECENT_NS = 100_000_000
-#: A read of many blocks plans them, so that the disk has them all at once.
-PLANNED = 4 << 20
 
 _Stamp = tuple[int, int, int, int, int]
 
@@ -31,7 +29,6 @@ class _Opened:
     file: File
     stamp: _Stamp
     recent: bool
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class LocalFiles:
@@ -43,14 +40,21 @@ class LocalFiles:
         self._files: OrderedDict[str, _Opened] = OrderedDict()
         self._cache: Cache | None = None
 
-    def read(self, path: str, start: int, into: memoryview) -> int:
-        """The bytes that are there from `start`, as read(2) gives them. OSError as of open()."""
-        opened, size = self._current(path)
-        length = max(min(len(into), size - start), 0)
-        if length:
-            extent = opened.file.extent(start, length)
-            self._caches.local.read(extent, into[:length])
-        return length
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def read(self, path: str, at: int, length: int) -> bytes:
+        """The bytes that are there. OSError as of open()."""
+        extent = self._extent(path, at, length)
+        return b"" if extent is None else self._caches.local.read(extent)
+
+    def readinto(self, path: str, at: int, into: memoryview) -> int:
+        """As read(); their number."""
+        extent = self._extent(path, at, len(into))
+        if extent is None:
+            return 0
+        self._caches.local.readinto(extent, into[: len(extent)])
+        return len(extent)
 
     def plan(self, path: str, ranges: Sequence[tuple[int, int]]) -> Prefetch | None:
         """Begins to fetch ranges (start, end) in this order."""
@@ -62,10 +66,10 @@ class LocalFiles:
         ]
         return self._caches.local.prefetch(extents) if extents else None
 
-    def forget(self, path: str) -> None:
-        """Its bytes will be read anew."""
-        with self._lock:
-            self._files.pop(path, None)
+    def _extent(self, path: str, at: int, length: int) -> Extent | None:
+        opened, size = self._current(path)
+        inside = min(length, size - at)
+        return opened.file.extent(at, inside) if inside > 0 else None
 
     def _current(self, path: str) -> tuple[_Opened, int]:
         """The file as it is now, and its size."""
@@ -102,3 +106,20 @@ def _stamp(status: os.stat_result) -> _Stamp:
         status.st_mtime_ns,
         status.st_ctime_ns,
     )
+
+
+class LocalSource:
+    """A file for ReadFile."""
+
+    def __init__(self, files: LocalFiles, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    def size(self) -> int:
+        return self._files.size(self._path)
+
+    def read(self, at: int, length: int) -> bytes:
+        return self._files.read(self._path, at, length)
+
+    def readinto(self, at: int, into: memoryview) -> int:
+        return self._files.readinto(self._path, at, into)

@@ -166,3 +166,27 @@ def _cut(held: dict[int, memoryview], start: int, end: int) -> memoryview:
         low, high = max(start, begin), min(end, begin + REMOTE_BLOCK)
         out[low - start : high - start] = held[block][low - begin : high - begin]
     return memoryview(out)
+
+
+class RemoteSource:
+    """A version of a file for ReadFile."""
+
+    def __init__(self, files: RemoteFiles, version: Version) -> None:
+        self._files = files
+        self._version = version
+
+    def size(self) -> int:
+        return self._version.size
+
+    def read(self, at: int, length: int) -> bytes:
+        return bytes(self._read(at, length))
+
+    def readinto(self, at: int, into: memoryview) -> int:
+        found = self._read(at, len(into))
+        into[: len(found)] = found
+        return len(found)
+
+    def _read(self, at: int, length: int) -> memoryview:
+        end = min(at + length, self._version.size)
+        (found,) = self._files.read(self._version, [(min(at, end), end)])
+        return found
