@@ -128,6 +128,9 @@ class ReadFile(io.RawIOBase):
         line: bytes = self._advance(read_at)
         return line
 
+    def write(self, data: Any, /) -> int:
+        raise io.UnsupportedOperation(f"{self.path} is open for reading; open it with 'wb'")
+
     def _advance(self, read_at: Any) -> Any:
         """Reads at the position of this thread. read_at(position): a result, and how far it goes.
         Without a seek, reads of several threads come one after the other.

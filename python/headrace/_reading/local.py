@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import threading
 import time
 from collections import OrderedDict
@@ -88,6 +90,8 @@ class LocalFiles:
 
     def _look_again(self, path: str, status: os.stat_result) -> tuple[_Opened, int]:
         """A new object: the copies of the old one are never found again, and leave."""
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         recent = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < RECENT_NS
         opened = _Opened(File.open(self._caches.mover.machine, path), _stamp(status), recent)
         with self._lock:
