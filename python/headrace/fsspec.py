@@ -24,12 +24,13 @@ import fsspec
 from fsspec.implementations.chained import ChainedFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from headrace._core import Prefetch, UnsupportedError
 from headrace._reading.caches import Caches
 from headrace._reading.file import ReadFile
 from headrace._reading.local import LocalFiles, LocalSource
 from headrace._reading.remote import RemoteFiles, RemoteSource
 
-__all__ = ["HeadraceFileSystem", "close", "configure", "stats"]
+__all__ = ["HeadraceFileSystem", "close", "configure", "stats", "url_to_fs"]
 
 _caches = Caches()
 _local = LocalFiles(_caches)
@@ -56,7 +57,9 @@ def stats() -> dict[str, Any]:
 
 class HeadraceFileSystem(ChainedFileSystem):
     """Reads through the caches of this process; all else is done by the file system below, that of
-    `target_protocol` with `target_options`, or `fs`.
+    `target_protocol` with `target_options`, or `fs`. Thread-safe.
+
+    `is_local`: whether that one is the kernel's.
     """
 
     protocol: ClassVar[str] = "headrace"
@@ -74,7 +77,7 @@ class HeadraceFileSystem(ChainedFileSystem):
         if fs is not None and target_protocol is not None:
             raise ValueError("fs= and target_protocol= are both given; give one")
         self.fs = fs or fsspec.filesystem(target_protocol or "file", **(target_options or {}))
-        self._is_local = isinstance(self.fs, LocalFileSystem)
+        self.is_local = isinstance(self.fs, LocalFileSystem)
         self._remote = RemoteFiles(_caches, self.fs, _name(self.fs))
         below = self.fs._strip_protocol
         self._strip_protocol = lambda path: _strip(below, path)  # each instance has its own
@@ -88,7 +91,7 @@ class HeadraceFileSystem(ChainedFileSystem):
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         if mode != "rb":
             return self.fs.open(path, mode, **kwargs)
-        if not self._is_local:
+        if not self.is_local:
             return ReadFile(self, path, RemoteSource(self._remote, self._remote.version(path)))
         if self.fs.isdir(path):
             raise IsADirectoryError(path)
@@ -132,15 +135,23 @@ class HeadraceFileSystem(ChainedFileSystem):
                     found[number] = error
         return found
 
+    def plan(self, path: str, ranges: Sequence[tuple[int, int]]) -> Prefetch | None:
+        """Begins to fetch ranges (start, end) of a local file in this order. None: they are empty.
+        UnsupportedError: the file is not local.
+        """
+        if not self.is_local:
+            raise UnsupportedError(f"{path} is not a local file; cat_ranges() reads it")
+        return _local.plan(self._strip_protocol(path), ranges)
+
     def _ranges(self, path: str, ranges: Sequence[tuple[Any, Any]]) -> list[bytes]:
-        if not self._is_local:
+        if not self.is_local:
             version = self._remote.version(path)
             inside = [_inside(start, end, version.size) for start, end in ranges]
             return [bytes(piece) for piece in self._remote.read(version, inside)]
         size = int(self.fs.size(path))
         inside = [_inside(start, end, size) for start, end in ranges]
         with ExitStack() as plans:
-            if len(inside) > 1 and (plan := _local.plan(path, inside)) is not None:
+            if len(inside) > 1 and (plan := self.plan(path, inside)) is not None:
                 plans.enter_context(plan)
             return [_local.read(path, start, end - start) for start, end in inside]
 
@@ -194,6 +205,12 @@ class HeadraceFileSystem(ChainedFileSystem):
     @property
     def fsid(self) -> str:
         return f"headrace_{_name(self.fs)}"
+
+
+def url_to_fs(url: str) -> tuple[HeadraceFileSystem, str]:
+    """The file system and path of a URL or path, with or without `headrace:` before it."""
+    fs, path = fsspec.url_to_fs(url)
+    return (fs if isinstance(fs, HeadraceFileSystem) else HeadraceFileSystem(fs=fs)), path
 
 
 def _strip(below: Any, path: Any) -> Any:

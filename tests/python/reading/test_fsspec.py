@@ -188,7 +188,7 @@ class Slow(LocalFileSystem):
 headrace.fsspec.configure(budget="2MiB", folder=sys.argv[1], folder_budget="64MiB")
 import headrace._reading.remote
 fs = headrace.fsspec.HeadraceFileSystem(fs=Slow())
-fs._is_local = False
+fs.is_local = False
 sys.stdout.buffer.write(fs.cat_file(sys.argv[2]))
 headrace.fsspec.close()
 """
