@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["scan", "scan_polars"]
 
-#: Row groups that are fetched before they are needed.
-AHEAD = 2
+#: Bytes that are fetched from a remote file before they are needed, at least of one row group.
+AHEAD = 64 << 20
 
 
 def scan(
@@ -98,7 +98,7 @@ class _Ahead:
         if self._fs.is_local:
             self._plan = self._fs.plan(self._path, [one for group in self._groups for one in group])
         else:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="headrace-parquet")
+            self._pool = ThreadPoolExecutor(4, thread_name_prefix="headrace-parquet")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -111,9 +111,13 @@ class _Ahead:
         """This group is read now."""
         if self._pool is None:
             return
-        for one in range(number, min(number + 1 + AHEAD, len(self._groups))):
+        held = 0
+        for one in range(number, len(self._groups)):
             if one not in self._fetched:
                 self._fetched[one] = self._pool.submit(self._fetch, one)
+            held += sum(end - start for start, end in self._groups[one])
+            if one > number and held > AHEAD:
+                break
         self._fetched.pop(number).result()
 
     def _fetch(self, number: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from headrace._reading.caches import REMOTE_BLOCK, Caches
 #: Blocks that are fetched by one request, at most: large requests are cut so that several are under
 #: way at once.
 REQUEST_BLOCKS = 32
+#: Requests of one read that are under way at once.
+MOST_REQUESTS = 16
 
 
 @dataclass(frozen=True)
@@ -123,8 +126,7 @@ class RemoteFiles:
         requests = _requests(blocks)
         starts = [first * REMOTE_BLOCK for first, _ in requests]
         ends = [min(end * REMOTE_BLOCK, version.size) for _, end in requests]
-        paths = [version.path] * len(requests)
-        answers = self._fs.cat_ranges(paths, starts, ends, on_error="raise")
+        answers = self._ask(version.path, starts, ends)
         held: dict[int, memoryview] = {}
         for (first, end), start, stop, answer in zip(requests, starts, ends, answers, strict=True):
             if len(answer) != stop - start:
@@ -141,6 +143,22 @@ class RemoteFiles:
             keys = [version.key(block) for block in range(first, end)]
             self._caches.remote.store(keys, whole).wait()
         return held
+
+
+    def _ask(self, path: str, starts: Sequence[int], ends: Sequence[int]) -> Sequence[bytes]:
+        """Several requests at once, also of a file system without asyncio."""
+
+        def ask(starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+            answers: list[bytes] = self._fs.cat_ranges(
+                [path] * len(starts), list(starts), list(ends), on_error="raise"
+            )
+            return answers
+
+        if len(starts) == 1 or getattr(self._fs, "async_impl", False):
+            return ask(starts, ends)
+        with ThreadPoolExecutor(min(len(starts), MOST_REQUESTS), "headrace-fetch") as pool:
+            parts = pool.map(lambda start, end: ask([start], [end]), starts, ends)
+            return [answer for part in parts for answer in part]
 
 
 def _requests(blocks: Sequence[int]) -> list[tuple[int, int]]:
