@@ -193,6 +193,16 @@ struct AccessOptions {
   const std::function<bool()>* stop = nullptr;
 };
 
+struct ReadOptions {
+  // Reads go through blocks on a grid of this size from the object's start, so that reads of any
+  // shape share copies. More than 0.
+  Bytes block = 1_MiB;
+  // For each block; more than 0.
+  Nanoseconds timeout = std::chrono::seconds{60};
+  // `stop` is called during each wait.
+  AccessOptions access = {};
+};
+
 struct PrefetchOptions {
   // How long before its use an extent should be ready. The plan keeps ahead of the last use the
   // bytes that are used in this time at the measured pace, and at least enough to cover the
@@ -362,6 +372,14 @@ class Cache {
   // == extents.size().
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options = {});
+
+  // Copies the bytes of `from` to `to`, through blocks of the cache, and waits for them. Bytes for
+  // which there is no copy (no space, a failed copy) come from the source.
+  // Requires: to.size() == from.length, and `to` is no memory that the cache reads from.
+  // Errors: invalid: an extent outside its object, other sizes, a callback of the Mover;
+  // timed_out; cancelled: AccessOptions::stop returned true; the error of the source. `to` then holds unspecified bytes, and nothing writes to it
+  // any more.
+  Status read(const Extent& from, std::span<std::byte> to, const ReadOptions& options = {});
 
   // Plans the use of `extents` in this order and fetches them ahead. Each is protected from
   // eviction until its first use or until the plan is cancelled.

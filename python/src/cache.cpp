@@ -11,6 +11,7 @@
 #include "handles.h"
 #include "record.h"
 #include "types.h"
+#include "view.h"
 
 namespace headrace::python {
 
@@ -159,6 +160,37 @@ std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentL
                                             std::move(blocks[i]))});
   }
   return result;
+}
+
+void read_to(const CacheRef& self, const ExtentLike& from, std::span<std::byte> to, Bytes block,
+             Nanoseconds timeout, const Word<Priority>& priority, const PrefetchRef* plan) {
+  const std::shared_ptr<CacheOwner> owner = self.owner;
+  Access how(priority, std::nullopt, plan, Nanoseconds{0});
+  remember(*owner, from);
+  unwrap(how.run([&](const AccessOptions& options) {
+    return owner->cache->read(from.get(), to,
+                              {.block = block, .timeout = timeout, .access = options});
+  }));
+}
+
+void readinto(const CacheRef& self, const ExtentLike& from, nb::handle into, Bytes block,
+              Nanoseconds timeout, const Word<Priority>& priority, const PrefetchRef* plan) {
+  const View to(into, PyBUF_WRITABLE);
+  read_to(self, from, to.as<std::byte>(), block, timeout, priority, plan);
+}
+
+nb::bytes read(const CacheRef& self, const ExtentLike& from, Bytes block, Nanoseconds timeout,
+               const Word<Priority>& priority, const PrefetchRef* plan) {
+  const Extent extent = from.get();
+  if (!extent.valid()) raise(ErrorCode::invalid, "the extent is outside its object");
+  // Nobody else has the new object, so its bytes may be written without the GIL.
+  PyObject* const made =
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(extent.length.value));
+  if (made == nullptr) throw nb::python_error();
+  nb::bytes bytes = nb::steal<nb::bytes>(made);
+  auto* const begin = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(made));
+  read_to(self, from, {begin, extent.length.value}, block, timeout, priority, plan);
+  return bytes;
 }
 
 PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extents, Nanoseconds lead,
@@ -475,6 +507,18 @@ void bind_accesses(nb::class_<CacheRef>& cache) {
       .def("access_all", &access_all, "extents"_a, nb::kw_only(), "priority"_a = "demand",
            "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0,
            "The same for many at once; each miss waits `space_timeout` for itself.")
+      .def("read", &read, "extent"_a, nb::kw_only(), "block"_a = 1 << 20, "timeout"_a = 60.0,
+           "priority"_a = "demand", "plan"_a.none() = nb::none(),
+           "The bytes of an extent, read through blocks of `block` bytes on a grid from the "
+           "object's start, so that reads of any shape share copies. Waits at most `timeout` "
+           "seconds for each. Other threads run meanwhile.")
+      .def("readinto", &readinto, "extent"_a, "into"_a, nb::kw_only(), "block"_a = 1 << 20,
+           "timeout"_a = 60.0, "priority"_a = "demand", "plan"_a.none() = nb::none(),
+           nb::sig("def readinto(self, extent: Extent | Object, into: _Buffer, *, "
+                   "block: int = 1048576, timeout: float = 60.0, "
+                   "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
+                   "plan: Prefetch | None = None) -> None"),
+           "As read(), into a writable buffer of the same length.")
       .def("prefetch", &prefetch, "extents"_a, nb::kw_only(), "lead"_a = 0.05,
            "window"_a = 64 << 20, "initiator"_a = nb::none(), "named"_a = false,
            "Plans the use of extents in this order and fetches them ahead: `lead` seconds before "

@@ -446,6 +446,10 @@ Status Cache::forget(const Object& object, Nanoseconds timeout) {
 
 std::vector<ObjectId> Cache::reading() const { return shards_->reading(); }
 
+Status Cache::read(const Extent& from, std::span<std::byte> to, const ReadOptions& options) {
+  return shards_->read(from, to, options);
+}
+
 void Cache::flush() { shards_->flush(); }
 
 void Cache::clear() { shards_->clear(); }

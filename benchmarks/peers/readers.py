@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPC-H Q6 over lineitem in Parquet: pyarrow and DuckDB alone, and through headrace.fsspec.
+
+    pip install 'headrace[fsspec]' pyarrow duckdb tpchgen-cli
+    .venv/bin/python benchmarks/peers/readers.py --data DIRECTORY_ON_THE_DISK [--scale 3] [--rounds 7]
+
+Cold: nothing in the page cache, and a new cache of ours. Warm: the second run. `slow`: the file is
+in a file system that needs 20 ms for a request and gives 200 MB/s. The order is drawn in each
+round, the first is not counted, and the answers are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fsspec
+import pyarrow
+import pyarrow.compute as compute
+import pyarrow.dataset
+from fsspec.implementations.local import LocalFileSystem
+
+import headrace.fsspec
+from headrace import parquet
+
+COLUMNS = ["l_extendedprice", "l_discount", "l_shipdate", "l_quantity"]
+SQL = (
+    "select sum(l_extendedprice * l_discount) from '{}' where l_shipdate >= date '1994-01-01' and "
+    "l_shipdate < date '1995-01-01' and l_discount between 0.05 and 0.07 and l_quantity < 24"
+)
+
+
+class SlowFile:
+    def __init__(self, fs: SlowFileSystem, file: Any) -> None:
+        self._fs = fs
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        found: bytes = self._file.read(size)
+        self._fs.wait(len(found))
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class SlowFileSystem(LocalFileSystem):
+    """20 ms a request, and 200 MB/s in all."""
+
+    protocol = "slow"
+    cachable = False
+    _line = threading.Lock()
+
+    def wait(self, length: int) -> None:
+        time.sleep(0.02)
+        with self._line:
+            time.sleep(length / 200e6)
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return SlowFile(self, super()._open(path, mode, **options))
+
+    def cat_ranges(self, paths: Any, starts: Any, ends: Any, **options: Any) -> list[bytes]:
+        found = []
+        for path, start, end in zip(paths, starts, ends, strict=True):
+            self.wait(end - start)
+            with open(path, "rb") as file:
+                file.seek(start)
+                found.append(file.read(end - start))
+        return found
+
+
+def q6_of(batches: Any) -> Decimal:
+    import datetime
+
+    total = Decimal(0)
+    for batch in batches:
+        date = batch.column("l_shipdate")
+        keep = compute.and_(
+            compute.greater_equal(date, pyarrow.scalar(datetime.date(1994, 1, 1))),
+            compute.less(date, pyarrow.scalar(datetime.date(1995, 1, 1))),
+        )
+        discount = batch.column("l_discount")
+        keep = compute.and_(keep, compute.greater_equal(discount, Decimal("0.05")))
+        keep = compute.and_(keep, compute.less_equal(discount, Decimal("0.07")))
+        keep = compute.and_(keep, compute.less(batch.column("l_quantity"), 24))
+        part = batch.filter(keep)
+        product = compute.multiply(part.column("l_extendedprice"), part.column("l_discount"))
+        total += compute.sum(product).as_py() or Decimal(0)
+    return total
+
+
+def pyarrow_scan(path: str, fs: Any = None) -> Decimal:
+    data = pyarrow.dataset.dataset(path, filesystem=fs, format="parquet")
+    return q6_of(data.scanner(columns=COLUMNS).to_batches())
+
+
+def duckdb_query(path: str, fs: Any = None) -> Decimal:
+    connection = duckdb.connect()
+    if fs is not None:
+        connection.register_filesystem(fs)
+    answer: Decimal = connection.execute(SQL.format(path)).fetchall()[0][0]
+    return answer
+
+
+def sides(path: str) -> dict[str, Callable[[], Decimal]]:
+    fs = fsspec.filesystem("headrace")
+    slow = headrace.fsspec.HeadraceFileSystem(fs=SlowFileSystem())
+    slow.is_local = False
+    return {
+        "pyarrow": lambda: pyarrow_scan(path),
+        "pyarrow through headrace": lambda: pyarrow_scan(path, fs),
+        "headrace.parquet.scan": lambda: q6_of(parquet.scan(path, COLUMNS)),
+        "duckdb": lambda: duckdb_query(path),
+        "duckdb through headrace": lambda: duckdb_query(f"headrace://{path}", fs),
+        "slow, pyarrow": lambda: pyarrow_scan(path, SlowFileSystem()),
+        "slow, pyarrow through headrace": lambda: pyarrow_scan(path, slow),
+        "slow, headrace.parquet.scan": lambda: q6_of(
+            parquet.scan(path, COLUMNS, filesystem=slow)
+        ),
+    }
+
+
+def drop_page_cache(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def lineitem(folder: Path, scale: float) -> str:
+    path = folder / "lineitem.parquet"
+    if not path.exists():
+        command = ["tpchgen-cli", "parquet", "-s", f"{scale:g}", "--tables=lineitem",
+                   f"--output-dir={folder}"]  # fmt: skip
+        subprocess.run([str(Path(sys.executable).with_name(command[0])), *command[1:]], check=True)
+    return str(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--scale", type=float, default=3)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    path = lineitem(options.data, options.scale)
+    expected = duckdb_query(path)
+    taken: dict[str, list[float]] = {}
+    for number in range(options.rounds + 1):
+        order = list(sides(path).items())
+        random.shuffle(order)
+        for name, run in order:
+            headrace.fsspec.close()
+            headrace.fsspec.configure(budget="4GiB")
+            drop_page_cache(path)
+            for state in ("cold", "warm"):
+                if state == "warm" and "headrace" in name:
+                    drop_page_cache(path)  # ours alone serves it
+                begun = time.perf_counter()
+                answer = run()
+                seconds = time.perf_counter() - begun
+                if answer != expected:
+                    sys.exit(f"{name}: {answer}, not {expected}")
+                if number:
+                    taken.setdefault(f"{name}, {state}", []).append(seconds)
+    for name, seconds in taken.items():
+        middle, least, most = statistics.median(seconds), min(seconds), max(seconds)
+        print(f"{name:40} {middle:7.3f} s [{least:.3f} .. {most:.3f}]")
+
+
+if __name__ == "__main__":
+    main()

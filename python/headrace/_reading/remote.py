@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of other file systems, read through the store of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from headrace._core import Error
+from headrace._reading.caches import REMOTE_BLOCK, Caches
+
+#: Blocks that are fetched by one request, at most: large requests are cut so that several are under
+#: way at once.
+REQUEST_BLOCKS = 32
+#: Requests of one read that are under way at once.
+MOST_REQUESTS = 16
+
+
+@dataclass(frozen=True)
+class Version:
+    """A file as it was when it was asked for: `identity` changes with its bytes."""
+
+    path: str
+    size: int
+    identity: str
+
+    def key(self, block: int) -> bytes:
+        return f"{self.identity}\0{self.path}\0{block}".encode()
+
+
+class RemoteFiles:
+    """Thread-safe. A block that several threads miss is fetched once."""
+
+    def __init__(self, caches: Caches, fs: Any, name: str) -> None:
+        """`name`: of the file system, with what tells it from others of its kind."""
+        self._caches = caches
+        self._fs = fs
+        self._name = name
+        self._lock = threading.Lock()
+        self._fetching: dict[bytes, threading.Event] = {}
+
+    def version(self, path: str) -> Version:
+        """FileNotFoundError; IsADirectoryError."""
+        info = self._fs.info(path)
+        if info["type"] == "directory":
+            raise IsADirectoryError(path)
+        return Version(path, int(info["size"]), f"{self._name}\0{self._fs.ukey(path)}")
+
+    def read(self, version: Version, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """The bytes of each range (start, end) inside the file. OSError: the file system gave
+        others than it said.
+        """
+        blocks = sorted(
+            {
+                block
+                for start, end in ranges
+                if start < end
+                for block in range(start // REMOTE_BLOCK, (end - 1) // REMOTE_BLOCK + 1)
+            }
+        )
+        held = self._blocks(version, blocks)
+        return [_cut(held, start, end) for start, end in ranges]
+
+    def _blocks(self, version: Version, wanted: Sequence[int]) -> dict[int, memoryview]:
+        held: dict[int, memoryview] = {}
+        missing = list(wanted)
+        while missing:
+            held.update(self._stored(version, missing))
+            missing = [block for block in missing if block not in held]
+            mine, others = self._claim(version, missing)
+            try:
+                if mine:
+                    held.update(self._fetched(version, mine))
+            finally:
+                self._release(version, mine)
+            for event in others:
+                event.wait()
+            missing = [block for block in missing if block not in held]
+        return held
+
+    def _claim(
+        self, version: Version, blocks: Sequence[int]
+    ) -> tuple[list[int], list[threading.Event]]:
+        """Those that this thread fetches, and the ends of the others."""
+        mine, others = [], []
+        with self._lock:
+            for block in blocks:
+                event = self._fetching.get(version.key(block))
+                if event is None:
+                    self._fetching[version.key(block)] = threading.Event()
+                    mine.append(block)
+                else:
+                    others.append(event)
+        return mine, others
+
+    def _release(self, version: Version, blocks: Sequence[int]) -> None:
+        with self._lock:
+            for block in blocks:
+                self._fetching.pop(version.key(block)).set()
+
+    def _stored(self, version: Version, blocks: Sequence[int]) -> dict[int, memoryview]:
+        store = self._caches.remote
+        keys = [version.key(block) for block in blocks]
+        there = [number for number, found in enumerate(store.contains(keys)) if found]
+        if not there:
+            return {}
+        memory = bytearray(len(there) * REMOTE_BLOCK)
+        load = store.load_blocks([keys[number] for number in there], memory)
+        try:
+            load.wait()
+        except Error:
+            pass  # damaged or dropped meanwhile: what did not come is fetched
+        if not load.done():
+            raise OSError(f"{version.path}: its blocks in the cache were not read in time")
+        view = memoryview(memory)
+        return {
+            blocks[number]: view[at * REMOTE_BLOCK : (at + 1) * REMOTE_BLOCK]
+            for at, (number, loaded) in enumerate(zip(there, load.loaded, strict=True))
+            if loaded
+        }
+
+    def _fetched(self, version: Version, blocks: Sequence[int]) -> dict[int, memoryview]:
+        requests = _requests(blocks)
+        starts = [first * REMOTE_BLOCK for first, _ in requests]
+        ends = [min(end * REMOTE_BLOCK, version.size) for _, end in requests]
+        answers = self._ask(version.path, starts, ends)
+        held: dict[int, memoryview] = {}
+        for (first, end), start, stop, answer in zip(requests, starts, ends, answers, strict=True):
+            if len(answer) != stop - start:
+                raise OSError(
+                    f"{version.path}: {len(answer)} bytes where {stop - start} were asked for at "
+                    f"{start}; has it changed? open it again"
+                )
+            whole = bytearray((end - first) * REMOTE_BLOCK)
+            whole[: len(answer)] = answer
+            view = memoryview(whole)
+            for block in range(first, end):
+                at = (block - first) * REMOTE_BLOCK
+                held[block] = view[at : at + REMOTE_BLOCK]
+            keys = [version.key(block) for block in range(first, end)]
+            self._caches.remote.store(keys, whole).wait()
+        return held
+
+
+    def _ask(self, path: str, starts: Sequence[int], ends: Sequence[int]) -> Sequence[bytes]:
+        """Several requests at once, also of a file system without asyncio."""
+
+        def ask(starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+            answers: list[bytes] = self._fs.cat_ranges(
+                [path] * len(starts), list(starts), list(ends), on_error="raise"
+            )
+            return answers
+
+        if len(starts) == 1 or getattr(self._fs, "async_impl", False):
+            return ask(starts, ends)
+        with ThreadPoolExecutor(min(len(starts), MOST_REQUESTS), "headrace-fetch") as pool:
+            parts = pool.map(lambda start, end: ask([start], [end]), starts, ends)
+            return [answer for part in parts for answer in part]
+
+
+def _requests(blocks: Sequence[int]) -> list[tuple[int, int]]:
+    """Runs of neighbours (first, end)."""
+    runs: list[tuple[int, int]] = []
+    for block in blocks:
+        if runs and runs[-1][1] == block and block - runs[-1][0] < REQUEST_BLOCKS:
+            runs[-1] = (runs[-1][0], block + 1)
+        else:
+            runs.append((block, block + 1))
+    return runs
+
+
+def _cut(held: dict[int, memoryview], start: int, end: int) -> memoryview:
+    first, last = start // REMOTE_BLOCK, (end - 1) // REMOTE_BLOCK
+    if start >= end:
+        return memoryview(b"")
+    if first == last:
+        return held[first][start - first * REMOTE_BLOCK : end - first * REMOTE_BLOCK]
+    out = bytearray(end - start)
+    for block in range(first, last + 1):
+        begin = block * REMOTE_BLOCK
+        low, high = max(start, begin), min(end, begin + REMOTE_BLOCK)
+        out[low - start : high - start] = held[block][low - begin : high - begin]
+    return memoryview(out)
+
+
+class RemoteSource:
+    """A version of a file for ReadFile."""
+
+    def __init__(self, files: RemoteFiles, version: Version) -> None:
+        self._files = files
+        self._version = version
+
+    def size(self) -> int:
+        return self._version.size
+
+    def read(self, at: int, length: int) -> bytes:
+        return bytes(self._read(at, length))
+
+    def readinto(self, at: int, into: memoryview) -> int:
+        found = self._read(at, len(into))
+        into[: len(found)] = found
+        return len(found)
+
+    def _read(self, at: int, length: int) -> memoryview:
+        end = min(at + length, self._version.size)
+        (found,) = self._files.read(self._version, [(min(at, end), end)])
+        return found

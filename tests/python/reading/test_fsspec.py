@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file system: right bytes while files change and file systems fail."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+import headrace
+import headrace.fsspec
+
+BLOCK = 256 << 10
+
+
+@pytest.fixture(autouse=True)
+def small_caches() -> Iterator[None]:
+    headrace.fsspec.close()
+    headrace.fsspec.configure(budget="8MiB")
+    yield
+    headrace.fsspec.close()
+    headrace.fsspec.configure()
+
+
+class Faulty(MemoryFileSystem):
+    """Fails as `faults` says, and counts requests."""
+
+    protocol = "faulty"
+    cachable = False
+    store: dict[str, Any] = {}  # noqa: RUF012 (as its base has it)
+    pseudo_dirs: list[str] = [""]  # noqa: RUF012
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.requests: list[tuple[int, int]] = []
+        self.chance = random.Random(1)
+        self.faults = 0.0
+        self.delay = 0.0
+
+    def cat_ranges(self, paths: Any, starts: Any, ends: Any, **options: Any) -> list[bytes]:
+        found = []
+        for path, start, end in zip(paths, starts, ends, strict=True):
+            self.requests.append((start, end))
+            time.sleep(self.delay)
+            kind = self.chance.random() / self.faults if self.faults else 1.0
+            if kind < 0.4:
+                raise OSError("no answer")
+            data = self.cat_file(path, start, end)
+            found.append(data[:-1] if kind < 0.8 else data + b"x" if kind < 1 else data)
+        return found
+
+
+def faulty(data: bytes) -> tuple[Faulty, headrace.fsspec.HeadraceFileSystem]:
+    below = Faulty()
+    below.pipe("/data", data)
+    return below, headrace.fsspec.HeadraceFileSystem(fs=below)
+
+
+def test_a_local_file_that_changes_is_read_as_it_is(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    fs = fsspec.filesystem("headrace")
+    path = tmp_path / "file"
+    path.write_bytes(chance.randbytes(3_000_000))
+    file = fs.open(str(path))
+    for number in range(300):
+        match number % 10:
+            case 3:  # in place, of the same size
+                with path.open("r+b") as plain:
+                    plain.seek(chance.randrange(path.stat().st_size))
+                    plain.write(chance.randbytes(1000))
+            case 5:
+                with path.open("ab") as plain:
+                    plain.write(chance.randbytes(5000))
+            case 7:
+                os.truncate(path, path.stat().st_size - 3000)
+            case 9 if number % 50 == 9:
+                other = tmp_path / "other"
+                other.write_bytes(chance.randbytes(2_000_000))
+                other.rename(path)
+            case 0:
+                time.sleep(0.11 if number % 100 == 0 else 0)  # so that it is no longer recent
+        data = path.read_bytes()
+        at, length = chance.randrange(len(data) + 10), chance.randrange(1_500_000)
+        file.seek(at)
+        assert file.read(length) == data[at : at + length]
+        assert file.size == len(data)
+        ranges = sorted(chance.randrange(len(data)) for _ in range(6))
+        assert fs.cat_ranges([str(path)] * 3, ranges[::2], ranges[1::2]) == [
+            data[start:end] for start, end in zip(ranges[::2], ranges[1::2], strict=True)
+        ]
+    assert fs.cat_file(str(path), -100, None) == data[-100:]
+
+
+def test_a_file_that_stays_is_read_from_the_cache(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(3_000_000))
+    time.sleep(0.2)
+    with fsspec.open(f"headrace://{path}") as file:
+        before = file.read()
+        misses = headrace.fsspec.stats()["local"].misses
+        file.seek(0)
+        assert file.read() == before
+    assert fsspec.open(f"headrace://{path}").open().read() == before
+    assert headrace.fsspec.stats()["local"].misses == misses
+
+
+def test_a_faulty_file_system_gives_right_bytes_or_an_error() -> None:
+    headrace.fsspec.close()
+    headrace.fsspec.configure(budget="1MiB")
+    data = random.Random(4).randbytes(12 * BLOCK + 1234)  # more than the budget holds
+    below, fs = faulty(data)
+    below.faults = 0.2
+    failed = [0] * 4
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        file = fs.open("/data")
+        for _ in range(300):
+            at, length = chance.randrange(len(data)), chance.randrange(3 * BLOCK)
+            try:
+                file.seek(at)
+                assert file.read(length) == data[at : at + length]
+            except OSError as error:
+                failed[seed] += 1
+                assert "no answer" in str(error) or "open it again" in str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert sum(failed) > 10
+
+
+def test_a_block_that_many_miss_is_fetched_once() -> None:
+    data = os.urandom(4 * BLOCK)
+    below, fs = faulty(data)
+    below.delay = 0.05
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: fs.open("/data").read(), range(8))) == {data}
+    assert below.requests == [(0, 4 * BLOCK)]
+    fs.cat_ranges(["/data"] * 2, [5, 2 * BLOCK], [BLOCK, 3 * BLOCK])
+    assert len(below.requests) == 1
+
+
+def test_missing_neighbours_are_one_request_and_ranges_go_together() -> None:
+    data = os.urandom(80 * 1024)
+    below, fs = faulty(data * 40)
+    assert fs.cat_ranges(["/data"] * 2, [0, 6 * BLOCK + 1], [10, 6 * BLOCK + 2]) == [
+        data[:10],
+        (data * 40)[6 * BLOCK + 1 : 6 * BLOCK + 2],
+    ]
+    assert below.requests == [(0, BLOCK), (6 * BLOCK, 7 * BLOCK)]
+    assert fs.cat_file("/data") == data * 40
+    assert below.requests[2:] == [(BLOCK, 6 * BLOCK), (7 * BLOCK, 13 * BLOCK - 128 * 1024)]
+
+
+def test_a_remote_file_that_changes_is_another_one() -> None:
+    below, fs = faulty(b"old" * 1000)
+    assert fs.cat_file("/data") == b"old" * 1000
+    old = fs.open("/data")
+    below.pipe("/data", b"newer" * 1000)
+    assert fs.cat_file("/data") == b"newer" * 1000
+    assert old.read() == b"old" * 1000, "it is still in memory"
+
+
+def test_the_next_process_finds_remote_blocks_in_the_folder(tmp_path: Path) -> None:
+    data = random.Random(5).randbytes(20 * BLOCK)
+    (tmp_path / "data").write_bytes(data)
+    program = """
+import sys, fsspec, headrace.fsspec
+from fsspec.implementations.local import LocalFileSystem
+class Slow(LocalFileSystem):
+    protocol = "slow"
+    def cat_ranges(self, paths, starts, ends, **options):
+        print("asked", file=sys.stderr)
+        return [self.cat_file(*one) for one in zip(paths, starts, ends)]
+headrace.fsspec.configure(budget="2MiB", folder=sys.argv[1], folder_budget="64MiB")
+import headrace._reading.remote
+fs = headrace.fsspec.HeadraceFileSystem(fs=Slow())
+fs.is_local = False
+sys.stdout.buffer.write(fs.cat_file(sys.argv[2]))
+headrace.fsspec.close()
+"""
+    errors = []
+    for _ in range(2):
+        arguments = [sys.executable, "-c", program, str(tmp_path / "kept"), str(tmp_path / "data")]
+        run = subprocess.run(arguments, capture_output=True, check=True, timeout=60)
+        assert run.stdout == data
+        errors.append(run.stderr)
+    assert b"asked" in errors[0]
+    assert errors[1] == b""
+
+
+def test_it_goes_to_other_processes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    fs = fsspec.filesystem("headrace")
+    file = pickle.loads(pickle.dumps(fs.open(str(path))))
+    assert file.read() == b"0123456789"
+    chained = fsspec.filesystem("headrace", target_protocol="memory")
+    assert pickle.loads(pickle.dumps(chained)) == chained
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(fs.cat_file, [str(path)] * 4) == [b"0123456789"] * 4
+
+
+def test_urls_name_what_is_below(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"local")
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/there/data", b"memory")
+    for url, data in (
+        (f"headrace://{path}", b"local"),
+        (f"headrace::file://{path}", b"local"),
+        ("headrace::memory://there/data", b"memory"),
+    ):
+        with fsspec.open(url) as file:
+            assert file.read() == data
+    assert fsspec.open_files(f"headrace://{tmp_path}/*")[0].path == str(path)
+    with fsspec.open(f"headrace://{path}", "rt") as file:
+        assert file.read() == "local"
+
+
+def test_what_it_does_not_read_the_file_system_below_does(tmp_path: Path) -> None:
+    fs = fsspec.filesystem("headrace")
+    folder = str(tmp_path / "a" / "b")
+    fs.makedirs(folder)
+    with fs.open(f"{folder}/one", "wb") as file:
+        file.write(b"1")
+    fs.cp_file(f"{folder}/one", f"{folder}/two")
+    fs.mv(f"{folder}/two", f"{folder}/three")
+    assert fs.ls(folder, detail=False) == [f"{folder}/one", f"{folder}/three"]
+    assert fs.cat(f"{folder}/*") == {f"{folder}/one": b"1", f"{folder}/three": b"1"}
+    fs.pipe_file(f"{folder}/one", b"22")
+    assert fs.cat_file(f"{folder}/one") == b"22"
+    fs.rm(folder, recursive=True)
+    assert not fs.exists(folder)
+
+
+def test_bad_input_is_one_clear_error(tmp_path: Path) -> None:
+    fs = fsspec.filesystem("headrace")
+    with pytest.raises(FileNotFoundError):
+        fs.open(str(tmp_path / "absent"))
+    for call in (fs.open, fs.cat_file):
+        with pytest.raises(IsADirectoryError):
+            call(str(tmp_path))
+    with pytest.raises(IsADirectoryError):
+        headrace.fsspec.HeadraceFileSystem(target_protocol="memory").open("/")
+    (missing,) = fs.cat_ranges([str(tmp_path / "absent")], [0], [1])
+    assert isinstance(missing, FileNotFoundError)
+    with pytest.raises(ValueError, match="different lengths"):
+        fs.cat_ranges(["a"], [0, 1], [1])
+    with pytest.raises(ValueError, match="both given"):
+        headrace.fsspec.HeadraceFileSystem(target_protocol="memory", fs=fs)
+    fs.cat_file(__file__)
+    with pytest.raises(headrace.InvalidError, match="before the first file"):
+        headrace.fsspec.configure(budget="9MiB")
+    for settings, message in (
+        ({"bugdet": 1}, "no setting bugdet"),
+        ({"budget": 0}, "budget=0"),
+        ({"budget": 1.5}, "budget=1.5"),
+    ):
+        with pytest.raises(headrace.InvalidError, match=message):
+            headrace.fsspec.configure(**settings)
+    headrace.fsspec.close()
+    headrace.fsspec.configure(where="tape")
+    with pytest.raises(headrace.InvalidError, match="where='tape', and this machine has dram"):
+        fs.cat_file(__file__)
+
+
+def test_reads_end_with_the_interpreter() -> None:
+    program = (
+        "import fsspec, threading\n"
+        "f = fsspec.filesystem('headrace')\n"
+        f"work = lambda: [f.cat_file({__file__!r}) for _ in iter(int, 1)]\n"
+        "threading.Thread(target=work, daemon=True).start()\n"
+        f"f.cat_file({__file__!r})\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, b"")
+
+
+def test_threads_of_all_files_share_the_caches(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(4)]
+    for path in paths:
+        path.write_bytes(os.urandom(1_000_000))
+    fs, done = fsspec.filesystem("headrace"), threading.Event()
+
+    def work(path: Path) -> None:
+        data = path.read_bytes()
+        while not done.is_set():
+            assert fs.cat_file(str(path), 1000, 900_000) == data[1000:900_000]
+
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(work, path) for path in paths]
+        time.sleep(0.5)
+        done.set()
+        for one in running:
+            one.result()
+    assert headrace.fsspec.stats()["local"].bytes_used <= 8 << 20
