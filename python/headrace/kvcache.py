@@ -138,11 +138,14 @@ class Memory:
     number or as "4GiB".
 
     `pin`: register it with the driver of GPUs, whose copy engines reach it at full speed then.
+    `touch`: whether the store gets all its pages at once, which takes about half a second per GiB.
+    Otherwise the first use of each page pays, and there may be none left by then.
     """
 
     where: str
     budget: int | str
     pin: bool = False
+    touch: bool = True
 
 
 @dataclass(frozen=True)
@@ -330,13 +333,13 @@ class Store(KvStore):
         return memory, memory.stream
 
 
-def _memory_tier(number: int, tier: Any) -> tuple[str, int, bool]:
-    """Where, bytes, pinned."""
+def _memory_tier(number: int, tier: Any) -> tuple[str, int, bool, bool]:
+    """Where, bytes, pinned, touched at once."""
     if isinstance(tier, Folder):
         raise InvalidError(f"tier {number} is a folder; give it last")
     if not isinstance(tier, Memory):
         raise InvalidError(f"tier {number} is {tier!r}; give a kvcache.Memory or a kvcache.Folder")
-    return (tier.where, _budget(number, tier.budget), tier.pin)
+    return (tier.where, _budget(number, tier.budget), tier.pin, tier.touch)
 
 
 def _folder_tier(

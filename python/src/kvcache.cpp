@@ -47,8 +47,8 @@ std::vector<kvcache::Key> keys_of(const std::vector<nb::bytes>& keys) {
   return kvcache::keys_of(names);
 }
 
-// Where, in words, and whether pinned.
-using MemoryArgument = std::tuple<std::string, Bytes, bool>;
+// Where, in words, whether pinned, and whether touched at once.
+using MemoryArgument = std::tuple<std::string, Bytes, bool, bool>;
 // Paths and bytes, when they are written, what is verified, and whether others are emptied.
 using FolderArgument = std::tuple<std::vector<std::tuple<std::string, Bytes>>,
                                   Word<kvcache::WriteBack>, Word<kvcache::Verify>, bool>;
@@ -62,11 +62,12 @@ struct OpenArguments {
 
 KvStoreRef open(const MoverRef& mover, OpenArguments arguments) {
   kvcache::StoreOptions& options = arguments.options;
-  for (const auto& [where, budget, pin] : arguments.memories) {
+  for (const auto& [where, budget, pin, touch] : arguments.memories) {
     kvcache::TierOptions& tier = options.tiers.emplace_back();
     tier.budget = budget;
     tier.memory = unwrap(Placement::parse(mover.owner->machine, where));
     tier.memory.pin = pin;
+    tier.memory.touch = touch;
   }
   if (arguments.folder) {
     const auto& [folders, write, verify, discard_other] = *arguments.folder;
@@ -386,7 +387,7 @@ void bind_store(nb::module_& m) {
           },
           "mover"_a, "geometry"_a, "tiers"_a, "folder"_a.none(), nb::kw_only(), "eviction"_a,
           "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a,
-          "Memories: where, bytes, and whether pinned. The folders: paths and bytes, when they are "
+          "Memories: where, bytes, whether pinned, and whether touched at once. The folders: paths and bytes, when they are "
           "written, what is verified, and whether others are emptied.")
       .def_prop_ro("geometry",
                    [](const KvStoreRef& self) { return self.owner->store->geometry(); });

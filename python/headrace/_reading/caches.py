@@ -119,7 +119,7 @@ def _cache(mover: Mover, settings: Settings) -> Cache:
 
 def _store(mover: Mover, settings: Settings) -> kvcache.Store:
     tiers: list[kvcache.Memory | kvcache.Folder] = [
-        kvcache.Memory(settings.where, settings.budget)
+        kvcache.Memory(settings.where, settings.budget, touch=False)
     ]
     if settings.folder is not None:
         tiers.append(kvcache.Folder(settings.folder, settings.folder_budget, other="discard"))
