@@ -2,7 +2,7 @@
 """TPC-H Q6 over lineitem in Parquet: pyarrow and DuckDB alone, and through headrace.fsspec.
 
     pip install 'headrace[fsspec]' pyarrow duckdb tpchgen-cli
-    .venv/bin/python benchmarks/peers/readers.py --data DIRECTORY_ON_THE_DISK [--scale 3] [--rounds 7]
+    .venv/bin/python benchmarks/peers/readers.py --data DIRECTORY_ON_THE_DISK [--rounds 7]
 
 Cold: nothing in the page cache, and a new cache of ours. Warm: the second run. `slow`: the file is
 in a file system that needs 20 ms for a request and gives 200 MB/s. The order is drawn in each

@@ -11,7 +11,7 @@ DuckDB, Polars, Zarr, Dask.
 b'0123'
 
 `headrace:///path` reads a local file; `headrace::s3://bucket/key` what another file system has. All
-file systems of a process share its caches, whose bytes configure() bounds. How: docs/howto/fsspec.md.
+file systems of a process share its caches, whose bytes configure() bounds (docs/howto/fsspec.md).
 """
 
 from __future__ import annotations

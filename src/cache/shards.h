@@ -46,7 +46,6 @@ class CacheShards {
   Block access(const Extent& extent, const AccessOptions& options);
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options);
-  // Defined in read.cpp.
   Status read(const Extent& from, std::span<std::byte> to, const ReadOptions& options);
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);
   void invalidate(const Extent& extent);
