@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-constexpr unsigned kMostIterations = 200;
+constexpr unsigned kMostIterations = 400;
 constexpr double kTolerance = 1e-10;  // of a ceiling's bandwidth
 // Enough for rates, where a bandwidth that depends much on the mix makes the last steps swing.
 constexpr double kRoughTolerance = 5e-3;
@@ -415,9 +415,16 @@ FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
   double error = mixed_error(system, queue);
   double step = 1;
   double moved = 1;
+  unsigned next_leap = 0;
+  unsigned wait = 1;
   unsigned iterations = 0;
   for (; iterations < kMostIterations && !(error < kTolerance); ++iterations) {
-    if (leap(system, queue, matrix, error)) continue;
+    // After a leap that failed, twice as many steps of the surer kind as the last time.
+    if (iterations >= next_leap) {
+      if (leap(system, queue, matrix, error)) continue;
+      next_leap = iterations + wait;
+      wait *= 2;
+    }
     if (system.error() < std::max(0.1 * moved, kTolerance)) {
       // Solved for these bandwidths, well enough to move them on: by smaller steps if they swing,
       // so that the rest falls more slowly than a step should make it.
