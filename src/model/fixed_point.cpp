@@ -225,7 +225,7 @@ class System {
     return scaled.ceiling->bandwidth.at(share) * scaled.bandwidth * 1e-9;
   }
 
-  // Of the bandwidth, by the share of writes.
+  // The slope of the bandwidth over the share of writes.
   double mix_slope(std::size_t c) const {
     if (ceilings_[active_[c]].ceiling->bandwidth.points.size() == 1) return 0;
     constexpr double kStep = 1e-7;
