@@ -51,6 +51,13 @@ class System {
 
   std::size_t size() const { return active_.size(); }
 
+  // True if a bandwidth depends on the mix.
+  bool mixing() const {
+    return std::ranges::any_of(active_, [&](std::size_t ceiling) {
+      return ceilings_[ceiling].ceiling->bandwidth.points.size() > 1;
+    });
+  }
+
   // Delays and rates at these queues, and with the bandwidths of now, the residuals F.
   void evaluate(const std::vector<double>& queue) {
     for (std::size_t i = 0; i < classes_.size(); ++i) {
@@ -384,8 +391,15 @@ bool leap(System& system, std::vector<double>& queue, std::vector<double>& matri
   const double before = mixed_error(system, queue);
   error = before;
   if (before < kTolerance) return true;
-  system.jacobian(queue, true, matrix);
-  const std::vector<double> step = eliminate(matrix, system.residual());
+  std::vector<double> step;
+  if (system.mixing()) {
+    system.jacobian(queue, true, matrix);
+    step = eliminate(matrix, system.residual());
+  } else {
+    system.jacobian(queue, false, matrix);
+    factorise(matrix, system.size());
+    step = solve_factored(matrix, system.residual());
+  }
   std::vector<double> moved(queue.size());
   for (const double part : {1.0, 0.5, 0.2, 0.05}) {
     for (std::size_t c = 0; c < queue.size(); ++c) moved[c] = queue[c] + part * step[c];
