@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-constexpr unsigned kMostIterations = 200;
+constexpr unsigned kMostIterations = 400;
 constexpr double kTolerance = 1e-10;  // of a ceiling's bandwidth
 // Enough for rates, where a bandwidth that depends much on the mix makes the last steps swing.
 constexpr double kRoughTolerance = 5e-3;
@@ -50,6 +50,13 @@ class System {
   }
 
   std::size_t size() const { return active_.size(); }
+
+  // True if a bandwidth depends on the mix.
+  bool mixing() const {
+    return std::ranges::any_of(active_, [&](std::size_t ceiling) {
+      return ceilings_[ceiling].ceiling->bandwidth.points.size() > 1;
+    });
+  }
 
   // Delays and rates at these queues, and with the bandwidths of now, the residuals F.
   void evaluate(const std::vector<double>& queue) {
@@ -225,7 +232,7 @@ class System {
     return scaled.ceiling->bandwidth.at(share) * scaled.bandwidth * 1e-9;
   }
 
-  // Of the bandwidth, by the share of writes.
+  // The slope of the bandwidth over the share of writes.
   double mix_slope(std::size_t c) const {
     if (ceilings_[active_[c]].ceiling->bandwidth.points.size() == 1) return 0;
     constexpr double kStep = 1e-7;
@@ -384,8 +391,15 @@ bool leap(System& system, std::vector<double>& queue, std::vector<double>& matri
   const double before = mixed_error(system, queue);
   error = before;
   if (before < kTolerance) return true;
-  system.jacobian(queue, true, matrix);
-  const std::vector<double> step = eliminate(matrix, system.residual());
+  std::vector<double> step;
+  if (system.mixing()) {
+    system.jacobian(queue, true, matrix);
+    step = eliminate(matrix, system.residual());
+  } else {
+    system.jacobian(queue, false, matrix);
+    factorise(matrix, system.size());
+    step = solve_factored(matrix, system.residual());
+  }
   std::vector<double> moved(queue.size());
   for (const double part : {1.0, 0.5, 0.2, 0.05}) {
     for (std::size_t c = 0; c < queue.size(); ++c) moved[c] = queue[c] + part * step[c];
@@ -415,9 +429,16 @@ FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
   double error = mixed_error(system, queue);
   double step = 1;
   double moved = 1;
+  unsigned next_leap = 0;
+  unsigned wait = 1;
   unsigned iterations = 0;
   for (; iterations < kMostIterations && !(error < kTolerance); ++iterations) {
-    if (leap(system, queue, matrix, error)) continue;
+    // After a leap that failed, twice as many steps of the surer kind as the last time.
+    if (iterations >= next_leap) {
+      if (leap(system, queue, matrix, error)) continue;
+      next_leap = iterations + wait;
+      wait *= 2;
+    }
     if (system.error() < std::max(0.1 * moved, kTolerance)) {
       // Solved for these bandwidths, well enough to move them on: by smaller steps if they swing,
       // so that the rest falls more slowly than a step should make it.
