@@ -416,6 +416,34 @@ TEST(ExploreCache, ThreadThatEndsBesideTheDestructor_TouchesNothing) {
   });
 }
 
+// A reader finds an entry, which another thread uses for other rows before the reader has pinned
+// it.
+TEST(ExploreCache, EntriesThatBecomeOtherBlocks_AreNotPinned) {
+  explore([](Trial& trial) {
+    Versions rows(trial, 6);
+    rows.number();
+    auto options = in_flight(trial, 2);
+    options.fake.inside_chance = 1;
+    CacheRig rig(options);
+    rig.load(rows.row(0));
+    rig.load(rows.row(0));
+    const auto read = [&](std::size_t row) {
+      const Block block = rig.cache->access(rows.row(row));
+      trial.require(rows.version_of(bytes_of(trial, block)) == row,
+                    "a block has the bytes of its extent");
+    };
+    trial.together({[&] {
+                      for (int i = 0; i < 3; ++i) read(0);
+                    },
+                    [&] {
+                      for (std::size_t row = 1; row < 6; ++row) {
+                        read(row);
+                        read(row);
+                      }
+                    }});
+  });
+}
+
 TEST(ExploreCache, PlansBesideClear_End) {
   explore([](Trial& trial) {
     Versions rows(trial, 4);
