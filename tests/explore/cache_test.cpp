@@ -420,7 +420,7 @@ TEST(ExploreCache, ThreadThatEndsBesideTheDestructor_TouchesNothing) {
 // it.
 TEST(ExploreCache, EntriesThatBecomeOtherBlocks_AreNotPinned) {
   explore([](Trial& trial) {
-    Versions rows(trial, 6);
+    Versions rows(trial, 4);
     rows.number();
     auto options = in_flight(trial, 2);
     options.fake.inside_chance = 1;
@@ -433,10 +433,10 @@ TEST(ExploreCache, EntriesThatBecomeOtherBlocks_AreNotPinned) {
                     "a block has the bytes of its extent");
     };
     trial.together({[&] {
-                      for (int i = 0; i < 3; ++i) read(0);
+                      for (int i = 0; i < 6; ++i) read(0);
                     },
                     [&] {
-                      for (std::size_t row = 1; row < 6; ++row) {
+                      for (std::size_t row = 1; row < 4; ++row) {
                         read(row);
                         read(row);
                       }
