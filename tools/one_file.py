@@ -47,7 +47,8 @@ def environment() -> dict[str, str]:
     asan = next(step.environment for step in steps.all_steps() if step.name == PRESET)
     # A file that is linked twice defines its globals twice.
     options = f"{asan.get('ASAN_OPTIONS', '')}:detect_odr_violation=0"
-    return os.environ | asan | {"ASAN_OPTIONS": options, "GTEST_FAIL_FAST": "1"}
+    more = {"ASAN_OPTIONS": options, "GTEST_FAIL_FAST": "1", "HEADRACE_EXPLORE_SCHEDULES": "3000"}
+    return os.environ | asan | more
 
 
 class Commands:

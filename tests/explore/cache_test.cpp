@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/explore/versions.h"
 
@@ -386,6 +389,81 @@ TEST(ExploreCache, ThreadsThatEnd_LeaveTheirSlots) {
         trial.require(rig.cache->stats().bytes_pinned == 0_B, "no pin is left");
       },
       0.5);
+}
+
+// The end of a thread gives its readers back, beside the destructor that removes them.
+TEST(ExploreCache, ThreadThatEndsBesideTheDestructor_TouchesNothing) {
+  explore([](Trial& trial) {
+    Versions rows(trial, 2);
+    CacheRig rig(in_flight(trial, 4));
+    std::atomic<int> left{2};
+    const auto use = [&](std::size_t row) {
+      const Block block = rig.cache->access(rows.row(row));
+      trial.require(rows.version_of(bytes_of(trial, block)) == 0, "a block has its bytes");
+    };
+    trial.together({[&] {
+                      use(0);
+                      --left;
+                    },
+                    [&] {
+                      use(1);
+                      --left;
+                    },
+                    [&] {
+                      while (left > 0) std::this_thread::yield();
+                      rig.cache.reset();
+                    }});
+  });
+}
+
+// A reader finds an entry, which another thread uses for other rows before the reader has pinned
+// it.
+TEST(ExploreCache, EntriesThatBecomeOtherBlocks_AreNotPinned) {
+  explore([](Trial& trial) {
+    Versions rows(trial, 4);
+    rows.number();
+    auto options = in_flight(trial, 2);
+    options.fake.inside_chance = 1;
+    CacheRig rig(options);
+    rig.load(rows.row(0));
+    rig.load(rows.row(0));
+    const auto read = [&](std::size_t row) {
+      const Block block = rig.cache->access(rows.row(row));
+      trial.require(rows.version_of(bytes_of(trial, block)) == row,
+                    "a block has the bytes of its extent");
+    };
+    trial.together({[&] {
+                      for (int i = 0; i < 6; ++i) read(0);
+                    },
+                    [&] {
+                      for (std::size_t row = 1; row < 4; ++row) {
+                        read(row);
+                        read(row);
+                      }
+                    }});
+  });
+}
+
+TEST(ExploreCache, PlansBesideClear_End) {
+  explore([](Trial& trial) {
+    Versions rows(trial, 4);
+    rows.number();
+    CacheRig rig(in_flight(trial, 4));
+    std::vector<Extent> extents;
+    for (std::size_t i = 0; i < 4; ++i) extents.push_back(rows.row(i));
+    const auto plan = [&] {
+      Prefetch ahead = rig.cache->prefetch(extents, {.window = Bytes{2 * kRow}});
+      const Block block = rig.cache->access(extents[0], {.plan = &ahead});
+      trial.require(rows.version_of(bytes_of(trial, block)) == 0, "a block has its bytes");
+      const auto progress = ahead.progress();
+      trial.require(progress.planned == 4 && progress.used <= progress.started,
+                    "an extent is started before its use");
+    };
+    trial.together({plan, plan, [&] { rig.cache->clear(); }});
+    trial.require(rig.cache->stats().bytes_pinned == 0_B, "no pin is left");
+    trial.require(rig.cache->forget(rows.object()).has_value(), "forget() ends");
+    trial.require(rig.cache->reading().empty(), "no plan is left");
+  });
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ foreach(name IN LISTS explored)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE HEADRACE_VERSION="${PROJECT_VERSION}")
-  # As in a release, where hits use the asymmetric fence: this is no build for ThreadSanitizer.
-  target_compile_options(${name} PRIVATE -O1 -g1 -fsanitize=thread -U__SANITIZE_THREAD__
+  # With DCHECK. Hits use the asymmetric fence, as in a release: no build for ThreadSanitizer.
+  target_compile_options(${name} PRIVATE -O1 -g1 -UNDEBUG -fsanitize=thread -U__SANITIZE_THREAD__
     -Wno-tsan)
   target_link_libraries(${name} PRIVATE headrace_warnings headrace_test_warnings
     ${HEADRACE_DEPENDENCIES} GTest::gtest)

@@ -21,7 +21,7 @@ namespace headrace::explore {
 namespace {
 
 // Schedules of each scenario in `make test`: 10 000 in all.
-constexpr std::uint64_t kSchedules = 500;
+constexpr std::uint64_t kSchedules = 370;
 
 std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   const char* const value = std::getenv(name);

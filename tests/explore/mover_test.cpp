@@ -241,5 +241,26 @@ TEST(ExploreMover, InlineCopies_OfSeveralThreads_AllEnd) {
   });
 }
 
+// A wait that ends by its time-out leaves a move that another wait ends.
+TEST(ExploreMover, ShortWaits_GiveUpOrSucceed) {
+  explore([](Trial& trial) {
+    Small rig(own_thread(trial));
+    trial.allow_timeouts();
+    const Transfer move = rig.copy(0);
+    const auto wait = [&] {
+      for (int i = 0; i < 3; ++i) {
+        const auto stats = move.wait(std::chrono::microseconds{20});
+        if (stats) trial.require(rig.copied(0), "a move that is done has its bytes");
+        trial.require(stats || stats.error().code == ErrorCode::timed_out, "a wait is short");
+      }
+    };
+    trial.together({wait, wait, [&] {
+                      const auto stats = move.wait(std::chrono::hours{1});
+                      trial.require(stats && rig.copied(0), "the move succeeds");
+                    }});
+    check_end(trial, rig);
+  });
+}
+
 }  // namespace
 }  // namespace headrace::explore
