@@ -3,9 +3,9 @@
 // or in the interleavings that a policy chooses.
 //
 //   Status outcome = sim::run({.seed = 7}, [](sim::Scheduler& turns) {  // in its main thread
-//     Mover mover(machine, backends, {.clock = &turns, .waiting = &turns});
-//     use(mover);  // from threads that start_thread() starts here: as in production
-//   });
+//     headrace::Mover mover(machine, backends, {.clock = &turns, .waiting = &turns});
+//     headrace::start_thread("reader", [&] { use(mover); });
+//   });  // when all threads have ended
 //
 // - Threads run in turns. A thread runs until it waits for a word, a notification, the end of a
 //   thread, or an event; it is never interrupted otherwise, except where a policy says so
