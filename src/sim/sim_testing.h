@@ -6,10 +6,19 @@
 
 #include <functional>
 #include <memory>
+#include <thread>
+#include <utility>
 
+#include "core/thread.h"
 #include "sim/host.h"
 
 namespace headrace::sim {
+
+inline std::thread start(std::function<void()> body) {
+  auto thread = start_thread("test", std::move(body));
+  EXPECT_TRUE(thread.has_value());
+  return *std::move(thread);
+}
 
 inline constexpr NodeId kSlow{0};
 inline constexpr NodeId kFast{1};
