@@ -14,13 +14,19 @@ namespace {
 
 // Solutions that a part remembers: about 100 MB for 30 classes.
 constexpr std::size_t kMostRemembered = 100'000;
-// How long a solution may be used when this share of the members has changed (flows.h).
-constexpr Nanoseconds kOld = std::chrono::microseconds{10};
-constexpr std::uint64_t kFewChanges = 20;
+// How long a solution may be used when members have changed, times the share that has (flows.h).
+constexpr Nanoseconds kOld = std::chrono::nanoseconds{500};
+// How long a class without members may use its last rate when it has some again.
+constexpr Nanoseconds kOldRate = std::chrono::microseconds{100};
 // The share of its bandwidth from which on a ceiling is full.
 constexpr double kFull = 0.95;
 // A member whose rest takes less than this has ended, in ns: times are whole ns.
 constexpr double kRest = 1e-3;
+
+Nanoseconds usable(std::uint64_t members, std::uint64_t changes) {
+  if (changes == 0) return Nanoseconds::max();
+  return kOld * static_cast<std::int64_t>(members) / static_cast<std::int64_t>(changes);
+}
 
 class Wake final : public Job {
  public:
@@ -98,8 +104,9 @@ void Flows::begin(std::size_t number, Bytes bytes, Job& job) {
   Part& part = part_of(number);
   pass(part, turns_.now());
   Class& its = classes_[number];
-  its.members.push(
-      {.progress = its.progress + static_cast<double>(bytes.value), .order = order_++, .job = &job});
+  its.members.push({.progress = its.progress + static_cast<double>(bytes.value),
+                    .order = order_++,
+                    .job = &job});
   its.bytes += static_cast<double>(bytes.value);
   part.changed = true;
 }
@@ -146,8 +153,7 @@ void Flows::pass(Part& part, Nanoseconds now) {
 void Flows::end_members(Part& part, std::vector<Job*>& done) {
   for (const std::uint32_t number : part.classes) {
     Class& its = classes_[number];
-    while (!its.members.empty() &&
-           its.members.top().progress - its.progress <= its.rate * kRest) {
+    while (!its.members.empty() && its.members.top().progress - its.progress <= its.rate * kRest) {
       done.push_back(its.members.top().job);
       its.members.pop();
     }
@@ -156,17 +162,24 @@ void Flows::end_members(Part& part, std::vector<Job*>& done) {
   }
 }
 
+Flows::Changes Flows::compare(const Part& part, const Key& key) {
+  Changes all;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    const std::uint32_t before = part.solved[i];
+    all.members += before;
+    all.changes += key[i] > before ? key[i] - before : before - key[i];
+  }
+  return all;
+}
+
 // Whether the rates in use may be used for these numbers of members.
 bool Flows::good_enough(const Part& part, const Key& key) const {
   if (key.size() != part.solved.size()) return false;
-  std::uint64_t members = 0;
-  std::uint64_t changes = 0;
   for (std::size_t i = 0; i < key.size(); ++i) {
-    if (key[i] > 0 && part.solved[i] == 0) return false;  // without a rate
-    members += part.solved[i];
-    changes += key[i] > part.solved[i] ? key[i] - part.solved[i] : part.solved[i] - key[i];
+    if (key[i] > 0 && part.solved[i] == 0 && part.time - part.last[i] > kOldRate) return false;
   }
-  return changes == 0 || (changes * kFewChanges <= members && part.time - part.since < kOld);
+  const auto [members, changes] = compare(part, key);
+  return part.time - part.since <= usable(members, changes);
 }
 
 // Finds the rates for the present members, and when the next of them ends.
@@ -179,15 +192,7 @@ void Flows::renew(Part& part) {
     const std::size_t members = its.shared ? !its.members.empty() : its.members.size();
     key_.push_back(static_cast<std::uint32_t>(members));
   }
-  if (!good_enough(part, key_)) {
-    const auto found = part.memo.find(key_);
-    part.rates = found != part.memo.end() ? found->second : solve(part, key_);
-    if (found == part.memo.end() && part.memo.size() < kMostRemembered) {
-      part.memo.emplace(key_, part.rates);
-    }
-    part.solved = key_;
-    part.since = part.time;
-  }
+  if (!good_enough(part, key_)) find_rates(part, key_);
   double first = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < part.classes.size(); ++i) {
     Class& its = classes_[part.classes[i]];
@@ -202,7 +207,28 @@ void Flows::renew(Part& part) {
   if (first < kLongest) {
     part.next = part.time + Nanoseconds{static_cast<std::int64_t>(std::ceil(first))};
   }
-  if (key_ != part.solved) part.next = std::min(part.next, part.since + kOld);
+  if (const auto [members, changes] = compare(part, key_); changes > 0) {
+    part.next = std::min(part.next, part.since + usable(members, changes) + Nanoseconds{1});
+  }
+}
+
+void Flows::find_rates(Part& part, const Key& key) {
+  const auto found = part.memo.find(key);
+  Rates rates = found != part.memo.end() ? found->second : solve(part, key);
+  if (found == part.memo.end() && part.memo.size() < kMostRemembered) {
+    part.memo.emplace(key, rates);
+  }
+  part.last.resize(key.size(), -kOldRate);
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    if (key[i] > 0) {
+      part.last[i] = part.time;
+    } else if (i < part.rates.classes.size()) {
+      rates.classes[i] = part.rates.classes[i];
+    }
+  }
+  part.rates = std::move(rates);
+  part.solved = key;
+  part.since = part.time;
 }
 
 Flows::Rates Flows::solve(const Part& part, const Key& key) {

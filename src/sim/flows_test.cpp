@@ -9,6 +9,7 @@
 #include "core/thread.h"
 #include "headrace/random.h"
 #include "model/model_testing.h"
+#include "sim/sim_testing.h"
 
 namespace headrace::sim {
 namespace {
@@ -32,12 +33,6 @@ Flow reader(double in_flight_bytes, std::optional<double> cap = {}) {
           .accesses = {{.node = NodeId{0}, .latency_ns = 100}},
           .in_flight_bytes = in_flight_bytes,
           .cap_bytes_per_second = cap};
-}
-
-std::thread start(std::function<void()> body) {
-  auto thread = start_thread("test", std::move(body));
-  EXPECT_TRUE(thread.has_value());
-  return *std::move(thread);
 }
 
 void in_virtual_time(const std::function<void(Scheduler&)>& body) {

@@ -2,10 +2,10 @@
 // Runs ordinary threads one at a time, under a clock of its own: production code in virtual time,
 // or in the interleavings that a policy chooses.
 //
-//   Status outcome = sim::run({.seed = 7}, [](sim::Scheduler& turns) {
-//     Mover mover(machine, backends, {.clock = &turns, .waiting = &turns});
-//     ...                             // starts threads, copies, waits
-//   });
+//   Status outcome = sim::run({.seed = 7}, [](sim::Scheduler& turns) {  // in its main thread
+//     headrace::Mover mover(machine, backends, {.clock = &turns, .waiting = &turns});
+//     headrace::start_thread("reader", [&] { use(mover); });
+//   });  // when all threads have ended
 //
 // - Threads run in turns. A thread runs until it waits for a word, a notification, the end of a
 //   thread, or an event; it is never interrupted otherwise, except where a policy says so
@@ -34,7 +34,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/turns.h"
+#include "core/turns/turns.h"
 #include "headrace/clock.h"
 #include "headrace/result.h"
 #include "headrace/waiting.h"
@@ -99,7 +99,7 @@ struct RunOptions {
 
 class Scheduler final : public ThreadTurns, public Clock, public Waiting {
  public:
-  Nanoseconds now() const override { return Nanoseconds{now_.load(std::memory_order_relaxed)}; }
+  Nanoseconds now() const override { return Nanoseconds{now_.load()}; }
   bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
             Nanoseconds timeout) override;
   void wake_all(const std::atomic<std::uint32_t>& word) override;

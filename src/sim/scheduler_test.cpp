@@ -9,17 +9,12 @@
 
 #include "core/mutex.h"
 #include "core/thread.h"
+#include "sim/sim_testing.h"
 
 namespace headrace::sim {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::thread start(std::function<void()> body) {
-  auto thread = start_thread("test", std::move(body));
-  EXPECT_TRUE(thread.has_value());
-  return *std::move(thread);
-}
 
 TEST(Scheduler, Sleep_TakesOnlyVirtualTime) {
   const Nanoseconds before = system_clock().now();
@@ -242,7 +237,9 @@ TEST(Scheduler, Policy_ChoosesWhoRunsAndWhere) {
 
 TEST(Scheduler, ThreadThatCannotBeStarted_IsWithdrawn) {
   const Status ended = run({}, [](Scheduler& turns) {
-    { const auto never = turns.adopt("never", [] {}); }
+    {
+      const auto never = turns.adopt("never", [] {});
+    }
     turns.sleep(1s);
   });
   EXPECT_TRUE(ended.has_value());

@@ -6,10 +6,19 @@
 
 #include <functional>
 #include <memory>
+#include <thread>
+#include <utility>
 
+#include "core/thread.h"
 #include "sim/host.h"
 
 namespace headrace::sim {
+
+inline std::thread start(std::function<void()> body) {
+  auto thread = start_thread("test", std::move(body));
+  EXPECT_TRUE(thread.has_value());
+  return *std::move(thread);
+}
 
 inline constexpr NodeId kSlow{0};
 inline constexpr NodeId kFast{1};
@@ -20,9 +29,8 @@ inline constexpr EngineId kDsa{1};
 inline Machine test_machine() {
   Machine machine;
   machine.name = "test";
-  machine.nodes = {
-      {.id = kSlow, .kind = NodeKind::dram, .name = "node 0", .capacity = 8_GiB},
-      {.id = kFast, .kind = NodeKind::hbm, .name = "node 1", .capacity = 1_GiB}};
+  machine.nodes = {{.id = kSlow, .kind = NodeKind::dram, .name = "node 0", .capacity = 8_GiB},
+                   {.id = kFast, .kind = NodeKind::hbm, .name = "node 1", .capacity = 1_GiB}};
   machine.nodes[0].cpus = {0, 1, 2, 3, 4, 5, 6, 7};
   const auto access = [](double rate) {
     return AccessAttributes{.initiator = kSlow,
