@@ -66,6 +66,14 @@ def test_document_is_the_same_bytes_for_the_same_settings(run: Run) -> None:
         assert each["fitted_to"] or each["basis"] != "fitted"
 
 
+def test_document(run: Run, golden: Golden) -> None:
+    """All fields except the constants, which are the machine's."""
+    document = predicted(run, *EVERY["kv"])
+    constants = document.pop("constants")
+    assert constants
+    golden("predict/kv.json", json.dumps(document, indent=2) + "\n")
+
+
 def test_rows_are_sorted_and_have_intervals(run: Run) -> None:
     document = predicted(run, *EVERY["stream"])
     times = [row["values"]["time"] for row in document["rows"]]
