@@ -24,6 +24,7 @@ EVERY = {
     ],
     "um": ["um", "--machine", "ac922"],
     "kvcache": ["kvcache", "--machine", "h200"],
+    "query": ["query", "--working-set", "1GiB", "--passes", "2"],
     "sweep": ["stream", "--machine", "xeon-max", "--sweep", "threads=8,96"],
 }  # fmt: skip
 
@@ -100,6 +101,15 @@ def test_bins_in_hbm_pay_and_data_there_too_do_not(run: Run) -> None:
     assert times["all HBM"] > times["data DDR, bins HBM"]
 
 
+def test_a_query_in_hbm_is_the_fastest_and_waits_least(run: Run) -> None:
+    document = predicted(run, *EVERY["query"])
+    times = values(document, "time")
+    assert times["all in HBM"] < times["direct from DDR"]
+    assert times["all in HBM"] <= times["HBM as a cache"] * 1.01
+    assert values(document, "waited")["all in HBM"] == 0
+    assert predicted(run, *EVERY["query"]) == document  # the same seed
+
+
 def test_a_cache_that_is_too_small_loses_its_gain(run: Run) -> None:
     sizes = ["32GiB", "192GiB", "512GiB"]
     document = predicted(
@@ -154,6 +164,8 @@ REFUSED = {
     "no objects": (["arena"], "give --objects FILE"),
     "limit": (["arena", "--objects", "bfs", "--limit", "110%"], "is no share"),
     "plan": (["arena", "--objects", "bfs", "--plan", "moon"], "no object 'moon'; there are"),
+    "no hbm": (["query", "--machine", "cxl-a1000"], "cxl-a1000 has no HBM to prefetch into"),
+    "query dsa": (["query", "--machine", "gh200"], "gh200 has no HBM"),
     "advice": (["um", "--machine", "h200"], "costs of faults on h200 are not known"),
 }  # fmt: skip
 
