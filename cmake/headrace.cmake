@@ -101,7 +101,8 @@ function(headrace_folder library folder)
     add_executable(${name}_bench ${benches})
     target_include_directories(${name}_bench PRIVATE ${PROJECT_SOURCE_DIR}/src
       ${PROJECT_SOURCE_DIR}/tests)
-    target_link_libraries(${name}_bench PRIVATE headrace_test_support headrace headrace_warnings
+    target_link_libraries(${name}_bench PRIVATE headrace_test_support
+      $<TARGET_NAME_IF_EXISTS:headrace_model> headrace headrace_warnings
       ${HEADRACE_DEPENDENCIES} benchmark::benchmark_main)
     if(HEADRACE_TESTS)  # that it runs, not what it says
       add_test(NAME ${name}_bench COMMAND ${name}_bench --benchmark_min_time=0.001)

@@ -46,7 +46,7 @@ LAYERS = [
     "src/core", "src/core/waiting", "src/core/text", "src/host", "src/host/settings",
     "src/backend/cuda",
     "src/topology", "src/topology/discovery", "src/profile",
-    "src/place", "src/place/advice", "src/memory/device", "src/memory",
+    "src/place", "src/place/advice", "src/model", "src/memory/device", "src/memory",
     "src/memory/heap",
     "src/tier", "src/tier/page", "src/tier/process", "src/tier/arena",
     "src/backend",

@@ -211,8 +211,8 @@ struct Machine {
   std::vector<CopyRate> copy_rates;
   std::vector<std::string> warnings;  // contradictions found in discovery, one line each
   std::map<std::string, std::string> provenance;  // kernel, cpu model, hwloc version, ...
-  // Constants for predictions, a JSON object (docs/design/predict.md); empty: none. This library
-  // keeps it and does not interpret it. Requires for to_json(): empty, or a JSON object.
+  // Constants for predictions, a JSON object (docs/design/predict/ceilings.md); empty: none. The
+  // library keeps it and does not interpret it. Requires for to_json(): empty, or a JSON object.
   std::string model = {};
 
   // Discovers this host through hwloc and sysfs. Missing HMAT, caches or permissions leave out

@@ -33,7 +33,7 @@ std::optional<Curve> bandwidth_of(const AccessAttributes& access) {
   return Curve{{{0, reads}, {1, writes}}};
 }
 
-// What each initiator gets of a node, and the best of them for all together.
+// Adds the bandwidth from each initiator to a node, and the best of them for all together.
 void add_node(const Node& node, std::vector<Ceiling>& ceilings) {
   std::optional<Ceiling> best;
   for (const AccessAttributes& access : node.access) {

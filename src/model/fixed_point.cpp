@@ -10,8 +10,13 @@
 namespace headrace {
 namespace {
 
-constexpr unsigned kMostIterations = 200;
+constexpr unsigned kMostIterations = 400;
 constexpr double kTolerance = 1e-10;  // of a ceiling's bandwidth
+// Enough for rates, where a bandwidth that depends much on the mix makes the last steps swing.
+constexpr double kRoughTolerance = 5e-3;
+constexpr double kNear = 0.1;
+constexpr double kLeastStep = 1.0 / 64;
+constexpr double kLeastQueue = 1e-6;  // ns
 
 // One class at one ceiling.
 struct Share {
@@ -37,13 +42,21 @@ class System {
       }
     }
     bandwidth_.resize(size());
-    write_share_.resize(size());
+    reads_.resize(size());
+    writes_.resize(size());
     delay_.resize(classes.size());
     rate_.resize(classes.size());
     residual_.resize(size());
   }
 
   std::size_t size() const { return active_.size(); }
+
+  // True if a bandwidth depends on the mix.
+  bool mixing() const {
+    return std::ranges::any_of(active_, [&](std::size_t ceiling) {
+      return ceilings_[ceiling].ceiling->bandwidth.points.size() > 1;
+    });
+  }
 
   // Delays and rates at these queues, and with the bandwidths of now, the residuals F.
   void evaluate(const std::vector<double>& queue) {
@@ -53,7 +66,7 @@ class System {
         if (crossing.weight > 0) delay += crossing.weight * queue[row_[crossing.ceiling]];
       }
       delay_[i] = delay;
-      rate_[i] = std::min(classes_[i].cap, classes_[i].in_flight / delay);
+      rate_[i] = rate(i, delay);
     }
     for (std::size_t c = 0; c < size(); ++c) {
       residual_[c] = load(c) - bandwidth_[c] * used(c, queue[c]).value;
@@ -77,22 +90,19 @@ class System {
   // Bandwidths at the mix of the rates of now: moves by `step` (0 to 1) of the difference. Returns
   // the largest relative difference.
   double mix(double step) {
-    std::vector<double> reads(size());
-    std::vector<double> writes(size());
+    reads_.assign(size(), 0);
+    writes_.assign(size(), 0);
     for (std::size_t i = 0; i < classes_.size(); ++i) {
       const double bytes = classes_[i].threads * rate_[i];
       for (const ClassCrossing& crossing : classes_[i].crossings) {
         if (crossing.weight <= 0) continue;
-        reads[row_[crossing.ceiling]] += bytes * crossing.reads;
-        writes[row_[crossing.ceiling]] += bytes * crossing.writes;
+        reads_[row_[crossing.ceiling]] += bytes * crossing.reads;
+        writes_[row_[crossing.ceiling]] += bytes * crossing.writes;
       }
     }
     double most = 0;
     for (std::size_t c = 0; c < size(); ++c) {
-      const double sum = reads[c] + writes[c];
-      write_share_[c] = sum > 0 ? writes[c] / sum : 0;
-      const ScaledCeiling& scaled = ceilings_[active_[c]];
-      const double wanted = scaled.ceiling->bandwidth.at(write_share_[c]) * scaled.bandwidth * 1e-9;
+      const double wanted = bandwidth_at(c, write_share(c));
       if (bandwidth_[c] == 0) bandwidth_[c] = wanted;
       most = std::max(most, std::abs(wanted / bandwidth_[c] - 1));
       bandwidth_[c] += step * (wanted - bandwidth_[c]);
@@ -104,7 +114,8 @@ class System {
   double error() const {
     double most = 0;
     for (std::size_t c = 0; c < size(); ++c) {
-      most = std::max(most, std::abs(residual_[c]) / bandwidth_[c]);
+      const double each = std::abs(residual_[c]) / bandwidth_[c];
+      if (!(each <= most)) most = each;
     }
     return most;
   }
@@ -115,25 +126,49 @@ class System {
       const double found = alone(c, queue[c]);
       for (const auto& [i, weight] : shares_[c]) {
         delay_[i] += weight * (found - queue[c]);
-        rate_[i] = std::min(classes_[i].cap, classes_[i].in_flight / delay_[i]);
+        rate_[i] = rate(i, delay_[i]);
       }
       queue[c] = found;
     }
   }
 
-  // The matrix of -dF/dq: positive definite, row by row.
-  void jacobian(const std::vector<double>& queue, std::vector<double>& matrix) const {
+  // How many times a step may be taken until a class that waits would have no delay left.
+  double farthest(const std::vector<double>& queue, const std::vector<double>& step) const {
+    double most = 1e6;
+    for (std::size_t i = 0; i < classes_.size(); ++i) {
+      double delay = classes_[i].idle;
+      double change = 0;
+      for (const ClassCrossing& crossing : classes_[i].crossings) {
+        if (crossing.weight <= 0) continue;
+        delay += crossing.weight * queue[row_[crossing.ceiling]];
+        change += crossing.weight * step[row_[crossing.ceiling]];
+      }
+      if (std::isinf(classes_[i].cap) && change < 0) most = std::min(most, 0.95 * delay / -change);
+    }
+    return most;
+  }
+
+  // The matrix of -dF/dq, row by row. With fixed bandwidths it is positive definite; `mixing`: with
+  // bandwidths that follow the mix of the rates.
+  void jacobian(const std::vector<double>& queue, bool mixing, std::vector<double>& matrix) const {
     const std::size_t n = size();
     matrix.assign(n * n, 0);
     for (std::size_t i = 0; i < classes_.size(); ++i) {
       const ThreadClass& each = classes_[i];
-      if (each.in_flight / delay_[i] > each.cap) continue;  // the rate does not depend on delays
+      if (capped(i, delay_[i])) continue;
       const double slope = each.threads * rate_[i] / delay_[i];
       for (const ClassCrossing& a : each.crossings) {
         if (a.weight <= 0) continue;
-        double* row = &matrix[row_[a.ceiling] * n];
+        const std::size_t c = row_[a.ceiling];
+        double weight = a.weight;
+        if (mixing) {
+          const double sum = reads_[c] + writes_[c];
+          const double share = (a.writes * reads_[c] - a.reads * writes_[c]) / (sum * sum);
+          weight -= share * mix_slope(c) * used(c, queue[c]).value;
+        }
+        double* row = &matrix[c * n];
         for (const ClassCrossing& b : each.crossings) {
-          if (b.weight > 0) row[row_[b.ceiling]] += slope * a.weight * b.weight;
+          if (b.weight > 0) row[row_[b.ceiling]] += slope * weight * b.weight;
         }
       }
     }
@@ -156,8 +191,8 @@ class System {
     for (std::size_t c = 0; c < size(); ++c) {
       point.load[active_[c]] = load(c);
       point.bandwidth[active_[c]] = bandwidth_[c];
-      point.write_share[active_[c]] = write_share_[c];
-      point.queue[active_[c]] = queue[c];
+      point.write_share[active_[c]] = write_share(c);
+      point.queue[active_[c]] = std::max(queue[c], 0.0);
     }
     return point;
   }
@@ -171,9 +206,39 @@ class System {
   const std::vector<std::size_t>& active() const { return active_; }
   std::size_t row(std::size_t ceiling) const { return row_[ceiling]; }
   double bandwidth(std::size_t c) const { return bandwidth_[c]; }
+  const std::vector<double>& bandwidths() const { return bandwidth_; }
+  void set_bandwidths(const std::vector<double>& values) { bandwidth_ = values; }
 
  private:
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+  // True if the cap holds the class back, so that its rate does not depend on delays.
+  bool capped(std::size_t i, double delay) const {
+    return classes_[i].in_flight > classes_[i].cap * delay;
+  }
+
+  double rate(std::size_t i, double delay) const {
+    return capped(i, delay) ? classes_[i].cap : classes_[i].in_flight / delay;
+  }
+
+  double write_share(std::size_t c) const {
+    const double sum = reads_[c] + writes_[c];
+    return sum > 0 ? writes_[c] / sum : 0;
+  }
+
+  // Bytes per ns.
+  double bandwidth_at(std::size_t c, double share) const {
+    const ScaledCeiling& scaled = ceilings_[active_[c]];
+    return scaled.ceiling->bandwidth.at(share) * scaled.bandwidth * 1e-9;
+  }
+
+  // The slope of the bandwidth over the share of writes.
+  double mix_slope(std::size_t c) const {
+    if (ceilings_[active_[c]].ceiling->bandwidth.points.size() == 1) return 0;
+    constexpr double kStep = 1e-7;
+    const double share = std::clamp(write_share(c), kStep, 1 - kStep);
+    return (bandwidth_at(c, share + kStep) - bandwidth_at(c, share - kStep)) / (2 * kStep);
+  }
 
   // The queue of ceiling c at which F_c = 0 while all other queues stay, within a thousandth.
   double alone(std::size_t c, double from) const {
@@ -193,7 +258,7 @@ class System {
       low = high;
       high *= 4;
     }
-    while (low > 1e-6 && low == high) {
+    while (low > kLeastQueue && low == high) {
       if (excess(low / 4) > 0) {
         low /= 4;
         break;
@@ -213,7 +278,8 @@ class System {
   std::vector<std::size_t> active_;  // by equation: its ceiling
   std::vector<std::vector<Share>> shares_;
   std::vector<double> bandwidth_;
-  std::vector<double> write_share_;
+  std::vector<double> reads_;
+  std::vector<double> writes_;
   std::vector<double> delay_;
   std::vector<double> rate_;
   std::vector<double> residual_;
@@ -251,6 +317,32 @@ std::vector<double> solve_factored(const std::vector<double>& matrix, std::vecto
   return b;
 }
 
+// Solves A x = b by elimination with row pivots; A and b are changed.
+std::vector<double> eliminate(std::vector<double>& matrix, std::vector<double> b) {
+  const std::size_t n = b.size();
+  for (std::size_t k = 0; k < n; ++k) {
+    std::size_t pivot = k;
+    for (std::size_t i = k + 1; i < n; ++i) {
+      if (std::abs(matrix[i * n + k]) > std::abs(matrix[pivot * n + k])) pivot = i;
+    }
+    if (pivot != k) {
+      std::swap_ranges(&matrix[k * n], &matrix[k * n] + n, &matrix[pivot * n]);
+      std::swap(b[k], b[pivot]);
+    }
+    for (std::size_t i = k + 1; i < n; ++i) {
+      const double factor = matrix[i * n + k] / matrix[k * n + k];
+      if (factor == 0) continue;
+      for (std::size_t j = k + 1; j < n; ++j) matrix[i * n + j] -= factor * matrix[k * n + j];
+      b[i] -= factor * b[k];
+    }
+  }
+  for (std::size_t i = n; i-- > 0;) {
+    for (std::size_t j = i + 1; j < n; ++j) b[i] -= matrix[i * n + j] * b[j];
+    b[i] /= matrix[i * n + i];
+  }
+  return b;
+}
+
 double product(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
@@ -258,13 +350,10 @@ double product(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 // Moves `queue` along `step` to where the function that F is the gradient of is about largest: its
-// slope along the step, F * step, falls from `slope` through 0.
+// slope along the step, F * step, falls from `slope` through 0. On the way a queue may be below 0.
 void search(System& system, std::vector<double>& queue, const std::vector<double>& step) {
   const double slope = product(system.residual(), step);
-  double most = 1e6;
-  for (std::size_t c = 0; c < queue.size(); ++c) {
-    if (step[c] < 0) most = std::min(most, -0.95 * queue[c] / step[c]);
-  }
+  const double most = system.farthest(queue, step);
   double low = 0;
   double high = most;
   double at = std::min(1.0, most);
@@ -286,6 +375,47 @@ void search(System& system, std::vector<double>& queue, const std::vector<double
   queue = std::move(moved);
 }
 
+// The error at these queues with the bandwidths of their mix.
+double mixed_error(System& system, const std::vector<double>& queue) {
+  system.evaluate(queue);
+  system.mix(1);
+  system.evaluate(queue);
+  return system.error();
+}
+
+// A step of Newton's method for queues and bandwidths together: far faster than `search` near the
+// solution, and not sure to get nearer from afar. Sets `error`. True if the error halved (by
+// a smaller step: fell by less), or was small; otherwise queues and bandwidths stay.
+bool leap(System& system, std::vector<double>& queue, std::vector<double>& matrix, double& error) {
+  const std::vector<double> bandwidths = system.bandwidths();
+  const double before = mixed_error(system, queue);
+  error = before;
+  if (before < kTolerance) return true;
+  std::vector<double> step;
+  if (system.mixing()) {
+    system.jacobian(queue, true, matrix);
+    step = eliminate(matrix, system.residual());
+  } else {
+    system.jacobian(queue, false, matrix);
+    factorise(matrix, system.size());
+    step = solve_factored(matrix, system.residual());
+  }
+  std::vector<double> moved(queue.size());
+  for (const double part : {1.0, 0.5, 0.2, 0.05}) {
+    for (std::size_t c = 0; c < queue.size(); ++c) moved[c] = queue[c] + part * step[c];
+    const double after = mixed_error(system, moved);
+    if (after < (1 - part / 2) * before || after < kTolerance) {
+      queue = std::move(moved);
+      error = after;
+      return true;
+    }
+    if (before > kNear) break;
+  }
+  system.set_bandwidths(bandwidths);
+  system.evaluate(queue);
+  return false;
+}
+
 }  // namespace
 
 FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
@@ -296,22 +426,40 @@ FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
   system.mix(1);
   system.sweep(queue);
   std::vector<double> matrix;
-  bool converged = false;
+  double error = mixed_error(system, queue);
+  double step = 1;
+  double moved = 1;
+  unsigned next_leap = 0;
+  unsigned wait = 1;
   unsigned iterations = 0;
-  while (iterations < kMostIterations) {
-    ++iterations;
-    // Damped after a while: a bandwidth that depends much on the mix could make it swing.
-    const double moved = system.mix(iterations < 20 ? 1 : 0.5);
-    system.evaluate(queue);
-    converged = moved < kTolerance && system.error() < kTolerance;
-    if (converged) break;
-    system.jacobian(queue, matrix);
+  for (; iterations < kMostIterations && !(error < kTolerance); ++iterations) {
+    // After a leap that failed, twice as many steps of the surer kind as the last time.
+    if (iterations >= next_leap) {
+      if (leap(system, queue, matrix, error)) continue;
+      next_leap = iterations + wait;
+      wait *= 2;
+    }
+    if (system.error() < std::max(0.1 * moved, kTolerance)) {
+      // Solved for these bandwidths, well enough to move them on: by smaller steps if they swing,
+      // so that the rest falls more slowly than a step should make it.
+      const double now = system.mix(step);
+      step = std::clamp(now > (1 - step / 2) * moved ? step / 2 : step * 1.5, kLeastStep, 1.0);
+      moved = now;
+      system.evaluate(queue);
+    }
+    const double before = system.error();
+    system.jacobian(queue, false, matrix);
     factorise(matrix, system.size());
     search(system, queue, solve_factored(matrix, system.residual()));
+    if (system.error() > 0.9 * before) {
+      for (double& each : queue) each = std::max(each, kLeastQueue);
+      system.evaluate(queue);
+      system.sweep(queue);
+    }
   }
   FixedPoint point = system.result(queue);
   point.iterations = iterations;
-  point.converged = converged;
+  point.converged = error < kRoughTolerance;
   return point;
 }
 
@@ -324,7 +472,7 @@ std::vector<std::vector<double>> elasticities(std::span<const ThreadClass> class
   for (const std::size_t ceiling : system.active()) queue.push_back(point.queue[ceiling]);
   system.evaluate(queue);
   std::vector<double> matrix;
-  system.jacobian(queue, matrix);
+  system.jacobian(queue, false, matrix);
   factorise(matrix, system.size());
   std::vector<std::vector<double>> found;
   for (std::size_t i = 0; i < classes.size(); ++i) {

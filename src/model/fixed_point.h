@@ -46,7 +46,7 @@ struct ScaledCeiling {
 struct FixedPoint {
   std::vector<double> delay;  // D by class
   std::vector<double> rate;   // x by class
-  // By ceiling, bytes per ns and ns.
+  // One value per ceiling, in bytes per ns and ns.
   std::vector<double> load;
   std::vector<double> bandwidth;
   std::vector<double> write_share;

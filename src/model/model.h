@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facade of the folder: how fast flows of bytes are on a machine that is only described.
 //
-//     HEADRACE_TRY(const Solver solver, Solver::create(machine));
-//     HEADRACE_TRY(const Solution solution, solver.solve(flows));
-//     use(solution.flows[0].rate);
+// Solver::create(machine) reads the constants; solve(flows) gives each flow's rate, latency and
+// limit.
 //
 // Nothing here starts a thread, reads a clock or touches hardware.
 #pragma once

@@ -7,6 +7,8 @@ namespace headrace {
 namespace {
 
 Utilisation default_shape(double queue_ns) {
+  constexpr double kFirstSlope = kMostUtilisation * 3 / kQueueScaleNs;
+  if (queue_ns < 0) return {.value = kFirstSlope * queue_ns, .slope = kFirstSlope};
   const double x = 1 / (1 + queue_ns / kQueueScaleNs);
   const double cube = x * x * x;
   return {.value = kMostUtilisation * (1 - cube),

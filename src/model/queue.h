@@ -25,8 +25,8 @@ struct Utilisation {
   double slope = 0;  // per ns
 };
 
-// The utilisation at which a ceiling adds `queue_ns` >= 0. `queue`: of the ceiling, or empty for
-// the default shape.
+// The utilisation at which a ceiling adds `queue_ns`. `queue`: of the ceiling, or empty for the
+// default shape. Below 0, where no solution is, the line goes on straight.
 Utilisation utilisation(const Curve& queue, double queue_ns);
 
 }  // namespace headrace

@@ -19,7 +19,7 @@ Result<Estimate> side_cache_hits(SideCachePattern pattern, double ratio) {
   // Contiguous: with r between 1 and 2, the first r - 1 of the cache is shared by two parts of the
   // working set, which evict each other; the other 2 - r of it always hits.
   const double contiguous = std::clamp((2 - ratio) / ratio, 0.0, 1.0);
-  // Random places: a page survives a cycle if no other page is at its place; the number of others
+  // Random places: a page survives a cycle if no other page is at its place; the number of pages
   // there is Poisson-distributed with mean r.
   const double scattered = std::exp(-ratio);
   return Estimate{.value = (contiguous + scattered) / 2,

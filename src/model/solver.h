@@ -16,7 +16,7 @@
 // A flow without in-flight limit is an open demand: it wants `cap` whatever the latency.
 //
 // Solver is immutable: thread-safe. The same input gives the same output, bit for bit.
-// Cost: about 100 us for 30 flows and 40 ceilings.
+// Cost: about 200 us of CPU time for 30 flows and 40 ceilings (solver_bench.cpp).
 #pragma once
 
 #include <cstddef>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The solver of machine models, from JSON to JSON.
+
 #include <string>
 
-#include "casters.h"
 #include "errors.h"
 #include "interruptible.h"
 #include "model/json.h"
 #include "module.h"
+#include "types.h"
 
 namespace headrace::python {
 
