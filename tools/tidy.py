@@ -43,7 +43,8 @@ MAX_CLASS = {"functions": 40, "mutexes": 2, "files": 3}
 # Bottom-up: a folder may include only folders before it. Those of one component (before the first
 # slash below src/) may include each other's headers; others only its facade, NAME/NAME.h.
 LAYERS = [
-    "src/core", "src/core/waiting", "src/core/text", "src/host", "src/host/settings",
+    "src/core/turns", "src/core", "src/core/waiting", "src/core/text", "src/host",
+    "src/host/settings",
     "src/backend/cuda",
     "src/topology", "src/topology/discovery", "src/profile",
     "src/place", "src/place/advice", "src/model", "src/memory/device", "src/memory",
@@ -61,9 +62,10 @@ LAYERS = [
     "src/measure/instruments/gpu", "src/measure/session",
     "src/measure/experiments", "src/measure/experiments/dsa",
     "src/measure/experiments/gpu", "src/measure/experiments/migrate",
-    "src/measure",
+    "src/measure", "src/model", "src/sim",
     "tests/support/dsa", "dsa_sim", "dsa_sim/rates", "dsa_sim/driver", "dsa_sim/fuse",
-    "benchmarks", "benchmarks/query/input", "benchmarks/query", "benchmarks/histogram",
+    "benchmarks", "benchmarks/query/input", "benchmarks/query", "benchmarks/query/simulated",
+    "benchmarks/histogram",
     "benchmarks/unified_memory", "benchmarks/layer",
     "benchmarks/cache/stores", "benchmarks/cache",
     "benchmarks/keyvalue/ycsb", "benchmarks/keyvalue/model", "benchmarks/keyvalue/live",

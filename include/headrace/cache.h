@@ -308,11 +308,12 @@ struct CacheOptions {
   // for the first touch of their pages.
   bool reserve = false;
   // Returns an object with memory for a slab, of at least this many bytes, that the cache may write
-  // to. For memory of another allocator, shared memory, or addresses without memory in a simulation.
+  // to. For memory of another allocator, shared memory, or addresses without memory in a
+  // simulation.
   // - It must be aligned to 4 KiB (memory of a GPU to 256 bytes). The cache drops the pointer when
   //   it releases the slab.
-  // - Called without a lock, by the thread that needs the slab; must not call the cache. An error is
-  //   handled as one of allocate().
+  // - Called without a lock, by the thread that needs the slab; must not call the cache.
+  // - An error is handled as one of allocate().
   // - With `reserve`, free memory is not checked before.
   // Default: allocate() (buffer.h) with `pages`.
   std::function<Result<std::shared_ptr<const Object>>(NodeId node, Bytes bytes)> allocate = {};

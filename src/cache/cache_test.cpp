@@ -556,8 +556,8 @@ TEST(CacheAllocate, ErrorsAndWrongMemory_LeaveTheSource) {
     const Block block = rig.cache->access(source.at(0, 100));
     EXPECT_EQ(block.state(), BlockState::absent);
     EXPECT_EQ(block.node(), kHbm);
-    const auto reserved =
-        Cache::create(*rig.mover, {.budgets = {{kDram, 1_MiB}}, .reserve = true, .allocate = allocate});
+    const auto reserved = Cache::create(
+        *rig.mover, {.budgets = {{kDram, 1_MiB}}, .reserve = true, .allocate = allocate});
     ASSERT_FALSE(reserved.has_value());
     EXPECT_EQ(reserved.error().code, code) << reserved.error().message;
   }

@@ -96,10 +96,11 @@ Status check_slab(const Object* slab, Bytes bytes) {
   const std::uint64_t align =
       slab != nullptr && slab->device_address() ? Frames::kOnGpu : Frames::kDirect;
   if (begin != 0 && begin % align == 0 && slab->size() >= bytes) return {};
-  return fail(ErrorCode::invalid,
-              "CacheOptions::allocate returned {} at {:#x} for a slab of {}; return as much memory, "
-              "aligned to {} bytes",
-              to_string(slab == nullptr ? Bytes{} : slab->size()), begin, to_string(bytes), align);
+  return fail(
+      ErrorCode::invalid,
+      "CacheOptions::allocate returned {} at {:#x} for a slab of {}; return as much memory, "
+      "aligned to {} bytes",
+      to_string(slab == nullptr ? Bytes{} : slab->size()), begin, to_string(bytes), align);
 }
 
 }  // namespace

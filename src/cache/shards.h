@@ -98,7 +98,7 @@ class CacheShards {
   Bytes share(Bytes budget, std::size_t number) const;
 
   Mover& mover_;
-  const bool reserve_checked_;  // growth is compared with the free memory
+  const bool reserve_checked_;                     // growth is compared with the free memory
   Mutex resizing_;                                 // so that all shards get one budget
   std::vector<std::unique_ptr<CacheCore>> cores_;  // a power of two
   std::size_t mask_ = 0;

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <limits>
 
-#include "core/turns.h"
+#include "core/turns/turns.h"
 #include "headrace/units.h"
 
 #if defined(__clang__)

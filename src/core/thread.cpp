@@ -17,7 +17,7 @@
 
 #include "core/affinity.h"
 #include "core/fail.h"
-#include "core/turns.h"
+#include "core/turns/turns.h"
 
 namespace headrace {
 

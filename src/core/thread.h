@@ -17,7 +17,7 @@ namespace headrace {
 // - ps and top show `name` (at most 15 characters).
 // - It can throw even without free memory.
 //
-// A thread of a scheduler (core/turns.h) starts threads of the same scheduler.
+// A thread of a scheduler (core/turns/turns.h) starts threads of the same scheduler.
 //
 // Errors: exhausted: the system allows no more threads.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);

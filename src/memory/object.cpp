@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "core/draws.h"
+#include "core/turns/draws.h"
 
 namespace headrace {
 namespace {

@@ -21,7 +21,8 @@ namespace {
 // Lines in flight of a core, where the machine's model has none: the misses that the second-level
 // cache of Golden Cove tracks (Intel's optimization manual); assumed for others.
 constexpr double kAssumedLines = 48;
-// Rate and latency of a DSA device without a copy rate (Fürst 2024, 3.2.1; Kuper et al., ASPLOS'24).
+// Rate and latency of a DSA device without a copy rate (Fürst 2024, 3.2.1; Kuper et al.,
+// ASPLOS'24).
 constexpr BytesPerSecond kDsaRate{30.0 * (1 << 30)};
 constexpr Nanoseconds kDsaLatency{850};
 // Pieces of a device in progress at once: the engines of a DSA device.
@@ -223,7 +224,8 @@ Result<NodePairFlow> SimBackend::make_pair(EngineId id, NodeId from, NodeId to) 
   const Machine& machine = host_.machine();
   const Engine& engine = *machine.find(id);
   const CopyRate* const rate = machine.rate(id, from, to);
-  const std::string name = fmt::format("{} copies node {} to node {}", engine.name, raw(from), raw(to));
+  const std::string name =
+      fmt::format("{} copies node {} to node {}", engine.name, raw(from), raw(to));
   Flow flow{.name = name,
             .initiator = engine.home,
             .accesses = {{.node = from}, {.node = to, .kind = AccessKind::write}}};
@@ -274,7 +276,8 @@ Status SimBackend::check(const Piece& piece) {
   HEADRACE_TRY_STATUS(check_piece(facts_, piece));
   const bool memories = piece.from.memory() != nullptr && piece.to.memory() != nullptr;
   if (!memories && (kind_ == EngineKind::cpu || kind_ == EngineKind::dsa)) {
-    return fail(ErrorCode::unsupported, "engine {} copies only between memories", raw(piece.engine));
+    return fail(ErrorCode::unsupported, "engine {} copies only between memories",
+                raw(piece.engine));
   }
   if (const auto pair = pair_of(piece); !pair) return Unexpected(pair.error());
   return {};

@@ -28,8 +28,8 @@ namespace headrace::sim {
 struct EngineOptions {
   // Cores that copy, per engine of kind cpu. As CpuOptions::workers.
   unsigned workers = 4;
-  // Pieces accepted and not yet reported, per engine. 0: of the production backend: cpu 64; dsa 128,
-  // the entries of a device's work queues (Intel DSA User Guide); ssd and gpu 128.
+  // Pieces accepted and not yet reported, per engine. 0: of the production backend: cpu 64; dsa
+  // 128, the entries of a device's work queues (Intel DSA User Guide); ssd and gpu 128.
   std::size_t max_in_flight = 0;
 };
 

@@ -12,12 +12,21 @@
 namespace headrace::sim {
 namespace {
 
-// Solutions that are remembered: about 100 MB for 30 classes.
+// Solutions that a part remembers: about 100 MB for 30 classes.
 constexpr std::size_t kMostRemembered = 100'000;
+// How long a solution may be used when members have changed, times the share that has (flows.h).
+constexpr Nanoseconds kOld = std::chrono::nanoseconds{500};
+// How long a class without members may use its last rate when it has some again.
+constexpr Nanoseconds kOldRate = std::chrono::microseconds{100};
 // The share of its bandwidth from which on a ceiling is full.
 constexpr double kFull = 0.95;
 // A member whose rest takes less than this has ended, in ns: times are whole ns.
 constexpr double kRest = 1e-3;
+
+Nanoseconds usable(std::uint64_t members, std::uint64_t changes) {
+  if (changes == 0) return Nanoseconds::max();
+  return kOld * static_cast<std::int64_t>(members) / static_cast<std::int64_t>(changes);
+}
 
 class Wake final : public Job {
  public:
@@ -39,13 +48,13 @@ Flows::Flows(Scheduler& turns, const Solver& solver) : turns_(turns), solver_(so
   for (const Ceiling& ceiling : solver.model().ceilings) {
     ceilings_.push_back({.ceiling = ceiling.name});
   }
-  time_ = turns.now();
+  part_of_ceiling_.resize(ceilings_.size());
   turns.add(*this);
 }
 
 Flows::~Flows() { turns_.remove(*this); }
 
-std::size_t Flows::Hash::operator()(const std::vector<std::uint32_t>& key) const {
+std::size_t Flows::Hash::operator()(const Key& key) const {
   std::uint64_t hash = key.size();
   for (const std::uint32_t one : key) hash = (hash ^ one) * 0x9e3779b97f4a7c15 + (hash >> 29);
   return hash;
@@ -53,12 +62,36 @@ std::size_t Flows::Hash::operator()(const std::vector<std::uint32_t>& key) const
 
 Result<std::size_t> Flows::add_class(Flow flow, bool shared) {
   flow.threads = 1;
-  HEADRACE_TRY_STATUS(solver_.solve({&flow, 1}));
+  HEADRACE_TRY(const Solution alone, solver_.solve({&flow, 1}));
   Class added{.flow = std::move(flow), .shared = shared};
   added.limited.resize(ceilings_.size() + 2);
   classes_.push_back(std::move(added));
-  rates_ = nullptr;
+  part_.push_back(0);
+  join_parts(static_cast<std::uint32_t>(classes_.size() - 1), alone);
   return classes_.size() - 1;
+}
+
+// Makes one part of a new class and all parts with whose classes it shares a ceiling.
+void Flows::join_parts(std::uint32_t number, const Solution& alone) {
+  const auto mine = static_cast<std::uint32_t>(parts_.size());
+  auto whole = std::make_unique<Part>();
+  whole->time = turns_.now();
+  for (std::size_t c = 0; c < ceilings_.size(); ++c) {
+    if (alone.ceilings[c].load <= 0) continue;
+    const auto other = part_of_ceiling_[c];
+    if (other && *other != mine) {
+      Part& joined = *parts_[*other];
+      pass(joined, turns_.now());
+      whole->classes.insert(whole->classes.end(), joined.classes.begin(), joined.classes.end());
+      joined = Part{};
+      std::ranges::replace(part_of_ceiling_, other, std::optional(mine));
+    }
+    part_of_ceiling_[c] = mine;
+  }
+  whole->classes.push_back(number);
+  std::ranges::sort(whole->classes);
+  for (const std::uint32_t one : whole->classes) part_[one] = mine;
+  parts_.push_back(std::move(whole));
 }
 
 void Flows::run(std::size_t number, Bytes bytes) {
@@ -68,109 +101,169 @@ void Flows::run(std::size_t number, Bytes bytes) {
 }
 
 void Flows::begin(std::size_t number, Bytes bytes, Job& job) {
+  Part& part = part_of(number);
+  pass(part, turns_.now());
   Class& its = classes_[number];
-  its.members.push(
-      {.progress = its.progress + static_cast<double>(bytes.value), .order = order_++, .job = &job});
+  its.members.push({.progress = its.progress + static_cast<double>(bytes.value),
+                    .order = order_++,
+                    .job = &job});
   its.bytes += static_cast<double>(bytes.value);
-  rates_ = nullptr;
+  part.changed = true;
 }
 
 Nanoseconds Flows::next() {
-  resolve();
-  double first = std::numeric_limits<double>::infinity();
-  for (const Rates::OfClass& of : rates_->classes) {
-    const Class& its = classes_[of.number];
-    first = std::min(first, std::max(its.members.top().progress - its.progress, 0.0) / of.rate);
+  auto first = Nanoseconds::max();
+  for (const auto& part : parts_) {
+    if (part->changed) renew(*part);
+    first = std::min(first, part->next);
   }
-  if (std::isinf(first)) return Nanoseconds::max();
-  constexpr double kLongest = 1e18;  // longer than any run
-  return time_ + Nanoseconds{static_cast<std::int64_t>(std::ceil(std::min(first, kLongest)))};
+  return first;
 }
 
 void Flows::advance(Nanoseconds now) {
-  resolve();
-  const Rates& rates = *rates_;
-  const auto passed = static_cast<double>((now - time_).count());
-  time_ = now;
-  for (const Rates::OfCeiling& of : rates.ceilings) {
+  std::vector<Job*> done;
+  for (const auto& part : parts_) {
+    if (part->next > now) continue;
+    pass(*part, now);
+    end_members(*part, done);
+    part->changed = true;
+  }
+  for (Job* job : done) job->done();
+}
+
+// Counts the progress until now.
+void Flows::pass(Part& part, Nanoseconds now) {
+  const auto passed = static_cast<double>((now - part.time).count());
+  part.time = now;
+  if (passed <= 0) return;
+  for (const Rates::OfCeiling& of : part.rates.ceilings) {
     CeilingUse& use = ceilings_[of.number];
     use.bytes += of.load * passed;
     use.seconds += passed * 1e-9;
     if (of.full) use.full += passed * 1e-9;
   }
-  bool ended = false;
-  std::vector<Job*> done;
-  for (const Rates::OfClass& of : rates.classes) {
-    Class& its = classes_[of.number];
-    its.progress += of.rate * passed;
-    its.limited[of.limit] += static_cast<double>(its.members.size()) * passed * 1e-9;
-    while (!its.members.empty() &&
-           its.members.top().progress - its.progress <= of.rate * kRest) {
+  for (const std::uint32_t number : part.classes) {
+    Class& its = classes_[number];
+    if (its.members.empty()) continue;
+    its.progress += its.rate * passed;
+    its.limited[its.limit] += static_cast<double>(its.members.size()) * passed * 1e-9;
+  }
+}
+
+void Flows::end_members(Part& part, std::vector<Job*>& done) {
+  for (const std::uint32_t number : part.classes) {
+    Class& its = classes_[number];
+    while (!its.members.empty() && its.members.top().progress - its.progress <= its.rate * kRest) {
       done.push_back(its.members.top().job);
       its.members.pop();
-      ended = true;
     }
     // Keeps the sums exact: a long run would lose the bits of small ones.
     if (its.members.empty()) its.progress = 0;
   }
-  if (ended) rates_ = nullptr;
-  for (Job* job : done) job->done();
 }
 
-void Flows::resolve() {
-  if (rates_ != nullptr) return;
+Flows::Changes Flows::compare(const Part& part, const Key& key) {
+  Changes all;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    const std::uint32_t before = part.solved[i];
+    all.members += before;
+    all.changes += key[i] > before ? key[i] - before : before - key[i];
+  }
+  return all;
+}
+
+// Whether the rates in use may be used for these numbers of members.
+bool Flows::good_enough(const Part& part, const Key& key) const {
+  if (key.size() != part.solved.size()) return false;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    if (key[i] > 0 && part.solved[i] == 0 && part.time - part.last[i] > kOldRate) return false;
+  }
+  const auto [members, changes] = compare(part, key);
+  return part.time - part.since <= usable(members, changes);
+}
+
+// Finds the rates for the present members, and when the next of them ends.
+void Flows::renew(Part& part) {
+  part.changed = false;
   ++asked_;
   key_.clear();
-  for (const Class& its : classes_) {
-    const std::size_t members = its.members.size();
+  for (const std::uint32_t number : part.classes) {
+    const Class& its = classes_[number];
+    const std::size_t members = its.shared ? !its.members.empty() : its.members.size();
     key_.push_back(static_cast<std::uint32_t>(members));
   }
-  // Classes are added at the end: no members are as good as no class.
-  while (!key_.empty() && key_.back() == 0) key_.pop_back();
-  const auto found = memo_.find(key_);
-  if (found != memo_.end()) {
-    rates_ = &found->second;
-    return;
+  if (!good_enough(part, key_)) find_rates(part, key_);
+  double first = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < part.classes.size(); ++i) {
+    Class& its = classes_[part.classes[i]];
+    if (its.members.empty()) continue;
+    const double sharing = its.shared ? static_cast<double>(its.members.size()) : 1;
+    its.rate = part.rates.classes[i].rate / sharing;
+    its.limit = part.rates.classes[i].limit;
+    first = std::min(first, std::max(its.members.top().progress - its.progress, 0.0) / its.rate);
   }
-  ++solved_;
-  if (memo_.size() >= kMostRemembered) {
-    overflow_ = solve();
-    rates_ = &overflow_;
-  } else {
-    rates_ = &memo_.emplace(key_, solve()).first->second;
+  part.next = Nanoseconds::max();
+  constexpr double kLongest = 1e18;  // longer than any run
+  if (first < kLongest) {
+    part.next = part.time + Nanoseconds{static_cast<std::int64_t>(std::ceil(first))};
+  }
+  if (const auto [members, changes] = compare(part, key_); changes > 0) {
+    part.next = std::min(part.next, part.since + usable(members, changes) + Nanoseconds{1});
   }
 }
 
-Flows::Rates Flows::solve() const {
+void Flows::find_rates(Part& part, const Key& key) {
+  const auto found = part.memo.find(key);
+  Rates rates = found != part.memo.end() ? found->second : solve(part, key);
+  if (found == part.memo.end() && part.memo.size() < kMostRemembered) {
+    part.memo.emplace(key, rates);
+  }
+  part.last.resize(key.size(), -kOldRate);
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    if (key[i] > 0) {
+      part.last[i] = part.time;
+    } else if (i < part.rates.classes.size()) {
+      rates.classes[i] = part.rates.classes[i];
+    }
+  }
+  part.rates = std::move(rates);
+  part.solved = key;
+  part.since = part.time;
+}
+
+Flows::Rates Flows::solve(const Part& part, const Key& key) {
+  ++solved_;
   Rates rates;
+  rates.classes.resize(key.size());
   std::vector<Flow> flows;
-  for (std::size_t i = 0; i < classes_.size(); ++i) {
-    const Class& its = classes_[i];
-    if (its.members.empty()) continue;
-    rates.classes.push_back({.number = static_cast<std::uint32_t>(i)});
-    flows.push_back(its.flow);
-    flows.back().threads = its.shared ? 1 : static_cast<double>(its.members.size());
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    if (key[i] == 0) continue;
+    indices.push_back(i);
+    flows.push_back(classes_[part.classes[i]].flow);
+    flows.back().threads = key[i];
   }
   if (flows.empty()) return rates;
   const auto solution = solver_.solve(flows);
   // Each flow was solved alone by add_class(), so its numbers are valid.
   CHECK(solution.has_value() && "the solver converges for valid flows");
-  for (std::size_t i = 0; i < flows.size(); ++i) {
-    const FlowResult& result = solution->flows[i];
-    Rates::OfClass& of = rates.classes[i];
-    of.rate = result.rate * 1e-9 / static_cast<double>(classes_[of.number].members.size());
-    CHECK(of.rate > 0);
+  for (std::size_t k = 0; k < flows.size(); ++k) {
+    const FlowResult& result = solution->flows[k];
     const std::size_t limits = ceilings_.size();
+    std::size_t limit = limits;
     switch (result.limit.kind) {
-      case Limit::Kind::ceiling: of.limit = static_cast<std::uint32_t>(result.limit.ceiling); break;
-      case Limit::Kind::lines_in_flight: of.limit = static_cast<std::uint32_t>(limits); break;
-      case Limit::Kind::cap: of.limit = static_cast<std::uint32_t>(limits + 1); break;
+      case Limit::Kind::ceiling: limit = result.limit.ceiling; break;
+      case Limit::Kind::lines_in_flight: break;
+      case Limit::Kind::cap: limit = limits + 1; break;
     }
+    rates.classes[indices[k]] = {.rate = result.rate * 1e-9 / flows[k].threads,
+                                 .limit = static_cast<std::uint32_t>(limit)};
+    CHECK(result.rate > 0);
   }
-  for (std::size_t i = 0; i < solution->ceilings.size(); ++i) {
-    const CeilingLoad& load = solution->ceilings[i];
+  for (std::size_t c = 0; c < solution->ceilings.size(); ++c) {
+    const CeilingLoad& load = solution->ceilings[c];
     if (load.load <= 0) continue;
-    rates.ceilings.push_back({.number = static_cast<std::uint32_t>(i),
+    rates.ceilings.push_back({.number = static_cast<std::uint32_t>(c),
                               .load = load.load * 1e-9,
                               .full = load.load >= kFull * load.bandwidth});
   }

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flows of bytes in virtual time: each has so many bytes to go, and all of them share the machine's
-// ceilings as the solver says (model/solver.h). Whenever a flow begins or ends, all rates change.
+// Flows of bytes in virtual time. All flows share the machine's ceilings as the solver says
+// (model/solver.h). Whenever a flow begins or ends, all rates change.
 //
-//     Flows flows(turns, solver);
+//     Flows flows(turns, solver);  // of this run
 //     const std::size_t scan = flows.add_class({.initiator = node, .accesses = {{node}}, ...});
 //     flows.run(scan, 1_MiB);  // the calling thread computes; returns when the bytes are done
 //
 // Equal flows are members of one class. Its progress is counted once for all members; a member ends
 // when the progress reaches the mark at which it began plus its bytes.
 //
-// Cost: an event takes time in proportion to the number of classes, and one solution of the solver.
-// Solutions are remembered by the numbers of members.
+// Classes that share no ceiling, even through others, are solved apart. Solutions are remembered by
+// the numbers of members. A solution is used on while (changed members / members) * its age is at
+// most 0.5 us. The time of a query on 96 threads, q6 prefetched on xeon-max, differed by 1 % from
+// that with a solution at each change; without copies by less than 0.1 %.
 //
 // For threads of the scheduler (sim/scheduler.h).
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <queue>
 #include <string>
@@ -93,19 +96,20 @@ class Flows final : public EventSource {
   struct Class {
     Flow flow;
     bool shared = false;
-    double progress = 0;  // bytes of a member since the start
-    double bytes = 0;     // of all members that have ended
-    std::priority_queue<Mark, std::vector<Mark>, std::greater<>> members;
-    std::vector<double> limited;  // seconds by limit: the ceilings, lines in flight, cap
+    double progress = 0;  // bytes of a member since the class was empty
+    double bytes = 0;     // of all members
+    double rate = 0;      // bytes per ns of a member
+    std::uint32_t limit = 0;
+    std::priority_queue<Mark, std::vector<Mark>, std::greater<>> members = {};
+    std::vector<double> limited = {};  // seconds by limit: the ceilings, lines in flight, cap
   };
-  // The rates for certain numbers of members.
+  // The solution for certain numbers of members.
   struct Rates {
     struct OfClass {
-      std::uint32_t number = 0;
-      double rate = 0;  // bytes per ns of one member
+      double rate = 0;  // bytes per ns: of a member, or of a shared class
       std::uint32_t limit = 0;
     };
-    std::vector<OfClass> classes;
+    std::vector<OfClass> classes;  // as Part::classes
     struct OfCeiling {
       std::uint32_t number = 0;
       double load = 0;  // bytes per ns
@@ -113,22 +117,45 @@ class Flows final : public EventSource {
     };
     std::vector<OfCeiling> ceilings;
   };
+  using Key = std::vector<std::uint32_t>;
   struct Hash {
-    std::size_t operator()(const std::vector<std::uint32_t>& key) const;
+    std::size_t operator()(const Key& key) const;
+  };
+  // Classes that share ceilings.
+  struct Part {
+    std::vector<std::uint32_t> classes;
+    std::unordered_map<Key, Rates, Hash> memo;
+    Rates rates;                    // in use; of empty classes the last that they had
+    std::vector<Nanoseconds> last;  // when each class was last solved with members
+    Key solved;                     // the numbers of members for which the rates are exact
+    Nanoseconds since{0};           // when they were solved
+    Nanoseconds time{0};            // of all progress
+    Nanoseconds next = Nanoseconds::max();
+    bool changed = true;  // members have changed since `next` was found
   };
 
-  void resolve();
-  Rates solve() const;
+  Part& part_of(std::size_t number) { return *parts_[part_[number]]; }
+  void join_parts(std::uint32_t number, const Solution& alone);
+  void pass(Part& part, Nanoseconds now);
+  void renew(Part& part);
+  struct Changes {
+    std::uint64_t members = 0;  // when the rates in use were solved
+    std::uint64_t changes = 0;  // since then: more or fewer, by class
+  };
+  static Changes compare(const Part& part, const Key& key);
+  bool good_enough(const Part& part, const Key& key) const;
+  void find_rates(Part& part, const Key& key);
+  Rates solve(const Part& part, const Key& key);
+  void end_members(Part& part, std::vector<Job*>& done);
 
   Scheduler& turns_;
   const Solver& solver_;
   std::vector<Class> classes_;
+  std::vector<std::uint32_t> part_;  // by class
+  std::vector<std::unique_ptr<Part>> parts_;
   std::vector<CeilingUse> ceilings_;
-  std::unordered_map<std::vector<std::uint32_t>, Rates, Hash> memo_;
-  std::vector<std::uint32_t> key_;
-  const Rates* rates_ = nullptr;  // null: a flow has begun or ended since
-  Rates overflow_;                // when the memo is full
-  Nanoseconds time_{0};           // of all progress
+  std::vector<std::optional<std::uint32_t>> part_of_ceiling_;
+  Key key_;
   std::uint64_t order_ = 0;
   std::uint64_t solved_ = 0;
   std::uint64_t asked_ = 0;

@@ -15,7 +15,6 @@
 namespace headrace::sim {
 namespace {
 
-
 bool above_zero(double value) { return std::isfinite(value) && value > 0; }
 
 }  // namespace
@@ -104,12 +103,12 @@ Status Host::compute(NodeId cpus, std::span<const std::byte> bytes, std::size_t 
   auto found = classes_.find(key);
   if (found == classes_.end()) {
     const Work& what = works_.at(work);
-    Flow flow{.name = fmt::format("{}: cores of node {} read node {}", what.name, raw(cpus),
-                                  raw(memory)),
-              .initiator = cpus,
-              .accesses = {{.node = memory, .side_cache_hits = what.side_cache_hits}},
-              .in_flight_bytes = what.lines_in_flight * kLineBytes,
-              .cap_bytes_per_second = what.bytes_per_second};
+    Flow flow{
+        .name = fmt::format("{}: cores of node {} read node {}", what.name, raw(cpus), raw(memory)),
+        .initiator = cpus,
+        .accesses = {{.node = memory, .side_cache_hits = what.side_cache_hits}},
+        .in_flight_bytes = what.lines_in_flight * kLineBytes,
+        .cap_bytes_per_second = what.bytes_per_second};
     HEADRACE_TRY(const std::size_t number, flows_.add_class(std::move(flow)));
     found = classes_.emplace(key, number).first;
   }

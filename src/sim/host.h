@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine that is only described, in virtual time: memory that is addresses without bytes, threads
-// that compute, and engines (backend.h). Production code runs on it as it is.
+// A machine that is only described, in virtual time: memory that is addresses without bytes,
+// threads that compute, and engines (backend.h). Production code runs on it as it is.
 //
 //     auto host = sim::Host::create(turns, machine);
 //     auto column = (*host)->reserve(ddr, 4_GiB);         // an object of that node
@@ -31,7 +31,7 @@
 
 namespace headrace::sim {
 
-// Of a cache line.
+// The bytes of a cache line.
 inline constexpr double kLineBytes = 64;
 
 class Host;
@@ -54,7 +54,7 @@ class ReservedMemory {
   const MemoryRange range_;
 };
 
-// What a core does for each byte that it reads.
+// The work of a core for each byte that it reads.
 struct Work {
   std::string name;
   // Bytes per second of a core that waits for no memory. Nothing: as fast as memory.
@@ -90,8 +90,7 @@ class Host {
   Result<std::size_t> add_work(Work work);
   // The calling thread, on a core of node `cpus`, does such work on `bytes`, `times` as much.
   // Errors: those of Solver::solve() for this work.
-  Status compute(NodeId cpus, std::span<const std::byte> bytes, std::size_t work,
-                 double times = 1);
+  Status compute(NodeId cpus, std::span<const std::byte> bytes, std::size_t work, double times = 1);
 
  private:
   friend class ReservedMemory;

@@ -51,8 +51,8 @@ void scan_group(Host& host, Mover& mover, const Settings& settings, unsigned gro
   for (std::uint64_t at = 0; at < settings.data.value; at += settings.block.value) {
     extents.push_back({&data->object(), at, settings.block});
   }
-  const std::size_t work = *host.add_work(
-      {.name = "scan", .bytes_per_second = 2.4e9, .lines_in_flight = 48});
+  const std::size_t work =
+      *host.add_work({.name = "scan", .bytes_per_second = 2.4e9, .lines_in_flight = 48});
   Prefetch plan;
   if (settings.plan) plan = cache->prefetch(extents, {.initiator = slow});
   std::atomic<std::size_t> next{0};
@@ -132,15 +132,15 @@ TEST(Production, HundredsOfThreads_RunOnOneMachine) {
   EXPECT_EQ(std::ranges::count(outcome.trace, '\n'), 8 * 128);
 }
 
-// Printed, not judged: docs/design/predict/virtual-time.md has the figures.
+// Printed, not judged. The goal: at most a minute of two cores.
 TEST(Production, CpuTimeOfASimulatedSecond_IsPrinted) {
   const std::clock_t begin = std::clock();
   const Outcome outcome = scan({.data = 1_GiB});
   const double cpu = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-  fmt::print("96 threads: {:.1f} s of CPU time per simulated second ({:.3f} s in {:.3f} s; {} turns, "
-             "{} solutions)\n",
-             cpu / seconds(outcome.time), cpu, seconds(outcome.time), outcome.turns,
-             outcome.solved);
+  fmt::print(
+      "96 threads: {:.1f} s of CPU time per simulated second ({:.3f} s in {:.3f} s; {} turns, "
+      "{} solutions)\n",
+      cpu / seconds(outcome.time), cpu, seconds(outcome.time), outcome.turns, outcome.solved);
   EXPECT_GT(outcome.time, Nanoseconds{0});
 }
 

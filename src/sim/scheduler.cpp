@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/draws.h"
 #include "core/fail.h"
 #include "core/fork.h"
 #include "core/thread.h"
+#include "core/turns/draws.h"
 #include "core/waiting/duration.h"
 
 namespace headrace::sim {
@@ -36,8 +36,7 @@ class Fifo final : public TurnPolicy {
 
 // The thread that runs again is the only one that waits for `turn`.
 void wake(std::atomic<std::uint32_t>& turn) {
-  // Release: pairs with the acquire in wait_for_turn().
-  turn.store(1, std::memory_order_release);
+  turn.store(1);
   syscall(SYS_futex, &turn, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
@@ -224,8 +223,7 @@ Thread* Scheduler::choose() {
       return nullptr;
     }
     const Nanoseconds time = std::max(next, now());
-    // Relaxed: read by other threads only as progress.
-    now_.store(time.count(), std::memory_order_relaxed);
+    now_.store(time.count());
     for (EventSource* source : sources_) source->advance(time);
     while (!timers_.empty() && timers_.begin()->first <= time) {
       end_wait(*threads_.at(timers_.begin()->second));
@@ -251,22 +249,20 @@ void Scheduler::give(Thread& from, Thread* to) {
   if (to == &from) return;
   running_ = to;
   ++switches_;
-  // Relaxed: for the thread in watch(), which only compares them.
-  turn_.fetch_add(1, std::memory_order_relaxed);
-  whose_.store(to->number, std::memory_order_relaxed);
+  ++turn_;
+  whose_.store(to->number);
   wake(to->turn);
   if (!ended) wait_for_turn(from);
 }
 
 void Scheduler::wait_for_turn(Thread& thread) {
-  // Acquire: pairs with the release in wake(). In an abandoned run a turn does not count.
+  // In an abandoned run a turn does not count.
   for (;;) {
-    const std::uint32_t seen = thread.turn.load(std::memory_order_acquire);
+    const std::uint32_t seen = thread.turn.load();
     if (seen != 0 && !abandoned_.load()) break;
     syscall(SYS_futex, &thread.turn, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
   }
-  // Relaxed: only the running thread sets it, in the future of this one.
-  thread.turn.store(0, std::memory_order_relaxed);
+  thread.turn.store(0);
 }
 
 void Scheduler::add(EventSource& source) { sources_.push_back(&source); }
@@ -314,8 +310,7 @@ Status Scheduler::watch() {
       return give_up(fmt::format("the run did not end within {} after it was stopped",
                                  to_string(options_.grace)));
     }
-    // Relaxed: only compared.
-    if (std::exchange(turn, turn_.load(std::memory_order_relaxed)) != turn) since = time;
+    if (std::exchange(turn, turn_.load()) != turn) since = time;
     if (time - since > options_.longest_turn) {
       return give_up(fmt::format(
           "thread {} has kept its turn for {}; does it wait for something that is not simulated?",

@@ -2,13 +2,14 @@
 // Runs ordinary threads one at a time, under a clock of its own: production code in virtual time,
 // or in the interleavings that a policy chooses.
 //
-//   Status outcome = sim::run({.seed = 7}, [](sim::Scheduler& turns) {
+//   Status outcome = sim::run({.seed = 7}, [](sim::Scheduler& turns) {  // in its main thread
 //     Mover mover(machine, backends, {.clock = &turns, .waiting = &turns});
-//     ...                             // starts threads, copies, waits
+//     use(mover);  // from threads that start_thread() starts here: as in production
 //   });
 //
 // - Threads run in turns. A thread runs until it waits for a word, a notification, the end of a
-//   thread, or an event; it is never interrupted otherwise, except where a policy says so (point()).
+//   thread, or an event; it is never interrupted otherwise, except where a policy says so
+//   (point()).
 // - Time stands still while a thread can run. When none can, the clock jumps to the next event or
 //   time-out. So code costs no virtual time; only waits do.
 // - The same seed, policy and code give the same run.
@@ -33,7 +34,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/turns.h"
+#include "core/turns/turns.h"
 #include "headrace/clock.h"
 #include "headrace/result.h"
 #include "headrace/waiting.h"
@@ -76,7 +77,8 @@ std::unique_ptr<TurnPolicy> fifo();
 class EventSource {
  public:
   virtual ~EventSource() = default;
-  // Called when no thread can run: the time of the next event, at least now(); max(): there is none.
+  // Called when no thread can run: the time of the next event, at least now(); max(): there is
+  // none.
   virtual Nanoseconds next() = 0;
   // The clock has reached some source's next(), or a time-out. May call ready() and notify().
   virtual void advance(Nanoseconds now) = 0;
@@ -97,7 +99,7 @@ struct RunOptions {
 
 class Scheduler final : public ThreadTurns, public Clock, public Waiting {
  public:
-  Nanoseconds now() const override { return Nanoseconds{now_.load(std::memory_order_relaxed)}; }
+  Nanoseconds now() const override { return Nanoseconds{now_.load()}; }
   bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
             Nanoseconds timeout) override;
   void wake_all(const std::atomic<std::uint32_t>& word) override;
@@ -165,7 +167,7 @@ class Scheduler final : public ThreadTurns, public Clock, public Waiting {
   std::vector<EventSource*> sources_;
   Thread* running_ = nullptr;
   std::uint64_t switches_ = 0;
-  std::uint64_t drawn_ = 0;  // draws.h
+  std::uint64_t drawn_ = 0;    // draws.h
   std::exception_ptr thrown_;  // by the body
   std::string error_;          // written before finished_
 

@@ -242,7 +242,9 @@ TEST(Scheduler, Policy_ChoosesWhoRunsAndWhere) {
 
 TEST(Scheduler, ThreadThatCannotBeStarted_IsWithdrawn) {
   const Status ended = run({}, [](Scheduler& turns) {
-    { const auto never = turns.adopt("never", [] {}); }
+    {
+      const auto never = turns.adopt("never", [] {});
+    }
     turns.sleep(1s);
   });
   EXPECT_TRUE(ended.has_value());

@@ -20,9 +20,8 @@ inline constexpr EngineId kDsa{1};
 inline Machine test_machine() {
   Machine machine;
   machine.name = "test";
-  machine.nodes = {
-      {.id = kSlow, .kind = NodeKind::dram, .name = "node 0", .capacity = 8_GiB},
-      {.id = kFast, .kind = NodeKind::hbm, .name = "node 1", .capacity = 1_GiB}};
+  machine.nodes = {{.id = kSlow, .kind = NodeKind::dram, .name = "node 0", .capacity = 8_GiB},
+                   {.id = kFast, .kind = NodeKind::hbm, .name = "node 1", .capacity = 1_GiB}};
   machine.nodes[0].cpus = {0, 1, 2, 3, 4, 5, 6, 7};
   const auto access = [](double rate) {
     return AccessAttributes{.initiator = kSlow,

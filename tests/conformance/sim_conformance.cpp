@@ -20,7 +20,8 @@ namespace {
 // virtual time goes on.
 class Runner {
  public:
-  Runner() : thread_([this] { (void)sim::run({}, [this](sim::Scheduler& turns) { serve(turns); }); }) {}
+  Runner()
+      : thread_([this] { (void)sim::run({}, [this](sim::Scheduler& turns) { serve(turns); }); }) {}
   ~Runner() {
     call(nullptr);
     thread_.join();

@@ -16,11 +16,11 @@ std::string simulate(const std::string& machine, const std::string& options, nb:
   Interruptible callbacks(std::move(stop), std::move(progress));
   auto report = [&] {
     const GilRelease release;
-    return simulate_query(machine, options,
-                          {.stop = [&] { return callbacks.stop(); },
-                           .progress = [&](std::size_t done, std::size_t total) {
-                             callbacks.progress(done, total);
-                           }});
+    return simulate_query(
+        machine, options,
+        {.stop = [&] { return callbacks.stop(); },
+         .progress = [&](std::size_t done,
+                         std::size_t total) { callbacks.progress(done, total); }});
   }();
   callbacks.rethrow();
   return unwrap(std::move(report));
@@ -43,7 +43,8 @@ void bind_simulated(nb::module_& m) {
                 "typing.Callable[[], bool] | None = None, progress: typing.Callable[[int, int], "
                 "None] | None = None) -> str"),
         "Runs a query in virtual time on a machine, a JSON document, with the production pipeline, "
-        "cache and Mover. Options and the report are JSON (docs/design/predict/query.md). Both "
+        "cache and Mover. Options and the report are JSON ("
+        "benchmarks/query/simulated/simulate.h). Both "
         "functions are called every 50 ms: `stop` ends the run, whose report then says so; "
         "`progress` gets blocks done and in all.");
   m.def("measure_operators", &measure, "query"_a = "q6",

@@ -53,11 +53,13 @@ struct Values {
   std::int64_t high;
 };
 const std::vector<Values>& lineitem_values() {
-  static const std::vector<Values> all = {
-      {{"l_shipdate", 2, 0}, 8036, 10561},          {{"l_returnflag", 1, 0}, 'A', 'R'},
-      {{"l_linestatus", 1, 0}, 'F', 'O'},           {{"l_quantity", 2, 2}, 100, 5000},
-      {{"l_extendedprice", 4, 2}, 90'000, 10'494'950}, {{"l_discount", 1, 2}, 0, 10},
-      {{"l_tax", 1, 2}, 0, 8}};
+  static const std::vector<Values> all = {{{"l_shipdate", 2, 0}, 8036, 10561},
+                                          {{"l_returnflag", 1, 0}, 'A', 'R'},
+                                          {{"l_linestatus", 1, 0}, 'F', 'O'},
+                                          {{"l_quantity", 2, 2}, 100, 5000},
+                                          {{"l_extendedprice", 4, 2}, 90'000, 10'494'950},
+                                          {{"l_discount", 1, 2}, 0, 10},
+                                          {{"l_tax", 1, 2}, 0, 8}};
   return all;
 }
 
@@ -113,8 +115,8 @@ Result<OperatorCost> measure_operators(const std::string& query) {
   }
   for (std::size_t i = 0; i < columns.size(); ++i) {
     const double cycles = seconds(std::max(fastest[i], Nanoseconds{1})) * cost.cycles_per_second;
-    cost.columns.push_back(
-        {.column = columns[i].name, .bytes_per_cycle = static_cast<double>(data[i].size()) / cycles});
+    cost.columns.push_back({.column = columns[i].name,
+                            .bytes_per_cycle = static_cast<double>(data[i].size()) / cycles});
   }
   return cost;
 }

@@ -40,16 +40,17 @@ class Reader {
     complain(fmt::format("\"{}\" is {}; give {}", name, found->dump(), allowed));
   }
   void bytes(const char* name, Bytes& value, Bytes least) {
-    read(name, value.value, [&](std::uint64_t all) { return all >= least.value; },
-         fmt::format("a whole number of bytes, at least {}", least.value));
+    read(
+        name, value.value, [&](std::uint64_t all) { return all >= least.value; },
+        fmt::format("a whole number of bytes, at least {}", least.value));
   }
   void count(const char* name, unsigned& value, unsigned most) {
-    read(name, value, [&](unsigned all) { return all >= 1 && all <= most; },
-         fmt::format("a whole number from 1 to {}", most));
+    read(
+        name, value, [&](unsigned all) { return all >= 1 && all <= most; },
+        fmt::format("a whole number from 1 to {}", most));
   }
   void positive(const char* name, double& value) {
-    read(name, value, [](double all) { return std::isfinite(all) && all > 0; },
-         "a number above 0");
+    read(name, value, [](double all) { return std::isfinite(all) && all > 0; }, "a number above 0");
   }
   std::optional<std::size_t> word(const char* name, std::span<const std::string_view> words) {
     std::string text;
@@ -186,10 +187,13 @@ Result<Settings> read_settings(const Machine& machine, std::string_view options)
   if (!object.is_object()) return fail(ErrorCode::invalid, "options: no JSON object");
   Settings settings;
   Reader reader(object);
-  reader.read("query", settings.query, [](const std::string& name) {
-    const auto names = query_names();
-    return std::ranges::find(names, name) != names.end();
-  }, fmt::format("{}", fmt::join(query_names(), ", ")));
+  reader.read(
+      "query", settings.query,
+      [](const std::string& name) {
+        const auto names = query_names();
+        return std::ranges::find(names, name) != names.end();
+      },
+      fmt::format("{}", fmt::join(query_names(), ", ")));
   if (const auto mode = reader.word("mode", kModes)) settings.mode = static_cast<Mode>(*mode);
   reader.bytes("working_set_bytes", settings.working_set, 1_B);
   reader.count("passes", settings.passes, 1000);
@@ -213,12 +217,14 @@ Result<Settings> read_settings(const Machine& machine, std::string_view options)
     if (!settings.operators) reader.complain("\"operators\" are not those of measure_operators");
   }
   constexpr std::array<std::string_view, 2> kVectors = {"target", "built"};
-  if (const auto vectors = reader.word("vectors", kVectors)) settings.target_vectors = *vectors == 0;
+  if (const auto vectors = reader.word("vectors", kVectors))
+    settings.target_vectors = *vectors == 0;
   double lines = 0;
   reader.positive("lines_in_flight", lines);
   if (lines > 0) settings.lines_in_flight = lines;
-  reader.read("jitter", settings.jitter, [](double all) { return all >= 0 && all < 1; },
-              "a number from 0 to below 1");
+  reader.read(
+      "jitter", settings.jitter, [](double all) { return all >= 0 && all < 1; },
+      "a number from 0 to below 1");
   reader.read("seed", settings.seed, [](std::uint64_t) { return true; }, "a whole number");
   HEADRACE_TRY_STATUS(reader.end());
   HEADRACE_TRY(settings.groups, read_groups(machine, groups, settings.mode));

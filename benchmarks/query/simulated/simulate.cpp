@@ -69,7 +69,7 @@ struct Simulation {
   Settings settings;
   Operators operators;
   std::vector<std::unique_ptr<GroupRun>> groups;
-  // Of columns of chunks. Read by the thread that called simulate_query() too.
+  // Blocks are columns of chunks. The thread that called simulate_query() reads both too.
   std::atomic<std::size_t> blocks{0};
   std::atomic<std::size_t> all_blocks{0};
   Nanoseconds time{0};
@@ -93,7 +93,7 @@ class TimedPipeline final : public Pipeline {
     double jitter = 0;
     Random random{0};
   };
-  // Of the thread that calls run_pipeline(), which makes the pipelines of all workers.
+  // Set by the thread that calls run_pipeline(), which makes the pipelines of all workers.
   static thread_local Context* context;
 
   explicit TimedPipeline(Context& of) : context_(of), random_(of.random()) {}
@@ -180,8 +180,8 @@ Result<QueryScan> scan_of(const Settings& settings) {
   }
   const std::uint64_t rows = settings.working_set.value / settings.groups.size() / row_bytes;
   scan.rows = std::max(rows / kRowAlignment, std::uint64_t{1}) * kRowAlignment;
-  scan.chunk_rows = std::max(settings.chunk.value / widest / kRowAlignment, std::uint64_t{1}) *
-                    kRowAlignment;
+  scan.chunk_rows =
+      std::max(settings.chunk.value / widest / kRowAlignment, std::uint64_t{1}) * kRowAlignment;
   return scan;
 }
 
@@ -222,8 +222,8 @@ Result<std::unique_ptr<GroupRun>> make_group(sim::Host& host, const Simulation& 
 Result<std::unique_ptr<Cache>> make_cache(sim::Host& host, Mover& mover, const Settings& settings,
                                           const GroupRun& run) {
   const Node& fast = *host.machine().find(run.group.fast);
-  const auto sharing = static_cast<std::uint64_t>(
-      std::ranges::count(settings.groups, run.group.fast, &Group::fast));
+  const auto sharing =
+      static_cast<std::uint64_t>(std::ranges::count(settings.groups, run.group.fast, &Group::fast));
   const Bytes usual = fast.capacity.value_or(64_GiB) / sharing;
   CacheOptions options;
   const Bytes budget = settings.budget.value_or(usual);
@@ -256,12 +256,11 @@ Status scan_all(sim::Host& host, Mover& mover, Simulation& simulation, std::size
   if (settings.mode == Mode::prefetch) {
     HEADRACE_TRY(cache, make_cache(host, mover, settings, run));
   }
-  TimedPipeline::Context timed{
-      .host = &host,
-      .run = &run,
-      .blocks = &simulation.blocks,
-      .jitter = settings.jitter,
-      .random = Random(settings.seed + number)};
+  TimedPipeline::Context timed{.host = &host,
+                               .run = &run,
+                               .blocks = &simulation.blocks,
+                               .jitter = settings.jitter,
+                               .random = Random(settings.seed + number)};
   TimedPipeline::context = &timed;
   Status outcome;
   for (unsigned pass = 0; pass < settings.passes && outcome; ++pass) {
@@ -270,9 +269,8 @@ Status scan_all(sim::Host& host, Mover& mover, Simulation& simulation, std::size
         cache ? cached_source(context, *cache, objects) : memory_source(context, objects);
     const auto done = run_pipeline(context, *source, start);
     if (done) {
-      run.passes.push_back({.time = host.turns().now() - start,
-                            .waited = done->waited,
-                            .computed = done->compute});
+      run.passes.push_back(
+          {.time = host.turns().now() - start, .waited = done->waited, .computed = done->compute});
     } else {
       outcome = Unexpected(done.error());
     }
@@ -330,8 +328,8 @@ Status simulate(sim::Scheduler& turns, Simulation& simulation) {
   Backends backends;
   MoverOptions options{.clock = &turns, .waiting = &turns};
   if (settings.mode == Mode::prefetch) {
-    HEADRACE_TRY(backends, sim::open_kinds(*host, {&settings.engine, 1},
-                                           {.workers = settings.workers}));
+    HEADRACE_TRY(backends,
+                 sim::open_kinds(*host, {&settings.engine, 1}, {.workers = settings.workers}));
     HEADRACE_TRY(options.route, route_over(simulation.machine, settings.engine, settings.route));
   }
   const Nanoseconds start = turns.now();

@@ -32,7 +32,7 @@
 #include "cache/structures/relaxed.h"
 #include "cache/structures/zeroed_array.h"
 #include "core/check.h"
-#include "core/draws.h"
+#include "core/turns/draws.h"
 #include "headrace/units.h"
 
 namespace headrace {

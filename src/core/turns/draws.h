@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that must differ from each other, but may be the same in each run: for ids of objects, and
-// for what is drawn at random once. In a simulation (sim/scheduler.h) runs with one seed are then the
-// same. Thread-safe.
+// Numbers that must differ from each other, but may be the same in each run: for ids of objects,
+// and for what is drawn at random once. In a simulation (sim/scheduler.h) runs with one seed are
+// then the same. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -9,11 +9,10 @@
 // Thread-safe, for threads of the scheduler.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <thread>
-
-#include "headrace/units.h"
 
 namespace headrace {
 
@@ -34,10 +33,10 @@ class ThreadTurns {
   // Waiting for a notification has two steps, so that none is lost: expect(), release the lock,
   // await(). await() returns true if notify() came since expect(), false after `timeout`.
   virtual void expect(const void* address) = 0;
-  virtual bool await(Nanoseconds timeout) = 0;
+  virtual bool await(std::chrono::nanoseconds timeout) = 0;
   // Ends the waits of the first `most` threads that expect `address`.
   virtual void notify(const void* address, std::size_t most) = 0;
-  virtual void sleep(Nanoseconds time) = 0;
+  virtual void sleep(std::chrono::nanoseconds time) = 0;
 
  protected:
   ThreadTurns() = default;
