@@ -24,6 +24,7 @@ EVERY = {
     ],
     "um": ["um", "--machine", "ac922"],
     "kvcache": ["kvcache", "--machine", "h200"],
+    "query": ["query", "--working-set", "1GiB", "--passes", "2"],
     "sweep": ["stream", "--machine", "xeon-max", "--sweep", "threads=8,96"],
 }  # fmt: skip
 
@@ -66,6 +67,14 @@ def test_document_is_the_same_bytes_for_the_same_settings(run: Run) -> None:
         assert each["fitted_to"] or each["basis"] != "fitted"
 
 
+def test_document(run: Run, golden: Golden) -> None:
+    """All fields except the constants, which are the machine's."""
+    document = predicted(run, *EVERY["kv"])
+    constants = document.pop("constants")
+    assert constants
+    golden("predict/kv.json", json.dumps(document, indent=2) + "\n")
+
+
 def test_rows_are_sorted_and_have_intervals(run: Run) -> None:
     document = predicted(run, *EVERY["stream"])
     times = [row["values"]["time"] for row in document["rows"]]
@@ -90,6 +99,15 @@ def test_bins_in_hbm_pay_and_data_there_too_do_not(run: Run) -> None:
     times = values(predicted(run, *EVERY["histogram"]), "time")
     assert times["all DDR"] > 1.5 * times["data DDR, bins HBM"]
     assert times["all HBM"] > times["data DDR, bins HBM"]
+
+
+def test_a_query_in_hbm_is_the_fastest_and_waits_least(run: Run) -> None:
+    document = predicted(run, *EVERY["query"])
+    times = values(document, "time")
+    assert times["all in HBM"] < times["direct from DDR"]
+    assert times["all in HBM"] <= times["HBM as a cache"] * 1.01
+    assert values(document, "waited")["all in HBM"] == 0
+    assert predicted(run, *EVERY["query"]) == document  # the same seed
 
 
 def test_a_cache_that_is_too_small_loses_its_gain(run: Run) -> None:
@@ -146,6 +164,8 @@ REFUSED = {
     "no objects": (["arena"], "give --objects FILE"),
     "limit": (["arena", "--objects", "bfs", "--limit", "110%"], "is no share"),
     "plan": (["arena", "--objects", "bfs", "--plan", "moon"], "no object 'moon'; there are"),
+    "no hbm": (["query", "--machine", "cxl-a1000"], "cxl-a1000 has no HBM to prefetch into"),
+    "query dsa": (["query", "--machine", "gh200"], "gh200 has no HBM"),
     "advice": (["um", "--machine", "h200"], "costs of faults on h200 are not known"),
 }  # fmt: skip
 

@@ -118,7 +118,7 @@ def test_a_profile_becomes_a_model() -> None:
     profile = headrace.Profile.fromdict(machine | {"rows": rows})
     made = whatif.measured(profile)
     model = made["model"]
-    assert model["ceilings"][0]["bandwidth"] == [[0.0, 40e9], [0.5, 30e9]]
+    assert model["ceilings"][0]["bandwidth"] == [[0.0, 40e9], [1 / 3, 45e9]]
     assert model["latencies"][0]["read_ns"] == 90
     lines = model["cores"][0]["lines_in_flight"]["sequential load"]
     assert lines == pytest.approx(12e9 * 90e-9 / 64)

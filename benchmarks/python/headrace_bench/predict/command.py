@@ -148,7 +148,7 @@ def _run(workload: Workload, given: Mapping[str, Any], common: Mapping[str, Any]
                 break
             settings = {axis.name: axis.value({**given, **point}[axis.name])
                         for axis in workload.axes}  # fmt: skip
-            settings["seed"] = common["seed"]
+            settings |= {"seed": common["seed"], "stop": interrupt}
             rows += [replace(row, point=point) for row in workload.predict(target, settings)]
             progress(number + 1, len(points))
         interrupted = number + 1 < len(points) or interrupt()

@@ -15,10 +15,10 @@ from typing import Any
 import headrace
 from headrace._cli import parse
 from headrace_bench import _core
-from headrace_bench.predict import places, whatif
+from headrace_bench.predict import places
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
-from headrace_bench.predict.target import Binding, Estimate, Target
+from headrace_bench.predict.target import Access, Binding, Estimate, Target
 
 COLUMNS = (Column("time", "s"), Column("data", "B/s"), Column("waited", "x"))
 ENGINES = ("cpu", "dsa")
@@ -65,7 +65,7 @@ def operators(query: str) -> Any:
 
 class Query:
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.settings = settings
+        self.stop = settings.get("stop")
         options = {
             "query": settings["query"], "working_set_bytes": settings["working_set"],
             "passes": settings["passes"], "chunk_bytes": settings["chunk"],
@@ -79,9 +79,10 @@ class Query:
     def row(self, words: str, target: Target, mode: str, engine: str = "cpu", *,
             given: bool = False) -> Row:  # fmt: skip
         found = self._run(target.document, mode, engine)
-        ends = [self._run(whatif.at_end(target.document, end), mode, engine) for end in (-1, 1)]
-        times = sorted(_seconds(each) for each in (*ends, found))
-        time = Estimate(_seconds(found), times[0], times[-1])
+        if not found["passes"]:  # stopped before the first was complete
+            return Row(words, {"time": None}, Binding("stopped"), given)
+        seconds, spread = _seconds(found), self._spread(target, mode)
+        time = Estimate(seconds, seconds * spread.low, seconds * spread.high)
         waited = _waited(found)
         values = {
             "time": time, "data": time.inverse(float(found["working_set_bytes"])),
@@ -95,9 +96,16 @@ class Query:
             options["engine"] = engine
         kept = {k: v for k, v in machine.items() if k not in ("rows", "conditions")}
         found: dict[str, Any] = json.loads(
-            _core.simulate_query(json.dumps(kept), json.dumps(options))
+            _core.simulate_query(json.dumps(kept), json.dumps(options), stop=self.stop)
         )
         return found
+
+    def _spread(self, target: Target, mode: str) -> Estimate:
+        """Ends of times by the value, as reads of the memory that has the columns have them."""
+        read = Access(places.near("hbm" if mode == "resident" else "dram"), "read", 1.0)
+        cpus = sum(len(target.nodes[node]["cpus"]) for node in target.cpu_nodes)
+        rate = target.together(target.cpu_nodes, cpus, [read], "sequential load").rate
+        return Estimate(1.0, rate.value / rate.high, rate.value / rate.low)
 
     def _binds(self, target: Target, found: Mapping[str, Any]) -> Binding:
         """The limit that the query's threads met for the most time."""

@@ -183,9 +183,10 @@ def _page(groups: Sequence[Group]) -> str:
         "bsc-mem/Mess-Results, which are not in this repository). Nothing here was measured by us "
         "except the rows of one H200.", "",
         "**Answer.** " + " ".join(_whole(groups)), "",
-        "*input*: a constant of the machine is this figure. *fitted*: some constant was chosen "
-        "with the figure, or its group, in view; it proves nothing. *words*: published",
-        "in words. Errors of predicted figures alone are in medians; (!): outside the interval.",
+        "*input*: a constant of the machine is this figure, which is therefore left out of scores. "
+        "*fitted*: some constant was chosen with the figure, or",
+        "its group, in view; it proves nothing. *words*: published in words. Errors of predicted "
+        "figures alone are in medians; (!): outside the interval.",
         "",
     ]  # fmt: skip
     for group in groups:

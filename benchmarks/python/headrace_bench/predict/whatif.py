@@ -117,24 +117,12 @@ def _add(made: Document, text: str) -> None:
         })  # fmt: skip
 
 
-def at_end(machine: Mapping[str, Any], end: int) -> Document:
-    """The machine with all its constants at the low (-1) or the high (1) end of their intervals."""
-    made = copy.deepcopy(dict(machine))
-    model = made.get("model") or {}
-    for each in model.get("ceilings", ()):
-        factor = 1 + end * each.get("uncertainty", 0.0)
-        each["bandwidth"] = [[share, rate * factor] for share, rate in each["bandwidth"]]
-    for each in model.get("latencies", ()):
-        each["read_ns"] *= 1 - end * each.get("uncertainty", 0.0)
-    for each in model.get("cores", ()):
-        factor = 1 + end * each.get("uncertainty", 0.0)
-        lines = each.get("lines_in_flight", {})
-        each["lines_in_flight"] = {name: value * factor for name, value in lines.items()}
-    return made
-
-
-#: Share of writes in the bytes of a mix.
-_MIXES = {"read": 0.0, "3:1": 0.25, "2:1": 1 / 3, "1:1": 0.5, "nt_write": 1.0}
+#: Mixes of `measure bandwidth`: share of writes in the bytes at the memory, and these bytes by
+#: those of the row, which leave out the reads that ordinary stores cause.
+_MIXES = {
+    "read": (0.0, 1.0), "3:1": (1 / 5, 5 / 4), "2:1": (1 / 4, 4 / 3), "1:1": (1 / 3, 3 / 2),
+    "write": (1 / 2, 2.0), "nt_write": (1.0, 1.0),
+}  # fmt: skip
 
 
 def measured(profile: headrace.Profile) -> Document:
@@ -155,9 +143,9 @@ def measured(profile: headrace.Profile) -> Document:
             key = int(at["cpu_node"]), int(at["memory_node"])
             latencies[key] = max(latencies.get(key, 0.0), value)
         elif row.experiment == "bandwidth" and at.get("mix") in _MIXES:
-            node, share = int(at["memory_node"]), _MIXES[str(at["mix"])]
+            node, (share, bytes_of) = int(at["memory_node"]), _MIXES[str(at["mix"])]
             by_mix = rates.setdefault(node, {})
-            by_mix[share] = max(by_mix.get(share, 0.0), value)
+            by_mix[share] = max(by_mix.get(share, 0.0), value * bytes_of)
             if at.get("threads") == 1 and share == 0 and at["cpu_node"] == node:
                 single[node] = max(single.get(node, 0.0), value)
     if not rates or not latencies:
