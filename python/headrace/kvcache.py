@@ -114,13 +114,17 @@ def geometry(
     )
 
 
-def opaque(name: str, block_bytes: int, *, revision: str = "") -> Geometry:
-    """Blocks of `block_bytes` bytes that are loaded and stored whole, such as an engine's own."""
+def opaque(name: str, block_bytes: int, *, layers: int = 1, revision: str = "") -> Geometry:
+    """Blocks of `block_bytes` bytes whose content only an engine knows, in `layers` equal parts.
+    InvalidError: they do not divide into these.
+    """
+    if layers < 1 or block_bytes % layers:
+        raise InvalidError(f"blocks of {block_bytes} bytes in {layers} layers; give one that fits")
     return Geometry(
         name,
-        layers=1,
+        layers=layers,
         kv_heads=1,
-        head_dim=block_bytes,
+        head_dim=block_bytes // layers,
         tensors=1,
         element_bytes=1,
         block_tokens=1,
@@ -277,18 +281,20 @@ class Store(KvStore):
         keys: Sequence[bytes],
         into: Any,
         *,
+        layout: Layout = "page_first",
         positions: Sequence[int] = (),
         priority: Priority = "demand",
         promote: bool = True,
         stream: int | None = None,
     ) -> Load:
-        """As load(), whole blocks in page_first layout, and those that are not there are left out:
-        `loaded` of the result says which came.
+        """As load() of whole blocks; those that are not there are left out: `loaded` of the result
+        says which came.
         """
         memory, theirs = self._memories(into)
         return self.load_block_objects(
             list(keys),
             memory,
+            layout=layout,
             positions=_plain(positions),
             priority=priority,
             promote=promote,

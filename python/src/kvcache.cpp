@@ -41,12 +41,10 @@ struct Words<kvcache::Verify> {
 namespace {
 
 std::vector<kvcache::Key> keys_of(const std::vector<nb::bytes>& keys) {
-  std::vector<kvcache::Key> result(keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    result[i] =
-        kvcache::key_of({reinterpret_cast<const std::byte*>(keys[i].c_str()), keys[i].size()});
-  }
-  return result;
+  std::vector<std::string_view> names;
+  names.reserve(keys.size());
+  for (const nb::bytes& key : keys) names.emplace_back(key.c_str(), key.size());
+  return kvcache::keys_of(names);
 }
 
 // Where, in words, and whether pinned.
@@ -168,11 +166,12 @@ KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
 }
 
 KvLoadRef load_blocks(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
-                      const std::vector<ExtentLike>& into,
+                      const std::vector<ExtentLike>& into, const Word<kvcache::Layout>& layout,
                       const std::vector<std::size_t>& positions, const Word<Priority>& priority,
                       bool promote, std::optional<std::uint64_t> stream) {
   return start_load(self, keys, into,
-                    {.positions = positions,
+                    {.layout = layout.get(),
+                     .positions = positions,
                      .layer_order = false,
                      .priority = priority.get(),
                      .skip_missing = true,
@@ -345,8 +344,9 @@ void bind_blocks(nb::class_<KvStoreRef>& bound) {
       .def("load_object", &load, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
            "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "stream"_a,
            "As headrace.kvcache.Store.load().")
-      .def("load_block_objects", &load_blocks, "keys"_a, "into"_a, nb::kw_only(), "positions"_a,
-           "priority"_a, "promote"_a, "stream"_a, "As headrace.kvcache.Store.load_blocks().")
+      .def("load_block_objects", &load_blocks, "keys"_a, "into"_a, nb::kw_only(), "layout"_a,
+           "positions"_a, "priority"_a, "promote"_a, "stream"_a,
+           "As headrace.kvcache.Store.load_blocks().")
       .def("contains", &contains, "keys"_a,
            "Which of them are there now; holds nothing, and counts as no match.")
       .def(

@@ -104,6 +104,7 @@ Arrival* Arrivals::expect(const Key& key, const std::shared_ptr<StoredState>& st
 void Arrivals::place(Later& later) {
   BlockTable& table = store_.table;
   const Tier& first = table.tier(0);
+  JobList ready;
   while (!waiting_.empty()) {
     const auto slot =
         table.closing ? std::nullopt : store_.tiers.take_slot(0, Tiers::Loss::allowed);
@@ -120,11 +121,12 @@ void Arrivals::place(Later& later) {
     table.fill(arrival->entry->copies[0], *arrival->entry, 0, *slot);
     store_.jobs.begin_operation();
     if (first.folder != nullptr) {  // checksums take time
-      store_.jobs.enqueue(*arrival.release());
+      ready.push(*arrival.release());
     } else {
       later.add(*arrival.release());
     }
   }
+  store_.jobs.enqueue(ready);
   if (table.closing) return;
   store_.tiers.evict_for(waiting_.size());
 }

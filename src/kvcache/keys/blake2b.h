@@ -11,6 +11,8 @@ namespace headrace::kvcache {
 
 class Blake2b {
  public:
+  static constexpr std::size_t kChunk = 128;
+
   // Requires: 1 <= digest_bytes <= 64.
   explicit Blake2b(unsigned digest_bytes);
   void add(std::span<const std::byte> bytes);
@@ -18,8 +20,6 @@ class Blake2b {
   std::array<std::byte, 64> digest();
 
  private:
-  static constexpr std::size_t kChunk = 128;
-
   void compress(bool last);
 
   std::array<std::uint64_t, 8> state_;
@@ -27,5 +27,12 @@ class Blake2b {
   std::size_t filled_ = 0;
   std::uint64_t length_ = 0;
 };
+
+#ifdef __x86_64__
+// The first 16 bytes of the digests of four messages of at most one chunk each: chunks[i][lane] is
+// word i of a message, filled up with 0, and lengths[lane] its bytes. Requires: the CPU has AVX2.
+void blake2b_lanes_avx2(const std::uint64_t (&chunks)[16][4], const std::uint64_t (&lengths)[4],
+                        unsigned digest_bytes, std::uint64_t (&digests)[2][4]);
+#endif
 
 }  // namespace headrace::kvcache

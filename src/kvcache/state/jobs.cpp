@@ -55,6 +55,17 @@ void JobQueue::enqueue(Job& job) noexcept {
   there_.notify_one();
 }
 
+void JobQueue::enqueue(JobList& jobs) noexcept {
+  if (jobs.empty()) return;
+  const MutexLock lock(mutex_);
+  const bool several = jobs.size() > 1;
+  while (Job* const job = jobs.pop()) {
+    jobs_of(job->turn()).push(*job);
+    job->queued = true;
+  }
+  several ? there_.notify_all() : there_.notify_one();
+}
+
 void JobQueue::hasten(Job& job) noexcept {
   const MutexLock lock(mutex_);
   if (job.queued && jobs_of(Turn::load).remove(job)) jobs_of(Turn::demand).push(job);

@@ -95,6 +95,8 @@ class JobQueue {
   void wake() noexcept;
 
   void enqueue(Job& job) noexcept;
+  // All of them, which takes the lock once. The list is empty afterwards.
+  void enqueue(JobList& jobs) noexcept;
   // The turn of the job, if it is queued, has become Turn::demand.
   void hasten(Job& job) noexcept;
   // Runs the next job. Returns false if there is none.
