@@ -1,16 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of plug-ins, as the configurations of engines give them."""
+"""What the plug-ins of engines share: their settings, and the store that these open."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from headrace._core import InvalidError
+from headrace import kvcache
+from headrace._core import InvalidError, Mover
+from headrace._sizes import size
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Keys of a plug-in's configuration that all plug-ins have.
+
+    `folder`, `budget`: where blocks are kept, and at most how many bytes of them; numbers, or as
+    "500GiB". `memory`: DRAM before the folder; blocks that are used again stay there.
+    `revision`: a string that changes whenever the weights of the model do.
+    `other`: what becomes of blocks of another model, dtype, layout or revision in the folder.
+    `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
+    `in_flight`: most bytes of stores that have not ended; more are refused.
+    """
+
+    folder: str
+    budget: int | str
+    memory: int | str = 0
+    revision: str = ""
+    other: Literal["refuse", "discard"] = "refuse"
+    verify: Literal["all", "found"] = "all"
+    workers: int = 2
+    in_flight: int | str = "1GiB"
+
+    def open(
+        self,
+        mover: Mover,
+        name: str,
+        block_bytes: int,
+        folder: Path,
+        *,
+        layers: int = 1,
+        share: float = 1,
+        list_dropped: bool = False,
+    ) -> kvcache.Store:
+        """A store of blocks of `layers` equal fragments in `folder`, with this share of budget and
+        memory. Errors: as of headrace.kvcache.Store.
+        """
+        tiers: list[kvcache.Memory | kvcache.Folder] = [
+            kvcache.Folder(
+                folder, int(bytes_of(self.budget) * share), verify=self.verify, other=self.other
+            )
+        ]
+        if memory := bytes_of(self.memory):
+            tiers.insert(0, kvcache.Memory("dram", int(memory * share)))
+        return kvcache.Store(
+            mover,
+            kvcache.opaque(name, block_bytes, layers=layers, revision=self.revision),
+            tiers,
+            in_flight=bytes_of(self.in_flight),
+            workers=self.workers,
+            list_dropped=list_dropped,
+        )
+
+
+def bytes_of(setting: int | str) -> int:
+    """InvalidError: a text that is no size."""
+    return size(setting) if isinstance(setting, str) else setting
 
 
 def settings_of(kind: type[T], given: Mapping[str, Any], who: str) -> T:

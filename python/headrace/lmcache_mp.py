@@ -18,13 +18,12 @@ import shutil
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import headrace
-from headrace import kvcache
+from headrace import _plugin, kvcache
 from headrace._core import CompletionQueue, Extent, Object
-from headrace._plugin import settings_of
-from headrace._sizes import size
+from headrace._plugin import bytes_of, settings_of
 from headrace.kvcache import memory_range
 
 try:
@@ -43,28 +42,12 @@ _UNWELL_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Settings:
-    """`adapter_params`.
-
-    `folder`, `budget`: where objects are kept, and at most how many bytes of them; numbers, or as
-    "500GiB". `sizes`: how many sizes objects may have, as those of models with layers of several
-    kinds; each has an equal part of the budget, and a folder below `folder`.
-    `memory`: DRAM before the folder; objects that are used again stay there.
-    `revision`: a string that changes whenever the weights of the model do.
-    `other`: what becomes of objects of another revision in the folder: "refuse" or "discard".
-    `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
-    `in_flight`: most bytes of stores that have not ended; more are refused.
+class Settings(_plugin.Settings):
+    """`adapter_params`. `sizes`: how many sizes objects may have, as those of models with layers of
+    several kinds; each has an equal part of the budget, and a folder below `folder`.
     """
 
-    folder: str
-    budget: int | str
     sizes: int = 1
-    memory: int | str = 0
-    revision: str = ""
-    other: Literal["refuse", "discard"] = "refuse"
-    verify: Literal["all", "found"] = "all"
-    workers: int = 2
-    in_flight: int | str = "1GiB"
 
 
 @dataclass
@@ -96,9 +79,9 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
         """Errors: as of headrace.kvcache.Store, and InvalidError for wrong settings."""
         self._settings = settings_of(Settings, params, "headrace.lmcache_mp")
-        self._budget = size(str(self._settings.budget))
+        self._budget = bytes_of(self._settings.budget)
         for text in (self._settings.memory, self._settings.in_flight):
-            size(str(text))
+            bytes_of(text)
         super().__init__(self._budget)
         self._folder = Path(self._settings.folder).absolute()
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -140,22 +123,12 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         if store is None and given.other == "discard" and len(self._stores) >= given.sizes:
             self._discard_unused()
         if store is None and len(self._stores) < given.sizes:
-            tiers: list[kvcache.Memory | kvcache.Folder] = [
-                kvcache.Folder(
-                    self._folder / f"objects-{bytes_each}",
-                    self._budget // given.sizes,
-                    verify=given.verify,
-                    other=given.other,
-                )
-            ]
-            if given.memory:
-                tiers.insert(0, kvcache.Memory("dram", size(str(given.memory)) // given.sizes))
-            store = kvcache.Store(
+            store = given.open(
                 self._mover,
-                kvcache.opaque("lmcache", bytes_each, revision=given.revision),
-                tiers,
-                in_flight=size(str(given.in_flight)),
-                workers=given.workers,
+                "lmcache",
+                bytes_each,
+                self._folder / f"objects-{bytes_each}",
+                share=1 / given.sizes,
                 list_dropped=True,
             )
             self._stores[bytes_each] = store

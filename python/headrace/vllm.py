@@ -21,13 +21,12 @@ import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import headrace
-from headrace import kvcache
+from headrace import _plugin, kvcache
 from headrace._core import CompletionQueue
-from headrace._plugin import settings_of
-from headrace._sizes import size
+from headrace._plugin import bytes_of, settings_of
 from headrace.kvcache import memory_range
 
 try:
@@ -68,27 +67,11 @@ _DAMAGED = "vllm:kv_offload_headrace_damaged_chunks"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Keys of the tier's configuration, besides "type" and "module_path".
-
-    `folder`, `budget`: where chunks are kept, and at most how many bytes of them; numbers, or as
-    "500GiB". Each data-parallel engine has a folder below it.
-    `memory`: DRAM before the folder; chunks that are used again stay there.
-    `revision`: a string that changes whenever the weights of the model do.
-    `other`: what becomes of chunks of another model, dtype, layout or revision in the folder.
-    `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
-    `in_flight`: most bytes of stores that have not ended; more are refused.
-    `enable_kv_events`, `locality`: as of vLLM's own tiers.
+class Settings(_plugin.Settings):
+    """Keys of the tier's configuration, besides "type" and "module_path". Each data-parallel engine
+    has a folder below `folder`. `enable_kv_events`, `locality`: as of vLLM's own tiers.
     """
 
-    folder: str
-    budget: int | str
-    memory: int | str = 0
-    revision: str = ""
-    other: Literal["refuse", "discard"] = "refuse"
-    verify: Literal["all", "found"] = "all"
-    workers: int = 2
-    in_flight: int | str = "1GiB"
     enable_kv_events: bool = False
     locality: str | None = None
 
@@ -153,25 +136,16 @@ class HeadraceTier(SecondaryTierManager):
         self.locality = Locality(given.locality) if given.locality else None
         folder = _folder_of(given.folder, offloading_spec.config.parallel)
         machine = headrace.Machine.discover(storage=[folder.parent])
-        tiers: list[kvcache.Memory | kvcache.Folder] = [
-            kvcache.Folder(folder, given.budget, verify=given.verify, other=given.other)
-        ]
-        if given.memory:
-            tiers.insert(0, kvcache.Memory("dram", given.memory))
         events = offloading_spec.kv_events_config
         tells = given.enable_kv_events and events.enable_kv_cache_events
-        in_flight = given.in_flight
-        self._store = kvcache.Store(
+        self._store = given.open(
             headrace.Mover(machine),
-            kvcache.opaque(
-                _format_of(offloading_spec), self.block_size_bytes, revision=given.revision
-            ),
-            tiers,
-            in_flight=size(in_flight) if isinstance(in_flight, str) else in_flight,
-            workers=given.workers,
+            _format_of(offloading_spec),
+            self.block_size_bytes,
+            folder,
             list_dropped=tells,
         )
-        self._promote = bool(given.memory)
+        self._promote = bytes_of(given.memory) > 0
         self._part = max(1, _PART_BYTES // self.block_size_bytes)
         self._pool: headrace.MemoryRange | None = memory_range(primary_kv_view, machine)
         self._ended = CompletionQueue()

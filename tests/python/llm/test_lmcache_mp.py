@@ -269,7 +269,7 @@ def test_two_controllers_at_once(opened: Open) -> None:
 @needs_the_wheel
 def test_settings_are_checked(opened: Open) -> None:
     for settings, told in (
-        ({"path": "x"}, "no setting 'path'; there are folder, budget, sizes"),
+        ({"path": "x"}, "no setting 'path'; there are folder, budget, memory"),
         ({"budget": "much"}, "much"),
         ({"verify": "none"}, "there are all, found"),
         ({"workers": 0}, "give at least 1"),
