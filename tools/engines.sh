@@ -15,8 +15,8 @@ engine() {
   mkdir -p build/engines
   wheels=$(mktemp -d build/engines/wheel-XXXXXX)
   if .venv/bin/python -m pip --disable-pip-version-check download -q --no-deps --no-cache-dir \
-    --only-binary :all: --python-version 3.11 --platform manylinux_2_28_x86_64 -d "$wheels" \
-    "$package==$version"; then
+    --only-binary :all: --python-version 3.11 --platform manylinux_2_28_x86_64 \
+    --platform manylinux_2_34_x86_64 -d "$wheels" "$package==$version"; then
     .venv/bin/python - "$wheels" "$@" <<'END'
 import sys
 import zipfile
@@ -37,3 +37,7 @@ END
 engine vllm real_vllm vllm/v1/kv_offload/ vllm/v1/metrics/ vllm/distributed/kv_transfer/ \
   vllm/utils/ vllm/fs_io_C
 engine lmcache real_lmcache_mp lmcache/v1/ lmcache/logging.py lmcache/utils.py
+engine sglang real_sglang sglang/srt/environ.py sglang/srt/managers/cache_controller.py \
+  sglang/srt/mem_cache/hicache_storage.py sglang/srt/mem_cache/storage/__init__.py \
+  sglang/srt/mem_cache/storage/backend_factory.py sglang/srt/mem_cache/storage/file/ \
+  sglang/srt/mem_cache/pool_host/ sglang/srt/mem_cache/hybrid_cache/

@@ -26,7 +26,7 @@ class StandIn(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        made = type(name, (), {})
+        made = type(name, (), {"__init_subclass__": classmethod(lambda cls, **_: None)})
         setattr(self, name, made)
         return made
 
@@ -73,5 +73,5 @@ def undone() -> Iterator[None]:
     finally:
         sys.meta_path[:] = finders
         for name in set(sys.modules) - modules:
-            if name.split(".")[0] in ("vllm", "lmcache", "torch") or name.startswith("headrace."):
+            if name.split(".")[0] in ("vllm", "lmcache", "sglang", "torch") or name.startswith("headrace."):
                 del sys.modules[name]

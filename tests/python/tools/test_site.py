@@ -148,7 +148,7 @@ def test_every_document_is_in_its_index(index: str, folder: str) -> None:
 def test_each_public_name_of_the_package_is_on_one_page() -> None:
     groups = pages.grouped()
     names = [name for group in groups.values() for name in group]
-    modules = ["kvcache", "lmcache", "lmcache_mp", "safetensors", "vllm"]
+    modules = ["kvcache", "lmcache", "lmcache_mp", "safetensors", "sglang", "vllm"]
     assert sorted(names) == sorted([*headrace.__all__, *modules])
 
 

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of an engine's pools of host memory: where they are, and how they get into a store and back.
+
+Each page is a block. A pool is any object with the methods of SGLang's HostKVCache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy
+
+import headrace
+from headrace import _ranks, kvcache
+from headrace.kvcache import memory_range
+
+_log = logging.getLogger(__name__)
+
+#: Longest wait for one call's copies; they are cancelled then.
+_COPY_SECONDS = 60.0
+#: Longest wait for cancelled copies, which may still write to memory of the engine.
+_END_SECONDS = 600.0
+#: Loads are divided into parts of this size: one is verified while the next is read.
+_PART_BYTES = 16 << 20
+
+
+class PoolMemory:
+    """Where the pages of a host pool are: regular parts of one region, each page one fragment in
+    each part, so that one call reaches all (page-first layouts: keys and values; layer-first ones:
+    keys and values of each layer). `region` is None for other pools: pages are copied one by one.
+    """
+
+    def __init__(self, pool: Any, needed: bool) -> None:
+        """InvalidError: `needed`, and it is not regular."""
+        self.pool = pool
+        self.page_size = int(getattr(pool, "page_size", 1) or 1)
+        self.pages = int(pool.size) // self.page_size
+        self.parts = 1
+        self.region: tuple[int, int] | None = None
+        try:
+            addresses, sizes = pool.get_page_buffer_meta(numpy.arange(2 * self.page_size))
+        except (AttributeError, AssertionError, NotImplementedError, ValueError) as error:
+            why, addresses, sizes = str(error), [], []
+        else:
+            why = "their buffers differ in size or are not evenly spaced"
+        if addresses and _is_regular(addresses, sizes, self.pages):
+            self.parts = len(addresses) // 2
+            self.page_bytes = self.parts * sizes[0]
+            self.region = (min(addresses), self.pages * self.page_bytes)
+        elif needed:
+            raise headrace.InvalidError(
+                f"headrace.sglang cannot copy pages of the layout {pool.layout!r} in place ({why}); "
+                "set --hicache-mem-layout page_first, or leave interface_v1 out"
+            )
+        else:
+            page = pool.get_dummy_flat_data_page()
+            self.page_bytes = page.numel() * page.element_size()
+        self.pool_bytes = self.pages * self.page_bytes
+        names = ("layout", "layer_num", "start_layer", "end_layer", "head_num", "head_dim",
+                 "storage_format_tag")  # fmt: skip
+        self.format = [self.page_size, self.page_bytes, self.parts, str(getattr(pool, "dtype", "")),
+                       *(str(getattr(pool, name, "")) for name in names)]  # fmt: skip
+
+    def region_bytes(self) -> Any:
+        """The region, as a buffer. Requires: there is one."""
+        assert self.region is not None
+        at, size = self.region
+        return (ctypes.c_char * size).from_address(at)
+
+    def positions(self, indices: Any, count: int) -> list[int]:
+        """The numbers of `count` pages. InvalidError: these are no whole pages."""
+        plain = indices.tolist() if indices is not None else []
+        first = plain[:: self.page_size]
+        if len(plain) != count * self.page_size or any(each % self.page_size for each in first):
+            raise headrace.InvalidError(
+                f"{len(plain)} indices for {count} pages of {self.page_size} tokens"
+            )
+        return [each // self.page_size for each in first]
+
+
+def _is_regular(addresses: Sequence[int], sizes: Sequence[int], pages: int) -> bool:
+    """Whether the buffers of pages 0 and 1 are those of parts that lie one after the other."""
+    if len(addresses) % 2 or len(set(sizes)) != 1:
+        return False
+    size = sizes[0]
+    half = len(addresses) // 2
+    first, second = sorted(addresses[:half]), sorted(addresses[half:])
+    return all(
+        at == first[0] + i * pages * size and following == at + size
+        for i, (at, following) in enumerate(zip(first, second, strict=True))
+    )
+
+
+class Pages:
+    """The pages of one pool: a store and the memory that they are loaded into. Thread-safe."""
+
+    def __init__(self, memory: PoolMemory, machine: headrace.Machine) -> None:
+        self.page_bytes = memory.page_bytes
+        self._memory = memory
+        self._machine = machine
+
+    def there(self, keys: Sequence[str]) -> list[bool]:
+        raise NotImplementedError
+
+    def get(self, keys: Sequence[str], indices: Any) -> list[bool]:
+        raise NotImplementedError
+
+    def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
+        raise NotImplementedError
+
+    def get_into(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
+        """Into a tensor for each page."""
+        raise NotImplementedError
+
+    def set_from(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
+        raise NotImplementedError
+
+    def _get_copied(self, keys: Sequence[str], positions: list[int]) -> list[bool]:
+        """As get(), through a tensor for each page."""
+        pool = self._memory.pool
+        pages = [pool.get_dummy_flat_data_page() for _ in keys]
+        there = self.get_into(keys, pages)
+        for position, page, has in zip(positions, pages, there, strict=True):
+            if has:
+                pool.set_from_flat_data_page(position * self._memory.page_size, page)
+        return there
+
+
+class StoredPages(Pages):
+    """Pages in a store of this process."""
+
+    def __init__(
+        self, store: kvcache.Store, memory: PoolMemory, machine: headrace.Machine, in_flight: int
+    ) -> None:
+        super().__init__(memory, machine)
+        self._store = store
+        self._range: headrace.MemoryRange | None = None
+        if memory.region is not None:
+            self._range = memory_range(memory.region_bytes(), machine)
+        self._part = max(1, _PART_BYTES // self.page_bytes)
+        # A store of more than `in_flight` would be refused in part.
+        self._stored_at_once = max(1, in_flight // 2 // self.page_bytes)
+
+    def there(self, keys: Sequence[str]) -> list[bool]:
+        return self._store.contains([key.encode() for key in keys])
+
+    def get(self, keys: Sequence[str], indices: Any) -> list[bool]:
+        positions = self._memory.positions(indices, len(keys))
+        if self._range is None:
+            return self._get_copied(keys, positions)
+        return self._load(keys, self._range, positions)
+
+    def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
+        positions = self._memory.positions(indices, len(keys))
+        if self._range is None:
+            tokens = [each * self._memory.page_size for each in positions]
+            return self.set_from(keys, [self._memory.pool.get_data_page(at) for at in tokens])
+        return self._keep(keys, self._range, positions)
+
+    def get_into(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
+        return self._load(keys, self._ranges(pages), None)
+
+    def set_from(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
+        return self._keep(keys, self._ranges([page.contiguous() for page in pages]), None)
+
+    def _ranges(self, pages: Sequence[Any]) -> list[headrace.MemoryRange]:
+        ranges = [memory_range(page, self._machine) for page in pages]
+        for each in ranges:
+            if len(each) != self.page_bytes:
+                raise headrace.InvalidError(
+                    f"a tensor of {len(each)} bytes for a page of {self.page_bytes}"
+                )
+        return ranges
+
+    def _load(self, keys: Sequence[str], into: Any, positions: list[int] | None) -> list[bool]:
+        loads: list[kvcache.Load] = []
+        try:
+            for part in _parts(len(keys), self._part):
+                names, memory, place = _part_of(part, keys, into, positions)
+                loads.append(self._store.load_blocks(names, memory, **place))
+        except (headrace.Error, MemoryError) as error:
+            _log.warning("pages are computed again: %s", error)
+        there = [has for load in _ended(loads) for has in load.loaded]
+        return there + [False] * (len(keys) - len(there))
+
+    def _keep(self, keys: Sequence[str], source: Any, positions: list[int] | None) -> list[bool]:
+        there: list[bool] = []
+        for part in _parts(len(keys), self._stored_at_once):
+            names, memory, place = _part_of(part, keys, source, positions)
+            try:
+                counts = self._store.store(names, memory, **place).wait(_END_SECONDS)
+            except (headrace.Error, MemoryError) as error:
+                _log.warning("pages are not kept: %s", error)
+                break
+            all_kept = counts.stored + counts.present == len(names)
+            there += [True] * len(names) if all_kept else self._store.contains(names)
+        return there + [False] * (len(keys) - len(there))
+
+
+class WritersPages(Pages):
+    """Pages in the store of the rank that writes those of all ranks. They come through memory that
+    both have, and are copied from there.
+    """
+
+    def __init__(
+        self, name: str, reader: _ranks.Reader, memory: PoolMemory, machine: headrace.Machine
+    ) -> None:
+        super().__init__(memory, machine)
+        self._name = name
+        self._reader = reader
+        self._parts: Any = None  # [part, page, byte]
+        if memory.region is not None:
+            shape = (memory.parts, memory.pages, memory.page_bytes // memory.parts)
+            self._parts = numpy.frombuffer(memory.region_bytes(), numpy.uint8).reshape(shape)
+
+    def there(self, keys: Sequence[str]) -> list[bool]:
+        return self._reader.contains(self._name, [key.encode() for key in keys])
+
+    def get(self, keys: Sequence[str], indices: Any) -> list[bool]:
+        positions = self._memory.positions(indices, len(keys))
+        if self._parts is None:
+            return self._get_copied(keys, positions)
+
+        def take(number: int, page: memoryview) -> None:
+            came = numpy.frombuffer(page, numpy.uint8).reshape(self._memory.parts, -1)
+            for part, bytes_of_it in enumerate(came):
+                self._parts[part, positions[number]] = bytes_of_it
+
+        return self._load(keys, take)
+
+    def get_into(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
+        def take(number: int, page: memoryview) -> None:
+            at = (ctypes.c_char * self.page_bytes).from_address(pages[number].data_ptr())
+            memoryview(at).cast("B")[:] = page
+
+        return self._load(keys, take)
+
+    def _load(self, keys: Sequence[str], take: Callable[[int, memoryview], None]) -> list[bool]:
+        names = [key.encode() for key in keys]
+        return self._reader.load(self._name, names, self.page_bytes, take)
+
+    def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
+        return [False] * len(keys)  # SGLang lets only the writer
+
+    def set_from(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
+        return [False] * len(keys)
+
+
+def _ended(loads: Sequence[kvcache.Load]) -> Sequence[kvcache.Load]:
+    """The loads, once nothing writes to their memory. TimedOutError: some still may."""
+    until = time.monotonic() + _COPY_SECONDS
+    for wait in (until, until + _END_SECONDS):
+        for load in loads:
+            try:
+                load.wait(max(0.0, wait - time.monotonic()))
+            except headrace.TimedOutError:
+                load.cancel()
+            except headrace.Error:  # of some pages: `loaded` says which
+                pass
+        if all(load.done() for load in loads):
+            return loads
+    raise headrace.TimedOutError(
+        f"copies into the engine's memory have not ended within {_COPY_SECONDS + _END_SECONDS:g} s; "
+        "the disk does not answer"
+    )
+
+
+def _part_of(
+    part: slice, keys: Sequence[str], memory: Any, positions: list[int] | None
+) -> tuple[list[bytes], Any, dict[str, Any]]:
+    """Arguments of Store.store() and Store.load_blocks(), for memory with positions or for one
+    range for each page.
+    """
+    names = [key.encode() for key in keys[part]]
+    if positions is None:
+        return names, memory[part], {}
+    return names, memory, {"layout": "layer_first", "positions": positions[part]}
+
+
+def _parts(count: int, most: int) -> Iterator[slice]:
+    return (slice(first, min(first + most, count)) for first in range(0, count, most))
