@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of an engine's pools of host memory: where they are, and how they get into a store and back.
+"""Pages of an engine's pools of host memory: where they are, and their ways to a store and back.
 
 Each page is a block. A pool is any object with the methods of SGLang's HostKVCache.
 """
@@ -53,8 +53,8 @@ class PoolMemory:
             self.region = (min(addresses), self.pages * self.page_bytes)
         elif needed:
             raise headrace.InvalidError(
-                f"headrace.sglang cannot copy pages of the layout {pool.layout!r} in place ({why}); "
-                "set --hicache-mem-layout page_first, or leave interface_v1 out"
+                f"pages of the layout {pool.layout!r} cannot be copied in place ({why}); set "
+                "--hicache-mem-layout page_first, or leave interface_v1 out"
             )
         else:
             page = pool.get_dummy_flat_data_page()
@@ -264,8 +264,8 @@ def _ended(loads: Sequence[kvcache.Load]) -> Sequence[kvcache.Load]:
         if all(load.done() for load in loads):
             return loads
     raise headrace.TimedOutError(
-        f"copies into the engine's memory have not ended within {_COPY_SECONDS + _END_SECONDS:g} s; "
-        "the disk does not answer"
+        f"copies have not ended within {_COPY_SECONDS + _END_SECONDS:g} s, and the engine's memory "
+        "may still be written to; the disk does not answer"
     )
 
 

@@ -161,15 +161,15 @@ class Reader:
         for first in range(0, len(keys), at_once):
             with self._lock:
                 came = self._ask(pool, keys[first : first + at_once], True)
-                if self._memory is None:
-                    came = [False] * len(came)
-                for i, has in enumerate(came):
-                    if has:
-                        with memoryview(self._memory) as memory:  # type: ignore[arg-type]
-                            with memory[i * block_bytes : (i + 1) * block_bytes] as block:
-                                take(first + i, block)
-                there += came
+                for i in (i for i, has in enumerate(came) if has):
+                    take(first + i, self._block(i, block_bytes))
+            there += came
         return there
+
+    def _block(self, number: int, block_bytes: int) -> memoryview:
+        """Requires: the lock, and that an answer says so."""
+        assert self._memory is not None
+        return memoryview(self._memory)[number * block_bytes : (number + 1) * block_bytes]
 
     def _ask(self, pool: str, keys: Sequence[bytes], get: bool) -> list[bool]:
         """Requires: the lock."""

@@ -17,10 +17,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import headrace
 from headrace import _plugin, _ranks, kvcache
@@ -49,6 +49,10 @@ _SGLANG_KEYS = frozenset(
         "hicache_storage_pass_prefix_keys",
     }
 )  # fmt: skip
+_KV = PoolName.KV.value
+_How = Literal["get", "set", "get_into", "set_from"]
+#: Most calls that are kept for SGLang's metrics, which it asks for after each step, or never.
+_MOST_MOVES = 1000
 #: Longest wait of close().
 _CLOSE_SECONDS = 600.0
 
@@ -60,7 +64,7 @@ class Settings(_plugin.Settings):
     """
 
 
-class Storage(HiCacheStorage):  # type: ignore[misc]
+class Storage(HiCacheStorage):
     """Pages are verified when they are read; a damaged one is absent, and no other of its call is
     lost. The folder never exceeds its budget, and the next process finds its pages. Thread-safe.
 
@@ -86,12 +90,13 @@ class Storage(HiCacheStorage):  # type: ignore[misc]
         self._stores: dict[str, kvcache.Store] = {}
         self._reader: _ranks.Reader | None = None
         self._server: _ranks.Server | None = None
-        self._moves = {"prefetch": _Moves(), "backup": _Moves()}
+        # Pages and GB/s of calls, until SGLang asks.
+        self._moves: dict[str, list[tuple[int, float]]] = {"prefetch": [], "backup": []}
         self._lock = threading.Lock()  # of what opens and closes
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         super().register_mem_pool_host(mem_pool_host)
-        self._host_pools[PoolName.KV.value] = mem_pool_host
+        self._host_pools[_KV] = mem_pool_host
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         super().register_mem_host_pool_v2(host_pool, host_pool_name)
@@ -107,14 +112,13 @@ class Storage(HiCacheStorage):  # type: ignore[misc]
         have no place that a single copy reaches.
         """
         memories = {
-            name: PoolMemory(pool, self._zero_copy and name == PoolName.KV.value)
+            name: PoolMemory(pool, self._zero_copy and name == _KV)
             for name, pool in self._host_pools.items()
         }
         total = sum(each.pool_bytes for each in memories.values())
         shared = [name for name in memories if self._is_shared(name)]
-        of_writer, own = self._folder_of(self._config.dcp_rank), self._folder_of(
-            self._config.tp_rank
-        )
+        of_writer = self._folder_of(self._config.dcp_rank)
+        own = self._folder_of(self._config.tp_rank)
         machine = headrace.Machine.discover(storage=[own])
         mover = headrace.Mover(machine)
         with self._lock:
@@ -167,7 +171,7 @@ class Storage(HiCacheStorage):  # type: ignore[misc]
         ]
         return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:32]
 
-    def _pages(self, name: str = PoolName.KV.value) -> Pages:
+    def _pages(self, name: str = _KV) -> Pages:
         pages = self._pools.get(name)
         if pages is None:
             raise headrace.CancelledError(f"the pages of {name} are not open")
@@ -179,23 +183,21 @@ class Storage(HiCacheStorage):  # type: ignore[misc]
     def exists(self, key: str) -> bool:
         return self.batch_exists([key]) == 1
 
-    def batch_get_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
-        return self._moves["prefetch"].timed(
-            self._pages(), lambda pages: pages.get(keys, host_indices)
-        )
+    def batch_get_v1(
+        self, keys: list[str], host_indices: Any, extra_info: Any = None
+    ) -> list[bool]:
+        return self._move("get", _KV, keys, host_indices)
 
-    def batch_set_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
-        return self._moves["backup"].timed(
-            self._pages(), lambda pages: pages.set(keys, host_indices)
-        )
+    def batch_set_v1(
+        self, keys: list[str], host_indices: Any, extra_info: Any = None
+    ) -> list[bool]:
+        return self._move("set", _KV, keys, host_indices)
 
     def batch_get(
         self, keys: list[str], target_locations: Any = None, target_sizes: Any = None
     ) -> list[Any]:
         """Into tensors of one page each."""
-        there = self._moves["prefetch"].timed(
-            self._pages(), lambda pages: pages.get_into(keys, target_locations)
-        )
+        there = self._move("get_into", _KV, keys, target_locations)
         return [into if has else None
                 for into, has in zip(target_locations, there, strict=True)]  # fmt: skip
 
@@ -211,9 +213,7 @@ class Storage(HiCacheStorage):  # type: ignore[misc]
     ) -> bool:
         """From tensors of one page each."""
         pages = values if values is not None else target_locations
-        return all(
-            self._moves["backup"].timed(self._pages(), lambda of: of.set_from(keys, pages))
-        )
+        return all(self._move("set_from", _KV, keys, pages))
 
     def set(
         self,
@@ -250,22 +250,22 @@ class Storage(HiCacheStorage):  # type: ignore[misc]
         return PoolTransferResult(restorable[-1] if restorable else 0, hits, restorable)
 
     def batch_get_v2(self, transfers: list[Any], extra_info: Any = None) -> dict[str, list[bool]]:
-        return {
-            each.name: self._moves["prefetch"].timed(
-                self._pages(_plain(each.name)),
-                lambda pages, each=each: pages.get(each.keys or [], each.host_indices),
-            )
-            for each in transfers
-        }
+        return {each.name: self._move("get", _plain(each.name), each.keys or [], each.host_indices)
+                for each in transfers}  # fmt: skip
 
     def batch_set_v2(self, transfers: list[Any], extra_info: Any = None) -> dict[str, list[bool]]:
-        return {
-            each.name: self._moves["backup"].timed(
-                self._pages(_plain(each.name)),
-                lambda pages, each=each: pages.set(each.keys or [], each.host_indices),
-            )
-            for each in transfers
-        }
+        return {each.name: self._move("set", _plain(each.name), each.keys or [], each.host_indices)
+                for each in transfers}  # fmt: skip
+
+    def _move(self, how: _How, pool: str, keys: list[str], where: Any) -> list[bool]:
+        pages = self._pages(pool)
+        begun = time.monotonic()
+        there: list[bool] = getattr(pages, how)(keys, where)
+        seconds = max(time.monotonic() - begun, 1e-9)
+        moves = self._moves["prefetch" if how.startswith("get") else "backup"]
+        if len(moves) < _MOST_MOVES:
+            moves.append((sum(there), sum(there) * pages.page_bytes / seconds / 1e9))
+        return there
 
     def clear(self) -> None:
         for store in self._stores.values():
@@ -278,10 +278,10 @@ class Storage(HiCacheStorage):  # type: ignore[misc]
         from sglang.srt.observability.metrics_collector import StorageMetrics
 
         metrics = StorageMetrics()
-        for name, moves in self._moves.items():
-            counts, rates = moves.take()
-            getattr(metrics, f"{name}_pgs").extend(counts)
-            getattr(metrics, f"{name}_bandwidth").extend(rates)
+        for name in self._moves:
+            moves, self._moves[name] = self._moves[name], []
+            getattr(metrics, f"{name}_pgs").extend(count for count, _ in moves)
+            getattr(metrics, f"{name}_bandwidth").extend(rate for _, rate in moves)
         return metrics
 
     def close(self) -> None:
@@ -299,29 +299,6 @@ class Storage(HiCacheStorage):  # type: ignore[misc]
                 store.close(timeout=_CLOSE_SECONDS)
             except headrace.Error as error:
                 _log.warning("not all pages of %s are kept: %s", name, error)
-
-
-class _Moves:
-    """What SGLang's metrics count of one direction. Thread-safe."""
-
-    #: SGLang asks after each step; without its metrics nobody does.
-    MOST = 1000
-
-    def __init__(self) -> None:
-        self._moves: list[tuple[int, float]] = []
-
-    def timed(self, pages: Pages, move: Callable[[Pages], list[bool]]) -> list[bool]:
-        begun = time.monotonic()
-        there = move(pages)
-        seconds = max(time.monotonic() - begun, 1e-9)
-        if len(self._moves) < self.MOST:
-            count = sum(there)
-            self._moves.append((count, count * pages.page_bytes / seconds / 1e9))
-        return there
-
-    def take(self) -> tuple[list[int], list[float]]:
-        moves, self._moves = self._moves, []
-        return [count for count, _ in moves], [rate for _, rate in moves]
 
 
 def _leading(there: Sequence[bool]) -> int:

@@ -356,7 +356,7 @@ def test_settings_are_checked(opened: Open) -> None:
             opened(**settings)
     irregular = real_sglang.host_pool()
     irregular.get_page_buffer_meta = lambda indices: ([0, 100, 8192, 8292], [100, 50, 100, 50])
-    with pytest.raises(headrace.InvalidError, match="differ in size.*leave interface_v1 out"):
+    with pytest.raises(headrace.InvalidError, match=r"differ in size.*leave interface_v1 out"):
         opened(pool=irregular)
     rank = opened()
     rank.store([0])

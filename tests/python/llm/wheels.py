@@ -73,5 +73,6 @@ def undone() -> Iterator[None]:
     finally:
         sys.meta_path[:] = finders
         for name in set(sys.modules) - modules:
-            if name.split(".")[0] in ("vllm", "lmcache", "sglang", "torch") or name.startswith("headrace."):
+            top = name.split(".")[0]
+            if top in ("vllm", "lmcache", "sglang", "torch") or name.startswith("headrace."):
                 del sys.modules[name]
