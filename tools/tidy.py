@@ -74,8 +74,9 @@ LAYERS = [
 # first name is the package's own modules, which everything may import.
 PYTHON_LAYERS = [
     "headrace", "headrace._language_models", "headrace.kvcache", "headrace._plugin",
-    "headrace._ranks", "headrace._pages", "headrace.lmcache", "headrace.lmcache_mp",
-    "headrace.safetensors", "headrace.sglang", "headrace.vllm", "headrace._run",
+    "headrace._key_list", "headrace._ranks", "headrace._pages", "headrace.lmcache",
+    "headrace.lmcache_mp", "headrace.safetensors", "headrace.sglang", "headrace.vllm",
+    "headrace._run",
     "headrace._tiering", "headrace._doctor", "headrace._profile", "headrace._model",
     "headrace._report",
     "headrace._cli", "headrace._cli.model", "headrace._cli.advise", "headrace._cli.tier",

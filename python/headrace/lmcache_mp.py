@@ -16,6 +16,7 @@ import itertools
 import logging
 import shutil
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,13 @@ from typing import Any
 import headrace
 from headrace import _plugin, kvcache
 from headrace._core import CompletionQueue, Extent, Object
+from headrace._key_list import KeyList
 from headrace._plugin import bytes_of, settings_of
 from headrace.kvcache import memory_range
 
 try:
     from lmcache.lmcache_native import Bitmap
+    from lmcache.v1.distributed.api import KeyEntry, KeyListPage, ObjectKey
     from lmcache.v1.distributed.internal_api import L2StoreResult
     from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface
 except ImportError as error:
@@ -48,14 +51,6 @@ class Settings(_plugin.Settings):
     """
 
     sizes: int = 1
-
-
-@dataclass
-class _Lock:
-    """The objects that a lookup found, held until all are unlocked."""
-
-    match: kvcache.Match
-    left: int
 
 
 @dataclass
@@ -97,11 +92,12 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()  # of what follows
         self._stores: dict[int, kvcache.Store] = {}  # by size of object
+        self._lists: dict[int, KeyList] = {}  # of the same; keys that LMCache knows
         self._tasks: dict[int, _Task] = {}
         self._of_part: dict[int, int] = {}  # tasks by what the queues tell
         self._found: dict[int, Any] = {}  # results of lookups
-        self._locks: dict[Any, list[_Lock]] = {}
-        self._known: dict[bytes, tuple[Any, int]] = {}  # keys and sizes by names in the stores
+        # What each lookup found of a key, the oldest first: a block, or one of each size.
+        self._locks: dict[Any, deque[list[kvcache.Match]]] = {}
         self._used: set[int] = set()  # sizes of objects that were stored or loaded
         self._warned = self._closed = False
         found = [int(name) for each in sorted(self._folder.glob("objects-*"))
@@ -113,6 +109,24 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
             )
         for bytes_each in found:
             self._store_of(bytes_each)
+        self._notify_keys_stored(*self._listed())  # counts them; nobody listens yet
+
+    def register_listener(self, listener: Any) -> None:
+        """Tells it the objects that are there, as LMCache's own adapters do after a restart."""
+        super().register_listener(listener)
+        with self._lock:
+            keys, sizes = self._listed()
+        if keys:
+            listener.on_l2_keys_stored(keys, sizes)
+
+    def _listed(self) -> tuple[list[Any], list[int]]:
+        """Keys and sizes of the objects that are known. Requires: the lock."""
+        keys: list[Any] = []
+        sizes: list[int] = []
+        for bytes_each, known in self._lists.items():
+            keys += [_key_of(text) for text in known.keys.values()]
+            sizes += [bytes_each] * len(known.keys)
+        return keys, sizes
 
     def _store_of(self, bytes_each: int) -> kvcache.Store | None:
         """None: another size than those that are kept."""
@@ -132,6 +146,7 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
                 list_dropped=True,
             )
             self._stores[bytes_each] = store
+            self._lists[bytes_each] = KeyList(self._folder / f"keys-{bytes_each}", store)
         if store is None and not self._warned:
             self._warned = True
             _log.warning(
@@ -144,6 +159,8 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         """Removes a folder of objects of a size that has not been used since the start."""
         for bytes_each in self._stores.keys() - self._used:
             self._stores.pop(bytes_each).close(flush=False)
+            self._lists.pop(bytes_each).close()
+            (self._folder / f"keys-{bytes_each}").unlink(missing_ok=True)
             shutil.rmtree(self._folder / f"objects-{bytes_each}", ignore_errors=True)
             return
 
@@ -174,7 +191,7 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
             self._tasks[number] = task
             for bytes_each, some in by_size.items():
                 self._used.add(bytes_each)
-                names = [_name(keys[i]) for i in some]
+                names = [_text(keys[i]).encode() for i in some]
                 extents = [memories[i][0] for i in some]
                 handle: kvcache.Load | kvcache.Stored | None = None
                 try:
@@ -216,7 +233,7 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
         results: dict[int, Any] = {}
-        ended: dict[bytes, tuple[Any, int]] = {}
+        ended: dict[int, dict[bytes, str]] = {}
         with self._lock:
             self._take(self._stored)
             over = [number for number, task in self._tasks.items()
@@ -226,34 +243,35 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
                 good = all(_all_stored(handle, len(some)) for handle, some in task.parts)
                 results[number] = L2StoreResult(good, sum(task.sizes))
                 for key, each in zip(task.keys, task.sizes, strict=True):
-                    ended[kvcache.key(_name(key))] = (key, each)
+                    text = _text(key)
+                    ended.setdefault(each, {})[kvcache.key(text.encode())] = text
             gone, new = self._changes(ended)
-        if gone:
-            self._notify_keys_deleted([key for key, _ in gone], [each for _, each in gone])
-        if new:
-            self._notify_keys_stored([key for key, _ in new], [each for _, each in new])
+        for changes, tell in ((gone, self._notify_keys_deleted), (new, self._notify_keys_stored)):
+            if changes:
+                tell([_key_of(text) for text, _ in changes], [each for _, each in changes])
         return results
 
     def _changes(
-        self, ended: dict[bytes, tuple[Any, int]]
-    ) -> tuple[list[tuple[Any, int]], list[tuple[Any, int]]]:
+        self, ended: dict[int, dict[bytes, str]]
+    ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
         """Objects that LMCache knows and that have left, and those of ended stores that are there
         and new to it. Requires: the lock.
         """
-        gone: list[tuple[Any, int]] = []
-        for store in self._stores.values():
-            names = [name for name in dict.fromkeys(store.take_dropped()) if name in self._known]
-            there = store.contains(names)
-            gone += [self._known.pop(name) for name, has in zip(names, there, strict=True)
-                     if not has]  # fmt: skip
-        new: list[tuple[Any, int]] = []
+        gone: list[tuple[str, int]] = []
+        new: list[tuple[str, int]] = []
         for bytes_each, store in self._stores.items():
-            names = [name for name, (_, each) in ended.items()
-                     if each == bytes_each and name not in self._known]  # fmt: skip
-            for name, has in zip(names, store.contains(names), strict=True):
-                if has:
-                    self._known[name] = ended[name]
-                    new.append(ended[name])
+            known = self._lists[bytes_each]
+            left = [name for name in dict.fromkeys(store.take_dropped()) if name in known.keys]
+            for name, has in zip(left, store.contains(left), strict=True):
+                if not has and (text := known.pop(name)):
+                    gone.append((text, bytes_each))
+            came = {name: text for name, text in ended.get(bytes_each, {}).items()
+                    if name not in known.keys}  # fmt: skip
+            for name, has in zip(list(came), store.contains(list(came)), strict=True):
+                if not has:
+                    del came[name]
+            known.add(came)
+            new += [(text, bytes_each) for text in came.values()]
         return gone, new
 
     def query_load_result(self, task_id: int) -> Any:
@@ -278,18 +296,15 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: Any) -> int:
         number = next(self._numbers)
-        names = [kvcache.key(_name(key)) for key in keys]
+        names = [_text(key).encode() for key in keys]
         bitmap = Bitmap(len(keys))
         with self._lock:
-            for store in self._stores.values():
-                match = store.pin(names)
-                found = set(match.keys)
-                lock = _Lock(match, len(found))
-                for i, name in enumerate(names):
-                    if name in found:
-                        found.discard(name)
-                        bitmap.set(i)
-                        self._locks.setdefault(keys[i], []).append(lock)
+            for i, name in enumerate(names):
+                found = [match for store in self._stores.values()
+                         if len(match := store.pin([name]))]  # fmt: skip
+                if found:
+                    bitmap.set(i)
+                    self._locks.setdefault(keys[i], deque()).append(found)
             self._found[number] = bitmap
         self._looked.tell(number)
         return number
@@ -305,23 +320,52 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
                 locks = self._locks.get(key)
                 if not locks:
                     continue
-                lock = locks.pop()
-                lock.left -= 1
-                if lock.left == 0:
-                    lock.match.release()
+                for match in locks.popleft():
+                    match.release()
                 if not locks:
                     del self._locks[key]
 
     def delete(self, keys: list[Any]) -> None:
+        """Locked objects stay, as in LMCache's own adapters."""
         gone: list[tuple[Any, int]] = []
         with self._lock:
-            for bytes_each, store in self._stores.items():
-                for key in keys:
-                    known = self._known.pop(kvcache.key(_name(key)), None)
-                    if store.remove([_name(key)]) and known is not None:
+            for key in (key for key in keys if key not in self._locks):
+                name = _text(key).encode()
+                for bytes_each, store in self._stores.items():
+                    removed = store.remove([name])
+                    known = self._lists[bytes_each].pop(kvcache.key(name))
+                    if removed and known is not None:
                         gone.append((key, bytes_each))
         if gone:
             self._notify_keys_deleted([key for key, _ in gone], [each for _, each in gone])
+
+    def list_l2_keys(
+        self, model_name: str | None = None, page_size: int = 500, cursor: str | None = None
+    ) -> Any:
+        """As of LMCache. An object whose key an earlier process had not written to the folder,
+        because it was killed or the disk was full, is found by lookups but not listed.
+        """
+        if page_size <= 0:
+            raise ValueError(f"page_size is {page_size}; give at least 1")
+        at, after = _place(cursor)
+        entries: list[KeyEntry] = []
+        with self._lock:
+            sizes = sorted(size for size in self._lists if size >= at)
+            while sizes and len(entries) < page_size:
+                bytes_each = sizes[0]
+                page = self._lists[bytes_each].page(after, page_size - len(entries))
+                there = self._stores[bytes_each].contains([name for name, _ in page])
+                keys = [_key_of(text) for (_, text), has in zip(page, there, strict=True) if has]
+                entries += [
+                    KeyEntry(key.to_encoded_object_key(), bytes_each)
+                    for key in keys
+                    if model_name in (None, key.model_name)
+                ]
+                after = page[-1][0] if page else b""
+                if not page:
+                    del sizes[0]
+        token = f"{sizes[0]}-{after.hex()}" if sizes else None
+        return KeyListPage(tuple(entries), token)
 
     def get_usage(self) -> Any:
         """The bytes in the folder, with objects that an earlier process left."""
@@ -343,7 +387,10 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         with self._lock:
             self._closed = True
             stores, self._stores = self._stores, {}
+            lists, self._lists = self._lists, {}
             self._locks = {}
+        for known in lists.values():
+            known.close()
         for store in stores.values():
             try:
                 store.close()
@@ -351,13 +398,29 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
                 _log.warning("not all objects are kept: %s", error)
 
 
-def _name(key: Any) -> bytes:
-    """All fields of an ObjectKey; the store hashes it."""
+def _text(key: Any) -> str:
+    """All fields of an ObjectKey, none of which has an "@"; its UTF-8 is the name in the store."""
     fields = (
         key.chunk_hash.hex(), key.model_name, f"{key.kv_rank:x}", f"{key.object_group_id:x}",
         key.cache_salt,
     )  # fmt: skip
-    return "@".join(fields).encode()
+    return "@".join(fields)
+
+
+def _key_of(text: str) -> Any:
+    """The ObjectKey of _text()."""
+    digest, model, rank, group, salt = text.split("@")
+    return ObjectKey(bytes.fromhex(digest), model, int(rank, 16), int(group, 16), salt)
+
+
+def _place(cursor: str | None) -> tuple[int, bytes]:
+    """The size of objects and the name that a page of keys begins behind."""
+    if cursor is None:
+        return 0, b""
+    bytes_each, dash, name = cursor.partition("-")
+    if not dash or not bytes_each.isdecimal():
+        raise ValueError(f"the cursor {cursor!r} is none of list_l2_keys")
+    return int(bytes_each), bytes.fromhex(name)
 
 
 def _all_stored(handle: kvcache.Load | kvcache.Stored | None, blocks: int) -> bool:

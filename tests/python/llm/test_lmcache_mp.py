@@ -39,20 +39,25 @@ def test_without_lmcache_the_error_is_one_line() -> None:
 class Controller:
     """LMCache's arena and the calls of its controllers. `in_arena`: the adapter knows it."""
 
-    def __init__(self, folder: Path, in_arena: bool = True, **params: Any) -> None:
-        from lmcache.v1.distributed.l2_adapters import (  # type: ignore[import-not-found]
-            plugin_l2_adapter,
+    def __init__(
+        self, folder: Path, in_arena: bool = True, around: Any = None, **params: Any
+    ) -> None:
+        """`around`: the configuration of an adapter of LMCache that wraps ours."""
+        from lmcache.v1.distributed.l2_adapters.config import (  # type: ignore[import-not-found]
+            get_l2_adapter_config_class,
+        )
+        from lmcache.v1.distributed.l2_adapters.factory import (  # type: ignore[import-not-found]
+            create_l2_adapter_from_registry,
         )
 
         self.arena = numpy.zeros(COUNT * SIZE, numpy.uint8)
         where = SimpleNamespace(ptr=self.arena.ctypes.data, size=self.arena.size, align_bytes=4096)
-        given = {"folder": str(folder), "budget": 64 * SIZE, **params}
-        config = plugin_l2_adapter.PluginL2AdapterConfig(
-            "headrace.lmcache_mp", "L2Adapter", given
-        )
-        self.adapter = plugin_l2_adapter._create_plugin_adapter(
-            config, where if in_arena else None
-        )
+        given = {"type": "plugin", "module_path": "headrace.lmcache_mp", "class_name": "L2Adapter",
+                 "adapter_params": {"folder": str(folder), "budget": 64 * SIZE, **params}}  # fmt: skip
+        if around is not None:
+            given = {**around, "inner": given}
+        config = get_l2_adapter_config_class(given["type"]).from_dict(given)
+        self.adapter = create_l2_adapter_from_registry(config, where if in_arena else None)
         self.told: dict[str, list[Any]] = {"stored": [], "deleted": []}
         self.adapter.register_listener(
             SimpleNamespace(
@@ -108,6 +113,22 @@ class Controller:
         )
         assert self.adapter.query_lookup_and_lock_result(task) is None
         return list(found.bits)
+
+    def unlock(self, numbers: range) -> None:
+        self.adapter.submit_unlock(self.keys(numbers))
+
+    def pinned(self) -> int:
+        status = self.adapter.report_status()
+        return sum(each["pinned"] for each in status["objects"].values())
+
+    def listed(self, page_size: int = 500, model: str | None = None) -> list[tuple[str, int]]:
+        entries, cursor = [], None
+        while True:
+            page = self.adapter.list_l2_keys(model, page_size, cursor)
+            assert len(page.entries) <= page_size
+            entries += [(each.key.chunk_hash_hex, each.size_bytes) for each in page.entries]
+            if (cursor := page.next_page_token) is None:
+                return sorted(entries)
 
     def load(self, numbers: range, size: int = SIZE) -> list[bool]:
         self.arena[:] = 0
@@ -198,6 +219,10 @@ def test_objects_of_several_sizes(opened: Open) -> None:
     assert two.load(range(10, 12), SIZE // 2) == [True, True]
     assert two.look_up(range(12))[:2] == [True, True]
     two.adapter.delete(two.keys(range(11)))
+    assert two.look_up(range(12))[:2] == [True, True]  # it was locked
+    for _ in range(2):
+        two.unlock(range(12))
+    two.adapter.delete(two.keys(range(11)))
     assert two.look_up(range(12)) == [False] * 11 + [True]
 
 
@@ -264,6 +289,122 @@ def test_two_controllers_at_once(opened: Open) -> None:
         assert (got == controller.fill(range(COUNT))).all()
     thread.join()
     assert stored == [True] * 50
+
+
+@needs_the_wheel
+def test_each_unlock_releases_what_its_lookup_locked(opened: Open) -> None:
+    controller = opened()
+    controller.store(range(4))
+    controller.look_up(range(4))
+    controller.look_up(range(2, 4))
+    assert controller.pinned() == 4 * SIZE
+    controller.unlock(range(4))  # of the first lookup
+    assert controller.pinned() == 2 * SIZE
+    controller.unlock(range(2, 4))
+    assert controller.pinned() == 0
+    assert controller.look_up(range(2)) == [True, True]
+    controller.unlock(range(1))
+    assert controller.pinned() == SIZE
+
+
+@needs_the_wheel
+def test_a_key_that_is_twice_in_a_lookup_is_locked_twice(opened: Open) -> None:
+    controller = opened()
+    controller.store(range(1))
+    key = controller.key(0)
+    task = controller.adapter.submit_lookup_and_lock_task([key, key], {})
+    assert controller.adapter.query_lookup_and_lock_result(task).popcount() == 2
+    controller.unlock(range(1))
+    assert controller.pinned() == SIZE
+    controller.unlock(range(1))
+    assert controller.pinned() == 0
+
+
+@needs_the_wheel
+def test_an_object_of_two_sizes_is_unlocked_in_both(opened: Open) -> None:
+    controller = opened(sizes=2)
+    controller.store(range(2))
+    controller.store(range(2), SIZE // 2)
+    assert controller.look_up(range(2)) == [True, True]
+    assert controller.pinned() == 2 * SIZE + 2 * (SIZE // 2)
+    controller.unlock(range(2))
+    assert controller.pinned() == 0
+    controller.adapter.delete(controller.keys(range(2)))
+    assert controller.look_up(range(2)) == [False, False] and controller.listed() == []
+
+
+@needs_the_wheel
+@pytest.mark.parametrize("page_size", [1, 3, 500])
+def test_keys_are_listed_now_and_after_a_restart(opened: Open, page_size: int) -> None:
+    def hashes(numbers: range, size: int = SIZE) -> list[tuple[str, int]]:
+        return [(first.key(number).chunk_hash.hex(), size) for number in numbers]
+
+    first = opened(sizes=2, budget=16 * SIZE)
+    first.store(range(8))
+    first.store(range(20, 22), SIZE // 2)
+    everything = sorted(hashes(range(8)) + hashes(range(20, 22), SIZE // 2))
+    assert first.listed(page_size) == everything
+    assert first.listed(page_size, "org/model") == everything
+    assert first.listed(page_size, "other") == []
+    first.adapter.delete(first.keys(range(7, 8)))
+    first.adapter.close()
+    again = opened(sizes=2, budget=16 * SIZE)
+    kept = sorted(hashes(range(7)) + hashes(range(20, 22), SIZE // 2))
+    assert again.listed(page_size) == kept
+    assert sorted(key.chunk_hash.hex() for key in again.told["stored"]) == [key for key, _ in kept]
+    usage = again.adapter.get_usage()
+    assert usage.bytes_by_cache_salt == {"": usage.total_bytes_used} == {"": 8 * SIZE}
+    for number in range(30, 50):  # what an earlier process stored is reported when it leaves
+        again.store(range(number, number + 1))
+    gone = {key.chunk_hash for key in again.told["deleted"]}
+    assert gone & {again.key(number).chunk_hash for number in range(7)}
+    there = again.look_up(range(60))
+    assert again.listed(page_size) == sorted(
+        hashes(range(20, 22), SIZE // 2)
+        + [(again.key(number).chunk_hash.hex(), SIZE)
+           for number in range(60) if there[number] and number not in (20, 21)]
+    )  # fmt: skip
+
+
+@needs_the_wheel
+def test_damaged_lists_of_keys_list_what_is_whole(opened: Open, tmp_path: Path) -> None:
+    first = opened()
+    first.store(range(4))
+    first.adapter.close()
+    path = tmp_path / "kv" / f"keys-{SIZE}"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"\xff\n" + lines[0] + b"@@\n" + lines[2] + lines[1][: len(lines[1]) // 2])
+    again = opened()
+    assert len(again.listed()) == 2 and again.look_up(range(4)) == [True] * 4
+    again.store(range(4, 5))
+    again.adapter.close()
+    assert len(opened().listed()) == 3
+    for cursor in ("x", "1-x", "-00", ""):
+        with pytest.raises(ValueError):
+            again.adapter.list_l2_keys(cursor=cursor)
+    with pytest.raises(ValueError, match="at least 1"):
+        again.adapter.list_l2_keys(page_size=0)
+
+
+@needs_the_wheel
+def test_lmcaches_fault_injecting_adapter_runs_around_ours(opened: Open) -> None:
+    faults = {"type": "fault_inject", "rate": 0.25, "seed": 3, "gap_indices": [5]}
+    controller = opened(around=faults, budget=256 * SIZE)
+    dropped = 0
+    for first in range(0, 120, COUNT):
+        numbers = range(first, first + COUNT)
+        assert controller.store(numbers).is_successful()
+        assert controller.look_up(numbers) == [True] * COUNT
+        came = controller.load(numbers)
+        got = controller.arena.copy()
+        right = controller.fill(numbers)
+        assert not came[5]
+        for i, has in enumerate(came):
+            assert not has or (got[i * SIZE : (i + 1) * SIZE] == right[i * SIZE :][:SIZE]).all()
+        dropped += came.count(False)
+        controller.unlock(numbers)
+    assert 10 < dropped < 60 and controller.pinned() == 0
+    assert controller.adapter.report_status()["fault_inject"]["rate"] == 0.25
 
 
 @needs_the_wheel

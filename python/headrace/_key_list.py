@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of an engine whose blocks are in a store: a folder itself has only their hashes."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from headrace import kvcache
+
+_log = logging.getLogger(__name__)
+
+#: The file is written anew when it has more lines than keys by this many, and twice as many.
+_SPARE_LINES = 1000
+
+
+class KeyList:
+    """Keys of the blocks of a store, in a file beside its folder: a line for each block that was
+    stored. A key is a text without a line break, and names its block. A line that was not written
+    is a block that is found, but not listed; a full disk costs such lines and nothing else. Not
+    thread-safe.
+    """
+
+    def __init__(self, path: Path, store: kvcache.Store) -> None:
+        """Reads the file, and keeps the keys of blocks that the store has."""
+        self._path = path
+        self._store = store
+        self._file: IO[bytes] | None = None
+        self._lines = 0
+        self._snapshot: list[tuple[bytes, str]] = []
+        self.keys: dict[bytes, str] = {}  # by names in the store
+        found = _read(path)
+        names = list(found)
+        for name, there in zip(names, store.contains(names), strict=True):
+            if there:
+                self.keys[name] = found[name]
+        self._write_anew()
+
+    def add(self, keys: dict[bytes, str]) -> None:
+        """`keys`: by their names in the store."""
+        self.keys.update(keys)
+        self._append(keys.values())
+        if self._lines > 2 * len(self.keys) + _SPARE_LINES:
+            self._write_anew()
+
+    def pop(self, name: bytes) -> str | None:
+        return self.keys.pop(name, None)
+
+    def page(self, after: bytes, most: int) -> list[tuple[bytes, str]]:
+        """Keys with names above `after`, in their order. Those that stay from the page after b""
+        to the last one are all listed, once.
+        """
+        if not after or not self._snapshot:
+            self._snapshot = sorted(self.keys.items())
+        first = bisect.bisect_right(self._snapshot, after, key=lambda each: each[0])
+        return self._snapshot[first : first + most]
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def _append(self, keys: Iterable[str]) -> None:
+        text = "".join(f"{key}\n" for key in keys).encode()
+        self._lines += text.count(b"\n")
+        try:
+            if self._file is not None:
+                self._file.write(text)
+        except OSError as error:  # a torn line is left out when the file is read
+            _log.warning("keys are not listed after a restart: %s", error)
+            self.close()
+
+    def _write_anew(self) -> None:
+        self.close()
+        self._lines = 0
+        draft = self._path.with_suffix(".new")
+        try:
+            self._file = draft.open("wb", buffering=0)
+            self._append(self.keys.values())
+            os.replace(draft, self._path)
+        except OSError as error:
+            _log.warning("keys are not listed after a restart: %s", error)
+            self.close()
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[bytes, str]:
+    """Keys by their names. A line that was cut short names no block."""
+    try:
+        lines = path.read_bytes().decode(errors="replace").split("\n")
+    except OSError:
+        return {}
+    return {kvcache.key(line.encode()): line for line in lines if line}
