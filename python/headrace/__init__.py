@@ -47,7 +47,7 @@ __all__ = [
     "ExperimentInfo", "Extent", "File", "Flip", "FreeMemory", "GatherLimit", "GpuAttributes",
     "HotChunk", "Hotness", "HotnessCost", "HotnessSample", "HotnessSource", "HotnessTraits",
     "InstanceGain", "InterleaveAdvice", "Interval", "InvalidError", "IoError", "Knee",
-    "KvGeometry", "KvLayer", "KvLoad", "KvMatch", "KvStats", "KvStore", "KvStored",
+    "KvGeometry", "KvJobs", "KvLayer", "KvLoad", "KvMatch", "KvStats", "KvStore", "KvStored",
     "KvStoredCounts", "KvTierStats", "Link", "Machine", "MemoryRange", "MemorySideCache",
     "MoveStats", "Mover", "MoverStats", "NamedSpread", "Node", "Object", "PageTier",
     "ParameterInfo", "Percentiles", "Placement", "PlannedPoint", "Prefetch", "PrefetchProgress",

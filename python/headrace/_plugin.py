@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plug-ins of engines share: their settings, and the store that these open."""
+"""Settings that the plug-ins of engines share, and the store that these open."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 import headrace
 from headrace import _plugin, kvcache
-from headrace._core import CompletionQueue
+from headrace._core import KvJobs
 from headrace._plugin import bytes_of, settings_of
 from headrace.kvcache import memory_range
 
@@ -76,39 +76,26 @@ class Settings(_plugin.Settings):
     locality: str | None = None
 
 
+@dataclass
 class _Job:
-    """A load or store that has not ended. Its handles hold the memory."""
+    """A load or store that has not ended."""
 
-    __slots__ = ("handles", "keys", "left", "loads", "number", "since")
+    keys: tuple[OffloadKey, ...]
+    loads: bool
+    since: float
 
-    def __init__(self, job: TransferJob, loads: bool) -> None:
-        self.handles: list[kvcache.Load | kvcache.Stored] = []  # fewer than its parts: refused
-        self.keys = tuple(job.keys)
-        self.left = 0  # parts that have not ended
-        self.loads = loads
-        self.number = job.job_id
-        self.since = time.monotonic()
-
-    def result(self, chunk_bytes: int) -> JobResult:
-        """Its outcome, once it has ended."""
-        good: tuple[OffloadKey, ...] = ()
-        count = 0
-        there: list[bool] = []
-        for handle in self.handles:
-            if isinstance(handle, kvcache.Load):
-                there += handle.loaded
-            else:
-                counts = handle.wait(0)
-                count += counts.stored + counts.present
-        if self.loads:
-            good = tuple(key for key, came in zip(self.keys, there, strict=False) if came)
-            count = len(good)
+    def result(self, number: int, loaded: list[bool], there: int, chunk_bytes: int) -> JobResult:
+        """`loaded`: which blocks came, of a load. `there`: how many came or were kept."""
+        success = there == len(self.keys)
+        good: tuple[OffloadKey, ...] | None = None
+        if self.loads and not success:
+            good = tuple(key for key, came in zip(self.keys, loaded, strict=True) if came) or None
         return JobResult(
-            job_id=self.number,
-            success=count == len(self.keys),
-            successful_keys=good or None if count < len(self.keys) else None,
+            job_id=number,
+            success=success,
+            successful_keys=good,
             transfer_time=time.monotonic() - self.since,
-            transfer_bytes=count * chunk_bytes,
+            transfer_bytes=there * chunk_bytes,
         )
 
 
@@ -133,7 +120,7 @@ class HeadraceTier(SecondaryTierManager):
         """`settings`: the fields of Settings. Errors: as of headrace.kvcache.Store."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         given = settings_of(Settings, settings, "HeadraceTier")
-        self.locality = Locality(given.locality) if given.locality else None
+        self.locality = None if given.locality is None else Locality(given.locality)
         folder = _folder_of(given.folder, offloading_spec.config.parallel)
         machine = headrace.Machine.discover(storage=[folder.parent])
         events = offloading_spec.kv_events_config
@@ -147,10 +134,9 @@ class HeadraceTier(SecondaryTierManager):
         )
         self._promote = bytes_of(given.memory) > 0
         self._part = max(1, _PART_BYTES // self.block_size_bytes)
-        self._pool: headrace.MemoryRange | None = memory_range(primary_kv_view, machine)
-        self._ended = CompletionQueue()
-        self._parts: dict[int, _Job] = {}  # by what the queue tells
-        self._count = 0
+        # Another thread begins jobs. None: shut down, since vLLM releases the view then.
+        self._jobs: KvJobs | None = KvJobs(self._store, memory_range(primary_kv_view, machine))
+        self._pending: dict[int, _Job] = {}  # by their numbers
         self._ready: list[JobResult] = []
         self._events: list[OffloadingEvent] = []
         # Keys by their names in the store; None: no events are wanted. `_stored`: vLLM has an event
@@ -173,42 +159,34 @@ class HeadraceTier(SecondaryTierManager):
             self._store.touch(list(keys))
 
     def submit_store(self, job_metadata: TransferJob) -> None:
-        job = _Job(job_metadata, loads=False)
-        self._begin(job, job_metadata.chunk_ids.tolist(), len(job.keys))
+        job = job_metadata
+        self._open_jobs().store(job.job_id, job.keys, job.chunk_ids)
+        self._pending[job.job_id] = _Job(tuple(job.keys), False, time.monotonic())
 
     def submit_load(self, job_metadata: TransferJob) -> None:
-        job = _Job(job_metadata, loads=True)
-        self._begin(job, job_metadata.chunk_ids.tolist(), self._part)
+        job = job_metadata
+        self._open_jobs().load(
+            job.job_id, job.keys, job.chunk_ids, part=self._part, promote=self._promote
+        )
+        self._pending[job.job_id] = _Job(tuple(job.keys), True, time.monotonic())
 
-    def _begin(self, job: _Job, chunks: list[int], part: int) -> None:
-        """Begins the job in parts of `part` chunks. A part is verified while others are read."""
-        try:
-            for first in range(0, len(job.keys), max(part, 1)):
-                keys, at = job.keys[first : first + part], chunks[first : first + part]
-                if job.loads:
-                    job.handles.append(
-                        self._store.load_blocks(
-                            keys, self._memory(), positions=at, promote=self._promote
-                        )
-                    )
-                else:
-                    job.handles.append(self._store.store(keys, self._memory(), positions=at))
-        except (headrace.Error, MemoryError) as error:
-            lost = "are computed again" if job.loads else "are not kept"
-            _log.warning("chunks %s: %s", lost, error)
-        job.left = len(job.handles)
-        if job.left == 0:
-            self._end(job)
+    def _open_jobs(self) -> KvJobs:
+        if self._jobs is None:
+            raise headrace.CancelledError("the tier is shut down")
+        return self._jobs
+
+    def _take(self) -> None:
+        """Jobs that have ended become results."""
+        if self._jobs is None:
             return
-        for handle in job.handles:
-            self._count += 1
-            self._parts[self._count] = job
-            self._ended.add(handle, self._count)
-
-    def _end(self, job: _Job) -> None:
-        self._ready.append(job.result(self.block_size_bytes))
-        if self._stored is not None and not job.loads:
-            self._new.update((kvcache.key(key), key) for key in job.keys)
+        for number, loaded, there, error in self._jobs.take():
+            job = self._pending.pop(number)
+            if error:
+                lost = "are computed again" if job.loads else "are not kept"
+                _log.warning("chunks %s: %s", lost, error)
+            self._ready.append(job.result(number, loaded, there, self.block_size_bytes))
+            if self._stored is not None and not job.loads:
+                self._new.update((kvcache.key(key), key) for key in job.keys)
 
     def _tell(self, keys: list[OffloadKey], removed: bool) -> None:
         self._events.append(
@@ -218,17 +196,12 @@ class HeadraceTier(SecondaryTierManager):
         )
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
-        for number in self._ended.take():
-            if (job := self._parts.pop(number, None)) is None:
-                continue
-            job.left -= 1
-            if job.left == 0:
-                self._end(job)
+        self._take()
         ready, self._ready = self._ready, []
         return ready
 
     def has_pending_work(self) -> bool:
-        return bool(self._parts or self._ready)
+        return bool(self._pending or self._ready)
 
     def take_events(self) -> Iterable[OffloadingEvent]:
         """Chunks that were stored and are still there, and those that have left since."""
@@ -253,24 +226,18 @@ class HeadraceTier(SecondaryTierManager):
         return [name for name, has in zip(names, there, strict=True) if not has]
 
     def drain_jobs(self) -> None:
-        until = time.monotonic() + _DRAIN_SECONDS
-        for job in dict.fromkeys(self._parts.values()):
-            for handle in job.handles:
-                try:
-                    handle.wait(max(0.0, until - time.monotonic()))
-                except headrace.TimedOutError:
-                    raise
-                except headrace.Error:  # of some chunks: see its result
-                    pass
-            self._end(job)
-        self._parts.clear()
+        """TimedOutError: a disk does not answer."""
+        if self._jobs is not None:
+            self._jobs.wait(_DRAIN_SECONDS)
+            self._take()
 
     def shutdown(self) -> None:
         """Ends what is in flight, and writes to the folder what is only in memory."""
-        if self._pool is None:
+        if self._jobs is None:
             return
         self.drain_jobs()
-        self._pool = None  # vLLM releases the view, which this would forbid
+        self._jobs.close()
+        self._jobs = None
         try:
             self._store.close(timeout=_DRAIN_SECONDS)
         except headrace.Error as error:
@@ -307,11 +274,6 @@ class HeadraceTier(SecondaryTierManager):
                 stats.increase_counter(name, total - told)
         self._told = dropped
         return stats
-
-    def _memory(self) -> headrace.MemoryRange:
-        if self._pool is None:
-            raise headrace.CancelledError("the tier is shut down")
-        return self._pool
 
 
 def _folder_of(folder: str, parallel: Any) -> Path:

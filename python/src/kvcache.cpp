@@ -100,25 +100,6 @@ KvMatchRef match(const KvStoreRef& self, const std::vector<nb::bytes>& keys, boo
   return {owner, std::make_shared<kvcache::Match>(std::move(match))};
 }
 
-// The user's memory: one extent, or one for each block. Its objects live until the engines are done
-// with them, whatever Python drops meanwhile.
-struct Memory {
-  explicit Memory(const std::vector<ExtentLike>& given) {
-    std::vector<ObjectPointer> objects;
-    for (const ExtentLike& extent : given) {
-      extents.push_back(extent.get());
-      if (objects.empty() || objects.back() != extent.object) objects.push_back(extent.object);
-    }
-    keep = {new std::vector(std::move(objects)), [](const std::vector<ObjectPointer>* kept) {
-              const NoPython scope;
-              delete kept;
-            }};
-  }
-
-  std::vector<Extent> extents;
-  std::shared_ptr<const void> keep;
-};
-
 KvStoredRef store(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
                   const std::vector<ExtentLike>& source, const Word<kvcache::Layout>& layout,
                   const std::vector<std::size_t>& positions, const Word<Priority>& priority,
@@ -419,6 +400,7 @@ void bind_kv(nb::module_& m) {
       "lengths are hashed. Stores take names instead of keys.");
   bind_kv_handles(m);
   bind_store(m);
+  bind_kv_jobs(m);
 }
 
 }  // namespace headrace::python

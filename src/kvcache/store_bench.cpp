@@ -8,6 +8,7 @@
 // bytes from the same file, without keys, checksums or layers.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <cstring>
 #include <filesystem>
@@ -128,6 +129,60 @@ void BM_RawReads(benchmark::State& state) {
       static_cast<std::int64_t>(state.iterations() * bench.memory->size().value));
 }
 BENCHMARK(BM_RawReads)->UseRealTime();
+
+// CPU time of the calling thread for a store (`loads` 0) or load of 64 blocks of 16 KiB, over a
+// folder alone, as engines call them. The wait for its end is not counted.
+void BM_Submit(benchmark::State& state) {
+  constexpr std::size_t kBlocks = 64, kCalls = 64;
+  const kvcache::Geometry geometry{.model = "opaque",
+                                   .layers = 1,
+                                   .kv_heads = 1,
+                                   .head_dim = 16384,
+                                   .element_bytes = 1,
+                                   .block_tokens = 1,
+                                   .tensors = 1};
+  Bench bench;
+  auto made = kvcache::Store::open(bench.mover,
+                                   {.geometry = geometry,
+                                    .tiers = {{.budget = geometry.block() * kBlocks * (kCalls + 1),
+                                               .folder = bench.folder / "calls"}},
+                                    .in_flight = 1_GiB,
+                                    .workers = 2});
+  if (!made) return state.SkipWithError(made.error().message.c_str());
+  kvcache::Store& store = **made;
+  const auto memory =
+      *allocate(bench.machine, geometry.block() * kBlocks, Placement::on(NodeKind::dram));
+  const bool loads = state.range(0) != 0;
+  std::uint64_t call = 0;
+  const auto keys = [&](std::uint64_t of) {
+    std::vector<kvcache::Key> keys(kBlocks);
+    for (std::size_t i = 0; i < kBlocks; ++i) keys[i] = {of, i};
+    return keys;
+  };
+  for (std::uint64_t i = 0; loads && i < kCalls; ++i) {
+    if (!store.store(keys(i), whole(*memory))->wait()) return state.SkipWithError("not stored");
+  }
+  const auto cpu = [] {
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  };
+  for (auto _ : state) {
+    const auto wanted = keys(loads ? call % kCalls : call);
+    ++call;
+    const double begin = cpu();
+    if (loads) {
+      auto load = store.load(wanted, whole(*memory), {.layer_order = false, .promote = false});
+      state.SetIterationTime(cpu() - begin);
+      if (!load || !load->wait()) return state.SkipWithError("a load failed");
+    } else {
+      auto stored = store.store(wanted, whole(*memory));
+      state.SetIterationTime(cpu() - begin);
+      if (!stored || !stored->wait()) return state.SkipWithError("a store failed");
+    }
+  }
+}
+BENCHMARK(BM_Submit)->ArgName("loads")->Arg(0)->Arg(1)->UseManualTime();
 
 // The cost of match() apart from the lookup: the keys of 8192 tokens.
 void BM_Keys(benchmark::State& state) {

@@ -19,7 +19,7 @@ _CACHE = f"{_SRT}.mem_cache"
 
 
 class Tensor(numpy.ndarray):
-    """What SGLang's storage backends and host pools use of a tensor of CPU memory."""
+    """A tensor of CPU memory, as far as SGLang's storage backends and host pools use it."""
 
     def data_ptr(self) -> int:
         return int(self.ctypes.data)
@@ -52,10 +52,10 @@ def install(wheel: Path = WHEEL) -> None:
         )),
         *(f"{_CACHE}.{name}" for name in (
             "memory_pool", "device_pool_info", "host_memory", "radix_cache", "events",
-            "base_prefix_cache", "deepseek_v4_memory_pool", "common", "allocation", "l2_transfer",
-            "hicache_key_scheme", "unified_cache", "storage_prefetch", "utils",
-            "pool_host.common", "pool_host._kvcacheio", "pool_host.hisparse",
-            "pool_host.page_unified",
+            "base_prefix_cache", "allocator", "page_interleave", "deepseek_v4_memory_pool",
+            "common", "allocation", "l2_transfer", "hicache_key_scheme", "unified_cache",
+            "storage_prefetch", "utils", "pool_host.common", "pool_host._kvcacheio",
+            "pool_host.hisparse", "pool_host.page_unified",
         )),
     )  # fmt: skip
     for name in ("sglang", _SRT, f"{_SRT}.managers", _CACHE):
@@ -113,7 +113,7 @@ def config(tp_rank: int = 0, tp_size: int = 1, mla: bool = False, **extra: Any) 
 
 
 def controller(storage: Any, pool: Any) -> Any:
-    """What SGLang's controller of the cache is where it calls a storage backend."""
+    """The parts of SGLang's controller of the cache that call a storage backend."""
     from sglang.srt.managers.cache_controller import (  # type: ignore[import-not-found]
         HiCacheController,
     )

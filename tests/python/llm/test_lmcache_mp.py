@@ -52,8 +52,9 @@ class Controller:
 
         self.arena = numpy.zeros(COUNT * SIZE, numpy.uint8)
         where = SimpleNamespace(ptr=self.arena.ctypes.data, size=self.arena.size, align_bytes=4096)
+        params = {"folder": str(folder), "budget": 64 * SIZE, **params}
         given = {"type": "plugin", "module_path": "headrace.lmcache_mp", "class_name": "L2Adapter",
-                 "adapter_params": {"folder": str(folder), "budget": 64 * SIZE, **params}}  # fmt: skip
+                 "adapter_params": params}  # fmt: skip
         if around is not None:
             given = {**around, "inner": given}
         config = get_l2_adapter_config_class(given["type"]).from_dict(given)

@@ -177,7 +177,9 @@ def test_drained_jobs_have_results(opened: Open) -> None:
         engine.submit(range(ROWS), False)
         engine.submit(range(ROWS), True)
     engine.tier.drain_jobs()
-    assert [result.job_id for result in engine.tier.get_finished_jobs()] == list(range(1, 11))
+    results = list(engine.tier.get_finished_jobs())
+    assert sorted(result.job_id for result in results) == list(range(1, 11))
+    assert not engine.tier.has_pending_work()
 
 
 @needs_the_wheel
@@ -201,9 +203,43 @@ def test_settings_are_checked(opened: Open) -> None:
         ({"other": "x"}, "other is 'x'; there are refuse, discard"),
         ({"verify": "none"}, "there are all, found"),
         ({"in_flight": "few"}, "few"),
+        ({"workers": 0}, "give at least 1"),
     ):
         with pytest.raises(headrace.InvalidError, match=told):
             opened(**settings)
+
+
+    with pytest.raises(ValueError, match="Locality"):
+        opened(locality="")
+
+
+@needs_the_wheel
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_job_without_chunks_succeeds(opened: Open, loads: bool) -> None:
+    engine = opened()
+    engine.submit(range(0), loads)
+    assert engine.result().success
+
+
+@needs_the_wheel
+def test_jobs_with_wrong_positions_fail_and_leave_no_other(opened: Open) -> None:
+    from vllm.v1.kv_offload.tiering.base import TransferJob
+
+    engine = opened()
+    engine.store(range(2))
+    for at in ([0, ROWS], [-1, 0]):
+        engine._jobs += 1
+        keys = [engine.key(0), engine.key(1)]
+        job = TransferJob(engine._jobs, keys, numpy.array(at), True, engine.request)
+        engine.tier.submit_load(job)
+        assert not engine.result().success
+    with pytest.raises(headrace.InvalidError, match="2 keys for 1 positions"):
+        engine.tier.submit_load(TransferJob(99, keys, numpy.array([0]), True, engine.request))
+    assert not engine.tier.has_pending_work()
+    assert engine.load(range(2)).success
+    engine.tier.shutdown()
+    with pytest.raises(headrace.CancelledError, match="shut down"):
+        engine.submit(range(2), True)
 
 
 @needs_the_wheel

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads and stores of whole blocks that a thread begins: the caller only lists them.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/tuple.h>
+
+#include <deque>
+#include <thread>
+#include <unordered_map>
+
+#include "core/mutex.h"
+#include "core/thread.h"
+#include "handles.h"
+#include "kvcache.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+constexpr std::string_view kJobs = "the jobs of the KV store";
+// CondVar has no wait without a bound.
+constexpr Nanoseconds kSleep = std::chrono::seconds{60};
+
+// How a load is divided: its parts are verified while others are read.
+struct Division {
+  std::size_t blocks = 0;  // of a part; 0: one part
+  bool promote = true;
+};
+
+struct Job {
+  std::uint64_t number = 0;      // the caller's
+  std::optional<Division> load;  // none: a store
+  std::string names;
+  std::vector<std::size_t> ends;  // of each name in `names`
+  std::vector<std::size_t> positions;
+  // Written by the thread that begins the job, then read by who takes it.
+  std::vector<kvcache::Load> loads;
+  kvcache::Stored stored;
+  std::string error;
+  std::size_t left = 1;  // parts that have not ended, and their beginning; guarded by the inbox
+
+  std::size_t blocks() const { return ends.size(); }
+};
+
+// Number, which blocks were loaded, how many were loaded or kept, and why not all were begun.
+using Outcome = std::tuple<std::uint64_t, std::vector<bool>, std::size_t, std::string>;
+
+// Jobs by ids of their own, since callbacks may come when the caller has dropped all. Thread-safe.
+class Inbox {
+ public:
+  void put(Job job) {
+    const MutexLock lock(mutex_);
+    const std::uint64_t id = ++last_id_;
+    jobs_.emplace(id, std::move(job));
+    waiting_.push_back(id);
+    changed_.notify_all();
+  }
+  // The next job to begin, nullptr once there is none and stop() was called. It stays in place
+  // until part_ended() was called for its beginning.
+  std::pair<std::uint64_t, Job*> next() {
+    const MutexLock lock(mutex_);
+    while (waiting_.empty() && !stopping_) changed_.wait_for(mutex_, kSleep);
+    if (waiting_.empty()) return {0, nullptr};
+    const std::uint64_t id = waiting_.front();
+    waiting_.pop_front();
+    return {id, &jobs_.at(id)};
+  }
+  void add_parts(Job& job, std::size_t parts) {
+    const MutexLock lock(mutex_);
+    job.left += parts;
+  }
+  void part_ended(std::uint64_t id) {
+    const MutexLock lock(mutex_);
+    const auto job = jobs_.find(id);
+    if (job == jobs_.end() || --job->second.left > 0) return;
+    ended_.push_back(std::move(job->second));
+    jobs_.erase(job);
+    changed_.notify_all();
+  }
+  std::vector<Job> take() {
+    const MutexLock lock(mutex_);
+    return std::exchange(ended_, {});
+  }
+  // Whether all jobs have ended within the time.
+  bool wait(Nanoseconds timeout) {
+    const MutexLock lock(mutex_);
+    if (!jobs_.empty() && timeout > Nanoseconds{0}) changed_.wait_for(mutex_, timeout);
+    return jobs_.empty();
+  }
+  void stop() {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  bool stopping() {
+    const MutexLock lock(mutex_);
+    return stopping_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::uint64_t last_id_ GUARDED_BY(mutex_) = 0;
+  std::unordered_map<std::uint64_t, Job> jobs_ GUARDED_BY(mutex_);  // that have not ended
+  std::deque<std::uint64_t> waiting_ GUARDED_BY(mutex_);
+  std::vector<Job> ended_ GUARDED_BY(mutex_);
+};
+
+class KvJobs {
+ public:
+  KvJobs(std::shared_ptr<KvOwner> owner, const ExtentLike& memory)
+      : owner_(std::move(owner)), memory_({memory}), inbox_(std::make_shared<Inbox>()) {
+    thread_ = unwrap(start_thread("headrace-kvjobs", [this] { work(); }));
+  }
+  ~KvJobs() {
+    if (!origin_.here()) {  // the thread and the locks are the parent's
+      thread_.detach();
+      new std::shared_ptr(std::move(inbox_));
+      return;
+    }
+    std::optional<GilRelease> release;
+    if (holds_gil()) release.emplace();
+    stop();
+  }
+  KvJobs(const KvJobs&) = delete;
+  KvJobs& operator=(const KvJobs&) = delete;
+
+  Inbox& inbox() {
+    unwrap(origin_.check(kJobs));
+    return *inbox_;
+  }
+  // Jobs that were put are begun first.
+  void stop() {
+    inbox_->stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void work() {
+    for (;;) {
+      const auto [id, job] = inbox_->next();
+      if (job == nullptr) return;
+      try {
+        if (job->blocks() > 0) job->load ? begin_load(id, *job) : begin_store(id, *job);
+      } catch (const std::bad_alloc&) {
+        job->error = "out of memory";
+      }
+      inbox_->part_ended(id);
+    }
+  }
+
+  static std::vector<kvcache::Key> keys_of(const Job& job) {
+    std::vector<std::string_view> names;
+    names.reserve(job.blocks());
+    std::size_t begin = 0;
+    for (const std::size_t end : job.ends) {
+      names.push_back(std::string_view(job.names).substr(begin, end - begin));
+      begin = end;
+    }
+    return kvcache::keys_of(names);
+  }
+
+  void begin_load(std::uint64_t id, Job& job) {
+    const std::vector<kvcache::Key> keys = keys_of(job);
+    const std::size_t part = job.load->blocks == 0 ? keys.size() : job.load->blocks;
+    for (std::size_t first = 0; first < keys.size(); first += part) {
+      const std::size_t count = std::min(part, keys.size() - first);
+      const auto at = job.positions.begin() + static_cast<std::ptrdiff_t>(first);
+      auto load = owner_->store->load(std::span(keys).subspan(first, count), memory_.extents,
+                                      {.positions = {at, at + static_cast<std::ptrdiff_t>(count)},
+                                       .layer_order = false,
+                                       .skip_missing = true,
+                                       .promote = job.load->promote,
+                                       .keep = memory_.keep});
+      if (!load) {
+        job.error = std::move(load.error().message);
+        return;
+      }
+      job.loads.push_back(std::move(*load));
+      const kvcache::Load& begun = job.loads.back();
+      if (begun.layers() == 0) continue;
+      inbox_->add_parts(job, 1);
+      begun.on_layer(0, [inbox = inbox_, id] { inbox->part_ended(id); });
+    }
+  }
+
+  void begin_store(std::uint64_t id, Job& job) {
+    auto stored = owner_->store->store(keys_of(job), memory_.extents,
+                                       {.positions = job.positions, .keep = memory_.keep});
+    if (!stored) {
+      job.error = std::move(stored.error().message);
+      return;
+    }
+    job.stored = std::move(*stored);
+    inbox_->add_parts(job, 1);
+    job.stored.on_done([inbox = inbox_, id] { inbox->part_ended(id); });
+  }
+
+  const Origin origin_;
+  const std::shared_ptr<KvOwner> owner_;
+  const Memory memory_;
+  std::shared_ptr<Inbox> inbox_;
+  std::thread thread_;
+};
+
+struct KvJobsRef {
+  std::shared_ptr<KvJobs> jobs;
+};
+
+using Positions = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void put(const KvJobsRef& self, std::uint64_t number, const nb::sequence& keys,
+         const Positions& positions, std::optional<Division> load) {
+  Inbox& inbox = self.jobs->inbox();
+  if (inbox.stopping()) raise(ErrorCode::cancelled, "the jobs are closed");
+  Job job{.number = number, .load = load};
+  const std::size_t count = nb::len(keys);
+  if (count != positions.shape(0)) {
+    raise(ErrorCode::invalid,
+          std::to_string(count) + " keys for " + std::to_string(positions.shape(0)) + " positions");
+  }
+  job.ends.reserve(count);
+  for (const nb::handle key : keys) {
+    const auto name = nb::cast<nb::bytes>(key);
+    job.names.append(name.c_str(), name.size());
+    job.ends.push_back(job.names.size());
+  }
+  const std::int64_t* const at = positions.data();
+  job.positions.assign(at, at + count);
+  inbox.put(std::move(job));
+}
+
+Outcome outcome_of(const Job& job) {
+  std::vector<bool> loaded;
+  std::size_t there = 0;
+  if (job.load) {
+    const std::size_t part = job.load->blocks == 0 ? job.blocks() : job.load->blocks;
+    loaded.resize(job.blocks());
+    for (std::size_t i = 0; i < job.blocks() && i / part < job.loads.size(); ++i) {
+      loaded[i] = job.loads[i / part].loaded(i % part);
+      there += loaded[i] ? 1 : 0;
+    }
+  } else if (const auto counts = job.stored.poll()) {
+    there = counts->stored + counts->present;
+  }
+  return {job.number, std::move(loaded), there, job.error};
+}
+
+}  // namespace
+
+void bind_kv_jobs(nb::module_& m) {
+  nb::class_<KvJobsRef>(
+      m, "KvJobs",
+      "Loads and stores of whole blocks between a KvStore and one memory, begun by a thread, for "
+      "callers that must not wait: a call lists names and positions, and takes a few microseconds. "
+      "Jobs are begun in the order of their calls. Thread-safe.")
+      .def(
+          "__init__",
+          [](KvJobsRef* self, const KvStoreRef& store, const ExtentLike& memory) {
+            if (!memory.writable) raise(ErrorCode::denied, "the memory is read-only");
+            new (self) KvJobsRef{std::make_shared<KvJobs>(store.owner, memory)};
+          },
+          "store"_a, "memory"_a)
+      .def(
+          "store",
+          [](const KvJobsRef& self, std::uint64_t number, const nb::sequence& keys,
+             const Positions& positions) { put(self, number, keys, positions, {}); },
+          "number"_a, "keys"_a, "positions"_a,
+          "As KvStore.store(). Until the job has ended the memory must not change.")
+      .def(
+          "load",
+          [](const KvJobsRef& self, std::uint64_t number, const nb::sequence& keys,
+             const Positions& positions, std::size_t part,
+             bool promote) { put(self, number, keys, positions, Division{part, promote}); },
+          "number"_a, "keys"_a, "positions"_a, nb::kw_only(), "part"_a, "promote"_a,
+          "As KvStore.load_blocks(), in parts of `part` blocks, one of which is verified while the "
+          "next is read; 0: in one.")
+      .def(
+          "take",
+          [](const KvJobsRef& self) {
+            std::vector<Outcome> outcomes;
+            for (const Job& job : self.jobs->inbox().take()) outcomes.push_back(outcome_of(job));
+            return outcomes;
+          },
+          "Jobs that have ended since the last call: the number, for each block of a load whether "
+          "it is there and right, how many were loaded or kept, and why some were not begun.")
+      .def(
+          "wait",
+          [](const KvJobsRef& self, Nanoseconds timeout) {
+            const std::shared_ptr<KvJobs> jobs = self.jobs;
+            Inbox& inbox = jobs->inbox();
+            if (!wait_with_signals(timeout, [&](Nanoseconds slice) { return inbox.wait(slice); })) {
+              raise(ErrorCode::timed_out, "jobs of the KV store have not ended");
+            }
+          },
+          "timeout"_a = 60.0, "Waits until all jobs have ended.")
+      .def(
+          "close",
+          [](const KvJobsRef& self) {
+            const std::shared_ptr<KvJobs> jobs = self.jobs;
+            jobs->inbox();
+            without_gil([&] { jobs->stop(); });
+          },
+          "Takes no more jobs, and ends its thread once it has begun all. The object still holds "
+          "store and memory.");
+}
+
+}  // namespace headrace::python
