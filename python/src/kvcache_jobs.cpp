@@ -210,10 +210,11 @@ struct KvJobsRef {
   std::shared_ptr<KvJobs> jobs;
 };
 
+using Names = nb::typed<nb::sequence, nb::bytes>;
 using Positions = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void put(const KvJobsRef& self, std::uint64_t number, const nb::sequence& keys,
-         const Positions& positions, std::optional<Division> load) {
+void put(const KvJobsRef& self, std::uint64_t number, const Names& keys, const Positions& positions,
+         std::optional<Division> load) {
   Inbox& inbox = self.jobs->inbox();
   if (inbox.stopping()) raise(ErrorCode::cancelled, "the jobs are closed");
   Job job{.number = number, .load = load};
@@ -266,13 +267,13 @@ void bind_kv_jobs(nb::module_& m) {
           "store"_a, "memory"_a)
       .def(
           "store",
-          [](const KvJobsRef& self, std::uint64_t number, const nb::sequence& keys,
+          [](const KvJobsRef& self, std::uint64_t number, const Names& keys,
              const Positions& positions) { put(self, number, keys, positions, {}); },
           "number"_a, "keys"_a, "positions"_a,
           "As KvStore.store(). Until the job has ended the memory must not change.")
       .def(
           "load",
-          [](const KvJobsRef& self, std::uint64_t number, const nb::sequence& keys,
+          [](const KvJobsRef& self, std::uint64_t number, const Names& keys,
              const Positions& positions, std::size_t part,
              bool promote) { put(self, number, keys, positions, Division{part, promote}); },
           "number"_a, "keys"_a, "positions"_a, nb::kw_only(), "part"_a, "promote"_a,

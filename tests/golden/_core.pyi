@@ -5,9 +5,11 @@ Headrace: brings data to the memory that will use it, before it is used.
 from collections.abc import Callable, Generator, Mapping, Sequence
 import os
 import pathlib
-from typing import Any, Literal, Self, overload
+from typing import Annotated, Any, Literal, Self, overload
 
+import numpy
 import numpy.typing
+from numpy.typing import NDArray
 from typing_extensions import Buffer as _Buffer
 
 
@@ -1528,7 +1530,7 @@ class KvStore:
     def load_object(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], layer_order: bool, priority: Literal['demand', 'prefetch', 'migration'], deadlines: Sequence[float], promote: bool, stream: int | None) -> KvLoad:
         """As headrace.kvcache.Store.load()."""
 
-    def load_block_objects(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], promote: bool, stream: int | None) -> KvLoad:
+    def load_block_objects(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], promote: bool, stream: int | None) -> KvLoad:
         """As headrace.kvcache.Store.load_blocks()."""
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
@@ -1563,6 +1565,36 @@ class KvStore:
 
     def __exit__(self, *error: object) -> None:
         """close()."""
+
+class KvJobs:
+    """
+    Loads and stores of whole blocks between a KvStore and one memory, begun by a thread, for callers that must not wait: a call lists names and positions, and takes a few microseconds. Jobs are begun in the order of their calls. Thread-safe.
+    """
+
+    def __init__(self, store: KvStore, memory: Extent | Object) -> None: ...
+
+    def store(self, number: int, keys: Sequence, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """
+        As KvStore.store(). Until the job has ended the memory must not change.
+        """
+
+    def load(self, number: int, keys: Sequence, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, part: int, promote: bool) -> None:
+        """
+        As KvStore.load_blocks(), in parts of `part` blocks, one of which is verified while the next is read; 0: in one.
+        """
+
+    def take(self) -> list[tuple[int, list[bool], int, str]]:
+        """
+        Jobs that have ended since the last call: the number, for each block of a load whether it is there and right, how many were loaded or kept, and why some were not begun.
+        """
+
+    def wait(self, timeout: float = 60.0) -> None:
+        """Waits until all jobs have ended."""
+
+    def close(self) -> None:
+        """
+        Takes no more jobs, and ends its thread once it has begun all. The object still holds store and memory.
+        """
 
 class Capabilities:
     """Facts about an open backend."""

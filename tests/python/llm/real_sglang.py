@@ -30,6 +30,10 @@ class Tensor(numpy.ndarray):
     def element_size(self) -> int:
         return int(self.itemsize)
 
+    def flatten(self) -> Any:
+        """A view where it can be, as PyTorch's."""
+        return self.reshape(-1)
+
     def contiguous(self) -> Tensor:
         return numpy.ascontiguousarray(self).view(Tensor)
 
@@ -67,9 +71,16 @@ def install(wheel: Path = WHEEL) -> None:
 
 
 def host_pool(
-    layout: str = "page_first", mla: bool = False, pages: int = 16, layers: int = 4
+    layout: str = "page_first",
+    mla: bool = False,
+    pages: int = 16,
+    layers: int = 4,
+    heads: int = 2,
+    width: int = 32,
 ) -> Any:
-    """A pool of SGLang's host memory, of 16 tokens a page, with SGLang's own addresses."""
+    """A pool of SGLang's host memory, of 16 tokens a page, with SGLang's own addresses. With MLA
+    there is one head of 72 elements.
+    """
     from sglang.srt.mem_cache.pool_host.mha import (  # type: ignore[import-not-found]
         MHATokenToKVPoolHost,
     )
@@ -79,7 +90,8 @@ def host_pool(
 
     kind = MLATokenToKVPoolHost if mla else MHATokenToKVPoolHost
     pool = object.__new__(kind)
-    tokens, heads, width = 16, 1 if mla else 2, 72 if mla else 32
+    tokens = 16
+    heads, width = (1, 72) if mla else (heads, width)
     pool.__dict__.update(
         layer_num=layers, size=pages * tokens, page_size=tokens, page_num=pages, head_num=heads,
         head_dim=width, kv_lora_rank=64, qk_rope_head_dim=8, kv_cache_dim=width,

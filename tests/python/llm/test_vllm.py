@@ -252,6 +252,17 @@ def test_engines_of_data_parallelism_have_folders_of_their_own(opened: Open) -> 
         opened(real_vllm.spec(engines=2, engine=1))
 
 
+@needs_the_wheel
+def test_no_damage_on_the_disk_gives_a_wrong_row(tmp_path: Path) -> None:
+    with wheels.undone():
+        real_vllm.install()
+        import vllm_damage
+
+        damage = vllm_damage.run(tmp_path / "kv", 10_000, 1024, 1)
+        assert damage.wrong == 0 and damage.lost > 9000
+        assert all(damage.injected[kind] > 0 for kind in vllm_damage.KINDS if kind != "EIO")
+
+
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
