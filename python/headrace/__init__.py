@@ -21,7 +21,7 @@ from headrace._core import (  # isort: skip
     CopyRate, CostChange, Crossover, DeniedError, Difference, DsaFinding, Engine, Error,
     ExhaustedError, ExperimentInfo, Extent, File, Flip, FreeMemory, GatherLimit, GpuAttributes,
     HotChunk, Hotness, HotnessCost, HotnessSample, HotnessSource, HotnessTraits, InstanceGain,
-    InterleaveAdvice, Interval, InvalidError, IoError, Knee, KvGeometry, KvLayer, KvLoad,
+    InterleaveAdvice, Interval, InvalidError, IoError, Knee, KvGeometry, KvJobs, KvLayer, KvLoad,
     KvMatch, KvStats, KvStore, KvStored, KvStoredCounts, KvTierStats, Link, Machine,
     MemoryRange, MemorySideCache, Mover, MoverStats, MoveStats, NamedSpread, Node, Object,
     PageTier, ParameterInfo, Percentiles, Placement, PlannedPoint, Prefetch, PrefetchProgress,

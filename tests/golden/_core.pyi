@@ -1573,12 +1573,12 @@ class KvJobs:
 
     def __init__(self, store: KvStore, memory: Extent | Object) -> None: ...
 
-    def store(self, number: int, keys: Sequence, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    def store(self, number: int, keys: Sequence[bytes], positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """
         As KvStore.store(). Until the job has ended the memory must not change.
         """
 
-    def load(self, number: int, keys: Sequence, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, part: int, promote: bool) -> None:
+    def load(self, number: int, keys: Sequence[bytes], positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, part: int, promote: bool) -> None:
         """
         As KvStore.load_blocks(), in parts of `part` blocks, one of which is verified while the next is read; 0: in one.
         """
