@@ -190,7 +190,7 @@ def eio(directory: Path, rows: int, seed: int) -> Damage:
 
 
 def run(folder: Path, wanted: int, rows: int, seed: int) -> Damage:
-    """Until so many rows were damaged."""
+    """Damages at least `wanted` rows."""
     damage = Damage(folder, rows, seed)
     damage.store(numpy.arange(rows))
     number = 0
