@@ -72,14 +72,30 @@ class PoolMemory:
         return (ctypes.c_char * size).from_address(at)
 
     def positions(self, indices: Any, count: int) -> list[int]:
-        """The numbers of `count` pages. InvalidError: these are no whole pages."""
-        plain = indices.tolist() if indices is not None else []
-        first = plain[:: self.page_size]
-        if len(plain) != count * self.page_size or any(each % self.page_size for each in first):
+        """Where `count` pages are in the region, as the pool says now: pools that compact their
+        memory have no fixed places. Without a region: the numbers of the pages.
+        InvalidError: these are no whole pages, or lie elsewhere.
+        """
+        tokens = 0 if indices is None else len(indices)
+        if tokens != count * self.page_size:
             raise headrace.InvalidError(
-                f"{len(plain)} indices for {count} pages of {self.page_size} tokens"
+                f"{tokens} indices for {count} pages of {self.page_size} tokens"
             )
-        return [each // self.page_size for each in first]
+        if count == 0:
+            return []
+        if self.region is None:
+            return [int(each) // self.page_size for each in indices[:: self.page_size].tolist()]
+        addresses, sizes = self.pool.get_page_buffer_meta(indices)
+        begin, _ = self.region
+        size = self.page_bytes // self.parts
+        found = numpy.sort(numpy.asarray(addresses, numpy.uint64).reshape(count, -1)) - begin
+        at = found[:, 0] // size
+        parts = numpy.arange(self.parts, dtype=numpy.uint64) * (self.pages * size)
+        right = found.shape == (count, self.parts) and set(sizes) == {size}
+        if not right or (found != (at * size)[:, None] + parts).any() or at.max() >= self.pages:
+            raise headrace.InvalidError("pages are not where the pool's first ones are")
+        places: list[int] = at.tolist()
+        return places
 
 
 def _is_regular(addresses: Sequence[int], sizes: Sequence[int], pages: int) -> bool:
@@ -118,6 +134,12 @@ class Pages:
 
     def set_from(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
         raise NotImplementedError
+
+    def _check(self, tensor_bytes: int) -> None:
+        if tensor_bytes != self.page_bytes:
+            raise headrace.InvalidError(
+                f"a tensor of {tensor_bytes} bytes for a page of {self.page_bytes}"
+            )
 
     def _get_copied(self, keys: Sequence[str], positions: list[int]) -> list[bool]:
         """As get(), through a tensor for each page."""
@@ -170,10 +192,7 @@ class StoredPages(Pages):
     def _ranges(self, pages: Sequence[Any]) -> list[headrace.MemoryRange]:
         ranges = [memory_range(page, self._machine) for page in pages]
         for each in ranges:
-            if len(each) != self.page_bytes:
-                raise headrace.InvalidError(
-                    f"a tensor of {len(each)} bytes for a page of {self.page_bytes}"
-                )
+            self._check(len(each))
         return ranges
 
     def _load(self, keys: Sequence[str], into: Any, positions: list[int] | None) -> list[bool]:
@@ -233,6 +252,9 @@ class WritersPages(Pages):
         return self._load(keys, take)
 
     def get_into(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
+        for page in pages:
+            self._check(page.numel() * page.element_size())
+
         def take(number: int, page: memoryview) -> None:
             at = (ctypes.c_char * self.page_bytes).from_address(pages[number].data_ptr())
             memoryview(at).cast("B")[:] = page

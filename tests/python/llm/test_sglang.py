@@ -271,6 +271,38 @@ def test_ranks_of_mla_read_at_once_while_the_writer_stores(opened: Open) -> None
     assert not wrong
 
 
+@needs_the_wheel
+@pytest.mark.parametrize("layout", ["page_first", "layer_first"])
+def test_pages_of_a_pool_that_moves_them_are_where_it_says(opened: Open, layout: str) -> None:
+    pool = real_sglang.host_pool(layout)
+    rank = opened(pool=pool)
+    meta, moved = pool.get_page_buffer_meta, list(range(PAGES))
+
+    def resolved(indices: Any) -> Any:
+        first = indices.tolist()[:: pool.page_size]
+        return meta(rank.indices([moved[each // pool.page_size] for each in first]))
+
+    pool.get_page_buffer_meta = resolved
+    random.Random(1).shuffle(moved)
+    keys, numbers = [rank.key(number) for number in range(6)], list(range(6))
+    for number in numbers:
+        pool.set_from_flat_data_page(moved[number] * pool.page_size, rank.content(number))
+    assert all(rank.storage.batch_set_v1(keys, rank.indices(numbers)))
+    pool.kv_buffer[...] = 0
+    random.Random(2).shuffle(moved)
+    assert all(rank.storage.batch_get_v1(keys, rank.indices(numbers)))
+    for number in numbers:
+        page = pool.get_data_page(moved[number] * pool.page_size)
+        assert (page.view(numpy.uint16) == rank.content(number).view(numpy.uint16)).all()
+    pool.get_page_buffer_meta = lambda indices: ([each + 2 for each in meta(indices)[0]],
+                                                 meta(indices)[1])  # fmt: skip
+    for move in (rank.storage.batch_get_v1, rank.storage.batch_set_v1):
+        with pytest.raises(headrace.InvalidError, match="not where"):
+            move(keys, rank.indices(numbers))
+    with pytest.raises(headrace.InvalidError, match="16 indices for 2 pages"):
+        rank.storage.batch_get_v1(keys[:2], rank.indices([0]))
+
+
 def side_pools() -> list[tuple[Any, Any]]:
     from sglang.srt.mem_cache.hicache_storage import PoolName  # type: ignore[import-not-found]
 
