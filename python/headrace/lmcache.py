@@ -32,12 +32,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-from lmcache.v1.memory_management import MemoryFormat
-from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
 import headrace
 from headrace import kvcache
 from headrace._errors import error_of
+
+try:
+    from lmcache.v1.memory_management import MemoryFormat
+    from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
+except ImportError as error:
+    raise headrace.UnsupportedError(
+        f"headrace.lmcache needs LMCache 0.5, whose storage plug-ins it implements ({error})"
+    ) from error
 
 _log = logging.getLogger(__name__)
 

@@ -28,11 +28,12 @@ needs_the_wheel = pytest.mark.skipif(
 )
 
 
-def test_without_lmcache_the_error_is_one_line() -> None:
-    program = "import sys; sys.modules['lmcache'] = None; import headrace.lmcache_mp"
+@pytest.mark.parametrize("module", ["lmcache", "lmcache_mp"])
+def test_without_lmcache_the_error_is_one_line(module: str) -> None:
+    program = f"import sys; sys.modules['lmcache'] = None; import headrace.{module}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].startswith(
-        "headrace.UnsupportedError: headrace.lmcache_mp needs LMCache 0.5"
+        f"headrace.UnsupportedError: headrace.{module} needs LMCache 0.5"
     )
 
 
