@@ -25,7 +25,7 @@ from typing import Any, Literal
 import headrace
 from headrace import _plugin, _ranks, kvcache
 from headrace._pages import Pages, PoolMemory, StoredPages, WritersPages
-from headrace._plugin import bytes_of, settings_of
+from headrace._plugin import bytes_of, make_folder, settings_of
 
 try:
     from sglang.srt.mem_cache.hicache_storage import (
@@ -157,7 +157,7 @@ class Storage(HiCacheStorage):
             f"{kind}{rank}" for kind, rank in zip(("dp", "pp", "cp", "tp"), ranks, strict=True)
         )
         for folder in (self._folder, self._folder / name):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            make_folder(folder)
         return folder
 
     def _format_of(self, name: str, memory: PoolMemory) -> str:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import headrace
 from headrace import _plugin, kvcache
 from headrace._core import KvJobs
-from headrace._plugin import bytes_of, settings_of
+from headrace._plugin import bytes_of, make_folder, settings_of
 from headrace.kvcache import memory_range
 
 try:
@@ -280,7 +280,7 @@ def _folder_of(folder: str, parallel: Any) -> Path:
     path = Path(folder).absolute()
     if parallel.data_parallel_size == 1:
         return path
-    path.mkdir(mode=0o700, exist_ok=True)
+    make_folder(path)
     return path / f"engine-{parallel.data_parallel_index}"
 
 
