@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import bisect
+import json
 import logging
 import os
 from collections.abc import Iterable
@@ -20,9 +21,9 @@ _SPARE_LINES = 1000
 
 
 class KeyList:
-    """Keys of the blocks of a store, in a file beside its folder: a line for each block that was
-    stored. A key is a text without a line break, and names its block. A line that was not written
-    is a block that is found, but not listed; a full disk costs such lines and nothing else. Not
+    """Keys of the blocks of a store, in a file beside its folder: a line, a JSON string, for each
+    block that was stored. A key is a text, and names its block. A line that was not written is a
+    block that is found, but not listed; a full disk costs such lines and nothing else. Not
     thread-safe.
     """
 
@@ -66,34 +67,51 @@ class KeyList:
         self._file = None
 
     def _append(self, keys: Iterable[str]) -> None:
-        text = "".join(f"{key}\n" for key in keys).encode()
-        self._lines += text.count(b"\n")
         try:
             if self._file is not None:
-                self._file.write(text)
+                self._lines += _write(self._file, keys)
         except OSError as error:  # a torn line is left out when the file is read
             _log.warning("keys are not listed after a restart: %s", error)
             self.close()
 
     def _write_anew(self) -> None:
+        """Replaces the file once its successor is on the disk; without space it stays."""
         self.close()
-        self._lines = 0
         draft = self._path.with_suffix(".new")
         try:
             self._file = draft.open("wb", buffering=0)
-            self._append(self.keys.values())
+            _write(self._file, self.keys.values())
+            os.fsync(self._file.fileno())
             os.replace(draft, self._path)
         except OSError as error:
-            _log.warning("keys are not listed after a restart: %s", error)
+            _log.warning("the list of keys is not shortened: %s", error)
             self.close()
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._file = self._path.open("ab", buffering=0)
+                self._file.write(b"\n")  # its last line may be torn
+        self._lines = len(self.keys)
+
+
+def _write(file: IO[bytes], keys: Iterable[str]) -> int:
+    """Returns the number of lines. OSError: not all were written."""
+    lines = [json.dumps(key) + "\n" for key in keys]
+    rest = memoryview("".join(lines).encode())
+    while rest:
+        rest = rest[file.write(rest) :]
+    return len(lines)
 
 
 def _read(path: Path) -> dict[bytes, str]:
-    """Keys by their names. A line that was cut short names no block."""
+    """Keys by their names, without lines that are torn or damaged."""
+    found: dict[bytes, str] = {}
     try:
-        lines = path.read_bytes().decode(errors="replace").split("\n")
+        lines = path.read_bytes().split(b"\n")
     except OSError:
-        return {}
-    return {kvcache.key(line.encode()): line for line in lines if line}
+        return found
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            if isinstance(key := json.loads(line), str):
+                found[kvcache.key(key.encode())] = key
+    return found

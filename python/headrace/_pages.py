@@ -20,10 +20,10 @@ from headrace.kvcache import memory_range
 
 _log = logging.getLogger(__name__)
 
-#: Longest wait for one call's copies; they are cancelled then.
+#: Loads that take longer are cancelled.
 _COPY_SECONDS = 60.0
-#: Longest wait for cancelled copies, which may still write to memory of the engine.
-_END_SECONDS = 600.0
+#: Copies that still use the engine's memory are reported this often.
+_REPORT_SECONDS = 60.0
 #: Loads are divided into parts of this size: one is verified while the next is read.
 _PART_BYTES = 16 << 20
 
@@ -211,10 +211,12 @@ class StoredPages(Pages):
         for part in _parts(len(keys), self._stored_at_once):
             names, memory, place = _part_of(part, keys, source, positions)
             try:
-                counts = self._store.store(names, memory, **place).wait(_END_SECONDS)
+                stored = self._store.store(names, memory, **place)
             except (headrace.Error, MemoryError) as error:
                 _log.warning("pages are not kept: %s", error)
                 break
+            _wait(stored)
+            counts = stored.wait(0)
             all_kept = counts.stored + counts.present == len(names)
             there += [True] * len(names) if all_kept else self._store.contains(names)
         return there + [False] * (len(keys) - len(there))
@@ -273,22 +275,36 @@ class WritersPages(Pages):
 
 
 def _ended(loads: Sequence[kvcache.Load]) -> Sequence[kvcache.Load]:
-    """The loads, once nothing writes to their memory. TimedOutError: some still may."""
+    """The loads, once nothing writes to their memory. Those that take too long are cancelled."""
     until = time.monotonic() + _COPY_SECONDS
-    for wait in (until, until + _END_SECONDS):
-        for load in loads:
-            try:
-                load.wait(max(0.0, wait - time.monotonic()))
-            except headrace.TimedOutError:
-                load.cancel()
-            except headrace.Error:  # of some pages: `loaded` says which
-                pass
-        if all(load.done() for load in loads):
-            return loads
-    raise headrace.TimedOutError(
-        f"copies have not ended within {_COPY_SECONDS + _END_SECONDS:g} s, and the engine's memory "
-        "may still be written to; the disk does not answer"
-    )
+    for load in loads:
+        try:
+            load.wait(max(0.0, until - time.monotonic()))
+        except headrace.TimedOutError:
+            load.cancel()
+        except headrace.Error:  # of some pages: `loaded` says which
+            pass
+    for load in loads:
+        _wait(load)
+    return loads
+
+
+def _wait(copy: kvcache.Load | kvcache.Stored) -> None:
+    """Until the copy does not use its memory any more: SGLang uses that for other pages as soon as
+    the call returns. Only I/O threads of SGLang wait here. The bound is the kernel's: the driver of
+    a disk ends each I/O with an error after its timeout (/sys/block/*/queue/io_timeout).
+    """
+    begun = time.monotonic()
+    while not copy.done():
+        try:
+            copy.wait(_REPORT_SECONDS)
+        except headrace.TimedOutError:
+            _log.warning(
+                "pages are not copied after %.0f s, and the engine's memory is still in use; the "
+                "disk does not answer", time.monotonic() - begun,
+            )  # fmt: skip
+        except headrace.Error:  # it has ended
+            pass
 
 
 def _part_of(

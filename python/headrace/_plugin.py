@@ -10,7 +10,8 @@ from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from headrace import kvcache
-from headrace._core import InvalidError, Mover
+from headrace._core import AbsentError, InvalidError, Mover
+from headrace._errors import error_of
 from headrace._sizes import size
 
 T = TypeVar("T")
@@ -71,6 +72,16 @@ class Settings:
 def bytes_of(setting: int | str) -> int:
     """InvalidError: a text that is no size."""
     return size(setting) if isinstance(setting, str) else setting
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder in one that exists. Error of headrace: it cannot be made; it says why."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        raise AbsentError(f"no folder {path.parent}; make it, or mount the disk there") from None
+    except OSError as error:
+        raise error_of(error, f"cannot make the folder {path}", "another folder") from None
 
 
 def settings_of(kind: type[T], given: Mapping[str, Any], who: str) -> T:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One store for several processes of a host: the process that opened it answers the others.
 
-A reader connects to a socket in the folder and gives the memory (a memfd) that blocks are loaded
-into. A request is a JSON line {"pool", "get"} and then keys of 16 bytes; its answer is a byte for
+A reader connects to a socket in the folder. It sends the kinds of its pools' blocks, as a JSON
+object, and the memory (a memfd) that blocks are loaded into. The answer is "ok", or why the reader
+is refused: another model, revision or layout would give it wrong blocks. A request is a JSON line {"pool", "get"} and then keys of 16 bytes; its answer is a byte for
 each key, 1 if the block is there or, with "get", in the memory, in the order of the keys.
 """
 
@@ -35,6 +36,10 @@ _AGAIN_SECONDS = 1.0
 _LOAD_SECONDS = 60.0
 _NAME = "readers"
 _MESSAGE_BYTES = 1024 + 16 * MOST_KEYS
+_ACCEPTED = b"ok"
+
+#: Of the blocks of a pool: the format, which stands for all that decides their bytes, and the size.
+Kind = tuple[str, int]
 
 
 @contextmanager
@@ -51,14 +56,21 @@ class Server:
     """Answers readers from `stores`, by the names of pools. Its threads end with close()."""
 
     def __init__(
-        self, folder: Path, stores: dict[str, kvcache.Store], machine: headrace.Machine
+        self,
+        folder: Path,
+        stores: dict[str, kvcache.Store],
+        kinds: dict[str, Kind],
+        machine: headrace.Machine,
     ) -> None:
-        """Requires: this process has the locks of the stores' folders, which lie in `folder`."""
+        """`stores`, `kinds`: by the names of pools. Requires: this process has the locks of the
+        stores' folders, which lie in `folder`.
+        """
         self._stores = stores
+        self._kinds = kinds
         self._machine = machine
         self._connections: set[socket.socket] = set()
-        self._lock = threading.Lock()  # of _connections and _closed
-        self._closed = False
+        self._lock = threading.Lock()  # of _connections, and of setting _closed
+        self._closed = threading.Event()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (folder / _NAME).unlink(missing_ok=True)  # of an earlier process
         with _short_path(folder) as path:
@@ -71,10 +83,14 @@ class Server:
         while True:
             try:
                 connection, _ = self._socket.accept()
-            except OSError:
-                return  # closed
+            except OSError as error:
+                if self._closed.is_set():
+                    return
+                _log.warning("no reader can connect to the store for a while: %s", error)
+                self._closed.wait(_AGAIN_SECONDS)  # descriptors or memory are used up
+                continue
             with self._lock:
-                if self._closed:
+                if self._closed.is_set():
                     connection.close()
                     return
                 self._connections.add(connection)
@@ -82,22 +98,33 @@ class Server:
                 self._threads = [each for each in self._threads if each.is_alive()] + [thread]
                 thread.start()
 
+    def _refusal(self, hello: bytes) -> str:
+        """Empty: the reader's blocks are those of the stores."""
+        for pool, kind in json.loads(hello).items():
+            own = self._kinds.get(pool)
+            if own is None or list(own) != kind:
+                return f"blocks of {pool} are {own} in the store and {kind} in its reader"
+        return ""
+
     def _serve(self, connection: socket.socket) -> None:
         try:
-            _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+            hello, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 1)
             if not descriptors:
                 return
             try:
+                if refusal := self._refusal(hello):
+                    connection.send(refusal.encode())
+                    return
                 memory = mmap.mmap(descriptors[0], 0)
             finally:
                 os.close(descriptors[0])
             into = memory_range(memory, self._machine)
+            connection.send(_ACCEPTED)
             while message := connection.recv(_MESSAGE_BYTES):
                 connection.send(self._answer(message, into))
-        except (OSError, ValueError, KeyError, headrace.Error) as error:
-            with self._lock:
-                if not self._closed:
-                    _log.warning("a reader of the store is disconnected: %s", error)
+        except (OSError, ValueError, KeyError, AttributeError, headrace.Error) as error:
+            if not self._closed.is_set():
+                _log.warning("a reader of the store is disconnected: %s", error)
         finally:
             with self._lock:
                 self._connections.discard(connection)
@@ -117,7 +144,7 @@ class Server:
 
     def close(self) -> None:
         with self._lock:
-            self._closed = True
+            self._closed.set()
             connections = list(self._connections)
         for each in (self._socket, *connections):
             with suppress(OSError):
@@ -130,9 +157,11 @@ class Server:
 class Reader:
     """Asks the process that has the store; where none answers, no block is there. Thread-safe."""
 
-    def __init__(self, folder: Path, largest_block: int) -> None:
+    def __init__(self, folder: Path, kinds: dict[str, Kind]) -> None:
+        """`kinds`: of the blocks of each pool that is asked for."""
         self._folder = folder
-        self._memory_bytes = max(MEMORY_BYTES, largest_block)
+        self._hello = json.dumps(kinds).encode()
+        self._memory_bytes = max(MEMORY_BYTES, *(size for _, size in kinds.values()))
         self._lock = threading.Lock()  # of what follows: one request at a time
         self._connection: socket.socket | None = None
         self._memory: mmap.mmap | None = None
@@ -207,9 +236,11 @@ class Reader:
                 try:
                     os.ftruncate(descriptor, self._memory_bytes)
                     self._memory = mmap.mmap(descriptor, self._memory_bytes)
-                    socket.send_fds(connection, [b"m"], [descriptor])
+                    socket.send_fds(connection, [self._hello], [descriptor])
                 finally:
                     os.close(descriptor)
+                if (answer := connection.recv(_MESSAGE_BYTES)) != _ACCEPTED:
+                    raise ConnectionRefusedError(answer.decode(errors="replace") or "no answer")
             except BaseException:
                 connection.close()
                 raise
@@ -220,7 +251,7 @@ class Reader:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
-        self._memory = None  # what a late load writes to is not used any more
+        self._memory = None  # a load that ends later writes only to this memory
 
     def close(self) -> None:
         with self._lock:

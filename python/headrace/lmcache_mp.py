@@ -25,7 +25,7 @@ import headrace
 from headrace import _plugin, kvcache
 from headrace._core import CompletionQueue, Extent, Object
 from headrace._key_list import KeyList
-from headrace._plugin import bytes_of, settings_of
+from headrace._plugin import bytes_of, make_folder, settings_of
 from headrace.kvcache import memory_range
 
 try:
@@ -79,7 +79,7 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
             bytes_of(text)
         super().__init__(self._budget)
         self._folder = Path(self._settings.folder).absolute()
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(self._folder)
         machine = headrace.Machine.discover(storage=[self._folder])
         self._mover = headrace.Mover(machine)
         self._arena: headrace.MemoryRange | None = None

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import headrace
 from headrace import _plugin, _ranks, kvcache
 from headrace._pages import Pages, PoolMemory, StoredPages, WritersPages
-from headrace._plugin import bytes_of, settings_of
+from headrace._plugin import bytes_of, make_folder, settings_of
 
 try:
     from sglang.srt.mem_cache.hicache_storage import (
@@ -117,21 +117,28 @@ class Storage(HiCacheStorage):
         }
         total = sum(each.pool_bytes for each in memories.values())
         shared = [name for name in memories if self._is_shared(name)]
-        of_writer = self._folder_of(self._config.dcp_rank)
+        of_writer = self._folder_of(0)  # SGLang has no DCP with dynamic backends
         own = self._folder_of(self._config.tp_rank)
         machine = headrace.Machine.discover(storage=[own])
         mover = headrace.Mover(machine)
+        formats = {
+            name: f"sglang {name} {self._format_of(name, memory)}"
+            for name, memory in memories.items()
+        }
+        kinds = {
+            name: (f"{formats[name]} {self._settings.revision}", memories[name].page_bytes)
+            for name in shared
+        }
         with self._lock:
             if shared and not self._config.is_storage_writer:
-                largest = max(memories[name].page_bytes for name in shared)
-                self._reader = _ranks.Reader(of_writer, largest)
+                self._reader = _ranks.Reader(of_writer, kinds)
             for name, memory in memories.items():
                 if self._reader is not None and name in shared:
                     self._pools[name] = WritersPages(name, self._reader, memory, machine)
                     continue
                 store = self._settings.open(
                     mover,
-                    f"sglang {name} {self._format_of(name, memory)}",
+                    formats[name],
                     memory.page_bytes,
                     (of_writer if name in shared else own) / name,
                     layers=memory.parts,
@@ -142,7 +149,7 @@ class Storage(HiCacheStorage):
                 self._stores[name] = store
             if shared and self._reader is None and self._config.tp_size > 1:
                 stores = {name: self._stores[name] for name in shared}
-                self._server = _ranks.Server(of_writer, stores, machine)
+                self._server = _ranks.Server(of_writer, stores, kinds, machine)
 
     def _is_shared(self, name: str) -> bool:
         """Whether all ranks have the same pages, which one of them writes. As for SGLang's own
@@ -157,7 +164,7 @@ class Storage(HiCacheStorage):
             f"{kind}{rank}" for kind, rank in zip(("dp", "pp", "cp", "tp"), ranks, strict=True)
         )
         for folder in (self._folder, self._folder / name):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            make_folder(folder)
         return folder
 
     def _format_of(self, name: str, memory: PoolMemory) -> str:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import headrace
 from headrace import _plugin, kvcache
 from headrace._core import KvJobs
-from headrace._plugin import bytes_of, settings_of
+from headrace._plugin import bytes_of, make_folder, settings_of
 from headrace.kvcache import memory_range
 
 try:
@@ -103,8 +103,8 @@ class HeadraceTier(SecondaryTierManager):
     """Chunks are verified when they are read; a damaged one is a miss, and no other is lost with
     it. The folder never exceeds its budget, and the next engine finds its chunks.
 
-    vLLM's scheduler makes all calls, one at a time. None waits for a disk except drain_jobs() and
-    shutdown().
+    Not thread-safe: vLLM makes all calls under a lock of its own, from any of its threads. None
+    waits for a disk except drain_jobs() and shutdown().
     """
 
     medium: ClassVar[Medium] = Medium.STORAGE
@@ -160,15 +160,17 @@ class HeadraceTier(SecondaryTierManager):
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         job = job_metadata
-        self._open_jobs().store(job.job_id, job.keys, job.chunk_ids)
-        self._pending[job.job_id] = _Job(tuple(job.keys), False, time.monotonic())
+        keys = tuple(job.keys)  # vLLM gives a set of stores, whose order is that of chunk_ids
+        self._open_jobs().store(job.job_id, keys, job.chunk_ids)
+        self._pending[job.job_id] = _Job(keys, False, time.monotonic())
 
     def submit_load(self, job_metadata: TransferJob) -> None:
         job = job_metadata
+        keys = tuple(job.keys)
         self._open_jobs().load(
-            job.job_id, job.keys, job.chunk_ids, part=self._part, promote=self._promote
+            job.job_id, keys, job.chunk_ids, part=self._part, promote=self._promote
         )
-        self._pending[job.job_id] = _Job(tuple(job.keys), True, time.monotonic())
+        self._pending[job.job_id] = _Job(keys, True, time.monotonic())
 
     def _open_jobs(self) -> KvJobs:
         if self._jobs is None:
@@ -280,7 +282,7 @@ def _folder_of(folder: str, parallel: Any) -> Path:
     path = Path(folder).absolute()
     if parallel.data_parallel_size == 1:
         return path
-    path.mkdir(mode=0o700, exist_ok=True)
+    make_folder(path)
     return path / f"engine-{parallel.data_parallel_index}"
 
 

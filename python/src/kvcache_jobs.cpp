@@ -147,6 +147,8 @@ class KvJobs {
         if (job->blocks() > 0) job->load ? begin_load(id, *job) : begin_store(id, *job);
       } catch (const std::bad_alloc&) {
         job->error = "out of memory";
+      } catch (const std::exception& error) {
+        job->error = error.what();
       }
       inbox_->part_ended(id);
     }
@@ -166,6 +168,7 @@ class KvJobs {
   void begin_load(std::uint64_t id, Job& job) {
     const std::vector<kvcache::Key> keys = keys_of(job);
     const std::size_t part = job.load->blocks == 0 ? keys.size() : job.load->blocks;
+    job.loads.reserve((keys.size() + part - 1) / part);  // none that has begun is dropped
     for (std::size_t first = 0; first < keys.size(); first += part) {
       const std::size_t count = std::min(part, keys.size() - first);
       const auto at = job.positions.begin() + static_cast<std::ptrdiff_t>(first);
@@ -182,8 +185,7 @@ class KvJobs {
       job.loads.push_back(std::move(*load));
       const kvcache::Load& begun = job.loads.back();
       if (begun.layers() == 0) continue;
-      inbox_->add_parts(job, 1);
-      begun.on_layer(0, [inbox = inbox_, id] { inbox->part_ended(id); });
+      count_part(id, job, begun, [&](auto then) { begun.on_layer(0, std::move(then)); });
     }
   }
 
@@ -195,8 +197,20 @@ class KvJobs {
       return;
     }
     job.stored = std::move(*stored);
+    count_part(id, job, job.stored, [&](auto then) { job.stored.on_done(std::move(then)); });
+  }
+
+  // Counts a copy as a part of the job until it ends. If the callback cannot be registered, the end
+  // is waited for here: a job never ends while its memory is in use.
+  void count_part(std::uint64_t id, Job& job, const auto& copy, const auto& register_callback) {
     inbox_->add_parts(job, 1);
-    job.stored.on_done([inbox = inbox_, id] { inbox->part_ended(id); });
+    try {
+      register_callback([inbox = inbox_, id] { inbox->part_ended(id); });
+    } catch (...) {
+      while (!copy.done()) static_cast<void>(copy.wait(kSleep));
+      inbox_->part_ended(id);
+      throw;
+    }
   }
 
   const Origin origin_;

@@ -420,6 +420,8 @@ def test_settings_are_checked(opened: Open) -> None:
     ):
         with pytest.raises(headrace.InvalidError, match=told):
             opened(**settings)
+    with pytest.raises(headrace.AbsentError, match="no folder /nowhere; make it"):
+        Controller(Path("/nowhere/kv"))
     first = opened()
     first.store(range(1))
     first.adapter.close()

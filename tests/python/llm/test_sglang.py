@@ -386,6 +386,9 @@ def test_settings_are_checked(opened: Open) -> None:
     ):
         with pytest.raises(headrace.InvalidError, match=told):
             opened(**settings)
+    for folder, kind in (("/nowhere/kv", headrace.AbsentError), ("/proc/kv", headrace.Error)):
+        with pytest.raises(kind, match=r"no folder /nowhere; make it|/proc"):
+            Rank(Path(folder))
     irregular = real_sglang.host_pool()
     irregular.get_page_buffer_meta = lambda indices: ([0, 100, 8192, 8292], [100, 50, 100, 50])
     with pytest.raises(headrace.InvalidError, match=r"differ in size.*leave interface_v1 out"):

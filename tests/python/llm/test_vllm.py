@@ -65,8 +65,11 @@ class Engine:
         from vllm.v1.kv_offload.tiering.base import TransferJob
 
         self._jobs += 1
-        keys = [self.key(number) for number in numbers]
-        job = TransferJob(self._jobs, keys, numpy.arange(len(keys)), loads, self.request)
+        # As vLLM's scheduler: no sequences, and chunk ids in the order of their keys.
+        at = {self.key(number): position for position, number in enumerate(numbers)}
+        keys: Any = at.keys() if loads else set(at)
+        positions = numpy.array([at[key] for key in keys], numpy.int64)
+        job = TransferJob(self._jobs, keys, positions, loads, self.request)
         (self.tier.submit_load if loads else self.tier.submit_store)(job)
 
     def result(self) -> Any:

@@ -16,6 +16,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+import headrace.kvcache  # noqa: F401 - before undone(): an extension is loaded once
+
 #: Where tools/engines.sh unpacks wheels.
 ENGINES = Path(__file__).parents[3] / "build" / "engines"
 

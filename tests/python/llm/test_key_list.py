@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of keys beside a store: what a full disk and unusual keys do to it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import kvcache
+from headrace._key_list import KeyList
+
+
+class Everything:
+    """A store that has all blocks."""
+
+    def contains(self, names: list[bytes]) -> list[bool]:
+        return [True] * len(names)
+
+
+STORE: Any = Everything()
+KEYS = [f"key {number}" for number in range(100)]
+
+
+def named(keys: list[str]) -> dict[bytes, str]:
+    return {kvcache.key(key.encode()): key for key in keys}
+
+
+def listed(path: Path) -> list[str]:
+    """The keys after a restart."""
+    known = KeyList(path, STORE)
+    known.close()
+    return sorted(known.keys.values())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    known = KeyList(tmp_path / "keys", STORE)
+    known.add(named(KEYS))
+    known.close()
+    return tmp_path / "keys"
+
+
+@contextmanager
+def full_disk(most: int) -> Iterator[None]:
+    """Files of this process have at most so many bytes: a write is short, the next one fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("most", [0, 25, 200])
+def test_a_start_on_a_full_disk_keeps_the_list(path: Path, most: int) -> None:
+    with full_disk(most):
+        known = KeyList(path, STORE)
+        known.add(named(["a new one"]))
+        known.close()
+    assert sorted(known.keys.values()) == sorted([*KEYS, "a new one"])
+    assert listed(path) == sorted(KEYS)
+    assert not path.with_suffix(".new").exists()
+
+
+def test_a_list_that_cannot_be_replaced_takes_new_keys(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    path.write_bytes(path.read_bytes() + b'"torn')
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", fail)
+        known = KeyList(path, STORE)
+        known.add(named(["a new one"]))
+        known.close()
+    assert listed(path) == sorted([*KEYS, "a new one"])
+
+
+def test_keys_with_line_breaks_and_other_characters_come_back(path: Path) -> None:
+    keys = ["a\nb", "\r", "\u2028", "ä@\0", '"', ""]
+    known = KeyList(path, STORE)
+    known.add(named(keys))
+    known.close()
+    assert listed(path) == sorted(KEYS + keys)
+
+
+def test_damaged_lines_are_left_out(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b'\xff\n"cut\n12\n' + b"[" * 100_000 + b'\n"\\ud800"\n')
+    assert listed(path) == sorted(KEYS)
