@@ -64,8 +64,10 @@ def _loader() -> type[Any]:
         ) from error
 
     @register_model_loader("headrace")
-    class HeadraceModelLoader(DefaultModelLoader):  # type: ignore[misc]
+    class HeadraceModelLoader(DefaultModelLoader):
         """vLLM's own loader of safetensors, whose files are read by headrace.safetensors."""
+
+        counter_before_loading_weights: float
 
         def __init__(self, load_config: Any) -> None:
             given = load_config.model_loader_extra_config or {}
