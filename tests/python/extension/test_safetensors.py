@@ -111,6 +111,8 @@ def header_of(**fields: Any) -> bytes:
          + header_of(shape=[2], data_offsets=[2, 4])[1:], "'w' is there twice"),
         (header_of(dtype="X9"), "has the type 'X9'"),
         (header_of(shape=[1 << 63, 4]), "has 4 bytes for its shape"),
+        (header_of(shape=[0, 1 << 63], data_offsets=[0, 0]), "has 0 bytes for its shape"),
+        (header_of(shape=[1] * 70, data_offsets=[0, 1]), "has 70 dimensions; the most are 64"),
         (header_of(data_offsets=[4, 0]), "has -4 bytes for its shape"),
         (header_of(data_offsets=[0, 1, 4]), "is no tensor"),
         (header_of(shape=[5]), "has 4 bytes for its shape"),
