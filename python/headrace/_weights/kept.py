@@ -59,11 +59,11 @@ def default_folder() -> str:
 class Keep:
     """Where copies of files are kept for other processes and later starts.
 
-    `budget`: most bytes of all copies in the folder, or as "64GiB"; the least used leave for new
-    ones. `folder`: on a tmpfs (huge pages and the node are options of its mount); default:
-    /dev/shm/headrace-UID. Only its owner may write it. `verify`: compare copies with their
-    checksums whenever they are mapped; a damaged one is made anew. `wait`: most seconds for another
-    process that makes a copy.
+    `budget`: most bytes of all copies in the folder, or as "64GiB"; at least the size of the model.
+    A new copy evicts the least used ones. `folder`: on a tmpfs (huge pages and the node are options
+    of its mount); default: /dev/shm/headrace-UID. Only its owner may write it. `verify`: compare
+    copies with their checksums whenever they are mapped; a damaged one is made anew. `wait`: most
+    seconds for another process that makes a copy.
     """
 
     budget: int | str
