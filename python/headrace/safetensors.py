@@ -185,8 +185,7 @@ _Memory = Callable[[int], tuple[Object, Any, Any]]
 
 
 def _home(machine: Machine) -> int:
-    """The node to assume for memory whose pages are not allocated yet: the first with CPUs' memory.
-    """
+    """The node to assume for memory whose pages are not allocated yet: the host's first."""
     return next((node.id for node in machine.nodes if node.kind not in ("storage", "gpu")), 0)
 
 

@@ -87,7 +87,7 @@ def kept(opened: Opened, keep: Keep, fill: Fill) -> mmap.mmap:
     the folder is not this user's. TimedOutError: another process still makes a copy.
     """
     if _just_changed(opened):
-        own = mmap.mmap(-1, opened.size)
+        own = mmap.mmap(-1, opened.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         fill(own)
         return own
     folder = _folder(keep)
@@ -95,14 +95,14 @@ def kept(opened: Opened, keep: Keep, fill: Fill) -> mmap.mmap:
     path = folder / name
     until = time.monotonic() + keep.wait
     for _ in range(_ATTEMPTS):
-        found = _mapped(path, opened)  # while it is mapped, no other file has its number
-        if found is not None and (not keep.verify or _is_whole(found, opened, name)):
+        found = _mapped(path)  # while it is mapped, no other file has its number
+        if found is not None and _is_whole(found, opened, name, keep.verify):
             return found.copy
         with _locked(folder, until):
             if _number(path) == (None if found is None else found.number):
                 _make(folder, name, opened, keep, fill)
-                found = _mapped(path, opened)
-                if found is None or not found.whole:
+                found = _mapped(path)
+                if found is None or not _is_whole(found, opened, name, verify=False):
                     raise opened.changed()
                 return found.copy
         # Another process made or removed the copy meanwhile.
@@ -167,40 +167,35 @@ def _lengths(opened: Opened) -> tuple[int, int]:
 
 
 class _Found(NamedTuple):
-    """A copy. `number`: its inode; `whole`: whether its size is right, else `copy` is not all."""
+    """A copy, which may be damaged. `number`: its inode."""
 
     copy: mmap.mmap
     number: int
-    whole: bool
 
 
-def _mapped(path: Path, opened: Opened) -> _Found | None:
+def _mapped(path: Path) -> _Found | None:
     """Maps the copy and locks it while it is mapped. None: there is no copy, or it is being
     removed.
     """
-    data, sums = _lengths(opened)
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise error_of(error, f"cannot open {path}", choice="another folder") from None
-    try:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return None
-        status = os.fstat(file)
-        if status.st_nlink == 0:
-            return None
-        whole = status.st_size == data + sums
-        if not whole:
-            return _Found(mmap.mmap(-1, _PAGE), status.st_ino, False)
-        copy = mmap.mmap(file, data + sums, access=mmap.ACCESS_COPY)
-        os.utime(file)  # the least used leave first
-        return _Found(copy, status.st_ino, True)  # the mapping has its own descriptor, and the lock
-    finally:
-        os.close(file)
+            status = os.fstat(file)
+            if status.st_nlink == 0:
+                return None
+            os.utime(file)  # the least used leave first
+            if status.st_size == 0:
+                return _Found(mmap.mmap(-1, 1), status.st_ino)
+            # The mapping has its own descriptor, and so the lock.
+            copy = mmap.mmap(file, status.st_size, access=mmap.ACCESS_COPY)
+            return _Found(copy, status.st_ino)
+        finally:
+            os.close(file)
+    except (FileNotFoundError, BlockingIOError):
+        return None
+    except OSError as error:
+        raise error_of(error, f"cannot map {path}", choice="another folder") from None
 
 
 def _number(path: Path) -> int | None:
@@ -299,9 +294,11 @@ def _make_room(folder: Path, needed: int, keep: Keep, wanted: Path) -> None:
         )
 
 
-def _is_whole(found: _Found, opened: Opened, name: str) -> bool:
-    data, _ = _lengths(opened)
-    return found.whole and _sums(found.copy, data, name) == bytes(found.copy[data:])
+def _is_whole(found: _Found, opened: Opened, name: str, verify: bool) -> bool:
+    data, sums = _lengths(opened)
+    if len(found.copy) != data + sums:
+        return False
+    return not verify or _sums(found.copy, data, name) == bytes(found.copy[data:])
 
 
 def _sums(copy: mmap.mmap, data: int, name: str) -> bytes:

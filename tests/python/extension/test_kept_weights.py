@@ -113,6 +113,18 @@ def test_a_damaged_copy_is_made_anew(tmp_path: Path) -> None:
         assert (safetensors.load(tmp_path / "m", keep=keep)["w"] == array).all()
 
 
+@pytest.mark.parametrize("length", [0, SIZE // 2])
+def test_a_copy_that_was_cut_off_is_made_anew_without_checksums(
+    tmp_path: Path, length: int
+) -> None:
+    array = file_of(tmp_path / "m")
+    keep = Keep("64MiB", tmp_path / "kept", verify=False)
+    safetensors.load(tmp_path / "m", keep=keep)
+    (name,) = copies(tmp_path / "kept")
+    os.truncate(tmp_path / "kept" / name, length)
+    assert (safetensors.load(tmp_path / "m", keep=keep)["w"] == array).all()
+
+
 def test_what_a_process_writes_stays_its_own(tmp_path: Path) -> None:
     array = file_of(tmp_path / "m")
     keep = Keep("64MiB", tmp_path / "kept", verify=False)
@@ -237,8 +249,8 @@ def test_ranks_that_find_a_damaged_copy_together_make_one(tmp_path: Path) -> Non
     both, made = threading.Barrier(2, timeout=60), []
     whole, make = kept._is_whole, kept._make
 
-    def together(found: Any, opened: Any, of: str) -> bool:
-        right = whole(found, opened, of)
+    def together(found: Any, *arguments: Any, **more: Any) -> bool:
+        right = whole(found, *arguments, **more)
         if found.number == old:
             both.wait()  # each has seen the damage before one makes it anew
         return right
