@@ -123,7 +123,7 @@ class Loaders:
     def mapped(self, path: Path) -> Any:
         memory = numpy.frombuffer(mmap.mmap(-1, path.stat().st_size), numpy.uint8)
         memory[:] = numpy.memmap(path, numpy.uint8, "r")
-        return touch(self._views(memoryview(memory)))
+        return touch(self._views(memoryview(memory)))  # type: ignore[arg-type]
 
     def _views(self, memory: memoryview) -> list[Any]:
         begin = 8 + int.from_bytes(memory[:8], "little")

@@ -10,9 +10,11 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +72,10 @@ class _Part:
 
     def place(self, offset: int, length: int) -> int:
         """Where a tensor is in the content."""
-        for begin, end, at in self.runs:
-            if begin <= offset < end:
+        number = bisect_right(self.runs, offset, key=_begin) - 1
+        if number >= 0:
+            begin, end, at = self.runs[number]
+            if offset < end:
                 return offset - begin + at
         assert length == 0  # it may lie behind all others
         return 0
@@ -141,7 +145,7 @@ def load(
     `into`: arrays, tensors of PyTorch (also on a GPU), Objects or Extents by name, contiguous and
     of the tensors' sizes; only these are read, and are what is returned.
     `keep`: from a copy in DRAM that processes of this host share and later starts find; each byte
-    is then read once. Tensors that are written to become this process's own.
+    is then read once from the disk. Tensors that are written to become this process's own.
 
     All files are read at once, each in its order: parts in the page cache from there, others past
     it. Errors: InvalidError: a file is no safetensors file; a name or size of `into` is not the
@@ -154,7 +158,7 @@ def load(
     if keep is not None and (into is not None or pin or on != "dram" or not on_host):
         raise InvalidError("keep= has its own memory; leave into=, on=, pin= and device= out")
     torch = None if device is None else arrays.torch_module()
-    view = arrays.of_numpy if device is None else arrays.of_torch
+    view = arrays.of_numpy if device is None else partial(arrays.of_torch, device)
     if mover is None:
         mover = Mover(Machine.discover(storage=[found.paths[0].absolute().parent]))
     loading = _Loading(mover, found, names)
@@ -181,7 +185,7 @@ _Memory = Callable[[int], tuple[Object, Any, Any]]
 
 
 def _home(machine: Machine) -> int:
-    """The node of memory that was never written to."""
+    """The node to assume for memory whose pages are not allocated yet: the host's first."""
     return next((node.id for node in machine.nodes if node.kind not in ("storage", "gpu")), 0)
 
 
@@ -305,6 +309,10 @@ class _Loading:
             if self._names is not None:
                 names = [each for each in names if self._names(each)]
             self.parts.append(_Part(table, names))
+
+
+def _begin(run: _Run) -> int:
+    return run[0]
 
 
 def _offset(wanted: Wanted) -> int:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_map>
@@ -31,6 +32,10 @@ constexpr std::array kTypes = {
     ElementType{"U32", 4},     ElementType{"U16", 2},     ElementType{"U8", 1},
     ElementType{"BOOL", 1},    ElementType{"C64", 8},
 };
+
+// Limits of arrays of numpy: NPY_MAXDIMS of numpy 2, and bytes in a signed number.
+constexpr std::size_t kMostDimensions = 64;
+constexpr std::uint64_t kMostBytes = std::numeric_limits<std::int64_t>::max();
 
 struct Tensor {
   std::string name;
@@ -160,7 +165,7 @@ class HeaderReader {
     return take(']');
   }
 
-  // The text of any value; if it is none, that, or nothing.
+  // Returns the text up to the end of the next value. The caller checks that it is JSON.
   std::string_view skip_value() {
     skip_space();
     const char* const begin = at_;
@@ -256,14 +261,22 @@ class TensorTable {
       return fail(ErrorCode::invalid, "{} has the type {}; known are {}", as_text(tensor.name),
                   as_text(tensor.type), known);
     }
+    if (tensor.shape.size() > kMostDimensions) {
+      return fail(ErrorCode::invalid, "{} has {} dimensions; the most are {}", as_text(tensor.name),
+                  tensor.shape.size(), kMostDimensions);
+    }
+    // Numpy refuses lengths whose product is too large, even beside a length of 0.
     std::uint64_t bytes = type->bytes;
     bool fits = tensor.offsets[0] <= tensor.offsets[1];
+    bool empty = false;
     for (const std::uint64_t length : tensor.shape) {
-      fits = fits && (length == 0 || bytes <= ~std::uint64_t{0} / length);
-      bytes *= length;
+      empty = empty || length == 0;
+      const std::uint64_t factor = std::max<std::uint64_t>(length, 1);
+      fits = fits && bytes <= kMostBytes / factor;
+      bytes *= factor;
     }
     const std::uint64_t has = tensor.offsets[1] - tensor.offsets[0];
-    if (!fits || bytes != has) {
+    if (!fits || has != (empty ? 0 : bytes)) {
       return fail(ErrorCode::invalid, "{} has {} bytes for its shape", as_text(tensor.name),
                   static_cast<std::int64_t>(has));
     }

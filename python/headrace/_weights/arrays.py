@@ -60,14 +60,15 @@ def torch_module() -> ModuleType:
 
 
 def of_torch(
-    content: Any, address: int, kind: str, shape: tuple[int, ...], at: int, length: int
-) -> Any:
-    """The same as tensors: over an array of bytes, or a tensor of bytes."""
+    device: str | None, content: Any, address: int, kind: str, shape: tuple[int, ...], at: int,
+    length: int,
+) -> Any:  # fmt: skip
+    """A tensor over an array of bytes, or over a tensor of bytes on `device`."""
     torch = torch_module()
     size, name = _TYPES[kind]
     wanted = getattr(torch, name)
     if length == 0:
-        return torch.empty(shape, dtype=wanted)
+        return torch.empty(shape, dtype=wanted, device=device)
     aligned = (address + at) % size == 0
     if not isinstance(content, numpy.ndarray):
         part = content[at : at + length]

@@ -98,6 +98,8 @@ class Opened:
                 raise InvalidError(f"{path} is no regular file; name a file of tensors")
             self.size = status.st_size
             self.identity = _identity(status)
+            #: When the data, and the file at all, last changed, in seconds since 1970.
+            self.changed_at = status.st_mtime, status.st_ctime
             length = int.from_bytes(self._read(8, 0), "little")
             if not 2 <= length <= min(_LONGEST_HEADER, self.size - 8):
                 raise InvalidError(f"{path} is no safetensors file: its header has {length} bytes")
@@ -154,5 +156,7 @@ class Opened:
         return b"".join(parts)
 
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """The time of the last change (ctime) cannot be set back, as that of the data can."""
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times

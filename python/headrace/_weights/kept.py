@@ -1,28 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies of files of weights in a folder in DRAM, shared by the processes of a host.
 
-A copy is complete once it has its name, which holds what the file was (path, device, number, size,
-time of its last change). One process at a time makes a copy, under a lock that ends with it; a
-process that maps a copy holds a shared lock on it, so that none that is used is removed.
+The name of a copy holds the file's path and identity. A copy is complete once it has its name. One
+process at a time makes or removes copies, under the lock of the folder. A process that maps a copy
+holds a shared lock on the copy, and such a copy is not evicted. Only files with names of copies
+are touched.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import mmap
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
-from headrace._core import DeniedError, Error, ExhaustedError, InvalidError, TimedOutError
+from headrace._core import (
+    DeniedError,
+    Error,
+    ExhaustedError,
+    InvalidError,
+    IoError,
+    TimedOutError,
+)
 from headrace._errors import error_of
 from headrace._sizes import size
 from headrace._weights.files import Opened
@@ -31,6 +41,14 @@ _PAGE = 4096
 #: Bytes of a checksum; how often a lock that another process has is tried again.
 _PART, _PAUSE = 16 << 20, 0.02
 _MAKING = ".making"
+#: Names of copies, complete ones and those being made.
+_OURS = re.compile(r"[0-9a-f]{32}(\.making)?")
+#: No copy is kept of a file that changed in the last seconds: with coarse times (FAT has 2 s) the
+#: next change may leave its identity the same.
+_SETTLED = 2.0
+#: Another process's new copy that is damaged too is replaced at most this many times.
+_ATTEMPTS = 8
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def default_folder() -> str:
@@ -41,11 +59,11 @@ def default_folder() -> str:
 class Keep:
     """Where copies of files are kept for other processes and later starts.
 
-    `budget`: most bytes of all copies in the folder, or as "64GiB"; the least used leave for new
-    ones. `folder`: on a tmpfs (huge pages and the node are options of its mount); default:
-    /dev/shm/headrace-UID. Only its owner may write it. `verify`: compare copies with their
-    checksums whenever they are mapped; a damaged one is made anew. `wait`: most seconds for another
-    process that makes a copy.
+    `budget`: most bytes of all copies in the folder, or as "64GiB"; at least the size of the model.
+    A new copy evicts the least used ones. `folder`: on a tmpfs (huge pages and the node are options
+    of its mount); default: /dev/shm/headrace-UID. Only its owner may write it. `verify`: compare
+    copies with their checksums whenever they are mapped; a damaged one is made anew. `wait`: most
+    seconds for another process that makes a copy.
     """
 
     budget: int | str
@@ -62,32 +80,46 @@ Fill = Callable[[Any], None]
 
 
 def kept(opened: Opened, keep: Keep, fill: Fill) -> mmap.mmap:
-    """The file's copy, which is made if there is none; private to this process when written to.
+    """Maps the file's copy, which is made if it is absent or damaged. Pages that this process
+    writes become its own. A file that has just changed is read into memory of this process.
 
     Errors: ExhaustedError: the budget or the folder's file system has no space for it. DeniedError:
     the folder is not this user's. TimedOutError: another process still makes a copy.
     """
+    if _just_changed(opened):
+        own = mmap.mmap(-1, opened.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        fill(own)
+        return own
     folder = _folder(keep)
     name = _name(opened)
+    path = folder / name
     until = time.monotonic() + keep.wait
-    copy = _mapped(folder / name, opened, keep.verify)
-    if copy is None:
+    for _ in range(_ATTEMPTS):
+        found = _mapped(path)  # while it is mapped, no other file has its number
+        if found is not None and _is_whole(found, opened, name, keep.verify):
+            return found.copy
         with _locked(folder, until):
-            # Another process may have made it meanwhile.
-            copy = _mapped(folder / name, opened, keep.verify)
-            if copy is None:
+            if _number(path) == (None if found is None else found.number):
                 _make(folder, name, opened, keep, fill)
-                copy = _mapped(folder / name, opened, verify=False)
-    if copy is None:
-        raise opened.changed()
-    return copy
+                found = _mapped(path)
+                if found is None or not _is_whole(found, opened, name, verify=False):
+                    raise opened.changed()
+                return found.copy
+        # Another process made or removed the copy meanwhile.
+    raise IoError(f"copies in {folder} are damaged or removed by others; give another folder")
+
+
+def _just_changed(opened: Opened) -> bool:
+    now = time.time()
+    return any(abs(now - each) < _SETTLED for each in opened.changed_at)
 
 
 def _folder(keep: Keep) -> Path:
     folder = Path(keep.folder if keep.folder is not None else default_folder())
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
+        # Others may put a link into the default folder's parent; a folder given may be a link.
+        status = folder.lstat() if keep.folder is None else folder.stat()
     except OSError as error:
         raise error_of(error, f"cannot keep weights in {folder}", choice="another folder") from None
     if not stat.S_ISDIR(status.st_mode):
@@ -123,6 +155,8 @@ def _locked(folder: Path, until: float) -> Iterator[None]:
             time.sleep(_PAUSE)
         yield
     finally:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)  # a child of fork() may have the descriptor too
         os.close(file)
 
 
@@ -132,45 +166,64 @@ def _lengths(opened: Opened) -> tuple[int, int]:
     return data, 8 * ((data + _PART - 1) // _PART)
 
 
-def _mapped(path: Path, opened: Opened, verify: bool) -> mmap.mmap | None:
-    """The copy; None: there is none, or it is damaged and removed. It is locked while mapped."""
-    data, sums = _lengths(opened)
+class _Found(NamedTuple):
+    """A copy, which may be damaged. `number`: its inode."""
+
+    copy: mmap.mmap
+    number: int
+
+
+def _mapped(path: Path) -> _Found | None:
+    """Maps the copy and locks it while it is mapped. None: there is no copy, or it is being
+    removed.
+    """
     try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            status = os.fstat(file)
+            if status.st_nlink == 0:
+                return None
+            os.utime(file)  # the least used leave first
+            if status.st_size == 0:
+                return _Found(mmap.mmap(-1, 1), status.st_ino)
+            # The mapping has its own descriptor, and so the lock.
+            copy = mmap.mmap(file, status.st_size, access=mmap.ACCESS_COPY)
+            return _Found(copy, status.st_ino)
+        finally:
+            os.close(file)
+    except (FileNotFoundError, BlockingIOError):
         return None
     except OSError as error:
-        raise error_of(error, f"cannot open {path}", choice="another folder") from None
+        raise error_of(error, f"cannot map {path}", choice="another folder") from None
+
+
+def _number(path: Path) -> int | None:
     try:
-        fcntl.flock(file, fcntl.LOCK_SH)  # one that removes it has it for microseconds
-        if os.fstat(file).st_nlink == 0 or os.fstat(file).st_size != data + sums:
-            return None
-        copy = mmap.mmap(file, data + sums, access=mmap.ACCESS_COPY)
-        if verify and _sums(copy, data) != bytes(copy[data:]):
-            os.unlink(path)
-            return None
-        os.utime(file)  # the least used leave first
-        return copy  # which has a descriptor of its own, and so the lock
-    finally:
-        os.close(file)
+        return path.lstat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 def _make(folder: Path, name: str, opened: Opened, keep: Keep, fill: Fill) -> None:
+    """Makes the copy, in place of a damaged one. The caller has the folder's lock."""
     data, sums = _lengths(opened)
     with suppress(FileNotFoundError):
         (folder / name).unlink()
-    for left in folder.glob(f"*{_MAKING}"):  # by a process that was killed
-        left.unlink()
+    for _, left in _copies(folder):
+        if left.name.endswith(_MAKING):  # by a process that was killed
+            left.unlink(missing_ok=True)
     _make_room(folder, data + sums, keep, opened.path)
     path = folder / f"{name}{_MAKING}"
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(file, 0, data + sums)  # else a full file system ends the process
+            _allocate(file, data + sums, folder, path)
             copy = mmap.mmap(file, data + sums)
             fill(copy)
             opened.check()
-            copy[data:] = _sums(copy, data)
+            copy[data:] = _sums(copy, data, name)
+            os.fsync(file)  # nothing on tmpfs; elsewhere a power loss would leave zeros
         finally:
             os.close(file)
         path.rename(folder / name)
@@ -183,25 +236,57 @@ def _make(folder: Path, name: str, opened: Opened, keep: Keep, fill: Fill) -> No
             path.unlink()
 
 
+def _allocate(file: int, length: int, folder: Path, making: Path) -> None:
+    """Allocates the file's space, since a store to a full file system would end the process. Other
+    copies are evicted while there is none.
+    """
+    others = (path for _, path in _copies(folder) if path != making)
+    while True:
+        try:
+            os.posix_fallocate(file, 0, length)
+            return
+        except OSError as error:
+            if error.errno not in _FULL or not any(_evicted(path) for path in others):
+                raise
+
+
+def _copies(folder: Path) -> list[tuple[os.stat_result, Path]]:
+    """Copies in the folder, the least used first."""
+    found = []
+    for each in folder.iterdir():
+        with suppress(FileNotFoundError):
+            status = each.lstat()
+            if _OURS.fullmatch(each.name) and stat.S_ISREG(status.st_mode):
+                found.append((status, each))
+    return sorted(found, key=lambda each: each[0].st_mtime_ns)
+
+
+def _evicted(path: Path) -> bool:
+    """Removes the copy unless a process uses it. The caller has the folder's lock."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+        fcntl.flock(file, fcntl.LOCK_UN)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
+
+
 def _make_room(folder: Path, needed: int, keep: Keep, wanted: Path) -> None:
-    """Removes copies that no process uses, the least used first."""
-    copies = sorted(
-        ((each.stat(), each) for each in folder.iterdir() if each.name != "lock"),
-        key=lambda each: each[0].st_mtime_ns,
-    )
+    """Evicts copies until the budget has space for a new one."""
+    copies = _copies(folder)
     used = sum(status.st_size for status, _ in copies)
     for status, path in copies:
         if used + needed <= keep.limit():
             return
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+        if _evicted(path):
             used -= status.st_size
-        except BlockingIOError:
-            pass  # in use
-        finally:
-            os.close(file)
     if used + needed > keep.limit():
         raise ExhaustedError(
             f"{wanted} needs {needed} bytes of the budget of {keep.limit()} in {folder}, of which "
@@ -209,8 +294,22 @@ def _make_room(folder: Path, needed: int, keep: Keep, wanted: Path) -> None:
         )
 
 
-def _sums(copy: mmap.mmap, data: int) -> bytes:
+def _is_whole(found: _Found, opened: Opened, name: str, verify: bool) -> bool:
+    data, sums = _lengths(opened)
+    if len(found.copy) != data + sums:
+        return False
+    return not verify or _sums(found.copy, data, name) == bytes(found.copy[data:])
+
+
+def _sums(copy: mmap.mmap, data: int, name: str) -> bytes:
+    """A checksum per part: the sum of its words, plus a number that only this part of this copy
+    has. Zeros, or another part, do not have the same one.
+    """
     words = numpy.frombuffer(copy, numpy.uint64, data // 8)
     step = _PART // 8
     sums = [words[at : at + step].sum(dtype=numpy.uint64) for at in range(0, len(words), step)]
-    return numpy.array(sums, numpy.uint64).tobytes()
+    seeds = [
+        int.from_bytes(hashlib.sha256(f"{name} {part}".encode()).digest()[:8], "little") | 1
+        for part in range(len(sums))
+    ]
+    return (numpy.array(sums, numpy.uint64) + numpy.array(seeds, numpy.uint64)).tobytes()

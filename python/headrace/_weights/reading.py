@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from headrace._core import (
     Buffer,
     DeniedError,
+    Error,
     Extent,
     File,
     IoError,
@@ -40,6 +42,9 @@ _THREADS = 8
 SMALL, _AHEAD = 1 << 20, 4
 #: Longest wait. A disk that does not answer is an error by then.
 _SECONDS = 3600.0
+#: Longest wait for pieces in flight of cancelled transfers. The kernel's own time-outs of devices
+#: (nvme_core.io_timeout, SCSI: 30 s) end them by then.
+_AFTER_CANCEL = 60.0
 #: Buffers of one preadv() (IOV_MAX).
 _MOST_BUFFERS = 1000
 
@@ -69,7 +74,8 @@ class Source:
     def __init__(self, opened: Opened, mover: Mover) -> None:
         self.opened = opened
         self.file = File.open(mover.machine, opened.path)
-        self._told = True  # whether the kernel says to us what the page cache has
+        #: False once the kernel has denied to report what the page cache has of the file.
+        self._may_ask = True
         self._resident: dict[int, bool] = {}
 
     def resident(self, offset: int) -> bool:
@@ -81,11 +87,11 @@ class Source:
 
     def _ask(self, begin: int) -> bool:
         length = min(_PART, self.opened.size - begin)
-        if self._told:
+        if self._may_ask:
             try:
                 return self.file.page_cache_residency(begin, length) >= _RESIDENT * length
             except DeniedError:  # another user's file
-                self._told = False
+                self._may_ask = False
         try:  # its first page, if that costs no reading
             return os.preadv(self.opened.fd, [bytearray(1)], begin, os.RWF_NOWAIT) == 1
         except OSError:
@@ -114,11 +120,19 @@ class Reading:
             if kind is None:
                 self.wait()
         finally:
-            for transfer in self._transfers:
-                transfer.cancel()
+            self._end_transfers()
             # After an error too: threads must not read from a descriptor that is closed. Each has a
             # part to read at most.
             self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _end_transfers(self) -> None:
+        """Cancels transfers. Waits, since pieces in flight still write to the caller's memory."""
+        for transfer in self._transfers:
+            transfer.cancel()
+        until = time.monotonic() + _AFTER_CANCEL
+        for transfer in self._transfers:
+            with suppress(Error):  # the first error is raised, or this one was raised already
+                transfer.wait(max(0.0, until - time.monotonic()))
 
     def read(self, source: Source, wanted: Sequence[Wanted]) -> None:
         """Starts reading these, which are in the file's order."""
@@ -132,11 +146,11 @@ class Reading:
         at, end = wanted.offset, wanted.offset + wanted.bytes
         while at < end:
             until, resident = at, wanted.array is not None and source.resident(at)
-            while until < end:  # to the end of the parts that are alike
+            while until < end:  # one resident part, or all that follow and are not
                 until = min(until // _PART * _PART + _PART, end)
-                if resident or wanted.array is None:
-                    continue
-                if until < end and source.resident(until):
+                if resident:
+                    break
+                if wanted.array is not None and until < end and source.resident(until):
                     break
             first, last = at - wanted.offset, until - wanted.offset
             if resident:
@@ -180,7 +194,8 @@ class Reading:
             else:
                 pairs.append((each.extent(0, each.bytes), buffer.extent(at, each.bytes)))
         if pairs:
-            self._mover.copy_all(pairs).wait(self._left())
+            self._transfers.append(self._mover.copy_all(pairs))
+            self._transfers[-1].wait(self._left())
         return buffer
 
     def wait(self) -> None:

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,11 @@ from headrace.safetensors import Keep
 SIZE = 24 << 20
 
 
+@pytest.fixture(autouse=True)
+def new_files_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_SETTLED", 0.0)
+
+
 def file_of(path: Path, seed: int = 1) -> Any:
     array = numpy.random.default_rng(seed).integers(0, 256, SIZE, numpy.uint8)
     write(path, {"w": ("U8", array)})
@@ -33,10 +42,17 @@ def copies(folder: Path) -> set[str]:
     return {each.name for each in folder.iterdir()} - {"lock"}
 
 
+def damage(path: Path, at: int = SIZE // 2, by: bytes = b"\x01\x02") -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(by)
+
+
 LOADS = """
 import sys, time
 from headrace import safetensors
 from headrace._weights import kept
+kept._SETTLED = 0.0
 if sys.argv[3:]:  # stops in the middle of making a copy
     def stop(*_):
         print("in the middle", flush=True)
@@ -92,11 +108,21 @@ def test_a_damaged_copy_is_made_anew(tmp_path: Path) -> None:
     keep = Keep("64MiB", tmp_path / "kept")
     safetensors.load(tmp_path / "m", keep=keep)
     (name,) = copies(tmp_path / "kept")
-    for damage in (lambda file: file.write(b"\x01"), lambda file: file.truncate(SIZE // 2)):
-        with (tmp_path / "kept" / name).open("r+b") as file:
-            file.seek(SIZE // 2)
-            damage(file)
+    for break_it in (damage, lambda path: os.truncate(path, SIZE // 2)):
+        break_it(tmp_path / "kept" / name)
         assert (safetensors.load(tmp_path / "m", keep=keep)["w"] == array).all()
+
+
+@pytest.mark.parametrize("length", [0, SIZE // 2])
+def test_a_copy_that_was_cut_off_is_made_anew_without_checksums(
+    tmp_path: Path, length: int
+) -> None:
+    array = file_of(tmp_path / "m")
+    keep = Keep("64MiB", tmp_path / "kept", verify=False)
+    safetensors.load(tmp_path / "m", keep=keep)
+    (name,) = copies(tmp_path / "kept")
+    os.truncate(tmp_path / "kept" / name, length)
+    assert (safetensors.load(tmp_path / "m", keep=keep)["w"] == array).all()
 
 
 def test_what_a_process_writes_stays_its_own(tmp_path: Path) -> None:
@@ -148,3 +174,140 @@ def test_a_lock_that_is_held_is_waited_for_with_a_bound(tmp_path: Path) -> None:
 
 def test_the_default_folder_is_this_user_s() -> None:
     assert kept.default_folder().endswith(f"-{os.geteuid()}")
+
+
+def test_foreign_files_in_the_folder_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    (folder / "mine").mkdir(parents=True)
+    folder.chmod(0o700)
+    names = ("notes", "a.making", "0" * 31, "0" * 33, f"{'0' * 32}.txt")
+    for name in names:
+        (folder / name).write_bytes(b"text" * 1000)
+    for name in "abc":
+        file_of(tmp_path / name)
+        safetensors.load(tmp_path / name, keep=Keep("25MiB", folder))
+    assert all((folder / name).read_bytes() == b"text" * 1000 for name in names)
+    assert len(copies(folder)) == len(names) + 2
+
+
+def test_zeros_and_swapped_parts_are_noticed(tmp_path: Path) -> None:
+    array = file_of(tmp_path / "m")
+    keep = Keep("64MiB", tmp_path / "kept")
+    safetensors.load(tmp_path / "m", keep=keep)
+    (name,) = copies(tmp_path / "kept")
+    whole = (tmp_path / "kept" / name).read_bytes()
+    part, sums = kept._PART, whole[-16:]
+    data = whole[:-16].ljust(2 * part, b"\0")
+    swapped = data[part:] + data[:part]
+    for content in (bytes(len(whole)), swapped[: len(whole) - 16] + sums[8:] + sums[:8]):
+        (tmp_path / "kept" / name).write_bytes(content)
+        assert (safetensors.load(tmp_path / "m", keep=keep)["w"] == array).all()
+    zeros = mmap.mmap(-1, 4 * part)
+    values = numpy.frombuffer(kept._sums(zeros, 4 * part, name), numpy.uint64)
+    assert len(set(values.tolist()) | {0}) == 5
+
+
+def test_a_copy_is_on_its_device_before_it_has_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file_of(tmp_path / "m")
+    names: list[set[str]] = []
+    monkeypatch.setattr(os, "fsync", lambda file: names.append(copies(tmp_path / "kept")))
+    safetensors.load(tmp_path / "m", keep=Keep("64MiB", tmp_path / "kept"))
+    ((name,),) = names
+    assert name.endswith(".making")
+
+
+def test_a_file_that_has_just_changed_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kept, "_SETTLED", 3600.0)
+    array = file_of(tmp_path / "m")
+    os.utime(tmp_path / "m", (1, 1))  # the time of the data is set back
+    for _ in range(2):
+        found = safetensors.load(tmp_path / "m", keep=Keep("64MiB", tmp_path / "kept"))
+        assert (found["w"] == array).all()
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_change_whose_time_is_set_back_has_another_copy(tmp_path: Path) -> None:
+    keep = Keep("64MiB", tmp_path / "kept")
+    for seed in (1, 2):
+        array = file_of(tmp_path / "m", seed)
+        os.utime(tmp_path / "m", (1, 1))
+        assert (safetensors.load(tmp_path / "m", keep=keep)["w"] == array).all()
+
+
+def test_ranks_that_find_a_damaged_copy_together_make_one(tmp_path: Path) -> None:
+    array = file_of(tmp_path / "m")
+    keep = Keep("64MiB", tmp_path / "kept")
+    safetensors.load(tmp_path / "m", keep=keep)
+    (name,) = copies(tmp_path / "kept")
+    path = tmp_path / "kept" / name
+    old = path.stat().st_ino
+    damage(path)
+    both, made = threading.Barrier(2, timeout=60), []
+    whole, make = kept._is_whole, kept._make
+
+    def together(found: Any, *arguments: Any, **more: Any) -> bool:
+        right = whole(found, *arguments, **more)
+        if found.number == old:
+            both.wait()  # each has seen the damage before one makes it anew
+        return right
+
+    def counted(*arguments: Any) -> None:
+        made.append(arguments)
+        make(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as ranks:
+        patch.setattr(kept, "_is_whole", together)
+        patch.setattr(kept, "_make", counted)
+        loads = [ranks.submit(safetensors.load, tmp_path / "m", keep=keep) for _ in range(2)]
+        assert all((load.result(60)["w"] == array).all() for load in loads)
+    assert len(made) == 1 and copies(tmp_path / "kept") == {name}
+
+
+def test_a_child_of_fork_does_not_keep_the_lock(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    read, write_end = os.pipe()
+    with kept._locked(tmp_path, time.monotonic()):
+        child = os.fork()
+        if child == 0:
+            os.read(read, 1)  # until the test ends
+            os._exit(0)
+    try:
+        with kept._locked(tmp_path, time.monotonic()):
+            pass
+    finally:
+        os.write(write_end, b"x")
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write_end)
+
+
+def test_a_full_file_system_evicts_copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keep = Keep("1GiB", tmp_path / "kept")
+    arrays = {name: file_of(tmp_path / name, seed) for seed, name in enumerate("abc")}
+    held = safetensors.load(tmp_path / "a", keep=keep)
+    safetensors.load(tmp_path / "b", keep=keep)
+    allocate = os.posix_fallocate
+
+    def with_space_for_two(file: int, offset: int, length: int) -> None:
+        if len(copies(tmp_path / "kept")) > 2:
+            raise OSError(errno.ENOSPC, "full")
+        allocate(file, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", with_space_for_two)
+    more = safetensors.load(tmp_path / "c", keep=keep)
+    assert (more["w"] == arrays["c"]).all() and (held["w"] == arrays["a"]).all()
+    with pytest.raises(headrace.ExhaustedError, match="cannot keep"):
+        safetensors.load(tmp_path / "b", keep=keep)
+    assert len(copies(tmp_path / "kept")) == 2
+
+
+def test_a_folder_that_is_a_link_is_one(tmp_path: Path) -> None:
+    array = file_of(tmp_path / "m")
+    (tmp_path / "kept").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("kept")
+    found = safetensors.load(tmp_path / "m", keep=Keep("64MiB", tmp_path / "link"))
+    assert (found["w"] == array).all() and len(copies(tmp_path / "kept")) == 1

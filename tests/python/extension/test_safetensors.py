@@ -111,6 +111,8 @@ def header_of(**fields: Any) -> bytes:
          + header_of(shape=[2], data_offsets=[2, 4])[1:], "'w' is there twice"),
         (header_of(dtype="X9"), "has the type 'X9'"),
         (header_of(shape=[1 << 63, 4]), "has 4 bytes for its shape"),
+        (header_of(shape=[0, 1 << 63], data_offsets=[0, 0]), "has 0 bytes for its shape"),
+        (header_of(shape=[1] * 70, data_offsets=[0, 1]), "has 70 dimensions; the most are 64"),
         (header_of(data_offsets=[4, 0]), "has -4 bytes for its shape"),
         (header_of(data_offsets=[0, 1, 4]), "is no tensor"),
         (header_of(shape=[5]), "has 4 bytes for its shape"),
@@ -329,6 +331,60 @@ def test_partly_resident_files_come_as_they_are(tmp_path: Path) -> None:
         safetensors.load(tmp_path / "m", into=into)
         assert same(into, {name: wanted[name] for name in some})
         assert same(safetensors.load(tmp_path / "m"), wanted)
+
+
+@pytest.mark.parametrize("cold", [{1, 2, 4}, set()])
+def test_only_resident_parts_are_read_through_the_page_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cold: set[int]
+) -> None:
+    part = reading._PART
+    array = numpy.random.default_rng(1).integers(0, 256, 5 * part, numpy.uint8)
+    write(tmp_path / "m", {"w": ("U8", array)})
+    resident = lambda _, offset: offset // part not in cold  # noqa: E731
+    monkeypatch.setattr(reading.Source, "resident", resident)
+    calls: list[tuple[int, int]] = []
+    scatter = reading._scatter
+
+    def seen(opened: Any, buffers: list[Any], offset: int) -> None:
+        calls.append((offset // part, sum(len(each) for each in buffers)))
+        scatter(opened, buffers, offset)
+
+    monkeypatch.setattr(reading, "_scatter", seen)
+    assert (safetensors.load(tmp_path / "m")["w"] == array).all()
+    assert {number for number, _ in calls} == set(range(6)) - cold
+    assert all(length <= part for _, length in calls)  # so that several threads read
+
+
+def test_after_an_error_pieces_in_flight_are_waited_for() -> None:
+    log: list[str] = []
+
+    class Late:
+        def cancel(self) -> None:
+            log.append("cancel")
+
+        def wait(self, timeout: float) -> None:
+            assert 0 <= timeout <= reading._AFTER_CANCEL
+            log.append("wait")
+            raise headrace.TimedOutError("still there")
+
+    mover: Any = None
+    with pytest.raises(ZeroDivisionError), reading.Reading(mover) as started:
+        late: Any = Late()
+        started._transfers += [late, late]
+        raise ZeroDivisionError
+    assert log == ["cancel", "cancel", "wait", "wait"]
+
+
+def test_tensors_without_bytes_are_on_their_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    torch = types.ModuleType("torch")
+    torch.float32 = numpy.float32  # type: ignore[attr-defined]
+    torch.empty = lambda shape, dtype, device: (shape, device)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    write(tmp_path / "m", {"w": ("F32", numpy.empty((0, 3), numpy.float32))})
+    found = safetensors.load(tmp_path / "m", device="cuda:1", names=lambda name: True)
+    assert found["w"] == ((0, 3), "cuda:1")
 
 
 def test_tensors_of_pytorch(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,8 @@ import wheels
 from weight_files import write
 
 import headrace
+from headrace import safetensors
+from headrace._weights import kept
 
 pytestmark = pytest.mark.skipif(
     not (real_vllm.WHEEL / "vllm/model_executor/model_loader").exists(),
@@ -82,10 +85,10 @@ def model(folder: Path) -> dict[str, Any]:
     return arrays
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_model_of_shards_comes_as_it_is(loaders: Any, tmp_path: Path, kept: bool) -> None:
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_model_of_shards_comes_as_it_is(loaders: Any, tmp_path: Path, keep: bool) -> None:
     wanted = model(tmp_path)
-    extra = {"keep": "64MiB", "folder": str(tmp_path / "kept")} if kept else {}
+    extra = {"keep": "64MiB", "folder": str(tmp_path / "kept")} if keep else {}
     for _ in range(2):
         found = load(loaders, tmp_path, **extra)
         assert list(found) == list(wanted)
@@ -100,6 +103,66 @@ def test_only_the_experts_of_a_rank_are_read(loaders: Any, tmp_path: Path) -> No
     loader.local_expert_ids = {1}
     source = loader.Source(str(tmp_path), None)
     assert [name for name, _ in loader._get_weights_iterator(source)] == ["norm", names[2]]
+
+
+def sources(loaders: Any, folder: Path, **more: Any) -> tuple[Any, Any]:
+    loader = loaders.get_model_loader(config())
+    return loader, loader.Source(str(folder), None, **more)
+
+
+def test_files_of_weights_that_the_model_does_not_use_are_not_read(
+    loaders: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = model(tmp_path)
+    utilities = importlib.import_module("vllm.model_executor.model_loader.weight_utils")
+
+    @contextmanager
+    def opened(path: str, framework: str) -> Iterator[Any]:
+        yield safetensors.header(path)
+
+    monkeypatch.setattr(utilities, "safe_open", opened)
+    unused = ["w.3", "w.4", "w.5", "w.8"]  # all of the second file
+    loader, source = sources(loaders, tmp_path, is_unused_weight=unused.__contains__)
+    found = [name for name, _ in loader._get_weights_iterator(source)]
+    assert found == [name for name in wanted if name not in unused[:3]]
+
+
+def test_an_encoder_alone_is_read_without_files_of_the_language_model(
+    loaders: Any, tmp_path: Path
+) -> None:
+    model(tmp_path)
+    loader, source = sources(loaders, tmp_path)
+    loader._encoder_only_lm_prefixes = ("w.0", "w.1", "w.2", "w.3")
+    found = [name for name, _ in loader._get_weights_iterator(source)]
+    assert found == [f"w.{i}" for i in range(3, 9)]
+    loader._encoder_only_lm_prefixes = ("w.",)
+    with pytest.raises(headrace.InvalidError, match="leave --mm-encoder-only out"):
+        list(loader._get_weights_iterator(source))
+
+
+@pytest.mark.parametrize("extra", [{"keep": "1KiB"}, {"keep": "64MiB", "wait": 0}])
+def test_an_engine_starts_where_no_copy_can_be_made(
+    loaders: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, extra: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    wanted = model(tmp_path)
+    monkeypatch.setattr(kept, "_SETTLED", 0.0)
+    (tmp_path / "kept").mkdir(mode=0o700)
+    with kept._locked(tmp_path / "kept", 0.0) if "wait" in extra else nullcontext():
+        found = load(loaders, tmp_path, folder=str(tmp_path / "kept"), **extra)
+    assert all((found[name] == wanted[name]).all() for name in wanted)
+    assert caplog.text.count("weights are read without copies in DRAM") == 1
+
+
+def test_a_vllm_that_raises_anything_is_a_warning(
+    loaders: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(name: str) -> None:
+        raise ValueError("is there already")
+
+    monkeypatch.setattr(loaders, "register_model_loader", refuse)
+    importlib.import_module("headrace.vllm_weights").register()
+    assert "--load-format headrace is not there: ValueError: is there already" in caplog.text
 
 
 def test_slips_are_one_line(loaders: Any, tmp_path: Path) -> None:
