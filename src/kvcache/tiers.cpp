@@ -34,11 +34,8 @@ std::optional<std::uint32_t> Tiers::take_slot(unsigned index, Loss loss) {
 }
 
 void Tiers::evict_for(std::size_t waiting) {
-  // Slots of a folder that accepts no writes for now would stay empty.
-  if (!store_.table.tier(0).all_closed()) {
-    evict(0, waiting, Loss::allowed);
-    evict(0, waiting + reserve_of(0), Loss::never);
-  }
+  evict(0, waiting, Loss::allowed);
+  evict(0, waiting + reserve_of(0), Loss::never);
   for (unsigned tier = 1; tier + 1 < store_.table.tiers(); ++tier) {
     evict(tier, reserve_of(tier), Loss::never);
   }
