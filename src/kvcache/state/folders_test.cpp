@@ -148,6 +148,33 @@ TEST_F(KvFolders, LostDisk_CostsItsBlocksOnly) {
   }
 }
 
+// It is tried again every 10 s.
+TEST_F(KvFolders, LostDisk_CostsNoBlockInMemory) {
+  rig.open(options(4));
+  rig.files->lost = inode(1);
+  for (const kvcache::Key& key : std::span(keys).first(16)) {
+    ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+    clock.advance(std::chrono::seconds{4});
+  }
+  EXPECT_EQ(there(), 16u);
+  EXPECT_EQ(rig.store->stats().failed, 0u);
+  EXPECT_TRUE(rig.store->flush().has_value());
+  rig.open(options(4, {0, 2}));
+  EXPECT_EQ(rig.store->stats().reopened, 16u);
+}
+
+// flush() sends blocks that the disk did not take to the others.
+TEST_F(KvFolders, FlushWithALostDisk_WritesToTheOthers) {
+  rig.open(options(16));
+  ASSERT_EQ(rig.put(std::span(keys).first(12))->stored, 12u);
+  rig.files->lost = inode(1);
+  const Status outcome = rig.store->flush();
+  EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+  rig.open(options(4, {0, 2}));
+  EXPECT_EQ(rig.store->stats().reopened, 12u);
+}
+
 TEST_F(KvFolders, FullDisk_LeavesTheOthers) {
   rig.open(options(2));
   rig.files->lost = inode(1);
