@@ -101,6 +101,7 @@ Result<std::unique_ptr<StoreCore>> StoreCore::open(Mover& mover, StoreOptions op
 }
 
 Nanoseconds StoreCore::do_due_work() {
+  remover.retry_due();
   flusher.write_while_idle();
   return std::min(loads.make_due_urgent(), streams.look());
 }

@@ -13,6 +13,13 @@ namespace {
 // The most bytes that are written at a time while no load runs: the next load waits for them.
 constexpr std::uint64_t kIdleBytes = std::uint64_t{8} << 20;
 
+bool any_on_its_way(BlockTable& table, std::span<const Key> keys) REQUIRES(kTable) {
+  return std::ranges::any_of(keys, [&](const Key& key) REQUIRES(kTable) {
+    const Entry* const entry = table.find(key);
+    return entry != nullptr && table.on_its_way(*entry);
+  });
+}
+
 }  // namespace
 
 void Flusher::progressed() noexcept {
@@ -38,11 +45,14 @@ void Flusher::write_while_idle() noexcept {
   if (!any_when_idle_ || !store_.loads.none()) return;
   BlockTable& table = store_.table;
   const TableLock lock(table);
-  const Tier& folder = table.last();
-  while (!when_idle_.empty() && !table.closing &&
+  Tier& folder = table.last();
+  const Nanoseconds now = store_.mover.clock().now();
+  folder.reopen_due(now);
+  while (!when_idle_.empty() && !table.closing && now >= folder.rests && !folder.all_closed() &&
          folder.filling * table.block_bytes() < kIdleBytes) {
     Entry* const entry = table.find(when_idle_.front());
-    const bool wanted = entry != nullptr && table.only_in_memory(*entry);
+    const bool wanted =
+        entry != nullptr && table.only_in_memory(*entry) && !table.on_its_way(*entry);
     const unsigned tier = wanted ? *entry->fastest() : 0;
     // On its way to another memory: sent() calls this function again at its end.
     if (wanted && entry->copies[tier].state != Copy::State::ready) break;
@@ -70,6 +80,17 @@ bool Flusher::list(Work& work) {
   return true;
 }
 
+void Flusher::send_again(Work& work) {
+  BlockTable& table = store_.table;
+  const bool others = table.last().folder->disks() > 1;
+  std::erase_if(work.sent, [&](const Key& key) REQUIRES(kTable) {
+    const Entry* const entry = table.find(key);
+    if (entry != nullptr && table.on_its_way(*entry)) return false;
+    if (others && entry != nullptr && table.only_in_memory(*entry)) work.keys.push_back(key);
+    return true;
+  });
+}
+
 bool Flusher::write_some(Work& work) {
   BlockTable& table = store_.table;
   const TableLock lock(table);
@@ -77,7 +98,8 @@ bool Flusher::write_some(Work& work) {
   const auto last = static_cast<unsigned>(table.tiers() - 1);
   Tier& folder = table.last();
   std::vector<Key>& keys = work.keys;
-  std::vector<Key> moving;  // blocks on their way to another memory, written once they are there
+  send_again(work);
+  std::vector<Key> moving;  // blocks on their way to another tier, looked at once they are there
   // Writes of other operations leave a share to this flush.
   const std::size_t most = store_.tiers.most_moving();
   const bool all_ended = !work.writes || folder.fills.passed(*work.writes);
@@ -90,7 +112,7 @@ bool Flusher::write_some(Work& work) {
     if (entry == nullptr || !table.only_in_memory(*entry)) continue;
     const unsigned tier = *entry->fastest();
     Copy& copy = entry->copies[tier];
-    if (copy.state != Copy::State::ready) {
+    if (copy.state != Copy::State::ready || table.on_its_way(*entry)) {
       moving.push_back(key);
       continue;
     }
@@ -102,6 +124,7 @@ bool Flusher::write_some(Work& work) {
       keys.clear();
       break;
     }
+    work.sent.push_back(key);
     sent = true;
     --left;
   }
@@ -110,16 +133,28 @@ bool Flusher::write_some(Work& work) {
     work.writes = folder.fills.mark();
     work.changes = folder.fills.begun() + store_.remover.list_changes();
   }
-  return !moving.empty() || !folder.fills.passed(*work.writes);
+  return !moving.empty() || !folder.fills.passed(*work.writes) || any_on_its_way(table, keys);
 }
 
-Status Flusher::outcome(std::size_t left, std::uint64_t failed, Status status) {
+Status Flusher::outcome(std::span<const Key> left, std::uint64_t failed, Status status) {
   BlockTable& table = store_.table;
   const TableLock lock(table);
   std::uint64_t lost = table.counts().failed - failed;
-  if (!table.closing && table.last().any_refuses()) lost += left;  // no slot
+  if (!table.closing && table.last().any_refuses()) {  // no slot
+    lost += std::ranges::count_if(left, [&](const Key& key) REQUIRES(kTable) {
+      const Entry* const entry = table.find(key);
+      return entry != nullptr && table.only_in_memory(*entry);
+    });
+  }
   if (lost > 0) {
     return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, table.last_error());
+  }
+  if (const std::size_t listed = store_.remover.failed(); listed > 0) {
+    return fail(
+        ErrorCode::io,
+        "{} removed blocks are still listed on SSD: {}; call flush() again, or they come back "
+        "when the folder is opened",
+        listed, table.last_error());
   }
   HEADRACE_TRY_STATUS(std::move(status));
   return table.last().folder->still_there();
@@ -161,6 +196,7 @@ Status Flusher::flush_all(Nanoseconds timeout, const Stop& stop) {
     work.arrivals = store_.arrivals.mark();
     work.failed = table.counts().failed;
     table.last().reopen_disks();
+    store_.remover.retry();
   }
   const Clock& clock = store_.mover.clock();
   Patience patience(clock, store_.mover.waiting(), timeout);
@@ -168,7 +204,7 @@ Status Flusher::flush_all(Nanoseconds timeout, const Stop& stop) {
   for (;;) {
     const std::uint32_t seen = word_.load();
     if ((work.listed || list(work)) && !write_some(work)) {
-      const Status written = outcome(work.keys.size(), work.failed, {});
+      const Status written = outcome(work.keys, work.failed, {});
       Status synced = sync(work.changes);
       return written ? synced : written;
     }
@@ -176,12 +212,12 @@ Status Flusher::flush_all(Nanoseconds timeout, const Stop& stop) {
         word_, [&] { return word_.load() != seen; },
         stop ? std::min(patience.left(), kAskToStop) : patience.left(), "the flush");
     if (!ended && (ended.error().code != ErrorCode::timed_out || !stop || patience.over())) {
-      return outcome(0, work.failed, std::move(ended));
+      return outcome({}, work.failed, std::move(ended));
     }
     if (!stop || (ended && clock.now() - asked < kAskToStop)) continue;
     asked = clock.now();
     if (stop()) {
-      return outcome(0, work.failed, fail(ErrorCode::cancelled, "the flush was stopped"));
+      return outcome({}, work.failed, fail(ErrorCode::cancelled, "the flush was stopped"));
     }
   }
 }

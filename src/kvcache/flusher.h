@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kvcache/state/table.h"
@@ -37,6 +38,7 @@ class Flusher {
     std::uint64_t failed = 0;             // failures counted before that
     bool listed = false;                  // whether `keys` are known
     std::vector<Key> keys;                // blocks to write; the next is last
+    std::vector<Key> sent;                // blocks whose write has begun
     std::optional<std::uint64_t> writes;  // the mark of Tier::fills after the last write was sent
     std::uint64_t changes = 0;            // of the folder, at that mark
   };
@@ -47,8 +49,10 @@ class Flusher {
   // Starts writing the next blocks. Returns false once all have ended that can be written, and
   // all writes that began before them. Waits for no write that began later.
   bool write_some(Work& work);
-  // The result of a flush() with `left` blocks to write; `failed` were counted before it began.
-  Status outcome(std::size_t left, std::uint64_t failed, Status status);
+  // Puts blocks back whose disk failed: another disk may have space for them.
+  void send_again(Work& work) REQUIRES(kTable);
+  // The result of a flush(). `left`: blocks without a slot; `failed`: counted before it began.
+  Status outcome(std::span<const Key> left, std::uint64_t failed, Status status);
   // Makes the first `changes` of the folder durable. Requires: their writes have ended.
   Status sync(std::uint64_t changes);
 

@@ -89,6 +89,27 @@ TEST(KvFlush, IntoAFolderThatIsGoneFails) {
   EXPECT_TRUE(rig.store->flush().has_value());
 }
 
+// A write began before flush(), and fails while it waits.
+TEST(KvFlush, DuringAnIdleWriteThatFails_WritesTheBlock) {
+  KvRig rig;
+  auto options = rig.options({4}, 8);
+  options.tiers.back().write = kvcache::WriteBack::idle;
+  rig.open(options);
+  rig.files->held = true;
+  const auto keys = kvcache::keys(rig.geometry, tokens(4));
+  ASSERT_EQ(rig.put(keys)->stored, 1u);
+  rig.poll();
+  const Status outcome = rig.store->flush(std::chrono::hours{1}, [&] {
+    rig.files->unwritable = true;
+    rig.files->release();
+    rig.files->unwritable = false;
+    return false;
+  });
+  EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+  rig.open(options);
+  EXPECT_EQ(rig.store->stats().reopened, 1u);
+}
+
 TEST(KvFlush, KeepsWhatIsInMemory) {
   KvRig rig;
   rig.open({8}, 4);

@@ -11,7 +11,9 @@ namespace headrace::kvcache {
 
 void Remover::open() {
   const TableLock lock(store_.table);
-  if (store_.table.has_folder()) slots_.reserve(store_.table.last().slots);
+  if (!store_.table.has_folder()) return;
+  slots_.reserve(store_.table.last().slots);
+  failed_.reserve(store_.table.last().slots);
 }
 
 bool Remover::remove(Entry& entry) {
@@ -69,6 +71,30 @@ void Remover::unlist(Slot slot) noexcept {
   ++store_.table.last().filling;  // flush() waits for it
   ++list_changes_;
   slots_.push_back(slot);
+  start();
+}
+
+void Remover::retry() noexcept {
+  Tier& folder = store_.table.last();
+  if (failed_.empty() || store_.table.closing) return;
+  for (Slot& slot : failed_) {
+    ++folder.filling;
+    slot.side = folder.fills.begin();
+    slots_.push_back(slot);
+  }
+  failed_.clear();
+  folder.stuck = 0;
+  any_failed_ = false;
+  start();
+}
+
+void Remover::retry_due() noexcept {
+  if (!any_failed_) return;
+  const TableLock lock(store_.table);
+  if (store_.mover.clock().now() >= retry_at_) retry();
+}
+
+void Remover::start() noexcept {
   if (std::exchange(busy_, true)) return;
   store_.jobs.begin_operation();
   store_.jobs.enqueue(*this);
@@ -92,8 +118,10 @@ void Remover::run() noexcept {
     folder.blank(batch_[i].number);
     pairs[i] = folder.header(batch_[i].number);
   }
-  hear(store_.jobs,
-       store_.mover.copy(std::span(pairs).first(size_), {.priority = Priority::migration}));
+  const Transfer copy =
+      store_.mover.copy(std::span(pairs).first(size_), {.priority = Priority::migration});
+  copy_ = copy;
+  hear(store_.jobs, copy);
 }
 
 void Remover::copied(const Result<MoveStats>& outcome) noexcept {
@@ -101,13 +129,24 @@ void Remover::copied(const Result<MoveStats>& outcome) noexcept {
     Later later;
     const TableLock lock(store_.table);
     Tier& folder = store_.table.last();
-    for (const Slot& slot : std::span(batch_).first(size_)) {
+    for (std::size_t i = 0; i < size_; ++i) {
+      const Slot& slot = batch_[i];
       --folder.filling;
       folder.fills.end(slot.side);
-      folder.free_slot(slot.number);
-      if (!outcome && !slot.failed) ++store_.table.counts().failed;
+      const std::optional<Status> written = copy_->poll(i);
+      if (outcome || (written && *written)) {
+        folder.free_slot(slot.number);
+        continue;
+      }
+      // Its block may come back: the slot is not free before its header is overwritten.
+      if (!slot.failed && !slot.retried) ++store_.table.counts().failed;
+      failed_.push_back({.number = slot.number, .failed = slot.failed, .retried = true});
+      retry_at_ = store_.mover.clock().now() + kRest;
+      any_failed_ = true;
     }
+    folder.stuck = failed_.size();
     if (!outcome) store_.table.note(outcome.error());
+    copy_.reset();
     store_.arrivals.place(later);
   }
   store_.flusher.progressed();

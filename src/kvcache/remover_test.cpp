@@ -230,6 +230,19 @@ TEST_F(KvRemoving, AListThatCannotBeWrittenIsCounted) {
   EXPECT_EQ(there()[0], '0');
 }
 
+TEST_F(KvRemoving, AListThatCannotBeWritten_FailsFlushUntilItIs) {
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.files->fail_chance = 1;
+  EXPECT_EQ(rig.store->remove({&keys[0], 1}).value(), 1u);
+  rig.settle();
+  EXPECT_EQ(rig.store->flush().error().code, ErrorCode::io);
+  rig.files->fail_chance = 0;
+  EXPECT_TRUE(rig.store->flush().has_value());
+  EXPECT_EQ(rig.store->stats().failed, 1u);
+  rig.open({4}, 16);
+  EXPECT_EQ(there(), "01111111");
+}
+
 TEST_F(KvRemoving, AClosedStoreHoldsNothingAndItsFolderOpensAtOnce) {
   ASSERT_TRUE(rig.store->flush().has_value());
   std::vector<std::byte> bytes(keys.size() * rig.geometry.block().value);

@@ -34,11 +34,8 @@ std::optional<std::uint32_t> Tiers::take_slot(unsigned index, Loss loss) {
 }
 
 void Tiers::evict_for(std::size_t waiting) {
-  // Slots of a folder that accepts no writes for now would stay empty.
-  if (!store_.table.tier(0).all_closed()) {
-    evict(0, waiting, Loss::allowed);
-    evict(0, waiting + reserve_of(0), Loss::never);
-  }
+  evict(0, waiting, Loss::allowed);
+  evict(0, waiting + reserve_of(0), Loss::never);
   for (unsigned tier = 1; tier + 1 < store_.table.tiers(); ++tier) {
     evict(tier, reserve_of(tier), Loss::never);
   }
@@ -244,7 +241,6 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
   const bool asked_to = idle || copy.source == Source::stays;
   --(copy.promotes() ? promoting_ : asked_to ? source.writing : source.leaving);
   const Nanoseconds now = store_.mover.clock().now();
-  const bool full = why != nullptr && copy.writing && why->code == ErrorCode::exhausted;
   if (why == nullptr) {
     table.ready(to, copy.to);
     ++target.counts.arrived;
@@ -253,15 +249,21 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
     table.note(*why);
     table.drop(to, copy.to, copy.writing);
   }
-  if (why != nullptr && copy.writing) target.disk_refused(copy.to_slot, *why, now);
-  if (why != nullptr && (idle || copy.source == Source::leaves_if_copied)) {
+  const bool refused = why != nullptr && copy.writing;
+  if (refused) target.disk_refused(copy.to_slot, *why, now);
+  const bool other_disk = refused && target.folder->disks() > 1 && !target.all_closed();
+  const bool full = other_disk || (refused && why->code == ErrorCode::exhausted);
+  if (other_disk && idle && !entry.removed) store_.flusher.expect_idle(key);
+  if (why != nullptr && !other_disk && (idle || copy.source == Source::leaves_if_copied)) {
     target.rests = now + kRest;
   }
-  // A block that a full disk does not accept stays until its tier needs the slot again. A thread
-  // may have pinned it meanwhile.
+  // A block that its disk does not accept stays until its tier needs the slot again, if the disk is
+  // full or another disk may accept it. A thread may have pinned it meanwhile.
   const bool stays = asked_to || full || entry.pins > 0 ||
                      (why != nullptr && copy.source == Source::leaves_if_copied);
-  if (why != nullptr && !copy.promotes() && !idle && (asked_to || !full)) ++table.counts().failed;
+  // flush() sends it to the other disk.
+  const bool retried = asked_to ? other_disk && copy.for_store == nullptr : full;
+  if (why != nullptr && !copy.promotes() && !idle && !retried) ++table.counts().failed;
   if (stays) {
     from.state = Copy::State::ready;
     if (!asked_to) table.enter_order(from, copy.from);

@@ -1504,9 +1504,9 @@ class KvStored:
 class KvStore:
     """headrace.kvcache.Store, with memory given as objects."""
 
-    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, int, bool]], folder: tuple[str, int, Literal['leaving', 'idle', 'stored'], Literal['all', 'found'], bool] | None, *, eviction: str, in_flight: int, load_ahead: int, workers: int, list_dropped: bool) -> None:
+    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, int, bool]], folder: tuple[Sequence[tuple[str, int]], Literal['leaving', 'idle', 'stored'], Literal['all', 'found'], bool] | None, *, eviction: str, in_flight: int, load_ahead: int, workers: int, list_dropped: bool) -> None:
         """
-        Memories: where, bytes, and whether pinned. The folder: path, bytes, when it is written, what is verified, and whether another one is emptied.
+        Memories: where, bytes, and whether pinned. The folders: paths and bytes, when they are written, what is verified, and whether others are emptied.
         """
 
     @property
@@ -1551,12 +1551,12 @@ class KvStore:
 
     def flush(self, timeout: float = 60.0) -> None:
         """
-        Writes to the folder what is only in memory, as far as its budget has room. After remove() or clear() the index is then written through to the disk, which `timeout` does not bound. IoError: some could not be written, the index was not, or the folder was removed. TimedOutError: some of it was.
+        Writes blocks to the folder that are only in memory, as far as its budget has slots. Covers blocks whose store() began before. Then everything written so far is made durable (fdatasync), which `timeout` does not bound. IoError: some blocks could not be written, a disk did not take them, or a file of the folder was removed or cut. TimedOutError: some blocks were written.
         """
 
     def close(self, *, flush: bool = True, timeout: float = 60.0) -> None:
         """
-        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: writes to the folder first what is only in memory; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds, except that the index is written through to the disk as by flush(); after a flush that took them all copies in flight have one more. TimedOutError: either it is closed, and what was not written in time is gone, or some copies, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again. Ctrl-C ends the flush, and copies in flight have one second, which a second Ctrl-C ends; without a flush the first does. If they have not ended then, a note of the exception says that the store is still to be closed. Dropping a store that is not closed waits for them all the same; where they do not end, the process does, after at most 200 s: a GPU may still write to its memory.
+        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: flush() first; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds, which does not bound the fdatasync of flush(); after a flush that took them all copies in flight have one more. TimedOutError: either it is closed, and what was not written in time is gone, or some copies, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again. Ctrl-C ends the flush, and copies in flight have one second, which a second Ctrl-C ends; without a flush the first does. If they have not ended then, a note of the exception says that the store is still to be closed. Dropping a store that is not closed waits for them all the same; where they do not end, the process does, after at most 200 s: a GPU may still write to its memory.
         """
 
     @property

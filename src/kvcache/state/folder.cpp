@@ -386,7 +386,7 @@ Status Folder::read_headers(Mover& mover) {
     } else if (found_[place->second].sequence < found.sequence) {
       found_[place->second] = found;
     }
-    sequence_ = std::max(sequence_.load(), header.sequence);
+    last_found_ = std::max(last_found_, header.sequence);
   }
   std::ranges::sort(found_, {}, &Found::sequence);
   return {};
@@ -397,7 +397,7 @@ void Folder::describe(std::uint32_t slot, const Key& key, std::span<const std::b
   Header* const header = at(slot);
   *header = {.layers = geometry_.layers,
              .block_bytes = geometry_.block().value,
-             .sequence = sequence_.fetch_add(1) + 1,
+             .sequence = sequence_->fetch_add(1) + 1,
              .key = key};
   const std::size_t fragment = geometry_.fragment().value;
   for (unsigned layer = 0; layer < geometry_.layers; ++layer) {

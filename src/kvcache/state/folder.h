@@ -16,6 +16,7 @@
 // Thread-compatible; different slots may be used by different threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -53,9 +54,11 @@ class Folder {
   // The blocks that open() found, oldest first, each key once. Empty from then on.
   std::vector<Found> take_found() { return std::exchange(found_, {}); }
 
-  // The number of the last block that was written. The next one has a larger number than `last`.
-  std::uint64_t sequence() const { return sequence_.load(); }
-  void number_from(std::uint64_t last) { sequence_ = last; }
+  // The largest number of a header that open() found.
+  std::uint64_t last_found() const { return last_found_; }
+  // Borrows the counter of the numbers: of two headers of a block, the larger number counts.
+  // Requires: called before describe().
+  void count_with(std::atomic<std::uint64_t>& sequence) { sequence_ = &sequence; }
 
   const File& file() const { return *blocks_; }
   // Errors: io: its files were removed, so writes are lost when this process ends; or cut.
@@ -109,7 +112,8 @@ class Folder {
   std::vector<std::byte> headers_;
   std::unique_ptr<MemoryRange> headers_memory_;
   std::vector<Found> found_;
-  std::atomic<std::uint64_t> sequence_{0};
+  std::uint64_t last_found_ = 0;
+  std::atomic<std::uint64_t>* sequence_ = nullptr;
 };
 
 }  // namespace headrace::kvcache

@@ -2,6 +2,7 @@
 #include "kvcache/state/folders.h"
 
 #include <algorithm>
+#include <chrono>
 #include <unordered_map>
 
 namespace headrace::kvcache {
@@ -12,15 +13,17 @@ Result<std::unique_ptr<Folders>> Folders::open(Mover& mover, const TierOptions& 
   std::unique_ptr<Folders> folders(new Folders(slot_bytes));
   std::vector<FolderOptions> all{{options.folder, options.budget}};
   all.insert(all.end(), options.more_folders.begin(), options.more_folders.end());
-  std::uint64_t sequence = 0;
+  const Nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
+  auto sequence = static_cast<std::uint64_t>(std::max(now, Nanoseconds{0}).count());
   for (const FolderOptions& each : all) {
     const auto slots = static_cast<std::uint32_t>(each.budget.value / slot_bytes);
     HEADRACE_TRY(auto folder, Folder::open(mover, each.folder, geometry, slots, memory, options));
-    sequence = std::max(sequence, folder->sequence());
+    sequence = std::max(sequence, folder->last_found());
+    folder->count_with(folders->sequence_);
     folders->folders_.push_back(std::move(folder));
     folders->starts_.push_back(folders->starts_.back() + slots);
   }
-  for (const auto& folder : folders->folders_) folder->number_from(sequence);
+  folders->sequence_ = sequence;
   return folders;
 }
 

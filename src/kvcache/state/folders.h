@@ -8,6 +8,7 @@
 // Thread-compatible; different slots may be used by different threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,6 +58,9 @@ class Folders {
   std::uint32_t local(std::uint32_t slot) const { return slot - starts_[disk_of(slot)]; }
 
   const std::uint64_t slot_bytes_;
+  // The number of the last block that was written, in any folder. It starts at the wall clock (ns),
+  // so that blocks of a folder that was left out are older than those written meanwhile.
+  std::atomic<std::uint64_t> sequence_{0};
   std::vector<std::unique_ptr<Folder>> folders_;
   std::vector<std::uint32_t> starts_{0};  // the first slot of each folder, then their number
 };

@@ -70,7 +70,12 @@ TEST_F(KvFolders, ShareBlocksByBudget_AndOpenWithoutTheOthers) {
 // A block that two folders list, since it was written while one of them was away.
 TEST_F(KvFolders, OfTwoHeadersOfABlock_TheYoungerCounts) {
   rig.open(options(0, {0}));
-  ASSERT_EQ(rig.put(std::span(keys).first(1))->stored, 1u);
+  std::vector<std::byte> old(rig.bytes_of(4).value);  // not the right bytes
+  const MemoryRange memory(old, kDram);
+  for (std::size_t i = 4; i-- > 0;) {  // the first key has the largest number
+    const Extent from = whole(memory).part(0, rig.geometry.block());
+    ASSERT_EQ(rig.store->store({&keys[i], 1}, from)->wait()->stored, 1u);
+  }
   rig.open(options(0, {1, 2}));
   ASSERT_EQ(rig.put(std::span(keys).first(4))->stored, 4u);
   rig.open(options(0));
@@ -80,6 +85,25 @@ TEST_F(KvFolders, OfTwoHeadersOfABlock_TheYoungerCounts) {
   ASSERT_TRUE(rig.store->flush().has_value());
   rig.open(options(0));
   EXPECT_EQ(rig.store->stats().reopened, 0u);
+}
+
+// A process was killed after it had stored a removed block anew, in a folder with fewer writes.
+TEST_F(KvFolders, OfTwoHeadersOfOneProcess_TheYoungerCounts) {
+  const kvcache::TierOptions tier = options(0).tiers[0];
+  const std::vector<std::byte> bytes = rig.blocks_of(std::span(keys).first(1));
+  {
+    auto folders = kvcache::Folders::open(*rig.mover, tier, rig.geometry, kDram).value();
+    for (int i = 0; i < 5; ++i) folders->describe(0, keys[0], bytes);
+    folders->describe(8, keys[0], bytes);  // the first slot of the second folder
+    for (const std::uint32_t slot : {0U, 8U}) {
+      const MovePair header = folders->header(slot);
+      ASSERT_TRUE(rig.mover->copy(header.to, header.from).wait().has_value());
+    }
+  }
+  auto folders = kvcache::Folders::open(*rig.mover, tier, rig.geometry, kDram).value();
+  const auto found = folders->take_found();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].slot, 8u);
 }
 
 TEST_F(KvFolders, LostDisk_CostsItsBlocksOnly) {
@@ -122,6 +146,33 @@ TEST_F(KvFolders, LostDisk_CostsItsBlocksOnly) {
     EXPECT_GT(rig.store->stats().reopened, 8u);
     EXPECT_TRUE(rig.get(rig.store->pin(keys).keys()).has_value());
   }
+}
+
+// It is tried again every 10 s.
+TEST_F(KvFolders, LostDisk_CostsNoBlockInMemory) {
+  rig.open(options(4));
+  rig.files->lost = inode(1);
+  for (const kvcache::Key& key : std::span(keys).first(16)) {
+    ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+    clock.advance(std::chrono::seconds{4});
+  }
+  EXPECT_EQ(there(), 16u);
+  EXPECT_EQ(rig.store->stats().failed, 0u);
+  EXPECT_TRUE(rig.store->flush().has_value());
+  rig.open(options(4, {0, 2}));
+  EXPECT_EQ(rig.store->stats().reopened, 16u);
+}
+
+// flush() sends blocks that the disk did not take to the others.
+TEST_F(KvFolders, FlushWithALostDisk_WritesToTheOthers) {
+  rig.open(options(16));
+  ASSERT_EQ(rig.put(std::span(keys).first(12))->stored, 12u);
+  rig.files->lost = inode(1);
+  const Status outcome = rig.store->flush();
+  EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+  rig.open(options(4, {0, 2}));
+  EXPECT_EQ(rig.store->stats().reopened, 12u);
 }
 
 TEST_F(KvFolders, FullDisk_LeavesTheOthers) {

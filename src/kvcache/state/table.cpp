@@ -219,7 +219,8 @@ StoreStats BlockTable::stats() {
   StoreStats stats = counts_;
   for (const Tier& tier : tiers_) {
     stats.tiers.push_back(tier.counts);
-    stats.tiers.back().blocks = released ? 0 : tier.slots - tier.free.size() - tier.free.aside();
+    stats.tiers.back().blocks =
+        released ? 0 : tier.slots - tier.free.size() - tier.free.aside() - tier.stuck;
     stats.tiers.back().used = Bytes{stats.tiers.back().blocks * slot_bytes_};
   }
   stats.pinned = Bytes{pinned_ * block_bytes_};
@@ -318,7 +319,11 @@ bool BlockTable::in_memory(const Entry& entry) const {
 
 bool BlockTable::only_in_memory(const Entry& entry) const {
   const Copy& last = entry.copies[tiers_.size() - 1];
-  return last.state == Copy::State::none && entry.fastest().has_value();
+  return !last.served() && last.state != Copy::State::damaged && entry.fastest().has_value();
+}
+
+bool BlockTable::on_its_way(const Entry& entry) const {
+  return entry.copies[tiers_.size() - 1].state == Copy::State::filling;
 }
 
 void BlockTable::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slot) {

@@ -129,6 +129,7 @@ struct Tier {
   // A copy to this tier failed whose source could stay. Until then, only blocks that must leave
   // their tier come here.
   Nanoseconds rests GUARDED_BY(kTable){0};
+  std::size_t stuck GUARDED_BY(kTable) = 0;  // slots without a block that wait for their headers
   std::unique_ptr<EvictionOrder> order GUARDED_BY(kTable);
   // Copies to this tier that have not ended, and headers of the folder that are overwritten.
   unsigned filling GUARDED_BY(kTable) = 0;
@@ -172,6 +173,7 @@ class Unlister {
   struct Slot {
     std::uint32_t number = 0;
     bool failed = false;    // a block was not written, and has been counted
+    bool retried = false;   // its header could not be overwritten before
     std::uint8_t side = 0;  // of Tier::fills, which counts the slot
   };
   // Frees the slot of the folder once its header is overwritten.
@@ -231,7 +233,10 @@ class BlockTable {
   // Counts a use by a store() or touch(), unless the block was removed.
   void use_again(Entry& entry) REQUIRES(kTable);
   bool in_memory(const Entry& entry) const REQUIRES(kTable);
+  // Whether the folder does not have the block, though it may be on its way there.
   bool only_in_memory(const Entry& entry) const REQUIRES(kTable);
+  // Whether it is on its way there.
+  bool on_its_way(const Entry& entry) const REQUIRES(kTable);
 
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(kTable);
   void enter_order(Copy& copy, unsigned tier) REQUIRES(kTable);

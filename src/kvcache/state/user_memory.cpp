@@ -2,6 +2,7 @@
 #include "kvcache/state/user_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/fail.h"
 
@@ -71,9 +72,13 @@ Status check_user(const Geometry& geometry, std::span<const Extent> extents, Lay
 
 bool any_overlap(std::span<const Extent> extents) {
   std::vector<Extent> sorted(extents.begin(), extents.end());
-  const auto address = [](const Extent& extent) {
-    return extent.memory() != nullptr ? reinterpret_cast<std::uintptr_t>(extent.memory())
-                                      : *extent.object->device_address() + extent.offset;
+  // Files have no address: their extents are sorted by file.
+  const auto address = [](const Extent& extent) -> std::pair<const Object*, std::uintptr_t> {
+    if (extent.memory() != nullptr) {
+      return {nullptr, reinterpret_cast<std::uintptr_t>(extent.memory())};
+    }
+    const auto device = extent.object->device_address();
+    return {device ? nullptr : extent.object, device.value_or(0) + extent.offset};
   };
   if (!std::ranges::is_sorted(sorted, {}, address)) std::ranges::sort(sorted, {}, address);
   return std::ranges::adjacent_find(sorted, overlap) != sorted.end();
