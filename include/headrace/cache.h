@@ -378,8 +378,8 @@ class Cache {
   // which there is no copy (no space, a failed copy) come from the source.
   // Requires: to.size() == from.length, and `to` is no memory that the cache reads from.
   // Errors: invalid: an extent outside its object, other sizes, a callback of the Mover;
-  // timed_out; cancelled: AccessOptions::stop returned true; the error of the source. `to` then holds unspecified bytes, and nothing writes to it
-  // any more.
+  // timed_out; cancelled: AccessOptions::stop returned true; the error of the source. After an
+  // error `to` holds unspecified bytes, and nothing writes to it any more.
   Status read(const Extent& from, std::span<std::byte> to, const ReadOptions& options = {});
 
   // Plans the use of `extents` in this order and fetches them ahead. Each is protected from

@@ -155,7 +155,7 @@ class HeadraceFileSystem(ChainedFileSystem):
                 plans.enter_context(plan)
             return [_local.read(path, start, end - start) for start, end in inside]
 
-    # What only the file system below knows or does.
+    # The file system below does the rest.
 
     def info(self, path: str, **kwargs: Any) -> Any:
         return self.fs.info(self._strip_protocol(path), **kwargs)
@@ -214,7 +214,7 @@ def url_to_fs(url: str) -> tuple[HeadraceFileSystem, str]:
 
 
 def _strip(below: Any, path: Any) -> Any:
-    """Of an instance: without our name, then as the file system below has it."""
+    """The path without our name, as the file system below has it."""
     stripped = HeadraceFileSystem._strip_protocol(path)
     return [below(one) for one in stripped] if isinstance(stripped, list) else below(stripped)
 

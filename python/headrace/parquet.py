@@ -44,7 +44,7 @@ def scan(
     """
     fs, path = (filesystem, path) if filesystem is not None else url_to_fs(path)
     with fs.open(path) as source:
-        # What pyarrow would buffer itself comes from our cache.
+        # pyarrow need not buffer: the cache does.
         file = pyarrow.parquet.ParquetFile(source, pre_buffer=False)
         groups = range(file.num_row_groups) if row_groups is None else row_groups
         wanted = None if columns is None else list(columns)

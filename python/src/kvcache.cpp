@@ -387,8 +387,8 @@ void bind_store(nb::module_& m) {
           },
           "mover"_a, "geometry"_a, "tiers"_a, "folder"_a.none(), nb::kw_only(), "eviction"_a,
           "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a,
-          "Memories: where, bytes, whether pinned, and whether touched at once. The folders: paths and bytes, when they are "
-          "written, what is verified, and whether others are emptied.")
+          "Memories: where, bytes, whether pinned, and whether touched at once. The folders: paths "
+          "and bytes, when they are written, what is verified, and whether others are emptied.")
       .def_prop_ro("geometry",
                    [](const KvStoreRef& self) { return self.owner->store->geometry(); });
   bind_blocks(bound);

@@ -9,7 +9,7 @@ namespace headrace {
 namespace {
 
 ObjectId next_id() {
-  // Those of a simulation are far from all others, since threads outside make objects too.
+  // Ids of a simulation are far from all others, since threads outside make objects too.
   constexpr std::uint64_t kSimulated = std::uint64_t{1} << 63;
   if (simulated_draws != nullptr) return ObjectId{kSimulated + ++*simulated_draws};
   static std::atomic<std::uint64_t> last{0};

@@ -7,7 +7,7 @@ import io
 import threading
 from typing import Any, Protocol
 
-#: readline() reads at least so much.
+#: readline() reads at least this many bytes.
 _LINE = 8192
 #: read() of more asks for the size first, so that no more memory is made than there are bytes.
 _LARGE = 1 << 20
@@ -19,7 +19,7 @@ class Source(Protocol):
     def size(self) -> int: ...
 
     def read(self, at: int, length: int) -> bytes:
-        """Those that are there."""
+        """The bytes from there on; fewer at the end."""
 
     def readinto(self, at: int, into: memoryview) -> int:
         """As read(); their number."""

@@ -84,7 +84,7 @@ class RemoteFiles:
     def _claim(
         self, version: Version, blocks: Sequence[int]
     ) -> tuple[list[int], list[threading.Event]]:
-        """Those that this thread fetches, and the ends of the others."""
+        """The blocks that this thread fetches, and the ends of other threads' fetches."""
         mine, others = [], []
         with self._lock:
             for block in blocks:
