@@ -8,7 +8,6 @@
 
 #include "core/thread.h"
 #include "headrace/random.h"
-#include "model/model_testing.h"
 #include "sim/sim_testing.h"
 
 namespace headrace::sim {
@@ -20,11 +19,14 @@ constexpr double kMany = 1e9;  // bytes in flight that no ceiling lets through
 
 // One memory of 10 GB/s, exactly: its queue grows without end at full load.
 Solver ten_gb() {
-  MachineModel model;
-  model.ceilings = {ceiling_to("memory", {0}, 10e9)};
-  // Full load from the first ns of queue on.
-  model.ceilings[0].queue = Curve{{{0, 0}, {1, 1e-3}}};
-  return solver_of(two_memories(), std::move(model));
+  Ceiling memory{.name = "memory",
+                 .paths = {{.to = {kSlow}}},
+                 .bandwidth = Curve{{{0, 10e9}}},
+                 // Full load from the first ns of queue on.
+                 .queue = Curve{{{0, 0}, {1, 1e-3}}}};
+  auto solver = Solver::create(test_machine(), MachineModel{.ceilings = {std::move(memory)}});
+  EXPECT_TRUE(solver.has_value()) << (solver ? "" : solver.error().message);
+  return *std::move(solver);
 }
 
 Flow reader(double in_flight_bytes, std::optional<double> cap = {}) {
