@@ -3,8 +3,10 @@
 
 A reader connects to a socket in the folder. It sends the kinds of its pools' blocks, as a JSON
 object, and the memory (a memfd) that blocks are loaded into. The answer is "ok", or why the reader
-is refused: another model, revision or layout would give it wrong blocks. A request is a JSON line {"pool", "get"} and then keys of 16 bytes; its answer is a byte for
-each key, 1 if the block is there or, with "get", in the memory, in the order of the keys.
+is refused: another model, revision or layout would give it wrong blocks.
+
+A request is a JSON line {"pool", "get"} and then keys of 16 bytes. Its answer is a byte for each
+key, 1 if the block is there or, with "get", in the memory, in the order of the keys.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _NAME = "readers"
 _MESSAGE_BYTES = 1024 + 16 * MOST_KEYS
 _ACCEPTED = b"ok"
 
-#: Of the blocks of a pool: the format, which stands for all that decides their bytes, and the size.
+#: The format of a pool's blocks, which stands for all that decides their bytes, and their size.
 Kind = tuple[str, int]
 
 

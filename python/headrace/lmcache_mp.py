@@ -90,13 +90,16 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
             self._arena = memory_range(bytes_of_it, machine)
         self._stored, self._looked, self._loaded = (CompletionQueue() for _ in range(3))
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()  # of what follows
+        self._opening = threading.Lock()  # held while a store opens or closes, before _lock
+        # Held from a change of what is there until listeners know of it, before _lock.
+        self._reporting = threading.RLock()
+        self._lock = threading.Lock()  # of what follows; nobody waits for a disk with it
         self._stores: dict[int, kvcache.Store] = {}  # by size of object
         self._lists: dict[int, KeyList] = {}  # of the same; keys that LMCache knows
         self._tasks: dict[int, _Task] = {}
         self._of_part: dict[int, int] = {}  # tasks by what the queues tell
         self._found: dict[int, Any] = {}  # results of lookups
-        # What each lookup found of a key, the oldest first: a block, or one of each size.
+        # Blocks that each lookup of a key found, the oldest lookup first: one of each size.
         self._locks: dict[Any, deque[list[kvcache.Match]]] = {}
         self._used: set[int] = set()  # sizes of objects that were stored or loaded
         self._warned = self._closed = False
@@ -113,11 +116,12 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def register_listener(self, listener: Any) -> None:
         """Tells it the objects that are there, as LMCache's own adapters do after a restart."""
-        super().register_listener(listener)
-        with self._lock:
-            keys, sizes = self._listed()
-        if keys:
-            listener.on_l2_keys_stored(keys, sizes)
+        with self._reporting:
+            super().register_listener(listener)
+            with self._lock:
+                keys, sizes = self._listed()
+            if keys:
+                listener.on_l2_keys_stored(keys, sizes)
 
     def _listed(self) -> tuple[list[Any], list[int]]:
         """Keys and sizes of the objects that are known. Requires: the lock."""
@@ -129,24 +133,47 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         return keys, sizes
 
     def _store_of(self, bytes_each: int) -> kvcache.Store | None:
-        """None: another size than those that are kept."""
-        store = self._stores.get(bytes_each)
-        given = self._settings
+        """None: another size than those that are kept. Waits for a disk where a store is opened.
+        Errors: as of headrace.kvcache.Store, and CancelledError: the adapter is closed.
+        """
+        with self._lock:
+            if bytes_each in self._stores or not self._may_open():
+                return self._open_store(bytes_each)
+        with self._opening:
+            with self._lock:
+                if bytes_each in self._stores or not self._may_open():
+                    return self._open_store(bytes_each)
+                unused = self._take_unused() if self._is_full() else None
+            if unused is not None:
+                self._discard(*unused)
+            path = self._folder / f"objects-{bytes_each}"
+            store = self._settings.open(
+                self._mover, "lmcache", bytes_each, path,
+                share=1 / self._settings.sizes, list_dropped=True,
+            )  # fmt: skip
+            known = KeyList(self._folder / f"keys-{bytes_each}", store)
+            with self._lock:
+                if not self._closed:
+                    self._stores[bytes_each] = store
+                    self._lists[bytes_each] = known
+                    return store
+            known.close()
+            store.close(flush=False)
+            raise headrace.CancelledError("the adapter is closed")
+
+    def _is_full(self) -> bool:
+        return len(self._stores) >= self._settings.sizes
+
+    def _may_open(self) -> bool:
+        """Whether one more store may be there. Requires: the lock."""
+        unused = self._settings.other == "discard" and self._stores.keys() - self._used
+        return not self._closed and (not self._is_full() or bool(unused))
+
+    def _open_store(self, bytes_each: int) -> kvcache.Store | None:
+        """Requires: the lock."""
         if self._closed:
             raise headrace.CancelledError("the adapter is closed")
-        if store is None and given.other == "discard" and len(self._stores) >= given.sizes:
-            self._discard_unused()
-        if store is None and len(self._stores) < given.sizes:
-            store = given.open(
-                self._mover,
-                "lmcache",
-                bytes_each,
-                self._folder / f"objects-{bytes_each}",
-                share=1 / given.sizes,
-                list_dropped=True,
-            )
-            self._stores[bytes_each] = store
-            self._lists[bytes_each] = KeyList(self._folder / f"keys-{bytes_each}", store)
+        store = self._stores.get(bytes_each)
         if store is None and not self._warned:
             self._warned = True
             _log.warning(
@@ -155,14 +182,18 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
             )  # fmt: skip
         return store
 
-    def _discard_unused(self) -> None:
-        """Removes a folder of objects of a size that has not been used since the start."""
-        for bytes_each in self._stores.keys() - self._used:
-            self._stores.pop(bytes_each).close(flush=False)
-            self._lists.pop(bytes_each).close()
-            (self._folder / f"keys-{bytes_each}").unlink(missing_ok=True)
-            shutil.rmtree(self._folder / f"objects-{bytes_each}", ignore_errors=True)
-            return
+    def _take_unused(self) -> tuple[int, kvcache.Store, KeyList]:
+        """Takes out a size that has not been used since the start. Requires: the lock, and that
+        there is one.
+        """
+        bytes_each = next(iter(self._stores.keys() - self._used))
+        return bytes_each, self._stores.pop(bytes_each), self._lists.pop(bytes_each)
+
+    def _discard(self, bytes_each: int, store: kvcache.Store, known: KeyList) -> None:
+        store.close(flush=False)
+        known.close()
+        (self._folder / f"keys-{bytes_each}").unlink(missing_ok=True)
+        shutil.rmtree(self._folder / f"objects-{bytes_each}", ignore_errors=True)
 
     def get_store_event_fd(self) -> int:
         return self._stored.fileno()
@@ -187,15 +218,15 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         by_size: dict[int, list[int]] = {}
         for i, bytes_each in enumerate(task.sizes):
             by_size.setdefault(bytes_each, []).append(i)
+        stores = {bytes_each: self._try_store_of(bytes_each) for bytes_each in by_size}
         with self._lock:
             self._tasks[number] = task
             for bytes_each, some in by_size.items():
-                self._used.add(bytes_each)
                 names = [_text(keys[i]).encode() for i in some]
                 extents = [memories[i][0] for i in some]
                 handle: kvcache.Load | kvcache.Stored | None = None
                 try:
-                    if (store := self._store_of(bytes_each)) is None:
+                    if (store := stores[bytes_each]) is None:
                         pass
                     elif task.loads:
                         handle = store.load_blocks(
@@ -216,6 +247,15 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         queue.tell(part)
         return number
 
+    def _try_store_of(self, bytes_each: int) -> kvcache.Store | None:
+        with self._lock:
+            self._used.add(bytes_each)
+        try:
+            return self._store_of(bytes_each)
+        except (headrace.Error, MemoryError) as error:
+            _log.warning("objects of %d bytes are left out: %s", bytes_each, error)
+            return None
+
     def _memory(self, each: Any) -> tuple[Extent | Object, int]:
         array = each.byte_array
         bytes_each = len(array)
@@ -233,23 +273,32 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
         results: dict[int, Any] = {}
-        ended: dict[int, dict[bytes, str]] = {}
-        with self._lock:
-            self._take(self._stored)
-            over = [number for number, task in self._tasks.items()
-                    if task.left == 0 and not task.loads]  # fmt: skip
-            for number in over:
-                task = self._tasks.pop(number)
-                good = all(_all_stored(handle, len(some)) for handle, some in task.parts)
-                results[number] = L2StoreResult(good, sum(task.sizes))
-                for key, each in zip(task.keys, task.sizes, strict=True):
-                    text = _text(key)
-                    ended.setdefault(each, {})[kvcache.key(text.encode())] = text
-            gone, new = self._changes(ended)
-        for changes, tell in ((gone, self._notify_keys_deleted), (new, self._notify_keys_stored)):
-            if changes:
-                tell([_key_of(text) for text, _ in changes], [each for _, each in changes])
+        with self._reporting:
+            with self._lock:
+                gone, new = self._take_stored(results)
+            for changes, tell in (
+                (gone, self._notify_keys_deleted), (new, self._notify_keys_stored),
+            ):  # fmt: skip
+                if changes:
+                    tell([_key_of(text) for text, _ in changes], [each for _, each in changes])
         return results
+
+    def _take_stored(
+        self, results: dict[int, Any]
+    ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        """Adds the results of stores that have ended. Returns as _changes(). Requires: the lock."""
+        ended: dict[int, dict[bytes, str]] = {}
+        self._take(self._stored)
+        over = [number for number, task in self._tasks.items()
+                if task.left == 0 and not task.loads]  # fmt: skip
+        for number in over:
+            task = self._tasks.pop(number)
+            good = all(_all_stored(handle, len(some)) for handle, some in task.parts)
+            results[number] = L2StoreResult(good, sum(task.sizes))
+            for key, each in zip(task.keys, task.sizes, strict=True):
+                text = _text(key)
+                ended.setdefault(each, {})[kvcache.key(text.encode())] = text
+        return self._changes(ended)
 
     def _changes(
         self, ended: dict[int, dict[bytes, str]]
@@ -327,17 +376,23 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def delete(self, keys: list[Any]) -> None:
         """Locked objects stay, as in LMCache's own adapters."""
+        with self._reporting:
+            with self._lock:
+                gone = self._remove([key for key in keys if key not in self._locks])
+            if gone:
+                self._notify_keys_deleted([key for key, _ in gone], [each for _, each in gone])
+
+    def _remove(self, keys: list[Any]) -> list[tuple[Any, int]]:
+        """Objects that LMCache knew, with their sizes. Requires: the lock."""
         gone: list[tuple[Any, int]] = []
-        with self._lock:
-            for key in (key for key in keys if key not in self._locks):
-                name = _text(key).encode()
-                for bytes_each, store in self._stores.items():
-                    removed = store.remove([name])
-                    known = self._lists[bytes_each].pop(kvcache.key(name))
-                    if removed and known is not None:
-                        gone.append((key, bytes_each))
-        if gone:
-            self._notify_keys_deleted([key for key, _ in gone], [each for _, each in gone])
+        for key in keys:
+            name = _text(key).encode()
+            for bytes_each, store in self._stores.items():
+                removed = store.remove([name])
+                known = self._lists[bytes_each].pop(kvcache.key(name))
+                if removed and known is not None:
+                    gone.append((key, bytes_each))
+        return gone
 
     def list_l2_keys(
         self, model_name: str | None = None, page_size: int = 500, cursor: str | None = None
@@ -386,6 +441,7 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         """Ends what is in flight, and writes to the folder what is only in memory."""
         with self._lock:
             self._closed = True
+        with self._opening, self._lock:
             stores, self._stores = self._stores, {}
             lists, self._lists = self._lists, {}
             self._locks = {}

@@ -49,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 @contextmanager
 def full_disk(most: int) -> Iterator[None]:
-    """Files of this process have at most so many bytes: a write is short, the next one fails."""
+    """Limits files of this process to `most` bytes: a write is short, the next one fails."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     try:

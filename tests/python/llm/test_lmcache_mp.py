@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -242,6 +243,66 @@ def test_objects_of_a_size_that_is_not_used_any_more_are_discarded(opened: Open)
     new = opened(other="discard")
     assert new.store(range(10, 12), SIZE // 2).is_successful()
     assert new.look_up(range(2)) == [False, False]
+
+
+@needs_the_wheel
+@pytest.mark.parametrize("where", ["headrace._plugin.Settings.open", "shutil.rmtree"])
+def test_calls_do_not_wait_while_a_store_opens_or_a_folder_is_removed(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    old = opened()
+    old.store(range(2))
+    old.adapter.close()
+    controller = opened(other="discard")
+    owner, _, name = where.rpartition(".")
+    target = shutil if owner == "shutil" else type(controller.adapter._settings).__mro__[1]
+    slow, begun, go_on = getattr(target, name), threading.Event(), threading.Event()
+
+    def wait_first(*args: Any, **given: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return slow(*args, **given)
+
+    monkeypatch.setattr(target, name, wait_first)
+    storing = threading.Thread(target=controller.store, args=(range(10, 12), SIZE // 2))
+    storing.start()
+    try:
+        assert begun.wait(60) and storing.is_alive()
+        looking = threading.Thread(target=controller.look_up, args=(range(2),), daemon=True)
+        looking.start()
+        looking.join(20)
+        assert not looking.is_alive()
+    finally:
+        go_on.set()
+        storing.join()
+    assert controller.look_up(range(10, 12)) == [True, True]
+
+
+@needs_the_wheel
+def test_an_object_removed_while_a_listener_registers_is_not_reported_afterwards(
+    opened: Open,
+) -> None:
+    controller = opened()
+    controller.store(range(2))
+    adapter = controller.adapter
+    reports: list[tuple[str, int]] = []
+    deleting = threading.Thread(target=adapter.delete, args=(controller.keys(range(2)),))
+
+    def stored(keys: list[Any], sizes: list[int]) -> None:
+        if not reports:
+            deleting.start()
+            deleting.join(0.2)  # it ends only where reports overtake each other
+        reports.append(("stored", len(keys)))
+
+    adapter.register_listener(
+        SimpleNamespace(
+            on_l2_keys_stored=stored,
+            on_l2_keys_deleted=lambda keys: reports.append(("deleted", len(keys))),
+            on_l2_keys_accessed=lambda keys: None,
+        )
+    )
+    deleting.join()
+    assert reports == [("stored", 2), ("deleted", 2)]
 
 
 @needs_the_wheel
