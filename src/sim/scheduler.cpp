@@ -224,7 +224,7 @@ void Scheduler::expire(Nanoseconds time) {
 }
 
 void Scheduler::advance(Nanoseconds by) {
-  // Relaxed: read by other threads only as progress.
+  // Relaxed; pairs with now(), which other threads call only for progress.
   now_.store((now() + by).count(), std::memory_order_relaxed);
   expire(now());
 }
