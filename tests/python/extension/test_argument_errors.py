@@ -102,7 +102,7 @@ SLIPS: list[tuple[Slip, str]] = [
 
 
 @pytest.mark.parametrize(("slip", "told"), SLIPS, ids=[told for _, told in SLIPS])
-def test_slips_are_told_in_a_line(mover: headrace.Mover, slip: Slip, told: str) -> None:
+def test_wrong_arguments_give_one_line(mover: headrace.Mover, slip: Slip, told: str) -> None:
     store = kvcache.Store(mover, GEOMETRY, [kvcache.Memory("dram", "256 KiB")])
     with pytest.raises(headrace.InvalidError) as raised:
         slip(mover, store)

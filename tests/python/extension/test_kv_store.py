@@ -210,7 +210,7 @@ def test_a_store_is_closed(mover: headrace.Mover, tmp_path: Path) -> None:
                 use()
 
 
-def test_slips_are_told_in_one_line(mover: headrace.Mover, tmp_path: Path) -> None:
+def test_wrong_arguments_give_one_line(mover: headrace.Mover, tmp_path: Path) -> None:
     array = blocks(KEYS[:1])
     memory = kvcache.Memory("dram", 1 << 20)
     with kvcache.Store(mover, GEOMETRY, [memory]) as store:
