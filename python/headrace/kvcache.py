@@ -342,7 +342,9 @@ def _folder_tier(
         if each.other not in ("refuse", "discard"):
             raise InvalidError(f"other={each.other!r}; give 'refuse' or 'discard'")
         if (each.write, each.verify, each.other) != (tier.write, tier.verify, tier.other):
-            raise InvalidError("folders of one tier differ in write, verify or other; give all of them the same")
+            raise InvalidError(
+                "folders of one tier differ in write, verify or other; give all of them the same"
+            )
     disks = [(_path(each.path), _budget(number, each.budget)) for each in folders]
     return (disks, tier.write, tier.verify, tier.other == "discard")
 
