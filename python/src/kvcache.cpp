@@ -260,7 +260,8 @@ void bind_closing(nb::class_<KvStoreRef>& bound) {
   bound
       .def("flush", &flush, "timeout"_a = 60.0,
            "Writes blocks to the folder that are only in memory, as far as its budget has slots. "
-           "Covers blocks whose store() began before. Then everything written so far is made "
+           "Covers blocks whose store() began before the call. Then everything written so far is "
+           "made "
            "durable (fdatasync), which `timeout` does not bound. IoError: some blocks could not be "
            "written, a disk did not take them, or a file of the folder was removed or cut. "
            "TimedOutError: some blocks were written.")

@@ -2,6 +2,7 @@
 #include "kvcache/flusher.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/fail.h"
 #include "core/waiting/patience.h"
@@ -16,7 +17,7 @@ constexpr std::uint64_t kIdleBytes = std::uint64_t{8} << 20;
 bool any_on_its_way(BlockTable& table, std::span<const Key> keys) REQUIRES(kTable) {
   return std::ranges::any_of(keys, [&](const Key& key) REQUIRES(kTable) {
     const Entry* const entry = table.find(key);
-    return entry != nullptr && table.on_its_way(*entry);
+    return entry != nullptr && entry->on_its_way();
   });
 }
 
@@ -51,8 +52,7 @@ void Flusher::write_while_idle() noexcept {
   while (!when_idle_.empty() && !table.closing && now >= folder.rests && !folder.all_closed() &&
          folder.filling * table.block_bytes() < kIdleBytes) {
     Entry* const entry = table.find(when_idle_.front());
-    const bool wanted =
-        entry != nullptr && table.only_in_memory(*entry) && !table.on_its_way(*entry);
+    const bool wanted = entry != nullptr && table.only_in_memory(*entry) && !entry->on_its_way();
     const unsigned tier = wanted ? *entry->fastest() : 0;
     // On its way to another memory: sent() calls this function again at its end.
     if (wanted && entry->copies[tier].state != Copy::State::ready) break;
@@ -82,11 +82,11 @@ bool Flusher::list(Work& work) {
 
 void Flusher::send_again(Work& work) {
   BlockTable& table = store_.table;
-  const bool others = table.last().folder->disks() > 1;
   std::erase_if(work.sent, [&](const Key& key) REQUIRES(kTable) {
-    const Entry* const entry = table.find(key);
-    if (entry != nullptr && table.on_its_way(*entry)) return false;
-    if (others && entry != nullptr && table.only_in_memory(*entry)) work.keys.push_back(key);
+    Entry* const entry = table.find(key);
+    if (entry == nullptr) return true;
+    if (entry->on_its_way()) return false;
+    if (std::exchange(entry->refused, false)) work.keys.push_back(key);
     return true;
   });
 }
@@ -112,7 +112,7 @@ bool Flusher::write_some(Work& work) {
     if (entry == nullptr || !table.only_in_memory(*entry)) continue;
     const unsigned tier = *entry->fastest();
     Copy& copy = entry->copies[tier];
-    if (copy.state != Copy::State::ready || table.on_its_way(*entry)) {
+    if (copy.state != Copy::State::ready || entry->on_its_way()) {
       moving.push_back(key);
       continue;
     }

@@ -264,6 +264,7 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
   // flush() sends it to the other disk.
   const bool retried = asked_to ? other_disk && copy.for_store == nullptr : full;
   if (why != nullptr && !copy.promotes() && !idle && !retried) ++table.counts().failed;
+  if (retried && copy.source == Source::stays) entry.refused = true;
   if (stays) {
     from.state = Copy::State::ready;
     if (!asked_to) table.enter_order(from, copy.from);

@@ -1551,7 +1551,7 @@ class KvStore:
 
     def flush(self, timeout: float = 60.0) -> None:
         """
-        Writes blocks to the folder that are only in memory, as far as its budget has slots. Covers blocks whose store() began before. Then everything written so far is made durable (fdatasync), which `timeout` does not bound. IoError: some blocks could not be written, a disk did not take them, or a file of the folder was removed or cut. TimedOutError: some blocks were written.
+        Writes blocks to the folder that are only in memory, as far as its budget has slots. Covers blocks whose store() began before the call. Then everything written so far is made durable (fdatasync), which `timeout` does not bound. IoError: some blocks could not be written, a disk did not take them, or a file of the folder was removed or cut. TimedOutError: some blocks were written.
         """
 
     def close(self, *, flush: bool = True, timeout: float = 60.0) -> None:

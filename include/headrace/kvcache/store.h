@@ -350,8 +350,8 @@ struct StoreStats {
 class Store {
  public:
   // Borrows `mover`, which must outlive the store. Allocates the memory of the tiers, makes the
-  // folder if its parent exists, and reads its index. Reading takes at most a minute, plus
-  // kShutdownBound if the disk does not answer.
+  // folder if its parent exists, and reads its index. Reading takes at most a minute for each
+  // folder, plus kShutdownBound if the disk does not answer.
   // Errors:
   // - invalid: no tiers; a budget below one block; more_folders without a folder, or without a
   //   name; memory in a file of a storage device (use a

@@ -205,9 +205,9 @@ void remove_drafts(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem::path& path,
-                                             const Geometry& geometry, std::uint32_t slots,
-                                             NodeId memory, const TierOptions& rules) {
+Result<std::unique_ptr<Folder>> Folder::claim(const std::filesystem::path& path,
+                                              const Geometry& geometry, std::uint32_t slots,
+                                              const TierOptions& rules) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return fail_errno(errno, "cannot make the folder " + quoted(path));
   }
@@ -230,12 +230,16 @@ Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem
     if (made.fd < 0) return fail_errno(errno, "cannot open " + quoted(path / "lock"));
   }
   HEADRACE_TRY_STATUS(folder->lock(path / "lock", folder->lock_));
-  HEADRACE_TRY_STATUS(folder->open_files(mover, path));
-  remove_drafts(path);
-  folder->headers_.resize(folder->header_bytes_ * slots);
-  folder->headers_memory_ = std::make_unique<MemoryRange>(folder->headers_, memory);
-  HEADRACE_TRY_STATUS(folder->read_headers(mover));
+  HEADRACE_TRY_STATUS(folder->check_files());
   return folder;
+}
+
+Status Folder::open(Mover& mover, NodeId memory) {
+  HEADRACE_TRY_STATUS(open_files(mover));
+  remove_drafts(path_);
+  headers_.resize(header_bytes_ * slots_);
+  headers_memory_ = std::make_unique<MemoryRange>(headers_, memory);
+  return read_headers(mover);
 }
 
 Status Folder::lock(const std::filesystem::path& name, int& held) const {
@@ -251,21 +255,22 @@ Status Folder::lock(const std::filesystem::path& name, int& held) const {
   return fail_errno(errno, "cannot lock " + quoted(name));
 }
 
-Status Folder::open_files(Mover& mover, const std::filesystem::path& path) {
-  const auto index = path / "index";
-  const auto blocks = path / "blocks";
-  // The superblock reaches the disk before anything else. After an interruption the index is blank
-  // or has a superblock.
-  HEADRACE_TRY(const bool blank, is_blank(index));
-  if (blank) HEADRACE_TRY_STATUS(check_blocks(blocks));
-  bool other = false;
-  if (!blank) {
-    HEADRACE_TRY_STATUS(lock(index, index_lock_));
-    Status fits = check_superblock(index, other);
-    if (!fits && !(other && discard_other_)) return fits;
-  }
-  if (other) HEADRACE_TRY_STATUS(size_file(blocks, 0));  // first: see check_blocks()
-  if (blank || other) {
+Status Folder::check_files() {
+  const auto index = path_ / "index";
+  HEADRACE_TRY(blank_, is_blank(index));
+  if (blank_) return check_blocks(path_ / "blocks");
+  HEADRACE_TRY_STATUS(lock(index, index_lock_));
+  Status fits = check_superblock(index, other_);
+  return other_ && discard_other_ ? Status{} : fits;
+}
+
+// The superblock reaches the disk before anything else. After an interruption the index is blank or
+// has a superblock.
+Status Folder::open_files(Mover& mover) {
+  const auto index = path_ / "index";
+  const auto blocks = path_ / "blocks";
+  if (other_) HEADRACE_TRY_STATUS(size_file(blocks, 0));  // first: see check_blocks()
+  if (blank_ || other_) {
     HEADRACE_TRY_STATUS(write_superblock(index));
     HEADRACE_TRY_STATUS(lock(index, index_lock_));  // it is another file
   }

@@ -34,11 +34,14 @@ namespace headrace::kvcache {
 
 class Folder {
  public:
-  // Makes the folder if it is absent, and sizes it for `slots`, dropping slots beyond. Errors: see
+  // Makes the folder if it is absent, locks it, and checks what it has. Drops no block. Errors: see
   // Store::open().
-  static Result<std::unique_ptr<Folder>> open(Mover& mover, const std::filesystem::path& path,
-                                              const Geometry& geometry, std::uint32_t slots,
-                                              NodeId memory, const TierOptions& rules = {});
+  static Result<std::unique_ptr<Folder>> claim(const std::filesystem::path& path,
+                                               const Geometry& geometry, std::uint32_t slots,
+                                               const TierOptions& rules);
+  // Sizes the folder for its slots, dropping slots beyond, and reads the headers. Required before
+  // the functions below. Errors: see Store::open().
+  Status open(Mover& mover, NodeId memory);
   ~Folder();
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
@@ -87,7 +90,8 @@ class Folder {
          const TierOptions& rules);
   // Opens the file and locks it, in place of `held`, which is released.
   Status lock(const std::filesystem::path& name, int& held) const;
-  Status open_files(Mover& mover, const std::filesystem::path& path);
+  Status check_files();
+  Status open_files(Mover& mover);
   Status write_superblock(const std::filesystem::path& path) const;
   // Sets `other` if the index is of a store, but damaged, or of another geometry or version.
   Status check_superblock(const std::filesystem::path& path, bool& other) const;
@@ -105,6 +109,8 @@ class Folder {
   std::vector<std::uint8_t> own_;  // by slot: 1 if this process wrote its block
   int lock_ = -1;
   int index_lock_ = -1;
+  bool blank_ = false;  // check_files() found no index
+  bool other_ = false;  // it found one to discard
   Mutex syncing_;
   int sync_error_ GUARDED_BY(syncing_) = 0;  // of the first sync() that failed
   std::unique_ptr<File> index_;

@@ -17,11 +17,15 @@ Result<std::unique_ptr<Folders>> Folders::open(Mover& mover, const TierOptions& 
   auto sequence = static_cast<std::uint64_t>(std::max(now, Nanoseconds{0}).count());
   for (const FolderOptions& each : all) {
     const auto slots = static_cast<std::uint32_t>(each.budget.value / slot_bytes);
-    HEADRACE_TRY(auto folder, Folder::open(mover, each.folder, geometry, slots, memory, options));
-    sequence = std::max(sequence, folder->last_found());
+    HEADRACE_TRY(auto folder, Folder::claim(each.folder, geometry, slots, options));
     folder->count_with(folders->sequence_);
     folders->folders_.push_back(std::move(folder));
     folders->starts_.push_back(folders->starts_.back() + slots);
+  }
+  // No folder is changed before all are locked and checked.
+  for (const auto& folder : folders->folders_) {
+    HEADRACE_TRY_STATUS(folder->open(mover, memory));
+    sequence = std::max(sequence, folder->last_found());
   }
   folders->sequence_ = sequence;
   return folders;

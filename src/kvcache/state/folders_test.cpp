@@ -196,6 +196,16 @@ TEST_F(KvFolders, FullDisk_LeavesTheOthers) {
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 32u);
 }
 
+TEST_F(KvFolders, OneThatIsOpenElsewhere_LeavesTheOthersUnchanged) {
+  rig.open(options(0, {0}));
+  ASSERT_EQ(rig.put(std::span(keys).first(8))->stored, 8u);
+  rig.open(options(0, {1}));
+  auto smaller = options(0, {0, 1});
+  smaller.tiers[0].budget = rig.slot;
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, smaller).error().code, ErrorCode::denied);
+  EXPECT_EQ(blocks_on(0), 8u);
+}
+
 TEST_F(KvFolders, OneFolderGivenTwice_IsRefused) {
   EXPECT_EQ(kvcache::Store::open(*rig.mover, options(0, {1, 1})).error().code, ErrorCode::denied);
   auto wrong = options(2);

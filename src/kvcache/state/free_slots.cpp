@@ -42,6 +42,16 @@ std::optional<std::uint32_t> FreeSlots::take(Slots& slots) {
   return slot;
 }
 
+std::optional<std::uint32_t> FreeSlots::pop_aside(
+    const std::function<bool(std::uint32_t)>& chosen) {
+  const auto found = std::ranges::find_if(aside_, chosen);
+  if (found == aside_.end()) return std::nullopt;
+  const std::uint32_t slot = *found;
+  forget(slot);
+  unlink(slot);
+  return slot;
+}
+
 void FreeSlots::forget(std::uint32_t slot) {
   const auto key = listed_(slot);
   if (!key) return;

@@ -30,7 +30,8 @@ class FreeSlots {
   void push_aside(std::uint32_t slot) { add(slot, aside_); }
   // The slot of the last push that has not been taken.
   std::optional<std::uint32_t> pop() { return take(usable_); }
-  std::optional<std::uint32_t> pop_aside() { return take(aside_); }
+  // One of the slots set aside that are `chosen`.
+  std::optional<std::uint32_t> pop_aside(const std::function<bool(std::uint32_t slot)>& chosen);
   // Sets usable slots aside.
   void set_aside_if(const std::function<bool(std::uint32_t slot)>& chosen);
   // Slots set aside become usable, after the others.

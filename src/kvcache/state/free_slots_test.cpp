@@ -72,7 +72,7 @@ struct Lists {
   void pop() {
     const bool from_aside = random.chance(0.5);
     auto& list = from_aside ? aside : usable;
-    const auto slot = from_aside ? free.pop_aside() : free.pop();
+    const auto slot = from_aside ? free.pop_aside([](std::uint32_t) { return true; }) : free.pop();
     ASSERT_EQ(slot.has_value(), !list.empty());
     if (!slot) return;
     ASSERT_EQ(std::erase(list, *slot), 1u);

@@ -61,34 +61,42 @@ void Tier::free_slot(std::uint32_t slot) {
 
 std::optional<std::uint32_t> Tier::take_free(Nanoseconds now) {
   if (const auto slot = free.pop()) return slot;
-  if (now < disk.again) return std::nullopt;
-  const auto slot = free.pop_aside();
-  if (!slot) return std::nullopt;
-  disk.trying = slot;
-  disk.again = now + kRest;
-  return slot;
+  for (unsigned number = 0; number < disk.disks.size(); ++number) {
+    Disk& each = disk.disks[number];
+    if (!each.full || each.closed > Nanoseconds{0} || now < each.again) continue;
+    each.again = now + kRest;
+    const auto slot =
+        free.pop_aside([&](std::uint32_t aside) { return folder->disk_of(aside) == number; });
+    if (!slot) continue;
+    each.trying = slot;
+    return slot;
+  }
+  return std::nullopt;
 }
 
 void Tier::disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) {
-  Disk& of_slot = disk.disks[folder->disk_of(slot)];
+  Disk& of_slot = disk_of(slot);
   const bool full = why.code == ErrorCode::exhausted;
-  if (full) disk.again = now + kRest;
+  const bool was_full = of_slot.full;
+  const bool was_closed = closed(slot);
+  if (full) of_slot.again = now + kRest;
   if (full && !disk.written[slot]) {
     of_slot.full = true;
-    disk.trying.reset();
+    of_slot.trying.reset();
   } else if (full || folder->disks() > 1) {  // some file systems write each block anew elsewhere
     of_slot.closed = now + kRest;
+    of_slot.failed = of_slot.failed || !full;
   } else {
     return;
   }
+  if (was_full == of_slot.full && was_closed == closed(slot)) return;  // they are aside already
   free.set_aside_if([&](std::uint32_t each) REQUIRES(kTable) { return refused(each); });
 }
 
 void Tier::disk_has(std::uint32_t slot) {
   disk.written[slot] = true;
-  if (disk.trying != slot) return;
-  disk.disks[folder->disk_of(slot)] = {};
-  disk.trying.reset();
+  if (disk_of(slot).trying != slot) return;
+  disk_of(slot) = {};
   sort_free();
 }
 
@@ -97,15 +105,17 @@ void Tier::reopen_due(Nanoseconds now) {
   for (Disk& each : disk.disks) {
     if (each.closed == Nanoseconds{0} || now < each.closed) continue;
     each.closed = Nanoseconds{0};
+    each.failed = false;
     any = true;
   }
   if (any) sort_free();
 }
 
 void Tier::reopen_disks() {
-  std::ranges::fill(disk.disks, Disk{});
-  disk.trying.reset();
-  free.take_back();
+  for (Disk& each : disk.disks) {
+    each = each.failed ? Disk{.closed = each.closed, .failed = true} : Disk{};
+  }
+  sort_free();
 }
 
 BlockTable::BlockTable(Mover& mover, const StoreOptions& options, Unlister& unlister)
@@ -320,10 +330,6 @@ bool BlockTable::in_memory(const Entry& entry) const {
 bool BlockTable::only_in_memory(const Entry& entry) const {
   const Copy& last = entry.copies[tiers_.size() - 1];
   return !last.served() && last.state != Copy::State::damaged && entry.fastest().has_value();
-}
-
-bool BlockTable::on_its_way(const Entry& entry) const {
-  return entry.copies[tiers_.size() - 1].state == Copy::State::filling;
 }
 
 void BlockTable::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slot) {

@@ -87,12 +87,15 @@ struct Entry {
   bool storing = false;  // waiting, or being copied from the user's memory
   // remove() was called: no copy is served, and each is released as soon as possible.
   bool removed = false;
+  bool refused = false;         // the disk did not take a write of flush(), and another disk may
   LoadItem* readers = nullptr;  // loads that read a part of it from the folder; the latest first
   // The number of its last use, counted over all blocks: stored, stored again or loaded. 0: no use.
   std::uint64_t used = 0;
   Copies copies;
 
   std::optional<unsigned> fastest() const;
+  // Whether it is on its way to the last tier.
+  bool on_its_way() const { return copies[copies.size() - 1].state == Copy::State::filling; }
   bool has(Copy::State state) const;  // whether a copy is in this state
   // Whether another tier serves the block too.
   bool elsewhere(const Copy& copy) const;
@@ -105,14 +108,15 @@ struct Disk {
   // No writes before this time: a written slot got no space; or the disk failed a write, and the
   // tier has others. 0: open.
   Nanoseconds closed{0};
+  bool failed = false;                  // closed since it failed a write
+  std::optional<std::uint32_t> trying;  // a slot that is being tried again while the disk is full
+  Nanoseconds again{0};                 // when the next such slot is tried
 };
 
 // The state of a tier's disks. A written slot has space on its disk; others may not.
 struct DiskSpace {
-  std::vector<bool> written;            // by slot
-  std::vector<Disk> disks;              // by folder
-  std::optional<std::uint32_t> trying;  // a slot of a full disk that is being tried again
-  Nanoseconds again{0};                 // when the next such slot is tried
+  std::vector<bool> written;  // by slot
+  std::vector<Disk> disks;    // by folder
 };
 
 struct Tier {
@@ -152,7 +156,7 @@ struct Tier {
   void disk_has(std::uint32_t slot) REQUIRES(kTable);
   // Opens the disks that have been closed for long enough.
   void reopen_due(Nanoseconds now) REQUIRES(kTable);
-  // All slots that a disk did not take may be tried again.
+  // All slots that got no space may be tried again. Disks that failed stay closed.
   void reopen_disks() REQUIRES(kTable);
   // Whether the disk of the slot is closed.
   bool closed(std::uint32_t slot) const REQUIRES(kTable);
@@ -165,6 +169,7 @@ struct Tier {
   // Sets the free slots aside that their disks do not take, and no others.
   void sort_free() REQUIRES(kTable);
   bool refused(std::uint32_t slot) const REQUIRES(kTable);
+  Disk& disk_of(std::uint32_t slot) REQUIRES(kTable) { return disk.disks[folder->disk_of(slot)]; }
 };
 
 // Overwrites headers of the folder (Remover).
@@ -235,8 +240,6 @@ class BlockTable {
   bool in_memory(const Entry& entry) const REQUIRES(kTable);
   // Whether the folder does not have the block, though it may be on its way there.
   bool only_in_memory(const Entry& entry) const REQUIRES(kTable);
-  // Whether it is on its way there.
-  bool on_its_way(const Entry& entry) const REQUIRES(kTable);
 
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(kTable);
   void enter_order(Copy& copy, unsigned tier) REQUIRES(kTable);

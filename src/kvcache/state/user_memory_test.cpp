@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <fstream>
+
+#include "kvcache/kvcache_testing.h"
 
 namespace headrace::kvcache {
 namespace {
@@ -49,6 +52,18 @@ TEST_F(KvUserMemory, BlocksLieAtPositionsOrInTheirExtents) {
   const std::array<std::size_t, 2> positions{5, 7};
   EXPECT_EQ(user_block(std::span(each).first(1), positions, 1).position, 7u);
   EXPECT_EQ(user_block(std::span(each).first(1), {}, 1).position, 1u);
+}
+
+// A file has no address.
+TEST_F(KvUserMemory, ExtentsOfAFile_OverlapByOffset) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path / "file";
+  std::ofstream(path) << std::string(8192, ' ');
+  const auto file = File::open(test::small_machine(), path, {.direct = false});
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const Extent all = whole(**file);
+  EXPECT_FALSE(any_overlap(std::array{all.part(4096, Bytes{4096}), all.part(0, Bytes{4096})}));
+  EXPECT_TRUE(any_overlap(std::array{all.part(2048, Bytes{4096}), all.part(0, Bytes{4096})}));
 }
 
 }  // namespace
