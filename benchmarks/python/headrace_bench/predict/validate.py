@@ -109,7 +109,7 @@ def _unified_memory() -> Iterator[Figure]:
 @dataclass(frozen=True)
 class Aim:
     words: str
-    reached: float | None  #: a share, or a tau; None: not run
+    reached: float | None  #: a share, or a tau; None: no figure is predicted
     met: bool | None
 
 

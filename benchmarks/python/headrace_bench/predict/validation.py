@@ -151,7 +151,7 @@ def _published(figure: Figure) -> str:
 def _aims(groups: Sequence[Group]) -> list[str]:
     lines = []
     for aim in validate.aims(groups):
-        reached = "not run"
+        reached = "no figure is predicted"
         if aim.reached is not None:
             text = f"{aim.reached:.2f}" if "tau" in aim.words else f"{aim.reached:.1%}"
             reached = f"{text}, {'met' if aim.met else 'NOT met'}"
