@@ -175,8 +175,8 @@ def main() -> None:
                     sys.exit(f"{name}: {answer}, not {expected}")
                 if number:
                     taken.setdefault(f"{name}, {state}", []).append(seconds)
-    for name, seconds in taken.items():
-        middle, least, most = statistics.median(seconds), min(seconds), max(seconds)
+    for name, each in taken.items():
+        middle, least, most = statistics.median(each), min(each), max(each)
         print(f"{name:40} {middle:7.3f} s [{least:.3f} .. {most:.3f}]")
 
 

@@ -55,8 +55,8 @@ class LocalFiles:
         extent = self._extent(path, at, len(into))
         if extent is None:
             return 0
-        self._caches.local.readinto(extent, into[: len(extent)])
-        return len(extent)
+        self._caches.local.readinto(extent, into[: extent.length])
+        return extent.length
 
     def plan(self, path: str, ranges: Sequence[tuple[int, int]]) -> Prefetch | None:
         """Begins to fetch ranges (start, end) in this order."""

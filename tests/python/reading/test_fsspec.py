@@ -113,6 +113,9 @@ def test_a_file_that_stays_is_read_from_the_cache(tmp_path: Path) -> None:
         misses = headrace.fsspec.stats()["local"].misses
         file.seek(0)
         assert file.read() == before
+        into = bytearray(2000)
+        file.seek(len(before) - 1000)
+        assert (file.readinto(into), into[:1000]) == (1000, before[-1000:])
     assert fsspec.open(f"headrace://{path}").open().read() == before
     assert headrace.fsspec.stats()["local"].misses == misses
 
