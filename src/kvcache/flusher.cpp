@@ -141,10 +141,10 @@ Status Flusher::outcome(std::span<const Key> left, std::uint64_t failed, Status 
   const TableLock lock(table);
   std::uint64_t lost = table.counts().failed - failed;
   if (!table.closing && table.last().any_refuses()) {  // no slot
-    lost += std::ranges::count_if(left, [&](const Key& key) REQUIRES(kTable) {
+    for (const Key& key : left) {
       const Entry* const entry = table.find(key);
-      return entry != nullptr && table.only_in_memory(*entry);
-    });
+      if (entry != nullptr && table.only_in_memory(*entry)) ++lost;
+    }
   }
   if (lost > 0) {
     return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, table.last_error());
