@@ -1219,6 +1219,14 @@ class Cache:
     def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0) -> list[Block]:
         """The same for many at once; each miss waits `space_timeout` for itself."""
 
+    def read(self, extent: Extent | Object, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> bytes:
+        """
+        The bytes of an extent, read through blocks of `block` bytes on a grid from the object's start, so that reads of any shape share copies. Waits at most `timeout` seconds for each. Other threads run meanwhile.
+        """
+
+    def readinto(self, extent: Extent | Object, into: _Buffer, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> None:
+        """As read(), into a writable buffer of the same length."""
+
     def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False) -> Prefetch:
         """
         Plans the use of extents in this order and fetches them ahead: `lead` seconds before use, at most `window` bytes unused at a time. `named`: only accesses with `plan=` are uses of it, from the beginning.
@@ -1504,9 +1512,9 @@ class KvStored:
 class KvStore:
     """headrace.kvcache.Store, with memory given as objects."""
 
-    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, int, bool]], folder: tuple[Sequence[tuple[str, int]], Literal['leaving', 'idle', 'stored'], Literal['all', 'found'], bool] | None, *, eviction: str, in_flight: int, load_ahead: int, workers: int, list_dropped: bool) -> None:
+    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, int, bool, bool]], folder: tuple[Sequence[tuple[str, int]], Literal['leaving', 'idle', 'stored'], Literal['all', 'found'], bool] | None, *, eviction: str, in_flight: int, load_ahead: int, workers: int, list_dropped: bool) -> None:
         """
-        Memories: where, bytes, and whether pinned. The folders: paths and bytes, when they are written, what is verified, and whether others are emptied.
+        Memories: where, bytes, whether pinned, and whether touched at once. The folders: paths and bytes, when they are written, what is verified, and whether others are emptied.
         """
 
     @property
