@@ -196,7 +196,7 @@ class Store(KvStore):
 
         A folder may be the only tier: stores write to it from their memory.
         """
-        folders = []
+        folders: list[Folder] = []
         for tier in reversed(tiers):
             if not isinstance(tier, Folder):
                 break
