@@ -495,7 +495,7 @@ TEST(ShardsOptionsTest, AutomaticNumber_FollowsCpusAndBudget) {
 // Memory from aligned_alloc(), counted.
 struct OwnMemory {
   explicit OwnMemory(std::size_t bytes, std::size_t shift = 0)
-      : begin(static_cast<std::byte*>(std::aligned_alloc(4096, bytes + 4096))),
+      : begin(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 8191) / 4096 * 4096))),
         range({begin + shift, bytes}, kDram) {
     ++living;
   }
