@@ -80,7 +80,7 @@ class HeadraceFileSystem(ChainedFileSystem):
         self.is_local = isinstance(self.fs, LocalFileSystem)
         self._remote = RemoteFiles(_caches, self.fs, _name(self.fs))
         below = self.fs._strip_protocol
-        # Of each instance, for it asks the file system below.
+        # An attribute of the instance, because it asks the file system below.
         setattr(self, "_strip_protocol", lambda path: _strip(below, path))  # noqa: B010
 
     @classmethod

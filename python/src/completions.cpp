@@ -22,8 +22,8 @@ using namespace nb::literals;
 namespace {
 
 // Without locks: the thread of an engine adds, a fork() finds none held. Belongs to its process: in
-// a child the descriptor is closed, since both would count by it, and nothing is told. An end is
-// allocated before its move, so reporting it needs no memory. Thread-safe.
+// a child the descriptor is closed, because parent and child would share its counter, and no end is
+// reported. An end is allocated before its move, so reporting it needs no memory. Thread-safe.
 class CompletionQueue {
  public:
   static std::shared_ptr<CompletionQueue> open() {

@@ -23,7 +23,7 @@
 // has written. One process at a time may open a folder. Each fragment read from a folder is
 // verified by its checksum: a torn, foreign or stale fragment is dropped (see Verify).
 //
-// What survives: a process that is killed loses no block that the folder has. A power failure may
+// Crashes: a process that is killed loses no block that the folder has. A power failure may
 // also cost the blocks whose headers the kernel has not written yet, usually those of the last 30 s
 // (vm.dirty_expire_centisecs), except blocks that flush() covered.
 //

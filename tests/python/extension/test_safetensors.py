@@ -25,7 +25,7 @@ TYPES = {"F32": "float32", "I8": "int8", "F64": "float64", "BF16": "uint16", "BO
 
 
 def tensors(count: int, seed: int = 1) -> dict[str, tuple[str, Any]]:
-    """Of all types and of sizes from nothing to 3 MiB, so that some are read alone."""
+    """Tensors of all types, of 0 bytes to 3 MiB: the large ones are read alone."""
     random = numpy.random.default_rng(seed)
     made: dict[str, tuple[str, Any]] = {}
     for i in range(count):
