@@ -59,6 +59,8 @@ SANITIZERS = {
 DEFAULTS = {
     "CCACHE_DIR": str(ROOT / ".cache" / "ccache"), "CCACHE_BASEDIR": str(ROOT),
     "CCACHE_NOHASHDIR": "1", "CXX": "/usr/bin/c++",
+    # Objects serve every patch release of a Python, whose ABI is one.
+    "CCACHE_IGNOREHEADERS": ":".join(f"/usr/include/python3.{n}" for n in (11, 12, 13)),
 }  # fmt: skip
 
 # Prints the path of tcmalloc, with which compilers are faster, or nothing if it is not installed.
