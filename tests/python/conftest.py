@@ -18,6 +18,7 @@ import pytest
 from forked import FORKS, can_fork, clean_environment
 from headrace_bench import tpch
 from hypothesis import settings
+from small_host import small
 
 import headrace
 
@@ -138,7 +139,8 @@ def fake_cuda() -> Path:
 
 @pytest.fixture(scope="session")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> headrace.Machine:
-    return headrace.Machine.discover(storage=[tmp_path_factory.getbasetemp()])
+    """This host, with little memory and small caches."""
+    return small(headrace.Machine.discover(storage=[tmp_path_factory.getbasetemp()]))
 
 
 @pytest.fixture(scope="session")

@@ -174,6 +174,10 @@ def main() -> None:
     # Looks at whether the host is disturbed take most of the time of a small measurement.
     headrace: Any = import_module("headrace")
     headrace.measure = functools.partial(headrace.measure, noise_checks=False)
+    sys.path.append(str(Path(__file__).parent))
+    small_host = import_module("small_host")
+    sys.path.pop()
+    small_host.shrink()
     gc.collect()
     gc.freeze()
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
@@ -181,6 +185,7 @@ def main() -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    os.environ.setdefault("PYTHONPATH", small_host.ENVIRONMENT["PYTHONPATH"])  # for launches
     sys.modules["__main__"] = ModuleType("__main__")
     try:
         if request["program"] is None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import small_host
 from conftest import Run
 from programs import ran
 from staged import POINT, SHORT, press_ctrl_c
@@ -81,7 +82,10 @@ def test_a_pipe_gets_the_document_once(command: Path, tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_text()))
     reader.start()
     arguments = ["measure", *POINT[:-1], "4s", "--launches", "2", "--out", "pipe"]
-    result = subprocess.run([command, *arguments], capture_output=True, timeout=120, cwd=tmp_path)
+    result = subprocess.run(
+        [command, *arguments], capture_output=True, timeout=120, cwd=tmp_path,
+        env=os.environ | small_host.ENVIRONMENT,
+    )  # fmt: skip
     reader.join(30)
     assert result.returncode == 0, result
     assert json.loads(found[0])["rows"]
@@ -134,7 +138,10 @@ def test_several_launches_are_one_document_of_the_commands_own_output(
 ) -> None:
     arguments = ["measure", *POINT[:-1], "4s", "--launches", "2", "--out", "/dev/stdout"]
     with (tmp_path / "out").open("w") as file:
-        subprocess.run([command, *arguments], stdout=file, check=True, timeout=120)
+        subprocess.run(
+            [command, *arguments], stdout=file, check=True, timeout=120,
+            env=os.environ | small_host.ENVIRONMENT,
+        )  # fmt: skip
     text = (tmp_path / "out").read_text()
     document, end = json.JSONDecoder().raw_decode(text)
     assert document["rows"] and document["conditions"]["launches"] == "2"

@@ -17,6 +17,7 @@ from typing import Any
 
 import profile_documents as documents
 import pytest
+import small_host
 from bench_documents import check_commands
 from conftest import Run
 from headrace_bench import stream as bench_stream
@@ -81,7 +82,8 @@ def mpirun(launcher: list[str], command: Path, tmp_path: Path) -> Run:
 
 
 def environment() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE")} | OPEN_MPI
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE")}
+    return ours | OPEN_MPI | small_host.ENVIRONMENT
 
 
 def complaints(result: Done) -> list[str]:
