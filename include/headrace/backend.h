@@ -155,7 +155,8 @@ class Backends {
   ~Backends();
 
   // Opens the backends of the machine's engines: cores, storage, and all others of this build and
-  // host. An engine without a backend is left out and has a line in skipped().
+  // host. An engine without a backend is left out and has a line in skipped(). `machine` need not
+  // outlive the call.
   static Result<Backends> open(const Machine& machine);
 
   // Takes ownership of a backend and routes its engines to it, in place of earlier backends.

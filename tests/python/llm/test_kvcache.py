@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import shutil
@@ -15,7 +16,7 @@ from bench_documents import check_rows
 from conftest import Headrace
 from headrace_bench.commands import kvcache as kvcache_command
 from headrace_bench.llm import kvcache, layer
-from headrace_bench.llm.stores import AsyncioStore, Shape, aligned
+from headrace_bench.llm.stores import HostCopies, Shape, aligned
 from staged import press_ctrl_c
 
 import headrace
@@ -149,13 +150,13 @@ def test_a_block_that_is_not_what_was_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layer, "engine_rates", lambda *_: [])
-    load = AsyncioStore._read
+    copy = HostCopies.copy
 
-    def torn(self: Any, tier: int, entry: Any, position: int, number: int, to: Any) -> None:
-        load(self, tier, entry, position, number, to)
-        to[(16 * position + number) * 4096] ^= 1
+    def torn(self: Any, parts: Any) -> None:
+        copy(self, parts)
+        ctypes.c_ubyte.from_address(parts[-1][0] + parts[-1][2] - 1).value ^= 1
 
-    monkeypatch.setattr(AsyncioStore, "_read", torn)
+    monkeypatch.setattr(HostCopies, "copy", torn)
     few = ["--store", "asyncio", "--policies", "demand", "--data", str(tmp_path)]
     with pytest.raises(WrongAnswer, match="blocks were not what was stored"):
         app.run([*SMALL, *few])

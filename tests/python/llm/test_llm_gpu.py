@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 from conftest import Headrace
-from headrace_bench.llm import kvcache, layer
+from headrace_bench.llm import kv_store, kvcache, layer
 from headrace_bench.llm.stores import Shape
+from programs import outcome_of
 
 import headrace
 from headrace import _language_models as models
@@ -21,6 +23,8 @@ from headrace._profile.nested import rows_of
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}
 LAYER = ["bench", "layer", "--model", "llama-3.2-1b", "--batch", "1", "--context", "64", "--dtype",
          "int8", "--repetitions", "2", "--directory", "/proc", "--on", "gpu"]  # fmt: skip
+#: Compared by default where PyTorch has no GPU.
+STORES = ["headrace", "asyncio"]
 CACHE = ["bench", "kvcache", "--requests", "24", "--block-tokens", "2", "--work", "0.02%",
          "--rounds", "1", "--seed", "5", "--on", "gpu"]  # fmt: skip
 
@@ -64,14 +68,113 @@ def test_a_cache_in_a_gpu(run: Headrace, gpu: dict[str, str], tmp_path: Path) ->
     document = json.loads(out.read_text())
     assert document["rests_on"]["level"] == "emulation"
     policies = rows_of(document, "kvcache")
-    assert [row["policy"] for row in policies] == ["layerwise", "ahead"]
+    each = [(policy, store) for store in STORES for policy in ("layerwise", "ahead")]
+    assert [(row["policy"], row["store"]) for row in policies] == each
     for row in policies:
         assert row["basis"] == "emulated" and row["wrong"] == 0 and row["requests"] == 24
         assert set(row["hit_rate"]) == {"gpu", "dram", "ssd"}
-    (load,) = rows_of(document, "kvcache_load")
-    assert load["basis"] == "emulated" and load["median"] > 0
+    loads = rows_of(document, "kvcache_load")
+    each = [(tier, store) for tier in ("dram", "ssd") for store in STORES]
+    assert [(row["tier"], row["store"]) for row in loads] == each
+    assert all(row["basis"] == "emulated" and row["median"] > 0 for row in loads)
     assert set(document["rates"]) == {"gpu", "dram", "ssd"}
-    assert result.stdout.count(" emulated\n") == 2
+    assert result.stdout.count(" emulated\n") == 4
+    assert "computing: cores of the host" in result.stdout
+
+
+#: As much of PyTorch as the peer uses: memory of the fake GPU is this process's.
+TORCH = """
+import contextlib, ctypes, sys, types
+import numpy
+class Tensor(numpy.ndarray):
+    calls = 0
+    def index_copy_(self, axis, index, source):
+        Tensor.calls += 1
+        assert axis == 0 and len(set(index.tolist())) == len(index)
+        self[index] = source
+def as_tensor(array, device):
+    described = array.__cuda_array_interface__
+    rows, size = described["shape"]
+    memory = (ctypes.c_char * (rows * size)).from_address(described["data"][0])
+    return numpy.frombuffer(memory, numpy.uint8).reshape(rows, size).view(Tensor)
+class Stream:
+    def __init__(self, stream, device):
+        assert stream and device == "cuda:0"
+        self.stream = stream
+@contextlib.contextmanager
+def ordered(stream):
+    assert cuda.cuStreamSynchronize(ctypes.c_void_p(stream.stream)) == 0
+    yield
+import os
+cuda = ctypes.CDLL(os.environ["HEADRACE_LIBCUDA"])
+sys.modules["torch"] = types.SimpleNamespace(
+    as_tensor=as_tensor, tensor=lambda rows, device: numpy.array(rows),
+    cuda=types.SimpleNamespace(is_available=lambda: True, stream=ordered, ExternalStream=Stream),
+)
+"""
+
+#: Random requests to a store that loads to a GPU; every byte is compared.
+REQUESTS = """
+import random
+from pathlib import Path
+import headrace_bench
+from headrace_bench.llm import kv_store
+from headrace_bench.llm.stores import Shape, aligned
+folder, shape = Path(sys.argv[1]), Shape(layers=3, fragment=4096)
+machine = headrace.Machine.discover(storage=[folder])
+gpu = next(node.id for node in machine.nodes if node.kind == "gpu")
+source, seen, draw = aligned(20 * shape.block), set(), random.Random(2)
+headrace_bench.fill_random(source, 3, [0])
+store = kv_store.maker(sys.argv[2], machine, folder, 4, gpu)(shape, [3, 4, 6], False)
+to, back = headrace.allocate(machine, 20 * shape.block, str(gpu)), aligned(20 * shape.block)
+for _ in range(60):
+    first = 4 * draw.randrange(5)
+    blocks = [first + i for i in range(draw.randint(1, 4))]
+    match = store.match(blocks)
+    found = len(match.tiers)
+    seen |= set(match.tiers)
+    if found:
+        back[:] = 0
+        mover.copy(to, headrace.MemoryRange(back)).wait(60)
+        load = match.load(to, range(3))
+        load.wait(0)
+        load.ended()
+        mover.copy(headrace.MemoryRange(back), to).wait(60)
+        right = source[first * shape.block :][: found * shape.block]
+        assert (back[: found * shape.block] == right).all() and not back[found * shape.block :].any()
+    match.release()
+    store.store(blocks, source, blocks)
+    if draw.random() < 0.5:
+        store.settle()
+store.close()
+assert seen == {0, 1, 2}, seen
+"""
+
+
+@pytest.mark.parametrize("name", kv_store.STORES)
+def test_Store_LoadsFromEachTierToGpu(
+    gpu: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    for variable, value in gpu.items():
+        monkeypatch.setenv(variable, value)
+    stand_in = (TORCH, "assert Tensor.calls > 0") if name == "torch" else ("", "")
+    code, _, error = outcome_of(REQUESTS.join(stand_in), str(tmp_path), name)
+    assert (code, error) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [("dram", "the store torch loads to a GPU; give --on gpu"), ("gpu", "no PyTorch here")],
+)
+def test_TorchStore_NeedsGpuAndPyTorch(
+    run: Headrace, gpu: dict[str, str], place: str, error: str
+) -> None:
+    if place == "gpu" and importlib.util.find_spec("torch") is not None:
+        pytest.skip("PyTorch is here")
+    result = run(*CACHE[:-1], place, "--store", "torch", env=gpu)
+    assert result.returncode in (2, 3) and result.stdout == ""
+    assert result.stderr.startswith(f"headrace: {error}") and result.stderr.count("\n") == 1
 
 
 def checked(tiers: list[int], room: int) -> kvcache.Bench:
@@ -149,7 +252,7 @@ def test_without_a_gpu_the_reason_and_the_remedy(run: Headrace, arguments: list[
     ("arguments", "told"),
     [
         ([*LAYER, "--threads", "1"], "--on gpu is read by a GPU; leave out --threads"),
-        ([*CACHE, "--store", "asyncio"], "no store 'asyncio'; there are headrace"),
+        ([*CACHE, "--store", "hope"], "no store 'hope'; there are headrace, asyncio, torch"),
         ([*CACHE[:-1], "hope"], "no place 'hope'; there are dram, gpu"),
     ],
 )

@@ -33,7 +33,7 @@ def command(
         str, option("SHARE", "Share of a layer's weights and operations that is computed.")
     ] = "0.5%",
     store: Annotated[
-        Optional[str], option("LIST", "Stores of the blocks: headrace, asyncio (default: both).")
+        Optional[str], option("LIST", "Stores of the blocks: headrace, asyncio, torch (default: all here).")
     ] = None,
     on: Annotated[str, option("PLACE", "Memory that blocks are loaded to: dram or gpu.")] = "dram",
     data: Annotated[
@@ -91,8 +91,9 @@ def _measure(
     from headrace._model import prefill, trace
     from headrace_bench.llm import gpu, kv_store, kvcache, kvcache_rounds, noise, settings
 
-    there = [*kv_store.STORES][: 1 if on_gpu else None]  # the peer knows no GPU
-    chosen = parse.chosen(stores, there, "store", there)
+    chosen = parse.chosen(stores, [*kv_store.STORES], "store", kv_store.usual(on_gpu))
+    for name in chosen:
+        kv_store.check(name, on_gpu)
     with output.ProgressBar("requests") as bar:
         with interrupt.suspended():
             machine = headrace.Machine.discover(storage=[options.directory])
@@ -118,12 +119,15 @@ def _measure(
         policies = kvcache_rounds.policy_rows(bench, runner)
         bench.make = makers[0]
         disturbed = [] if interrupt() else kvcache_rounds.interference(bench)
-        loads = [] if interrupt() else kvcache_rounds.loads(bench, makers, depth)
+        loads = []
+        for tiers in (3, 2) if on_gpu else (2,):
+            loads += [] if interrupt() else kvcache_rounds.loads(bench, makers, depth, tiers)
     document = output.document(
         "bench kvcache", machine, **prefill.geometry(options.model, options.scale.block_tokens),
         trace=trace.statistics(bench.requests), scale=kvcache.scale_of(options),
         rates=bench.rates, settings=settings.settings(), interrupted=interrupt(),
         rounds=options.rounds, control=control, order=runner.order(),
+        computing=bench.compute.words(),
         rows=[row.asdict() for row in (*policies, *disturbed, *loads)],
         layer_ms=1e3 * bench.fixed, us_per_token_and_layer=1e6 * bench.per_token,
         hides={
@@ -153,6 +157,7 @@ def print_kvcache(d: dict[str, Any]) -> None:
         f"{d['trace']['reusable']:.1%} of {d['trace']['blocks']} blocks were there before; rates "
         + ", ".join(f"{name} {_rate(rate)}" for name, rate in d["rates"].items())
     )
+    output.print_text(f"computing: {d['computing']}")
     for name, tokens in d["hides"].items():
         output.print_text(f"from {name} 8192 tokens hide behind {tokens:.0f} new ones or more")
     output.print_table(

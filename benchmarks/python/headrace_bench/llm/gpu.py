@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import os
 import statistics
+import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import headrace
+from headrace_bench.llm.stores import Part
 
 _RATE_BYTES = 32 << 20
 _TIMES = 3
@@ -86,3 +91,78 @@ class Device:
             self.copy(to, source)
             times.append(time.perf_counter() - begin)
         return _RATE_BYTES / statistics.median(times)
+
+
+class _Stream:
+    """A stream of a thread, destroyed at its end."""
+
+    def __init__(self, cuda: ctypes.CDLL, stream: ctypes.c_void_p) -> None:
+        self._cuda, self.stream = cuda, stream
+
+    def __del__(self) -> None:
+        self._cuda.cuStreamDestroy_v2(self.stream)
+
+
+class DriverCopies:
+    """Copies by the driver of GPUs alone, as an engine without a mover makes them: one call for
+    each part, and one wait for all parts. Each thread has a stream of its own.
+    """
+
+    together = True
+
+    def __init__(self, machine: headrace.Machine, node: headrace.Node) -> None:
+        """Errors: headrace.AbsentError: the driver does not know the GPU of this node."""
+        self._machine, self._node = machine, node
+        headrace.gpu_driver()  # says why there is none
+        self._cuda = ctypes.CDLL(os.environ.get("HEADRACE_LIBCUDA") or "libcuda.so.1")
+        self._cuda.cuMemcpyAsync.argtypes = [ctypes.c_uint64] * 2 + [
+            ctypes.c_size_t, ctypes.c_void_p
+        ]  # fmt: skip
+        self._cuda.cuStreamSynchronize.argtypes = [ctypes.c_void_p]
+        self._cuda.cuCtxPushCurrent_v2.argtypes = [ctypes.c_void_p]
+        self._context = ctypes.c_void_p()
+        self.ordinal, device = self._device()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        self._mine = threading.local()
+
+    def copy(self, parts: Sequence[Part]) -> None:
+        stream = self._stream()
+        for to, source, size in parts:
+            self._call("cuMemcpyAsync", to, source, size, stream)
+        self._call("cuStreamSynchronize", stream)
+
+    def memory(self, tier: str, size: int) -> headrace.Buffer:
+        where = str(self._node.id) if tier == "gpu" else headrace.Placement.parse(
+            self._machine, tier, pin=True
+        )  # fmt: skip
+        return headrace.allocate(self._machine, max(size, mmap.PAGESIZE), where)
+
+    def bounce(self, size: int) -> int | None:
+        if len(getattr(self._mine, "bounce", b"")) < size:
+            self._mine.bounce = self.memory("dram", size)
+        return int(self._mine.bounce.numpy().ctypes.data)
+
+    def _stream(self) -> ctypes.c_void_p:
+        if not hasattr(self._mine, "stream"):
+            self._call("cuCtxPushCurrent_v2", self._context)
+            stream = ctypes.c_void_p()
+            self._call("cuStreamCreate", ctypes.byref(stream), 1)  # does not wait for others
+            self._mine.stream = _Stream(self._cuda, stream)
+        found: _Stream = self._mine.stream
+        return found.stream
+
+    def _device(self) -> tuple[int, ctypes.c_int]:
+        count, device = ctypes.c_int(), ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        wanted = self._node.gpu.uuid if self._node.gpu is not None else ""
+        for ordinal in range(count.value):
+            self._call("cuDeviceGet", ctypes.byref(device), ordinal)
+            uuid = ctypes.create_string_buffer(16)
+            self._call("cuDeviceGetUuid_v2", uuid, device)
+            if uuid.raw.hex() == wanted.replace("-", ""):
+                return ordinal, device
+        raise headrace.AbsentError(f"the driver knows no GPU like {self._node.name}; see topo")
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if (status := getattr(self._cuda, name)(*arguments)) != 0:
+            raise OSError(5, f"{name} failed with {status}")

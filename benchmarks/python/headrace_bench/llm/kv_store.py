@@ -13,15 +13,18 @@ from typing import Any
 import headrace
 from headrace import kvcache
 from headrace._errors import error_of
+from headrace_bench.llm.gpu import DriverCopies
 from headrace_bench.llm.stores import (
     TIMEOUT_SECONDS,
     AsyncioStore,
+    Copies,
     Loading,
     Match,
     Shape,
     Store,
     memory_kind,
 )
+from headrace_bench.llm.torch_peer import TorchCopies, has_torch, torch_with_cuda
 
 #: Bytes of the largest piece of a Mover.
 _LARGEST_PIECE = 1 << 20
@@ -187,8 +190,22 @@ class _KvLoading:
         return self._ended.result(TIMEOUT_SECONDS)
 
 
-#: The stores of blocks, by name.
-STORES: tuple[str, ...] = ("headrace", "asyncio")
+#: The stores of blocks, by name; the last needs a GPU and PyTorch.
+STORES: tuple[str, ...] = ("headrace", "asyncio", "torch")
+
+
+def usual(on_gpu: bool) -> list[str]:
+    """The stores that are compared by default."""
+    return [name for name in STORES if name != "torch" or (on_gpu and has_torch())]
+
+
+def check(name: str, on_gpu: bool) -> None:
+    """Errors: headrace.InvalidError, AbsentError: this store cannot be made here."""
+    if name != "torch":
+        return
+    if not on_gpu:
+        raise headrace.InvalidError("the store torch loads to a GPU; give --on gpu")
+    torch_with_cuda()
 
 
 def maker(
@@ -197,9 +214,15 @@ def maker(
     """Returns a function that makes stores in `directory`: (shape, blocks of each tier, whether
     layers are loaded one by one). `depth`: pieces in flight. `gpu`: the node of the first tier.
     """
-    if name == "asyncio":
-        kind = memory_kind(machine)
-        return lambda shape, blocks, by_layer: AsyncioStore(shape, blocks, directory, depth, kind)
+    if name != "headrace":
+        memory = [memory_kind(machine)] if gpu is None else ["gpu", memory_kind(machine)]
+        copies: Copies | None = None
+        if gpu is not None:
+            ways = TorchCopies if name == "torch" else DriverCopies
+            copies = ways(machine, machine.node(gpu))
+        return lambda shape, blocks, by_layer: AsyncioStore(
+            shape, blocks, directory, depth, memory, copies, name
+        )
     return lambda shape, blocks, by_layer: KvStore(
         machine, shape, blocks, directory, depth, by_layer, gpu
     )

@@ -22,8 +22,9 @@ from headrace._language_models import Model
 from headrace._model import prefill, trace
 from headrace._model.tiers import Tiers
 from headrace_bench.llm import layer, noise
-from headrace_bench.llm.gpu import Device, pages_on
+from headrace_bench.llm.gpu import Device, DriverCopies, pages_on
 from headrace_bench.llm.stores import Loading, Match, Shape, Store, aligned, memory_kind, unlike
+from headrace_bench.llm.torch_peer import MatrixProducts, has_torch
 from headrace_bench.stream import CACHES
 from headrace_bench.threads import cache_of, cpus_for
 from headrace_bench.two_memories import free_bytes
@@ -65,7 +66,8 @@ class Options:
 
 class Compute:
     """What stands for the layers: it reads as many bytes and multiplies as often as they would, or
-    a stated part of it, in memory that no cache holds.
+    a stated part of it, in memory that no cache holds. Cores do it, or the GPU that blocks are
+    loaded to by products of PyTorch.
     """
 
     def __init__(self, options: Options, machine: headrace.Machine) -> None:
@@ -80,9 +82,20 @@ class Compute:
         headrace_bench.fill_random(self._memory, options.seed, self.cpus)
         self._weights = int(self._work * self._model.layer_weight_bytes())
         self._at = 0
+        self._products: MatrixProducts | None = None
+        if options.device is not None and has_torch():
+            ordinal = DriverCopies(machine, options.device.node).ordinal
+            self._products = MatrixProducts(options.model, options.work, ordinal)
+
+    def words(self) -> str:
+        if self._products is not None:
+            return "matrix products of PyTorch on the GPU"
+        return "cores of the host read and multiply"
 
     def layer(self, tokens: int, weights: bool = True) -> float:
         """Seconds; without the weights where those of the layer were read just before."""
+        if self._products is not None:
+            return self._products.seconds(tokens)
         operations = int(self._work * 2 * self._model.token_parameters * tokens)
         size = self._weights if weights else 0
         run = headrace_bench.run_layer(self._memory, self._at, size, operations, self.cpus)

@@ -110,10 +110,10 @@ def _beside(
     )  # fmt: skip
 
 
-def _full(bench: Bench, make: MakeStore) -> tuple[Store, Match]:
-    """A store, and blocks of it that its slowest tier alone has."""
+def _full(bench: Bench, make: MakeStore, tiers: int = 2) -> tuple[Store, Match]:
+    """A store of so many tiers, and blocks of it that its second tier alone has."""
     count = bench.loaded_blocks()
-    store = make(bench.shape, [FRONT, count + FRONT], False)
+    store = make(bench.shape, [FRONT, count + FRONT, FRONT][:tiers], False)
     try:
         for block in range(count + FRONT):
             store.store([block], bench.source, [block % CONTENTS])
@@ -122,7 +122,7 @@ def _full(bench: Bench, make: MakeStore) -> tuple[Store, Match]:
         if match.tiers == [1] * count:
             return store, match
         match.release()
-        raise headrace.IoError("blocks did not reach the disk; is it full?")
+        raise headrace.IoError(f"blocks did not reach {store.tiers[1]}; is it full?")
     except BaseException:
         store.close()
         raise
@@ -134,15 +134,19 @@ def _rate(bench: Bench, match: Match) -> float:
     return len(match.tiers) * bench.shape.block / (load.ended() - begin)
 
 
-def loads(bench: Bench, makers: Sequence[MakeStore], depth: int) -> list[headrace.Row]:
-    """Each store loads the same blocks from its disk, layer by layer."""
+def loads(
+    bench: Bench, makers: Sequence[MakeStore], depth: int, tiers: int
+) -> list[headrace.Row]:
+    """Each store loads the same blocks, layer by layer: of two tiers from its disk, of three from
+    its memory of the host.
+    """
     stores: list[tuple[Store, Match]] = []
     try:
         for done, make in enumerate(makers):
             bench.progress(done, len(makers), "filling stores")
-            stores.append(_full(bench, make))
+            stores.append(_full(bench, make, tiers))
         variants = [
-            Variant({**bench.known(), "store": store.name, "tier": store.tiers[-1], "depth": depth})
+            Variant({**bench.known(), "store": store.name, "tier": store.tiers[1], "depth": depth})
             for store, _ in stores
         ]
         match_of = {id(each): match for each, (_, match) in zip(variants, stores, strict=True)}

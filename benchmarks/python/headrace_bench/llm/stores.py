@@ -6,6 +6,7 @@ asyncio, a pool of threads, preadv into memory of its own, as serving systems ha
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import mmap
 import os
 import threading
@@ -143,23 +144,75 @@ class _Match:
         self._found = []
 
 
-class AsyncioStore:
-    """Two tiers, memory and a file without the page cache; what is used longest ago leaves. All
-    that is kept about blocks belongs to the thread of the event loop; pool threads move bytes.
-    """
+#: Address of the target, address of the source, bytes.
+Part = tuple[int, int, int]
 
-    name = "asyncio"
+
+class Copies(Protocol):
+    """Copies memory for a store without Headrace, between all of its tiers of memory."""
+
+    together: bool  #: whether many parts in one call are faster than calls by several threads
+
+    def copy(self, parts: Sequence[Part]) -> None:
+        """Copies all parts before it returns. Called by several threads."""
+
+    def memory(self, tier: str, size: int) -> Any:
+        """Allocates memory of a tier; its address is address_of()."""
+
+    def bounce(self, size: int) -> int | None:
+        """Memory of this thread that the disk reaches; None: the disk reaches all memory."""
+
+
+class HostCopies:
+    """Copies between memory of the host, by the calling threads."""
+
+    together = False
+
+    def copy(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            ctypes.memmove(*part)
+
+    def memory(self, tier: str, size: int) -> Any:
+        return aligned(size)
+
+    def bounce(self, size: int) -> int | None:
+        return None
+
+
+def address_of(memory: Any) -> int:
+    """Returns where an array of numpy or a Buffer on a GPU begins."""
+    if isinstance(memory, headrace.Buffer) and memory.device_address is not None:
+        return memory.device_address
+    return int(numpy.frombuffer(memory, dtype=numpy.uint8).ctypes.data)
+
+
+def _bytes_at(address: int, size: int) -> Any:
+    return (ctypes.c_char * size).from_address(address)
+
+
+class AsyncioStore:
+    """One or two tiers of memory, and a file without the page cache; what is used longest ago
+    leaves for the next tier. All that is kept about blocks belongs to the thread of the event loop;
+    pool threads move bytes.
+    """
 
     def __init__(
         self, shape: Shape, blocks: Sequence[int], directory: Path, depth: int,
-        memory: str = "dram",
+        memory: Sequence[str] = ("dram",), copies: Copies | None = None, name: str = "asyncio",
     ) -> None:  # fmt: skip
-        """Numbers of blocks in memory (of a kind) and in the file, and of requests at once."""
-        self.tiers = [memory, "ssd"]
+        """Numbers of blocks in each tier of memory and in the file, and of requests at once."""
+        self.name = name
+        memory = memory[: len(blocks) - 1]
+        self.tiers = [*memory, "ssd"]
         self._shape = shape
-        self._memory = aligned(blocks[0] * shape.block)
-        self._file = _Unnamed(directory, blocks[1] * shape.block)
-        self._held: list[OrderedDict[int, _Entry]] = [OrderedDict(), OrderedDict()]
+        self._copies: Copies = copies or HostCopies()
+        self._memories = [
+            self._copies.memory(tier, count * shape.block)
+            for tier, count in zip(memory, blocks, strict=False)
+        ]
+        self._begins = [address_of(each) for each in self._memories]
+        self._file = _Unnamed(directory, blocks[-1] * shape.block)
+        self._held: list[OrderedDict[int, _Entry]] = [OrderedDict() for _ in blocks]
         self._free = [list(range(count)) for count in blocks]
         self._moving: set[int] = set()  # in no tier now: on their way to one
         try:
@@ -190,7 +243,8 @@ class AsyncioStore:
         self, found: Sequence[tuple[int, _Entry]], first: int, to: Any, layers: range,
         loading: _Loading,
     ) -> None:  # fmt: skip
-        self._call(self._begin, self._load, list(found[first:]), first, to, layers, loading)
+        begin = address_of(to)
+        self._call(self._begin, self._load, list(found[first:]), first, begin, layers, loading)
 
     def unpin(self, found: Sequence[tuple[int, _Entry]]) -> None:
         self._call(_count_pins, list(found), -1)
@@ -241,14 +295,14 @@ class AsyncioStore:
         return found
 
     async def _load(
-        self, found: Sequence[tuple[int, _Entry]], first: int, to: Any, layers: range,
+        self, found: Sequence[tuple[int, _Entry]], first: int, to: int, layers: range,
         loading: _Loading,
     ) -> None:  # fmt: skip
         _count_pins(found, 1)
         runs = {
             layer: [
-                self._loop.run_in_executor(self._pool, self._read, *each, position, layer, to)
-                for position, each in enumerate(found, first)
+                self._loop.run_in_executor(self._pool, *work)
+                for work in self._work(found, first, to, layer)
             ]
             for layer in layers
         }
@@ -258,14 +312,27 @@ class AsyncioStore:
             loading.there(layer, failed)
         _count_pins(found, -1)
 
-    def _read(self, tier: int, entry: _Entry, position: int, layer: int, to: Any) -> None:
+    def _work(
+        self, found: Sequence[tuple[int, _Entry]], first: int, to: int, layer: int
+    ) -> list[tuple[Any, ...]]:
+        """Calls that bring one layer of these blocks."""
         size, block = self._shape.fragment, self._shape.block
-        target = to[position * block + layer * size :][:size]
-        at = entry.slot * block + layer * size
-        if tier == 0:
-            numpy.copyto(target, self._memory[at : at + size])
-        else:
-            self._file.read(target, at)
+        parts: list[Part] = []
+        work: list[tuple[Any, ...]] = []
+        for position, (tier, entry) in enumerate(found, first):
+            target, at = (place * block + layer * size for place in (position, entry.slot))
+            if tier < len(self._begins):
+                parts.append((to + target, self._begins[tier] + at, size))
+            else:
+                work.append((self._read, to + target, at, size))
+        groups = [parts] if parts and self._copies.together else [[part] for part in parts]
+        return [*((self._copies.copy, group) for group in groups), *work]
+
+    def _read(self, to: int, at: int, size: int) -> None:
+        bounce = self._copies.bounce(size)
+        self._file.read(_bytes_at(to if bounce is None else bounce, size), at)
+        if bounce is not None:
+            self._copies.copy([(to, bounce, size)])
 
     async def _store(self, blocks: Sequence[int], source: Any, positions: Sequence[int]) -> None:
         size = self._shape.block
@@ -277,9 +344,8 @@ class AsyncioStore:
                 slot = await self._slot(0)
                 if slot is None:
                     return  # all is pinned
-                part = source[position * size :][:size]
-                target = self._memory[slot * size :][:size]
-                await self._loop.run_in_executor(self._pool, numpy.copyto, target, part)
+                part = (self._begins[0] + slot * size, address_of(source) + position * size, size)
+                await self._loop.run_in_executor(self._pool, self._copies.copy, [part])
                 self._held[0][block] = _Entry(slot)
             finally:
                 self._moving.discard(block)
@@ -292,19 +358,29 @@ class AsyncioStore:
         block = next((block for block, entry in held.items() if entry.pins == 0), None)
         if block is None:
             return None
-        entry = held.pop(block)
-        if tier == 0 and (slot := await self._slot(1)) is not None:
-            size = self._shape.block
-            part = self._memory[entry.slot * size :][:size]
+        entry, after = held.pop(block), tier + 1
+        if after < len(self.tiers) and (slot := await self._slot(after)) is not None:
             self._moving.add(block)
             try:
-                await self._loop.run_in_executor(self._pool, self._file.write, part, slot * size)
-                self._held[1][block] = _Entry(slot)
+                await self._loop.run_in_executor(self._pool, self._move, tier, entry.slot, slot)
+                self._held[after][block] = _Entry(slot)
             except OSError:
-                self._free[1].append(slot)  # dropped: it is a cache
+                self._free[after].append(slot)  # dropped: it is a cache
             finally:
                 self._moving.discard(block)
         return entry.slot
+
+    def _move(self, tier: int, slot: int, to: int) -> None:
+        """Copies a block to the next tier."""
+        size = self._shape.block
+        source = self._begins[tier] + slot * size
+        if tier + 1 < len(self._begins):
+            self._copies.copy([(self._begins[tier + 1] + to * size, source, size)])
+            return
+        bounce = self._copies.bounce(size) if self.tiers[tier] == "gpu" else None
+        if bounce is not None:
+            self._copies.copy([(bounce, source, size)])
+        self._file.write(_bytes_at(source if bounce is None else bounce, size), to * size)
 
 
 def _start_all(pool: ThreadPoolExecutor, threads: int) -> None:

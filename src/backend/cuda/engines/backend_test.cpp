@@ -70,6 +70,26 @@ TEST(CudaBackend, NeedsADriverAndItsGpu) {
   EXPECT_NE(other.error().message.find("CUDA_VISIBLE_DEVICES"), std::string::npos);
 }
 
+TEST(CudaBackend, MachineThatIsGone_IsNotRead) {
+  const test::FakeGpu gpu;
+  auto machine = std::make_unique<Machine>(gpu.machine);
+  const auto backend = open_cuda(*machine, {kGpuEngine}).value();
+  machine.reset();
+  const auto memory = allocate(gpu.machine, 64_KiB, Placement::on(kGpu)).value();
+  std::vector<std::byte> bytes(64_KiB .value);
+  const MemoryRange plain(bytes, test::kDram);  // goes through slots of the lane's own
+  struct Done final : Completion {
+    void complete(std::uint64_t, Status status) noexcept override { ok = status ? 1 : 0; }
+    std::atomic<int> ok = -1;
+  } done;
+  const Piece piece{.from = whole(plain), .to = whole(*memory), .engine = kGpuEngine};
+  ASSERT_EQ(backend->submit({&piece, 1}, done).value(), 1U);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (done.ok < 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(done.ok, 1);
+}
+
 // A microsecond goes by with each reading.
 class SteppingClock final : public Clock {
  public:

@@ -112,7 +112,7 @@ class Lane {
   void make_slots();
 
   // Constant after open().
-  const Machine& machine_;
+  const Machine machine_;
   const EngineId engine_;
   const NodeId home_;
   const CudaOptions options_;
