@@ -16,11 +16,11 @@ from typing import Any
 import numpy
 import pytest
 from forked import FORKS, can_fork, clean_environment
-from headrace_bench import tpch
 from hypothesis import settings
 from small_host import small
 
 import headrace
+from headrace_bench import tpch
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from conftest import Headrace
-from headrace_bench.llm import kv_store, kvcache, layer
-from headrace_bench.llm.stores import Shape
 from programs import outcome_of
 
 import headrace
 from headrace import _language_models as models
 from headrace._profile.nested import rows_of
+from headrace_bench.llm import kv_store, kvcache, layer
+from headrace_bench.llm.stores import Shape
 
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}
 LAYER = ["bench", "layer", "--model", "llama-3.2-1b", "--batch", "1", "--context", "64", "--dtype",
@@ -141,7 +141,8 @@ for _ in range(60):
         load.ended()
         mover.copy(headrace.MemoryRange(back), to).wait(60)
         right = source[first * shape.block :][: found * shape.block]
-        assert (back[: found * shape.block] == right).all() and not back[found * shape.block :].any()
+        assert (back[: found * shape.block] == right).all()
+        assert not back[found * shape.block :].any()
     match.release()
     store.store(blocks, source, blocks)
     if draw.random() < 0.5:

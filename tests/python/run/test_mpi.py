@@ -20,9 +20,6 @@ import pytest
 import small_host
 from bench_documents import check_commands
 from conftest import Run
-from headrace_bench import stream as bench_stream
-from headrace_bench.runner import Runner, Variant
-from headrace_bench.threads import cache_of
 from staged import POINT
 
 import headrace
@@ -31,6 +28,9 @@ from headrace._profile.documents import all_fields
 from headrace._run import mpi
 from headrace._run.plan import Host
 from headrace._run.ranks import Rank, launched
+from headrace_bench import stream as bench_stream
+from headrace_bench.runner import Runner, Variant
+from headrace_bench.threads import cache_of
 
 Done = subprocess.CompletedProcess[str]
 

@@ -33,7 +33,8 @@ def command(
         str, option("SHARE", "Share of a layer's weights and operations that is computed.")
     ] = "0.5%",
     store: Annotated[
-        Optional[str], option("LIST", "Stores of the blocks: headrace, asyncio, torch (default: all here).")
+        Optional[str],
+        option("LIST", "Stores of the blocks: headrace, asyncio, torch (default: all)."),
     ] = None,
     on: Annotated[str, option("PLACE", "Memory that blocks are loaded to: dram or gpu.")] = "dram",
     data: Annotated[
