@@ -20,7 +20,7 @@ from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Seed, presets
 from headrace._errors import unknown
 from headrace._files import check_writable
-from headrace_bench.predict import answer, whatif
+from headrace_bench.predict import answer, learned, whatif
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.target import Target
 
@@ -173,7 +173,7 @@ def machine_of(
     if machine is not None and profile is not None:
         raise headrace.InvalidError("--machine and --from both name a machine; give one of them")
     if profile is not None:
-        document = whatif.measured(parse.profile(profile))
+        document = learned.machine_of(parse.profile(profile))
     else:
         document = parse.machine(machine or workload.machine).asdict()
     return Target(whatif.changed(document, changes, added))
