@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `headrace bench query`: fetching and computing over time, and every mode. Figure of
-`headrace model spark`.
-"""
+"""Figures of `headrace bench query`: fetching and computing over time, and every mode."""
 
 from __future__ import annotations
 
@@ -200,15 +198,3 @@ def _answer_remarks(query: Row) -> list[tuple[str, str]]:
             f"late and {format_bytes(cache['wasted_bytes'])} were fetched in vain."
         )))  # fmt: skip
     return remarks
-
-
-def spark_figures(document: Row) -> list[Figure]:
-    """`headrace model spark`: the time of each configuration by that of memory alone."""
-    bars = [
-        {"bar": row["config"], "line": row["basis"], "y": row["slower"], "low": row["slower"],
-         "high": row["slower"], "text": f"{row['slower']:.2f}", "order": 0}
-        for row in document["rows"]
-    ]  # fmt: skip
-    caption = f"Spark on {document['threads']} threads of {document['machine']}: modelled times."
-    chart = bar_charts.bars(bars, title="times as long as with MMEM")
-    return [Figure("Spark by the place of its memory", caption, [("", chart)])]

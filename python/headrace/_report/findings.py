@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib.metadata import entry_points
 
 from headrace import _core
 from headrace._core import format_bytes, format_rate
@@ -14,22 +14,9 @@ def sentences(profile: _core.Profile, experiment: str) -> str:
     """The sentences for an experiment, each with a space before it."""
     found = {"latency": _steps, "loaded": _bends, "copy": _lines}.get(experiment)
     said = found(profile) if found else []
-    if experiment in ("bandwidth", "split"):
-        said = _ceilings(profile, experiment)
+    for point in entry_points(group="headrace.findings"):  # of headrace-bench
+        said += point.load()(profile, experiment)
     return "".join(f" {sentence}" for sentence in said)
-
-
-def _ceilings(profile: _core.Profile, experiment: str) -> list[str]:
-    """Ceilings that several memories, clusters or nodes share, by the solver of headrace-bench."""
-    if find_spec("headrace_bench") is None:
-        return ["Shared ceilings are named where headrace-bench is installed."]
-    from headrace_bench.predict import learned
-
-    try:
-        shared = learned.learn(profile)[1]
-    except _core.InvalidError:  # too few rows
-        return []
-    return [str(each) for each in shared if each.experiment == experiment]
 
 
 def _steps(profile: _core.Profile) -> list[str]:

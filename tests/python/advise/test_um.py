@@ -51,11 +51,11 @@ def test_the_advised_is_among_the_best_published(machine: str, size: int) -> Non
 
 def test_a_host_that_touches_it_on_gh200() -> None:
     """Published: 331 to 339 GB/s of system memory, 18 to 29 of managed memory touched by both."""
-    advice = um_advice.advise(um.GH200, Case(size=4 * GIB, touch_on_host=True))
+    advice = um_advice.advise(um.machine_named("gh200"), Case(size=4 * GIB, touch_on_host=True))
     assert advice["advised"] == "system"
 
 
-@pytest.mark.parametrize("machine", um.MACHINES)
+@pytest.mark.parametrize("machine", um.NAMES)
 def test_nothing_is_advised_that_is_evicted(machine: str) -> None:
     found = um.machine_named(machine)
     for size in (GIB, found.device_bytes, found.device_bytes + GIB, 3 * found.device_bytes):
@@ -68,7 +68,7 @@ def test_nothing_is_advised_that_is_evicted(machine: str) -> None:
                 assert not any(each.evicted for each in um.runs(found, case))
 
 
-@pytest.mark.parametrize("machine", um.MACHINES)
+@pytest.mark.parametrize("machine", um.NAMES)
 def test_what_checks_it_is_the_same_case(
     machine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,7 @@ from staged import press_ctrl_c
 import headrace
 from headrace._cli import app, output
 from headrace._errors import WrongAnswer
-from headrace._model import prefill, trace
+from headrace_bench.llm import prefill, trace
 from headrace._profile.nested import rows_of
 
 #: A store of small blocks, and hardly any work.

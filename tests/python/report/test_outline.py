@@ -22,11 +22,6 @@ from headrace._report.figure import Figure
 Document = dict[str, Any]
 
 
-def modelled_store() -> Document:
-    document: Document = json.loads((GOLDEN / "model_kv.json").read_text())
-    return document | {"version": "0.1.0"}
-
-
 def emulated_gpu() -> Document:
     figure = {"published": None, "measured": 2.0}
     return {
@@ -47,7 +42,6 @@ DOCUMENTS: dict[str, Callable[[], Document]] = {
        for name in ("cxl-a1000", "gh200", "h100", "xeon-max")},
     "demo": report_documents.whole,
     "kv": report_documents.kv,
-    "kv_modelled": modelled_store,
     "kvcache": report_documents.kvcache,
     "kvcache_interrupted": lambda: report_documents.kvcache() | {
         "rows": [], "rates": {}, "hides": {}},

@@ -19,8 +19,8 @@ import headrace
 import headrace_bench
 from headrace._errors import WrongAnswer
 from headrace._language_models import Model
-from headrace._model import prefill, trace
-from headrace._model.tiers import Tiers
+from headrace_bench.llm import prefill, trace
+from headrace_bench.llm.tiers import Tiers
 from headrace_bench.llm import layer, noise
 from headrace_bench.llm.gpu import Device, pages_on
 from headrace_bench.llm.stores import Loading, Match, Shape, Store, aligned, memory_kind, unlike

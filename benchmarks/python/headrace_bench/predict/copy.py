@@ -10,23 +10,20 @@ import headrace
 from headrace_bench.predict import places
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
-from headrace_bench.predict.target import Access, Binding, Estimate, Place, Share, Speed, Target
+from headrace_bench.predict.target import (
+    LINE,
+    Access,
+    Binding,
+    Estimate,
+    Place,
+    Share,
+    Speed,
+    Target,
+)
 
 COLUMNS = (Column("time", "s"), Column("rate", "B/s"))
 WAYS = ("all", "cores", "dsa", "move_pages")
-#: From the submission of a descriptor to its first byte, with the submission (intel/DTO's README:
-#: the straight line through 8-12 KB and 212-217 KB starts there).
-DSA_START = 850e-9
-DSA_RATE = 31.17e9
-#: Kernel's work for a page beside its copy: 1 GB by one thread at 3.55 GB/s with pages of 4 KiB and
-#: at 10.88 GB/s with 2 MiB (S. Garg, batch migration v6, baseline, 2026-06-30).
-PAGE_WORK = {"4KiB": 0.78e-6, "2MiB": 0.78e-6}
 _PAGES = {"4KiB": 4096, "2MiB": 2 << 20}
-_MIGRATION = Binding(
-    "move_pages: one thread of the kernel", "fitted",
-    "3.55 GB/s with pages of 4 KiB, 10.88 GB/s with 2 MiB",
-    ("baseline of S. Garg, batch migration v6",),
-)  # fmt: skip
 
 
 def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
@@ -96,14 +93,16 @@ class Copy:
             speeds = self.target.solve([self._engine(e) for e in used])
             rate = _sum([speed.rate for speed in speeds])
             slowest = min(speeds, key=lambda speed: speed.rate.value)
-            rows.append(self.row(name, rate, slowest.binds, DSA_START))
+            start = self.target.engine("dsa")["start_ns"] * 1e-9
+            rows.append(self.row(name, rate, slowest.binds, start))
         return rows
 
     def _engine(self, engine: Mapping[str, Any]) -> dict[str, Any]:
+        device = self.target.engine("dsa")
         flow = self.target.flow(
             engine["name"], engine["home"], 1,
             [Access(self.source, "read", 1.0), Access(self.to, "write", 1.0)],
-            in_flight=DSA_RATE * 0.6e-6 / 64 * 2, cap=DSA_RATE,
+            in_flight=device["in_flight_bytes"] / LINE, cap=device["bytes_per_second"],
         )  # fmt: skip
         return flow | {"engine": engine["name"]}
 
@@ -111,11 +110,13 @@ class Copy:
         """One thread of the kernel copies each page with ordinary stores, and does its own work."""
         accesses = [Access(self.source, "read", 1.0), Access(self.to, "store", 1.0)]
         copy = self.target.together([self.cpu_node], 1, accesses, "sequential load").rate
-        size, work = float(_PAGES[page]), PAGE_WORK[page]
-        rates = [size / (work * doubt + size / rate) for rate, doubt in (
-            (copy.value, 1.0), (copy.low, 1.3), (copy.high, 0.7),
+        size, work = float(_PAGES[page]), places.constants("move_pages")["page_ns"]
+        rates = [size / (work[end] * 1e-9 + size / rate) for rate, end in (
+            (copy.value, "value"), (copy.low, "high"), (copy.high, "low"),
         )]  # fmt: skip
-        return self.row(f"move_pages, {page} pages", Estimate(*rates), _MIGRATION)
+        binds = Binding("move_pages: one thread of the kernel", work["basis"], work["source"],
+                        tuple(work["fitted_to"]))  # fmt: skip
+        return self.row(f"move_pages, {page} pages", Estimate(*rates), binds)
 
 
 def _single(target: Target, text: str) -> Place:

@@ -137,6 +137,18 @@ def learn(profile: headrace.Profile) -> tuple[Document, list[Shared]]:
     return made, [found for group, found in shared if group.order[0] > 0]
 
 
+def findings(profile: headrace.Profile, experiment: str) -> list[str]:
+    """Sentences on the shared ceilings that the rows of an experiment show."""
+    of_groups = any(r.experiment == "split" or "on" in r.parameters for r in profile.rows)
+    if experiment not in ("bandwidth", "split") or not of_groups:
+        return []
+    try:
+        shared = learn(profile)[1]
+    except headrace.InvalidError:  # too few rows
+        return []
+    return [str(each) for each in shared if each.experiment == experiment]
+
+
 def _rate(row: headrace.Row, factor: float = 1.0) -> Rate:
     value = float(row.median or 0.0)
     low, high = row.low, row.high
@@ -373,7 +385,8 @@ def _flows(target: Target, flows: Sequence[_Threads], mix: str) -> list[dict[str
         lines, doubt = target.lines(each.node, access)
         made.append({
             "name": f"node {each.node}", "threads": each.threads, "initiator": each.node,
-            "accesses": [{"node": n, "kind": kind, "bytes": part} for n, part in each.parts.items()],
+            "accesses": [{"node": node, "kind": kind, "bytes": part}
+                         for node, part in each.parts.items()],
             "in_flight_bytes": lines * LINE, "in_flight_uncertainty": doubt,
             **({"cpus": each.cpus} if each.cpus else {}),
         })  # fmt: skip

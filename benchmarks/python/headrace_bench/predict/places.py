@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 from headrace import ExhaustedError, InvalidError, format_bytes
 from headrace_bench.predict.target import KINDS, Place, Share, Target
 
 _NODES = re.compile(r"[0-9]+(-[0-9]+)?")
+
+
+@cache
+def constants(program: str) -> dict[str, Any]:
+    """Constants of a program by name: value, basis, source, what they were fitted to."""
+    text = files(__package__).joinpath("constants.json").read_text("utf-8")
+    return dict(json.loads(text)[program])
 
 
 def place(target: Target, text: str) -> Place:

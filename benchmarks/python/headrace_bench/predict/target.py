@@ -145,6 +145,13 @@ class Target:
                 return dict(core)
         return {}
 
+    def engine(self, kind: str) -> Mapping[str, Any]:
+        """Costs of an engine; of a kind that the machine has not, those of xeon-max."""
+        for each in self.model.get("engines", ()):
+            if each["kind"] == kind:
+                return dict(each)
+        return Target(headrace.Machine.load("xeon-max").asdict()).engine(kind)
+
     def lines(self, node: int, access: str) -> tuple[float, float]:
         """Lines that a core has in flight, and their relative uncertainty."""
         core = self.cores(node)
@@ -286,7 +293,7 @@ class Target:
     def constants(self) -> list[dict[str, Any]]:
         """Every constant of the model with its source; alike ones once."""
         found: dict[str, dict[str, Any]] = {}
-        for part in ("ceilings", "latencies", "cores"):
+        for part in ("ceilings", "latencies", "cores", "engines"):
             for each in self.model.get(part, ()):
                 made = {
                     "part": part, **({"name": each["name"]} if "name" in each else {}),
@@ -299,7 +306,8 @@ class Target:
 
 
 #: Values of constants.
-_VALUES = ("bandwidth", "read_ns", "lines_in_flight", "claimed_stores", "uncertainty")
+_VALUES = ("bandwidth", "read_ns", "lines_in_flight", "claimed_stores", "uncertainty",
+           "bytes_per_second", "start_ns", "in_flight_bytes")  # fmt: skip
 
 
 def hits(pattern: str, ratio: float) -> tuple[float, float, float]:

@@ -30,13 +30,12 @@ CASES: Mapping[str, dict[str, Any]] = {
 
 
 def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
-    name = target.document["source"].removeprefix("preset ")
-    if name not in um.MACHINES:
-        known = ", ".join(um.MACHINES)
+    machine = um.machine_of(target.document)
+    if machine is None:
+        known = ", ".join(um.NAMES)
         raise headrace.UnsupportedError(
             f"the costs of faults on {target.name} are not known; they are for {known}"
         )
-    machine = um.machine_named(name)
     fitted = tuple(f"{key}: {value}" for key, value in machine.fitted.items())
     base = Case(size=settings["size"], runs=max(2, settings["runs"]), kernel=machine.kernel)
     rows = []
