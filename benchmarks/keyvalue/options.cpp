@@ -40,8 +40,8 @@ std::vector<bench::Option> table(Options& options) {
             {"store", Task::store},
             {"serve", Task::serve}}),
       text("--workload", "A-D", "Workload of YCSB (default C)", options.workload),
-      number("--records", "Number of records (default 1000000)", drive.records,
-             std::uint64_t{1000}, std::uint64_t{100'000'000'000}),
+      number("--records", "Number of records (default 1000000)", drive.records, std::uint64_t{1000},
+             std::uint64_t{100'000'000'000}),
       number("--value", "Bytes of a value (default 1024)", drive.value_bytes, std::size_t{1},
              std::size_t{1} << 20),
       number("--clients", "Number of clients, one outstanding request each (default 8)",
@@ -84,7 +84,7 @@ Result<Options> parse_options(std::span<const char* const> arguments) {
   Options options;
   options.drive.records = 1'000'000;
   HEADRACE_TRY(options.program, bench::parse(table(options), arguments));
-  HEADRACE_TRY_STATUS(check_complete(options));
+  if (!options.help) HEADRACE_TRY_STATUS(check_complete(options));
   options.store.records = options.drive.records;
   options.store.value_bytes = options.drive.value_bytes;
   return options;

@@ -5,7 +5,6 @@ with their lines and bars, tables. The golden files are in tests/golden/report.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 

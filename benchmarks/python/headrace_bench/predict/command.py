@@ -136,8 +136,7 @@ def command_of(workload: Workload) -> Callable[..., int]:
 
 
 def _run(workload: Workload, given: Mapping[str, Any], common: Mapping[str, Any]) -> int:
-    if common["out"] is not None:
-        check_writable(common["out"])
+    check_writable(common["out"], common["machine"], common["from_"], given.get("objects"))
     target = machine_of(workload, common["machine"], common["from_"], common["set_"] or (),
                         common["add"] or ())  # fmt: skip
     rows: list[Row] = []

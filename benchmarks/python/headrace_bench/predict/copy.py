@@ -23,6 +23,8 @@ from headrace_bench.predict.target import (
 
 COLUMNS = (Column("time", "s"), Column("rate", "B/s"))
 WAYS = ("all", "cores", "dsa", "move_pages")
+#: Requests in flight of copies from or to an SSD.
+DEPTHS = (1, 4, 16, 64)
 _PAGES = {"4KiB": 4096, "2MiB": 2 << 20}
 
 
@@ -30,6 +32,8 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     size = float(settings["size"])
     places.check_fits(target, 2 * size, "source and destination")
     run = Copy(target, size, settings["source"], settings["to"])
+    if disk := run.disk():
+        return run.by_disk(disk, settings["block"])
     way = settings["by"]
     rows: list[Row] = []
     if way in ("all", "cores"):
@@ -106,6 +110,43 @@ class Copy:
         )  # fmt: skip
         return flow | {"engine": engine["name"]}
 
+    def disk(self) -> Mapping[str, Any] | None:
+        """The engine of the SSD that is source or destination. UnsupportedError: nothing is known
+        of its speed.
+        """
+        nodes = self.target.nodes
+        kinds = {share.node: nodes[share.node]["kind"] for place in (self.source, self.to)
+                 for share in place.shares if share.node is not None}  # fmt: skip
+        disks = [node for node, kind in kinds.items() if kind == "storage"]
+        if not disks:
+            return None
+        known = [each for each in self.target.model.get("ceilings", ())
+                 if each["kind"] == "device" and disks[0] in each.get("to", ())]  # fmt: skip
+        engines = [each for each in self.target.document["engines"]
+                   if each["kind"] == "ssd" and each["home"] == disks[0]]  # fmt: skip
+        if not known or not engines:
+            raise headrace.UnsupportedError(
+                f"the speed of the SSD of {self.target.name} is not known; measure one: headrace "
+                "measure latency bandwidth storage --out p.json, then --from p.json"
+            )
+        return dict(engines[0])
+
+    def by_disk(self, engine: Mapping[str, Any], block: float) -> list[Row]:
+        rows = []
+        for depth in DEPTHS:
+            flow = self.target.flow(
+                engine["name"], engine["home"], 1,
+                [Access(self.source, "read", 1.0), Access(self.to, "write", 1.0)],
+                in_flight=depth * block / LINE,
+            )  # fmt: skip
+            flow |= {"engine": engine["name"], "in_flight_uncertainty": 0.0}
+            for access in flow["accesses"]:
+                access["request_bytes"] = block
+            speed = self.target.solve([flow])[0]
+            words = f"SSD, {depth} request{'s' * (depth > 1)} of {headrace.format_bytes(int(block))}"
+            rows.append(self.row(words, speed.rate, speed.binds))
+        return rows
+
     def migrated(self, page: str) -> Row:
         """One thread of the kernel copies each page with ordinary stores, and does its own work."""
         accesses = [Access(self.source, "read", 1.0), Access(self.to, "store", 1.0)]
@@ -142,7 +183,8 @@ def _sum(each: Sequence[Estimate]) -> Estimate:
 WORKLOAD = Workload(
     "copy",
     "Predict a copy by cores, by DSA, and as page migration.",
-    """PLACE is a kind (its node nearest to CPU node 0), a node, or weights.
+    """PLACE is a kind (its node nearest to CPU node 0), a node, or weights. The node
+    of an SSD needs a profile with `storage` rows (--from).
 
     \b
     headrace predict copy --machine xeon-max --to hbm
@@ -153,6 +195,7 @@ WORKLOAD = Workload(
         Axis("to", "PLACE", str, "hbm", "Memory that is written."),
         Axis("size", "SIZE", size_of, "1GiB", "Size of the copy."),
         Axis("by", "WAY", WAYS, "all", "Way: cores, dsa, move_pages or all."),
+        Axis("block", "SIZE", size_of, "1MiB", "Size of a request to an SSD."),
         Axis("threads", "NUMBER", count, None, "Number of cores (default: several)."),
     ),
     COLUMNS,

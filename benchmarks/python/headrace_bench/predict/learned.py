@@ -16,6 +16,7 @@ from typing import Any
 
 import headrace
 from headrace._run.plan import numbers, ranges
+from headrace_bench.predict import learned_devices
 from headrace_bench.predict.target import KINDS, LINE, Target
 
 Document = dict[str, Any]
@@ -131,6 +132,8 @@ def learn(profile: headrace.Profile) -> tuple[Document, list[Shared]]:
     groups = _groups(made, rows, latencies)
     for ceiling in made["model"]["ceilings"]:
         _fit_queue(made, ceiling, rows)
+    for part, found in learned_devices.learn(made, rows).items():
+        made["model"][part] += found
     groups = _groups(made, rows, latencies)
     shared = [(group, found) for group in groups if (found := _shared(made, group))]
     # The path between two nodes is no news; that several of them share it is.

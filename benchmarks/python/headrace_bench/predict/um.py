@@ -9,7 +9,7 @@ from typing import Any
 
 import headrace
 from headrace._model import um
-from headrace._model.um_cases import GIB, MIB, Case, steady
+from headrace._model.um_cases import GIB, MIB, OPS, Case, steady
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
 from headrace_bench.predict.target import Binding, Target, exactly
@@ -37,7 +37,10 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
             f"the costs of faults on {target.name} are not known; they are for {known}"
         )
     fitted = tuple(f"{key}: {value}" for key, value in machine.fitted.items())
-    base = Case(size=settings["size"], runs=max(2, settings["runs"]), kernel=machine.kernel)
+    base = Case(
+        size=settings["size"], runs=max(2, settings["runs"]), kernel=machine.kernel,
+        op=settings["op"], touch_on_host=settings["touch_on_host"] == "yes",
+    )  # fmt: skip
     rows = []
     for words, options in CASES.items():
         case = replace(base, **options)
@@ -69,6 +72,9 @@ WORKLOAD = Workload(
     (
         Axis("size", "SIZE", size_of, "32GiB", "Size of the array."),
         Axis("runs", "NUMBER", count, "5", "Number of runs of the kernel."),
+        Axis("op", "WORD", OPS, "read", "Access of the kernel: read or write."),
+        Axis("touch_on_host", "YES|NO", ("no", "yes"), "no",
+             "Whether the host writes the array before each run."),
         Axis("advice", "WORDS", tuple(CASES), "managed", "Advice that the program gives now."),
     ),
     COLUMNS,
