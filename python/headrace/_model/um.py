@@ -90,7 +90,7 @@ def machine_of(document: Mapping[str, Any]) -> Machine | None:
 
 @cache
 def machine_named(name: str) -> Machine:
-    """AbsentError: no costs are known of such a machine."""
+    """InvalidError: no costs are known of such a machine."""
     if name not in NAMES:
         raise unknown("model of", name, NAMES)
     found = machine_of(headrace.Machine.load(name).asdict())

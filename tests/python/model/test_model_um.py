@@ -146,7 +146,7 @@ def test_costs_are_those_of_the_machines_that_have_them() -> None:
         found = um.machine_of(headrace.Machine.load(name).asdict())
         assert (found is not None) == (name in um.NAMES), name
         assert found is None or found.name == name and found == um.machine_named(name)
-    with pytest.raises(headrace.AbsentError, match="ac922, x86-pcie3"):
+    with pytest.raises(headrace.InvalidError, match="ac922, x86-pcie3"):
         um.machine_named("nowhere")
 
 

@@ -16,6 +16,7 @@ import pytest
 
 import headrace
 from headrace._report import findings
+from headrace_bench.predict import copy as copies
 from headrace_bench.predict import learned
 from headrace_bench.predict.target import LINE, Target
 
@@ -241,3 +242,41 @@ def test_the_report_names_what_memories_share() -> None:
     assert findings.sentences(truth.profile(), "split") == ""
     few = headrace.Profile.fromdict(MACHINES["one-node"]() | {"rows": []})
     assert findings.sentences(few, "bandwidth") == ""
+
+
+def test_an_ssd_and_a_link_are_learned_from_their_rows() -> None:
+    """Reads of 4 KiB are bound by requests per second, those of 1 MiB by bytes per second."""
+    machine = preset("one-node") | {"caches": []}
+    machine["nodes"].append({"id": 2000, "kind": "gpu", "reason": "made up", "name": "GPU",
+                             "cpus": []})  # fmt: skip
+    machine["engines"].append({"id": 2, "kind": "gpu", "name": "gpu0", "home": 2000})
+    truth = Truth(machine, 0.0)
+    iops, bandwidth, first = 500e3, 3e9, 80e3
+
+    def rate(size: int, depth: int) -> float:
+        return size * min(depth / (first + size / bandwidth * 1e9) * 1e9, iops, bandwidth / size)
+
+    rows = [
+        truth.row("storage", "B/s", (0.6 if write else 1) * rate(size, depth), node=1000, by="io_uring",
+                  operation="write" if write else "read", io="direct", bytes=size, depth=depth)
+        for size in (4096, 65536, 1 << 20) for depth in (1, 4, 16, 64) for write in (False, True)
+    ] + [
+        truth.row("gpu", "B/s", value, part="copy", direction=direction, gpu=2000, node=0,
+                  by="engine", memory="pinned")
+        for direction, value in (("to_gpu", 20e9), ("from_gpu", 15e9), ("both", 25e9))
+    ]  # fmt: skip
+    plain = {key: value for key, value in machine.items() if key != "model"}
+    measured = [*truth.latencies(), *truth.bandwidths(), *rows]
+    made, _ = learned.learn(headrace.Profile.fromdict(plain | {"rows": measured}))
+    target = Target(made)
+    settings = {"size": 1 << 30, "source": "1000", "to": "0", "by": "all", "threads": None}
+    for size in (4096, 1 << 20):
+        found = copies.predict(target, settings | {"block": size})
+        for row, depth in zip(found, copies.DEPTHS, strict=True):
+            assert row.values["rate"].value == pytest.approx(rate(size, depth), rel=0.25)  # type: ignore[union-attr]
+    (link,) = copies.predict(target, settings | {"source": "0", "to": "2000", "block": 1 << 20})
+    assert link.values["rate"].value == pytest.approx(20e9, rel=0.05)  # type: ignore[union-attr]
+    both = [{"name": f"{i}", "engine": "gpu0", "cap_bytes_per_second": 1e12,
+             "accesses": [{"node": 0, "kind": kind, "bytes": 1.0}]}
+            for i, kind in enumerate(("read", "write"))]  # fmt: skip
+    assert sum(s.rate.value for s in target.solve(both)) == pytest.approx(25e9, rel=0.05)

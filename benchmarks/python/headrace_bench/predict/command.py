@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,10 +72,11 @@ def size_of(text: str) -> int:
 
 
 def count(text: str) -> int:
-    found = parse.counts(text)
-    if len(found) != 1:
-        raise headrace.InvalidError(f"'{text}' is not one number; --sweep takes several")
-    return found[0]
+    if not re.fullmatch(r"[1-9][0-9]{0,6}", text.strip()):
+        raise headrace.InvalidError(
+            f"'{text}' is no number from 1 to 9999999; write 4 (--sweep takes several: 1,2,4)"
+        )
+    return int(text)
 
 
 Machine = Annotated[
@@ -205,6 +207,8 @@ def _points(workload: Workload, sweeps: Sequence[str]) -> list[dict[str, str]]:
         if name not in names:
             raise unknown("axis of " + workload.name, name, names)
         listed = [each.strip() for each in values.split(",") if each.strip()]
+        if name in found:
+            raise headrace.InvalidError(f"{name} is swept twice; write {name}=V1,V2 once")
         if not equals or not listed:
             raise headrace.InvalidError(f"'{text}' sweeps nothing; write {name}=V1,V2")
         found[name] = listed

@@ -31,9 +31,13 @@ _PAGES = {"4KiB": 4096, "2MiB": 2 << 20}
 def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     size = float(settings["size"])
     places.check_fits(target, 2 * size, "source and destination")
-    run = Copy(target, size, settings["source"], settings["to"])
+    there = {node["kind"] for node in target.nodes.values()}
+    to = settings["to"] or next(kind for kind in ("hbm", "cxl", "gpu", "dram") if kind in there)
+    run = Copy(target, size, settings["source"], to)
     if disk := run.disk():
         return run.by_disk(disk, settings["block"])
+    if gpu := run.gpu():
+        return [run.by_gpu(gpu)]
     way = settings["by"]
     rows: list[Row] = []
     if way in ("all", "cores"):
@@ -110,6 +114,20 @@ class Copy:
         )  # fmt: skip
         return flow | {"engine": engine["name"]}
 
+    def gpu(self) -> Mapping[str, Any] | None:
+        """The GPU that is source or destination, whose engine then copies."""
+        used = {share.node for place in (self.source, self.to) for share in place.shares}
+        return next((dict(engine) for engine in self.target.document["engines"]
+                     if engine["kind"] == "gpu" and engine["home"] in used), None)  # fmt: skip
+
+    def by_gpu(self, engine: Mapping[str, Any]) -> Row:
+        accesses = [Access(self.source, "read", 1.0), Access(self.to, "write", 1.0)]
+        flow = self.target.flow(engine["name"], engine["home"], 1, accesses, in_flight=1.0)
+        del flow["in_flight_bytes"], flow["in_flight_uncertainty"]
+        flow |= {"engine": engine["name"], "cap_bytes_per_second": 1e12}
+        speed = self.target.solve([flow])[0]
+        return self.row(f"copy engine of {engine['name']}", speed.rate, speed.binds)
+
     def disk(self) -> Mapping[str, Any] | None:
         """The engine of the SSD that is source or destination. UnsupportedError: nothing is known
         of its speed.
@@ -132,11 +150,18 @@ class Copy:
         return dict(engines[0])
 
     def by_disk(self, engine: Mapping[str, Any], block: float) -> list[Row]:
-        rows = []
+        """A request takes the time of a small one, and that of its bytes at the device's rate."""
+        home, rows = engine["home"], []
+        ceiling = next(each for each in self.target.model["ceilings"]
+                       if each["kind"] == "device" and home in each.get("to", ()))  # fmt: skip
+        reads = any(share.node == home for share in self.source.shares)
+        rate = ceiling["bandwidth"][0 if reads else -1][1]
+        takes = self.target.latency(home, home) + block / rate * 1e9
         for depth in DEPTHS:
             flow = self.target.flow(
-                engine["name"], engine["home"], 1,
-                [Access(self.source, "read", 1.0), Access(self.to, "write", 1.0)],
+                engine["name"], home, 1,
+                [Access(self.source, "read", 1.0, latency_ns=takes if reads else 1.0),
+                 Access(self.to, "write", 1.0, latency_ns=1.0 if reads else takes)],
                 in_flight=depth * block / LINE,
             )  # fmt: skip
             flow |= {"engine": engine["name"], "in_flight_uncertainty": 0.0}
@@ -192,7 +217,7 @@ WORKLOAD = Workload(
     headrace predict copy --machine spr-hbm --by cores --sweep size=1MiB,1GiB""",
     (
         Axis("source", "PLACE", str, "dram", "Memory that is read."),
-        Axis("to", "PLACE", str, "hbm", "Memory that is written."),
+        Axis("to", "PLACE", str, None, "Memory that is written (default: HBM, CXL or a GPU, else DDR)."),
         Axis("size", "SIZE", size_of, "1GiB", "Size of the copy."),
         Axis("by", "WAY", WAYS, "all", "Way: cores, dsa, move_pages or all."),
         Axis("block", "SIZE", size_of, "1MiB", "Size of a request to an SSD."),

@@ -45,12 +45,14 @@ def _system(path: Path, peaks: list[Figure], latencies: list[Figure]) -> None:
     step = (len(mixes) - 1) / (_FIT - 1)
     known = {mix: curves[mix] for mix in (mixes[round(i * step)] for i in range(_FIT))}
     target = Target(machine(known))
+    # By Little's law, in bytes, at the ends of the five curves.
+    in_flight = statistics.median(points[-1][0] * points[-1][1] for points in known.values())
     for mix in mixes:
         if mix in known:
             continue
         name, most = f"{path.stem}, {mix} % reads", curves[mix][-1][0]
         _add(peaks, "V6, largest bandwidth by mix", name, "B/s", most * 1e9,
-             loaded(target, mix, 1e12)[0], 0.05)  # fmt: skip
+             loaded(target, mix, 1e12, in_flight)[0], 0.05)  # fmt: skip
         for share in (0.3, 0.5, 0.7, 0.9):
             _, predicted = loaded(target, mix, share * most * 1e9)
             measured = _at(curves[mix], share * most)
@@ -79,15 +81,16 @@ def machine(known: Mapping[int, Points]) -> dict[str, Any]:
     return made
 
 
-def loaded(target: Target, mix: int, demand: float) -> tuple[float, float]:
-    """Bytes per second of traffic with `mix` % reads that wants `demand`, and the latency in ns of
-    a load beside it.
+def loaded(
+    target: Target, mix: int, demand: float, in_flight: float = 1e6
+) -> tuple[float, float]:
+    """Bytes per second of traffic with `mix` % reads that wants `demand` with at most `in_flight`
+    bytes in flight, and the latency in ns of a load beside it.
     """
     traffic = [{"node": 0, "kind": kind, "bytes": part / 100}
                for kind, part in (("read", mix), ("write", 100 - mix)) if part]  # fmt: skip
     flows = [
-        # As many bytes in flight as a full memory takes; no more than the demand.
-        {"name": "traffic", "initiator": 0, "accesses": traffic, "in_flight_bytes": 1e6,
+        {"name": "traffic", "initiator": 0, "accesses": traffic, "in_flight_bytes": in_flight,
          "cap_bytes_per_second": demand},
         {"name": "load", "initiator": 0, "in_flight_bytes": 1e-3,
          "accesses": [{"node": 0, "kind": "read", "bytes": 1.0}]},

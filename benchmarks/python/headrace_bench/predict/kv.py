@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import headrace
 from headrace._cli import parse
 from headrace_bench.predict import places
 from headrace_bench.predict.answer import Column, Row
@@ -40,18 +39,6 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     return run.rows()
 
 
-def slow_kind(target: Target, settings: Mapping[str, Any]) -> str:
-    """UnsupportedError: there is one kind of memory."""
-    slower = [kind for kind in target.kinds if kind != settings["fast"]]
-    slow = settings["slow"] or (slower[-1] if slower else None)
-    if slow is None:
-        raise headrace.UnsupportedError(
-            f"{target.name} has one kind of memory, so data have no choice; "
-            "take --machine cxl-a1000"
-        )
-    return str(slow)
-
-
 def closed_loop(
     target: Target, nodes: Sequence[int], threads: int | None, kinds: tuple[str, str],
     share: float, cpu_ns: float, mix: Mapping[str, float],
@@ -61,6 +48,7 @@ def closed_loop(
     """
     flows = []
     for node in nodes:
+        target.cores(node)  # there are some
         accesses = [
             Access(Place(kind, (Share(part / len(near), node=each),)), word, of,
                    latency_ns=target.latency(node, each) + cpu_ns)
@@ -78,7 +66,7 @@ class Server:
     def __init__(self, target: Target, settings: Mapping[str, Any]) -> None:
         self.target = target
         self.constants = places.constants("kv")
-        self.fast, self.slow = settings["fast"], slow_kind(target, settings)
+        self.fast, self.slow = places.two_kinds(target, settings)
         self.size = float(settings["size"])
         self.records = self.size / settings["value"]
         self.distribution = settings["distribution"]
@@ -110,6 +98,12 @@ class Server:
         if self.distribution != "latest" or pages <= 0:
             return pages
         return min(1.0, harmonic(pages * self.records) / harmonic(self.records))
+
+    def cold_accesses(self, part: float) -> float:
+        """Share of accesses to the first `part` of the records by insertion, which go to SSD."""
+        if self.distribution != "latest":
+            return part
+        return 1 - harmonic((1 - part) * self.records) / harmonic(self.records)
 
     def time(self, lines: float, share: float) -> tuple[Estimate, Binding]:
         """Seconds of an operation with that share of its lines in slow memory."""
@@ -169,7 +163,7 @@ class Server:
         if best:
             found.append(self.row(f"best share, {best:.0%} on {slow}", best))
         for part in (0.2, 0.4):
-            found.append(self.row(f"{fast}, {part:.0%} on SSD", 0.0, ssd=self.slow_accesses(part)))
+            found.append(self.row(f"{fast}, {part:.0%} on SSD", 0.0, ssd=self.cold_accesses(part)))
         return found
 
 

@@ -10,6 +10,8 @@ import headrace
 
 Document = dict[str, Any]
 _MEASURED = {"basis": "measured", "source": "the profile", "uncertainty": 0.05}
+#: Nanoseconds that requests wait at an SSD that is nearly full (assumed: hardly before that).
+_QUEUE = [[0.9, 100], [0.97, 1000], [1, 10000]]
 #: Copies of GPUs by their engines. `both`: in both directions at once.
 _DIRECTIONS = {"to_gpu": "reads", "from_gpu": "writes", "both": "both"}
 
@@ -53,7 +55,7 @@ def _disks(rows: Sequence[headrace.Row]) -> tuple[list[Document], list[Document]
             "name": f"SSD, node {node}", "kind": "device", "to": [node],
             "bandwidth": [[0 if operation == "read" else 1, rate]
                           for operation, rate in rates.items()],
-            "request_bytes": max(0.0, least * (rates["read"] / most - 1)), **_MEASURED,
+            "queue": _QUEUE, "request_bytes": max(0.0, least * (rates["read"] / most - 1)), **_MEASURED,
         })  # fmt: skip
         if ns is not None:
             # The time that the device's rate explains is no latency.

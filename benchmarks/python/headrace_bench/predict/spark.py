@@ -23,7 +23,7 @@ _MIX = {"read": 0.5, "store": 0.5}
 
 def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     constants = places.constants("spark")
-    fast, slow = settings["fast"], kv.slow_kind(target, settings)
+    fast, slow = places.two_kinds(target, settings)
     cpu = settings["cpu"] or constants["cpu_ns"]["value"]
     fresh, touched = constants["fresh"]["value"], constants["touched"]["value"]
     fitted = tuple(constants["cpu_ns"]["fitted_to"])

@@ -139,7 +139,14 @@ class Target:
         return None if cache is None else float(cache["size_bytes"])
 
     def cores(self, node: int) -> Mapping[str, Any]:
-        """The core model of a node's CPUs. UnsupportedError: the machine has none."""
+        """The core model of a node's CPUs; empty: a machine without curves has none, and a learned
+        one lacks some. UnsupportedError: the machine describes no cores, only a GPU.
+        """
+        if self.model and not self.model.get("cores"):
+            raise headrace.UnsupportedError(
+                f"the cores of {self.name} are not known, only its GPU and the link to it; it "
+                "answers kvcache and copy; for others take another --machine"
+            )
         for core in self.model.get("cores", ()):
             if not core.get("nodes") or node in core["nodes"]:
                 return dict(core)
@@ -277,6 +284,9 @@ class Target:
             if re.fullmatch(re.escape(each["name"]).replace(r"\{\}", "[0-9]+"), name):
                 found = tuple(each.get("fitted_to", ()))
                 return Binding(name, each["basis"], each["source"], found)
+        part = {"core": "cores", "engine": "engines"}.get(name.partition(":")[0], "")
+        for each in self.model.get(part, ())[:1]:
+            return Binding(name, each["basis"], each["source"], tuple(each.get("fitted_to", ())))
         return Binding(name)
 
     def cache_ratio(self, cpu_nodes: Iterable[int], size: float) -> float | None:

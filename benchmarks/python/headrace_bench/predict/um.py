@@ -33,10 +33,11 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     machine = um.machine_of(target.document)
     if machine is None:
         known = ", ".join(um.NAMES)
-        raise headrace.UnsupportedError(
-            f"the costs of faults on {target.name} are not known; they are for {known}"
-        )
-    fitted = tuple(f"{key}: {value}" for key, value in machine.fitted.items())
+        why = f"{target.name} has no GPU"
+        if target.of_kind("gpu"):
+            why = f"no costs of faults are published for {target.name}"
+        raise headrace.UnsupportedError(f"{why}; take --machine {known}")
+    fitted = (f"runs of {machine.name} that were published (docs/design/gpu/um.md)",)
     base = Case(
         size=settings["size"], runs=max(2, settings["runs"]), kernel=machine.kernel,
         op=settings["op"], touch_on_host=settings["touch_on_host"] == "yes",

@@ -45,6 +45,8 @@ def _node(made: Document, which: str, field: str, value: str) -> None:
     if which not in nodes:
         raise unknown("node", which, nodes)
     if field == "capacity":
+        if parse.size(value) == 0:
+            raise InvalidError(f"'{value}': a node has a capacity above 0")
         nodes[which]["capacity_bytes"] = parse.size(value)
         nodes[which]["capacity_source"] = "what-if"
     else:
