@@ -9,7 +9,6 @@ from typing import Any
 from headrace._core import format_bytes
 from headrace._format import efficiency, elapsed, interval_text, listed, percent, plural
 from headrace._profile.documents import Fields, all_fields, find
-from headrace._report import charts as bar_charts
 from headrace._report import charts_query as charts
 from headrace._report.figure import Figure, Table
 

@@ -49,7 +49,9 @@ def failing(
 
 
 @pytest.mark.parametrize("asked", [[], ["--json"]], ids=["table", "json"])
-@pytest.mark.parametrize("arguments", [COPY, HISTOGRAM, STREAM, MEASURE, PREDICT], ids=lambda a: a[1])
+@pytest.mark.parametrize(
+    "arguments", [COPY, HISTOGRAM, STREAM, MEASURE, PREDICT], ids=lambda a: a[1]
+)
 def test_a_full_disk(tmp_path: Path, arguments: list[str], asked: list[str]) -> None:
     full = "OSError(28, 'No space left on device')"
     result = failing("_files._replace", full, [*arguments, *asked, "--out", "out.json"], tmp_path)
@@ -144,7 +146,7 @@ def test_several_launches_are_one_document_of_the_commands_own_output(
 def test_ctrl_c_while_a_pipe_has_no_reader(command: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     process = subprocess.Popen(
-        [command, *DSA, "--out", "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [command, *PREDICT, "--out", "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, cwd=tmp_path,
     )  # fmt: skip
     opening = hex(os.O_WRONLY | os.O_CLOEXEC)

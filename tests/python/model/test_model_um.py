@@ -133,7 +133,8 @@ def test_every_published_figure_lies_within_the_fit() -> None:
         if not published.runs:
             continue
         found = um.rates(um.machine_named(published.machine), published.case)
-        for modelled, told in ((found[0], published.runs[0]), (steady(found), steady(published.runs))):
+        late = steady(found), steady(published.runs)
+        for modelled, told in ((found[0], published.runs[0]), late):
             assert modelled is not None and told is not None
             assert abs(modelled / told - 1) <= 0.15, published
             figures += 1
@@ -145,7 +146,7 @@ def test_costs_are_those_of_the_machines_that_have_them() -> None:
     for name in headrace.presets():
         found = um.machine_of(headrace.Machine.load(name).asdict())
         assert (found is not None) == (name in um.NAMES), name
-        assert found is None or found.name == name and found == um.machine_named(name)
+        assert found is None or (found.name == name and found == um.machine_named(name))
     with pytest.raises(headrace.InvalidError, match="ac922, x86-pcie3"):
         um.machine_named("nowhere")
 

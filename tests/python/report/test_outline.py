@@ -11,7 +11,7 @@ from typing import Any
 import profile_documents
 import pytest
 import report_documents
-from conftest import GOLDEN, Golden
+from conftest import Golden
 
 import headrace
 from headrace._report import contents

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of documents of `bench kvcache`, `bench layer`, `bench um`, predictions and `advise um`."""
+"""The report of documents of `bench layer`, `bench um` and `advise um`."""
 
 from __future__ import annotations
 

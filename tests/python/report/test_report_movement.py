@@ -18,10 +18,10 @@ import headrace
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
-from headrace._report import rows  # noqa: E402
-from headrace._report.charts import has_spread, specification  # noqa: E402
-from headrace._report.figure import Figure  # noqa: E402
-from headrace._report.profile import profile_figures  # noqa: E402
+from headrace._report import rows
+from headrace._report.charts import has_spread, specification
+from headrace._report.figure import Figure
+from headrace._report.profile import profile_figures
 
 SIDE_BY_SIDE = "Ways from memory to memory, side by side"
 COSTS = "What a GB costs the cores"

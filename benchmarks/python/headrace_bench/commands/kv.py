@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
+from headrace._core import HostFiles as Files
 
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Seed
-from headrace._core import HostFiles as Files
 from headrace._files import check_writable
 from headrace._format import interval_text, rounds_text
 from headrace._profile.documents import Fields, all_fields

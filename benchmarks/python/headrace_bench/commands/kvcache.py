@@ -74,8 +74,7 @@ def command(
     headrace bench kvcache --model llama-3.1-8b --policies layerwise,load-first
     """
     from headrace import _language_models as models
-    from headrace_bench.llm import prefill
-    from headrace_bench.llm import kvcache
+    from headrace_bench.llm import kvcache, prefill
 
     names = parse.chosen(policies, list(prefill.POLICIES), "policy", list(prefill.POLICIES))
     if out is not None:
@@ -103,8 +102,16 @@ def command(
 def _measure(
     options: Any, stores: str | None, on_gpu: bool, depth: int, interrupt: Interrupt
 ) -> dict[str, Any]:
-    from headrace_bench.llm import prefill, trace
-    from headrace_bench.llm import gpu, kv_store, kvcache, kvcache_rounds, noise, settings
+    from headrace_bench.llm import (
+        gpu,
+        kv_store,
+        kvcache,
+        kvcache_rounds,
+        noise,
+        prefill,
+        settings,
+        trace,
+    )
 
     there = [*kv_store.STORES][: 1 if on_gpu else None]  # the peer knows no GPU
     chosen = parse.chosen(stores, there, "store", there)

@@ -168,7 +168,8 @@ class Copy:
             for access in flow["accesses"]:
                 access["request_bytes"] = block
             speed = self.target.solve([flow])[0]
-            words = f"SSD, {depth} request{'s' * (depth > 1)} of {headrace.format_bytes(int(block))}"
+            size = headrace.format_bytes(int(block))
+            words = f"SSD, {depth} request{'s' * (depth > 1)} of {size}"
             rows.append(self.row(words, speed.rate, speed.binds))
         return rows
 
@@ -217,7 +218,8 @@ WORKLOAD = Workload(
     headrace predict copy --machine spr-hbm --by cores --sweep size=1MiB,1GiB""",
     (
         Axis("source", "PLACE", str, "dram", "Memory that is read."),
-        Axis("to", "PLACE", str, None, "Memory that is written (default: HBM, CXL or a GPU, else DDR)."),
+        Axis("to", "PLACE", str, None,
+             "Memory that is written (default: HBM, CXL or a GPU, else DDR)."),
         Axis("size", "SIZE", size_of, "1GiB", "Size of the copy."),
         Axis("by", "WAY", WAYS, "all", "Way: cores, dsa, move_pages or all."),
         Axis("block", "SIZE", size_of, "1MiB", "Size of a request to an SSD."),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Curves of latency by bandwidth, of many mixes of reads and writes: a ceiling is fitted on five
-mixes, and the solver predicts all others. The files are those of bsc-mem/Mess-Results (processed/memory_curves.csv, renamed).
+mixes, and the solver predicts all others. The files are those of bsc-mem/Mess-Results
+(processed/memory_curves.csv, renamed).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import csv
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

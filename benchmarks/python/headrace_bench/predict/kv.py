@@ -85,9 +85,11 @@ class Server:
         there = self.target.capacity(self.target.of_kind(self.fast))
         if there is None:
             return 0.0
-        reserved = there * self.constants["reserved"]["value"] if self.reserved is None else float(self.reserved)
+        reserved = self.reserved
+        if reserved is None:
+            reserved = there * float(self.constants["reserved"]["value"])
         room = max(0.0, there - reserved - self.cold)
-        return max(0.0, 1 - room / self.size)
+        return float(max(0.0, 1 - room / self.size))
 
     def slow_accesses(self, pages: float) -> float:
         """Share of accesses, where the last `pages` of the records by insertion are on slow memory.
@@ -125,8 +127,8 @@ class Server:
         wait = self.constants["ssd_ns"]
         slowdowns, times = [], []
         # Both ends of a quotient come from one machine; the number of lines has ends of its own.
-        for lines, end in ((self.lines[0], "value"), *itertools.product(self.lines[1:],
-                                                                        ("low", "high"))):  # fmt: skip
+        ends = itertools.product(self.lines[1:], ("low", "high"))
+        for lines, end in ((self.lines[0], "value"), *ends):
             alone, time = (self.time(lines, part)[0].at(end) for part in (0.0, share))
             time += ssd * wait[end] * 1e-9
             time *= 1 + (more.at(end) if more else 0.0)
@@ -159,7 +161,8 @@ class Server:
             cost = self.constants["promotion"]
             more = Estimate(cost["value"], cost["low"], cost["high"])
             found.append(self.row("promotion", self.constants["on_its_way"]["value"], more=more))
-        best = min((i / 20 for i in range(20)), key=lambda part: self.time(self.lines[0], part)[0].value)
+        times = {i / 20: self.time(self.lines[0], i / 20)[0].value for i in range(20)}
+        best = min(times, key=lambda part: times[part])
         if best:
             found.append(self.row(f"best share, {best:.0%} on {slow}", best))
         for part in (0.2, 0.4):

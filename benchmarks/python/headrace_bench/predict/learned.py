@@ -132,8 +132,8 @@ def learn(profile: headrace.Profile) -> tuple[Document, list[Shared]]:
     groups = _groups(made, rows, latencies)
     for ceiling in made["model"]["ceilings"]:
         _fit_queue(made, ceiling, rows)
-    for part, found in learned_devices.learn(made, rows).items():
-        made["model"][part] += found
+    for part, of_devices in learned_devices.learn(made, rows).items():
+        made["model"][part] += of_devices
     groups = _groups(made, rows, latencies)
     shared = [(group, found) for group in groups if (found := _shared(made, group))]
     # The path between two nodes is no news; that several of them share it is.
@@ -266,6 +266,7 @@ def _groups(
     found: dict[tuple[Any, ...], _Group] = {}
     for row in rows:
         at = row.parameters
+        made: _Made | None
         if row.experiment == "split":
             made = _of_split(machine, row)
         elif row.experiment == "bandwidth" and at.get("mix") in MIXES and "pattern" not in at:
@@ -336,6 +337,7 @@ def _of_team(
             for node in nodes:
                 parts[node] = parts.get(node, 0.0) + 1 / len(nodes) / len(chosen)
         flows.append(_Threads(home, len(mine), parts, ranges(mine) if on == "cluster" else ""))
+    path: list[Document]
     if on == "cluster":
         path, order = [{"cpus": ranges(each)} for each in _clusters(machine, used)], (1, 0)
         name = f"CPUs {ranges(used)}"
@@ -344,12 +346,14 @@ def _of_team(
         kinds = {node["id"]: node["kind"] for node in machine["nodes"]}
         alike = [node for node in kinds if kinds[node] == kinds[memories[0]]]
         for text in row.stands_for:
-            name, _, nodes = text.partition("=")
-            if name == "cpu_node" and placed != "interleave":
-                others = numbers(nodes)
-                to = {n for home in others for n in _by_latency(home, alike, latencies, placed)}
+            parameter, _, cpu_nodes = text.partition("=")
+            if parameter == "cpu_node" and placed != "interleave":
+                others = numbers(cpu_nodes)
+                to = {
+                    n for each in others for n in _by_latency(each, alike, latencies, placed)
+                }
                 path.append({"from": others, "to": sorted(to)})
-        name = f"{on} with CPUs of nodes {ranges(homes)}, {placed} memory of nodes {ranges(memories)}"
+        name = f"CPUs of nodes {ranges(homes)} with {placed} memory of nodes {ranges(memories)}"
     group = _Group(name, "cluster" if on == "cluster" else "fabric", "bandwidth", paths=path,
                    order=order)  # fmt: skip
     return ("team", on, placed, tuple(used), tuple(memories)), group, flows

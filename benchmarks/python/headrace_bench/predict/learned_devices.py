@@ -55,7 +55,8 @@ def _disks(rows: Sequence[headrace.Row]) -> tuple[list[Document], list[Document]
             "name": f"SSD, node {node}", "kind": "device", "to": [node],
             "bandwidth": [[0 if operation == "read" else 1, rate]
                           for operation, rate in rates.items()],
-            "queue": _QUEUE, "request_bytes": max(0.0, least * (rates["read"] / most - 1)), **_MEASURED,
+            "queue": _QUEUE, "request_bytes": max(0.0, least * (rates["read"] / most - 1)),
+            **_MEASURED,
         })  # fmt: skip
         if ns is not None:
             # The time that the device's rate explains is no latency.

@@ -101,8 +101,8 @@ def check_fits(target: Target, size: float, what: str = "the working set") -> No
 
 
 def two_kinds(target: Target, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """The settings `fast` and `slow`; by default DDR, else the slowest other kind, is slow. UnsupportedError:
-    there is one kind of memory.
+    """The settings `fast` and `slow`; by default DDR, else the slowest other kind, is slow.
+    UnsupportedError: there is one kind of memory.
     """
     fast = settings["fast"] or ("hbm" if "hbm" in target.kinds else target.kinds[0])
     others = [kind for kind in target.kinds if kind != fast]

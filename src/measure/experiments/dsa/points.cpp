@@ -270,11 +270,7 @@ DsaPoint stream_point(const DsaScope& scope, bool of_stream) {
   point.row = row_of(scope, words, thread, 1, {thread.engine}, {});
   point.kind = DsaPoint::Kind::stream;
   point.of_stream = of_stream;
-  if (scope.target.with_stream()) return point;
-  return without_number(
-      std::move(point),
-      "the model has no cores: how a memory controller divides itself between them "
-      "and a device is published nowhere");
+  return point;
 }
 
 std::vector<DsaPoint> dsa_interference_points(const DsaScope& scope) {

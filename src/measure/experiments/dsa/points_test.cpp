@@ -61,7 +61,7 @@ TEST(DsaPoints, RowsSayWhatIsRun) {
     if (parts.empty() || parts.back() != part) parts.push_back(part);
     EXPECT_EQ(point.row.experiment, "dsa");
     EXPECT_EQ(point.kind == DsaPoint::Kind::nothing, !point.row.reason.empty());
-    const bool cores = point.kind == DsaPoint::Kind::cores;
+    const bool cores = point.row.word("route") == "cores";
     EXPECT_EQ(point.row.basis, cores ? Basis::measured : Basis::emulated);
     if (point.kind != DsaPoint::Kind::devices) continue;
     EXPECT_EQ(*point.row.number("threads"), point.threads.size());

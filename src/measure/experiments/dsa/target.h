@@ -79,7 +79,6 @@ class DsaTarget {
   virtual Result<std::unique_ptr<DsaRun>> prepare(const std::vector<DsaThread>& threads,
                                                   const DsaShape& shape,
                                                   instruments::BufferPool& buffers) const = 0;
-  // Empty: it has no cores.
   virtual WithStream with_stream() const = 0;
 
   virtual Basis basis() const = 0;
