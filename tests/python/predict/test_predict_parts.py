@@ -125,7 +125,7 @@ def test_a_profile_becomes_a_model() -> None:
     lines = model["cores"][0]["lines_in_flight"]["sequential load"]
     assert lines == pytest.approx(12e9 * 90e-9 / 64)
     assert Target(made).bound is False
-    with pytest.raises(headrace.InvalidError, match="headrace measure latency bandwidth split"):
+    with pytest.raises(headrace.InvalidError, match="has no bandwidths to predict from; run"):
         learned.machine_of(headrace.Profile.fromdict(machine | {"rows": rows[:1]}))
 
 

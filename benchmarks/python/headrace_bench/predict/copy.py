@@ -72,7 +72,7 @@ class Copy:
         node = self.target.nodes[self.cpu_node]
         cores = len(node["cpus"])
         every = sum(len(self.target.nodes[n]["cpus"]) for n in self.target.cpu_nodes)
-        counts = [threads] if threads else sorted({1, 2, 4, 8, cores})
+        counts = [threads] if threads else sorted({n for n in (1, 2, 4, 8, cores) if n <= every})
         rows = []
         for number in counts:
             nodes = [self.cpu_node] if number <= cores else self.target.cpu_nodes

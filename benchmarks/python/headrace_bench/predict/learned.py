@@ -117,9 +117,12 @@ def learn(profile: headrace.Profile) -> tuple[Document, list[Shared]]:
     latencies = _latencies(rows)
     alone = _alone(rows)
     if not alone or not latencies:
+        missing = " and no ".join(
+            word for word, found in (("latencies", latencies), ("bandwidths", alone)) if not found
+        )
         raise headrace.InvalidError(
-            "the profile has no bandwidths and latencies to predict from; run: headrace measure "
-            "latency bandwidth split --out profile.json"
+            f"the profile has no {missing} to predict from; run: headrace measure latency "
+            "bandwidth split --out profile.json"
         )
     made["model"] = {
         "ceilings": [_controller(node, by_mix) for node, by_mix in sorted(alone.items())],
