@@ -160,6 +160,9 @@ REFUSED = {
     "no ssd rate": (["copy", "--machine", "one-node", "--source", "1000"], "headrace measure"),
     "number": (["stream", "--threads", "0"], "no number from 1"),
     "swept twice": (["stream", "--sweep", "threads=1", "--sweep", "threads=2"], "swept twice"),
+    "no room on the card": (
+        ["um", "--machine", "ac922", "--set", "node:2000.capacity=100MiB"], "no room for managed"
+    ),
     "no capacity": (["stream", "--set", "node:0.capacity=0"], "a capacity above 0"),
     "no gpu for um": (["um", "--machine", "grace"], "grace has no GPU; take --machine ac922"),
     "set": (["stream", "--set", "capacity=3"], "changes nothing; write node:8.capacity=32GiB"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
-from headrace_bench.predict import arena, curves, kv, learned, places, spark, validate
+from headrace_bench.predict import arena, curves, kv, learned, places, spark, um, validate, whatif
 from headrace_bench.predict import copy as predict_copy
 from headrace_bench.predict.arena import Object
 from headrace_bench.predict.cache_mode import in_cache_mode
@@ -186,6 +186,23 @@ def test_a_gpus_engine_copies() -> None:
     rate = row.values["rate"]
     assert row.placement == "copy engine of gpu0" and rate is not None
     assert rate.value == pytest.approx(55.2e9, rel=0.03)
+
+
+def test_unified_memory_follows_the_link_and_the_room_of_the_card() -> None:
+    settings: dict[str, Any] = {"size": 8 << 30, "runs": 5, "op": "read", "advice": "managed"}
+    settings["touch_on_host"] = "no"
+
+    def rates(*changes: str) -> dict[str, float]:
+        document = whatif.changed(headrace.Machine.load("x86-pcie3").asdict(), changes, ())
+        rows = um.predict(Target(document), settings)
+        return {row.placement: found.value for row in rows if (found := row.values.get("steady"))}
+
+    plain, faster = rates(), rates("ceiling:PCIe.bandwidth=23.54GB/s")
+    on_host = "managed, preferred on host"
+    assert faster[on_host] == pytest.approx(2 * plain[on_host])
+    assert faster["managed"] == plain["managed"]  # it is near after the first run
+    small = rates("node:2000.capacity=4GiB")
+    assert small["managed"] < 0.1 * plain["managed"] and small[on_host] == plain[on_host]
 
 
 def figure(published: float, predicted: float, role: str = "predicted") -> Figure:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,8 @@ COLUMNS = (Column("time", "s"), Column("run 1", "B/s"), Column("steady", "B/s"))
 #: Uncertainty of fault and eviction costs: the quartile of errors against the rows they were fitted
 #: to.
 _DOUBT = 0.15
+#: Memory of a GPU that the driver's context takes (assumed).
+_CONTEXT = 0.5 * GIB
 #: Cases in the words of the driver's advice.
 CASES: Mapping[str, dict[str, Any]] = {
     "system memory": {"memory": "system"},
@@ -37,6 +40,7 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
         if target.of_kind("gpu"):
             why = f"no costs of faults are published for {target.name}"
         raise headrace.UnsupportedError(f"{why}; take --machine {known}")
+    machine = as_changed(machine, target)
     fitted = (f"runs of {machine.name} that were published (docs/design/gpu/um.md)",)
     base = Case(
         size=settings["size"], runs=max(2, settings["runs"]), kernel=machine.kernel,
@@ -60,6 +64,47 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
         values = {"time": time, "run 1": exactly(rates[0] * GIB), "steady": exactly(late * GIB)}
         rows.append(Row(words, values, binds, given=words == settings["advice"]))
     return rows
+
+
+def as_changed(machine: um.Machine, target: Target) -> um.Machine:
+    """The costs with rates and room in proportion to the machine's ceilings and GPU memory, which
+    --set may have changed. The costs were fitted to runs of the preset.
+    """
+    before = Target(headrace.Machine.load(machine.name).asdict())
+
+    def changed(of: Callable[[Target], float]) -> float:
+        return of(target) / of(before)
+
+    now, then = (each.capacity(each.of_kind("gpu")[:1]) for each in (target, before))
+    room = machine.device_bytes if now in (None, then) else now - _CONTEXT
+    if room < um.BLOCK:
+        raise headrace.InvalidError(
+            f"GPU memory of {headrace.format_bytes(int(now or 0))} has no room for managed memory, "
+            "since the driver takes 0.5 GiB; give more"
+        )
+    return replace(
+        machine,
+        link_in=machine.link_in * changed(lambda t: _through(t, "reads")),
+        link_out=machine.link_out * changed(lambda t: _through(t, "writes")),
+        device_rate=machine.device_rate * changed(lambda t: _through(t, "device")),
+        device_bytes=int(room),
+    )
+
+
+def _through(target: Target, what: str) -> float:
+    """Bytes per second of the narrowest ceiling of GPU memory, or of the GPU's engine."""
+    engine = next(each for each in target.document["engines"] if each["kind"] == "gpu")
+    found = []
+    for ceiling in target.model["ceilings"]:
+        most = max(rate for _, rate in ceiling["bandwidth"])
+        if what == "device":
+            nodes = [*ceiling.get("to", ()), *itertools.chain(*ceiling.get("each", ()))]
+            if engine["home"] in nodes:
+                found.append(most)
+        for path in ceiling.get("paths", ()):
+            if engine["name"] in path.get("engines", ()) and path.get("counts") == what:
+                found.append(most)
+    return float(min(found))
 
 
 WORKLOAD = Workload(
