@@ -84,7 +84,7 @@ headrace_benchmark(cache FOLDERS cache cache/stores
 
 find_library(hiredis_library hiredis)
 find_path(hiredis_headers hiredis/hiredis.h)
-set(kv_folders keyvalue keyvalue/ycsb keyvalue/model keyvalue/live keyvalue/store)
+set(kv_folders keyvalue keyvalue/ycsb keyvalue/live keyvalue/store)
 if(hiredis_library AND hiredis_headers)
   headrace_benchmark(kv FOLDERS ${kv_folders}
     LIBRARIES ${hiredis_library} DEFINITIONS HEADRACE_WITH_HIREDIS)

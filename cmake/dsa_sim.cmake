@@ -3,18 +3,14 @@
 # library and the wheel have neither, and only headrace-dsa-sim links libfuse and CLI11.
 #
 # headrace-dsa-sim: emulated devices as files, by FUSE.
-# headrace-dsa-rates: the experiment `dsa` on a model of devices.
 
 set(dsa_sim_dir ${PROJECT_SOURCE_DIR}/dsa_sim)
-file(GLOB dsa_sim_sources CONFIGURE_DEPENDS ${dsa_sim_dir}/driver/*.cpp ${dsa_sim_dir}/rates/*.cpp)
+file(GLOB dsa_sim_sources CONFIGURE_DEPENDS ${dsa_sim_dir}/driver/*.cpp)
 file(GLOB dsa_sim_program CONFIGURE_DEPENDS ${dsa_sim_dir}/fuse/*.cpp)
 set(dsa_sim_tests ${dsa_sim_sources} ${dsa_sim_program})
 list(FILTER dsa_sim_tests INCLUDE REGEX "_test\\.cpp$")
-list(REMOVE_ITEM dsa_sim_sources ${dsa_sim_tests} ${dsa_sim_dir}/rates/main.cpp)
+list(REMOVE_ITEM dsa_sim_sources ${dsa_sim_tests})
 list(REMOVE_ITEM dsa_sim_program ${dsa_sim_tests})
-set(dsa_rates_tests ${dsa_sim_tests})
-list(FILTER dsa_rates_tests INCLUDE REGEX "/rates/")
-list(FILTER dsa_sim_tests EXCLUDE REGEX "/rates/")
 
 # Hidden functions of the library are called. A shared library does not export them: then its
 # objects are linked.
@@ -48,7 +44,6 @@ function(headrace_dsa_sim_program name)
 endfunction()
 
 headrace_dsa_sim_library(headrace_dsa_sim_objects SOURCES ${dsa_sim_sources})
-headrace_dsa_sim_program(headrace-dsa-rates SOURCES ${dsa_sim_dir}/rates/main.cpp)
 find_package(CLI11 2.1 QUIET)
 if(fuse3_FOUND AND CLI11_FOUND)
   headrace_dsa_sim_program(headrace-dsa-sim SOURCES ${dsa_sim_program}
@@ -60,10 +55,6 @@ endif()
 
 if(HEADRACE_TESTS)
   headrace_test(dsa_sim_test ${dsa_sim_tests} $<TARGET_OBJECTS:headrace_dsa_sim_objects>)
-  headrace_test(dsa_sim_rates_test ${dsa_rates_tests} $<TARGET_OBJECTS:headrace_dsa_sim_objects>)
-  target_compile_definitions(dsa_sim_rates_test PRIVATE
-    HEADRACE_DSA_RATES="$<TARGET_FILE:headrace-dsa-rates>")
-  add_dependencies(dsa_sim_rates_test headrace-dsa-rates)
   if(TARGET headrace-dsa-sim)
     add_dependencies(dsa_sim_test headrace-dsa-sim)
     target_compile_definitions(dsa_sim_test PRIVATE

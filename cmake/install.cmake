@@ -52,7 +52,7 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/headrace.pc.in ${PROJECT_BINARY_DIR}/
 if(HEADRACE_PYTHON)  # extensions are installed by python/ and benchmarks/python/
   if(HEADRACE_BENCHMARKS)
     add_custom_target(headrace_programs)
-    foreach(program headrace-dsa-sim headrace-bench-cache headrace-bench-kv headrace-dsa-rates)
+    foreach(program headrace-dsa-sim headrace-bench-cache headrace-bench-kv)
       if(TARGET ${program})
         add_dependencies(headrace_programs ${program})
         install(TARGETS ${program} DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT programs)

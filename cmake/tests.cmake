@@ -17,7 +17,7 @@ set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/backend/stor
 set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/instruments/gpu
   src/measure/session src/measure/experiments
   src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate
-  dsa_sim/rates benchmarks/unified_memory benchmarks/histogram benchmarks/query benchmarks/cache
+  benchmarks/unified_memory benchmarks/histogram benchmarks/query benchmarks/cache
   benchmarks/cache/stores benchmarks/keyvalue/live benchmarks/keyvalue/store)
 # A program is run in so many parts, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)

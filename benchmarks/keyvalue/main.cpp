@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace-bench-kv: models a key-value store, or drives one. `headrace bench kv` starts servers
+// headrace-bench-kv: drives a key-value server, or is one. `headrace bench kv` starts servers
 // and prints this program's results.
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ nlohmann::ordered_json number_or_null(const std::optional<double>& value) {
 }
 
 Result<nlohmann::ordered_json> driven(const Options& options) {
-  const Workload* const workload = find_workload(options.model.workloads.front());
+  const Workload* const workload = find_workload(options.workload);
   if (workload == nullptr) return fail(ErrorCode::absent, "no such workload; there are A, B, C, D");
   HEADRACE_TRY(const Driven found, drive(*workload, options.drive));
   return nlohmann::ordered_json{{"operations", found.operations},
@@ -39,7 +39,6 @@ Result<nlohmann::ordered_json> done(const Options& options) {
   const DriveOptions& live = options.drive;
   if (options.task != Task::serve) std::signal(SIGPIPE, SIG_IGN);
   switch (options.task) {
-    case Task::model: break;
     case Task::load:
       HEADRACE_TRY_STATUS(
           load({live.protocol, live.socket, live.records, live.value_bytes, live.rate, live.seed}));
@@ -57,8 +56,7 @@ Result<nlohmann::ordered_json> done(const Options& options) {
     }
     case Task::serve: HEADRACE_TRY_STATUS(become(options.program, live.server)); break;
   }
-  HEADRACE_TRY(const Modelled modelled, model(options.model));
-  return to_json(modelled, options.model);
+  return nlohmann::ordered_json::object();
 }
 
 Status answer(std::span<const char* const> arguments) {

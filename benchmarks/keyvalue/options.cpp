@@ -25,7 +25,6 @@ bench::Option name(std::string_view option, std::string_view about, T& field, Er
 
 // Options that set fields of `options`, which must outlive them.
 std::vector<bench::Option> table(Options& options) {
-  ModelOptions& model = options.model;
   DriveOptions& drive = options.drive;
   StoreOptions& store = options.store;
   const auto number = [](auto option, auto about, auto& field, auto least, auto most) {
@@ -33,29 +32,21 @@ std::vector<bench::Option> table(Options& options) {
   };
   return {
       bench::flag("--help", "Print this text", options.help),
-      name("--task", "model (default), load, drive, place, store, or serve before -- PROGRAM...",
+      name("--task", "load, drive (default), place, store, or serve before -- PROGRAM...",
            options.task, ErrorCode::invalid,
-           {{"model", Task::model},
-            {"load", Task::load},
+           {{"load", Task::load},
             {"drive", Task::drive},
             {"place", Task::place},
             {"store", Task::store},
             {"serve", Task::serve}}),
-      text("--machine", "NAME|FILE", "Preset, or profile with loaded latencies, to model",
-           model.machine),
-      {"--workload", "A-D", "Workload of YCSB; may be repeated (default: all)",
-       [&, first = true](std::string_view given) mutable {
-         if (first) model.workloads.clear();
-         first = false;
-         return model.workloads.emplace_back(given), Status{};
-       }},
-      number("--records", "Number of records (default 512000000)", model.records,
-             std::uint64_t{1000}, std::uint64_t{100'000'000'000}),
-      number("--value", "Bytes of a value (default 1024)", model.value_bytes, 1.0, 1048576.0),
-      number("--threads", "Threads of the server (default 7)", model.threads, 1U, 100'000U),
-      number("--clients", "Number of clients, one outstanding request each (default 56)",
-             model.clients, 1U, 100'000U),
-      number("--seed", "Seed of every random choice (default 1)", model.seed, std::uint64_t{0},
+      text("--workload", "A-D", "Workload of YCSB (default C)", options.workload),
+      number("--records", "Number of records (default 1000000)", drive.records, std::uint64_t{1000},
+             std::uint64_t{100'000'000'000}),
+      number("--value", "Bytes of a value (default 1024)", drive.value_bytes, std::size_t{1},
+             std::size_t{1} << 20),
+      number("--clients", "Number of clients, one outstanding request each (default 8)",
+             drive.clients, 1U, 100'000U),
+      number("--seed", "Seed of every random choice (default 1)", drive.seed, std::uint64_t{0},
              std::numeric_limits<std::uint64_t>::max()),
       name("--protocol", "redis (default), memcached", drive.protocol, ErrorCode::absent,
            {{"redis", Protocol::redis}, {"memcached", Protocol::memcached}}),
@@ -91,12 +82,9 @@ Status check_complete(const Options& options) {
 
 Result<Options> parse_options(std::span<const char* const> arguments) {
   Options options;
+  options.drive.records = 1'000'000;
   HEADRACE_TRY(options.program, bench::parse(table(options), arguments));
-  HEADRACE_TRY_STATUS(check_complete(options));
-  options.drive.records = options.model.records;
-  options.drive.value_bytes = static_cast<std::size_t>(options.model.value_bytes);
-  options.drive.clients = options.model.clients;
-  options.drive.seed = options.model.seed;
+  if (!options.help) HEADRACE_TRY_STATUS(check_complete(options));
   options.store.records = options.drive.records;
   options.store.value_bytes = options.drive.value_bytes;
   return options;
@@ -106,8 +94,8 @@ std::string help_text() {
   Options options;
   return bench::help(
       "Usage: headrace-bench-kv [OPTION...]\n"
-      "Models a key-value store on two memories, or asks one, and prints one line of JSON; for\n"
-      "people: `headrace bench kv`.\n\n",
+      "Sends requests to a key-value server, or is one, and prints one line of JSON; for people:\n"
+      "`headrace bench kv`.\n\n",
       table(options));
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "benchmarks/keyvalue/live/drive.h"
-#include "benchmarks/keyvalue/model/model.h"
 #include "benchmarks/keyvalue/store/store.h"
 #include "headrace/result.h"
 
@@ -16,7 +15,6 @@ namespace headrace::kv_bench {
 
 // The task of one run.
 enum class Task : std::uint8_t {
-  model,
   load,   // stores the records on a server
   drive,  // sends requests to it
   place,  // brings its pages back, then moves a share to swap
@@ -26,8 +24,8 @@ enum class Task : std::uint8_t {
 
 struct Options {
   bool help = false;
-  Task task = Task::model;
-  ModelOptions model;
+  Task task = Task::drive;
+  std::string workload = "C";  // of YCSB, that `drive` sends
   DriveOptions drive;
   StoreOptions store;
   double share = 0;                  // of pages to move to swap

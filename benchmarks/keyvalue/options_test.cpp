@@ -11,13 +11,10 @@ namespace {
 Result<Options> parsed(std::vector<const char*> words) { return parse_options(words); }
 
 TEST(Options, AreParsed) {
-  const Options options = *parsed({"--workload", "A", "--workload", "C", "--threads", "9",
-                                   "--value", "100", "--machine", "m.json"});
-  EXPECT_EQ(options.model.workloads, (std::vector<std::string>{"A", "C"}));
-  EXPECT_EQ(options.model.threads, 9U);
-  EXPECT_EQ(options.model.value_bytes, 100);
-  EXPECT_EQ(options.model.machine, "m.json");
-  EXPECT_EQ(parsed({})->model.workloads.size(), 4U);
+  const Options options = *parsed({"--workload", "A", "--value", "100", "--socket", "/s"});
+  EXPECT_EQ(options.workload, "A");
+  EXPECT_EQ(options.drive.value_bytes, 100U);
+  EXPECT_EQ(options.task, Task::drive);
 }
 
 TEST(Options, ATaskHasWhatItNeeds) {

@@ -25,9 +25,10 @@ from pathlib import Path
 import headrace
 from headrace import _programs as programs
 from headrace._errors import error_of
-from headrace._model.kv import PROGRAM
 from headrace_bench.two_memories import kind_in_memory
 
+#: The client, a store of Headrace, and what moves pages of a server.
+PROGRAM = "headrace-bench-kv"
 #: Kind of the connections between clients and servers.
 TRANSPORT = "unix socket"
 _START_SECONDS = 20.0

@@ -13,10 +13,9 @@ from typing import Any
 
 import headrace
 from headrace import _programs as programs
-from headrace._model.kv import PROGRAM
 from headrace_bench import kv_pages, kv_promote
 from headrace_bench.kv_place import SSD, Options
-from headrace_bench.kv_servers import Running
+from headrace_bench.kv_servers import PROGRAM, Running
 from headrace_bench.two_memories import Memories, bytes_by_node, kilobytes, slow_share
 
 Row = dict[str, Any]

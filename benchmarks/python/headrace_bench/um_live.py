@@ -158,5 +158,5 @@ def evictions(case: Case, room: int) -> str | None:
     return (
         f"{headrace.format_bytes(case.size)} of managed memory on a GPU with room for "
         f"{headrace.format_bytes(room)} now: pages may be evicted for others in each run, which "
-        "headrace model um computes; some GPUs have hung"
+        "headrace predict um computes; some GPUs have hung"
     )

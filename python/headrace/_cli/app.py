@@ -121,18 +121,6 @@ class _Bench(_Commands):
         return super().parse_args(ctx, args)
 
 
-class _Model(_Commands):
-    """Compute what another machine would give."""
-
-    modules = {name: f"model.{name}" for name in ("kv", "spark", "um", "prefill")}
-    added = "headrace.model"
-
-    def module_of(self, command: str) -> str | None:
-        if command == "dsa":
-            _need_benchmarks()
-        return super().module_of(command)
-
-
 class _Predict(_Commands):
     """Predict a program on a machine that you do not have.
 
@@ -189,8 +177,8 @@ class _Headrace(_Commands):
         )
     }  # fmt: skip
     groups = {
-        "advise": _Advise, "bench": _Bench, "dsa": _Dsa, "model": _Model,
-        "predict": _Predict, "tier": _Tier,
+        "advise": _Advise, "bench": _Bench, "dsa": _Dsa, "predict": _Predict,
+        "tier": _Tier,
     }  # fmt: skip
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that `headrace model` and `headrace advise um` compute with; nothing here measures."""
+"""Unified Memory: cases, published rates, and a model of the driver's pages."""

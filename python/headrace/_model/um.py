@@ -10,8 +10,10 @@ faults, which are served in batches and map the block or bring it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import headrace
 from headrace._errors import unknown
@@ -25,7 +27,6 @@ LEAF = 64 * KIB
 DENSITY = 51
 #: In a kernel's block: the original's, and the wide kernel's.
 THREADS = {"reprex": 128, "wide": 256}
-_US = 1e-6
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates in bytes and times in seconds."""
+    """Costs of a GPU's driver, from machines/*.json. Rates in bytes and times in seconds."""
 
     name: str
     words: str
@@ -70,89 +71,31 @@ class Machine:
         return self.multiprocessors * (4 if kernel == "wide" else 2)
 
 
-_V100 = "V100, 80 multiprocessors (grid of 160), 16 GiB: TOUCH_ON_HOST is 'useful below 16 GiB'"
-_RESERVED = "0.5 GiB of 16 are taken by the context: assumed"
-_DRIVER = "fault batches of one round of loads; prefetching by density 51 %, 2 MiB: the driver's"
-
-AC922 = Machine(
-    name="ac922",
-    words="POWER9, V100 16 GiB on NVLink 2.0",
-    ats=True,
-    kernel="reprex",
-    device_bytes=int(15.5 * GIB),
-    multiprocessors=80,
-    device_latency=376e-9,
-    device_rate=900e9,
-    link_in=63.46 * GIB,
-    link_out=63.46 * GIB,
-    host_page=64 * KIB,
-    fault_batch=64 * _US,
-    eviction=1115 * _US,
-    counters=Counters(delay=13.3e-3, service=39 * _US),
-    fitted={
-        "link_in": "all that reads over the link: system memory and preferred-location-cpu",
-        "device_latency": "managed, 1 GiB, steady",
-        "fault_batch": "run 1 of managed 1 GiB and of preferred-location-cpu",
-        "eviction": "32 GiB managed and prefetched: run 1 and steady",
-        "counters.delay": "accessed-by, run 1 of 1 GiB and 32 GiB",
-        "counters.service": "accessed-by, run 1 of 1 GiB and 32 GiB",
-    },
-    sources={"device": _V100, "device_bytes": _RESERVED, "driver": _DRIVER},
-)
-X86 = replace(
-    AC922,
-    name="x86-pcie3",
-    words="x86, V100 16 GiB on PCIe 3.0",
-    ats=False,
-    link_in=11.14 * GIB,
-    link_out=11.14 * GIB,
-    host_page=4 * KIB,
-    fault_batch=127 * _US,
-    eviction=79 * _US,
-    counters=None,
-    fitted={
-        "link_in": "steady state of accessed-by and preferred-location-cpu",
-        "fault_batch": "managed, and run 1 of preferred-location-cpu",
-        "eviction": "32 GiB managed and prefetched: run 1 and steady",
-    },
-    sources={
-        "device": _V100 + "; assumed to be the AC922's, as its grid is", "driver": _DRIVER,
-        "device_bytes": _RESERVED,
-    },
-)  # fmt: skip
-GH200 = Machine(
-    name="gh200",
-    words="Grace, H100 96 GB on NVLink-C2C",
-    ats=True,
-    kernel="wide",
-    device_bytes=int(94.5 * GIB),
-    multiprocessors=132,
-    device_latency=600e-9,
-    device_rate=3728e9,
-    link_in=335e9,
-    link_out=297e9,
-    host_page=64 * KIB,
-    fault_batch=83 * _US,
-    eviction=None,
-    counters=None,
-    fitted={
-        "link_in": "system memory read by a kernel",
-        "fault_batch": "managed, touched by both in turn: 18 to 29 GB/s",
-    },
-    sources={
-        "device_rate": "3728 GB/s, dnhkng 2026", "link_out": "297 GB/s, Schieffer et al. 2024",
-        "device_latency": "assumed", "device_bytes": "assumed: 96 GB less what the context takes",
-        "counters": "not modelled: it has them, and nobody told what they cost",
-        "eviction": "nobody told",
-    },
-)  # fmt: skip
-MACHINES = {machine.name: machine for machine in (AC922, X86, GH200)}
+#: Presets with costs of their driver.
+NAMES = ("ac922", "x86-pcie3", "gh200")
 
 
+def machine_of(document: Mapping[str, Any]) -> Machine | None:
+    """The costs in a machine's model, "unified_memory"; None: it has none."""
+    model = document.get("model") or {}
+    found = dict(model.get("unified_memory") or {})
+    if not found:
+        return None
+    counters = found.pop("counters")
+    return Machine(
+        name=str(document["source"]).removeprefix("preset "),
+        counters=None if counters is None else Counters(**counters), **found,
+    )  # fmt: skip
+
+
+@cache
 def machine_named(name: str) -> Machine:
-    if name not in MACHINES:
-        raise unknown("model of", name, MACHINES)
-    return MACHINES[name]
+    """InvalidError: no costs are known of such a machine."""
+    if name not in NAMES:
+        raise unknown("model of", name, NAMES)
+    found = machine_of(headrace.Machine.load(name).asdict())
+    assert found is not None
+    return found
 
 
 @cache

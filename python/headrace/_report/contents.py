@@ -19,7 +19,6 @@ from headrace._report.figures_query import (
     mode_rows,
     modes_figure,
     overlap_text,
-    spark_figures,
     timeline_figures,
 )
 from headrace._report.figures_stream import stream_figures
@@ -46,11 +45,6 @@ _OWN_FIGURES = {
     "bench layer": layer_figures,
     "bench stream": stream_figures,
     "bench um": um_figures,
-    "model dsa": dsa_figures,
-    "model kv": kv_figures,
-    "model prefill": kvcache_figures,
-    "model spark": spark_figures,
-    "model um": um_figures,
     **{
         f"predict {name}": predict_figures
         for name in (
@@ -59,6 +53,7 @@ _OWN_FIGURES = {
             "copy",
             "histogram",
             "kv",
+            "spark",
             "arena",
             "um",
             "kvcache",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `bench dsa` and `model dsa`, each with a sentence made from the numbers it shows."""
+"""Figures of `bench dsa`, each with a sentence made from the numbers it shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace._report.rows import bars_are
 Row = Mapping[str, Any]
 #: First sentence of a caption, by the basis of the figure's rows.
 _BASES = {
-    "modelled": "Modelled, not measured.", "measured": "Measured here.",
+    "measured": "Measured here.",
     "published": "Published, not measured here.",
 }  # fmt: skip
 

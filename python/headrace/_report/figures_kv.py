@@ -18,10 +18,6 @@ _ELSEWHERE = {"swap": "swap", "file": "file on SSD"}
 
 
 def kv_figures(document: Row) -> list[Figure]:
-    if document.get("basis") == "modelled":
-        rows = [Fields(row, server="model", median=row["ops_per_second"])
-                for row in document["rows"]]  # fmt: skip
-        return [_speeds(document, [row for row in rows if row["median"] is not None])]
     found = [row for row in all_fields(document) if row["median"] is not None]
     return [_speeds(document, found), _places(document)]
 
@@ -31,12 +27,9 @@ def _speeds(document: Row, rows: list[Fields]) -> Figure:
     if not rows:
         return Figure(title, missing="Nothing was measured; the document's rows say why.")
     load = f"{document['records']} records, {document['clients']} clients, each one thing at a time"
-    if document.get("basis") == "modelled":
-        caption = f"Computed for {document['machine']}, not measured: {load}."
-    else:
-        caption = f"Medians of {plural(document['rounds'], 'round')}; {load}." + bars_are(
-            row["interval"] for row in rows
-        )
+    caption = f"Medians of {plural(document['rounds'], 'round')}; {load}." + bars_are(
+        row["interval"] for row in rows
+    )
     figure = Figure(title, caption, tables=[_table(rows)])
     for workload in dict.fromkeys(row["workload"] for row in rows):
         bars = [_bar(row) for row in rows if row["workload"] == workload]

@@ -18,12 +18,9 @@ Row = dict[str, Any]
 
 
 def kvcache_figures(document: Row) -> list[Figure]:
-    if document.get("basis") == "modelled":
-        policies = [Fields(row) for row in document["rows"]]
-    else:
-        policies = [_overlap(row) for row in rows_of(document, "kvcache")]
+    policies = [_overlap(row) for row in rows_of(document, "kvcache")]
     figures = [_stalls(document, policies), _hidden(document, policies)]
-    loads, beside = (rows_of(document, name) if document.get("basis") != "modelled" else []
+    loads, beside = (rows_of(document, name)
                      for name in ("kvcache_load", "kvcache_interference"))  # fmt: skip
     if loads or beside:
         figures.append(_loads(loads, beside))
@@ -31,7 +28,6 @@ def kvcache_figures(document: Row) -> list[Figure]:
 
 
 def _overlap(row: Fields) -> Fields:
-    """A measured row with the names of a modelled one."""
     made = Fields(row, stall_p50_ms=row["median"])
     for part in ("", "_where_it_can"):
         if (waited := row[f"waited_of_alone{part}"]) is not None:

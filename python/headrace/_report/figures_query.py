@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `headrace bench query`: fetching and computing over time, and every mode. Figure of
-`headrace model spark`.
-"""
+"""Figures of `headrace bench query`: fetching and computing over time, and every mode."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ from typing import Any
 from headrace._core import format_bytes
 from headrace._format import efficiency, elapsed, interval_text, listed, percent, plural
 from headrace._profile.documents import Fields, all_fields, find
-from headrace._report import charts as bar_charts
 from headrace._report import charts_query as charts
 from headrace._report.figure import Figure, Table
 
@@ -200,15 +197,3 @@ def _answer_remarks(query: Row) -> list[tuple[str, str]]:
             f"late and {format_bytes(cache['wasted_bytes'])} were fetched in vain."
         )))  # fmt: skip
     return remarks
-
-
-def spark_figures(document: Row) -> list[Figure]:
-    """`headrace model spark`: the time of each configuration by that of memory alone."""
-    bars = [
-        {"bar": row["config"], "line": row["basis"], "y": row["slower"], "low": row["slower"],
-         "high": row["slower"], "text": f"{row['slower']:.2f}", "order": 0}
-        for row in document["rows"]
-    ]  # fmt: skip
-    caption = f"Spark on {document['threads']} threads of {document['machine']}: modelled times."
-    chart = bar_charts.bars(bars, title="times as long as with MMEM")
-    return [Figure("Spark by the place of its memory", caption, [("", chart)])]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `bench um`, `model um` and `advise um`: cases as published, measured and modelled."""
+"""Figures of `bench um` and `advise um`: cases as published and measured; recipes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headrace._report import charts
 from headrace._report.figure import Figure, Table
 
 Row = dict[str, Any]
-_WHOSE = ("published", "modelled", "measured")
+_WHOSE = ("published", "measured")
 #: The same hue for each in every chart.
-_LINES = (*_WHOSE, "emulated")
+_LINES = ("published", "modelled", "measured", "emulated")
 _AXIS = "GiB/s, logarithmic"
 _PARTS = {"first": "run 1", "steady": "median of the runs after it"}
 
@@ -55,20 +55,16 @@ def _caption(cases: list[Row]) -> str:
     found = list(dict.fromkeys(case["source"] for case in cases if case["source"]))
     if not found:
         return "Nobody published these; nothing stands beside them."
-    errors = [case[part].get("error") for case in cases for part in _PARTS]
-    fitted = any(error is not None for error in errors)
-    return ("The model's constants were fitted to the published figures. " if fitted else "") + (
-        f"Published by {listed(found)}."
-    )
+    return f"Published by {listed(found)}."
 
 
 def _table(document: Row) -> Table:
-    head = ["machine", "case", "size", "run", *_WHOSE, "error", "basis"]
+    head = ["machine", "case", "size", "run", *_WHOSE, "basis"]
     lines = [
         [
             row["machine"], row["case"], format_bytes(row["size"]), str(row["run"]),
             *("" if row.get(whose) is None else f"{row[whose]:.2f}" for whose in _WHOSE),
-            "" if row.get("error") is None else f"{row['error']:+.0%}", row["basis"],
+            row["basis"],
         ]
         for row in unified_memory_runs(document)
     ]  # fmt: skip

@@ -68,7 +68,7 @@ def profile_figures(profile: _core.Profile) -> list[Figure]:
             figure.caption += rests_on_rows(rows.rows, drawn)
             figure.tables.append(table(rows.rows))
             found.append(figure)
-    beside = (side_by_side(profile, experiments, known), costs(experiments))
+    beside = (side_by_side(experiments, known), costs(experiments))
     found += [figure for figure in beside if figure is not None]
     missing = [row for row in profile.rows if not _is_drawn(row)]
     if missing:

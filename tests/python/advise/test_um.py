@@ -13,6 +13,7 @@ from conftest import Run
 from headrace._cli import app
 from headrace._model import um, um_advice, um_cases
 from headrace._model.um_cases import GIB, Case
+from headrace_bench.commands import um as bench_um
 
 #: Compared is, of each machine and size, all that was published.
 GROUPS = sorted({(each.machine, each.case.size) for each in um_cases.PUBLISHED if each.runs})
@@ -51,11 +52,11 @@ def test_the_advised_is_among_the_best_published(machine: str, size: int) -> Non
 
 def test_a_host_that_touches_it_on_gh200() -> None:
     """Published: 331 to 339 GB/s of system memory, 18 to 29 of managed memory touched by both."""
-    advice = um_advice.advise(um.GH200, Case(size=4 * GIB, touch_on_host=True))
+    advice = um_advice.advise(um.machine_named("gh200"), Case(size=4 * GIB, touch_on_host=True))
     assert advice["advised"] == "system"
 
 
-@pytest.mark.parametrize("machine", um.MACHINES)
+@pytest.mark.parametrize("machine", um.NAMES)
 def test_nothing_is_advised_that_is_evicted(machine: str) -> None:
     found = um.machine_named(machine)
     for size in (GIB, found.device_bytes, found.device_bytes + GIB, 3 * found.device_bytes):
@@ -68,32 +69,31 @@ def test_nothing_is_advised_that_is_evicted(machine: str) -> None:
                 assert not any(each.evicted for each in um.runs(found, case))
 
 
-@pytest.mark.parametrize("machine", um.MACHINES)
+@pytest.mark.parametrize("machine", um.NAMES)
 def test_what_checks_it_is_the_same_case(
-    machine: str, capsys: pytest.CaptureFixture[str]
+    machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line under the advice, on the model: its figures, for each recipe that there is."""
+    """The line under the advice runs the recipe's own case: bench um parses it as such."""
     size, asked = 3 * GIB + 4096, []
     for op in um_cases.OPS:
         for touched in (False, True):
             asked.append(Case(size=size, op=op, touch_on_host=touched, runs=3))
+    ran: list[Case] = []
+    monkeypatch.setattr(bench_um, "measured", lambda case, *_: ran.append(case))
+    found = um.machine_named(machine)
     for case in [*asked, Case(size=GIB)]:
-        advice = um_advice.advise(um.machine_named(machine), case)
-        for row in advice["rows"]:
+        for row in um_advice.advise(found, case)["rows"]:
             if row["rate"] is None:
                 continue
             program, group, *words = row["check"].split()
             assert (program, group) == ("headrace", "bench") and "--oversubscribe" not in words
-            assert not app.run(["model", *words, "--machine", machine, "--json"])
-            document = json.loads(capsys.readouterr().out)
-            assert document["unit"] == advice["unit"] == "GiB/s"
-            (found,) = document["cases"]
-            assert found["first"]["modelled"] == row["run_1"]
-            assert found["steady"]["modelled"] == row["after_1"]
+            app.run([group, *words])
+            rates = um.rates(found, ran.pop())
+            assert rates[0] == row["run_1"] and um_cases.steady(rates) == row["after_1"]
 
 
 def test_what_checks_it_beyond_the_card_says_so() -> None:
-    advice = um_advice.advise(um.X86, Case(size=40 * GIB))
+    advice = um_advice.advise(um.machine_named("x86-pcie3"), Case(size=40 * GIB))
     checks = {row["recipe"]: row["check"] for row in advice["rows"]}
     assert checks["managed"] == "headrace bench um --size 40GiB --oversubscribe"
     assert checks["system"] == "headrace bench um --size 40GiB --memory system"

@@ -32,7 +32,7 @@ def test_without_a_device_it_says_how_to_go_on(run: Run) -> None:
         pytest.skip("this host has a DSA device")
     result = run("bench", "dsa")
     assert result.returncode == 4 and result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1 and "headrace model dsa" in result.stderr
+    assert len(result.stderr.splitlines()) == 1 and "headrace predict copy" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "arguments", [["bench"], ["bench", "--help"], ["bench", "query"], ["model", "dsa"]]
+    "arguments", [["bench"], ["bench", "--help"], ["bench", "query"], ["predict", "kv"]]
 )
 def test_bench_without_the_package_says_what_to_install(arguments: list[str]) -> None:
     done = subprocess.run(

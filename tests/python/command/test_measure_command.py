@@ -242,7 +242,7 @@ def test_devices_that_may_be_software_are_a_reason(
     assert result.returncode == 4
     (row,) = json.loads(result.stdout)["rows"]
     assert (row["experiment"], row["parameters"], row["samples"]) == ("dsa", {}, [])
-    assert "headrace model dsa" in row["reason"]
+    assert "headrace predict copy --by dsa" in row["reason"]
 
 
 def test_a_disk_is_measured_where_one_says(run: Run, tmp_path: Path) -> None:

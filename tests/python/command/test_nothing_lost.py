@@ -232,9 +232,8 @@ SAME = [
     ["advise", "capacity", "--histogram", "IN", "--out", "OUT"],
     ["advise", "arenas", "IN", "--tier", "dram", "--out", "OUT"],
     ["bench", "layer", "--profile", "IN", "--out", "OUT"],
-    ["model", "dsa", "--machine", "IN", "--out", "OUT"],
-    ["model", "kv", "--machine", "IN", "--out", "OUT"],
-    ["model", "spark", "--machine", "IN", "--out", "OUT"],
+    ["predict", "kv", "--machine", "IN", "--out", "OUT"],
+    ["predict", "kv", "--from", "IN", "--out", "OUT"],
 ]
 
 

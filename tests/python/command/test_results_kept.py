@@ -24,7 +24,7 @@ COPY = ["bench", "copy", "--sizes", "4KiB", "--engines", "memcpy", "--rounds", "
 HISTOGRAM = ["bench", "histogram", "--size", "80KB", "--threads", "1", "--rounds", "1"]
 STREAM = ["bench", "stream", "--size", "80KB", "--threads", "1", "--repetitions", "1"]
 MEASURE = ["measure", *POINT]
-DSA = ["model", "dsa", "submission", "--sizes", "4k"]
+PREDICT = ["predict", "copy", "--by", "dsa"]
 
 #: The command, of which something is replaced by what fails.
 FAILING = """
@@ -50,7 +50,9 @@ def failing(
 
 
 @pytest.mark.parametrize("asked", [[], ["--json"]], ids=["table", "json"])
-@pytest.mark.parametrize("arguments", [COPY, HISTOGRAM, STREAM, MEASURE, DSA], ids=lambda a: a[1])
+@pytest.mark.parametrize(
+    "arguments", [COPY, HISTOGRAM, STREAM, MEASURE, PREDICT], ids=lambda a: a[1]
+)
 def test_a_full_disk(tmp_path: Path, arguments: list[str], asked: list[str]) -> None:
     full = "OSError(28, 'No space left on device')"
     result = failing("_files._replace", full, [*arguments, *asked, "--out", "out.json"], tmp_path)
@@ -69,7 +71,7 @@ def test_a_pipe_whose_reader_goes_away(run: Run, tmp_path: Path) -> None:
     # The first opening is the check before the work, if it opens at all; the command's is the next.
     reader = threading.Thread(target=read_nothing, daemon=True)
     reader.start()
-    result = run(*DSA, "--out", "pipe")
+    result = run(*PREDICT, "--out", "pipe")
     reader.join(30)
     if result.returncode == 0:
         pytest.skip("all of it fitted into the pipe before its reader went")
@@ -151,7 +153,7 @@ def test_several_launches_are_one_document_of_the_commands_own_output(
 def test_ctrl_c_while_a_pipe_has_no_reader(command: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     process = subprocess.Popen(
-        [command, *DSA, "--out", "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [command, *PREDICT, "--out", "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, cwd=tmp_path,
     )  # fmt: skip
     opening = hex(os.O_WRONLY | os.O_CLOEXEC)

@@ -37,11 +37,6 @@ COMMANDS = [
     "measure --dry-run",
     "measure --dry-run --from xeon-max",
     "measure --list",
-    "model dsa route",
-    "model kv",
-    "model prefill --requests 100",
-    "model spark",
-    "model um",
     "tier explain",
     "tier status",
 ]

@@ -19,10 +19,9 @@ from staged import press_ctrl_c
 import headrace
 from headrace._cli import app, output
 from headrace._errors import WrongAnswer
-from headrace._model import prefill, trace
 from headrace._profile.nested import rows_of
 from headrace_bench.commands import kvcache as kvcache_command
-from headrace_bench.llm import kvcache, layer
+from headrace_bench.llm import kvcache, layer, prefill, trace
 from headrace_bench.llm.stores import HostCopies, Shape, aligned
 
 #: A store of small blocks, and hardly any work.

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace model um: states, constants, published figures beside modelled ones."""
+"""The model of a GPU's driver: states, constants, published figures beside modelled ones."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from conftest import Run
 
 import headrace
-from headrace._model import um, um_cases, um_rows
-from headrace._model.um import AC922, GH200, X86, Array, Machine
+from headrace._model import um, um_cases
+from headrace._model.um import Array, Machine
 from headrace._model.um_cases import GIB, KIB, MIB, Case, steady
 
-MODEL = ["model", "um"]
+AC922, X86, GH200 = map(um.machine_named, um.NAMES)
 #: A machine whose figures are easily added: 1 s for a block over the link, 2 s out of it.
 PLAIN = replace(
     AC922, device_bytes=3 * um.BLOCK, device_latency=1e-15, device_rate=1e15, link_in=2 * MIB,
@@ -131,13 +128,27 @@ def test_the_constants_are_the_fit(machine: Machine) -> None:
 
 
 def test_every_published_figure_lies_within_the_fit() -> None:
-    document = um_rows.model("ac922", None)
-    assert len(document["cases"]) == 12 and len(document["rows"]) == 60
-    assert all(row["published"] and row["modelled"] for row in document["rows"])
-    figures = [case[part] for case in document["cases"] for part in ("first", "steady")]
-    assert len(figures) == 24 and all(abs(figure["error"]) <= 0.15 for figure in figures)
+    figures = 0
+    for published in um_cases.PUBLISHED:
+        if not published.runs:
+            continue
+        found = um.rates(um.machine_named(published.machine), published.case)
+        late = steady(found), steady(published.runs)
+        for modelled, told in ((found[0], published.runs[0]), late):
+            assert modelled is not None and told is not None
+            assert abs(modelled / told - 1) <= 0.15, published
+            figures += 1
     # Far fewer constants than figures.
-    assert len(um_rows.constants(["ac922", "x86-pcie3"])) == 9
+    assert figures == 24 and len(AC922.fitted) + len(X86.fitted) == 9
+
+
+def test_costs_are_those_of_the_machines_that_have_them() -> None:
+    for name in headrace.presets():
+        found = um.machine_of(headrace.Machine.load(name).asdict())
+        assert (found is not None) == (name in um.NAMES), name
+        assert found is None or (found.name == name and found == um.machine_named(name))
+    with pytest.raises(headrace.InvalidError, match="ac922, x86-pcie3"):
+        um.machine_named("nowhere")
 
 
 def test_the_median_of_the_runs_after_the_first() -> None:
@@ -152,30 +163,3 @@ def test_what_nobody_told_is_a_reason() -> None:
         um.rates(X86, Case(memory="system"))
     with pytest.raises(headrace.UnsupportedError, match="nobody told how fast node:8"):
         um.rates(AC922, Case(memory="node:8"))
-
-
-def test_as_a_document(run: Run, tmp_path: Path) -> None:
-    result = run(*MODEL, "--json", "--out", "um.json")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == (tmp_path / "um.json").read_text()
-    document = json.loads(result.stdout)
-    assert document["kind"] == "model um" and document["basis"] == "modelled"
-    first = document["rows"][5]
-    assert first["case"] == "managed" and first["size"] == GIB and first["run"] == 1
-    assert first["published"] == 5.23589 and first["basis"] == "modelled"
-    assert first["error"] == first["modelled"] / first["published"] - 1
-
-
-def test_a_case_of_ones_own(run: Run) -> None:
-    document = json.loads(run(*MODEL, "--size", "8GiB", "--touch-on-host", "--json").stdout)
-    assert [case["case"] for case in document["cases"]] == ["managed + touch-on-host"]
-    assert all(row["modelled"] > 0 and row["published"] is None for row in document["rows"])
-
-
-def test_every_constant_says_what_it_was_fitted_to() -> None:
-    found = um_rows.constants(["ac922"])
-    assert [each.name for each in found] == [f"ac922 {n.replace('_', ' ')}" for n in AC922.fitted]
-    values = {each.name: (each.value, each.unit) for each in found}
-    assert values["ac922 link in"] == (AC922.link_in, "B/s")
-    assert values["ac922 counters.service"] == (pytest.approx(39), "us")
-    assert all(each.basis == "fitted" and each.source for each in found)

@@ -155,6 +155,16 @@ REFUSED = {
     ),
     "no gpu": (["kvcache", "--machine", "xeon-max"], "xeon-max has no GPU to load to"),
     "one memory": (["kv", "--machine", "one-node"], "one kind of memory"),
+    "one memory for objects": (["arena", "--machine", "grace", "--objects", "bfs"], "one kind of"),
+    "no cores": (["stream", "--machine", "h200"], "the cores of h200 are not known"),
+    "no ssd rate": (["copy", "--machine", "one-node", "--source", "1000"], "headrace measure"),
+    "number": (["stream", "--threads", "0"], "no number from 1"),
+    "swept twice": (["stream", "--sweep", "threads=1", "--sweep", "threads=2"], "swept twice"),
+    "no room on the card": (
+        ["um", "--machine", "ac922", "--set", "node:2000.capacity=100MiB"], "no room for managed"
+    ),
+    "no capacity": (["stream", "--set", "node:0.capacity=0"], "a capacity above 0"),
+    "no gpu for um": (["um", "--machine", "grace"], "grace has no GPU; take --machine ac922"),
     "set": (["stream", "--set", "capacity=3"], "changes nothing; write node:8.capacity=32GiB"),
     "set node": (["stream", "--set", "node:77.capacity=3GiB"], "no node '77'; there are 0, 1"),
     "set ceiling": (["stream", "--set", "ceiling:moon.bandwidth=3GB/s"], "no ceiling 'moon'"),
@@ -166,7 +176,7 @@ REFUSED = {
     "plan": (["arena", "--objects", "bfs", "--plan", "moon"], "no object 'moon'; there are"),
     "no hbm": (["query", "--machine", "cxl-a1000"], "cxl-a1000 has no HBM to prefetch into"),
     "query dsa": (["query", "--machine", "gh200"], "gh200 has no HBM"),
-    "advice": (["um", "--machine", "h200"], "costs of faults on h200 are not known"),
+    "advice": (["um", "--machine", "h200"], "no costs of faults are published for h200"),
 }  # fmt: skip
 
 

@@ -5,14 +5,13 @@ with their lines and bars, tables. The golden files are in tests/golden/report.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import profile_documents
 import pytest
 import report_documents
-from conftest import GOLDEN, Golden
+from conftest import Golden
 
 import headrace
 from headrace._report import contents
@@ -20,11 +19,6 @@ from headrace._report.charts import specification
 from headrace._report.figure import Figure
 
 Document = dict[str, Any]
-
-
-def modelled_store() -> Document:
-    document: Document = json.loads((GOLDEN / "model_kv.json").read_text())
-    return document | {"version": "0.1.0"}
 
 
 def emulated_gpu() -> Document:
@@ -47,7 +41,6 @@ DOCUMENTS: dict[str, Callable[[], Document]] = {
        for name in ("cxl-a1000", "gh200", "h100", "xeon-max")},
     "demo": report_documents.whole,
     "kv": report_documents.kv,
-    "kv_modelled": modelled_store,
     "kvcache": report_documents.kvcache,
     "kvcache_interrupted": lambda: report_documents.kvcache() | {
         "rows": [], "rates": {}, "hides": {}},

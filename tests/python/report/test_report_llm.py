@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of documents of `bench kvcache`, `bench layer`, `bench um`, models and `advise um`."""
+"""The report of documents of `bench layer`, `bench um` and `advise um`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from conftest import Run
 
 from headrace._report import contents
 
-#: A model of each, to draw; their pages name what is drawn.
+#: Documents of commands that need no hardware; their pages name what is drawn.
 DOCUMENTS = {
-    "prefill": (["model", "prefill", "--requests", "100"], "What a layer waits for cached blocks"),
-    "kv": (["model", "kv", "--workloads", "C"], "Operations per second"),
     "layer": (["bench", "layer", "--bandwidth", "306GB/s,550GB/s"],
               "Milliseconds of a layer while it decodes"),
-    "um": (["model", "um", "--machine", "gh200"], "Unified Memory on"),
     "advice": (["advise", "um", "--size", "8GiB", "--machine", "gh200"],
                "Recipes for an array that a GPU reads"),
 }  # fmt: skip

@@ -144,8 +144,7 @@ Nanoseconds Device::model(const Engine& engine, const Task& task) {
   const Nanoseconds begin = std::max(engine.due, task.arrived + rates.start_up);
   if (bytes == 0_B) return begin;
   device_free_ = std::max(device_free_, begin) + bytes / rates.device;
-  const Nanoseconds end = std::max(begin + bytes / rates.engine, device_free_);
-  return rates.beyond ? std::max(end, rates.beyond(task.descriptor, begin)) : end;
+  return std::max(begin + bytes / rates.engine, device_free_);
 }
 
 // Gives the engine a task: the head of a queue, or a descriptor of a batch.

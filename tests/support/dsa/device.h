@@ -40,9 +40,6 @@ struct DeviceRates {
   Nanoseconds start_up{860};
   BytesPerSecond engine{30e9};
   BytesPerSecond device{30e9};
-  // Returns when memories and links have moved the data of a descriptor that begin to move at
-  // `begin`; empty: no limit. Must not call the device; several devices may share one.
-  std::function<Nanoseconds(const Descriptor&, Nanoseconds begin)> beyond = {};
 };
 
 struct DeviceOptions {

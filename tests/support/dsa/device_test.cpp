@@ -232,7 +232,7 @@ TEST_F(DeviceTest, Faults_AreThoseOfTheMoment) {
 // engine's rate, and the device's over all engines.
 TEST_F(DeviceTest, NothingIsDoneBeforeItsTime) {
   ManualClock clock;
-  DeviceRates rates{
+  const DeviceRates rates{
       .start_up = Nanoseconds{100}, .engine = BytesPerSecond{1e9}, .device = BytesPerSecond{1e9}};
   use({.setup = with_engines(2), .rates = rates, .clock = &clock});
   for (const std::size_t i : {1U, 2U}) {
@@ -253,15 +253,6 @@ TEST_F(DeviceTest, NothingIsDoneBeforeItsTime) {
   device_->run();
   EXPECT_EQ(client_.records[2].code(), Code::success);
   EXPECT_EQ(device_->next_due(), std::nullopt);
-  // Memory beyond the device may be slower.
-  rates.beyond = [](const Descriptor& of, Nanoseconds begin) {
-    return begin + 3 * Nanoseconds{of.size};
-  };
-  ManualClock later;
-  use({.setup = with_engines(1), .rates = rates, .clock = &later});
-  device_->enqcmd(0, client_.space, client_.move(0, kPage, 1000, 1));
-  device_->run();
-  EXPECT_EQ(device_->next_due(), Nanoseconds{3100});
 }
 
 // A clock that leaps gives the times of one that creeps.

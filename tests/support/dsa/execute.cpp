@@ -60,7 +60,6 @@ Record stopped(std::uint64_t address, bool in_writing, std::uint64_t done, bool 
 // destination lies behind an overlapping source, else bytes would be read after they were
 // overwritten.
 Record move(const Descriptor& of, AddressSpace& space, const InjectedFault& injected) {
-  if (space.imaginary()) return {.status = static_cast<std::uint8_t>(Code::success)};
   const bool backwards = of.source < of.destination && of.destination - of.source < of.size;
   const bool planted = injected.kind == InjectedFault::Kind::page_fault;
   std::array<std::byte, kPage> buffer;

@@ -27,9 +27,6 @@ class AddressSpace {
   virtual bool write(std::uint64_t address, std::span<const std::byte> from) = 0;
   // A page request (SPEC 3.13): asks the system for the page of `address`.
   virtual void request(std::uint64_t) {}
-  // Whether there is no data, only descriptors and records. A copy then moves nothing and takes no
-  // work, for models of time.
-  virtual bool imaginary() const { return false; }
 };
 
 // The memory of a process, by its pid, through process_vm_readv and process_vm_writev. They need

@@ -35,7 +35,7 @@ def command(
 ) -> int:
     """Measure DSA devices: submission, threads, routes, cores.
 
-    headrace model dsa computes the same for devices that are not here.
+    headrace predict copy --by dsa predicts copies by devices that are not here.
     """
     if list_them:
         known = dsa_rows.EXPERIMENTS

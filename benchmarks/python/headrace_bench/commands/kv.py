@@ -7,20 +7,37 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
+import typer
+from headrace._core import HostFiles as Files
+
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.model.kv import Records, Value, value_bytes
 from headrace._cli.options import Json, Out, Seed
-from headrace._core import HostFiles as Files
 from headrace._files import check_writable
 from headrace._format import interval_text, rounds_text
-from headrace._model import kv
 from headrace._profile.documents import Fields, all_fields
 from headrace._tiering import status
 from headrace_bench import kv_live, kv_pages, kv_place, kv_servers
 from headrace_bench.commands.options import number, option
 from headrace_bench.runner import check
+
+Records = Annotated[
+    int, typer.Option(metavar="NUMBER", min=1000, max=10**11, help="Number of records.")
+]
+Value = Annotated[str, typer.Option(metavar="SIZE", help="Size of each value.")]
+WORKLOADS = ("A", "B", "C", "D")
+#: Words of the talk on each configuration; it has none on CXL.
+TALK = {
+    "MMEM": "entire working set in main memory",
+    "MMEM-SSD-0.2": "20 % of the working set spilled to SSD",
+    "MMEM-SSD-0.4": "40 % of the working set spilled to SSD",
+    "3:1": "naive interleaving: significant performance drop",
+    "1:1": "naive interleaving: significant performance drop",
+    "1:3": "naive interleaving: significant performance drop",
+    "CXL": "",
+    "Hot-Promote": "nearly as well as local DRAM",
+    }
 
 
 def command(
@@ -56,8 +73,8 @@ def command(
     """Measure key-value servers on DRAM, CXL memory and SSD.
 
     Configurations and workloads come from a talk on CXL memory (P. Zhou, MemCon 2024; YCSB A to
-    D). Configurations that this machine lacks are skipped, with the reason. headrace model kv
-    computes them for another machine.
+    D). Configurations that this machine lacks are skipped, with the reason. headrace predict kv
+    predicts another machine.
 
     \b
     headrace bench kv --workloads A,C --records 1000000
@@ -68,7 +85,7 @@ def command(
         check_writable(out)
     options = kv_live.Options(
         servers=parse.chosen(server, list(kv_servers.SERVERS), "server", ["redis"]),
-        workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", ["C"]),
+        workloads=parse.chosen(workloads, WORKLOADS, "workload", ["C"]),
         configs=parse.chosen(configs, kv_live.CONFIGS, "configuration", list(kv_live.CONFIGS)),
         records=records, value=value_bytes(value), clients=clients, seconds=seconds, rounds=rounds,
         rate=rate, settle=settle, seed=seed,
@@ -144,7 +161,7 @@ def _print_found(rows: list[Fields]) -> None:
          "config", "the talk's words", "ops/s", "interval", "p50", "p99", "p99.9", "slow",
          "faults/op", "SSD B/op", "server CPU/op", "tier CPU/op"),
         [
-            (*([row["server"]] if several else []), row["config"], kv.TALK[row["config"]],
+            (*([row["server"]] if several else []), row["config"], TALK[row["config"]],
              _ops(row["median"]), interval_text(row, _ops),
              *(_micro(row[name]) for name in ("p50_us", "p99_us", "p999_us")),
              f"{row['slow_share']:.1%}", _figure(row["major_faults_per_op"], 3),
@@ -166,3 +183,10 @@ def _figure(value: float | None, digits: int, unit: str = "") -> str:
 
 def _micro(us: float) -> str:
     return f"{us:.0f} us"
+
+
+def value_bytes(word: str) -> int:
+    size = parse.size(word)
+    if not 1 <= size <= 1 << 20:
+        raise headrace.InvalidError(f"'{word}'; give 1 to 1MiB")
+    return size

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
+import typer
+
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.model.prefill import BlockTokens, LanguageModel, Policies, Requests
 from headrace._cli.options import Json, Out, Seed, Threads
 from headrace._errors import unknown
 from headrace._files import check_writable
@@ -20,6 +21,20 @@ from headrace._profile.nested import rows_of
 from headrace._provenance import EMULATED_GPUS
 from headrace_bench.commands.options import number, option
 
+LanguageModel = Annotated[str, typer.Option(metavar="NAME", help="Language model.")]
+Requests = Annotated[
+    int, typer.Option(metavar="NUMBER", min=2, max=10**5, help="Number of requests.")
+]
+BlockTokens = Annotated[
+    int, typer.Option(metavar="NUMBER", min=1, max=1 << 16, help="Number of tokens per block.")
+]
+Policies = Annotated[
+    Optional[str],
+    typer.Option(
+        metavar="LIST",
+        help="Policies: layerwise, ahead, load-first, demand, recompute (default: all).",
+    ),
+]
 #: Blocks of each tier where the first is a GPU's memory, for the whole trace.
 _CAPACITIES_WITH_GPU = (2_000, 8_000, 40_000)
 
@@ -53,15 +68,14 @@ def command(
 
     Requests come from a published trace of conversations. A loop that reads and multiplies stands
     for the computation; no tokens are computed. Each policy on each store takes all requests:
-    minutes with the defaults, in proportion to --requests. headrace model prefill takes seconds.
+    minutes with the defaults, in proportion to --requests.
 
     \b
     headrace bench kvcache --requests 60
     headrace bench kvcache --model llama-3.1-8b --policies layerwise,load-first
     """
     from headrace import _language_models as models
-    from headrace._model import prefill
-    from headrace_bench.llm import kvcache
+    from headrace_bench.llm import kvcache, prefill
 
     names = parse.chosen(policies, list(prefill.POLICIES), "policy", list(prefill.POLICIES))
     if out is not None:
@@ -89,8 +103,16 @@ def command(
 def _measure(
     options: Any, stores: str | None, on_gpu: bool, depth: int, interrupt: Interrupt
 ) -> dict[str, Any]:
-    from headrace._model import prefill, trace
-    from headrace_bench.llm import gpu, kv_store, kvcache, kvcache_rounds, noise, settings
+    from headrace_bench.llm import (
+        gpu,
+        kv_store,
+        kvcache,
+        kvcache_rounds,
+        noise,
+        prefill,
+        settings,
+        trace,
+    )
 
     chosen = parse.chosen(stores, [*kv_store.STORES], "store", kv_store.usual(on_gpu))
     for name in chosen:

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import headrace
-from headrace._cli import exit_codes, output
+from headrace._cli import exit_codes, output, um_options
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.model import um_options
-from headrace._cli.model.um import table
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
 from headrace._format import prose, say
@@ -52,7 +50,7 @@ def command(
     """Read a host array with a GPU through Unified Memory.
 
     The experiment is C. Lutz's um_reprex with its parameters as options. Published figures of the
-    same case stand beside the results. headrace model um computes them.
+    same case stand beside the results. headrace predict um predicts them.
 
     \b
     headrace bench um --size 1GiB --accessed-by
@@ -122,11 +120,44 @@ def reprex_text(document: dict[str, Any]) -> str:
 def text(document: dict[str, Any]) -> str:
     """A table for each machine, and the basis of the measured rows."""
     named = {"published": "published", "measured": document["basis"]}
-    parts = [table(document, machine, named) for machine in document["machines"]]
+    parts = [_table(document, machine, named) for machine in document["machines"]]
     parts += [prose(line) for line in _measured(document)]
     if len(document["machines"]) == 1:
         parts.append("Nobody published this case; no figure stands beside it.")
     return "\n\n".join(parts)
+
+
+def _table(made: dict[str, Any], machine: dict[str, Any], named: Mapping[str, str]) -> str:
+    """Cases of a machine by run; `named` has the kinds of figures and their words."""
+    cases = [case for case in made["cases"] if case["machine"] == machine["name"]]
+    shown = min(max(case["options"]["runs"] for case in cases), 5)
+    rows = []
+    for case in cases:
+        mine = [
+            row for row in unified_memory_runs(made)
+            if all(row[k] == case[k] for k in ("machine", "case", "size", "kernel"))
+        ][:shown]  # fmt: skip
+        begins = [case["case"], headrace.format_bytes(case["size"])]
+        for kind, word in named.items():
+            if case["first"][kind] is case["steady"][kind] is None:
+                continue
+            rates = [_rate(row[kind]) for row in mine]
+            rows.append((
+                *begins, word, *rates, *([""] * (shown - len(mine))), _rate(case["steady"][kind]),
+            ))  # fmt: skip
+            begins = ["", ""]
+    numbers = [str(n + 1) for n in range(shown)]
+    heads = ("case", "size", "", *numbers, "after 1")
+    head = f"{machine['name']}: {machine['words']}; GiB/s by run"
+    return f"{head}\n\n{output.table_text(heads, rows, left=3)}"
+
+
+def _rate(rate: float | list[float] | None) -> str:
+    if isinstance(rate, list):
+        return " to ".join(f"{each:.3g}" for each in rate)
+    if rate is None:
+        return "-"
+    return f"{rate:.2f}" if rate < 100 else f"{rate:.1f}"
 
 
 def _measured(document: dict[str, Any]) -> list[str]:

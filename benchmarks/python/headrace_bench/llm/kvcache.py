@@ -19,11 +19,10 @@ import headrace
 import headrace_bench
 from headrace._errors import WrongAnswer
 from headrace._language_models import Model
-from headrace._model import prefill, trace
-from headrace._model.tiers import Tiers
-from headrace_bench.llm import layer, noise
+from headrace_bench.llm import layer, noise, prefill, trace
 from headrace_bench.llm.gpu import Device, DriverCopies, pages_on
 from headrace_bench.llm.stores import Loading, Match, Shape, Store, aligned, memory_kind, unlike
+from headrace_bench.llm.tiers import Tiers
 from headrace_bench.llm.torch_peer import MatrixProducts, has_torch
 from headrace_bench.stream import CACHES
 from headrace_bench.threads import cache_of, cpus_for

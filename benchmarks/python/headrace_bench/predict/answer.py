@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Any
 
 import headrace
@@ -37,7 +38,7 @@ class Column:
 _UNITS: Mapping[str, Callable[[float], str]] = {
     "s": lambda value: time_text(value * 1e9),
     "B/s": lambda value: f"{value / 1e9:.4g}",
-    "/s": lambda value: f"{value:.4g}",
+    "/s": lambda value: f"{float(f'{value:.4g}'):,.0f}",
     "ns": lambda value: f"{value:.0f}",
     "x": lambda value: f"{value:.3f}",
 }
@@ -115,7 +116,7 @@ def show(
     output.print_text("")
     for number, name in enumerate(binds):
         binding = next(row.binds for row in rows if row.binds.name == name)
-        output.print_text(f"[{number + 1}] {_limit(binding)}")
+        output.print_text(prose(f"[{number + 1}] {_limit(binding)}", "    "))
     for note in dict.fromkeys(row.note for row in rows if row.note):
         output.print_text(prose(note))
     output.print_text("\n" + prose(detail))
@@ -139,7 +140,7 @@ def _width(estimate: Estimate | None) -> str:
 
 def _limit(binding: Binding) -> str:
     fitted = f"; fitted to {', '.join(binding.fitted_to)}" if binding.fitted_to else ""
-    source = f": {binding.source}" if binding.source else ""
+    source = f": {shorten(binding.source, 110, placeholder=' ...')}" if binding.source else ""
     return f"{binding.name} ({binding.basis}{source}{fitted})" if binding.basis else binding.name
 
 

@@ -181,11 +181,9 @@ def _program_of(name: str) -> Program:
 class Arena:
     def __init__(self, target: Target, used: Program, settings: Mapping[str, Any]) -> None:
         self.target, self.program = target, used
-        self.fast, self.slow = settings["fast"], settings["slow"]
+        self.fast, self.slow = places.two_kinds(target, settings)
         nodes = settings.get("nodes")
         self.cpu_nodes = places.nodes(target, nodes) if nodes else target.cpu_nodes
-        for kind in (self.fast, self.slow):
-            target.near(self.cpu_nodes[0], kind)
         cpus = sum(len(target.nodes[node]["cpus"]) for node in self.cpu_nodes)
         self.threads = settings["threads"] or used.threads or cpus
         self.known = settings["of_fast"]
@@ -314,8 +312,9 @@ WORKLOAD = Workload(
         Axis("rule", "RULE", ("all", *RULES), "all", "Rule of placement: " + ", ".join(RULES)
              + " or all."),
         Axis("plan", "LIST", parse.words, None, "Objects to place in fast memory."),
-        Axis("fast", "KIND", tuple(KINDS), "hbm", "Fast memory."),
-        Axis("slow", "KIND", tuple(KINDS), "dram", "Memory of everything else."),
+        Axis("fast", "KIND", tuple(KINDS), None, "Fast memory (default: HBM, else DDR)."),
+        Axis("slow", "KIND", tuple(KINDS), None,
+             "Memory of everything else (default: DDR, else the slowest kind)."),
         Axis("of_fast", "SHARE", parse.share, None,
              "Speed with all in slow memory by all in fast, measured: sets the computing time."),
         Axis("threads", "NUMBER", count, None, "Number of threads (default: the file's)."),

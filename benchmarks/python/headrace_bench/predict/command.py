@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Seed, presets
 from headrace._errors import unknown
 from headrace._files import check_writable
-from headrace_bench.predict import answer, whatif
+from headrace_bench.predict import answer, learned, whatif
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.target import Target
 
@@ -71,10 +72,11 @@ def size_of(text: str) -> int:
 
 
 def count(text: str) -> int:
-    found = parse.counts(text)
-    if len(found) != 1:
-        raise headrace.InvalidError(f"'{text}' is not one number; --sweep takes several")
-    return found[0]
+    if not re.fullmatch(r"[1-9][0-9]{0,6}", text.strip()):
+        raise headrace.InvalidError(
+            f"'{text}' is no number from 1 to 9999999; write 4 (--sweep takes several: 1,2,4)"
+        )
+    return int(text)
 
 
 Machine = Annotated[
@@ -136,8 +138,7 @@ def command_of(workload: Workload) -> Callable[..., int]:
 
 
 def _run(workload: Workload, given: Mapping[str, Any], common: Mapping[str, Any]) -> int:
-    if common["out"] is not None:
-        check_writable(common["out"])
+    check_writable(common["out"], common["machine"], common["from_"], given.get("objects"))
     target = machine_of(workload, common["machine"], common["from_"], common["set_"] or (),
                         common["add"] or ())  # fmt: skip
     rows: list[Row] = []
@@ -173,7 +174,7 @@ def machine_of(
     if machine is not None and profile is not None:
         raise headrace.InvalidError("--machine and --from both name a machine; give one of them")
     if profile is not None:
-        document = whatif.measured(parse.profile(profile))
+        document = learned.machine_of(parse.profile(profile))
     else:
         document = parse.machine(machine or workload.machine).asdict()
     return Target(whatif.changed(document, changes, added))
@@ -206,6 +207,8 @@ def _points(workload: Workload, sweeps: Sequence[str]) -> list[dict[str, str]]:
         if name not in names:
             raise unknown("axis of " + workload.name, name, names)
         listed = [each.strip() for each in values.split(",") if each.strip()]
+        if name in found:
+            raise headrace.InvalidError(f"{name} is swept twice; write {name}=V1,V2 once")
         if not equals or not listed:
             raise headrace.InvalidError(f"'{text}' sweeps nothing; write {name}=V1,V2")
         found[name] = listed

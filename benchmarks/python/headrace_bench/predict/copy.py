@@ -10,29 +10,34 @@ import headrace
 from headrace_bench.predict import places
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
-from headrace_bench.predict.target import Access, Binding, Estimate, Place, Share, Speed, Target
+from headrace_bench.predict.target import (
+    LINE,
+    Access,
+    Binding,
+    Estimate,
+    Place,
+    Share,
+    Speed,
+    Target,
+)
 
 COLUMNS = (Column("time", "s"), Column("rate", "B/s"))
 WAYS = ("all", "cores", "dsa", "move_pages")
-#: From the submission of a descriptor to its first byte, with the submission (intel/DTO's README:
-#: the straight line through 8-12 KB and 212-217 KB starts there).
-DSA_START = 850e-9
-DSA_RATE = 31.17e9
-#: Kernel's work for a page beside its copy: 1 GB by one thread at 3.55 GB/s with pages of 4 KiB and
-#: at 10.88 GB/s with 2 MiB (S. Garg, batch migration v6, baseline, 2026-06-30).
-PAGE_WORK = {"4KiB": 0.78e-6, "2MiB": 0.78e-6}
+#: Requests in flight of copies from or to an SSD.
+DEPTHS = (1, 4, 16, 64)
 _PAGES = {"4KiB": 4096, "2MiB": 2 << 20}
-_MIGRATION = Binding(
-    "move_pages: one thread of the kernel", "fitted",
-    "3.55 GB/s with pages of 4 KiB, 10.88 GB/s with 2 MiB",
-    ("baseline of S. Garg, batch migration v6",),
-)  # fmt: skip
 
 
 def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     size = float(settings["size"])
     places.check_fits(target, 2 * size, "source and destination")
-    run = Copy(target, size, settings["source"], settings["to"])
+    there = {node["kind"] for node in target.nodes.values()}
+    to = settings["to"] or next(kind for kind in ("hbm", "cxl", "gpu", "dram") if kind in there)
+    run = Copy(target, size, settings["source"], to)
+    if disk := run.disk():
+        return run.by_disk(disk, settings["block"])
+    if gpu := run.gpu():
+        return [run.by_gpu(gpu)]
     way = settings["by"]
     rows: list[Row] = []
     if way in ("all", "cores"):
@@ -67,7 +72,7 @@ class Copy:
         node = self.target.nodes[self.cpu_node]
         cores = len(node["cpus"])
         every = sum(len(self.target.nodes[n]["cpus"]) for n in self.target.cpu_nodes)
-        counts = [threads] if threads else sorted({1, 2, 4, 8, cores})
+        counts = [threads] if threads else sorted({n for n in (1, 2, 4, 8, cores) if n <= every})
         rows = []
         for number in counts:
             nodes = [self.cpu_node] if number <= cores else self.target.cpu_nodes
@@ -96,26 +101,89 @@ class Copy:
             speeds = self.target.solve([self._engine(e) for e in used])
             rate = _sum([speed.rate for speed in speeds])
             slowest = min(speeds, key=lambda speed: speed.rate.value)
-            rows.append(self.row(name, rate, slowest.binds, DSA_START))
+            start = self.target.engine("dsa")["start_ns"] * 1e-9
+            rows.append(self.row(name, rate, slowest.binds, start))
         return rows
 
     def _engine(self, engine: Mapping[str, Any]) -> dict[str, Any]:
+        device = self.target.engine("dsa")
         flow = self.target.flow(
             engine["name"], engine["home"], 1,
             [Access(self.source, "read", 1.0), Access(self.to, "write", 1.0)],
-            in_flight=DSA_RATE * 0.6e-6 / 64 * 2, cap=DSA_RATE,
+            in_flight=device["in_flight_bytes"] / LINE, cap=device["bytes_per_second"],
         )  # fmt: skip
         return flow | {"engine": engine["name"]}
+
+    def gpu(self) -> Mapping[str, Any] | None:
+        """The GPU that is source or destination, whose engine then copies."""
+        used = {share.node for place in (self.source, self.to) for share in place.shares}
+        return next((dict(engine) for engine in self.target.document["engines"]
+                     if engine["kind"] == "gpu" and engine["home"] in used), None)  # fmt: skip
+
+    def by_gpu(self, engine: Mapping[str, Any]) -> Row:
+        accesses = [Access(self.source, "read", 1.0), Access(self.to, "write", 1.0)]
+        flow = self.target.flow(engine["name"], engine["home"], 1, accesses, in_flight=1.0)
+        del flow["in_flight_bytes"], flow["in_flight_uncertainty"]
+        flow |= {"engine": engine["name"], "cap_bytes_per_second": 1e12}
+        speed = self.target.solve([flow])[0]
+        return self.row(f"copy engine of {engine['name']}", speed.rate, speed.binds)
+
+    def disk(self) -> Mapping[str, Any] | None:
+        """The engine of the SSD that is source or destination. UnsupportedError: nothing is known
+        of its speed.
+        """
+        nodes = self.target.nodes
+        kinds = {share.node: nodes[share.node]["kind"] for place in (self.source, self.to)
+                 for share in place.shares if share.node is not None}  # fmt: skip
+        disks = [node for node, kind in kinds.items() if kind == "storage"]
+        if not disks:
+            return None
+        known = [each for each in self.target.model.get("ceilings", ())
+                 if each["kind"] == "device" and disks[0] in each.get("to", ())]  # fmt: skip
+        engines = [each for each in self.target.document["engines"]
+                   if each["kind"] == "ssd" and each["home"] == disks[0]]  # fmt: skip
+        if not known or not engines:
+            raise headrace.UnsupportedError(
+                f"the speed of the SSD of {self.target.name} is not known; measure one: headrace "
+                "measure latency bandwidth storage --out p.json, then --from p.json"
+            )
+        return dict(engines[0])
+
+    def by_disk(self, engine: Mapping[str, Any], block: float) -> list[Row]:
+        """A request takes the time of a small one, and that of its bytes at the device's rate."""
+        home, rows = engine["home"], []
+        ceiling = next(each for each in self.target.model["ceilings"]
+                       if each["kind"] == "device" and home in each.get("to", ()))  # fmt: skip
+        reads = any(share.node == home for share in self.source.shares)
+        rate = ceiling["bandwidth"][0 if reads else -1][1]
+        takes = self.target.latency(home, home) + block / rate * 1e9
+        for depth in DEPTHS:
+            flow = self.target.flow(
+                engine["name"], home, 1,
+                [Access(self.source, "read", 1.0, latency_ns=takes if reads else 1.0),
+                 Access(self.to, "write", 1.0, latency_ns=1.0 if reads else takes)],
+                in_flight=depth * block / LINE,
+            )  # fmt: skip
+            flow |= {"engine": engine["name"], "in_flight_uncertainty": 0.0}
+            for access in flow["accesses"]:
+                access["request_bytes"] = block
+            speed = self.target.solve([flow])[0]
+            size = headrace.format_bytes(int(block))
+            words = f"SSD, {depth} request{'s' * (depth > 1)} of {size}"
+            rows.append(self.row(words, speed.rate, speed.binds))
+        return rows
 
     def migrated(self, page: str) -> Row:
         """One thread of the kernel copies each page with ordinary stores, and does its own work."""
         accesses = [Access(self.source, "read", 1.0), Access(self.to, "store", 1.0)]
         copy = self.target.together([self.cpu_node], 1, accesses, "sequential load").rate
-        size, work = float(_PAGES[page]), PAGE_WORK[page]
-        rates = [size / (work * doubt + size / rate) for rate, doubt in (
-            (copy.value, 1.0), (copy.low, 1.3), (copy.high, 0.7),
+        size, work = float(_PAGES[page]), places.constants("move_pages")["page_ns"]
+        rates = [size / (work[end] * 1e-9 + size / rate) for rate, end in (
+            (copy.value, "value"), (copy.low, "high"), (copy.high, "low"),
         )]  # fmt: skip
-        return self.row(f"move_pages, {page} pages", Estimate(*rates), _MIGRATION)
+        binds = Binding("move_pages: one thread of the kernel", work["basis"], work["source"],
+                        tuple(work["fitted_to"]))  # fmt: skip
+        return self.row(f"move_pages, {page} pages", Estimate(*rates), binds)
 
 
 def _single(target: Target, text: str) -> Place:
@@ -141,7 +209,8 @@ def _sum(each: Sequence[Estimate]) -> Estimate:
 WORKLOAD = Workload(
     "copy",
     "Predict a copy by cores, by DSA, and as page migration.",
-    """PLACE is a kind (its node nearest to CPU node 0), a node, or weights.
+    """PLACE is a kind (its node nearest to CPU node 0), a node, or weights. The node
+    of an SSD needs a profile with `storage` rows (--from).
 
     \b
     headrace predict copy --machine xeon-max --to hbm
@@ -149,9 +218,11 @@ WORKLOAD = Workload(
     headrace predict copy --machine spr-hbm --by cores --sweep size=1MiB,1GiB""",
     (
         Axis("source", "PLACE", str, "dram", "Memory that is read."),
-        Axis("to", "PLACE", str, "hbm", "Memory that is written."),
+        Axis("to", "PLACE", str, None,
+             "Memory that is written (default: HBM, CXL or a GPU, else DDR)."),
         Axis("size", "SIZE", size_of, "1GiB", "Size of the copy."),
         Axis("by", "WAY", WAYS, "all", "Way: cores, dsa, move_pages or all."),
+        Axis("block", "SIZE", size_of, "1MiB", "Size of a request to an SSD."),
         Axis("threads", "NUMBER", count, None, "Number of cores (default: several)."),
     ),
     COLUMNS,

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curves of latency by bandwidth, of many mixes of reads and writes: fitted on five mixes, compared
-on all others. The files are those of bsc-mem/Mess-Results (processed/memory_curves.csv, renamed).
+"""Curves of latency by bandwidth, of many mixes of reads and writes: a ceiling is fitted on five
+mixes, and the solver predicts all others. The files are those of bsc-mem/Mess-Results
+(processed/memory_curves.csv, renamed).
 """
 
 from __future__ import annotations
 
 import csv
+import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import headrace
-from headrace_bench.predict.target import Estimate
+from headrace_bench.predict.target import Estimate, Target
 from headrace_bench.predict.validate import Figure, Group
 
 Points = list[tuple[float, float]]  #: bandwidth in GB/s and latency in ns, ascending
 #: Mixes to fit on.
 _FIT = 5
+_UTILISATIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
 def groups(folder: Path) -> list[Group]:
@@ -40,22 +44,60 @@ def _system(path: Path, peaks: list[Figure], latencies: list[Figure]) -> None:
     curves = read(path)
     mixes = sorted(curves)
     step = (len(mixes) - 1) / (_FIT - 1)
-    known = [mixes[round(i * step)] for i in range(_FIT)]
+    known = {mix: curves[mix] for mix in (mixes[round(i * step)] for i in range(_FIT))}
+    target = Target(machine(known))
+    # By Little's law, in bytes, at the ends of the five curves.
+    in_flight = statistics.median(points[-1][0] * points[-1][1] for points in known.values())
     for mix in mixes:
         if mix in known:
             continue
-        below = max(k for k in known if k < mix)
-        above = min(k for k in known if k > mix)
-        part = (mix - below) / (above - below)
-        pair = (curves[below], curves[above])
-        peak = _between([each[-1][0] for each in pair], part)
-        name = f"{path.stem}, {mix} % reads"
-        _add(peaks, "V6, largest bandwidth by mix", name, "B/s",
-             curves[mix][-1][0] * 1e9, peak * 1e9, 0.05)  # fmt: skip
+        name, most = f"{path.stem}, {mix} % reads", curves[mix][-1][0]
+        _add(peaks, "V6, largest bandwidth by mix", name, "B/s", most * 1e9,
+             loaded(target, mix, 1e12, in_flight)[0], 0.05)  # fmt: skip
         for share in (0.3, 0.5, 0.7, 0.9):
-            predicted = _between([_at(each, share * each[-1][0]) for each in pair], part)
-            measured = _at(curves[mix], share * curves[mix][-1][0])
+            _, predicted = loaded(target, mix, share * most * 1e9)
+            measured = _at(curves[mix], share * most)
             _add(latencies, "V6, latency", f"{name}, {share:.0%}", "ns", measured, predicted, 0.1)
+
+
+def machine(known: Mapping[int, Points]) -> dict[str, Any]:
+    """One memory whose ceiling is fitted on curves of some mixes: bandwidth by share of writes, and
+    one queue for all of them.
+    """
+    idle = statistics.median(points[0][1] for points in known.values())
+    queue: list[list[float]] = []
+    for u in _UTILISATIONS:
+        added = statistics.median(_at(p, u * p[-1][0]) - p[0][1] for p in known.values())
+        queue.append([u, max(added, queue[-1][1] + 0.01 if queue else 0.01)])
+    basis = {"basis": "fitted", "source": "Mess curves", "fitted_to": ["five mixes"]}
+    made = dict(headrace.Machine.load("one-node").asdict())
+    made["model"] = {
+        "ceilings": [{
+            "name": "memory", "kind": "controller", "to": [0], "queue": queue,
+            "bandwidth": [[1 - mix / 100, known[mix][-1][0] * 1e9]
+                          for mix in sorted(known, reverse=True)], **basis,
+        }],
+        "latencies": [{"from": [0], "to": [0], "read_ns": idle, **basis}], "cores": [],
+    }  # fmt: skip
+    return made
+
+
+def loaded(
+    target: Target, mix: int, demand: float, in_flight: float = 1e6
+) -> tuple[float, float]:
+    """Bytes per second of traffic with `mix` % reads that wants `demand` with at most `in_flight`
+    bytes in flight, and the latency in ns of a load beside it.
+    """
+    traffic = [{"node": 0, "kind": kind, "bytes": part / 100}
+               for kind, part in (("read", mix), ("write", 100 - mix)) if part]  # fmt: skip
+    flows = [
+        {"name": "traffic", "initiator": 0, "accesses": traffic, "in_flight_bytes": in_flight,
+         "cap_bytes_per_second": demand},
+        {"name": "load", "initiator": 0, "in_flight_bytes": 1e-3,
+         "accesses": [{"node": 0, "kind": "read", "bytes": 1.0}]},
+    ]  # fmt: skip
+    busy, load = target.solve(flows)
+    return busy.rate.value, load.latency_ns
 
 
 def _add(
@@ -64,10 +106,6 @@ def _add(
 ) -> None:  # fmt: skip
     estimate = Estimate(predicted, predicted * (1 - doubt), predicted * (1 + doubt))
     to.append(Figure(group, name, "predicted", unit, published, estimate))
-
-
-def _between(ends: Sequence[float], part: float) -> float:
-    return ends[0] + (ends[1] - ends[0]) * part
 
 
 def read(path: Path) -> Mapping[int, Points]:

@@ -57,7 +57,9 @@ class Histogram:
         self.cpu_nodes: Sequence[int] = target.cpu_nodes
         cpus = sum(len(target.nodes[node]["cpus"]) for node in self.cpu_nodes)
         self.threads = settings["threads"] or cpus
-        self.size = float(settings["size"])
+        # By default a quarter of memory is left for bins, and as much again.
+        every = target.capacity(n for n in target.nodes if target.addressable(n))
+        self.size = float(settings["size"] or min(1 << 34, (every or 1 << 36) // 4))
         self.bins = float(settings["bin_count"] * _DOUBLE)
 
     def missing(self) -> float:
@@ -99,7 +101,8 @@ WORKLOAD = Workload(
     (
         Axis("data", "PLACE", str, "dram", "Memory of the data."),
         Axis("bins", "PLACE", str, "dram", "Memory of the bins."),
-        Axis("size", "SIZE", size_of, "16GiB", "Size of the data."),
+        Axis("size", "SIZE", size_of, None,
+             "Size of the data (default: 16GiB, at most a quarter of memory)."),
         Axis("bin_count", "NUMBER", lambda text: int(size_of(text)), "1048576",
              "Number of bins of each thread."),
         Axis("threads", "NUMBER", count, None, "Number of threads (default: one per core)."),

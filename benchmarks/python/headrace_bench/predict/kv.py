@@ -7,31 +7,30 @@ is. Which accesses meet which memory follows from the order of records by use an
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import headrace
 from headrace._cli import parse
 from headrace_bench.predict import places
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
-from headrace_bench.predict.target import KINDS, Access, Binding, Estimate, Target
+from headrace_bench.predict.target import (
+    KINDS,
+    Access,
+    Binding,
+    Estimate,
+    Place,
+    Share,
+    Speed,
+    Target,
+    exactly,
+)
 
 COLUMNS = (Column("slowdown", "x"), Column("operations", "/s"), Column("on slow", "x"))
 DISTRIBUTIONS = ("zipfian", "latest", "uniform")
-#: CPU time of an operation (docs/design/workloads/kv-model.md: Redis 7.0.15 on a VM).
-CPU = 10.4e-6
-#: Lines awaited in turn by an operation, and the ends of its interval: 22 % longer with all data on
-#: CXL (V7, zipfian), up to 1.5 times with three quarters (EuroSys 2024).
-LINES, FEWEST, MOST = 17.0, 12.0, 45.0
-#: Part of DRAM that kernel and other programs hold (assumed).
-RESERVED = 0.03
-#: Time that finding and moving pages takes of a server's, while pressure lasts (assumed: 0 to 6 %).
-PROMOTION = Estimate(0.03, 0.0, 0.06)
-#: Share of accesses to slow memory with promotion: demotion keeps main memory free, so new records
-#: begin there (fitted to V7: 0.1 to 1.3 of 52.6 GB were on CXL).
-ON_ITS_WAY = 0.01
 _ZIPF = 0.99
 
 
@@ -40,18 +39,34 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     return run.rows()
 
 
+def closed_loop(
+    target: Target, nodes: Sequence[int], threads: int | None, kinds: tuple[str, str],
+    share: float, cpu_ns: float, mix: Mapping[str, float],
+) -> Speed:  # fmt: skip
+    """Bytes awaited per second by threads (None: one per CPU) of some nodes. Each computes for
+    `cpu_ns`, waits for one line, and computes again; `share` of the lines is in the second kind.
+    """
+    flows = []
+    for node in nodes:
+        target.cores(node)  # there are some
+        accesses = [
+            Access(Place(kind, (Share(part / len(near), node=each),)), word, of,
+                   latency_ns=target.latency(node, each) + cpu_ns)
+            for kind, part in zip(kinds, (1 - share, share), strict=True) if part
+            for near in [target.near(node, kind)] for each in near for word, of in mix.items()
+        ]  # fmt: skip
+        number = len(target.nodes[node]["cpus"]) if threads is None else threads / len(nodes)
+        flows.append(target.flow(f"node {node}", node, number, accesses, in_flight=1.0))
+    speeds = target.solve(flows)
+    rates = [sum(speed.rate.at(end) for speed in speeds) for end in ("value", "low", "high")]
+    return replace(min(speeds, key=lambda speed: speed.rate.value), rate=Estimate(*rates))
+
+
 class Server:
     def __init__(self, target: Target, settings: Mapping[str, Any]) -> None:
         self.target = target
-        self.fast = settings["fast"]
-        slower = [kind for kind in target.kinds if kind != self.fast]
-        self.slow = settings["slow"] or (slower[-1] if slower else None)
-        if self.slow is None:
-            raise headrace.UnsupportedError(
-                f"{target.name} has one kind of memory, so a server's data have no choice; "
-                "take --machine cxl-a1000"
-            )
-        self.cpu_node = target.cpu_nodes[0]
+        self.constants = places.constants("kv")
+        self.fast, self.slow = places.two_kinds(target, settings)
         self.size = float(settings["size"])
         self.records = self.size / settings["value"]
         self.distribution = settings["distribution"]
@@ -59,14 +74,9 @@ class Server:
         self.threads = settings["threads"]
         self.placed, self.reserved = settings["placed"], settings["reserved"]
         places.check_fits(target, self.size + self.cold, "the data with --cold")
-        fast, slow = (Access(places.near(kind), "read", 1.0) for kind in (self.fast, self.slow))
-        self.latency = {True: self._latency(fast), False: self._latency(slow)}
-
-    def _latency(self, access: Access) -> Estimate:
-        """Seconds of one line alone."""
-        speed = self.target.together([self.cpu_node], 1, [access], 1.0)
-        rate = speed.rate
-        return Estimate(64 / rate.value, 64 / rate.high, 64 / rate.low)
+        lines = self.constants["lines"]
+        self.lines = [float(lines[end]) for end in ("value", "low", "high")]
+        self.times: dict[tuple[float, float], tuple[Estimate, Binding]] = {}
 
     def slow_pages(self) -> float:
         """Share of the data that first touch leaves to slow memory: what cold memory and others,
@@ -75,9 +85,11 @@ class Server:
         there = self.target.capacity(self.target.of_kind(self.fast))
         if there is None:
             return 0.0
-        reserved = there * RESERVED if self.reserved is None else float(self.reserved)
+        reserved = self.reserved
+        if reserved is None:
+            reserved = there * float(self.constants["reserved"]["value"])
         room = max(0.0, there - reserved - self.cold)
-        return max(0.0, 1 - room / self.size)
+        return float(max(0.0, 1 - room / self.size))
 
     def slow_accesses(self, pages: float) -> float:
         """Share of accesses, where the last `pages` of the records by insertion are on slow memory.
@@ -89,34 +101,55 @@ class Server:
             return pages
         return min(1.0, harmonic(pages * self.records) / harmonic(self.records))
 
-    def row(self, name: str, share: float, extra: Estimate | None = None, *,
+    def cold_accesses(self, part: float) -> float:
+        """Share of accesses to the first `part` of the records by insertion, which go to SSD."""
+        if self.distribution != "latest":
+            return part
+        return 1 - harmonic((1 - part) * self.records) / harmonic(self.records)
+
+    def time(self, lines: float, share: float) -> tuple[Estimate, Binding]:
+        """Seconds of an operation with that share of its lines in slow memory."""
+        found = self.times.get((lines, share))
+        if found is None:
+            cores = len(self.target.nodes[self.target.cpu_nodes[0]]["cpus"])
+            nodes = self.target.cpu_nodes[: -(-self.threads // cores)]
+            speed = closed_loop(
+                self.target, nodes, self.threads, (self.fast, self.slow), share,
+                self.constants["cpu_ns"]["value"] / lines, {"read": 1.0},
+            )  # fmt: skip
+            time = speed.rate.inverse(64 * lines * self.threads)
+            found = self.times[lines, share] = time, speed.binds
+        return found
+
+    def row(self, name: str, share: float, *, more: Estimate | None = None, ssd: float = 0.0,
             given: bool = False) -> Row:  # fmt: skip
-        near, far = self.latency[True], self.latency[False]
-
-        def time(lines: float, end: str) -> float:
-            a, b = near.at(end), far.at(end)
-            more = 1 + (extra.at(end) if extra else 0.0)
-            return (CPU + lines * (a + share * (b - a))) * more
-
-        def slowdown(lines: float, end: str) -> float:
-            return time(lines, end) / (CPU + lines * near.at(end))
-
-        value = slowdown(LINES, "value")
-        ends = [slowdown(lines, end) for lines in (FEWEST, MOST) for end in ("low", "high")]
-        slow = Estimate(value, min([*ends, value]), max([*ends, value]))
-        rate = self.threads / time(LINES, "value")
-        operations = Estimate(
-            rate, self.threads / time(MOST, "high"), self.threads / time(FEWEST, "low")
-        )
-        on = Estimate(share, share, share)
-        binds = Binding(
-            "dependent misses", "fitted", f"{LINES:.0f} lines in turn, 12 to 45",
-            ("V7, zipfian with all data on CXL",),
-        )  # fmt: skip
-        return Row(name, {"slowdown": slow, "operations": operations, "on slow": on}, binds, given)
+        """`more`: of a server's time, beside. `ssd`: share of operations with a record on SSD."""
+        wait = self.constants["ssd_ns"]
+        slowdowns, times = [], []
+        # Both ends of a quotient come from one machine; the number of lines has ends of its own.
+        ends = itertools.product(self.lines[1:], ("low", "high"))
+        for lines, end in ((self.lines[0], "value"), *ends):
+            alone, time = (self.time(lines, part)[0].at(end) for part in (0.0, share))
+            time += ssd * wait[end] * 1e-9
+            time *= 1 + (more.at(end) if more else 0.0)
+            slowdowns.append(time / alone)
+            times.append(time)
+        rates = [self.threads / time for time in times]
+        source = self.constants["lines"]
+        _, binds = self.time(self.lines[0], share)
+        if binds.name.startswith("core"):
+            binds = Binding("dependent misses", source["basis"], source["source"],
+                            tuple(source["fitted_to"]))  # fmt: skip
+        if ssd:
+            binds = Binding("SSD", wait["basis"], wait["source"], tuple(wait["fitted_to"]))
+        values = {
+            "slowdown": Estimate(slowdowns[0], min(slowdowns), max(slowdowns)),
+            "operations": Estimate(rates[0], min(rates), max(rates)), "on slow": exactly(share),
+        }  # fmt: skip
+        return Row(name, values, binds, given)
 
     def rows(self) -> list[Row]:
-        fast, slow = KINDS[self.fast], KINDS[str(self.slow)]
+        fast, slow = KINDS[self.fast], KINDS[self.slow]
         pages = self.slow_pages()
         found = [self.row(f"all {fast}", 0.0), self.row(f"all {slow}", 1.0)]
         for first, second in ((3, 1), (1, 1), (1, 3)):
@@ -125,7 +158,15 @@ class Server:
         if self.placed is not None:
             found.append(self.row("given share", self.slow_accesses(self.placed), given=True))
         if pages > 0:
-            found.append(self.row("promotion", ON_ITS_WAY, PROMOTION))
+            cost = self.constants["promotion"]
+            more = Estimate(cost["value"], cost["low"], cost["high"])
+            found.append(self.row("promotion", self.constants["on_its_way"]["value"], more=more))
+        times = {i / 20: self.time(self.lines[0], i / 20)[0].value for i in range(20)}
+        best = min(times, key=lambda part: times[part])
+        if best:
+            found.append(self.row(f"best share, {best:.0%} on {slow}", best))
+        for part in (0.2, 0.4):
+            found.append(self.row(f"{fast}, {part:.0%} on SSD", 0.0, ssd=self.cold_accesses(part)))
         return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import headrace
 from headrace import _language_models
 from headrace._cli import parse
-from headrace._model import prefill
+from headrace_bench.llm import prefill
 from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Axis, Workload, command_of
 from headrace_bench.predict.target import KINDS, Binding, Estimate, Speed, Target

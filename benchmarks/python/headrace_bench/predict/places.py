@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
-from headrace import ExhaustedError, InvalidError, format_bytes
+from headrace import ExhaustedError, InvalidError, UnsupportedError, format_bytes
 from headrace_bench.predict.target import KINDS, Place, Share, Target
 
 _NODES = re.compile(r"[0-9]+(-[0-9]+)?")
+
+
+@cache
+def constants(program: str) -> dict[str, Any]:
+    """Constants of a program by name: value, basis, source, what they were fitted to."""
+    text = files(__package__).joinpath("constants.json").read_text("utf-8")
+    return dict(json.loads(text)[program])
 
 
 def place(target: Target, text: str) -> Place:
@@ -87,6 +98,23 @@ def check_fits(target: Target, size: float, what: str = "the working set") -> No
             f"{what} of {format_bytes(int(size))} is larger than all memory of {target.name}, "
             f"{format_bytes(int(there))}; give a smaller size, or --set node:N.capacity=SIZE"
         )
+
+
+def two_kinds(target: Target, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """The settings `fast` and `slow`; by default DDR, else the slowest other kind, is slow.
+    UnsupportedError: there is one kind of memory.
+    """
+    fast = settings["fast"] or ("hbm" if "hbm" in target.kinds else target.kinds[0])
+    others = [kind for kind in target.kinds if kind != fast]
+    if settings["slow"] is None and not others:
+        raise UnsupportedError(
+            f"{target.name} has one kind of memory, so data have no choice; take --machine "
+            "cxl-a1000 or xeon-max"
+        )
+    slow = str(settings["slow"] or ("dram" if "dram" in others else others[-1]))
+    for kind in (fast, slow):
+        target.near(target.cpu_nodes[0], kind)  # there is one
+    return fast, slow
 
 
 def spilled(target: Target, cpu_nodes: Sequence[int], kind: str, size: float) -> Place:

@@ -139,11 +139,25 @@ class Target:
         return None if cache is None else float(cache["size_bytes"])
 
     def cores(self, node: int) -> Mapping[str, Any]:
-        """The core model of a node's CPUs. UnsupportedError: the machine has none."""
+        """The core model of a node's CPUs; empty: a machine without curves has none, and a learned
+        one lacks some. UnsupportedError: the machine describes no cores, only a GPU.
+        """
+        if self.model and not self.model.get("cores"):
+            raise headrace.UnsupportedError(
+                f"the cores of {self.name} are not known, only its GPU and the link to it; it "
+                "answers kvcache and copy; for others take another --machine"
+            )
         for core in self.model.get("cores", ()):
             if not core.get("nodes") or node in core["nodes"]:
                 return dict(core)
         return {}
+
+    def engine(self, kind: str) -> Mapping[str, Any]:
+        """Costs of an engine; of a kind that the machine has not, those of xeon-max."""
+        for each in self.model.get("engines", ()):
+            if each["kind"] == kind:
+                return dict(each)
+        return Target(headrace.Machine.load("xeon-max").asdict()).engine(kind)
 
     def lines(self, node: int, access: str) -> tuple[float, float]:
         """Lines that a core has in flight, and their relative uncertainty."""
@@ -270,6 +284,9 @@ class Target:
             if re.fullmatch(re.escape(each["name"]).replace(r"\{\}", "[0-9]+"), name):
                 found = tuple(each.get("fitted_to", ()))
                 return Binding(name, each["basis"], each["source"], found)
+        part = {"core": "cores", "engine": "engines"}.get(name.partition(":")[0], "")
+        for each in self.model.get(part, ())[:1]:
+            return Binding(name, each["basis"], each["source"], tuple(each.get("fitted_to", ())))
         return Binding(name)
 
     def cache_ratio(self, cpu_nodes: Iterable[int], size: float) -> float | None:
@@ -286,7 +303,7 @@ class Target:
     def constants(self) -> list[dict[str, Any]]:
         """Every constant of the model with its source; alike ones once."""
         found: dict[str, dict[str, Any]] = {}
-        for part in ("ceilings", "latencies", "cores"):
+        for part in ("ceilings", "latencies", "cores", "engines"):
             for each in self.model.get(part, ()):
                 made = {
                     "part": part, **({"name": each["name"]} if "name" in each else {}),
@@ -299,7 +316,8 @@ class Target:
 
 
 #: Values of constants.
-_VALUES = ("bandwidth", "read_ns", "lines_in_flight", "claimed_stores", "uncertainty")
+_VALUES = ("bandwidth", "read_ns", "lines_in_flight", "claimed_stores", "uncertainty",
+           "bytes_per_second", "start_ns", "in_flight_bytes")  # fmt: skip
 
 
 def hits(pattern: str, ratio: float) -> tuple[float, float, float]:

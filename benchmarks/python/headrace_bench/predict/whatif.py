@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import headrace
 from headrace import InvalidError
 from headrace._cli import parse
 from headrace._errors import unknown
@@ -46,6 +45,8 @@ def _node(made: Document, which: str, field: str, value: str) -> None:
     if which not in nodes:
         raise unknown("node", which, nodes)
     if field == "capacity":
+        if parse.size(value) == 0:
+            raise InvalidError(f"'{value}': a node has a capacity above 0")
         nodes[which]["capacity_bytes"] = parse.size(value)
         nodes[which]["capacity_source"] = "what-if"
     else:
@@ -115,74 +116,3 @@ def _add(made: Document, text: str) -> None:
             "id": first + i, "kind": "dsa", "name": f"dsa{there + i}",
             "home": homes[i % len(homes)], "reason": "what-if",
         })  # fmt: skip
-
-
-#: Mixes of `measure bandwidth`: share of writes in the bytes at the memory, and these bytes by
-#: those of the row, which leave out the reads that ordinary stores cause.
-_MIXES = {
-    "read": (0.0, 1.0), "3:1": (1 / 5, 5 / 4), "2:1": (1 / 4, 4 / 3), "1:1": (1 / 3, 3 / 2),
-    "write": (1 / 2, 2.0), "nt_write": (1.0, 1.0),
-}  # fmt: skip
-
-
-def measured(profile: headrace.Profile) -> Document:
-    """The machine of a profile with a model from its rows: bandwidths by mix, latencies, and the
-    lines that one thread has in flight. InvalidError: it has none of them.
-    """
-    found = dict(profile.machine.asdict())
-    if found.get("model"):
-        return found
-    rates: dict[int, dict[float, float]] = {}
-    single: dict[int, float] = {}
-    latencies: dict[tuple[int, int], float] = {}
-    for row in profile.rows:
-        at, value = row.parameters, row.median
-        if value is None:
-            continue
-        if row.experiment == "latency" and {"cpu_node", "memory_node"} <= at.keys():
-            key = int(at["cpu_node"]), int(at["memory_node"])
-            latencies[key] = max(latencies.get(key, 0.0), value)
-        elif row.experiment == "bandwidth" and at.get("mix") in _MIXES:
-            node, (share, bytes_of) = int(at["memory_node"]), _MIXES[str(at["mix"])]
-            by_mix = rates.setdefault(node, {})
-            by_mix[share] = max(by_mix.get(share, 0.0), value * bytes_of)
-            if at.get("threads") == 1 and share == 0 and at["cpu_node"] == node:
-                single[node] = max(single.get(node, 0.0), value)
-    if not rates or not latencies:
-        raise InvalidError(
-            "the profile has no bandwidths and latencies to predict from; run: headrace measure "
-            "latency bandwidth --out profile.json"
-        )
-    found["model"] = {
-        "ceilings": [_ceiling_of(node, by_mix) for node, by_mix in sorted(rates.items())],
-        "latencies": [
-            {"from": [cpu], "to": [memory], "read_ns": ns, "uncertainty": 0.05, **_MEASURED}
-            for (cpu, memory), ns in sorted(latencies.items())
-        ],
-        "cores": [
-            {"nodes": [node], "lines_in_flight": _lines(rate * latencies[node, node] * 1e-9 / 64),
-             "uncertainty": 0.2, **_MEASURED}
-            for node, rate in sorted(single.items()) if (node, node) in latencies
-        ],
-    }  # fmt: skip
-    return found
-
-
-_MEASURED = {"basis": "measured", "source": "the profile"}
-
-
-def _ceiling_of(node: int, by_mix: Mapping[float, float]) -> Document:
-    points = [[share, rate] for share, rate in sorted(by_mix.items())]
-    return {
-        "name": f"memory of node {node}", "kind": "controller", "to": [node], "bandwidth": points,
-        "uncertainty": 0.05, **_MEASURED,
-    }  # fmt: skip
-
-
-def _lines(one: float) -> Mapping[str, float]:
-    """Lines by kind of access: `one` is that of a thread that reads in order, bandwidth times
-    latency; the others are in proportion to those of Sapphire Rapids.
-    """
-    parts = {"sequential load": 1.0, "random load": 0.5, "random update": 0.4,
-             "prefetched load": 0.7, "nt store": 1.4}  # fmt: skip
-    return {name: max(1.0, one * part) for name, part in parts.items()} | {"dependent load": 1.0}

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._cli import output
-from headrace._cli.model import um_options
+from headrace._cli import output, um_options
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
 from headrace._format import plural, prose
@@ -51,8 +50,8 @@ def command(
 ) -> None:
     """Advise how to allocate an array that a GPU reads.
 
-    The recipes run on the model of headrace model um, which says why the advised one is the
-    fastest and what the others cost (docs/design/gpu/um.md).
+    The recipes run on the model of headrace predict um, which says why the advised one is
+    the fastest and what the others cost (docs/design/gpu/um.md).
 
     \b
     headrace advise um --size 40GiB --machine ac922
@@ -79,18 +78,19 @@ def here() -> model.Machine:
         gpu = headrace.unified_memory_gpu(headrace.Machine.discover())
     except headrace.AbsentError as error:
         raise headrace.AbsentError(f"{error}; for another machine give --machine ac922") from None
+    slow = model.machine_named("x86-pcie3")
     like = {
-        "ats": model.GH200, "managed": model.X86, "hmm": replace(model.X86, hmm=True)
+        "ats": model.machine_named("gh200"), "managed": slow, "hmm": replace(slow, hmm=True)
     }.get(gpu.paradigm)  # fmt: skip
     if like is None:
         raise headrace.UnsupportedError(
             f"no model of a GPU that reaches memory of the host as this one ({gpu.paradigm}); give "
-            f"--machine {', '.join(model.MACHINES)}"
+            f"--machine {', '.join(model.NAMES)}"
         )
     if gpu.managed_bytes < model.BLOCK:
         raise headrace.ExhaustedError(
             f"{gpu.name} has no room for managed memory now; end what has its memory, or give "
-            f"--machine {', '.join(model.MACHINES)}"
+            f"--machine {', '.join(model.NAMES)}"
         )
     which = "managed memory" if like.hmm else "memory"
     words = f"{gpu.name}, with the figures of {like.name}, which reaches {which} as it does"

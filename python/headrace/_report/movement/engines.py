@@ -13,7 +13,6 @@ from typing import Any
 from headrace import _core
 from headrace._core import format_bytes
 from headrace._format import listed, time_text
-from headrace._model import dsa
 from headrace._profile import dsa_rows
 from headrace._report import charts
 from headrace._report.conditions import rests_on_rows
@@ -45,9 +44,7 @@ _FOLDED = (
     "SSD, write by threads", "GPU, to it by kernel", "GPU, from it by kernel",
 )  # fmt: skip
 #: Text for each basis other than a measurement of hardware.
-_BASES = {"modelled": ", modelled", "emulated": ", emulated", "published": ", published"}
-#: The parts of the DSA experiment that say how one copy, submitted by itself, does.
-_DSA_PARTS = ({"part": "submission", "method": "single"}, {"part": "route"})
+_BASES = {"emulated": ", emulated", "published": ", published"}
 
 
 @dataclass(frozen=True)
@@ -64,12 +61,10 @@ class _Way:
         return pair_of(self.row)
 
 
-def side_by_side(profile: _core.Profile, of: dict[str, Rows], known: Bounds) -> Figure | None:
+def side_by_side(of: dict[str, Rows], known: Bounds) -> Figure | None:
     """Copies by cores and by DSA, and pages moved by the kernel, over size; None where there is
     nothing to hold cores against."""
     ways = [*_by_cores(of.get("copy")), *_by_dsa(of.get("dsa")), *_by_kernel(of.get("migrate"))]
-    measured = [way for way in ways if way.kind == "DSA" and way.row.basis != "published"]
-    ways += _modelled(profile.machine, {way.pair for way in measured})
     figure = Figure("Ways from memory to memory, side by side")
     names = known.bandwidth
     unknown, told, more = [], [], ""
@@ -92,7 +87,7 @@ def side_by_side(profile: _core.Profile, of: dict[str, Rows], known: Bounds) -> 
     figure.caption = (
         "× is the number of threads; memcpy is glibc's, cpu is Headrace's copy, which passes the "
         "caches where it is large; neither side is cached. move_pages keeps the address, the "
-        f"others do not. The most of each: {'; '.join(told)}.{_basis_words(ways)}{more}"
+        f"others do not. The most of each: {'; '.join(told)}.{more}"
         f"{bounds.sentence(figure, unknown)}"
         + rests_on_rows([way.row for way in drawn], spread_drawn=True)
     )
@@ -158,18 +153,6 @@ def _of_one_call(row: _core.Row) -> int | None:
     return int(batch) << round(math.log2(page))
 
 
-def _modelled(machine: _core.Machine, measured: set[Pair]) -> list[_Way]:
-    """The model of the machine's devices, for pairs of which nothing was measured."""
-    if not any(engine.kind == "dsa" for engine in machine.engines):
-        return []
-    try:
-        rows = dsa.rows(machine, _DSA_PARTS)
-    except _core.Error:  # the program is not installed, or does not know the machine
-        return []
-    found = Rows([row for row in rows if row.median is not None], {})
-    return [way for way in _by_dsa(found) if way.pair not in measured]
-
-
 def _pairs(ways: list[_Way]) -> list[Pair]:
     """Two at most: of those between memories, and of those within one, the first that has most
     kinds of engines."""
@@ -209,11 +192,6 @@ def _most(ways: list[_Way]) -> str:
         f"{way.line} {noise_mark(way.row)}{text_of(way.row)} ({format_bytes(way.size)})"
         for way in best.values()
     ])  # fmt: skip
-
-
-def _basis_words(ways: list[_Way]) -> str:
-    modelled = any(way.row.basis == "modelled" for way in ways)
-    return " What is modelled was not measured: a model of the machine's devices." * modelled
 
 
 def costs(of: dict[str, Rows]) -> Figure | None:

@@ -2,7 +2,7 @@
 // Copies by DSA devices: a row says how they are submitted, by how many threads, through which
 // queue, by which devices, and what else runs at the same time.
 //
-// `headrace bench dsa` is a session of these points, on devices or on a model of them; a profile
+// `headrace bench dsa` is a session of these points, on devices; a profile
 // has those of devices. The part `cpu`, where cores copy the same, is listed where it is asked for:
 // `copy` says more of cores. The value is payload per second, in the part `interference` that of
 // the first thread, in its rows with method=stream that of STREAM. The detail `copies` counts those
@@ -122,7 +122,7 @@ Point point_of(const std::shared_ptr<const DsaTarget>& target, const DsaScope& s
     return experiment_copy::copy_point(scope.host, of.cores, of.row, rank_of(of));
   }
   Point point{.row = of.row};
-  if (!scope.modelled() && !has_space(scope.machine(), of)) {
+  if (!has_space(scope.machine(), of)) {
     return without(std::move(point.row), "a node is too small for copies of this size");
   }
   point.rank = rank_of(of);

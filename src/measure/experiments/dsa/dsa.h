@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facade of the folder: the experiment `dsa`, whose points run on any target: the DSA devices of
-// this host, or a model of a machine's (dsa_sim/rates). Thread-compatible.
+// Facade of the folder: the experiment `dsa`, whose points run on any target, as the DSA devices of
+// this host. Thread-compatible.
 #pragma once
 
 #include <memory>

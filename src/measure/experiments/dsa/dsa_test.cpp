@@ -155,14 +155,14 @@ TEST(DsaExperiment, WithoutADeviceOneRowSaysWhatToDo) {
   unsetenv("HEADRACE_DSA_SYSFS");
   ASSERT_EQ(points.size(), 1U);
   EXPECT_EQ(points[0].row.experiment, "dsa");
-  EXPECT_NE(points[0].row.reason.find("headrace model dsa"), std::string::npos);
+  EXPECT_NE(points[0].row.reason.find("headrace predict copy --by dsa"), std::string::npos);
   EXPECT_FALSE(points[0].prepare);
   const Machine machine = *Machine::discover();
   const auto unset = kExperiment.points({machine});
   if (unset.front().prepare) GTEST_SKIP() << "this host has a DSA device";
   ASSERT_EQ(unset.size(), 1U);
   EXPECT_NE(unset[0].row.reason.find("headrace doctor"), std::string::npos);
-  EXPECT_NE(unset[0].row.reason.find("headrace model dsa"), std::string::npos);
+  EXPECT_NE(unset[0].row.reason.find("headrace predict copy --by dsa"), std::string::npos);
 }
 
 }  // namespace

@@ -264,7 +264,7 @@ WithStream DsaHost::with_stream() const {
 }
 
 Result<DsaHostOptions> find_dsa_host(const Machine& machine, const dsa::Roots& roots) {
-  constexpr const char* kInstead = "headrace model dsa gives modelled figures instead";
+  constexpr const char* kInstead = "headrace predict copy --by dsa predicts copies instead";
   if (std::getenv("HEADRACE_DSA_SYSFS") != nullptr) {
     return fail(ErrorCode::unsupported,
                 "HEADRACE_DSA_SYSFS is set, whose devices may be software; unset it, or {}",

@@ -15,11 +15,10 @@ using namespace session;
 
 namespace {
 
-// On hardware each timed sample moves kMovedPerTime by at most kMostRepeats. In a model, where
-// every repeat is like the first, kModelRepeats suffice.
+// Each timed sample moves kMovedPerTime by at most kMostRepeats.
 constexpr Bytes kMovedPerTime = 256_MiB;
 constexpr std::size_t kMostRepeats = 1000;
-constexpr std::size_t kModelRepeats = 4;
+constexpr std::size_t kRepeatsOfNothing = 4;
 constexpr Bytes kMoved = 1_GiB;    // by route
 constexpr unsigned kCopies = 120;  // split over the threads (Fürst 2024, 3.2.2)
 constexpr unsigned kAsync = 32;    // in flight, of who does not wait for each
@@ -36,8 +35,8 @@ constexpr Parameter kParameters[] = {
     {"beside", ParameterKind::word},
 };
 
-std::size_t repeats(const DsaScope& scope, Bytes bytes) {
-  if (scope.modelled() || bytes == Bytes{0}) return kModelRepeats;
+std::size_t repeats(Bytes bytes) {
+  if (bytes == Bytes{0}) return kRepeatsOfNothing;
   return std::clamp<std::size_t>(kMovedPerTime / bytes, 1, kMostRepeats);
 }
 
@@ -55,8 +54,6 @@ Row row_of(const DsaScope& scope, const RowWords& words, const DsaThread& thread
   std::vector<std::string> names;
   for (const EngineId id : engines) names.push_back(scope.machine().find(id)->name);
   const bool devices = words.route != "cores";
-  const std::optional<unsigned> group =
-      devices && scope.modelled() ? shape.engines.value_or(1) : shape.engines;
   Row row = make_row(
       "dsa", kParameters,
       {std::string(words.part), std::string(words.method), thread.bytes.value,
@@ -66,7 +63,8 @@ Row row_of(const DsaScope& scope, const RowWords& words, const DsaThread& thread
        !devices       ? ""
        : shape.shared ? "shared"
                       : "dedicated",
-       group ? ParameterValue(std::uint64_t{*group}) : ParameterValue("any"), words.beside},
+       shape.engines ? ParameterValue(std::uint64_t{*shape.engines}) : ParameterValue("any"),
+       words.beside},
       "B/s");
   row.basis = scope.target.basis();
   row.details["copies"] = static_cast<double>(threads * thread.copies);
@@ -122,7 +120,7 @@ std::vector<DsaPoint> dsa_submission_points(const DsaScope& scope) {
       DsaThread thread = at_home(scope, size);
       thread.method = method;
       thread.at_once = thread.window = at_once;
-      thread.copies = at_once * repeats(scope, size * at_once);
+      thread.copies = at_once * repeats(size * at_once);
       points.push_back(possible(devices_point(scope, thread, 1, "submission")));
     }
   }
@@ -195,30 +193,20 @@ DsaPoint cores_point(const DsaScope& scope, const Node& from, const Node& to, By
 DsaPoint between_nodes(const DsaScope& scope, std::pair<NodeId, NodeId> ends, std::size_t cores) {
   const Node& from = *scope.machine().find(ends.first);
   const Node& to = *scope.machine().find(ends.second);
-  if (!scope.modelled()) return cores_point(scope, from, to, kMoved, cores);
-  const DsaThread all{.from = from.id, .to = to.id, .bytes = kMoved};
-  return without_number(
-      {.row =
-           row_of(scope, {.part = "cpu", .method = "cores", .route = "cores"}, all, cores, {}, {})},
-      fmt::format("how fast the cores of {} copy between these nodes is published nowhere (Fürst "
-                  "2024, 3.2.4, has no figure), and the model has no cores",
-                  scope.machine().name));
+  return cores_point(scope, from, to, kMoved, cores);
 }
 
 std::vector<DsaPoint> dsa_cpu_points(const DsaScope& scope) {
   std::vector<DsaPoint> points;
   if (!scope.with_cpu) return points;
-  // The cores of the device's node copy. A modelled device is on no node of this host: then the
-  // cores of the first node copy.
-  const std::vector<const Node*> nodes = nodes_with_cpus(scope.host);
-  const Node* const home =
-      scope.modelled() && !nodes.empty() ? nodes.front() : scope.host.find(scope.home());
+  // The cores of the device's node copy.
+  const Node* const home = scope.host.find(scope.home());
   for (const Bytes size : sizes_or(scope, 256_MiB, 4)) {
     if (home != nullptr) points.push_back(possible(cores_point(scope, *home, *home, size, 1)));
     for (const std::size_t window : {1U, kAsync}) {
       DsaThread thread = at_home(scope, size);
       thread.window = window;
-      thread.copies = window * repeats(scope, size * window);
+      thread.copies = window * repeats(size * window);
       points.push_back(possible(devices_point(scope, thread, 1, "cpu")));
     }
   }
@@ -238,7 +226,7 @@ std::vector<DsaPoint> dsa_queue_points(const DsaScope& scope) {
         for (const std::size_t depth : {1U, 4U, 16U, 64U}) {
           DsaThread thread = at_home(scope, size);
           thread.window = depth;
-          thread.copies = depth * repeats(scope, size * depth);
+          thread.copies = depth * repeats(size * depth);
           points.push_back(
               devices_point(scope, thread, 1, "queue", {.engines = engines, .shared = shared}));
         }
@@ -282,11 +270,7 @@ DsaPoint stream_point(const DsaScope& scope, bool of_stream) {
   point.row = row_of(scope, words, thread, 1, {thread.engine}, {});
   point.kind = DsaPoint::Kind::stream;
   point.of_stream = of_stream;
-  if (scope.target.with_stream()) return point;
-  return without_number(
-      std::move(point),
-      "the model has no cores: how a memory controller divides itself between them "
-      "and a device is published nowhere");
+  return point;
 }
 
 std::vector<DsaPoint> dsa_interference_points(const DsaScope& scope) {

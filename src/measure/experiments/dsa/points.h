@@ -41,7 +41,6 @@ struct DsaScope {
   bool with_cpu = false;     // whether the part `cpu` is asked for
 
   const Machine& machine() const { return target.machine(); }
-  bool modelled() const { return target.basis() == Basis::modelled; }
   NodeId home() const { return machine().find(target.engines().front())->home; }
 };
 

@@ -17,17 +17,15 @@ namespace {
 // The machine as a target that is never run.
 class Imagined final : public DsaTarget {
  public:
-  explicit Imagined(Machine machine, Basis basis = Basis::modelled)
-      : machine_(std::move(machine)), basis_(basis) {}
+  explicit Imagined(Machine machine) : machine_(std::move(machine)) {}
   Result<std::unique_ptr<DsaRun>> prepare(const std::vector<DsaThread>&, const DsaShape&,
                                           BufferPool&) const override {
     return Unexpected(Error{ErrorCode::unsupported, "imagined"});
   }
   WithStream with_stream() const override {
-    if (basis_ == Basis::modelled) return {};
     return [](const DsaThread&, const DsaShape&, bool) { return Result<double>(1); };
   }
-  Basis basis() const override { return basis_; }
+  Basis basis() const override { return Basis::emulated; }
   const Machine& machine() const override { return machine_; }
   std::vector<EngineId> engines() const override {
     std::vector<EngineId> found;
@@ -39,13 +37,10 @@ class Imagined final : public DsaTarget {
 
  private:
   const Machine machine_;
-  const Basis basis_;
 };
 
 std::vector<DsaPoint> points_of(const DsaTarget& target, std::string_view part) {
-  static const Machine here = *Machine::discover();
-  const Machine& host = target.basis() == Basis::measured ? target.machine() : here;
-  auto points = dsa_points({.target = target, .host = host, .with_cpu = true});
+  auto points = dsa_points({.target = target, .host = target.machine(), .with_cpu = true});
   if (!part.empty()) {
     std::erase_if(points, [&](const DsaPoint& point) { return point.row.word("part") != part; });
   }
@@ -66,8 +61,8 @@ TEST(DsaPoints, RowsSayWhatIsRun) {
     if (parts.empty() || parts.back() != part) parts.push_back(part);
     EXPECT_EQ(point.row.experiment, "dsa");
     EXPECT_EQ(point.kind == DsaPoint::Kind::nothing, !point.row.reason.empty());
-    const bool cores = point.kind == DsaPoint::Kind::cores;
-    EXPECT_EQ(point.row.basis, cores ? Basis::measured : Basis::modelled);
+    const bool cores = point.row.word("route") == "cores";
+    EXPECT_EQ(point.row.basis, cores ? Basis::measured : Basis::emulated);
     if (point.kind != DsaPoint::Kind::devices) continue;
     EXPECT_EQ(*point.row.number("threads"), point.threads.size());
     std::size_t copies = 0;
@@ -98,17 +93,6 @@ TEST(DsaPoints, RoutesLeaveDevicesFree) {
     ++seen;
   }
   EXPECT_EQ(seen, 8U);
-}
-
-TEST(DsaPoints, WhatAModelCannotSayHasAReason) {
-  const auto with_reasons = [](const std::vector<DsaPoint>& points) {
-    return std::ranges::count(points, DsaPoint::Kind::nothing, &DsaPoint::kind);
-  };
-  const Imagined model(test::xeon_max());
-  EXPECT_EQ(with_reasons(points_of(model, "cpu")), 8);
-  EXPECT_EQ(with_reasons(points_of(model, "interference")), 2);
-  const Imagined hardware(test::xeon_max(), Basis::measured);
-  EXPECT_EQ(with_reasons(points_of(hardware, "interference")), 0);
 }
 
 TEST(DsaPoints, OtherMachinesHaveOtherPairs) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread's share of a run, a step at a time, so that a model can step it as well as a real
+// One thread's share of a run, a step at a time, so that a test can step it as well as a real
 // thread. Thread-compatible.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the DSA experiment runs: on the devices of this host, or on a model of devices. What is run
+// Where the DSA experiment runs: on the devices of this host, or on those of a test. What is run
 // is the same: threads that submit copies through lanes (backend/dsa) and wait for them.
 //
 // Thread-compatible.
@@ -44,7 +44,7 @@ struct DsaThread {
 
 // The queue that all threads of a run use, on their devices.
 struct DsaShape {
-  // In the device's groups; nothing: as it is configured, in a model one.
+  // In the device's groups; nothing: as it is configured.
   std::optional<unsigned> engines = {};
   bool shared = true;  // else dedicated: each device has one thread
 };
@@ -54,7 +54,7 @@ struct DsaTimes {
   std::vector<Nanoseconds> each;           // as the threads of the run
   bool mapped = true;                      // the first thread's portal; else it submits by write()
   double cpu_share = 1;                    // as run_together(); 1 where threads have to share CPUs
-  std::optional<double> cpu_seconds = {};  // of all threads; a model has none
+  std::optional<double> cpu_seconds = {};  // of all threads; nothing: unknown
 };
 
 // Threads made ready, to do all their copies again and again.
@@ -79,7 +79,6 @@ class DsaTarget {
   virtual Result<std::unique_ptr<DsaRun>> prepare(const std::vector<DsaThread>& threads,
                                                   const DsaShape& shape,
                                                   instruments::BufferPool& buffers) const = 0;
-  // Empty: it has no cores, as a model.
   virtual WithStream with_stream() const = 0;
 
   virtual Basis basis() const = 0;

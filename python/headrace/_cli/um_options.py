@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that describe a case of Unified Memory: of `bench um` and `model um`."""
+"""Options that describe a case of Unified Memory: of `bench um` and `advise um`."""
 
 from __future__ import annotations
 

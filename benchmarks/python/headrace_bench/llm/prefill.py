@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefills behind cached blocks on a virtual clock: how much of the loading time the layers can
-compute, and how much they wait.
+"""Prefills behind cached blocks: how much of the loading time the layers can compute, and how much
+they wait.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import headrace
 from headrace._language_models import Model
-from headrace._model.tiers import Tiers
-from headrace._model.trace import BLOCK_TOKENS, PUBLISHED, Request
+from headrace_bench.llm.tiers import Tiers
+from headrace_bench.llm.trace import BLOCK_TOKENS, PUBLISHED, Request
 
 Row = dict[str, Any]
 
@@ -26,13 +26,6 @@ POLICIES = {
     "demand": "loads each layer when it is its turn",
     "recompute": "loads nothing and computes them again",
 }
-
-
-@dataclass(frozen=True)
-class Speeds:
-    tiers: Mapping[str, float]  #: bytes/s from each tier, the least of source, link, destination
-    operations: float  #: per second, on floats
-    memory: float  #: bytes/s at which weights are read
 
 
 @dataclass(frozen=True)
@@ -63,13 +56,6 @@ def timeline(
     return Timeline(stalls, layers * load, end)
 
 
-def tokens_that_hide(model: Model, cached: int, operations: float, rate: float) -> float:
-    """New tokens that take as long to compute as keys and values of `cached` ones take to load, by
-    layer: from there on all layers but the first find theirs.
-    """
-    return cached * model.layer_kv_bytes() * operations / (2 * model.token_parameters * rate)
-
-
 @dataclass(frozen=True)
 class Scale:
     """The published trace and a model, scaled down for a small machine."""
@@ -97,29 +83,6 @@ def geometry(model: Model, block_tokens: int) -> Row:
     }  # fmt: skip
 
 
-def simulate(
-    requests: Sequence[Request], model: Model, speeds: Speeds, scale: Scale, policy: str
-) -> Row:
-    """Requests in turn, each as soon as it has come and the one before it has ended."""
-    names = list(speeds.tiers)
-    served = []
-    clock = turn = loaded = 0.0  # the end of the request before, its begin, the end of its load
-    for request, found in matches(requests, scale.blocks()):
-        load, compute, again = costs(len(request.blocks), found, names, model, speeds, scale)
-        asked = max(request.seconds, turn, loaded)
-        turn = max(clock, request.seconds)
-        before = max(0.0, turn - asked) if policy == "ahead" else 0.0
-        made = timeline(policy, model.layers, load, compute, again, before)
-        loaded = turn - before + made.loading
-        clock = turn + made.seconds
-        served.append(Served(made, found, len(request.blocks), compute, load))
-    # On this clock a load takes as long beside computing as alone.
-    return summary(policy, names, served, model.layers) | of_alone(served, served) | {
-        "basis": "modelled", "seconds": clock,
-        "roofline_share": None,  # loads take the rates that the model was given
-    }  # fmt: skip
-
-
 def matches(
     requests: Sequence[Request], capacities: Sequence[int]
 ) -> Iterator[tuple[Request, list[int]]]:
@@ -130,22 +93,6 @@ def matches(
         found = tiers.match(request.blocks[:-1])
         tiers.use(request.blocks)
         yield request, found
-
-
-def costs(
-    blocks: int, found: Sequence[int], names: Sequence[str], model: Model, speeds: Speeds,
-    scale: Scale,
-) -> tuple[float, float, float]:  # fmt: skip
-    """Seconds per layer: to load what was found, to compute the others, to compute it again."""
-    fragment = scale.block_tokens * model.layer_kv_bytes()
-    load = max(
-        (found.count(i) * fragment / speeds.tiers[name] for i, name in enumerate(names)),
-        default=0.0,
-    )
-    per_token = 2 * model.token_parameters / speeds.operations
-    new = (blocks - len(found)) * scale.block_tokens
-    compute = max(new * per_token, model.layer_weight_bytes() / speeds.memory)
-    return load, compute, len(found) * scale.block_tokens * per_token
 
 
 @dataclass(frozen=True)

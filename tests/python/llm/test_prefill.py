@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace model prefill: waits on a virtual clock, the drawn requests, tables, bad input."""
+"""Waits of a prefill, what hides of them, the drawn requests, and tiers."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import random
 
 import pytest
-from conftest import Run
 from hypothesis import given
 from hypothesis import strategies as some
 
 import headrace
 from headrace._language_models import MODELS, model
-from headrace._model import prefill, trace
-from headrace._model.tiers import Tiers
+from headrace_bench.llm import prefill, trace
+from headrace_bench.llm.tiers import Tiers
 
 EIGHT = model("llama-3.1-8b")
-
-
-@pytest.mark.parametrize(
-    ("rate", "tokens"), [(377, 82), (133, 231), (50, 615), (25, 1231), (7, 4396)]
-)
-def test_tokens_that_hide_a_context_of_8192(rate: float, tokens: int) -> None:
-    found = prefill.tokens_that_hide(EIGHT, 8192, 400e12, 1e9 * rate)
-    assert found == pytest.approx(tokens, rel=0.005)
 
 
 @given(
@@ -43,7 +33,7 @@ def test_what_can_hide_is_hidden(
     compute = 2 * chosen.token_parameters * new / operations
     made = prefill.timeline("layerwise", chosen.layers, load, compute)
     hidden = 1 - sum(made.stalls) / made.loading
-    if new >= prefill.tokens_that_hide(chosen, cached, operations, rate):
+    if compute >= load:
         assert hidden >= 0.9
         assert made.stalls[1:] == pytest.approx(
             [0.0] * (chosen.layers - 1), abs=1e-9 * made.seconds
@@ -127,49 +117,6 @@ def test_tiers_against_one_list(capacities: list[int]) -> None:
             order.append(block)
 
 
-def simulated(policy: str, rate: float, requests: int = 400) -> prefill.Row:
-    speeds = prefill.Speeds({"dram": 20 * rate, "ssd": rate}, 400e12, 3.35e12)
-    made = trace.conversations(requests, seed=2)
-    return prefill.simulate(made, EIGHT, speeds, prefill.Scale(requests), policy)
-
-
-def test_policies_of_a_simulated_machine() -> None:
-    rows = {policy: simulated(policy, 50e9) for policy in prefill.POLICIES}
-    assert len({str(row["hit_rate"]) for row in rows.values()}) == 1
-    assert rows["layerwise"]["hidden_share"] > 0.5
-    assert rows["layerwise"]["hidden_share_where_it_can"] >= 0.9
-    assert rows["layerwise"]["can_hide"] > 0.6 * rows["layerwise"]["with_cached"]
-    assert rows["demand"]["hidden_share"] == pytest.approx(0)
-    assert rows["load-first"]["hidden_share"] == pytest.approx(0)
-    assert rows["recompute"]["hidden_share"] is None
-    p99 = {policy: row["stall_p99_ms"] for policy, row in rows.items()}
-    assert p99["layerwise"] < p99["demand"] == pytest.approx(p99["load-first"])
-    assert p99["demand"] < p99["recompute"]
-    for row in rows.values():
-        assert 0 <= row["stall_p50_ms"] <= row["stall_p99_ms"]
-        assert sum(row["hit_rate"].values()) < 0.4
-    assert simulated("layerwise", 1e9)["hidden_share"] < 0.5  # too slow to hide
-
-
-def test_what_waits_for_every_load_hides_nothing() -> None:
-    for rate in (3e9, 7e9, 50e9):  # sums of some are a little more than their product
-        assert simulated("demand", rate)["hidden_share"] == pytest.approx(0)
-        assert simulated("demand", rate)["hidden_share"] >= 0
-
-
-def test_recompute_is_faster_below_some_rate() -> None:
-    """8B breaks even at about 3.5 GB/s with 400 TFLOP/s."""
-    for rate, better in ((1e9, "recompute"), (10e9, "load-first")):
-        speeds = prefill.Speeds({"ssd": rate}, 400e12, 3.35e12)
-        scale = prefill.Scale(200, capacities=(50_000,))
-        made = trace.conversations(200, seed=2)
-        stall = {
-            policy: prefill.simulate(made, EIGHT, speeds, scale, policy)["stall_p50_ms"]
-            for policy in ("recompute", "load-first")
-        }
-        assert min(stall, key=stall.__getitem__) == better
-
-
 def test_quantiles() -> None:
     assert prefill.quantile([], 0.5) is None
     assert [prefill.quantile([1.0, 2.0, 3.0, 4.0], part) for part in (0, 0.5, 0.51, 0.99, 1)] == [
@@ -232,20 +179,3 @@ def test_there_is_no_inequality_where_nothing_can_hide() -> None:
     computed = prefill.Served(prefill.timeline("recompute", 16, 1.0, 2.0, 1.0), [0], 2, 2.0, 0.0)
     for policy, served in (("layerwise", []), ("layerwise", [slow]), ("recompute", [computed])):
         assert prefill.summary(policy, ["dram"], served, 16)["inequality"] is None
-
-
-MODEL = ["model", "prefill", "--requests", "400"]
-
-
-def test_as_a_document(run: Run) -> None:
-    document = json.loads(run(*MODEL, "--json").stdout)
-    assert document["kind"] == "model prefill" and document["rests_on"]["level"] == "model"
-    assert document["hides"]["dram"] == pytest.approx(615, rel=0.01)
-    rows = {row["policy"]: row for row in document["rows"]}
-    assert set(rows) == set(prefill.POLICIES)
-    for row in rows.values():
-        assert row["basis"] == "modelled"
-        assert row["roofline_share"] is None, "the rates were given, not reached"
-    assert rows["layerwise"]["hidden_of_alone_where_it_can"] >= 0.9
-    bases = {each["name"]: each["basis"] for each in document["constants"]}
-    assert bases["dram"] == bases["ssd"] == "given" and bases["drawn"] == "fitted"
