@@ -188,11 +188,13 @@ class Store(KvStore):
         load_ahead: int = 8 << 20,
         workers: int = 1,
         list_dropped: bool = False,
+        shared: bool = False,
     ) -> None:
         """`eviction`: s3-fifo, sieve or clock. `in_flight`: most bytes of stores not ended.
         `load_ahead`: layers of demand loads are read two at a time, or more, up to this many bytes;
         the rest is in line, the lowest layer first, whichever load has it. `workers`: threads that
-        compute checksums and continue operations. `list_dropped`: for take_dropped().
+        compute checksums and continue operations. `list_dropped`: for take_dropped(). `shared`:
+        other processes can read the first tier's memory; see headrace.kvcache.serve().
 
         A folder may be the only tier: stores write to it from their memory.
         """
@@ -212,6 +214,7 @@ class Store(KvStore):
             load_ahead=load_ahead,
             workers=workers,
             list_dropped=list_dropped,
+            shared=shared,
         )
         self._home = next(
             (node.id for node in mover.machine.nodes if node.kind not in ("storage", "gpu")), 0

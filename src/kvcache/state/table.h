@@ -31,6 +31,7 @@
 #include "core/mutex.h"
 #include "headrace/buffer.h"
 #include "headrace/kvcache/store.h"
+#include "kvcache/shared/index.h"
 #include "kvcache/state/epochs.h"
 #include "kvcache/state/folders.h"
 #include "kvcache/state/free_slots.h"
@@ -196,6 +197,8 @@ class BlockTable {
   void release_matches();
   // Releases the tiers: nothing accesses them any more.
   void release();
+  // Constant until release(). See Store::shared().
+  std::optional<SharedFiles> shared() const;
 
   std::uint64_t block_bytes() const { return block_bytes_; }
   std::uint64_t slot_bytes() const { return slot_bytes_; }
@@ -251,6 +254,9 @@ class BlockTable {
   // Frees the slot, and the entry with its last copy. `half`: the block or its header may have been
   // written, but not both.
   void drop(Copy& copy, unsigned tier, bool half = false) REQUIRES(kTable);
+  // Other processes find the block as it is now. Called after each change of what is served, before
+  // a slot is free.
+  void show(const Entry& entry) REQUIRES(kTable);
   // Keeps the error for stats().
   void note(const Error& error) noexcept REQUIRES(kTable);
   std::string last_error() REQUIRES(kTable) { return last_error_; }
@@ -265,6 +271,8 @@ class BlockTable {
  private:
   friend class TableLock;
   Status open_tier(unsigned index);
+  Status allocate_tier(unsigned index);
+  Status share();
   void list_dropped(const Key& key) noexcept REQUIRES(kTable);
   // Sets `taken` for the slots of its blocks.
   void take_over_found(unsigned index, std::vector<bool>& taken) REQUIRES(kTable);
@@ -276,6 +284,8 @@ class BlockTable {
   const std::uint64_t slot_bytes_;
   std::optional<unsigned> for_cpus_;  // constant after open()
   std::vector<Tier> tiers_;           // their number is constant
+  OwnDescriptor shared_memory_;       // of the first tier; constant until release()
+  std::unique_ptr<SharedIndex> shared_index_;  // nullptr: blocks are not shared
 
   Mutex mutex_;
   Entries entries_ GUARDED_BY(kTable);
