@@ -76,7 +76,8 @@ LAYERS = [
 # The same for modules of Python. One belongs to the longest name here that its own begins with; the
 # first name is the package's own modules, which everything may import.
 PYTHON_LAYERS = [
-    "headrace", "headrace._language_models", "headrace.kvcache", "headrace._reading",
+    "headrace", "headrace._language_models", "headrace.kvcache", "headrace._serving",
+    "headrace.serving", "headrace._reading",
     "headrace.fsspec", "headrace.parquet", "headrace._plugin",
     "headrace._key_list", "headrace._ranks", "headrace._pages", "headrace.lmcache",
     "headrace.lmcache_mp", "headrace._weights", "headrace.safetensors", "headrace.sglang",

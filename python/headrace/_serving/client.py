@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import socket
+import struct
 import threading
 import time
 import weakref
@@ -35,7 +36,8 @@ from headrace._serving import wire
 T = TypeVar("T")
 
 #: Most seconds of a request: twice what the server gives a copy.
-_ANSWER_SECONDS = 120.0
+_ANSWER_SECONDS = 120
+_ANSWER = struct.pack("ll", _ANSWER_SECONDS, 0)
 #: Connections for copies; more requests at once wait for one.
 _MOST_LANES = 8
 #: A lost server is looked for again this often.
@@ -95,6 +97,14 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
+@contextmanager
+def _in_time() -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError:
+        raise TimeoutError from None
+
+
 class _Connection:
     """One request at a time: its user holds `lock`, or has taken it from the lanes."""
 
@@ -105,13 +115,16 @@ class _Connection:
         _sockets.add(self._socket)
         self.files: list[int] = []
         try:
-            self._socket.settimeout(_ANSWER_SECONDS)
+            # A timeout of Python's own would make MSG_DONTWAIT wait.
+            for which in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._socket.setsockopt(socket.SOL_SOCKET, which, _ANSWER)
             with wire.address(wire.socket_of(name)) as address:
                 self._socket.connect(address)
             if wire.peer_uid(self._socket) != os.geteuid():
                 raise DeniedError(f"another user serves {name}; start a server of your own")
-            self._socket.send(hello)
-            received, self.files, _, _ = socket.recv_fds(self._socket, wire.MESSAGE_BYTES, 3)
+            with _in_time():
+                self._socket.send(hello)
+                received, self.files, _, _ = socket.recv_fds(self._socket, wire.MESSAGE_BYTES, 3)
             wire.answer(received)
             staging, *self.files = self.files
             try:
@@ -124,8 +137,9 @@ class _Connection:
             raise
 
     def ask(self, what: dict[str, Any], keys: Sequence[bytes] = ()) -> dict[str, Any]:
-        self._socket.send(wire.message(what, keys))
-        return wire.answer(self._socket.recv(wire.MESSAGE_BYTES))
+        with _in_time():
+            self._socket.send(wire.message(what, keys))
+            return wire.answer(self._socket.recv(wire.MESSAGE_BYTES))
 
     def tell(self, what: dict[str, Any], keys: Sequence[bytes] = ()) -> None:
         """Waits for nothing. The message is lost if the server is far behind."""

@@ -257,3 +257,39 @@ def _locked(path: Path) -> int:
         os.close(lock)
         raise DeniedError(f"another process serves {path}; use it, or give another name") from None
     return lock
+
+
+class OneStore:
+    """Opens a store for the blocks of the first client. Thread-safe."""
+
+    def __init__(
+        self, mover: headrace.Mover, tiers: list[kvcache.Memory | kvcache.Folder], **options: Any
+    ) -> None:
+        """`options`: of kvcache.Store."""
+        self._mover = mover
+        self._tiers = tiers
+        self._options = options
+        self._lock = threading.Lock()
+        self._store: kvcache.Store | None = None
+
+    def __call__(self, geometry: kvcache.Geometry) -> kvcache.Store:
+        """Errors: as of kvcache.Store. InvalidError: the store has other blocks."""
+        with self._lock:
+            if self._store is None:
+                self._store = kvcache.Store(
+                    self._mover, geometry, self._tiers, shared=True, **self._options
+                )
+            ours = self._store.geometry
+            if ours != geometry:
+                raise InvalidError(
+                    f"the server has blocks of {ours.model} {ours.revision} ({ours.block_bytes} "
+                    f"bytes), not of {geometry.model} {geometry.revision} "
+                    f"({geometry.block_bytes}); start another server for these"
+                )
+            return self._store
+
+    def close(self, timeout: float) -> None:
+        """As kvcache.Store.close()."""
+        with self._lock:
+            if self._store is not None:
+                self._store.close(timeout=timeout)
