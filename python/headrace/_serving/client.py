@@ -7,7 +7,6 @@ import json
 import mmap
 import os
 import socket
-import struct
 import threading
 import time
 import weakref
@@ -22,6 +21,7 @@ from headrace._core import (
     AbsentError,
     CancelledError,
     DeniedError,
+    Error,
     Extent,
     IoError,
     KvShared,
@@ -36,8 +36,8 @@ from headrace._serving import wire
 T = TypeVar("T")
 
 #: Most seconds of a request: twice what the server gives a copy.
-_ANSWER_SECONDS = 120
-_ANSWER = struct.pack("ll", _ANSWER_SECONDS, 0)
+_ANSWER_SECONDS = 120.0
+_ANSWER = wire.timeout(_ANSWER_SECONDS)
 #: Connections for copies; more requests at once wait for one.
 _MOST_LANES = 8
 #: A lost server is looked for again this often.
@@ -115,7 +115,6 @@ class _Connection:
         _sockets.add(self._socket)
         self.files: list[int] = []
         try:
-            # A timeout of Python's own would make MSG_DONTWAIT wait.
             for which in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 self._socket.setsockopt(socket.SOL_SOCKET, which, _ANSWER)
             with wire.address(wire.socket_of(name)) as address:
@@ -185,8 +184,8 @@ class _Session:
 
     @contextmanager
     def lane(self) -> Iterator[_Connection]:
-        """A connection that no other thread uses. It is dropped after an error of its socket: the
-        server may still use its staging memory.
+        """A connection that no other thread uses. It is dropped after an error: its answer may be
+        under way, and the server may still use its staging memory.
         """
         if not self._lanes.acquire(timeout=_ANSWER_SECONDS):
             raise TimedOutError(f"all connections to {self._name} are busy; try again")
@@ -198,7 +197,7 @@ class _Session:
                 lane.close_files()
             try:
                 yield lane
-            except OSError:
+            except BaseException:
                 lane.close()
                 raise
             self._free.append(lane)
@@ -213,6 +212,10 @@ class _Session:
         with suppress(IndexError):
             while True:
                 self._free.pop().close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_free"):
+            self.close()
 
 
 class Attached:
@@ -328,7 +331,11 @@ class Attached:
             self._pins += 1
             number = self._pins
             named = _named(keys, range(len(keys)))
-            answer = session.control.ask({"do": "pin", "pin": number}, named)
+            try:
+                answer = session.control.ask({"do": "pin", "pin": number}, named)
+            except BaseException:  # the answer may still come
+                self._drop(session)
+                raise
             return Pinned(session, number, _flags(answer))
 
     def touch(self, keys: Sequence[bytes]) -> None:
@@ -411,14 +418,15 @@ class Attached:
         try:
             session.control.check()
             yield session
-        except TimeoutError:
-            raise TimedOutError(f"the server {self.name} does not answer; restart it") from None
-        except OSError:
+        except CancelledError:  # the store of the server is closed
             self._drop(session)
             raise self._lost() from None
-        except CancelledError:  # the store of the server is closed
-            if self._closed:
-                raise
+        except Error:  # some are of OSError too
+            raise
+        except TimeoutError:
+            self._drop(session)
+            raise TimedOutError(f"the server {self.name} does not answer; restart it") from None
+        except OSError:
             self._drop(session)
             raise self._lost() from None
 
@@ -437,6 +445,8 @@ class Attached:
         self._next_try = time.monotonic() + _AGAIN_SECONDS
         try:
             return _Session(self.name, self.geometry, self._machine)
+        except Error:  # some are of OSError too
+            raise
         except (FileNotFoundError, ConnectionRefusedError):
             raise AbsentError(
                 f"no server {self.name}; start one: headrace serve {self.name}"

@@ -72,6 +72,11 @@ def peer_uid(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(raw)[1])
 
 
+def timeout(seconds: float) -> bytes:
+    """For SO_RCVTIMEO and SO_SNDTIMEO. A timeout of Python's own makes MSG_DONTWAIT wait."""
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+
+
 def message(what: dict[str, Any], keys: Sequence[bytes] = ()) -> bytes:
     return b"\n".join((json.dumps(what).encode(), b"".join(keys)))
 
