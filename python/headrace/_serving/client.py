@@ -250,8 +250,8 @@ class Attached:
     def closed(self) -> bool:
         return self._closed
 
-    def close(self) -> None:
-        """Ends the connection; blocks stay in the server."""
+    def close(self, timeout: float = 0.0) -> None:
+        """Ends the connection at once; blocks stay in the server."""
         with self._lock:
             session, self._session, self._closed = self._session, None, True
         if session is not None and self._pid == os.getpid():
