@@ -79,7 +79,7 @@ PYTHON_LAYERS = [
     "headrace", "headrace._language_models", "headrace.kvcache", "headrace._serving",
     "headrace.serving", "headrace._reading",
     "headrace.fsspec", "headrace.parquet", "headrace._plugin",
-    "headrace._key_list", "headrace._ranks", "headrace._pages", "headrace.lmcache",
+    "headrace._key_list", "headrace._pages", "headrace.lmcache",
     "headrace.lmcache_mp", "headrace._weights", "headrace.safetensors", "headrace.sglang",
     "headrace.vllm", "headrace.vllm_weights", "headrace._run",
     "headrace._tiering", "headrace._doctor", "headrace._profile", "headrace._model",

@@ -42,6 +42,15 @@ class Settings:
     workers: int = 2
     in_flight: int | str = "1GiB"
 
+    def open_or_attach(
+        self, mover: Mover, name: str, block_bytes: int, folder: Path, **options: Any
+    ) -> kvcache.Store | Attached:
+        """The server's store, else as open(). Errors: also as of headrace.serving.Attached."""
+        if not self.server:
+            return self.open(mover, name, block_bytes, folder, **options)
+        blocks = kvcache.opaque(name, block_bytes, revision=self.revision)
+        return Attached(self.server, blocks, machine=mover.machine)
+
     def open(
         self,
         mover: Mover,
@@ -52,14 +61,11 @@ class Settings:
         layers: int = 1,
         share: float = 1,
         list_dropped: bool = False,
-    ) -> kvcache.Store | Attached:
+        shared: bool = False,
+    ) -> kvcache.Store:
         """A store of blocks of `layers` equal fragments in `folder`, with this share of budget and
-        memory, or that of the server. Errors: as of headrace.kvcache.Store and
-        headrace.serving.Attached.
+        memory. Errors: as of headrace.kvcache.Store.
         """
-        blocks = kvcache.opaque(name, block_bytes, layers=layers, revision=self.revision)
-        if self.server:
-            return Attached(self.server, blocks, machine=mover.machine)
         tiers: list[kvcache.Memory | kvcache.Folder] = [
             kvcache.Folder(
                 folder, int(bytes_of(self.budget) * share), verify=self.verify, other=self.other
@@ -69,11 +75,12 @@ class Settings:
             tiers.insert(0, kvcache.Memory("dram", int(memory * share)))
         return kvcache.Store(
             mover,
-            blocks,
+            kvcache.opaque(name, block_bytes, layers=layers, revision=self.revision),
             tiers,
             in_flight=bytes_of(self.in_flight),
             workers=self.workers,
             list_dropped=list_dropped,
+            shared=shared,
         )
 
 

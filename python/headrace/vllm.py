@@ -134,7 +134,7 @@ class HeadraceTier(SecondaryTierManager):
         tells = given.enable_kv_events and events.enable_kv_cache_events
         if tells and given.server:
             raise headrace.InvalidError("a server reports no events; leave enable_kv_events out")
-        self._store = given.open(
+        self._store = given.open_or_attach(
             headrace.Mover(machine),
             _format_of(offloading_spec),
             self.block_size_bytes,

@@ -227,9 +227,15 @@ class Attached:
     """
 
     def __init__(
-        self, name: str, geometry: kvcache.Geometry, *, machine: Machine | None = None
+        self,
+        name: str,
+        geometry: kvcache.Geometry,
+        *,
+        machine: Machine | None = None,
+        lazy: bool = False,
     ) -> None:
-        """`name`: of the server, or the path of its socket. AbsentError: there is none.
+        """`name`: of the server, or the path of its socket. `lazy`: the first call looks for it,
+        and each call until there is one. AbsentError: there is none.
         InvalidError: it has other blocks, or another version. DeniedError: it is another user's.
         """
         self.name = name
@@ -243,8 +249,9 @@ class Attached:
         self._pins = 0
         self._uses: list[bytes] = []
         self._next_uses = 0.0
-        with self._lock:
-            self._session = self._connect()
+        if not lazy:
+            with self._lock:
+                self._session = self._connect()
 
     @property
     def closed(self) -> bool:

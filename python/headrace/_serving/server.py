@@ -9,7 +9,7 @@ import mmap
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -257,6 +257,23 @@ def _locked(path: Path) -> int:
         os.close(lock)
         raise DeniedError(f"another process serves {path}; use it, or give another name") from None
     return lock
+
+
+def one_of(
+    stores: Sequence[kvcache.Store],
+) -> Callable[[kvcache.Geometry], kvcache.Store]:
+    """The store that has the blocks of a client. InvalidError: none has."""
+
+    def find(geometry: kvcache.Geometry) -> kvcache.Store:
+        for store in stores:
+            if store.geometry == geometry:
+                return store
+        names = ", ".join(f"{each.geometry.model} {each.geometry.revision}" for each in stores)
+        raise InvalidError(
+            f"the server has blocks of {names}, not of {geometry.model} {geometry.revision}"
+        )
+
+    return find
 
 
 class OneStore:
