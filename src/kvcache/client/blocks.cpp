@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcache/client/blocks.h"
 
-#include <cstring>
 #include <utility>
 
 #include "core/fail.h"
+#include "headrace/copy.h"
 #include "kvcache/state/user_memory.h"
 
 namespace headrace::kvcache {
@@ -28,7 +28,7 @@ void copy(std::span<const Fragment> parts, std::byte* block, Direction direction
     std::byte* const user = part.user.memory();
     std::byte* const ours = block + part.in_block;
     const bool to_user = direction == Direction::to_user;
-    std::memcpy(to_user ? user : ours, to_user ? ours : user, part.bytes.value);
+    copy_bytes(to_user ? user : ours, to_user ? ours : user, part.bytes.value);
   }
 }
 

@@ -10,9 +10,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <span>
+#include <string>
 
 #include "headrace/random.h"
 
@@ -166,6 +169,70 @@ TEST(SharedIndex, ReadersBesideAWriter_NeverSeeATornOrAnotherBlock) {
   }
   ::close(index_file);
   ::close(memory_file);
+}
+
+// Makes an index and memory, prints their descriptors to `ready`, and changes them until killed.
+[[noreturn]] void write_until_killed(int ready) {
+  const auto index = index_of(kSlots);
+  SealedMemory memory = SealedMemory::make(Bytes{kSlots * 4096}, Bytes{1}).value();
+  const std::array<int, 2> files{index->descriptor(), memory.file.get()};
+  std::array<std::optional<Key>, kSlots> held;
+  Random random(static_cast<std::uint64_t>(::getpid()));
+  for (std::uint64_t n = 0;; ++n) {
+    const std::uint64_t slot = random.below(kSlots);
+    const Key key{random.below(3), random.below(16)};
+    if (held[slot]) index->erase(*held[slot]);
+    held[slot].reset();
+    if (std::ranges::find(held, std::optional(key)) == held.end()) {
+      fill({memory.mapping.memory() + slot * 4096, 4096}, key);
+      index->set(key, static_cast<std::uint32_t>(slot));
+      held[slot] = key;
+    }
+    if (n == 16) static_cast<void>(!::write(ready, files.data(), sizeof(files)));
+  }
+}
+
+// Opens a descriptor of another process.
+int open_of(pid_t process, int descriptor) {
+  const std::string path =
+      "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+}
+
+TEST(SharedIndex, WriterThatIsKilled_LeavesOnlyWholeBlocks) {
+  // HEADRACE_KILLS=10000 takes minutes.
+  const char* const wanted = std::getenv("HEADRACE_KILLS");
+  const unsigned kills = wanted == nullptr ? 200 : static_cast<unsigned>(std::atoi(wanted));
+  Random random(3);
+  std::array<std::byte, 4096> expected{};
+  std::uint64_t found = 0;
+  for (unsigned n = 0; n < kills; ++n) {
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+    const pid_t writer = ::fork();
+    if (writer == 0) write_until_killed(pipe[1]);
+    std::array<int, 2> files{};
+    ASSERT_EQ(::read(pipe[0], files.data(), sizeof(files)), static_cast<ssize_t>(sizeof(files)));
+    for (int& file : files) file = open_of(writer, file);
+    for (std::uint64_t spin = random.below(100'000); spin > 0; --spin) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+    ::kill(writer, SIGKILL);
+    ASSERT_EQ(::waitpid(writer, nullptr, 0), writer);
+    const SharedIndexView view = SharedIndexView::map(files[0]).value();
+    const MappedMemory memory = map_shared(files[1]).value();
+    for (std::uint64_t i = 0; i < 3 * 16UL; ++i) {
+      const Key key{i / 16, i % 16};
+      const auto block = view.find(key);
+      if (!block || !view.unchanged(*block)) continue;
+      fill(expected, key);
+      ASSERT_TRUE(std::ranges::equal(
+          expected, std::span(memory.memory() + *block->slot * 4096, expected.size())));
+      ++found;
+    }
+    for (const int file : {pipe[0], pipe[1], files[0], files[1]}) ::close(file);
+  }
+  EXPECT_GT(found, kills);
 }
 
 }  // namespace
