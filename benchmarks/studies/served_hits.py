@@ -20,7 +20,12 @@ from headrace import kvcache, serving
 
 ROUNDS, SECONDS = 9, 0.1
 #: Bytes of a block, and blocks of a load.
-SHAPES = ((16 << 10, 1), (16 << 10, 64), (256 << 10, 1), (256 << 10, 32), (2 << 20, 1), (2 << 20, 16))
+KIB, MIB = 1 << 10, 1 << 20
+SHAPES = (
+    (16 * KIB, 1), (16 * KIB, 64),
+    (256 * KIB, 1), (256 * KIB, 32),
+    (2 * MIB, 1), (2 * MIB, 16),
+)
 MEMORY = 256 << 20
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy
 
 import headrace
 from headrace import kvcache
-from headrace._serving.client import Attached
+from headrace._serving.client import Attached, Done
 from headrace.kvcache import memory_range
 
 _log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class StoredPages(Pages):
         return ranges
 
     def _load(self, keys: Sequence[str], into: Any, positions: list[int] | None) -> list[bool]:
-        loads: list[kvcache.Load] = []
+        loads: list[kvcache.Load | Done[None]] = []
         try:
             for part in _parts(len(keys), self._part):
                 names, memory, place = _part_of(part, keys, into, positions)
@@ -254,7 +254,7 @@ class WritersPages(StoredPages):
         return [False] * len(keys)
 
 
-def _ended(loads: Sequence[kvcache.Load]) -> Sequence[kvcache.Load]:
+def _ended(loads: Sequence[kvcache.Load | Done[None]]) -> Sequence[kvcache.Load | Done[None]]:
     """The loads, once nothing writes to their memory. Those that take too long are cancelled."""
     until = time.monotonic() + _COPY_SECONDS
     for load in loads:
@@ -269,7 +269,7 @@ def _ended(loads: Sequence[kvcache.Load]) -> Sequence[kvcache.Load]:
     return loads
 
 
-def _wait(copy: kvcache.Load | kvcache.Stored) -> None:
+def _wait(copy: kvcache.Load | kvcache.Stored | Done[Any]) -> None:
     """Until the copy does not use its memory any more: SGLang uses that for other pages as soon as
     the call returns. Only I/O threads of SGLang wait here. The bound is the kernel's: the driver of
     a disk ends each I/O with an error after its timeout (/sys/block/*/queue/io_timeout).

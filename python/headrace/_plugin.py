@@ -73,14 +73,14 @@ class Settings:
         ]
         if memory := bytes_of(self.memory):
             tiers.insert(0, kvcache.Memory("dram", int(memory * share)))
-        return kvcache.Store(
+        kind = kvcache.SharedStore if shared else kvcache.Store
+        return kind(
             mover,
             kvcache.opaque(name, block_bytes, layers=layers, revision=self.revision),
             tiers,
             in_flight=bytes_of(self.in_flight),
             workers=self.workers,
             list_dropped=list_dropped,
-            shared=shared,
         )
 
 

@@ -30,7 +30,7 @@ import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from headrace._core import (
     Extent,
@@ -78,6 +78,7 @@ __all__ = [
     "Match",
     "Memory",
     "Priority",
+    "SharedStore",
     "Stats",
     "Store",
     "Stored",
@@ -177,6 +178,8 @@ class Store(KvStore):
     only in memory is written to the folder first.
     """
 
+    _shared: ClassVar[bool] = False
+
     def __init__(
         self,
         mover: Mover,
@@ -188,13 +191,11 @@ class Store(KvStore):
         load_ahead: int = 8 << 20,
         workers: int = 1,
         list_dropped: bool = False,
-        shared: bool = False,
     ) -> None:
         """`eviction`: s3-fifo, sieve or clock. `in_flight`: most bytes of stores not ended.
         `load_ahead`: layers of demand loads are read two at a time, or more, up to this many bytes;
         the rest is in line, the lowest layer first, whichever load has it. `workers`: threads that
-        compute checksums and continue operations. `list_dropped`: for take_dropped(). `shared`:
-        other processes can read the first tier's memory; see headrace.kvcache.serve().
+        compute checksums and continue operations. `list_dropped`: for take_dropped().
 
         A folder may be the only tier: stores write to it from their memory.
         """
@@ -214,7 +215,7 @@ class Store(KvStore):
             load_ahead=load_ahead,
             workers=workers,
             list_dropped=list_dropped,
-            shared=shared,
+            shared=self._shared,
         )
         self._home = next(
             (node.id for node in mover.machine.nodes if node.kind not in ("storage", "gpu")), 0
@@ -334,6 +335,12 @@ class Store(KvStore):
                 f"have {element}; give it as bytes if it is right"
             )
         return memory, memory.stream
+
+
+class SharedStore(Store):
+    """A store whose first tier other processes can read: see headrace.serving."""
+
+    _shared = True
 
 
 def _memory_tier(number: int, tier: Any) -> tuple[str, int, bool, bool]:

@@ -5,7 +5,8 @@
 >>> from headrace import kvcache, serving
 >>> machine = headrace.Machine.discover()
 >>> blocks = kvcache.opaque("my engine, float16", 4096)
->>> store = kvcache.Store(headrace.Mover(machine), blocks, [kvcache.Memory("dram", "1MiB")], shared=True)
+>>> memory = [kvcache.Memory("dram", "1MiB")]
+>>> store = kvcache.SharedStore(headrace.Mover(machine), blocks, memory)
 >>> name = f"{tempfile.mkdtemp()}/socket"
 >>> server = serving.Server(name, lambda geometry: store, machine)   # headrace serve does that
 >>> cache = serving.Attached(name, blocks)                           # in any process of this user

@@ -86,7 +86,7 @@ class Storage(HiCacheStorage):
             "headrace.sglang",
         )
         if self._settings.server:
-            raise headrace.InvalidError("headrace.sglang has no server=; give a folder and a budget")
+            raise headrace.InvalidError("headrace.sglang has no server; give folder and budget")
         for each in ("budget", "memory", "in_flight"):
             bytes_of(getattr(self._settings, each))
         self._config = storage_config

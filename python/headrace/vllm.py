@@ -73,7 +73,8 @@ _DAMAGED = "vllm:kv_offload_headrace_damaged_chunks"
 @dataclass(frozen=True)
 class Settings(_plugin.Settings):
     """Keys of the tier's configuration, besides "type" and "module_path". Each data-parallel engine
-    has a folder below `folder`; engines of one `server` have the same chunks. `enable_kv_events`, `locality`: as of vLLM's own tiers.
+    has a folder below `folder`; engines of one `server` have the same chunks. `enable_kv_events`,
+    `locality`: as of vLLM's own tiers.
     """
 
     enable_kv_events: bool = False
@@ -235,7 +236,11 @@ class HeadraceTier(SecondaryTierManager):
 
     def take_events(self) -> Iterable[OffloadingEvent]:
         """Chunks that were stored and are still there, and those that have left since."""
-        if self._stored is not None and not self._store.closed:
+        if (
+            self._stored is not None
+            and isinstance(self._store, kvcache.Store)
+            and not self._store.closed
+        ):
             dropped = [name for name in self._store.take_dropped() if name in self._stored]
             gone = self._missing(dropped)
             removed = [self._stored.pop(name) for name in dict.fromkeys(gone)]

@@ -367,8 +367,7 @@ void bind_store(nb::module_& m) {
           [](KvStoreRef* self, const MoverRef& mover, const kvcache::Geometry& geometry,
              const std::vector<MemoryArgument>& memories,
              const std::optional<FolderArgument>& folder, const std::string& eviction,
-             Bytes in_flight, Bytes load_ahead, unsigned workers, bool list_dropped,
-             bool shared) {
+             Bytes in_flight, Bytes load_ahead, unsigned workers, bool list_dropped, bool shared) {
             OpenArguments arguments{.memories = memories,
                                     .folder = folder,
                                     .eviction = eviction,
@@ -384,8 +383,7 @@ void bind_store(nb::module_& m) {
           "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a, "shared"_a,
           "Memories: where, bytes, whether pinned, and whether touched at once. The folders: paths "
           "and bytes, when they are written, what is verified, and whether others are emptied.")
-      .def_prop_ro("geometry",
-                   [](const KvStoreRef& self) { return self.owner->store->geometry(); })
+      .def_prop_ro("geometry", [](const KvStoreRef& self) { return self.owner->store->geometry(); })
       .def_prop_ro(
           "shared_files",
           [](const KvStoreRef& self) -> std::optional<std::tuple<std::optional<int>, int>> {

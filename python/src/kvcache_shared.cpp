@@ -60,10 +60,8 @@ void bind_kv_shared(nb::module_& m) {
           "__init__",
           [](KvSharedRef* self, const kvcache::Geometry& geometry, std::optional<int> memory,
              int index) {
-            new (self) KvSharedRef{
-                unwrap(without_gil([&] {
-                  return kvcache::SharedBlocks::attach(geometry, memory, index);
-                }))};
+            new (self) KvSharedRef{unwrap(without_gil(
+                [&] { return kvcache::SharedBlocks::attach(geometry, memory, index); }))};
           },
           "geometry"_a, "memory"_a.none(), "index"_a,
           "Maps what KvStore.shared_files gives, and leaves the descriptors open.")

@@ -202,7 +202,7 @@ Status Store::flush(Nanoseconds timeout, const std::function<bool()>& stop) {
 
 void Store::poll() { core_->poll(); }
 
-std::optional<SharedFiles> Store::shared() const { return core_->table.shared(); }
+std::optional<SharedFiles> Store::shared() const { return core_->table.sharing.files(); }
 
 StoreStats Store::stats() const { return core_->stats(); }
 

@@ -57,8 +57,7 @@ Result<SealedMemory> map_for_others(const Layout& layout, Bytes align) {
 // Why shared memory cannot have this page size; empty: it can.
 std::string why_unfit_for_others(const Layout& layout) {
   if (layout.pages.size != PageSize::transparent) return {};
-  const std::string setting =
-      HostFiles().text("sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  const std::string setting = HostFiles().text("sys/kernel/mm/transparent_hugepage/shmem_enabled");
   if (!setting.contains("[never]") && !setting.contains("[deny]")) return {};
   return "transparent huge pages are off for shared memory; write advise into "
          "/sys/kernel/mm/transparent_hugepage/shmem_enabled";

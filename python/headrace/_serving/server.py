@@ -40,8 +40,9 @@ class Server:
         open_store: Callable[[kvcache.Geometry], kvcache.Store],
         machine: headrace.Machine,
     ) -> None:
-        """`name`: a word, or the path of a socket. `open_store`: the store of blocks of this geometry, opened with shared=True; the same one
-        at each call. It raises if the server has none. DeniedError: another process serves `name`.
+        """`name`: a word, or the path of a socket. `open_store`: the SharedStore of blocks of this
+        geometry, the same one at each call. It raises if the server has none.
+        DeniedError: another process serves `name`.
         """
         self._path = path = wire.socket_of(name)
         self._open_store = open_store
@@ -153,7 +154,7 @@ class Server:
         client = _Client(store, self._machine)
         files = store.shared_files
         if files is None:
-            raise InvalidError("the store was opened without shared=True")
+            raise InvalidError("the store is no kvcache.SharedStore")
         memory, index = files
         descriptors = [client.descriptor, index] + ([] if memory is None else [memory])
         try:
@@ -293,8 +294,8 @@ class OneStore:
         """Errors: as of kvcache.Store. InvalidError: the store has other blocks."""
         with self._lock:
             if self._store is None:
-                self._store = kvcache.Store(
-                    self._mover, geometry, self._tiers, shared=True, **self._options
+                self._store = kvcache.SharedStore(
+                    self._mover, geometry, self._tiers, **self._options
                 )
             ours = self._store.geometry
             if ours != geometry:

@@ -52,9 +52,7 @@ struct SharedRig : KvRig {
   std::unique_ptr<SharedBlocks> blocks;
 };
 
-std::vector<Key> some_keys(std::size_t count) {
-  return keys(small_geometry(), tokens(4 * count));
-}
+std::vector<Key> some_keys(std::size_t count) { return keys(small_geometry(), tokens(4 * count)); }
 
 TEST(SharedBlocks, StoredBlocks_AreReadInEachLayout) {
   SharedRig rig;
@@ -199,11 +197,11 @@ TEST(CopyStaged, MemoryThatDoesNotFit_IsRefused) {
   const MemoryRange memory(bytes, kDram);
   const Extent user = whole(memory);
   const Staging two{.bytes = bytes, .which = {true, true}};
-  EXPECT_EQ(copy_staged(small_geometry(), two, Direction::to_user, {&user, 1},
-                        Layout::page_first, {})
-                .error()
-                .code,
-            ErrorCode::invalid);
+  EXPECT_EQ(
+      copy_staged(small_geometry(), two, Direction::to_user, {&user, 1}, Layout::page_first, {})
+          .error()
+          .code,
+      ErrorCode::invalid);
 }
 
 }  // namespace

@@ -94,7 +94,8 @@ class SharedIndexView {
     std::uint64_t version = 0;
   };
   std::optional<Found> find(const Key& key) const;
-  // Whether nothing has changed since find(): bytes copied from the slot in between are the block's.
+  // Whether nothing has changed since find(): bytes copied from the slot in between are those of
+  // the block.
   bool unchanged(const Found& found) const;
   // Leaves the mapping, which a child of fork() does not have.
   void release() { memory_.release(); }

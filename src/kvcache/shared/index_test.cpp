@@ -194,8 +194,7 @@ TEST(SharedIndex, ReadersBesideAWriter_NeverSeeATornOrAnotherBlock) {
 
 // Opens a descriptor of another process.
 int open_of(pid_t process, int descriptor) {
-  const std::string path =
-      "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
   return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
 }
 

@@ -173,6 +173,27 @@ struct Tier {
   Disk& disk_of(std::uint32_t slot) REQUIRES(kTable) { return disk.disks[folder->disk_of(slot)]; }
 };
 
+// What other processes see of a store that is opened with StoreOptions::shared.
+class Sharing {
+ public:
+  // Memory of the first tier, which they can map.
+  Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
+                                           const Placement& memory);
+  // From now on blocks are shown. `sizes`: without the slots if the first tier is a folder.
+  Status open(SharedSizes sizes, const Tier& first);
+  // They find the block as it is now. Called after each change of what is served, before a slot is
+  // free.
+  void show(const Entry& entry) REQUIRES(kTable);
+  // They find nothing from now on.
+  void close();
+  // Constant once the store is open. See Store::shared().
+  std::optional<SharedFiles> files() const;
+
+ private:
+  OwnDescriptor memory_;
+  std::unique_ptr<SharedIndex> index_;  // nullptr: blocks are not shown
+};
+
 // Overwrites headers of the folder (Remover).
 class Unlister {
  public:
@@ -197,9 +218,6 @@ class BlockTable {
   void release_matches();
   // Releases the tiers: nothing accesses them any more.
   void release();
-  // Constant until release(). See Store::shared().
-  std::optional<SharedFiles> shared() const;
-
   std::uint64_t block_bytes() const { return block_bytes_; }
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   // The first tier that CPUs address.
@@ -254,12 +272,11 @@ class BlockTable {
   // Frees the slot, and the entry with its last copy. `half`: the block or its header may have been
   // written, but not both.
   void drop(Copy& copy, unsigned tier, bool half = false) REQUIRES(kTable);
-  // Other processes find the block as it is now. Called after each change of what is served, before
-  // a slot is free.
-  void show(const Entry& entry) REQUIRES(kTable);
   // Keeps the error for stats().
   void note(const Error& error) noexcept REQUIRES(kTable);
   std::string last_error() REQUIRES(kTable) { return last_error_; }
+
+  Sharing sharing;
 
   // The steps of close(), in order. No new operation is accepted.
   bool closing GUARDED_BY(kTable) = false;
@@ -271,8 +288,6 @@ class BlockTable {
  private:
   friend class TableLock;
   Status open_tier(unsigned index);
-  Status allocate_tier(unsigned index);
-  Status share();
   void list_dropped(const Key& key) noexcept REQUIRES(kTable);
   // Sets `taken` for the slots of its blocks.
   void take_over_found(unsigned index, std::vector<bool>& taken) REQUIRES(kTable);
@@ -284,8 +299,6 @@ class BlockTable {
   const std::uint64_t slot_bytes_;
   std::optional<unsigned> for_cpus_;  // constant after open()
   std::vector<Tier> tiers_;           // their number is constant
-  OwnDescriptor shared_memory_;       // of the first tier; constant until release()
-  std::unique_ptr<SharedIndex> shared_index_;  // nullptr: blocks are not shared
 
   Mutex mutex_;
   Entries entries_ GUARDED_BY(kTable);
