@@ -8,6 +8,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -464,3 +466,53 @@ def test_servers_that_are_killed_are_one_error_and_no_wrong_byte(tmp_path: Path)
                 get(client, keys)
         client.close()
         os.waitpid(pid, 0)
+
+
+def test_the_command_keeps_blocks_for_its_next_start(tmp_path: Path) -> None:
+    name = str(tmp_path / "socket")
+    command = [sys.executable, "-m", "headrace", "serve", name, "--memory", f"{16 * SIZE}",
+               "--folder", str(tmp_path / "kv"), "--budget", f"{64 * SIZE}"]  # fmt: skip
+    for start in range(2):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stderr is not None and "serving" in server.stderr.readline()
+            client = attach(name)
+            assert get(client, named(1, 2)) == [start == 1] * 2
+            put(client, named(1, 2))
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(60) == 0
+        with pytest.raises(headrace.IoError, match="has ended"):
+            get(client, named(1))
+    assert not (tmp_path / "socket").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["kv"], "nowhere to keep blocks"),
+        (["kv", "--folder", "/tmp/x"], "belong together"),
+        (["kv", "--memory", "many"], "many"),
+        (["kv", "--memory", "1GiB", "--on", "nowhere"], "nowhere"),
+        (["", "--memory", "1GiB"], "no name of a server"),
+    ],
+)
+def test_bad_words_of_the_command_are_one_line(words: list[str], message: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "serve", *words], capture_output=True, text=True
+    )
+    assert done.returncode != 0 and message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_name_is_a_socket_in_a_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert wire.socket_of("kv") == tmp_path / "headrace/kv.socket"
+    assert (tmp_path / "headrace").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "headrace").chmod(0o777)
+    with pytest.raises(headrace.DeniedError, match="others may write"):
+        wire.socket_of("kv")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    with pytest.raises(headrace.AbsentError):
+        wire.socket_of("kv")
+    assert wire.socket_of("./kv") == Path.cwd() / "kv"
