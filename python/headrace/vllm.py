@@ -298,7 +298,8 @@ class HeadraceTier(SecondaryTierManager):
         if now < self._next_stats or self._store.closed:
             return None
         self._next_stats = now + _STATS_SECONDS
-        if (counts := self._served(self._store.stats)) is None:
+        source = self._jobs if isinstance(self._jobs, Jobs) else self._store
+        if (counts := source.stats()) is None:
             return None
         folder = counts.tiers[-1]
         stats = OffloadingConnectorStats()

@@ -27,6 +27,8 @@ class Jobs:
         self._lock = threading.Lock()
         self._running: set[Future[None]] = set()
         self._ended: list[_Outcome] = []
+        self._stats: Any = None
+        self._asking = False
 
     def store(self, number: int, keys: Sequence[bytes], positions: Any) -> None:
         """Until the job has ended the memory must not change."""
@@ -43,6 +45,22 @@ class Jobs:
         with self._lock:
             ended, self._ended = self._ended, []
         return ended
+
+    def stats(self) -> Any:
+        """The server's counts of an earlier call, or None. Waits for nothing: asks for new ones."""
+        with self._lock:
+            if not self._asking:
+                self._asking = True
+                self._pool.submit(self._ask)
+            return self._stats
+
+    def _ask(self) -> None:
+        try:
+            counts = self._store.stats()
+        except headrace.Error:
+            counts = None
+        with self._lock:
+            self._stats, self._asking = counts, False
 
     def wait(self, timeout: float) -> None:
         """TimedOutError: some jobs have not ended."""
