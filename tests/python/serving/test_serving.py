@@ -27,7 +27,7 @@ from headrace._serving import wire
 
 SIZE = 4096
 BLOCKS = kvcache.opaque("tests", SIZE)
-#: Kills in one run; HEADRACE_KILLS=10000 takes minutes (docs/howto/serve.md says what it showed).
+#: Clients that are killed in one run; 1000 took 215 s (docs/results/2026-11-28-serve.md).
 KILLS = int(os.environ.get("HEADRACE_KILLS", "40"))
 Serve = Callable[..., serving.Server]
 
