@@ -55,7 +55,8 @@ LAYERS = [
     "src/backend/dsa/queue", "src/backend/dsa",
     "src/backend/cuda/engines", "src/backend/registry",
     "src/move", "src/cache/structures", "src/cache",
-    "src/kvcache/keys", "src/kvcache/state", "src/kvcache",
+    "src/kvcache/keys", "src/kvcache/shared", "src/kvcache/state", "src/kvcache",
+    "src/kvcache/client",
     "src/measure/instruments", "src/measure/instruments/counters",
     "src/measure/instruments/traffic",
     "src/measure/instruments/side_by_side",
@@ -75,9 +76,10 @@ LAYERS = [
 # The same for modules of Python. One belongs to the longest name here that its own begins with; the
 # first name is the package's own modules, which everything may import.
 PYTHON_LAYERS = [
-    "headrace", "headrace._language_models", "headrace.kvcache", "headrace._reading",
+    "headrace", "headrace._language_models", "headrace.kvcache", "headrace._serving",
+    "headrace.serving", "headrace._reading",
     "headrace.fsspec", "headrace.parquet", "headrace._plugin",
-    "headrace._key_list", "headrace._ranks", "headrace._pages", "headrace.lmcache",
+    "headrace._key_list", "headrace._pages", "headrace.lmcache",
     "headrace.lmcache_mp", "headrace._weights", "headrace.safetensors", "headrace.sglang",
     "headrace.vllm", "headrace.vllm_weights", "headrace._run",
     "headrace._tiering", "headrace._doctor", "headrace._profile", "headrace._model",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy
 
 import headrace
-from headrace import _ranks, kvcache
+from headrace import kvcache
+from headrace._serving.client import Attached, Done
 from headrace.kvcache import memory_range
 
 _log = logging.getLogger(__name__)
@@ -156,7 +157,11 @@ class StoredPages(Pages):
     """Pages in a store of this process."""
 
     def __init__(
-        self, store: kvcache.Store, memory: PoolMemory, machine: headrace.Machine, in_flight: int
+        self,
+        store: kvcache.Store | Attached,
+        memory: PoolMemory,
+        machine: headrace.Machine,
+        in_flight: int,
     ) -> None:
         super().__init__(memory, machine)
         self._store = store
@@ -196,7 +201,7 @@ class StoredPages(Pages):
         return ranges
 
     def _load(self, keys: Sequence[str], into: Any, positions: list[int] | None) -> list[bool]:
-        loads: list[kvcache.Load] = []
+        loads: list[kvcache.Load | Done[None]] = []
         try:
             for part in _parts(len(keys), self._part):
                 names, memory, place = _part_of(part, keys, into, positions)
@@ -222,50 +227,25 @@ class StoredPages(Pages):
         return there + [False] * (len(keys) - len(there))
 
 
-class WritersPages(Pages):
-    """Pages in the store of the rank that writes those of all ranks. They come through memory that
-    both have, and are copied from there.
+class WritersPages(StoredPages):
+    """Pages in the store of the rank that writes those of all ranks. Where that rank does not
+    answer, no page is there.
     """
 
-    def __init__(
-        self, name: str, reader: _ranks.Reader, memory: PoolMemory, machine: headrace.Machine
-    ) -> None:
-        super().__init__(memory, machine)
-        self._name = name
-        self._reader = reader
-        self._parts: Any = None  # [part, page, byte]
-        if memory.region is not None:
-            shape = (memory.parts, memory.pages, memory.page_bytes // memory.parts)
-            self._parts = numpy.frombuffer(memory.region_bytes(), numpy.uint8).reshape(shape)
+    def __init__(self, store: Attached, memory: PoolMemory, machine: headrace.Machine) -> None:
+        super().__init__(store, memory, machine, 0)
+        self._warned = False
 
     def there(self, keys: Sequence[str]) -> list[bool]:
-        return self._reader.contains(self._name, [key.encode() for key in keys])
-
-    def get(self, keys: Sequence[str], indices: Any) -> list[bool]:
-        positions = self._memory.positions(indices, len(keys))
-        if self._parts is None:
-            return self._get_copied(keys, positions)
-
-        def take(number: int, page: memoryview) -> None:
-            came = numpy.frombuffer(page, numpy.uint8).reshape(self._memory.parts, -1)
-            for part, bytes_of_it in enumerate(came):
-                self._parts[part, positions[number]] = bytes_of_it
-
-        return self._load(keys, take)
-
-    def get_into(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
-        for page in pages:
-            self._check(page.numel() * page.element_size())
-
-        def take(number: int, page: memoryview) -> None:
-            at = (ctypes.c_char * self.page_bytes).from_address(pages[number].data_ptr())
-            memoryview(at).cast("B")[:] = page
-
-        return self._load(keys, take)
-
-    def _load(self, keys: Sequence[str], take: Callable[[int, memoryview], None]) -> list[bool]:
-        names = [key.encode() for key in keys]
-        return self._reader.load(self._name, names, self.page_bytes, take)
+        try:
+            there = super().there(keys)
+        except headrace.Error as error:
+            if not self._warned:
+                _log.warning("no pages of the rank that writes them: %s", error)
+            self._warned = True
+            return [False] * len(keys)
+        self._warned = False
+        return there
 
     def set(self, keys: Sequence[str], indices: Any) -> list[bool]:
         return [False] * len(keys)  # SGLang lets only the writer
@@ -274,7 +254,7 @@ class WritersPages(Pages):
         return [False] * len(keys)
 
 
-def _ended(loads: Sequence[kvcache.Load]) -> Sequence[kvcache.Load]:
+def _ended(loads: Sequence[kvcache.Load | Done[None]]) -> Sequence[kvcache.Load | Done[None]]:
     """The loads, once nothing writes to their memory. Those that take too long are cancelled."""
     until = time.monotonic() + _COPY_SECONDS
     for load in loads:
@@ -289,7 +269,7 @@ def _ended(loads: Sequence[kvcache.Load]) -> Sequence[kvcache.Load]:
     return loads
 
 
-def _wait(copy: kvcache.Load | kvcache.Stored) -> None:
+def _wait(copy: kvcache.Load | kvcache.Stored | Done[Any]) -> None:
     """Until the copy does not use its memory any more: SGLang uses that for other pages as soon as
     the call returns. Only I/O threads of SGLang wait here. The bound is the kernel's: the driver of
     a disk ends each I/O with an error after its timeout (/sys/block/*/queue/io_timeout).

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from headrace import kvcache
 from headrace._core import AbsentError, InvalidError, Mover
 from headrace._errors import error_of
+from headrace._serving.client import Attached
 from headrace._sizes import size
 
 T = TypeVar("T")
@@ -23,20 +24,32 @@ class Settings:
 
     `folder`, `budget`: where blocks are kept, and at most how many bytes of them; numbers, or as
     "500GiB". `memory`: DRAM before the folder; blocks that are used again stay there.
+    `server`: instead of these, the name of a `headrace serve` that keeps the blocks of several
+    engines.
     `revision`: a string that changes whenever the weights of the model do.
     `other`: what becomes of blocks of another model, dtype, layout or revision in the folder.
     `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
     `in_flight`: most bytes of stores that have not ended; more are refused.
     """
 
-    folder: str
-    budget: int | str
+    folder: str = ""
+    budget: int | str = 0
     memory: int | str = 0
+    server: str = ""
     revision: str = ""
     other: Literal["refuse", "discard"] = "refuse"
     verify: Literal["all", "found"] = "all"
     workers: int = 2
     in_flight: int | str = "1GiB"
+
+    def open_or_attach(
+        self, mover: Mover, name: str, block_bytes: int, folder: Path, **options: Any
+    ) -> kvcache.Store | Attached:
+        """The server's store, else as open(). Errors: also as of headrace.serving.Attached."""
+        if not self.server:
+            return self.open(mover, name, block_bytes, folder, **options)
+        blocks = kvcache.opaque(name, block_bytes, revision=self.revision)
+        return Attached(self.server, blocks, machine=mover.machine)
 
     def open(
         self,
@@ -48,6 +61,7 @@ class Settings:
         layers: int = 1,
         share: float = 1,
         list_dropped: bool = False,
+        shared: bool = False,
     ) -> kvcache.Store:
         """A store of blocks of `layers` equal fragments in `folder`, with this share of budget and
         memory. Errors: as of headrace.kvcache.Store.
@@ -59,7 +73,8 @@ class Settings:
         ]
         if memory := bytes_of(self.memory):
             tiers.insert(0, kvcache.Memory("dram", int(memory * share)))
-        return kvcache.Store(
+        kind = kvcache.SharedStore if shared else kvcache.Store
+        return kind(
             mover,
             kvcache.opaque(name, block_bytes, layers=layers, revision=self.revision),
             tiers,
@@ -92,9 +107,13 @@ def settings_of(kind: type[T], given: Mapping[str, Any], who: str) -> T:
     for name in given:
         if name not in known:
             raise InvalidError(f"{who} has no setting {name!r}; there are {', '.join(known)}")
+    places = ("folder", "budget") if not given.get("server") else ()
     for name, each in known.items():
-        if each.default is MISSING and name not in given:
+        if (each.default is MISSING or name in places) and name not in given:
             raise InvalidError(f"{who} needs the setting {name!r}")
+    for name in ("folder", "budget", "memory"):
+        if given.get("server") and name in given:
+            raise InvalidError(f"{who}: the server has its own {name}; leave one of both out")
     for name, hint in get_type_hints(kind).items():
         if name in given:
             _check(who, name, given[name], hint)

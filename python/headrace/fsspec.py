@@ -40,7 +40,8 @@ def configure(**settings: Any) -> None:
     """Before the first file is opened. `budget`: bytes of local files in memory at most, and as
     many of remote ones (default 1 GiB; a number or "4GiB"). `where`: dram (default), hbm or cxl.
     `folder`: on SSD, where blocks of remote files are kept too, at most `folder_budget` (default
-    16 GiB); the next process finds them there. InvalidError: other settings are in use.
+    16 GiB); the next process finds them there. `server`: instead, the name of a `headrace serve`
+    that keeps blocks of remote files for all processes. InvalidError: other settings are in use.
     """
     _caches.configure(settings)
 

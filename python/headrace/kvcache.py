@@ -30,7 +30,7 @@ import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from headrace._core import (
     Extent,
@@ -78,6 +78,7 @@ __all__ = [
     "Match",
     "Memory",
     "Priority",
+    "SharedStore",
     "Stats",
     "Store",
     "Stored",
@@ -177,6 +178,8 @@ class Store(KvStore):
     only in memory is written to the folder first.
     """
 
+    _shared: ClassVar[bool] = False
+
     def __init__(
         self,
         mover: Mover,
@@ -212,6 +215,7 @@ class Store(KvStore):
             load_ahead=load_ahead,
             workers=workers,
             list_dropped=list_dropped,
+            shared=self._shared,
         )
         self._home = next(
             (node.id for node in mover.machine.nodes if node.kind not in ("storage", "gpu")), 0
@@ -331,6 +335,12 @@ class Store(KvStore):
                 f"have {element}; give it as bytes if it is right"
             )
         return memory, memory.stream
+
+
+class SharedStore(Store):
+    """A store whose first tier other processes can read: see headrace.serving."""
+
+    _shared = True
 
 
 def _memory_tier(number: int, tier: Any) -> tuple[str, int, bool, bool]:

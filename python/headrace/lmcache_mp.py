@@ -74,6 +74,8 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
         """Errors: as of headrace.kvcache.Store, and InvalidError for wrong settings."""
         self._settings = settings_of(Settings, params, "headrace.lmcache_mp")
+        if self._settings.server:
+            raise headrace.InvalidError("headrace.lmcache_mp has no server=; LMCache is the server")
         self._budget = bytes_of(self._settings.budget)
         for text in (self._settings.memory, self._settings.in_flight):
             bytes_of(text)

@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import headrace
-from headrace import _plugin, _ranks, kvcache
+from headrace import _plugin, kvcache
 from headrace._pages import Pages, PoolMemory, StoredPages, WritersPages
 from headrace._plugin import bytes_of, make_folder, settings_of
+from headrace._serving.client import Attached
+from headrace._serving.server import Server, one_of
 
 try:
     from sglang.srt.mem_cache.hicache_storage import (
@@ -55,6 +57,8 @@ _How = Literal["get", "set", "get_into", "set_from"]
 _MOST_MOVES = 1000
 #: Longest wait of close().
 _CLOSE_SECONDS = 600.0
+#: In the folder of the rank that writes.
+_SOCKET = "readers"
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Storage(HiCacheStorage):
             {name: value for name, value in given.items() if name not in _SGLANG_KEYS},
             "headrace.sglang",
         )
+        if self._settings.server:
+            raise headrace.InvalidError("headrace.sglang has no server; give folder and budget")
         for each in ("budget", "memory", "in_flight"):
             bytes_of(getattr(self._settings, each))
         self._config = storage_config
@@ -88,8 +94,8 @@ class Storage(HiCacheStorage):
         self._host_pools: dict[str, Any] = {}
         self._pools: dict[str, Pages] = {}
         self._stores: dict[str, kvcache.Store] = {}
-        self._reader: _ranks.Reader | None = None
-        self._server: _ranks.Server | None = None
+        self._clients: list[Attached] = []
+        self._server: Server | None = None
         # Pages and GB/s of calls, until SGLang asks.
         self._moves: dict[str, list[tuple[int, float]]] = {"prefetch": [], "backup": []}
         self._lock = threading.Lock()  # of what opens and closes
@@ -125,16 +131,18 @@ class Storage(HiCacheStorage):
             name: f"sglang {name} {self._format_of(name, memory)}"
             for name, memory in memories.items()
         }
-        kinds = {
-            name: (f"{formats[name]} {self._settings.revision}", memories[name].page_bytes)
-            for name in shared
-        }
         with self._lock:
-            if shared and not self._config.is_storage_writer:
-                self._reader = _ranks.Reader(of_writer, kinds)
+            reads = bool(shared) and not self._config.is_storage_writer
+            serves = bool(shared) and not reads and self._config.tp_size > 1
+            socket = str(of_writer / _SOCKET)
             for name, memory in memories.items():
-                if self._reader is not None and name in shared:
-                    self._pools[name] = WritersPages(name, self._reader, memory, machine)
+                if reads and name in shared:
+                    blocks = kvcache.opaque(
+                        formats[name], memory.page_bytes, layers=memory.parts,
+                        revision=self._settings.revision,
+                    )  # fmt: skip
+                    self._clients.append(Attached(socket, blocks, machine=machine, lazy=True))
+                    self._pools[name] = WritersPages(self._clients[-1], memory, machine)
                     continue
                 store = self._settings.open(
                     mover,
@@ -143,13 +151,14 @@ class Storage(HiCacheStorage):
                     (of_writer if name in shared else own) / name,
                     layers=memory.parts,
                     share=memory.pool_bytes / total,
+                    shared=serves and name in shared,
                 )
                 in_flight = bytes_of(self._settings.in_flight)
                 self._pools[name] = StoredPages(store, memory, machine, in_flight)
                 self._stores[name] = store
-            if shared and self._reader is None and self._config.tp_size > 1:
-                stores = {name: self._stores[name] for name in shared}
-                self._server = _ranks.Server(of_writer, stores, kinds, machine)
+            if serves:
+                stores = [self._stores[name] for name in shared]
+                self._server = Server(socket, one_of(stores), machine)
 
     def _is_shared(self, name: str) -> bool:
         """Whether all ranks have the same pages, which one of them writes. As for SGLang's own
@@ -296,11 +305,11 @@ class Storage(HiCacheStorage):
         with self._lock:
             stores, self._stores, self._pools = self._stores, {}, {}
             server, self._server = self._server, None
-            reader, self._reader = self._reader, None
+            clients, self._clients = self._clients, []
         if server is not None:
             server.close()
-        if reader is not None:
-            reader.close()
+        for client in clients:
+            client.close()
         for name, store in stores.items():
             try:
                 store.close(timeout=_CLOSE_SECONDS)

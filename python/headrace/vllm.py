@@ -18,15 +18,17 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import headrace
 from headrace import _plugin, kvcache
 from headrace._core import KvJobs
 from headrace._plugin import bytes_of, make_folder, settings_of
+from headrace._serving.client import Attached
+from headrace._serving.jobs import Jobs
 from headrace.kvcache import memory_range
 
 try:
@@ -51,6 +53,8 @@ except ImportError as error:
         f"headrace.vllm needs vLLM 0.33, whose secondary tiers it implements ({error})"
     ) from error
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 #: Longest wait of drain_jobs() and shutdown(). A disk that does not answer is an error by then.
@@ -69,7 +73,8 @@ _DAMAGED = "vllm:kv_offload_headrace_damaged_chunks"
 @dataclass(frozen=True)
 class Settings(_plugin.Settings):
     """Keys of the tier's configuration, besides "type" and "module_path". Each data-parallel engine
-    has a folder below `folder`. `enable_kv_events`, `locality`: as of vLLM's own tiers.
+    has a folder below `folder`; engines of one `server` have the same chunks. `enable_kv_events`,
+    `locality`: as of vLLM's own tiers.
     """
 
     enable_kv_events: bool = False
@@ -121,11 +126,16 @@ class HeadraceTier(SecondaryTierManager):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         given = settings_of(Settings, settings, "HeadraceTier")
         self.locality = None if given.locality is None else Locality(given.locality)
-        folder = _folder_of(given.folder, offloading_spec.config.parallel)
-        machine = headrace.Machine.discover(storage=[folder.parent])
+        folder, storage = Path(), []
+        if not given.server:
+            folder = _folder_of(given.folder, offloading_spec.config.parallel)
+            storage = [folder.parent]
+        machine = headrace.Machine.discover(storage=storage)
         events = offloading_spec.kv_events_config
         tells = given.enable_kv_events and events.enable_kv_cache_events
-        self._store = given.open(
+        if tells and given.server:
+            raise headrace.InvalidError("a server reports no events; leave enable_kv_events out")
+        self._store = given.open_or_attach(
             headrace.Mover(machine),
             _format_of(offloading_spec),
             self.block_size_bytes,
@@ -135,7 +145,13 @@ class HeadraceTier(SecondaryTierManager):
         self._promote = bytes_of(given.memory) > 0
         self._part = max(1, _PART_BYTES // self.block_size_bytes)
         # Another thread begins jobs. None: shut down, since vLLM releases the view then.
-        self._jobs: KvJobs | None = KvJobs(self._store, memory_range(primary_kv_view, machine))
+        view = memory_range(primary_kv_view, machine)
+        self._jobs: KvJobs | Jobs | None = (
+            Jobs(self._store, view)
+            if isinstance(self._store, Attached)
+            else KvJobs(self._store, view)
+        )
+        self._warned = False
         self._pending: dict[int, _Job] = {}  # by their numbers
         self._ready: list[JobResult] = []
         self._events: list[OffloadingEvent] = []
@@ -150,13 +166,26 @@ class HeadraceTier(SecondaryTierManager):
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
-        if self._store.closed:
-            return LookupResult.MISS
-        return LookupResult.HIT if self._store.contains([key])[0] else LookupResult.MISS
+        there = [False] if self._store.closed else self._served(self._store.contains, [key])
+        return LookupResult.HIT if there and there[0] else LookupResult.MISS
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         if not self._store.closed:
-            self._store.touch(list(keys))
+            self._served(self._store.touch, list(keys))
+
+    def _served(self, call: Callable[..., T], *arguments: Any) -> T | None:
+        """None: the server has ended, which is said once. Calls find a new one."""
+        try:
+            done = call(*arguments)
+        except headrace.Error as error:
+            if not isinstance(self._store, Attached):
+                raise
+            if not self._warned:
+                _log.warning("no chunks are found: %s", error)
+            self._warned = True
+            return None
+        self._warned = False
+        return done
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         job = job_metadata
@@ -172,7 +201,7 @@ class HeadraceTier(SecondaryTierManager):
         )
         self._pending[job.job_id] = _Job(keys, True, time.monotonic())
 
-    def _open_jobs(self) -> KvJobs:
+    def _open_jobs(self) -> KvJobs | Jobs:
         if self._jobs is None:
             raise headrace.CancelledError("the tier is shut down")
         return self._jobs
@@ -207,7 +236,11 @@ class HeadraceTier(SecondaryTierManager):
 
     def take_events(self) -> Iterable[OffloadingEvent]:
         """Chunks that were stored and are still there, and those that have left since."""
-        if self._stored is not None and not self._store.closed:
+        if (
+            self._stored is not None
+            and isinstance(self._store, kvcache.Store)
+            and not self._store.closed
+        ):
             dropped = [name for name in self._store.take_dropped() if name in self._stored]
             gone = self._missing(dropped)
             removed = [self._stored.pop(name) for name in dict.fromkeys(gone)]
@@ -265,7 +298,9 @@ class HeadraceTier(SecondaryTierManager):
         if now < self._next_stats or self._store.closed:
             return None
         self._next_stats = now + _STATS_SECONDS
-        counts = self._store.stats()
+        source = self._jobs if isinstance(self._jobs, Jobs) else self._store
+        if (counts := source.stats()) is None:
+            return None
         folder = counts.tiers[-1]
         stats = OffloadingConnectorStats()
         stats.set_gauge(_USED, folder.used)

@@ -16,14 +16,6 @@ namespace headrace::python {
 using namespace nb::literals;
 
 template <>
-struct Words<kvcache::Layout> {
-  static constexpr const char* what = "layout";
-  static constexpr auto name =
-      nb::detail::const_name("typing.Literal['page_first', 'layer_first']");
-  static constexpr kvcache::Layout last = kvcache::Layout::layer_first;
-};
-
-template <>
 struct Words<kvcache::WriteBack> {
   static constexpr const char* what = "time of writing";
   static constexpr auto name =
@@ -38,14 +30,14 @@ struct Words<kvcache::Verify> {
   static constexpr kvcache::Verify last = kvcache::Verify::found;
 };
 
-namespace {
-
 std::vector<kvcache::Key> keys_of(const std::vector<nb::bytes>& keys) {
   std::vector<std::string_view> names;
   names.reserve(keys.size());
   for (const nb::bytes& key : keys) names.emplace_back(key.c_str(), key.size());
   return kvcache::keys_of(names);
 }
+
+namespace {
 
 // Where, in words, whether pinned, and whether touched at once.
 using MemoryArgument = std::tuple<std::string, Bytes, bool, bool>;
@@ -375,7 +367,7 @@ void bind_store(nb::module_& m) {
           [](KvStoreRef* self, const MoverRef& mover, const kvcache::Geometry& geometry,
              const std::vector<MemoryArgument>& memories,
              const std::optional<FolderArgument>& folder, const std::string& eviction,
-             Bytes in_flight, Bytes load_ahead, unsigned workers, bool list_dropped) {
+             Bytes in_flight, Bytes load_ahead, unsigned workers, bool list_dropped, bool shared) {
             OpenArguments arguments{.memories = memories,
                                     .folder = folder,
                                     .eviction = eviction,
@@ -383,15 +375,25 @@ void bind_store(nb::module_& m) {
                                                 .in_flight = in_flight,
                                                 .load_ahead = load_ahead,
                                                 .workers = workers,
-                                                .list_dropped = list_dropped}};
+                                                .list_dropped = list_dropped,
+                                                .shared = shared}};
             new (self) KvStoreRef(open(mover, std::move(arguments)));
           },
           "mover"_a, "geometry"_a, "tiers"_a, "folder"_a.none(), nb::kw_only(), "eviction"_a,
-          "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a,
+          "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a, "shared"_a,
           "Memories: where, bytes, whether pinned, and whether touched at once. The folders: paths "
           "and bytes, when they are written, what is verified, and whether others are emptied.")
-      .def_prop_ro("geometry",
-                   [](const KvStoreRef& self) { return self.owner->store->geometry(); });
+      .def_prop_ro("geometry", [](const KvStoreRef& self) { return self.owner->store->geometry(); })
+      .def_prop_ro(
+          "shared_files",
+          [](const KvStoreRef& self) -> std::optional<std::tuple<std::optional<int>, int>> {
+            check_open(*self.owner);
+            const auto files = self.owner->store->shared();
+            if (!files) return std::nullopt;
+            return std::tuple(files->memory, files->index);
+          },
+          "Descriptors of the first tier's memory, if that is memory, and of the index, for a "
+          "KvShared of another process. They belong to the store. None: it is not shared.");
   bind_blocks(bound);
   bind_closing(bound);
 }
@@ -407,6 +409,7 @@ void bind_kv(nb::module_& m) {
   bind_kv_handles(m);
   bind_store(m);
   bind_kv_jobs(m);
+  bind_kv_shared(m);
 }
 
 }  // namespace headrace::python

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bindings of KV stores, in three parts: the store, what it gives, and jobs.
+// The bindings of KV stores, in four parts: the store, what it gives, jobs,
+// and blocks of another process's store.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,16 @@
 
 namespace headrace::python {
 
+template <>
+struct Words<kvcache::Layout> {
+  static constexpr const char* what = "layout";
+  static constexpr auto name =
+      nb::detail::const_name("typing.Literal['page_first', 'layer_first']");
+  static constexpr kvcache::Layout last = kvcache::Layout::layer_first;
+};
+
+// The keys of names.
+std::vector<kvcache::Key> keys_of(const std::vector<nb::bytes>& keys);
 // The keys, 16 bytes each.
 std::vector<nb::bytes> bytes_of(std::span<const kvcache::Key> keys);
 
@@ -37,5 +48,7 @@ struct Memory {
 void bind_kv_handles(nb::module_& m);
 // Loads and stores that a thread begins.
 void bind_kv_jobs(nb::module_& m);
+// Blocks of another process's store.
+void bind_kv_shared(nb::module_& m);
 
 }  // namespace headrace::python

@@ -18,6 +18,7 @@ void Remover::open() {
 
 bool Remover::remove(Entry& entry) {
   if (std::exchange(entry.removed, true)) return false;
+  store_.table.sharing.show(entry);
   store_.table.pin(entry);  // so that it stays until all its copies were visited
   for (unsigned tier = 0; tier < store_.table.tiers(); ++tier) {
     Copy& copy = entry.copies[tier];

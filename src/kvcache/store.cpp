@@ -202,6 +202,8 @@ Status Store::flush(Nanoseconds timeout, const std::function<bool()>& stop) {
 
 void Store::poll() { core_->poll(); }
 
+std::optional<SharedFiles> Store::shared() const { return core_->table.sharing.files(); }
+
 StoreStats Store::stats() const { return core_->stats(); }
 
 }  // namespace headrace::kvcache

@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "headrace/buffer.h"
+#include "host/files.h"
 #include "memory/device/device_memory.h"
 #include "memory/device/pinned_memory.h"
 #include "memory/file_memory.h"
@@ -40,6 +41,27 @@ struct Attempt {
 };
 
 Attempt unfit(std::string why) { return {.mapping = {}, .unfit = std::move(why)}; }
+
+// Maps memory for the layout that other processes can map read-only.
+Result<SealedMemory> map_for_others(const Layout& layout, Bytes align) {
+  const Pages& pages = layout.pages;
+  const bool transparent = pages.size == PageSize::transparent;
+  HEADRACE_TRY(auto shared,
+               SealedMemory::make(layout.mapped, std::max(align, pages.place_by),
+                                  pages.pool ? std::optional(pages.map_by) : std::nullopt));
+  ::madvise(shared.mapping.memory(), layout.mapped.value,
+            transparent ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  return shared;
+}
+
+// Why shared memory cannot have this page size; empty: it can.
+std::string why_unfit_for_others(const Layout& layout) {
+  if (layout.pages.size != PageSize::transparent) return {};
+  const std::string setting = HostFiles().text("sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  if (!setting.contains("[never]") && !setting.contains("[deny]")) return {};
+  return "transparent huge pages are off for shared memory; write advise into "
+         "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+}
 
 // Maps memory for the layout, aligned to its pages and to `align`. Returns errno on failure.
 std::expected<MappedMemory, int> map(const Layout& layout, Bytes align) {
@@ -113,8 +135,12 @@ Status lock(std::byte* memory, Bytes length) {
       std::generic_category().message(error), to_string(Bytes{limit.rlim_cur}));
 }
 
-Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
+// `file`: for memory that other processes can map; receives its file. nullptr: for other memory.
+Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align, OwnDescriptor* file) {
   if (std::string why = why_unfit(layout, host); !why.empty()) return unfit(std::move(why));
+  if (std::string why; file != nullptr && !(why = why_unfit_for_others(layout)).empty()) {
+    return unfit(std::move(why));
+  }
   const bool touch_now =
       !layout.by_first_touch() && (layout.placement.touch || layout.placement.lock ||
                                    layout.placement.pin || layout.pages.pool);
@@ -124,16 +150,25 @@ Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
   if (!layout.pages.pool && counted) {
     HEADRACE_TRY(claim, claim_space(layout));
   }
-  auto mapped = map(layout, align);
-  if (!mapped) {
-    const std::string why = std::generic_category().message(mapped.error());
-    if (layout.pages.pool) return unfit(fmt::format("the kernel gives none (mmap: {})", why));
-    return fail(
-        ErrorCode::exhausted,
-        "cannot map {} (mmap: {}); ask for less, or raise ulimit -v or the overcommit limit",
-        to_string(layout.mapped), why);
+  MappedMemory mapping;
+  if (file != nullptr) {
+    auto shared = map_for_others(layout, align);
+    if (!shared && layout.pages.pool) return unfit(std::move(shared.error().message));
+    if (!shared) return Unexpected(std::move(shared.error()));
+    mapping = std::move(shared->mapping);
+    *file = std::move(shared->file);
+  } else {
+    auto mapped = map(layout, align);
+    if (!mapped) {
+      const std::string why = std::generic_category().message(mapped.error());
+      if (layout.pages.pool) return unfit(fmt::format("the kernel gives none (mmap: {})", why));
+      return fail(
+          ErrorCode::exhausted,
+          "cannot map {} (mmap: {}); ask for less, or raise ulimit -v or the overcommit limit",
+          to_string(layout.mapped), why);
+    }
+    mapping = *std::move(mapped);
   }
-  MappedMemory mapping = *std::move(mapped);
   HEADRACE_TRY_STATUS(place_pages(mapping.memory(), layout, host));
   if (!touch_now) return Attempt{std::move(mapping), {}};
   const int error = touch(mapping.memory(), touch_groups(layout), layout.pages.place_by);
@@ -182,12 +217,13 @@ class LinuxMemory {
  public:
   static Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
                                                   const Placement& placement, Bytes align,
-                                                  const HostMemory& host) {
+                                                  const HostMemory& host,
+                                                  OwnDescriptor* file = nullptr) {
     HEADRACE_TRY_STATUS(check_nodes(machine, placement, host));
     std::string fallback;
     for (const PageSize size : fallbacks(placement.pages)) {
       Layout layout = lay_out(machine, placement, bytes, size);
-      HEADRACE_TRY(Attempt done, attempt(layout, host, align));
+      HEADRACE_TRY(Attempt done, attempt(layout, host, align, file));
       if (done.unfit.empty()) {
         const Bytes mapped = done.mapping.length();
         HEADRACE_TRY(auto pinned, pin(done.mapping, layout));
@@ -259,6 +295,22 @@ Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
   const HostMemory host = read_host_memory();
   leave_out_unusable(resolved, host);
   return LinuxMemory::allocate(machine, bytes, resolved, align, host);
+}
+
+Result<SharedBuffer> allocate_shared(const Machine& machine, Bytes bytes,
+                                     const Placement& placement) {
+  HEADRACE_TRY_STATUS(check_size(bytes, {1}));
+  HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, placement, calling_node(machine)));
+  if (storage_of(machine, resolved) != nullptr || gpu_of(machine, resolved) != nullptr) {
+    return fail(ErrorCode::unsupported,
+                "only memory of CPUs is shared with other processes; place it on dram, hbm or cxl");
+  }
+  const HostMemory host = read_host_memory();
+  leave_out_unusable(resolved, host);
+  SharedBuffer shared;
+  HEADRACE_TRY(shared.buffer,
+               LinuxMemory::allocate(machine, bytes, resolved, {1}, host, &shared.file));
+  return shared;
 }
 
 Result<std::unique_ptr<Buffer>> allocate_for_cpus(const Machine& machine, Bytes bytes,

@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <string>
@@ -46,6 +48,9 @@ std::string free_in(const std::string& folder) {
   return to_string(Bytes{status.f_bavail * status.f_frsize});
 }
 
+// The size stays, and no process can map the file writable from now on.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+
 }  // namespace
 
 Result<MappedMemory> map_file(const Node& storage, Bytes bytes, Bytes align) {
@@ -73,6 +78,46 @@ Result<MappedMemory> map_file(const Node& storage, Bytes bytes, Bytes align) {
   }
   if (!mapping) return fail_errno(mapping.error(), "cannot map a file in " + storage.path);
   return *std::move(mapping);
+}
+
+Result<SealedMemory> SealedMemory::make(Bytes bytes, Bytes align, std::optional<Bytes> pool) {
+  unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  if (pool) {
+    flags |= MFD_HUGETLB | static_cast<unsigned>(std::countr_zero(pool->value)) << MAP_HUGE_SHIFT;
+  }
+  OwnDescriptor file(::memfd_create("headrace", flags));
+  if (file.get() < 0 || ::ftruncate(file.get(), static_cast<off_t>(bytes.value)) != 0) {
+    return fail_errno(errno, "cannot make shared memory of " + to_string(bytes));
+  }
+  auto mapping = MappedMemory::make(bytes, align, Bytes{1}, PROT_NONE);
+  if (mapping) {
+    mapping =
+        MappedMemory::over(*std::move(mapping), PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
+  }
+  if (!mapping) return fail_errno(mapping.error(), "cannot map shared memory");
+  ::madvise(mapping->memory(), bytes.value, MADV_DONTFORK);
+  if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
+    return fail(ErrorCode::unsupported,
+                "the kernel cannot forbid other processes to write to shared memory; Linux 5.1 "
+                "can");
+  }
+  return SealedMemory{.mapping = *std::move(mapping), .file = std::move(file)};
+}
+
+Result<MappedMemory> map_shared(int descriptor) {
+  struct stat status{};
+  const int seals = ::fcntl(descriptor, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(descriptor, &status) != 0) {
+    return fail(ErrorCode::invalid,
+                "the memory of the server can be cut or written by others; connect to a headrace "
+                "serve of this version");
+  }
+  const Bytes length{static_cast<std::uint64_t>(status.st_size)};
+  void* const mapped = ::mmap(nullptr, length.value, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (mapped == MAP_FAILED) return fail_errno(errno, "cannot map the memory of the server");
+  MappedMemory memory(static_cast<std::byte*>(mapped), length);
+  ::madvise(memory.memory(), length.value, MADV_DONTFORK);
+  return memory;
 }
 
 }  // namespace headrace

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/file_memory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
 #include "headrace/buffer.h"
+#include "memory/memory.h"
 #include "memory/memory_testing.h"
 #include "tests/support/expect.h"
 
@@ -97,6 +102,65 @@ TEST_F(FileMemory, DoesNotMove) {
   EXPECT_EQ(relocate(other, *buffer, on_first(other)).error().code, ErrorCode::unsupported);
   buffer = allocate(machine_, 1_MiB, on_first(machine_)).value();
   EXPECT_EQ(relocate(machine_, *buffer, Placement::on(kDisk)).error().code, ErrorCode::unsupported);
+}
+
+TEST(SharedBuffer, OtherMapping_ReadsWhatIsWritten) {
+  const Machine machine = this_host();
+  for (const PageSize pages : {PageSize::base, PageSize::transparent, PageSize::huge_2m}) {
+    Placement placement = on_first(machine);
+    placement.pages = pages;
+    const auto shared = allocate_shared(machine, 4_MiB + 1_B, placement);
+    ASSERT_TRUE(shared) << shared.error().message;
+    const auto bytes = shared->buffer->bytes();
+    const auto residency = where(bytes);
+    EXPECT_EQ(residency->absent, 0U);
+    EXPECT_EQ(residency->pages.at(machine.nodes.front().id), residency->total());
+    const auto mapped = map_shared(shared->file.get());
+    ASSERT_TRUE(mapped) << mapped.error().message;
+    EXPECT_GE(mapped->length(), 4_MiB + 1_B);
+    EXPECT_EQ(mapped->memory()[4096], std::byte{0});
+    bytes[4096] = std::byte{7};
+    EXPECT_EQ(mapped->memory()[4096], std::byte{7});
+  }
+}
+
+TEST(SharedBuffer, OtherProcess_CanNeitherWriteNorCut) {
+  const Machine machine = this_host();
+  const auto shared = allocate_shared(machine, 1_MiB, on_first(machine));
+  ASSERT_TRUE(shared) << shared.error().message;
+  const int file = shared->file.get();
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), MAP_FAILED);
+  EXPECT_NE(::ftruncate(file, 0), 0);
+  EXPECT_NE(::pwrite(file, "x", 1, 0), 1);
+}
+
+TEST(SharedBuffer, ChildOfFork_HasNeitherMappingNorDescriptor) {
+  const Machine machine = this_host();
+  const auto shared = allocate_shared(machine, 1_MiB, on_first(machine));
+  ASSERT_TRUE(shared) << shared.error().message;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    unsigned char resident = 0;
+    const bool mapped = ::mincore(shared->buffer->bytes().data(), 4096, &resident) == 0;
+    ::_exit(mapped || ::fcntl(shared->file.get(), F_GETFD) >= 0 ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(SharedBuffer, UnsealedFileAndNoBytes_AreRefused) {
+  const Machine machine = this_host();
+  const int plain = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(::ftruncate(plain, 4096), 0);
+  EXPECT_EQ(map_shared(plain).error().code, ErrorCode::invalid);
+  ::close(plain);
+  EXPECT_EQ(allocate_shared(machine, 0_B, on_first(machine)).error().code, ErrorCode::invalid);
+}
+
+TEST_F(FileMemory, Storage_IsNotShared) {
+  EXPECT_EQ(allocate_shared(machine_, 1_MiB, Placement::on(kDisk)).error().code,
+            ErrorCode::unsupported);
 }
 
 }  // namespace

@@ -1512,13 +1512,19 @@ class KvStored:
 class KvStore:
     """headrace.kvcache.Store, with memory given as objects."""
 
-    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, int, bool, bool]], folder: tuple[Sequence[tuple[str, int]], Literal['leaving', 'idle', 'stored'], Literal['all', 'found'], bool] | None, *, eviction: str, in_flight: int, load_ahead: int, workers: int, list_dropped: bool) -> None:
+    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, int, bool, bool]], folder: tuple[Sequence[tuple[str, int]], Literal['leaving', 'idle', 'stored'], Literal['all', 'found'], bool] | None, *, eviction: str, in_flight: int, load_ahead: int, workers: int, list_dropped: bool, shared: bool) -> None:
         """
         Memories: where, bytes, whether pinned, and whether touched at once. The folders: paths and bytes, when they are written, what is verified, and whether others are emptied.
         """
 
     @property
     def geometry(self) -> KvGeometry: ...
+
+    @property
+    def shared_files(self) -> tuple[int | None, int] | None:
+        """
+        Descriptors of the first tier's memory, if that is memory, and of the index, for a KvShared of another process. They belong to the store. None: it is not shared.
+        """
 
     def match_keys(self, keys: Sequence[bytes]) -> KvMatch:
         """Pins the leading blocks that are there."""
@@ -1604,6 +1610,30 @@ class KvJobs:
     def close(self) -> None:
         """
         Takes no more jobs, and ends its thread once it has begun all. The object still holds store and memory.
+        """
+
+class KvShared:
+    """
+    Blocks of a KvStore of another process, which opened it with shared=True: found and copied without a call to that process. Thread-safe. CancelledError: that store is closed. UnsupportedError: in a child of fork().
+    """
+
+    def __init__(self, geometry: KvGeometry, memory: int | None, index: int) -> None:
+        """Maps what KvStore.shared_files gives, and leaves the descriptors open."""
+
+    @property
+    def geometry(self) -> KvGeometry: ...
+
+    def contains(self, keys: Sequence[bytes]) -> list[bool]:
+        """Which of them the store has now, in any tier."""
+
+    def read(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int]) -> list[bool]:
+        """
+        Copies those of the blocks that are in the store's memory, and says which. The memory of others may have been overwritten.
+        """
+
+    def copy(self, which: Sequence[bool], staging: Extent | Object, user: Sequence[Extent | Object], *, to_user: bool, layout: Literal['page_first', 'layer_first'], positions: Sequence[int]) -> None:
+        """
+        Copies these blocks between `staging`, where they lie one after the other, and the user's memory.
         """
 
 class Capabilities:

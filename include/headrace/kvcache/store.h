@@ -185,6 +185,17 @@ struct StoreOptions {
   unsigned workers = 1;
   // Whether take_dropped() lists blocks.
   bool list_dropped = false;
+  // Whether other processes may read blocks of the first tier without a call: see Store::shared().
+  // The tier is memory of CPUs, or the folder: then they only see which blocks there are. Takes
+  // 64 to 128 bytes for each slot of all tiers.
+  bool shared = false;
+};
+
+// Descriptors of a store's shared memory, for other processes (SCM_RIGHTS), which map it read-only
+// (docs/howto/serve.md). They belong to the store.
+struct SharedFiles {
+  std::optional<int> memory;  // of the first tier; empty: that is a folder
+  int index = -1;             // which blocks there are
 };
 
 inline constexpr std::size_t kMostTiers = 6;
@@ -453,6 +464,9 @@ class Store {
   void poll();
 
   StoreStats stats() const;
+
+  // Empty: not opened with StoreOptions::shared. Requires: the store is open.
+  std::optional<SharedFiles> shared() const;
 
  private:
   explicit Store(std::unique_ptr<StoreCore> core);

@@ -173,7 +173,7 @@ class _Headrace(_Commands):
         name: name
         for name in (
             "topo", "run", "where", "doctor", "measure", "fleet", "export", "compare", "report",
-            "demo",
+            "demo", "serve",
         )
     }  # fmt: skip
     groups = {

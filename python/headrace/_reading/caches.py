@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from headrace import kvcache
 from headrace._core import Cache, InvalidError, Machine, Mover
+from headrace._serving.client import Attached
 from headrace._sizes import size
 
 T = TypeVar("T")
@@ -24,13 +25,15 @@ REMOTE_BLOCK = 256 << 10
 class Settings:
     """`budget`: bytes of local files, and as many of remote ones, at most. `where`: dram, hbm or
     cxl. `folder`: where blocks of remote files are kept as well, of at most
-    `folder_budget` bytes. The next process finds them there.
+    `folder_budget` bytes. The next process finds them there. `server`: instead, the name of a
+    `headrace serve` that keeps blocks of remote files.
     """
 
     budget: int = 1 << 30
     where: str = "dram"
     folder: str | None = None
     folder_budget: int = 16 << 30
+    server: str | None = None
 
     @staticmethod
     def parsed(given: dict[str, Any]) -> Settings:
@@ -47,6 +50,8 @@ class Settings:
                 raise InvalidError(f"{name}={known[name]!r}; give bytes, or as '4GiB'")
         if known.get("folder") is not None:
             known["folder"] = os.fspath(known["folder"])
+        if known.get("server") and known.get("folder"):
+            raise InvalidError("the server has its own folder; leave folder or server out")
         return replace(Settings(), **known)
 
 
@@ -89,8 +94,8 @@ class Caches:
         return self._one("cache", lambda: _cache(mover, settings))
 
     @property
-    def remote(self) -> kvcache.Store:
-        """Blocks of what other file systems read."""
+    def remote(self) -> kvcache.Store | Attached:
+        """Blocks of what other file systems read. Error: the server cannot be attached."""
         mover, settings = self.mover, self._settings
         return self._one("store", lambda: _store(mover, settings))
 
@@ -117,10 +122,13 @@ def _cache(mover: Mover, settings: Settings) -> Cache:
     return Cache(mover, budgets, placement=settings.where)
 
 
-def _store(mover: Mover, settings: Settings) -> kvcache.Store:
+def _store(mover: Mover, settings: Settings) -> kvcache.Store | Attached:
+    blocks = kvcache.opaque("headrace.fsspec", REMOTE_BLOCK)
+    if settings.server is not None:
+        return Attached(settings.server, blocks, machine=mover.machine)
     tiers: list[kvcache.Memory | kvcache.Folder] = [
         kvcache.Memory(settings.where, settings.budget, touch=False)
     ]
     if settings.folder is not None:
         tiers.append(kvcache.Folder(settings.folder, settings.folder_budget, other="discard"))
-    return kvcache.Store(mover, kvcache.opaque("headrace.fsspec", REMOTE_BLOCK), tiers)
+    return kvcache.Store(mover, blocks, tiers)

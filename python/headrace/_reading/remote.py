@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from headrace import kvcache
 from headrace._core import Error
 from headrace._reading.caches import REMOTE_BLOCK, Caches
+from headrace._serving.client import Attached
+
+_log = logging.getLogger(__name__)
 
 #: Blocks that are fetched by one request, at most: large requests are cut so that several are under
 #: way at once.
@@ -41,6 +46,7 @@ class RemoteFiles:
         self._name = name
         self._lock = threading.Lock()
         self._fetching: dict[bytes, threading.Event] = {}
+        self._warned = False
 
     def version(self, path: str) -> Version:
         """FileNotFoundError; IsADirectoryError."""
@@ -104,11 +110,19 @@ class RemoteFiles:
     def _stored(self, version: Version, blocks: Sequence[int]) -> dict[int, memoryview]:
         store = self._caches.remote
         keys = [version.key(block) for block in blocks]
-        there = [number for number, found in enumerate(store.contains(keys)) if found]
+        try:
+            there = [number for number, found in enumerate(store.contains(keys)) if found]
+        except Error as error:
+            self._server_failed(store, error)
+            return {}
         if not there:
             return {}
         memory = bytearray(len(there) * REMOTE_BLOCK)
-        load = store.load_blocks([keys[number] for number in there], memory)
+        try:
+            load = store.load_blocks([keys[number] for number in there], memory)
+        except Error as error:
+            self._server_failed(store, error)
+            return {}
         try:
             load.wait()
         except Error:
@@ -141,9 +155,20 @@ class RemoteFiles:
                 at = (block - first) * REMOTE_BLOCK
                 held[block] = view[at : at + REMOTE_BLOCK]
             keys = [version.key(block) for block in range(first, end)]
-            self._caches.remote.store(keys, whole).wait()
+            store = self._caches.remote
+            try:
+                store.store(keys, whole).wait()
+            except Error as error:
+                self._server_failed(store, error)
         return held
 
+    def _server_failed(self, store: kvcache.Store | Attached, error: Error) -> None:
+        """Without the server the file system below is read; that is said once."""
+        if not isinstance(store, Attached):
+            raise error
+        if not self._warned:
+            _log.warning("nothing is cached: %s", error)
+        self._warned = True
 
     def _ask(self, path: str, starts: Sequence[int], ends: Sequence[int]) -> Sequence[bytes]:
         """Several requests at once, also of a file system without asyncio."""

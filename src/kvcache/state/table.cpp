@@ -118,6 +118,38 @@ void Tier::reopen_disks() {
   sort_free();
 }
 
+Result<std::unique_ptr<Buffer>> Sharing::allocate(const Machine& machine, Bytes bytes,
+                                                  const Placement& memory) {
+  HEADRACE_TRY(SharedBuffer shared, allocate_shared(machine, bytes, memory));
+  memory_ = std::move(shared.file);
+  return std::move(shared.buffer);
+}
+
+Status Sharing::open(SharedSizes sizes, const Tier& first) {
+  if (memory_.get() >= 0) sizes.slots = first.slots;
+  HEADRACE_TRY(index_, SharedIndex::make(sizes));
+  return {};
+}
+
+void Sharing::show(const Entry& entry) {
+  if (index_ == nullptr) return;
+  if (!entry.fastest()) return index_->erase(entry.key);
+  const Copy& first = entry.copies[0];
+  const bool here = memory_.get() >= 0 && first.served();
+  index_->set(entry.key, here ? std::optional(first.slot) : std::nullopt);
+}
+
+void Sharing::close() {
+  if (index_ != nullptr) index_->close();
+}
+
+std::optional<SharedFiles> Sharing::files() const {
+  if (index_ == nullptr) return std::nullopt;
+  SharedFiles files{.memory = {}, .index = index_->descriptor()};
+  if (memory_.get() >= 0) files.memory = memory_.get();
+  return files;
+}
+
 BlockTable::BlockTable(Mover& mover, const StoreOptions& options, Unlister& unlister)
     : mover_(mover),
       options_(options),
@@ -129,6 +161,12 @@ BlockTable::BlockTable(Mover& mover, const StoreOptions& options, Unlister& unli
 
 Status BlockTable::open() {
   for (unsigned i = 0; i < tiers_.size(); ++i) HEADRACE_TRY_STATUS(open_tier(i));
+  if (!options_.shared) return {};
+  SharedSizes sizes{.slot_bytes = slot_bytes_, .block_bytes = block_bytes_};
+  for (const Tier& tier : tiers_) sizes.blocks += tier.slots;
+  HEADRACE_TRY_STATUS(sharing.open(sizes, tiers_.front()));
+  const TableLock lock(*this);
+  for (const auto& [key, entry] : entries_) sharing.show(entry);
   return {};
 }
 
@@ -145,7 +183,10 @@ Status BlockTable::open_tier(unsigned index) {
                   "tier {} is memory in a file on storage; give a folder there, which is kept",
                   index);
     }
-    HEADRACE_TRY(tier.buffer, allocate(machine, Bytes{tier.slots * slot_bytes_}, options.memory));
+    const Bytes bytes{tier.slots * slot_bytes_};
+    HEADRACE_TRY(tier.buffer, options_.shared && index == 0
+                                  ? sharing.allocate(machine, bytes, options.memory)
+                                  : allocate(machine, bytes, options.memory));
     const Node* const node = machine.find(tier.buffer->node());
     name = node == nullptr ? "memory" : to_string(node->kind);
     if (!for_cpus_ && tier.buffer->memory() != nullptr) for_cpus_ = index;
@@ -210,6 +251,7 @@ void BlockTable::release() {
   std::array<std::unique_ptr<Buffer>, kMostTiers> buffers;  // unmapped later: that takes time
   std::unique_ptr<Folders> folder;
   const TableLock lock(*this);
+  sharing.close();
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
     tiers_[i].order.reset();
     buffers[i] = std::move(tiers_[i].buffer);
@@ -354,7 +396,9 @@ void BlockTable::ready(Copy& copy, unsigned index) {
   copy.state = removed ? Copy::State::damaged : Copy::State::ready;
   --tier.filling;
   tier.fills.end(copy.side);
-  if (!removed) enter_order(copy, index);
+  if (removed) return;
+  enter_order(copy, index);
+  sharing.show(*copy.entry);
 }
 
 void BlockTable::damage(Copy& copy, unsigned index) {
@@ -362,6 +406,7 @@ void BlockTable::damage(Copy& copy, unsigned index) {
   Tier& tier = tiers_[index];
   tier.order->remove(copy);
   copy.state = Copy::State::damaged;
+  sharing.show(*copy.entry);
   ++tier.counts.dropped;
   ++counts_.damaged;
 }
@@ -381,6 +426,7 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
   const bool filling = copy.state == Copy::State::filling;
   if (filling) --tier.filling;
   copy.state = Copy::State::none;
+  sharing.show(*copy.entry);
   bool counted = filling;
   // A slot that got no block may still have the header of a block that was removed meanwhile.
   const bool stale = filling && tier.folder != nullptr && tier.folder->listed(copy.slot);

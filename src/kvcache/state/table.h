@@ -31,6 +31,7 @@
 #include "core/mutex.h"
 #include "headrace/buffer.h"
 #include "headrace/kvcache/store.h"
+#include "kvcache/shared/index.h"
 #include "kvcache/state/epochs.h"
 #include "kvcache/state/folders.h"
 #include "kvcache/state/free_slots.h"
@@ -172,6 +173,27 @@ struct Tier {
   Disk& disk_of(std::uint32_t slot) REQUIRES(kTable) { return disk.disks[folder->disk_of(slot)]; }
 };
 
+// What other processes see of a store that is opened with StoreOptions::shared.
+class Sharing {
+ public:
+  // Memory of the first tier, which they can map.
+  Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
+                                           const Placement& memory);
+  // From now on blocks are shown. `sizes`: without the slots if the first tier is a folder.
+  Status open(SharedSizes sizes, const Tier& first);
+  // They find the block as it is now. Called after each change of what is served, before a slot is
+  // free.
+  void show(const Entry& entry) REQUIRES(kTable);
+  // They find nothing from now on.
+  void close();
+  // Constant once the store is open. See Store::shared().
+  std::optional<SharedFiles> files() const;
+
+ private:
+  OwnDescriptor memory_;
+  std::unique_ptr<SharedIndex> index_;  // nullptr: blocks are not shown
+};
+
 // Overwrites headers of the folder (Remover).
 class Unlister {
  public:
@@ -196,7 +218,6 @@ class BlockTable {
   void release_matches();
   // Releases the tiers: nothing accesses them any more.
   void release();
-
   std::uint64_t block_bytes() const { return block_bytes_; }
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   // The first tier that CPUs address.
@@ -254,6 +275,8 @@ class BlockTable {
   // Keeps the error for stats().
   void note(const Error& error) noexcept REQUIRES(kTable);
   std::string last_error() REQUIRES(kTable) { return last_error_; }
+
+  Sharing sharing;
 
   // The steps of close(), in order. No new operation is accepted.
   bool closing GUARDED_BY(kTable) = false;

@@ -220,7 +220,7 @@ def test_each_rank_has_pages_of_its_own(opened: Open) -> None:
 def test_ranks_of_mla_read_what_the_first_one_wrote(
     opened: Open, v1: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace._ranks._AGAIN_SECONDS", 0)
+    monkeypatch.setattr("headrace._serving.client._AGAIN_SECONDS", 0)
 
     def rank(tp: int) -> Rank:
         pool = real_sglang.host_pool(mla=True)

@@ -17,6 +17,8 @@ import real_vllm
 import wheels
 
 import headrace
+from headrace import kvcache, serving
+from headrace._serving.server import OneStore
 
 ROW, ROWS = 16384, 16
 Open = Callable[..., Any]
@@ -47,6 +49,8 @@ class Engine:
         self.view = memoryview(self.array)
         tier = {"type": "HeadraceTier", "module_path": "headrace.vllm", "folder": str(folder),
                 "budget": 64 * ROW, **config}  # fmt: skip
+        if "server" in config:  # has these
+            del tier["folder"], tier["budget"]
         self.tier = SecondaryTierFactory.create_secondary_tier(
             tier, self.view, spec or real_vllm.spec()
         )
@@ -305,3 +309,36 @@ def test_an_engine_killed_while_it_writes_leaves_no_wrong_row(opened: Open, tmp_
             found += len(good)
         engine.tier.shutdown()
     assert found > 0
+
+
+@needs_the_wheel
+def test_engines_of_one_server_have_the_same_chunks(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = str(tmp_path / "socket")
+    machine = headrace.Machine.discover(storage=[tmp_path])
+    tiers = [kvcache.Memory("dram", 64 * ROW), kvcache.Folder(tmp_path / "served", 64 * ROW)]
+    store = OneStore(headrace.Mover(machine), tiers)
+    server = serving.Server(name, store, machine)
+    first, second = (
+        opened(real_vllm.spec(engines=2, engine=number), server=name)
+        for number in range(2)
+    )
+    assert first.store(range(6)).success
+    assert second.has(3) and not second.has(7)
+    assert second.load(range(6)).success
+    assert (second.array[:6] == second.content(range(6))).all()
+    result = second.load(range(4, 8))
+    assert not result.success and list(result.successful_keys) == [second.key(4), second.key(5)]
+    until = time.monotonic() + 60
+    while second.tier.get_stats() is None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    second.tier.touch([second.key(1)], second.request)
+    server.close()
+    assert not second.has(3) and not second.has(4) and not first.load(range(3)).success
+    assert caplog.text.count("no chunks are found: the server") == 1
+    first.tier.shutdown()
+    store.close(60)
+    with pytest.raises(headrace.InvalidError, match="its own memory"):
+        opened(server=name, memory=1)

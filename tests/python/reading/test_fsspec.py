@@ -22,6 +22,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import headrace
 import headrace.fsspec
+from headrace import serving
+from headrace._serving.server import OneStore
 
 BLOCK = 256 << 10
 
@@ -311,3 +313,27 @@ def test_threads_of_all_files_share_the_caches(tmp_path: Path) -> None:
         for one in running:
             one.result()
     assert headrace.fsspec.stats()["local"].bytes_used <= 8 << 20
+
+
+def test_processes_of_one_server_fetch_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = str(tmp_path / "socket")
+    machine = headrace.Machine.discover(storage=[])
+    memory = [headrace.kvcache.Memory("dram", "8MiB")]
+    store = OneStore(headrace.Mover(machine), memory)
+    server = serving.Server(name, store, machine)
+    headrace.fsspec.close()
+    headrace.fsspec.configure(server=name)
+    data = random.Random(4).randbytes(3 * BLOCK + 5)
+    below, fs = faulty(data)
+    assert fs.cat_file("/data") == data and len(below.requests) == 1
+    headrace.fsspec.close()  # as another process
+    assert fs.cat_file("/data") == data and len(below.requests) == 1
+    server.close()
+    assert fs.cat_file("/data") == data and len(below.requests) == 2
+    assert fs.cat_file("/data") == data
+    assert caplog.text.count("nothing is cached: the server") == 1
+    store.close(60)
+    with pytest.raises(headrace.InvalidError, match="folder or server"):
+        headrace.fsspec.configure(server=name, folder=tmp_path)
