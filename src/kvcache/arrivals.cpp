@@ -20,9 +20,14 @@ void Arrival::run() noexcept {
 }
 
 void Arrival::copied(const Result<MoveStats>& outcome) noexcept {
-  if (std::exchange(gathering, false) && outcome) return state->core->jobs.enqueue(*this);
-  state->core->arrivals.stored(std::unique_ptr<Arrival>(this),
-                               outcome ? nullptr : &outcome.error());
+  StoreCore& core = *state->core;
+  if (std::exchange(gathering, false) && outcome) return core.jobs.enqueue(*this);
+  // No other thread changes the slot of a copy that is filling.
+  if (!outcome && writing && core.table.tier(0).folder->mend(entry->copies[0].slot) != mends) {
+    writing = false;
+    return core.jobs.enqueue(*this);  // the file was cut, and is long again
+  }
+  core.arrivals.stored(std::unique_ptr<Arrival>(this), outcome ? nullptr : &outcome.error());
 }
 
 Result<Stored> Arrivals::store(std::span<const Key> keys, std::span<const Extent> from,
@@ -239,41 +244,61 @@ Result<std::vector<MovePair>> Arrivals::pairs_to_folder(Arrival& arrival,
   pairs = {{.to = tier.in_slot(slot, 0, length), .from = block.part(0, length)},
            tier.folder->header(slot)};
   arrival.writing = true;
+  arrival.mends = tier.folder->mends(slot);
   return pairs;
+}
+
+// The user's memory is still there, so a block that its disk did not take may go to another slot.
+bool Arrivals::place_again(Arrival& arrival, const Error& why) {
+  BlockTable& table = store_.table;
+  Entry& entry = *arrival.entry;
+  Copy& copy = entry.copies[0];
+  const Nanoseconds now = store_.mover.clock().now();
+  const bool next = table.tier(0).disk_refused(copy.slot, why, now);
+  if (!next || entry.removed || table.closing) return false;
+  entry.waiting = true;
+  table.drop(copy, 0, true);
+  arrival.writing = false;
+  waiting_.push(arrival);
+  return true;
+}
+
+void Arrivals::settle(std::unique_ptr<Arrival> arrival, const Error* why, Later& later) {
+  BlockTable& table = store_.table;
+  Copy& copy = arrival->entry->copies[0];
+  const Key key = arrival->entry->key;
+  auto what = &StoredCounts::stored;
+  bool writes = false;  // the store ends later, with the write
+  if (why != nullptr) table.note(*why);
+  if (why != nullptr && arrival->writing && place_again(*arrival, *why)) {
+    (void)arrival.release();
+    return;
+  }
+  arrival->entry->storing = false;
+  arriving_.end(arrival->side);
+  if (arrival->writing && why == nullptr) table.tier(0).disk_has(copy.slot);
+  if (why != nullptr) {
+    what = &StoredCounts::failed;
+    table.drop(copy, 0, arrival->writing);
+  } else if (arrival->entry->removed) {
+    table.ready(copy, 0);  // frees the entry
+  } else {
+    table.use(*arrival->entry);
+    table.ready(copy, 0);
+    store_.flusher.expect_idle(key);
+    writes = ends_with_write() && store_.tiers.write(copy, 0, arrival->state);
+    if (!writes && ends_with_write()) what = &StoredCounts::refused;
+  }
+  if (writes) return;
+  arrived(*arrival->state, what, later);
+  count_followers(key, what, later);
 }
 
 void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept {
   {
     Later later;
-    BlockTable& table = store_.table;
-    const TableLock lock(table);
-    Copy& copy = arrival->entry->copies[0];
-    Tier& first = table.tier(0);
-    const std::uint32_t slot = copy.slot;
-    const Key key = arrival->entry->key;
-    auto what = &StoredCounts::stored;
-    bool writes = false;  // the store ends later, with the write
-    arrival->entry->storing = false;
-    arriving_.end(arrival->side);
-    if (arrival->writing && why == nullptr) first.disk_has(slot);
-    if (why != nullptr) {
-      what = &StoredCounts::failed;
-      table.note(*why);
-      table.drop(copy, 0, arrival->writing);
-      if (arrival->writing) first.disk_refused(slot, *why, store_.mover.clock().now());
-    } else if (arrival->entry->removed) {
-      table.ready(copy, 0);  // frees the entry
-    } else {
-      table.use(*arrival->entry);
-      table.ready(copy, 0);
-      store_.flusher.expect_idle(key);
-      writes = ends_with_write() && store_.tiers.write(copy, 0, arrival->state);
-      if (!writes && ends_with_write()) what = &StoredCounts::refused;
-    }
-    if (!writes) {
-      arrived(*arrival->state, what, later);
-      count_followers(key, what, later);
-    }
+    const TableLock lock(store_.table);
+    settle(std::move(arrival), why, later);
     place(later);
   }
   store_.flusher.progressed();

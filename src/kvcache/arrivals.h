@@ -38,6 +38,7 @@ struct Arrival final : Copying {
   std::unique_ptr<Buffer> passage;
   bool gathering = false;        // the copy to `passage` is in flight
   bool writing = false;          // the copy to a folder is in flight
+  std::uint64_t mends = 0;       // Folders::mends() before it
   void run() noexcept override;  // starts its copy
   void copied(const Result<MoveStats>& outcome) noexcept override;
 };
@@ -81,6 +82,10 @@ class Arrivals {
       REQUIRES(kTable);
   // Makes an entry that waits for its block. Returns nullptr if the block is refused.
   Arrival* expect(const Key& key, const std::shared_ptr<StoredState>& state) REQUIRES(kTable);
+  // The arrival's copy has ended.
+  void settle(std::unique_ptr<Arrival> arrival, const Error* why, Later& later) REQUIRES(kTable);
+  // After a write that failed: lets the block wait for another slot, or returns false.
+  bool place_again(Arrival& arrival, const Error& why) REQUIRES(kTable);
   // The arrival is given up before its copy.
   void give_up(std::unique_ptr<Arrival> arrival, std::size_t StoredCounts::* what, Later& later)
       REQUIRES(kTable);

@@ -48,8 +48,7 @@ void Flusher::write_while_idle() noexcept {
   const TableLock lock(table);
   Tier& folder = table.last();
   const Nanoseconds now = store_.mover.clock().now();
-  folder.reopen_due(now);
-  while (!when_idle_.empty() && !table.closing && now >= folder.rests && !folder.all_closed() &&
+  while (!when_idle_.empty() && !table.closing && now >= folder.rests && !folder.all_closed(now) &&
          folder.filling * table.block_bytes() < kIdleBytes) {
     Entry* const entry = table.find(when_idle_.front());
     const bool wanted = entry != nullptr && table.only_in_memory(*entry) && !entry->on_its_way();

@@ -65,6 +65,7 @@ class FileBackend final : public Backend {
   // The disk of the file with this inode fails writes with this error, and reads if it is io.
   std::atomic<ino_t> lost{0};
   std::atomic<ErrorCode> lost_by{ErrorCode::io};
+  std::atomic<std::uint64_t> lost_writes{0};
   std::atomic<std::uint64_t> writes{0};
   std::atomic<std::uint64_t> read_bytes{0};
   std::atomic<std::uint64_t> torn_after{UINT64_MAX};  // reads after this many bytes are torn
@@ -97,7 +98,10 @@ class FileBackend final : public Backend {
       }
       if (unwritable) return fail(ErrorCode::io, "injected");
       const auto& file = static_cast<const File&>(*piece.to.object);
-      if (is_lost(file)) return fail(lost_by.load(), "no space left on device, or lost");
+      if (is_lost(file)) {
+        ++lost_writes;
+        return fail(lost_by.load(), "no space left on device, or lost");
+      }
       done = pwrite(file.buffered_fd(), piece.from.memory(), piece.from.length.value,
                     static_cast<off_t>(piece.to.offset));
     }

@@ -25,12 +25,10 @@ const Error kTorn{ErrorCode::io,
 std::optional<std::uint32_t> Tiers::take_slot(unsigned index, Loss loss) {
   Tier& tier = store_.table.tier(index);
   const Nanoseconds now = store_.mover.clock().now();
-  tier.reopen_due(now);
-  if (tier.all_closed()) return std::nullopt;
-  const auto free = tier.take_free(now);
-  if (free) return free;
+  if (tier.all_closed(now)) return std::nullopt;
+  if (const auto free = tier.take_free(now)) return free;
   evict(index, 1, loss);
-  return tier.free.empty() ? std::nullopt : tier.take_free(now);
+  return tier.usable(now) == 0 ? std::nullopt : tier.take_free(now);
 }
 
 void Tiers::evict_for(std::size_t waiting) {
@@ -43,18 +41,20 @@ void Tiers::evict_for(std::size_t waiting) {
 
 void Tiers::evict(unsigned index, std::size_t wanted, Loss loss) {
   const Tier& tier = store_.table.tier(index);
-  while (tier.free.size() + tier.leaving < wanted && tier.leaving < most_moving()) {
+  const Nanoseconds now = store_.mover.clock().now();
+  while (tier.usable(now) + tier.leaving < wanted && tier.leaving < most_moving()) {
     if (!evict_one(index, loss)) return;
   }
 }
 
 bool Tiers::evict_one(unsigned index, Loss loss) {
   Tier& tier = store_.table.tier(index);
+  const Nanoseconds now = store_.mover.clock().now();
   EvictionLinks* const chosen = tier.order->choose(
       [&](EvictionLinks& links) REQUIRES(kTable) {
         const Copy& copy = static_cast<Copy&>(links);
         return copy.entry->pins == 0 && copy.state == Copy::State::ready &&
-               !tier.closed(copy.slot) &&
+               tier.may_evict(copy.slot, now) &&
                !copy.entry->has(Copy::State::filling);  // perhaps from this one
       },
       kEffort);
@@ -137,6 +137,7 @@ void TierCopy::run() noexcept {
     target.folder->describe(to_slot, entry->key, {bytes.memory(), table.block_bytes()});
     pairs[1] = target.folder->header(to_slot);
     writing = true;
+    mends = target.folder->mends(to_slot);
   }
   const Transfer copy = core->mover.copy(std::span(pairs).first(target.folder != nullptr ? 2 : 1),
                                          {.priority = Priority::migration});
@@ -144,6 +145,10 @@ void TierCopy::run() noexcept {
 }
 
 void TierCopy::copied(const Result<MoveStats>& outcome) noexcept {
+  if (!outcome && writing && core->table.tier(to).folder->mend(to_slot) != mends) {
+    writing = false;
+    return core->jobs.enqueue(*this);  // the file was cut, and is long again
+  }
   if (!outcome) return end(&outcome.error());
   if (!std::exchange(fetching, false)) return end(nullptr);
   core->jobs.enqueue(*this);
@@ -182,11 +187,9 @@ bool Tiers::write(Copy& copy, unsigned index, std::shared_ptr<StoredState> for_s
   const auto last = static_cast<unsigned>(store_.table.tiers() - 1);
   Tier& folder = store_.table.last();
   const Nanoseconds now = store_.mover.clock().now();
-  folder.reopen_due(now);
-  const bool open = !folder.all_closed() && now >= folder.rests;
-  const auto slot = for_store != nullptr ? take_slot(last, Loss::allowed)
-                    : open               ? folder.free.pop()
-                                         : std::nullopt;
+  const auto slot = for_store != nullptr  ? take_slot(last, Loss::allowed)
+                    : now >= folder.rests ? folder.take_free(now)
+                                          : std::nullopt;
   if (!slot) return false;
   const Source source = for_store != nullptr ? Source::stays : Source::idle;
   if (send(copy, index, last, *slot, source, std::move(for_store))) return true;
@@ -250,10 +253,10 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
     table.drop(to, copy.to, copy.writing);
   }
   const bool refused = why != nullptr && copy.writing;
-  if (refused) target.disk_refused(copy.to_slot, *why, now);
-  const bool other_disk = refused && target.folder->disks() > 1 && !target.all_closed();
+  const bool next = refused && target.disk_refused(copy.to_slot, *why, now);
+  const bool other_disk = next && target.folder->disks() > 1;
   const bool full = other_disk || (refused && why->code == ErrorCode::exhausted);
-  if (other_disk && idle && !entry.removed) store_.flusher.expect_idle(key);
+  if (why != nullptr && idle && !entry.removed) store_.flusher.expect_idle(key);
   if (why != nullptr && !other_disk && (idle || copy.source == Source::leaves_if_copied)) {
     target.rests = now + kRest;
   }

@@ -76,6 +76,7 @@ struct TierCopy final : Copying {
   std::unique_ptr<Buffer> passage;  // memory in which CPUs see the block, if neither end is such
   bool fetching = false;            // the copy to `passage` is in flight
   bool writing = false;             // the copy to a folder is in flight
+  std::uint64_t mends = 0;          // Folders::mends() before it
   std::shared_ptr<StoredState> for_store;  // the store that ends with it, if any
 
   bool promotes() const { return to < from; }

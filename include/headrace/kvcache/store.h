@@ -154,7 +154,8 @@ struct TierOptions {
   std::filesystem::path folder = {};  // on SSD; only the last tier
   // More folders of the same tier, each on a disk of its own. Blocks are spread over all of them by
   // budget. Each folder has whole blocks and its own list, so a lost disk costs only its blocks,
-  // and the others can be opened without it. A disk that fails a write gets no new block for 10 s.
+  // and the others can be opened without it. A disk that fails a write (ErrorCode::io) gets no new
+  // block for 10 s, then one.
   std::vector<FolderOptions> more_folders = {};
   WriteBack write = WriteBack::idle;  // for a folder
   Verify verify = Verify::all;        // for a folder
@@ -411,7 +412,8 @@ class Store {
   // of an earlier process, and also if blocks could not be written; `timeout` and `stop` do not
   // bound that. Calls `stop` about every 50 ms in this thread.
   // Errors: io: a block could not be written, for example because the disk is full, or the folder's
-  // files were removed or cut, so no process will find them; or the writes did not reach the disk,
+  // files were removed, so no process will find them, or cut since the last flush(), so blocks are
+  // lost; or the writes did not reach the disk,
   // as each flush() then says until the folder is opened again. timed_out: some blocks were
   // written. cancelled: `stop` returned true.
   Status flush(Nanoseconds timeout = std::chrono::seconds{60},

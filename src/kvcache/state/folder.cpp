@@ -322,7 +322,7 @@ Status Folder::check_superblock(const std::filesystem::path& path, bool& other) 
   return {};
 }
 
-Status Folder::still_there() const {
+Status Folder::still_there() {
   for (const File* file : {index_.get(), blocks_.get()}) {
     struct stat status{};
     if (fstat(file->buffered_fd(), &status) != 0) {
@@ -334,14 +334,30 @@ Status Folder::still_there() const {
                   "process, so open it again",
                   quoted(path_));
     }
-    if (static_cast<std::uint64_t>(status.st_size) < file->size().value) {
-      return fail(ErrorCode::io,
-                  "somebody cut a file of the KV store in {}; it serves what is left and can write "
-                  "no more, so open it again",
-                  quoted(path_));
-    }
   }
-  return {};
+  mend();
+  if (!cut_.exchange(false)) return {};
+  return fail(ErrorCode::io,
+              "somebody cut a file of the KV store in {}; blocks are lost, and it writes on; give "
+              "a smaller budget to make it smaller",
+              quoted(path_));
+}
+
+std::uint64_t Folder::mend() noexcept {
+  for (const File* file : {index_.get(), blocks_.get()}) {
+    struct stat status{};
+    const auto whole = static_cast<off_t>(file->size().value);
+    if (fstat(file->buffered_fd(), &status) != 0 || status.st_size >= whole) continue;
+    if (file == blocks_.get()) {  // first: zeros must not be trusted
+      const auto left = static_cast<std::uint64_t>(status.st_size);
+      std::uint64_t before = uncut_.load();
+      while (left < before && !uncut_.compare_exchange_weak(before, left)) {
+      }
+    }
+    cut_ = true;
+    if (ftruncate(file->buffered_fd(), whole) == 0) ++mends_;
+  }
+  return mends_.load();
 }
 
 Status Folder::sync() {
@@ -425,7 +441,8 @@ bool Folder::fits(std::uint32_t slot, const Key& key, unsigned layer,
 }
 
 bool Folder::trusts(std::uint32_t slot, const Key& key) const {
-  return trusts_own_ && own_[slot] != 0 && at(slot)->key == key;
+  const bool uncut = (slot + 1) * slot_bytes(geometry_).value <= uncut_.load();
+  return trusts_own_ && own_[slot] != 0 && uncut && at(slot)->key == key;
 }
 
 std::optional<Key> Folder::listed(std::uint32_t slot) const {

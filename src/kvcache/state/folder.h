@@ -64,8 +64,13 @@ class Folder {
   void count_with(std::atomic<std::uint64_t>& sequence) { sequence_ = &sequence; }
 
   const File& file() const { return *blocks_; }
-  // Errors: io: its files were removed, so writes are lost when this process ends; or cut.
-  Status still_there() const;
+  // Errors: io: its files were removed, so writes are lost when this process ends; or were cut
+  // since the last call, so blocks are lost, and mend() made them long again.
+  Status still_there();
+  std::uint64_t mends() const { return mends_.load(); }
+  // Makes a file long again that was cut, so that all slots can be written. Blocks that were there
+  // do not fit their checksums. Returns how many times this was necessary. Thread-safe.
+  std::uint64_t mend() noexcept;
   // Makes all writes durable that have ended. Errors: io, from then on. Thread-safe.
   Status sync();
   // Records in memory that `slot` will hold the block, with the checksums of `bytes`.
@@ -106,7 +111,10 @@ class Folder {
   const std::size_t header_bytes_;
   const bool discard_other_;
   const bool trusts_own_;
-  std::vector<std::uint8_t> own_;  // by slot: 1 if this process wrote its block
+  std::vector<std::uint8_t> own_;                 // by slot: 1 if this process wrote its block
+  std::atomic<std::uint64_t> uncut_{UINT64_MAX};  // bytes of `blocks` that were never cut
+  std::atomic<bool> cut_{false};                  // since the last still_there()
+  std::atomic<std::uint64_t> mends_{0};
   int lock_ = -1;
   int index_lock_ = -1;
   bool blank_ = false;  // check_files() found no index

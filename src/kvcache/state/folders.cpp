@@ -31,30 +31,6 @@ Result<std::unique_ptr<Folders>> Folders::open(Mover& mover, const TierOptions& 
   return folders;
 }
 
-unsigned Folders::disk_of(std::uint32_t slot) const {
-  unsigned disk = 0;
-  while (slot >= starts_[disk + 1]) ++disk;
-  return disk;
-}
-
-std::vector<std::uint32_t> Folders::order() const {
-  std::vector<std::uint32_t> order;
-  order.reserve(slots());
-  std::vector<std::uint32_t> next(starts_.begin(), starts_.end() - 1);
-  const auto used = [&](std::size_t disk) {  // of its slots, after the next
-    const auto slots = static_cast<double>(starts_[disk + 1] - starts_[disk]);
-    return (next[disk] - starts_[disk] + 1) / slots;
-  };
-  while (order.size() < slots()) {
-    std::size_t least = 0;
-    for (std::size_t disk = 1; disk < next.size(); ++disk) {
-      if (used(disk) < used(least)) least = disk;
-    }
-    order.push_back(next[least]++);
-  }
-  return order;
-}
-
 Extent Folders::in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const {
   return {&of(slot).file(), local(slot) * slot_bytes_ + from, bytes};
 }
@@ -78,9 +54,13 @@ std::vector<Folder::Found> Folders::take_found() {
   return found;
 }
 
-Status Folders::still_there() const {
-  for (const auto& folder : folders_) HEADRACE_TRY_STATUS(folder->still_there());
-  return {};
+Status Folders::still_there() {
+  Status first;
+  for (const auto& folder : folders_) {
+    Status there = folder->still_there();
+    if (first) first = std::move(there);
+  }
+  return first;
 }
 
 Status Folders::sync() {

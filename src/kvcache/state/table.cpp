@@ -30,92 +30,106 @@ bool Entry::elsewhere(const Copy& copy) const {
                              [&](const Copy& other) { return &other != &copy && other.served(); });
 }
 
-bool Tier::closed(std::uint32_t slot) const {
-  return folder != nullptr && disk.disks[folder->disk_of(slot)].closed > Nanoseconds{0};
-}
-
-bool Tier::all_closed() const {
-  return folder != nullptr && std::ranges::all_of(disk.disks, [](const Disk& each) {
-           return each.closed > Nanoseconds{0};
+bool Tier::all_closed(Nanoseconds now) const {
+  return folder != nullptr && std::ranges::all_of(disk.disks, [&](const Disk& each) {
+           return each.state == Disk::State::closed && now < each.again;
          });
 }
 
 bool Tier::any_refuses() const {
-  return std::ranges::any_of(
-      disk.disks, [](const Disk& each) { return each.full || each.closed > Nanoseconds{0}; });
+  return std::ranges::any_of(disk.disks,
+                             [](const Disk& each) { return each.state != Disk::State::open; });
+}
+
+bool Tier::may_evict(std::uint32_t slot, Nanoseconds now) const {
+  if (folder == nullptr) return true;
+  const unsigned number = free.disk_of(slot);
+  const Disk& each = disk.disks[number];
+  return each.state != Disk::State::closed || (now >= each.again && free.aside(number) == 0);
 }
 
 bool Tier::refused(std::uint32_t slot) const {
   if (folder == nullptr) return false;
-  return closed(slot) || (disk.disks[folder->disk_of(slot)].full && !disk.written[slot]);
+  const Disk& of_slot = disk.disks[free.disk_of(slot)];
+  return of_slot.state == Disk::State::closed ||
+         (of_slot.state == Disk::State::full && !disk.written[slot]);
 }
 
-void Tier::sort_free() {
-  free.take_back();
-  free.set_aside_if([&](std::uint32_t slot) REQUIRES(kTable) { return refused(slot); });
+void Tier::sort_free(unsigned number) {
+  free.take_back(number);
+  free.set_aside_if(number, [&](std::uint32_t slot) REQUIRES(kTable) { return refused(slot); });
 }
 
 void Tier::free_slot(std::uint32_t slot) {
   refused(slot) ? free.push_aside(slot) : free.push(slot);
 }
 
-std::optional<std::uint32_t> Tier::take_free(Nanoseconds now) {
-  if (const auto slot = free.pop()) return slot;
+std::optional<std::uint32_t> Tier::try_again(Disk::State state, Nanoseconds now) {
   for (unsigned number = 0; number < disk.disks.size(); ++number) {
     Disk& each = disk.disks[number];
-    if (!each.full || each.closed > Nanoseconds{0} || now < each.again) continue;
-    each.again = now + kRest;
-    const auto slot =
-        free.pop_aside([&](std::uint32_t aside) { return folder->disk_of(aside) == number; });
+    if (each.state != state || now < each.again) continue;
+    const auto slot = free.pop_aside(number);
     if (!slot) continue;
+    each.again = now + kRest;
     each.trying = slot;
     return slot;
   }
   return std::nullopt;
 }
 
-void Tier::disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) {
-  Disk& of_slot = disk_of(slot);
-  const bool full = why.code == ErrorCode::exhausted;
-  const bool was_full = of_slot.full;
-  const bool was_closed = closed(slot);
-  if (full) of_slot.again = now + kRest;
-  if (full && !disk.written[slot]) {
-    of_slot.full = true;
-    of_slot.trying.reset();
-  } else if (full || folder->disks() > 1) {  // some file systems write each block anew elsewhere
-    of_slot.closed = now + kRest;
-    of_slot.failed = of_slot.failed || !full;
-  } else {
-    return;
+// A disk that failed is tried first, since the tier has others: they may have space for long.
+std::optional<std::uint32_t> Tier::take_free(Nanoseconds now) {
+  if (const auto slot = try_again(Disk::State::closed, now)) return slot;
+  if (const auto slot = free.pop()) return slot;
+  return try_again(Disk::State::full, now);
+}
+
+std::size_t Tier::usable(Nanoseconds now) const {
+  std::size_t count = free.size();
+  for (unsigned number = 0; number < disk.disks.size(); ++number) {
+    const Disk& each = disk.disks[number];
+    const bool due = each.state == Disk::State::closed && now >= each.again;
+    if (due && free.aside(number) > 0) ++count;
   }
-  if (was_full == of_slot.full && was_closed == closed(slot)) return;  // they are aside already
-  free.set_aside_if([&](std::uint32_t each) REQUIRES(kTable) { return refused(each); });
+  return count;
+}
+
+// An error that says nothing of the disk, such as a time-out, leaves it open.
+bool Tier::disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) {
+  const bool full = why.code == ErrorCode::exhausted;
+  const bool lost = why.code == ErrorCode::io && folder->disks() > 1;
+  if (!full && !lost) return false;
+  const unsigned number = free.disk_of(slot);
+  Disk& of_slot = disk.disks[number];
+  const Disk::State before = of_slot.state;
+  const bool tried = of_slot.trying == slot;
+  of_slot.again = now + kRest;
+  if (tried) of_slot.trying.reset();
+  if (full && !disk.written[slot] && (tried || before != Disk::State::closed)) {
+    of_slot.state = Disk::State::full;
+    of_slot.failed = false;
+  } else {  // some file systems write each block anew elsewhere
+    of_slot.state = Disk::State::closed;
+    of_slot.failed = of_slot.failed || lost;
+  }
+  if (of_slot.state != before) sort_free(number);
+  return !all_closed(now);
 }
 
 void Tier::disk_has(std::uint32_t slot) {
   disk.written[slot] = true;
-  if (disk_of(slot).trying != slot) return;
-  disk_of(slot) = {};
-  sort_free();
-}
-
-void Tier::reopen_due(Nanoseconds now) {
-  bool any = false;
-  for (Disk& each : disk.disks) {
-    if (each.closed == Nanoseconds{0} || now < each.closed) continue;
-    each.closed = Nanoseconds{0};
-    each.failed = false;
-    any = true;
-  }
-  if (any) sort_free();
+  const unsigned number = free.disk_of(slot);
+  if (disk.disks[number].trying != slot) return;
+  disk.disks[number] = {};
+  sort_free(number);
 }
 
 void Tier::reopen_disks() {
-  for (Disk& each : disk.disks) {
-    each = each.failed ? Disk{.closed = each.closed, .failed = true} : Disk{};
+  for (unsigned number = 0; number < disk.disks.size(); ++number) {
+    if (disk.disks[number].failed) continue;
+    disk.disks[number] = {};
+    sort_free(number);
   }
-  sort_free();
 }
 
 BlockTable::BlockTable(Mover& mover, const StoreOptions& options, Unlister& unlister)
@@ -166,19 +180,18 @@ Status BlockTable::open_tier(unsigned index) {
   tier.counts.budget = Bytes{tier.slots * slot_bytes_};
   tier.order = options_.eviction();
   if (tier.folder == nullptr) {
-    tier.free.open(tier.slots, {});
+    tier.free.open({0, tier.slots}, {});
     for (std::uint32_t slot = tier.slots; slot > 0; --slot) tier.free.push(slot - 1);
     return {};
   }
   tier.disk.disks.resize(tier.folder->disks());
   tier.disk.written.resize(tier.slots);
-  tier.free.open(tier.slots,
+  tier.free.open(tier.folder->starts(),
                  [folder = tier.folder.get()](std::uint32_t slot) { return folder->listed(slot); });
   std::vector<bool> taken(tier.slots);
   take_over_found(index, taken);
-  const std::vector<std::uint32_t> order = tier.folder->order();
-  for (auto slot = order.rbegin(); slot != order.rend(); ++slot) {
-    if (!taken[*slot]) tier.free.push(*slot);
+  for (std::uint32_t slot = tier.slots; slot > 0; --slot) {
+    if (!taken[slot - 1]) tier.free.push(slot - 1);
   }
   return {};
 }

@@ -103,14 +103,15 @@ struct Entry {
 
 // The state of the disk of one folder.
 struct Disk {
-  // A slot not written before got no space, and no such slot has been written since.
-  bool full = false;
-  // No writes before this time: a written slot got no space; or the disk failed a write, and the
-  // tier has others. 0: open.
-  Nanoseconds closed{0};
-  bool failed = false;                  // closed since it failed a write
-  std::optional<std::uint32_t> trying;  // a slot that is being tried again while the disk is full
-  Nanoseconds again{0};                 // when the next such slot is tried
+  enum class State : std::uint8_t {
+    open,
+    full,    // slots never written are set aside: one of them got no space
+    closed,  // all its free slots are: a written slot got no space, or a write failed
+  };
+  State state = State::open;
+  bool failed = false;                  // closed since a write failed, with space left
+  Nanoseconds again{0};                 // when one slot is tried; its success opens the disk
+  std::optional<std::uint32_t> trying;  // that slot
 };
 
 // The state of a tier's disks. A written slot has space on its disk; others may not.
@@ -147,29 +148,32 @@ struct Tier {
     return {buffer.get(), slot * slot_bytes + from, bytes};
   }
 
-  // Returns a free slot, or on a full disk a slot to try again. Requires: reopen_due().
+  // Returns a free slot, or a slot to try again.
   std::optional<std::uint32_t> take_free(Nanoseconds now) REQUIRES(kTable);
+  // How many slots take_free() returns now, except those of full disks.
+  std::size_t usable(Nanoseconds now) const REQUIRES(kTable);
   void free_slot(std::uint32_t slot) REQUIRES(kTable);
-  // The disk did not take what was written to this slot.
-  void disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) REQUIRES(kTable);
-  // The disk had space for this slot. If the slot was set aside, all such slots are usable again.
+  // The disk did not take what was written to this slot. Returns whether the next slot may be
+  // taken: the disk takes no more for a while, and not all disks are closed.
+  bool disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) REQUIRES(kTable);
+  // The disk had space for this slot. If the slot was tried again, its disk is open.
   void disk_has(std::uint32_t slot) REQUIRES(kTable);
-  // Opens the disks that have been closed for long enough.
-  void reopen_due(Nanoseconds now) REQUIRES(kTable);
   // All slots that got no space may be tried again. Disks that failed stay closed.
   void reopen_disks() REQUIRES(kTable);
-  // Whether the disk of the slot is closed.
-  bool closed(std::uint32_t slot) const REQUIRES(kTable);
+  // Whether the block in the slot may be evicted. Of a closed disk that is due only one may, if
+  // there is no free slot to try.
+  bool may_evict(std::uint32_t slot, Nanoseconds now) const REQUIRES(kTable);
   // Whether no disk takes writes.
-  bool all_closed() const REQUIRES(kTable);
+  bool all_closed(Nanoseconds now) const REQUIRES(kTable);
   // Whether some disk is full or closed.
   bool any_refuses() const REQUIRES(kTable);
 
  private:
-  // Sets the free slots aside that their disks do not take, and no others.
-  void sort_free() REQUIRES(kTable);
+  // Sets the free slots of the disk aside that it does not take, and no others.
+  void sort_free(unsigned number) REQUIRES(kTable);
   bool refused(std::uint32_t slot) const REQUIRES(kTable);
-  Disk& disk_of(std::uint32_t slot) REQUIRES(kTable) { return disk.disks[folder->disk_of(slot)]; }
+  // Takes a slot of a disk in this state whose slots are to be tried again.
+  std::optional<std::uint32_t> try_again(Disk::State state, Nanoseconds now) REQUIRES(kTable);
 };
 
 // Overwrites headers of the folder (Remover).
