@@ -80,7 +80,7 @@ class StoreCore {
   Arrivals arrivals{*this};
   Remover remover{*this};
   Flusher flusher{*this};
-  LoadQueue queue{options.geometry, options.load_ahead};
+  LoadQueue queue{options.load_ahead};
   Coalescer coalescer{*this};
   Loads loads{*this};
   StreamWaiter streams{mover, jobs, closed_, [this](Parked& parked) { go_on(parked); }};

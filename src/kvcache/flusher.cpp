@@ -98,7 +98,8 @@ bool Flusher::write_some(Work& work) {
   Tier& folder = table.last();
   std::vector<Key>& keys = work.keys;
   send_again(work);
-  std::vector<Key> moving;  // blocks on their way to another tier, looked at once they are there
+  std::vector<Key> moving;   // blocks on their way to another tier, looked at once they are there
+  std::vector<Key> without;  // blocks that have no slots now
   // Writes of other operations leave a share to this flush.
   const std::size_t most = store_.tiers.most_moving();
   const bool all_ended = !work.writes || folder.fills.passed(*work.writes);
@@ -115,9 +116,14 @@ bool Flusher::write_some(Work& work) {
       moving.push_back(key);
       continue;
     }
-    const std::uint32_t slot = *folder.free.pop();
-    if (!store_.tiers.send(copy, tier, last, slot, Tiers::Source::stays)) {
-      folder.free.push(slot);
+    const std::size_t count = table.slots_of(entry->bytes);
+    const auto slot = folder.take_usable(count);
+    if (!slot) {  // a smaller block may have space
+      without.push_back(key);
+      continue;
+    }
+    if (!store_.tiers.send(copy, tier, last, *slot, Tiers::Source::stays)) {
+      folder.give_back(*slot);
       ++table.counts().failed;
       table.note(kNoMemory);
       keys.clear();
@@ -125,8 +131,9 @@ bool Flusher::write_some(Work& work) {
     }
     work.sent.push_back(key);
     sent = true;
-    --left;
+    left -= std::min(left, count);
   }
+  keys.insert(keys.end(), without.rbegin(), without.rend());
   keys.insert(keys.end(), moving.rbegin(), moving.rend());
   if (sent || !work.writes) {
     work.writes = folder.fills.mark();

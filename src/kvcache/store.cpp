@@ -57,8 +57,7 @@ Match::~Match() {
 
 unsigned Load::layers() const {
   if (state_ == nullptr) return 0;
-  const LoadGroup& last = state_->groups.back();
-  return last.first + last.layers;
+  return state_->layers;
 }
 
 bool Load::done() const {

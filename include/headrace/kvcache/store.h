@@ -79,13 +79,17 @@ struct Geometry {
   unsigned element_bytes = 2;
   unsigned block_tokens = 16;
   unsigned tensors = 2;  // keys and values; 1 for one latent vector instead of both (MLA)
+  // Blocks have any size up to 1 GiB, each the same size always, and one layer. block() is the unit
+  // of space: a block takes as many slots of that size as it needs, anywhere in its tier. Each
+  // block has its own extent in store() and load(). `block_tokens` has no meaning.
+  bool any_size = false;
 
   Bytes fragment() const;  // one layer of a block
   Bytes block() const;     // all layers
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-// Errors: invalid: a count is 0, or a block exceeds 1 GiB.
+// Errors: invalid: a count is 0, a block exceeds 1 GiB, or blocks of any size have layers.
 Status check(const Geometry& geometry);
 
 // The order of blocks in the user's memory, which holds a whole number of blocks.

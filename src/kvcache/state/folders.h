@@ -38,8 +38,11 @@ class Folders {
   std::uint64_t mend(std::uint32_t slot) noexcept { return of(slot).mend(); }
   std::uint64_t mends(std::uint32_t slot) const { return of(slot).mends(); }
   Status sync();
-  void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes) {
-    of(slot).describe(local(slot), key, bytes);
+  // The number of a block that is written now.
+  std::uint64_t next_sequence() { return sequence_.fetch_add(1) + 1; }
+  void describe(std::uint32_t slot, const Key& key, const Folder::Part& part,
+                std::span<const std::byte> bytes) {
+    of(slot).describe(local(slot), key, part, bytes);
   }
   MovePair header(std::uint32_t slot) const { return of(slot).header(local(slot)); }
   std::optional<Key> listed(std::uint32_t slot) const { return of(slot).listed(local(slot)); }
@@ -53,10 +56,12 @@ class Folders {
   }
 
  private:
-  explicit Folders(std::uint64_t slot_bytes) : slot_bytes_(slot_bytes) {}
+  Folders(const Geometry& geometry, std::uint64_t slot_bytes)
+      : geometry_(geometry), slot_bytes_(slot_bytes) {}
   Folder& of(std::uint32_t slot) const { return *folders_[disk_with(starts_, slot)]; }
   std::uint32_t local(std::uint32_t slot) const { return slot - starts_[disk_with(starts_, slot)]; }
 
+  const Geometry geometry_;
   const std::uint64_t slot_bytes_;
   // The number of the last block that was written, in any folder. It starts at the wall clock (ns),
   // so that blocks of a folder that was left out are older than those written meanwhile.

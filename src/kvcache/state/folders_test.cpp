@@ -93,8 +93,12 @@ TEST_F(KvFolders, OfTwoHeadersOfOneProcess_TheYoungerCounts) {
   const std::vector<std::byte> bytes = rig.blocks_of(std::span(keys).first(1));
   {
     auto folders = kvcache::Folders::open(*rig.mover, tier, rig.geometry, kDram).value();
-    for (int i = 0; i < 5; ++i) folders->describe(0, keys[0], bytes);
-    folders->describe(8, keys[0], bytes);  // the first slot of the second folder
+    const auto describe = [&](std::uint32_t slot) {
+      const auto size = static_cast<std::uint32_t>(bytes.size());
+      folders->describe(slot, keys[0], {0, size, folders->next_sequence()}, bytes);
+    };
+    for (int i = 0; i < 5; ++i) describe(0);
+    describe(8);  // the first slot of the second folder
     for (const std::uint32_t slot : {0U, 8U}) {
       const MovePair header = folders->header(slot);
       ASSERT_TRUE(rig.mover->copy(header.to, header.from).wait().has_value());

@@ -20,12 +20,14 @@
 // Held alone: LoadQueue, Loads, StreamWaiter, and LoadState::sharing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/mutex.h"
@@ -50,10 +52,12 @@ inline constexpr Nanoseconds kRest = std::chrono::seconds{10};
 // Short enough to be copied without an allocation.
 inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
 
+inline constexpr std::uint32_t kNoSlot = UINT32_MAX;
+
 struct Copy : EvictionLinks {
   enum class State : std::uint8_t { none, filling, ready, leaving, damaged };
   Entry* entry = nullptr;
-  std::uint32_t slot = 0;  // constant while the copy is filling or pinned
+  std::uint32_t slot = 0;  // the first; constant while the copy is filling or pinned
   State state = State::none;
   std::uint8_t side = 0;  // of Tier::fills, while the copy is filling
 
@@ -79,9 +83,11 @@ class Copies {
 
 // A block that has a copy, or waits for a slot. Guarded by the table's lock, except the key.
 struct Entry {
-  Entry(const Key& of, std::size_t tiers) : key(of), copies(tiers) {}
+  Entry(const Key& of, std::uint64_t size, std::size_t tiers)
+      : key(of), bytes(static_cast<std::uint32_t>(size)), copies(tiers) {}
 
   const Key key;
+  const std::uint32_t bytes;
   unsigned pins = 0;     // by matches and loads
   bool waiting = false;  // for a slot of the first tier
   bool storing = false;  // waiting, or being copied from the user's memory
@@ -126,21 +132,26 @@ struct Tier {
   std::unique_ptr<Folders> folder;
   std::uint32_t slots = 0;
   std::uint64_t slot_bytes = 0;
+  std::uint64_t unit = 0;  // the bytes of a block in one slot, at most
 
   TierStats counts GUARDED_BY(kTable);
   // Slots that a disk does not take are set aside.
   FreeSlots free GUARDED_BY(kTable);
+  // If blocks have any size: the slot that follows in the same block. Constant while the slot is
+  // taken, so its owner needs no lock.
+  std::vector<std::uint32_t> next;
+  std::uint32_t copies GUARDED_BY(kTable) = 0;
   DiskSpace disk GUARDED_BY(kTable);  // used for a folder
   // A copy to this tier failed whose source could stay. Until then, only blocks that must leave
   // their tier come here.
   Nanoseconds rests GUARDED_BY(kTable){0};
   std::size_t stuck GUARDED_BY(kTable) = 0;  // slots without a block that wait for their headers
   std::unique_ptr<EvictionOrder> order GUARDED_BY(kTable);
-  // Copies to this tier that have not ended, and headers of the folder that are overwritten.
+  // Slots of copies to this tier that have not ended, and of headers that are overwritten.
   unsigned filling GUARDED_BY(kTable) = 0;
-  Epochs fills GUARDED_BY(kTable);  // the same
-  std::size_t leaving GUARDED_BY(kTable) = 0;
-  std::size_t writing GUARDED_BY(kTable) = 0;  // copies that are written to the folder, and stay
+  Epochs fills GUARDED_BY(kTable);             // the same
+  std::size_t leaving GUARDED_BY(kTable) = 0;  // slots
+  std::size_t writing GUARDED_BY(kTable) = 0;  // slots that are written to the folder, and stay
 
   // The extent of `bytes` bytes at offset `from` within the slot.
   Extent in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const {
@@ -148,16 +159,40 @@ struct Tier {
     return {buffer.get(), slot * slot_bytes + from, bytes};
   }
 
-  // Returns a free slot, or a slot to try again.
-  std::optional<std::uint32_t> take_free(Nanoseconds now) REQUIRES(kTable);
-  // How many slots take_free() returns now, except those of full disks.
-  std::size_t usable(Nanoseconds now) const REQUIRES(kTable);
+  std::uint32_t next_of(std::uint32_t slot) const { return next.empty() ? kNoSlot : next[slot]; }
+  // Calls `use(slot)` for the slots of a block.
+  template <class Use>
+  void each_slot(std::uint32_t first, const Use& use) const {
+    for (std::uint32_t slot = first; slot != kNoSlot;) use(std::exchange(slot, next_of(slot)));
+  }
+  // Calls `use(slot, at, bytes)` for the slots of a block, with the offset in the block.
+  template <class Use>
+  void each_part(std::uint32_t first, std::uint64_t block_bytes, const Use& use) const {
+    std::uint64_t at = 0;
+    each_slot(first, [&](std::uint32_t slot) {
+      const std::uint64_t bytes = std::min(unit, block_bytes - at);
+      use(slot, at, Bytes{bytes});
+      at += bytes;
+    });
+  }
+
+  // Returns the first of `count` slots for a block, all of one disk: free ones, or slots to try
+  // again.
+  std::optional<std::uint32_t> take_free(std::size_t count, Nanoseconds now) REQUIRES(kTable);
+  // The same, without trying a disk.
+  std::optional<std::uint32_t> take_usable(std::size_t count) REQUIRES(kTable);
+  // Whether take_free() returns slots now, except those of full disks.
+  bool has_free(std::size_t count, Nanoseconds now) const REQUIRES(kTable);
+  // How many slots a block may have.
+  std::size_t largest() const;
   void free_slot(std::uint32_t slot) REQUIRES(kTable);
-  // The disk did not take what was written to this slot. Returns whether the next slot may be
+  // Undoes take_free().
+  void give_back(std::uint32_t first) REQUIRES(kTable);
+  // The disk did not take what was written to these slots. Returns whether the next slots may be
   // taken: the disk takes no more for a while, and not all disks are closed.
-  bool disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) REQUIRES(kTable);
-  // The disk had space for this slot. If the slot was tried again, its disk is open.
-  void disk_has(std::uint32_t slot) REQUIRES(kTable);
+  bool disk_refused(std::uint32_t first, const Error& why, Nanoseconds now) REQUIRES(kTable);
+  // The disk had space for these slots. If they were tried again, their disk is open.
+  void disk_has(std::uint32_t first) REQUIRES(kTable);
   // All slots that got no space may be tried again. Disks that failed stay closed.
   void reopen_disks() REQUIRES(kTable);
   // Whether the block in the slot may be evicted. Of a closed disk that is due only one may, if
@@ -172,8 +207,11 @@ struct Tier {
   // Sets the free slots of the disk aside that it does not take, and no others.
   void sort_free(unsigned number) REQUIRES(kTable);
   bool refused(std::uint32_t slot) const REQUIRES(kTable);
-  // Takes a slot of a disk in this state whose slots are to be tried again.
-  std::optional<std::uint32_t> try_again(Disk::State state, Nanoseconds now) REQUIRES(kTable);
+  // Takes slots of a disk in this state whose slots are to be tried again.
+  std::optional<std::uint32_t> try_again(Disk::State state, std::size_t count, Nanoseconds now)
+      REQUIRES(kTable);
+  // Takes `count` slots of the disk. Requires: it has them.
+  std::uint32_t take(unsigned number, std::size_t count, bool aside) REQUIRES(kTable);
 };
 
 // Overwrites headers of the folder (Remover).
@@ -201,7 +239,11 @@ class BlockTable {
   // Releases the tiers: nothing accesses them any more.
   void release();
 
+  // Of a block, or if blocks have any size, of one in a slot.
   std::uint64_t block_bytes() const { return block_bytes_; }
+  std::size_t slots_of(std::uint64_t bytes) const {
+    return any_size_ ? (bytes + block_bytes_ - 1) / block_bytes_ : 1;
+  }
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   // The first tier that CPUs address.
   std::optional<unsigned> for_cpus() const { return for_cpus_; }
@@ -214,8 +256,8 @@ class BlockTable {
   using Entries = std::unordered_map<Key, Entry, std::size_t (*)(const Key&)>;
   Entries& entries() REQUIRES(kTable) { return entries_; }
   // The entry of the block, which is made if there is none.
-  Entry& make(const Key& key) REQUIRES(kTable) {
-    return entries_.try_emplace(key, key, tiers_.size()).first->second;
+  Entry& make(const Key& key, std::uint64_t bytes) REQUIRES(kTable) {
+    return entries_.try_emplace(key, key, bytes, tiers_.size()).first->second;
   }
   // Returns nullptr if there is no such block.
   Entry* find(const Key& key) REQUIRES(kTable);
@@ -252,8 +294,8 @@ class BlockTable {
   void damage(Copy& copy, unsigned tier) REQUIRES(kTable);
   // Stops serving a ready copy of a removed block.
   void withdraw(Copy& copy, unsigned tier) REQUIRES(kTable);
-  // Frees the slot, and the entry with its last copy. `half`: the block or its header may have been
-  // written, but not both.
+  // Frees the slots, and the entry with its last copy. `half`: the block or its header may have
+  // been written, but not both.
   void drop(Copy& copy, unsigned tier, bool half = false) REQUIRES(kTable);
   // Keeps the error for stats().
   void note(const Error& error) noexcept REQUIRES(kTable);
@@ -278,12 +320,13 @@ class BlockTable {
   Unlister& unlister_;
   const std::uint64_t block_bytes_;
   const std::uint64_t slot_bytes_;
+  const bool any_size_;
   std::optional<unsigned> for_cpus_;  // constant after open()
   std::vector<Tier> tiers_;           // their number is constant
 
   Mutex mutex_;
   Entries entries_ GUARDED_BY(kTable);
-  std::uint64_t pinned_ GUARDED_BY(kTable) = 0;  // entries
+  std::uint64_t pinned_ GUARDED_BY(kTable) = 0;  // bytes
   std::uint64_t uses_ GUARDED_BY(kTable) = 0;    // uses of blocks
   StoreStats counts_ GUARDED_BY(kTable);
   std::vector<Key> dropped_ GUARDED_BY(kTable);
