@@ -237,9 +237,9 @@ void StoreCore::release(const Match& match) {
   arrivals.place(later);
 }
 
-std::vector<bool> StoreCore::contains(std::span<const Key> keys) {
-  if (!origin.here()) return std::vector<bool>(keys.size());
-  return table.contains(keys);
+std::vector<std::optional<Bytes>> StoreCore::sizes(std::span<const Key> keys) {
+  if (!origin.here()) return std::vector<std::optional<Bytes>>(keys.size());
+  return table.sizes(keys);
 }
 
 void StoreCore::touch(std::span<const Key> keys) {

@@ -153,14 +153,15 @@ Status Flusher::outcome(std::span<const Key> left, std::uint64_t failed, Status 
     }
   }
   if (lost > 0) {
-    return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, table.last_error());
+    return fail(ErrorCode::io, "{} blocks could not be written: {}", lost,
+                table.counts().last_error);
   }
   if (const std::size_t listed = store_.remover.failed(); listed > 0) {
     return fail(
         ErrorCode::io,
         "{} removed blocks are still listed on SSD: {}; call flush() again, or they come back "
         "when the folder is opened",
-        listed, table.last_error());
+        listed, table.counts().last_error);
   }
   HEADRACE_TRY_STATUS(std::move(status));
   return table.last().folder->still_there();

@@ -12,6 +12,27 @@ namespace {
 
 const Error kNotWritten{ErrorCode::io, "a block on SSD is not what was written there; dropped"};
 
+// The bytes of a layer or part.
+Bytes bytes_of(const StoreCore& store, const LoadItem& item, unsigned layer) {
+  const Bytes fragment = store.geometry().fragment();
+  return std::min(fragment, Bytes{item.bytes} - fragment * layer);
+}
+
+// Where a layer or part is in its tier.
+Extent stored(const StoreCore& store, const LoadItem& item, unsigned layer) {
+  const bool any_size = store.geometry().any_size;
+  const std::uint64_t at = any_size ? 0 : layer * store.geometry().fragment().value;
+  const Tier& tier = store.table.tier(item.tier);
+  return tier.in_slot(item.slot_of(layer), at, bytes_of(store, item, layer));
+}
+
+// Appends a pair of the item, which may join the one before.
+void add_copy(LoadGroup& group, unsigned item, const MovePair& pair, std::vector<MovePair>& pairs) {
+  const bool first = group.owners.empty() || group.owners.back() != item;
+  first ? pairs.push_back(pair) : add_pair(pairs, pair);
+  if (group.owners.size() < pairs.size()) group.owners.push_back(item);
+}
+
 bool verified(StoreCore& store, LoadGroup& group, const LoadItem& item, unsigned layer) {
   const auto number = static_cast<unsigned>(&item - group.load->items.data());
   const Extent bytes = store.loads.landing(*group.load, number, layer);
@@ -130,7 +151,12 @@ void Loads::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned lay
   const LoadState& load = *group.load;
   const LoadItem& item = load.items[i];
   const Bytes fragment = store_.geometry().fragment();
-  if (store_.geometry().any_size) return plan_parts(group, i, first, layers, pairs);
+  if (store_.geometry().any_size) {
+    for (unsigned part = first; part < first + layers; ++part) {
+      add_copy(group, i, {landing(load, i, part), stored(store_, item, part)}, pairs);
+    }
+    return;
+  }
   if (item.through.object != nullptr) {
     const Bytes bytes = fragment * layers;
     pairs.push_back(
@@ -148,31 +174,6 @@ void Loads::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned lay
          .from = store_.table.tier(item.tier).in_slot(item.slot, part.in_block, part.bytes)});
     group.owners.push_back(i);
   }
-}
-
-void Loads::plan_parts(LoadGroup& group, unsigned i, unsigned first, unsigned parts,
-                       std::vector<MovePair>& pairs) const {
-  for (unsigned part = first; part < first + parts; ++part) {
-    add_copy(group, i, {landing(*group.load, i, part), stored(group.load->items[i], part)}, pairs);
-  }
-}
-
-void Loads::add_copy(LoadGroup& group, unsigned item, const MovePair& pair,
-                     std::vector<MovePair>& pairs) {
-  const bool first = group.owners.empty() || group.owners.back() != item;
-  first ? pairs.push_back(pair) : add_pair(pairs, pair);
-  if (group.owners.size() < pairs.size()) group.owners.push_back(item);
-}
-
-Bytes Loads::bytes_of(const LoadItem& item, unsigned layer) const noexcept {
-  const Bytes fragment = store_.geometry().fragment();
-  return std::min(fragment, Bytes{item.bytes} - fragment * layer);
-}
-
-Extent Loads::stored(const LoadItem& item, unsigned layer) const noexcept {
-  const bool any_size = store_.geometry().any_size;
-  const std::uint64_t at = any_size ? 0 : layer * store_.geometry().fragment().value;
-  return store_.table.tier(item.tier).in_slot(item.slot_of(layer), at, bytes_of(item, layer));
 }
 
 Extent Loads::passing(const LoadState& load, const LoadItem& item, unsigned layer,
@@ -196,7 +197,7 @@ Extent Loads::passing(const LoadState& load, const LoadItem& item, unsigned laye
 
 Extent Loads::landing(const LoadState& load, unsigned number, unsigned layer) const noexcept {
   const LoadItem& item = load.items[number];
-  const Bytes bytes = bytes_of(item, layer);
+  const Bytes bytes = bytes_of(store_, item, layer);
   if (item.through.object != nullptr) return passing(load, item, layer, bytes);
   const std::uint64_t at = offset_in(item.user.extent, store_.geometry(), load.options.layout,
                                      item.user.position, layer);
@@ -289,7 +290,7 @@ void Loads::read_apart(LoadGroup& group) {
   group.owners.reserve(group.doubts.size());
   for (const auto& doubt : group.doubts) {
     const LoadItem& item = load.items[doubt.item];
-    const Extent from = stored(item, doubt.layer);
+    const Extent from = stored(store_, item, doubt.layer);
     pairs.push_back(
         {.to = {made->get(), pairs.size() * fragment.value, from.length}, .from = from});
     group.owners.push_back(doubt.item);

@@ -77,15 +77,6 @@ class Loads {
   void plan_copies(LoadGroup& group, std::vector<MovePair>& pairs) const;
   void plan_copy(LoadGroup& group, unsigned item, unsigned first, unsigned layers,
                  std::vector<MovePair>& pairs) const;
-  // The bytes of a layer or part.
-  Bytes bytes_of(const LoadItem& item, unsigned layer) const noexcept;
-  // Where a layer or part is in its tier.
-  Extent stored(const LoadItem& item, unsigned layer) const noexcept;
-  void plan_parts(LoadGroup& group, unsigned item, unsigned first, unsigned parts,
-                  std::vector<MovePair>& pairs) const;
-  // Appends a pair of the item, which may join the one before.
-  static void add_copy(LoadGroup& group, unsigned item, const MovePair& pair,
-                       std::vector<MovePair>& pairs);
   // The bytes from `layer` on in the memory that a block passes through. Requires: `bytes` are of
   // one layer, if that memory is ordered by layer, and of one part.
   Extent passing(const LoadState& load, const LoadItem& item, unsigned layer,

@@ -176,7 +176,16 @@ Result<Load> Store::load(std::span<const Key> keys, std::span<const Extent> into
   return core_->loads.load(keys, into, options);
 }
 
-std::vector<bool> Store::contains(std::span<const Key> keys) const { return core_->contains(keys); }
+std::vector<bool> Store::contains(std::span<const Key> keys) const {
+  const auto found = core_->sizes(keys);
+  std::vector<bool> there(found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) there[i] = found[i].has_value();
+  return there;
+}
+
+std::vector<std::optional<Bytes>> Store::sizes(std::span<const Key> keys) const {
+  return core_->sizes(keys);
+}
 
 std::vector<Key> Store::take_dropped() { return core_->take_dropped(); }
 

@@ -444,6 +444,8 @@ TEST_F(KvSizes, OfAnotherLengthThanItsBlock_IsRefusedAndAbsent) {
   rig.open({16});
   const std::span one(keys.data(), 1);
   ASSERT_EQ(rig.put(one)->stored, 1u);
+  const auto sizes = rig.store->sizes(std::span(keys).first(2));
+  EXPECT_EQ(sizes, (std::vector<std::optional<Bytes>>{rig.size_of(keys[0]), std::nullopt}));
   std::vector<std::byte> bytes(rig.size_of(keys[0]).value + 1);
   const MemoryRange memory(bytes, kDram);
   EXPECT_EQ(rig.store->store(one, whole(memory))->wait()->refused, 1u);

@@ -390,7 +390,8 @@ class Store {
   // blocks are written before the end (WriteBack::stored); no load waits for a store. `from`:
   // memory for all blocks, or the extents of the blocks one by one, in order, each of one block in
   // page_first layout; then all are memory of CPUs, or of one GPU. Errors: invalid: extents and
-  // positions do not fit; the stream is not of the memory's GPU.
+  // positions do not fit; the stream is not of the memory's GPU. A block of a size other than that
+  // of the block of its key, or larger than the tier, is refused.
   Result<Stored> store(std::span<const Key> keys, Extent from, const StoreRequest& request = {});
   Result<Stored> store(std::span<const Key> keys, std::span<const Extent> from,
                        const StoreRequest& request = {});
@@ -403,9 +404,9 @@ class Store {
   // Bytes in the user's memory that do not fit are read once more, into memory of the store, before
   // the block is dropped: a caller who writes to `into` meanwhile loses no block.
   // `into`: as for store(); extents must not overlap.
-  // Errors: absent: a block is not in the store; nothing was started. invalid: as for store(), or
-  // two blocks have one position, or two extents overlap. A layer's outcome is exhausted if that
-  // memory cannot be allocated.
+  // Errors: absent: a block is not in the store, or not with this size; nothing was started.
+  // invalid: as for store(), or two blocks have one position, or two extents overlap. A layer's
+  // outcome is exhausted if that memory cannot be allocated.
   Result<Load> load(std::span<const Key> keys, Extent into, const LoadOptions& options = {});
   Result<Load> load(std::span<const Key> keys, std::span<const Extent> into,
                     const LoadOptions& options = {});
@@ -425,6 +426,8 @@ class Store {
 
   // Which of the blocks are there now. Pins nothing, and is not counted as a match.
   std::vector<bool> contains(std::span<const Key> keys) const;
+  // As contains(): the size of each block, empty if it is not there.
+  std::vector<std::optional<Bytes>> sizes(std::span<const Key> keys) const;
   // Blocks that left the store for good since the last call, oldest first, except by remove() and
   // clear(): evicted from the last tier, or damaged. A block may be stored again since. Lists at
   // most kMostDropped; later ones are left out until the next call. See StoreOptions::list_dropped.

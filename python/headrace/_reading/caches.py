@@ -18,6 +18,9 @@ T = TypeVar("T")
 #: Remote files are kept in blocks of this size. Neighbouring blocks that are missing are fetched by
 #: one request.
 REMOTE_BLOCK = 256 << 10
+#: Space for them is given in units of this size, so that small files and the ends of files waste
+#: half of one on average.
+REMOTE_UNIT = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -123,4 +126,5 @@ def _store(mover: Mover, settings: Settings) -> kvcache.Store:
     ]
     if settings.folder is not None:
         tiers.append(kvcache.Folder(settings.folder, settings.folder_budget, other="discard"))
-    return kvcache.Store(mover, kvcache.opaque("headrace.fsspec", REMOTE_BLOCK), tiers)
+    blocks = kvcache.opaque("headrace.fsspec", REMOTE_UNIT, any_size=True)
+    return kvcache.Store(mover, blocks, tiers)

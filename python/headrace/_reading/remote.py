@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._core import Error
+from headrace import kvcache
+from headrace._core import Error, Extent
 from headrace._reading.caches import REMOTE_BLOCK, Caches
 
 #: Blocks that are fetched by one request, at most: large requests are cut so that several are under
@@ -29,6 +31,10 @@ class Version:
 
     def key(self, block: int) -> bytes:
         return f"{self.identity}\0{self.path}\0{block}".encode()
+
+    def bytes_of(self, block: int) -> int:
+        """The last block of a file is shorter."""
+        return min(REMOTE_BLOCK, self.size - block * REMOTE_BLOCK)
 
 
 class RemoteFiles:
@@ -107,20 +113,26 @@ class RemoteFiles:
         there = [number for number, found in enumerate(store.contains(keys)) if found]
         if not there:
             return {}
-        memory = bytearray(len(there) * REMOTE_BLOCK)
-        load = store.load_blocks([keys[number] for number in there], memory)
+        sizes = [version.bytes_of(blocks[number]) for number in there]
+        memory = bytearray(sum(sizes))
+        load = store.load_blocks([keys[number] for number in there], self._extents(memory, sizes))
         try:
             load.wait()
         except Error:
             pass  # damaged or dropped meanwhile: what did not come is fetched
         if not load.done():
             raise OSError(f"{version.path}: its blocks in the cache were not read in time")
-        view = memoryview(memory)
+        parts = _parts(memoryview(memory), sizes)
         return {
-            blocks[number]: view[at * REMOTE_BLOCK : (at + 1) * REMOTE_BLOCK]
-            for at, (number, loaded) in enumerate(zip(there, load.loaded, strict=True))
+            blocks[number]: part
+            for number, part, loaded in zip(there, parts, load.loaded, strict=True)
             if loaded
         }
+
+    def _extents(self, memory: bytearray, sizes: Sequence[int]) -> list[Extent]:
+        whole = kvcache.memory_range(memory, self._caches.mover.machine)
+        ends = itertools.accumulate(sizes)
+        return [whole.extent(end - size, size) for end, size in zip(ends, sizes, strict=True)]
 
     def _fetched(self, version: Version, blocks: Sequence[int]) -> dict[int, memoryview]:
         requests = _requests(blocks)
@@ -134,16 +146,12 @@ class RemoteFiles:
                     f"{version.path}: {len(answer)} bytes where {stop - start} were asked for at "
                     f"{start}; has it changed? open it again"
                 )
-            whole = bytearray((end - first) * REMOTE_BLOCK)
-            whole[: len(answer)] = answer
-            view = memoryview(whole)
-            for block in range(first, end):
-                at = (block - first) * REMOTE_BLOCK
-                held[block] = view[at : at + REMOTE_BLOCK]
+            whole = bytearray(answer)
+            sizes = [version.bytes_of(block) for block in range(first, end)]
+            held.update(zip(range(first, end), _parts(memoryview(whole), sizes), strict=True))
             keys = [version.key(block) for block in range(first, end)]
-            self._caches.remote.store(keys, whole).wait()
+            self._caches.remote.store(keys, self._extents(whole, sizes)).wait()
         return held
-
 
     def _ask(self, path: str, starts: Sequence[int], ends: Sequence[int]) -> Sequence[bytes]:
         """Several requests at once, also of a file system without asyncio."""
@@ -170,6 +178,11 @@ def _requests(blocks: Sequence[int]) -> list[tuple[int, int]]:
         else:
             runs.append((block, block + 1))
     return runs
+
+
+def _parts(memory: memoryview, sizes: Sequence[int]) -> list[memoryview]:
+    ends = itertools.accumulate(sizes)
+    return [memory[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def _cut(held: dict[int, memoryview], start: int, end: int) -> memoryview:

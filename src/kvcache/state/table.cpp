@@ -74,7 +74,9 @@ std::size_t Tier::largest() const {
 }
 
 std::uint32_t Tier::take(unsigned number, std::size_t count, bool aside) {
-  const auto pop = [&] { return aside ? *free.pop_aside(number) : *free.pop(number); };
+  const auto pop = [&]() REQUIRES(kTable) {
+    return aside ? *free.pop_aside(number) : *free.pop(number);
+  };
   const std::uint32_t first = pop();
   if (next.empty()) return first;
   std::uint32_t last = first;
@@ -92,7 +94,7 @@ void Tier::give_back(std::uint32_t first) {
       slot = std::exchange(next[slot], std::exchange(before, slot));
     }
   }
-  each_slot(first, [&](std::uint32_t slot) REQUIRES(kTable) { free_slot(slot); });
+  for (; first != kNoSlot; first = next_of(first)) free_slot(first);
 }
 
 std::optional<std::uint32_t> Tier::try_again(Disk::State state, std::size_t count,
@@ -139,8 +141,9 @@ bool Tier::disk_refused(std::uint32_t first, const Error& why, Nanoseconds now) 
   const Disk::State before = of_slot.state;
   const bool tried = of_slot.trying == first;
   bool written = true;
-  each_slot(first,
-            [&](std::uint32_t slot) REQUIRES(kTable) { written = written && disk.written[slot]; });
+  for (std::uint32_t slot = first; slot != kNoSlot; slot = next_of(slot)) {
+    written = written && disk.written[slot];
+  }
   of_slot.again = now + kRest;
   if (tried) of_slot.trying.reset();
   if (full && !written && (tried || before != Disk::State::closed)) {
@@ -155,7 +158,7 @@ bool Tier::disk_refused(std::uint32_t first, const Error& why, Nanoseconds now) 
 }
 
 void Tier::disk_has(std::uint32_t first) {
-  each_slot(first, [&](std::uint32_t slot) REQUIRES(kTable) { disk.written[slot] = true; });
+  for (std::uint32_t slot = first; slot != kNoSlot; slot = next_of(slot)) disk.written[slot] = true;
   const unsigned number = free.disk_of(first);
   if (disk.disks[number].trying != first) return;
   disk.disks[number] = {};
@@ -294,8 +297,7 @@ StoreStats BlockTable::stats() {
     stats.tiers.back().used = Bytes{released ? 0 : used * slot_bytes_};
   }
   stats.pinned = Bytes{pinned_};
-  stats.last_error = last_error_;
-  if (!last_error_.empty()) stats.last_error_age = mover_.clock().now() - last_error_at_;
+  if (!stats.last_error.empty()) stats.last_error_age = mover_.clock().now() - last_error_at_;
   return stats;
 }
 
@@ -323,14 +325,14 @@ void BlockTable::unmatch(std::span<const Key> keys) {
   for (const Key& key : keys) unpin(*find(key));
 }
 
-std::vector<bool> BlockTable::contains(std::span<const Key> keys) {
-  std::vector<bool> there(keys.size());
+std::vector<std::optional<Bytes>> BlockTable::sizes(std::span<const Key> keys) {
+  std::vector<std::optional<Bytes>> found(keys.size());
   const TableLock lock(*this);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const Entry* const entry = find(keys[i]);
-    there[i] = entry != nullptr && entry->fastest().has_value();
+    if (entry != nullptr && entry->fastest()) found[i] = Bytes{entry->bytes};
   }
-  return there;
+  return found;
 }
 
 void BlockTable::touch(std::span<const Key> keys) {
@@ -447,16 +449,17 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
   // A slot that got no block may still have the header of a block that was removed meanwhile.
   bool stale = false;
   if (filling && tier.folder != nullptr) {
-    tier.each_slot(copy.slot,
-                   [&](std::uint32_t slot) { stale = stale || tier.folder->listed(slot); });
+    for (std::uint32_t slot = copy.slot; slot != kNoSlot; slot = tier.next_of(slot)) {
+      stale = stale || tier.folder->listed(slot);
+    }
   }
   if (tier.folder != nullptr && (half || stale || copy.entry->removed)) {
     const bool failed = half && !copy.entry->removed;
-    tier.each_slot(copy.slot, [&](std::uint32_t slot) REQUIRES(kTable) {
+    for (std::uint32_t slot = copy.slot; slot != kNoSlot; slot = tier.next_of(slot)) {
       // A flush() that waits for the copy also waits for its headers.
       const std::uint8_t side = std::exchange(counted, false) ? copy.side : tier.fills.begin();
       unlister_.unlist({.number = slot, .failed = failed, .side = side});
-    });
+    }
   } else {
     tier.give_back(copy.slot);
   }
@@ -474,9 +477,9 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
 void BlockTable::note(const Error& error) noexcept {
   last_error_at_ = mover_.clock().now();
   try {
-    last_error_ = error.message;
+    counts_.last_error = error.message;
   } catch (const std::bad_alloc&) {
-    last_error_ = kNoMemory.message;
+    counts_.last_error = kNoMemory.message;
   }
 }
 

@@ -160,20 +160,15 @@ struct Tier {
   }
 
   std::uint32_t next_of(std::uint32_t slot) const { return next.empty() ? kNoSlot : next[slot]; }
-  // Calls `use(slot)` for the slots of a block.
-  template <class Use>
-  void each_slot(std::uint32_t first, const Use& use) const {
-    for (std::uint32_t slot = first; slot != kNoSlot;) use(std::exchange(slot, next_of(slot)));
-  }
   // Calls `use(slot, at, bytes)` for the slots of a block, with the offset in the block.
   template <class Use>
   void each_part(std::uint32_t first, std::uint64_t block_bytes, const Use& use) const {
     std::uint64_t at = 0;
-    each_slot(first, [&](std::uint32_t slot) {
+    for (std::uint32_t slot = first; slot != kNoSlot; slot = next_of(slot)) {
       const std::uint64_t bytes = std::min(unit, block_bytes - at);
       use(slot, at, Bytes{bytes});
       at += bytes;
-    });
+    }
   }
 
   // Returns the first of `count` slots for a block, all of one disk: free ones, or slots to try
@@ -270,7 +265,7 @@ class BlockTable {
              std::vector<unsigned>& tiers);
   // Undoes a match().
   void unmatch(std::span<const Key> keys) REQUIRES(kTable);
-  std::vector<bool> contains(std::span<const Key> keys);
+  std::vector<std::optional<Bytes>> sizes(std::span<const Key> keys);
   void touch(std::span<const Key> keys);
   // As that of Store.
   std::vector<Key> take_dropped();
@@ -299,7 +294,6 @@ class BlockTable {
   void drop(Copy& copy, unsigned tier, bool half = false) REQUIRES(kTable);
   // Keeps the error for stats().
   void note(const Error& error) noexcept REQUIRES(kTable);
-  std::string last_error() REQUIRES(kTable) { return last_error_; }
 
   // The steps of close(), in order. No new operation is accepted.
   bool closing GUARDED_BY(kTable) = false;
@@ -330,7 +324,6 @@ class BlockTable {
   std::uint64_t uses_ GUARDED_BY(kTable) = 0;    // uses of blocks
   StoreStats counts_ GUARDED_BY(kTable);
   std::vector<Key> dropped_ GUARDED_BY(kTable);
-  std::string last_error_ GUARDED_BY(kTable);
   Nanoseconds last_error_at_ GUARDED_BY(kTable){0};
 };
 
