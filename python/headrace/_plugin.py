@@ -59,12 +59,13 @@ class Settings:
         folder: Path,
         *,
         layers: int = 1,
+        any_size: bool = False,
         share: float = 1,
         list_dropped: bool = False,
         shared: bool = False,
     ) -> kvcache.Store:
-        """A store of blocks of `layers` equal fragments in `folder`, with this share of budget and
-        memory. Errors: as of headrace.kvcache.Store.
+        """A store of blocks of `layers` equal fragments in `folder`, or of any size in units of
+        `block_bytes`, with this share of budget and memory. Errors: as of headrace.kvcache.Store.
         """
         tiers: list[kvcache.Memory | kvcache.Folder] = [
             kvcache.Folder(
@@ -76,7 +77,9 @@ class Settings:
         kind = kvcache.SharedStore if shared else kvcache.Store
         return kind(
             mover,
-            kvcache.opaque(name, block_bytes, layers=layers, revision=self.revision),
+            kvcache.opaque(
+                name, block_bytes, layers=layers, revision=self.revision, any_size=any_size
+            ),
             tiers,
             in_flight=bytes_of(self.in_flight),
             workers=self.workers,
@@ -132,5 +135,5 @@ def _check(who: str, name: str, value: Any, hint: Any) -> None:
         raise InvalidError(f"{who}: {name} is {value!r}; give {wanted}")
     if value == "" and name == "folder":
         raise InvalidError(f"{who}: folder is empty; give a path")
-    if name in ("workers", "sizes", "in_flight") and isinstance(value, int) and value < 1:
+    if name in ("workers", "unit", "in_flight") and isinstance(value, int) and value < 1:
         raise InvalidError(f"{who}: {name} is {value}; give at least 1")

@@ -115,9 +115,21 @@ def geometry(
     )
 
 
-def opaque(name: str, block_bytes: int, *, layers: int = 1, revision: str = "") -> Geometry:
+def opaque(
+    name: str,
+    block_bytes: int,
+    *,
+    layers: int = 1,
+    revision: str = "",
+    any_size: bool = False,
+) -> Geometry:
     """Blocks of `block_bytes` bytes whose content only an engine knows, in `layers` equal parts.
     InvalidError: they do not divide into these.
+
+    `any_size`: blocks of any size up to 1 GiB in one budget, each the same size always. A block
+    takes as many units of `block_bytes` as it needs, so half a unit is lost on average, and each
+    unit takes about 100 bytes of memory. store() and load_blocks() take a list, a memory for each
+    block, whose length is the size of the block.
     """
     if layers < 1 or block_bytes % layers:
         raise InvalidError(f"blocks of {block_bytes} bytes in {layers} layers; give one that fits")
@@ -130,6 +142,7 @@ def opaque(name: str, block_bytes: int, *, layers: int = 1, revision: str = "") 
         element_bytes=1,
         block_tokens=1,
         revision=revision,
+        any_size=any_size,
     )
 
 

@@ -165,6 +165,19 @@ std::vector<bool> contains(const KvStoreRef& self, const std::vector<nb::bytes>&
   return without_gil([&] { return owner->store->contains(wanted); });
 }
 
+std::vector<std::optional<std::uint64_t>> sizes(const KvStoreRef& self,
+                                                const std::vector<nb::bytes>& keys) {
+  const std::shared_ptr<KvOwner> owner = self.owner;
+  check_open(*owner);
+  const std::vector<kvcache::Key> wanted = keys_of(keys);
+  const auto found = without_gil([&] { return owner->store->sizes(wanted); });
+  std::vector<std::optional<std::uint64_t>> plain(found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) plain[i] = found[i]->value;
+  }
+  return plain;
+}
+
 // What waits in the store, which asks whether to stop. Raises for a signal.
 template <class Wait>
 Status with_signals(const Wait& wait) {
@@ -329,6 +342,7 @@ void bind_blocks(nb::class_<KvStoreRef>& bound) {
            "As headrace.kvcache.Store.load_blocks().")
       .def("contains", &contains, "keys"_a,
            "Which of them are there now; holds nothing, and counts as no match.")
+      .def("sizes", &sizes, "keys"_a, "As contains(): the bytes of each, None if it is not there.")
       .def(
           "remove",
           [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {

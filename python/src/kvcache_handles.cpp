@@ -41,7 +41,7 @@ void bind_geometry(nb::module_& m) {
           "__init__",
           [](kvcache::Geometry* self, const std::string& model, unsigned layers, unsigned kv_heads,
              unsigned head_dim, unsigned element_bytes, unsigned block_tokens, unsigned tensors,
-             const std::string& revision) {
+             const std::string& revision, bool any_size) {
             kvcache::Geometry geometry{.model = model,
                                        .revision = revision,
                                        .layers = layers,
@@ -49,14 +49,18 @@ void bind_geometry(nb::module_& m) {
                                        .head_dim = head_dim,
                                        .element_bytes = element_bytes,
                                        .block_tokens = block_tokens,
-                                       .tensors = tensors};
+                                       .tensors = tensors,
+                                       .any_size = any_size};
             unwrap(kvcache::check(geometry));
             new (self) kvcache::Geometry(std::move(geometry));
           },
           "model"_a, nb::kw_only(), "layers"_a, "kv_heads"_a, "head_dim"_a, "element_bytes"_a = 2,
-          "block_tokens"_a = 16, "tensors"_a = 2, "revision"_a = "",
+          "block_tokens"_a = 16, "tensors"_a = 2, "revision"_a = "", "any_size"_a = false,
           "`tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: "
-          "whatever else the bytes depend on, such as weights.")
+          "whatever else the bytes depend on, such as weights. `any_size`: blocks have any size up "
+          "to 1 GiB, and no layers; block_bytes is the unit of space, of which a block takes as "
+          "many "
+          "as it needs.")
       .def_ro("model", &kvcache::Geometry::model, "Part of each key.")
       .def_ro("revision", &kvcache::Geometry::revision, "Part of each key.")
       .def_ro("layers", &kvcache::Geometry::layers, "")
@@ -65,6 +69,7 @@ void bind_geometry(nb::module_& m) {
       .def_ro("element_bytes", &kvcache::Geometry::element_bytes, "")
       .def_ro("block_tokens", &kvcache::Geometry::block_tokens, "")
       .def_ro("tensors", &kvcache::Geometry::tensors, "")
+      .def_ro("any_size", &kvcache::Geometry::any_size, "")
       .def_prop_ro("fragment_bytes", &kvcache::Geometry::fragment, "One layer of a block.")
       .def_prop_ro("block_bytes", &kvcache::Geometry::block, "All layers.")
       .def(

@@ -20,9 +20,14 @@ void Arrival::run() noexcept {
 }
 
 void Arrival::copied(const Result<MoveStats>& outcome) noexcept {
-  if (std::exchange(gathering, false) && outcome) return state->core->jobs.enqueue(*this);
-  state->core->arrivals.stored(std::unique_ptr<Arrival>(this),
-                               outcome ? nullptr : &outcome.error());
+  StoreCore& core = *state->core;
+  if (std::exchange(gathering, false) && outcome) return core.jobs.enqueue(*this);
+  // No other thread changes the slot of a copy that is filling.
+  if (!outcome && writing && core.table.tier(0).folder->mend(entry->copies[0].slot) != mends) {
+    writing = false;
+    return core.jobs.enqueue(*this);  // the file was cut, and is long again
+  }
+  core.arrivals.stored(std::unique_ptr<Arrival>(this), outcome ? nullptr : &outcome.error());
 }
 
 Result<Stored> Arrivals::store(std::span<const Key> keys, std::span<const Extent> from,
@@ -49,25 +54,27 @@ Result<Stored> Arrivals::store(std::span<const Key> keys, std::span<const Extent
     BlockTable& table = store_.table;
     const TableLock lock(table);
     HEADRACE_TRY_STATUS(store_.check_open());
-    JobList& arrivals = parked.empty() ? waiting_ : *parked.back().arrivals;
     std::size_t present = 0;
     std::size_t refused = 0;
     for (std::size_t i = 0; i < keys.size(); ++i) {
+      const UserBlock block = user_block(from, request.positions, i);
+      const bool any_size = store_.geometry().any_size;
+      const std::uint64_t bytes = any_size ? block.extent.length.value : table.block_bytes();
       if (Entry* const entry = table.find(keys[i])) {
-        const auto what = meet(*entry, state);
+        const auto what = meet(*entry, bytes, state);
         present += what == &StoredCounts::present ? 1 : 0;
         refused += what == &StoredCounts::refused ? 1 : 0;
         continue;
       }
-      Arrival* const arrival = expect(keys[i], state);
+      Arrival* const arrival = expect(keys[i], bytes, state);
       if (arrival == nullptr) {
         ++refused;
         continue;
       }
-      arrival->from = user_block(from, request.positions, i);
+      arrival->from = block;
       arrival->layout = request.layout;
       arrival->priority = request.priority;
-      arrivals.push(*arrival);
+      parked.empty() ? wait_for_slots(*arrival) : parked.back().arrivals->push(*arrival);
     }
     table.counts().stores.present += present;
     table.counts().stores.refused += refused;
@@ -86,14 +93,19 @@ bool Arrivals::ends_with_write() const {
          store_.options.tiers.back().write == WriteBack::stored;
 }
 
-bool Arrivals::too_much() const {
-  return in_flight_ > 0 && in_flight_ + store_.table.block_bytes() > store_.options.in_flight.value;
+void Arrivals::wait_for_slots(Arrival& arrival) {
+  waiting_.push(arrival);
+  waiting_slots_ += store_.table.slots_of(arrival.entry->bytes);
 }
 
-std::size_t StoredCounts::* Arrivals::meet(Entry& entry,
+bool Arrivals::too_much(std::uint64_t bytes) const {
+  return in_flight_ > 0 && in_flight_ + bytes > store_.options.in_flight.value;
+}
+
+std::size_t StoredCounts::* Arrivals::meet(Entry& entry, std::uint64_t bytes,
                                            const std::shared_ptr<StoredState>& state) {
   BlockTable& table = store_.table;
-  if (entry.removed) return &StoredCounts::refused;
+  if (entry.removed || entry.bytes != bytes) return &StoredCounts::refused;
   table.use_again(entry);
   const Copy& last = entry.copies[table.tiers() - 1];
   const bool writes = ends_with_write();
@@ -111,23 +123,24 @@ std::size_t StoredCounts::* Arrivals::meet(Entry& entry,
   // In memory, but not in the folder: its write failed, or no slot was free.
   Copy& copy = entry.copies[*tier];
   const bool can = copy.state == Copy::State::ready && last.state == Copy::State::none;
-  if (!can || table.closing || too_much() || !store_.tiers.write(copy, *tier, state)) {
+  if (!can || table.closing || too_much(bytes) || !store_.tiers.write(copy, *tier, state)) {
     return &StoredCounts::refused;
   }
-  in_flight_ += table.block_bytes();
+  in_flight_ += bytes;
   return nullptr;
 }
 
-Arrival* Arrivals::expect(const Key& key, const std::shared_ptr<StoredState>& state) {
-  if (store_.table.closing || too_much()) return nullptr;
+Arrival* Arrivals::expect(const Key& key, std::uint64_t bytes,
+                          const std::shared_ptr<StoredState>& state) {
+  if (store_.table.closing || too_much(bytes)) return nullptr;
   try {
     auto arrival = std::make_unique<Arrival>();
-    Entry& entry = store_.table.make(key);
+    Entry& entry = store_.table.make(key, bytes);
     entry.waiting = entry.storing = true;
     arrival->state = state;
     arrival->entry = &entry;
     arrival->side = arriving_.begin();
-    in_flight_ += store_.table.block_bytes();
+    in_flight_ += bytes;
     return arrival.release();
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -141,12 +154,16 @@ void Arrivals::place(Later& later) {
   const Tier& first = table.tier(0);
   JobList ready;
   while (!waiting_.empty()) {
+    const auto* const next = static_cast<const Arrival*>(waiting_.first());
+    const std::size_t count = table.slots_of(next->entry->bytes);
     const auto slot =
-        table.closing ? std::nullopt : store_.tiers.take_slot(0, Tiers::Loss::allowed);
-    if (!slot && !table.closing && first.leaving + first.writing + first.filling > 0) {
+        table.closing ? std::nullopt : store_.tiers.take_slots(0, count, Tiers::Loss::allowed);
+    if (!slot && !table.closing && count <= first.largest() &&
+        first.leaving + first.writing + first.filling > 0) {
       break;
     }
     std::unique_ptr<Arrival> arrival(static_cast<Arrival*>(waiting_.pop()));
+    waiting_slots_ -= count;
     if (!slot) {
       ++table.counts().stores.refused;
       give_up(std::move(arrival), &StoredCounts::refused, later);
@@ -163,12 +180,12 @@ void Arrivals::place(Later& later) {
   }
   store_.jobs.enqueue(ready);
   if (table.closing) return;
-  store_.tiers.evict_for(waiting_.size());
+  store_.tiers.evict_for(waiting_slots_);
 }
 
 void Arrivals::give_up(std::unique_ptr<Arrival> arrival, std::size_t StoredCounts::* what,
                        Later& later) {
-  in_flight_ -= store_.table.block_bytes();
+  in_flight_ -= arrival->entry->bytes;
   arriving_.end(arrival->side);
   const Key key = arrival->entry->key;
   store_.table.entries().erase(key);
@@ -180,7 +197,7 @@ void Arrivals::give_up(std::unique_ptr<Arrival> arrival, std::size_t StoredCount
 void Arrivals::resume(JobList& arrivals, bool well, Later& later) {
   while (Job* const next = arrivals.pop()) {
     if (well) {
-      waiting_.push(*next);
+      wait_for_slots(static_cast<Arrival&>(*next));
       continue;
     }
     ++store_.table.counts().stores.failed;
@@ -191,42 +208,58 @@ void Arrivals::resume(JobList& arrivals, bool well, Later& later) {
 
 void Arrivals::start(Arrival& arrival) noexcept {
   try {
-    const Geometry& geometry = store_.geometry();
-    std::vector<Fragment> parts;
-    fragments(geometry, arrival.from.extent, arrival.layout, arrival.from.position, 0,
-              geometry.layers, parts);
-    const Tier& first = store_.table.tier(0);
-    std::vector<MovePair> pairs;
-    if (first.folder != nullptr) {
-      auto made = pairs_to_folder(arrival, parts);
-      if (!made) return stored(std::unique_ptr<Arrival>(&arrival), &made.error());
-      pairs = std::move(*made);
-    } else {
-      pairs.reserve(parts.size());
-      // No other thread changes the slot of a copy that is filling.
-      const std::uint32_t slot = arrival.entry->copies[0].slot;
-      for (const Fragment& part : parts) {
-        pairs.push_back({.to = first.in_slot(slot, part.in_block, part.bytes), .from = part.user});
-      }
-    }
-    arrival.hear(store_.jobs, store_.mover.copy(pairs, {.priority = arrival.priority}));
+    const bool to_folder = store_.table.tier(0).folder != nullptr;
+    auto pairs = to_folder ? pairs_to_folder(arrival) : pairs_to_memory(arrival);
+    if (!pairs) return stored(std::unique_ptr<Arrival>(&arrival), &pairs.error());
+    arrival.hear(store_.jobs, store_.mover.copy(*pairs, {.priority = arrival.priority}));
   } catch (const std::bad_alloc&) {  // before the copy was made
     arrival.writing = arrival.gathering = false;
     stored(std::unique_ptr<Arrival>(&arrival), &kNoMemory);
   }
 }
 
-Result<std::vector<MovePair>> Arrivals::pairs_to_folder(Arrival& arrival,
-                                                        std::span<const Fragment> parts) {
+// No other thread changes the slots of a copy that is filling.
+Result<std::vector<MovePair>> Arrivals::pairs_to_memory(const Arrival& arrival) {
   const Tier& tier = store_.table.tier(0);
-  const Bytes length{store_.table.block_bytes()};
+  const std::uint32_t first = arrival.entry->copies[0].slot;
   std::vector<MovePair> pairs;
+  if (store_.geometry().any_size) {
+    tier.each_part(
+        first, arrival.entry->bytes, [&](std::uint32_t slot, std::uint64_t at, Bytes bytes) {
+          add_pair(pairs, {tier.in_slot(slot, 0, bytes), arrival.from.extent.part(at, bytes)});
+        });
+    return pairs;
+  }
+  const std::vector<Fragment> parts = parts_of(arrival);
+  pairs.reserve(parts.size());
+  for (const Fragment& part : parts) {
+    pairs.push_back({.to = tier.in_slot(first, part.in_block, part.bytes), .from = part.user});
+  }
+  return pairs;
+}
+
+std::vector<Fragment> Arrivals::parts_of(const Arrival& arrival) const {
+  const Geometry& geometry = store_.geometry();
+  const UserBlock& from = arrival.from;
+  if (geometry.any_size) {
+    return {{.user = from.extent, .in_block = 0, .bytes = from.extent.length}};
+  }
+  std::vector<Fragment> parts;
+  fragments(geometry, from.extent, arrival.layout, from.position, 0, geometry.layers, parts);
+  return parts;
+}
+
+Result<std::vector<MovePair>> Arrivals::pairs_to_folder(Arrival& arrival) {
+  const Tier& tier = store_.table.tier(0);
+  const Entry& entry = *arrival.entry;
+  std::vector<MovePair> pairs;
+  const std::vector<Fragment> parts = parts_of(arrival);
   Extent block = parts.front().user;
   if (arrival.passage != nullptr) {
     block = whole(*arrival.passage);
   } else if (parts.size() > 1 || block.memory() == nullptr) {
     HEADRACE_TRY(arrival.passage,
-                 allocate(store_.mover.machine(), length, store_.passage_memory()));
+                 allocate(store_.mover.machine(), Bytes{entry.bytes}, store_.passage_memory()));
     const Extent passage = whole(*arrival.passage);
     for (const Fragment& part : parts) {
       pairs.push_back({.to = passage.part(part.in_block, part.bytes), .from = part.user});
@@ -234,54 +267,83 @@ Result<std::vector<MovePair>> Arrivals::pairs_to_folder(Arrival& arrival,
     arrival.gathering = true;
     return pairs;
   }
-  const std::uint32_t slot = arrival.entry->copies[0].slot;
-  tier.folder->describe(slot, arrival.entry->key, {block.memory(), length.value});
-  pairs = {{.to = tier.in_slot(slot, 0, length), .from = block.part(0, length)},
-           tier.folder->header(slot)};
+  std::vector<MovePair> headers;
+  Folder::Part part{.block_bytes = entry.bytes, .sequence = tier.folder->next_sequence()};
+  tier.each_part(entry.copies[0].slot, entry.bytes,
+                 [&](std::uint32_t slot, std::uint64_t at, Bytes bytes) {
+                   const Extent from = block.part(at, bytes);
+                   tier.folder->describe(slot, entry.key, part, {from.memory(), bytes.value});
+                   add_pair(pairs, {tier.in_slot(slot, 0, bytes), from});
+                   add_pair(headers, tier.folder->header(slot));
+                   ++part.number;
+                 });
+  pairs.insert(pairs.end(), headers.begin(), headers.end());
   arrival.writing = true;
+  arrival.mends = tier.folder->mends(entry.copies[0].slot);
   return pairs;
+}
+
+// The user's memory is still there, so a block that its disk did not take may go to another slot.
+bool Arrivals::place_again(Arrival& arrival, const Error& why) {
+  BlockTable& table = store_.table;
+  Entry& entry = *arrival.entry;
+  Copy& copy = entry.copies[0];
+  const Nanoseconds now = store_.mover.clock().now();
+  const bool next = table.tier(0).disk_refused(copy.slot, why, now);
+  if (!next || entry.removed || table.closing) return false;
+  entry.waiting = true;
+  table.drop(copy, 0, true);
+  arrival.writing = false;
+  wait_for_slots(arrival);
+  return true;
+}
+
+void Arrivals::settle(std::unique_ptr<Arrival> arrival, const Error* why, Later& later) {
+  BlockTable& table = store_.table;
+  Copy& copy = arrival->entry->copies[0];
+  const Key key = arrival->entry->key;
+  const std::uint64_t bytes = arrival->entry->bytes;
+  auto what = &StoredCounts::stored;
+  bool writes = false;  // the store ends later, with the write
+  if (why != nullptr) table.note(*why);
+  if (why != nullptr && arrival->writing && place_again(*arrival, *why)) {
+    (void)arrival.release();
+    return;
+  }
+  arrival->entry->storing = false;
+  arriving_.end(arrival->side);
+  if (arrival->writing && why == nullptr) table.tier(0).disk_has(copy.slot);
+  if (why != nullptr) {
+    what = &StoredCounts::failed;
+    table.drop(copy, 0, arrival->writing);
+  } else if (arrival->entry->removed) {
+    table.ready(copy, 0);  // frees the entry
+  } else {
+    table.use(*arrival->entry);
+    table.ready(copy, 0);
+    store_.flusher.expect_idle(key);
+    writes = ends_with_write() && store_.tiers.write(copy, 0, arrival->state);
+    if (!writes && ends_with_write()) what = &StoredCounts::refused;
+  }
+  if (writes) return;
+  arrived(*arrival->state, bytes, what, later);
+  count_followers(key, what, later);
 }
 
 void Arrivals::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept {
   {
     Later later;
-    BlockTable& table = store_.table;
-    const TableLock lock(table);
-    Copy& copy = arrival->entry->copies[0];
-    Tier& first = table.tier(0);
-    const std::uint32_t slot = copy.slot;
-    const Key key = arrival->entry->key;
-    auto what = &StoredCounts::stored;
-    bool writes = false;  // the store ends later, with the write
-    arrival->entry->storing = false;
-    arriving_.end(arrival->side);
-    if (arrival->writing && why == nullptr) first.disk_has(slot);
-    if (why != nullptr) {
-      what = &StoredCounts::failed;
-      table.note(*why);
-      table.drop(copy, 0, arrival->writing);
-      if (arrival->writing) first.disk_refused(slot, *why, store_.mover.clock().now());
-    } else if (arrival->entry->removed) {
-      table.ready(copy, 0);  // frees the entry
-    } else {
-      table.use(*arrival->entry);
-      table.ready(copy, 0);
-      store_.flusher.expect_idle(key);
-      writes = ends_with_write() && store_.tiers.write(copy, 0, arrival->state);
-      if (!writes && ends_with_write()) what = &StoredCounts::refused;
-    }
-    if (!writes) {
-      arrived(*arrival->state, what, later);
-      count_followers(key, what, later);
-    }
+    const TableLock lock(store_.table);
+    settle(std::move(arrival), why, later);
     place(later);
   }
   store_.flusher.progressed();
   store_.jobs.end_operation();
 }
 
-void Arrivals::arrived(StoredState& state, std::size_t StoredCounts::* what, Later& later) {
-  in_flight_ -= store_.table.block_bytes();
+void Arrivals::arrived(StoredState& state, std::uint64_t bytes, std::size_t StoredCounts::* what,
+                       Later& later) {
+  in_flight_ -= bytes;
   ++(store_.table.counts().stores.*what);
   count(state, what, 1, later);
 }

@@ -38,6 +38,7 @@ struct Arrival final : Copying {
   std::unique_ptr<Buffer> passage;
   bool gathering = false;        // the copy to `passage` is in flight
   bool writing = false;          // the copy to a folder is in flight
+  std::uint64_t mends = 0;       // Folders::mends() before it
   void run() noexcept override;  // starts its copy
   void copied(const Result<MoveStats>& outcome) noexcept override;
 };
@@ -65,30 +66,43 @@ class Arrivals {
   void stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept;
   // A block of the store has arrived, or not. Called at the end of its copy, or for
   // WriteBack::stored once the folder has it.
-  void arrived(StoredState& state, std::size_t StoredCounts::* what, Later& later) REQUIRES(kTable);
+  void arrived(StoredState& state, std::uint64_t bytes, std::size_t StoredCounts::* what,
+               Later& later) REQUIRES(kTable);
   // Counts the block for the stores that found it arriving: present if it has arrived, else `what`.
   void count_followers(const Key& key, std::size_t StoredCounts::* what, Later& later)
       REQUIRES(kTable);
 
  private:
-  // The same for a folder. Returns the pairs, none while the block is gathered.
-  Result<std::vector<MovePair>> pairs_to_folder(Arrival& arrival, std::span<const Fragment> parts);
+  // The user's memory of the block: one part, or its layers.
+  std::vector<Fragment> parts_of(const Arrival& arrival) const;
+  // The copies of the block to its slots.
+  Result<std::vector<MovePair>> pairs_to_memory(const Arrival& arrival);
+  // The same for a folder, or the copies by which the block is gathered first.
+  Result<std::vector<MovePair>> pairs_to_folder(Arrival& arrival);
   // Whether a store ends when the folder has its blocks (WriteBack::stored).
   bool ends_with_write() const;
-  bool too_much() const REQUIRES(kTable);
+  bool too_much(std::uint64_t bytes) const REQUIRES(kTable);
   // A block has an entry already. Returns how it counts, or nullptr if that is not known yet.
-  std::size_t StoredCounts::* meet(Entry& entry, const std::shared_ptr<StoredState>& state)
-      REQUIRES(kTable);
+  std::size_t StoredCounts::* meet(Entry& entry, std::uint64_t bytes,
+                                   const std::shared_ptr<StoredState>& state) REQUIRES(kTable);
   // Makes an entry that waits for its block. Returns nullptr if the block is refused.
-  Arrival* expect(const Key& key, const std::shared_ptr<StoredState>& state) REQUIRES(kTable);
+  Arrival* expect(const Key& key, std::uint64_t bytes, const std::shared_ptr<StoredState>& state)
+      REQUIRES(kTable);
+  // The arrival's copy has ended.
+  void settle(std::unique_ptr<Arrival> arrival, const Error* why, Later& later) REQUIRES(kTable);
+  // After a write that failed: lets the block wait for another slot, or returns false.
+  bool place_again(Arrival& arrival, const Error& why) REQUIRES(kTable);
   // The arrival is given up before its copy.
   void give_up(std::unique_ptr<Arrival> arrival, std::size_t StoredCounts::* what, Later& later)
       REQUIRES(kTable);
   void count(StoredState& state, std::size_t StoredCounts::* what, std::size_t blocks, Later& later)
       REQUIRES(kTable);
 
+  void wait_for_slots(Arrival& arrival) REQUIRES(kTable);
+
   StoreCore& store_;
-  JobList waiting_ GUARDED_BY(kTable);  // arrivals without a slot, which the list owns
+  JobList waiting_ GUARDED_BY(kTable);                // arrivals without slots, which the list owns
+  std::size_t waiting_slots_ GUARDED_BY(kTable) = 0;  // for them
   std::uint64_t in_flight_ GUARDED_BY(kTable) = 0;
   Epochs arriving_ GUARDED_BY(kTable);
   using Followers =

@@ -52,11 +52,11 @@ void Coalescer::join(LoadGroup& group) noexcept {
   {
     const TableLock table(store_.table);
     const MutexLock lock(mutex_);
-    group.waits = store_.queue.bytes_of(group).value;
+    group.waits = group.bytes;
     for (unsigned i = 0; i < load.items.size(); ++i) {
       if (!wanted(i)) continue;
       bool reads = false;
-      for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
+      for (unsigned layer = group.first; layer < group.end_of(load.items[i]); ++layer) {
         auto own = group.own[group.at(i, layer)];
         own = own && !follow(group, i, layer, following);
         reads = reads || own;
@@ -73,8 +73,7 @@ void Coalescer::join(LoadGroup& group) noexcept {
 }
 
 bool Coalescer::may_follow(const LoadGroup& group, const LoadGroup& reading) const {
-  return reading.sharing == LoadGroup::Sharing::open &&
-         reading.waits <= kMostTimes * store_.queue.bytes_of(group).value &&
+  return reading.sharing == LoadGroup::Sharing::open && reading.waits <= kMostTimes * group.bytes &&
          (group.priority() == Priority::demand || reading.priority() <= group.priority());
 }
 
@@ -143,8 +142,14 @@ bool Coalescer::take_late(const Follower& follower) noexcept {
     const Entry& entry = *load.items[follower.item].entry;
     if (!store_.table.in_memory(entry)) return {};
     const unsigned tier = *store_.table.for_cpus();
-    return store_.table.tier(tier).in_slot(entry.copies[tier].slot,
-                                           follower.layer * to.length.value, to.length);
+    std::uint32_t slot = entry.copies[tier].slot;
+    if (!store_.geometry().any_size) {
+      return store_.table.tier(tier).in_slot(slot, follower.layer * to.length.value, to.length);
+    }
+    for (unsigned part = 0; part < follower.layer; ++part) {
+      slot = store_.table.tier(tier).next_of(slot);
+    }
+    return store_.table.tier(tier).in_slot(slot, 0, to.length);
   }();
   if (from.object == nullptr) return false;
   std::memmove(to.memory(), from.memory(), to.length.value);  // valid while the load pins the block

@@ -49,6 +49,10 @@ Status check(const StoreOptions& options) {
                 kMostTiers);
   }
   if (!options.eviction) return fail(ErrorCode::invalid, "no eviction order; leave the default");
+  if (options.shared && options.geometry.any_size) {
+    return fail(ErrorCode::unsupported,
+                "blocks of any size cannot be shared with other processes; give them one size");
+  }
   const Bytes slot = Folder::slot_bytes(options.geometry);
   for (std::size_t i = 0; i < options.tiers.size(); ++i) {
     const TierOptions& tier = options.tiers[i];
@@ -237,9 +241,9 @@ void StoreCore::release(const Match& match) {
   arrivals.place(later);
 }
 
-std::vector<bool> StoreCore::contains(std::span<const Key> keys) {
-  if (!origin.here()) return std::vector<bool>(keys.size());
-  return table.contains(keys);
+std::vector<std::optional<Bytes>> StoreCore::sizes(std::span<const Key> keys) {
+  if (!origin.here()) return std::vector<std::optional<Bytes>>(keys.size());
+  return table.sizes(keys);
 }
 
 void StoreCore::touch(std::span<const Key> keys) {

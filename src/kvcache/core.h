@@ -57,7 +57,7 @@ class StoreCore {
   const Geometry& geometry() const { return options.geometry; }
   Match match(std::span<const Key> keys, bool all);
   void release(const Match& match);
-  std::vector<bool> contains(std::span<const Key> keys);
+  std::vector<std::optional<Bytes>> sizes(std::span<const Key> keys);
   void touch(std::span<const Key> keys);
   std::vector<Key> take_dropped();
   StoreStats stats();
@@ -80,7 +80,7 @@ class StoreCore {
   Arrivals arrivals{*this};
   Remover remover{*this};
   Flusher flusher{*this};
-  LoadQueue queue{options.geometry, options.load_ahead};
+  LoadQueue queue{options.load_ahead};
   Coalescer coalescer{*this};
   Loads loads{*this};
   StreamWaiter streams{mover, jobs, closed_, [this](Parked& parked) { go_on(parked); }};

@@ -48,8 +48,7 @@ void Flusher::write_while_idle() noexcept {
   const TableLock lock(table);
   Tier& folder = table.last();
   const Nanoseconds now = store_.mover.clock().now();
-  folder.reopen_due(now);
-  while (!when_idle_.empty() && !table.closing && now >= folder.rests && !folder.all_closed() &&
+  while (!when_idle_.empty() && !table.closing && now >= folder.rests && !folder.all_closed(now) &&
          folder.filling * table.block_bytes() < kIdleBytes) {
     Entry* const entry = table.find(when_idle_.front());
     const bool wanted = entry != nullptr && table.only_in_memory(*entry) && !entry->on_its_way();
@@ -99,7 +98,8 @@ bool Flusher::write_some(Work& work) {
   Tier& folder = table.last();
   std::vector<Key>& keys = work.keys;
   send_again(work);
-  std::vector<Key> moving;  // blocks on their way to another tier, looked at once they are there
+  std::vector<Key> moving;   // blocks on their way to another tier, looked at once they are there
+  std::vector<Key> without;  // blocks that have no slots now
   // Writes of other operations leave a share to this flush.
   const std::size_t most = store_.tiers.most_moving();
   const bool all_ended = !work.writes || folder.fills.passed(*work.writes);
@@ -116,9 +116,14 @@ bool Flusher::write_some(Work& work) {
       moving.push_back(key);
       continue;
     }
-    const std::uint32_t slot = *folder.free.pop();
-    if (!store_.tiers.send(copy, tier, last, slot, Tiers::Source::stays)) {
-      folder.free.push(slot);
+    const std::size_t count = table.slots_of(entry->bytes);
+    const auto slot = folder.take_usable(count);
+    if (!slot) {  // a smaller block may have space
+      without.push_back(key);
+      continue;
+    }
+    if (!store_.tiers.send(copy, tier, last, *slot, Tiers::Source::stays)) {
+      folder.give_back(*slot);
       ++table.counts().failed;
       table.note(kNoMemory);
       keys.clear();
@@ -126,8 +131,9 @@ bool Flusher::write_some(Work& work) {
     }
     work.sent.push_back(key);
     sent = true;
-    --left;
+    left -= std::min(left, count);
   }
+  keys.insert(keys.end(), without.rbegin(), without.rend());
   keys.insert(keys.end(), moving.rbegin(), moving.rend());
   if (sent || !work.writes) {
     work.writes = folder.fills.mark();
@@ -147,14 +153,15 @@ Status Flusher::outcome(std::span<const Key> left, std::uint64_t failed, Status 
     }
   }
   if (lost > 0) {
-    return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, table.last_error());
+    return fail(ErrorCode::io, "{} blocks could not be written: {}", lost,
+                table.counts().last_error);
   }
   if (const std::size_t listed = store_.remover.failed(); listed > 0) {
     return fail(
         ErrorCode::io,
         "{} removed blocks are still listed on SSD: {}; call flush() again, or they come back "
         "when the folder is opened",
-        listed, table.last_error());
+        listed, table.counts().last_error);
   }
   HEADRACE_TRY_STATUS(std::move(status));
   return table.last().folder->still_there();

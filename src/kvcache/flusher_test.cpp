@@ -277,6 +277,26 @@ TEST(KvFullDisk, ThatTakesNothingLosesNoMoreThanWhatHasNoRoom) {
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 3u);
 }
 
+// Also with one disk, and without a flush().
+TEST(KvFlush, IdleWriteThatFails_IsTriedAgain) {
+  ManualClock clock;
+  KvRig rig({.clock = &clock});
+  auto options = rig.options({4}, 8);
+  options.tiers.back().write = kvcache::WriteBack::idle;
+  rig.open(options);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  rig.files->unwritable = true;
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  rig.settle();
+  rig.files->unwritable = false;
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 0u);
+  clock.advance(std::chrono::seconds{10});
+  rig.settle();
+  EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);
+  EXPECT_EQ(rig.store->stats().failed, 0u);
+}
+
 TEST(KvFullDisk, FlushTriesItAndSaysSo) {
   KvRig rig;
   const auto some = kvcache::keys(rig.geometry, tokens(4 * 6));

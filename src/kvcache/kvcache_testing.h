@@ -65,6 +65,7 @@ class FileBackend final : public Backend {
   // The disk of the file with this inode fails writes with this error, and reads if it is io.
   std::atomic<ino_t> lost{0};
   std::atomic<ErrorCode> lost_by{ErrorCode::io};
+  std::atomic<std::uint64_t> lost_writes{0};
   std::atomic<std::uint64_t> writes{0};
   std::atomic<std::uint64_t> read_bytes{0};
   std::atomic<std::uint64_t> torn_after{UINT64_MAX};  // reads after this many bytes are torn
@@ -97,7 +98,10 @@ class FileBackend final : public Backend {
       }
       if (unwritable) return fail(ErrorCode::io, "injected");
       const auto& file = static_cast<const File&>(*piece.to.object);
-      if (is_lost(file)) return fail(lost_by.load(), "no space left on device, or lost");
+      if (is_lost(file)) {
+        ++lost_writes;
+        return fail(lost_by.load(), "no space left on device, or lost");
+      }
       done = pwrite(file.buffered_fd(), piece.from.memory(), piece.from.length.value,
                     static_cast<off_t>(piece.to.offset));
     }
@@ -141,6 +145,17 @@ inline kvcache::Geometry small_geometry() {
           .block_tokens = 4};
 }
 
+// Blocks of any size, in slots of 4 KiB that have 1000 bytes each, or are full.
+inline kvcache::Geometry any_size_geometry(bool full_slots) {
+  return {.model = "sizes",
+          .layers = 1,
+          .kv_heads = 1,
+          .head_dim = full_slots ? 512U : 125U,
+          .element_bytes = 1,
+          .block_tokens = 4,
+          .any_size = true};
+}
+
 inline std::vector<std::uint32_t> tokens(std::size_t count, std::uint32_t first = 0) {
   std::vector<std::uint32_t> result(count);
   for (std::size_t i = 0; i < count; ++i) result[i] = first + static_cast<std::uint32_t>(i);
@@ -167,14 +182,29 @@ struct KvBlocks {
   // The bytes of the blocks of `keys`, which prove that a load is correct.
   std::vector<std::byte> blocks_of(std::span<const kvcache::Key> keys) const {
     std::vector<std::byte> bytes;
-    bytes.reserve(bytes_of(keys.size()).value);
     for (const kvcache::Key& key : keys) {
-      const auto block = random_bytes(geometry.block().value, key.low);
+      const auto block = random_bytes(size_of(key).value, key.low);
       bytes.insert(bytes.end(), block.begin(), block.end());
     }
     return bytes;
   }
   Bytes bytes_of(std::size_t blocks) const { return geometry.block() * blocks; }
+  // Up to five slots, if blocks have any size.
+  Bytes size_of(const kvcache::Key& key) const {
+    const Bytes block = geometry.block();
+    return geometry.any_size ? Bytes{1 + key.high % (5 * block.value)} : block;
+  }
+  // The memory of each block, one after the other in the object, or of all blocks.
+  std::vector<Extent> extents(const Object& object, std::span<const kvcache::Key> keys) const {
+    if (!geometry.any_size) return {whole(object)};
+    std::vector<Extent> extents;
+    std::uint64_t at = 0;
+    for (const kvcache::Key& key : keys) {
+      extents.push_back({&object, at, size_of(key)});
+      at += size_of(key).value;
+    }
+    return extents;
+  }
 
   kvcache::Geometry geometry = small_geometry();
   Bytes slot = 4_KiB;
@@ -183,7 +213,9 @@ struct KvBlocks {
 };
 
 struct KvRig : KvBlocks {
-  explicit KvRig(FakeOptions fake_options = {}, bool poller = false) {
+  explicit KvRig(FakeOptions fake_options = {}, bool poller = false,
+                 kvcache::Geometry shape = small_geometry()) {
+    geometry = std::move(shape);
     fake_options.engines = {kCpuA, kCpuB};
     const Clock* const clock = fake_options.clock;
     auto memory = std::make_unique<FakeBackend>(std::move(fake_options));
@@ -214,15 +246,15 @@ struct KvRig : KvBlocks {
   Result<kvcache::StoredCounts> put(std::span<const kvcache::Key> keys) {
     std::vector<std::byte> bytes = blocks_of(keys);
     const MemoryRange memory(bytes, kDram);
-    auto stored = store->store(keys, whole(memory));
+    auto stored = store->store(keys, extents(memory, keys));
     if (!stored) return Unexpected(stored.error());
     return stored->wait();
   }
   // Loads the blocks, and checks the bytes.
   Status get(std::span<const kvcache::Key> keys, kvcache::LoadOptions load_options = {}) {
-    std::vector<std::byte> bytes(geometry.block().value * keys.size());
+    std::vector<std::byte> bytes(blocks_of(keys).size());
     const MemoryRange memory(bytes, kDram);
-    auto load = store->load(keys, whole(memory), load_options);
+    auto load = store->load(keys, extents(memory, keys), load_options);
     if (!load) return Unexpected(load.error());
     HEADRACE_TRY_STATUS(load->wait());
     EXPECT_EQ(load->leading(), keys.size());
@@ -317,19 +349,21 @@ struct GpuRig : KvBlocks {
   }
   // Stores blocks from memory of the GPU.
   Result<kvcache::StoredCounts> put(std::span<const kvcache::Key> keys) {
-    const Device from(gpu.machine, bytes_of(keys.size()));
-    write_gpu(from.range, 0, blocks_of(keys));
-    auto stored = store->store(keys, whole(from.range));
+    const auto bytes = blocks_of(keys);
+    const Device from(gpu.machine, Bytes{bytes.size()});
+    write_gpu(from.range, 0, bytes);
+    auto stored = store->store(keys, extents(from.range, keys));
     if (!stored) return Unexpected(stored.error());
     return stored->wait();
   }
   // Loads the blocks into memory of the GPU, and checks the bytes.
   Status get(std::span<const kvcache::Key> keys, const kvcache::LoadOptions& load_options = {}) {
-    const Device into(gpu.machine, bytes_of(keys.size()));
-    auto load = store->load(keys, whole(into.range), load_options);
+    const auto bytes = blocks_of(keys);
+    const Device into(gpu.machine, Bytes{bytes.size()});
+    auto load = store->load(keys, extents(into.range, keys), load_options);
     if (!load) return Unexpected(load.error());
     HEADRACE_TRY_STATUS(load->wait());
-    EXPECT_EQ(read_gpu(into.range, 0, bytes_of(keys.size()).value), blocks_of(keys));
+    EXPECT_EQ(read_gpu(into.range, 0, bytes.size()), bytes);
     return {};
   }
 

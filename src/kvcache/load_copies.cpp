@@ -12,14 +12,36 @@ namespace {
 
 const Error kNotWritten{ErrorCode::io, "a block on SSD is not what was written there; dropped"};
 
+// The bytes of a layer or part.
+Bytes bytes_of(const StoreCore& store, const LoadItem& item, unsigned layer) {
+  const Bytes fragment = store.geometry().fragment();
+  return std::min(fragment, Bytes{item.bytes} - fragment * layer);
+}
+
+// Where a layer or part is in its tier.
+Extent stored(const StoreCore& store, const LoadItem& item, unsigned layer) {
+  const bool any_size = store.geometry().any_size;
+  const std::uint64_t at = any_size ? 0 : layer * store.geometry().fragment().value;
+  const Tier& tier = store.table.tier(item.tier);
+  return tier.in_slot(item.slot_of(layer), at, bytes_of(store, item, layer));
+}
+
+// Appends a pair of the item, which may join the one before.
+void add_copy(LoadGroup& group, unsigned item, const MovePair& pair, std::vector<MovePair>& pairs) {
+  const bool first = group.owners.empty() || group.owners.back() != item;
+  first ? pairs.push_back(pair) : add_pair(pairs, pair);
+  if (group.owners.size() < pairs.size()) group.owners.push_back(item);
+}
+
 bool verified(StoreCore& store, LoadGroup& group, const LoadItem& item, unsigned layer) {
   const auto number = static_cast<unsigned>(&item - group.load->items.data());
   const Extent bytes = store.loads.landing(*group.load, number, layer);
   const Folders& folder = *store.table.tier(item.tier).folder;
   // A user may have overwritten the memory of another load, from which bytes came.
   const bool own = group.own[group.at(number, layer)] && group.rounds == 0;
-  if (own && folder.trusts(item.slot, item.entry->key)) return true;
-  return folder.fits(item.slot, item.entry->key, layer, {bytes.memory(), bytes.length.value});
+  const std::uint32_t slot = item.slot_of(layer);
+  if (own && folder.trusts(slot, item.entry->key)) return true;
+  return folder.fits(slot, item.entry->key, layer, {bytes.memory(), bytes.length.value});
 }
 
 // Compares what was read from folders with its checksums. Fails blocks, or leaves doubts about
@@ -32,7 +54,7 @@ bool find_doubts(StoreCore& store, LoadGroup& group) {
   for (unsigned i = 0; i < load.items.size(); ++i) {
     LoadItem& item = load.items[i];
     if (!store.loads.from_folder(item) || item.failed.load()) continue;
-    for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
+    for (unsigned layer = group.first; layer < group.end_of(item); ++layer) {
       if (verified(store, group, item, layer)) continue;
       if (Follower* const taken = group.followed(i, layer)) {
         // The block on SSD may be right: a user may have overwritten the memory it came from.
@@ -58,10 +80,11 @@ void decide(StoreCore& store, LoadGroup& group) noexcept {
   for (const auto& [i, layer] : group.doubts) {
     const LoadItem& item = group.load->items[i];
     const Folders& folder = *store.table.tier(item.tier).folder;
-    const std::span read(std::exchange(bytes, bytes + fragment), fragment);
+    const Extent to = store.loads.landing(*group.load, i, layer);
+    const std::span read(std::exchange(bytes, bytes + fragment), to.length.value);
     if (item.failed.load()) continue;
-    if (folder.fits(item.slot, item.entry->key, layer, read)) {
-      std::memcpy(store.loads.landing(*group.load, i, layer).memory(), read.data(), fragment);
+    if (folder.fits(item.slot_of(layer), item.entry->key, layer, read)) {
+      std::memcpy(to.memory(), read.data(), read.size());
     } else {
       store.loads.fail_item(group, i, kNotWritten, true);
     }
@@ -113,7 +136,7 @@ void Loads::plan_copies(LoadGroup& group, std::vector<MovePair>& pairs) const {
   for (unsigned i = 0; i < group.load->items.size(); ++i) {
     const LoadItem& item = group.load->items[i];
     if (from_folder(item) && item.failed.load()) continue;  // pass_on() reports it
-    const unsigned end = group.first + group.layers;
+    const unsigned end = group.end_of(item);
     for (unsigned first = group.first; first < end;) {
       unsigned next = first;
       while (next < end && group.own[group.at(i, next)]) ++next;
@@ -128,6 +151,12 @@ void Loads::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned lay
   const LoadState& load = *group.load;
   const LoadItem& item = load.items[i];
   const Bytes fragment = store_.geometry().fragment();
+  if (store_.geometry().any_size) {
+    for (unsigned part = first; part < first + layers; ++part) {
+      add_copy(group, i, {landing(load, i, part), stored(store_, item, part)}, pairs);
+    }
+    return;
+  }
   if (item.through.object != nullptr) {
     const Bytes bytes = fragment * layers;
     pairs.push_back(
@@ -150,7 +179,14 @@ void Loads::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned lay
 Extent Loads::passing(const LoadState& load, const LoadItem& item, unsigned layer,
                       Bytes bytes) const noexcept {
   const std::uint64_t fragment = store_.geometry().fragment().value;
-  if (item.through.object != load.passage.get()) return item.through.part(layer * fragment, bytes);
+  const bool any_size = store_.geometry().any_size;
+  if (item.through.object != load.passage.get()) {
+    if (!any_size || layer == 0) return item.through.part(layer * fragment, bytes);
+    return store_.table.tier(*store_.table.for_cpus()).in_slot(item.more_kept[layer - 1], 0, bytes);
+  }
+  if (any_size) {
+    return item.through.part((item.in_passage + layer) * store_.table.slot_bytes(), bytes);
+  }
   // Devices need the same offset within a page on both sides.
   const bool by_layer = load.groups.size() > 1 && fragment % 4096 == 0;
   const std::uint64_t at = by_layer
@@ -161,11 +197,11 @@ Extent Loads::passing(const LoadState& load, const LoadItem& item, unsigned laye
 
 Extent Loads::landing(const LoadState& load, unsigned number, unsigned layer) const noexcept {
   const LoadItem& item = load.items[number];
-  const std::uint64_t fragment = store_.geometry().fragment().value;
-  if (item.through.object != nullptr) return passing(load, item, layer, Bytes{fragment});
+  const Bytes bytes = bytes_of(store_, item, layer);
+  if (item.through.object != nullptr) return passing(load, item, layer, bytes);
   const std::uint64_t at = offset_in(item.user.extent, store_.geometry(), load.options.layout,
                                      item.user.position, layer);
-  return item.user.extent.part(at, Bytes{fragment});
+  return item.user.extent.part(at, bytes);
 }
 
 // Everything that may throw comes before the copies.
@@ -254,9 +290,9 @@ void Loads::read_apart(LoadGroup& group) {
   group.owners.reserve(group.doubts.size());
   for (const auto& doubt : group.doubts) {
     const LoadItem& item = load.items[doubt.item];
-    pairs.push_back({.to = {made->get(), pairs.size() * fragment.value, fragment},
-                     .from = store_.table.tier(item.tier).in_slot(
-                         item.slot, doubt.layer * fragment.value, fragment)});
+    const Extent from = stored(store_, item, doubt.layer);
+    pairs.push_back(
+        {.to = {made->get(), pairs.size() * fragment.value, from.length}, .from = from});
     group.owners.push_back(doubt.item);
   }
   group.apart = std::move(*made);
@@ -282,6 +318,14 @@ void Loads::pass_on(LoadGroup& group) {
       continue;
     }
     if (item.through.object == nullptr) continue;
+    if (store_.geometry().any_size) {
+      for (unsigned part = 0; part < item.parts; ++part) {
+        const Extent from = landing(load, i, part);
+        const std::uint64_t at = part * store_.geometry().fragment().value;
+        add_copy(group, i, {item.user.extent.part(at, from.length), from}, pairs);
+      }
+      continue;
+    }
     parts.clear();
     fragments(store_.geometry(), item.user.extent, load.options.layout, item.user.position,
               group.first, group.layers, parts);

@@ -88,25 +88,39 @@ Status check(const LoadOptions& options, unsigned layers) {
 
 }  // namespace
 
-std::shared_ptr<LoadState> Loads::prepare(std::size_t blocks, const Extent& into,
+std::shared_ptr<LoadState> Loads::prepare(std::size_t blocks, std::span<const Extent> into,
                                           const LoadOptions& options) const {
-  const unsigned layers = store_.geometry().layers;
+  const bool any_size = store_.geometry().any_size;
+  std::size_t most = 0;
+  for (const Extent& each : into) most = std::max(most, store_.table.slots_of(each.length.value));
+  const unsigned layers = any_size ? static_cast<unsigned>(most) : store_.geometry().layers;
   auto state = std::make_shared<LoadState>();
   state->core = &store_;
-  state->into = into;
+  state->into = into.front();
+  state->layers = store_.geometry().layers;
   state->options = options;
   state->asked = store_.mover.clock().now();
   state->items = std::vector<LoadItem>(blocks);
   state->numbers.resize(blocks);
-  state->groups = std::vector<LoadGroup>(options.layer_order ? layers : 1);
+  const bool by_layer = options.layer_order && !any_size;
+  state->groups = std::vector<LoadGroup>(by_layer ? layers : 1);
   state->left = state->groups.size();
   state->leading = blocks;
   for (unsigned i = 0; i < state->groups.size(); ++i) {
     LoadGroup& group = state->groups[i];
     group.load = state.get();
     group.first = i;
-    group.layers = options.layer_order ? 1 : layers;
+    group.layers = by_layer ? 1 : layers;
     group.own.assign(blocks * group.layers, true);
+  }
+  for (std::size_t i = 0; i < blocks; ++i) {
+    LoadItem& item = state->items[i];
+    item.user = user_block(into, options.positions, i);
+    item.bytes = any_size ? item.user.extent.length.value : store_.table.block_bytes();
+    item.parts = any_size ? static_cast<unsigned>(store_.table.slots_of(item.bytes)) : layers;
+    if (!any_size || item.parts == 1) continue;
+    item.more_slots.reserve(item.parts - 1);
+    item.more_kept.reserve(item.parts - 1);
   }
   return state;
 }
@@ -124,7 +138,7 @@ Result<Load> Loads::load(std::span<const Key> keys, std::span<const Extent> into
   const Extent first = into.empty() ? Extent{} : into.front();
   if (first.object == nullptr) return Load();  // no blocks
   HEADRACE_TRY(auto point, store_.streams.point_of(first, options.stream));
-  const std::shared_ptr<LoadState> state = prepare(keys.size(), first, options);
+  const std::shared_ptr<LoadState> state = prepare(keys.size(), into, options);
   std::list<Parked> parked;
   if (point != nullptr) {
     parked.emplace_back().point = std::move(point);
@@ -144,7 +158,7 @@ Result<Load> Loads::load(std::span<const Key> keys, std::span<const Extent> into
       if (load != nullptr) loads.forget(*load);
     }
   } unpinned{*this, state.get()};
-  HEADRACE_TRY_STATUS(pin_all(keys, into, *state));
+  HEADRACE_TRY_STATUS(pin_all(keys, *state));
   unpinned.load = nullptr;
   if (sleeps_too_long) store_.jobs.wake();
   if (!parked.empty()) {
@@ -158,14 +172,27 @@ Result<Load> Loads::load(std::span<const Key> keys, std::span<const Extent> into
   return Load(state);
 }
 
-Status Loads::pin_all(std::span<const Key> keys, std::span<const Extent> into, LoadState& load) {
+namespace {
+
+// Those after the first. Requires: `more` has memory for them.
+void list_slots(const Tier& tier, std::uint32_t first, std::vector<std::uint32_t>& more) noexcept {
+  more.clear();
+  for (std::uint32_t slot = tier.next_of(first); slot != kNoSlot; slot = tier.next_of(slot)) {
+    more.push_back(slot);
+  }
+}
+
+}  // namespace
+
+Status Loads::pin_all(std::span<const Key> keys, LoadState& load) {
   BlockTable& table = store_.table;
   const TableLock lock(table);
   HEADRACE_TRY_STATUS(store_.check_open());
   std::size_t pinned = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     Entry* const entry = table.find(keys[i]);
-    const auto tier = entry == nullptr ? std::nullopt : entry->fastest();
+    const bool there = entry != nullptr && entry->bytes == load.items[i].bytes;
+    const auto tier = there ? entry->fastest() : std::nullopt;
     if (!tier && load.options.skip_missing) {
       if (pinned == i) load.leading = i;
       continue;
@@ -173,16 +200,18 @@ Status Loads::pin_all(std::span<const Key> keys, std::span<const Extent> into, L
     if (!tier) {
       for (const LoadItem& item : std::span(load.items).first(pinned)) table.unpin(*item.entry);
       return fail(ErrorCode::absent,
-                  "block {} of {} is not there; match() says which are, and holds them", i,
-                  keys.size());
+                  "block {} of {} is not there{}; match() says which are, and holds them", i,
+                  keys.size(), entry != nullptr && !there ? " with this size" : "");
     }
     load.numbers[pinned] = i;
-    LoadItem& item = load.items[pinned++];
+    LoadItem& item = load.items[pinned];
+    if (pinned < i) item.take_place_of(load.items[i]);
+    ++pinned;
     item.load = &load;
     item.entry = entry;
     item.tier = *tier;
     item.slot = entry->copies[*tier].slot;
-    item.user = user_block(into, load.options.positions, i);
+    list_slots(table.tier(*tier), item.slot, item.more_slots);
     table.pin(*entry);
   }
   while (load.items.size() > pinned) load.items.pop_back();
@@ -193,7 +222,8 @@ Status Loads::pin_all(std::span<const Key> keys, std::span<const Extent> into, L
     if (copy.state == Copy::State::ready) tier.order->touch(copy);
     item.since = table.use(*item.entry);
     ++tier.counts.hits;
-    tier.counts.loaded += Bytes{table.block_bytes()};
+    tier.counts.loaded += Bytes{item.bytes};
+    for (LoadGroup& group : load.groups) group.bytes += item.bytes / load.groups.size();
   }
   for (std::size_t i = 0; i < load.groups.size(); ++i) store_.jobs.begin_operation();
   return {};
@@ -206,8 +236,9 @@ Due Loads::due_of(const std::shared_ptr<LoadState>& load) {
     LoadGroup& group = load->groups[i];
     group.until_wanted = options.priority;
     if (options.deadlines.empty()) continue;
-    const Nanoseconds soonest = *std::min_element(&options.deadlines[group.first],
-                                                  &options.deadlines[group.first] + group.layers);
+    const auto all = std::span(options.deadlines);
+    const Nanoseconds soonest =
+        std::ranges::min(load->groups.size() == 1 ? all : all.subspan(group.first, group.layers));
     if (soonest <= kLead) {
       group.until_wanted = Priority::demand;
       continue;
@@ -229,9 +260,10 @@ void Loads::keep(LoadState& load) noexcept {
       LoadItem& item = load.items[i];
       Copy& copy = item.entry->copies[index];
       if (!from_folder(item) || copy.state != Copy::State::none) continue;
-      item.kept = store_.tiers.take_slot(index, Tiers::Loss::never);
+      item.kept = store_.tiers.take_slots(index, table.slots_of(item.bytes), Tiers::Loss::never);
       if (!item.kept) return;  // the other blocks get none either
       table.fill(copy, *item.entry, index, *item.kept);
+      list_slots(table.tier(index), *item.kept, item.more_kept);
       item.through = table.tier(index).in_slot(*item.kept, 0, Bytes{table.block_bytes()});
     }
   }
@@ -241,11 +273,14 @@ void Loads::take_passage(LoadState& load) noexcept {
   const auto needs = [&](const LoadItem& item) {
     return from_folder(item) && item.through.object == nullptr;
   };
-  const auto blocks = static_cast<std::uint64_t>(std::ranges::count_if(load.items, needs));
-  if (blocks == 0) return;
+  std::uint64_t slots = 0;
+  for (const LoadItem& item : load.items) {
+    if (needs(item)) slots += store_.table.slots_of(item.bytes);
+  }
+  if (slots == 0) return;
   Error why = kNoMemory;
   try {
-    auto made = allocate(store_.mover.machine(), Bytes{blocks * store_.table.slot_bytes()},
+    auto made = allocate(store_.mover.machine(), Bytes{slots * store_.table.slot_bytes()},
                          store_.passage_memory());
     if (made) {
       load.passage = std::move(*made);
@@ -258,7 +293,8 @@ void Loads::take_passage(LoadState& load) noexcept {
     LoadItem& item = load.items[i];
     if (!needs(item)) continue;
     if (load.passage != nullptr) {
-      item.in_passage = load.passing++;
+      item.in_passage = load.passing;
+      load.passing += static_cast<std::uint32_t>(store_.table.slots_of(item.bytes));
       item.through = whole(*load.passage);
       continue;
     }

@@ -52,11 +52,11 @@ class Loads {
 
  private:
   // loads.cpp
-  std::shared_ptr<LoadState> prepare(std::size_t blocks, const Extent& into,
+  std::shared_ptr<LoadState> prepare(std::size_t blocks, std::span<const Extent> into,
                                      const LoadOptions& options) const;
   // Pins the blocks and begins the operations, or none. Errors: absent; cancelled: the store is
   // closed.
-  Status pin_all(std::span<const Key> keys, std::span<const Extent> into, LoadState& load);
+  Status pin_all(std::span<const Key> keys, LoadState& load);
   // The deadlines of a load that has not begun. Sets the urgency of its groups before them.
   static Due due_of(const std::shared_ptr<LoadState>& load);
   std::shared_ptr<LoadState> one_not_cancelled();
@@ -78,7 +78,7 @@ class Loads {
   void plan_copy(LoadGroup& group, unsigned item, unsigned first, unsigned layers,
                  std::vector<MovePair>& pairs) const;
   // The bytes from `layer` on in the memory that a block passes through. Requires: `bytes` are of
-  // one layer, if that memory is ordered by layer.
+  // one layer, if that memory is ordered by layer, and of one part.
   Extent passing(const LoadState& load, const LoadItem& item, unsigned layer,
                  Bytes bytes) const noexcept;
   void listen_to(LoadGroup& group, std::span<const MovePair> pairs,

@@ -47,6 +47,7 @@ using namespace test;
 struct Scene {
   bool worker = false;
   bool gpu = false;
+  bool any_size = false;  // each block has three slots
 };
 
 class KvMemory : public testing::Test {
@@ -66,7 +67,9 @@ class KvMemory : public testing::Test {
                                      MoverOptions{.route = place::one, .poller = scene.worker});
     if (scene.gpu) on_gpu_.emplace(machine_, Bytes{target_.size()});
     warm_up();
-    kvcache::StoreOptions options = rig_.options({3, 2}, 8);
+    if (scene.any_size) rig_.geometry = any_size_geometry(false);
+    kvcache::StoreOptions options =
+        scene.any_size ? rig_.options({9, 6}, 24) : rig_.options({3, 2}, 8);
     options.workers = scene.worker ? 1 : 0;
     if (scene.gpu) options.tiers[0].memory = Placement::on(kGpu);
     auto made = kvcache::Store::open(*mover_, options);
@@ -80,6 +83,15 @@ class KvMemory : public testing::Test {
       ASSERT_TRUE(mover_->copy(whole(on_gpu_->range), whole(memory_)).wait().has_value());
       ASSERT_TRUE(mover_->copy(whole(into_), whole(on_gpu_->range)).wait().has_value());
     }
+  }
+  // The memory of four blocks, one after the other.
+  std::vector<Extent> extents(const Object& object, std::size_t blocks) const {
+    if (!scene_.any_size) return {whole(object).part(0, Bytes{blocks * block_})};
+    std::vector<Extent> extents;
+    for (std::size_t i = 0; i < blocks; ++i) {
+      extents.push_back({&object, i * block_, Bytes{block_}});
+    }
+    return extents;
   }
   // With a worker, the worker runs the jobs.
   void until(const std::function<bool()>& done) {
@@ -99,7 +111,7 @@ class KvMemory : public testing::Test {
       }
     };
     attempt([&] {
-      const auto stored = store_->store(keys, whole(memory_));
+      const auto stored = store_->store(keys, extents(memory_, 4));
       if (stored) until([&] { return stored->done(); });
     });
     attempt([&] { (void)store_->flush(std::chrono::seconds{1}); });
@@ -107,10 +119,12 @@ class KvMemory : public testing::Test {
       attempt([&] {
         const kvcache::Match match = store_->match(keys);
         loads_.reserve(loads_.size() + 2);
-        const Extent into = scene_.gpu ? whole(on_gpu_->range) : whole(into_);
+        const Object& target = scene_.gpu ? static_cast<const Object&>(on_gpu_->range) : into_;
+        const auto into = extents(target, match.size());
+        const auto also = extents(also_, match.size());
         auto load = store_->load(match.keys(), into, {.promote = promote});
         if (load) loads_.push_back(*load);
-        auto same = store_->load(match.keys(), whole(also_), {.layer_order = promote});
+        auto same = store_->load(match.keys(), also, {.layer_order = promote});
         if (same) loads_.push_back(*same);
         if (load) until([&] { return load->done(); });
         if (same) until([&] { return same->done(); });
@@ -128,7 +142,7 @@ class KvMemory : public testing::Test {
     EXPECT_EQ(stats.pinned, 0_B);
     EXPECT_EQ(stats.in_flight, 0_B);
     EXPECT_EQ(stats.damaged, 0u);
-    const std::size_t block = rig_.geometry.block().value;
+    const std::size_t block = block_;
     std::vector<kvcache::Key> there;
     std::vector<std::byte> right;
     for (std::size_t i = 0; i < keys_.size(); ++i) {
@@ -140,7 +154,7 @@ class KvMemory : public testing::Test {
     if (there.empty()) return;
     std::vector<std::byte> bytes(right.size());
     const MemoryRange target(bytes, kDram);
-    const auto load = store_->load(there, whole(target), {.layer_order = false});
+    const auto load = store_->load(there, extents(target, there.size()), {.layer_order = false});
     ASSERT_TRUE(load.has_value());
     const Status outcome = load->wait();
     ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
@@ -169,6 +183,7 @@ class KvMemory : public testing::Test {
 
   Scene scene_;
   KvRig rig_;
+  const std::size_t block_ = rig_.geometry.block().value;
   std::optional<FakeGpu> gpu_;
   cuda::Driver driver_;
   Machine machine_;
@@ -196,6 +211,11 @@ TEST_F(KvMemory, ThatRunsOutInItsThreadCostsBlocksOnly) {
   start({.worker = true});
   fail_each();
   EXPECT_GT(failures_of_worker, 20u);
+}
+
+TEST_F(KvMemory, ThatRunsOutCostsBlocksOfAnySizeOnly) {
+  start({.any_size = true});
+  fail_each();
 }
 
 TEST_F(KvMemory, ThatRunsOutCostsBlocksOfGpusOnly) {

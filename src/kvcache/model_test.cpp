@@ -28,11 +28,17 @@ FakeOptions any_fake(bool failing) {
   return fake;
 }
 
+// Of one size with layers, or of any size.
+kvcache::Geometry any_geometry() {
+  return *rc::gen::element(small_geometry(), small_geometry(), any_size_geometry(false),
+                           any_size_geometry(true));
+}
+
 class KvModel {
  public:
   explicit KvModel(bool failing)
       : failing_(failing),
-        rig_(any_fake(failing)),
+        rig_(any_fake(failing), false, any_geometry()),
         keys_(kvcache::keys(rig_.geometry, tokens(4 * kKeys))),
         memory_{*rc::gen::inRange<std::size_t>(1, 8)},
         folder_(*rc::gen::inRange<std::size_t>(0, 30)),
@@ -100,7 +106,7 @@ class KvModel {
  private:
   // All blocks that are there can be loaded, unless their copies fail, and are correct.
   void load_alone(const kvcache::Key& key) {
-    std::vector<std::byte> bytes(rig_.geometry.block().value);
+    std::vector<std::byte> bytes(rig_.size_of(key).value);
     const MemoryRange memory(bytes, kDram);
     const auto load = rig_.store->load({&key, 1}, whole(memory), {.promote = false});
     RC_ASSERT(load.has_value());
@@ -183,10 +189,10 @@ class KvModel {
     run->skips = skips;
     run->keys.assign(match.keys().begin(), match.keys().end());
     if (skips) run->keys = keys;
-    run->bytes.resize(run->keys.size() * rig_.geometry.block().value);
+    run->bytes.resize(rig_.blocks_of(run->keys).size());
     run->memory = std::make_unique<MemoryRange>(run->bytes, kDram);
     auto load = rig_.store->load(
-        run->keys, whole(*run->memory),
+        run->keys, rig_.extents(*run->memory, run->keys),
         {.layer_order = *rc::gen::arbitrary<bool>(),
          .priority = *rc::gen::element(Priority::demand, Priority::demand, Priority::prefetch),
          .skip_missing = skips,
@@ -210,13 +216,15 @@ class KvModel {
     const std::size_t leading = run->load.leading();
     if (!run->skips) RC_ASSERT(outcome.has_value() == (leading == run->keys.size()));
     const auto right = rig_.blocks_of(run->keys);
-    const auto block = static_cast<std::ptrdiff_t>(rig_.geometry.block().value);
+    std::ptrdiff_t at = 0;
+    std::ptrdiff_t block = 0;
     for (std::size_t i = 0; i < run->keys.size(); ++i) {
+      at += block;
+      block = static_cast<std::ptrdiff_t>(rig_.size_of(run->keys[i]).value);
       if (i < leading) RC_ASSERT(run->load.loaded(i));
       if (i == leading) RC_ASSERT(!run->load.loaded(i));
       if (!run->load.loaded(i)) continue;
       RC_ASSERT(stored_.contains(run->keys[i]));
-      const auto at = static_cast<std::ptrdiff_t>(i) * block;
       RC_ASSERT(
           std::equal(right.begin() + at, right.begin() + at + block, run->bytes.begin() + at));
     }
@@ -243,7 +251,8 @@ class KvModel {
     if (*rc::gen::arbitrary<bool>()) (void)rig_.store->flush();
     rig_.store.reset();
     open();
-    if (failing_ || folder_ < kKeys) return;  // else no block leaves the folder
+    // Otherwise no block leaves the folder.
+    if (failing_ || folder_ < kKeys || rig_.geometry.any_size) return;
     for (const kvcache::Key& key : written_) RC_ASSERT(rig_.store->contains({&key, 1})[0]);
   }
   void disturb() {

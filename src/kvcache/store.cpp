@@ -57,8 +57,7 @@ Match::~Match() {
 
 unsigned Load::layers() const {
   if (state_ == nullptr) return 0;
-  const LoadGroup& last = state_->groups.back();
-  return last.first + last.layers;
+  return state_->layers;
 }
 
 bool Load::done() const {
@@ -177,7 +176,16 @@ Result<Load> Store::load(std::span<const Key> keys, std::span<const Extent> into
   return core_->loads.load(keys, into, options);
 }
 
-std::vector<bool> Store::contains(std::span<const Key> keys) const { return core_->contains(keys); }
+std::vector<bool> Store::contains(std::span<const Key> keys) const {
+  const auto found = core_->sizes(keys);
+  std::vector<bool> there(found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) there[i] = found[i].has_value();
+  return there;
+}
+
+std::vector<std::optional<Bytes>> Store::sizes(std::span<const Key> keys) const {
+  return core_->sizes(keys);
+}
 
 std::vector<Key> Store::take_dropped() { return core_->take_dropped(); }
 

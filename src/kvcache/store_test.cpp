@@ -390,5 +390,140 @@ TEST(KvStore, ALoadOfManyBlocks) {
   EXPECT_TRUE(load->done());
 }
 
+// Blocks of any size: a key has one size, which its extents give.
+struct KvSizes : testing::Test {
+  // Keys of blocks of one to five slots.
+  const std::vector<kvcache::Key> keys = kvcache::keys(small_geometry(), tokens(4 * 40));
+  ManualClock clock;
+  KvRig rig{{.clock = &clock}, false, any_size_geometry(true)};
+
+  std::size_t slots_of(const kvcache::Key& key) const {
+    return (rig.size_of(key).value + 4095) / 4096;
+  }
+  std::size_t slots_of(std::span<const kvcache::Key> some) const {
+    std::size_t sum = 0;
+    for (const kvcache::Key& key : some) sum += slots_of(key);
+    return sum;
+  }
+  std::vector<kvcache::Key> there() const {
+    std::vector<kvcache::Key> found;
+    const auto has = rig.store->contains(keys);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (has[i]) found.push_back(keys[i]);
+    }
+    return found;
+  }
+};
+
+TEST_F(KvSizes, ShareOneBudget_AndAreFoundAgain) {
+  for (const bool memory : {false, true}) {
+    memory ? rig.open({16}, 40) : rig.open({}, 40);
+    for (const kvcache::Key& key : keys) {
+      ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+      rig.settle();
+    }
+    const auto found = there();
+    EXPECT_TRUE(rig.get(found).has_value());
+    EXPECT_GT(found.size(), keys.size() / 4);
+    std::uint64_t used = 0;
+    for (const kvcache::TierStats& tier : rig.store->stats().tiers) used += tier.used.value;
+    EXPECT_GE(used, slots_of(found) * 4096);
+    EXPECT_GE(used + 5 * 4096, (memory ? 55u : 40u) * 4096);  // nothing fragments
+    ASSERT_TRUE(rig.store->flush().has_value());
+    const auto written = rig.store->stats().tiers.back().blocks;
+    memory ? rig.open({16}, 40) : rig.open({}, 40);
+    EXPECT_EQ(rig.store->stats().reopened, written);
+    EXPECT_TRUE(rig.get(there()).has_value());
+    ASSERT_TRUE(rig.store->clear() && rig.store->flush());
+    memory ? rig.open({16}, 40) : rig.open({}, 40);
+    EXPECT_EQ(rig.store->stats().reopened, 0u);
+  }
+}
+
+TEST_F(KvSizes, OfAnotherLengthThanItsBlock_IsRefusedAndAbsent) {
+  rig.open({16});
+  const std::span one(keys.data(), 1);
+  ASSERT_EQ(rig.put(one)->stored, 1u);
+  const auto sizes = rig.store->sizes(std::span(keys).first(2));
+  EXPECT_EQ(sizes, (std::vector<std::optional<Bytes>>{rig.size_of(keys[0]), std::nullopt}));
+  std::vector<std::byte> bytes(rig.size_of(keys[0]).value + 1);
+  const MemoryRange memory(bytes, kDram);
+  EXPECT_EQ(rig.store->store(one, whole(memory))->wait()->refused, 1u);
+  const auto load = rig.store->load(one, whole(memory));
+  ASSERT_FALSE(load.has_value());
+  EXPECT_EQ(load.error().code, ErrorCode::absent);
+  EXPECT_NE(load.error().message.find("with this size"), std::string::npos);
+  const auto skipped = rig.store->load(one, whole(memory), {.skip_missing = true});
+  ASSERT_TRUE(skipped.has_value() && skipped->wait().has_value());
+  EXPECT_FALSE(skipped->loaded(0));
+  EXPECT_EQ(bytes, std::vector<std::byte>(bytes.size()));
+  EXPECT_EQ(rig.store->store(keys, whole(memory)).error().code, ErrorCode::invalid);
+  EXPECT_EQ(rig.store->load(one, {&memory, 0, 0_B}).error().code, ErrorCode::invalid);
+}
+
+TEST_F(KvSizes, LargerThanTheTier_IsRefusedAndCostsNothing) {
+  rig.open({4});
+  const kvcache::Key small{5, 3};  // one slot
+  const kvcache::Key large{6, 5 * 4096 - 1};
+  ASSERT_EQ(slots_of(large), 5u);
+  ASSERT_EQ(rig.put({&small, 1})->stored, 1u);
+  EXPECT_EQ(rig.put({&large, 1})->refused, 1u);
+  EXPECT_EQ(rig.store->stats().tiers[0].blocks, 1u);
+}
+
+// Neighbouring slots are one write, so a large block costs no more than one of a fixed size.
+TEST_F(KvSizes, InNeighbouringSlots_AreOneCopy) {
+  rig.open({}, 16);
+  const std::array<kvcache::Key, 3> three{{{1, 5 * 4096 - 1}, {2, 5 * 4096 - 1}, {3, 4 * 4096}}};
+  for (int round = 0; round < 3; ++round) {
+    for (const kvcache::Key& key : three) {
+      const std::uint64_t before = rig.files->writes.load();
+      ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+      EXPECT_EQ(rig.files->writes.load() - before, 2u);  // and one of its headers
+    }
+    ASSERT_EQ(rig.store->remove(std::span(three).subspan(1, 1)).value(), 1u);
+    rig.settle();
+    ASSERT_EQ(rig.store->remove(three).value(), 2u);
+    rig.settle();
+    rig.open({}, 16);
+  }
+}
+
+// A lost disk costs the blocks that have their slots there, and no other.
+TEST_F(KvSizes, OnSeveralDisks_AreEachOnOne) {
+  auto options = rig.options({}, 20);
+  kvcache::TierOptions& tier = options.tiers[0];
+  tier.more_folders = {{tier.folder / "second", rig.slot * 20}};
+  tier.folder /= "first";
+  rig.open(options);
+  std::vector<kvcache::Key> stored;
+  for (const kvcache::Key& key : keys) {
+    if (slots_of(stored) + slots_of(key) > 30) break;
+    ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+    stored.push_back(key);
+  }
+  std::size_t alone = 0;
+  for (const char* const disk : {"first", "second"}) {
+    auto one = rig.options({}, 20);
+    one.tiers[0].folder /= disk;
+    rig.open(one);
+    EXPECT_GT(rig.store->stats().reopened, 2u);
+    alone += rig.store->stats().reopened;
+    EXPECT_TRUE(rig.get(there()).has_value());
+  }
+  EXPECT_EQ(alone, stored.size());
+}
+
+TEST_F(KvSizes, HaveNoLayers_AndFoldersOfTheirOwn) {
+  kvcache::Geometry wrong = rig.geometry;
+  wrong.layers = 2;
+  EXPECT_FALSE(check(wrong).has_value());
+  rig.open({}, 8);
+  ASSERT_EQ(rig.put(std::span(keys).first(1))->stored, 1u);
+  rig.store.reset();
+  rig.geometry.any_size = false;
+  EXPECT_EQ(kvcache::Store::open(*rig.mover, rig.options({}, 8)).error().code, ErrorCode::invalid);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -22,15 +22,15 @@ const Error kTorn{ErrorCode::io,
 
 }  // namespace
 
-std::optional<std::uint32_t> Tiers::take_slot(unsigned index, Loss loss) {
+std::optional<std::uint32_t> Tiers::take_slots(unsigned index, std::size_t count, Loss loss) {
   Tier& tier = store_.table.tier(index);
   const Nanoseconds now = store_.mover.clock().now();
-  tier.reopen_due(now);
-  if (tier.all_closed()) return std::nullopt;
-  const auto free = tier.take_free(now);
-  if (free) return free;
-  evict(index, 1, loss);
-  return tier.free.empty() ? std::nullopt : tier.take_free(now);
+  if (count > tier.largest() || tier.all_closed(now)) return std::nullopt;
+  if (const auto free = tier.take_free(count, now)) return free;
+  if (tier.folder == nullptr) evict(index, count, loss);
+  while (tier.folder != nullptr && !tier.has_free(count, now) && evict_one(index, loss)) {
+  }
+  return tier.has_free(count, now) ? tier.take_free(count, now) : std::nullopt;
 }
 
 void Tiers::evict_for(std::size_t waiting) {
@@ -50,11 +50,12 @@ void Tiers::evict(unsigned index, std::size_t wanted, Loss loss) {
 
 bool Tiers::evict_one(unsigned index, Loss loss) {
   Tier& tier = store_.table.tier(index);
+  const Nanoseconds now = store_.mover.clock().now();
   EvictionLinks* const chosen = tier.order->choose(
       [&](EvictionLinks& links) REQUIRES(kTable) {
         const Copy& copy = static_cast<Copy&>(links);
         return copy.entry->pins == 0 && copy.state == Copy::State::ready &&
-               !tier.closed(copy.slot) &&
+               tier.may_evict(copy.slot, now) &&
                !copy.entry->has(Copy::State::filling);  // perhaps from this one
       },
       kEffort);
@@ -84,10 +85,11 @@ bool Tiers::demote(Copy& copy, unsigned index, Loss loss) {
   for (unsigned to = index + 1; to < table.tiers(); ++to) {
     if (loss == Loss::never && store_.mover.clock().now() < table.tier(to).rests) continue;
     // The last tier cannot demote its blocks: an evicted block is dropped, whatever arrives.
-    const auto slot = take_slot(to, to + 1 == table.tiers() ? Loss::allowed : loss);
+    const std::size_t count = table.slots_of(copy.entry->bytes);
+    const auto slot = take_slots(to, count, to + 1 == table.tiers() ? Loss::allowed : loss);
     if (!slot) continue;
     if (send(copy, index, to, *slot, source)) return true;
-    table.tier(to).free.push(*slot);
+    table.tier(to).give_back(*slot);
     return false;
   }
   return false;
@@ -113,62 +115,100 @@ void Tiers::promote(Entry& entry, std::optional<std::uint64_t> since) {
   if (table.tier(*from).folder != nullptr && table.for_cpus()) return;
   for (unsigned to = 0; to < *from; ++to) {
     if (!may_promote(entry, to, *since)) continue;
-    const auto slot = take_slot(to, Loss::never);
+    const auto slot = take_slots(to, table.slots_of(entry.bytes), Loss::never);
     if (!slot) continue;
-    if (!send(copy, *from, to, *slot, Source::stays)) table.tier(to).free.push(*slot);
+    if (!send(copy, *from, to, *slot, Source::stays)) table.tier(to).give_back(*slot);
     return;
   }
 }
 
 void TierCopy::run() noexcept {
   if (heard_late(core->jobs)) return;
-  const BlockTable& table = core->table;
-  const Tier& source_tier = table.tier(from);
-  const Tier& target = table.tier(to);
-  Extent bytes = source_tier.in_slot(from_slot, 0, Bytes{table.block_bytes()});
-  const bool seen = bytes.memory() != nullptr || (!source_tier.folder && !target.folder);
-  if (!seen && passage == nullptr) return fetch(bytes);
-  if (!seen) bytes = whole(*passage);
+  const Tier& source_tier = core->table.tier(from);
+  const bool in_memory = source_tier.buffer != nullptr && source_tier.buffer->memory() != nullptr;
+  const bool seen = in_memory || (!source_tier.folder && !core->table.tier(to).folder);
+  if (!seen && passage == nullptr) return fetch();
   if (source_tier.folder != nullptr && !verified(*source_tier.folder)) {
     return end(&kTorn);  // the next load drops the block
   }
-  std::array<MovePair, 2> pairs{{{target.in_slot(to_slot, 0, bytes.length), bytes}}};
-  if (target.folder != nullptr) {
-    target.folder->describe(to_slot, entry->key, {bytes.memory(), table.block_bytes()});
-    pairs[1] = target.folder->header(to_slot);
-    writing = true;
+  try {
+    send(seen);
+  } catch (const std::bad_alloc&) {  // before the copy was made
+    writing = false;
+    end(&kNoMemory);
   }
-  const Transfer copy = core->mover.copy(std::span(pairs).first(target.folder != nullptr ? 2 : 1),
-                                         {.priority = Priority::migration});
+}
+
+void TierCopy::send(bool seen) {
+  const Tier& source_tier = core->table.tier(from);
+  const Tier& target = core->table.tier(to);
+  std::vector<MovePair> pairs;
+  std::vector<MovePair> headers;
+  Folder::Part part{.block_bytes = entry->bytes};
+  if (target.folder != nullptr) part.sequence = target.folder->next_sequence();
+  std::uint32_t into = to_slot;
+  source_tier.each_part(
+      from_slot, entry->bytes, [&](std::uint32_t slot, std::uint64_t at, Bytes bytes) {
+        const Extent read =
+            seen ? source_tier.in_slot(slot, 0, bytes) : whole(*passage).part(at, bytes);
+        add_pair(pairs, {target.in_slot(into, 0, bytes), read});
+        if (target.folder != nullptr) {
+          target.folder->describe(into, entry->key, part, {read.memory(), bytes.value});
+          add_pair(headers, target.folder->header(into));
+          ++part.number;
+        }
+        into = target.next_of(into);
+      });
+  pairs.insert(pairs.end(), headers.begin(), headers.end());
+  if (target.folder != nullptr) {
+    writing = true;
+    mends = target.folder->mends(to_slot);
+  }
+  const Transfer copy = core->mover.copy(pairs, {.priority = Priority::migration});
   hear(core->jobs, copy);
 }
 
 void TierCopy::copied(const Result<MoveStats>& outcome) noexcept {
+  if (!outcome && writing && core->table.tier(to).folder->mend(to_slot) != mends) {
+    writing = false;
+    return core->jobs.enqueue(*this);  // the file was cut, and is long again
+  }
   if (!outcome) return end(&outcome.error());
   if (!std::exchange(fetching, false)) return end(nullptr);
   core->jobs.enqueue(*this);
 }
 
-void TierCopy::fetch(const Extent& bytes) noexcept {
-  auto made = [&]() -> Result<std::unique_ptr<Buffer>> {
-    try {
-      return allocate(core->mover.machine(), bytes.length, core->passage_memory());
-    } catch (const std::bad_alloc&) {
-      return Unexpected(kNoMemory);
+void TierCopy::fetch() noexcept {
+  Error why = kNoMemory;
+  try {
+    auto made = allocate(core->mover.machine(), Bytes{entry->bytes}, core->passage_memory());
+    if (made) {
+      passage = std::move(*made);
+      std::vector<MovePair> pairs;
+      const Tier& tier = core->table.tier(from);
+      tier.each_part(
+          from_slot, entry->bytes, [&](std::uint32_t slot, std::uint64_t at, Bytes bytes) {
+            add_pair(pairs, {whole(*passage).part(at, bytes), tier.in_slot(slot, 0, bytes)});
+          });
+      fetching = true;
+      const Transfer copy = core->mover.copy(pairs, {.priority = Priority::migration});
+      return hear(core->jobs, copy);
     }
-  }();
-  if (!made) return end(&made.error());
-  passage = std::move(*made);
-  fetching = true;
-  const Transfer copy = core->mover.copy(whole(*passage), bytes, {.priority = Priority::migration});
-  hear(core->jobs, copy);
+    why = std::move(made.error());
+  } catch (const std::bad_alloc&) {  // before the copy was made
+    fetching = false;
+  }
+  end(&why);
 }
 
 bool TierCopy::verified(const Folders& folder) const {
-  const std::size_t fragment = core->geometry().fragment().value;
-  for (unsigned layer = 0; layer < core->geometry().layers; ++layer) {
-    const std::span bytes(passage->memory() + layer * fragment, fragment);
-    if (!folder.fits(from_slot, entry->key, layer, bytes)) return false;
+  const std::uint64_t fragment = core->geometry().fragment().value;
+  std::uint32_t slot = from_slot;
+  unsigned layer = 0;
+  for (std::uint64_t at = 0; at < entry->bytes; at += fragment, ++layer) {
+    const std::span bytes(passage->memory() + at, std::min(fragment, entry->bytes - at));
+    if (!folder.fits(slot, entry->key, layer, bytes)) return false;
+    if (core->geometry().any_size) slot = core->table.tier(from).next_of(slot);
   }
   return true;
 }
@@ -182,15 +222,14 @@ bool Tiers::write(Copy& copy, unsigned index, std::shared_ptr<StoredState> for_s
   const auto last = static_cast<unsigned>(store_.table.tiers() - 1);
   Tier& folder = store_.table.last();
   const Nanoseconds now = store_.mover.clock().now();
-  folder.reopen_due(now);
-  const bool open = !folder.all_closed() && now >= folder.rests;
-  const auto slot = for_store != nullptr ? take_slot(last, Loss::allowed)
-                    : open               ? folder.free.pop()
-                                         : std::nullopt;
+  const std::size_t count = store_.table.slots_of(copy.entry->bytes);
+  const auto slot = for_store != nullptr  ? take_slots(last, count, Loss::allowed)
+                    : now >= folder.rests ? folder.take_free(count, now)
+                                          : std::nullopt;
   if (!slot) return false;
   const Source source = for_store != nullptr ? Source::stays : Source::idle;
   if (send(copy, index, last, *slot, source, std::move(for_store))) return true;
-  folder.free.push(*slot);
+  folder.give_back(*slot);
   return false;
 }
 
@@ -211,7 +250,9 @@ bool Tiers::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, So
   if (!stays) tier.order->remove(copy);
   store_.table.fill(copy.entry->copies[to], *copy.entry, to, slot);
   copy.state = Copy::State::leaving;
-  ++(moving->promotes() ? promoting_ : stays ? tier.writing : tier.leaving);
+  (moving->promotes() ? promoting_
+   : stays            ? tier.writing
+                      : tier.leaving) += store_.table.slots_of(copy.entry->bytes);
   store_.jobs.begin_operation();
   store_.jobs.enqueue(*moving);
   return true;
@@ -239,7 +280,10 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
   Tier& target = table.tier(copy.to);
   const bool idle = copy.source == Source::idle;
   const bool asked_to = idle || copy.source == Source::stays;
-  --(copy.promotes() ? promoting_ : asked_to ? source.writing : source.leaving);
+  const std::uint64_t bytes = entry.bytes;
+  (copy.promotes() ? promoting_
+   : asked_to      ? source.writing
+                   : source.leaving) -= table.slots_of(bytes);
   const Nanoseconds now = store_.mover.clock().now();
   if (why == nullptr) {
     table.ready(to, copy.to);
@@ -250,10 +294,10 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
     table.drop(to, copy.to, copy.writing);
   }
   const bool refused = why != nullptr && copy.writing;
-  if (refused) target.disk_refused(copy.to_slot, *why, now);
-  const bool other_disk = refused && target.folder->disks() > 1 && !target.all_closed();
+  const bool next = refused && target.disk_refused(copy.to_slot, *why, now);
+  const bool other_disk = next && target.folder->disks() > 1;
   const bool full = other_disk || (refused && why->code == ErrorCode::exhausted);
-  if (other_disk && idle && !entry.removed) store_.flusher.expect_idle(key);
+  if (why != nullptr && idle && !entry.removed) store_.flusher.expect_idle(key);
   if (why != nullptr && !other_disk && (idle || copy.source == Source::leaves_if_copied)) {
     target.rests = now + kRest;
   }
@@ -274,7 +318,7 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
     table.drop(from, copy.from);
   }
   const auto what = why == nullptr ? &StoredCounts::stored : &StoredCounts::failed;
-  if (copy.for_store != nullptr) store_.arrivals.arrived(*copy.for_store, what, later);
+  if (copy.for_store != nullptr) store_.arrivals.arrived(*copy.for_store, bytes, what, later);
   if (target.folder != nullptr) store_.arrivals.count_followers(key, what, later);
 }
 

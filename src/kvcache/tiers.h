@@ -25,18 +25,20 @@ class Tiers {
   // Whether a block may be lost for the slot requested: its only copy is dropped if it cannot be
   // written to a slower tier.
   enum class Loss : std::uint8_t { never, allowed };
-  // Returns a slot that can be filled now. Evicts a block if none is free.
-  std::optional<std::uint32_t> take_slot(unsigned tier, Loss loss) REQUIRES(kTable);
+  // Returns the first of `count` slots that a block can fill now. Evicts blocks if too few are
+  // free.
+  std::optional<std::uint32_t> take_slots(unsigned tier, std::size_t count, Loss loss)
+      REQUIRES(kTable);
   // Evicts blocks until each tier of memory has the slots that it keeps free, and the first tier
-  // has slots for `waiting` blocks, or until the evicted blocks are on their way.
+  // has `waiting` more, or until the evicted blocks are on their way.
   void evict_for(std::size_t waiting) REQUIRES(kTable);
-  // The most blocks that are demoted from a tier, written by flush(), or promoted at a time.
+  // The most slots whose blocks are demoted from a tier, written by flush(), or promoted at a time.
   std::size_t most_moving() const;
 
   // The fate of the source of a copy.
   // idle: it stays, and nobody waits for the copy.
   enum class Source : std::uint8_t { stays, idle, leaves, leaves_if_copied };
-  // Starts copying `copy` to this slot of another tier. Returns false without memory.
+  // Starts copying `copy` to these slots of another tier. Returns false without memory.
   bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, Source source,
             std::shared_ptr<StoredState> for_store = nullptr) REQUIRES(kTable);
   // Starts writing a ready copy to the folder; it stays. `for_store`: a store that ends with it; if
@@ -60,7 +62,7 @@ class Tiers {
   void settle(TierCopy& copy, const Error* why, Later& later) REQUIRES(kTable);
 
   StoreCore& store_;
-  std::size_t promoting_ GUARDED_BY(kTable) = 0;  // blocks
+  std::size_t promoting_ GUARDED_BY(kTable) = 0;  // slots
 };
 
 // The copy of one block from a tier to another, with its checksums if one of them is a folder.
@@ -70,12 +72,13 @@ struct TierCopy final : Copying {
   Entry* entry = nullptr;
   unsigned from = 0;
   unsigned to = 0;
-  std::uint32_t from_slot = 0;
-  std::uint32_t to_slot = 0;
+  std::uint32_t from_slot = 0;  // the first
+  std::uint32_t to_slot = 0;    // the first
   Tiers::Source source = Tiers::Source::stays;
   std::unique_ptr<Buffer> passage;  // memory in which CPUs see the block, if neither end is such
   bool fetching = false;            // the copy to `passage` is in flight
   bool writing = false;             // the copy to a folder is in flight
+  std::uint64_t mends = 0;          // Folders::mends() before it
   std::shared_ptr<StoredState> for_store;  // the store that ends with it, if any
 
   bool promotes() const { return to < from; }
@@ -84,7 +87,9 @@ struct TierCopy final : Copying {
 
  private:
   // Copies the block to memory that CPUs address; then run() is called again.
-  void fetch(const Extent& bytes) noexcept;
+  void fetch() noexcept;
+  // Copies it to the other tier. `seen`: it does not pass through `passage`.
+  void send(bool seen);
   bool verified(const Folders& folder) const;
   void end(const Error* why) noexcept;
 };

@@ -1257,9 +1257,9 @@ def kv_key(name: bytes) -> bytes:
 class KvGeometry:
     """What decides the bytes of a KV block, and how many they are."""
 
-    def __init__(self, model: str, *, layers: int, kv_heads: int, head_dim: int, element_bytes: int = 2, block_tokens: int = 16, tensors: int = 2, revision: str = '') -> None:
+    def __init__(self, model: str, *, layers: int, kv_heads: int, head_dim: int, element_bytes: int = 2, block_tokens: int = 16, tensors: int = 2, revision: str = '', any_size: bool = False) -> None:
         """
-        `tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: whatever else the bytes depend on, such as weights.
+        `tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: whatever else the bytes depend on, such as weights. `any_size`: blocks have any size up to 1 GiB, and no layers; block_bytes is the unit of space, of which a block takes as many as it needs.
         """
 
     @property
@@ -1287,6 +1287,9 @@ class KvGeometry:
 
     @property
     def tensors(self) -> int: ...
+
+    @property
+    def any_size(self) -> bool: ...
 
     @property
     def fragment_bytes(self) -> int:
@@ -1551,6 +1554,9 @@ class KvStore:
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         """Which of them are there now; holds nothing, and counts as no match."""
+
+    def sizes(self, keys: Sequence[bytes]) -> list[int | None]:
+        """As contains(): the bytes of each, None if it is not there."""
 
     def remove(self, keys: Sequence[bytes]) -> int:
         """

@@ -79,13 +79,17 @@ struct Geometry {
   unsigned element_bytes = 2;
   unsigned block_tokens = 16;
   unsigned tensors = 2;  // keys and values; 1 for one latent vector instead of both (MLA)
+  // Blocks have any size up to 1 GiB, each the same size always, and one layer. block() is the unit
+  // of space: a block takes as many slots of that size as it needs, anywhere in its tier. Each
+  // block has its own extent in store() and load(). `block_tokens` has no meaning.
+  bool any_size = false;
 
   Bytes fragment() const;  // one layer of a block
   Bytes block() const;     // all layers
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-// Errors: invalid: a count is 0, or a block exceeds 1 GiB.
+// Errors: invalid: a count is 0, a block exceeds 1 GiB, or blocks of any size have layers.
 Status check(const Geometry& geometry);
 
 // The order of blocks in the user's memory, which holds a whole number of blocks.
@@ -154,7 +158,8 @@ struct TierOptions {
   std::filesystem::path folder = {};  // on SSD; only the last tier
   // More folders of the same tier, each on a disk of its own. Blocks are spread over all of them by
   // budget. Each folder has whole blocks and its own list, so a lost disk costs only its blocks,
-  // and the others can be opened without it. A disk that fails a write gets no new block for 10 s.
+  // and the others can be opened without it. A disk that fails a write (ErrorCode::io) gets no new
+  // block for 10 s, then one.
   std::vector<FolderOptions> more_folders = {};
   WriteBack write = WriteBack::idle;  // for a folder
   Verify verify = Verify::all;        // for a folder
@@ -187,7 +192,7 @@ struct StoreOptions {
   bool list_dropped = false;
   // Whether other processes may read blocks of the first tier without a call: see Store::shared().
   // The tier is memory of CPUs, or the folder: then they only see which blocks there are. Takes
-  // 64 to 128 bytes for each slot of all tiers.
+  // 64 to 128 bytes for each slot of all tiers. Unsupported with Geometry::any_size.
   bool shared = false;
 };
 
@@ -396,7 +401,8 @@ class Store {
   // blocks are written before the end (WriteBack::stored); no load waits for a store. `from`:
   // memory for all blocks, or the extents of the blocks one by one, in order, each of one block in
   // page_first layout; then all are memory of CPUs, or of one GPU. Errors: invalid: extents and
-  // positions do not fit; the stream is not of the memory's GPU.
+  // positions do not fit; the stream is not of the memory's GPU. A block of a size other than that
+  // of the block of its key, or larger than the tier, is refused.
   Result<Stored> store(std::span<const Key> keys, Extent from, const StoreRequest& request = {});
   Result<Stored> store(std::span<const Key> keys, std::span<const Extent> from,
                        const StoreRequest& request = {});
@@ -409,9 +415,9 @@ class Store {
   // Bytes in the user's memory that do not fit are read once more, into memory of the store, before
   // the block is dropped: a caller who writes to `into` meanwhile loses no block.
   // `into`: as for store(); extents must not overlap.
-  // Errors: absent: a block is not in the store; nothing was started. invalid: as for store(), or
-  // two blocks have one position, or two extents overlap. A layer's outcome is exhausted if that
-  // memory cannot be allocated.
+  // Errors: absent: a block is not in the store, or not with this size; nothing was started.
+  // invalid: as for store(), or two blocks have one position, or two extents overlap. A layer's
+  // outcome is exhausted if that memory cannot be allocated.
   Result<Load> load(std::span<const Key> keys, Extent into, const LoadOptions& options = {});
   Result<Load> load(std::span<const Key> keys, std::span<const Extent> into,
                     const LoadOptions& options = {});
@@ -422,7 +428,8 @@ class Store {
   // of an earlier process, and also if blocks could not be written; `timeout` and `stop` do not
   // bound that. Calls `stop` about every 50 ms in this thread.
   // Errors: io: a block could not be written, for example because the disk is full, or the folder's
-  // files were removed or cut, so no process will find them; or the writes did not reach the disk,
+  // files were removed, so no process will find them, or cut since the last flush(), so blocks are
+  // lost; or the writes did not reach the disk,
   // as each flush() then says until the folder is opened again. timed_out: some blocks were
   // written. cancelled: `stop` returned true.
   Status flush(Nanoseconds timeout = std::chrono::seconds{60},
@@ -430,6 +437,8 @@ class Store {
 
   // Which of the blocks are there now. Pins nothing, and is not counted as a match.
   std::vector<bool> contains(std::span<const Key> keys) const;
+  // As contains(): the size of each block, empty if it is not there.
+  std::vector<std::optional<Bytes>> sizes(std::span<const Key> keys) const;
   // Blocks that left the store for good since the last call, oldest first, except by remove() and
   // clear(): evicted from the last tier, or damaged. A block may be stored again since. Lists at
   // most kMostDropped; later ones are left out until the next call. See StoreOptions::list_dropped.

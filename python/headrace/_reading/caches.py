@@ -19,6 +19,9 @@ T = TypeVar("T")
 #: Remote files are kept in blocks of this size. Neighbouring blocks that are missing are fetched by
 #: one request.
 REMOTE_BLOCK = 256 << 10
+#: Space for them is given in units of this size, so that small files and the ends of files waste
+#: half of one on average.
+REMOTE_UNIT = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -123,12 +126,13 @@ def _cache(mover: Mover, settings: Settings) -> Cache:
 
 
 def _store(mover: Mover, settings: Settings) -> kvcache.Store | Attached:
-    blocks = kvcache.opaque("headrace.fsspec", REMOTE_BLOCK)
     if settings.server is not None:
-        return Attached(settings.server, blocks, machine=mover.machine)
+        whole = kvcache.opaque("headrace.fsspec", REMOTE_BLOCK)
+        return Attached(settings.server, whole, machine=mover.machine)
     tiers: list[kvcache.Memory | kvcache.Folder] = [
         kvcache.Memory(settings.where, settings.budget, touch=False)
     ]
     if settings.folder is not None:
         tiers.append(kvcache.Folder(settings.folder, settings.folder_budget, other="discard"))
+    blocks = kvcache.opaque("headrace.fsspec", REMOTE_UNIT, any_size=True)
     return kvcache.Store(mover, blocks, tiers)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import kvcache
-from headrace._core import Error
+from headrace._core import Error, Extent
 from headrace._reading.caches import REMOTE_BLOCK, Caches
 from headrace._serving.client import Attached
 
@@ -34,6 +35,10 @@ class Version:
 
     def key(self, block: int) -> bytes:
         return f"{self.identity}\0{self.path}\0{block}".encode()
+
+    def bytes_of(self, block: int) -> int:
+        """The last block of a file is shorter."""
+        return min(REMOTE_BLOCK, self.size - block * REMOTE_BLOCK)
 
 
 class RemoteFiles:
@@ -117,9 +122,14 @@ class RemoteFiles:
             return {}
         if not there:
             return {}
-        memory = bytearray(len(there) * REMOTE_BLOCK)
+        sizes = _sizes(store, version, [blocks[number] for number in there])
+        memory = bytearray(sum(sizes))
+        chosen = [keys[number] for number in there]
         try:
-            load = store.load_blocks([keys[number] for number in there], memory)
+            if isinstance(store, Attached):
+                load: Any = store.load_blocks(chosen, memory)
+            else:
+                load = store.load_blocks(chosen, self._extents(memory, sizes))
         except Error as error:
             self._server_failed(store, error)
             return {}
@@ -129,12 +139,17 @@ class RemoteFiles:
             pass  # damaged or dropped meanwhile: what did not come is fetched
         if not load.done():
             raise OSError(f"{version.path}: its blocks in the cache were not read in time")
-        view = memoryview(memory)
+        parts = _parts(memoryview(memory), sizes)
         return {
-            blocks[number]: view[at * REMOTE_BLOCK : (at + 1) * REMOTE_BLOCK]
-            for at, (number, loaded) in enumerate(zip(there, load.loaded, strict=True))
+            blocks[number]: part
+            for number, part, loaded in zip(there, parts, load.loaded, strict=True)
             if loaded
         }
+
+    def _extents(self, memory: bytearray, sizes: Sequence[int]) -> list[Extent]:
+        whole = kvcache.memory_range(memory, self._caches.mover.machine)
+        ends = itertools.accumulate(sizes)
+        return [whole.extent(end - size, size) for end, size in zip(ends, sizes, strict=True)]
 
     def _fetched(self, version: Version, blocks: Sequence[int]) -> dict[int, memoryview]:
         requests = _requests(blocks)
@@ -148,16 +163,17 @@ class RemoteFiles:
                     f"{version.path}: {len(answer)} bytes where {stop - start} were asked for at "
                     f"{start}; has it changed? open it again"
                 )
-            whole = bytearray((end - first) * REMOTE_BLOCK)
-            whole[: len(answer)] = answer
-            view = memoryview(whole)
-            for block in range(first, end):
-                at = (block - first) * REMOTE_BLOCK
-                held[block] = view[at : at + REMOTE_BLOCK]
-            keys = [version.key(block) for block in range(first, end)]
             store = self._caches.remote
+            sizes = _sizes(store, version, range(first, end))
+            whole = bytearray(sum(sizes))
+            whole[: len(answer)] = answer
+            held.update(zip(range(first, end), _parts(memoryview(whole), sizes), strict=True))
+            keys = [version.key(block) for block in range(first, end)]
             try:
-                store.store(keys, whole).wait()
+                if isinstance(store, Attached):
+                    store.store(keys, whole).wait()
+                else:
+                    store.store(keys, self._extents(whole, sizes)).wait()
             except Error as error:
                 self._server_failed(store, error)
         return held
@@ -195,6 +211,20 @@ def _requests(blocks: Sequence[int]) -> list[tuple[int, int]]:
         else:
             runs.append((block, block + 1))
     return runs
+
+
+def _sizes(
+    store: kvcache.Store | Attached, version: Version, blocks: Sequence[int]
+) -> list[int]:
+    """A server keeps whole blocks, the store of this process what the file has."""
+    if isinstance(store, Attached):
+        return [REMOTE_BLOCK] * len(blocks)
+    return [version.bytes_of(block) for block in blocks]
+
+
+def _parts(memory: memoryview, sizes: Sequence[int]) -> list[memoryview]:
+    ends = itertools.accumulate(sizes)
+    return [memory[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def _cut(held: dict[int, memoryview], start: int, end: int) -> memoryview:

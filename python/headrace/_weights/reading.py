@@ -42,9 +42,6 @@ _THREADS = 8
 SMALL, _AHEAD = 1 << 20, 4
 #: Longest wait. A disk that does not answer is an error by then.
 _SECONDS = 3600.0
-#: Longest wait for pieces in flight of cancelled transfers. The kernel's own time-outs of devices
-#: (nvme_core.io_timeout, SCSI: 30 s) end them by then.
-_AFTER_CANCEL = 60.0
 #: Buffers of one preadv() (IOV_MAX).
 _MOST_BUFFERS = 1000
 
@@ -126,13 +123,16 @@ class Reading:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _end_transfers(self) -> None:
-        """Cancels transfers. Waits, since pieces in flight still write to the caller's memory."""
+        """Cancels transfers. Waits until pieces in flight have ended, since they write to the
+        caller's memory: the storage engine bounds that (StorageOptions.limit), except for network
+        file systems that do not answer.
+        """
         for transfer in self._transfers:
             transfer.cancel()
-        until = time.monotonic() + _AFTER_CANCEL
         for transfer in self._transfers:
-            with suppress(Error):  # the first error is raised, or this one was raised already
-                transfer.wait(max(0.0, until - time.monotonic()))
+            while not transfer.done():
+                with suppress(Error):  # the first error is raised, or this one was raised already
+                    transfer.wait()
 
     def read(self, source: Source, wanted: Sequence[Wanted]) -> None:
         """Starts reading these, which are in the file's order."""

@@ -13,8 +13,6 @@
 namespace headrace::kvcache {
 namespace {
 
-constexpr Bytes kLargestBlock = 1_GiB;
-
 Key as_key(Blake2b& hash) {
   const auto digest = hash.digest();
   Key key;
@@ -61,8 +59,13 @@ Status check(const Geometry& g) {
     }
     bytes *= factor;
   }
+  if (g.any_size && g.layers != 1) {
+    return fail(ErrorCode::invalid, "blocks of any size with {} layers; give 1", g.layers);
+  }
   return {};
 }
+
+constexpr std::string_view kAnySize = "headrace kv sizes\n";
 
 Key root_key(const Geometry& g) {
   // Names last, with their lengths, so that no two geometries have one text.
@@ -71,6 +74,7 @@ Key root_key(const Geometry& g) {
                   g.element_bytes, g.block_tokens, g.tensors, g.model.size(), g.revision.size(),
                   g.model, g.revision);
   Blake2b hash(sizeof(Key));
+  if (g.any_size) hash.add(std::as_bytes(std::span(kAnySize)));
   hash.add(std::as_bytes(std::span(text)));
   return as_key(hash);
 }

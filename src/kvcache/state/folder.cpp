@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <system_error>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -110,7 +111,8 @@ struct Folder::Header {
   std::uint64_t sum = 0;  // of all other bytes
   std::uint32_t magic = kHeaderMagic;
   std::uint32_t layers = 0;
-  std::uint64_t block_bytes = 0;
+  std::uint32_t block_bytes = 0;
+  std::uint32_t part = 0;  // 0 unless blocks have any size
   std::uint64_t sequence = 0;
   Key key;
 
@@ -322,7 +324,7 @@ Status Folder::check_superblock(const std::filesystem::path& path, bool& other) 
   return {};
 }
 
-Status Folder::still_there() const {
+Status Folder::still_there() {
   for (const File* file : {index_.get(), blocks_.get()}) {
     struct stat status{};
     if (fstat(file->buffered_fd(), &status) != 0) {
@@ -334,14 +336,30 @@ Status Folder::still_there() const {
                   "process, so open it again",
                   quoted(path_));
     }
-    if (static_cast<std::uint64_t>(status.st_size) < file->size().value) {
-      return fail(ErrorCode::io,
-                  "somebody cut a file of the KV store in {}; it serves what is left and can write "
-                  "no more, so open it again",
-                  quoted(path_));
-    }
   }
-  return {};
+  mend();
+  if (!cut_.exchange(false)) return {};
+  return fail(ErrorCode::io,
+              "somebody cut a file of the KV store in {}; blocks are lost, and it writes on; give "
+              "a smaller budget to make it smaller",
+              quoted(path_));
+}
+
+std::uint64_t Folder::mend() noexcept {
+  for (const File* file : {index_.get(), blocks_.get()}) {
+    struct stat status{};
+    const auto whole = static_cast<off_t>(file->size().value);
+    if (fstat(file->buffered_fd(), &status) != 0 || status.st_size >= whole) continue;
+    if (file == blocks_.get()) {  // first: zeros must not be trusted
+      const auto left = static_cast<std::uint64_t>(status.st_size);
+      std::uint64_t before = uncut_.load();
+      while (left < before && !uncut_.compare_exchange_weak(before, left)) {
+      }
+    }
+    cut_ = true;
+    if (ftruncate(file->buffered_fd(), whole) == 0) ++mends_;
+  }
+  return mends_.load();
 }
 
 Status Folder::sync() {
@@ -376,37 +394,80 @@ Status Folder::read_headers(Mover& mover) {
     }
     return Unexpected(read.error());
   }
-  // Keyed by the low half of the key; another key with the same half is dropped.
-  std::unordered_map<std::uint64_t, std::size_t> seen;
   for (std::uint32_t slot = 0; slot < slots_; ++slot) {
     const Header& header = *at(slot);
-    if (header.magic != kHeaderMagic || header.layers != geometry_.layers ||
-        header.block_bytes != geometry_.block().value || header.sum != sum_of(slot)) {
-      continue;
-    }
-    const Found found{.key = header.key, .slot = slot, .sequence = header.sequence};
-    const auto [place, added] = seen.try_emplace(header.key.low, found_.size());
-    if (added) {
-      found_.push_back(found);
-    } else if (found_[place->second].sequence < found.sequence) {
-      found_[place->second] = found;
-    }
+    if (!valid(slot)) continue;
+    const Part part{header.part, header.block_bytes, header.sequence};
+    found_.push_back({.key = header.key, .slot = slot, .part = part});
     last_found_ = std::max(last_found_, header.sequence);
   }
-  std::ranges::sort(found_, {}, &Found::sequence);
+  keep_latest(found_, geometry_);
   return {};
 }
 
-void Folder::describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes) {
+bool Folder::valid(std::uint32_t slot) const {
+  const Header& header = *at(slot);
+  const std::uint64_t unit = geometry_.block().value;
+  const bool whole = header.block_bytes == unit && header.part == 0;
+  const bool part = geometry_.any_size && header.block_bytes > 0 &&
+                    header.block_bytes <= kLargestBlock.value &&
+                    header.part <= (header.block_bytes - 1) / unit;
+  return header.magic == kHeaderMagic && header.layers == geometry_.layers && (whole || part) &&
+         header.sum == sum_of(slot);
+}
+
+void Folder::keep_latest(std::vector<Found>& found, const Geometry& geometry) {
+  std::ranges::sort(found, {}, [](const Found& each) {
+    return std::tuple(each.part.sequence, each.key, each.part.number);
+  });
+  const std::uint64_t unit = geometry.block().value;
+  // The end of the whole block that begins at `first`, or `first`.
+  const auto end_of = [&](std::size_t first) {
+    const Found& begin = found[first];
+    const std::size_t parts = (begin.part.block_bytes + unit - 1) / unit;
+    if (found.size() - first < parts) return first;
+    for (std::size_t i = 0; i < parts; ++i) {
+      const Found& each = found[first + i];
+      if (each.key != begin.key || each.part.number != i ||
+          each.part.sequence != begin.part.sequence ||
+          each.part.block_bytes != begin.part.block_bytes) {
+        return first;
+      }
+    }
+    return first + parts;
+  };
+  // Keyed by the low half of the key; another key with the same half is dropped.
+  std::unordered_map<std::uint64_t, std::size_t> latest;
+  for (std::size_t i = 0; i < found.size();) {
+    const std::size_t end = end_of(i);
+    if (end > i) latest[found[i].key.low] = i;
+    i = std::max(end, i + 1);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < found.size();) {
+    const std::size_t end = std::max(end_of(i), i + 1);
+    const auto last = latest.find(found[i].key.low);
+    const bool keep = last != latest.end() && last->second == i;
+    for (; i < end; ++i) {
+      if (keep) found[kept++] = found[i];
+    }
+  }
+  found.resize(kept);
+}
+
+void Folder::describe(std::uint32_t slot, const Key& key, const Part& part,
+                      std::span<const std::byte> bytes) {
   std::memset(static_cast<void*>(at(slot)), 0, header_bytes_);
   Header* const header = at(slot);
   *header = {.layers = geometry_.layers,
-             .block_bytes = geometry_.block().value,
-             .sequence = sequence_->fetch_add(1) + 1,
+             .block_bytes = part.block_bytes,
+             .part = part.number,
+             .sequence = part.sequence,
              .key = key};
-  const std::size_t fragment = geometry_.fragment().value;
+  const std::size_t fragment = bytes.size() / geometry_.layers;
   for (unsigned layer = 0; layer < geometry_.layers; ++layer) {
-    header->sums()[layer] = fragment_sum(key, layer, bytes.subspan(layer * fragment, fragment));
+    header->sums()[layer] =
+        fragment_sum(key, part.number + layer, bytes.subspan(layer * fragment, fragment));
   }
   header->sum = sum_of(slot);
   own_[slot] = 1;
@@ -421,11 +482,13 @@ MovePair Folder::header(std::uint32_t slot) const {
 bool Folder::fits(std::uint32_t slot, const Key& key, unsigned layer,
                   std::span<const std::byte> bytes) const {
   Header* const header = at(slot);
-  return header->key == key && header->sums()[layer] == fragment_sum(key, layer, bytes);
+  const unsigned in_slot = geometry_.any_size ? 0 : layer;
+  return header->key == key && header->sums()[in_slot] == fragment_sum(key, layer, bytes);
 }
 
 bool Folder::trusts(std::uint32_t slot, const Key& key) const {
-  return trusts_own_ && own_[slot] != 0 && at(slot)->key == key;
+  const bool uncut = (slot + 1) * slot_bytes(geometry_).value <= uncut_.load();
+  return trusts_own_ && own_[slot] != 0 && uncut && at(slot)->key == key;
 }
 
 std::optional<Key> Folder::listed(std::uint32_t slot) const {

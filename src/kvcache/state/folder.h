@@ -13,6 +13,9 @@
 // a header beside the bytes of another block, the checksums do not fit and the block is dropped
 // when it is read. So a power failure costs blocks, but never causes wrong answers.
 //
+// If blocks have any size, each part has a slot and a header of its own. All headers of a block
+// have one increasing number, so parts of two writes are never taken together.
+//
 // Thread-compatible; different slots may be used by different threads.
 #pragma once
 
@@ -49,27 +52,40 @@ class Folder {
   // The size of a slot in the file.
   static Bytes slot_bytes(const Geometry& geometry);
 
+  // The part of a block that a slot has: all of it, unless blocks have any size.
+  struct Part {
+    std::uint32_t number = 0;
+    std::uint32_t block_bytes = 0;
+    std::uint64_t sequence = 0;  // of Folders::next_sequence(); of two, the larger counts
+  };
   struct Found {
     Key key;
     std::uint32_t slot = 0;
-    std::uint64_t sequence = 0;
+    Part part;
   };
-  // The blocks that open() found, oldest first, each key once. Empty from then on.
+  // The blocks that open() found, oldest first, each key once, all parts in order. Empty from then
+  // on.
   std::vector<Found> take_found() { return std::exchange(found_, {}); }
+
+  // Sorts by age. Keeps of each key the latest write, if all its parts are there.
+  static void keep_latest(std::vector<Found>& found, const Geometry& geometry);
 
   // The largest number of a header that open() found.
   std::uint64_t last_found() const { return last_found_; }
-  // Borrows the counter of the numbers: of two headers of a block, the larger number counts.
-  // Requires: called before describe().
-  void count_with(std::atomic<std::uint64_t>& sequence) { sequence_ = &sequence; }
 
   const File& file() const { return *blocks_; }
-  // Errors: io: its files were removed, so writes are lost when this process ends; or cut.
-  Status still_there() const;
+  // Errors: io: its files were removed, so writes are lost when this process ends; or were cut
+  // since the last call, so blocks are lost, and mend() made them long again.
+  Status still_there();
+  std::uint64_t mends() const { return mends_.load(); }
+  // Makes a file long again that was cut, so that all slots can be written. Blocks that were there
+  // do not fit their checksums. Returns how many times this was necessary. Thread-safe.
+  std::uint64_t mend() noexcept;
   // Makes all writes durable that have ended. Errors: io, from then on. Thread-safe.
   Status sync();
-  // Records in memory that `slot` will hold the block, with the checksums of `bytes`.
-  void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes);
+  // Records in memory that `slot` will hold this part of the block, with the checksums of `bytes`.
+  void describe(std::uint32_t slot, const Key& key, const Part& part,
+                std::span<const std::byte> bytes);
   // The copy that writes this record to the file. Requires: describe() was called, and is not
   // called again before the copy ends.
   MovePair header(std::uint32_t slot) const;
@@ -77,7 +93,7 @@ class Folder {
   std::optional<Key> listed(std::uint32_t slot) const;
   // Records in memory that the slot holds no block, for header().
   void blank(std::uint32_t slot);
-  // Whether `bytes` are layer `layer` of the block `key` in `slot`, by checksum.
+  // Whether `bytes` are this layer, or part, of the block `key` in `slot`, by checksum.
   bool fits(std::uint32_t slot, const Key& key, unsigned layer,
             std::span<const std::byte> bytes) const;
   // Whether the block `key` in `slot` needs no comparison (Verify). Requires: the slot is pinned.
@@ -97,6 +113,7 @@ class Folder {
   Status check_superblock(const std::filesystem::path& path, bool& other) const;
   static bool has_header(int file);
   Status read_headers(Mover& mover);
+  bool valid(std::uint32_t slot) const;
   Header* at(std::uint32_t slot) const;
   std::uint64_t sum_of(std::uint32_t slot) const;
 
@@ -106,7 +123,10 @@ class Folder {
   const std::size_t header_bytes_;
   const bool discard_other_;
   const bool trusts_own_;
-  std::vector<std::uint8_t> own_;  // by slot: 1 if this process wrote its block
+  std::vector<std::uint8_t> own_;                 // by slot: 1 if this process wrote its block
+  std::atomic<std::uint64_t> uncut_{UINT64_MAX};  // bytes of `blocks` that were never cut
+  std::atomic<bool> cut_{false};                  // since the last still_there()
+  std::atomic<std::uint64_t> mends_{0};
   int lock_ = -1;
   int index_lock_ = -1;
   bool blank_ = false;  // check_files() found no index
@@ -119,7 +139,6 @@ class Folder {
   std::unique_ptr<MemoryRange> headers_memory_;
   std::vector<Found> found_;
   std::uint64_t last_found_ = 0;
-  std::atomic<std::uint64_t>* sequence_ = nullptr;
 };
 
 }  // namespace headrace::kvcache

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <unordered_map>
 
 namespace headrace::kvcache {
 
 Result<std::unique_ptr<Folders>> Folders::open(Mover& mover, const TierOptions& options,
                                                const Geometry& geometry, NodeId memory) {
   const std::uint64_t slot_bytes = Folder::slot_bytes(geometry).value;
-  std::unique_ptr<Folders> folders(new Folders(slot_bytes));
+  std::unique_ptr<Folders> folders(new Folders(geometry, slot_bytes));
   std::vector<FolderOptions> all{{options.folder, options.budget}};
   all.insert(all.end(), options.more_folders.begin(), options.more_folders.end());
   const Nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
@@ -18,7 +17,6 @@ Result<std::unique_ptr<Folders>> Folders::open(Mover& mover, const TierOptions& 
   for (const FolderOptions& each : all) {
     const auto slots = static_cast<std::uint32_t>(each.budget.value / slot_bytes);
     HEADRACE_TRY(auto folder, Folder::claim(each.folder, geometry, slots, options));
-    folder->count_with(folders->sequence_);
     folders->folders_.push_back(std::move(folder));
     folders->starts_.push_back(folders->starts_.back() + slots);
   }
@@ -31,56 +29,29 @@ Result<std::unique_ptr<Folders>> Folders::open(Mover& mover, const TierOptions& 
   return folders;
 }
 
-unsigned Folders::disk_of(std::uint32_t slot) const {
-  unsigned disk = 0;
-  while (slot >= starts_[disk + 1]) ++disk;
-  return disk;
-}
-
-std::vector<std::uint32_t> Folders::order() const {
-  std::vector<std::uint32_t> order;
-  order.reserve(slots());
-  std::vector<std::uint32_t> next(starts_.begin(), starts_.end() - 1);
-  const auto used = [&](std::size_t disk) {  // of its slots, after the next
-    const auto slots = static_cast<double>(starts_[disk + 1] - starts_[disk]);
-    return (next[disk] - starts_[disk] + 1) / slots;
-  };
-  while (order.size() < slots()) {
-    std::size_t least = 0;
-    for (std::size_t disk = 1; disk < next.size(); ++disk) {
-      if (used(disk) < used(least)) least = disk;
-    }
-    order.push_back(next[least]++);
-  }
-  return order;
-}
-
 Extent Folders::in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const {
   return {&of(slot).file(), local(slot) * slot_bytes_ + from, bytes};
 }
 
 std::vector<Folder::Found> Folders::take_found() {
-  if (disks() == 1) return folders_[0]->take_found();
   std::vector<Folder::Found> found;
-  std::unordered_map<std::uint64_t, std::size_t> seen;  // by the low half of the key
   for (unsigned disk = 0; disk < disks(); ++disk) {
     for (Folder::Found each : folders_[disk]->take_found()) {
       each.slot += starts_[disk];
-      const auto [place, added] = seen.try_emplace(each.key.low, found.size());
-      if (added) {
-        found.push_back(each);
-      } else if (found[place->second].sequence < each.sequence) {
-        found[place->second] = each;
-      }
+      found.push_back(each);
     }
   }
-  std::ranges::sort(found, {}, &Folder::Found::sequence);
+  if (disks() > 1) Folder::keep_latest(found, geometry_);
   return found;
 }
 
-Status Folders::still_there() const {
-  for (const auto& folder : folders_) HEADRACE_TRY_STATUS(folder->still_there());
-  return {};
+Status Folders::still_there() {
+  Status first;
+  for (const auto& folder : folders_) {
+    Status there = folder->still_there();
+    if (first) first = std::move(there);
+  }
+  return first;
 }
 
 Status Folders::sync() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kvcache/state/folder.h"
+#include "kvcache/state/free_slots.h"
 
 namespace headrace::kvcache {
 
@@ -26,20 +27,22 @@ class Folders {
                                                const Geometry& geometry, NodeId memory);
 
   std::uint32_t slots() const { return starts_.back(); }
-  // The number of the folder that has the slot.
-  unsigned disk_of(std::uint32_t slot) const;
   unsigned disks() const { return static_cast<unsigned>(folders_.size()); }
-  // All slots in the order of their first use: the folders in turn, by their numbers of slots.
-  std::vector<std::uint32_t> order() const;
+  const std::vector<std::uint32_t>& starts() const { return starts_; }
   // The extent of `bytes` bytes at offset `from` within the slot.
   Extent in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const;
 
   // The functions below are those of Folder.
   std::vector<Folder::Found> take_found();
-  Status still_there() const;
+  Status still_there();
+  std::uint64_t mend(std::uint32_t slot) noexcept { return of(slot).mend(); }
+  std::uint64_t mends(std::uint32_t slot) const { return of(slot).mends(); }
   Status sync();
-  void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes) {
-    of(slot).describe(local(slot), key, bytes);
+  // The number of a block that is written now.
+  std::uint64_t next_sequence() { return sequence_.fetch_add(1) + 1; }
+  void describe(std::uint32_t slot, const Key& key, const Folder::Part& part,
+                std::span<const std::byte> bytes) {
+    of(slot).describe(local(slot), key, part, bytes);
   }
   MovePair header(std::uint32_t slot) const { return of(slot).header(local(slot)); }
   std::optional<Key> listed(std::uint32_t slot) const { return of(slot).listed(local(slot)); }
@@ -53,16 +56,18 @@ class Folders {
   }
 
  private:
-  explicit Folders(std::uint64_t slot_bytes) : slot_bytes_(slot_bytes) {}
-  Folder& of(std::uint32_t slot) const { return *folders_[disk_of(slot)]; }
-  std::uint32_t local(std::uint32_t slot) const { return slot - starts_[disk_of(slot)]; }
+  Folders(const Geometry& geometry, std::uint64_t slot_bytes)
+      : geometry_(geometry), slot_bytes_(slot_bytes) {}
+  Folder& of(std::uint32_t slot) const { return *folders_[disk_with(starts_, slot)]; }
+  std::uint32_t local(std::uint32_t slot) const { return slot - starts_[disk_with(starts_, slot)]; }
 
+  const Geometry geometry_;
   const std::uint64_t slot_bytes_;
   // The number of the last block that was written, in any folder. It starts at the wall clock (ns),
   // so that blocks of a folder that was left out are older than those written meanwhile.
   std::atomic<std::uint64_t> sequence_{0};
   std::vector<std::unique_ptr<Folder>> folders_;
-  std::vector<std::uint32_t> starts_{0};  // the first slot of each folder, then their number
+  std::vector<std::uint32_t> starts_{0};  // see disk_with()
 };
 
 }  // namespace headrace::kvcache

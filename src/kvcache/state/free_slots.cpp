@@ -13,14 +13,49 @@ constexpr std::uint32_t kNone = UINT32_MAX;
 
 }  // namespace
 
-void FreeSlots::open(std::uint32_t slots, Listed listed) {
+void FreeSlots::open(std::vector<std::uint32_t> starts, Listed listed) {
   listed_ = std::move(listed);
-  usable_.reserve(slots);
+  starts_ = std::move(starts);
+  disks_.resize(starts_.size() - 1);
+  for (std::size_t disk = 0; disk < disks_.size(); ++disk) {
+    const std::uint32_t slots = starts_[disk + 1] - starts_[disk];
+    disks_[disk].usable.reserve(slots);
+    if (listed_) disks_[disk].aside.reserve(slots);
+  }
   if (!listed_) return;
-  aside_.reserve(slots);
-  place_.resize(slots);
-  heads_.assign(std::bit_ceil(std::size_t{slots}), kNone);
-  next_.resize(slots);
+  place_.resize(starts_.back());
+  heads_.assign(std::bit_ceil(std::size_t{starts_.back()}), kNone);
+  next_.resize(starts_.back());
+}
+
+std::size_t FreeSlots::size() const {
+  std::size_t sum = 0;
+  for (const Disk& disk : disks_) sum += disk.usable.size();
+  return sum;
+}
+
+std::size_t FreeSlots::aside() const {
+  std::size_t sum = 0;
+  for (const Disk& disk : disks_) sum += disk.aside.size();
+  return sum;
+}
+
+std::optional<unsigned> FreeSlots::emptiest(std::size_t count) const {
+  std::optional<unsigned> best;
+  double most = 0;
+  for (unsigned disk = 0; disk < disks_.size(); ++disk) {
+    if (size(disk) < count) continue;
+    const double part = static_cast<double>(size(disk)) / (starts_[disk + 1] - starts_[disk]);
+    if (best && part <= most) continue;
+    best = disk;
+    most = part;
+  }
+  return best;
+}
+
+std::optional<std::uint32_t> FreeSlots::pop() {
+  const auto disk = emptiest();
+  return disk ? pop(*disk) : std::nullopt;
 }
 
 void FreeSlots::add(std::uint32_t slot, Slots& slots) {
@@ -42,16 +77,6 @@ std::optional<std::uint32_t> FreeSlots::take(Slots& slots) {
   return slot;
 }
 
-std::optional<std::uint32_t> FreeSlots::pop_aside(
-    const std::function<bool(std::uint32_t)>& chosen) {
-  const auto found = std::ranges::find_if(aside_, chosen);
-  if (found == aside_.end()) return std::nullopt;
-  const std::uint32_t slot = *found;
-  forget(slot);
-  unlink(slot);
-  return slot;
-}
-
 void FreeSlots::forget(std::uint32_t slot) {
   const auto key = listed_(slot);
   if (!key) return;
@@ -65,31 +90,34 @@ void FreeSlots::forget(std::uint32_t slot) {
 
 void FreeSlots::unlink(std::uint32_t slot) {
   const std::uint32_t at = place_[slot];
-  Slots& slots = at < usable_.size() && usable_[at] == slot ? usable_ : aside_;
+  auto& [usable, aside] = disks_[disk_of(slot)];
+  Slots& slots = at < usable.size() && usable[at] == slot ? usable : aside;
   slots[at] = slots.back();
   place_[slots[at]] = at;
   slots.pop_back();
 }
 
-void FreeSlots::set_aside_if(const std::function<bool(std::uint32_t)>& chosen) {
-  std::size_t kept = 0;
-  for (const std::uint32_t slot : usable_) {
-    Slots& slots = chosen(slot) ? aside_ : usable_;
-    if (&slots == &aside_) {
-      aside_.push_back(slot);
+void FreeSlots::set_aside_if(unsigned disk, const std::function<bool(std::uint32_t)>& chosen) {
+  auto& [usable, aside] = disks_[disk];
+  std::uint32_t kept = 0;
+  for (const std::uint32_t slot : usable) {
+    if (chosen(slot)) {
+      place_[slot] = static_cast<std::uint32_t>(aside.size());
+      aside.push_back(slot);
     } else {
-      usable_[kept++] = slot;
+      place_[slot] = kept;
+      usable[kept++] = slot;
     }
-    place_[slot] = static_cast<std::uint32_t>(&slots == &aside_ ? aside_.size() - 1 : kept - 1);
   }
-  usable_.resize(kept);
+  usable.resize(kept);
 }
 
-void FreeSlots::take_back() {
-  if (aside_.empty()) return;
-  usable_.insert(usable_.begin(), aside_.begin(), aside_.end());
-  aside_.clear();
-  for (std::uint32_t at = 0; at < usable_.size(); ++at) place_[usable_[at]] = at;
+void FreeSlots::take_back(unsigned disk) {
+  auto& [usable, aside] = disks_[disk];
+  if (aside.empty()) return;
+  usable.insert(usable.begin(), aside.begin(), aside.end());
+  aside.clear();
+  for (std::uint32_t at = 0; at < usable.size(); ++at) place_[usable[at]] = at;
 }
 
 void FreeSlots::take_listed(const Key& key, const std::function<void(std::uint32_t)>& taken) {

@@ -23,7 +23,7 @@ TEST(KvFreeSlots, Removal_LooksOnlyAtSlotsOfSimilarKeys) {
     };
     std::size_t looks = 0;
     FreeSlots free;
-    free.open(kSlots, [&](std::uint32_t slot) {
+    free.open({0, kSlots}, [&](std::uint32_t slot) {
       ++looks;
       return std::optional(key(slot));
     });
@@ -42,7 +42,7 @@ TEST(KvFreeSlots, Removal_LooksOnlyAtSlotsOfSimilarKeys) {
 TEST(KvFreeSlotsDeathTest, HeaderThatChangesInAFreeSlot_EndsTheProcess) {
   Key listed{.low = 1, .high = 2};
   FreeSlots free;
-  free.open(4, [&](std::uint32_t) { return std::optional(listed); });
+  free.open({0, 4}, [&](std::uint32_t) { return std::optional(listed); });
   free.push(0);
   listed.low = 2;
   EXPECT_DEATH((void)free.pop(), "kNone");
@@ -53,7 +53,7 @@ struct Lists {
   static constexpr std::uint32_t kSlots = 24;
 
   explicit Lists(std::uint64_t seed) : random(seed) {
-    free.open(kSlots, [this](std::uint32_t slot) {
+    free.open({0, 4, kSlots}, [this](std::uint32_t slot) {
       return headers.contains(slot) ? std::optional(headers[slot]) : std::nullopt;
     });
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) taken.insert(slot);
@@ -69,24 +69,36 @@ struct Lists {
     to_aside ? free.push_aside(slot) : free.push(slot);
     (to_aside ? aside : usable).push_back(slot);
   }
+  static unsigned disk_of(std::uint32_t slot) { return slot < 4 ? 0 : 1; }
+  double part(unsigned disk) const {
+    const auto slots = std::ranges::count(usable, disk, disk_of);
+    return static_cast<double>(slots) / (disk == 0 ? 4 : kSlots - 4);
+  }
   void pop() {
     const bool from_aside = random.chance(0.5);
     auto& list = from_aside ? aside : usable;
-    const auto slot = from_aside ? free.pop_aside([](std::uint32_t) { return true; }) : free.pop();
-    ASSERT_EQ(slot.has_value(), !list.empty());
+    const unsigned disk = random.chance(0.5) ? 1 : 0;
+    const bool any = !from_aside && random.chance(0.5);
+    const bool fuller = part(0) < part(1);
+    const auto slot = any ? free.pop() : from_aside ? free.pop_aside(disk) : free.pop(disk);
+    ASSERT_EQ(slot.has_value(), std::ranges::any_of(list, [&](std::uint32_t s) {
+                return any || disk_of(s) == disk;
+              }));
     if (!slot) return;
+    const unsigned emptiest = fuller ? 1 : 0;
+    ASSERT_EQ(disk_of(*slot), any ? emptiest : from_aside ? disk_of(*slot) : disk);
     ASSERT_EQ(std::erase(list, *slot), 1u);
     taken.insert(*slot);
     headers.erase(*slot);
   }
   void set_aside() {
     const auto chosen = [part = random.below(4)](std::uint32_t slot) { return slot % 4 == part; };
-    free.set_aside_if(chosen);
+    for (const unsigned disk : {0U, 1U}) free.set_aside_if(disk, chosen);
     std::ranges::copy_if(usable, std::back_inserter(aside), chosen);
     std::erase_if(usable, chosen);
   }
   void take_back() {
-    free.take_back();
+    for (const unsigned disk : {0U, 1U}) free.take_back(disk);
     usable.insert(usable.end(), aside.begin(), aside.end());
     aside.clear();
   }

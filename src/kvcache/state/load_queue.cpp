@@ -52,8 +52,8 @@ LoadGroup* LoadQueue::next() noexcept {
 LoadGroup& LoadQueue::take_turn(LoadGroup& group) noexcept {
   group.reading = true;
   ++groups_;
-  bytes_ += bytes_of(group).value;
-  if (group.first == 0) first_bytes_ += bytes_of(group).value;
+  bytes_ += group.bytes;
+  if (group.first == 0) first_bytes_ += group.bytes;
   return group;
 }
 
@@ -62,8 +62,8 @@ bool LoadQueue::give_back(LoadGroup& group, bool unused) noexcept {
   if (!std::exchange(group.reading, false)) return false;
   if (unused && passed_ > 0) --passed_;  // the device did nothing for it
   --groups_;
-  bytes_ -= bytes_of(group).value;
-  if (group.first == 0) first_bytes_ -= bytes_of(group).value;
+  bytes_ -= group.bytes;
+  if (group.first == 0) first_bytes_ -= group.bytes;
   return true;
 }
 
@@ -74,10 +74,6 @@ std::size_t LoadQueue::remove(LoadState& load, JobList& again) noexcept {
   }
   const std::size_t all = load.groups.size();
   return in_line_.remove(load) ? std::exchange(load.next_group, all) : all;
-}
-
-Bytes LoadQueue::bytes_of(const LoadGroup& group) const {
-  return geometry_.fragment() * group.layers * group.load->items.size();
 }
 
 }  // namespace headrace::kvcache

@@ -13,7 +13,7 @@ namespace headrace::kvcache {
 class LoadQueue {
  public:
   // `ahead`: bytes read at a time, unless two layers are more.
-  LoadQueue(const Geometry& geometry, Bytes ahead) : geometry_(geometry), ahead_(ahead) {}
+  explicit LoadQueue(Bytes ahead) : ahead_(ahead) {}
 
   // The layers of the load wait in line.
   void push(LoadState& load) noexcept;
@@ -26,12 +26,10 @@ class LoadQueue {
   // Takes all groups of the load out of the line: those of the first turn from the returned one on,
   // and `again`.
   std::size_t remove(LoadState& load, JobList& again) noexcept;
-  Bytes bytes_of(const LoadGroup& group) const;
 
  private:
   LoadGroup& take_turn(LoadGroup& group) noexcept REQUIRES(mutex_);
 
-  const Geometry& geometry_;
   const Bytes ahead_;
 
   Mutex mutex_;

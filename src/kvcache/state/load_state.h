@@ -4,6 +4,7 @@
 // Thread-compatible, except where a lock or an atomic is named at a field.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -23,25 +24,42 @@ class Loads;
 struct LoadGroup;
 struct LoadState;
 
-// One block of a load.
+// One block of a load. Its parts are read, compared and shared one by one: its layers, or its slots
+// if blocks have any size.
 struct LoadItem {
   LoadState* load = nullptr;
   LoadItem* next = nullptr;  // of Entry::readers
   bool reads = false;        // it is in that list; guarded by the table's lock, as the list is
   Entry* entry = nullptr;
   unsigned tier = 0;
-  std::uint32_t slot = 0;
+  std::uint32_t slot = 0;                   // the first
+  std::vector<std::uint32_t> more_slots{};  // of parts 1 and on, if blocks have any size
+  unsigned parts = 0;
+  std::uint64_t bytes = 0;
   UserBlock user;
   std::optional<std::uint64_t> since;  // see BlockTable::use()
-  // The slot of the first tier of CPUs that will hold the block.
+  // The first slot in the first tier of CPUs that will hold the block.
   std::optional<std::uint32_t> kept;
-  // Memory through which the block passes, if any: that slot, or `passage`.
+  std::vector<std::uint32_t> more_kept{};  // as more_slots
+  // Memory through which the block passes, if any: its first slot there, or `passage`.
   Extent through;
-  std::uint32_t in_passage = 0;     // its number in `passage`
+  std::uint32_t in_passage = 0;     // its first slot in `passage`
   std::atomic<bool> failed{false};  // damaged, or not copied
+
+  std::uint32_t slot_of(unsigned part) const {
+    return part == 0 || more_slots.empty() ? slot : more_slots[part - 1];
+  }
+  // The block of the other item is this one's from now on. Requires: neither is pinned.
+  void take_place_of(LoadItem& other) {
+    user = other.user;
+    bytes = other.bytes;
+    parts = other.parts;
+    more_slots.swap(other.more_slots);
+    more_kept.swap(other.more_kept);
+  }
 };
 
-// A layer of a block that a load does not read itself, because another load reads or has it.
+// A part of a block that a load does not read itself, because another load reads or has it.
 struct Follower {
   LoadGroup* group = nullptr;
   unsigned item = 0;
@@ -64,7 +82,8 @@ using Due = std::multimap<Nanoseconds, std::pair<std::weak_ptr<LoadState>, unsig
 struct LoadGroup final : Copying {
   LoadState* load = nullptr;
   unsigned first = 0;
-  unsigned layers = 0;
+  unsigned layers = 0;                              // of the largest block, if these are parts
+  std::uint64_t bytes = 0;                          // of all its blocks
   std::vector<unsigned> owners;                     // the item of each pair in flight
   void (Loads::*then)(LoadGroup&, bool) = nullptr;  // the continuation; whether all succeeded
   std::atomic<bool> wanted{false};                  // all its copies have priority demand
@@ -100,6 +119,7 @@ struct LoadGroup final : Copying {
   Turn turn() const override;
   void copied(const Result<MoveStats>& moved) noexcept override;
   Priority priority() const { return wanted.load() ? Priority::demand : until_wanted; }
+  unsigned end_of(const LoadItem& item) const { return std::min(first + layers, item.parts); }
   std::size_t at(unsigned item, unsigned layer) const { return item * layers + layer - first; }
   // The copy in flight, if any.
   Transfer transfer() noexcept;
@@ -113,6 +133,7 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   StoreCore* core = nullptr;
   Extent into;  // the user's memory, or that of the first block
   LoadOptions options;
+  unsigned layers = 0;               // as the user sees them
   Nanoseconds asked{0};              // the time of the call; deadlines count from it
   std::vector<LoadItem> items;       // the blocks that are loaded
   std::vector<std::size_t> numbers;  // of each item: its block's number in the call; ascending
@@ -121,7 +142,7 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   // so: in order of blocks, the first layer would touch every huge page, which the kernel clears
   // first (200 ms per GiB).
   std::unique_ptr<Buffer> passage;
-  std::uint32_t passing = 0;        // blocks in `passage`
+  std::uint32_t passing = 0;        // slots in `passage`
   std::shared_ptr<LoadState> self;  // while it is a job
   bool begun = false;
   void run() noexcept override;  // begins the load; later releases `passage`

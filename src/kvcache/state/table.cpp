@@ -30,92 +30,147 @@ bool Entry::elsewhere(const Copy& copy) const {
                              [&](const Copy& other) { return &other != &copy && other.served(); });
 }
 
-bool Tier::closed(std::uint32_t slot) const {
-  return folder != nullptr && disk.disks[folder->disk_of(slot)].closed > Nanoseconds{0};
-}
-
-bool Tier::all_closed() const {
-  return folder != nullptr && std::ranges::all_of(disk.disks, [](const Disk& each) {
-           return each.closed > Nanoseconds{0};
+bool Tier::all_closed(Nanoseconds now) const {
+  return folder != nullptr && std::ranges::all_of(disk.disks, [&](const Disk& each) {
+           return each.state == Disk::State::closed && now < each.again;
          });
 }
 
 bool Tier::any_refuses() const {
-  return std::ranges::any_of(
-      disk.disks, [](const Disk& each) { return each.full || each.closed > Nanoseconds{0}; });
+  return std::ranges::any_of(disk.disks,
+                             [](const Disk& each) { return each.state != Disk::State::open; });
+}
+
+bool Tier::may_evict(std::uint32_t slot, Nanoseconds now) const {
+  if (folder == nullptr) return true;
+  const unsigned number = free.disk_of(slot);
+  const Disk& each = disk.disks[number];
+  return each.state != Disk::State::closed || (now >= each.again && free.aside(number) == 0);
 }
 
 bool Tier::refused(std::uint32_t slot) const {
   if (folder == nullptr) return false;
-  return closed(slot) || (disk.disks[folder->disk_of(slot)].full && !disk.written[slot]);
+  const Disk& of_slot = disk.disks[free.disk_of(slot)];
+  return of_slot.state == Disk::State::closed ||
+         (of_slot.state == Disk::State::full && !disk.written[slot]);
 }
 
-void Tier::sort_free() {
-  free.take_back();
-  free.set_aside_if([&](std::uint32_t slot) REQUIRES(kTable) { return refused(slot); });
+void Tier::sort_free(unsigned number) {
+  free.take_back(number);
+  free.set_aside_if(number, [&](std::uint32_t slot) REQUIRES(kTable) { return refused(slot); });
 }
 
 void Tier::free_slot(std::uint32_t slot) {
   refused(slot) ? free.push_aside(slot) : free.push(slot);
 }
 
-std::optional<std::uint32_t> Tier::take_free(Nanoseconds now) {
-  if (const auto slot = free.pop()) return slot;
+std::size_t Tier::largest() const {
+  if (folder == nullptr) return slots;
+  std::uint32_t most = 0;
+  for (unsigned number = 0; number < folder->disks(); ++number) {
+    most = std::max(most, folder->starts()[number + 1] - folder->starts()[number]);
+  }
+  return most;
+}
+
+std::uint32_t Tier::take(unsigned number, std::size_t count, bool aside) {
+  const auto pop = [&]() REQUIRES(kTable) {
+    return aside ? *free.pop_aside(number) : *free.pop(number);
+  };
+  const std::uint32_t first = pop();
+  if (next.empty()) return first;
+  std::uint32_t last = first;
+  for (std::size_t more = 1; more < count; ++more) last = next[last] = pop();
+  next[last] = kNoSlot;
+  return first;
+}
+
+// The last slot first, so that the next block has them in this order: neighbours are one copy.
+void Tier::give_back(std::uint32_t first) {
+  std::uint32_t before = kNoSlot;
+  if (!next.empty()) {
+    for (std::uint32_t slot = first; slot != kNoSlot;) {
+      first = slot;
+      slot = std::exchange(next[slot], std::exchange(before, slot));
+    }
+  }
+  for (; first != kNoSlot; first = next_of(first)) free_slot(first);
+}
+
+std::optional<std::uint32_t> Tier::try_again(Disk::State state, std::size_t count,
+                                             Nanoseconds now) {
   for (unsigned number = 0; number < disk.disks.size(); ++number) {
     Disk& each = disk.disks[number];
-    if (!each.full || each.closed > Nanoseconds{0} || now < each.again) continue;
+    if (each.state != state || now < each.again || free.aside(number) < count) continue;
     each.again = now + kRest;
-    const auto slot =
-        free.pop_aside([&](std::uint32_t aside) { return folder->disk_of(aside) == number; });
-    if (!slot) continue;
-    each.trying = slot;
-    return slot;
+    each.trying = take(number, count, true);
+    return each.trying;
   }
   return std::nullopt;
 }
 
-void Tier::disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) {
-  Disk& of_slot = disk_of(slot);
+// A disk that failed is tried first, since the tier has others: they may have space for long.
+std::optional<std::uint32_t> Tier::take_free(std::size_t count, Nanoseconds now) {
+  if (const auto slot = try_again(Disk::State::closed, count, now)) return slot;
+  if (const auto slot = take_usable(count)) return slot;
+  return try_again(Disk::State::full, count, now);
+}
+
+std::optional<std::uint32_t> Tier::take_usable(std::size_t count) {
+  const auto number = free.emptiest(count);
+  if (!number) return std::nullopt;
+  return take(*number, count, false);
+}
+
+bool Tier::has_free(std::size_t count, Nanoseconds now) const {
+  for (unsigned number = 0; number < disk.disks.size(); ++number) {
+    const Disk& each = disk.disks[number];
+    const bool due = each.state == Disk::State::closed && now >= each.again;
+    if (due && free.aside(number) >= count) return true;
+  }
+  return free.emptiest(count).has_value();
+}
+
+// An error that says nothing of the disk, such as a time-out, leaves it open.
+bool Tier::disk_refused(std::uint32_t first, const Error& why, Nanoseconds now) {
   const bool full = why.code == ErrorCode::exhausted;
-  const bool was_full = of_slot.full;
-  const bool was_closed = closed(slot);
-  if (full) of_slot.again = now + kRest;
-  if (full && !disk.written[slot]) {
-    of_slot.full = true;
-    of_slot.trying.reset();
-  } else if (full || folder->disks() > 1) {  // some file systems write each block anew elsewhere
-    of_slot.closed = now + kRest;
-    of_slot.failed = of_slot.failed || !full;
-  } else {
-    return;
+  const bool lost = why.code == ErrorCode::io && folder->disks() > 1;
+  if (!full && !lost) return false;
+  const unsigned number = free.disk_of(first);
+  Disk& of_slot = disk.disks[number];
+  const Disk::State before = of_slot.state;
+  const bool tried = of_slot.trying == first;
+  bool written = true;
+  for (std::uint32_t slot = first; slot != kNoSlot; slot = next_of(slot)) {
+    written = written && disk.written[slot];
   }
-  if (was_full == of_slot.full && was_closed == closed(slot)) return;  // they are aside already
-  free.set_aside_if([&](std::uint32_t each) REQUIRES(kTable) { return refused(each); });
+  of_slot.again = now + kRest;
+  if (tried) of_slot.trying.reset();
+  if (full && !written && (tried || before != Disk::State::closed)) {
+    of_slot.state = Disk::State::full;
+    of_slot.failed = false;
+  } else {  // some file systems write each block anew elsewhere
+    of_slot.state = Disk::State::closed;
+    of_slot.failed = of_slot.failed || lost;
+  }
+  if (of_slot.state != before) sort_free(number);
+  return !all_closed(now);
 }
 
-void Tier::disk_has(std::uint32_t slot) {
-  disk.written[slot] = true;
-  if (disk_of(slot).trying != slot) return;
-  disk_of(slot) = {};
-  sort_free();
-}
-
-void Tier::reopen_due(Nanoseconds now) {
-  bool any = false;
-  for (Disk& each : disk.disks) {
-    if (each.closed == Nanoseconds{0} || now < each.closed) continue;
-    each.closed = Nanoseconds{0};
-    each.failed = false;
-    any = true;
-  }
-  if (any) sort_free();
+void Tier::disk_has(std::uint32_t first) {
+  for (std::uint32_t slot = first; slot != kNoSlot; slot = next_of(slot)) disk.written[slot] = true;
+  const unsigned number = free.disk_of(first);
+  if (disk.disks[number].trying != first) return;
+  disk.disks[number] = {};
+  sort_free(number);
 }
 
 void Tier::reopen_disks() {
-  for (Disk& each : disk.disks) {
-    each = each.failed ? Disk{.closed = each.closed, .failed = true} : Disk{};
+  for (unsigned number = 0; number < disk.disks.size(); ++number) {
+    if (disk.disks[number].failed) continue;
+    disk.disks[number] = {};
+    sort_free(number);
   }
-  sort_free();
 }
 
 Result<std::unique_ptr<Buffer>> Sharing::allocate(const Machine& machine, Bytes bytes,
@@ -156,6 +211,7 @@ BlockTable::BlockTable(Mover& mover, const StoreOptions& options, Unlister& unli
       unlister_(unlister),
       block_bytes_(options.geometry.block().value),
       slot_bytes_(Folder::slot_bytes(options.geometry).value),
+      any_size_(options.geometry.any_size),
       tiers_(options.tiers.size()),
       entries_(0, hash_of) {}
 
@@ -176,6 +232,7 @@ Status BlockTable::open_tier(unsigned index) {
   Tier& tier = tiers_[index];
   tier.slots = static_cast<std::uint32_t>(options.budget.value / slot_bytes_);
   tier.slot_bytes = slot_bytes_;
+  tier.unit = block_bytes_;
   std::string name = options.folder.string();
   if (options.folder.empty()) {
     if (storage_of(machine, options.memory) != nullptr) {
@@ -203,35 +260,41 @@ Status BlockTable::open_tier(unsigned index) {
     for (const FolderOptions& more : options.more_folders) name += ", " + more.folder.string();
   }
   const TableLock lock(*this);
+  if (any_size_) tier.next.resize(tier.slots);
   tier.counts.name = std::move(name);
   tier.counts.budget = Bytes{tier.slots * slot_bytes_};
   tier.order = options_.eviction();
   if (tier.folder == nullptr) {
-    tier.free.open(tier.slots, {});
+    tier.free.open({0, tier.slots}, {});
     for (std::uint32_t slot = tier.slots; slot > 0; --slot) tier.free.push(slot - 1);
     return {};
   }
   tier.disk.disks.resize(tier.folder->disks());
   tier.disk.written.resize(tier.slots);
-  tier.free.open(tier.slots,
+  tier.free.open(tier.folder->starts(),
                  [folder = tier.folder.get()](std::uint32_t slot) { return folder->listed(slot); });
   std::vector<bool> taken(tier.slots);
   take_over_found(index, taken);
-  const std::vector<std::uint32_t> order = tier.folder->order();
-  for (auto slot = order.rbegin(); slot != order.rend(); ++slot) {
-    if (!taken[*slot]) tier.free.push(*slot);
+  for (std::uint32_t slot = tier.slots; slot > 0; --slot) {
+    if (!taken[slot - 1]) tier.free.push(slot - 1);
   }
   return {};
 }
 
 void BlockTable::take_over_found(unsigned index, std::vector<bool>& taken) {
   Tier& tier = tiers_[index];
-  for (const Folder::Found& found : tier.folder->take_found()) {
-    Entry& entry = make(found.key);
-    fill(entry.copies[index], entry, index, found.slot);
+  const std::vector<Folder::Found> found = tier.folder->take_found();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool last = i + 1 == found.size() || found[i + 1].part.number == 0;
+    if (any_size_) tier.next[found[i].slot] = last ? kNoSlot : found[i + 1].slot;
+    taken[found[i].slot] = true;
+    tier.disk.written[found[i].slot] = true;
+  }
+  for (const Folder::Found& each : found) {
+    if (each.part.number > 0) continue;
+    Entry& entry = make(each.key, each.part.block_bytes);
+    fill(entry.copies[index], entry, index, each.slot);
     ready(entry.copies[index], index);
-    taken[found.slot] = true;
-    tier.disk.written[found.slot] = true;
     ++counts_.reopened;
   }
 }
@@ -271,13 +334,12 @@ StoreStats BlockTable::stats() {
   StoreStats stats = counts_;
   for (const Tier& tier : tiers_) {
     stats.tiers.push_back(tier.counts);
-    stats.tiers.back().blocks =
-        released ? 0 : tier.slots - tier.free.size() - tier.free.aside() - tier.stuck;
-    stats.tiers.back().used = Bytes{stats.tiers.back().blocks * slot_bytes_};
+    stats.tiers.back().blocks = released ? 0 : tier.copies;
+    const std::size_t used = tier.slots - tier.free.size() - tier.free.aside() - tier.stuck;
+    stats.tiers.back().used = Bytes{released ? 0 : used * slot_bytes_};
   }
-  stats.pinned = Bytes{pinned_ * block_bytes_};
-  stats.last_error = last_error_;
-  if (!last_error_.empty()) stats.last_error_age = mover_.clock().now() - last_error_at_;
+  stats.pinned = Bytes{pinned_};
+  if (!stats.last_error.empty()) stats.last_error_age = mover_.clock().now() - last_error_at_;
   return stats;
 }
 
@@ -305,14 +367,14 @@ void BlockTable::unmatch(std::span<const Key> keys) {
   for (const Key& key : keys) unpin(*find(key));
 }
 
-std::vector<bool> BlockTable::contains(std::span<const Key> keys) {
-  std::vector<bool> there(keys.size());
+std::vector<std::optional<Bytes>> BlockTable::sizes(std::span<const Key> keys) {
+  std::vector<std::optional<Bytes>> found(keys.size());
   const TableLock lock(*this);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const Entry* const entry = find(keys[i]);
-    there[i] = entry != nullptr && entry->fastest().has_value();
+    if (entry != nullptr && entry->fastest()) found[i] = Bytes{entry->bytes};
   }
-  return there;
+  return found;
 }
 
 void BlockTable::touch(std::span<const Key> keys) {
@@ -336,12 +398,12 @@ void BlockTable::list_dropped(const Key& key) noexcept {
 }
 
 void BlockTable::pin(Entry& entry) {
-  if (entry.pins++ == 0) ++pinned_;
+  if (entry.pins++ == 0) pinned_ += entry.bytes;
 }
 
 void BlockTable::unpin(Entry& entry) {
   if (--entry.pins > 0) return;
-  --pinned_;
+  pinned_ -= entry.bytes;
   std::array<unsigned, kMostTiers> damaged{};
   std::size_t count = 0;
   for (unsigned tier = 0; tier < tiers_.size(); ++tier) {
@@ -380,11 +442,12 @@ void BlockTable::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t sl
   copy.state = Copy::State::filling;
   copy.visited = false;
   copy.side = tiers_[index].fills.begin();
-  ++tiers_[index].filling;
+  tiers_[index].filling += static_cast<unsigned>(slots_of(entry.bytes));
+  ++tiers_[index].copies;
 }
 
 void BlockTable::enter_order(Copy& copy, unsigned index) {
-  tiers_[index].order->insert(copy, {.key = copy.entry->key.low, .bytes = block_bytes_});
+  tiers_[index].order->insert(copy, {.key = copy.entry->key.low, .bytes = copy.entry->bytes});
 }
 
 void BlockTable::ready(Copy& copy, unsigned index) {
@@ -394,7 +457,7 @@ void BlockTable::ready(Copy& copy, unsigned index) {
   if (removed) ++tier.counts.dropped;
   if (removed && copy.entry->pins == 0) return drop(copy, index);
   copy.state = removed ? Copy::State::damaged : Copy::State::ready;
-  --tier.filling;
+  tier.filling -= static_cast<unsigned>(slots_of(copy.entry->bytes));
   tier.fills.end(copy.side);
   if (removed) return;
   enter_order(copy, index);
@@ -424,18 +487,27 @@ void BlockTable::withdraw(Copy& copy, unsigned index) {
 void BlockTable::drop(Copy& copy, unsigned index, bool half) {
   Tier& tier = tiers_[index];
   const bool filling = copy.state == Copy::State::filling;
-  if (filling) --tier.filling;
+  if (filling) tier.filling -= static_cast<unsigned>(slots_of(copy.entry->bytes));
+  --tier.copies;
   copy.state = Copy::State::none;
   sharing.show(*copy.entry);
   bool counted = filling;
   // A slot that got no block may still have the header of a block that was removed meanwhile.
-  const bool stale = filling && tier.folder != nullptr && tier.folder->listed(copy.slot);
+  bool stale = false;
+  if (filling && tier.folder != nullptr) {
+    for (std::uint32_t slot = copy.slot; slot != kNoSlot; slot = tier.next_of(slot)) {
+      stale = stale || tier.folder->listed(slot);
+    }
+  }
   if (tier.folder != nullptr && (half || stale || copy.entry->removed)) {
-    // A flush() that waits for the copy also waits for its header.
-    const std::uint8_t side = std::exchange(counted, false) ? copy.side : tier.fills.begin();
-    unlister_.unlist({.number = copy.slot, .failed = half && !copy.entry->removed, .side = side});
+    const bool failed = half && !copy.entry->removed;
+    for (std::uint32_t slot = copy.slot; slot != kNoSlot; slot = tier.next_of(slot)) {
+      // A flush() that waits for the copy also waits for its headers.
+      const std::uint8_t side = std::exchange(counted, false) ? copy.side : tier.fills.begin();
+      unlister_.unlist({.number = slot, .failed = failed, .side = side});
+    }
   } else {
-    tier.free_slot(copy.slot);
+    tier.give_back(copy.slot);
   }
   if (counted) tier.fills.end(copy.side);
   const Entry& entry = *copy.entry;
@@ -451,9 +523,9 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
 void BlockTable::note(const Error& error) noexcept {
   last_error_at_ = mover_.clock().now();
   try {
-    last_error_ = error.message;
+    counts_.last_error = error.message;
   } catch (const std::bad_alloc&) {
-    last_error_ = kNoMemory.message;
+    counts_.last_error = kNoMemory.message;
   }
 }
 

@@ -20,12 +20,14 @@
 // Held alone: LoadQueue, Loads, StreamWaiter, and LoadState::sharing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/mutex.h"
@@ -51,10 +53,12 @@ inline constexpr Nanoseconds kRest = std::chrono::seconds{10};
 // Short enough to be copied without an allocation.
 inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
 
+inline constexpr std::uint32_t kNoSlot = UINT32_MAX;
+
 struct Copy : EvictionLinks {
   enum class State : std::uint8_t { none, filling, ready, leaving, damaged };
   Entry* entry = nullptr;
-  std::uint32_t slot = 0;  // constant while the copy is filling or pinned
+  std::uint32_t slot = 0;  // the first; constant while the copy is filling or pinned
   State state = State::none;
   std::uint8_t side = 0;  // of Tier::fills, while the copy is filling
 
@@ -80,9 +84,11 @@ class Copies {
 
 // A block that has a copy, or waits for a slot. Guarded by the table's lock, except the key.
 struct Entry {
-  Entry(const Key& of, std::size_t tiers) : key(of), copies(tiers) {}
+  Entry(const Key& of, std::uint64_t size, std::size_t tiers)
+      : key(of), bytes(static_cast<std::uint32_t>(size)), copies(tiers) {}
 
   const Key key;
+  const std::uint32_t bytes;
   unsigned pins = 0;     // by matches and loads
   bool waiting = false;  // for a slot of the first tier
   bool storing = false;  // waiting, or being copied from the user's memory
@@ -104,14 +110,15 @@ struct Entry {
 
 // The state of the disk of one folder.
 struct Disk {
-  // A slot not written before got no space, and no such slot has been written since.
-  bool full = false;
-  // No writes before this time: a written slot got no space; or the disk failed a write, and the
-  // tier has others. 0: open.
-  Nanoseconds closed{0};
-  bool failed = false;                  // closed since it failed a write
-  std::optional<std::uint32_t> trying;  // a slot that is being tried again while the disk is full
-  Nanoseconds again{0};                 // when the next such slot is tried
+  enum class State : std::uint8_t {
+    open,
+    full,    // slots never written are set aside: one of them got no space
+    closed,  // all its free slots are: a written slot got no space, or a write failed
+  };
+  State state = State::open;
+  bool failed = false;                  // closed since a write failed, with space left
+  Nanoseconds again{0};                 // when one slot is tried; its success opens the disk
+  std::optional<std::uint32_t> trying;  // that slot
 };
 
 // The state of a tier's disks. A written slot has space on its disk; others may not.
@@ -126,21 +133,26 @@ struct Tier {
   std::unique_ptr<Folders> folder;
   std::uint32_t slots = 0;
   std::uint64_t slot_bytes = 0;
+  std::uint64_t unit = 0;  // the bytes of a block in one slot, at most
 
   TierStats counts GUARDED_BY(kTable);
   // Slots that a disk does not take are set aside.
   FreeSlots free GUARDED_BY(kTable);
+  // If blocks have any size: the slot that follows in the same block. Constant while the slot is
+  // taken, so its owner needs no lock.
+  std::vector<std::uint32_t> next;
+  std::uint32_t copies GUARDED_BY(kTable) = 0;
   DiskSpace disk GUARDED_BY(kTable);  // used for a folder
   // A copy to this tier failed whose source could stay. Until then, only blocks that must leave
   // their tier come here.
   Nanoseconds rests GUARDED_BY(kTable){0};
   std::size_t stuck GUARDED_BY(kTable) = 0;  // slots without a block that wait for their headers
   std::unique_ptr<EvictionOrder> order GUARDED_BY(kTable);
-  // Copies to this tier that have not ended, and headers of the folder that are overwritten.
+  // Slots of copies to this tier that have not ended, and of headers that are overwritten.
   unsigned filling GUARDED_BY(kTable) = 0;
-  Epochs fills GUARDED_BY(kTable);  // the same
-  std::size_t leaving GUARDED_BY(kTable) = 0;
-  std::size_t writing GUARDED_BY(kTable) = 0;  // copies that are written to the folder, and stay
+  Epochs fills GUARDED_BY(kTable);             // the same
+  std::size_t leaving GUARDED_BY(kTable) = 0;  // slots
+  std::size_t writing GUARDED_BY(kTable) = 0;  // slots that are written to the folder, and stay
 
   // The extent of `bytes` bytes at offset `from` within the slot.
   Extent in_slot(std::uint32_t slot, std::uint64_t from, Bytes bytes) const {
@@ -148,29 +160,54 @@ struct Tier {
     return {buffer.get(), slot * slot_bytes + from, bytes};
   }
 
-  // Returns a free slot, or on a full disk a slot to try again. Requires: reopen_due().
-  std::optional<std::uint32_t> take_free(Nanoseconds now) REQUIRES(kTable);
+  std::uint32_t next_of(std::uint32_t slot) const { return next.empty() ? kNoSlot : next[slot]; }
+  // Calls `use(slot, at, bytes)` for the slots of a block, with the offset in the block.
+  template <class Use>
+  void each_part(std::uint32_t first, std::uint64_t block_bytes, const Use& use) const {
+    std::uint64_t at = 0;
+    for (std::uint32_t slot = first; slot != kNoSlot; slot = next_of(slot)) {
+      const std::uint64_t bytes = std::min(unit, block_bytes - at);
+      use(slot, at, Bytes{bytes});
+      at += bytes;
+    }
+  }
+
+  // Returns the first of `count` slots for a block, all of one disk: free ones, or slots to try
+  // again.
+  std::optional<std::uint32_t> take_free(std::size_t count, Nanoseconds now) REQUIRES(kTable);
+  // The same, without trying a disk.
+  std::optional<std::uint32_t> take_usable(std::size_t count) REQUIRES(kTable);
+  // Whether take_free() returns slots now, except those of full disks.
+  bool has_free(std::size_t count, Nanoseconds now) const REQUIRES(kTable);
+  // How many slots a block may have.
+  std::size_t largest() const;
   void free_slot(std::uint32_t slot) REQUIRES(kTable);
-  // The disk did not take what was written to this slot.
-  void disk_refused(std::uint32_t slot, const Error& why, Nanoseconds now) REQUIRES(kTable);
-  // The disk had space for this slot. If the slot was set aside, all such slots are usable again.
-  void disk_has(std::uint32_t slot) REQUIRES(kTable);
-  // Opens the disks that have been closed for long enough.
-  void reopen_due(Nanoseconds now) REQUIRES(kTable);
+  // Undoes take_free().
+  void give_back(std::uint32_t first) REQUIRES(kTable);
+  // The disk did not take what was written to these slots. Returns whether the next slots may be
+  // taken: the disk takes no more for a while, and not all disks are closed.
+  bool disk_refused(std::uint32_t first, const Error& why, Nanoseconds now) REQUIRES(kTable);
+  // The disk had space for these slots. If they were tried again, their disk is open.
+  void disk_has(std::uint32_t first) REQUIRES(kTable);
   // All slots that got no space may be tried again. Disks that failed stay closed.
   void reopen_disks() REQUIRES(kTable);
-  // Whether the disk of the slot is closed.
-  bool closed(std::uint32_t slot) const REQUIRES(kTable);
+  // Whether the block in the slot may be evicted. Of a closed disk that is due only one may, if
+  // there is no free slot to try.
+  bool may_evict(std::uint32_t slot, Nanoseconds now) const REQUIRES(kTable);
   // Whether no disk takes writes.
-  bool all_closed() const REQUIRES(kTable);
+  bool all_closed(Nanoseconds now) const REQUIRES(kTable);
   // Whether some disk is full or closed.
   bool any_refuses() const REQUIRES(kTable);
 
  private:
-  // Sets the free slots aside that their disks do not take, and no others.
-  void sort_free() REQUIRES(kTable);
+  // Sets the free slots of the disk aside that it does not take, and no others.
+  void sort_free(unsigned number) REQUIRES(kTable);
   bool refused(std::uint32_t slot) const REQUIRES(kTable);
-  Disk& disk_of(std::uint32_t slot) REQUIRES(kTable) { return disk.disks[folder->disk_of(slot)]; }
+  // Takes slots of a disk in this state whose slots are to be tried again.
+  std::optional<std::uint32_t> try_again(Disk::State state, std::size_t count, Nanoseconds now)
+      REQUIRES(kTable);
+  // Takes `count` slots of the disk. Requires: it has them.
+  std::uint32_t take(unsigned number, std::size_t count, bool aside) REQUIRES(kTable);
 };
 
 // What other processes see of a store that is opened with StoreOptions::shared.
@@ -218,7 +255,12 @@ class BlockTable {
   void release_matches();
   // Releases the tiers: nothing accesses them any more.
   void release();
+
+  // Of a block, or if blocks have any size, of one in a slot.
   std::uint64_t block_bytes() const { return block_bytes_; }
+  std::size_t slots_of(std::uint64_t bytes) const {
+    return any_size_ ? (bytes + block_bytes_ - 1) / block_bytes_ : 1;
+  }
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   // The first tier that CPUs address.
   std::optional<unsigned> for_cpus() const { return for_cpus_; }
@@ -231,8 +273,8 @@ class BlockTable {
   using Entries = std::unordered_map<Key, Entry, std::size_t (*)(const Key&)>;
   Entries& entries() REQUIRES(kTable) { return entries_; }
   // The entry of the block, which is made if there is none.
-  Entry& make(const Key& key) REQUIRES(kTable) {
-    return entries_.try_emplace(key, key, tiers_.size()).first->second;
+  Entry& make(const Key& key, std::uint64_t bytes) REQUIRES(kTable) {
+    return entries_.try_emplace(key, key, bytes, tiers_.size()).first->second;
   }
   // Returns nullptr if there is no such block.
   Entry* find(const Key& key) REQUIRES(kTable);
@@ -245,7 +287,7 @@ class BlockTable {
              std::vector<unsigned>& tiers);
   // Undoes a match().
   void unmatch(std::span<const Key> keys) REQUIRES(kTable);
-  std::vector<bool> contains(std::span<const Key> keys);
+  std::vector<std::optional<Bytes>> sizes(std::span<const Key> keys);
   void touch(std::span<const Key> keys);
   // As that of Store.
   std::vector<Key> take_dropped();
@@ -269,12 +311,11 @@ class BlockTable {
   void damage(Copy& copy, unsigned tier) REQUIRES(kTable);
   // Stops serving a ready copy of a removed block.
   void withdraw(Copy& copy, unsigned tier) REQUIRES(kTable);
-  // Frees the slot, and the entry with its last copy. `half`: the block or its header may have been
-  // written, but not both.
+  // Frees the slots, and the entry with its last copy. `half`: the block or its header may have
+  // been written, but not both.
   void drop(Copy& copy, unsigned tier, bool half = false) REQUIRES(kTable);
   // Keeps the error for stats().
   void note(const Error& error) noexcept REQUIRES(kTable);
-  std::string last_error() REQUIRES(kTable) { return last_error_; }
 
   Sharing sharing;
 
@@ -297,16 +338,16 @@ class BlockTable {
   Unlister& unlister_;
   const std::uint64_t block_bytes_;
   const std::uint64_t slot_bytes_;
+  const bool any_size_;
   std::optional<unsigned> for_cpus_;  // constant after open()
   std::vector<Tier> tiers_;           // their number is constant
 
   Mutex mutex_;
   Entries entries_ GUARDED_BY(kTable);
-  std::uint64_t pinned_ GUARDED_BY(kTable) = 0;  // entries
+  std::uint64_t pinned_ GUARDED_BY(kTable) = 0;  // bytes
   std::uint64_t uses_ GUARDED_BY(kTable) = 0;    // uses of blocks
   StoreStats counts_ GUARDED_BY(kTable);
   std::vector<Key> dropped_ GUARDED_BY(kTable);
-  std::string last_error_ GUARDED_BY(kTable);
   Nanoseconds last_error_at_ GUARDED_BY(kTable){0};
 };
 

@@ -52,7 +52,7 @@ struct KvTable : testing::Test, kvcache::Unlister {
   }
   // Begins to fill a slot of the folder. Returns the slot.
   std::uint32_t add() REQUIRES(kvcache::kTable) {
-    kvcache::Entry& entry = table.make(key);
+    kvcache::Entry& entry = table.make(key, options.geometry.block().value);
     const std::uint32_t slot = *table.last().free.pop();
     table.fill(entry.copies[1], entry, 1, slot);
     return slot;
@@ -95,7 +95,7 @@ TEST_F(KvTable, SlotThatGotNoBlockIsUnlistedIfItHasAHeader) {
   const kvcache::TableLock lock(table);
   const std::uint32_t slot = add();
   const std::vector<std::byte> bytes(options.geometry.block().value);
-  table.last().folder->describe(slot, {5, 6}, bytes);
+  table.last().folder->describe(slot, {5, 6}, {}, bytes);
   table.drop(table.find(key)->copies[1], 1);
   EXPECT_EQ(unlisted, std::vector{slot});
 }
@@ -107,9 +107,9 @@ TEST_F(KvTable, SlotThatIsTriedAgain_StaysSoWhileNoneIsAside) {
   while (folder.free.size() > 1) folder.free.pop();
   folder.disk_refused(*folder.free.pop(), {ErrorCode::exhausted, "full"}, Nanoseconds{0});
   folder.free.push_aside(7);
-  const auto tried = folder.take_free(kvcache::kRest);
+  const auto tried = folder.take_free(1, kvcache::kRest);
   ASSERT_TRUE(tried.has_value());
-  EXPECT_EQ(folder.take_free(2 * kvcache::kRest), std::nullopt);
+  EXPECT_EQ(folder.take_free(1, 2 * kvcache::kRest), std::nullopt);
   folder.disk_has(*tried);
   EXPECT_FALSE(folder.any_refuses());
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "kvcache/keys/geometry.h"
 
 namespace headrace::kvcache {
 
@@ -34,7 +35,12 @@ Status check_each(const Geometry& geometry, std::span<const Extent> user, Layout
     if (!user[i].valid()) {
       return fail(ErrorCode::invalid, "extent {} lies outside its object", i);
     }
-    if (user[i].length != geometry.block()) {
+    if (geometry.any_size) {
+      if (user[i].length == 0_B || user[i].length > kLargestBlock) {
+        return fail(ErrorCode::invalid, "extent {} has {} bytes; a block has 1 to {}", i,
+                    user[i].length.value, to_string(kLargestBlock));
+      }
+    } else if (user[i].length != geometry.block()) {
       return fail(ErrorCode::invalid, "extent {} has {} bytes; a block has {}", i,
                   user[i].length.value, geometry.block().value);
     }
@@ -49,7 +55,8 @@ Status check_each(const Geometry& geometry, std::span<const Extent> user, Layout
 
 Status check_user(const Geometry& geometry, std::span<const Extent> extents, Layout layout,
                   std::size_t blocks, std::span<const std::size_t> positions) {
-  if (extents.size() != 1) return check_each(geometry, extents, layout, blocks, positions);
+  if (extents.size() != 1 || geometry.any_size)
+    return check_each(geometry, extents, layout, blocks, positions);
   const Extent& user = extents.front();
   if (!user.valid()) return fail(ErrorCode::invalid, "an extent outside its object");
   if (user.length.value % geometry.block().value != 0) {
@@ -68,6 +75,19 @@ Status check_user(const Geometry& geometry, std::span<const Extent> extents, Lay
     }
   }
   return {};
+}
+
+void add_pair(std::vector<MovePair>& pairs, const MovePair& pair) {
+  const auto follows = [](const Extent& before, const Extent& extent) {
+    return before.object == extent.object && before.end() == extent.offset;
+  };
+  if (pairs.empty() || !follows(pairs.back().to, pair.to) ||
+      !follows(pairs.back().from, pair.from)) {
+    pairs.push_back(pair);
+    return;
+  }
+  pairs.back().to.length += pair.to.length;
+  pairs.back().from.length += pair.from.length;
 }
 
 bool any_overlap(std::span<const Extent> extents) {

@@ -47,6 +47,9 @@ inline void fragments(const Geometry& geometry, const Extent& user, Layout layou
   }
 }
 
+// Appends the pair. Parts of a block that are neighbours on both sides are one copy.
+void add_pair(std::vector<MovePair>& pairs, const MovePair& pair);
+
 // `user`: one extent for all blocks, or one for each. Errors: invalid: the memory or the positions
 // do not fit `blocks` blocks.
 Status check_user(const Geometry& geometry, std::span<const Extent> user, Layout layout,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import subprocess
 import sys
 import threading
@@ -54,7 +53,7 @@ class Controller:
 
         self.arena = numpy.zeros(COUNT * SIZE, numpy.uint8)
         where = SimpleNamespace(ptr=self.arena.ctypes.data, size=self.arena.size, align_bytes=4096)
-        params = {"folder": str(folder), "budget": 64 * SIZE, **params}
+        params = {"folder": str(folder), "budget": 64 * SIZE, "unit": 4096, **params}
         given = {"type": "plugin", "module_path": "headrace.lmcache_mp", "class_name": "L2Adapter",
                  "adapter_params": params}  # fmt: skip
         if around is not None:
@@ -122,7 +121,8 @@ class Controller:
 
     def pinned(self) -> int:
         status = self.adapter.report_status()
-        return sum(each["pinned"] for each in status["objects"].values())
+        pinned: int = status["objects"]["pinned"]
+        return pinned
 
     def listed(self, page_size: int = 500, model: str | None = None) -> list[tuple[str, int]]:
         entries, cursor = [], None
@@ -182,7 +182,7 @@ def test_objects_come_back_now_and_after_a_restart(
 def test_a_flipped_bit_costs_one_object(opened: Open, tmp_path: Path) -> None:
     controller = opened()
     controller.store(range(6))
-    (path,) = (tmp_path / "kv").glob("objects-*/blocks")
+    (path,) = (tmp_path / "kv").glob("objects/blocks")
     with path.open("r+b") as file:
         right = controller.fill(range(2, 3)).tobytes()
         at = file.read().index(right)
@@ -211,71 +211,52 @@ def test_locked_objects_stay_and_evicted_ones_are_told(opened: Open) -> None:
 
 
 @needs_the_wheel
-def test_objects_of_several_sizes(opened: Open) -> None:
-    one = opened()
-    assert one.store(range(2)).is_successful()
-    assert not one.store(range(10, 12), SIZE // 2).is_successful()
-    assert one.load(range(10, 12), SIZE // 2) == [False, False]
-    one.adapter.close()
-    two = opened(sizes=2)
-    assert two.store(range(10, 12), SIZE // 2).is_successful()
-    assert two.load(range(10, 12), SIZE // 2) == [True, True]
-    assert two.look_up(range(12))[:2] == [True, True]
-    two.adapter.delete(two.keys(range(11)))
-    assert two.look_up(range(12))[:2] == [True, True]  # it was locked
-    for _ in range(2):
-        two.unlock(range(12))
-    two.adapter.delete(two.keys(range(11)))
-    assert two.look_up(range(12)) == [False] * 11 + [True]
+def test_objects_of_any_size_share_the_budget(opened: Open) -> None:
+    sizes = [SIZE, SIZE // 2, 3 * SIZE, 5000, 1]
+    controller = opened(budget=20 * SIZE)
+    for n, size in enumerate(sizes):
+        assert controller.store(range(2 * n, 2 * n + 2), size).is_successful()
+    assert controller.look_up(range(11)) == [True] * 10 + [False]
+    controller.unlock(range(10))
+    used = controller.adapter.get_usage().total_bytes_used
+    assert used == 2 * sum(-(-size // 4096) * 4096 for size in sizes)
+    controller.adapter.close()
+    again = opened(budget=20 * SIZE)
+    for n, size in enumerate(sizes):
+        assert again.load(range(2 * n, 2 * n + 2), size) == [True, True]
+        got = again.arena[: 2 * size].copy()
+        assert (got == again.fill(range(2 * n, 2 * n + 2), size)).all()
+    for number in range(20, 60):  # small ones leave for large ones, and the other way round
+        assert again.store(range(number, number + 1), sizes[number % 3]).is_successful()
+    assert again.adapter.get_usage().total_bytes_used >= 16 * SIZE
+    assert again.load(range(55, 56), sizes[1]) == [True]
 
 
 @needs_the_wheel
-def test_objects_of_a_size_that_is_not_used_any_more_are_discarded(opened: Open) -> None:
-    old = opened()
-    old.store(range(2))
-    old.adapter.close()
-    kept = opened()
-    assert not kept.store(range(10, 12), SIZE // 2).is_successful()
-    kept.adapter.close()
-    again = opened()
-    assert again.load(range(2)) == [True, True]
-    again.adapter.close()
-    new = opened(other="discard")
-    assert new.store(range(10, 12), SIZE // 2).is_successful()
-    assert new.look_up(range(2)) == [False, False]
+def test_a_key_with_another_size_is_stored_anew(opened: Open) -> None:
+    controller = opened()
+    controller.store(range(2))
+    assert controller.load(range(2), SIZE // 2) == [False, False]
+    assert controller.look_up(range(1)) == [True]
+    assert not controller.store(range(1), SIZE // 2).is_successful()  # it is locked
+    controller.unlock(range(1))
+    for number in range(2):
+        assert controller.store(range(number, number + 1), SIZE // 2).is_successful()
+    assert controller.load(range(2), SIZE // 2) == [True, True]
+    assert [size for _, size in controller.listed()] == [SIZE // 2] * 2
+    controller.adapter.delete(controller.keys(range(2)))
+    assert controller.look_up(range(2)) == [False, False] and controller.listed() == []
 
 
 @needs_the_wheel
-@pytest.mark.parametrize("where", ["headrace._plugin.Settings.open", "shutil.rmtree"])
-def test_calls_do_not_wait_while_a_store_opens_or_a_folder_is_removed(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, where: str
+def test_objects_of_an_older_version_are_refused_or_discarded(
+    opened: Open, tmp_path: Path
 ) -> None:
-    old = opened()
-    old.store(range(2))
-    old.adapter.close()
-    controller = opened(other="discard")
-    owner, _, name = where.rpartition(".")
-    target = shutil if owner == "shutil" else type(controller.adapter._settings).__mro__[1]
-    slow, begun, go_on = getattr(target, name), threading.Event(), threading.Event()
-
-    def wait_first(*args: Any, **given: Any) -> Any:
-        begun.set()
-        assert go_on.wait(60)
-        return slow(*args, **given)
-
-    monkeypatch.setattr(target, name, wait_first)
-    storing = threading.Thread(target=controller.store, args=(range(10, 12), SIZE // 2))
-    storing.start()
-    try:
-        assert begun.wait(60) and storing.is_alive()
-        looking = threading.Thread(target=controller.look_up, args=(range(2),), daemon=True)
-        looking.start()
-        looking.join(20)
-        assert not looking.is_alive()
-    finally:
-        go_on.set()
-        storing.join()
-    assert controller.look_up(range(10, 12)) == [True, True]
+    (tmp_path / "kv" / "objects-16").mkdir(parents=True)
+    with pytest.raises(headrace.InvalidError, match="older version"):
+        opened()
+    opened(other="discard")
+    assert not (tmp_path / "kv" / "objects-16").exists()
 
 
 @needs_the_wheel
@@ -384,25 +365,12 @@ def test_a_key_that_is_twice_in_a_lookup_is_locked_twice(opened: Open) -> None:
 
 
 @needs_the_wheel
-def test_an_object_of_two_sizes_is_unlocked_in_both(opened: Open) -> None:
-    controller = opened(sizes=2)
-    controller.store(range(2))
-    controller.store(range(2), SIZE // 2)
-    assert controller.look_up(range(2)) == [True, True]
-    assert controller.pinned() == 2 * SIZE + 2 * (SIZE // 2)
-    controller.unlock(range(2))
-    assert controller.pinned() == 0
-    controller.adapter.delete(controller.keys(range(2)))
-    assert controller.look_up(range(2)) == [False, False] and controller.listed() == []
-
-
-@needs_the_wheel
 @pytest.mark.parametrize("page_size", [1, 3, 500])
 def test_keys_are_listed_now_and_after_a_restart(opened: Open, page_size: int) -> None:
     def hashes(numbers: range, size: int = SIZE) -> list[tuple[str, int]]:
         return [(first.key(number).chunk_hash.hex(), size) for number in numbers]
 
-    first = opened(sizes=2, budget=16 * SIZE)
+    first = opened(budget=16 * SIZE)
     first.store(range(8))
     first.store(range(20, 22), SIZE // 2)
     everything = sorted(hashes(range(8)) + hashes(range(20, 22), SIZE // 2))
@@ -411,7 +379,7 @@ def test_keys_are_listed_now_and_after_a_restart(opened: Open, page_size: int) -
     assert first.listed(page_size, "other") == []
     first.adapter.delete(first.keys(range(7, 8)))
     first.adapter.close()
-    again = opened(sizes=2, budget=16 * SIZE)
+    again = opened(budget=16 * SIZE)
     kept = sorted(hashes(range(7)) + hashes(range(20, 22), SIZE // 2))
     assert again.listed(page_size) == kept
     assert sorted(key.chunk_hash.hex() for key in again.told["stored"]) == [key for key, _ in kept]
@@ -423,10 +391,10 @@ def test_keys_are_listed_now_and_after_a_restart(opened: Open, page_size: int) -
     assert gone & {again.key(number).chunk_hash for number in range(7)}
     there = again.look_up(range(60))
     assert again.listed(page_size) == sorted(
-        hashes(range(20, 22), SIZE // 2)
-        + [(again.key(number).chunk_hash.hex(), SIZE)
-           for number in range(60) if there[number] and number not in (20, 21)]
-    )  # fmt: skip
+        (again.key(number).chunk_hash.hex(), SIZE // 2 if number in (20, 21) else SIZE)
+        for number in range(60)
+        if there[number]
+    )
 
 
 @needs_the_wheel
@@ -434,7 +402,7 @@ def test_damaged_lists_of_keys_list_what_is_whole(opened: Open, tmp_path: Path) 
     first = opened()
     first.store(range(4))
     first.adapter.close()
-    path = tmp_path / "kv" / f"keys-{SIZE}"
+    path = tmp_path / "kv" / "keys"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"\xff\n" + lines[0] + b"@@\n" + lines[2] + lines[1][: len(lines[1]) // 2])
     again = opened()

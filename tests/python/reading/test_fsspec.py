@@ -170,6 +170,16 @@ def test_missing_neighbours_are_one_request_and_ranges_go_together() -> None:
     assert below.requests[2:] == [(BLOCK, 6 * BLOCK), (7 * BLOCK, 13 * BLOCK - 128 * 1024)]
 
 
+def test_a_small_file_takes_little_of_the_budget() -> None:
+    below, fs = faulty(b"x" * 5000)
+    below.pipe("/more", b"y" * (BLOCK + 1))
+    assert fs.cat_file("/data") == b"x" * 5000
+    assert headrace.fsspec.stats()["remote"].tiers[0].used == 16 << 10
+    assert fs.cat_file("/more") == b"y" * (BLOCK + 1)
+    assert headrace.fsspec.stats()["remote"].tiers[0].used == BLOCK + (32 << 10)
+    assert fs.cat_file("/more", BLOCK - 1, BLOCK + 1) == b"yy" and len(below.requests) == 2
+
+
 def test_a_remote_file_that_changes_is_another_one() -> None:
     below, fs = faulty(b"old" * 1000)
     assert fs.cat_file("/data") == b"old" * 1000
