@@ -12,8 +12,10 @@ Paths and file systems are those of headrace.fsspec. Needs pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -41,17 +43,22 @@ def scan(
     """The columns (default: all) of the row groups (default: all) of a file, in their order.
     While one row group is decoded, the next ones are fetched. `path`: with `filesystem`, as that
     has it; else a path or URL (`/data/x.parquet`, `s3://bucket/x.parquet`).
+
+    Errors: FileNotFoundError; OSError: not read, or a local file that changed since the scan began;
+    pyarrow.ArrowInvalid: no Parquet file, or a damaged one.
     """
     fs, path = (filesystem, path) if filesystem is not None else url_to_fs(path)
-    with fs.open(path) as source:
+    with _watched(fs, path) as check, fs.open(path) as source:
         # pyarrow need not buffer: the cache does.
         file = pyarrow.parquet.ParquetFile(source, pre_buffer=False)
-        groups = range(file.num_row_groups) if row_groups is None else row_groups
+        groups = list(range(file.num_row_groups) if row_groups is None else row_groups)
         wanted = None if columns is None else list(columns)
-        with _Ahead(fs, path, [_ranges(file.metadata, one, wanted) for one in groups]) as ahead:
+        with _Ahead(fs, path, _ranges(file.metadata, groups, wanted, source.size)) as ahead:
             for number, group in enumerate(groups):
                 ahead.need(number)
-                yield from file.iter_batches(batch_rows, [group], wanted)
+                for batch in file.iter_batches(batch_rows, [group], wanted):
+                    check()
+                    yield batch
 
 
 def scan_polars(path: str, *, filesystem: HeadraceFileSystem | None = None) -> polars.LazyFrame:
@@ -122,30 +129,88 @@ class _Ahead:
 
     def _fetch(self, number: int) -> None:
         starts, ends = zip(*self._groups[number], strict=True) if self._groups[number] else ((), ())
-        self._fs.cat_ranges(
-            [self._path] * len(starts), list(starts), list(ends), on_error="raise"
-        )
+        self._fs.cat_ranges([self._path] * len(starts), list(starts), list(ends), on_error="raise")
 
 
-def _ranges(metadata: Any, group: int, columns: Sequence[str] | None) -> list[tuple[int, int]]:
-    """Bytes of the column chunks that a scan reads, neighbours as one."""
-    row_group = metadata.row_group(group)
+@contextmanager
+def _watched(fs: HeadraceFileSystem, path: str) -> Iterator[Callable[[], None]]:
+    """A check for whether a local file changed meanwhile: it raises OSError. Errors of pyarrow are
+    one line, with the path.
+    """
+    before = fs.ukey(path) if fs.is_local else None
+
+    def check() -> None:
+        if before is not None and fs.ukey(path) != before:
+            raise OSError(f"{path} has changed since its scan began; scan it again")
+
+    try:
+        yield check
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        if path in str(error):
+            raise
+        check()
+        kind = pyarrow.ArrowInvalid if isinstance(error, UnicodeDecodeError) else type(error)
+        raise kind(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def _ranges(
+    metadata: Any, groups: Sequence[int], columns: Sequence[str] | None, size: int
+) -> list[list[tuple[int, int]]]:
+    """For each row group, the bytes of the column chunks that a scan reads, neighbours as one.
+    Errors: those of pyarrow for a damaged footer.
+    """
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    leaves = [
+        number for number, path in enumerate(paths) if columns is None or _is_part(path, columns)
+    ]
+    _check(metadata, groups, leaves, size)
+    return [_ranges_of(metadata.row_group(group), leaves) for group in groups]
+
+
+def _ranges_of(row_group: Any, leaves: Sequence[int]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
-    for number in range(row_group.num_columns):
+    for number in leaves:
         chunk = row_group.column(number)
-        if columns is not None and not _is_part(chunk.path_in_schema, columns):
-            continue
         start = chunk.data_page_offset
         if chunk.has_dictionary_page and chunk.dictionary_page_offset:
             start = min(start, chunk.dictionary_page_offset)
         end = start + chunk.total_compressed_size
-        if start < 0 or end < start:
-            raise pyarrow.ArrowInvalid(f"row group {group} has a column chunk at {start} to {end}")
         if found and found[-1][1] == start:
             found[-1] = (found[-1][0], end)
         else:
             found.append((start, end))
     return found
+
+
+class _Unread(io.RawIOBase):
+    """A file of which only the size is known."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return offset
+
+    def tell(self) -> int:
+        return self._size
+
+    def read(self, size: int = -1, /) -> bytes:
+        raise BlockingIOError
+
+
+def _check(metadata: Any, groups: Sequence[int], leaves: Sequence[int], size: int) -> None:
+    """pyarrow ends the process where it is asked for a column chunk whose metadata is damaged. A
+    read finds the same as an error, before it reads anything.
+    """
+    reader = pyarrow.parquet.ParquetFile(_Unread(size), metadata=metadata, pre_buffer=True).reader
+    try:
+        reader.read_row_groups(list(groups), column_indices=list(leaves), use_threads=False)
+    except BlockingIOError:
+        pass
 
 
 def _is_part(path: str, columns: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace._core import Error
-from headrace._reading.caches import REMOTE_BLOCK, Caches
+from headrace._reading.caches import REMOTE_BLOCK, Caches, unlock_in_children
 
 #: Blocks that are fetched by one request, at most: large requests are cut so that several are under
 #: way at once.
 REQUEST_BLOCKS = 32
 #: Requests of one read that are under way at once.
 MOST_REQUESTS = 16
+#: A read waits for another thread's fetch of the same blocks at most this long.
+FETCH_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ class RemoteFiles:
         self._caches = caches
         self._fs = fs
         self._name = name
+        unlock_in_children(self)
+
+    def unlock(self) -> None:
         self._lock = threading.Lock()
         self._fetching: dict[bytes, threading.Event] = {}
 
@@ -77,7 +83,11 @@ class RemoteFiles:
             finally:
                 self._release(version, mine)
             for event in others:
-                event.wait()
+                if not event.wait(FETCH_SECONDS):
+                    raise OSError(
+                        f"{version.path}: another thread's read of the same bytes has not ended in "
+                        f"{FETCH_SECONDS} s; does the file system answer?"
+                    )
             missing = [block for block in missing if block not in held]
         return held
 
@@ -126,7 +136,12 @@ class RemoteFiles:
         requests = _requests(blocks)
         starts = [first * REMOTE_BLOCK for first, _ in requests]
         ends = [min(end * REMOTE_BLOCK, version.size) for _, end in requests]
-        answers = self._ask(version.path, starts, ends)
+        try:
+            answers = self._ask(version.path, starts, ends)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                errno.ENOENT, "it has vanished since it was opened", version.path
+            ) from error
         held: dict[int, memoryview] = {}
         for (first, end), start, stop, answer in zip(requests, starts, ends, answers, strict=True):
             if len(answer) != stop - start:
@@ -143,7 +158,6 @@ class RemoteFiles:
             keys = [version.key(block) for block in range(first, end)]
             self._caches.remote.store(keys, whole).wait()
         return held
-
 
     def _ask(self, path: str, starts: Sequence[int], ends: Sequence[int]) -> Sequence[bytes]:
         """Several requests at once, also of a file system without asyncio."""
