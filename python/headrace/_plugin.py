@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from headrace import kvcache
 from headrace._core import AbsentError, InvalidError, Mover
 from headrace._errors import error_of
-from headrace._sizes import size
+from headrace._format import size
 
 T = TypeVar("T")
 

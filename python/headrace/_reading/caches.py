@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from headrace import kvcache
 from headrace._core import Cache, InvalidError, Machine, Mover
-from headrace._sizes import size
+from headrace._format import size
 
 T = TypeVar("T")
 

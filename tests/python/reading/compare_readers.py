@@ -35,7 +35,7 @@ from faulty_mount import faulty_mount
 from fsspec.implementations.memory import MemoryFileSystem
 
 import headrace.fsspec
-from headrace import parquet
+from headrace import arrow, parquet
 
 ROWS, GROUPS = 100_000, 5
 THREADS = 4
@@ -49,12 +49,13 @@ class FaultyFileSystem(MemoryFileSystem):
 
     protocol = "faulty"
     cachable = False
-    store: dict[str, Any] = {}  # noqa: RUF012 (as its base has it)
+    store: dict[str, Any] = {}
     pseudo_dirs: list[str] = [""]  # noqa: RUF012
 
     def __init__(self, seed: int = 1, **options: Any) -> None:
         super().__init__(**options)
         self.requests: list[tuple[int, int]] = []
+        self.asked: dict[str, list[tuple[int, int]]] = {}  # the same by path
         self.chance = random.Random(seed)
         self.faults = 0.0
         self.delay = 0.0
@@ -63,6 +64,7 @@ class FaultyFileSystem(MemoryFileSystem):
         found = []
         for path, start, end in zip(paths, starts, ends, strict=True):
             self.requests.append((start, end))
+            self.asked.setdefault(path, []).append((start, end))
             time.sleep(self.delay)
             kind = self.chance.random() / self.faults if self.faults else 1.0
             if kind < 0.3:
@@ -86,6 +88,7 @@ def remote(seed: int) -> Place:
 
     def faults(rate: float) -> None:
         below.requests.clear()
+        below.asked.clear()
         below.faults = rate
 
     return Place(
@@ -160,6 +163,13 @@ def by_dataset(place: Place, limit: int) -> int:
     return _sum(data.to_table(["a", "b"], filter=pyarrow.dataset.field("a") < limit), limit)
 
 
+def by_arrow(place: Place, limit: int) -> int:
+    data = pyarrow.dataset.dataset(place.path, filesystem=arrow.filesystem(place.fs))
+    batches = arrow.scan(data, ["b"], pyarrow.dataset.field("a") < limit)
+    values = [pyarrow.compute.cast(each.column("b"), pyarrow.decimal128(38)) for each in batches]
+    return sum(int(pyarrow.compute.sum(each).as_py()) for each in values)
+
+
 def by_scan(place: Place, limit: int) -> int:
     batches = parquet.scan(place.path, ["a", "b"], filesystem=place.fs)
     return sum(_sum(batch, limit) for batch in batches)
@@ -205,6 +215,7 @@ def pieces(place: Place, data: bytes, chance: random.Random) -> bool:
 READERS: dict[str, Callable[[Place, int], int]] = {
     "pyarrow": by_pyarrow,
     "dataset": by_dataset,
+    "arrow": by_arrow,
     "scan": by_scan,
     "duckdb": by_duckdb,
     "polars": by_polars,
@@ -233,11 +244,12 @@ class Comparison:
                 rate = self._chance.choice(RATES)
                 self._place.put(data, self._chance)
                 self._place.faults(rate)
-                seeds = [self._chance.random() for _ in range(ROUND)]
                 ask = self._pieces if self._answer is None else self._query
-                outcomes = list(
-                    pool.map(lambda seed: ask(number, data, is_cut, random.Random(seed)), seeds)
-                )
+                running = [
+                    pool.submit(ask, number, data, is_cut, random.Random(self._chance.random()))
+                    for _ in range(ROUND)
+                ]
+                outcomes = [each.result() for each in running]
                 is_damaged = is_cut and self._answer is not None
                 for outcome in outcomes:
                     self._count(outcome, may_refuse=rate > 0 or is_damaged)
