@@ -30,7 +30,7 @@ def placed(config: Any, made: Plan) -> dict[str, Any]:
     config = config if isinstance(config, dict) else {"ociVersion": None}
     version = config.get("ociVersion", VERSION)
     linux = config.get("linux", {})
-    resources = linux.get("resources", {}) if isinstance(linux, dict) else None
+    resources: Any = linux.get("resources", {}) if isinstance(linux, dict) else None
     cpu = resources.get("cpu", {}) if isinstance(resources, dict) else None
     if not isinstance(version, str) or not isinstance(cpu, dict):
         raise InvalidError("it is no config.json of a container (OCI runtime specification)")
