@@ -50,8 +50,8 @@ def described(config: dict[str, Any]) -> str:
     parts = []
     if (policy := linux.get("memoryPolicy")) is not None:
         parts.append(
-            f"linux.memoryPolicy {policy['mode']} {policy.get('nodes', '')}; runc before 1.4 and "
-            "crun before 1.24 ignore it"
+            f"linux.memoryPolicy {policy['mode']} {policy.get('nodes', '')}; needs runc 1.4 or "
+            "crun 1.24"
         )
     if (cpus := linux.get("resources", {}).get("cpu", {}).get("cpus")) is not None:
         parts.append(f"linux.resources.cpu.cpus {cpus}")
