@@ -2,11 +2,12 @@
 """TPC-H Q6 over lineitem in Parquet: pyarrow and DuckDB alone, and through headrace.fsspec.
 
     pip install 'headrace[fsspec]' pyarrow duckdb tpchgen-cli
-    .venv/bin/python benchmarks/peers/readers.py --data DIRECTORY_ON_THE_DISK [--rounds 7]
+    .venv/bin/python benchmarks/peers/readers.py --data DIRECTORY_ON_THE_DISK --out readers.md
 
 Cold: nothing in the page cache, and a new cache of ours. Warm: the second run. `slow`: the file is
 in a file system that needs 20 ms for a request and gives 200 MB/s. The order is drawn in each
-round, the first is not counted, and the answers are compared.
+round, the first is not counted, and the answers are compared. No round begins that would end after
+--minutes.
 """
 
 from __future__ import annotations
@@ -125,9 +126,7 @@ def sides(path: str) -> dict[str, Callable[[], Decimal]]:
         "duckdb through headrace": lambda: duckdb_query(f"headrace://{path}", fs),
         "slow, pyarrow": lambda: pyarrow_scan(path, SlowFileSystem()),
         "slow, pyarrow through headrace": lambda: pyarrow_scan(path, slow),
-        "slow, headrace.parquet.scan": lambda: q6_of(
-            parquet.scan(path, COLUMNS, filesystem=slow)
-        ),
+        "slow, headrace.parquet.scan": lambda: q6_of(parquet.scan(path, COLUMNS, filesystem=slow)),
     }
 
 
@@ -149,35 +148,91 @@ def lineitem(folder: Path, scale: float) -> str:
     return str(path)
 
 
+#: What is compared: ours, with what, each with its state, and how many times faster ours should be.
+GOALS = [
+    ("headrace.parquet.scan", "cold", "pyarrow", "cold", 1.3),
+    ("pyarrow through headrace", "cold", "pyarrow", "cold", 1.3),
+    ("duckdb through headrace", "cold", "duckdb", "cold", 1.3),
+    ("headrace.parquet.scan", "warm", "pyarrow", "warm", 0.95),
+    ("pyarrow through headrace", "warm", "pyarrow", "warm", 0.95),
+    ("duckdb through headrace", "warm", "duckdb", "warm", 0.95),
+    ("slow, headrace.parquet.scan", "warm", "slow, headrace.parquet.scan", "cold", 5),
+    ("slow, pyarrow through headrace", "warm", "slow, pyarrow through headrace", "cold", 5),
+]
+
+Times = dict[tuple[str, str], list[float]]
+
+
+def one_round(path: str, expected: Decimal) -> dict[tuple[str, str], float]:
+    order = list(sides(path).items())
+    random.shuffle(order)
+    taken = {}
+    for name, run in order:
+        headrace.fsspec.close()
+        headrace.fsspec.configure(budget="4GiB")
+        drop_page_cache(path)
+        for state in ("cold", "warm"):
+            if state == "warm" and "headrace" in name:
+                drop_page_cache(path)  # ours alone serves it
+            begun = time.perf_counter()
+            answer = run()
+            taken[name, state] = time.perf_counter() - begun
+            if answer != expected:
+                sys.exit(f"{name}: {answer}, not {expected}")
+    return taken
+
+
+def table(times: Times) -> str:
+    """Markdown: medians with their range, and for each goal the median of the rounds' ratios."""
+    lines = ["| side | state | median s | least | most |", "|---|---|---|---|---|"]
+    for (name, state), each in sorted(times.items()):
+        middle = statistics.median(each)
+        lines.append(f"| {name} | {state} | {middle:.3f} | {min(each):.3f} | {max(each):.3f} |")
+    lines += ["", "| ours | compared with | times faster | least | most | goal | met |",
+              "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for ours, state, other, its_state, goal in GOALS:
+        pairs = zip(times[other, its_state], times[ours, state], strict=True)
+        ratios = [slower / faster for slower, faster in pairs]
+        middle = statistics.median(ratios)
+        lines.append(
+            f"| {ours}, {state} | {other}, {its_state} | {middle:.2f} | {min(ratios):.2f} | "
+            f"{max(ratios):.2f} | {goal} | {'yes' if middle >= goal else 'no'} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--scale", type=float, default=3)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--out", type=Path, help="where the table goes too, as Markdown")
     options = parser.parse_args()
     path = lineitem(options.data, options.scale)
     expected = duckdb_query(path)
-    taken: dict[str, list[float]] = {}
+    times: Times = {}
+    begun, longest, rounds = time.monotonic(), 0.0, 0
     for number in range(options.rounds + 1):
-        order = list(sides(path).items())
-        random.shuffle(order)
-        for name, run in order:
-            headrace.fsspec.close()
-            headrace.fsspec.configure(budget="4GiB")
-            drop_page_cache(path)
-            for state in ("cold", "warm"):
-                if state == "warm" and "headrace" in name:
-                    drop_page_cache(path)  # ours alone serves it
-                begun = time.perf_counter()
-                answer = run()
-                seconds = time.perf_counter() - begun
-                if answer != expected:
-                    sys.exit(f"{name}: {answer}, not {expected}")
-                if number:
-                    taken.setdefault(f"{name}, {state}", []).append(seconds)
-    for name, each in taken.items():
-        middle, least, most = statistics.median(each), min(each), max(each)
-        print(f"{name:40} {middle:7.3f} s [{least:.3f} .. {most:.3f}]")
+        started = time.monotonic()
+        if started - begun + longest > options.minutes * 60:
+            break
+        taken = one_round(path, expected)
+        longest = max(longest, time.monotonic() - started)
+        if number:
+            rounds += 1
+            for key, seconds in taken.items():
+                times.setdefault(key, []).append(seconds)
+    if not rounds:
+        sys.exit(f"a round takes {longest:.0f} s; give more --minutes, or a smaller --scale")
+    text = (
+        f"{rounds} rounds, lineitem at scale {options.scale:g} ({os.path.getsize(path)} bytes), "
+        f"pyarrow {pyarrow.__version__}, duckdb {duckdb.__version__}, {os.cpu_count()} CPUs\n\n"
+        f"{table(times)}\n"
+    )
+    print(text)
+    if options.out is not None:
+        options.out.write_text(text)
 
 
 if __name__ == "__main__":

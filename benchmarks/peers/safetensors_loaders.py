@@ -32,7 +32,7 @@ import numpy
 
 import headrace
 from headrace import safetensors
-from headrace._sizes import size
+from headrace._format import size
 
 _GIB = float(1 << 30)
 _PAGE = 4096

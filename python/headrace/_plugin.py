@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from headrace import kvcache
 from headrace._core import AbsentError, InvalidError, Mover
 from headrace._errors import error_of
+from headrace._format import size
 from headrace._serving.client import Attached
-from headrace._sizes import size
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any, TypeVar, cast
 
 from headrace._core import InvalidError
-from headrace._sizes import is_size, size
+from headrace._format import is_size, size
 
 F = TypeVar("F", bound=Callable[..., Any])
 

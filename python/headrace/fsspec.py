@@ -95,11 +95,7 @@ class HeadraceFileSystem(ChainedFileSystem):
             return self.fs.open(path, mode, **kwargs)
         if not self.is_local:
             return ReadFile(self, path, RemoteSource(self._remote, self._remote.version(path)))
-        if self.fs.isdir(path):
-            raise IsADirectoryError(path)
-        source = LocalSource(_local, path)
-        source.size()  # FileNotFoundError now, not at the first read
-        return ReadFile(self, path, source)
+        return ReadFile(self, path, LocalSource(_local, path))
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any

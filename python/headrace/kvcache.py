@@ -52,7 +52,7 @@ from headrace._core import (
 )
 from headrace._language_models import element_bytes, element_type
 from headrace._language_models import model as _model
-from headrace._sizes import size
+from headrace._format import size
 
 Geometry = KvGeometry
 Layer = KvLayer

@@ -4,6 +4,7 @@
 #include <nanobind/stl/variant.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 #include <variant>
 
@@ -48,16 +49,18 @@ PlacementPolicy policy_of(const Machine& machine, const CachePlace& place) {
   return place::always(std::get<Placement>(place));
 }
 
-CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, Bytes>>& budgets,
+CacheRef make_cache(const MoverRef& mover, CacheOptions options,
                     const std::optional<CachePlace>& placement,
                     const std::optional<std::string>& route, const std::string& eviction,
-                    Bytes slab, const Word<PageSize>& pages, bool reserve, std::size_t shards) {
-  CacheOptions options{
-      .budgets = budgets, .slab = slab, .pages = pages.get(), .reserve = reserve, .shards = shards};
+                    const std::optional<std::filesystem::path>& trace) {
   if (placement) options.placement = policy_of(mover.owner->machine, *placement);
   if (route) options.route = unwrap(place::route_policy(*route));
   options.eviction = unwrap(eviction_order(eviction));
   auto owner = std::make_shared<CacheOwner>(mover.owner);
+  if (trace) {
+    owner->trace = unwrap(CacheTrace::create(*trace));
+    options.observer = owner->trace->observer();
+  }
   owner->cache =
       unwrap(without_gil([&] { return Cache::create(owner->mover->mover, std::move(options)); }));
   return {std::move(owner)};
@@ -463,37 +466,14 @@ void bind_prefetch(nb::module_& m) {
           nb::sig("def __exit__(self, *error: object) -> None"));
 }
 
-void bind_cache_stats(nb::module_& m) {
-  Record<CacheStats::Percentiles>(m, "Percentiles", "Nanoseconds; None when nothing was counted.")
-      .field("count", &CacheStats::Percentiles::count, "Samples.")
-      .field("p50", &CacheStats::Percentiles::p50, "Median.")
-      .field("p90", &CacheStats::Percentiles::p90, "")
-      .field("p99", &CacheStats::Percentiles::p99, "");
-  Record<CacheStats>(m, "CacheStats", "Counts since the cache was made.")
-      .field("hits", &CacheStats::hits, "The copy was ready at access.")
-      .field("inflight_hits", &CacheStats::inflight_hits, "The copy was on its way at access.")
-      .field("misses", &CacheStats::misses, "Copy started by the access, or refused.")
-      .field("prefetched", &CacheStats::prefetched, "Copies started by a plan.")
-      .field("first_uses", &CacheStats::first_uses, "Prefetched copies used for the first time.")
-      .field("late", &CacheStats::late, "How many of those were not ready at that time.")
-      .field("wasted_bytes", &CacheStats::wasted_bytes, "Prefetched and dropped without a use.")
-      .field("evictions", &CacheStats::evictions, "Copies dropped to make space.")
-      .field("invalidations", &CacheStats::invalidations, "Copies dropped by invalidate().")
-      .field("failures", &CacheStats::failures, "Copies that failed.")
-      .field("refusals", &CacheStats::refusals, "Served from the source for lack of space.")
-      .field("bytes_used", &CacheStats::bytes_used, "Bytes of all copies now.")
-      .field("bytes_pinned", &CacheStats::bytes_pinned, "Bytes held by blocks now.")
-      .field("blocks", &CacheStats::blocks, "The number of copies now.")
-      .field("wait_time", &CacheStats::wait_time, "Waiting times of the waits that had to wait.")
-      .field("copy_latency", &CacheStats::copy_latency, "From start to ready.");
-}
-
 constexpr const char* kOptionsOfCache =
     "`budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', "
     "'gpu:dram': where the first has no space, the next) instead of the nearest "
     "fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so "
     "that no access pays for its first touch. `shards`: parts with a lock and an equal share of "
-    "each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB.";
+    "each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. `trace`: a "
+    "file for the lives of blocks, which ui.perfetto.dev shows; it is whole when the cache is "
+    "gone.";
 
 void bind_accesses(nb::class_<CacheRef>& cache) {
   cache
@@ -539,13 +519,18 @@ void bind_cache_class(nb::module_& m) {
       [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
          const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
          const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
-         std::size_t shards) {
-        new (self) CacheRef(make_cache(mover, {budgets.begin(), budgets.end()}, placement, route,
-                                       eviction, slab, pages, reserve, shards));
+         std::size_t shards, const std::optional<std::filesystem::path>& trace) {
+        CacheOptions options{.budgets = {budgets.begin(), budgets.end()},
+                             .slab = slab,
+                             .pages = pages.get(),
+                             .reserve = reserve,
+                             .shards = shards};
+        new (self)
+            CacheRef(make_cache(mover, std::move(options), placement, route, eviction, trace));
       },
       "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
       "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
-      "shards"_a = 0, kOptionsOfCache);
+      "shards"_a = 0, "trace"_a = nb::none(), kOptionsOfCache);
   bind_accesses(cache);
   cache
       .def(
@@ -579,7 +564,15 @@ void bind_cache_class(nb::module_& m) {
             unwrap(without_gil([&] { return self.owner->cache->resize(node, budget); }));
           },
           "node"_a, "budget"_a, "Changes the budget of a node.")
-      .def("stats", [](const CacheRef& self) { return self.owner->cache->stats(); }, "Counts.");
+      .def(
+          "stats", [](const CacheRef& self) { return self.owner->cache->stats(); }, "Counts.")
+      .def(
+          "metrics",
+          [](const CacheRef& self, const std::string& name) {
+            return openmetrics(self.owner->cache->stats(), name);
+          },
+          "name"_a = "cache",
+          "The counts as OpenMetrics text, with the label cache=`name`: the answer to Prometheus.");
 }
 
 }  // namespace

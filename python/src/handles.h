@@ -92,6 +92,7 @@ struct TransferRef {
 struct CacheOwner {
   const std::shared_ptr<MoverOwner> mover;
   SeenObjects seen;
+  std::unique_ptr<CacheTrace> trace;
   std::unique_ptr<Cache> cache;  // goes first
 
   explicit CacheOwner(std::shared_ptr<MoverOwner> m) : mover(std::move(m)) {}
@@ -192,6 +193,7 @@ void bind_mover(nb::module_& m);
 void bind_completions(nb::module_& m);
 void bind_advice(nb::module_& m);
 void bind_cache(nb::module_& m);
+void bind_cache_stats(nb::module_& m);
 void bind_gpu_arrays(nb::module_& m);
 void bind_kv(nb::module_& m);
 void bind_measure(nb::module_& m);

@@ -8,6 +8,15 @@
 #include "core/check.h"
 #include "core/fail.h"
 
+// A static probe of user space (USDT): one nop, which bpftrace, perf and SystemTap can turn into a
+// breakpoint. Nothing where <sys/sdt.h> (Debian: systemtap-sdt-dev) is not installed.
+#if __has_include(<sys/sdt.h>)
+#include <sys/sdt.h>
+#define HEADRACE_PROBE4(name, a, b, c, d) DTRACE_PROBE4(headrace, name, a, b, c, d)
+#else
+#define HEADRACE_PROBE4(name, a, b, c, d) static_cast<void>(0)
+#endif
+
 namespace headrace {
 namespace {
 
@@ -271,6 +280,7 @@ void Blocks::reap(CacheEntry& entry) {
 }
 
 void Blocks::emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept {
+  HEADRACE_PROBE4(block, static_cast<int>(kind), extent.object, extent.offset, extent.length.value);
   if (!shard_.options.observer) return;
   shard_.options.observer({.kind = kind,
                            .extent = extent,

@@ -1206,9 +1206,9 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it; the copies of one that nobody else holds go with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, trace: str | os.PathLike | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch. `shards`: parts with a lock and an equal share of each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB.
+        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch. `shards`: parts with a lock and an equal share of each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; it is whole when the cache is gone.
         """
 
     def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0) -> Block:
@@ -1248,6 +1248,11 @@ class Cache:
 
     def stats(self) -> CacheStats:
         """Counts."""
+
+    def metrics(self, name: str = 'cache') -> str:
+        """
+        The counts as OpenMetrics text, with the label cache=`name`: the answer to Prometheus.
+        """
 
 def kv_key(name: bytes) -> bytes:
     """

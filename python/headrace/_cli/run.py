@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal, NoReturn, Optional
 
 import typer
@@ -15,10 +17,13 @@ import typer
 import headrace
 from headrace._cli import exit_codes, options, parse
 from headrace._core import HostFiles as Files
+from headrace._errors import error_of
+from headrace._files import read_whole, write_whole
 from headrace._format import say
+from headrace._run import oci
 from headrace._run.host import this_host
 from headrace._run.plan import Host, Plan, Request, plan
-from headrace._run.ranks import local_rank
+from headrace._run.ranks import Rank, local_rank
 from headrace._tiering.setting import Setting
 from headrace._tiering.switch import set_weights, unset_weights
 
@@ -28,9 +33,9 @@ SETTINGS = {"allow_interspersed_args": False}
 
 def command(
     program: Annotated[
-        list[str],
+        Optional[list[str]],
         typer.Argument(metavar="PROGRAM", help="Program to run, and its arguments."),
-    ],
+    ] = None,
     on: Annotated[
         Optional[str],
         typer.Option(
@@ -92,6 +97,14 @@ def command(
             autocompletion=options.presets,
         ),
     ] = None,
+    container: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--oci",
+            metavar="FILE",
+            help="Container's config.json to write the placement to; runs nothing.",
+        ),
+    ] = None,
 ) -> int:
     """Run a program on chosen memories and CPUs.
 
@@ -108,6 +121,7 @@ def command(
     headrace run --on hbm --needs 20GiB -- ./a       only if 20 GiB are free
     headrace run -v --on hbm -- ./a                  prints numactl --membind 8-15
     headrace run --on hbm --from xeon-max --dry-run -- ./a     prints the plan
+    headrace run --on hbm --oci bundle/config.json   for runc 1.4 or crun 1.24
     mpirun -np 8 headrace run --tile per-rank --prefer hbm -- ./stream_mpi
 
     The program replaces headrace in the same process: it gets the signals, and its exit code is
@@ -119,7 +133,43 @@ def command(
         per_rank=tile is not None, needs=None if needs is None else parse.size(needs),
         set_system_weights=set_system_weights,
     )  # fmt: skip
+    if container is not None:
+        if program or tile is not None or set_system_weights:
+            raise headrace.InvalidError(
+                "--oci runs nothing, and takes no PROGRAM, --tile or --set-system-weights"
+            )
+        return _write_container(container, request, source)
+    if not program:
+        raise headrace.InvalidError("no PROGRAM; give one after --, or --oci FILE")
     return run(request, program, verbose=verbose, dry=dry_run, source=source)
+
+
+def _planned(request: Request, source: str | None, rank: Rank | None = None) -> Plan:
+    """For this machine, or for `source`; warnings are printed."""
+    if source is not None:
+        machine = parse.in_lines(parse.machine(source))
+        made = plan(machine, request, Host.of(machine, rank))
+    else:
+        machine = headrace.Machine.discover(storage=[])
+        made = plan(machine, request, this_host(machine, request, rank))
+    for warning in made.warnings:
+        say(f"warning: {warning}")
+    return made
+
+
+def _write_container(path: Path, request: Request, source: str | None) -> int:
+    made = _planned(request, source)
+    try:
+        text = read_whole(path) if path.exists() else b"{}"
+    except OSError as error:
+        raise error_of(error, f"cannot read {path}") from None
+    try:
+        placed = oci.placed(json.loads(text), made)
+    except (ValueError, RecursionError) as error:
+        raise headrace.InvalidError(f"{path}: {error}") from None
+    write_whole(path, json.dumps(placed, indent="\t") + "\n")
+    say(f"{path}: {oci.described(placed)}")
+    return exit_codes.SUCCESS
 
 
 def run(
@@ -132,16 +182,9 @@ def run(
 ) -> int:
     """Returns only from a dry run, or with the exit code of a program that cannot be run."""
     rank = local_rank(os.environ) if request.per_rank else None
-    if source is not None:
-        if not dry:
-            raise headrace.InvalidError("--from plans for another machine; add --dry-run")
-        machine = parse.in_lines(parse.machine(source))
-        made = plan(machine, request, Host.of(machine, rank))
-    else:
-        machine = headrace.Machine.discover(storage=[])
-        made = plan(machine, request, this_host(machine, request, rank))
-    for warning in made.warnings:
-        say(f"warning: {warning}")
+    if source is not None and not dry:
+        raise headrace.InvalidError("--from plans for another machine; add --dry-run")
+    made = _planned(request, source, rank)
     if dry:
         _tell(made, program, verbose)
         return exit_codes.SUCCESS

@@ -14,6 +14,7 @@ import headrace
 from headrace import format_bytes
 from headrace._cli import output
 from headrace._cli.interrupt import by_ctrl_c, heard
+from headrace._cli.metrics import Family, Metrics, page
 from headrace._cli.options import Json
 from headrace._run import numa_maps
 
@@ -31,21 +32,26 @@ def command(
         ),
     ] = False,
     json: Json = False,
+    metrics: Metrics = False,
 ) -> None:
     """Show on which nodes the memory of a running program is.
 
     \b
-    headrace where 4711           once
-    headrace where --watch 4711   as it grows and moves
-    headrace where --json 4711    for scripts
+    headrace where 4711             once
+    headrace where --watch 4711     as it grows and moves
+    headrace where --json 4711      for scripts
+    headrace where --metrics 4711   for Prometheus
     """
-    if watch and json:
-        raise headrace.InvalidError("--watch and --json exclude each other; give one")
+    given = {"--watch": watch, "--json": json, "--metrics": metrics}
+    if len(both := [name for name, is_given in given.items() if is_given]) > 1:
+        raise headrace.InvalidError(f"{' and '.join(both)} exclude each other; give one")
     machine = headrace.Machine.discover(storage=[])
     if watch:
         _watch(machine, pid)
     elif json:
         output.print_json(_document(machine, pid, *_look(pid)))
+    elif metrics:
+        output.print_as_is(_metrics(_document(machine, pid, *_look(pid))))
     else:
         output.print_text(_text(machine, pid, *_look(pid)))
 
@@ -116,6 +122,21 @@ def _document(
     return output.document(
         "where", machine, pid=pid, command=_name(pid), nodes=nodes, transparent_huge_bytes=huge
     )
+
+
+def _metrics(document: dict[str, Any]) -> str:
+    process = {"pid": document["pid"], "command": document["command"]}
+    memory = Family(
+        "headrace_process_memory_bytes", "gauge", "Memory of a process, by node.", "bytes"
+    )
+    huge = Family("headrace_process_huge_bytes", "gauge", "Those of it in huge pages.", "bytes")
+    for node in document["nodes"]:
+        place = {"node": node["node"], "kind": node["kind"]}
+        for group in numa_maps.GROUPS:
+            memory.add(node[f"{group}_bytes"], **process, **place, group=group)
+        huge.add(node["hugetlb_bytes"], **process, **place, pages="hugetlb")
+    huge.add(document["transparent_huge_bytes"], **process, pages="transparent")
+    return page([memory, huge])
 
 
 def _text(machine: headrace.Machine, pid: int, places: numa_maps.Places, huge: int | None) -> str:

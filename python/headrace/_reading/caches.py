@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from headrace import kvcache
 from headrace._core import Cache, InvalidError, Machine, Mover
+from headrace._format import size
 from headrace._serving.client import Attached
-from headrace._sizes import size
 
 T = TypeVar("T")
 
@@ -58,14 +59,41 @@ class Settings:
         return replace(Settings(), **known)
 
 
+class Locked(Protocol):
+    def unlock(self) -> None:
+        """Makes its locks anew, and drops the work of other threads."""
+
+
+_locked: weakref.WeakSet[Locked] = weakref.WeakSet()
+
+
+def unlock_in_children(locked: Locked) -> None:
+    """Calls unlock() now and in each child of fork(), where no thread would end what another thread
+    of the parent does under a lock.
+    """
+    locked.unlock()
+    _locked.add(locked)
+
+
+def _unlock_all() -> None:
+    for locked in _locked:
+        locked.unlock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)
+
+
 class Caches:
     """Made when first needed, in each process anew: a child of fork() has its own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._settings = Settings()
         self._made: dict[str, Any] = {}
         self._pid = os.getpid()
+        unlock_in_children(self)
+
+    def unlock(self) -> None:
+        self._lock = threading.Lock()
 
     def configure(self, given: dict[str, Any]) -> None:
         """InvalidError: other settings are in use already."""

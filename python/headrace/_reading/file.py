@@ -7,6 +7,8 @@ import io
 import threading
 from typing import Any, Protocol
 
+from headrace._reading.caches import unlock_in_children
+
 #: readline() reads at least this many bytes.
 _LINE = 8192
 #: read() of more asks for the size first, so that no more memory is made than there are bytes.
@@ -37,10 +39,13 @@ class ReadFile(io.RawIOBase):
         self.path = path
         self.mode = "rb"
         self._source = source
-        self._lock = threading.RLock()
         self._at = 0
         self._sought = threading.local()  # .at: of this thread's seek; .turn: _turn then
         self._turn = 0  # counts reads without a seek: they end what was sought before
+        unlock_in_children(self)
+
+    def unlock(self) -> None:
+        self._lock = threading.RLock()
 
     @property
     def name(self) -> str:

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace._core import Cache, Extent, File, Prefetch
-from headrace._reading.caches import Caches
+from headrace._core import Cache, Extent, File, InvalidError, Prefetch
+from headrace._reading.caches import Caches, unlock_in_children
 
 #: Open files that nobody reads at the moment, at most.
 KEPT_OPEN = 256
@@ -38,21 +38,23 @@ class LocalFiles:
 
     def __init__(self, caches: Caches) -> None:
         self._caches = caches
-        self._lock = threading.Lock()
         self._files: OrderedDict[str, _Opened] = OrderedDict()
         self._cache: Cache | None = None
+        unlock_in_children(self)
 
-    def size(self, path: str) -> int:
-        return os.stat(path).st_size
+    def unlock(self) -> None:
+        self._lock = threading.Lock()
 
-    def read(self, path: str, at: int, length: int) -> bytes:
-        """The bytes that are there. OSError as of open()."""
-        extent = self._extent(path, at, length)
+    def read(self, path: str, at: int, length: int, opened: os.stat_result | None = None) -> bytes:
+        """The bytes that are there. OSError as of open(); and the file is not the one that was
+        `opened`.
+        """
+        extent = self._extent(path, at, length, opened)
         return b"" if extent is None else self._caches.local.read(extent)
 
-    def readinto(self, path: str, at: int, into: memoryview) -> int:
+    def readinto(self, path: str, at: int, into: memoryview, opened: os.stat_result) -> int:
         """As read(); their number."""
-        extent = self._extent(path, at, len(into))
+        extent = self._extent(path, at, len(into), opened)
         if extent is None:
             return 0
         self._caches.local.readinto(extent, into[: extent.length])
@@ -68,15 +70,19 @@ class LocalFiles:
         ]
         return self._caches.local.prefetch(extents) if extents else None
 
-    def _extent(self, path: str, at: int, length: int) -> Extent | None:
-        opened, size = self._current(path)
+    def _extent(
+        self, path: str, at: int, length: int, before: os.stat_result | None
+    ) -> Extent | None:
+        opened, size = self._current(path, before)
         inside = min(length, size - at)
         return opened.file.extent(at, inside) if inside > 0 else None
 
-    def _current(self, path: str) -> tuple[_Opened, int]:
+    def _current(self, path: str, before: os.stat_result | None = None) -> tuple[_Opened, int]:
         """The file as it is now, and its size."""
         status = os.stat(path)
         stamp = _stamp(status)
+        if before is not None and _is_another(before, status):
+            raise OSError(errno.ESTALE, "another file has its name since; open it again", path)
         with self._lock:
             cache = self._caches.local
             if cache is not self._cache:  # closed since, or a child of fork()
@@ -86,12 +92,14 @@ class LocalFiles:
             if opened is not None and opened.stamp == stamp and not opened.recent:
                 self._files.move_to_end(path)
                 return opened, status.st_size
-        return self._look_again(path, status)
+        _check_kind(path, status)
+        found = self._look_again(path, status)
+        if os.stat(path).st_ino != status.st_ino:  # replaced before it was opened
+            return self._current(path, before)
+        return found
 
     def _look_again(self, path: str, status: os.stat_result) -> tuple[_Opened, int]:
         """A new object: the copies of the old one are never found again, and leave."""
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         recent = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < RECENT_NS
         opened = _Opened(File.open(self._caches.mover.machine, path), _stamp(status), recent)
         with self._lock:
@@ -112,18 +120,40 @@ def _stamp(status: os.stat_result) -> _Stamp:
     )
 
 
+def _is_another(before: os.stat_result, now: os.stat_result) -> bool:
+    """Whether a path has got another file. A file system without lasting inode numbers gives the
+    same file another one.
+    """
+    return before.st_ino != now.st_ino and _stamp(before)[2:] != _stamp(now)[2:]
+
+
+def _check_kind(path: str, status: os.stat_result) -> None:
+    """IsADirectoryError. InvalidError: no regular file, or one of /proc."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidError(f"{path} is not a regular file; open it without headrace")
+    if status.st_size == 0:
+        with open(path, "rb", buffering=0) as file:
+            if file.read(1) and os.fstat(file.fileno()).st_size == 0:
+                raise InvalidError(f"{path} does not say its size; open it without headrace")
+
+
 class LocalSource:
-    """A file for ReadFile."""
+    """A file for ReadFile: the one that has this name now."""
 
     def __init__(self, files: LocalFiles, path: str) -> None:
+        """FileNotFoundError; IsADirectoryError. InvalidError: no regular file, or one of /proc."""
         self._files = files
         self._path = path
+        self._opened = os.stat(path)
+        _check_kind(path, self._opened)
 
     def size(self) -> int:
-        return self._files.size(self._path)
+        return os.stat(self._path).st_size
 
     def read(self, at: int, length: int) -> bytes:
-        return self._files.read(self._path, at, length)
+        return self._files.read(self._path, at, length, self._opened)
 
     def readinto(self, at: int, into: memoryview) -> int:
-        return self._files.readinto(self._path, at, into)
+        return self._files.readinto(self._path, at, into, self._opened)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 
 from headrace import kvcache
 from headrace._core import Error, Extent
-from headrace._reading.caches import REMOTE_BLOCK, Caches
+from headrace._reading.caches import REMOTE_BLOCK, Caches, unlock_in_children
 from headrace._serving.client import Attached
 
 _log = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ _log = logging.getLogger(__name__)
 REQUEST_BLOCKS = 32
 #: Requests of one read that are under way at once.
 MOST_REQUESTS = 16
+#: A read waits for another thread's fetch of the same blocks at most this long.
+FETCH_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,9 @@ class RemoteFiles:
         self._caches = caches
         self._fs = fs
         self._name = name
+        unlock_in_children(self)
+
+    def unlock(self) -> None:
         self._lock = threading.Lock()
         self._fetching: dict[bytes, threading.Event] = {}
         self._warned = False
@@ -88,7 +94,11 @@ class RemoteFiles:
             finally:
                 self._release(version, mine)
             for event in others:
-                event.wait()
+                if not event.wait(FETCH_SECONDS):
+                    raise OSError(
+                        f"{version.path}: another thread's read of the same bytes has not ended in "
+                        f"{FETCH_SECONDS} s; does the file system answer?"
+                    )
             missing = [block for block in missing if block not in held]
         return held
 
@@ -155,7 +165,12 @@ class RemoteFiles:
         requests = _requests(blocks)
         starts = [first * REMOTE_BLOCK for first, _ in requests]
         ends = [min(end * REMOTE_BLOCK, version.size) for _, end in requests]
-        answers = self._ask(version.path, starts, ends)
+        try:
+            answers = self._ask(version.path, starts, ends)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                errno.ENOENT, "it has vanished since it was opened", version.path
+            ) from error
         held: dict[int, memoryview] = {}
         for (first, end), start, stop, answer in zip(requests, starts, ends, answers, strict=True):
             if len(answer) != stop - start:

@@ -34,7 +34,7 @@ from headrace._core import (
     TimedOutError,
 )
 from headrace._errors import error_of
-from headrace._sizes import size
+from headrace._format import size
 from headrace._weights.files import Opened
 
 _PAGE = 4096

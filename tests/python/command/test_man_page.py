@@ -49,7 +49,7 @@ def test_script_is_that_of_the_command(
 def test_man_page_fits_a_terminal() -> None:
     examples = re.findall(r"(?s)\.EX\n(.*?)\n\.EE", man_page.page())
     lines = [line for block in examples for line in block.splitlines()]
-    assert "headrace where 4711           once" in lines
+    assert "headrace where 4711             once" in lines
     assert max(len(line.replace("\\-", "-").replace("\\e", "\\")) for line in lines) <= 80 - 7
 
 

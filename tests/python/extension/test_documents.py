@@ -17,16 +17,26 @@ from conftest import ROOT
 
 import headrace
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+#: What examples read with: those of large packages are run by hand.
+READERS = {
+    "dask_workers.py": "dask",
+    "huggingface.py": "datasets",
+    "ray_workers.py": "ray",
+    "zarr_array.py": "zarr",
+}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples(path: Path, tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 60
+    if (reader := READERS.get(path.name)) is not None:
+        pytest.importorskip(reader)
     result = subprocess.run(
         [sys.executable, path], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )
-    assert (result.returncode, result.stderr) == (0, "")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "" or reader is not None  # a busy machine makes Dask warn
     assert "right" in result.stdout and "WRONG" not in result.stdout
 
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -14,11 +15,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from compare_readers import FaultyFileSystem
 
 import headrace
 import headrace.fsspec
@@ -37,36 +37,8 @@ def small_caches() -> Iterator[None]:
     headrace.fsspec.configure()
 
 
-class Faulty(MemoryFileSystem):
-    """Fails as `faults` says, and counts requests."""
-
-    protocol = "faulty"
-    cachable = False
-    store: dict[str, Any] = {}  # noqa: RUF012 (as its base has it)
-    pseudo_dirs: list[str] = [""]  # noqa: RUF012
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.requests: list[tuple[int, int]] = []
-        self.chance = random.Random(1)
-        self.faults = 0.0
-        self.delay = 0.0
-
-    def cat_ranges(self, paths: Any, starts: Any, ends: Any, **options: Any) -> list[bytes]:
-        found = []
-        for path, start, end in zip(paths, starts, ends, strict=True):
-            self.requests.append((start, end))
-            time.sleep(self.delay)
-            kind = self.chance.random() / self.faults if self.faults else 1.0
-            if kind < 0.4:
-                raise OSError("no answer")
-            data = self.cat_file(path, start, end)
-            found.append(data[:-1] if kind < 0.8 else data + b"x" if kind < 1 else data)
-        return found
-
-
-def faulty(data: bytes) -> tuple[Faulty, headrace.fsspec.HeadraceFileSystem]:
-    below = Faulty()
+def faulty(data: bytes) -> tuple[FaultyFileSystem, headrace.fsspec.HeadraceFileSystem]:
+    below = FaultyFileSystem()
     below.pipe("/data", data)
     return below, headrace.fsspec.HeadraceFileSystem(fs=below)
 
@@ -92,6 +64,7 @@ def test_a_local_file_that_changes_is_read_as_it_is(tmp_path: Path) -> None:
                 other = tmp_path / "other"
                 other.write_bytes(chance.randbytes(2_000_000))
                 other.rename(path)
+                file = fs.open(str(path))
             case 0:
                 time.sleep(0.11 if number % 100 == 0 else 0)  # so that it is no longer recent
         data = path.read_bytes()
@@ -262,6 +235,69 @@ def test_what_it_does_not_read_the_file_system_below_does(tmp_path: Path) -> Non
     assert not fs.exists(folder)
 
 
+def test_a_file_that_is_replaced_is_not_read_on(tmp_path: Path) -> None:
+    path, other = tmp_path / "file", tmp_path / "other"
+    path.write_bytes(b"old" * 1000)
+    file = fsspec.open(f"headrace://{path}").open()
+    assert file.read(3) == b"old"
+    other.write_bytes(b"newer" * 1000)
+    other.rename(path)
+    for read in (lambda: file.read(3), lambda: file.readinto(bytearray(3))):
+        with pytest.raises(OSError, match="another file has its name since; open it again"):
+            read()
+    assert fsspec.open(f"headrace://{path}").open().read(5) == b"newer"
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        file.read(3)
+
+
+def test_a_remote_file_that_vanishes_is_one_clear_error() -> None:
+    below, fs = faulty(b"x" * 3 * BLOCK)
+    file = fs.open("/data")
+    assert file.read(1) == b"x"
+    below.rm("/data")
+    assert file.read(1) == b"x", "it is in the cache"
+    file.seek(2 * BLOCK)
+    with pytest.raises(FileNotFoundError, match="vanished since it was opened: '/data'"):
+        file.read(1)
+
+
+def test_files_that_are_not_regular_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    fs = fsspec.filesystem("headrace")
+    for name in (str(tmp_path / "pipe"), "/dev/null"):
+        for call in (fs.open, fs.cat_file):
+            with pytest.raises(headrace.InvalidError, match="is not a regular file"):
+                call(name)
+    for call in (fs.open, fs.cat_file):
+        with pytest.raises(headrace.InvalidError, match="does not say its size"):
+            call("/proc/self/status")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_of_fork_reads_what_a_thread_is_reading() -> None:
+    data = os.urandom(4 * BLOCK)
+    below, fs = faulty(data)
+    file = fs.open("/data")
+    below.delay = 0.5
+    thread = threading.Thread(target=file.read)  # fetches these blocks, with the file's lock
+    thread.start()
+    while not below.requests:
+        time.sleep(0.001)
+    child = os.fork()
+    if child == 0:
+        below.delay = 0
+        os._exit(0 if file.read() == data else 1)
+    end = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+        time.sleep(0.01)
+    if ended[0] == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
+    thread.join()
+
+
 def test_bad_input_is_one_clear_error(tmp_path: Path) -> None:
     fs = fsspec.filesystem("headrace")
     with pytest.raises(FileNotFoundError):
@@ -294,15 +330,30 @@ def test_bad_input_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_reads_end_with_the_interpreter() -> None:
-    program = (
-        "import fsspec, threading\n"
-        "f = fsspec.filesystem('headrace')\n"
-        f"work = lambda: [f.cat_file({__file__!r}) for _ in iter(int, 1)]\n"
-        "threading.Thread(target=work, daemon=True).start()\n"
-        f"f.cat_file({__file__!r})\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
-    assert (run.returncode, run.stderr) == (0, b"")
+    """The main thread ends while others read, plan and wait for requests."""
+    program = """
+import os, sys, time, threading, fsspec, headrace.fsspec
+from fsspec.implementations.memory import MemoryFileSystem
+class Slow(MemoryFileSystem):
+    protocol = "slow"
+    def cat_ranges(self, *arguments, **options):
+        time.sleep(0.01)
+        return super().cat_ranges(*arguments, **options)
+    def ukey(self, path):
+        return os.urandom(8).hex()  # nothing is in the cache
+local, remote = fsspec.filesystem("headrace"), headrace.fsspec.HeadraceFileSystem(fs=Slow())
+remote.fs.pipe("/data", bytes(20 << 20))
+def forever(work):
+    work()
+    threading.Thread(target=lambda: [work() for _ in iter(int, 1)], daemon=True).start()
+forever(lambda: local.cat_ranges([sys.argv[1]] * 2, [0, 1000], [500, 3000]))
+forever(lambda: remote.cat_file("/data"))
+time.sleep(0.1)
+"""
+    arguments = [sys.executable, "-c", program, __file__]
+    for _ in range(2):
+        run = subprocess.run(arguments, capture_output=True, timeout=60)
+        assert (run.returncode, run.stderr) == (0, b"")
 
 
 def test_threads_of_all_files_share_the_caches(tmp_path: Path) -> None:

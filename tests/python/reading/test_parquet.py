@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import io
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -68,6 +71,48 @@ def test_scan_of_bad_input_is_an_error(path: Path, tmp_path: Path) -> None:
             list(parquet.scan(str(broken)))
 
 
+def test_a_damaged_footer_is_one_line_of_error(times: Callable[[int, int], int]) -> None:
+    """pyarrow itself ends the process for some of these, when metadata of a column is asked for."""
+    chance = random.Random(1)
+    small = pyarrow.table({"a": list(range(999)), "n": [{"x": i} for i in range(999)]})
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(small, out, row_group_size=300)
+    data = out.getvalue()
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    memory = fsspec.filesystem("memory")
+    refused = 0
+    for _ in range(times(300, 10_000)):
+        damaged = bytearray(data)
+        for _ in range(chance.randrange(1, 4)):
+            damaged[-chance.randrange(1, footer)] = chance.choice([0, 1, 2, 0x7F, 0x80, 0xFF])
+        memory.pipe("/damaged", bytes(damaged))
+        try:
+            scanned("memory://damaged")
+        except (pyarrow.ArrowException, OSError) as error:
+            refused += 1
+            assert str(error).startswith("/damaged: ")
+            assert "\n" not in str(error)
+    assert refused > 100
+
+
+def test_a_file_that_changes_during_its_scan_is_an_error(
+    table: pyarrow.Table, tmp_path: Path
+) -> None:
+    for change in ("replaced", "in place"):
+        path = tmp_path / "table"
+        pyarrow.parquet.write_table(table, path, row_group_size=ROWS // 6)
+        batches = parquet.scan(str(path))
+        next(batches)
+        other = tmp_path / "other"
+        pyarrow.parquet.write_table(table.slice(1000), other, row_group_size=ROWS // 6)
+        if change == "replaced":
+            other.rename(path)
+        else:
+            path.write_bytes(other.read_bytes())
+        with pytest.raises(OSError, match=r"scan it again|open it again"):
+            list(batches)
+
+
 def test_pyarrow_and_duckdb_read_through_it(table: pyarrow.Table, path: Path) -> None:
     fs = fsspec.filesystem("headrace")
     assert pyarrow.parquet.read_table(str(path), filesystem=fs).equals(table)
@@ -88,4 +133,3 @@ def test_polars_scans_it(table: pyarrow.Table, path: Path) -> None:
     expected = polars.from_arrow(table).filter(polars.col("a") < 10).select("b", "word")
     assert found.equals(expected)
     assert lazy.head(100).collect().equals(polars.from_arrow(table).head(100))
-

@@ -149,7 +149,8 @@ def test_each_public_name_of_the_package_is_on_one_page() -> None:
     groups = pages.grouped()
     names = [name for group in groups.values() for name in group]
     modules = [
-        "fsspec", "kvcache", "lmcache", "lmcache_mp", "parquet", "safetensors", "serving", "sglang",
+        "arrow", "fsspec", "kvcache", "lmcache", "lmcache_mp", "parquet", "safetensors", "serving",
+        "sglang",
         "vllm", "vllm_weights",
     ]  # fmt: skip
     assert sorted(names) == sorted([*headrace.__all__, *modules])

@@ -11,6 +11,7 @@ import typer
 
 import headrace
 from headrace._cli import output
+from headrace._cli.metrics import Family, Metrics, page
 from headrace._cli.options import Json
 from headrace._core import HostFiles as Files
 from headrace._core import format_bytes
@@ -30,6 +31,7 @@ def command(
         ),
     ] = None,
     json: Json = False,
+    metrics: Metrics = False,
 ) -> None:
     """Show the kernel's tiering: settings, counters since boot.
 
@@ -37,7 +39,10 @@ def command(
     headrace tier status              settings, tiers, swap, DAMON, counters
     headrace tier status --watch 10   counters of the next ten seconds
     headrace tier status --json       for scripts
+    headrace tier status --metrics    for Prometheus
     """
+    if metrics and (json or watch is not None):
+        raise headrace.InvalidError("--metrics excludes --watch and --json; give one")
     files = Files()
     before = status.counters(files) if watch is not None else None
     if watch is not None:
@@ -50,8 +55,41 @@ def command(
     if json:
         machine = headrace.Machine.discover(storage=[])
         output.print_json(output.document("tier_status", machine, **found))
+    elif metrics:
+        output.print_as_is(metrics_page(found))
     else:
         output.print_text(text(found))
+
+
+def metrics_page(found: Mapping[str, Any]) -> str:
+    """As Prometheus reads it; unknown and absent features are left out."""
+    on = Family("headrace_tier_feature_on", "gauge", "Whether the kernel does it.")
+    for each in found["features"]:
+        if each["state"] in ("on", "off"):
+            on.add(int(each["state"] == "on"), feature=each["feature"])
+    tier = Family("headrace_tier_of_node", "gauge", "The memory tier of a node; lower is faster.")
+    for each in found["tiers"]:
+        for node in each["nodes"]:
+            tier.add(each["tier"], node=node)
+    sizes = {
+        "size_bytes": "Size of a swap device.",
+        "used_bytes": "Used of a swap device.",
+        "memory_bytes": "DRAM that a swap device in memory takes.",
+    }
+    swap = [
+        Family(f"headrace_tier_swap_{name}", "gauge", text, "bytes") for name, text in sizes.items()
+    ]
+    for each in found["swaps"]:
+        for name, family in zip(sizes, swap, strict=True):
+            family.add(each.get(name), device=each["device"], kind=each["kind"])
+    damon = Family("headrace_tier_kdamonds", "gauge", "Kernel threads of DAMON, by state.")
+    states = [each["state"] for each in found["kdamonds"]]
+    for state in sorted(set(states)):
+        damon.add(states.count(state), state=state)
+    events = Family("headrace_tier_events", "counter", "Counters of /proc/vmstat since boot.")
+    for name, count in found["since_boot"].items():
+        events.add(count, event=name)
+    return page([on, tier, *swap, damon, events])
 
 
 def text(found: Mapping[str, Any]) -> str:

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row groups of Parquet files: which bytes they are, and their fetches ahead. A file system is one
+of headrace.fsspec.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+#: Bytes that are fetched from a remote file before they are needed, at least of one row group.
+AHEAD = 64 << 20
+
+
+class Ahead:
+    """Fetches what is needed next: by one plan of the cache, or by a thread."""
+
+    def __init__(self, fs: Any, path: str, groups: Sequence[Any]) -> None:
+        self._fs = fs
+        self._path = path
+        self._groups = groups
+        self._plan: Any = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._fetched: dict[int, Future[Any]] = {}
+
+    def __enter__(self) -> Ahead:
+        if self._fs.is_local:
+            self._plan = self._fs.plan(self._path, [one for group in self._groups for one in group])
+        else:
+            self._pool = ThreadPoolExecutor(4, thread_name_prefix="headrace-parquet")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._plan is not None:
+            self._plan.cancel()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def need(self, number: int) -> None:
+        """Waits until this group is there, if it is fetched by a thread."""
+        self.begin(number)
+        if self._pool is not None:
+            self._fetched.pop(number).result()
+
+    def begin(self, number: int) -> None:
+        """Fetches this group and the ones behind it."""
+        if self._pool is None:
+            return
+        held = 0
+        for one in range(number, len(self._groups)):
+            if one not in self._fetched:
+                self._fetched[one] = self._pool.submit(self._fetch, one)
+            held += sum(end - start for start, end in self._groups[one])
+            if one > number and held > AHEAD:
+                break
+
+    def _fetch(self, number: int) -> None:
+        starts, ends = zip(*self._groups[number], strict=True) if self._groups[number] else ((), ())
+        self._fs.cat_ranges([self._path] * len(starts), list(starts), list(ends), on_error="raise")
+
+
+@contextmanager
+def watched(fs: Any, path: str) -> Iterator[Callable[[], None]]:
+    """A check for whether a local file changed meanwhile: it raises OSError. Errors of pyarrow are
+    one line, with the path.
+    """
+    before = fs.ukey(path) if fs.is_local else None
+
+    def check() -> None:
+        if before is not None and fs.ukey(path) != before:
+            raise OSError(f"{path} has changed since its scan began; scan it again")
+
+    try:
+        yield check
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        if path in str(error):
+            raise
+        check()
+        kind = pyarrow.ArrowInvalid if isinstance(error, UnicodeDecodeError) else type(error)
+        raise kind(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def ranges(
+    metadata: Any, groups: Sequence[int], columns: Sequence[str] | None, size: int
+) -> list[list[tuple[int, int]]]:
+    """For each row group, the bytes of the column chunks that a scan reads, neighbours as one.
+    Errors: those of pyarrow for a damaged footer.
+    """
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    leaves = [
+        number for number, path in enumerate(paths) if columns is None or _is_part(path, columns)
+    ]
+    _check(metadata, groups, leaves, size)
+    return [_ranges_of(metadata.row_group(group), leaves) for group in groups]
+
+
+def _ranges_of(row_group: Any, leaves: Sequence[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for number in leaves:
+        chunk = row_group.column(number)
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+            start = min(start, chunk.dictionary_page_offset)
+        end = start + chunk.total_compressed_size
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+class _Unread(io.RawIOBase):
+    """A file of which only the size is known."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return offset
+
+    def tell(self) -> int:
+        return self._size
+
+    def read(self, size: int = -1, /) -> bytes:
+        raise BlockingIOError
+
+
+def _check(metadata: Any, groups: Sequence[int], leaves: Sequence[int], size: int) -> None:
+    """pyarrow ends the process where it is asked for a column chunk whose metadata is damaged. A
+    read finds the same as an error, before it reads anything.
+    """
+    reader = pyarrow.parquet.ParquetFile(_Unread(size), metadata=metadata, pre_buffer=True).reader
+    try:
+        reader.read_row_groups(list(groups), column_indices=list(leaves), use_threads=False)
+    except BlockingIOError:
+        pass
+
+
+def _is_part(path: str, columns: Sequence[str]) -> bool:
+    """Whether a leaf of the schema is a column, or inside one."""
+    return any(path == column or path.startswith(f"{column}.") for column in columns)
