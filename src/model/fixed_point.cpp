@@ -152,7 +152,7 @@ class RateSystem::System {
     for (std::size_t c = 0; c < n; ++c) matrix_[c * n + c] += bandwidth_[c] * used_[c].slope;
   }
 
-  // As those of RateSystem.
+  // Begins at the last solution or, if that leads nowhere, from the beginning.
   void solve(FixedPoint& point);
   std::vector<double> elasticities(std::size_t i);
 
@@ -207,6 +207,7 @@ class RateSystem::System {
   double mixed_error(const std::vector<double>& queue);
   bool leap(double& error);
   void begin();
+  void iterate(FixedPoint& point);
   void write(FixedPoint& point) const;
 
   std::vector<ThreadClass> classes_;
@@ -217,6 +218,7 @@ class RateSystem::System {
   std::vector<std::size_t> active_;  // by equation: its ceiling
   std::vector<std::vector<Share>> shares_;
   bool mixing_ = false;  // a bandwidth depends on the mix
+  bool warm_ = false;      // there is a last solution
   bool factored_ = false;  // `matrix` is that of the elasticities
   std::vector<double> bandwidth_;
   std::vector<double> reads_;
@@ -469,6 +471,15 @@ void RateSystem::System::begin() {
 }
 
 void RateSystem::System::solve(FixedPoint& point) {
+  iterate(point);
+  if (point.converged || !warm_) return;
+  warm_ = false;
+  std::ranges::fill(queue_, 1.0);
+  std::ranges::fill(bandwidth_, 0);
+  iterate(point);
+}
+
+void RateSystem::System::iterate(FixedPoint& point) {
   begin();
   double error = mixed_error(queue_);
   double step = 1;
@@ -507,6 +518,7 @@ void RateSystem::System::solve(FixedPoint& point) {
   write(point);
   point.iterations = iterations;
   point.converged = error < kRoughTolerance;
+  warm_ = true;
 }
 
 std::vector<double> RateSystem::System::elasticities(std::size_t i) {

@@ -167,9 +167,12 @@ RC_GTEST_PROP(FixedPointTest, ElasticitiesAreDerivatives, ()) {
   }
 }
 
-// Whatever was solved before, also with classes left out.
+// Whatever was solved before, also with classes left out. Where bandwidths depend on the mix there
+// may be several solutions.
 RC_GTEST_PROP(FixedPointTest, FromTheLastSolution_TheRatesAreTheSame, ()) {
-  Case given = any_case(12, 12, true);
+  Case given = any_case(12, 12, *rc::gen::arbitrary<bool>());
+  const bool unique = std::ranges::all_of(
+      given.ceilings, [](const Ceiling& each) { return each.bandwidth.points.size() == 1; });
   RateSystem system(given.classes, given.scaled());
   for (int round = 0; round < 4; ++round) {
     std::vector<double> threads;
@@ -183,15 +186,12 @@ RC_GTEST_PROP(FixedPointTest, FromTheLastSolution_TheRatesAreTheSame, ()) {
     const FixedPoint& warm = system.solve(threads);
     const FixedPoint cold = solve_fixed_point(present, given.scaled());
     RC_ASSERT(warm.converged && cold.converged);
-    // Where a solution is rough, another may be a little off.
-    const double bound = std::max(warm.iterations, cold.iterations) < 400 ? 1e-7 : 1e-2;
     std::size_t next = 0;
     for (std::size_t i = 0; i < threads.size(); ++i) {
-      if (threads[i] == 0) {
-        RC_ASSERT(warm.rate[i] == 0.0);
-        continue;
-      }
-      RC_ASSERT(std::abs(warm.rate[i] / cold.rate[next++] - 1) < bound);
+      RC_ASSERT((warm.rate[i] == 0.0) == (threads[i] == 0));
+      if (threads[i] == 0) continue;
+      const double other = cold.rate[next++];
+      RC_ASSERT(!unique || std::abs(warm.rate[i] / other - 1) < 1e-7);
     }
   }
 }
