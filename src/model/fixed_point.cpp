@@ -217,7 +217,7 @@ class RateSystem::System {
   std::vector<std::size_t> first_;
   std::vector<std::size_t> active_;  // by equation: its ceiling
   std::vector<std::vector<Share>> shares_;
-  bool mixing_ = false;  // a bandwidth depends on the mix
+  bool mixing_ = false;    // a bandwidth depends on the mix
   bool warm_ = false;      // there is a last solution
   bool factored_ = false;  // `matrix` is that of the elasticities
   std::vector<double> bandwidth_;
@@ -330,17 +330,16 @@ void RateSystem::System::write(FixedPoint& point) const {
 
 namespace {
 
-// Cholesky's factor of a positive definite matrix: L in its lower half, the same turned in its upper
-// half, so that all loops below run along rows.
+// Cholesky's factor of a positive definite matrix: L in its lower half, the same turned in its
+// upper half, so that all loops below run along rows; on the diagonal the inverses.
 void factorise(std::vector<double>& matrix, std::vector<double>& diagonal) {
   const std::size_t n = diagonal.size();
   for (std::size_t j = 0; j < n; ++j) diagonal[j] = matrix[j * n + j];
   for (std::size_t j = 0; j < n; ++j) {
     double* row_j = &matrix[j * n];
     // Rounding may leave nothing of a pivot whose ceiling adds little.
-    const double pivot = std::sqrt(std::max(row_j[j], diagonal[j] * 1e-15));
-    row_j[j] = pivot;
-    for (std::size_t k = j + 1; k < n; ++k) row_j[k] /= pivot;
+    row_j[j] = 1 / std::sqrt(std::max(row_j[j], diagonal[j] * 1e-15));
+    for (std::size_t k = j + 1; k < n; ++k) row_j[k] *= row_j[j];
     for (std::size_t i = j + 1; i < n; ++i) {
       const double factor = row_j[i];
       if (factor == 0) continue;
@@ -359,12 +358,12 @@ void solve_factored(const std::vector<double>& matrix, std::vector<double>& b) {
   for (std::size_t i = 0; i < n; ++i) {
     if (b[i] == 0) continue;
     const double* row = &matrix[i * n];
-    b[i] /= row[i];
+    b[i] *= row[i];
     for (std::size_t k = i + 1; k < n; ++k) b[k] -= row[k] * b[i];
   }
   for (std::size_t i = n; i-- > 0;) {
     const double* row = &matrix[i * n];
-    b[i] /= row[i];
+    b[i] *= row[i];
     for (std::size_t k = 0; k < i; ++k) b[k] -= row[k] * b[i];
   }
 }
