@@ -170,6 +170,9 @@ Status complete(const Machine& machine, Settings& settings) {
                 settings.query);
   }
   if (settings.threads > 0) return {};
+  if (settings.aggregators > 0) {
+    return fail(ErrorCode::invalid, "options: \"aggregators\" need \"threads\" beside them");
+  }
   std::size_t cpus = std::numeric_limits<unsigned>::max();
   for (const Group& group : settings.groups) {
     cpus = std::min(cpus, machine.find(group.cpus)->cpus.size());
@@ -199,6 +202,7 @@ Result<Settings> read_settings(const Machine& machine, std::string_view options)
   reader.count("passes", settings.passes, 1000);
   const Json* const groups = reader.member("groups");
   reader.count("threads", settings.threads, 1024);
+  reader.count("aggregators", settings.aggregators, 1024);
   reader.bytes("chunk_bytes", settings.chunk, 4_KiB);
   reader.positive("lead_seconds", settings.lead_seconds);
   reader.bytes("window_bytes", settings.window, 1_B);

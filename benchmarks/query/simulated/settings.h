@@ -31,7 +31,8 @@ struct Settings {
   Bytes working_set = 16_GiB;
   unsigned passes = 5;
   std::vector<Group> groups;
-  unsigned threads = 0;  // per group; above 0 after read_settings()
+  unsigned threads = 0;      // per group; above 0 after read_settings()
+  unsigned aggregators = 0;  // as QueryOptions
   Bytes chunk = 1_MiB;
   double lead_seconds = 0.05;
   Bytes window = 64_MiB;

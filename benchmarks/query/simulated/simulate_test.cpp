@@ -75,6 +75,23 @@ TEST(SimulatedQuery, Direct_UsesNoEngine) {
   EXPECT_LT(resident["seconds"], direct["seconds"]);
 }
 
+TEST(SimulatedQuery, TwoStages_UseTheCoresOfBoth) {
+  Json options = small("resident");
+  options["threads"] = 8;
+  const double one = simulated(options)["seconds"];
+  options["threads"] = 6;
+  options["aggregators"] = 2;
+  const Json report = simulated(options);
+  EXPECT_EQ(report["threads_per_group"], 8);
+  EXPECT_EQ(report["blocks"], simulated(small("resident"))["blocks"]);
+  const double two = report["seconds"];
+  // Half of the bytes are filtered; the two threads that aggregate the rest hold the six up.
+  EXPECT_GT(two, 1.5 * one);
+  options["threads"] = 4;
+  options["aggregators"] = 4;
+  EXPECT_LT(simulated(options)["seconds"], 1.2 * one);
+}
+
 TEST(SimulatedQuery, CopyingCores_AreAnEngineToo) {
   Json options = small("prefetch");
   options["engine"] = "cpu";
