@@ -56,4 +56,9 @@ nlohmann::ordered_json to_json(const OperatorCost& cost);
 // A policy that uses only engines of one kind. Errors: absent: no such policy.
 Result<RoutePolicy> route_over(const Machine& machine, EngineKind kind, const std::string& policy);
 
+// The same by the name of a kind: cpu, dsa or any. Copies from and to storage use any engine.
+// Errors: also absent: the machine has no such engine; invalid: no such kind.
+Result<RoutePolicy> route_by(const Machine& machine, const std::string& engine,
+                             const std::string& policy);
+
 }  // namespace headrace::simulated

@@ -31,7 +31,7 @@ struct SimulationCalls {
 //      "mode": "prefetch",                  // direct, resident, cache: HBM as a memory-side cache
 //      "working_set_bytes": 34359738368,    // of all columns and groups together
 //      "passes": 5,                         // scans of the working set, one after another
-//      "groups": [{"cpus": 0, "slow": 0, "fast": 8}, ...],
+//      "groups": [{"cpus": 0, "slow": 0, "fast": 8}, ...],  // or how many of the default ones
 //      "threads": 12,                       // per group; default: the CPUs of its node, without
 //                                           // those that copy
 //      "aggregators": 4,                    // threads of a second stage (QueryOptions)

@@ -141,7 +141,7 @@ def _run(workload: Workload, given: Mapping[str, Any], common: Mapping[str, Any]
     target = machine_of(workload, common["machine"], common["from_"], common["set_"] or (),
                         common["add"] or ())  # fmt: skip
     rows: list[Row] = []
-    points = _points(workload, common["sweep"] or ())
+    points = points_of(workload.name, [axis.name for axis in workload.axes], common["sweep"] or ())
     with Interrupt() as interrupt, output.ProgressBar("predict") as progress:
         for number, point in enumerate(points):
             if interrupt():
@@ -196,15 +196,14 @@ def words(workload: Workload, target: Target) -> str:
     )
 
 
-def _points(workload: Workload, sweeps: Sequence[str]) -> list[dict[str, str]]:
+def points_of(workload: str, names: Sequence[str], sweeps: Sequence[str]) -> list[dict[str, str]]:
     """Every combination of the values of the axes. InvalidError: an axis that there is not."""
-    names = [axis.name for axis in workload.axes]
     found: dict[str, list[str]] = {}
     for text in sweeps:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if name not in names:
-            raise unknown("axis of " + workload.name, name, names)
+            raise unknown("axis of " + workload, name, names)
         listed = [each.strip() for each in values.split(",") if each.strip()]
         if not equals or not listed:
             raise headrace.InvalidError(f"'{text}' sweeps nothing; write {name}=V1,V2")

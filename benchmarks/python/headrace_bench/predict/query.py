@@ -73,9 +73,10 @@ class Query:
             "passes": settings["passes"], "chunk_bytes": settings["chunk"],
             "lead_seconds": settings["lead"], "seed": settings["seed"],
             "window_bytes": settings["window"], "budget_bytes": settings["budget"],
-            "threads": settings["threads"], "route": settings["route"],
+            "groups": settings["groups"], "route": settings["route"],
             "workers": settings["workers"], "operators": operators(settings["query"]),
         }  # fmt: skip
+        options["threads"], options["aggregators"] = settings["threads"] or (None, None)
         self.options = {name: value for name, value in options.items() if value is not None}
 
     def row(self, words: str, target: Target, mode: str, engine: str = "cpu", *,
@@ -120,6 +121,12 @@ class Query:
         return target.binding(name)
 
 
+def stages(text: str) -> tuple[int, int | None]:
+    """Threads that take whole chunks; or threads that filter, and threads that aggregate."""
+    one, plus, two = text.partition("+")
+    return count(one), count(two) if plus else None
+
+
 def _seconds(found: Mapping[str, Any]) -> float:
     """Seconds of the last pass, which finds what the passes before left in fast memory."""
     passes: Sequence[Mapping[str, float]] = found["passes"]
@@ -146,7 +153,9 @@ WORKLOAD = Workload(
     (
         Axis("query", "NAME", ("q6", "q1", "sum"), "q6", "Query: sum, q6 or q1."),
         Axis("working_set", "SIZE", size_of, "64GiB", "Size of all columns."),
-        Axis("threads", "NUMBER", count, None, "Threads per node (default: all but copying ones)."),
+        Axis("groups", "NUMBER", count, None, "Nodes with CPUs that scan a part (default: all)."),
+        Axis("threads", "NUMBER", stages, None,
+             "Threads per node (default: all but copying ones); 8+4: 8 filter, 4 aggregate."),
         Axis("passes", "NUMBER", count, "3", "Number of scans, one after another."),
         Axis("chunk", "SIZE", size_of, "4MiB", "Size of a chunk of the widest column."),
         Axis("lead", "TIME", parse.duration, None, "Time by which copies are ahead."),
