@@ -161,8 +161,9 @@ class _Bench:
         return headrace_bench.run_query(
             self.table, self.engines, query=self.options.query, mode=mode,
             groups=self.groups or [([], self.slow.id, self.fast.id)], block=self.options.chunk,
-            threads=self.threads, aggregators=self.options.aggregators, budget=self.options.budget, lead=self.options.lead,
-            window=self.options.window, stop=self.stop,
+            threads=self.threads, aggregators=self.options.aggregators,
+            budget=self.options.budget, lead=self.options.lead, window=self.options.window,
+            stop=self.stop,
         )  # fmt: skip
 
     def document(self) -> dict[str, Any]:

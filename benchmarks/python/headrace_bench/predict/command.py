@@ -148,7 +148,8 @@ def _run(workload: Workload, given: Mapping[str, Any], common: Mapping[str, Any]
                 break
             settings = {axis.name: axis.value({**given, **point}[axis.name])
                         for axis in workload.axes}  # fmt: skip
-            settings |= {"seed": common["seed"], "stop": interrupt}
+            # Simulations take minutes: they report their own progress, and end when asked to.
+            settings |= {"seed": common["seed"], "stop": interrupt, "progress": progress}
             rows += [replace(row, point=point) for row in workload.predict(target, settings)]
             progress(number + 1, len(points))
         interrupted = number + 1 < len(points) or interrupt()

@@ -68,6 +68,7 @@ def operators(query: str) -> Any:
 class Query:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.stop = settings.get("stop")
+        self.progress = settings.get("progress") or (lambda done, total, what: None)
         options = {
             "query": settings["query"], "working_set_bytes": settings["working_set"],
             "passes": settings["passes"], "chunk_bytes": settings["chunk"],
@@ -81,7 +82,7 @@ class Query:
 
     def row(self, words: str, target: Target, mode: str, engine: str = "cpu", *,
             given: bool = False) -> Row:  # fmt: skip
-        found = self._run(target.document, mode, engine)
+        found = self._run(target.document, mode, engine, words)
         if not found["passes"]:  # stopped before the first was complete
             return Row(words, {"time": None}, Binding("stopped"), given)
         seconds, spread = _seconds(found), self._spread(target, mode)
@@ -94,13 +95,18 @@ class Query:
         }  # fmt: skip
         return Row(words, values, self._binds(target, found), given)
 
-    def _run(self, machine: Mapping[str, Any], mode: str, engine: str) -> dict[str, Any]:
+    def _run(
+        self, machine: Mapping[str, Any], mode: str, engine: str, words: str
+    ) -> dict[str, Any]:
         options = self.options | {"mode": mode}
         if mode == "prefetch":
             options["engine"] = engine
         kept = {k: v for k, v in machine.items() if k not in ("rows", "conditions")}
         found: dict[str, Any] = json.loads(
-            _core.simulate_query(json.dumps(kept), json.dumps(options), stop=self.stop)
+            _core.simulate_query(
+                json.dumps(kept), json.dumps(options), stop=self.stop,
+                progress=lambda done, total: self.progress(done, total, words),
+            )  # fmt: skip
         )
         return found
 
