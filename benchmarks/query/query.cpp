@@ -91,6 +91,7 @@ Status prepare_cache(const SourceContext& context, Prepared& prepared) {
   options.placement = place::always(context.options.fast);
   // A cache outlives its queries, so the allocation of its memory is not part of one.
   options.reserve = true;
+  options.slab = slab_for(context.options.block, 1);  // the observer makes it one shard
   options.observer = [log = prepared.fetches.get()](const CacheEvent& event) { log->note(event); };
   HEADRACE_TRY(prepared.cache, Cache::create(context.mover, std::move(options)));
   return {};

@@ -215,6 +215,11 @@ Result<ColumnBuffers> load_columns(const SourceContext& context, NodeId node) {
   return buffers;
 }
 
+Bytes slab_for(Bytes block, std::size_t shards) {
+  constexpr std::uint64_t kBlocks = 8;  // of a slab
+  return std::max(CacheOptions{}.slab, block * (kBlocks * shards));
+}
+
 void add(CacheStats& sum, const CacheStats& part) {
   sum.hits += part.hits;
   sum.inflight_hits += part.inflight_hits;

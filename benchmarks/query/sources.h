@@ -81,6 +81,10 @@ Status wait_for(const Transfer& transfer, const SourceContext& context);
 // Empties the cache, and waits without a bound until no engine reads the objects.
 void quiesce(Cache& cache, std::span<const Object* const> objects);
 
+// Slabs in which a frame of the largest block is found even if they are cut among shards: a block
+// larger than a slab finds no space in a reserved budget, unless it evicts neighbouring slabs.
+Bytes slab_for(Bytes block, std::size_t shards);
+
 // Adds the counts of another group's cache. Percentiles stay those of `sum`.
 void add(CacheStats& sum, const CacheStats& part);
 

@@ -243,6 +243,7 @@ Result<std::unique_ptr<Cache>> make_cache(sim::Host& host, Mover& mover, const S
   const std::size_t cpus = host.machine().find(run.group.cpus)->cpus.size();
   options.shards = std::bit_floor(
       std::max<std::size_t>(std::min<std::size_t>(cpus / 2, budget.value / kShardBytes), 1));
+  options.slab = slab_for(settings.chunk, options.shards);
   options.allocate = [&host](NodeId node, Bytes bytes) { return host.reserve_object(node, bytes); };
   return Cache::create(mover, std::move(options));
 }

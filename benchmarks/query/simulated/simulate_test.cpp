@@ -66,6 +66,15 @@ TEST(SimulatedQuery, Prefetch_CopiesEachByteOnceAndHitsAfterwards) {
   EXPECT_TRUE(report["upper_bound"].is_boolean());
 }
 
+TEST(SimulatedQuery, LargeChunks_StayInACacheThatHasSpace) {
+  Json options = small("prefetch");
+  options["groups"] = {{{"cpus", 0}, {"slow", 0}, {"fast", 8}}};
+  options["working_set_bytes"] = std::uint64_t{1} << 30;
+  options["chunk_bytes"] = 16 << 20;
+  const Json report = simulated(options);
+  EXPECT_EQ(report["passes"][1]["waited_seconds"], 0);
+}
+
 TEST(SimulatedQuery, Direct_UsesNoEngine) {
   const Json direct = simulated(small("direct"));
   EXPECT_TRUE(direct["engines"].empty());
