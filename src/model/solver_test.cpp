@@ -216,9 +216,10 @@ TEST(SolverTest, IntervalSpansCeilingsAndLinesInFlight) {
 }
 
 TEST(SolverTest, PreparedFlows_AreSolvedForAnyThreads) {
-  const Solver solver = solver_of(
-      two_memories(), {{ceiling_to("DDR", {0}, 100e9)}, {ceiling_to("HBM", {8}, 300e9)}});
-  std::vector<Flow> flows = {reader(0, 1, 40, 100), reader(0, 1, 10, 100), reader(8, 1, 40, 130)};
+  const MachineModel model{
+      .ceilings = {ceiling_to("DDR", {0}, 100e9), ceiling_to("HBM", {1}, 300e9)}};
+  const Solver solver = solver_of(two_memories(), model);
+  std::vector<Flow> flows = {reader(0, 1, 40, 100), reader(0, 1, 10, 100), reader(1, 1, 40, 130)};
   FlowSet prepared = *solver.prepare(flows);
   for (const std::vector<double>& threads :
        {std::vector<double>{1, 1, 1}, {64, 1, 0}, {0, 0, 64}, {2, 60, 1}, {1, 1, 1}}) {
