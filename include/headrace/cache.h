@@ -315,8 +315,7 @@ struct CacheOptions {
   Bytes slab = 32_MiB;
   PageSize pages = PageSize::transparent;
   // Allocates all slabs in create() and keeps them in flush() and clear(), so that no access pays
-  // for the first touch of their pages. A block that is larger than a slab / `shards` then evicts
-  // others although the budget has space: choose `slab` for the largest block.
+  // for the first touch of their pages.
   bool reserve = false;
   // Returns an object with memory for a slab, of at least this many bytes, that the cache may write
   // to. For memory of another allocator, shared memory, or addresses without memory in a
