@@ -210,7 +210,7 @@ def test_some_modes_only(options: query_bench.QueryBenchOptions) -> None:
         ({"groups": 0}, headrace.InvalidError, "0 groups"),
         ({"groups": 4096}, headrace.InvalidError, "nodes with CPUs"),
         ({"engine": "fpga"}, headrace.InvalidError, "any, cpu, dsa"),
-        ({"route": "longest"}, headrace.InvalidError, "longest"),
+        ({"route": "longest"}, headrace.AbsentError, "longest"),
     ],
 )
 def test_bad_options_are_refused(
