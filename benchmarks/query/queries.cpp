@@ -50,10 +50,12 @@ const std::vector<QueryDefinition>& definitions() {
   static const std::vector<QueryDefinition> all = {
       {"sum",
        {"l_quantity", "l_extendedprice"},
+       1,
        "SELECT SUM(l_extendedprice) AS sum_price FROM lineitem WHERE l_quantity < 50",
        make_sum},
       {"q6",
        {"l_shipdate", "l_discount", "l_quantity", "l_extendedprice"},
+       3,
        "SELECT SUM(l_extendedprice * l_discount) AS revenue FROM lineitem"
        " WHERE l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1995-01-01'"
        " AND l_discount BETWEEN 0.05 AND 0.07 AND l_quantity < 24",
@@ -61,6 +63,7 @@ const std::vector<QueryDefinition>& definitions() {
       {"q1",
        {"l_shipdate", "l_returnflag", "l_linestatus", "l_quantity", "l_extendedprice", "l_discount",
         "l_tax"},
+       1,
        "SELECT l_returnflag, l_linestatus, SUM(l_quantity) AS sum_qty,"
        " SUM(l_extendedprice) AS sum_base_price,"
        " SUM(l_extendedprice * (1 - l_discount)) AS sum_disc_price,"

@@ -7,14 +7,17 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "benchmarks/query/input/supervise.h"
 #include "benchmarks/query/pipeline.h"
 #include "benchmarks/query/scan.h"
 #include "benchmarks/query/sources.h"
+#include "core/affinity.h"
 #include "core/fail.h"
 #include "core/mutex.h"
+#include "core/thread.h"
 
 namespace headrace {
 namespace {
@@ -45,7 +48,8 @@ class FetchLog {
       const auto object = std::ranges::find(objects, event.extent.object);
       if (object == objects.end()) continue;
       const auto i = static_cast<std::size_t>(object - objects.begin());
-      const std::uint64_t chunk = event.extent.offset / (scan.chunk_rows * scan.columns[i].width);
+      const std::uint64_t chunk =
+          scan.object_chunk + event.extent.offset / (scan.chunk_rows * scan.columns[i].width);
       const auto found = traces.find({scan.columns[i].name, chunk});
       if (found == traces.end()) continue;
       BlockTrace& trace = *found->second;
@@ -67,8 +71,6 @@ class FetchLog {
 // Everything that a mode needs, made before the clock starts. Its destructor waits until no engine
 // reads for it.
 struct Prepared {
-  Prepared() = default;
-  Prepared(Prepared&&) = default;
   ~Prepared() {
     if (source) source->end();
     if (cache) quiesce(*cache, objects);
@@ -89,16 +91,21 @@ Status prepare_cache(const SourceContext& context, Prepared& prepared) {
   options.placement = place::always(context.options.fast);
   // A cache outlives its queries, so the allocation of its memory is not part of one.
   options.reserve = true;
+  options.slab = slab_for(context.options.block, 1);  // the observer makes it one shard
   options.observer = [log = prepared.fetches.get()](const CacheEvent& event) { log->note(event); };
   HEADRACE_TRY(prepared.cache, Cache::create(context.mover, std::move(options)));
   return {};
 }
 
-Result<Prepared> prepare(const SourceContext& context) {
+// Whether a part's columns are loaded into memory before the clock starts.
+bool loads_columns(const QueryOptions& options, bool slow_is_storage) {
+  return options.mode == QueryMode::resident || !slow_is_storage;
+}
+
+Status prepare(const SourceContext& context, Prepared& prepared) {
   const QueryScan& scan = context.scan;
-  Prepared prepared;
   const QueryMode mode = context.options.mode;
-  if (mode == QueryMode::resident || !scan.slow_is_storage) {
+  if (loads_columns(context.options, scan.slow_is_storage)) {
     const NodeId node = mode == QueryMode::resident ? context.options.fast : context.options.slow;
     HEADRACE_TRY(prepared.columns, load_columns(context, node));
     for (const auto& column : prepared.columns) prepared.objects.push_back(column.get());
@@ -123,11 +130,93 @@ Result<Prepared> prepare(const SourceContext& context) {
       break;
     }
   }
-  return prepared;
+  return {};
+}
+
+// One group's part of a run.
+struct Part {
+  Part(QueryScan scan, QueryOptions options, const SourceContext& of)
+      : context(std::move(scan), std::move(options), of.mover, of.run) {}
+
+  SourceContext context;
+  CpuSet cpus;  // empty: any
+  Prepared prepared;
+  Result<PipelineRun> outcome = fail(ErrorCode::cancelled, "not begun");
+};
+
+Result<std::vector<std::unique_ptr<Part>>> make_parts(const SourceContext& all) {
+  std::vector<QueryGroup> groups = all.options.groups;
+  if (groups.empty()) groups.push_back({{}, all.options.slow, all.options.fast});
+  std::vector<std::unique_ptr<Part>> parts;
+  for (const QueryGroup& group : groups) {
+    QueryScan scan = all.scan;
+    scan.part = parts.size();
+    scan.parts = groups.size();
+    if (loads_columns(all.options, scan.slow_is_storage)) scan.object_chunk = scan.first_chunk();
+    QueryOptions options = all.options;
+    options.slow = group.slow;
+    options.fast = group.fast;
+    parts.push_back(std::make_unique<Part>(std::move(scan), std::move(options), all));
+    parts.back()->cpus = group.cpus;
+    HEADRACE_TRY_STATUS(prepare(parts.back()->context, parts.back()->prepared));
+  }
+  return parts;
+}
+
+void run_part(Part& part, Nanoseconds start) {
+  SourceContext& context = part.context;
+  Prepared& prepared = part.prepared;
+  if (!part.cpus.empty() && !pin(pthread_self(), part.cpus)) {
+    context.run.stop = true;
+    part.outcome = fail(ErrorCode::unsupported,
+                        "cannot bind threads to the CPUs of node {}; does a container forbid "
+                        "sched_setaffinity?",
+                        raw(context.options.fast));
+    return;
+  }
+  if (prepared.cache) prepared.source = cached_source(context, *prepared.cache, prepared.objects);
+  part.outcome = run_pipeline(context, *prepared.source, start);
+  if (!part.outcome) context.run.stop = true;
+}
+
+// Each part by a thread of its own.
+void run_parts(std::vector<std::unique_ptr<Part>>& parts, Nanoseconds start) {
+  std::vector<std::thread> threads;
+  for (const auto& part : parts) {
+    auto thread = start_thread("headrace-group", [&part, start] { run_part(*part, start); });
+    if (!thread) {
+      part->context.run.stop = true;
+      part->outcome = Unexpected(std::move(thread).error());
+      break;
+    }
+    threads.push_back(*std::move(thread));
+  }
+  for (std::thread& thread : threads) join(thread);
+}
+
+// The outcome of all parts. Of several errors, one that is not only "stopped".
+Result<PipelineRun> merge(std::vector<std::unique_ptr<Part>>& parts) {
+  const auto failed = [](const auto& part) { return !part->outcome; };
+  const auto because = [](const auto& part) {
+    return !part->outcome && part->outcome.error().code != ErrorCode::cancelled;
+  };
+  auto found = std::ranges::find_if(parts, because);
+  if (found == parts.end()) found = std::ranges::find_if(parts, failed);
+  if (found != parts.end()) return Unexpected((*found)->outcome.error());
+  PipelineRun all = *std::move(parts.front()->outcome);
+  for (const auto& part : parts) {
+    if (part == parts.front()) continue;
+    HEADRACE_TRY_STATUS(all.result->merge(*part->outcome->result));
+    all.compute += part->outcome->compute;
+    all.waited += part->outcome->waited;
+    std::ranges::move(part->outcome->blocks, std::back_inserter(all.blocks));
+  }
+  std::ranges::stable_sort(all.blocks, {}, &BlockTrace::wait_start);
+  return all;
 }
 
 Result<QueryRun> run_mode(SourceContext& context) {
-  HEADRACE_TRY(Prepared prepared, prepare(context));
+  HEADRACE_TRY(auto parts, make_parts(context));
   const QueryScan& scan = context.scan;
   QueryRun run{.bytes = scan.bytes()};
   if (scan.slow_is_storage) {
@@ -135,18 +224,24 @@ Result<QueryRun> run_mode(SourceContext& context) {
   }
   const Clock& clock = context.mover.clock();
   const Nanoseconds start = clock.now();
-  if (prepared.cache) prepared.source = cached_source(context, *prepared.cache, prepared.objects);
-  auto pipeline = run_pipeline(context, *prepared.source, start);
+  run_parts(parts, start);
   run.time = clock.now() - start;
-  if (!pipeline) return Unexpected(std::move(pipeline).error());
-  run.answer = std::move(pipeline->answer);
-  run.compute = pipeline->compute;
-  run.waited = pipeline->waited;
-  run.blocks = std::move(pipeline->blocks);
-  if (prepared.cache) {
-    run.cache = prepared.cache->stats();
-    prepared.fetches->complete(run.blocks, scan, prepared.objects, start);
-  } else if (context.options.mode == QueryMode::direct && scan.slow_is_storage) {
+  HEADRACE_TRY(PipelineRun pipeline, merge(parts));
+  run.answer = pipeline.result->answer();
+  run.compute = pipeline.compute;
+  run.waited = pipeline.waited;
+  run.blocks = std::move(pipeline.blocks);
+  for (const auto& part : parts) {
+    const Prepared& prepared = part->prepared;
+    if (!prepared.cache) continue;
+    if (run.cache) {
+      add(*run.cache, prepared.cache->stats());
+    } else {
+      run.cache = prepared.cache->stats();
+    }
+    prepared.fetches->complete(run.blocks, part->context.scan, prepared.objects, start);
+  }
+  if (context.options.mode == QueryMode::direct && scan.slow_is_storage) {
     for (BlockTrace& block : run.blocks) {
       block.fetch_start = block.wait_start;
       block.fetch_end = block.wait_end;
@@ -161,8 +256,9 @@ Result<T> run_supervised(const Table& table, Mover& mover, QueryOptions options,
                          Result<T> (*work)(SourceContext&)) {
   struct Run {
     Run(std::shared_ptr<void> kept, QueryScan scan, QueryOptions asked, Mover& by)
-        : keep(std::move(kept)), context(std::move(scan), std::move(asked), by) {}
+        : keep(std::move(kept)), context(std::move(scan), std::move(asked), by, control) {}
     const std::shared_ptr<void> keep;  // destroyed last
+    RunControl control;
     SourceContext context;
     std::optional<Result<T>> outcome;
   };
@@ -177,9 +273,9 @@ Result<T> run_supervised(const Table& table, Mover& mover, QueryOptions options,
       .clock = mover.clock(),
       .waiting = mover.waiting(),
       .stop = std::move(stop),
-      .progress = [&] { return mover.stats().bytes.value + run->context.blocks_read; },
+      .progress = [&] { return mover.stats().bytes.value + run->control.blocks_read; },
       .source = fmt::format("{} node {} ({})", to_string(slow.kind), raw(slow.id), slow.name)};
-  HEADRACE_TRY_STATUS(supervise(supervision, run->context.stop, [run, work]() -> Status {
+  HEADRACE_TRY_STATUS(supervise(supervision, run->control.stop, [run, work]() -> Status {
     run->outcome = work(run->context);
     if (!*run->outcome) return Unexpected(run->outcome->error());
     return {};

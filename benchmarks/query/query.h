@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "headrace/cache.h"
+#include "headrace/cpus.h"
 #include "headrace/file.h"
 #include "headrace/mover.h"
 #include "headrace/result.h"
@@ -98,22 +99,40 @@ struct BlockTrace {
   Nanoseconds use_end{0};     // the pipeline has finished with it
 };
 
+// One part of the rows, scanned by CPUs of its own.
+struct QueryGroup {
+  CpuSet cpus;  // to which its threads are bound
+  NodeId slow;  // as in QueryOptions
+  NodeId fast;
+};
+
 struct QueryOptions {
   std::string query = "q6";
   QueryMode mode = QueryMode::prefetch;
-  Bytes block = 1_MiB;   // of the widest column of a chunk; others scale with their width
-  unsigned threads = 1;  // of the pipeline
+  Bytes block = 1_MiB;  // of the widest column of a chunk; others scale with their width
+  // Threads of the pipeline. With `aggregators`, those of its first stage, which filters.
+  unsigned threads = 1;
+  // Threads of a second stage, which takes filtered chunks and the columns after the filters. 0:
+  // there is one stage, and a thread takes all columns of its chunk.
+  unsigned aggregators = 0;
   // The initial location of the columns: a storage node, or a memory node to which they are copied
   // before the clock starts.
   NodeId slow;
   NodeId fast;             // the target of fetches
   Bytes budget = 256_MiB;  // of the cache on the fast node
   PrefetchOptions prefetch;
+  // The rows are cut into as many parts, which are scanned at the same time: each by `threads` and
+  // `aggregators` of its own, with its own cache of `budget`. Empty: one part, by threads on any
+  // CPUs, from `slow` to `fast`.
+  std::vector<QueryGroup> groups = {};
   // Called before the run and then every 50 ms, only by the calling thread. Returns true to stop.
   std::function<bool()> stop = [] { return false; };
   // Released when the run no longer uses the Mover, which may be after run_query returned (see
   // there). A caller that shares the Mover and its machine puts their owner here.
   std::shared_ptr<void> keep = {};
+
+  // Chunks in progress at most: one for each thread, and with two stages as many between them.
+  unsigned slots() const { return aggregators == 0 ? threads : 2 * (threads + aggregators); }
 };
 
 struct QueryRun {
@@ -140,6 +159,7 @@ struct QueryRun {
 // - io: a column file could not be read; the message names it
 // - unsupported: mmap of a memory node
 // - invalid: nodes, threads or blocks that make no sense; columns too wide for exact sums
+// - unsupported: also a group's CPUs that this process must not use
 // - exhausted: a budget below one block; no memory; no thread
 Result<QueryRun> run_query(const Table& table, Mover& mover, const QueryOptions& options);
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "benchmarks/query/table_testing.h"
+#include "core/affinity.h"
 #include "headrace/backend.h"
 #include "tests/support/dsa/dsa.h"
 
@@ -50,14 +51,16 @@ TEST_F(QueryTest, EveryModeGivesTheAnswerOfThePlainLoop) {
   for (const std::string& query : query_names()) {
     const Answer expected = lineitem_.answer(query);
     for (const QueryMode mode : kModes) {
-      for (const unsigned threads : {1u, 3u}) {
+      for (const auto& [threads, aggregators] : {std::pair{1u, 0u}, {3u, 0u}, {1u, 1u}, {2u, 3u}}) {
         QueryOptions options = options_;
         options.query = query;
         options.mode = mode;
         options.threads = threads;
+        options.aggregators = aggregators;
         const auto outcome = run(options);
         ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
-        EXPECT_EQ(outcome->answer, expected) << query << " " << to_string(mode) << " " << threads;
+        EXPECT_EQ(outcome->answer, expected)
+            << query << " " << to_string(mode) << " " << threads << "+" << aggregators;
       }
     }
   }
@@ -100,6 +103,32 @@ TEST_F(QueryTest, EachBlockIsTracedOnceAndInOrder) {
     EXPECT_EQ(outcome.bytes, Bytes{kRows * (2 + 1 + 2 + 4)});
     EXPECT_EQ(outcome.cache.has_value(), mode == QueryMode::prefetch);
   }
+}
+
+TEST_F(QueryTest, GroupsScanTheirPartsWithCachesOfTheirOwn) {
+  const std::vector<unsigned> cpus = allowed_cpus();
+  for (const QueryMode mode : kModes) {
+    for (const unsigned groups : {2u, 9u}) {  // more than the seven chunks
+      QueryOptions options = options_;
+      options.mode = mode;
+      options.groups.assign(groups, {{cpus.front()}, options.slow, options.fast});
+      const auto outcome = run(options);
+      ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
+      EXPECT_EQ(outcome->answer, lineitem_.answer("q6")) << to_string(mode) << " " << groups;
+      std::set<std::pair<std::string, std::uint64_t>> seen;
+      for (const BlockTrace& block : outcome->blocks) seen.insert({block.column, block.chunk});
+      EXPECT_EQ(seen.size(), outcome->blocks.size());
+      EXPECT_EQ(seen.size(), 4 * 7U);
+      if (mode != QueryMode::prefetch) continue;
+      const CacheStats& cache = *outcome->cache;
+      EXPECT_GE(cache.hits + cache.inflight_hits + cache.misses, 4 * 7U);
+      for (const BlockTrace& block : outcome->blocks) EXPECT_TRUE(block.fetch_end.has_value());
+    }
+  }
+  options_.groups = {{{100'000}, options_.slow, options_.fast}};
+  EXPECT_EQ(run(options_).error().code, ErrorCode::unsupported);
+  options_.groups = {{cpus, options_.fast, options_.slow}};
+  EXPECT_EQ(run(options_).error().code, ErrorCode::invalid);
 }
 
 TEST_F(QueryTest, PrefetchedBlocksAreCounted) {
@@ -163,13 +192,16 @@ TEST_F(QueryTest, AFileCutShortIsAnErrorThatNamesIt) {
   std::filesystem::resize_file(directory_.path() / "l_extendedprice.bin", 96 << 10);
   for (const QueryMode mode : kModes) {
     QueryOptions options = options_;
-    options.mode = mode;
-    options.threads = 2;
-    const auto outcome = run(options);
-    ASSERT_FALSE(outcome.has_value()) << to_string(mode);
-    EXPECT_EQ(outcome.error().code, ErrorCode::io) << outcome.error().message;
-    EXPECT_NE(outcome.error().message.find("l_extendedprice.bin"), std::string::npos)
-        << to_string(mode) << ": " << outcome.error().message;
+    for (const unsigned aggregators : {0u, 2u}) {
+      options.mode = mode;
+      options.threads = 2;
+      options.aggregators = aggregators;
+      const auto outcome = run(options);
+      ASSERT_FALSE(outcome.has_value()) << to_string(mode);
+      EXPECT_EQ(outcome.error().code, ErrorCode::io) << outcome.error().message;
+      EXPECT_NE(outcome.error().message.find("l_extendedprice.bin"), std::string::npos)
+          << to_string(mode) << ": " << outcome.error().message;
+    }
   }
   const auto floor = measure_transfer_floor(table_, mover_, options_);
   ASSERT_FALSE(floor.has_value());
@@ -205,6 +237,7 @@ TEST_F(QueryTest, OptionsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(code_with([](O& o) { o.slow = o.fast; }), ErrorCode::invalid);
   EXPECT_EQ(code_with([](O& o) { o.fast = o.slow; }), ErrorCode::invalid);
   EXPECT_EQ(code_with([](O& o) { o.threads = 0; }), ErrorCode::invalid);
+  EXPECT_EQ(code_with([](O& o) { o.aggregators = 1025; }), ErrorCode::invalid);
   EXPECT_EQ(code_with([](O& o) { o.block = 0_B; }), ErrorCode::invalid);
   EXPECT_EQ(code_with([](O& o) { o.block = 2_GiB; }), ErrorCode::invalid);
 }
@@ -218,6 +251,7 @@ TEST_F(QueryTest, ATableWithoutRowsHasAnAnswer) {
       QueryOptions options = options_;
       options.query = query;
       options.mode = mode;
+      options.aggregators = query == "q6" ? 1 : 0;
       const auto outcome = run_query(table, mover_, options);
       ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
       EXPECT_EQ(outcome->answer, none.answer(query));

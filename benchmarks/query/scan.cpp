@@ -8,9 +8,9 @@
 namespace headrace {
 namespace {
 
-Status check_options(const Table& table, const Machine& machine, const QueryOptions& options) {
-  HEADRACE_TRY(const Node* slow, machine.node(options.slow));
-  HEADRACE_TRY(const Node* fast, machine.node(options.fast));
+Status check_nodes(const Machine& machine, NodeId slow_id, NodeId fast_id) {
+  HEADRACE_TRY(const Node* slow, machine.node(slow_id));
+  HEADRACE_TRY(const Node* fast, machine.node(fast_id));
   if (!fast->byte_addressable()) {
     return fail(ErrorCode::invalid,
                 "node {} ({}) is {}: operators cannot read it; take a memory node", raw(fast->id),
@@ -24,8 +24,25 @@ Status check_options(const Table& table, const Machine& machine, const QueryOpti
     return fail(ErrorCode::invalid, "slow and fast are both node {}; name two nodes",
                 raw(slow->id));
   }
+  return {};
+}
+
+Status check_options(const Table& table, const Machine& machine, const QueryOptions& options) {
+  HEADRACE_TRY_STATUS(check_nodes(machine, options.slow, options.fast));
+  const Node* const slow = machine.find(options.slow);
+  for (const QueryGroup& group : options.groups) {
+    HEADRACE_TRY_STATUS(check_nodes(machine, group.slow, group.fast));
+    if (machine.find(group.slow)->kind == slow->kind) continue;
+    return fail(ErrorCode::invalid,
+                "groups begin on node {} and node {}, which are not of one kind", raw(slow->id),
+                raw(group.slow));
+  }
   if (options.threads == 0 || options.threads > 1024) {
     return fail(ErrorCode::invalid, "{} threads; take 1 to 1024", options.threads);
+  }
+  if (options.aggregators > 1024) {
+    return fail(ErrorCode::invalid, "{} threads of a second stage; take at most 1024",
+                options.aggregators);
   }
   if (options.block < Bytes{kRowAlignment} || options.block > 1_GiB) {
     return fail(ErrorCode::invalid, "a block of {}; take 4 KiB to 1 GiB", to_string(options.block));
@@ -45,17 +62,18 @@ Status check_options(const Table& table, const Machine& machine, const QueryOpti
   return {};
 }
 
-// Each thread holds a block of every column, and one more must fit to be fetched meanwhile.
+// Each chunk in progress holds a block of every column, and one more must fit to be fetched
+// meanwhile.
 Status check_budget(const QueryScan& scan, const QueryOptions& options, unsigned row_bytes,
                     unsigned widest) {
   const std::uint64_t rows = std::min(scan.chunk_rows, scan.rows);
-  const Bytes least{rows * (std::uint64_t{options.threads} * row_bytes + widest)};
+  const Bytes least{rows * (std::uint64_t{options.slots()} * row_bytes + widest)};
   if (options.mode != QueryMode::prefetch || options.budget >= least) return {};
   return fail(
       ErrorCode::exhausted,
-      "a budget of {} is less than the {} that {} threads hold at once; raise the budget or "
-      "take smaller blocks",
-      to_string(options.budget), to_string(least), options.threads);
+      "a budget of {} is less than the {} of {} chunks in progress; raise the budget, or take "
+      "smaller blocks or fewer threads",
+      to_string(options.budget), to_string(least), options.slots());
 }
 
 }  // namespace

@@ -18,12 +18,12 @@ class MemorySource final : public BlockSource {
   MemorySource(const QueryScan& scan, std::vector<const Object*> columns)
       : scan_(scan), columns_(std::move(columns)) {}
 
-  Result<std::span<const std::byte>> get(unsigned /*worker*/, std::size_t column,
+  Result<std::span<const std::byte>> get(unsigned /*slot*/, std::size_t column,
                                          std::uint64_t chunk) override {
     const Extent block = scan_.block(*columns_[column], column, chunk);
     return std::span<const std::byte>(block.memory(), block.length.value);
   }
-  Status finish(unsigned /*worker*/) override { return {}; }
+  Status finish(unsigned /*slot*/) override { return {}; }
 
  private:
   const QueryScan& scan_;
@@ -33,7 +33,7 @@ class MemorySource final : public BlockSource {
 class CopyingSource final : public BlockSource {
  public:
   explicit CopyingSource(const SourceContext& context)
-      : context_(context), buffers_(context.options.threads) {}
+      : context_(context), buffers_(context.options.slots()) {}
 
   Status allocate_buffers() {
     const QueryScan& scan = context_.scan;
@@ -49,11 +49,11 @@ class CopyingSource final : public BlockSource {
     return {};
   }
 
-  Result<std::span<const std::byte>> get(unsigned worker, std::size_t column,
+  Result<std::span<const std::byte>> get(unsigned slot, std::size_t column,
                                          std::uint64_t chunk) override {
     const File& file = *context_.scan.files[column];
     const Extent from = context_.scan.block(file, column, chunk);
-    const Extent to = {buffers_[worker][column].get(), 0, from.length};
+    const Extent to = {buffers_[slot][column].get(), 0, from.length};
     const Transfer transfer =
         context_.mover.copy(to, from, {.priority = Priority::demand, .hint = CopyHint::keep});
     if (Status outcome = wait_for(transfer, context_); !outcome) {
@@ -61,11 +61,11 @@ class CopyingSource final : public BlockSource {
     }
     return std::span<const std::byte>(to.memory(), to.length.value);
   }
-  Status finish(unsigned /*worker*/) override { return {}; }
+  Status finish(unsigned /*slot*/) override { return {}; }
 
  private:
   const SourceContext& context_;
-  std::vector<ColumnBuffers> buffers_;  // [worker][column]
+  std::vector<ColumnBuffers> buffers_;  // [slot][column]
 };
 
 class MappedSource final : public BlockSource {
@@ -80,13 +80,13 @@ class MappedSource final : public BlockSource {
     return {};
   }
 
-  Result<std::span<const std::byte>> get(unsigned /*worker*/, std::size_t column,
+  Result<std::span<const std::byte>> get(unsigned /*slot*/, std::size_t column,
                                          std::uint64_t chunk) override {
     const Extent block = scan_.block(*scan_.files[column], column, chunk);
     return files_[column]->bytes().subspan(block.offset, block.length.value);
   }
 
-  Status finish(unsigned /*worker*/) override {
+  Status finish(unsigned /*slot*/) override {
     for (std::size_t i = 0; i < files_.size(); ++i) {
       if (files_[i]->lost()) {
         return fail(ErrorCode::io, "{} could not be read to its end; was it cut short?",
@@ -107,10 +107,11 @@ class CachedSource final : public BlockSource {
       : context_(context),
         cache_(cache),
         objects_(std::move(objects)),
-        held_(context.options.threads) {
+        held_(context.options.slots()) {
     std::vector<Extent> planned;
     planned.reserve(context_.scan.chunks() * objects_.size());
-    for (std::uint64_t chunk = 0; chunk < context_.scan.chunks(); ++chunk) {
+    const std::uint64_t end = context_.scan.end_chunk();
+    for (std::uint64_t chunk = context_.scan.first_chunk(); chunk < end; ++chunk) {
       for (std::size_t column = 0; column < objects_.size(); ++column) {
         planned.push_back(context_.scan.block(*objects_[column], column, chunk));
       }
@@ -120,25 +121,25 @@ class CachedSource final : public BlockSource {
     prefetch_ = cache_.prefetch(planned, prefetch);
   }
 
-  Result<std::span<const std::byte>> get(unsigned worker, std::size_t column,
+  Result<std::span<const std::byte>> get(unsigned slot, std::size_t column,
                                          std::uint64_t chunk) override {
     const Object& object = *objects_[column];
     Block block = cache_.access(context_.scan.block(object, column, chunk),
                                 {.initiator = context_.options.fast, .plan = &prefetch_});
     auto bytes = block.wait(kWaitStep);
     while (!bytes && block.state() == BlockState::filling) {
-      if (context_.stop) return fail(ErrorCode::cancelled, "stopped");
+      if (context_.run.stop) return fail(ErrorCode::cancelled, "stopped");
       bytes = block.wait(kWaitStep);
     }
     // It may have ended between the last look and state().
     if (!bytes) bytes = block.wait(Nanoseconds{0});
     if (!bytes) return Unexpected(name_file(std::move(bytes).error(), object, context_.scan));
-    held_[worker].push_back(std::move(block));
+    held_[slot].push_back(std::move(block));
     return *bytes;
   }
 
-  Status finish(unsigned worker) override {
-    held_[worker].clear();
+  Status finish(unsigned slot) override {
+    held_[slot].clear();
     return {};
   }
 
@@ -151,7 +152,7 @@ class CachedSource final : public BlockSource {
   const SourceContext& context_;
   Cache& cache_;
   const std::vector<const Object*> objects_;
-  std::vector<std::vector<Block>> held_;  // [worker]
+  std::vector<std::vector<Block>> held_;  // [slot]
   Prefetch prefetch_;
 };
 
@@ -180,7 +181,7 @@ std::unique_ptr<BlockSource> cached_source(const SourceContext& context, Cache& 
 }
 
 Status wait_for(const Transfer& transfer, const SourceContext& context) {
-  while (!transfer.done() && !context.stop) (void)transfer.wait(kWaitStep);
+  while (!transfer.done() && !context.run.stop) (void)transfer.wait(kWaitStep);
   if (!transfer.done()) {
     transfer.cancel();
     while (!transfer.done()) (void)transfer.wait();
@@ -201,16 +202,37 @@ Result<ColumnBuffers> load_columns(const SourceContext& context, NodeId node) {
   ColumnBuffers buffers;
   for (std::size_t i = 0; i < context.scan.columns.size(); ++i) {
     const File& file = *context.scan.files[i];
+    const Extent part = context.scan.in_file(i);
     HEADRACE_TRY(std::unique_ptr<Buffer> buffer,
-                 allocate_for_cpus(context.mover.machine(), std::max(file.size(), 1_B),
+                 allocate_for_cpus(context.mover.machine(), std::max(part.length, 1_B),
                                    Placement::on(node)));
-    const Transfer transfer = context.mover.copy({buffer.get(), 0, file.size()}, whole(file));
+    const Transfer transfer = context.mover.copy({buffer.get(), 0, part.length}, part);
     if (Status outcome = wait_for(transfer, context); !outcome) {
       return Unexpected(name_file(std::move(outcome).error(), file, context.scan));
     }
     buffers.push_back(std::move(buffer));
   }
   return buffers;
+}
+
+Bytes slab_for(Bytes block, std::size_t shards) {
+  constexpr std::uint64_t kBlocks = 8;  // of a slab
+  return std::max(CacheOptions{}.slab, block * (kBlocks * shards));
+}
+
+void add(CacheStats& sum, const CacheStats& part) {
+  sum.hits += part.hits;
+  sum.inflight_hits += part.inflight_hits;
+  sum.misses += part.misses;
+  sum.prefetched += part.prefetched;
+  sum.first_uses += part.first_uses;
+  sum.late += part.late;
+  sum.wasted_bytes += part.wasted_bytes;
+  sum.evictions += part.evictions;
+  sum.refusals += part.refusals;
+  sum.failures += part.failures;
+  sum.bytes_used += part.bytes_used;
+  sum.blocks += part.blocks;
 }
 
 Error name_file(Error error, const Object& object, const QueryScan& scan) {

@@ -81,9 +81,11 @@ bool Crossings::has_side_cache(NodeId node) const {
 std::vector<AccessCrossing> Crossings::of(const Initiator& initiator, const FlowAccess& access,
                                           double hits, double dirty) const {
   std::vector<AccessCrossing> found;
+  found.reserve(8);  // more than most paths have
   const bool cached = has_side_cache(access.node);
   for (std::size_t c = 0; c < model_.ceilings.size(); ++c) {
     const Ceiling& ceiling = model_.ceilings[c];
+    if (ceiling.side_cache && !cached) continue;
     bool reads = false;
     bool writes = false;
     for (std::size_t p = 0; p < ceiling.paths.size(); ++p) {
@@ -99,9 +101,9 @@ std::vector<AccessCrossing> Crossings::of(const Initiator& initiator, const Flow
       reads = reads || path.counts != Counts::writes;
       writes = writes || path.counts != Counts::reads;
     }
+    if (!reads && !writes) continue;
     const bool at_memory =
         ceiling.kind == CeilingKind::controller || ceiling.kind == CeilingKind::device;
-    if (ceiling.side_cache && !cached) continue;
     const Traffic traffic = at_memory && cached
                                 ? behind(access.kind, ceiling.side_cache, hits, dirty)
                                 : demand(access.kind);

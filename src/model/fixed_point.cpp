@@ -24,52 +24,42 @@ struct Share {
   double weight;
 };
 
+// One ceiling of a class: its equation, and bytes per byte of progress.
+struct Crossed {
+  std::size_t row;
+  double reads;
+  double writes;
+  double weight;
+};
+
+double product(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+
 // The system of equations over those ceilings that some class crosses.
-class System {
+class RateSystem::System {
  public:
-  System(std::span<const ThreadClass> classes, std::span<const ScaledCeiling> ceilings)
-      : classes_(classes), ceilings_(ceilings), row_(ceilings.size(), kNone) {
-    for (std::size_t i = 0; i < classes.size(); ++i) {
-      for (const ClassCrossing& crossing : classes[i].crossings) {
-        if (crossing.weight <= 0) continue;
-        std::size_t& row = row_[crossing.ceiling];
-        if (row == kNone) {
-          row = active_.size();
-          active_.push_back(crossing.ceiling);
-          shares_.emplace_back();
-        }
-        shares_[row].push_back({i, crossing.weight});
-      }
-    }
-    bandwidth_.resize(size());
-    reads_.resize(size());
-    writes_.resize(size());
-    delay_.resize(classes.size());
-    rate_.resize(classes.size());
-    residual_.resize(size());
-  }
+  System(std::span<const ThreadClass> classes, std::span<const ScaledCeiling> ceilings);
 
   std::size_t size() const { return active_.size(); }
 
-  // True if a bandwidth depends on the mix.
-  bool mixing() const {
-    return std::ranges::any_of(active_, [&](std::size_t ceiling) {
-      return ceilings_[ceiling].ceiling->bandwidth.points.size() > 1;
-    });
-  }
+  void set_threads(std::span<const double> threads);
 
   // Delays and rates at these queues, and with the bandwidths of now, the residuals F.
   void evaluate(const std::vector<double>& queue) {
-    for (std::size_t i = 0; i < classes_.size(); ++i) {
+    for (const std::size_t i : present_) {
       double delay = classes_[i].idle;
-      for (const ClassCrossing& crossing : classes_[i].crossings) {
-        if (crossing.weight > 0) delay += crossing.weight * queue[row_[crossing.ceiling]];
-      }
+      for (const Crossed& at : crossed(i)) delay += at.weight * queue[at.row];
       delay_[i] = delay;
       rate_[i] = rate(i, delay);
     }
     for (std::size_t c = 0; c < size(); ++c) {
-      residual_[c] = load(c) - bandwidth_[c] * used(c, queue[c]).value;
+      used_[c] = used(c, queue[c]);
+      residual_[c] = load(c) - bandwidth_[c] * used_[c].value;
     }
   }
 
@@ -79,25 +69,16 @@ class System {
     return sum;
   }
 
-  Utilisation used(std::size_t c, double queue) const {
-    const ScaledCeiling& scaled = ceilings_[active_[c]];
-    const double scale = scaled.ceiling->queue.points.empty() ? scaled.queue : 1;
-    Utilisation found = utilisation(scaled.ceiling->queue, queue / scale);
-    found.slope /= scale;
-    return found;
-  }
-
   // Bandwidths at the mix of the rates of now: moves by `step` (0 to 1) of the difference. Returns
   // the largest relative difference.
   double mix(double step) {
-    reads_.assign(size(), 0);
-    writes_.assign(size(), 0);
-    for (std::size_t i = 0; i < classes_.size(); ++i) {
+    std::ranges::fill(reads_, 0);
+    std::ranges::fill(writes_, 0);
+    for (const std::size_t i : present_) {
       const double bytes = classes_[i].threads * rate_[i];
-      for (const ClassCrossing& crossing : classes_[i].crossings) {
-        if (crossing.weight <= 0) continue;
-        reads_[row_[crossing.ceiling]] += bytes * crossing.reads;
-        writes_[row_[crossing.ceiling]] += bytes * crossing.writes;
+      for (const Crossed& at : crossed(i)) {
+        reads_[at.row] += bytes * at.reads;
+        writes_[at.row] += bytes * at.writes;
       }
     }
     double most = 0;
@@ -125,6 +106,7 @@ class System {
     for (std::size_t c = 0; c < size(); ++c) {
       const double found = alone(c, queue[c]);
       for (const auto& [i, weight] : shares_[c]) {
+        if (classes_[i].threads <= 0) continue;
         delay_[i] += weight * (found - queue[c]);
         rate_[i] = rate(i, delay_[i]);
       }
@@ -135,82 +117,51 @@ class System {
   // How many times a step may be taken until a class that waits would have no delay left.
   double farthest(const std::vector<double>& queue, const std::vector<double>& step) const {
     double most = 1e6;
-    for (std::size_t i = 0; i < classes_.size(); ++i) {
+    for (const std::size_t i : present_) {
       double delay = classes_[i].idle;
       double change = 0;
-      for (const ClassCrossing& crossing : classes_[i].crossings) {
-        if (crossing.weight <= 0) continue;
-        delay += crossing.weight * queue[row_[crossing.ceiling]];
-        change += crossing.weight * step[row_[crossing.ceiling]];
+      for (const Crossed& at : crossed(i)) {
+        delay += at.weight * queue[at.row];
+        change += at.weight * step[at.row];
       }
       if (std::isinf(classes_[i].cap) && change < 0) most = std::min(most, 0.95 * delay / -change);
     }
     return most;
   }
 
-  // The matrix of -dF/dq, row by row. With fixed bandwidths it is positive definite; `mixing`: with
-  // bandwidths that follow the mix of the rates.
-  void jacobian(const std::vector<double>& queue, bool mixing, std::vector<double>& matrix) const {
+  // The matrix of -dF/dq where evaluate() was last, row by row. With fixed bandwidths it is
+  // positive definite; `mixing`: with bandwidths that follow the mix of the rates.
+  void jacobian(bool mixing) {
     const std::size_t n = size();
-    matrix.assign(n * n, 0);
-    for (std::size_t i = 0; i < classes_.size(); ++i) {
+    matrix_.assign(n * n, 0);
+    for (const std::size_t i : present_) {
       const ThreadClass& each = classes_[i];
       if (capped(i, delay_[i])) continue;
       const double slope = each.threads * rate_[i] / delay_[i];
-      for (const ClassCrossing& a : each.crossings) {
-        if (a.weight <= 0) continue;
-        const std::size_t c = row_[a.ceiling];
+      for (const Crossed& a : crossed(i)) {
         double weight = a.weight;
-        if (mixing) {
-          const double sum = reads_[c] + writes_[c];
-          const double share = (a.writes * reads_[c] - a.reads * writes_[c]) / (sum * sum);
-          weight -= share * mix_slope(c) * used(c, queue[c]).value;
+        if (mixing && mixes(a.row)) {
+          const double sum = reads_[a.row] + writes_[a.row];
+          const double share = (a.writes * reads_[a.row] - a.reads * writes_[a.row]) / (sum * sum);
+          weight -= share * mix_slope(a.row) * used_[a.row].value;
         }
-        double* row = &matrix[c * n];
-        for (const ClassCrossing& b : each.crossings) {
-          if (b.weight > 0) row[row_[b.ceiling]] += slope * weight * b.weight;
-        }
+        double* row = &matrix_[a.row * n];
+        for (const Crossed& b : crossed(i)) row[b.row] += slope * weight * b.weight;
       }
     }
-    for (std::size_t c = 0; c < n; ++c) {
-      matrix[c * n + c] += bandwidth_[c] * used(c, queue[c]).slope;
-    }
+    for (std::size_t c = 0; c < n; ++c) matrix_[c * n + c] += bandwidth_[c] * used_[c].slope;
   }
 
-  FixedPoint result(const std::vector<double>& queue) const {
-    FixedPoint point;
-    point.delay = delay_;
-    point.rate = rate_;
-    point.load.assign(ceilings_.size(), 0);
-    point.write_share.assign(ceilings_.size(), 0);
-    point.queue.assign(ceilings_.size(), 0);
-    for (std::size_t c = 0; c < ceilings_.size(); ++c) {
-      point.bandwidth.push_back(ceilings_[c].ceiling->bandwidth.at(0) * ceilings_[c].bandwidth *
-                                1e-9);
-    }
-    for (std::size_t c = 0; c < size(); ++c) {
-      point.load[active_[c]] = load(c);
-      point.bandwidth[active_[c]] = bandwidth_[c];
-      point.write_share[active_[c]] = write_share(c);
-      point.queue[active_[c]] = std::max(queue[c], 0.0);
-    }
-    return point;
-  }
-
-  // Sets the bandwidths to those of a solution.
-  void resume(const FixedPoint& point) {
-    for (std::size_t c = 0; c < size(); ++c) bandwidth_[c] = point.bandwidth[active_[c]];
-  }
-
-  const std::vector<double>& residual() const { return residual_; }
-  const std::vector<std::size_t>& active() const { return active_; }
-  std::size_t row(std::size_t ceiling) const { return row_[ceiling]; }
-  double bandwidth(std::size_t c) const { return bandwidth_[c]; }
-  const std::vector<double>& bandwidths() const { return bandwidth_; }
-  void set_bandwidths(const std::vector<double>& values) { bandwidth_ = values; }
+  // Begins at the last solution or, if that leads nowhere, from the beginning.
+  void solve(FixedPoint& point);
+  std::vector<double> elasticities(std::size_t i);
 
  private:
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+  std::span<const Crossed> crossed(std::size_t i) const {
+    return std::span(crossed_).subspan(first_[i], first_[i + 1] - first_[i]);
+  }
 
   // True if the cap holds the class back, so that its rate does not depend on delays.
   bool capped(std::size_t i, double delay) const {
@@ -226,99 +177,199 @@ class System {
     return sum > 0 ? writes_[c] / sum : 0;
   }
 
+  Utilisation used(std::size_t c, double at) const {
+    const ScaledCeiling& scaled = ceilings_[active_[c]];
+    const double scale = scaled.ceiling->queue.points.empty() ? scaled.queue : 1;
+    Utilisation found = utilisation(scaled.ceiling->queue, at / scale);
+    found.slope /= scale;
+    return found;
+  }
+
   // Bytes per ns.
   double bandwidth_at(std::size_t c, double share) const {
     const ScaledCeiling& scaled = ceilings_[active_[c]];
     return scaled.ceiling->bandwidth.at(share) * scaled.bandwidth * 1e-9;
   }
 
+  bool mixes(std::size_t c) const {
+    return ceilings_[active_[c]].ceiling->bandwidth.points.size() > 1;
+  }
+
   // The slope of the bandwidth over the share of writes.
   double mix_slope(std::size_t c) const {
-    if (ceilings_[active_[c]].ceiling->bandwidth.points.size() == 1) return 0;
     constexpr double kStep = 1e-7;
     const double share = std::clamp(write_share(c), kStep, 1 - kStep);
     return (bandwidth_at(c, share + kStep) - bandwidth_at(c, share - kStep)) / (2 * kStep);
   }
 
-  // The queue of ceiling c at which F_c = 0 while all other queues stay, within a thousandth.
-  double alone(std::size_t c, double from) const {
-    const auto excess = [&](double queue) {
-      double sum = 0;
-      for (const auto& [i, weight] : shares_[c]) {
-        const double delay = delay_[i] + weight * (queue - from);
-        sum +=
-            classes_[i].threads * weight * std::min(classes_[i].cap, classes_[i].in_flight / delay);
-      }
-      return sum - bandwidth_[c] * used(c, queue).value;
-    };
-    double low = from;
-    double high = from;
-    // Utilisations reach more than 1, and loads fall to 0: there is an end.
-    while (excess(high) > 0) {
-      low = high;
-      high *= 4;
-    }
-    while (low > kLeastQueue && low == high) {
-      if (excess(low / 4) > 0) {
-        low /= 4;
-        break;
-      }
-      low = high = high / 4;
-    }
-    while (high > low * 1.01) {
-      const double middle = std::sqrt(low * high);
-      (excess(middle) > 0 ? low : high) = middle;
-    }
-    return std::sqrt(low * high);
-  }
+  double alone(std::size_t c, double from) const;
+  void search();
+  double mixed_error(const std::vector<double>& queue);
+  bool leap(double& error);
+  void begin();
+  void iterate(FixedPoint& point);
+  void write(FixedPoint& point) const;
 
-  const std::span<const ThreadClass> classes_;
-  const std::span<const ScaledCeiling> ceilings_;
-  std::vector<std::size_t> row_;     // by ceiling: its equation, or kNone
+  std::vector<ThreadClass> classes_;
+  std::vector<std::size_t> present_;  // classes with threads
+  const std::vector<ScaledCeiling> ceilings_;
+  std::vector<Crossed> crossed_;  // of all classes, one after another
+  std::vector<std::size_t> first_;
   std::vector<std::size_t> active_;  // by equation: its ceiling
   std::vector<std::vector<Share>> shares_;
+  bool mixing_ = false;    // a bandwidth depends on the mix
+  bool warm_ = false;      // there is a last solution
+  bool factored_ = false;  // `matrix` is that of the elasticities
   std::vector<double> bandwidth_;
   std::vector<double> reads_;
   std::vector<double> writes_;
   std::vector<double> delay_;
   std::vector<double> rate_;
   std::vector<double> residual_;
+  std::vector<Utilisation> used_;
+  // Kept from one solution to the next: the queues of the last one, and memory for steps.
+  std::vector<double> queue_;
+  std::vector<double> matrix_;
+  std::vector<double> diagonal_;
+  std::vector<double> step_;
+  std::vector<double> moved_;
 };
 
-// Cholesky's factor of a positive definite matrix, in its lower half.
-void factorise(std::vector<double>& matrix, std::size_t n) {
-  for (std::size_t j = 0; j < n; ++j) {
-    double* row_j = &matrix[j * n];
-    double pivot = row_j[j];
-    for (std::size_t k = 0; k < j; ++k) pivot -= row_j[k] * row_j[k];
-    // Rounding may leave nothing of a pivot whose ceiling adds little.
-    pivot = std::sqrt(std::max(pivot, row_j[j] * 1e-15));
-    row_j[j] = pivot;
-    for (std::size_t i = j + 1; i < n; ++i) {
-      double* row_i = &matrix[i * n];
-      double sum = row_i[j];
-      for (std::size_t k = 0; k < j; ++k) sum -= row_i[k] * row_j[k];
-      row_i[j] = sum / pivot;
+RateSystem::System::System(std::span<const ThreadClass> classes,
+                           std::span<const ScaledCeiling> ceilings)
+    : classes_(classes.begin(), classes.end()), ceilings_(ceilings.begin(), ceilings.end()) {
+  std::vector<std::size_t> rows(ceilings.size(), kNone);
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    first_.push_back(crossed_.size());
+    for (const ClassCrossing& crossing : classes[i].crossings) {
+      if (crossing.weight <= 0) continue;
+      std::size_t& row = rows[crossing.ceiling];
+      if (row == kNone) {
+        row = active_.size();
+        active_.push_back(crossing.ceiling);
+        shares_.emplace_back();
+        mixing_ = mixing_ || mixes(row);
+      }
+      shares_[row].push_back({i, crossing.weight});
+      crossed_.push_back({row, crossing.reads, crossing.writes, crossing.weight});
+    }
+  }
+  first_.push_back(crossed_.size());
+  for (auto* each : {&bandwidth_, &reads_, &writes_, &residual_, &diagonal_, &moved_}) {
+    each->resize(size());
+  }
+  used_.resize(size());
+  delay_.resize(classes.size());
+  rate_.resize(classes.size());
+  queue_.assign(size(), 1.0);
+}
+
+void RateSystem::System::set_threads(std::span<const double> threads) {
+  factored_ = false;
+  present_.clear();
+  for (std::size_t i = 0; i < classes_.size(); ++i) {
+    if (!threads.empty()) classes_[i].threads = threads[i];
+    if (classes_[i].threads > 0) {
+      present_.push_back(i);
+    } else {
+      delay_[i] = classes_[i].idle;
+      rate_[i] = 0;
     }
   }
 }
 
-// Solves A x = b for the factor of A.
-std::vector<double> solve_factored(const std::vector<double>& matrix, std::vector<double> b) {
-  const std::size_t n = b.size();
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t k = 0; k < i; ++k) b[i] -= matrix[i * n + k] * b[k];
-    b[i] /= matrix[i * n + i];
+// The queue of ceiling c at which F_c = 0 while all other queues stay, within a hundredth.
+double RateSystem::System::alone(std::size_t c, double from) const {
+  const auto excess = [&](double at) {
+    double sum = 0;
+    for (const auto& [i, weight] : shares_[c]) {
+      if (classes_[i].threads <= 0) continue;
+      const double delay = delay_[i] + weight * (at - from);
+      sum +=
+          classes_[i].threads * weight * std::min(classes_[i].cap, classes_[i].in_flight / delay);
+    }
+    return sum - bandwidth_[c] * used(c, at).value;
+  };
+  double low = from;
+  double high = from;
+  // Utilisations reach more than 1, and loads fall to 0: there is an end.
+  while (excess(high) > 0) {
+    low = high;
+    high *= 4;
   }
-  for (std::size_t i = n; i-- > 0;) {
-    for (std::size_t k = i + 1; k < n; ++k) b[i] -= matrix[k * n + i] * b[k];
-    b[i] /= matrix[i * n + i];
+  while (low > kLeastQueue && low == high) {
+    if (excess(low / 4) > 0) {
+      low /= 4;
+      break;
+    }
+    low = high = high / 4;
   }
-  return b;
+  while (high > low * 1.01) {
+    const double middle = std::sqrt(low * high);
+    (excess(middle) > 0 ? low : high) = middle;
+  }
+  return std::sqrt(low * high);
 }
 
-// Solves A x = b by elimination with row pivots; A and b are changed.
-std::vector<double> eliminate(std::vector<double>& matrix, std::vector<double> b) {
+void RateSystem::System::write(FixedPoint& point) const {
+  point.delay = delay_;
+  point.rate = rate_;
+  for (auto* each : {&point.load, &point.write_share, &point.queue, &point.bandwidth}) {
+    each->assign(ceilings_.size(), 0);
+  }
+  for (std::size_t c = 0; c < ceilings_.size(); ++c) {
+    point.bandwidth[c] = ceilings_[c].ceiling->bandwidth.at(0) * ceilings_[c].bandwidth * 1e-9;
+  }
+  for (std::size_t c = 0; c < size(); ++c) {
+    point.load[active_[c]] = load(c);
+    point.bandwidth[active_[c]] = bandwidth_[c];
+    point.write_share[active_[c]] = write_share(c);
+    point.queue[active_[c]] = std::max(queue_[c], 0.0);
+  }
+}
+
+namespace {
+
+// Cholesky's factor of a positive definite matrix: L in its lower half, the same turned in its
+// upper half, so that all loops below run along rows; on the diagonal the inverses.
+void factorise(std::vector<double>& matrix, std::vector<double>& diagonal) {
+  const std::size_t n = diagonal.size();
+  for (std::size_t j = 0; j < n; ++j) diagonal[j] = matrix[j * n + j];
+  for (std::size_t j = 0; j < n; ++j) {
+    double* row_j = &matrix[j * n];
+    // Rounding may leave nothing of a pivot whose ceiling adds little.
+    row_j[j] = 1 / std::sqrt(std::max(row_j[j], diagonal[j] * 1e-15));
+    for (std::size_t k = j + 1; k < n; ++k) row_j[k] *= row_j[j];
+    for (std::size_t i = j + 1; i < n; ++i) {
+      const double factor = row_j[i];
+      if (factor == 0) continue;
+      double* row_i = &matrix[i * n];
+      for (std::size_t k = i; k < n; ++k) row_i[k] -= factor * row_j[k];
+    }
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t k = 0; k < i; ++k) matrix[i * n + k] = matrix[k * n + i];
+  }
+}
+
+// Solves A x = b for the factor of A. b becomes x.
+void solve_factored(const std::vector<double>& matrix, std::vector<double>& b) {
+  const std::size_t n = b.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (b[i] == 0) continue;
+    const double* row = &matrix[i * n];
+    b[i] *= row[i];
+    for (std::size_t k = i + 1; k < n; ++k) b[k] -= row[k] * b[i];
+  }
+  for (std::size_t i = n; i-- > 0;) {
+    const double* row = &matrix[i * n];
+    b[i] *= row[i];
+    for (std::size_t k = 0; k < i; ++k) b[k] -= row[k] * b[i];
+  }
+}
+
+// Solves A x = b by elimination with row pivots; A is changed, and b becomes x.
+void eliminate(std::vector<double>& matrix, std::vector<double>& b) {
   const std::size_t n = b.size();
   for (std::size_t k = 0; k < n; ++k) {
     std::size_t pivot = k;
@@ -340,28 +391,23 @@ std::vector<double> eliminate(std::vector<double>& matrix, std::vector<double> b
     for (std::size_t j = i + 1; j < n; ++j) b[i] -= matrix[i * n + j] * b[j];
     b[i] /= matrix[i * n + i];
   }
-  return b;
 }
 
-double product(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
+}  // namespace
 
-// Moves `queue` along `step` to where the function that F is the gradient of is about largest: its
-// slope along the step, F * step, falls from `slope` through 0. On the way a queue may be below 0.
-void search(System& system, std::vector<double>& queue, const std::vector<double>& step) {
-  const double slope = product(system.residual(), step);
-  const double most = system.farthest(queue, step);
+// Moves the queues along `step_` to where the function that F is the gradient of is about largest:
+// its slope along the step, F * step, falls from `slope` through 0. On the way a queue may be
+// below 0.
+void RateSystem::System::search() {
+  const double slope = product(residual_, step_);
+  const double most = farthest(queue_, step_);
   double low = 0;
   double high = most;
   double at = std::min(1.0, most);
-  std::vector<double> moved(queue.size());
   for (int tries = 0; tries < 60; ++tries) {
-    for (std::size_t c = 0; c < queue.size(); ++c) moved[c] = queue[c] + at * step[c];
-    system.evaluate(moved);
-    const double now = product(system.residual(), step);
+    for (std::size_t c = 0; c < size(); ++c) moved_[c] = queue_[c] + at * step_[c];
+    evaluate(moved_);
+    const double now = product(residual_, step_);
     if (now > 0.9 * slope && at < most) {
       low = at;
       at = high < most ? (at + high) / 2 : std::min(most, at * 4);
@@ -372,61 +418,69 @@ void search(System& system, std::vector<double>& queue, const std::vector<double
       break;
     }
   }
-  queue = std::move(moved);
+  queue_.swap(moved_);
 }
 
 // The error at these queues with the bandwidths of their mix.
-double mixed_error(System& system, const std::vector<double>& queue) {
-  system.evaluate(queue);
-  system.mix(1);
-  system.evaluate(queue);
-  return system.error();
+double RateSystem::System::mixed_error(const std::vector<double>& queue) {
+  evaluate(queue);
+  if (!mixing_) return error();
+  mix(1);
+  evaluate(queue);
+  return error();
 }
 
-// A step of Newton's method for queues and bandwidths together: far faster than `search` near the
+// A step of Newton's method for queues and bandwidths together: far faster than search() near the
 // solution, and not sure to get nearer from afar. Sets `error`. True if the error halved (by
 // a smaller step: fell by less), or was small; otherwise queues and bandwidths stay.
-bool leap(System& system, std::vector<double>& queue, std::vector<double>& matrix, double& error) {
-  const std::vector<double> bandwidths = system.bandwidths();
-  const double before = mixed_error(system, queue);
+bool RateSystem::System::leap(double& error) {
+  const std::vector<double> bandwidths = bandwidth_;
+  const double before = mixed_error(queue_);
   error = before;
   if (before < kTolerance) return true;
-  std::vector<double> step;
-  if (system.mixing()) {
-    system.jacobian(queue, true, matrix);
-    step = eliminate(matrix, system.residual());
+  step_ = residual_;
+  jacobian(mixing_);
+  if (mixing_) {
+    eliminate(matrix_, step_);
   } else {
-    system.jacobian(queue, false, matrix);
-    factorise(matrix, system.size());
-    step = solve_factored(matrix, system.residual());
+    factorise(matrix_, diagonal_);
+    solve_factored(matrix_, step_);
   }
-  std::vector<double> moved(queue.size());
   for (const double part : {1.0, 0.5, 0.2, 0.05}) {
-    for (std::size_t c = 0; c < queue.size(); ++c) moved[c] = queue[c] + part * step[c];
-    const double after = mixed_error(system, moved);
+    for (std::size_t c = 0; c < size(); ++c) moved_[c] = queue_[c] + part * step_[c];
+    const double after = mixed_error(moved_);
     if (after < (1 - part / 2) * before || after < kTolerance) {
-      queue = std::move(moved);
+      queue_.swap(moved_);
       error = after;
       return true;
     }
     if (before > kNear) break;
   }
-  system.set_bandwidths(bandwidths);
-  system.evaluate(queue);
+  bandwidth_ = bandwidths;
+  evaluate(queue_);
   return false;
 }
 
-}  // namespace
+// Begins near the solution: from the last one, or from the same small queue everywhere.
+void RateSystem::System::begin() {
+  for (double& each : queue_) each = std::max(each, kLeastQueue);
+  evaluate(queue_);  // rates, for a first mix
+  mix(1);
+  sweep(queue_);
+}
 
-FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
-                             std::span<const ScaledCeiling> ceilings) {
-  System system(classes, ceilings);
-  std::vector<double> queue(system.size(), 1.0);
-  system.evaluate(queue);  // rates, for a first mix
-  system.mix(1);
-  system.sweep(queue);
-  std::vector<double> matrix;
-  double error = mixed_error(system, queue);
+void RateSystem::System::solve(FixedPoint& point) {
+  iterate(point);
+  if (point.converged || !warm_) return;
+  warm_ = false;
+  std::ranges::fill(queue_, 1.0);
+  std::ranges::fill(bandwidth_, 0);
+  iterate(point);
+}
+
+void RateSystem::System::iterate(FixedPoint& point) {
+  begin();
+  double error = mixed_error(queue_);
   double step = 1;
   double moved = 1;
   unsigned next_leap = 0;
@@ -435,63 +489,77 @@ FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
   for (; iterations < kMostIterations && !(error < kTolerance); ++iterations) {
     // After a leap that failed, twice as many steps of the surer kind as the last time.
     if (iterations >= next_leap) {
-      if (leap(system, queue, matrix, error)) continue;
+      if (leap(error)) continue;
       next_leap = iterations + wait;
       wait *= 2;
     }
-    if (system.error() < std::max(0.1 * moved, kTolerance)) {
+    if (this->error() < std::max(0.1 * moved, kTolerance)) {
       // Solved for these bandwidths, well enough to move them on: by smaller steps if they swing,
       // so that the rest falls more slowly than a step should make it.
-      const double now = system.mix(step);
+      const double now = mix(step);
       step = std::clamp(now > (1 - step / 2) * moved ? step / 2 : step * 1.5, kLeastStep, 1.0);
       moved = now;
-      system.evaluate(queue);
+      evaluate(queue_);
     }
-    const double before = system.error();
-    system.jacobian(queue, false, matrix);
-    factorise(matrix, system.size());
-    search(system, queue, solve_factored(matrix, system.residual()));
-    if (system.error() > 0.9 * before) {
-      for (double& each : queue) each = std::max(each, kLeastQueue);
-      system.evaluate(queue);
-      system.sweep(queue);
+    const double before = this->error();
+    step_ = residual_;
+    jacobian(false);
+    factorise(matrix_, diagonal_);
+    solve_factored(matrix_, step_);
+    search();
+    if (this->error() > 0.9 * before) {
+      for (double& each : queue_) each = std::max(each, kLeastQueue);
+      evaluate(queue_);
+      sweep(queue_);
+      evaluate(queue_);
     }
   }
-  FixedPoint point = system.result(queue);
+  write(point);
   point.iterations = iterations;
   point.converged = error < kRoughTolerance;
-  return point;
+  warm_ = true;
 }
 
-std::vector<std::vector<double>> elasticities(std::span<const ThreadClass> classes,
-                                              std::span<const ScaledCeiling> ceilings,
-                                              const FixedPoint& point) {
-  System system(classes, ceilings);
-  system.resume(point);
-  std::vector<double> queue;
-  for (const std::size_t ceiling : system.active()) queue.push_back(point.queue[ceiling]);
-  system.evaluate(queue);
-  std::vector<double> matrix;
-  system.jacobian(queue, false, matrix);
-  factorise(matrix, system.size());
-  std::vector<std::vector<double>> found;
-  for (std::size_t i = 0; i < classes.size(); ++i) {
-    std::vector<double>& of_class = found.emplace_back(ceilings.size() + 1, 0.0);
-    const ThreadClass& each = classes[i];
-    if (each.in_flight / point.delay[i] > each.cap) continue;
-    std::vector<double> weights(system.size(), 0);
-    for (const ClassCrossing& crossing : each.crossings) {
-      if (crossing.weight > 0) weights[system.row(crossing.ceiling)] = crossing.weight;
-    }
-    // Change of all queues per change of the demand in proportion to these weights.
-    const std::vector<double> effect = solve_factored(matrix, weights);
-    for (std::size_t c = 0; c < system.size(); ++c) {
-      const double served = system.bandwidth(c) * system.used(c, queue[c]).value;
-      of_class[system.active()[c]] = effect[c] * served / point.delay[i];
-    }
-    of_class.back() = 1 - product(weights, effect) * each.threads * point.rate[i] / point.delay[i];
+std::vector<double> RateSystem::System::elasticities(std::size_t i) {
+  std::vector<double> found(ceilings_.size() + 1, 0.0);
+  const ThreadClass& each = classes_[i];
+  if (each.threads <= 0 || capped(i, delay_[i])) return found;
+  if (!factored_) {
+    jacobian(false);
+    factorise(matrix_, diagonal_);
+    factored_ = true;
   }
+  // Change of all queues per change of the demand in proportion to the class's weights.
+  std::ranges::fill(step_, 0);
+  step_.resize(size());
+  for (const Crossed& at : crossed(i)) step_[at.row] = at.weight;
+  solve_factored(matrix_, step_);
+  double waits = 0;
+  for (const Crossed& at : crossed(i)) waits += at.weight * step_[at.row];
+  for (std::size_t c = 0; c < size(); ++c) {
+    found[active_[c]] = step_[c] * bandwidth_[c] * used_[c].value / delay_[i];
+  }
+  found.back() = 1 - waits * each.threads * rate_[i] / delay_[i];
   return found;
+}
+
+RateSystem::RateSystem(std::span<const ThreadClass> classes,
+                       std::span<const ScaledCeiling> ceilings)
+    : system_(std::make_unique<System>(classes, ceilings)) {}
+RateSystem::~RateSystem() = default;
+RateSystem::RateSystem(RateSystem&&) noexcept = default;
+RateSystem& RateSystem::operator=(RateSystem&&) noexcept = default;
+
+const FixedPoint& RateSystem::solve(std::span<const double> threads) {
+  system_->set_threads(threads);
+  system_->solve(point_);
+  return point_;
+}
+
+const FixedPoint& RateSystem::solve() { return solve({}); }
+
+std::vector<double> RateSystem::elasticities(std::size_t of_class) {
+  return system_->elasticities(of_class);
 }
 
 }  // namespace headrace

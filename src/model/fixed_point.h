@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -55,14 +56,30 @@ struct FixedPoint {
   bool converged = false;
 };
 
-FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
-                             std::span<const ScaledCeiling> ceilings);
+// One system of equations, solved for one number of threads after another.
+class RateSystem {
+ public:
+  // Borrows the ceilings' Ceiling.
+  RateSystem(std::span<const ThreadClass> classes, std::span<const ScaledCeiling> ceilings);
+  ~RateSystem();
+  RateSystem(RateSystem&&) noexcept;
+  RateSystem& operator=(RateSystem&&) noexcept;
 
-// For each class: by how many percent its rate grows if 1 % is added to the bandwidth of one
-// ceiling (one value per ceiling), or to the bytes in flight of this class (the last value). All
-// are 0 if its cap holds it back. Requires: `point` is the solution for these arguments.
-std::vector<std::vector<double>> elasticities(std::span<const ThreadClass> classes,
-                                              std::span<const ScaledCeiling> ceilings,
-                                              const FixedPoint& point);
+  // Solves for these threads, a number for each class, from the last solution on. A class with 0
+  // threads is left out: its rate is 0. Valid until the next call.
+  const FixedPoint& solve(std::span<const double> threads);
+  // With the threads that the classes have.
+  const FixedPoint& solve();
+
+  // Of the last solution: by how many percent the rate of a class grows if 1 % is added to the
+  // bandwidth of one ceiling (one value per ceiling), or to the bytes in flight of this class (the
+  // last value). All are 0 if its cap holds it back, or it has no threads.
+  std::vector<double> elasticities(std::size_t of_class);
+
+ private:
+  class System;
+  std::unique_ptr<System> system_;
+  FixedPoint point_;
+};
 
 }  // namespace headrace

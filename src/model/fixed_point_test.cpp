@@ -25,6 +25,11 @@ struct Case {
   }
 };
 
+FixedPoint solve_fixed_point(std::span<const ThreadClass> classes,
+                             std::span<const ScaledCeiling> ceilings) {
+  return RateSystem(classes, ceilings).solve();
+}
+
 double real(double low, double high) {  // evenly by magnitude
   const int steps = *rc::gen::inRange(0, 1001);
   return low * std::pow(high / low, steps / 1000.0);
@@ -142,8 +147,8 @@ RC_GTEST_PROP(FixedPointTest, AnyMachine_HasASolutionThatItsEquationsHoldFor, ()
 
 RC_GTEST_PROP(FixedPointTest, ElasticitiesAreDerivatives, ()) {
   Case given = any_case(4, 4, false);
-  const FixedPoint point = solve_fixed_point(given.classes, given.scaled());
-  const auto elasticity = elasticities(given.classes, given.scaled(), point);
+  RateSystem system(given.classes, given.scaled());
+  const FixedPoint point = system.solve();
   const auto c = *rc::gen::inRange<std::size_t>(0, given.ceilings.size());
   constexpr double kStep = 1e-5;
   std::vector<ScaledCeiling> more = given.scaled();
@@ -158,7 +163,36 @@ RC_GTEST_PROP(FixedPointTest, ElasticitiesAreDerivatives, ()) {
     const double before = (up.rate[i] / point.rate[i] - 1) / kStep;
     const double after = (point.rate[i] / down.rate[i] - 1) / kStep;
     if (std::abs(before - after) > 1e-3) continue;
-    RC_ASSERT(std::abs(derivative - elasticity[i][c]) < 2e-3);
+    RC_ASSERT(std::abs(derivative - system.elasticities(i)[c]) < 2e-3);
+  }
+}
+
+// Whatever was solved before, also with classes left out. Where bandwidths depend on the mix there
+// may be several solutions.
+RC_GTEST_PROP(FixedPointTest, FromTheLastSolution_TheRatesAreTheSame, ()) {
+  Case given = any_case(12, 12, *rc::gen::arbitrary<bool>());
+  const bool unique = std::ranges::all_of(
+      given.ceilings, [](const Ceiling& each) { return each.bandwidth.points.size() == 1; });
+  RateSystem system(given.classes, given.scaled());
+  for (int round = 0; round < 4; ++round) {
+    std::vector<double> threads;
+    for (ThreadClass& each : given.classes) {
+      each.threads = *rc::gen::inRange(0, 3) == 0 ? 0 : real(1, 100);
+      threads.push_back(each.threads);
+    }
+    std::vector<ThreadClass> present;
+    std::ranges::copy_if(given.classes, std::back_inserter(present),
+                         [](const ThreadClass& each) { return each.threads > 0; });
+    const FixedPoint& warm = system.solve(threads);
+    const FixedPoint cold = solve_fixed_point(present, given.scaled());
+    RC_ASSERT(warm.converged && cold.converged);
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < threads.size(); ++i) {
+      RC_ASSERT((warm.rate[i] == 0.0) == (threads[i] == 0));
+      if (threads[i] == 0) continue;
+      const double other = cold.rate[next++];
+      RC_ASSERT(!unique || std::abs(warm.rate[i] / other - 1) < 1e-7);
+    }
   }
 }
 

@@ -70,6 +70,9 @@ struct Solver::Parts {
   Result<Classes> classes(std::span<const Flow> flows, End end) const;
   std::vector<ScaledCeiling> ceilings(End end) const;
   Result<Solution> solve(std::span<const Flow> flows, End end) const;
+  RateSystem system(const Classes& classes, End end) const {
+    return RateSystem(classes.threads, ceilings(end));
+  }
 };
 
 namespace {
@@ -269,18 +272,38 @@ Limit limit_of(const ThreadClass& of_class, double delay, const std::vector<doub
   return {.kind = Limit::Kind::ceiling, .ceiling = index, .elasticity = *most};
 }
 
+Status converged(const FixedPoint& point) {
+  if (point.converged) return {};
+  return fail(ErrorCode::exhausted,
+              "no solution after {} iterations; a bandwidth of the model may change too much "
+              "with the share of writes",
+              point.iterations);
+}
+
+// The class of a flow that is fastest.
+std::size_t fastest(const FlowClasses& flow, std::span<const double> threads,
+                    const FixedPoint& point) {
+  std::size_t most = flow.first;
+  for (std::size_t i = flow.first; i < flow.first + flow.count; ++i) {
+    if (threads[i] * point.rate[i] > threads[most] * point.rate[most]) most = i;
+  }
+  return most;
+}
+
+CeilingLoad load_of(const FixedPoint& point, std::size_t ceiling) {
+  return {.load = point.load[ceiling] * 1e9,
+          .bandwidth = point.bandwidth[ceiling] * 1e9,
+          .write_share = point.write_share[ceiling],
+          .queue_ns = point.queue[ceiling]};
+}
+
 FlowResult result_of(const Flow& flow, const FlowClasses& classes,
-                     std::span<const ThreadClass> threads, const FixedPoint& point,
-                     const std::vector<std::vector<double>>& elasticity) {
+                     std::span<const ThreadClass> threads, const FixedPoint& point) {
   FlowResult result;
-  double fastest = 0;
   for (std::size_t i = classes.first; i < classes.first + classes.count; ++i) {
     const double rate = threads[i].threads * point.rate[i] * 1e9;
     result.rate += rate;
     result.latency_ns += rate * point.delay[i] / classes.bytes;
-    if (rate <= fastest) continue;
-    fastest = rate;
-    result.limit = limit_of(threads[i], point.delay[i], elasticity[i]);
   }
   result.latency_ns /= result.rate;
   result.rate_low = result.rate_high = result.rate;
@@ -297,27 +320,80 @@ FlowResult result_of(const Flow& flow, const FlowClasses& classes,
 
 }  // namespace
 
+struct FlowSet::Parts {
+  std::shared_ptr<const Solver::Parts> solver;  // owns the ceilings
+  Classes classes;
+  RateSystem system;
+  std::vector<double> share;    // of a flow's threads, by class
+  std::vector<double> threads;  // by class
+  const FixedPoint* point = nullptr;
+};
+
+FlowSet::FlowSet(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+FlowSet::~FlowSet() = default;
+FlowSet::FlowSet(FlowSet&&) noexcept = default;
+FlowSet& FlowSet::operator=(FlowSet&&) noexcept = default;
+
+Status FlowSet::solve(std::span<const double> threads) {
+  const Classes& classes = parts_->classes;
+  for (std::size_t k = 0; k < classes.flows.size(); ++k) {
+    const auto& [first, count, bytes, idle, crossings] = classes.flows[k];
+    for (std::size_t i = first; i < first + count; ++i) {
+      parts_->threads[i] = threads[k] * parts_->share[i];
+    }
+  }
+  parts_->point = &parts_->system.solve(parts_->threads);
+  return converged(*parts_->point);
+}
+
+double FlowSet::rate(std::size_t flow) const {
+  const FlowClasses& classes = parts_->classes.flows[flow];
+  double sum = 0;
+  for (std::size_t i = classes.first; i < classes.first + classes.count; ++i) {
+    sum += parts_->threads[i] * parts_->point->rate[i] * 1e9;
+  }
+  return sum;
+}
+
+Limit FlowSet::limit(std::size_t flow) {
+  const FixedPoint& point = *parts_->point;
+  const std::size_t i = fastest(parts_->classes.flows[flow], parts_->threads, point);
+  return limit_of(parts_->classes.threads[i], point.delay[i], parts_->system.elasticities(i));
+}
+
+CeilingLoad FlowSet::ceiling(std::size_t number) const { return load_of(*parts_->point, number); }
+
+Result<FlowSet> Solver::prepare(std::span<const Flow> flows) const {
+  HEADRACE_TRY(Classes classes, parts_->classes(flows, End::value));
+  RateSystem system = parts_->system(classes, End::value);
+  std::vector<double> share;
+  for (const ThreadClass& each : classes.threads) share.push_back(each.threads);
+  for (std::size_t k = 0; k < flows.size(); ++k) {
+    const FlowClasses& its = classes.flows[k];
+    for (std::size_t i = its.first; i < its.first + its.count; ++i) share[i] /= flows[k].threads;
+  }
+  std::vector<double> threads(share.size());
+  return FlowSet(std::make_unique<FlowSet::Parts>(parts_, std::move(classes), std::move(system),
+                                                  std::move(share), std::move(threads)));
+}
+
 Result<Solution> Solver::Parts::solve(std::span<const Flow> flows, End end) const {
   HEADRACE_TRY(const Classes classes, this->classes(flows, end));
-  const std::vector<ScaledCeiling> scaled = ceilings(end);
-  const FixedPoint point = solve_fixed_point(classes.threads, scaled);
-  if (!point.converged) {
-    return fail(ErrorCode::exhausted,
-                "no solution after {} iterations; a bandwidth of the model may change too much "
-                "with the share of writes",
-                point.iterations);
-  }
-  const auto elasticity = elasticities(classes.threads, scaled, point);
+  RateSystem rates = system(classes, end);
+  const FixedPoint& point = rates.solve();
+  HEADRACE_TRY_STATUS(converged(point));
+  std::vector<double> threads;
+  for (const ThreadClass& each : classes.threads) threads.push_back(each.threads);
   Solution solution{.iterations = point.iterations};
-  for (std::size_t i = 0; i < flows.size(); ++i) {
-    solution.flows.push_back(
-        result_of(flows[i], classes.flows[i], classes.threads, point, elasticity));
+  for (std::size_t k = 0; k < flows.size(); ++k) {
+    solution.flows.push_back(result_of(flows[k], classes.flows[k], classes.threads, point));
+    if (end != End::value) continue;  // only rates are asked for
+    const std::size_t i = fastest(classes.flows[k], threads, point);
+    solution.flows.back().limit =
+        limit_of(classes.threads[i], point.delay[i], rates.elasticities(i));
   }
-  for (std::size_t c = 0; c < scaled.size(); ++c) {
-    solution.ceilings.push_back({.load = point.load[c] * 1e9,
-                                 .bandwidth = point.bandwidth[c] * 1e9,
-                                 .write_share = point.write_share[c],
-                                 .queue_ns = point.queue[c]});
+  for (std::size_t c = 0; c < model.ceilings.size(); ++c) {
+    solution.ceilings.push_back(load_of(point, c));
   }
   return solution;
 }

@@ -215,6 +215,38 @@ TEST(SolverTest, IntervalSpansCeilingsAndLinesInFlight) {
   EXPECT_NEAR(slow.rate_high / slow.rate, 1.2, 0.01);
 }
 
+TEST(SolverTest, PreparedFlows_AreSolvedForAnyThreads) {
+  const MachineModel model{
+      .ceilings = {ceiling_to("DDR", {0}, 100e9), ceiling_to("HBM", {1}, 300e9)}};
+  const Solver solver = solver_of(two_memories(), model);
+  std::vector<Flow> flows = {reader(0, 1, 40, 100), reader(0, 1, 10, 100), reader(1, 1, 40, 130)};
+  FlowSet prepared = *solver.prepare(flows);
+  for (const std::vector<double>& threads :
+       {std::vector<double>{1, 1, 1}, {64, 1, 0}, {0, 0, 64}, {2, 60, 1}, {1, 1, 1}}) {
+    ASSERT_TRUE(prepared.solve(threads).has_value());
+    std::vector<Flow> present;
+    for (std::size_t i = 0; i < flows.size(); ++i) {
+      flows[i].threads = threads[i];
+      if (threads[i] > 0) present.push_back(flows[i]);
+    }
+    const Solution expected = solved(solver, present);
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < flows.size(); ++i) {
+      if (threads[i] == 0) {
+        EXPECT_EQ(prepared.rate(i), 0);
+        continue;
+      }
+      const FlowResult& flow = expected.flows[next++];
+      EXPECT_NEAR(prepared.rate(i) / flow.rate, 1, 1e-7);
+      EXPECT_EQ(prepared.limit(i).kind, flow.limit.kind);
+      EXPECT_NEAR(prepared.limit(i).elasticity, flow.limit.elasticity, 1e-5);
+    }
+    for (std::size_t c = 0; c < 2; ++c) {
+      EXPECT_NEAR(prepared.ceiling(c).load, expected.ceilings[c].load, 1e3);
+    }
+  }
+}
+
 TEST(SolverTest, BadInput_IsOneLineWithTheFlowsName) {
   const Solver solver = solver_of(two_memories(), {});
   const auto error = [&](auto change) {

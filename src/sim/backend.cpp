@@ -25,6 +25,8 @@ constexpr double kAssumedLines = 48;
 // ASPLOS'24).
 constexpr BytesPerSecond kDsaRate{30.0 * (1 << 30)};
 constexpr Nanoseconds kDsaLatency{850};
+// Time of the thread that submits a piece to a DSA device: an ENQCMD, fitted to Kuper et al.
+constexpr Nanoseconds kDsaSubmission{263};
 // Pieces of a device in progress at once: the engines of a DSA device.
 constexpr std::size_t kDeviceParallel = 4;
 // An engine without known bytes in flight has enough for its peak at twice the idle latency.
@@ -297,6 +299,7 @@ Result<std::size_t> SimBackend::submit(std::span<const Piece> pieces, Completion
       DrivenEngine& engine = engines_.at(piece.engine);
       if (engine.in_flight >= facts_.max_in_flight) break;
       ++engine.in_flight;
+      if (kind_ == EngineKind::dsa) turns_.sleep(kDsaSubmission);
       engine.waiting.push_back(std::make_unique<Flight>(*this, engine, piece, completion));
       begin(engine);
     }

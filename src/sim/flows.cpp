@@ -12,8 +12,6 @@
 namespace headrace::sim {
 namespace {
 
-// Solutions that a part remembers: about 100 MB for 30 classes.
-constexpr std::size_t kMostRemembered = 100'000;
 // How long a solution may be used when members have changed, times the share that has (flows.h).
 constexpr Nanoseconds kOld = std::chrono::nanoseconds{500};
 // How long a class without members may use its last rate when it has some again.
@@ -53,12 +51,6 @@ Flows::Flows(Scheduler& turns, const Solver& solver) : turns_(turns), solver_(so
 }
 
 Flows::~Flows() { turns_.remove(*this); }
-
-std::size_t Flows::Hash::operator()(const Key& key) const {
-  std::uint64_t hash = key.size();
-  for (const std::uint32_t one : key) hash = (hash ^ one) * 0x9e3779b97f4a7c15 + (hash >> 29);
-  return hash;
-}
 
 Result<std::size_t> Flows::add_class(Flow flow, bool shared) {
   flow.threads = 1;
@@ -185,7 +177,6 @@ bool Flows::good_enough(const Part& part, const Key& key) const {
 // Finds the rates for the present members, and when the next of them ends.
 void Flows::renew(Part& part) {
   part.changed = false;
-  ++asked_;
   key_.clear();
   for (const std::uint32_t number : part.classes) {
     const Class& its = classes_[number];
@@ -212,62 +203,48 @@ void Flows::renew(Part& part) {
   }
 }
 
+// Solves a part for these numbers of members. An empty class keeps the rate that it had.
 void Flows::find_rates(Part& part, const Key& key) {
-  const auto found = part.memo.find(key);
-  Rates rates = found != part.memo.end() ? found->second : solve(part, key);
-  if (found == part.memo.end() && part.memo.size() < kMostRemembered) {
-    part.memo.emplace(key, rates);
+  ++solved_;
+  if (!part.flows) {
+    std::vector<Flow> flows;
+    for (const std::uint32_t number : part.classes) flows.push_back(classes_[number].flow);
+    // Each flow was solved alone by add_class(), so its numbers are valid.
+    part.flows = *solver_.prepare(flows);
+    part.rates.classes.resize(key.size());
+    part.last.resize(key.size(), -kOldRate);
   }
-  part.last.resize(key.size(), -kOldRate);
+  threads_.assign(key.begin(), key.end());
+  const Status solved = part.flows->solve(threads_);
+  CHECK(solved.has_value() && "the solver converges for valid flows");
   for (std::size_t i = 0; i < key.size(); ++i) {
-    if (key[i] > 0) {
-      part.last[i] = part.time;
-    } else if (i < part.rates.classes.size()) {
-      rates.classes[i] = part.rates.classes[i];
-    }
+    if (key[i] == 0) continue;
+    const double rate = part.flows->rate(i);
+    CHECK(rate > 0);
+    part.rates.classes[i] = {.rate = rate * 1e-9 / key[i], .limit = limit_of(part, i)};
+    part.last[i] = part.time;
   }
-  part.rates = std::move(rates);
+  part.rates.ceilings.clear();
+  for (std::size_t c = 0; c < ceilings_.size(); ++c) {
+    const CeilingLoad load = part.flows->ceiling(c);
+    if (load.load <= 0) continue;
+    part.rates.ceilings.push_back({.number = static_cast<std::uint32_t>(c),
+                                   .load = load.load * 1e-9,
+                                   .full = load.load >= kFull * load.bandwidth});
+  }
   part.solved = key;
   part.since = part.time;
 }
 
-Flows::Rates Flows::solve(const Part& part, const Key& key) {
-  ++solved_;
-  Rates rates;
-  rates.classes.resize(key.size());
-  std::vector<Flow> flows;
-  std::vector<std::size_t> indices;
-  for (std::size_t i = 0; i < key.size(); ++i) {
-    if (key[i] == 0) continue;
-    indices.push_back(i);
-    flows.push_back(classes_[part.classes[i]].flow);
-    flows.back().threads = key[i];
+// The place of a class's limit in Class::limited.
+std::uint32_t Flows::limit_of(Part& part, std::size_t index) const {
+  const Limit limit = part.flows->limit(index);
+  switch (limit.kind) {
+    case Limit::Kind::ceiling: return static_cast<std::uint32_t>(limit.ceiling);
+    case Limit::Kind::lines_in_flight: break;
+    case Limit::Kind::cap: return static_cast<std::uint32_t>(ceilings_.size() + 1);
   }
-  if (flows.empty()) return rates;
-  const auto solution = solver_.solve(flows);
-  // Each flow was solved alone by add_class(), so its numbers are valid.
-  CHECK(solution.has_value() && "the solver converges for valid flows");
-  for (std::size_t k = 0; k < flows.size(); ++k) {
-    const FlowResult& result = solution->flows[k];
-    const std::size_t limits = ceilings_.size();
-    std::size_t limit = limits;
-    switch (result.limit.kind) {
-      case Limit::Kind::ceiling: limit = result.limit.ceiling; break;
-      case Limit::Kind::lines_in_flight: break;
-      case Limit::Kind::cap: limit = limits + 1; break;
-    }
-    rates.classes[indices[k]] = {.rate = result.rate * 1e-9 / flows[k].threads,
-                                 .limit = static_cast<std::uint32_t>(limit)};
-    CHECK(result.rate > 0);
-  }
-  for (std::size_t c = 0; c < solution->ceilings.size(); ++c) {
-    const CeilingLoad& load = solution->ceilings[c];
-    if (load.load <= 0) continue;
-    rates.ceilings.push_back({.number = static_cast<std::uint32_t>(c),
-                              .load = load.load * 1e-9,
-                              .full = load.load >= kFull * load.bandwidth});
-  }
-  return rates;
+  return static_cast<std::uint32_t>(ceilings_.size());
 }
 
 std::vector<FlowUse> Flows::flow_use() const {

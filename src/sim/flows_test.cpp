@@ -137,7 +137,6 @@ TEST(Flows, RandomFlows_EndWhenSmallStepsSaySo) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       EXPECT_NEAR(all[i].end, expected[i], 10e-6) << i;
     }
-    EXPECT_LT(flows.solved(), flows.asked());
   });
 }
 

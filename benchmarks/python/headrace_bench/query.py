@@ -48,7 +48,11 @@ class QueryBenchOptions:
     runs: int = 5
     modes: tuple[str, ...] = (*MODES, PEER)
     threads: int | None = None  #: of the pipeline and of the peer; None: all CPUs of this process
-    block: int = 1 << 20  #: bytes of a block of the widest column
+    aggregators: int = 0  #: threads of a second stage; then `threads` only filter
+    groups: int = 1  #: nodes with CPUs that each scan a part of the rows; 1: no node is chosen
+    engine: str = "any"  #: that copies between memories: any, cpu or dsa
+    route: str = "measured"
+    chunk: int = 1 << 20  #: bytes of a chunk of the widest column
     budget: int = 256 << 20  #: bytes of the cache on the fast node
     lead: float = 0.05  #: seconds a block should be ready before its use
     window: int = 64 << 20  #: most bytes fetched ahead
@@ -90,9 +94,17 @@ def checked(options: QueryBenchOptions) -> QueryBenchOptions:
             raise unknown("mode", mode, known)
     if not options.modes:
         raise _core.InvalidError(f"no modes; take some of {', '.join(known)}")
-    if options.block < 1:
-        raise _core.InvalidError(f"a block of {options.block} bytes; take at least 1")
+    if options.chunk < 1:
+        raise _core.InvalidError(f"a chunk of {options.chunk} bytes; take at least 1")
+    if options.groups < 1:
+        raise _core.InvalidError(f"{options.groups} groups; take at least 1")
     return options
+
+
+def scale_of(query: str, size: int) -> float:
+    """The scale at which the columns of a query have about this size."""
+    row = sum(tpch.WIDTHS[name] for name in headrace_bench.query_columns(query))
+    return size / row / tpch.ROWS_PER_SCALE
 
 
 class _Bench:
@@ -103,18 +115,25 @@ class _Bench:
         self.started = datetime.now(UTC)
         self.machine = _core.Machine.discover(storage=[table_path])
         self.slow, self.fast = _choose_nodes(self.machine, options)
-        self.threads = options.threads or len(os.sched_getaffinity(0))
         self.table = headrace_bench.Table.open(self.machine, table_path)
-        self.engines = headrace_bench.Engines(self.machine)
+        self.engines = headrace_bench.Engines(
+            self.machine, engine=options.engine, route=options.route
+        )
+        self.groups = _groups(self.machine, options.groups, self.slow, self.fast)
+        there = [len(cpus) for cpus, _, _ in self.groups] or [len(os.sched_getaffinity(0))]
+        self.threads = options.threads or min(there)
         known = {"query": options.query, "scale": f"{options.scale:g}"}
-        self.variants = {mode: Variant({**known, "mode": mode}) for mode in (*options.modes, FLOOR)}
+        # The transfer alone is that of one group.
+        floor = () if self.groups else (FLOOR,)
+        modes = (*options.modes, *floor)
+        self.variants = {mode: Variant({**known, "mode": mode}) for mode in modes}
         self.runner = Runner([*self.variants.values()], options.runs, draw=self._draw)
         self._ends = ExitStack()
         self._duckdb: Child | None = None
 
     def _draw(self, variants: Sequence[Variant], rounds: int, seed: int) -> list[list[Variant]]:
         return [
-            [self.variants[mode] for mode in order]
+            [self.variants[mode] for mode in order if mode in self.variants]
             for order in orders(self.options.modes, rounds, seed)
         ]
 
@@ -137,13 +156,14 @@ class _Bench:
         if mode == FLOOR:
             return headrace_bench.measure_transfer_floor(
                 self.table, self.engines, query=self.options.query, slow=self.slow.id,
-                fast=self.fast.id, block=self.options.block, stop=self.stop,
+                fast=self.fast.id, block=self.options.chunk, stop=self.stop,
             )  # fmt: skip
         return headrace_bench.run_query(
             self.table, self.engines, query=self.options.query, mode=mode,
-            slow=self.slow.id, fast=self.fast.id, block=self.options.block,
-            threads=self.threads, budget=self.options.budget, lead=self.options.lead,
-            window=self.options.window, stop=self.stop,
+            groups=self.groups or [([], self.slow.id, self.fast.id)], block=self.options.chunk,
+            threads=self.threads, aggregators=self.options.aggregators,
+            budget=self.options.budget, lead=self.options.lead, window=self.options.window,
+            stop=self.stop,
         )  # fmt: skip
 
     def document(self) -> dict[str, Any]:
@@ -158,9 +178,11 @@ class _Bench:
             "scale": self.options.scale,
             "table_rows": self.table.rows,
             "bytes": self._bytes(),
-            "block_bytes": self.options.block,
+            "block_bytes": self.options.chunk,
             "budget_bytes": self.options.budget,
             "threads": self.threads,
+            "aggregators": self.options.aggregators,
+            "groups": max(len(self.groups), 1),
             "slow": _node(self.slow),
             "fast": _node(self.fast),
             "answer": _answer(ours[0].answer) if ours else (peers[0].answer if peers else None),
@@ -187,7 +209,7 @@ class _Bench:
         compute = median_of([{"s": each} for each in self._seconds("resident")], "s")
         shares = overlap_efficiencies(self._seconds(FLOOR), compute, self._seconds("prefetch"))
         if shares:
-            known = dict(self.variants[FLOOR].parameters, mode="prefetch")
+            known = self.variants["prefetch"].parameters
             yield row_of("overlap", known, "share", shares)
 
     def _found(self, mode: str) -> list[Any]:
@@ -279,8 +301,9 @@ def _run_duckdb(bench: _Bench) -> _PeerRun:
     for file in files:
         file.drop_page_cache()
     cached = sum(file.page_cache_residency() for file in files)
+    threads = (bench.threads + bench.options.aggregators) * max(len(bench.groups), 1)
     columns, rows, seconds = bench.duckdb().call(
-        timed_query, headrace_bench.query_sql(bench.options.query), paths, bench.threads,
+        timed_query, headrace_bench.query_sql(bench.options.query), paths, threads,
         stop=bench.stop,
     )  # fmt: skip
     size = sum(file.size for file in files)
@@ -400,6 +423,27 @@ def _choose_nodes(machine: Any, options: QueryBenchOptions) -> tuple[Any, Any]:
         if slow.id != fast.id:
             return slow, fast
     raise _core.AbsentError(f"no node slower than node {fast.id}; name one with --slow")
+
+
+def _groups(machine: Any, count: int, slow: Any, fast: Any) -> list[tuple[list[int], int, int]]:
+    """CPUs, slow and fast node of each group: memories are those nearest to the CPUs."""
+    if count == 1:
+        return []
+    nodes = [node for node in machine.nodes if node.cpus]
+    if count > len(nodes):
+        raise _core.InvalidError(f"{count} groups; this machine has {len(nodes)} nodes with CPUs")
+
+    def near(wanted: Any, node: Any) -> int:
+        kinds = machine.of_kind(wanted.kind)
+        if wanted.kind == "storage" or not kinds:
+            return int(wanted.id)
+        if wanted.kind == node.kind:
+            return int(node.id)
+        lists = [each for each in kinds if any(a.initiator == node.id for a in each.access)]
+        same = [each for each in kinds if each.socket == node.socket]
+        return int((lists or same or [wanted])[0].id)
+
+    return [(node.cpus, near(slow, node), near(fast, node)) for node in nodes[:count]]
 
 
 def _named_node(machine: Any, number: int) -> Any:

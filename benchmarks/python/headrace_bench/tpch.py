@@ -47,6 +47,11 @@ ROWS_PER_PART = 2_000_000
 BYTES_PER_ROW = 75
 #: Bytes of a value in a column file.
 _WIDTHS = (1, 2, 4, 8)
+#: The narrowest ones for the values of the queries' columns (ibid., 4.2.3).
+WIDTHS = {
+    "l_shipdate": 2, "l_returnflag": 1, "l_linestatus": 1, "l_quantity": 2, "l_extendedprice": 4,
+    "l_discount": 1, "l_tax": 1,
+}  # fmt: skip
 #: How tpchgen names the parts of a table.
 _PARQUET = re.compile(r"lineitem/lineitem\.\d+\.parquet")
 #: Above this even the columns of one query are tens of gigabytes.

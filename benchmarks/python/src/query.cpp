@@ -2,6 +2,10 @@
 // The query workload: tables of column files, and queries run over them in each mode.
 #include "benchmarks/query/query.h"
 
+#include <nanobind/stl/tuple.h>
+
+#include "benchmarks/query/simulated/settings.h"
+
 #include "core/fail.h"
 #include "interruptible.h"
 #include "module.h"
@@ -28,19 +32,21 @@ struct Engines {
   const Backends backends;
   Mover mover;
 
-  Engines(Machine m, Backends b)
-      : machine(std::move(m)), backends(std::move(b)), mover(machine, backends, {}) {}
+  Engines(Machine m, Backends b, RoutePolicy route)
+      : machine(std::move(m)), backends(std::move(b)), mover(machine, backends, {.route = route}) {}
 };
 struct EnginesRef {
   std::shared_ptr<Engines> engines;
 };
 
-void open_engines(EnginesRef* self, const Machine& machine) {
+void open_engines(EnginesRef* self, const Machine& machine, const std::string& engine,
+                  const std::string& route) {
   Machine own = machine;  // so that Python may change the machine meanwhile
   auto engines = [&]() -> Result<std::shared_ptr<Engines>> {
     const GilRelease release;
     HEADRACE_TRY(auto backends, Backends::open(own));
-    return std::make_shared<Engines>(std::move(own), std::move(backends));
+    HEADRACE_TRY(RoutePolicy policy, simulated::route_by(own, engine, route));
+    return std::make_shared<Engines>(std::move(own), std::move(backends), std::move(policy));
   }();
   new (self) EnginesRef{unwrap(std::move(engines))};
 }
@@ -55,7 +61,10 @@ Table open_table(const Machine& machine, const std::filesystem::path& directory)
 
 void bind_table(nb::module_& m) {
   nb::class_<EnginesRef>(m, "Engines", "The engines of a machine, for queries.")
-      .def("__init__", &open_engines, "machine"_a, "Opens those that work on this host.");
+      .def("__init__", &open_engines, "machine"_a, nb::kw_only(), "engine"_a = "any",
+           "route"_a = "measured",
+           "Opens those that work on this host. `engine`: any, cpu or dsa; only these copy between "
+           "memories. `route`: measured, one, brute_force or smart.");
   Record<Column>(m, "Column", "A column of fixed-width integers meaning value / 10**scale.")
       .field("name", &Column::name, "Its file is <name>.bin.")
       .field("width", &Column::width, "Bytes of a value.")
@@ -100,6 +109,9 @@ void bind_results(nb::module_& m) {
       .field("blocks", &QueryRun::blocks, "One trace per block, by the time it was asked for.");
 }
 
+// CPUs, slow and fast node.
+using GroupOfPython = std::tuple<CpuSet, NodeId, NodeId>;
+
 QueryOptions make_options(const std::string& query, NodeId slow, NodeId fast, Bytes block,
                           unsigned threads, Bytes budget, Nanoseconds lead, Bytes window) {
   QueryOptions options{.query = query,
@@ -127,9 +139,14 @@ auto run_interruptibly(QueryOptions options, nb::object stop, Work work) {
 }
 
 QueryRun run(const Table& table, const EnginesRef& engines, const std::string& query,
-             const Word<QueryMode>& mode, NodeId slow, NodeId fast, Bytes block, unsigned threads,
-             Bytes budget, Nanoseconds lead, Bytes window, nb::object stop) {
+             const Word<QueryMode>& mode, const std::vector<GroupOfPython>& groups, Bytes block,
+             unsigned threads, unsigned aggregators, Bytes budget, Nanoseconds lead, Bytes window,
+             nb::object stop) {
+  if (groups.empty()) throw nb::value_error("no groups; give [([], SLOW, FAST)] for one");
+  const auto& [any, slow, fast] = groups.front();
   QueryOptions options = make_options(query, slow, fast, block, threads, budget, lead, window);
+  options.aggregators = aggregators;
+  for (const auto& [cpus, from, to] : groups) options.groups.push_back({cpus, from, to});
   options.mode = mode.get();
   options.keep = engines.engines;
   return run_interruptibly(std::move(options), std::move(stop),
@@ -161,17 +178,21 @@ void bind_runs(nb::module_& m) {
       "The same query in SQL over a relation called lineitem.");
   const QueryOptions defaults{};
   m.def("run_query", &run, "table"_a, "engines"_a, nb::kw_only(), "query"_a = defaults.query,
-        "mode"_a = "prefetch", "slow"_a, "fast"_a, "block"_a = defaults.block,
-        "threads"_a = defaults.threads, "budget"_a = defaults.budget,
-        "lead"_a = defaults.prefetch.lead, "window"_a = defaults.prefetch.window,
-        "stop"_a = nb::none(),
+        "mode"_a = "prefetch", "groups"_a, "block"_a = defaults.block,
+        "threads"_a = defaults.threads, "aggregators"_a = defaults.aggregators,
+        "budget"_a = defaults.budget, "lead"_a = defaults.prefetch.lead,
+        "window"_a = defaults.prefetch.window, "stop"_a = nb::none(),
         nb::sig("def run_query(table: Table, engines: Engines, *, query: str = 'q6', mode: "
-                "typing.Literal['resident', 'direct', 'mmap', 'prefetch'] = 'prefetch', slow: int, "
-                "fast: int, block: int = 1048576, threads: int = 1, budget: int = 268435456, lead: "
-                "float = 0.05, window: int = 67108864, stop: typing.Callable[[], bool] | None = "
+                "typing.Literal['resident', 'direct', 'mmap', 'prefetch'] = 'prefetch', groups: "
+                "list[tuple[list[int], int, int]], block: int = 1048576, threads: int = 1, "
+                "aggregators: int = 0, budget: int = 268435456, lead: float = 0.05, window: int = "
+                "67108864, stop: typing.Callable[[], bool] | None = "
                 "None) -> QueryRun"),
-        "Runs a query once, its columns starting cold on node `slow`. `stop` is asked every 50 "
-        "ms; when it says True CancelledError is raised. TimedOutError: nothing came from the node "
+        "Runs a query once, its columns starting cold. `groups` are (CPUs, slow node, fast node), "
+        "without CPUs: any. Each group scans its part of the rows, from slow to fast, with threads "
+        "and a cache of its own. With `aggregators`, `threads` filter, and these threads take the "
+        "other columns. `stop` is asked every 50 ms; when it says True CancelledError is raised. "
+        "TimedOutError: nothing came from the node "
         "for a minute.");
   m.def(
       "measure_transfer_floor", &transfer_floor, "table"_a, "engines"_a, nb::kw_only(),

@@ -118,6 +118,16 @@ Result<std::vector<Group>> usual_groups(const Machine& machine, Mode mode) {
 
 Result<std::vector<Group>> read_groups(const Machine& machine, const Json* array, Mode mode) {
   if (array == nullptr) return usual_groups(machine, mode);
+  if (array->is_number_unsigned()) {
+    HEADRACE_TRY(std::vector<Group> usual, usual_groups(machine, mode));
+    const auto count = array->get<std::size_t>();
+    if (count < 1 || count > usual.size()) {
+      return fail(ErrorCode::invalid, "{} groups; {} has {} nodes with CPUs", count, machine.name,
+                  usual.size());
+    }
+    usual.resize(count);
+    return usual;
+  }
   const auto wrong = [] {
     return fail(ErrorCode::invalid,
                 "options: \"groups\" must be a list of {{\"cpus\": NODE, \"slow\": NODE, "
@@ -170,6 +180,9 @@ Status complete(const Machine& machine, Settings& settings) {
                 settings.query);
   }
   if (settings.threads > 0) return {};
+  if (settings.aggregators > 0) {
+    return fail(ErrorCode::invalid, "options: \"aggregators\" need \"threads\" beside them");
+  }
   std::size_t cpus = std::numeric_limits<unsigned>::max();
   for (const Group& group : settings.groups) {
     cpus = std::min(cpus, machine.find(group.cpus)->cpus.size());
@@ -199,6 +212,7 @@ Result<Settings> read_settings(const Machine& machine, std::string_view options)
   reader.count("passes", settings.passes, 1000);
   const Json* const groups = reader.member("groups");
   reader.count("threads", settings.threads, 1024);
+  reader.count("aggregators", settings.aggregators, 1024);
   reader.bytes("chunk_bytes", settings.chunk, 4_KiB);
   reader.positive("lead_seconds", settings.lead_seconds);
   reader.bytes("window_bytes", settings.window, 1_B);
@@ -266,6 +280,28 @@ Result<RoutePolicy> route_over(const Machine& machine, EngineKind kind, const st
     for (RoutePart& one : route.parts) one.engine = ids[raw(one.engine)];
     return route;
   };
+}
+
+Result<RoutePolicy> route_by(const Machine& machine, const std::string& engine,
+                             const std::string& policy) {
+  if (engine == "any") return place::route_policy(policy);
+  for (const EngineKind kind : {EngineKind::cpu, EngineKind::dsa}) {
+    if (engine != to_string(kind)) continue;
+    if (std::ranges::find(machine.engines, kind, &Engine::kind) == machine.engines.end()) {
+      return fail(ErrorCode::absent, "no engine {}; headrace topo lists engines", engine);
+    }
+    HEADRACE_TRY(RoutePolicy chosen, route_over(machine, kind, policy));
+    HEADRACE_TRY(RoutePolicy any, place::route_policy("measured"));
+    return [chosen = std::move(chosen), any = std::move(any)](
+               const Machine& all, const RouteRequest& request) -> Result<Route> {
+      const auto stores = [&](NodeId id) {
+        const Node* const node = all.find(id);
+        return node != nullptr && !node->byte_addressable();
+      };
+      return stores(request.from) || stores(request.to) ? any(all, request) : chosen(all, request);
+    };
+  }
+  return fail(ErrorCode::invalid, "no engine '{}'; there are any, cpu, dsa", engine);
 }
 
 }  // namespace headrace::simulated

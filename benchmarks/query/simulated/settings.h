@@ -31,7 +31,8 @@ struct Settings {
   Bytes working_set = 16_GiB;
   unsigned passes = 5;
   std::vector<Group> groups;
-  unsigned threads = 0;  // per group; above 0 after read_settings()
+  unsigned threads = 0;      // per group; above 0 after read_settings()
+  unsigned aggregators = 0;  // as QueryOptions
   Bytes chunk = 1_MiB;
   double lead_seconds = 0.05;
   Bytes window = 64_MiB;
@@ -54,5 +55,10 @@ nlohmann::ordered_json to_json(const OperatorCost& cost);
 
 // A policy that uses only engines of one kind. Errors: absent: no such policy.
 Result<RoutePolicy> route_over(const Machine& machine, EngineKind kind, const std::string& policy);
+
+// The same by the name of a kind: cpu, dsa or any. Copies from and to storage use any engine.
+// Errors: also absent: the machine has no such engine; invalid: no such kind.
+Result<RoutePolicy> route_by(const Machine& machine, const std::string& engine,
+                             const std::string& policy);
 
 }  // namespace headrace::simulated

@@ -47,8 +47,11 @@ TEST(SimulatedSettings, WrongMembers_AreNamed) {
             "node 8 has no CPUs for a group");
   EXPECT_NE(refused(R"({"groups": [{"cpus": 0, "slow": 0, "fast": 47}]})").find("47"),
             std::string::npos);
-  EXPECT_NE(refused(R"({"lead": 1})").find("no option \"lead\"; there are budget_bytes, "),
+  EXPECT_NE(refused(R"({"lead": 1})").find("no option \"lead\"; there are aggregators, "),
             std::string::npos);
+  EXPECT_EQ(refused(R"({"groups": 9})"), "9 groups; xeon-max has 8 nodes with CPUs");
+  EXPECT_EQ(refused(R"({"aggregators": 2})"),
+            "options: \"aggregators\" need \"threads\" beside them");
   EXPECT_EQ(refused(R"({"operators": {"columns": []}})"),
             "options: \"operators\" are not those of measure_operators");
   EXPECT_EQ(refused(R"({"operators": {"columns": [{"column": "l_tax", "bytes_per_cycle": 1}],

@@ -67,6 +67,7 @@ struct GroupRun {
 struct Simulation {
   Machine machine;
   Settings settings;
+  QueryDefinition query;
   Operators operators;
   std::vector<std::unique_ptr<GroupRun>> groups;
   // Blocks are columns of chunks. The thread that called simulate_query() reads both too.
@@ -83,7 +84,7 @@ struct Simulation {
   Status outcome;
 };
 
-// Takes the time of its columns. The pipeline of one worker of a group.
+// Takes the time of its columns. The pipeline of one slot of a group.
 class TimedPipeline final : public Pipeline {
  public:
   struct Context {
@@ -93,7 +94,7 @@ class TimedPipeline final : public Pipeline {
     double jitter = 0;
     Random random{0};
   };
-  // Set by the thread that calls run_pipeline(), which makes the pipelines of all workers.
+  // Set by the thread that calls run_pipeline(), which makes the pipelines of all slots.
   static thread_local Context* context;
 
   explicit TimedPipeline(Context& of) : context_(of), random_(of.random()) {}
@@ -121,7 +122,15 @@ Result<std::unique_ptr<Pipeline>> make_timed(std::span<const Column>, std::uint6
   return std::make_unique<TimedPipeline>(*TimedPipeline::context);
 }
 
-const QueryDefinition kTimed{.name = "timed", .columns = {}, .sql = {}, .make = &make_timed};
+// The stages of a query, with operators that take time.
+Result<QueryDefinition> timed(const std::string& query) {
+  HEADRACE_TRY(const QueryDefinition* real, find_query(query));
+  return QueryDefinition{.name = "timed",
+                         .columns = real->columns,
+                         .filters = real->filters,
+                         .sql = {},
+                         .make = &make_timed};
+}
 
 // ---- constants
 
@@ -169,8 +178,8 @@ Result<Operators> operators_of(const Settings& settings, const MachineModel& mod
 
 // ---- one group
 
-Result<QueryScan> scan_of(const Settings& settings) {
-  QueryScan scan{.query = &kTimed};
+Result<QueryScan> scan_of(const Settings& settings, const QueryDefinition& query) {
+  QueryScan scan{.query = &query};
   HEADRACE_TRY(scan.columns, lineitem_columns_of(settings.query));
   std::uint64_t row_bytes = 0;
   std::uint64_t widest = 1;
@@ -190,7 +199,7 @@ Result<std::unique_ptr<GroupRun>> make_group(sim::Host& host, const Simulation& 
   const Settings& settings = simulation.settings;
   auto run = std::make_unique<GroupRun>();
   run->group = group;
-  HEADRACE_TRY(run->scan, scan_of(settings));
+  HEADRACE_TRY(run->scan, scan_of(settings, simulation.query));
   const Node& memory = *host.machine().find(group.slow);
   std::optional<Estimate> hits;
   if (settings.mode == Mode::cache) {
@@ -234,6 +243,7 @@ Result<std::unique_ptr<Cache>> make_cache(sim::Host& host, Mover& mover, const S
   const std::size_t cpus = host.machine().find(run.group.cpus)->cpus.size();
   options.shards = std::bit_floor(
       std::max<std::size_t>(std::min<std::size_t>(cpus / 2, budget.value / kShardBytes), 1));
+  options.slab = slab_for(settings.chunk, options.shards);
   options.allocate = [&host](NodeId node, Bytes bytes) { return host.reserve_object(node, bytes); };
   return Cache::create(mover, std::move(options));
 }
@@ -244,12 +254,14 @@ Status scan_all(sim::Host& host, Mover& mover, Simulation& simulation, std::size
   QueryOptions options{.query = settings.query,
                        .block = settings.chunk,
                        .threads = settings.threads,
+                       .aggregators = settings.aggregators,
                        .slow = run.group.slow,
                        .fast = run.group.fast};
   options.prefetch.lead =
       Nanoseconds{static_cast<std::int64_t>(std::min(settings.lead_seconds, 1e6) * 1e9)};
   options.prefetch.window = settings.window;
-  SourceContext context(run.scan, options, mover);
+  RunControl control;
+  SourceContext context(run.scan, options, mover, control);
   std::vector<const Object*> objects;
   for (const auto& column : run.columns) objects.push_back(&column->object());
   std::unique_ptr<Cache> cache;
@@ -319,6 +331,7 @@ Status simulate(sim::Scheduler& turns, Simulation& simulation) {
   } release{simulation};
   const MachineModel& model = host->solver().model();
   simulation.bound = model.bound;
+  HEADRACE_TRY(simulation.query, timed(settings.query));
   HEADRACE_TRY(simulation.operators, operators_of(settings, model, settings.groups.front().cpus));
   for (const Group& group : settings.groups) {
     HEADRACE_TRY(auto run, make_group(*host, simulation, group));
@@ -373,16 +386,7 @@ Json cache_json(const Simulation& simulation) {
   CacheStats all;
   for (const auto& run : simulation.groups) {
     if (!run->cache) return nullptr;
-    all.hits += run->cache->hits;
-    all.inflight_hits += run->cache->inflight_hits;
-    all.misses += run->cache->misses;
-    all.prefetched += run->cache->prefetched;
-    all.first_uses += run->cache->first_uses;
-    all.late += run->cache->late;
-    all.wasted_bytes += run->cache->wasted_bytes;
-    all.evictions += run->cache->evictions;
-    all.refusals += run->cache->refusals;
-    all.failures += run->cache->failures;
+    add(all, *run->cache);
   }
   return {{"hits", all.hits},
           {"inflight_hits", all.inflight_hits},
@@ -444,7 +448,7 @@ std::string report(const Simulation& simulation) {
                          {"working_set_bytes", bytes},
                          {"passes", passes_json(simulation)},
                          {"groups", settings.groups.size()},
-                         {"threads_per_group", settings.threads},
+                         {"threads_per_group", settings.threads + settings.aggregators},
                          {"blocks", simulation.blocks.load()},
                          {"cache", cache_json(simulation)},
                          {"engines", by_engine},

@@ -26,21 +26,27 @@ struct SimulationCalls {
 // Runs a query on a machine, a document of Machine::from_json(), and returns a report in JSON.
 // `options` is a JSON object; all members may be missing:
 //
-//     {"query": "q6",                 // as query_names()
-//      "mode": "prefetch",            // direct, resident, cache: HBM as a memory-side cache
-//      "working_set_bytes": 34359738368,  // of all columns and groups together
-//      "passes": 5,                   // scans of the working set, one after another
-//      "groups": [{"cpus": 0, "slow": 0, "fast": 8}, ...],
-//      "threads": 12,                 // per group; default: the CPUs of its node, without copying
-//      ones "chunk_bytes": 1048576,        // of the widest column "lead_seconds": 0.05,
-//      "window_bytes": 67108864, "budget_bytes": 17179869184,   // of the cache, per group;
-//      default: the fast node "engine": "dsa",               // or cpu "route": "measured", // or
-//      one, brute_force, smart "workers": 4,                  // copying cores per group, for the
-//      engine cpu "operators": {...},            // as measure_operators_json() returned them;
-//      default: measured now "vectors": "target",           // or built: operators use vectors as
-//      wide as the machine's "lines_in_flight": 40,         // per core; default: the model's
-//      "sequential load" "jitter": 0.02, "seed": 1}     // operators take up to 2 % more or less
-//      time, at random
+// clang-format off
+//     {"query": "q6",                       // as query_names()
+//      "mode": "prefetch",                  // direct, resident, cache: HBM as a memory-side cache
+//      "working_set_bytes": 34359738368,    // of all columns and groups together
+//      "passes": 5,                         // scans of the working set, one after another
+//      "groups": [{"cpus": 0, "slow": 0, "fast": 8}, ...],  // or how many of the default ones
+//      "threads": 12,                       // per group; default: the CPUs of its node, without
+//                                           // those that copy
+//      "aggregators": 4,                    // threads of a second stage (QueryOptions)
+//      "chunk_bytes": 1048576,              // of the widest column
+//      "lead_seconds": 0.05, "window_bytes": 67108864,
+//      "budget_bytes": 17179869184,         // of the cache, per group; default: the fast node
+//      "engine": "dsa",                     // or cpu
+//      "route": "measured",                 // or one, brute_force, smart
+//      "workers": 4,                        // copying cores per group, for the engine cpu
+//      "operators": {...},                  // of measure_operators_json(); default: measured now
+//      "vectors": "target",                 // or built: operators use vectors as wide as the
+//                                           // machine's
+//      "lines_in_flight": 40,               // per core; default: the model's "sequential load"
+//      "jitter": 0.02, "seed": 1}           // operators take up to 2 % more or less time
+// clang-format on
 //
 // A group is a NUMA domain that scans its own part of every column, with its own cache: default,
 // each node with CPUs, from its own memory to the nearest hbm node.

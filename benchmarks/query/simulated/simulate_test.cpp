@@ -66,6 +66,15 @@ TEST(SimulatedQuery, Prefetch_CopiesEachByteOnceAndHitsAfterwards) {
   EXPECT_TRUE(report["upper_bound"].is_boolean());
 }
 
+TEST(SimulatedQuery, LargeChunks_StayInACacheThatHasSpace) {
+  Json options = small("prefetch");
+  options["groups"] = {{{"cpus", 0}, {"slow", 0}, {"fast", 8}}};
+  options["working_set_bytes"] = std::uint64_t{1} << 30;
+  options["chunk_bytes"] = 16 << 20;
+  const Json report = simulated(options);
+  EXPECT_EQ(report["passes"][1]["waited_seconds"], 0);
+}
+
 TEST(SimulatedQuery, Direct_UsesNoEngine) {
   const Json direct = simulated(small("direct"));
   EXPECT_TRUE(direct["engines"].empty());
@@ -73,6 +82,23 @@ TEST(SimulatedQuery, Direct_UsesNoEngine) {
   const Json resident = simulated(small("resident"));
   EXPECT_EQ(direct["blocks"], resident["blocks"]);
   EXPECT_LT(resident["seconds"], direct["seconds"]);
+}
+
+TEST(SimulatedQuery, TwoStages_UseTheCoresOfBoth) {
+  Json options = small("resident");
+  options["threads"] = 8;
+  const double one = simulated(options)["seconds"];
+  options["threads"] = 6;
+  options["aggregators"] = 2;
+  const Json report = simulated(options);
+  EXPECT_EQ(report["threads_per_group"], 8);
+  EXPECT_EQ(report["blocks"], simulated(small("resident"))["blocks"]);
+  const double two = report["seconds"];
+  // Half of the bytes are filtered; the two threads that aggregate the rest hold the six up.
+  EXPECT_GT(two, 1.5 * one);
+  options["threads"] = 4;
+  options["aggregators"] = 4;
+  EXPECT_LT(simulated(options)["seconds"], 1.2 * one);
 }
 
 TEST(SimulatedQuery, CopyingCores_AreAnEngineToo) {

@@ -26,7 +26,7 @@ duckdb = pytest.importorskip("duckdb")
 @pytest.fixture(scope="module")
 def options(tables: Path) -> query_bench.QueryBenchOptions:
     return query_bench.QueryBenchOptions(
-        scale=0.01, runs=3, directory=tables, block=32 << 10, budget=8 << 20, threads=2
+        scale=0.01, runs=3, directory=tables, chunk=32 << 10, budget=8 << 20, threads=2
     )
 
 
@@ -206,7 +206,11 @@ def test_some_modes_only(options: query_bench.QueryBenchOptions) -> None:
         ({"scale": -1}, headrace.InvalidError, "scale -1"),
         ({"slow": 77}, headrace.AbsentError, "77"),
         ({"fast": 77}, headrace.AbsentError, "77"),
-        ({"block": 0}, headrace.InvalidError, "block"),
+        ({"chunk": 0}, headrace.InvalidError, "chunk"),
+        ({"groups": 0}, headrace.InvalidError, "0 groups"),
+        ({"groups": 4096}, headrace.InvalidError, "nodes with CPUs"),
+        ({"engine": "fpga"}, headrace.InvalidError, "any, cpu, dsa"),
+        ({"route": "longest"}, headrace.AbsentError, "longest"),
     ],
 )
 def test_bad_options_are_refused(
@@ -216,9 +220,23 @@ def test_bad_options_are_refused(
         query_bench.bench_query(replace(options, **change))
 
 
+def test_the_stages_and_the_engine_are_settings(options: query_bench.QueryBenchOptions) -> None:
+    document = query_bench.bench_query(replace(options, aggregators=1, engine="cpu", runs=1))
+    assert document["answer_ok"] is True
+    assert (document["threads"], document["aggregators"], document["groups"]) == (2, 1, 1)
+
+
+def test_a_size_is_that_of_the_columns(options: query_bench.QueryBenchOptions) -> None:
+    scale = query_bench.scale_of("q6", 540_000)
+    assert scale == pytest.approx(0.01)
+    assert query_bench.bench_query(replace(options, scale=0.01, runs=1, modes=("direct",)))[
+        "bytes"
+    ] == pytest.approx(540_000, rel=0.02)
+
+
 def test_a_small_budget_is_a_reason(options: query_bench.QueryBenchOptions) -> None:
     document = query_bench.bench_query(replace(options, budget=1000, runs=1))
-    assert "hold at once" in find(document, mode="prefetch")["reason"]
+    assert "in progress" in find(document, mode="prefetch")["reason"]
     assert runs(document, "direct") == 1
 
 

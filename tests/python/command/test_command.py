@@ -166,6 +166,23 @@ def test_bench_query(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "page.html").read_text().lower().startswith("<!doctype html>")
 
 
+@pytest.mark.usefixtures("data")
+def test_bench_query_measures_the_axes_of_predict(run: Run, tmp_path: Path) -> None:
+    few = [*QUERY[:-4], "--runs", "1", "--data", "data", "--mode", "prefetch", "--budget", "64MiB"]
+    result = run(*few, "--sweep", "threads=1,1+1", "--sweep", "window=1MiB,8MiB", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert len(document["points"]) == 4 and document["points"][2]["threads"] == "1+1"
+    seen = [row["parameters"] for row in document["rows"] if row["parameters"]["mode"] != "floor"]
+    assert [(each["threads"], each["window"]) for each in seen] == [
+        ("1", "1MiB"), ("1", "8MiB"), ("1+1", "1MiB"), ("1+1", "8MiB")
+    ]  # fmt: skip
+    unknown = run(*few, "--sweep", "colour=1,2")
+    assert unknown.returncode == 2 and "axis of query" in unknown.stderr
+    bad = run(*few, "--engine", "fpga")
+    assert bad.returncode == 2 and len(bad.stderr.splitlines()) == 1
+
+
 #: A round has six runs: the floor, four modes and the peer. The first round is not counted.
 SECOND_ROUND = 12
 KEPT = "headrace: interrupted; results cover the time until then\n"

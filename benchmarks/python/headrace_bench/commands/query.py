@@ -13,7 +13,7 @@ from headrace._errors import WrongAnswer
 from headrace._files import check_writable
 from headrace._format import efficiency, interval_text, percent, seconds_text
 from headrace._profile.documents import Fields, all_fields, find
-from headrace_bench.commands.options import number, option
+from headrace_bench.commands.options import option
 
 
 def measure_query(options: Any, interrupt: Interrupt) -> dict[str, Any]:
@@ -47,37 +47,113 @@ def command(
     fast: Annotated[
         Optional[int], option("NODE", "Node that the columns are copied to (default: the fastest).")
     ] = None,
-    threads: Annotated[
-        Optional[int], number("Number of pipeline threads (default: all CPUs).", 1, 1024)
+    working_set: Annotated[
+        Optional[str], option("SIZE", "Size of the query's columns (instead of --scale).")
     ] = None,
-    block: Annotated[str, option("SIZE", "Block size of the widest column.")] = "1MiB",
-    budget: Annotated[str, option("SIZE", "Memory for the cache.")] = "256MiB",
+    groups: Annotated[
+        str, option("NUMBER", "Nodes with CPUs that scan a part (1: threads on any CPUs).")
+    ] = "1",
+    threads: Annotated[Optional[str], option(
+        "NUMBER", "Pipeline threads, per group (default: all CPUs); 8+4: 8 filter, 4 aggregate."
+    )] = None,
+    chunk: Annotated[str, option("SIZE", "Size of a chunk of the widest column.")] = "1MiB",
+    lead: Annotated[str, option("TIME", "Time by which copies are ahead.")] = "50ms",
+    window: Annotated[str, option("SIZE", "Most bytes that a plan is ahead.")] = "64MiB",
+    budget: Annotated[str, option("SIZE", "Memory for the cache, per group.")] = "256MiB",
+    engine: Annotated[
+        str, option("ENGINE", "Engine that copies between memories: any, cpu or dsa.")
+    ] = "any",
+    route: Annotated[
+        str, option("ROUTE", "Route: measured, one, brute_force or smart.")
+    ] = "measured",
+    sweep: Annotated[Optional[list[str]], option(
+        "AXIS=V1,V2", "Values of one of these settings, measured in turn; may be repeated."
+    )] = None,
     data: Data = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Compare a query on prefetched columns with one without."""
-    from headrace_bench.query import MODES, PEER, QueryBenchOptions, checked
+    """Compare a query on prefetched columns with one without.
+
+    The settings have the names of those of headrace predict query, so that one command measures
+    the points that the other predicts (with --passes 1).
+
+    \b
+    headrace bench query --sweep window=16MiB,64MiB --sweep threads=1,2
+    """
+    from headrace_bench.predict.command import points_of
+    from headrace_bench.query import MODES, PEER, QueryBenchOptions
 
     if out is not None:
         check_writable(out)
-    options = checked(QueryBenchOptions(
-        query=query,
-        scale=scale,
-        runs=runs,
-        modes=tuple(dict.fromkeys(modes)) if modes else (*MODES, PEER),
-        threads=threads,
-        block=parse.size(block),
-        budget=parse.size(budget),
-        slow=slow,
-        fast=fast,
-        directory=data,
-    ))  # fmt: skip
+    given = {
+        "query": query, "working_set": working_set, "groups": groups, "threads": threads,
+        "chunk": chunk, "lead": lead, "window": window, "budget": budget, "engine": engine,
+        "route": route,
+    }  # fmt: skip
+    common = QueryBenchOptions(
+        scale=scale, runs=runs, modes=tuple(dict.fromkeys(modes)) if modes else (*MODES, PEER),
+        slow=slow, fast=fast, directory=data,
+    )  # fmt: skip
+    points = points_of("query", [*given], sweep or ())
+    asked = [_options(common, {**given, **point}) for point in points]
+    documents: list[dict[str, Any]] = []
     with Interrupt() as interrupt:
-        document = measure_query(options, interrupt)
-    output.deliver(document, out=out, json=json, show=lambda: print_query(document))
+        for options in asked:
+            documents.append(measure_query(options, interrupt))
+            if interrupt():
+                break
+    document = _of_points(documents, points)
+    output.deliver(document, out=out, json=json, show=lambda: _print_points(documents, points))
     check_query(document)
     return exit_codes.INTERRUPTED if document["interrupted"] else exit_codes.SUCCESS
+
+
+def _options(common: Any, given: dict[str, str | None]) -> Any:
+    """What runs at one point: checked before anything is measured."""
+    from dataclasses import replace
+
+    from headrace_bench.predict.query import WORKLOAD
+    from headrace_bench.query import checked, scale_of
+
+    axes = {axis.name: axis for axis in WORKLOAD.axes}
+    values = {
+        name: text if name == "engine" and text == "any" else axes[name].value(text)
+        for name, text in given.items()
+    }
+    size = values.pop("working_set")
+    values["threads"], second = values["threads"] or (None, None)
+    if size is not None:
+        values["scale"] = scale_of(values["query"], size)
+    return checked(replace(common, **values, aggregators=second or 0))
+
+
+def _of_points(documents: list[dict[str, Any]], points: list[dict[str, str]]) -> dict[str, Any]:
+    """One document with the rows of all points; everything else is that of the first."""
+    first = documents[0]
+    if len(points) == 1:
+        return first
+    rows = [
+        row | {"parameters": row["parameters"] | point}
+        for document, point in zip(documents, points, strict=False)
+        for row in document["rows"]
+    ]
+    answers = [document["answer_ok"] for document in documents]
+    return first | {
+        "rows": rows,
+        "points": points[: len(documents)],
+        "answer_ok": False if False in answers else None if None in answers else True,
+        "interrupted": any(each["interrupted"] for each in documents),
+        "warnings": list(dict.fromkeys(line for each in documents for line in each["warnings"])),
+    }
+
+
+def _print_points(documents: list[dict[str, Any]], points: list[dict[str, str]]) -> None:
+    for number, (document, point) in enumerate(zip(documents, points, strict=False)):
+        if point:
+            name = ", ".join(f"{axis} {value}" for axis, value in point.items())
+            output.print_text(("\n" if number else "") + name)
+        print_query(document)
 
 
 def check_query(document: dict[str, Any]) -> None:
@@ -94,13 +170,14 @@ def print_query(document: dict[str, Any]) -> None:
     """One line per mode, the floors, and whether the answer is right."""
     rows = [row for row in all_fields(document) if row["experiment"] == "query"]
     lines = [_line(row, row["mode"]) for row in rows if row["mode"] != "floor"]
-    lines.append(_line(find(document, mode="floor"), "floor: transfer"))
-    compute = find(document, mode="resident")["median"]
-    lines.append(("floor: compute", seconds_text(compute), "", "", "", ""))
+    if any(row["mode"] == "floor" for row in rows):
+        lines.append(_line(find(document, mode="floor"), "floor: transfer"))
+        compute = find(document, mode="resident")["median"]
+        lines.append(("floor: compute", seconds_text(compute), "", "", "", ""))
     output.print_text(
         f"{document['query']} at scale {document['scale']:g}, "
         f"{headrace.format_bytes(document['bytes'])} of columns from {document['slow']['name']} "
-        f"to {document['fast']['name']}, {document['threads']} threads"
+        f"to {document['fast']['name']}, {_threads(document)}"
     )
     output.print_table(("mode", "seconds", "interval", "waited", "cached", "runs"), lines)
     if overlap := find(document, experiment="overlap"):
@@ -116,6 +193,12 @@ def print_query(document: dict[str, Any]) -> None:
             output.print_text(f"{row['mode']} not measured: {remark}")
     for warning in document["warnings"]:
         output.print_text(f"warning: {warning}")
+
+
+def _threads(document: dict[str, Any]) -> str:
+    stages = f" + {document['aggregators']}" if document["aggregators"] else ""
+    groups = f" in each of {document['groups']} groups" if document["groups"] > 1 else ""
+    return f"{document['threads']}{stages} threads{groups}"
 
 
 def _line(row: Fields, name: str) -> tuple[str, ...]:

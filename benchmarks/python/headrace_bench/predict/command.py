@@ -142,14 +142,15 @@ def _run(workload: Workload, given: Mapping[str, Any], common: Mapping[str, Any]
     target = machine_of(workload, common["machine"], common["from_"], common["set_"] or (),
                         common["add"] or ())  # fmt: skip
     rows: list[Row] = []
-    points = _points(workload, common["sweep"] or ())
+    points = points_of(workload.name, [axis.name for axis in workload.axes], common["sweep"] or ())
     with Interrupt() as interrupt, output.ProgressBar("predict") as progress:
         for number, point in enumerate(points):
             if interrupt():
                 break
             settings = {axis.name: axis.value({**given, **point}[axis.name])
                         for axis in workload.axes}  # fmt: skip
-            settings |= {"seed": common["seed"], "stop": interrupt}
+            # Simulations take minutes: they report their own progress, and end when asked to.
+            settings |= {"seed": common["seed"], "stop": interrupt, "progress": progress}
             rows += [replace(row, point=point) for row in workload.predict(target, settings)]
             progress(number + 1, len(points))
         interrupted = number + 1 < len(points) or interrupt()
@@ -197,15 +198,14 @@ def words(workload: Workload, target: Target) -> str:
     )
 
 
-def _points(workload: Workload, sweeps: Sequence[str]) -> list[dict[str, str]]:
+def points_of(workload: str, names: Sequence[str], sweeps: Sequence[str]) -> list[dict[str, str]]:
     """Every combination of the values of the axes. InvalidError: an axis that there is not."""
-    names = [axis.name for axis in workload.axes]
     found: dict[str, list[str]] = {}
     for text in sweeps:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if name not in names:
-            raise unknown("axis of " + workload.name, name, names)
+            raise unknown("axis of " + workload, name, names)
         listed = [each.strip() for each in values.split(",") if each.strip()]
         if name in found:
             raise headrace.InvalidError(f"{name} is swept twice; write {name}=V1,V2 once")

@@ -68,19 +68,21 @@ def operators(query: str) -> Any:
 class Query:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.stop = settings.get("stop")
+        self.progress = settings.get("progress") or (lambda done, total, what: None)
         options = {
             "query": settings["query"], "working_set_bytes": settings["working_set"],
             "passes": settings["passes"], "chunk_bytes": settings["chunk"],
             "lead_seconds": settings["lead"], "seed": settings["seed"],
             "window_bytes": settings["window"], "budget_bytes": settings["budget"],
-            "threads": settings["threads"], "route": settings["route"],
+            "groups": settings["groups"], "route": settings["route"],
             "workers": settings["workers"], "operators": operators(settings["query"]),
         }  # fmt: skip
+        options["threads"], options["aggregators"] = settings["threads"] or (None, None)
         self.options = {name: value for name, value in options.items() if value is not None}
 
     def row(self, words: str, target: Target, mode: str, engine: str = "cpu", *,
             given: bool = False) -> Row:  # fmt: skip
-        found = self._run(target.document, mode, engine)
+        found = self._run(target.document, mode, engine, words)
         if not found["passes"]:  # stopped before the first was complete
             return Row(words, {"time": None}, Binding("stopped"), given)
         seconds, spread = _seconds(found), self._spread(target, mode)
@@ -93,13 +95,18 @@ class Query:
         }  # fmt: skip
         return Row(words, values, self._binds(target, found), given)
 
-    def _run(self, machine: Mapping[str, Any], mode: str, engine: str) -> dict[str, Any]:
+    def _run(
+        self, machine: Mapping[str, Any], mode: str, engine: str, words: str
+    ) -> dict[str, Any]:
         options = self.options | {"mode": mode}
         if mode == "prefetch":
             options["engine"] = engine
         kept = {k: v for k, v in machine.items() if k not in ("rows", "conditions")}
         found: dict[str, Any] = json.loads(
-            _core.simulate_query(json.dumps(kept), json.dumps(options), stop=self.stop)
+            _core.simulate_query(
+                json.dumps(kept), json.dumps(options), stop=self.stop,
+                progress=lambda done, total: self.progress(done, total, words),
+            )  # fmt: skip
         )
         return found
 
@@ -118,6 +125,12 @@ class Query:
                 limits[each["by"]] = limits.get(each["by"], 0.0) + each["seconds"]
         name = max(sorted(limits), key=lambda each: limits[each], default="nothing")
         return target.binding(name)
+
+
+def stages(text: str) -> tuple[int, int | None]:
+    """Threads that take whole chunks; or threads that filter, and threads that aggregate."""
+    one, plus, two = text.partition("+")
+    return count(one), count(two) if plus else None
 
 
 def _seconds(found: Mapping[str, Any]) -> float:
@@ -146,7 +159,9 @@ WORKLOAD = Workload(
     (
         Axis("query", "NAME", ("q6", "q1", "sum"), "q6", "Query: sum, q6 or q1."),
         Axis("working_set", "SIZE", size_of, "64GiB", "Size of all columns."),
-        Axis("threads", "NUMBER", count, None, "Threads per node (default: all but copying ones)."),
+        Axis("groups", "NUMBER", count, None, "Nodes with CPUs that scan a part (default: all)."),
+        Axis("threads", "NUMBER", stages, None,
+             "Threads per node (default: all but copying ones); 8+4: 8 filter, 4 aggregate."),
         Axis("passes", "NUMBER", count, "3", "Number of scans, one after another."),
         Axis("chunk", "SIZE", size_of, "4MiB", "Size of a chunk of the widest column."),
         Axis("lead", "TIME", parse.duration, None, "Time by which copies are ahead."),
