@@ -34,7 +34,7 @@ class BlockSource {
   virtual void end() {}
 };
 
-// What all parts of a run share.
+// State that all parts of a run share.
 struct RunControl {
   std::atomic<bool> stop{false};              // the run must end: cancelled, or a thread failed
   std::atomic<std::uint64_t> blocks_read{0};  // so far

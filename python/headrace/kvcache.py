@@ -50,9 +50,9 @@ from headrace._core import (
     Object,
     kv_key,
 )
+from headrace._format import size
 from headrace._language_models import element_bytes, element_type
 from headrace._language_models import model as _model
-from headrace._format import size
 
 Geometry = KvGeometry
 Layer = KvLayer

@@ -71,7 +71,7 @@ class RateSystem {
   // With the threads that the classes have.
   const FixedPoint& solve();
 
-  // Of the last solution: by how many percent the rate of a class grows if 1 % is added to the
+  // Returns by how many percent the last solution's rate of a class grows if 1 % is added to the
   // bandwidth of one ceiling (one value per ceiling), or to the bytes in flight of this class (the
   // last value). All are 0 if its cap holds it back, or it has no threads.
   std::vector<double> elasticities(std::size_t of_class);

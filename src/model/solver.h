@@ -155,7 +155,7 @@ class FlowSet {
   // Errors: exhausted, as Solver::solve().
   Status solve(std::span<const double> threads);
 
-  // Of the last solution. The rate is that of all threads of the flow.
+  // Values of the last solution. The rate is that of all threads of the flow.
   double rate(std::size_t flow) const;
   Limit limit(std::size_t flow);
   CeilingLoad ceiling(std::size_t number) const;

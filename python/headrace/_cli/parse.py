@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from headrace import InvalidError, Machine, Profile
 from headrace._errors import unknown
 from headrace._format import BIDI, in_one_line
+from headrace._format import size as size
 from headrace._profile import documents
 from headrace._selection import together, value_of
-from headrace._format import size as size
 
 P = TypeVar("P", Machine, Profile)
 

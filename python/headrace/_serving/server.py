@@ -165,7 +165,7 @@ class Server:
 
 
 class _Client:
-    """What the thread of a connection has."""
+    """State of the thread of a connection."""
 
     def __init__(self, store: kvcache.Store, machine: headrace.Machine) -> None:
         self._store = store

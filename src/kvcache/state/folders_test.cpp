@@ -174,7 +174,7 @@ TEST_F(KvFolders, LostDisk_IsTriedWithOneBlock) {
     ASSERT_EQ(rig.put(std::span(keys).subspan(next, 8))->stored, 8u);
     next += 8;
     rig.settle();
-    // Of the first blocks several are under way before the first error.
+    // Several of the first blocks are under way before the first error.
     const std::uint64_t most = round == 0 ? 16 : 2;  // a block and its header
     EXPECT_LE(rig.files->lost_writes.load() - errors, most);
   }

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from bench_documents import check_commands
-from headrace_bench.commands import dsa as bench_dsa
-from headrace_bench.runner import row_of
 
 import headrace
 from headrace._cli import output
 from headrace._profile import dsa_rows
 from headrace._profile.documents import Fields
+from headrace_bench.commands import dsa as bench_dsa
+from headrace_bench.runner import row_of
 
 Run = Callable[..., Any]
 

@@ -10,11 +10,11 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import headrace_bench
 import pytest
 from nanobind.stubgen import StubGen
 
 import headrace
+import headrace_bench
 from headrace._cli import app
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from bench_documents import check_rows
-from headrace_bench import query as query_bench
-from headrace_bench import tpch
 
 import headrace
 from headrace._profile.documents import all_fields, find
+from headrace_bench import query as query_bench
+from headrace_bench import tpch
 
 duckdb = pytest.importorskip("duckdb")
 

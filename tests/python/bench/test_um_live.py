@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 from bench_documents import check_rows
-from headrace_bench import um_live
-from headrace_bench.commands import um as bench_um
-from headrace_bench.runner import row_of
 
 from headrace._errors import WrongAnswer
 from headrace._model.um_cases import Case
 from headrace._profile.nested import rows_of
 from headrace._provenance import EMULATED_GPUS
+from headrace_bench import um_live
+from headrace_bench.commands import um as bench_um
+from headrace_bench.runner import row_of
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

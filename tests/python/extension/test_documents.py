@@ -18,7 +18,7 @@ from conftest import ROOT
 import headrace
 
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-#: What examples read with: those of large packages are run by hand.
+#: Packages that examples read with: those of large packages are run by hand.
 READERS = {
     "dask_workers.py": "dask",
     "huggingface.py": "datasets",

@@ -19,7 +19,7 @@ import headrace
 from headrace._run import oci
 from headrace._run.plan import Plan
 
-#: What `runc spec` writes, shortened.
+#: The file that `runc spec` writes, shortened.
 CONFIG = {
     "ociVersion": "1.0.2",
     "process": {"args": ["sh"], "cwd": "/", "user": {"uid": 0, "gid": 0}},
@@ -29,7 +29,7 @@ CONFIG = {
 
 
 def valid(config: dict[str, Any]) -> None:
-    """By the schema, where it is."""
+    """Compares with the schema, where it is."""
     if (folder := os.environ.get("HEADRACE_OCI_SCHEMA")) is None:
         return
     read = {path.name: json.loads(path.read_text()) for path in Path(folder).glob("*.json")}

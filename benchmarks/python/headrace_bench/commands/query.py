@@ -110,7 +110,7 @@ def command(
 
 
 def _options(common: Any, given: dict[str, str | None]) -> Any:
-    """What runs at one point: checked before anything is measured."""
+    """Settings of one point: checked before anything is measured."""
     from dataclasses import replace
 
     from headrace_bench.predict.query import WORKLOAD
