@@ -53,6 +53,9 @@ class File final : public Object {
   // extents of the new part can be moved and cached. To write behind the end, lengthen the file
   // first (ftruncate, fallocate). Errors: io.
   Result<Bytes> update_size();
+  // Makes durable what was written to the file, by anyone (fdatasync). Errors: io. Then the kernel
+  // may have dropped bytes that it could not write, and a repetition may succeed without them.
+  Status sync() const;
   // Drops the file's clean pages from the page cache (posix_fadvise), for a cold start.
   Status drop_page_cache() const;
   // Bytes of the file in the page cache now (mincore): proves a cold start.

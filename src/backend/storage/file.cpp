@@ -204,11 +204,14 @@ Result<Bytes> File::update_size() {
   return size();
 }
 
+Status File::sync() const {
+  if (fdatasync(buffered_fd_) == 0) return {};
+  return fail_errno(errno, "cannot make durable what was written to " + quoted());
+}
+
 Status File::drop_page_cache() const {
   // Dirty pages cannot be dropped, so they are written first.
-  if (writable_ && fdatasync(buffered_fd_) != 0) {
-    return fail_errno(errno, "cannot write back " + quoted());
-  }
+  if (writable_) HEADRACE_TRY_STATUS(sync());
   if (const int error = posix_fadvise(buffered_fd_, 0, 0, POSIX_FADV_DONTNEED); error != 0) {
     return fail_errno(error, "cannot drop the page cache of " + quoted());
   }
