@@ -156,6 +156,7 @@ class CacheAccess {
   Next without_space(Miss& miss, const Result<Destination>& to) REQUIRES(state_.mutex);
   Next refuse_turn(Miss& miss) REQUIRES(state_.mutex);
   void serve_write(const Extent& extent, Block& block) REQUIRES(state_.mutex);
+  bool may_read(const Extent& extent, const CacheEntry* found, Block& block) REQUIRES(state_.mutex);
   void count_victims(std::uint16_t node);
 
   CacheCore& core_;
@@ -262,10 +263,7 @@ void CacheAccess::serve(const Extent& extent, Block& block) {
   blocked_ = false;
   if (options_.write) return serve_write(extent, block);
   CacheEntry* const entry = state_.hits.find(range_of(extent));
-  if (state_.options.writable && !state_.blocks.may_read(range_of(extent), entry, polite_)) {
-    blocked_ = true;
-    return state_.blocks.await();
-  }
+  if (state_.options.writable && !may_read(extent, entry, block)) return;
   if (entry == nullptr) return;
   const bool ready = state_.blocks.use(*entry, extent, options_);
   block.slot_ = state_.hits.pin_in_slot(*entry);
@@ -273,6 +271,24 @@ void CacheAccess::serve(const Extent& extent, Block& block) {
   block.hit_ = ready;
   if (ready) block.bytes_ = entry->bytes_from(extent.offset);
   block.missing_ = false;
+}
+
+// False: the bytes are held, or the access is refused.
+bool CacheAccess::may_read(const Extent& extent, const CacheEntry* found, Block& block) {
+  using Turn = Blocks::Turn;
+  const Error* why = nullptr;
+  const Turn turn = state_.blocks.may_read(range_of(extent), found, polite_, why);
+  if (turn == Turn::refused) {
+    refuse(extent, block,
+           fail(why->code,
+                "changed bytes in the {} at offset {} could not be written back: {}; remove the "
+                "cause and call write_back()",
+                to_string(extent.length), extent.offset, why->message)
+               .error());
+  }
+  blocked_ = turn == Turn::wait;
+  if (blocked_) state_.blocks.await();
+  return turn == Turn::granted || turn == Turn::absent;
 }
 
 void CacheAccess::serve_write(const Extent& extent, Block& block) {

@@ -144,9 +144,10 @@ class Blocks {
   void leave_write(const Range& range);
   // The Block that held it for writing is released. `wrote`: it may have changed the bytes.
   void end_write(CacheEntry& entry, bool wrote);
-  // Whether an access may read `found`, which covers the range, or start a copy (null). Otherwise
-  // the blocks in its way go back to their source. `polite`: writers that wait go first.
-  bool may_read(const Range& range, const CacheEntry* found, bool polite);
+  // Whether an access may read `found`, which covers the range (granted), or start a copy (null:
+  // absent). Otherwise the blocks in its way go back to their source. refused: one of them could
+  // not, see `why`. `polite`: writers that wait go first.
+  Turn may_read(const Range& range, const CacheEntry* found, bool polite, const Error*& why);
   // Whether a block of the range may be started: none overlaps it that is newer than its source.
   bool may_start(const Range& range) const;
   // The next change that these wait for wakes the threads that wait for Signals::space_changes.
@@ -184,6 +185,7 @@ class Blocks {
   // Of the blocks that overlap the range (null: all) and became dirty until `last`.
   struct Dirty {
     std::size_t waiting = 0;  // due, or in flight
+    std::size_t held = 0;     // due, but held for writing
     std::size_t failed = 0;
     const Error* error = nullptr;  // of the oldest that failed
   };

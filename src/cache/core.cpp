@@ -518,12 +518,14 @@ Status CacheCore::write_back(const WriteBackOptions& options) {
   const auto range = options.extent ? inside(*options.extent) : std::nullopt;
   if (options.extent && !range) return {};
   Patience patience(state_.mover.clock(), state_.mover.waiting(), options.timeout);
-  return writes_.write_back(range ? &*range : nullptr, patience, options.stop);
+  return writes_.write_back(range ? &*range : nullptr, patience, options.stop, true);
 }
 
-// Blocks that could not be written back stay dirty.
+// Blocks that are held for writing or could not be written back stay dirty.
 void CacheCore::write_all_back() {
-  if (state_.options.writable) (void)write_back({.timeout = kShutdownBound});
+  if (!state_.options.writable) return;
+  Patience patience(state_.mover.clock(), state_.mover.waiting(), kShutdownBound);
+  (void)writes_.write_back(nullptr, patience, nullptr, false);
 }
 
 std::vector<const File*> CacheCore::take_unsynced() {

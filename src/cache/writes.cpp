@@ -102,16 +102,26 @@ void Blocks::end_write(CacheEntry& entry, bool wrote) {
   unpin(entry);
 }
 
-bool Blocks::may_read(const Range& range, const CacheEntry* found, bool polite) {
-  if (found != nullptr) return found->written == 0 && (!polite || found->write_wanted == 0);
-  bool may = true;
+Blocks::Turn Blocks::may_read(const Range& range, const CacheEntry* found, bool polite,
+                              const Error*& why) {
+  if (found != nullptr) {
+    const bool taken = found->written != 0 || (polite && found->write_wanted != 0);
+    return taken ? Turn::wait : Turn::granted;
+  }
+  Turn turn = Turn::absent;
   shard_.hits.index.visit_overlapping(range, [&](CacheEntry& entry) {
     if (!entry.kept()) return true;
-    if (entry.dirty != 0) make_due(entry);
-    may = false;
+    turn = Turn::wait;
+    if (entry.dirty == 0) return true;
+    if (entry.fill->error) {
+      why = &*entry.fill->error;
+      turn = Turn::refused;
+      return false;
+    }
+    make_due(entry);
     return true;
   });
-  return may;
+  return turn;
 }
 
 bool Blocks::may_start(const Range& range) const {
@@ -227,7 +237,8 @@ Blocks::Dirty Blocks::dirty(const Range* range, std::uint64_t last) const {
   Dirty found;
   for (const FillList* list : {&due_, &writing_}) {
     for (const Fill* fill = list->front(); fill != nullptr; fill = fill->next) {
-      found.waiting += fill->changed <= last && overlaps(*fill, range);
+      if (fill->changed > last || !overlaps(*fill, range)) continue;
+      ++(fill->entry->written != 0 ? found.held : found.waiting);
     }
   }
   for (const Fill* fill = dirty_.front(); fill != nullptr && fill->changed <= last;
@@ -293,13 +304,6 @@ void Blocks::note_file(const File& file) {
 void Blocks::forget_file(ObjectId object) {
   std::erase_if(written_, [object](const Written& one) { return one.id == object; });
 }
-
-namespace {
-
-// A wait for an end looks after this time, for a Mover that must be polled.
-constexpr Nanoseconds kSlice = std::chrono::milliseconds{1};
-
-}  // namespace
 
 const File* Writes::file_of(const Extent& extent) const {
   const Object& object = *extent.object;
@@ -372,14 +376,15 @@ void Writes::submit(std::span<Fill*> fills) noexcept {
   }
 }
 
-void Writes::wait(std::uint32_t seen, Patience& patience) {
+void Writes::wait(std::uint32_t seen, Patience& patience, Backoff& naps) {
   start_due();
   state_.mover.poll();
-  patience.sleep(state_.signals.space_changes, seen, kSlice);
+  patience.sleep(state_.signals.space_changes, seen, naps.next());
 }
 
-Status Writes::write_back(const Range* range, Patience& patience,
-                          const std::function<bool()>* stop) {
+Status Writes::write_back(const Range* range, Patience& patience, const std::function<bool()>* stop,
+                          bool held_too) {
+  Backoff naps(kFirstSleep, kLongestSleep);
   std::uint64_t last = 0;
   {
     const MutexLock lock(state_.mutex);
@@ -392,6 +397,7 @@ Status Writes::write_back(const Range* range, Patience& patience,
     {
       const MutexLock lock(state_.mutex);
       left = state_.blocks.dirty(range, last);
+      if (held_too) left.waiting += left.held;
       if (left.waiting == 0 && left.failed > 0) {
         return fail(left.error->code,
                     "{} changed blocks could not be written back and stay in the cache: {}; "
@@ -412,11 +418,12 @@ Status Writes::write_back(const Range* range, Patience& patience,
                   "it again",
                   left.waiting);
     }
-    wait(seen, patience);
+    wait(seen, patience, naps);
   }
 }
 
 Status Writes::discard(const Range& range, Patience& patience) {
+  Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
     std::uint32_t seen = 0;
     {
@@ -431,7 +438,7 @@ Status Writes::discard(const Range& range, Patience& patience) {
                   "a block is held for writing or being written back; release Blocks and call it "
                   "again");
     }
-    wait(seen, patience);
+    wait(seen, patience, naps);
   }
 }
 

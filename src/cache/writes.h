@@ -16,6 +16,7 @@
 
 #include "cache/blocks.h"
 #include "cache/fills.h"
+#include "core/waiting/backoff.h"
 #include "core/waiting/patience.h"
 #include "headrace/cache.h"
 
@@ -35,8 +36,9 @@ class Writes {
     if (state_.signals.clean_due.load() && !state_.mover.in_callback()) start_all();
   }
   // Waits until all blocks that are dirty now and overlap the range (null: all) are written back.
-  // Errors: as Cache::write_back().
-  Status write_back(const Range* range, Patience& patience, const std::function<bool()>* stop);
+  // `held_too`: also for those that Blocks hold for writing. Errors: as Cache::write_back().
+  Status write_back(const Range* range, Patience& patience, const std::function<bool()>* stop,
+                    bool held_too);
   // Drops the blocks of the range without a write-back. Errors: as Cache::discard().
   Status discard(const Range& range, Patience& patience);
   // After a smaller budget: blocks go back until the rest fits.
@@ -47,7 +49,7 @@ class Writes {
 
   void start_all() noexcept;
   void submit(std::span<Fill*> fills) noexcept;
-  void wait(std::uint32_t seen, Patience& patience);
+  void wait(std::uint32_t seen, Patience& patience, Backoff& naps);
 
   ShardState& state_;
   Fills& fills_;

@@ -326,6 +326,31 @@ TEST(CacheWriteTest, AccessWithoutSpace_SaysWhyNothingGoesBack) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(pages.in_source(i), 1);
 }
 
+TEST(CacheWriteTest, ReadBesideABlockThatCannotGoBack_SaysWhy) {
+  Pages pages(2);
+  CacheRig rig(writable(8));
+  ASSERT_TRUE(set(*rig.cache, pages.page(0), 1));
+  for (const EngineId engine : {kCpuA, kCpuB}) {
+    rig.fake->break_engine(engine, Error{ErrorCode::io, "the disk is gone"});
+  }
+  const Block wide = rig.cache->access(pages.range(0, 2 * kPage));
+  EXPECT_FALSE(wide.now().has_value());
+  EXPECT_EQ(wide.wait().error().code, ErrorCode::io);
+}
+
+// Else it would wait for itself.
+TEST(CacheWriteTest, Flush_DoesNotWaitForHeldBlocks) {
+  Pages pages(2);
+  CacheRig rig(writable(8));
+  ASSERT_TRUE(set(*rig.cache, pages.page(0), 1));
+  Block held = rig.cache->access(pages.page(0), {.write = true});
+  rig.cache->flush();
+  rig.cache->clear();
+  EXPECT_EQ(code_of(rig.cache->write_back({.timeout = kNow})), ErrorCode::timed_out);
+  held = {};
+  EXPECT_EQ(seen(*rig.cache, pages.page(0)), 1);
+}
+
 TEST(CacheWriteTest, Invalidate_KeepsDirtyBlocks_DiscardDropsThem) {
   Pages pages(4);
   CacheRig rig(writable(8));
@@ -407,6 +432,165 @@ TEST(CacheWriteTest, Plan_PassesOverItemsBesideDirtyBlocks) {
   EXPECT_EQ(seen(*rig.cache, pages.page(1)), 3);
   const Block block = rig.cache->access(extents[0], {.plan = &ahead});
   EXPECT_EQ(Pages::version_of(block.wait()->subspan(kPage)), 3);
+}
+
+// Random operations against a map of what every page should hold, over engines that are late, take
+// parts, reorder and fail. Whatever happens: an access sees the last write, at most one Block holds
+// a page for writing, write_back() that succeeds leaves all of it in the source, and the pages of
+// the source never go back to older bytes.
+class WriteModel {
+ public:
+  static constexpr std::size_t kPages = 12;
+
+  WriteModel() : pages_(kPages), rig_(any_options()) {}
+
+  void step() {
+    switch (*rc::gen::weightedElement<int>({{8, 0},
+                                            {6, 1},
+                                            {4, 2},
+                                            {2, 3},
+                                            {1, 4},
+                                            {1, 5},
+                                            {1, 6},
+                                            {1, 7},
+                                            {1, 8},
+                                            {2, 9},
+                                            {1, 10}})) {
+      case 0: write(any_page()); break;
+      case 1: read(any_page()); break;
+      case 2: writing_.reset(); break;
+      case 3: write_back(); break;
+      case 4: rig_.cache->flush(); break;
+      case 5: rig_.cache->clear(); break;
+      case 6: invalidate(); break;
+      case 7: discard(); break;
+      case 8: resize(); break;
+      case 9: prefetch(); break;
+      default: read_wide();
+    }
+    rig_.mover->poll();
+    check();
+  }
+
+  void finish() {
+    writing_.reset();
+    plans_.clear();
+    RC_ASSERT(rig_.cache->resize(kDram, Bytes{kPages * kPage}).has_value());
+    for (int i = 0; i < 1000 && !rig_.cache->write_back(); ++i) {
+    }
+    for (std::size_t i = 0; i < kPages; ++i) RC_ASSERT(pages_.in_source(i) == wanted_[i]);
+    RC_ASSERT(rig_.cache->stats().bytes_dirty == 0_B);
+    RC_ASSERT(rig_.cache->stats().bytes_pinned == 0_B);
+    RC_ASSERT(rig_.fake->violations().empty());
+  }
+
+ private:
+  static CacheRig::Options any_options() {
+    CacheRig::Options options = writable(*rc::gen::inRange<std::uint64_t>(3, 16));
+    options.fake.seed = *rc::gen::inRange<std::uint64_t>(1, 1000);
+    options.fake.max_in_flight = *rc::gen::inRange<std::size_t>(1, 5);
+    options.fake.polls = *rc::gen::inRange(0U, 4U);
+    options.fake.reorder = *rc::gen::arbitrary<bool>();
+    options.fake.inside_chance = *rc::gen::element(0.0, 0.2, 1.0);
+    options.fake.partial_chance = *rc::gen::element(0.0, 0.3);
+    options.fake.fail_chance = *rc::gen::element(0.0, 0.2);
+    options.cache.slab = *rc::gen::element(4096_B, 16384_B, 65536_B);
+    options.observe = *rc::gen::arbitrary<bool>();
+    return options;
+  }
+  static std::size_t any_page() { return *rc::gen::inRange<std::size_t>(0, kPages); }
+  // Failed copies and lack of space are allowed, old bytes are not.
+  static bool may_fail(const Error& error) {
+    return error.code == ErrorCode::io || error.code == ErrorCode::exhausted ||
+           error.code == ErrorCode::timed_out;
+  }
+  bool held(std::size_t page) const { return writing_ && writing_page_ == page; }
+
+  void write(std::size_t page) {
+    Block block = rig_.cache->access(pages_.page(page), {.write = true, .lock_timeout = kNow});
+    const auto bytes = block.wait_to_write();
+    if (held(page)) RC_ASSERT(!bytes.has_value());
+    if (!bytes) return RC_ASSERT(may_fail(bytes.error()));
+    RC_ASSERT(Pages::version_of(*bytes) == wanted_[page]);
+    wanted_[page] = (wanted_[page] + 1) % 100;
+    dirty_[page] = true;
+    std::memset(bytes->data(), wanted_[page], bytes->size());
+    if (*rc::gen::arbitrary<bool>()) {
+      writing_ = std::move(block);
+      writing_page_ = page;
+    }
+  }
+  void read(std::size_t page) {
+    const Block block = rig_.cache->access(pages_.page(page), {.lock_timeout = kNow});
+    const auto bytes = block.wait();
+    if (held(page)) RC_ASSERT(!bytes.has_value());
+    if (!bytes) return RC_ASSERT(may_fail(bytes.error()));
+    RC_ASSERT(Pages::version_of(*bytes) == wanted_[page]);
+  }
+  // Across pages whose changes only the cache has.
+  void read_wide() {
+    const std::size_t page = *rc::gen::inRange<std::size_t>(0, kPages - 1);
+    if (held(page) || held(page + 1)) return;
+    const Block block = rig_.cache->access(pages_.range(page * kPage, 2 * kPage));
+    const auto bytes = block.wait();
+    if (!bytes) return RC_ASSERT(may_fail(bytes.error()));
+    RC_ASSERT(Pages::version_of(bytes->first(kPage)) == wanted_[page]);
+    RC_ASSERT(Pages::version_of(bytes->subspan(kPage)) == wanted_[page + 1]);
+  }
+  void write_back() {
+    const Status done = rig_.cache->write_back({.timeout = std::chrono::microseconds{100}});
+    if (!done) return RC_ASSERT(may_fail(done.error()));
+    for (std::size_t i = 0; i < kPages; ++i) {
+      if (!held(i)) RC_ASSERT(pages_.in_source(i) == wanted_[i]);
+    }
+  }
+  void invalidate() {
+    // A page that no change of the cache hides.
+    const std::size_t page = any_page();
+    if (!rig_.cache->invalidate(pages_.page(page)) || held(page)) return;
+    const int version = (wanted_[page] + 1) % 100;
+    RC_ASSERT(pages_.in_source(page) == wanted_[page]);
+    std::memset(pages_.page(page).memory(), version, kPage);
+    (void)rig_.cache->invalidate(pages_.page(page));
+    wanted_[page] = version;
+  }
+  void discard() {
+    const std::size_t page = any_page();
+    const Status done = rig_.cache->discard(pages_.page(page), std::chrono::microseconds{100});
+    if (held(page)) RC_ASSERT(!done.has_value());
+    if (done) wanted_[page] = pages_.in_source(page);
+  }
+  void resize() {
+    const auto budget = *rc::gen::inRange<std::uint64_t>(0, 16);
+    RC_ASSERT(rig_.cache->resize(kDram, Bytes{budget * kPage}).has_value());
+  }
+  void prefetch() {
+    std::vector<Extent> extents;
+    for (int i = *rc::gen::inRange(1, 5); i > 0; --i) extents.push_back(pages_.page(any_page()));
+    plans_.push_back(rig_.cache->prefetch(extents));
+    if (plans_.size() > 2) plans_.erase(plans_.begin());
+  }
+  void check() {
+    for (std::size_t i = 0; i < kPages; ++i) {
+      const int version = pages_.in_source(i);
+      RC_ASSERT(version >= 0);  // never half a page
+      if (!dirty_[i]) RC_ASSERT(version == wanted_[i]);
+    }
+  }
+
+  Pages pages_;
+  CacheRig rig_;
+  std::optional<Block> writing_;
+  std::size_t writing_page_ = 0;
+  std::vector<Prefetch> plans_;
+  std::array<int, kPages> wanted_{};
+  std::array<bool, kPages> dirty_{};  // ever written through the cache
+};
+
+RC_GTEST_PROP(CacheWriteModelTest, RandomOperationsLoseNothingAndReadNothingOld, ()) {
+  WriteModel model;
+  for (int step = *rc::gen::inRange(1, 80); step > 0; --step) model.step();
+  model.finish();
 }
 
 }  // namespace
