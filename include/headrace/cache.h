@@ -18,10 +18,9 @@
 //
 // Writing (CacheOptions::writable):
 //
-//   Block page = (*cache)->access(extent, {.write = true});   // no other Block holds these bytes
-//   if (auto bytes = page.wait_to_write()) change(*bytes);
-//   page = {};                                                // accesses see the new bytes
-//   const Status safe = (*cache)->sync();                     // on the device
+//   Block page = (*cache)->access(extent, {.write = true});  // no other Block holds these bytes
+//   if (auto bytes = page.wait_to_write()) change(*bytes);   // all see them after its release
+//   const Status safe = (*cache)->sync();                    // the released ones: on the device
 //
 // - One Block at a time holds a block for writing, and no other Block pins it meanwhile. Other
 //   accesses to its bytes wait in access(), at most AccessOptions::lock_timeout. So no access sees

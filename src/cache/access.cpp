@@ -279,12 +279,7 @@ bool CacheAccess::may_read(const Extent& extent, const CacheEntry* found, Block&
   const Error* why = nullptr;
   const Turn turn = state_.blocks.may_read(range_of(extent), found, polite_, why);
   if (turn == Turn::refused) {
-    refuse(extent, block,
-           fail(why->code,
-                "changed bytes in the {} at offset {} could not be written back: {}; remove the "
-                "cause and call write_back()",
-                to_string(extent.length), extent.offset, why->message)
-               .error());
+    refuse(extent, block, Writes::cannot_go_back(extent, *why));
   }
   blocked_ = turn == Turn::wait;
   if (blocked_) state_.blocks.await();
@@ -302,12 +297,7 @@ void CacheAccess::serve_write(const Extent& extent, Block& block) {
   }
   if (turn == Turn::refused) {
     state_.blocks.leave_write(range_of(extent));
-    return refuse(extent, block,
-                  fail(ErrorCode::invalid,
-                       "the {} at offset {} overlap changed blocks of other ranges; write an "
-                       "object in pieces that are equal or apart, or write_back() it first",
-                       to_string(extent.length), extent.offset)
-                      .error());
+    return refuse(extent, block, Writes::overlaps_changed(extent));
   }
   if (turn == Turn::absent) return;
   (void)state_.blocks.use(*entry, extent, options_);
@@ -459,12 +449,7 @@ CacheAccess::Next CacheAccess::refuse_turn(Miss& miss) {
   if (options_.write) state_.blocks.leave_write(range_of(miss.extent));
   count_miss(miss.extent);
   ++state_.blocks.counts.refusals;
-  refuse(miss.extent, miss.block,
-         fail(ErrorCode::timed_out,
-              "{} at offset {} are held by another Block, or on their way to the source; release "
-              "it, or raise AccessOptions::lock_timeout",
-              to_string(miss.extent.length), miss.extent.offset)
-             .error());
+  refuse(miss.extent, miss.block, Writes::held_elsewhere(miss.extent));
   return Next::done;
 }
 
@@ -501,13 +486,9 @@ void CacheAccess::refuse_space(const SpaceRequest& request, Block& block) {
   const Space::Node& node = state_.space.node(request.node);
   const bool too_large = request.extent.length.value > node.budget;
   if (!too_large) state_.space.stall();  // from now on a release starts another search
-  if (const Error* const why = too_large ? nullptr : state_.blocks.write_error()) {
-    return refuse(request.extent, block,
-                  fail(why->code,
-                       "no space for {} on node {}: changed blocks could not be written back: {}; "
-                       "remove the cause and call write_back()",
-                       to_string(request.extent.length), raw(node.id), why->message)
-                      .error());
+  const Blocks::Dirty dirty = state_.blocks.dirty(nullptr, ~std::uint64_t{0});
+  if (!too_large && dirty.failed > 0) {
+    return refuse(request.extent, block, Writes::cannot_go_back(request.extent, *dirty.error));
   }
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
   using Refusal = Block::Refusal;

@@ -190,7 +190,6 @@ class Blocks {
     const Error* error = nullptr;  // of the oldest that failed
   };
   Dirty dirty(const Range* range, std::uint64_t last) const;
-  const Error* write_error() const;
   // Drops the dirty blocks that overlap the range (null: all) without a write-back. False: some are
   // held for writing or being written back; they stay.
   bool discard(const Range* range);

@@ -331,7 +331,7 @@ CacheCore::~CacheCore() {
 }
 
 void CacheCore::come_to_rest() {
-  write_all_back();
+  writes_.all_back();
   {
     const Locked lock(state_);
     const Blocks::Dirty lost = state_.blocks.dirty(nullptr, std::numeric_limits<uint64_t>::max());
@@ -380,17 +380,6 @@ void CacheCore::unpin(CacheEntry& entry, PinSlot* slot, bool own) {
       state_.space.released();
     }
   }
-  pump_.pump_if_due(false);
-}
-
-void CacheCore::end_write(CacheEntry& entry, bool wrote) {
-  if (!state_.origin.here()) return;
-  {
-    const Locked lock(state_);
-    state_.blocks.end_write(entry, wrote);
-  }
-  // The owner of a log may hold a lock of its own here.
-  if (!state_.options.before_write_back) writes_.start_due();
   pump_.pump_if_due(false);
 }
 
@@ -484,19 +473,6 @@ void drop_all(ShardState& state, std::size_t node) {
   });
 }
 
-namespace {
-
-// The part of the extent that lies in its object. Nothing: no byte.
-std::optional<Range> inside(const Extent& extent) {
-  if (extent.object == nullptr || extent.offset >= extent.object->size().value) return {};
-  const std::uint64_t length =
-      std::min(extent.length.value, extent.object->size().value - extent.offset);
-  if (length == 0) return {};
-  return Range{extent.object->id(), extent.offset, length};
-}
-
-}  // namespace
-
 bool CacheCore::invalidate(Extent extent) {
   const auto range = inside(extent);
   if (!state_.origin.here() || !range) return true;
@@ -505,32 +481,6 @@ bool CacheCore::invalidate(Extent extent) {
   });
   pump_.pump_if_due(true);
   return all;
-}
-
-Status CacheCore::discard(const Extent& extent, Nanoseconds timeout) {
-  HEADRACE_TRY_STATUS(state_.origin.check(kTheCache));
-  const auto range = inside(extent);
-  Patience patience(state_.mover.clock(), state_.mover.waiting(), timeout);
-  return range ? writes_.discard(*range, patience) : Status{};
-}
-
-Status CacheCore::write_back(const WriteBackOptions& options) {
-  const auto range = options.extent ? inside(*options.extent) : std::nullopt;
-  if (options.extent && !range) return {};
-  Patience patience(state_.mover.clock(), state_.mover.waiting(), options.timeout);
-  return writes_.write_back(range ? &*range : nullptr, patience, options.stop, true);
-}
-
-// Blocks that are held for writing or could not be written back stay dirty.
-void CacheCore::write_all_back() {
-  if (!state_.options.writable) return;
-  Patience patience(state_.mover.clock(), state_.mover.waiting(), kShutdownBound);
-  (void)writes_.write_back(nullptr, patience, nullptr, false);
-}
-
-std::vector<const File*> CacheCore::take_unsynced() {
-  const MutexLock lock(state_.mutex);
-  return state_.blocks.take_unsynced();
 }
 
 Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
@@ -554,7 +504,7 @@ std::vector<ObjectId> CacheCore::reading() const {
 
 void CacheCore::flush() {
   if (!state_.origin.here()) return;
-  write_all_back();
+  writes_.all_back();
   for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) {
     for_blocks(state_, i, [](Blocks& blocks, CacheEntry& entry) {
       if (entry.pins == 0 && entry.planned == 0) {
@@ -569,7 +519,7 @@ void CacheCore::flush() {
 
 void CacheCore::clear() {
   if (!state_.origin.here()) return;
-  write_all_back();
+  writes_.all_back();
   drop_everything();
   free_empty_slabs();
 }

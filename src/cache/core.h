@@ -183,7 +183,6 @@ class CacheCore {
   bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);
   void drop_everything();
   void free_empty_slabs();
-  void write_all_back();
 
   ShardState state_;
   Fills fills_;

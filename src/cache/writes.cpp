@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "cache/core.h"
 #include "core/check.h"
 #include "core/fail.h"
 
@@ -249,11 +250,6 @@ Blocks::Dirty Blocks::dirty(const Range* range, std::uint64_t last) const {
   return found;
 }
 
-const Error* Blocks::write_error() const {
-  const Dirty found = dirty(nullptr, changes_);
-  return found.error;
-}
-
 bool Blocks::discard(const Range* range) {
   bool all = true;
   for (const Fill* fill = writing_.front(); fill != nullptr; fill = fill->next) {
@@ -453,6 +449,74 @@ void Writes::clean_node(std::uint16_t number) {
     }
   }
   start_due();
+}
+
+std::optional<Range> inside(const Extent& extent) {
+  if (extent.object == nullptr || extent.offset >= extent.object->size().value) return {};
+  const std::uint64_t length =
+      std::min(extent.length.value, extent.object->size().value - extent.offset);
+  if (length == 0) return {};
+  return Range{extent.object->id(), extent.offset, length};
+}
+
+Status CacheCore::discard(const Extent& extent, Nanoseconds timeout) {
+  HEADRACE_TRY_STATUS(state_.origin.check(kTheCache));
+  const auto range = inside(extent);
+  Patience patience(state_.mover.clock(), state_.mover.waiting(), timeout);
+  return range ? writes_.discard(*range, patience) : Status{};
+}
+
+Status CacheCore::write_back(const WriteBackOptions& options) {
+  const auto range = options.extent ? inside(*options.extent) : std::nullopt;
+  if (options.extent && !range) return {};
+  Patience patience(state_.mover.clock(), state_.mover.waiting(), options.timeout);
+  return writes_.write_back(range ? &*range : nullptr, patience, options.stop, true);
+}
+
+void Writes::all_back() {
+  if (!state_.options.writable) return;
+  Patience patience(state_.mover.clock(), state_.mover.waiting(), kShutdownBound);
+  (void)write_back(nullptr, patience, nullptr, false);
+}
+
+std::vector<const File*> CacheCore::take_unsynced() {
+  const MutexLock lock(state_.mutex);
+  return state_.blocks.take_unsynced();
+}
+
+void CacheCore::end_write(CacheEntry& entry, bool wrote) {
+  if (!state_.origin.here()) return;
+  {
+    const Locked lock(state_);
+    state_.blocks.end_write(entry, wrote);
+  }
+  // The owner of a log may hold a lock of its own here.
+  if (!state_.options.before_write_back) writes_.start_due();
+  pump_.pump_if_due(false);
+}
+
+Error Writes::held_elsewhere(const Extent& extent) {
+  return fail(ErrorCode::timed_out,
+              "{} at offset {} are held by another Block, or on their way to the source; release "
+              "it, or raise AccessOptions::lock_timeout",
+              to_string(extent.length), extent.offset)
+      .error();
+}
+
+Error Writes::overlaps_changed(const Extent& extent) {
+  return fail(ErrorCode::invalid,
+              "the {} at offset {} overlap changed blocks of other ranges; write an object in "
+              "pieces that are equal or apart, or write_back() it first",
+              to_string(extent.length), extent.offset)
+      .error();
+}
+
+Error Writes::cannot_go_back(const Extent& extent, const Error& why) {
+  return fail(why.code,
+              "changed blocks in the way of {} at offset {} could not be written back: {}; "
+              "remove the cause and call write_back()",
+              to_string(extent.length), extent.offset, why.message)
+      .error();
 }
 
 }  // namespace headrace

@@ -22,6 +22,9 @@
 
 namespace headrace {
 
+// The part of the extent that lies in its object. Nothing: no byte.
+std::optional<Range> inside(const Extent& extent);
+
 class Writes {
  public:
   Writes(ShardState& state, Fills& fills) : state_(state), fills_(fills) {}
@@ -30,6 +33,10 @@ class Writes {
   const File* file_of(const Extent& extent) const;
   // Why an access may not write it, besides that the extent is invalid; nothing: it may.
   std::optional<Error> refusal(const Extent& extent) const;
+  // Reasons for a Block without a copy.
+  static Error held_elsewhere(const Extent& extent);
+  static Error overlaps_changed(const Extent& extent);
+  static Error cannot_go_back(const Extent& extent, const Error& why);
   // Starts the write-backs that are due. Not in a callback of the Mover, since
   // CacheOptions::before_write_back may block: then the next call does it.
   void start_due() noexcept {
@@ -39,6 +46,9 @@ class Writes {
   // `held_too`: also for those that Blocks hold for writing. Errors: as Cache::write_back().
   Status write_back(const Range* range, Patience& patience, const std::function<bool()>* stop,
                     bool held_too);
+  // The same for all blocks that no Block holds, within kShutdownBound. Those that cannot go back
+  // stay dirty. Does nothing in a cache that is not writable.
+  void all_back();
   // Drops the blocks of the range without a write-back. Errors: as Cache::discard().
   Status discard(const Range& range, Patience& patience);
   // After a smaller budget: blocks go back until the rest fits.
