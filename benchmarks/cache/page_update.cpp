@@ -210,7 +210,7 @@ Result<Json> run(const Options& options) {
   {
     HEADRACE_TRY(const std::unique_ptr<Pages> pages,
                  Pages::make(tree.pages, options.budget.value_or(kBudget)));
-    for (int part = 0; part < 2; ++part) {  // the first fills the cache
+    for (std::uint64_t part = 0; part < 2; ++part) {  // the first fills the cache
       works = std::vector<Work>(options.threads);
       misses = pages->misses();
       timing = run_threads(options.threads,

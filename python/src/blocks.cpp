@@ -99,17 +99,14 @@ MemoryView wait_view(const BlockRef& self, Nanoseconds timeout) {
 nb::ndarray<nb::memview, std::uint8_t, nb::ndim<1>, nb::c_contig> write_view(const BlockRef& self,
                                                                              Nanoseconds timeout) {
   const std::shared_ptr<Pin> pin = pin_of(self);
-  std::span<std::byte> bytes;
+  Result<std::span<std::byte>> found;
   wait_with_signals(timeout, [&](Nanoseconds slice) {
     const std::lock_guard turn(pin->turn);
-    auto found = pin->block.wait_to_write(slice);
-    if (!found && found.error().code == ErrorCode::timed_out &&
-        pin->block.state() == BlockState::filling) {
-      return false;
-    }
-    bytes = unwrap(std::move(found));
-    return true;
+    found = pin->block.wait_to_write(slice);
+    return found || found.error().code != ErrorCode::timed_out ||
+           pin->block.state() != BlockState::filling;
   });
+  const std::span<std::byte> bytes = unwrap(std::move(found));
   const nb::capsule owner(new std::shared_ptr<Pin>(pin), [](void* pointer) noexcept {
     delete static_cast<std::shared_ptr<Pin>*>(pointer);
   });
