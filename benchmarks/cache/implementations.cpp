@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "benchmarks/cache/page_update.h"
 #include "benchmarks/cache/stores/chase_store.h"
 #include "benchmarks/cache/stores/headrace_store.h"
 #include "benchmarks/cache/stores/sharded_store.h"
@@ -66,6 +67,7 @@ constexpr auto kImplementations = std::to_array<Implementation>({
 std::span<const Implementation> implementations() { return kImplementations; }
 
 Result<Json> run(const Options& options) {
+  if (options.scenario == kPageUpdate) return run_page_update(options);
   const auto found =
       std::ranges::find(kImplementations, options.implementation, &Implementation::name);
   if (found == kImplementations.end()) {

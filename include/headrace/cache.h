@@ -14,10 +14,32 @@
 // - access() waits for no copy. It finds a block that is ready or in flight, or starts one.
 // - Where a CPU can address the source, a Block always has a place to read from at once.
 // - No access returns old bytes, if each change of a source is followed by invalidate().
-// - Only extents that were asked for are cached: it is no page cache. Copies are read-only, and
-//   nothing is written back.
+// - Only extents that were asked for are cached: it is no page cache.
 //
-// Requires: an object lives until no copy of it is in flight. Call forget() before destroying it.
+// Writing (CacheOptions::writable):
+//
+//   Block page = (*cache)->access(extent, {.write = true});  // no other Block holds these bytes
+//   if (auto bytes = page.wait_to_write()) change(*bytes);   // all see them after its release
+//   const Status safe = (*cache)->sync();                    // the released ones: on the device
+//
+// - One Block at a time holds a block for writing, and no other Block pins it meanwhile. Other
+//   accesses to its bytes wait in access(), at most AccessOptions::lock_timeout. So no access sees
+//   a half-written block. A thread that holds a Block and accesses the same bytes for writing waits
+//   for itself: release it first.
+// - A changed block is *dirty*: accesses read it, and the source is older. It goes back to the
+//   source when its space is needed, when less than a quarter of the budget is clean, in flush(),
+//   clear(), forget() and the destructor, and in write_back() and sync(). These start in the order
+//   in which blocks became dirty, except that those whose space is needed go first. A block is
+//   never in two write-backs at once, and goes back once per change or for many changes.
+// - Where bytes are: after the release of the Block in the cache only, lost with the process; after
+//   write_back() in the source, for a file lost with the machine; after sync() on the device.
+// - A failed write-back (a full device, a file that vanished) keeps the dirty block. It is tried
+//   again by the next write_back(), sync(), flush(), clear() or forget(), not by itself.
+// - A Block without a copy has no bytes: the source may be older. wait() says why.
+// - Writable extents of one object are equal or apart while one of them is dirty.
+//
+// Requires: an object lives until no copy of it is in flight and no block of it is dirty. Call
+// forget() before destroying it.
 //
 // States of a block:
 //
@@ -79,8 +101,9 @@ enum class BlockState : std::uint8_t { absent, filling, ready, failed, evicting 
 
 std::string_view to_string(BlockState state);
 
-// A pin on the copy of one extent. Move-only; clone() makes another pin. The bytes that it returned
-// stay valid until it is destroyed. Must not outlive its Cache.
+// A pin on the copy of one extent. Move-only; clone() makes another pin, for reading only: a clone
+// of a Block for writing has no copy. The bytes that it returned stay valid until it is destroyed.
+// Must not outlive its Cache.
 class Block {
  public:
   Block() = default;  // absent; has no extent
@@ -108,6 +131,12 @@ class Block {
   // - the copy's own error, if the source is a file. The copy may cover more than the extent, so
   //   access() may succeed for the extent alone.
   Result<std::span<const std::byte>> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
+
+  // The bytes to change, of a Block that access() gave with AccessOptions::write. Waits for the
+  // copy as wait() does. From this call until the release of the Block they count as changed.
+  // Errors: as for wait(); invalid: an access without AccessOptions::write; unsupported: a child of
+  // fork().
+  Result<std::span<std::byte>> wait_to_write(Nanoseconds timeout = std::chrono::seconds{60});
 
   // The address of the copy for code of the GPU node() (a CUdeviceptr), if the copy is ready and
   // only GPUs reach it. Valid as long as the bytes. The cache knows no streams: work of a stream on
@@ -145,8 +174,10 @@ class Block {
   friend class CacheAccess;
   friend class CacheCore;
   std::optional<std::span<const std::byte>> look() const;
+  bool is_writable() const;
   void let_go() noexcept;
   Status wait_for_end(Nanoseconds timeout) const;
+  enum class Writing : std::uint8_t { no, may, has };
   enum class Refusal : std::uint8_t {
     none,
     told,
@@ -175,6 +206,7 @@ class Block {
   Refusal refusal_ = Refusal::none;  // why there is no entry
   bool missing_ = false;             // during its access
   bool hit_ = false;
+  Writing writing_ = Writing::no;
 };
 
 struct AccessOptions {
@@ -189,7 +221,16 @@ struct AccessOptions {
   // How long to wait for space if all blocks are pinned or in flight. Then the access is refused.
   // The wait ends as soon as enough was released. In a callback of the Mover there is no wait.
   Nanoseconds space_timeout{0};
-  // Called repeatedly during that wait, without a lock; true ends the wait. Null: not called.
+  // Take the block for writing (Block::wait_to_write). Extents of one call are taken one after the
+  // other: take several in one order in all threads. Errors of the Block's wait: invalid: the cache
+  // is not writable, or the extent overlaps a dirty block of another range; denied: a read-only
+  // file; timed_out: see lock_timeout.
+  bool write = false;
+  // In a writable cache: how long access() waits for a Block that holds the bytes for writing, or,
+  // with `write`, for any Block that holds them; and for write-backs that make space. In a callback
+  // of the Mover there is no wait.
+  Nanoseconds lock_timeout = std::chrono::seconds{60};
+  // Called repeatedly during these waits, without a lock; true ends the wait. Null: not called.
   const std::function<bool()>* stop = nullptr;
 };
 
@@ -255,19 +296,22 @@ class Prefetch {
 };
 
 struct CacheStats {
-  std::uint64_t hits = 0;           // ready at access
-  std::uint64_t inflight_hits = 0;  // in flight at access
-  std::uint64_t misses = 0;         // copy started by the access, or refused
-  std::uint64_t prefetched = 0;     // copies started by plans, of one or more extents each
-  std::uint64_t first_uses = 0;     // prefetched copies used for the first time
-  std::uint64_t late = 0;           // first uses before the copy was ready
-  Bytes wasted_bytes;               // prefetched and dropped without a use
-  std::uint64_t evictions = 0;      // blocks dropped for space, by flush(), clear(),
-                                    // resize() or the end of a plan
-  std::uint64_t invalidations = 0;  // blocks dropped by invalidate()
-  std::uint64_t failures = 0;       // copies that failed
-  std::uint64_t refusals = 0;       // no space or no placement: read from the source
-  Bytes bytes_used;                 // by copies now, on all nodes
+  std::uint64_t hits = 0;            // ready at access
+  std::uint64_t inflight_hits = 0;   // in flight at access
+  std::uint64_t misses = 0;          // copy started by the access, or refused
+  std::uint64_t prefetched = 0;      // copies started by plans, of one or more extents each
+  std::uint64_t first_uses = 0;      // prefetched copies used for the first time
+  std::uint64_t late = 0;            // first uses before the copy was ready
+  Bytes wasted_bytes;                // prefetched and dropped without a use
+  std::uint64_t evictions = 0;       // blocks dropped for space, by flush(), clear(),
+                                     // resize() or the end of a plan
+  std::uint64_t invalidations = 0;   // blocks dropped by invalidate()
+  std::uint64_t failures = 0;        // copies that failed
+  std::uint64_t refusals = 0;        // no space, no placement, or held for writing: no copy
+  std::uint64_t written_back = 0;    // write-backs that succeeded
+  std::uint64_t write_failures = 0;  // write-backs that failed
+  Bytes bytes_dirty;                 // by changed blocks whose source is older
+  Bytes bytes_used;                  // by copies now, on all nodes
   Bytes bytes_pinned;
   std::uint64_t blocks = 0;
   // In nanoseconds. Nothing if nothing was counted.
@@ -341,9 +385,27 @@ struct CacheOptions {
   // - Each shard fetches window / N of a plan ahead, and passes over what lies that far behind.
   // - Slabs are of `slab` / N, at least 2 MiB.
   std::size_t shards = 0;
+  // Blocks can be written (AccessOptions::write). Needs budgets of nodes that CPUs address. With
+  // several shards no extent may continue into another stretch. Plans fetch each extent alone.
+  bool writable = false;
+  // Called before each write-back with the extent and its new bytes, which do not change meanwhile:
+  // for a log that must be on the device first. An error cancels the write-back as if it had
+  // failed. Called without a lock by threads in access(), read(), write_back(), sync(), flush(),
+  // clear(), resize(), forget() and the destructor, several at once for different blocks. Must not
+  // call the cache and must not throw.
+  std::function<Status(const Extent& extent, std::span<const std::byte> bytes)> before_write_back =
+      {};
   // Called under a lock of a shard, so several threads may call it at once. It must be quick and
   // must not call the cache.
   std::function<void(const CacheEvent&)> observer = {};
+};
+
+struct WriteBackOptions {
+  // Only blocks that overlap it. Nothing: all.
+  std::optional<Extent> extent = {};
+  Nanoseconds timeout = std::chrono::seconds{60};
+  // Called repeatedly during the wait, without a lock; true ends the wait. Null: not called.
+  const std::function<bool()>* stop = nullptr;
 };
 
 class Cache {
@@ -354,7 +416,9 @@ class Cache {
   // With `reserve` also: exhausted: the budgets exceed the free memory, and nothing was allocated;
   // the errors of allocate().
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
-  // Cancels plans and waits for copies in flight. Requires: all Blocks are destroyed.
+  // Cancels plans, writes dirty blocks back, and waits for copies in flight. A dirty block whose
+  // write-back fails is lost, and stderr gets one line: call sync() before, which reports it.
+  // Requires: all Blocks are destroyed.
   ~Cache();
 
   // A pin on the block of `extent`: ready, in flight, or started now. An extent inside a larger
@@ -389,13 +453,32 @@ class Cache {
   // Drops all copies that overlap `extent`, also those in flight. An access that begins after the
   // return sees no bytes read before the call. Blocks that are held keep their bytes. Requires: the
   // source was changed before the call.
-  void invalidate(Extent extent);
-  // Drops all copies of `object` and waits, at most `timeout`, until no engine reads it. Then it
-  // may be destroyed, if no plan or access names it. Errors: timed_out: an engine still reads it.
+  // False: blocks that are dirty or held for writing stay. They are newer than the source by the
+  // cache's order; discard() drops them.
+  bool invalidate(Extent extent);
+  // Drops the copies that overlap `extent`, also dirty blocks: their changes are lost. Waits, at
+  // most `timeout`, for Blocks that hold them for writing and for write-backs in flight. Errors:
+  // timed_out: some are left; invalid: a callback of the Mover.
+  Status discard(Extent extent, Nanoseconds timeout = std::chrono::seconds{60});
+  // Writes the blocks that are dirty now to their sources, and waits for it. They stay cached.
+  // Errors: that of the oldest block that failed, with the number of those; all of them stay dirty,
+  // and the next call tries again. timed_out, cancelled: the rest goes on. invalid: a callback of
+  // the Mover.
+  Status write_back(const WriteBackOptions& options = {});
+  // write_back(), then fdatasync() of each file that the cache has written since its last sync().
+  // The time of fdatasync() has no bound. Errors: as for write_back(); io: fdatasync() failed. Then
+  // the kernel may have dropped what it held of this file: sync() returns this error until forget()
+  // of the file.
+  Status sync(const WriteBackOptions& options = {});
+  // Drops all copies of `object`, after writing dirty blocks back, and waits, at most `timeout`,
+  // until no engine reads it. Then it may be destroyed, if no plan or access names it. Errors:
+  // timed_out: an engine still reads it; invalid: a Block holds a part of it for writing; those of
+  // write_back().
   Status forget(const Object& object, Nanoseconds timeout = std::chrono::seconds{60});
   // The objects that copies in flight and plans read from. They must live.
   std::vector<ObjectId> reading() const;
-  // Drops all copies that are not pinned and not protected by a plan.
+  // Drops all copies that are not pinned and not protected by a plan. Like clear(), a writable
+  // cache first calls write_back(); blocks that are dirty after that stay.
   void flush();
   // Drops all copies and cancels plans. Pinned copies live until their last Block is destroyed.
   void clear();

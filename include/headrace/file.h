@@ -34,6 +34,19 @@ struct DirectAlignment {
   std::uint32_t offset = 4096;
 };
 
+// The state of a file, for its users who cache it: equal versions mean that nobody wrote to it.
+// Only for the same File; a file that another one replaced under its name keeps its version.
+// Times have the resolution of the file system's clock, 4 ms on most kernels before Linux 6.13: a
+// second change within one tick may leave the version as it is. The kernel's own counter of changes
+// (STATX_CHANGE_COOKIE) is not visible to programs.
+struct FileVersion {
+  std::uint64_t inode = 0;
+  Bytes size;
+  Nanoseconds modified{0};  // st_mtim and st_ctim, since 1970
+  Nanoseconds changed{0};
+  friend bool operator==(const FileVersion&, const FileVersion&) = default;
+};
+
 // The only kind of Object that has no memory() and is on a storage node.
 class File final : public Object {
  public:
@@ -53,6 +66,13 @@ class File final : public Object {
   // extents of the new part can be moved and cached. To write behind the end, lengthen the file
   // first (ftruncate, fallocate). Errors: io.
   Result<Bytes> update_size();
+  // The version now. If it differs from an earlier one, someone wrote to the file: invalidate() its
+  // copies (cache.h). Write-backs of a cache change it too: read it again after sync(). Read it
+  // before the first access, so that no change between both is missed. Errors: io.
+  Result<FileVersion> version() const;
+  // Makes durable what was written to the file, by anyone (fdatasync). Errors: io. Then the kernel
+  // may have dropped bytes that it could not write, and a repetition may succeed without them.
+  Status sync() const;
   // Drops the file's clean pages from the page cache (posix_fadvise), for a cold start.
   Status drop_page_cache() const;
   // Bytes of the file in the page cache now (mincore): proves a cold start.

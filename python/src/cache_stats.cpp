@@ -23,7 +23,11 @@ void bind_cache_stats(nb::module_& m) {
       .field("evictions", &CacheStats::evictions, "Copies dropped to make space.")
       .field("invalidations", &CacheStats::invalidations, "Copies dropped by invalidate().")
       .field("failures", &CacheStats::failures, "Copies that failed.")
-      .field("refusals", &CacheStats::refusals, "Served from the source for lack of space.")
+      .field("refusals", &CacheStats::refusals,
+             "Got no copy: no space, or held for writing by others.")
+      .field("written_back", &CacheStats::written_back, "Write-backs that succeeded.")
+      .field("write_failures", &CacheStats::write_failures, "Write-backs that failed.")
+      .field("bytes_dirty", &CacheStats::bytes_dirty, "Bytes newer than their source.")
       .field("bytes_used", &CacheStats::bytes_used, "Bytes of all copies now.")
       .field("bytes_pinned", &CacheStats::bytes_pinned, "Bytes held by blocks now.")
       .field("blocks", &CacheStats::blocks, "The number of copies now.")

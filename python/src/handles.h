@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -109,6 +110,9 @@ struct Pin {
   ObjectPointer object;
   const Borrowed* borrowed = nullptr;  // as of ObjectRef
   Block block;                         // goes first
+  // For writing: there is no clone of the block to wait on, so threads take turns.
+  bool write = false;
+  std::mutex turn = {};
 };
 struct BlockRef {
   std::shared_ptr<Pin> pin;  // null after release()
@@ -194,6 +198,7 @@ void bind_completions(nb::module_& m);
 void bind_advice(nb::module_& m);
 void bind_cache(nb::module_& m);
 void bind_cache_stats(nb::module_& m);
+void bind_block(nb::module_& m);
 void bind_gpu_arrays(nb::module_& m);
 void bind_kv(nb::module_& m);
 void bind_measure(nb::module_& m);

@@ -333,6 +333,20 @@ void bind_file(nb::module_& m) {
           "Asks for the file's size now; if it has grown, extents of the new part can be moved and "
           "cached. Returns the size.")
       .def(
+          "version",
+          [](const FileRef& self) {
+            const FileVersion now = unwrap(self.file->version());
+            return std::tuple(now.inode, now.size, now.modified.count(), now.changed.count());
+          },
+          nb::sig("def version(self) -> tuple[int, int, int, int]"),
+          "Inode, size, and the times of the last write and change in nanoseconds. If it differs "
+          "from an earlier one, someone wrote to the file: invalidate() its copies. Two changes "
+          "within a tick of the file system's clock (4 ms) may give one version.")
+      .def(
+          "sync",
+          [](const FileRef& self) { unwrap(without_gil([&] { return self.file->sync(); })); },
+          "Makes durable what was written to it (fdatasync).")
+      .def(
           "drop_page_cache",
           [](const FileRef& self) {
             unwrap(without_gil([&] { return self.file->drop_page_cache(); }));

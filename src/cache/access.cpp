@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accesses: the shortest path of a hit first, then everything that may be in its way. Then reads,
-// which are accesses to the blocks of a grid.
+// Accesses: the shortest path of a hit first, then everything that may be in its way.
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <new>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "cache/core.h"
@@ -23,7 +21,7 @@ namespace headrace {
                                                       const AccessOptions& options) {
   Hits& hits = state_.hits;
   Reader* const reader = hits.readers.last();
-  if (reader == nullptr || asked.object == nullptr || options.plan != nullptr ||
+  if (reader == nullptr || asked.object == nullptr || options.plan != nullptr || options.write ||
       !state_.origin.here() || state_.signals.growth_due.load()) [[unlikely]]
     return access_somehow(asked, options);
   // Copied word by word, as the caller wrote it: a wider load would wait for the stores.
@@ -94,6 +92,9 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
 void CacheShards::access_across(const Extent& extent, Block& block, const AccessOptions& options,
                                 Started& all) {
   CacheCore& own = of(extent);
+  if (writable_ && extent.valid() && extent.length.value > 0 && goes_on(extent)) {
+    return own.refuse_across(extent, block, Bytes{std::uint64_t{1} << shift_});
+  }
   if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
     return own.access({&extent, 1}, {&block, 1}, options, &all);
   }
@@ -135,9 +136,14 @@ class CacheAccess {
   // Serves the extent if a block covers it. Starts no copy.
   bool find(const Extent& extent, Block& block);
 
- private:
   void refuse(const Extent& extent, Block& block, Error why);
+
+ private:
+  enum class Next : std::uint8_t { done, submit, elsewhere, grow, await_slab, wait };
+  struct Step;
+  struct Miss;
   void refuse(const Extent& extent, Block& block, Block::Refusal why);
+  void give_up_writing(const Extent& extent);
   void refuse_space(const SpaceRequest& request, Block& block) REQUIRES(state_.mutex);
   void serve(const Extent& extent, Block& block) REQUIRES(state_.mutex);
   void serve_all(std::span<const Extent> extents, std::span<Block> blocks);
@@ -145,13 +151,19 @@ class CacheAccess {
   CacheEntry& start(CacheEntry& entry, const SpaceRequest& request, Block& block)
       REQUIRES(state_.mutex);
   void count_miss(const Extent& extent) REQUIRES(state_.mutex);
-  bool may_wait(const SpaceRequest& request, std::optional<Patience>& patience)
-      REQUIRES(state_.mutex);
+  bool may_wait(std::optional<Patience>& patience, Nanoseconds timeout);
+  Step look(Miss& miss, const Result<Destination>& to);
+  Next without_space(Miss& miss, const Result<Destination>& to) REQUIRES(state_.mutex);
+  Next refuse_turn(Miss& miss) REQUIRES(state_.mutex);
+  void serve_write(const Extent& extent, Block& block) REQUIRES(state_.mutex);
+  bool may_read(const Extent& extent, const CacheEntry* found, Block& block) REQUIRES(state_.mutex);
   void count_victims(std::uint16_t node);
 
   CacheCore& core_;
   ShardState& state_;
   const AccessOptions& options_;
+  bool blocked_ = false;  // the last serve() found the bytes held
+  bool polite_ = true;    // lets writers go first that wait
 };
 
 void CacheAccess::all(std::span<const Extent> extents, std::span<Block> blocks, Started* together) {
@@ -162,22 +174,38 @@ void CacheAccess::all(std::span<const Extent> extents, std::span<Block> blocks, 
   };
   if (!state_.origin.here()) return refuse_all(Block::Refusal::forked);
   if (core_.is_foreign(options_)) return refuse_all(Block::Refusal::foreign_plan);
-  if (extents.size() > 1) serve_all(extents, blocks);
+  if (extents.size() > 1 && !options_.write) serve_all(extents, blocks);
   Started own(options_.priority);
   Started& all = together == nullptr ? own : *together;
   for (std::size_t i = 0; i < extents.size(); ++i) {
     Block& block = blocks[i];
     if (block.cache_ != nullptr && !block.missing_) continue;
     try {
-      miss(extents[i], block, all);
+      auto why = options_.write ? core_.writes_.refusal(extents[i]) : std::nullopt;
+      if (why) {
+        refuse(extents[i], block, *std::move(why));
+      } else {
+        miss(extents[i], block, all);
+      }
     } catch (const std::bad_alloc&) {
+      if (options_.write) give_up_writing(extents[i]);
       refuse(extents[i], block, Block::Refusal::no_memory);
     }
   }
   own.submit();
+  if (state_.signals.clean_due.load()) [[unlikely]] {
+    all.submit();
+    core_.writes_.start_due();
+  }
   if (!state_.signals.take_pump_due() && !state_.signals.growth_due) return;
   all.submit();
   core_.pump().pump(true);
+}
+
+void CacheAccess::give_up_writing(const Extent& extent) {
+  if (!extent.valid()) return;
+  const Locked lock(state_);
+  state_.blocks.leave_write(range_of(extent));
 }
 
 void CacheAccess::serve_all(std::span<const Extent> extents, std::span<Block> blocks) {
@@ -232,7 +260,10 @@ void CacheAccess::serve(const Extent& extent, Block& block) {
   block.missing_ = false;
   if (extent.length.value == 0) return;
   block.missing_ = true;
+  blocked_ = false;
+  if (options_.write) return serve_write(extent, block);
   CacheEntry* const entry = state_.hits.find(range_of(extent));
+  if (state_.options.writable && !may_read(extent, entry, block)) return;
   if (entry == nullptr) return;
   const bool ready = state_.blocks.use(*entry, extent, options_);
   block.slot_ = state_.hits.pin_in_slot(*entry);
@@ -242,81 +273,191 @@ void CacheAccess::serve(const Extent& extent, Block& block) {
   block.missing_ = false;
 }
 
-// Serves the extent from a block that exists by now, refuses it, or adds a new block to `all`.
-void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
-  using Outcome = Space::Outcome;
-  Targets targets(state_.destinations, extent, options_.initiator);
-  const Result<Destination>& to = targets.first();
-  SpaceRequest request{
-      .node = to ? to->node : std::uint16_t{0}, .extent = extent, .priority = options_.priority};
-  Spare spare(state_);
+// False: the bytes are held, or the access is refused.
+bool CacheAccess::may_read(const Extent& extent, const CacheEntry* found, Block& block) {
+  using Turn = Blocks::Turn;
+  const Error* why = nullptr;
+  const Turn turn = state_.blocks.may_read(range_of(extent), found, polite_, why);
+  if (turn == Turn::refused) {
+    refuse(extent, block, Writes::cannot_go_back(extent, *why));
+  }
+  blocked_ = turn == Turn::wait;
+  if (blocked_) state_.blocks.await();
+  return turn == Turn::granted || turn == Turn::absent;
+}
+
+void CacheAccess::serve_write(const Extent& extent, Block& block) {
+  using Turn = Blocks::Turn;
+  if (const File* const file = core_.writes_.file_of(extent)) state_.blocks.note_file(*file);
+  CacheEntry* entry = nullptr;
+  const Turn turn = state_.blocks.enter_write(range_of(extent), entry);
+  if (turn == Turn::wait) {
+    blocked_ = true;
+    return state_.blocks.await();
+  }
+  if (turn == Turn::refused) {
+    state_.blocks.leave_write(range_of(extent));
+    return refuse(extent, block, Writes::overlaps_changed(extent));
+  }
+  if (turn == Turn::absent) return;
+  (void)state_.blocks.use(*entry, extent, options_);
+  block.entry_ = entry;
+  block.hit_ = true;
+  block.bytes_ = entry->bytes_from(extent.offset);
+  block.writing_ = Block::Writing::may;
+  block.missing_ = false;
+}
+
+void CacheCore::refuse_across(const Extent& extent, Block& block, Bytes stretch) {
+  CacheAccess(*this, {}).refuse(
+      extent, block,
+      fail(ErrorCode::invalid,
+           "the {} at offset {} cross a multiple of {}, where the shards of a writable cache meet; "
+           "access smaller extents, or set CacheOptions::shards to 1",
+           to_string(extent.length), extent.offset, to_string(stretch))
+          .error());
+}
+
+// What a miss has to do next, without the lock.
+struct CacheAccess::Step {
+  Next next = Next::wait;
+  CacheEntry* started = nullptr;
+  bool chosen = false;  // victims whose pins must be counted
+  std::optional<Growth> wanted;
+  std::uint32_t changes = 0;  // Signals::space_changes before
+};
+
+// An access that found no ready block. Its waits have a bound each.
+struct CacheAccess::Miss {
+  Miss(CacheAccess& access, const Extent& to_read, Block& to_fill)
+      : extent(to_read),
+        block(to_fill),
+        targets(access.state_.destinations, to_read, access.options_.initiator),
+        spare(access.state_) {}
+
+  const Extent& extent;
+  Block& block;
+  Targets targets;
+  SpaceRequest request;
+  Spare spare;
   bool late = false;    // another thread's slab did not arrive in time
   bool waited = false;  // a block found now was made meanwhile
-  std::optional<Patience> patience;
+  std::optional<Patience> space;
+  std::optional<Patience> turn;
+};
+
+// Serves the extent from a block that exists by now, refuses it, or adds a new block to `all`.
+void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
+  Miss miss(*this, extent, block);
+  const Result<Destination>& to = miss.targets.first();
+  miss.request = {.node = to ? to->node : std::uint16_t{0},
+                  .extent = extent,
+                  .priority = options_.priority,
+                  .write = options_.write};
   Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
-    std::optional<Growth> wanted;
-    CacheEntry* started = nullptr;
-    Outcome space = Outcome::none;
-    std::uint32_t changes = 0;
-    bool elsewhere = false;
-    bool chosen = false;
-    {
-      const Locked lock(state_);
-      state_.hits.join();
-      changes = state_.signals.space_changes.load();
-      serve(extent, block);
-      if (!block.missing_) {
-        block.hit_ = block.hit_ && !waited;
-        return;
-      }
-      if (to) {
-        spare.entry = &state_.blocks.take(spare.entry);
-        space = state_.space.make(*spare.entry, request, wanted);
-      }
-      if (space == Outcome::growing && late) space = Outcome::none;
-      elsewhere = space == Outcome::none && targets.more();
-      if (space == Outcome::none && !elsewhere && to) request.node = targets.again();
-      if (space == Outcome::found) {
-        count_miss(extent);  // may fail: the entry is still a spare
-        started = &start(*std::exchange(spare.entry, nullptr), request, block);
-        chosen = state_.space.choose_victims_ahead(state_.space.node(request.node));
-      } else if (space == Outcome::none && !elsewhere && (!to || !may_wait(request, patience))) {
-        count_miss(extent);
-        ++state_.blocks.counts.refusals;
-        if (!to) return refuse(extent, block, to.error());
-        return refuse_space(request, block);
-      } else if (space == Outcome::none && !elsewhere) {
-        if (state_.space.stall()) state_.space.let_go();  // else it is refused without a search
-      }
-    }
-    if (started != nullptr) {
-      all.add(core_.fills_, *started);
-      if (!chosen) return;
+    const Step step = look(miss, to);
+    if (step.next == Next::done) return;
+    if (step.next == Next::submit) {
+      all.add(core_.fills_, *step.started);
+      if (!step.chosen) return;
       all.submit();  // the fence takes a while
-      return count_victims(request.node);
+      return count_victims(miss.request.node);
     }
-    waited = waited || !elsewhere;
-    if (elsewhere) {
-      request.node = targets.next();
-    } else if (wanted) {
-      core_.slabs_.grow(*wanted);  // before a callback of what is submitted waits for this slab
-    } else if (space == Outcome::growing) {
+    miss.waited = miss.waited || step.next != Next::elsewhere;
+    if (step.next == Next::elsewhere) {
+      miss.request.node = miss.targets.next();
+    } else if (step.next == Next::grow) {
+      core_.slabs_.grow(
+          *step.wanted);  // before a callback of what is submitted waits for this slab
+    } else if (step.next == Next::await_slab) {
       all.submit();
-      late = !core_.slabs_.await(changes);
+      miss.late = !core_.slabs_.await(step.changes);
     } else {
       all.submit();
+      core_.writes_.start_due();
       state_.mover.poll();
-      patience->sleep(state_.signals.space_changes, changes, naps.next());
-      if (options_.stop != nullptr && (*options_.stop)()) patience->give_up();
+      Patience& patience = blocked_ ? *miss.turn : *miss.space;
+      patience.sleep(state_.signals.space_changes, step.changes, naps.next());
+      if (options_.stop != nullptr && (*options_.stop)()) patience.give_up();
+      if (blocked_) polite_ = false;  // from now on no reader waits for a writer that waits
     }
   }
+}
+
+CacheAccess::Step CacheAccess::look(Miss& miss, const Result<Destination>& to) {
+  using Outcome = Space::Outcome;
+  const auto& [extent, block] = std::tie(miss.extent, miss.block);
+  Step step;
+  const Locked lock(state_);
+  state_.hits.join();
+  step.changes = state_.signals.space_changes.load();
+  serve(extent, block);
+  if (!block.missing_) {
+    block.hit_ = block.hit_ && !miss.waited;
+    step.next = Next::done;
+    return step;
+  }
+  if (blocked_) {
+    if (!may_wait(miss.turn, options_.lock_timeout)) step.next = refuse_turn(miss);
+    return step;
+  }
+  Outcome space = Outcome::none;
+  if (to) {
+    miss.spare.entry = &state_.blocks.take(miss.spare.entry);
+    space = state_.space.make(*miss.spare.entry, miss.request, step.wanted);
+  }
+  if (space == Outcome::growing && miss.late) space = Outcome::none;
+  if (space == Outcome::growth) step.next = Next::grow;
+  if (space == Outcome::growing) step.next = Next::await_slab;
+  if (space == Outcome::found) {
+    count_miss(extent);  // may fail: the entry is still a spare
+    step.next = Next::submit;
+    step.started = &start(*std::exchange(miss.spare.entry, nullptr), miss.request, block);
+    step.chosen = state_.space.choose_victims_ahead(state_.space.node(miss.request.node));
+  }
+  if (space == Outcome::none) step.next = without_space(miss, to);
+  return step;
+}
+
+CacheAccess::Next CacheAccess::without_space(Miss& miss, const Result<Destination>& to) {
+  if (miss.targets.more()) return Next::elsewhere;
+  if (to) miss.request.node = miss.targets.again();
+  const bool fits = miss.request.extent.length.value <= state_.space.node(miss.request.node).budget;
+  if (to && fits && state_.options.writable && state_.blocks.clean_some(miss.request.node) &&
+      may_wait(miss.turn, options_.lock_timeout)) {
+    state_.blocks.await();
+    blocked_ = true;
+    return Next::wait;
+  }
+  if (to && fits && may_wait(miss.space, options_.space_timeout)) {
+    if (state_.space.stall()) state_.space.let_go();  // else it is refused without a search
+    return Next::wait;
+  }
+  count_miss(miss.extent);
+  ++state_.blocks.counts.refusals;
+  if (to) {
+    refuse_space(miss.request, miss.block);
+  } else {
+    refuse(miss.extent, miss.block, to.error());
+  }
+  return Next::done;
+}
+
+// Another Block holds the bytes.
+CacheAccess::Next CacheAccess::refuse_turn(Miss& miss) {
+  if (options_.write) state_.blocks.leave_write(range_of(miss.extent));
+  count_miss(miss.extent);
+  ++state_.blocks.counts.refusals;
+  refuse(miss.extent, miss.block, Writes::held_elsewhere(miss.extent));
+  return Next::done;
 }
 
 CacheEntry& CacheAccess::start(CacheEntry& entry, const SpaceRequest& request, Block& block) {
   state_.blocks.start(entry, request);
   entry.used = 1;
   block.slot_ = state_.hits.pin_in_slot(entry);
+  if (request.write) block.writing_ = Block::Writing::may;
   block.entry_ = &entry;
   block.missing_ = false;
   return entry;
@@ -334,14 +475,10 @@ void CacheAccess::count_miss(const Extent& extent) {
   state_.plans.use(range_of(extent), options_);
 }
 
-// Whether to wait until a block is released. Not in a callback: threads that hold blocks may wait
-// for it.
-bool CacheAccess::may_wait(const SpaceRequest& request, std::optional<Patience>& patience) {
-  if (options_.space_timeout <= Nanoseconds{0} || state_.mover.in_callback()) return false;
-  if (request.extent.length.value > state_.space.node(request.node).budget) return false;
-  if (!patience) {
-    patience.emplace(state_.mover.clock(), state_.mover.waiting(), options_.space_timeout);
-  }
+// Whether to wait for another thread. Not in a callback: threads that hold blocks may wait for it.
+bool CacheAccess::may_wait(std::optional<Patience>& patience, Nanoseconds timeout) {
+  if (timeout <= Nanoseconds{0} || state_.mover.in_callback()) return false;
+  if (!patience) patience.emplace(state_.mover.clock(), state_.mover.waiting(), timeout);
   return !patience->over();
 }
 
@@ -349,6 +486,10 @@ void CacheAccess::refuse_space(const SpaceRequest& request, Block& block) {
   const Space::Node& node = state_.space.node(request.node);
   const bool too_large = request.extent.length.value > node.budget;
   if (!too_large) state_.space.stall();  // from now on a release starts another search
+  const Blocks::Dirty dirty = state_.blocks.dirty(nullptr, ~std::uint64_t{0});
+  if (!too_large && dirty.failed > 0) {
+    return refuse(request.extent, block, Writes::cannot_go_back(request.extent, *dirty.error));
+  }
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
   using Refusal = Block::Refusal;
   refuse(request.extent, block, too_large ? Refusal::too_large : Refusal::no_space);
@@ -403,7 +544,7 @@ bool CacheCore::hit_all(std::span<const Extent> extents, std::span<Block> blocks
                                                   const AccessOptions& options) {
   const Extent extent = asked;  // a callback that runs meanwhile may free the caller's
   Block block;
-  if (options.plan != nullptr || !hit(extent, block, false)) {
+  if (options.plan != nullptr || options.write || !hit(extent, block, false)) {
     CacheAccess(*this, options).all({&extent, 1}, {&block, 1}, nullptr);
   }
   return block;
@@ -411,7 +552,7 @@ bool CacheCore::hit_all(std::span<const Extent> extents, std::span<Block> blocks
 
 void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
                        const AccessOptions& options, Started* together) {
-  if (options.plan == nullptr && hit_all(extents, blocks)) return;
+  if (options.plan == nullptr && !options.write && hit_all(extents, blocks)) return;
   CacheAccess(*this, options).all(extents, blocks, together);
 }
 
@@ -440,117 +581,8 @@ void Block::let_go() noexcept {
   const bool own = slot_ != nullptr && Readers::own(*slot_);
   if (own && cache_->readers().unpin(*slot_)) [[likely]]
     return;
+  if (writing_ != Writing::no) return cache_->end_write(*entry_, writing_ == Writing::has);
   cache_->unpin(*entry_, slot_, own);
-}
-
-namespace {
-
-// Blocks in flight for one read: enough to keep an SSD's queue busy, and few pins.
-constexpr std::size_t kAhead = 16;
-// How long until AccessOptions::stop is asked again.
-constexpr Nanoseconds kTurn = std::chrono::milliseconds{50};
-
-// The blocks of a range of an object, on a grid from the object's start.
-class Grid {
- public:
-  Grid(const Extent& range, Bytes block)
-      : range_(range),
-        block_(block.value),
-        first_(range.offset / block.value),
-        end_((range.end() + block.value - 1) / block.value) {}
-
-  std::uint64_t blocks() const { return end_ - first_; }
-  Extent block(std::uint64_t number) const {
-    const std::uint64_t begin = (first_ + number) * block_;
-    const std::uint64_t size = range_.object->size().value;
-    return {range_.object, begin, Bytes{std::min(block_, size - begin)}};
-  }
-  // The bytes of the range that lie in this block.
-  Extent part(std::uint64_t number) const {
-    const Extent whole = block(number);
-    const std::uint64_t begin = std::max(whole.offset, range_.offset);
-    return {range_.object, begin, Bytes{std::min(whole.end(), range_.end()) - begin}};
-  }
-
- private:
-  const Extent range_;
-  const std::uint64_t block_;
-  const std::uint64_t first_;
-  const std::uint64_t end_;
-};
-
-NodeId home_of(const Machine& machine) {
-  for (const Node& node : machine.nodes) {
-    if (node.byte_addressable()) return node.id;
-  }
-  return NodeId{0};
-}
-
-// Calls wait(most) in short turns until it is no time-out, the time is over, or the caller stops.
-template <class Wait>
-auto wait_in_turns(const ReadOptions& options, const Wait& wait) -> decltype(wait(Nanoseconds{})) {
-  Nanoseconds left = options.timeout;
-  for (;;) {
-    const Nanoseconds most = std::min(left, kTurn);
-    auto found = wait(most);
-    left -= most;
-    if (found || found.error().code != ErrorCode::timed_out || left <= Nanoseconds{0}) return found;
-    const auto* const stop = options.access.stop;
-    if (stop != nullptr && (*stop)()) return fail(ErrorCode::cancelled, "the read was stopped");
-  }
-}
-
-// Without a copy in the cache.
-Status read_source(Mover& mover, const Extent& from, std::span<std::byte> to,
-                   const ReadOptions& options) {
-  if (const std::byte* bytes = from.memory()) {
-    std::memcpy(to.data(), bytes, to.size());
-    return {};
-  }
-  const MemoryRange range(to, home_of(mover.machine()));
-  const Transfer transfer = mover.copy(whole(range), from, {.priority = options.access.priority});
-  auto moved = wait_in_turns(options, [&](Nanoseconds most) { return transfer.wait(most); });
-  if (moved) return {};
-  // Nothing writes to the caller's memory after the return.
-  transfer.cancel();
-  while (!transfer.done()) (void)transfer.wait(options.timeout);
-  return Unexpected(std::move(moved).error());
-}
-
-}  // namespace
-
-Status CacheShards::read(const Extent& from, std::span<std::byte> to, const ReadOptions& options) {
-  if (!from.valid()) return fail(ErrorCode::invalid, "the extent is outside its object");
-  if (to.size() != from.length.value) {
-    return fail(ErrorCode::invalid, "{} bytes for an extent of {}", to.size(), from.length.value);
-  }
-  if (options.block == Bytes{0}) return fail(ErrorCode::invalid, "blocks of 0 bytes");
-  if (to.empty()) return {};
-  const Grid grid(from, options.block);
-  const std::uint64_t count = grid.blocks();
-  std::array<Extent, kAhead> extents;
-  std::array<Block, kAhead> blocks;  // block i is at i % kAhead
-  const std::size_t first = std::min<std::uint64_t>(kAhead, count);
-  for (std::size_t i = 0; i < first; ++i) extents[i] = grid.block(i);
-  access(std::span(extents).first(first), std::span(blocks).first(first), options.access);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    Block& block = blocks[i % kAhead];
-    const Extent part = grid.part(i);
-    const auto into = to.subspan(part.offset - from.offset, part.length.value);
-    const auto bytes = wait_in_turns(options, [&](Nanoseconds most) { return block.wait(most); });
-    if (bytes) {
-      const std::uint64_t begin = part.offset - block.extent().offset;
-      std::memcpy(into.data(), bytes->data() + begin, into.size());
-    } else if (const ErrorCode code = bytes.error().code;
-               code == ErrorCode::timed_out || code == ErrorCode::cancelled) {
-      return Unexpected(bytes.error());
-    } else {
-      HEADRACE_TRY_STATUS(read_source(mover_, part, into, options));
-    }
-    block = {};
-    if (i + kAhead < count) block = access(grid.block(i + kAhead), options.access);
-  }
-  return {};
 }
 
 }  // namespace headrace

@@ -102,18 +102,20 @@ void Blocks::give_unused(CacheEntry& entry) {
 }
 
 void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
-  Space::Node& node = shard_.space.node(request.node);
-  const Frames::Slab& slab = node.frames.slab_of(entry);
+  const Space::Node& node = shard_.space.node(request.node);
   entry.object = request.extent.object;
   entry.id = request.extent.object->id();
   entry.offset = request.extent.offset;
   entry.node = static_cast<std::uint8_t>(request.node);
   entry.by_prefetch = request.by_prefetch;
   if (node.on_gpu) entry.word.fetch_or(CacheEntry::kOnGpu);
-  entry.fill->to = {slab.owner.get(), static_cast<std::uint64_t>(entry.data - slab.begin),
-                    request.extent.length};
-  entry.fill->object = entry.id;
+  describe(entry);
   entry.fill->priority = request.priority;
+  DCHECK(may_start(entry.range()));
+  if (request.write) {
+    entry.written = 1;
+    entry.word.fetch_or(CacheEntry::kCounted);
+  }
   fills_.push_front(*entry.fill);
   if (!shard_.hits.open()) entry.word.fetch_or(CacheEntry::kCounted);
   // A plan that contains it learns of accesses.
@@ -131,6 +133,14 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
   ++shard_.signals.running;
   if (request.by_prefetch) ++counts.prefetched;
   emit(CacheEvent::Kind::fill_started, request.extent, request.by_prefetch);
+}
+
+void Blocks::describe(CacheEntry& entry) {
+  const Frames::Slab& slab = shard_.space.node(entry.node).frames.slab_of(entry);
+  entry.fill->to = {slab.owner.get(), static_cast<std::uint64_t>(entry.data - slab.begin),
+                    Bytes{entry.length}};
+  entry.fill->source = entry.range();
+  entry.fill->entry = &entry;
 }
 
 bool Blocks::may_enter_index(const Range& range) {
@@ -177,6 +187,7 @@ void Blocks::promote(Fill& fill, Priority priority) {
 
 void Blocks::open(CacheEntry& entry) {
   if (CacheEntry::is_open(entry.word.load()) || !shard_.hits.open()) return;
+  if (entry.kept() || entry.write_wanted != 0) return;  // its writers need all of its pins counted
   const Space::Node& node = shard_.space.node(entry.node);
   shard_.space.spare(entry);
   if (node.frames.capacity() > node.budget || node.used > node.budget) return;
@@ -191,6 +202,7 @@ void Blocks::open(CacheEntry& entry) {
 
 void Blocks::unpin(CacheEntry& entry) {
   if (!shard_.hits.unpin(entry)) return;
+  changed();
   const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
   if (shard_.space.stalled() || used_up) shard_.space.offer(entry);
   shard_.space.released();
@@ -208,7 +220,9 @@ void Blocks::end_copy(CacheEntry& entry, const Error* why, Nanoseconds took) {
   if (why == nullptr) {
     latency_ = latency_.count() == 0 ? took : (latency_ * 7 + took) / 8;
     if (!entry.detached) emit(CacheEvent::Kind::ready, entry.extent(), entry.by_prefetch);
-    entries_.give_fill(entry);
+    fill.thens.clear();
+    fill.transfer.reset();
+    if (entry.written == 0) entries_.give_fill(entry);
   } else {
     fail(entry, *why);
   }
@@ -219,11 +233,13 @@ void Blocks::end_copy(CacheEntry& entry, const Error* why, Nanoseconds took) {
   if (gone) reap(entry);
   shard_.space.fit_budget_by(node, gone ? nullptr : &entry);
   shard_.space.released();
+  changed();
 }
 
 // The copy failed. The block leaves the index, so that the next access tries again; Blocks that
 // hold it can still ask for the reason.
 void Blocks::fail(CacheEntry& entry, const Error& error) {
+  entry.written = 0;
   shard_.hits.count_pins(entry);
   Fill& fill = *entry.fill;
   if (!fill.cancelled) {
@@ -247,6 +263,7 @@ void Blocks::fail(CacheEntry& entry, const Error& error) {
 }
 
 void Blocks::drop(CacheEntry& entry, CacheEvent::Kind why) {
+  DCHECK(!entry.kept());
   DCHECK(entry.now() != BlockState::ready ||
          (entry.has(CacheEntry::kCounted) && !entry.has(CacheEntry::kVictim)));
   shard_.hits.index.remove(entry);
@@ -290,7 +307,7 @@ void Blocks::emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch)
 
 bool Blocks::being_read(ObjectId object) const {
   for (const Fill* fill = fills_.front(); fill != nullptr; fill = fill->next) {
-    if (fill->object == object) return true;
+    if (fill->source.object == object) return true;
   }
   return false;
 }
@@ -298,7 +315,7 @@ bool Blocks::being_read(ObjectId object) const {
 std::vector<ObjectId> Blocks::reading() const {
   std::vector<ObjectId> objects;
   for (const Fill* fill = fills_.front(); fill != nullptr; fill = fill->next) {
-    objects.push_back(fill->object);
+    objects.push_back(fill->source.object);
   }
   return objects;
 }

@@ -23,15 +23,16 @@
 #include <utility>
 #include <vector>
 
-#include "cache/hits.h"
 #include "cache/prefetch.h"
 #include "cache/space.h"
 #include "cache/structures/destinations.h"
 #include "cache/structures/entry.h"
+#include "cache/structures/hits.h"
 #include "core/fork.h"
 #include "core/intrusive_list.h"
 #include "core/mutex.h"
 #include "headrace/cache.h"
+#include "headrace/file.h"
 
 namespace headrace {
 
@@ -98,6 +99,7 @@ struct Signals {
   // the same again if another copy has started meanwhile.
   std::atomic<std::uint32_t> ends{0};
   std::atomic<std::uint64_t> started{0};  // copies so far
+  std::atomic<bool> clean_due{false};     // a write-back is to be started
 
   bool take_pump_due() { return pump_due.load() && pump_due.exchange(false); }
 };
@@ -129,6 +131,28 @@ class Blocks {
   // that is not possible, the new block stays out of the index. Cannot fail.
   void start(CacheEntry& entry, const SpaceRequest& request);
   bool may_enter_index(const Range& range);
+  // From here on to dirty(): defined in writes.cpp.
+  //
+  // What an access for writing may do now. absent: a new block for the extent may be started.
+  // refused: it overlaps a block of another range that is dirty or held for writing, or too many
+  // that are in use.
+  enum class Turn : std::uint8_t { granted, absent, wait, refused };
+  // Gives a thread all of a block, without pins and copies beside it; `granted` is then pinned.
+  // Throws bad_alloc, and then has changed nothing.
+  Turn enter_write(const Range& range, CacheEntry*& granted);
+  // The thread waits no longer.
+  void leave_write(const Range& range);
+  // The Block that held it for writing is released. `wrote`: it may have changed the bytes.
+  void end_write(CacheEntry& entry, bool wrote);
+  // Whether an access may read `found`, which covers the range (granted), or start a copy (null:
+  // absent). Otherwise the blocks in its way go back to their source. refused: one of them could
+  // not, see `why`. `polite`: writers that wait go first.
+  Turn may_read(const Range& range, const CacheEntry* found, bool polite, const Error*& why);
+  // Whether a block of the range may be started: none overlaps it that is newer than its source.
+  bool may_start(const Range& range) const;
+  // The next change that these wait for wakes the threads that wait for Signals::space_changes.
+  void await() { awaited_ = true; }
+
   // An access uses the block: counts it, tells plans and the order. True: the block is ready.
   bool use(CacheEntry& entry, const Extent& extent, const AccessOptions& options);
   // After an access to a ready block: the next access needs no lock, unless a plan watches the
@@ -144,6 +168,36 @@ class Blocks {
   void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept;
 
   bool being_read(ObjectId object) const;
+
+  // Write-backs. Dirty blocks go back in the order in which they became dirty, each of them at most
+  // once at a time. A block whose write-back failed waits for write_back() of the cache.
+  // `for_space`: it may be evicted next.
+  void make_due(CacheEntry& entry, bool for_space = false);
+  // Makes the oldest dirty blocks of a node due, at most kBatch. False: none is due or in flight.
+  bool clean_some(std::uint16_t node);
+  // Makes the dirty blocks due that overlap the range (null: all), also those that failed before.
+  // Returns the number of the last change so far.
+  std::uint64_t clean(const Range* range);
+  // Takes blocks that are due: their write-backs are in flight from now on.
+  std::size_t take_due(std::span<Fill*> out);
+  // The write-back has ended. `why`: the error; null: success.
+  void end_clean(CacheEntry& entry, const Error* why);
+  // Of the blocks that overlap the range (null: all) and became dirty until `last`.
+  struct Dirty {
+    std::size_t waiting = 0;  // due, or in flight
+    std::size_t held = 0;     // due, but held for writing
+    std::size_t failed = 0;
+    const Error* error = nullptr;  // of the oldest that failed
+  };
+  Dirty dirty(const Range* range, std::uint64_t last) const;
+  // Drops the dirty blocks that overlap the range (null: all) without a write-back. False: some are
+  // held for writing or being written back; they stay.
+  bool discard(const Range* range);
+  // Files whose blocks were written back since the last call, once each.
+  std::vector<const File*> take_unsynced();
+  void forget_file(ObjectId object);
+  // Remembers the file of a block to be written. Throws bad_alloc.
+  void note_file(const File& file);
   // The objects that copies in flight read.
   std::vector<ObjectId> reading() const;
   const CacheEntry* any_pinned() const { return entries_.any_pinned(); }
@@ -153,6 +207,15 @@ class Blocks {
   CacheStats counts;
 
  private:
+  static constexpr std::size_t kBatch = 32;
+  // A quarter of each budget is clean, so that misses find victims without a write-back.
+  static constexpr std::uint64_t kCleanShare = 4;
+
+  void describe(CacheEntry& entry);
+  bool copies_overlap(const Range& range) const;
+  void drop_others(const Range& range, const CacheEntry* own);
+  void enlist(CacheEntry& entry);
+  void changed();
   void promote(Fill& fill, Priority priority);
   void fail(CacheEntry& entry, const Error& error);
   void abandon(CacheEntry& entry);
@@ -160,8 +223,21 @@ class Blocks {
 
   const Shard& shard_;
   EntryPool entries_;
-  IntrusiveList<Fill, &Fill::next, &Fill::previous> fills_;  // in flight
-  Nanoseconds latency_{0};                                   // of copies, a decaying mean
+  using FillList = IntrusiveList<Fill, &Fill::next, &Fill::previous>;
+  FillList fills_;    // copies in flight
+  FillList dirty_;    // of dirty blocks, the oldest first; the others are in one of the next two
+  FillList due_;      // to be written back
+  FillList writing_;  // write-backs in flight
+  std::uint64_t changes_ = 0;
+  bool awaited_ = false;
+  // Files that were written; `unsynced` since the last take_unsynced().
+  struct Written {
+    const File* file = nullptr;
+    ObjectId id{};
+    bool unsynced = false;
+  };
+  std::vector<Written> written_;
+  Nanoseconds latency_{0};  // of copies, a decaying mean
 };
 
 // The lock, and everything that it guards.

@@ -97,7 +97,8 @@ Block::Block(Block&& other) noexcept
       refused_by_(other.refused_by_),
       refusal_(std::exchange(other.refusal_, Refusal::none)),
       missing_(other.missing_),
-      hit_(std::exchange(other.hit_, false)) {}
+      hit_(std::exchange(other.hit_, false)),
+      writing_(std::exchange(other.writing_, Writing::no)) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
@@ -111,6 +112,13 @@ Block Block::clone() const {
   Block copy;
   copy.cache_ = cache_;
   copy.extent_ = extent_;
+  if (writing_ != Writing::no) {
+    copy.refusal_ = Refusal::told;
+    copy.refused_ = std::make_unique<Error>(
+        fail(ErrorCode::invalid, "a clone of a Block for writing; access() the extent again")
+            .error());
+    return copy;
+  }
   copy.bytes_ = bytes_;
   copy.hit_ = hit_;
   if (refused_ != nullptr) copy.refused_ = std::make_unique<Error>(*refused_);
@@ -132,7 +140,7 @@ std::optional<std::span<const std::byte>> Block::look() const {
   }
   if (!extent_.valid()) return std::nullopt;
   if (extent_.length.value == 0) return std::span<const std::byte>{};
-  if (extent_.memory() == nullptr) return std::nullopt;
+  if (extent_.memory() == nullptr || is_writable()) return std::nullopt;
   return std::span<const std::byte>{extent_.memory(), extent_.length.value};
 }
 
@@ -170,6 +178,22 @@ Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
       raw(cache_->node_of(*entry_)));
 }
 
+Result<std::span<std::byte>> Block::wait_to_write(Nanoseconds timeout) {
+  if (refusal_ == Refusal::told) return Unexpected(*refused_);
+  HEADRACE_TRY(const auto bytes, wait(timeout));
+  if (bytes.empty()) return std::span<std::byte>{};
+  if (writing_ == Writing::no) {
+    return fail(ErrorCode::invalid,
+                "the Block is for reading; access() the extent with AccessOptions::write");
+  }
+  HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
+  writing_ = Writing::has;
+  return std::span(const_cast<std::byte*>(bytes.data()), bytes.size());
+}
+
+// Then the source may be older than the cache.
+inline bool Block::is_writable() const { return cache_ != nullptr && cache_->writable(); }
+
 std::optional<std::uint64_t> Block::device_address() const {
   if (entry_ == nullptr || !entry_->is_whole_on_gpu() || !cache_->origin().here()) return {};
   return reinterpret_cast<std::uint64_t>(entry_->data + (extent_.offset - entry_->offset));
@@ -203,7 +227,7 @@ BlockState Block::state() const {
 std::optional<NodeId> Block::node() const {
   if (entry_ != nullptr && entry_->is_whole()) return cache_->node_of(*entry_);
   if (!extent_.valid() || extent_.length.value == 0) return std::nullopt;
-  if (extent_.memory() == nullptr) return std::nullopt;
+  if (extent_.memory() == nullptr || is_writable()) return std::nullopt;
   return extent_.object->node();
 }
 
@@ -269,7 +293,10 @@ Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOpti
 }
 
 CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards)
-    : mover_(mover), reserve_checked_(options.reserve && !options.allocate), mask_(shards - 1) {
+    : mover_(mover),
+      reserve_checked_(options.reserve && !options.allocate),
+      writable_(options.writable),
+      mask_(shards - 1) {
   const std::uint64_t stretch = smallest_budget(options).value / shards / kStretches;
   shift_ = static_cast<unsigned>(
       std::countr_zero(std::bit_floor(std::clamp(stretch, kShortest, kLongest))));
@@ -327,6 +354,10 @@ Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOp
   }
   std::vector<std::vector<Extent>> parts(mask_ + 1);
   for (const Extent& extent : extents) {
+    if (writable_ && extent.valid() && goes_on(extent)) {
+      parts[0].push_back({extent.object, ~std::uint64_t{0}, 1_B});  // counted as invalid
+      continue;
+    }
     note(extent);
     parts[extent.object == nullptr ? 0 : number_of(extent)].push_back(extent);
   }
@@ -342,14 +373,65 @@ Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOp
   return plan;
 }
 
-void CacheShards::invalidate(const Extent& extent) {
-  for (const auto& core : cores_) core->invalidate(extent);
+bool CacheShards::invalidate(const Extent& extent) {
+  bool all = true;
+  for (const auto& core : cores_) all = core->invalidate(extent) && all;
+  return all;
+}
+
+Status CacheShards::discard(const Extent& extent, Nanoseconds timeout) {
+  for (const auto& core : cores_) HEADRACE_TRY_STATUS(core->discard(extent, timeout));
+  (void)invalidate(extent);
+  return {};
+}
+
+Status CacheShards::write_back(const WriteBackOptions& options) {
+  HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
+  Status first;
+  for (const auto& core : cores_) {
+    Status one = core->write_back(options);
+    if (!one && first) first = std::move(one);
+  }
+  return first;
+}
+
+// One at a time, so that no call returns while another syncs what it took from the shards.
+Status CacheShards::sync(const WriteBackOptions& options) {
+  HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
+  const MutexLock lock(syncing_);
+  HEADRACE_TRY_STATUS(write_back(options));
+  for (const auto& core : cores_) {
+    for (const File* file : core->take_unsynced()) unsynced_[file->id()].file = file;
+  }
+  Status first;
+  for (auto at = unsynced_.begin(); at != unsynced_.end();) {
+    Unsynced& one = at->second;
+    const bool wanted = !options.extent || options.extent->object == one.file;
+    if (wanted && !one.error) {
+      const Status synced = one.file->sync();
+      if (!synced) one.error = synced.error();
+    }
+    if (wanted && one.error && first) first = Unexpected(*one.error);
+    at = wanted && !one.error ? unsynced_.erase(at) : std::next(at);
+  }
+  return first;
 }
 
 Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
-  // No access finds the copies any more; then it waits for all ends together.
-  invalidate(whole(object));
   const Nanoseconds end = mover_.clock().now() + timeout;
+  if (writable_ && here()) {
+    HEADRACE_TRY_STATUS(write_back({.extent = whole(object), .timeout = timeout}));
+  }
+  // No access finds the copies any more; then it waits for all ends together.
+  if (!invalidate(whole(object))) {
+    return fail(ErrorCode::invalid,
+                "a Block holds a part of the object for writing, or has changed it meanwhile; "
+                "release it and forget() the object again");
+  }
+  if (writable_ && here()) {
+    const MutexLock lock(syncing_);
+    unsynced_.erase(object.id());
+  }
   for (const auto& core : cores_) {
     const Nanoseconds left = end - mover_.clock().now();
     HEADRACE_TRY_STATUS(core->forget(object, std::max(left, Nanoseconds{0})));
@@ -413,6 +495,9 @@ CacheStats CacheShards::stats() const {
     all.invalidations += one.invalidations;
     all.failures += one.failures;
     all.refusals += one.refusals;
+    all.written_back += one.written_back;
+    all.write_failures += one.write_failures;
+    all.bytes_dirty += one.bytes_dirty;
     all.bytes_used += one.bytes_used;
     all.bytes_pinned += one.bytes_pinned;
     all.blocks += one.blocks;
@@ -438,7 +523,15 @@ Prefetch Cache::prefetch(std::span<const Extent> extents, const PrefetchOptions&
   return shards_->prefetch(extents, options);
 }
 
-void Cache::invalidate(Extent extent) { shards_->invalidate(extent); }
+bool Cache::invalidate(Extent extent) { return shards_->invalidate(extent); }
+
+Status Cache::discard(Extent extent, Nanoseconds timeout) {
+  return shards_->discard(extent, timeout);
+}
+
+Status Cache::write_back(const WriteBackOptions& options) { return shards_->write_back(options); }
+
+Status Cache::sync(const WriteBackOptions& options) { return shards_->sync(options); }
 
 Status Cache::forget(const Object& object, Nanoseconds timeout) {
   return shards_->forget(object, timeout);

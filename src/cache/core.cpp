@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -54,6 +56,12 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
       return fail(ErrorCode::invalid,
                   "a budget for {} node {}, which no CPU can address; give it to a memory node",
                   to_string((*node)->kind), raw(budget->first));
+    }
+    if (options.writable && !(*node)->byte_addressable()) {
+      return fail(ErrorCode::invalid,
+                  "a budget for GPU node {} in a writable cache; give budgets of memory that CPUs "
+                  "address",
+                  raw(budget->first));
     }
     if (budget->second == 0_B) {
       return fail(ErrorCode::invalid, "a budget of 0 for node {}; give it more, or none at all",
@@ -306,6 +314,7 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options, const void* cache, std:
                      std::size_t shards)
     : state_(mover, std::move(options), shard, shards),
       fills_(state_, pump_),
+      writes_(state_, fills_),
       slabs_(state_),
       pump_(state_, *this, fills_, slabs_),
       cache_(cache) {}
@@ -322,6 +331,16 @@ CacheCore::~CacheCore() {
 }
 
 void CacheCore::come_to_rest() {
+  writes_.all_back();
+  {
+    const Locked lock(state_);
+    const Blocks::Dirty lost = state_.blocks.dirty(nullptr, std::numeric_limits<uint64_t>::max());
+    if (lost.failed > 0) {
+      fmt::print(stderr, "headrace: a cache ended with {} changed blocks that are lost: {}\n",
+                 lost.failed, lost.error->message);
+    }
+    (void)state_.blocks.discard(nullptr);
+  }
   Fills::AwaitAll copies(fills_);
   drop_everything();
   copies.wait();
@@ -408,15 +427,21 @@ Error CacheCore::why(const Block& block) const {
       .error();
 }
 
-void for_blocks(ShardState& state, const Range& range, const ForBlock& then) {
+bool for_blocks(ShardState& state, const Range& range, const ForBlock& then) {
+  bool all = true;
   for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended;) {
     std::array<CacheEntry*, PrefetchPlan::kSlice> found;
     const Locked lock(state);
-    const auto entries = std::span(found).first(state.hits.index.next(range, cursor, found));
+    const auto skip = [&](const CacheEntry& entry) {
+      all = all && !entry.kept();
+      return entry.kept();
+    };
+    const auto entries = std::span(found).first(state.hits.index.next(range, cursor, found, skip));
     state.hits.count_pins(entries);
     for (CacheEntry* entry : entries) then(state.blocks, *entry);
     if (!entries.empty()) state.space.released();
   }
+  return all;
 }
 
 void for_blocks(ShardState& state, std::size_t node, const ForBlock& then) {
@@ -429,7 +454,8 @@ void for_blocks(ShardState& state, std::size_t node, const ForBlock& then) {
     for (std::size_t looks = 0; more && looks < found.size(); ++looks) {
       Frame* const frame = frames.next(walk);
       more = frame != nullptr;
-      if (more && entry_of(*frame).detached == 0) found[count++] = &entry_of(*frame);
+      if (more && entry_of(*frame).detached == 0 && !entry_of(*frame).kept())
+        found[count++] = &entry_of(*frame);
     }
     const auto entries = std::span(found).first(count);
     state.hits.count_pins(entries);
@@ -447,21 +473,23 @@ void drop_all(ShardState& state, std::size_t node) {
   });
 }
 
-void CacheCore::invalidate(Extent extent) {
-  if (!state_.origin.here()) return;
-  if (extent.object == nullptr || extent.offset >= extent.object->size().value) return;
-  const std::uint64_t length =
-      std::min(extent.length.value, extent.object->size().value - extent.offset);
-  if (length == 0) return;
-  for_blocks(
-      state_, Range{extent.object->id(), extent.offset, length},
-      [](Blocks& blocks, CacheEntry& entry) { blocks.drop(entry, CacheEvent::Kind::invalidated); });
+bool CacheCore::invalidate(Extent extent) {
+  const auto range = inside(extent);
+  if (!state_.origin.here() || !range) return true;
+  const bool all = for_blocks(state_, *range, [](Blocks& blocks, CacheEntry& entry) {
+    blocks.drop(entry, CacheEvent::Kind::invalidated);
+  });
   pump_.pump_if_due(true);
+  return all;
 }
 
 Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
   if (!state_.origin.here()) return {};  // no engine of this process reads it
   invalidate(whole(object));
+  if (state_.options.writable) {
+    const MutexLock lock(state_.mutex);
+    state_.blocks.forget_file(object.id());
+  }
   return fills_.await_unread(object.id(), timeout);
 }
 
@@ -476,6 +504,7 @@ std::vector<ObjectId> CacheCore::reading() const {
 
 void CacheCore::flush() {
   if (!state_.origin.here()) return;
+  writes_.all_back();
   for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) {
     for_blocks(state_, i, [](Blocks& blocks, CacheEntry& entry) {
       if (entry.pins == 0 && entry.planned == 0) {
@@ -490,6 +519,7 @@ void CacheCore::flush() {
 
 void CacheCore::clear() {
   if (!state_.origin.here()) return;
+  writes_.all_back();
   drop_everything();
   free_empty_slabs();
 }
@@ -525,6 +555,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
     state_.space.released();
     more = state_.space.fit_budget(node);
   }
+  if (state_.options.writable) writes_.clean_node(*number);
   const Status reserved = state_.options.reserve ? slabs_.reserve(*number) : Status{};
   pump_.pump_if_due(true, Pump::kAll);
   return reserved;
@@ -539,7 +570,10 @@ CacheStats CacheCore::stats(Histogram& wait_time, Histogram& copy_latency) const
     stats.hits += state_.hits.readers.hits();
     stats.bytes_pinned = Bytes{state_.hits.pinned_bytes()};
     stats.blocks = state_.hits.index.size();
-    for (const Space::Node& node : state_.space.nodes()) stats.bytes_used += Bytes{node.used};
+    for (const Space::Node& node : state_.space.nodes()) {
+      stats.bytes_used += Bytes{node.used};
+      stats.bytes_dirty += Bytes{node.dirty};
+    }
   }
   wait_time.add(fills_.wait_time());
   copy_latency.add(fills_.copy_latency());

@@ -15,6 +15,7 @@
 
 #include "cache/blocks.h"
 #include "cache/fills.h"
+#include "cache/writes.h"
 #include "headrace/cache.h"
 
 namespace headrace {
@@ -24,7 +25,8 @@ inline constexpr std::string_view kTheCache = "the cache";
 // Calls `then` under the lock for all blocks that overlap `range`, with their pins counted. Works
 // in slices of PrefetchPlan::kSlice, so that the lock is never held for long.
 using ForBlock = std::function<void(Blocks&, CacheEntry&)>;
-void for_blocks(ShardState& state, const Range& range, const ForBlock& then);
+// False: blocks that are dirty or held for writing were left out, as in the next function.
+bool for_blocks(ShardState& state, const Range& range, const ForBlock& then);
 // Like above, for all blocks of a node. By address, so that dropped neighbours leave one gap.
 void for_blocks(ShardState& state, std::size_t node, const ForBlock& then);
 void drop_all(ShardState& state, std::size_t node);
@@ -140,8 +142,13 @@ class CacheCore {
   void use(const Range& range, const AccessOptions& options);
   // Whether the access names a plan of another cache.
   bool is_foreign(const AccessOptions& options) const;
+  // In a writable cache, for an extent that continues into another stretch of `stretch` bytes.
+  void refuse_across(const Extent& extent, Block& block, Bytes stretch);
 
-  void invalidate(Extent extent);
+  bool invalidate(Extent extent);
+  Status discard(const Extent& extent, Nanoseconds timeout);
+  Status write_back(const WriteBackOptions& options);
+  std::vector<const File*> take_unsynced();
   Status forget(const Object& object, Nanoseconds timeout);
   std::vector<ObjectId> reading() const;
   void flush();
@@ -162,6 +169,8 @@ class CacheCore {
   void pin_again(CacheEntry& entry);
   // `slot` null: the pin was counted. `own`: this thread's slot, empty already.
   void unpin(CacheEntry& entry, PinSlot* slot, bool own);
+  void end_write(CacheEntry& entry, bool wrote);
+  bool writable() const { return state_.options.writable; }
   const Readers& readers() const { return state_.hits.readers; }
   bool in_callback() const { return state_.mover.in_callback(); }
   NodeId node_of(const CacheEntry& entry) const { return state_.options.budgets[entry.node].first; }
@@ -177,6 +186,7 @@ class CacheCore {
 
   ShardState state_;
   Fills fills_;
+  Writes writes_;
   Slabs slabs_;
   Pump pump_;
   const void* const cache_;

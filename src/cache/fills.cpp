@@ -133,20 +133,37 @@ void Fills::remember(CacheEntry& entry, const Transfer& transfer, Priority asked
 // not and there are some.
 bool Fills::complete(CacheEntry& entry, const Error* why, Nanoseconds took,
                      bool may_call) noexcept {
-  Waiting& waiting = state_.mover.waiting();
-  std::atomic<std::uint32_t>& running = state_.signals.running;
-  const std::atomic<std::uint32_t>& ends = state_.signals.ends;
   // Before waiting threads are woken, so that they find no block on a lost GPU.
   if (why != nullptr && entry.has(CacheEntry::kOnGpu)) lose_if_gone(entry.node);
-  bool due = false;
-  bool watched = false;
-  {
-    const Locked lock(state_);
+  return end([&]() NO_THREAD_SAFETY_ANALYSIS {
     if (!may_call && !entry.fill->thens.empty()) return false;
     if (why == nullptr) {
       copy_latency_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
     }
     state_.blocks.end_copy(entry, why, took);
+    return true;
+  });
+}
+
+void Fills::written_back(CacheEntry& entry, const Error* why) noexcept {
+  end([&]() NO_THREAD_SAFETY_ANALYSIS {
+    state_.blocks.end_clean(entry, why);
+    return true;
+  });
+}
+
+// Calls `change` under the lock, then wakes the threads that wait for an end. False: it did
+// nothing.
+template <class Change>
+bool Fills::end(const Change& change) noexcept {
+  Waiting& waiting = state_.mover.waiting();
+  std::atomic<std::uint32_t>& running = state_.signals.running;
+  const std::atomic<std::uint32_t>& ends = state_.signals.ends;
+  bool due = false;
+  bool watched = false;
+  {
+    const Locked lock(state_);
+    if (!change()) return false;
     ++state_.signals.ends;
     due = state_.signals.take_pump_due() || state_.deferred.needs_cache();
     watched = watchers_ > 0;

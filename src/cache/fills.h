@@ -34,6 +34,8 @@ class Fills {
   // time that one handle waits for its copy, over all calls.
   BlockState wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited);
   void on_ready(CacheEntry& entry, std::function<void()> then);
+  // A write-back has ended. `why`: the error; null: success.
+  void written_back(CacheEntry& entry, const Error* why) noexcept;
   // Waits until no engine reads the object. Errors: as Cache::forget().
   Status await_unread(ObjectId object, Nanoseconds timeout);
   // While it lives, the ends of copies wake the thread that waits for all.
@@ -49,6 +51,8 @@ class Fills {
   bool hear(CacheEntry& entry, const Transfer& transfer);
   void remember(CacheEntry& entry, const Transfer& transfer, Priority asked);
   bool complete(CacheEntry& entry, const Error* why, Nanoseconds took, bool may_call) noexcept;
+  template <class Change>
+  bool end(const Change& change) noexcept;
   void sleep(CacheEntry& entry, Nanoseconds timeout);
   void lose_if_gone(std::uint16_t node) noexcept;
 

@@ -199,6 +199,11 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   Range bytes = item.bytes;
   bytes.length = run;
   if (run > length && shard_.hits.index.crowded(bytes) != nullptr) bytes.length = run = length;
+  // An access will wait for a dirty block that overlaps the item.
+  if (shard_.options.writable && !shard_.blocks.may_start(bytes)) {
+    let_go(item, PlanItem::State::over);
+    return nullptr;
+  }
   if (!shard_.blocks.may_enter_index(bytes)) {
     let_go(item, PlanItem::State::over);
     return nullptr;
@@ -237,7 +242,8 @@ std::uint64_t Prefetcher::run_from(const PlanItem& item, std::uint64_t most) con
   const std::uint64_t limit =
       std::min({kMerged, node.budget / kMergedShare, most / 4, share_of(node) / 4});
   Range run = item.bytes;
-  if (item.alone) return run.length;
+  // One block would be dropped as a whole when a part of it is written.
+  if (item.alone || shard_.options.writable) return run.length;
   const std::size_t first = plan.index_of(item);
   const std::size_t end = std::min(plan.items.size(), first + kMergedItems);
   for (std::size_t i = first + 1; i < end; ++i) {

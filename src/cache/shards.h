@@ -18,7 +18,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,7 +50,10 @@ class CacheShards {
               const AccessOptions& options);
   Status read(const Extent& from, std::span<std::byte> to, const ReadOptions& options);
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);
-  void invalidate(const Extent& extent);
+  bool invalidate(const Extent& extent);
+  Status discard(const Extent& extent, Nanoseconds timeout);
+  Status write_back(const WriteBackOptions& options);
+  Status sync(const WriteBackOptions& options);
   Status forget(const Object& object, Nanoseconds timeout);
   std::vector<ObjectId> reading() const;
   void flush();
@@ -99,9 +104,17 @@ class CacheShards {
   Bytes share(Bytes budget, std::size_t number) const;
 
   Mover& mover_;
-  const bool reserve_checked_;                     // growth is compared with the free memory
+  const bool reserve_checked_;  // growth is compared with the free memory
+  const bool writable_;
   Mutex resizing_;                                 // so that all shards get one budget
   std::vector<std::unique_ptr<CacheCore>> cores_;  // a power of two
+  // Files that were written since they were synced, or whose sync failed.
+  struct Unsynced {
+    const File* file = nullptr;
+    std::optional<Error> error = {};
+  };
+  Mutex syncing_;
+  std::map<ObjectId, Unsynced> unsynced_ GUARDED_BY(syncing_);
   std::size_t mask_ = 0;
   unsigned shift_ = 0;         // log2 of the bytes of a stretch
   unsigned shards_shift_ = 0;  // log2 of the shards

@@ -111,6 +111,7 @@ bool Space::pick_victims(Node& node) {
   const auto before = static_cast<std::ptrdiff_t>(node.victims.size());
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
+    if (entry.dirty != 0) shard_.blocks.make_due(entry, true);
     if (entry.chosen != 0 || !entry.droppable(false)) return false;
     node.victims.push_back(&entry);
     entry.chosen = 1;

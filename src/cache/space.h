@@ -39,6 +39,7 @@ struct SpaceRequest {
   Extent extent;
   bool by_prefetch = false;
   Priority priority = Priority::prefetch;
+  bool write = false;  // its first Block holds it for writing
 };
 
 // A slab to allocate outside the lock; its bytes are reserved.
@@ -65,6 +66,8 @@ class Space {
     std::uint64_t growing = 0;   // bytes of slabs that are being allocated
     std::uint64_t used = 0;      // bytes of copies
     std::uint64_t planned = 0;   // bytes of copies that plans protect
+    std::uint64_t dirty = 0;     // bytes of dirty blocks
+    std::uint64_t leaving = 0;   // of these, bytes that are due or being written back
     std::uint64_t reserved = 0;  // bytes kept for the plan whose turn it is
     std::unique_ptr<EvictionOrder> order;
     // Chosen by the order, to be dropped next, from the back. One heavy fence serves many.

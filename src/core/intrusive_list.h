@@ -27,6 +27,14 @@ class IntrusiveList {
     (back_ == nullptr ? front_ : back_->*kNext) = &item;
     back_ = &item;
   }
+  // Requires: `at` is in this list, `item` in none.
+  void insert_before(T& at, T& item) {
+    if (at.*kPrevious == nullptr) return push_front(item);
+    item.*kNext = &at;
+    item.*kPrevious = at.*kPrevious;
+    at.*kPrevious->*kNext = &item;
+    at.*kPrevious = &item;
+  }
   // Requires: `item` is in this list.
   void remove(T& item) {
     (item.*kPrevious == nullptr ? front_ : item.*kPrevious->*kNext) = item.*kNext;

@@ -36,8 +36,8 @@ std::uintptr_t load_address() {
   return base;
 }
 
-// "src/cache/hits.cpp:89 headrace::Hits::pin" of each address: the innermost function of the
-// project, since std::atomic is inlined into it.
+// "src/cache/structures/hits.cpp:89 headrace::Hits::pin" of each address: the innermost function of
+// the project, since std::atomic is inlined into it.
 class Places {
  public:
   void ask(const void* at) {

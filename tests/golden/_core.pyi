@@ -787,6 +787,14 @@ class File(Object):
         Asks for the file's size now; if it has grown, extents of the new part can be moved and cached. Returns the size.
         """
 
+    def version(self) -> tuple[int, int, int, int]:
+        """
+        Inode, size, and the times of the last write and change in nanoseconds. If it differs from an earlier one, someone wrote to the file: invalidate() its copies. Two changes within a tick of the file system's clock (4 ms) may give one version.
+        """
+
+    def sync(self) -> None:
+        """Makes durable what was written to it (fdatasync)."""
+
     def drop_page_cache(self) -> None:
         """Drops its clean pages from the page cache, as a cold start needs."""
 
@@ -1065,7 +1073,19 @@ class CacheStats:
 
     @property
     def refusals(self) -> int:
-        """Served from the source for lack of space."""
+        """Got no copy: no space, or held for writing by others."""
+
+    @property
+    def written_back(self) -> int:
+        """Write-backs that succeeded."""
+
+    @property
+    def write_failures(self) -> int:
+        """Write-backs that failed."""
+
+    @property
+    def bytes_dirty(self) -> int:
+        """Bytes newer than their source."""
 
     @property
     def bytes_used(self) -> int:
@@ -1100,6 +1120,11 @@ class Block:
     def wait(self, timeout: float = 60.0) -> memoryview:
         """
         The copy, waiting at most `timeout` seconds; if it cannot be had, or only a GPU reaches it, the source, and for a file the error.
+        """
+
+    def write(self, timeout: float = 60.0) -> memoryview:
+        """
+        The bytes to change, of a block accessed with write=True; waits for the copy at most `timeout` seconds. Others see the changes once the block and all views of it are released.
         """
 
     def __await__(self) -> Generator[Any, None, memoryview]:
@@ -1206,14 +1231,14 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it; the copies of one that nobody else holds go with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, trace: str | os.PathLike | None = None) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, trace: str | os.PathLike | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch. `shards`: parts with a lock and an equal share of each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; it is whole when the cache is gone.
+        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch. `shards`: parts with a lock and an equal share of each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; it is whole when the cache is gone.
         """
 
-    def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0) -> Block:
+    def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0) -> Block:
         """
-        The block of an extent: a pin on a ready copy, on one in flight, or on one started now. Waits for no copy; a miss may allocate memory. `plan`: whose extent this uses; a plan that was named once counts only accesses that name it. `space_timeout`: seconds to wait for space while blocks hold all of the budget; then the block stands for the source.
+        The block of an extent: a pin on a ready copy, on one in flight, or on one started now. Waits for no copy; a miss may allocate memory. `plan`: whose extent this uses; a plan that was named once counts only accesses that name it. `space_timeout`: seconds to wait for space while blocks hold all of the budget; then the block stands for the source. In a writable cache, `write` takes the block for writing: no other block holds its bytes meanwhile. `lock_timeout`: seconds to wait for those that do. A block without a copy has no bytes there: the source may be older.
         """
 
     def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0) -> list[Block]:
@@ -1232,9 +1257,22 @@ class Cache:
         Plans the use of extents in this order and fetches them ahead: `lead` seconds before use, at most `window` bytes unused at a time. `named`: only accesses with `plan=` are uses of it, from the beginning.
         """
 
-    def invalidate(self, extent: Extent | Object) -> None:
+    def write_back(self, extent: Extent | Object | None = None, timeout: float = 60.0) -> None:
         """
-        Announces a changed source: no access after it sees bytes read before it was called.
+        Writes the blocks that are dirty now, or those that overlap `extent`, to their sources, and waits at most `timeout` seconds. They stay cached. What could not be written stays dirty: the next call tries again.
+        """
+
+    def sync(self, extent: Extent | Object | None = None, timeout: float = 60.0) -> None:
+        """write_back(), then fdatasync() of each file that was written: durable."""
+
+    def discard(self, extent: Extent | Object, timeout: float = 60.0) -> None:
+        """
+        Drops the copies of an extent, also dirty ones: their changes are lost.
+        """
+
+    def invalidate(self, extent: Extent | Object) -> bool:
+        """
+        Announces a changed source: no access after it sees bytes read before it was called. False: blocks that are dirty or held for writing stay; discard() drops them.
         """
 
     def flush(self) -> None:

@@ -61,12 +61,14 @@ template <std::size_t kShards>
 Result<std::unique_ptr<HeadraceStoreOf<kShards>>> HeadraceStoreOf<kShards>::make(
     const Source& source, Bytes budget) {
   const bool in_memory = source.memory(0) != nullptr;
+  bool writable = false;
   Machine machine = two_nodes();
   Backends backends;
   if (in_memory) {
     backends.add(std::make_unique<InlineBackend>());
   } else {
     const auto& file = static_cast<const File&>(source.object());
+    writable = file.writable();
     DiscoverOptions options;
     options.storage = {file.path()};
     HEADRACE_TRY(machine, Machine::discover(options));
@@ -78,7 +80,8 @@ Result<std::unique_ptr<HeadraceStoreOf<kShards>>> HeadraceStoreOf<kShards>::make
   MoverOptions moves;
   if (in_memory) moves.route = place::one;
   store->mover_ = std::make_unique<Mover>(store->machine_, store->backends_, std::move(moves));
-  CacheOptions options{.budgets = {{node, budget}}, .reserve = true, .shards = kShards};
+  CacheOptions options{
+      .budgets = {{node, budget}}, .reserve = true, .shards = kShards, .writable = writable};
   if (in_memory) options.placement = place::always(node);
   HEADRACE_TRY(store->cache_, Cache::create(*store->mover_, std::move(options)));
   return store;

@@ -45,6 +45,7 @@ class HeadraceStoreOf {
   // Plans the use of all blocks of `source` (this store's or another), from `first` on, in order.
   Prefetch plan(const Source& source, std::uint64_t first, std::uint64_t count);
   Cache& cache() { return *cache_; }
+  Mover& mover() { return *mover_; }
   const Source& source() const { return source_; }
 
   static const std::byte* bytes_of(const Block& block) {

@@ -65,7 +65,7 @@ Source Source::in_memory(std::uint64_t blocks, std::uint64_t block) {
 }
 
 Result<Source> Source::in_file(const Machine& machine, const std::filesystem::path& path,
-                               const std::vector<std::uint32_t>& lengths) {
+                               const std::vector<std::uint32_t>& lengths, bool writable) {
   Source source;
   source.blocks_ = lengths.size();
   source.places_.reserve(lengths.size());
@@ -74,7 +74,7 @@ Result<Source> Source::in_file(const Machine& machine, const std::filesystem::pa
     source.places_.push_back({offset, length});
     offset += length;
   }
-  HEADRACE_TRY(source.file_, File::open(machine, path));
+  HEADRACE_TRY(source.file_, File::open(machine, path, {.writable = writable}));
   if (source.file_->size().value < offset) {
     return fail(ErrorCode::invalid, "{} has {} bytes of {}; remove it, and it is made again",
                 path.string(), source.file_->size().value, offset);
@@ -99,6 +99,12 @@ bool Source::read(std::uint64_t block, std::byte* to) const {
     done += static_cast<std::uint64_t>(got);
   }
   return true;
+}
+
+bool Source::write(std::uint64_t block, const std::byte* from) const {
+  const Place at = place(block);
+  const int descriptor = file_->direct() ? file_->direct_fd() : file_->buffered_fd();
+  return write_all(descriptor, {from, at.length}, at.offset, file_->path()).has_value();
 }
 
 Status write_words(const std::filesystem::path& path, std::uint64_t size) {

@@ -37,9 +37,9 @@ class Source {
   // Blocks of one size, a power of two of at least eight bytes, in memory.
   static Source in_memory(std::uint64_t blocks, std::uint64_t block);
   // Blocks of these lengths, one after the other, in a file of write_words(). Errors: those of
-  // File::open; invalid: the file is too short.
+  // File::open; invalid: the file is too short. `writable`: for write().
   static Result<Source> in_file(const Machine& machine, const std::filesystem::path& path,
-                                const std::vector<std::uint32_t>& lengths);
+                                const std::vector<std::uint32_t>& lengths, bool writable = false);
 
   std::uint64_t blocks() const { return blocks_; }
   Place place(std::uint64_t block) const {
@@ -59,6 +59,8 @@ class Source {
   // Copies the block to `to`, which has its length and, for a file, is aligned to 4096. False: it
   // could not be read whole.
   bool read(std::uint64_t block, std::byte* to) const;
+  // The reverse of read(), for a file.
+  bool write(std::uint64_t block, const std::byte* from) const;
   // Whether `bytes`, the block's bytes, have the right word at `within`, a multiple of eight.
   bool holds(std::uint64_t block, std::uint64_t within, const std::byte* bytes) const {
     std::uint64_t word = 0;

@@ -204,11 +204,28 @@ Result<Bytes> File::update_size() {
   return size();
 }
 
+Result<FileVersion> File::version() const {
+  struct stat status{};
+  if (fstat(buffered_fd_, &status) != 0) {
+    return fail_errno(errno, "cannot ask for the version of " + quoted());
+  }
+  const auto since_1970 = [](const timespec& time) {
+    return Nanoseconds{std::chrono::seconds{time.tv_sec}} + Nanoseconds{time.tv_nsec};
+  };
+  return FileVersion{.inode = status.st_ino,
+                     .size = Bytes{static_cast<std::uint64_t>(status.st_size)},
+                     .modified = since_1970(status.st_mtim),
+                     .changed = since_1970(status.st_ctim)};
+}
+
+Status File::sync() const {
+  if (fdatasync(buffered_fd_) == 0) return {};
+  return fail_errno(errno, "cannot make durable what was written to " + quoted());
+}
+
 Status File::drop_page_cache() const {
   // Dirty pages cannot be dropped, so they are written first.
-  if (writable_ && fdatasync(buffered_fd_) != 0) {
-    return fail_errno(errno, "cannot write back " + quoted());
-  }
+  if (writable_) HEADRACE_TRY_STATUS(sync());
   if (const int error = posix_fadvise(buffered_fd_, 0, 0, POSIX_FADV_DONTNEED); error != 0) {
     return fail_errno(error, "cannot drop the page cache of " + quoted());
   }

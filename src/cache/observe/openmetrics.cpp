@@ -88,8 +88,12 @@ std::string openmetrics(const CacheStats& stats, std::string_view cache) {
   page.count("evictions", "Copies dropped for space.", stats.evictions);
   page.count("invalidations", "Copies dropped because the source changed.", stats.invalidations);
   page.count("failures", "Copies that failed.", stats.failures);
-  page.count("refusals", "Accesses without space for a copy.", stats.refusals);
+  page.count("refusals", "Accesses without space for a copy, or held for writing by others.",
+             stats.refusals);
+  page.count("written_back", "Write-backs that succeeded.", stats.written_back);
+  page.count("write_failures", "Write-backs that failed.", stats.write_failures);
   page.gauge("used_bytes", "Bytes of all copies.", stats.bytes_used.value, "bytes");
+  page.gauge("dirty_bytes", "Bytes newer than their source.", stats.bytes_dirty.value, "bytes");
   page.gauge("pinned_bytes", "Bytes of copies in use.", stats.bytes_pinned.value, "bytes");
   page.gauge("blocks", "Copies.", stats.blocks);
   page.summary("wait_seconds", "Waits for a copy.", stats.wait_time);

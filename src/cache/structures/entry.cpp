@@ -9,7 +9,7 @@
 namespace headrace {
 
 bool CacheEntry::droppable(bool planned_too) const {
-  return pins == 0 && now() == BlockState::ready && (planned_too || planned == 0);
+  return pins == 0 && now() == BlockState::ready && dirty == 0 && (planned_too || planned == 0);
 }
 
 CacheEntry& EntryPool::take() {
@@ -18,27 +18,36 @@ CacheEntry& EntryPool::take() {
     chunks_.push_back(std::make_unique<CacheEntry[]>(kChunk));
     for (std::size_t i = kChunk; i-- > 0;) give(chunks_.back()[i]);
   }
-  if (free_fills_ == nullptr) {
-    grow_for_one(fill_chunks_);
-    fill_chunks_.push_back(std::make_unique<Fill[]>(kFills));
-    for (std::size_t i = 0; i < kFills; ++i) {
-      free_fills_ = &fill_chunks_.back()[i];
-      free_fills_->next = i == 0 ? nullptr : &fill_chunks_.back()[i - 1];
-    }
-  }
+  make_fills();
   auto& entry = static_cast<CacheEntry&>(*free_);
   DCHECK(entry.pins == 0);
   free_ = std::exchange(entry.newer, nullptr);
-  entry.fill = free_fills_;
-  free_fills_ = std::exchange(entry.fill->next, nullptr);
+  take_fill(entry);
   entry.word = static_cast<std::uint32_t>(BlockState::filling);
   entry.by_prefetch = entry.used = entry.chosen = 0;
+  entry.written = entry.write_wanted = entry.dirty = entry.cleaning = 0;
   entry.detached = 1;
   return entry;
 }
 
+void EntryPool::make_fills() {
+  if (free_fills_ != nullptr) return;
+  grow_for_one(fill_chunks_);
+  fill_chunks_.push_back(std::make_unique<Fill[]>(kFills));
+  for (std::size_t i = 0; i < kFills; ++i) {
+    free_fills_ = &fill_chunks_.back()[i];
+    free_fills_->next = i == 0 ? nullptr : &fill_chunks_.back()[i - 1];
+  }
+}
+
+void EntryPool::take_fill(CacheEntry& entry) {
+  make_fills();
+  entry.fill = free_fills_;
+  free_fills_ = std::exchange(entry.fill->next, nullptr);
+}
+
 void EntryPool::give(CacheEntry& entry) {
-  DCHECK(entry.data == nullptr && entry.pins == 0 && entry.planned == 0);
+  DCHECK(entry.data == nullptr && entry.pins == 0 && entry.planned == 0 && !entry.kept());
   entry.word = static_cast<std::uint32_t>(BlockState::absent);
   give_fill(entry);
   entry.newer = free_;
@@ -58,7 +67,7 @@ void EntryPool::give_fill(CacheEntry& entry) {
   if (entry.fill == nullptr) return;
   Fill& fill = *entry.fill;
   fill.transfer.reset();
-  fill.cancelled = false;
+  fill.cancelled = fill.due = fill.for_space = false;
   fill.error.reset();
   fill.thens.clear();
   fill.next = free_fills_;

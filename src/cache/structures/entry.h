@@ -32,17 +32,22 @@ namespace headrace {
   return {extent.object->id(), extent.offset, extent.length.value};
 }
 
-// Needed from the start of a copy to its end. A failed copy keeps it while a Block may ask why.
+// Needed from the start of a copy to its end. A failed copy keeps it while a Block may ask why. A
+// block keeps it while it is held for writing or dirty, so that its write-back needs no memory.
 struct Fill {
-  Extent to;
+  Extent to;                         // in the cache
   std::optional<Transfer> transfer;  // once submitted, unless it was done then
-  ObjectId object{};                 // of the source
-  Fill* next = nullptr;              // in the list of those in flight, or of unused ones
+  Range source;
+  Fill* next = nullptr;  // in the list of those in flight, of dirty ones, or of unused ones
   Fill* previous = nullptr;
   Priority priority = Priority::demand;
-  bool cancelled = false;  // its result is not wanted any more
-  std::optional<Error> error;
+  bool cancelled = false;                    // its result is not wanted any more
+  std::optional<Error> error;                // of the copy, or of the last write-back
   std::vector<std::function<void()>> thens;  // to be called at its end
+  struct CacheEntry* entry = nullptr;        // of a dirty block
+  std::uint64_t changed = 0;                 // when the block became dirty: 1, 2, ... in its shard
+  bool due = false;                          // to be written back next
+  bool for_space = false;                    // and then evicted
 };
 
 // The fields that a hit reads besides the frame. With the frame's data and length: 48 bytes.
@@ -72,9 +77,13 @@ struct HitPart {
 struct CacheEntry final : Frame, HitPart, EvictionLinks {
   // These lie in the tail padding of EvictionLinks. Guarded by the cache's lock.
   std::uint8_t by_prefetch : 1 = 0;
-  std::uint8_t used : 1 = 0;      // accessed at least once
-  std::uint8_t detached : 1 = 0;  // not in the index
-  std::uint8_t chosen : 1 = 0;    // among the victims of its node
+  std::uint8_t used : 1 = 0;          // accessed at least once
+  std::uint8_t detached : 1 = 0;      // not in the index
+  std::uint8_t chosen : 1 = 0;        // among the victims of its node
+  std::uint8_t written : 1 = 0;       // a Block holds it for writing: no other Block pins it
+  std::uint8_t write_wanted : 1 = 0;  // a thread waits to write it
+  std::uint8_t dirty : 1 = 0;         // its bytes are newer than its source's
+  std::uint8_t cleaning : 1 = 0;      // dirty, and its write-back is in flight
   // Index of the node in the cache. Unchanged while a Block holds the entry, so that its thread may
   // read it without the lock.
   std::uint8_t node = 0;
@@ -128,6 +137,9 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
     return is_open(word.load()) && range() == wanted;
   }
   Extent extent() const { return {object, offset, Bytes{length}}; }
+  // Its bytes are or become newer than its source's. It stays in the index, and no other block of
+  // the index overlaps it.
+  bool kept() const { return written != 0 || dirty != 0; }
   // Whether it can be dropped, if slots do not pin it. Guarded by the cache's lock.
   bool droppable(bool planned_too) const;
   // The bytes of a block that is pinned and whole; null: only GPUs reach them.
@@ -156,14 +168,17 @@ class EntryPool {
  public:
   // A new entry: filling, with a Fill, in no index. Throws bad_alloc, and then has taken nothing.
   CacheEntry& take();
+  // Gives a ready entry a Fill again. Throws bad_alloc.
+  void take_fill(CacheEntry& entry);
   // Requires: it has no frame and no pins.
   void give(CacheEntry& entry);
-  // Returns only the Fill, when the copy is ready.
+  // Returns only the Fill, when the copy is ready and the block is clean.
   void give_fill(CacheEntry& entry);
   // An entry whose `pins` are not 0; null: none.
   const CacheEntry* any_pinned() const;
 
  private:
+  void make_fills();
   static constexpr std::size_t kChunk = 64;
   static constexpr std::size_t kFills = 16;
   std::vector<std::unique_ptr<CacheEntry[]>> chunks_;

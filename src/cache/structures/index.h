@@ -236,13 +236,14 @@ class RangeIndex {
   };
   // Writes the next items that overlap `range` to `out` and returns their number. Reads about
   // out.size() cells, at least one. The index may change between calls: an item that stays is
-  // found, if the items found in a range of few cells are removed each time. Requires: no chain is
-  // longer than out.
-  std::size_t next(const Range& range, Cursor& cursor, std::span<T*> out) const {
+  // found, if the items found in a range of few cells are removed each time. Leaves out items for
+  // which skip(T&) is true. Requires: no chain is longer than out.
+  template <class Skip>
+  std::size_t next(const Range& range, Cursor& cursor, std::span<T*> out, const Skip& skip) const {
     std::size_t found = 0;
     if (cells_of(range) <= out.size()) {
       visit_overlapping(range, [&](T& item) {
-        out[found++] = &item;
+        if (!skip(item)) out[found++] = &item;
         return found < out.size();
       });
       cursor.ended = found < out.size();
@@ -254,7 +255,7 @@ class RangeIndex {
     for (; cursor.at < end; cursor.at = next_cell(cursor.at)) {
       const std::size_t before = found;
       for (T* item = chain(cursor.at); item != nullptr; item = item->next_in_cell) {
-        if (!item->range().overlaps(range)) continue;
+        if (!item->range().overlaps(range) || skip(*item)) continue;
         if (found == out.size()) {
           CHECK(before > 0);
           return before;  // this cell the next time

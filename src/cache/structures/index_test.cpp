@@ -16,6 +16,9 @@
 namespace headrace {
 namespace {
 
+// Skips nothing.
+constexpr auto kNone = [](const auto&) { return false; };
+
 struct Item {
   Range bytes;
   ChainLink<Item> next_in_cell;
@@ -123,7 +126,7 @@ RC_GTEST_PROP(RangeIndexTest, Walk_FindsTheItemsThatStay, ()) {
   std::set<Item*> seen;
   for (Index::Cursor cursor; !cursor.ended;) {
     std::array<Item*, 16> found;
-    const std::size_t count = index.next(range, cursor, found);
+    const std::size_t count = index.next(range, cursor, found, kNone);
     for (Item* item : std::span(found).first(count)) seen.insert(item);
     for (int i = *rc::gen::inRange(0, 40); i > 0 && !go.empty(); --i) {
       index.remove(*go.back());
@@ -200,7 +203,7 @@ TEST(RangeIndexTest, OffsetsChosenForOneCell_Spread) {
   const Range everything{ObjectId{1}, 0, std::uint64_t{1} << 62};
   std::array<Item*, 256> found;
   std::size_t all = 0;
-  for (Index::Cursor cursor; !cursor.ended;) all += index.next(everything, cursor, found);
+  for (Index::Cursor cursor; !cursor.ended;) all += index.next(everything, cursor, found, kNone);
   EXPECT_EQ(all, kItems);
 }
 

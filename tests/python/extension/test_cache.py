@@ -322,3 +322,41 @@ thread.join()
 @pytest.mark.parametrize("how", ["cancel", "with", "drop"])
 def test_other_threads_go_on_while_a_plan_ends(how: str) -> None:
     assert outcome_of(ENDING, how) == (0, "", "")
+
+
+def test_a_written_block_is_read_back_and_reaches_its_file(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "pages.bin"
+    path.write_bytes(bytes(1 << 16))
+    file = headrace.File.open(machine, path, writable=True)
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True)
+    page = file.extent(4096, 4096)
+    before = file.version()
+    with cache.access(page, write=True) as block:
+        block.write()[:5] = b"hello"
+        with pytest.raises(headrace.TimedOutError):
+            cache.access(page, lock_timeout=0.01).wait()
+    with cache.access(page) as block:
+        assert bytes(block.wait()[:5]) == b"hello"
+        with pytest.raises(headrace.InvalidError):
+            block.write()
+    assert cache.stats().bytes_dirty == 4096
+    assert path.read_bytes()[4096:4101] == bytes(5)
+    assert not cache.invalidate(page)
+    cache.sync()
+    assert path.read_bytes()[4096:4101] == b"hello"
+    assert cache.stats().bytes_dirty == 0 and cache.stats().written_back == 1
+    assert file.version() != before
+    with cache.access(page, write=True) as block:
+        block.write()[:5] = b"WORLD"
+    cache.discard(page)
+    assert bytes(cache.access(page).wait()[:5]) == b"hello"
+
+
+def test_a_file_for_reading_cannot_be_written(
+    mover: headrace.Mover, file: headrace.File, memory_node: int
+) -> None:
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True)
+    with pytest.raises(headrace.DeniedError, match="opened for reading"):
+        cache.access(file.extent(0, 4096), write=True).write()

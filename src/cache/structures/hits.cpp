@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/hits.h"
+#include "cache/structures/hits.h"
 
 #include <algorithm>
 #include <new>
