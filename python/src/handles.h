@@ -197,7 +197,6 @@ void bind_mover(nb::module_& m);
 void bind_completions(nb::module_& m);
 void bind_advice(nb::module_& m);
 void bind_cache(nb::module_& m);
-void bind_cache_stats(nb::module_& m);
 void bind_block(nb::module_& m);
 void bind_gpu_arrays(nb::module_& m);
 void bind_kv(nb::module_& m);
