@@ -157,7 +157,8 @@ class Target:
         for each in self.model.get("engines", ()):
             if each["kind"] == kind:
                 return dict(each)
-        return Target(headrace.Machine.load("xeon-max").asdict()).engine(kind)
+        other = Target(headrace.Machine.load("xeon-max").asdict()).engine(kind)
+        return {**other, "basis": "assumed", "source": f"as of xeon-max: {other['source']}"}
 
     def lines(self, node: int, access: str) -> tuple[float, float]:
         """Lines that a core has in flight, and their relative uncertainty."""
@@ -284,8 +285,9 @@ class Target:
             if re.fullmatch(re.escape(each["name"]).replace(r"\{\}", "[0-9]+"), name):
                 found = tuple(each.get("fitted_to", ()))
                 return Binding(name, each["basis"], each["source"], found)
-        part = {"core": "cores", "engine": "engines"}.get(name.partition(":")[0], "")
-        for each in self.model.get(part, ())[:1]:
+        part = name.partition(":")[0]
+        costs = [self.engine("dsa")] if part == "engine" else []
+        for each in costs or (self.model.get("cores", ())[:1] if part == "core" else ()):
             return Binding(name, each["basis"], each["source"], tuple(each.get("fitted_to", ())))
         return Binding(name)
 
