@@ -82,7 +82,7 @@ class Copy:
         rows = []
         for number in counts:
             nodes = [self.cpu_node] if number <= cores else self.target.cpu_nodes
-            speed = self.cores(min(number, every), nodes)
+            speed = self.cores(number, nodes)
             words = f"{number} core" + ("s" if number > 1 else "")
             rows.append(self.row(words, speed.rate, speed.binds, given=threads is not None))
         return rows

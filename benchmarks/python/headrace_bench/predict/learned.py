@@ -100,7 +100,7 @@ class _Group:
     name: str
     kind: str
     experiment: str
-    #: By mix: what ran together and its rate. Of `split` one for each ratio.
+    #: Threads that ran together and their rate, by mix. `split` has one for each ratio.
     rows: dict[str, list[tuple[list[_Threads], Rate]]] = field(default_factory=dict)
     #: Paths of the ceiling, one for each part of the machine that is like this one.
     paths: list[Document] = field(default_factory=list)
@@ -125,11 +125,10 @@ def learn(profile: headrace.Profile) -> tuple[Document, list[Shared]]:
     latencies = _latencies(rows)
     alone = _alone(rows)
     cores = _cores(made, rows, latencies)
-    if not alone or not latencies or not cores:
+    if not cores:
         missing = " and no ".join(
-            word for word, found in (("latencies", latencies), ("bandwidths", alone),
-                                     ("rates of one thread in local memory", cores)) if not found
-        )  # fmt: skip
+            word for word, found in (("latencies", latencies), ("bandwidths", alone)) if not found
+        ) or "rate of one thread in local memory"  # fmt: skip
         raise headrace.InvalidError(
             f"the profile has no {missing} to predict from; run: headrace measure latency "
             "bandwidth split --out profile.json"
@@ -170,7 +169,8 @@ def _is_whole(row: headrace.Row, nodes: Iterable[int]) -> bool:
     if not set(needed) <= at.keys():
         return False
     named = [node for name in needed if name.endswith("node") for node in _numbers(at[name])]
-    return set(named) <= set(nodes) and re.fullmatch(_RATIO, str(at.get("ratio", "1:0"))) is not None
+    ratio = str(at.get("ratio", "1:0"))
+    return set(named) <= set(nodes) and re.fullmatch(_RATIO, ratio) is not None
 
 
 def _rate(row: headrace.Row, factor: float = 1.0) -> Rate:
@@ -182,7 +182,7 @@ def _rate(row: headrace.Row, factor: float = 1.0) -> Rate:
 
 
 def _latencies(rows: Iterable[headrace.Row]) -> dict[tuple[int, int], float]:
-    """Of memory in huge pages, where that was measured: without misses of the TLB."""
+    """Latencies of memory in huge pages, where measured: these have no misses of the TLB."""
     found: dict[tuple[int, int], tuple[bool, float]] = {}
     for row in rows:
         at = row.parameters
@@ -383,7 +383,7 @@ def _of_team(
 def _by_latency(
     home: int, memories: Sequence[int], latencies: Mapping[tuple[int, int], float], placed: str
 ) -> list[int]:
-    """Those that are nearest, or farthest, from the CPUs of a node."""
+    """Memories that are nearest, or farthest, from the CPUs of a node."""
     ns = {node: latencies.get((home, node), 0.0 if node == home else 1e9) for node in memories}
     chosen = max(ns.values()) if placed == "far" else min(ns.values())
     return [node for node in memories if abs(ns[node] - chosen) <= 0.03 * chosen]

@@ -253,13 +253,23 @@ class Target:
                     found.append(made)
         return found
 
+    def check_threads(self, cpu_nodes: Iterable[int], threads: float) -> None:
+        """InvalidError: the nodes have fewer CPUs, so these threads do not run at once."""
+        cpus = sum(len(self.nodes[node]["cpus"]) for node in cpu_nodes)
+        if threads > cpus:
+            raise headrace.InvalidError(
+                f"{threads:g} threads are more than the {cpus} CPUs that {self.name} has for them; "
+                "give fewer"
+            )
+
     def together(
         self, cpu_nodes: Sequence[int], threads: float, accesses: Sequence[Access],
         in_flight: str | float, cap: float | None = None,
     ) -> Speed:  # fmt: skip
         """Threads spread evenly over nodes, each with an equal part of the work: the slowest thread
-        decides.
+        decides. InvalidError: more threads than CPUs.
         """
+        self.check_threads(cpu_nodes, threads)
         used = list(cpu_nodes)[: max(1, min(len(cpu_nodes), int(threads)))]
         each = threads / len(used)
         flows = [
