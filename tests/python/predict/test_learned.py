@@ -309,6 +309,16 @@ def test_the_report_names_what_memories_share() -> None:
     assert findings.sentences(few, "bandwidth") == ""
 
 
+def test_a_report_needs_no_benchmarks_of_its_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfAnotherBuild:
+        def load(self) -> None:
+            raise headrace.UnsupportedError("headrace and headrace-bench are of different builds")
+
+    monkeypatch.setattr(findings, "entry_points", lambda group: [OfAnotherBuild()])
+    truth = Truth(MACHINES["xeon-max-9462"](), 0.01)
+    assert findings.sentences(truth.profile(*rows_of(truth)), "split") == ""
+
+
 @pytest.mark.parametrize(
     "left_out",
     [
@@ -408,6 +418,9 @@ def test_an_ssd_and_a_link_are_learned_from_their_rows() -> None:
         found = copies.predict(target, settings | {"block": size})
         for row, depth in zip(found, copies.DEPTHS, strict=True):
             assert row.values["rate"].value == pytest.approx(rate(size, depth), rel=0.25)
+        written = copies.predict(target, settings | {"source": "0", "to": "1000", "block": size})
+        for row, depth in zip(written, copies.DEPTHS, strict=True):
+            assert row.values["rate"].value == pytest.approx(0.6 * rate(size, depth), rel=0.25)
     (link,) = copies.predict(target, settings | {"source": "0", "to": "2000", "block": 1 << 20})
     assert link.values["rate"].value == pytest.approx(20e9, rel=0.05)
     both = [

@@ -167,7 +167,7 @@ class Copy:
                        if each["kind"] == "device" and home in each.get("to", ()))  # fmt: skip
         reads = any(share.node == home for share in self.source.shares)
         rate = ceiling["bandwidth"][0 if reads else -1][1]
-        takes = self.target.latency(home, home) + block / rate * 1e9
+        takes = self.target.latency(home, home, writes=not reads) + block / rate * 1e9
         for depth in DEPTHS:
             flow = self.target.flow(
                 engine["name"], home, 1,

@@ -203,11 +203,11 @@ class Target:
         least = min(latency.values())
         return [n for n in same if latency[n] <= least * 1.001]
 
-    def latency(self, cpu_node: int, node: int) -> float:
+    def latency(self, cpu_node: int, node: int, *, writes: bool = False) -> float:
         for each in self.model.get("latencies", ()):
             if cpu_node in (each.get("from") or [cpu_node]) and node in (each.get("to") or [node]):
                 if not each.get("side_cache"):
-                    return float(each["read_ns"])
+                    return float((each.get("write_ns") if writes else None) or each["read_ns"])
         for access in self.nodes[node].get("access", ()):
             if access["initiator"] == cpu_node and access.get("read_latency_ns"):
                 return float(access["read_latency_ns"])
