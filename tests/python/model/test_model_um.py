@@ -168,5 +168,5 @@ def test_what_nobody_told_is_a_reason() -> None:
 def test_costs_of_a_file_are_whole() -> None:
     document = headrace.Machine.load("ac922").asdict()
     document["model"]["unified_memory"].pop("counters")
-    with pytest.raises(headrace.InvalidError, match="ac922: model.unified_memory has not all"):
+    with pytest.raises(headrace.InvalidError, match=r"ac922: model\.unified_memory has not all"):
         um.machine_of(document)
