@@ -46,7 +46,7 @@ def _system(path: Path, peaks: list[Figure], latencies: list[Figure]) -> None:
     step = (len(mixes) - 1) / (_FIT - 1)
     known = {mix: curves[mix] for mix in (mixes[round(i * step)] for i in range(_FIT))}
     target = Target(machine(known))
-    # Little's law, in bytes, at the ends of the five curves.
+    # Bytes in flight by Little's law, at the ends of the five curves.
     in_flight = statistics.median(points[-1][0] * points[-1][1] for points in known.values())
     for mix in mixes:
         if mix in known:

@@ -57,7 +57,7 @@ class Histogram:
         self.cpu_nodes: Sequence[int] = target.cpu_nodes
         cpus = sum(len(target.nodes[node]["cpus"]) for node in self.cpu_nodes)
         self.threads = settings["threads"] or cpus
-        # The default leaves a quarter of memory for bins, and as much again.
+        # Default: a quarter of memory is left for bins, and as much again.
         every = target.capacity(n for n in target.nodes if target.addressable(n))
         self.size = float(settings["size"] or min(1 << 34, (every or 1 << 36) // 4))
         self.bins = float(settings["bin_count"] * _DOUBLE)

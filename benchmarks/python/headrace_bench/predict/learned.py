@@ -100,7 +100,7 @@ class _Group:
     name: str
     kind: str
     experiment: str
-    #: Threads that ran together and their rate, by mix. `split` has one for each ratio.
+    #: For each mix: what ran together and its rate. `split` gives one for each ratio.
     rows: dict[str, list[tuple[list[_Threads], Rate]]] = field(default_factory=dict)
     #: Paths of the ceiling, one for each part of the machine that is like this one.
     paths: list[Document] = field(default_factory=list)
@@ -182,7 +182,7 @@ def _rate(row: headrace.Row, factor: float = 1.0) -> Rate:
 
 
 def _latencies(rows: Iterable[headrace.Row]) -> dict[tuple[int, int], float]:
-    """Latencies of memory in huge pages, where measured: these have no misses of the TLB."""
+    """Rows of memory in huge pages, where that was measured: without misses of the TLB."""
     found: dict[tuple[int, int], tuple[bool, float]] = {}
     for row in rows:
         at = row.parameters
@@ -383,7 +383,7 @@ def _of_team(
 def _by_latency(
     home: int, memories: Sequence[int], latencies: Mapping[tuple[int, int], float], placed: str
 ) -> list[int]:
-    """Memories that are nearest, or farthest, from the CPUs of a node."""
+    """The memories that are nearest, or farthest, from the CPUs of a node."""
     ns = {node: latencies.get((home, node), 0.0 if node == home else 1e9) for node in memories}
     chosen = max(ns.values()) if placed == "far" else min(ns.values())
     return [node for node in memories if abs(ns[node] - chosen) <= 0.03 * chosen]

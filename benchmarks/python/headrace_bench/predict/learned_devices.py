@@ -27,7 +27,7 @@ def learn(machine: Mapping[str, Any], rows: Iterable[headrace.Row]) -> dict[str,
 
 
 def _disks(rows: Sequence[headrace.Row]) -> tuple[list[Document], list[Document]]:
-    """For each SSD the most bytes per second of reads and of writes, the most requests per second
+    """For each SSD: the most bytes per second of reads and of writes, the most requests per second
     of the smallest block, and the time of one such request alone.
     """
     ceilings, latencies = [], []
@@ -69,7 +69,7 @@ def _disks(rows: Sequence[headrace.Row]) -> tuple[list[Document], list[Document]
 def _links(
     rows: Sequence[headrace.Row], names: Mapping[tuple[str, int], str], host: Sequence[int]
 ) -> list[Document]:
-    """For each GPU the most to it, from it, and in both directions at once."""
+    """For each GPU: the most to it, from it, and in both directions at once."""
     best: dict[tuple[int, str], float] = {}
     for row in rows:
         at = row.parameters
