@@ -22,6 +22,8 @@ EVERY = {
         "arena", "--machine", "xeon-max-9462", "--objects", "bfs", "--nodes", "0", "--limit",
         "12.5%",
     ],
+    "bandwidth": ["bandwidth", "--machine", "xeon-max"],
+    "spark": ["spark", "--machine", "cxl-a1000"],
     "um": ["um", "--machine", "ac922"],
     "kvcache": ["kvcache", "--machine", "h200"],
     "query": ["query", "--working-set", "1GiB", "--passes", "2"],

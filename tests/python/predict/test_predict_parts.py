@@ -223,6 +223,14 @@ def test_unified_memory_follows_the_link_and_the_room_of_the_card() -> None:
     assert small["managed"] < 0.1 * plain["managed"] and small[on_host] == plain[on_host]
 
 
+def test_the_time_of_unified_memory_is_that_of_the_runs_asked_for() -> None:
+    settings = {"size": 8 << 30, "op": "read", "advice": "managed", "touch_on_host": "no"}
+    for row in um.predict(target("ac922"), settings | {"runs": 1}):
+        time, first = row.values["time"], row.values["run 1"]
+        assert time is not None and first is not None
+        assert time.value == pytest.approx((8 << 30) / first.value)
+
+
 def figure(published: float, predicted: float, role: str = "predicted") -> Figure:
     found = Estimate(predicted, predicted * 0.95, predicted * 1.05)
     return Figure("g", "n", role, "x", published, found)
