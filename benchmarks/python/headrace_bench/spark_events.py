@@ -22,7 +22,7 @@ class Work:
 
 
 def parse(lines: Iterable[str]) -> dict[str, Work]:
-    """By group. A log that was cut short tells what it has; a line that is none is passed over."""
+    """Work of each group. A log that was cut short has part of it; other lines are ignored."""
     groups: dict[int, str] = {}
     found: dict[str, Work] = {}
     for line in lines:

@@ -130,12 +130,12 @@ def check(options: Options) -> None:
 
 
 def tasks_memory(heap: int) -> int:
-    """What Spark gives to tasks: 0.6 of the heap (spark.memory.fraction)."""
+    """Memory that Spark gives to tasks: 0.6 of the heap (spark.memory.fraction)."""
     return int(0.6 * (heap - _RESERVED))
 
 
 def leave_out(points: list[Variant], machine: headrace.Machine, options: Options) -> None:
-    """What this machine cannot do has its reason. ExhaustedError: nothing of it can be run."""
+    """Gives points that this machine cannot run their reason. ExhaustedError: it can run none."""
     here = memories_here(machine)
     for point in points:
         config = config_of(point)
@@ -154,8 +154,8 @@ def leave_out(points: list[Variant], machine: headrace.Machine, options: Options
 
 
 def _tmpfs(slow: int | None, size: int, directory: str) -> list[str]:
-    """What starts a program with a tmpfs that only it sees, and that ends with it; in the slow
-    memory where there is one.
+    """The command that starts a program with a tmpfs that only it sees, and that ends with it; in
+    the slow memory where there is one.
     """
     where = "" if slow is None else f",mpol=prefer:{slow}"
     mount = f'mount -t tmpfs -o size={size}{where} tmpfs "$0" && exec "$@"'
@@ -306,7 +306,7 @@ class _Runs:
         }  # fmt: skip
 
     def end(self) -> None:
-        """What was shuffled and spilled is known when all is logged."""
+        """Ends Spark: shuffled and spilled bytes are known when all is logged."""
         for config, up in self.up.items():
             try:
                 up.spark.end()

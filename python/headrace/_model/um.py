@@ -76,16 +76,23 @@ NAMES = ("ac922", "x86-pcie3", "gh200")
 
 
 def machine_of(document: Mapping[str, Any]) -> Machine | None:
-    """The costs in a machine's model, "unified_memory"; None: it has none."""
+    """The costs in a machine's model, "unified_memory"; None: it has none. InvalidError: it
+    lacks some.
+    """
     model = document.get("model") or {}
     found = dict(model.get("unified_memory") or {})
     if not found:
         return None
-    counters = found.pop("counters")
-    return Machine(
-        name=str(document["source"]).removeprefix("preset "),
-        counters=None if counters is None else Counters(**counters), **found,
-    )  # fmt: skip
+    try:
+        counters = found.pop("counters")
+        return Machine(
+            name=str(document["source"]).removeprefix("preset "),
+            counters=None if counters is None else Counters(**counters), **found,
+        )  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise headrace.InvalidError(
+            f"{document['name']}: model.unified_memory has not all costs, or unknown ones: {error}"
+        ) from None
 
 
 @cache

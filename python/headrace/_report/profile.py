@@ -37,9 +37,7 @@ def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
     profile = _core.Profile.fromdict(document)
     rests: dict[str, Any] | None = None
     if profile.published:
-        modelled = any(engine.kind == "dsa" for engine in profile.machine.engines)
-        detail = "lines called modelled are computed" if modelled else None
-        rests = {"level": "published", "detail": detail}
+        rests = {"level": "published", "detail": None}
     elif {row.basis for row in profile.rows if row.samples} == {"emulated"}:
         rests = EMULATED_GPUS
     elif date := profile.conditions.get("date"):

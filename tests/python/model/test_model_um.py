@@ -163,3 +163,10 @@ def test_what_nobody_told_is_a_reason() -> None:
         um.rates(X86, Case(memory="system"))
     with pytest.raises(headrace.UnsupportedError, match="nobody told how fast node:8"):
         um.rates(AC922, Case(memory="node:8"))
+
+
+def test_costs_of_a_file_are_whole() -> None:
+    document = headrace.Machine.load("ac922").asdict()
+    document["model"]["unified_memory"].pop("counters")
+    with pytest.raises(headrace.InvalidError, match=r"ac922: model\.unified_memory has not all"):
+        um.machine_of(document)

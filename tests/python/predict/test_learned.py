@@ -309,6 +309,64 @@ def test_the_report_names_what_memories_share() -> None:
     assert findings.sentences(few, "bandwidth") == ""
 
 
+def test_a_report_needs_no_benchmarks_of_its_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfAnotherBuild:
+        def load(self) -> None:
+            raise headrace.UnsupportedError("headrace and headrace-bench are of different builds")
+
+    monkeypatch.setattr(findings, "entry_points", lambda group: [OfAnotherBuild()])
+    truth = Truth(MACHINES["xeon-max-9462"](), 0.01)
+    assert findings.sentences(truth.profile(*rows_of(truth)), "split") == ""
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        lambda at: at.get("threads") == 1,
+        lambda at: "bytes" in at and at["cpu_node"] == at["memory_node"],
+    ],
+)
+def test_a_profile_without_what_cores_are_learned_from_is_reported_all_the_same(
+    left_out: Callable[[Document], bool],
+) -> None:
+    truth = Truth(MACHINES["xeon-max-9462"](), 0.01)
+    found = truth.profile(*rows_of(truth)).asdict()
+    rows = [row for row in found["rows"] if not left_out(row["parameters"])]
+    profile = headrace.Profile.fromdict(found | {"rows": rows})
+    assert findings.sentences(profile, "split") == ""
+    with pytest.raises(headrace.InvalidError, match="no rate of one thread in local memory"):
+        learned.learn(profile)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ratio": "0:0"},
+        {"ratio": "x"},
+        {"memory_node": 77},
+        {"other_memory_node": None},
+        {"threads": None},
+    ],
+)
+def test_rows_that_say_too_little_are_left_out(change: Document) -> None:
+    truth = Truth(MACHINES["xeon-max-9462"](), 0.01)
+    split = dict(truth.profile(*rows_of(truth)).asdict()["rows"][-1])
+    assert split["experiment"] == "split"
+    at = split["parameters"] | change
+    split["parameters"] = {name: value for name, value in at.items() if value is not None}
+    assert learned.learn(truth.profile(split))[1] == []
+
+
+def test_memory_whose_own_rate_is_unknown_shows_no_shared_ceiling() -> None:
+    truth = Truth(MACHINES["xeon-max-9462"](), 0.01)
+    found = truth.profile(*rows_of(truth)).asdict()
+    rows = [
+        row for row in found["rows"]
+        if row["experiment"] != "bandwidth" or row["parameters"]["memory_node"] in (0, 1)
+    ]  # fmt: skip
+    assert learned.learn(headrace.Profile.fromdict(found | {"rows": rows}))[1] == []
+
+
 def test_an_ssd_and_a_link_are_learned_from_their_rows() -> None:
     """Reads of 4 KiB are bound by requests per second, those of 1 MiB by bytes per second."""
     machine = preset("one-node") | {"caches": []}
@@ -360,6 +418,9 @@ def test_an_ssd_and_a_link_are_learned_from_their_rows() -> None:
         found = copies.predict(target, settings | {"block": size})
         for row, depth in zip(found, copies.DEPTHS, strict=True):
             assert row.values["rate"].value == pytest.approx(rate(size, depth), rel=0.25)
+        written = copies.predict(target, settings | {"source": "0", "to": "1000", "block": size})
+        for row, depth in zip(written, copies.DEPTHS, strict=True):
+            assert row.values["rate"].value == pytest.approx(0.6 * rate(size, depth), rel=0.25)
     (link,) = copies.predict(target, settings | {"source": "0", "to": "2000", "block": 1 << 20})
     assert link.values["rate"].value == pytest.approx(20e9, rel=0.05)
     both = [

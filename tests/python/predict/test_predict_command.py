@@ -22,6 +22,8 @@ EVERY = {
         "arena", "--machine", "xeon-max-9462", "--objects", "bfs", "--nodes", "0", "--limit",
         "12.5%",
     ],
+    "bandwidth": ["bandwidth", "--machine", "xeon-max"],
+    "spark": ["spark", "--machine", "cxl-a1000"],
     "um": ["um", "--machine", "ac922"],
     "kvcache": ["kvcache", "--machine", "h200"],
     "query": ["query", "--working-set", "1GiB", "--passes", "2"],
@@ -159,6 +161,12 @@ REFUSED = {
     "no cores": (["stream", "--machine", "h200"], "the cores of h200 are not known"),
     "no ssd rate": (["copy", "--machine", "one-node", "--source", "1000"], "headrace measure"),
     "number": (["stream", "--threads", "0"], "no number from 1"),
+    "threads": (["stream", "--threads", "97"], "97 threads are more than the 96 CPUs"),
+    "threads of a node": (["bandwidth", "--threads", "13"], "13 threads are more than the 12 CPUs"),
+    "threads of a copy": (["copy", "--threads", "97"], "97 threads are more than the 96 CPUs"),
+    "threads of kv": (["kv", "--threads", "100000"], "threads are more than the"),
+    "record": (["kv", "--value", "1TB", "--size", "1GB"], "a record is larger than all data"),
+    "kinds": (["spark", "--fast", "dram", "--slow", "dram"], "give two kinds"),
     "swept twice": (["stream", "--sweep", "threads=1", "--sweep", "threads=2"], "swept twice"),
     "no room on the card": (
         ["um", "--machine", "ac922", "--set", "node:2000.capacity=100MiB"], "no room for managed"

@@ -186,6 +186,24 @@ def test_a_gpus_engine_copies() -> None:
     rate = row.values["rate"]
     assert row.placement == "copy engine of gpu0" and rate is not None
     assert rate.value == pytest.approx(55.2e9, rel=0.03)
+    with pytest.raises(headrace.InvalidError, match="leave out --by and --threads"):
+        predict_copy.predict(target("h200"), settings | {"by": "cores", "block": 1 << 20})
+    for name in ("h200", "gh200"):
+        with pytest.raises(headrace.UnsupportedError, match="between these memories is not known"):
+            within = settings | {"source": "gpu", "to": "gpu", "block": 1 << 20}
+            predict_copy.predict(target(name), within)
+
+
+def test_a_device_that_the_machine_lacks_is_assumed_to_be_that_of_another() -> None:
+    machine = whatif.changed(headrace.Machine.load("cxl-a1000").asdict(), (), ("dsa:1",))
+    settings = {"size": 1 << 30, "source": "dram", "to": None, "by": "dsa", "threads": None}
+    (row,) = predict_copy.predict(Target(machine), settings)
+    assert row.binds.basis == "assumed" and row.binds.source.startswith("as of xeon-max: ")
+
+
+def test_two_kinds_of_memory_differ() -> None:
+    with pytest.raises(headrace.InvalidError, match="both DDR; give two kinds"):
+        places.two_kinds(target("cxl-a1000"), {"fast": "dram", "slow": "dram"})
 
 
 def test_unified_memory_follows_the_link_and_the_room_of_the_card() -> None:
@@ -203,6 +221,14 @@ def test_unified_memory_follows_the_link_and_the_room_of_the_card() -> None:
     assert faster["managed"] == plain["managed"]  # it is near after the first run
     small = rates("node:2000.capacity=4GiB")
     assert small["managed"] < 0.1 * plain["managed"] and small[on_host] == plain[on_host]
+
+
+def test_the_time_of_unified_memory_is_that_of_the_runs_asked_for() -> None:
+    settings = {"size": 8 << 30, "op": "read", "advice": "managed", "touch_on_host": "no"}
+    for row in um.predict(target("ac922"), settings | {"runs": 1}):
+        time, first = row.values["time"], row.values["run 1"]
+        assert time is not None and first is not None
+        assert time.value == pytest.approx((8 << 30) / first.value)
 
 
 def figure(published: float, predicted: float, role: str = "predicted") -> Figure:

@@ -98,5 +98,4 @@ def test_the_page_says_that_it_was_published(run: Run, tmp_path: Path) -> None:
     assert result.stdout == f"{tmp_path}/report.html\n", "nobody said where"
     page = (tmp_path / "report.html").read_text()
     assert "Source: published data" in page
-    assert "lines called modelled are computed" in page
     assert "Where the figures come from" in page and "IT4Innovations documentation" in page

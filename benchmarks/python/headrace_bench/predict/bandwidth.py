@@ -54,6 +54,7 @@ def _row(
     for node in cpu_nodes:
         cpus = sorted(target.nodes[node]["cpus"])
         threads = settings["threads"] or len(cpus)
+        target.check_threads([node], threads)
         flow = target.flow(f"node {node}", node, threads, accesses, in_flight=flight)
         if threads < len(cpus):
             flow["cpus"] = ",".join(map(str, cpus[:threads]))

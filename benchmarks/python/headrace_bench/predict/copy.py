@@ -34,11 +34,17 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     there = {node["kind"] for node in target.nodes.values()}
     to = settings["to"] or next(kind for kind in ("hbm", "cxl", "gpu", "dram") if kind in there)
     run = Copy(target, size, settings["source"], to)
-    if disk := run.disk():
-        return run.by_disk(disk, settings["block"])
-    if gpu := run.gpu():
-        return [run.by_gpu(gpu)]
     way = settings["by"]
+    disk, gpu = run.disk(), run.gpu()
+    if (disk or gpu) and (way != "all" or settings["threads"] is not None):
+        raise headrace.InvalidError(
+            f"copies {'from or to an SSD' if disk else 'of GPU memory'} are predicted by its own "
+            "engine only; leave out --by and --threads"
+        )
+    if disk:
+        return run.by_disk(disk, settings["block"])
+    if gpu:
+        return [run.by_gpu(gpu)]
     rows: list[Row] = []
     if way in ("all", "cores"):
         rows += run.by_cores(settings["threads"])
@@ -76,7 +82,7 @@ class Copy:
         rows = []
         for number in counts:
             nodes = [self.cpu_node] if number <= cores else self.target.cpu_nodes
-            speed = self.cores(min(number, every), nodes)
+            speed = self.cores(number, nodes)
             words = f"{number} core" + ("s" if number > 1 else "")
             rows.append(self.row(words, speed.rate, speed.binds, given=threads is not None))
         return rows
@@ -126,6 +132,11 @@ class Copy:
         del flow["in_flight_bytes"], flow["in_flight_uncertainty"]
         flow |= {"engine": engine["name"], "cap_bytes_per_second": 1e12}
         speed = self.target.solve([flow])[0]
+        if speed.binds.name == "demand":  # no ceiling is between them
+            raise headrace.UnsupportedError(
+                f"how fast {engine['name']} of {self.target.name} copies between these memories is "
+                "not known; give --source or --to of the host's memory"
+            )
         return self.row(f"copy engine of {engine['name']}", speed.rate, speed.binds)
 
     def disk(self) -> Mapping[str, Any] | None:
@@ -156,7 +167,7 @@ class Copy:
                        if each["kind"] == "device" and home in each.get("to", ()))  # fmt: skip
         reads = any(share.node == home for share in self.source.shares)
         rate = ceiling["bandwidth"][0 if reads else -1][1]
-        takes = self.target.latency(home, home) + block / rate * 1e9
+        takes = self.target.latency(home, home, writes=not reads) + block / rate * 1e9
         for depth in DEPTHS:
             flow = self.target.flow(
                 engine["name"], home, 1,

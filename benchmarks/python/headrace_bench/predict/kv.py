@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import headrace
 from headrace._cli import parse
 from headrace_bench.predict import places
 from headrace_bench.predict.answer import Column, Row
@@ -74,6 +75,9 @@ class Server:
         self.threads = settings["threads"]
         self.placed, self.reserved = settings["placed"], settings["reserved"]
         places.check_fits(target, self.size + self.cold, "the data with --cold")
+        target.check_threads(target.cpu_nodes, self.threads)
+        if settings["value"] > self.size:
+            raise headrace.InvalidError("a record is larger than all data; give a smaller --value")
         lines = self.constants["lines"]
         self.lines = [float(lines[end]) for end in ("value", "low", "high")]
         self.times: dict[tuple[float, float], tuple[Estimate, Binding]] = {}

@@ -10,6 +10,7 @@ of the measured interval must be below the lower end of the prediction by `MARGI
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,12 @@ _PURE = {"read": ("read", "sequential load"), "nt_write": ("write", "nt store")}
 _PARTS = {"random load": 0.5, "random update": 0.4, "prefetched load": 0.7, "nt store": 1.4}
 _COUNTS = {"read": "reads", "nt_write": "writes"}
 _MEASURED = {"basis": "measured", "source": "the profile"}
+_NEEDED = {
+    "latency": ("cpu_node", "memory_node"),
+    "bandwidth": ("cpu_node", "memory_node", "mix", "threads"),
+    "split": ("cpu_node", "memory_node", "other_memory_node", "ratio", "threads"),
+}
+_RATIO = "(?!0+:0+$)[0-9]+:[0-9]+"
 
 
 @dataclass(frozen=True)
@@ -110,16 +117,18 @@ def machine_of(profile: headrace.Profile) -> Document:
 
 def learn(profile: headrace.Profile) -> tuple[Document, list[Shared]]:
     """The machine with a model from the rows, and the shared ceilings among its own.
-    InvalidError: no bandwidths or no latencies.
+    InvalidError: no bandwidths, no latencies, or no rate of one thread.
     """
     made = dict(profile.machine.asdict())
-    rows = [row for row in profile.rows if row.median]
+    nodes = {node["id"] for node in made["nodes"]}
+    rows = [row for row in profile.rows if row.median and _is_whole(row, nodes)]
     latencies = _latencies(rows)
     alone = _alone(rows)
-    if not alone or not latencies:
+    cores = _cores(made, rows, latencies)
+    if not cores:
         missing = " and no ".join(
             word for word, found in (("latencies", latencies), ("bandwidths", alone)) if not found
-        )
+        ) or "rate of one thread in local memory"  # fmt: skip
         raise headrace.InvalidError(
             f"the profile has no {missing} to predict from; run: headrace measure latency "
             "bandwidth split --out profile.json"
@@ -130,9 +139,8 @@ def learn(profile: headrace.Profile) -> tuple[Document, list[Shared]]:
             {"from": [cpu], "to": [memory], "read_ns": ns, "uncertainty": 0.05, **_MEASURED}
             for (cpu, memory), ns in sorted(latencies.items())
         ],
-        "cores": _cores(made, rows, latencies),
+        "cores": cores,
     }
-    groups = _groups(made, rows, latencies)
     for ceiling in made["model"]["ceilings"]:
         _fit_queue(made, ceiling, rows)
     for part, of_devices in learned_devices.learn(made, rows).items():
@@ -155,6 +163,16 @@ def findings(profile: headrace.Profile, experiment: str) -> list[str]:
     return [str(each) for each in shared if each.experiment == experiment]
 
 
+def _is_whole(row: headrace.Row, nodes: Iterable[int]) -> bool:
+    """Whether a row has the parameters of its experiment, and its nodes are the machine's."""
+    at, needed = row.parameters, _NEEDED.get(row.experiment, ())
+    if not set(needed) <= at.keys():
+        return False
+    named = [node for name in needed if name.endswith("node") for node in _numbers(at[name])]
+    ratio = str(at.get("ratio", "1:0"))
+    return set(named) <= set(nodes) and re.fullmatch(_RATIO, ratio) is not None
+
+
 def _rate(row: headrace.Row, factor: float = 1.0) -> Rate:
     value = float(row.median or 0.0)
     low, high = row.low, row.high
@@ -168,7 +186,7 @@ def _latencies(rows: Iterable[headrace.Row]) -> dict[tuple[int, int], float]:
     found: dict[tuple[int, int], tuple[bool, float]] = {}
     for row in rows:
         at = row.parameters
-        if row.experiment == "latency" and {"cpu_node", "memory_node"} <= at.keys():
+        if row.experiment == "latency":
             key = int(at["cpu_node"]), int(at["memory_node"])
             huge = at.get("pages") == "huge" and at.get("window") in (None, "all")
             found[key] = max(found.get(key, (False, 0.0)), (huge, float(row.median or 0.0)))
@@ -414,7 +432,10 @@ def _shared(machine: Document, group: _Group) -> Shared | None:
     alone = [each for each in machine["model"]["ceilings"] if each["kind"] == "controller"]
     used = {node for rows in group.rows.values() for flows, _ in rows for each in flows
             for node in each.parts}  # fmt: skip
-    doubt = max(each["uncertainty"] for each in alone if each["to"][0] in used)
+    doubts = {each["to"][0]: each["uncertainty"] for each in alone if each["to"][0] in used}
+    if used > doubts.keys():
+        return None  # nothing is known of one memory alone
+    doubt = max(doubts.values())
     for mix in group.rows.keys() & _PURE.keys():
         for flows, rate in group.rows[mix]:
             expected = _predicted(target, flows, mix)

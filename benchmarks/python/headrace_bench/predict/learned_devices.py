@@ -43,11 +43,10 @@ def _disks(rows: Sequence[headrace.Row]) -> tuple[list[Document], list[Document]
             least = min(int(row.parameters["bytes"]) for row in mine)
             small = [row for row in mine if row.parameters["bytes"] == least]
             most = max(float(row.median or 0) for row in small)
-            alone = [row for row in small if row.parameters["depth"] == 1]
-            times[operation] = (
-                least, most,
-                min((least / float(row.median or 1) * 1e9 for row in alone), default=None),
-            )  # fmt: skip
+            alone = [float(row.median or 1) for row in small if row.parameters["depth"] == 1]
+            # The time that the device's rate explains is no latency.
+            ns = max(1.0, (least / max(alone) - least / rates[operation]) * 1e9) if alone else None
+            times[operation] = least, most, ns
         if "read" not in rates:
             continue
         least, most, ns = times["read"]
@@ -59,11 +58,9 @@ def _disks(rows: Sequence[headrace.Row]) -> tuple[list[Document], list[Document]
             **_MEASURED,
         })  # fmt: skip
         if ns is not None:
-            # The time that the device's rate explains is no latency.
-            own_ns = max(1.0, ns - least / rates["read"] * 1e9)
             write = times.get("write", (0, 0.0, None))[2]
             latencies.append({
-                "to": [node], "read_ns": own_ns, **({"write_ns": write} if write else {}),
+                "to": [node], "read_ns": ns, **({"write_ns": write} if write else {}),
                 **_MEASURED,
             })  # fmt: skip
     return ceilings, latencies

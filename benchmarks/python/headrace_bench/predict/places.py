@@ -102,7 +102,7 @@ def check_fits(target: Target, size: float, what: str = "the working set") -> No
 
 def two_kinds(target: Target, settings: Mapping[str, Any]) -> tuple[str, str]:
     """The settings `fast` and `slow`; by default DDR, else the slowest other kind, is slow.
-    UnsupportedError: there is one kind of memory.
+    UnsupportedError: there is one kind of memory. InvalidError: they are the same.
     """
     fast = settings["fast"] or ("hbm" if "hbm" in target.kinds else target.kinds[0])
     others = [kind for kind in target.kinds if kind != fast]
@@ -114,6 +114,8 @@ def two_kinds(target: Target, settings: Mapping[str, Any]) -> tuple[str, str]:
     slow = str(settings["slow"] or ("dram" if "dram" in others else others[-1]))
     for kind in (fast, slow):
         target.near(target.cpu_nodes[0], kind)  # there is one
+    if fast == slow:
+        raise InvalidError(f"fast and slow memory are both {KINDS[fast]}; give two kinds")
     return fast, slow
 
 

@@ -157,7 +157,8 @@ class Target:
         for each in self.model.get("engines", ()):
             if each["kind"] == kind:
                 return dict(each)
-        return Target(headrace.Machine.load("xeon-max").asdict()).engine(kind)
+        other = Target(headrace.Machine.load("xeon-max").asdict()).engine(kind)
+        return {**other, "basis": "assumed", "source": f"as of xeon-max: {other['source']}"}
 
     def lines(self, node: int, access: str) -> tuple[float, float]:
         """Lines that a core has in flight, and their relative uncertainty."""
@@ -202,11 +203,11 @@ class Target:
         least = min(latency.values())
         return [n for n in same if latency[n] <= least * 1.001]
 
-    def latency(self, cpu_node: int, node: int) -> float:
+    def latency(self, cpu_node: int, node: int, *, writes: bool = False) -> float:
         for each in self.model.get("latencies", ()):
             if cpu_node in (each.get("from") or [cpu_node]) and node in (each.get("to") or [node]):
                 if not each.get("side_cache"):
-                    return float(each["read_ns"])
+                    return float((each.get("write_ns") if writes else None) or each["read_ns"])
         for access in self.nodes[node].get("access", ()):
             if access["initiator"] == cpu_node and access.get("read_latency_ns"):
                 return float(access["read_latency_ns"])
@@ -252,13 +253,23 @@ class Target:
                     found.append(made)
         return found
 
+    def check_threads(self, cpu_nodes: Iterable[int], threads: float) -> None:
+        """InvalidError: the nodes have fewer CPUs, so these threads do not run at once."""
+        cpus = sum(len(self.nodes[node]["cpus"]) for node in cpu_nodes)
+        if threads > cpus:
+            raise headrace.InvalidError(
+                f"{threads:g} threads are more than the {cpus} CPUs that {self.name} has for them; "
+                "give fewer"
+            )
+
     def together(
         self, cpu_nodes: Sequence[int], threads: float, accesses: Sequence[Access],
         in_flight: str | float, cap: float | None = None,
     ) -> Speed:  # fmt: skip
         """Threads spread evenly over nodes, each with an equal part of the work: the slowest thread
-        decides.
+        decides. InvalidError: more threads than CPUs.
         """
+        self.check_threads(cpu_nodes, threads)
         used = list(cpu_nodes)[: max(1, min(len(cpu_nodes), int(threads)))]
         each = threads / len(used)
         flows = [
@@ -284,8 +295,9 @@ class Target:
             if re.fullmatch(re.escape(each["name"]).replace(r"\{\}", "[0-9]+"), name):
                 found = tuple(each.get("fitted_to", ()))
                 return Binding(name, each["basis"], each["source"], found)
-        part = {"core": "cores", "engine": "engines"}.get(name.partition(":")[0], "")
-        for each in self.model.get(part, ())[:1]:
+        part = name.partition(":")[0]
+        costs = [self.engine("dsa")] if part == "engine" else []
+        for each in costs or (self.model.get("cores", ())[:1] if part == "core" else ()):
             return Binding(name, each["basis"], each["source"], tuple(each.get("fitted_to", ())))
         return Binding(name)
 

@@ -57,7 +57,7 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
         late = steady(rates)
         assert late is not None
         doubt = 0.03 if late > 20 else _DOUBT
-        seconds = settings["size"] / GIB * (1 / rates[0] + (base.runs - 1) / late)
+        seconds = settings["size"] / GIB * (1 / rates[0] + (settings["runs"] - 1) / late)
         time = replace(exactly(seconds), low=seconds * (1 - doubt), high=seconds * (1 + doubt))
         binds = Binding("link" if late > 5 else "fault batches and evictions", "fitted",
                         "C. Lutz 2019; dnhkng 2026", fitted)  # fmt: skip

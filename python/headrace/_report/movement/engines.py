@@ -183,7 +183,7 @@ def _name(names: Rows, pair: Pair) -> str:
 
 
 def _most(ways: list[_Way]) -> str:
-    """ "cpu × 8 105 GB/s, DSA, modelled 31.5 GB/s and ...", of each kind the fastest."""
+    """ "cpu × 8 105 GB/s, DSA, published 31.5 GB/s and ...", of each kind the fastest."""
     best: dict[str, _Way] = {}
     for way in ways:
         if way.kind not in best or value(way.row) > value(best[way.kind].row):
