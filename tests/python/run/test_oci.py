@@ -19,7 +19,7 @@ import headrace
 from headrace._run import oci
 from headrace._run.plan import Plan
 
-#: What `runc spec` writes, shortened.
+#: The file of `runc spec`, shortened.
 CONFIG = {
     "ociVersion": "1.0.2",
     "process": {"args": ["sh"], "cwd": "/", "user": {"uid": 0, "gid": 0}},
@@ -29,7 +29,7 @@ CONFIG = {
 
 
 def valid(config: dict[str, Any]) -> None:
-    """By the schema, where it is."""
+    """Checks it with the schema, where that is."""
     if (folder := os.environ.get("HEADRACE_OCI_SCHEMA")) is None:
         return
     read = {path.name: json.loads(path.read_text()) for path in Path(folder).glob("*.json")}
@@ -55,6 +55,9 @@ def test_a_placement_is_the_policy_of_a_container(
 ) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG))
+    dry = run("run", *flags, "--from", "xeon-max", "--oci", str(path), "--dry-run")
+    assert f"config.json would get: linux.memoryPolicy {policy['mode']}" in dry.stderr
+    assert json.loads(path.read_text()) == CONFIG
     for _ in range(2):  # a second time it changes nothing
         result = run("run", *flags, "--from", "xeon-max", "--oci", str(path))
         assert result.returncode == 0, result.stderr
