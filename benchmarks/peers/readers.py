@@ -148,7 +148,7 @@ def lineitem(folder: Path, scale: float) -> str:
     return str(path)
 
 
-#: What is compared: ours, with what, each with its state, and how many times faster ours should be.
+#: Comparisons: ours, with what, each with its state, and how many times faster ours should be.
 GOALS = [
     ("headrace.parquet.scan", "cold", "pyarrow", "cold", 1.3),
     ("pyarrow through headrace", "cold", "pyarrow", "cold", 1.3),

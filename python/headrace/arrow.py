@@ -90,7 +90,7 @@ class _File:
 
 
 def _files(dataset: Any, filter: Any, names: Sequence[str] | None) -> Iterator[_File]:
-    """Those that have row groups with rows for the filter."""
+    """Each file that has row groups with rows for the filter."""
     for fragment in dataset.get_fragments(filter=filter):
         path = fragment.path
         fs = getattr(getattr(fragment.filesystem, "handler", None), "fs", None)
