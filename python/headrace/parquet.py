@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["scan", "scan_polars"]
 
+
 def scan(
     path: str,
     columns: Sequence[str] | None = None,

@@ -43,7 +43,7 @@ class CacheTrace {
   // denied, io: the file cannot be created.
   static Result<std::unique_ptr<CacheTrace>> create(const std::filesystem::path& path,
                                                     Bytes most = 256_MiB);
-  // Calls close().
+  // Calls close(). Its error is one line on stderr.
   ~CacheTrace();
 
   // For CacheOptions::observer. The CacheTrace must outlive the cache.

@@ -138,7 +138,7 @@ def command(
             raise headrace.InvalidError(
                 "--oci runs nothing, and takes no PROGRAM, --tile or --set-system-weights"
             )
-        return _write_container(container, request, source)
+        return _write_container(container, request, source, dry=dry_run)
     if not program:
         raise headrace.InvalidError("no PROGRAM; give one after --, or --oci FILE")
     return run(request, program, verbose=verbose, dry=dry_run, source=source)
@@ -157,7 +157,7 @@ def _planned(request: Request, source: str | None, rank: Rank | None = None) -> 
     return made
 
 
-def _write_container(path: Path, request: Request, source: str | None) -> int:
+def _write_container(path: Path, request: Request, source: str | None, *, dry: bool) -> int:
     made = _planned(request, source)
     try:
         text = read_whole(path) if path.exists() else b"{}"
@@ -167,8 +167,9 @@ def _write_container(path: Path, request: Request, source: str | None) -> int:
         placed = oci.placed(json.loads(text), made)
     except (ValueError, RecursionError) as error:
         raise headrace.InvalidError(f"{path}: {error}") from None
-    write_whole(path, json.dumps(placed, indent="\t") + "\n")
-    say(f"{path}: {oci.described(placed)}")
+    if not dry:
+        write_whole(path, json.dumps(placed, indent="\t") + "\n")
+    say(f"{path}{' would get' if dry else ''}: {oci.described(placed)}")
     return exit_codes.SUCCESS
 
 

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <iterator>
 #include <map>
 #include <new>
@@ -144,8 +145,9 @@ Result<std::unique_ptr<CacheTrace>> CacheTrace::create(const std::filesystem::pa
 CacheTrace::CacheTrace(std::unique_ptr<File> file) : file_(std::move(file)) {}
 
 CacheTrace::~CacheTrace() {
-  const Status ignored = close();
-  static_cast<void>(ignored);
+  if (const Status closed = close(); !closed) {
+    fmt::print(stderr, "headrace: {}\n", closed.error().message);
+  }
 }
 
 std::function<void(const CacheEvent&)> CacheTrace::observer() {

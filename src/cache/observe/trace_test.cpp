@@ -113,6 +113,15 @@ TEST(CacheTraceTest, FullDevice_IsAnErrorOfClose) {
   EXPECT_FALSE((*trace)->close());
 }
 
+TEST(CacheTraceTest, DestructorSaysWhatCloseWouldHaveSaid) {
+  auto trace = CacheTrace::create("/dev/full");
+  ASSERT_TRUE(trace);
+  (*trace)->observer()(event(CacheEvent::Kind::miss, 1));
+  testing::internal::CaptureStderr();
+  trace->reset();
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("headrace: cannot write /dev/full"), 0U);
+}
+
 TEST(CacheTraceTest, ChildOfFork_WritesNothing) {
   const TestFolder folder;
   auto trace = CacheTrace::create(folder.root() / "blocks.json");

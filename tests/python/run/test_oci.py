@@ -55,6 +55,9 @@ def test_a_placement_is_the_policy_of_a_container(
 ) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG))
+    dry = run("run", *flags, "--from", "xeon-max", "--oci", str(path), "--dry-run")
+    assert f"config.json would get: linux.memoryPolicy {policy['mode']}" in dry.stderr
+    assert json.loads(path.read_text()) == CONFIG
     for _ in range(2):  # a second time it changes nothing
         result = run("run", *flags, "--from", "xeon-max", "--oci", str(path))
         assert result.returncode == 0, result.stderr
