@@ -38,8 +38,8 @@
 // - A Block without a copy has no bytes: the source may be older. wait() says why.
 // - Writable extents of one object are equal or apart while one of them is dirty.
 //
-// Requires: an object lives until no copy of it is in flight and no block of it is dirty. Call
-// forget() before destroying it.
+// Requires: an object lives until no copy of it is in flight, no block of it is dirty and, for a
+// file, sync() has succeeded after its last write-back. Call forget() before destroying it.
 //
 // States of a block:
 //
@@ -471,11 +471,13 @@ class Cache {
   // of the file.
   Status sync(const WriteBackOptions& options = {});
   // Drops all copies of `object`, after writing dirty blocks back, and waits, at most `timeout`,
-  // until no engine reads it. Then it may be destroyed, if no plan or access names it. Errors:
+  // until no engine reads it. Then it may be destroyed, if no plan or access names it. A file is
+  // not made durable: later calls of sync() leave it out. Errors:
   // timed_out: an engine still reads it; invalid: a Block holds a part of it for writing; those of
   // write_back().
   Status forget(const Object& object, Nanoseconds timeout = std::chrono::seconds{60});
-  // The objects that copies in flight and plans read from. They must live.
+  // The objects that must live: copies in flight and plans read from them, or changes of them are
+  // not yet written back or, for a file, not yet durable by sync(). Waits for a sync() under way.
   std::vector<ObjectId> reading() const;
   // Drops all copies that are not pinned and not protected by a plan. Like clear(), a writable
   // cache first calls write_back(); blocks that are dirty after that stay.

@@ -128,6 +128,10 @@ BlockRef access(const CacheRef& self, const ExtentLike& extent, const Word<Prior
                 std::optional<NodeId> initiator, const PrefetchRef* plan, Nanoseconds space_timeout,
                 bool write, Nanoseconds lock_timeout) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
+  const bool is_file = extent.object->memory() == nullptr && !extent.object->device_address();
+  if (write && !extent.writable && !is_file) {  // the cache itself refuses files
+    raise(ErrorCode::denied, "the source is read-only; make it writable");
+  }
   Access how(priority, initiator, plan, space_timeout, write, lock_timeout);
   remember(*owner, extent);
   Block block = how.run(
@@ -318,9 +322,8 @@ void bind_cache_class(nb::module_& m) {
   nb::class_<CacheRef> cache(
       m, "Cache",
       "Keeps copies of extents in fast memory, fetches planned ones ahead of their "
-      "use, and never serves old bytes. Keeps an object alive while it reads from it; the "
-      "copies "
-      "of "
+      "use, and never serves old bytes. Keeps an object alive while it reads from it, or has "
+      "changes of it that are not written back (of a file: not durable by sync()); the copies of "
       "one that nobody else holds go with it, sooner or later.");
   cache.def(
       "__init__",

@@ -300,12 +300,13 @@ void CacheAccess::serve_write(const Extent& extent, Block& block) {
     return refuse(extent, block, Writes::overlaps_changed(extent));
   }
   if (turn == Turn::absent) return;
-  (void)state_.blocks.use(*entry, extent, options_);
+  // Before use(), which may fail: from here on the Block releases it.
   block.entry_ = entry;
   block.hit_ = true;
   block.bytes_ = entry->bytes_from(extent.offset);
   block.writing_ = Block::Writing::may;
   block.missing_ = false;
+  (void)state_.blocks.use(*entry, extent, options_);
 }
 
 void CacheCore::refuse_across(const Extent& extent, Block& block, Bytes stretch) {

@@ -314,8 +314,14 @@ bool Blocks::being_read(ObjectId object) const {
 
 std::vector<ObjectId> Blocks::reading() const {
   std::vector<ObjectId> objects;
-  for (const Fill* fill = fills_.front(); fill != nullptr; fill = fill->next) {
-    objects.push_back(fill->source.object);
+  for (const FillList* list : {&fills_, &dirty_, &due_, &writing_}) {
+    for (const Fill* fill = list->front(); fill != nullptr; fill = fill->next) {
+      const ObjectId object = fill->source.object;
+      if (objects.empty() || objects.back() != object) objects.push_back(object);
+    }
+  }
+  for (const Written& one : written_) {
+    if (one.unsynced) objects.push_back(one.id);
   }
   return objects;
 }

@@ -193,12 +193,14 @@ class Blocks {
   // Drops the dirty blocks that overlap the range (null: all) without a write-back. False: some are
   // held for writing or being written back; they stay.
   bool discard(const Range* range);
-  // Files whose blocks were written back since the last call, once each.
-  std::vector<const File*> take_unsynced();
+  // Calls take() for each file whose blocks were written back since the last call. If it throws,
+  // the next call takes the file.
+  void take_unsynced(const std::function<void(const File&)>& take);
   void forget_file(ObjectId object);
   // Remembers the file of a block to be written. Throws bad_alloc.
   void note_file(const File& file);
-  // The objects that copies in flight read.
+  // The objects that copies in flight read, that changed blocks will be written to, and the files
+  // among them that sync() has not taken.
   std::vector<ObjectId> reading() const;
   const CacheEntry* any_pinned() const { return entries_.any_pinned(); }
   Nanoseconds latency() const { return latency_; }

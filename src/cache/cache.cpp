@@ -401,7 +401,8 @@ Status CacheShards::sync(const WriteBackOptions& options) {
   const MutexLock lock(syncing_);
   HEADRACE_TRY_STATUS(write_back(options));
   for (const auto& core : cores_) {
-    for (const File* file : core->take_unsynced()) unsynced_[file->id()].file = file;
+    core->take_unsynced([this](const File& file)
+                            NO_THREAD_SAFETY_ANALYSIS { unsynced_[file.id()].file = &file; });
   }
   Status first;
   for (auto at = unsynced_.begin(); at != unsynced_.end();) {
@@ -444,6 +445,10 @@ std::vector<ObjectId> CacheShards::reading() const {
   for (const auto& core : cores_) {
     const auto more = core->reading();
     objects.insert(objects.end(), more.begin(), more.end());
+  }
+  if (here()) {
+    const MutexLock lock(syncing_);
+    for (const auto& [id, file] : unsynced_) objects.push_back(id);
   }
   std::ranges::sort(objects);
   const auto repeated = std::ranges::unique(objects);

@@ -148,7 +148,7 @@ class CacheCore {
   bool invalidate(Extent extent);
   Status discard(const Extent& extent, Nanoseconds timeout);
   Status write_back(const WriteBackOptions& options);
-  std::vector<const File*> take_unsynced();
+  void take_unsynced(const std::function<void(const File&)>& take);
   Status forget(const Object& object, Nanoseconds timeout);
   std::vector<ObjectId> reading() const;
   void flush();

@@ -113,7 +113,7 @@ class CacheShards {
     const File* file = nullptr;
     std::optional<Error> error = {};
   };
-  Mutex syncing_;
+  mutable Mutex syncing_;
   std::map<ObjectId, Unsynced> unsynced_ GUARDED_BY(syncing_);
   std::size_t mask_ = 0;
   unsigned shift_ = 0;         // log2 of the bytes of a stretch

@@ -281,13 +281,12 @@ bool Blocks::discard(const Range* range) {
   return all;
 }
 
-std::vector<const File*> Blocks::take_unsynced() {
-  std::vector<const File*> files;
-  files.reserve(written_.size());
+void Blocks::take_unsynced(const std::function<void(const File&)>& take) {
   for (Written& one : written_) {
-    if (std::exchange(one.unsynced, false)) files.push_back(one.file);
+    if (!one.unsynced) continue;
+    take(*one.file);
+    one.unsynced = false;
   }
-  return files;
 }
 
 void Blocks::note_file(const File& file) {
@@ -479,9 +478,9 @@ void Writes::all_back() {
   (void)write_back(nullptr, patience, nullptr, false);
 }
 
-std::vector<const File*> CacheCore::take_unsynced() {
+void CacheCore::take_unsynced(const std::function<void(const File&)>& take) {
   const MutexLock lock(state_.mutex);
-  return state_.blocks.take_unsynced();
+  state_.blocks.take_unsynced(take);
 }
 
 void CacheCore::end_write(CacheEntry& entry, bool wrote) {

@@ -299,7 +299,9 @@ TEST(CacheWriteTest, FailedWriteBack_KeepsTheBlock_AndIsReportedOnceByEachCall) 
   EXPECT_EQ(seen(*rig.cache, pages.page(0)), 1);
   ASSERT_TRUE(set(*rig.cache, pages.page(0), 3));
   for (const EngineId engine : {kCpuA, kCpuB}) rig.fake->break_engine(engine, std::nullopt);
+  EXPECT_EQ(rig.cache->reading(), std::vector{pages.object().id()});
   ASSERT_TRUE(rig.cache->forget(pages.object()));
+  EXPECT_TRUE(rig.cache->reading().empty());
   EXPECT_EQ(pages.in_source(0), 3);
   EXPECT_EQ(pages.in_source(1), 2);
 }

@@ -1228,7 +1228,7 @@ class Prefetch:
 
 class Cache:
     """
-    Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it; the copies of one that nobody else holds go with it, sooner or later.
+    Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it, or has changes of it that are not written back (of a file: not durable by sync()); the copies of one that nobody else holds go with it, sooner or later.
     """
 
     def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, trace: str | os.PathLike | None = None) -> None:

@@ -360,3 +360,33 @@ def test_a_file_for_reading_cannot_be_written(
     cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True)
     with pytest.raises(headrace.DeniedError, match="opened for reading"):
         cache.access(file.extent(0, 4096), write=True).write()
+
+
+def test_memory_for_reading_cannot_be_written(mover: headrace.Mover, memory_node: int) -> None:
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True)
+    with pytest.raises(headrace.DeniedError, match="read-only"):
+        cache.access(headrace.MemoryRange(bytes(4096)).extent(0, 4096), write=True)
+
+
+def test_a_file_that_nobody_holds_stays_until_it_is_durable(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "pages.bin"
+    path.write_bytes(bytes(4096))
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True)
+    file = headrace.File.open(machine, path, writable=True)
+    with cache.access(file.extent(0, 4096), write=True) as block:
+        block.write()[:5] = b"hello"
+    del file, block
+
+    def is_open() -> bool:
+        links = Path("/proc/self/fd").iterdir()
+        return any(link.exists() and link.samefile(path) for link in links)
+
+    for _ in range(3):
+        cache.flush()
+    assert path.read_bytes()[:5] == b"hello"
+    assert is_open(), "sync() could not make it durable any more"
+    cache.sync()
+    cache.flush()
+    assert not is_open()
