@@ -12,10 +12,9 @@ import typer
 import headrace
 from headrace import kvcache
 from headrace._cli.interrupt import Interrupt
-from headrace._format import say
+from headrace._format import say, size
 from headrace._serving import wire
 from headrace._serving.server import OneStore, Server
-from headrace._format import size
 
 #: How often it looks for a signal.
 _LOOK_SECONDS = 0.2
