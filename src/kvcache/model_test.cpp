@@ -28,7 +28,7 @@ FakeOptions any_fake(bool failing) {
   return fake;
 }
 
-// Of one size with layers, or of any size.
+// Blocks of one size with layers, or of any size.
 kvcache::Geometry any_geometry() {
   return *rc::gen::element(small_geometry(), small_geometry(), any_size_geometry(false),
                            any_size_geometry(true));

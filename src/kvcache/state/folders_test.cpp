@@ -174,7 +174,7 @@ TEST_F(KvFolders, LostDisk_IsTriedWithOneBlock) {
     ASSERT_EQ(rig.put(std::span(keys).subspan(next, 8))->stored, 8u);
     next += 8;
     rig.settle();
-    // Of the first blocks several are under way before the first error.
+    // Several of the first blocks are under way before the first error.
     const std::uint64_t most = round == 0 ? 16 : 2;  // a block and its header
     EXPECT_LE(rig.files->lost_writes.load() - errors, most);
   }
@@ -182,6 +182,21 @@ TEST_F(KvFolders, LostDisk_IsTriedWithOneBlock) {
   clock.advance(std::chrono::seconds{10});
   ASSERT_EQ(rig.put(std::span(keys).subspan(next, 8))->stored, 8u);
   EXPECT_EQ(rig.store->stats().stores.failed, 0u);
+}
+
+// Each disk is due again when the other has failed.
+TEST_F(KvFolders, DisksThatFailSlowly_EndAStore) {
+  rig.open(options(0));
+  rig.files->unwritable = true;
+  std::vector<std::byte> bytes(rig.geometry.block().value);
+  const MemoryRange memory(bytes, kDram);
+  const auto stored = rig.store->store({keys.data(), 1}, whole(memory));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+  while (!stored->done()) {
+    clock.advance(std::chrono::minutes{1});
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+  }
+  EXPECT_EQ(stored->wait()->failed, 1u);
 }
 
 // Such an error says nothing of the disk.
