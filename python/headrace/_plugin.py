@@ -43,29 +43,25 @@ class Settings:
     in_flight: int | str = "1GiB"
 
     def open_or_attach(
-        self, mover: Mover, name: str, block_bytes: int, folder: Path, **options: Any
+        self, mover: Mover, blocks: kvcache.Geometry, folder: Path, **options: Any
     ) -> kvcache.Store | Attached:
         """The server's store, else as open(). Errors: also as of headrace.serving.Attached."""
         if not self.server:
-            return self.open(mover, name, block_bytes, folder, **options)
-        blocks = kvcache.opaque(name, block_bytes, revision=self.revision)
+            return self.open(mover, blocks, folder, **options)
         return Attached(self.server, blocks, machine=mover.machine)
 
     def open(
         self,
         mover: Mover,
-        name: str,
-        block_bytes: int,
+        blocks: kvcache.Geometry,
         folder: Path,
         *,
-        layers: int = 1,
-        any_size: bool = False,
         share: float = 1,
         list_dropped: bool = False,
         shared: bool = False,
     ) -> kvcache.Store:
-        """A store of blocks of `layers` equal fragments in `folder`, or of any size in units of
-        `block_bytes`, with this share of budget and memory. Errors: as of headrace.kvcache.Store.
+        """A store in `folder`, with this share of budget and memory; `shared`: a SharedStore.
+        Errors: as of headrace.kvcache.Store.
         """
         tiers: list[kvcache.Memory | kvcache.Folder] = [
             kvcache.Folder(
@@ -77,9 +73,7 @@ class Settings:
         kind = kvcache.SharedStore if shared else kvcache.Store
         return kind(
             mover,
-            kvcache.opaque(
-                name, block_bytes, layers=layers, revision=self.revision, any_size=any_size
-            ),
+            blocks,
             tiers,
             in_flight=bytes_of(self.in_flight),
             workers=self.workers,

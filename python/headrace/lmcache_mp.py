@@ -97,10 +97,13 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         # Objects that each lookup of a key found, the oldest lookup first.
         self._locks: dict[Any, deque[kvcache.Match]] = {}
         self._discard_old()
-        self._store = self._settings.open(
-            self._mover, "lmcache", bytes_of(self._settings.unit), self._folder / "objects",
-            any_size=True, list_dropped=True,
+        blocks = kvcache.opaque(
+            "lmcache", bytes_of(self._settings.unit), revision=self._settings.revision,
+            any_size=True,
         )  # fmt: skip
+        self._store = self._settings.open(
+            self._mover, blocks, self._folder / "objects", list_dropped=True
+        )
         self._known = KeyList(self._folder / "keys", self._store)  # that LMCache knows
         names = list(self._known.keys)
         self._sizes = {  # of those

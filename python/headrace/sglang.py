@@ -127,29 +127,23 @@ class Storage(HiCacheStorage):
         own = self._folder_of(self._config.tp_rank)
         machine = headrace.Machine.discover(storage=[own])
         mover = headrace.Mover(machine)
-        formats = {
-            name: f"sglang {name} {self._format_of(name, memory)}"
-            for name, memory in memories.items()
-        }
         with self._lock:
             reads = bool(shared) and not self._config.is_storage_writer
             serves = bool(shared) and not reads and self._config.tp_size > 1
             socket = str(of_writer / _SOCKET)
             for name, memory in memories.items():
+                blocks = kvcache.opaque(
+                    f"sglang {name} {self._format_of(name, memory)}", memory.page_bytes,
+                    layers=memory.parts, revision=self._settings.revision,
+                )  # fmt: skip
                 if reads and name in shared:
-                    blocks = kvcache.opaque(
-                        formats[name], memory.page_bytes, layers=memory.parts,
-                        revision=self._settings.revision,
-                    )  # fmt: skip
                     self._clients.append(Attached(socket, blocks, machine=machine, lazy=True))
                     self._pools[name] = WritersPages(self._clients[-1], memory, machine)
                     continue
                 store = self._settings.open(
                     mover,
-                    formats[name],
-                    memory.page_bytes,
+                    blocks,
                     (of_writer if name in shared else own) / name,
-                    layers=memory.parts,
                     share=memory.pool_bytes / total,
                     shared=serves and name in shared,
                 )

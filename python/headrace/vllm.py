@@ -137,8 +137,9 @@ class HeadraceTier(SecondaryTierManager):
             raise headrace.InvalidError("a server reports no events; leave enable_kv_events out")
         self._store = given.open_or_attach(
             headrace.Mover(machine),
-            _format_of(offloading_spec),
-            self.block_size_bytes,
+            kvcache.opaque(
+                _format_of(offloading_spec), self.block_size_bytes, revision=given.revision
+            ),
             folder,
             list_dropped=tells,
         )

@@ -82,7 +82,7 @@ KvStoreRef open(const MoverRef& mover, OpenArguments arguments) {
   return {std::move(owner)};
 }
 
-// What answers with less than an error where the store is closed.
+// For calls that answer with less than an error where the store is closed.
 void check_open(const KvOwner& owner) {
   unwrap(owner.origin.check("the KV store"));
   if (owner.store->closed()) raise(ErrorCode::cancelled, "the KV store is closed; open another");
@@ -178,7 +178,7 @@ std::vector<std::optional<std::uint64_t>> sizes(const KvStoreRef& self,
   return plain;
 }
 
-// What waits in the store, which asks whether to stop. Raises for a signal.
+// Waits in the store, which asks whether to stop. Raises for a signal.
 template <class Wait>
 Status with_signals(const Wait& wait) {
   Interruptible signals{nb::none(), nb::none()};
@@ -198,7 +198,7 @@ void flush(const KvStoreRef& self, Nanoseconds timeout) {
 }
 
 constexpr Nanoseconds kClosing = std::chrono::seconds{60};
-// What copies in flight have after a flush that took all the time, or was ended by a signal.
+// The time of copies in flight after a flush that took all the time, or was ended by a signal.
 constexpr Nanoseconds kAfterFlush = std::chrono::seconds{1};
 
 // Whoever sees only what a signal raised would not know that the folder cannot be opened again.
@@ -250,7 +250,7 @@ void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
   if (!closed && closed.error().code == ErrorCode::timed_out) {
     raise(ErrorCode::timed_out, "after " + to_string(timeout) + " " + closed.error().message);
   }
-  // That it is still open to copies in flight matters more than what those would have written.
+  // Copies in flight still use it: that matters more than what those would have written.
   unwrap(std::move(closed));
   if (!written && written.error().code == ErrorCode::timed_out) {
     raise(ErrorCode::timed_out,

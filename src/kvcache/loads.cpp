@@ -174,7 +174,7 @@ Result<Load> Loads::load(std::span<const Key> keys, std::span<const Extent> into
 
 namespace {
 
-// The slots after the first. Requires: `more` has memory for them.
+// Lists the slots after the first. Requires: `more` has memory for them.
 void list_slots(const Tier& tier, std::uint32_t first, std::vector<std::uint32_t>& more) noexcept {
   more.clear();
   for (std::uint32_t slot = tier.next_of(first); slot != kNoSlot; slot = tier.next_of(slot)) {

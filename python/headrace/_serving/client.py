@@ -23,6 +23,7 @@ from headrace._core import (
     DeniedError,
     Error,
     Extent,
+    InvalidError,
     IoError,
     KvShared,
     Machine,
@@ -75,8 +76,8 @@ class Pinned:
         self._number = number
 
     def release(self) -> None:
-        with suppress(OSError):
-            self._session.control.tell({"do": "unpin", "pin": self._number})
+        with suppress(OSError):  # the end of the connection releases them too
+            self._session.control.send({"do": "unpin", "pin": self._number})
 
     def __enter__(self) -> Pinned:
         return self
@@ -137,8 +138,12 @@ class _Connection:
 
     def ask(self, what: dict[str, Any], keys: Sequence[bytes] = ()) -> dict[str, Any]:
         with _in_time():
-            self._socket.send(wire.message(what, keys))
+            self.send(what, keys)
             return wire.answer(self._socket.recv(wire.MESSAGE_BYTES))
+
+    def send(self, what: dict[str, Any], keys: Sequence[bytes] = ()) -> None:
+        """Waits for space if the server is far behind."""
+        self._socket.send(wire.message(what, keys))
 
     def tell(self, what: dict[str, Any], keys: Sequence[bytes] = ()) -> None:
         """Waits for nothing. The message is lost if the server is far behind."""
@@ -167,7 +172,7 @@ class _Session:
         self._machine = machine
         self._name = name
         fields = ("model", "revision", "layers", "kv_heads", "head_dim", "element_bytes",
-                  "block_tokens", "tensors")  # fmt: skip
+                  "block_tokens", "tensors", "any_size")  # fmt: skip
         blocks = {each: getattr(geometry, each) for each in fields}
         self._hello = wire.message({"headrace": headrace.__version__, "blocks": blocks})
         self.control = _Connection(name, self._hello, machine)
@@ -333,7 +338,11 @@ class Attached:
         return Done(SimpleNamespace(**total), [])
 
     def pin(self, keys: Sequence[bytes]) -> Pinned:
-        """Keeps those of the blocks that are there, at most 4096, from being evicted."""
+        """Keeps those of the blocks that are there from being evicted. InvalidError: more than 4096
+        keys.
+        """
+        if len(keys) > wire.MOST_KEYS:
+            raise InvalidError(f"{len(keys)} keys in one pin; give at most {wire.MOST_KEYS}")
         with self._in_session() as session, session.control.lock:
             self._pins += 1
             number = self._pins

@@ -88,7 +88,7 @@ class Jobs:
             else:
                 counts = self._store.store(keys, self._memory, positions=positions).wait()
                 there = counts.stored + counts.present
-        except (headrace.Error, MemoryError) as error:
+        except Exception as error:  # whatever it is, the job ends
             why = str(error)
         with self._lock:
             self._ended.append((number, loaded, there, why))

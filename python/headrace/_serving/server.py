@@ -151,11 +151,11 @@ class Server:
             )
         blocks = hello["blocks"]
         store = self._open_store(kvcache.Geometry(blocks.pop("model"), **blocks))
-        client = _Client(store, self._machine)
         files = store.shared_files
         if files is None:
             raise InvalidError("the store is no kvcache.SharedStore")
         memory, index = files
+        client = _Client(store, self._machine)
         descriptors = [client.descriptor, index] + ([] if memory is None else [memory])
         try:
             socket.send_fds(connection, [wire.message({})], descriptors)
@@ -165,7 +165,7 @@ class Server:
 
 
 class _Client:
-    """State of the thread of a connection."""
+    """The state of a connection, used by its thread."""
 
     def __init__(self, store: kvcache.Store, machine: headrace.Machine) -> None:
         self._store = store

@@ -46,7 +46,7 @@ class FreeSlots {
   // The slot of the last push to the disk that has not been taken.
   std::optional<std::uint32_t> pop(unsigned disk) { return take(disks_[disk].usable); }
   std::optional<std::uint32_t> pop_aside(unsigned disk) { return take(disks_[disk].aside); }
-  // Slots of the emptiest disk.
+  // From the emptiest disk.
   std::optional<std::uint32_t> pop();
   // Sets usable slots of the disk aside.
   void set_aside_if(unsigned disk, const std::function<bool(std::uint32_t slot)>& chosen);

@@ -210,7 +210,7 @@ struct Tier {
   std::uint32_t take(unsigned number, std::size_t count, bool aside) REQUIRES(kTable);
 };
 
-// The part of a store with StoreOptions::shared that other processes see.
+// The view that other processes have of a store that is opened with StoreOptions::shared.
 class Sharing {
  public:
   // Memory of the first tier, which they can map.
@@ -256,7 +256,7 @@ class BlockTable {
   // Releases the tiers: nothing accesses them any more.
   void release();
 
-  // Bytes of a block. With any size: bytes of a block in one slot.
+  // Bytes of a block, or if blocks have any size, of one in a slot.
   std::uint64_t block_bytes() const { return block_bytes_; }
   std::size_t slots_of(std::uint64_t bytes) const {
     return any_size_ ? (bytes + block_bytes_ - 1) / block_bytes_ : 1;

@@ -198,6 +198,42 @@ def test_pinned_blocks_stay_until_their_process_ends(served: Any) -> None:
         assert pinned.there == [False, True]
 
 
+def test_a_release_reaches_a_server_that_is_far_behind(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+
+    def touch(client: Any, keys: list[bytes]) -> None:
+        go.wait(60)
+
+    monkeypatch.setitem(serving_server._REQUESTS, "touch", touch)
+    client = attach(served().name)
+    put(client, named(1))
+    pinned = client.pin(named(1))
+    session = client._session
+    assert session is not None and client.stats().pinned == SIZE
+    with pytest.raises(BlockingIOError):
+        while True:  # until no message fits
+            message = wire.message({"do": "touch"}, [bytes(16)])
+            session.control._socket.sendmsg([message], (), socket.MSG_DONTWAIT)
+    released = threading.Thread(target=pinned.release)
+    released.start()
+    released.join(0.2)
+    go.set()
+    released.join(60)
+    until = time.monotonic() + 60
+    while client.stats().pinned:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_pin_of_too_many_blocks_is_refused(served: Any) -> None:
+    client = attach(served().name)
+    assert client.pin(named(*range(wire.MOST_KEYS))).there == [False] * wire.MOST_KEYS
+    with pytest.raises(headrace.InvalidError, match=r"4097 keys in one pin; give at most 4096"):
+        client.pin(named(*range(wire.MOST_KEYS + 1)))
+
+
 def test_uses_of_a_client_keep_blocks(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace._serving.client._USES_SECONDS", 0.0)
     client = attach(served(memory=20).name)
@@ -239,6 +275,15 @@ def test_clients_with_other_blocks_or_versions_are_refused(
     with pytest.raises(headrace.InvalidError, match="run the same version"), connected(name) as end:
         end.send(hello)
         wire.answer(end.recv(4096))
+
+
+def test_blocks_of_any_size_are_refused(served: Any) -> None:
+    name = served().name
+    with pytest.raises(headrace.UnsupportedError, match="cannot be shared"):
+        attach(name, kvcache.opaque("tests", SIZE, any_size=True))
+    attach(name)
+    with pytest.raises(headrace.InvalidError, match="start another server"):
+        attach(name, kvcache.opaque("tests", SIZE, any_size=True))
 
 
 def connected(name: str) -> socket.socket:

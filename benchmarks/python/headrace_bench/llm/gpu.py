@@ -56,7 +56,7 @@ class Device:
             return False
 
     def words(self) -> str:
-        """What refuses more than it has."""
+        """The memory that has too little, for a refusal."""
         if self.node.capacity is None:
             return f"memory of {self.node.name}, which has less free"
         whole = headrace.format_bytes(self.node.capacity)

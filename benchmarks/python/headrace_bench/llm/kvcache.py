@@ -64,7 +64,7 @@ class Options:
 
 
 class Compute:
-    """What stands for the layers: it reads as many bytes and multiplies as often as they would, or
+    """Stands for the layers: it reads as many bytes and multiplies as often as they would, or
     a stated part of it, in memory that no cache holds. Cores do it, or the GPU that blocks are
     loaded to by products of PyTorch.
     """
@@ -156,7 +156,7 @@ class Bench:
         return _PLACES if "ahead" in self.options.policies else 1
 
     def _check_memory(self) -> None:
-        """Of the host, and of the GPU that has the places and the first tier if there is one."""
+        """Looks at the host, and at the GPU that has the places and the first tier, if any."""
         tiers, device = self.options.scale.blocks(), self.options.device
         places, first = self._places() * self.most, 0
         if device is not None:
@@ -176,7 +176,7 @@ class Bench:
             )
 
     def loaded_blocks(self) -> int:
-        """That are loaded at once where nothing but loads is measured."""
+        """Blocks that are loaded at once where nothing but loads is measured."""
         return max(1, min(self.most, _LOAD_BYTES // self.shape.block))
 
     def _check_disk(self) -> None:
@@ -193,8 +193,8 @@ class Bench:
             )
 
     def find_rates(self) -> None:
-        """What cores copy within the memory that loads go to, and what the disk reads, at best: the
-        tiers' rooflines.
+        """The tiers' rooflines: how fast cores copy within the memory that loads go to, and how
+        fast the disk reads, at best.
         """
         pages = headrace.where(self.arrived).pages
         node = max(pages, key=lambda each: pages[each])
@@ -216,7 +216,7 @@ class Bench:
             self.rates["gpu"] = inside
 
     def bring(self, place: Any, blocks: int) -> Any:
-        """What is in the first blocks of a place, for CPUs."""
+        """The bytes of the first blocks of a place, for CPUs."""
         device, size = self.options.device, blocks * self.shape.block
         if device is not None:
             device.fetch(place, self.arrived[:size])
@@ -360,7 +360,7 @@ class _Run:
         self._compare()
 
     def _held(self, request: trace.Request) -> _Begun:
-        """What is there of it now; what was not when it was loaded ahead is loaded, too."""
+        """Takes what is there of it now; what was not when it was loaded ahead is loaded, too."""
         bench, begun = self._bench, self._ahead
         match = self._store.match(request.blocks[:-1])
         if begun is None:
@@ -462,7 +462,7 @@ class _Run:
             self._compare()
 
     def _compare(self) -> None:
-        """What arrived with what was stored, while time stands; so never while anything is on its
+        """Compares arrived with stored bytes while time stands; so never while anything is on its
         way, which would gain by that.
         """
         since = time.perf_counter()
@@ -500,7 +500,7 @@ class _Run:
 
 
 def scale_of(options: Options) -> Row:
-    """What a row says of how much smaller it is than what it stands for."""
+    """The words of a row on how much smaller it is than what it stands for."""
     scale = options.scale
     return {
         "requests": scale.requests, "of_requests": math.floor(trace.PUBLISHED["requests"]),

@@ -89,7 +89,7 @@ class Store(Protocol):
 
 
 class _Loading:
-    """Of the peer: one future for each layer."""
+    """The peer's: one future for each layer."""
 
     def __init__(self, layers: range) -> None:
         self._there: dict[int, Future[None]] = {layer: Future() for layer in layers}
@@ -128,7 +128,7 @@ class _Entry:
 
 
 class _Match:
-    """Of the peer: what it found, pinned."""
+    """The peer's: what it found, pinned."""
 
     def __init__(self, store: AsyncioStore, found: list[tuple[int, _Entry]]) -> None:
         self._store, self._found = store, found
