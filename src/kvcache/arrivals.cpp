@@ -290,9 +290,7 @@ bool Arrivals::place_again(Arrival& arrival, const Error& why) {
   Copy& copy = entry.copies[0];
   const Nanoseconds now = store_.mover.clock().now();
   const bool next = table.tier(0).disk_refused(copy.slot, why, now);
-  // Disks that fail slowly are always due again: each is tried twice, as if it were full.
-  const bool enough = ++arrival.refusals > 2 * table.tier(0).folder->disks();
-  if (!next || enough || entry.removed || table.closing) return false;
+  if (!next || entry.removed || table.closing) return false;
   entry.waiting = true;
   table.drop(copy, 0, true);
   arrival.writing = false;

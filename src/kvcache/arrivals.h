@@ -39,7 +39,6 @@ struct Arrival final : Copying {
   bool gathering = false;        // the copy to `passage` is in flight
   bool writing = false;          // the copy to a folder is in flight
   std::uint64_t mends = 0;       // Folders::mends() before it
-  unsigned refusals = 0;         // by disks
   void run() noexcept override;  // starts its copy
   void copied(const Result<MoveStats>& outcome) noexcept override;
 };

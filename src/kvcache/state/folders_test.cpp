@@ -184,21 +184,6 @@ TEST_F(KvFolders, LostDisk_IsTriedWithOneBlock) {
   EXPECT_EQ(rig.store->stats().stores.failed, 0u);
 }
 
-// Each disk is due again when the other has failed.
-TEST_F(KvFolders, DisksThatFailSlowly_EndAStore) {
-  rig.open(options(0));
-  rig.files->unwritable = true;
-  std::vector<std::byte> bytes(rig.geometry.block().value);
-  const MemoryRange memory(bytes, kDram);
-  const auto stored = rig.store->store({keys.data(), 1}, whole(memory));
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{60};
-  while (!stored->done()) {
-    clock.advance(std::chrono::minutes{1});
-    ASSERT_LT(std::chrono::steady_clock::now(), until);
-  }
-  EXPECT_EQ(stored->wait()->failed, 1u);
-}
-
 // Such an error says nothing of the disk.
 TEST_F(KvFolders, TimeOut_ClosesNoDisk) {
   rig.open(options(0));
