@@ -117,7 +117,7 @@ def _options(common: Any, given: dict[str, str | None]) -> Any:
     from headrace_bench.query import checked, scale_of
 
     axes = {axis.name: axis for axis in WORKLOAD.axes}
-    values = {
+    values: dict[str, Any] = {
         name: text if name == "engine" and text == "any" else axes[name].value(text)
         for name, text in given.items()
     }
