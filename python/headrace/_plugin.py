@@ -104,7 +104,8 @@ def settings_of(kind: type[T], given: Mapping[str, Any], who: str) -> T:
     for name in given:
         if name not in known:
             raise InvalidError(f"{who} has no setting {name!r}; there are {', '.join(known)}")
-    places = ("folder", "budget") if not given.get("server") else ()
+    attached = "server" not in known or given.get("server")
+    places = () if attached else ("folder", "budget")
     for name, each in known.items():
         if (each.default is MISSING or name in places) and name not in given:
             raise InvalidError(f"{who} needs the setting {name!r}")

@@ -82,34 +82,38 @@ def test_a_cache_in_a_gpu(run: Headrace, gpu: dict[str, str], tmp_path: Path) ->
     assert "computing: cores of the host" in result.stdout
 
 
-#: As much of PyTorch as the peer uses: memory of the fake GPU is this process's.
+#: As much of PyTorch as the peer uses, by the driver: CPUs do not reach memory of the fake GPU.
 TORCH = """
-import contextlib, ctypes, sys, types
-import numpy
-class Tensor(numpy.ndarray):
+import contextlib, ctypes, os, sys, types
+cuda = ctypes.CDLL(os.environ["HEADRACE_LIBCUDA"])
+ordered_by = threading.local()
+class Tensor:
     calls = 0
+    def __init__(self, address, rows, size):
+        self.address, self.rows, self.size = address, rows, size
     def index_copy_(self, axis, index, source):
         Tensor.calls += 1
-        assert axis == 0 and len(set(index.tolist())) == len(index)
-        self[index] = source
+        assert axis == 0 and len(set(index)) == len(index) == source.rows <= self.rows
+        for i, row in enumerate(index):
+            to, begin = (ctypes.c_uint64(each.address + at * self.size)
+                         for each, at in ((self, row), (source, i)))
+            size, stream = ctypes.c_size_t(self.size), ctypes.c_void_p(ordered_by.stream)
+            assert cuda.cuMemcpyAsync(to, begin, size, stream) == 0
 def as_tensor(array, device):
     described = array.__cuda_array_interface__
-    rows, size = described["shape"]
-    memory = (ctypes.c_char * (rows * size)).from_address(described["data"][0])
-    return numpy.frombuffer(memory, numpy.uint8).reshape(rows, size).view(Tensor)
-class Stream:
-    def __init__(self, stream, device):
-        assert stream and device == "cuda:0"
-        self.stream = stream
+    return Tensor(described["data"][0], *described["shape"])
 @contextlib.contextmanager
 def ordered(stream):
-    assert cuda.cuStreamSynchronize(ctypes.c_void_p(stream.stream)) == 0
+    ordered_by.stream = stream
     yield
-import os
-cuda = ctypes.CDLL(os.environ["HEADRACE_LIBCUDA"])
+def stream_of(stream, device):
+    assert stream and device == "cuda:0"
+    return stream
 sys.modules["torch"] = types.SimpleNamespace(
-    as_tensor=as_tensor, tensor=lambda rows, device: numpy.array(rows),
-    cuda=types.SimpleNamespace(is_available=lambda: True, stream=ordered, ExternalStream=Stream),
+    as_tensor=as_tensor, tensor=lambda rows, device: rows,
+    cuda=types.SimpleNamespace(
+        is_available=lambda: True, stream=ordered, ExternalStream=stream_of
+    ),
 )
 """
 
