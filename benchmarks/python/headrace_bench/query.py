@@ -82,6 +82,10 @@ def bench_query(
     return bench.document()
 
 
+#: Threads of a group, at most.
+MOST_THREADS = 1024
+
+
 def checked(options: QueryBenchOptions) -> QueryBenchOptions:
     """The options, unless no machine could run them: known before any data are made."""
     headrace_bench.query_columns(options.query)  # raises for an unknown name
@@ -98,6 +102,8 @@ def checked(options: QueryBenchOptions) -> QueryBenchOptions:
         raise _core.InvalidError(f"a chunk of {options.chunk} bytes; take at least 1")
     if options.groups < 1:
         raise _core.InvalidError(f"{options.groups} groups; take at least 1")
+    if (options.threads or 0) + options.aggregators > MOST_THREADS:
+        raise _core.InvalidError(f"more than {MOST_THREADS} threads; take fewer")
     return options
 
 
