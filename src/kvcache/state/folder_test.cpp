@@ -363,6 +363,7 @@ TEST(KvFolderParts, OfSeveralWrites_AreOneBlockOnlyIfAllAreOfOne) {
   };
   EXPECT_EQ(kept({part(7, 1, 2), part(3, 1, 0), part(5, 1, 1)}), "3 5 7 ");
   EXPECT_EQ(kept({part(7, 1, 2), part(3, 1, 0), part(5, 2, 1)}), "");
+  EXPECT_EQ(kept({part(7, 2, 2), part(3, 1, 0), part(5, 1, 1)}), "");
   EXPECT_EQ(kept({part(7, 1, 2), part(3, 1, 0)}), "");
   EXPECT_EQ(kept({part(3, 1, 0), part(5, 1, 1)}), "");
   EXPECT_EQ(kept({part(3, 1, 0), part(5, 1, 1), part(6, 1, 1), part(7, 1, 2)}), "");
