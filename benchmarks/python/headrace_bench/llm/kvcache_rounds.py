@@ -111,7 +111,7 @@ def _beside(
 
 
 def _full(bench: Bench, make: MakeStore, tiers: int = 2) -> tuple[Store, Match]:
-    """A store of so many tiers, and blocks of it that its second tier alone has."""
+    """A store with this number of tiers, and blocks that its second tier alone has."""
     count = bench.loaded_blocks()
     store = make(bench.shape, [FRONT, count + FRONT, FRONT][:tiers], False)
     try:
