@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Literal, Optional
@@ -63,8 +64,12 @@ def command(
         raise headrace.InvalidError("--folder and --budget belong together; give both")
     tiers: list[kvcache.Memory | kvcache.Folder] = []
     if memory is not None:
-        tiers.append(kvcache.Memory(on, size(memory)))
+        tiers.append(kvcache.Memory(on, _checked(size(memory))))
     if folder is not None and budget is not None:
+        if not (folder.exists() or os.access(folder.absolute().parent, os.W_OK)):
+            raise headrace.DeniedError(
+                f"cannot make a folder in {folder.absolute().parent}; give another --folder"
+            )
         tiers.append(kvcache.Folder(folder.absolute(), size(budget), other=other))
     storage = [] if folder is None else [folder.absolute().parent]
     machine = headrace.Machine.discover(storage=storage)
@@ -80,3 +85,18 @@ def command(
             server.close()
             store.close(_CLOSE_SECONDS)
     return 0
+
+
+def _checked(memory: int) -> int:
+    """The first client allocates it; an error is better known before."""
+    if memory == 0:
+        raise headrace.InvalidError("0 bytes keep no block; give more --memory, or leave it out")
+    found = headrace.free_memory()
+    free = sum(found.nodes.values())
+    free = free if found.cgroup is None else min(free, found.cgroup)
+    if memory > free:
+        raise headrace.ExhaustedError(
+            f"{headrace.format_bytes(memory)} of memory, and {headrace.format_bytes(free)} are "
+            "free; give less --memory"
+        )
+    return memory

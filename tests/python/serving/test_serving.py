@@ -537,6 +537,9 @@ def test_the_command_keeps_blocks_for_its_next_start(tmp_path: Path) -> None:
         (["kv", "--folder", "/tmp/x"], "belong together"),
         (["kv", "--memory", "many"], "many"),
         (["kv", "--memory", "1GiB", "--on", "nowhere"], "nowhere"),
+        (["kv", "--memory", "0"], "0 bytes keep no block"),
+        (["kv", "--memory", "1000TiB"], "are free; give less --memory"),
+        (["kv", "--folder", "/nowhere/x", "--budget", "1GiB"], "cannot make a folder in /nowhere"),
         (["", "--memory", "1GiB"], "no name of a server"),
     ],
 )
