@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Optional
 
 import headrace
-from headrace._cli import exit_codes, output, parse
+from headrace._cli import exit_codes, output
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Query, Runs, Scale
 from headrace._errors import WrongAnswer

@@ -79,6 +79,21 @@ def count(text: str) -> int:
     return int(text)
 
 
+def number(what: str, example: float) -> Callable[[str], float]:
+    """Returns a reader of numbers above 0; `what` and `example` are words of its error."""
+
+    def read(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = 0.0
+        if not 0 < found < 1e6:
+            raise headrace.InvalidError(f"'{text}' is no {what}; write {example:g}")
+        return found
+
+    return read
+
+
 Machine = Annotated[
     Optional[str],
     typer.Option(

@@ -11,7 +11,7 @@ from headrace import _language_models
 from headrace._cli import parse
 from headrace_bench.llm import prefill
 from headrace_bench.predict.answer import Column, Row
-from headrace_bench.predict.command import Axis, Workload, command_of
+from headrace_bench.predict.command import Axis, Workload, command_of, number
 from headrace_bench.predict.target import KINDS, Binding, Estimate, Speed, Target
 
 COLUMNS = (Column("time", "s"), Column("load", "B/s"), Column("of recompute", "x"))
@@ -79,16 +79,6 @@ def _around(value: float, doubt: float) -> Estimate:
     return Estimate(value, value * (1 - doubt), value * (1 + doubt))
 
 
-def _tflops(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1e6:
-        raise headrace.InvalidError(f"'{text}' is no number of TFLOP/s; write 400")
-    return found
-
-
 WORKLOAD = Workload(
     "kvcache",
     "Predict loading a prompt's KV cache, or computing it.",
@@ -103,7 +93,8 @@ WORKLOAD = Workload(
         Axis("cached", "TOKENS", lambda text: int(parse.size(text)), "16384",
              "Number of tokens with known keys and values."),
         Axis("new", "TOKENS", lambda text: int(parse.size(text)), "512", "Number of new tokens."),
-        Axis("tflops", "NUMBER", _tflops, "400", "Computing rate of the GPU, TFLOP/s."),
+        Axis("tflops", "NUMBER", number("number of TFLOP/s", 400), "400",
+             "Computing rate of the GPU, TFLOP/s."),
     ),
     COLUMNS,
     predict,

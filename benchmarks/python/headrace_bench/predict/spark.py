@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import headrace
 from headrace._cli import parse
 from headrace_bench.predict import kv, places
 from headrace_bench.predict.answer import Column, Row
-from headrace_bench.predict.command import Axis, Workload, command_of
+from headrace_bench.predict.command import Axis, Workload, command_of, number
 from headrace_bench.predict.target import KINDS, Binding, Estimate, Speed, Target, exactly
 
 COLUMNS = (Column("slowdown", "x"), Column("on slow", "x"))
@@ -60,16 +59,6 @@ def rate_of_ssd(text: str) -> float:
     return float(parse.rate(text))
 
 
-def nanoseconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1e6:
-        raise headrace.InvalidError(f"'{text}' is no time in ns; write 63.8")
-    return found
-
-
 WORKLOAD = Workload(
     "spark",
     "Predict Spark with memory interleaved, promoted or spilled.",
@@ -79,7 +68,8 @@ WORKLOAD = Workload(
     headrace predict spark --machine cxl-a1000
     headrace predict spark --sweep cpu=40,80,160""",
     (
-        Axis("cpu", "NS", nanoseconds, None, "Computing per line of memory, ns (default: fitted)."),
+        Axis("cpu", "NS", number("time in ns", 63.8), None,
+             "Computing per line of memory, ns (default: fitted)."),
         Axis("ssd", "RATE", rate_of_ssd, "1GB/s", "Rate of the SSD that spilled bytes go to."),
         Axis("fast", "KIND", tuple(KINDS), "dram", "Main memory."),
         Axis("slow", "KIND", tuple(KINDS), None, "Other memory (default: the slowest kind)."),
