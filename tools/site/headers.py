@@ -115,9 +115,9 @@ def prose(comment: list[str], link: dict[str, str]) -> str:
         if code:
             out.append(line[indent:])
             continue
-        if out and out[-1] and (item and not listed or re.match(r"(Errors|Requires): ", line)):
+        if out and out[-1] and ((item and not listed) or re.match(r"(Errors|Requires): ", line)):
             out.append("")
-        listed = bool(item) or listed and line.startswith(" ")
+        listed = bool(item) or (listed and line.startswith(" "))
         if not listed and out and re.match(r" *- ", out[-1]) and line:
             out.append("")
         out.append(line)
@@ -166,7 +166,7 @@ def _section(each: Paragraph, level: int, link: dict[str, str], within: str = ""
     members = list[Paragraph]()
     if level == 2 and has_lines and head.startswith(("class ", "struct ")):
         members = list(paragraphs([*_public(each.code[1:-1], hidden=is_class)]))
-    if is_class and members or any(len(member.comment) > 2 for member in members):
+    if (is_class and members) or any(len(member.comment) > 2 for member in members):
         opening = "\n".join(each.code).split("{")[0].strip()
         yield f"{words}\n```cpp\n{opening}\n```\n"
         for member in members:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import headrace
 from headrace._doctor import dmi
 from headrace._doctor.host import Finding, Host, Question, ask, ids
-from headrace._format import plural
 from headrace._doctor.setup_steps import setup_steps
+from headrace._format import plural
 
 #: fine: measures what the machine can. choice: moves numbers, and is a matter of choice; machines
 #: that are compared should have it alike. spoils: numbers are lower or less steady than they need

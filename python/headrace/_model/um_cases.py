@@ -143,9 +143,3 @@ PUBLISHED = (
     _gh200(Case(memory="system", size=4_000_000_000, kernel="wide"), 331, 339),
     _gh200(Case(touch_on_host=True, size=4_000_000_000, kernel="wide"), 18, 29),
 )
-
-
-def published_of(machine: str) -> list[Published]:
-    """The published cases of a machine; the AC922's with the control group of its experiment."""
-    group = ("ac922", "x86-pcie3") if machine == "ac922" else (machine,)
-    return [each for each in PUBLISHED if each.machine in group]

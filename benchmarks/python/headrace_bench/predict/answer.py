@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any
 
-import headrace
 from headrace._cli import output
 from headrace._format import prose, time_text
 from headrace_bench.predict.target import Binding, Estimate, Target
@@ -142,7 +141,3 @@ def _limit(binding: Binding) -> str:
     fitted = f"; fitted to {', '.join(binding.fitted_to)}" if binding.fitted_to else ""
     source = f": {shorten(binding.source, 110, placeholder=' ...')}" if binding.source else ""
     return f"{binding.name} ({binding.basis}{source}{fitted})" if binding.basis else binding.name
-
-
-def rate_text(rate: float) -> str:
-    return str(headrace.format_rate(rate))
