@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with the arguments of a call that the extension refused, in one line. Only such a
-call comes here."""
+"""Explains in one line why the extension refused the arguments of a call. Only refused calls come
+here."""
 
 from __future__ import annotations
 

@@ -66,8 +66,7 @@ async def stored(blocks: KvStored) -> KvStoredCounts:
     return blocks.wait(0)
 
 
-#: Seconds after which what has ended is told even if the descriptor tells nothing: other code may
-#: have closed it.
+#: Seconds between looks for completed moves without the descriptor: other code may have closed it.
 LOOK = 60.0
 
 

@@ -85,7 +85,7 @@ def error_of(error: OSError, doing: str, choice: str = "another place") -> _core
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """What fails within it is stdout, and says so, but for a reader that went away."""
+    """Reports an OSError of its body as a failed write to stdout. A BrokenPipeError passes."""
     try:
         yield
     except BrokenPipeError:

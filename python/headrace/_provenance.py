@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from headrace import _core
 
-#: What was measured on GPUs made of software rests on.
+#: The basis of measurements on GPUs made of software.
 EMULATED_GPUS = {"level": "emulation", "detail": "a GPU made of software, whose speed says nothing"}
 
 

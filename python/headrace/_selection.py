@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SIZES = ("bytes", "window", "block")
 _NUMBER = re.compile("[0-9]{1,18}")
 
-#: What a latency checker calls the traffic (its option -W; R: reads alone) that a mix of ours makes
+#: Names of our mixes in Intel's latency checker (its option -W; R: reads alone). It counts traffic
 #: on the bus, where a plain store is a read and a write: 3:2 there is 1:2 here.
 MLC_TRAFFIC = {
     "read": "R", "1:1": "W2", "2:1": "W3", "1:2": "W4", "write": "W5", "nt_write": "W6",

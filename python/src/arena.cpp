@@ -92,7 +92,7 @@ std::string plan_text(const std::vector<ArenaUse>& uses,
   return unwrap(plan_arenas(uses, memory)).to_text();
 }
 
-// What a plan says was seen when it was made.
+// The uses of arenas that a plan was made from.
 std::vector<ArenaUse> uses_in(std::string_view plan) {
   std::vector<ArenaUse> uses;
   for (ArenaPlace& each : unwrap(ArenaPlan::parse(plan)).arenas) {

@@ -178,7 +178,7 @@ PyType_Slot block_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_b
                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_block_buffer)},
                              {0, nullptr}};
 
-// What other libraries take it by.
+// Protocols by which other libraries take a block without a copy.
 void bind_block_arrays(nb::class_<BlockRef>& block) {
   block
       .def(

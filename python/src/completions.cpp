@@ -68,7 +68,7 @@ class CompletionQueue {
     (void)eventfd_write(descriptor_, 1);
   }
 
-  // What was added since the last call. The descriptor is readable again after the next add().
+  // Returns the keys added since the last call. The descriptor is readable again after an add().
   std::vector<std::uint64_t> take() {
     if (!origin_.here()) return {};
     eventfd_t ignored = 0;

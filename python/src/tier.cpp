@@ -45,7 +45,7 @@ struct Keeping {
   void forget(const ObjectPointer& object) {
     const auto found = std::ranges::find(kept, object);
     if (found == kept.end()) return;
-    // What it drops may run code of Python, which finds the list whole.
+    // Dropping the object may run Python code, so the list is changed first.
     const ObjectPointer dropped = std::move(*found);
     kept.erase(found);
   }

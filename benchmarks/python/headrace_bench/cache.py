@@ -25,7 +25,7 @@ PROGRAM = "headrace-bench-cache"
 FILE_THREADS = 8
 #: Scenarios that read files.
 FILE_SCENARIOS = ("small-miss", "buffer-pool")
-#: What instructions are counted of, by one thread, and of how many operations.
+#: Scenarios whose instructions are counted, with one thread, and the number of operations.
 COUNTED = ("hit-one-hot", "hit-spread", "zipf-0.99", "miss-fill")
 _COUNTED_OPERATIONS = 20_480
 #: Beyond what a measurement is asked to take: making its blocks, and the first time its files.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moves a server's memory while it is measured: `headrace.tier_process`, which keeps it within
-a budget by a step each quarter of a second, as `headrace tier attach` does.
+"""Moves a server's memory while it is measured: `headrace.tier_process` keeps the server within a
+budget. It makes a step each quarter of a second, like `headrace tier attach`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _ANSWER_SECONDS = 10.0
 class Server:
     name: str
     program: str
-    package: str  #: how apt is told
+    package: str  #: its name in apt
     protocol: str = "redis"
     spills: bool = False  #: values on SSD are in a file of its own, not in swap
 
@@ -57,7 +57,7 @@ SERVERS = {
 
 @dataclass(frozen=True)
 class Data:
-    """What is stored."""
+    """Size of the data set."""
 
     records: int
     value: int
@@ -137,7 +137,7 @@ class Running:
         return came.decode(errors="replace")
 
     def written(self) -> None:
-        """What it has in its file is on the device, and nowhere else."""
+        """Flushes the server's file to the device, and drops the kernel's copy of it."""
         if self.file is None:
             return
         with self.file.open("rb+") as file:
@@ -198,14 +198,14 @@ def _command(
     ]  # fmt: skip
 
 
-#: What memcached has of a record besides its value: its head and name, and what the classes of
-#: sizes round up; of one whose value is in the file; and whatever it has stored.
+#: Memory that memcached uses beside values: head and key of a record, the factor by which size
+#: classes round up, a record whose value is in the file, and the fixed part.
 _HEAD_BYTES, _ROUNDED, _MOVED_BYTES, _ALWAYS_MB = 80, 1.03, 100, 4
-#: Below that it is no memcached of use.
+#: Smallest memory with which memcached is useful.
 _LEAST_MB = 64
-#: What it keeps free to move values with, and looks after once a second. Where it is filled faster
-#: than that, no memory is left for what stays of values that go to the file, so that none goes any
-#: more, or some are dropped in spite of -M (seen with 1.6.18).
+#: Share of memory that memcached keeps free to move values, checked once a second. If it is filled
+#: faster, no memory is left for the stubs of values in the file. Then no value moves any more, or
+#: some are dropped in spite of -M (seen with 1.6.18).
 _FREE = 0.1
 _LOAD_SECONDS, _LOAD_LEAST = 40, 5000
 

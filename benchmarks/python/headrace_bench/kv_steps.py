@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done with one server of keys and values while it is measured."""
+"""Steps with one key-value server: place its memory, run a workload, count what grew."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Steps:
         return row | {"slow_share": faults + elsewhere + row.get("slow_gets", 0.0)}, pages + more
 
     def _counted(self) -> Row:
-        """What only grows."""
+        """Counters, which only grow."""
         counts: Row = {"read": _read_bytes(self.running.process)}
         if self.keeper is not None:
             totals = self.keeper.totals()
@@ -126,7 +126,7 @@ class Steps:
     def _place(self, share: float, seed: int) -> Row:
         placed = self._asked("place", "--share", repr(share), "--seed", str(seed))
         if share and placed["out_bytes"] < share * placed["data_bytes"] / 2:
-            raise headrace.UnsupportedError("the kernel did not page out what it was told to")
+            raise headrace.UnsupportedError("the kernel did not page out the pages asked for")
         return placed
 
     def _asked(self, task: str, *arguments: str) -> Row:
@@ -147,7 +147,7 @@ class Steps:
 
 
 def _between(before: Row, after: Row, operations: int, value: int) -> Row:
-    """What one window added, as far as it is known."""
+    """Growth of the counters in one window, of those that are known."""
     grown = {
         name: after[name] - was
         for name, was in before.items()
@@ -168,9 +168,7 @@ def _between(before: Row, after: Row, operations: int, value: int) -> Row:
 
 
 def _read_bytes(process: int) -> int | None:
-    """What the process has had read from storage, swap included; nothing if the kernel does not
-    say.
-    """
+    """Bytes read from storage for the process, swap included; None if the kernel does not say."""
     try:
         lines = Path(f"/proc/{process}/io").read_text().splitlines()
     except OSError:

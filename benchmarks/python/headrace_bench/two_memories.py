@@ -64,7 +64,7 @@ def placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[s
     where = ["--prefer", str(here.fast)]
     if weights is not None:
         where = ["--weights", _by_node(here, weights)]
-    # By the interpreter: the first line of an installed script names one that may have moved.
+    # Run by this interpreter: the one in the script's first line may have moved.
     command = [sys.executable, "-P", "-m", "headrace", "run"]
     return [*command, "--cpus", f"near:{here.fast}", *where, "--"]
 
@@ -106,9 +106,7 @@ def other_weights(machine: headrace.Machine, weights: tuple[int, int]) -> bool:
 def _tables(
     machine: headrace.Machine, wish: str, here: Memories
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """What the kernel's table of weights is to say, if not what it says; and that. Errors: as those
-    of a plan.
-    """
+    """The changes to the kernel's table of weights, and the table now. Errors: as of a plan."""
     request = Request(weights=wish, cpus=f"near:{here.fast}", set_system_weights=True)
     host = this_host(machine, request)
     return dict(plan(machine, request, host).table), dict(host.table or {})

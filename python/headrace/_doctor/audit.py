@@ -84,7 +84,7 @@ def _transparent_huge_pages(host: Host) -> Iterator[Finding]:
         yield Finding(feature, "spoils", "never: latencies have the TLB's misses in them", remedy)
     elif "[always]" in setting:
         yield Finding(
-            feature, "choice", "always: programs beside Headrace get them unasked", remedy
+            feature, "choice", "always: other programs get them too without asking", remedy
         )
     else:
         yield Finding(feature, "fine", "madvise: who asks gets them")

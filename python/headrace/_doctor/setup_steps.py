@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Xeon Max with DSA devices has to be set to, step by step as in section 2.5 of C. Fürst's
-thesis (TU Dresden 2024): flat HBM, VT-d with scalable mode, all bits of addresses, a kernel with
-the driver, a device on each node with CPUs.
+"""Checks the settings of a Xeon Max with DSA devices, by section 2.5 of C. Fürst's thesis (TU
+Dresden 2024).
 
-Hosts without such devices and without HBM have one line: the kernel's.
+The steps: flat HBM, VT-d with scalable mode, all bits of addresses, a kernel with the driver, a
+device on each node with CPUs. A host without DSA devices and without HBM gets one line, about its
+kernel.
 """
 
 from __future__ import annotations

@@ -66,9 +66,7 @@ _STREAM_KERNELS = {
 
 
 def elsewhere(mix: int | str | None) -> str:
-    """What others call a mix: "W3, STREAM triad"; empty where they have no name for it, or the
-    same.
-    """
+    """Names of a mix in other tools ("W3, STREAM triad"). Empty: no name, or the same name."""
     own = str(mix)
     traffic, kernel = MLC_TRAFFIC.get(own, ""), _STREAM_KERNELS.get(own)
     return ", ".join(filter(None, [traffic.strip("R"), kernel and f"STREAM {kernel}"]))

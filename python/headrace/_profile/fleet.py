@@ -131,8 +131,8 @@ def _common(rows: Mapping[str, Mapping[str, Row]]) -> _Common:
 
 
 def _slowness(rows: Mapping[str, Row]) -> dict[str, float]:
-    """By host the logarithm of how much slower than the median it is: rates downwards, times and
-    slow-downs upwards.
+    """For each host, the logarithm of its slowness relative to the median: positive is slower. A
+    lower rate is slower; so is a higher time or slow-down.
     """
     logs = {host: math.log(row.median or 1) for host, row in rows.items()}
     middle = statistics.median(logs.values())

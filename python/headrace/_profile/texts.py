@@ -19,8 +19,8 @@ from headrace._selection import MLC_TRAFFIC
 
 Pair = tuple[int, int]
 Cells = dict[Pair, float]
-#: What the points of one loaded latency share: the pair of nodes, the mix, and the threads of the
-#: traffic, 0 where none were asked for.
+#: One curve of loaded latency: the pair of nodes, the mix, and the threads of the traffic (0 if not
+#: requested).
 Curve = tuple[Pair, str, int]
 
 #: A latency checker names mixes by what the bus sees, where a plain store is a read and a write;
@@ -220,9 +220,11 @@ def _matrix(cells: Cells, text: Callable[[float], str]) -> str:
 
 
 def as_nvbandwidth(profile: headrace.Profile) -> str:
-    """Of GPUs what that tool prints; then a matrix per engine: what it copies from node to node,
-    GB/s, the largest size measured cold and the best number of threads, each of which makes copies
-    of its own, as that tool's do: not where all divide one."""
+    """The text of nvbandwidth for GPUs, then a matrix of GB/s from node to node for each engine.
+
+    A matrix has the largest size that was measured cold, with the best number of threads. Each
+    thread makes its own copies, as in nvbandwidth; rows whose threads share one copy are left out.
+    """
     rows = [
         (row, pair)
         for row in complete(profile.rows)
@@ -247,8 +249,8 @@ def as_nvbandwidth(profile: headrace.Profile) -> str:
     return "\n".join([_headrace(profile, used), *parts])
 
 
-#: By direction of pinned copies the tool's test cases: name, how it draws the way, and the detail
-#: that is the direction's own share where both are under way.
+#: Test cases of nvbandwidth, with pinned memory: direction, name, its drawing of the path, and the
+#: detail with one direction's share of copies in both.
 _GPU_TESTS = (
     ("to_gpu", "host_to_device_memcpy", "CPU(row) -> GPU(column)", None),
     ("from_gpu", "device_to_host_memcpy", "CPU(row) <- GPU(column)", None),

@@ -102,8 +102,8 @@ def overview(runs: dict[str, Row]) -> Picture:
 
 
 def timeline_rows(run: Row, end_ms: float) -> list[Row]:
-    """What the close-up shows up to `end_ms`, in milliseconds: a row per wait and use of a block,
-    and per stretch of time in which a column had blocks in flight (several at once)."""
+    """Rows of the close-up until `end_ms`, in milliseconds: one for each wait for a block and each
+    use of a block, and one for each time in which a column had blocks in flight."""
     rows = []
     fetches: dict[str, list[tuple[float, float]]] = {}
     for block in run["blocks"]:

@@ -141,7 +141,7 @@ def _parts(document: Row) -> Row:
 
 
 def _conditions(document: Row) -> dict[str, str]:
-    """Those of what was measured; a document may have none."""
+    """The conditions of the measurement; empty if the document has none."""
     profile = document.get("profile")
     if profile is not None:
         return {} if profile.published else dict(profile.conditions)

@@ -117,7 +117,7 @@ def _unknown_links(machine: _core.Machine) -> Figure:
 
 
 def _links(machine: _core.Machine) -> Table:
-    """What each joins, the most that crosses it, what it adds to an access, and who says so."""
+    """A row for each link: the nodes it joins, its bandwidth, its latency, and the sources."""
     alike: dict[tuple[object, ...], list[_core.Link]] = {}
     for place, link in enumerate(machine.links):
         known = (link.kind, _limit(link), link.latency, _basis(link))
@@ -192,7 +192,7 @@ def _copies(node: Name, best: Found) -> list[str]:
     others = [pair[1] for pair in best if pair[0] == node != pair[1]]
     for other in others:
         back = best.get((other, node))
-        # A pair is told at one of its ends: the one with the higher number.
+        # A pair is listed once: at the node with the higher number.
         if back is None or (isinstance(other, int) and isinstance(node, int) and other < node):
             text = f"to node {other}: {format_rate(best[node, other])}"
             lines.append(text + (f", back {format_rate(back)}" if back else ""))

@@ -44,8 +44,10 @@ def read_bandwidth(rows: Rows) -> dict[Pair, _core.Row]:
 
 
 def of_nodes(rows: Rows) -> Rows:
-    """Those of the CPUs of one node that walk in order: those of whole sockets and machines are no
-    pair of nodes, and in random order memory gives less than it has.
+    """Rows of sequential accesses by the CPUs of one node.
+
+    Rows of a socket or of the machine belong to no pair of nodes. In random order memory does not
+    reach its bandwidth.
     """
     return rows.having(lambda row: not {"on", "pattern"} & row.parameters.keys())
 
@@ -194,7 +196,7 @@ def loaded(rows: Rows) -> Figure:
     figure.charts += _families(rows)
     reads = shown.of(mix="read") if several else shown
     if len({delay_of(row) for row in reads.rows}) > 1:
-        # Latency checkers of others inject a delay whose unit they do not define.
+        # Third-party latency checkers inject a delay in a unit that they do not define.
         foreign = any(row.source for row in reads.rows)
         points, left = few_lines(_by_delay(reads, several))
         more = more or left

@@ -23,8 +23,8 @@ from headrace._report.rows import (
     value,
 )
 
-#: What a program meets that uses pages while they move, by the name of the detail: how long until
-#: the first page is there, and how long single accesses take.
+#: Details that show how a program feels a move of pages that it uses: the time until the first page
+#: is there, and the time of single accesses.
 _FELT = {
     "first_batch_ns": "first page", "stall_p50_ns": "half", "stall_p99_ns": "99 %",
     "stall_max_ns": "slowest",
@@ -146,8 +146,7 @@ def migrate(rows: Rows, known: Bounds) -> Figure:
 
 
 def _of_one_size(rows: Rows) -> Rows:
-    """Those of the size of which there are most ways; older versions had one size and no name for
-    it."""
+    """Rows of the size with the most rows. Older versions had one size and did not name it."""
     counts = Counter(row.parameters.get("bytes") for row in rows.rows)
     size = counts.most_common(1)[0][0]
     return rows.having(lambda row: row.parameters.get("bytes") == size)
@@ -210,8 +209,10 @@ def _stall(rows: Rows) -> str:
 
 
 def _trade_off(rows: Rows) -> str:
-    """What keeping the addresses costs, where both were measured between the same nodes: by the
-    kernel, which a program need not know of, else by the program that moves its own pages."""
+    """The cost of keeping addresses during a move, beside copies to new memory of the same nodes.
+
+    If the kernel's migration was measured, its rate counts, since it needs no help of the program.
+    Otherwise the program remaps its own pages."""
     for pair in rows.telling_pairs(1):
         for pages in rows.values("pages"):
             both = rows.among([pair]).of(pages=pages)

@@ -46,8 +46,8 @@ class World:
                 time.sleep(_LOOK_EVERY_SECONDS)
 
     def all(self, work: Callable[[], T]) -> list[T]:
-        """What `work` gives on each rank, in their order, on all of them. Where it raises an Error
-        on one, the same is raised on all, by the first of them.
+        """Runs `work` on each rank, and returns all results in order of ranks, on all ranks. If it
+        raises an Error on any, all ranks raise the error of the first such rank.
         """
         if self._comm is None:
             return [work()]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-#: What a mapping is; those of files hold the pages that the program changed, too.
+#: Kinds of mappings. Those of files include pages that the program changed.
 GROUPS = ("anonymous", "heap", "stack", "file")
 _ON_NODE = re.compile(r"N([0-9]{1,4})=([0-9]{1,12})", re.ASCII)
 _PAGE_SIZE = re.compile(r"kernelpagesize_kB=([0-9]{1,9})", re.ASCII)
@@ -31,7 +31,7 @@ class Places:
 
     @property
     def nodes(self) -> list[int]:
-        """That hold something."""
+        """Nodes that hold at least one page."""
         return sorted({node for by_node in self.groups.values() for node in by_node})
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace run` will set before it becomes the program: pure, from a machine, a request and
-what the host allows. Reading the host and setting the policy is in _cli/run.py.
+"""The plan of `headrace run`: what to set before the program starts.
+
+Pure functions of a machine, a request and the host's limits. _cli/run.py reads the host and sets
+the policy.
 """
 
 from __future__ import annotations
@@ -352,8 +354,10 @@ def _per_rank(machine: Machine, request: Request, host: Host) -> tuple[Plan, lis
 
 
 def _near(machine: Machine, request: Request, host: Host, tiles: Iterable[int]) -> Plan:
-    """What belongs to a tile of the memory asked for, else all that is least far from it: one of
-    several equal ones would be full while the others are empty.
+    """The requested memory that belongs to each tile, otherwise all nodes at the least distance.
+
+    All of them: if one of several equal nodes were chosen, it would be full while the others are
+    empty.
     """
     text = next(iter(request.places().values()), "dram")
     nodes: list[int] = []

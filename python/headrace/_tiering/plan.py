@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace tier kernel --on` sets, from what is wished and what the kernel has: nothing is
-changed here.
+"""The plan of `headrace tier kernel --on`: settings from a wish and the kernel's state. This module
+changes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace tier kernel --on` notes before it changes anything, so that --off can undo it
-whatever happened in between.
+"""The record that `headrace tier kernel --on` saves before it changes anything. With it, --off can
+undo the changes whatever happened in between.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _setting(found: Any) -> Setting:
 
 
 def save(files: Files, state: State) -> None:
-    """On return it is on the disk, if /run were one. An Error: what was noted before stays, but for
-    a disk that fails.
+    """Saves the state and flushes it, as /run might be on a disk. On an Error the earlier state
+    stays, unless the disk itself failed.
     """
     content = {
         "schema_version": _SCHEMA,

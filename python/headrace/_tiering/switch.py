@@ -110,8 +110,8 @@ def unset_weights(files: Files, settings: Sequence[Setting]) -> str:
 
 
 def shown(files: Files, wish: Wish) -> tuple[State | None, Plan]:
-    """What is on, if anything, and what --on would do; changes nothing. What only root may see is
-    a note, unless there is nothing else.
+    """Returns the active state, if any, and the plan of --on; changes nothing. Files that only root
+    may read give a note, or an error if there is nothing else to show.
     """
     old = load(files)
     if old is not None and old.settings and old.boot == boot_id(files):
@@ -129,7 +129,7 @@ def shown(files: Files, wish: Wish) -> tuple[State | None, Plan]:
 
 
 def off(files: Files, *, force: bool = False) -> Switched:
-    """What was there before --on. Raises after all that could be put back was, if some was not."""
+    """Restores the settings from before --on. If some cannot be restored, raises after the rest."""
     if load(files) is None:
         return Switched(("it is not on; nothing to put back",))
     _check_root(files)
@@ -195,7 +195,7 @@ def _kept(
 
 
 def _check_root(files: Files) -> None:
-    """That the folder of the state, or the nearest one above it, may be written to."""
+    """Raises unless the state's folder, or the nearest existing one above it, is writable."""
     folder = files.path(STATE_FOLDER)
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -318,7 +318,7 @@ def _check_taken(files: Files, setting: Setting) -> None:
     now = files.setting(setting.file)
     if now != setting.wanted:
         raise InvalidError(
-            f"the kernel was told {setting.wanted} in /{setting.file} and says {now}"
+            f"the kernel took {setting.wanted} in /{setting.file} but reads back {now}"
         )
 
 
@@ -358,8 +358,8 @@ def _choice_put_back(
 
 
 def _left_before(files: Files, old: State, force: bool) -> list[Undone]:
-    """What became of that which earlier --offs left to somebody else; the kernel's own choice of
-    weights last, as each weight ends it.
+    """Retries the settings that earlier --offs left to another program. The kernel's automatic
+    weights come last, since writing any weight ends them.
     """
     since = {each.file for each in old.settings}
     return [

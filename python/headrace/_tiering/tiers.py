@@ -50,7 +50,8 @@ class Tiers:
 
     @property
     def unseen(self) -> tuple[Tier, ...]:
-        """Those faster than the CPUs' own, as HBM is: top as well, so nothing is promoted there."""
+        """Tiers faster than the CPUs' own, such as HBM. The kernel treats them as top tiers as
+        well, so it promotes nothing into them."""
         return self.all[: max(self._top - 1, 0)]
 
     def faster(self, node: int) -> Sequence[int]:

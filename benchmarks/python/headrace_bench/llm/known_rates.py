@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What engines were measured to move into a memory before, by those who measure nothing now."""
+"""Copy rates of engines into a memory, from an earlier profile: for runs that measure none."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Row = dict[str, Any]
 #: Makes a store from the number of blocks in each tier, and whether layers are loaded one by one.
 MakeStore = Callable[[Shape, Sequence[int], bool], Store]
 
-#: The part of the time in which layers are computed, were nothing loaded: requests come so often.
+#: Share of time in which layers would be computed if nothing were loaded: sets the request rate.
 BUSY = 0.7
 #: Number of different block contents; then they repeat.
 CONTENTS = 61
@@ -41,7 +41,7 @@ CALIBRATIONS = 5
 _LOAD_BYTES = 256 << 20
 #: Loads and what is still to be compared of earlier ones, where requests are loaded ahead.
 _PLACES = 4
-#: Requests with cached blocks that are told apart: the first.
+#: Number of requests with cached blocks that are listed separately: the first.
 _APART = 1
 #: Blocks in memory of a store whose disk is asked.
 FRONT = 4

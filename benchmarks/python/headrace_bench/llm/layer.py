@@ -129,7 +129,7 @@ class Bench:
         (self.place,), allowed = on_tile(self.machine, [self.on], host)
         self.cpus = cpus_for(self.machine, self.threads, allowed & set(host.cpus))
         self.caches = cache_of(self.machine, self.cpus)
-        # So many layers one after the other that no cache holds one until it is read again.
+        # Enough layers in a row that no cache still holds one when it is read again.
         enough = math.ceil(CACHES * self.caches / self.load.bytes)
         self.wanted = max(1, min(enough, self.load.model.layers)) * self.load.bytes
         placement = headrace.Placement.parse(self.machine, self.place, near=self.cpus)
@@ -284,7 +284,7 @@ class GpuBench:
         }  # fmt: skip
 
 
-#: Who measures what engines of these kinds move.
+#: The command that measures copies by engines of each kind.
 _INSTEAD = {
     "dsa": "headrace bench dsa", "gpu": "headrace measure gpu",
     "migrate": "headrace measure migrate",
@@ -294,7 +294,7 @@ _NOW = "this run"
 
 @dataclass(frozen=True)
 class _Found:
-    """What an engine moves, or why that is not known."""
+    """The rate of an engine, or the reason why it is unknown."""
 
     rate: float | None  #: bytes/s
     from_node: int | None = None
@@ -304,7 +304,7 @@ class _Found:
     source: str = ""  #: who says so
 
     def limited_by(self, link: float, node: int) -> _Found:
-        """What comes into memory of the host has to cross a link to a GPU as well."""
+        """Limits the rate by the link to a GPU, which data in host memory must cross as well."""
         if self.rate is None:
             return self
         return replace(
@@ -319,10 +319,12 @@ def engine_rates(
     progress: Progress = _untold, link: float | None = None,
     profile: headrace.Profile | None = None,
 ) -> list[Row]:  # fmt: skip
-    """What these engines, or all, move into a node, measured once or, where it is not measured
-    here, as a profile of the machine has it; a row says where not. Cores copy from `source`, or
-    from the nearest other memory. A disk is read into the memory nearest to it, which its row
-    names. `link`: of a GPU, what comes to it from memory of the host, as measured now.
+    """A row for each of these engines (default: all) with the rate at which it fills a node.
+
+    Each is measured once. A rate that is not measured here comes from a profile of the machine; if
+    there is none, the row says why. Cores copy from `source`, or from the nearest other memory. A
+    disk is read into the memory nearest to it, which its row names. `link`: bytes per second from
+    host memory to the GPU, as measured now.
     """
     rows = []
     chosen = machine.engines if engines is None else engines

@@ -94,8 +94,7 @@ def line(bound: Peak | None, points: Iterable[Point]) -> tuple[float | None, str
 
 
 def sentence(figure: Figure, unknown: Iterable[str]) -> str:
-    """What the caption says of the lines that headings tell, and of which movements there is none.
-    """
+    """The caption's text on the lines in the headings, and on movements without such a line."""
     missing = list(dict.fromkeys(unknown))
     text = ""
     if any("; dashed: " in told or "; far beyond: " in told for told, _ in figure.charts):

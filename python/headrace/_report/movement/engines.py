@@ -38,7 +38,7 @@ _CORES = ("memcpy", "cpu")
 _COST = "cpu_s_per_gb"
 #: Size of the copies in the table of costs: a mover's usual piece.
 _USUAL = 1 << 20
-#: What begins a way that the table of costs has and its chart has not: a variant of another.
+#: First words of ways that the table of costs lists but its chart leaves out: variants of a way.
 _FOLDED = (
     "mbind", "remap", "copy", "DSA, batch", "DSA, write()", "SSD, read by threads",
     "SSD, write by threads", "GPU, to it by kernel", "GPU, from it by kernel",
@@ -195,7 +195,7 @@ def _most(ways: list[_Way]) -> str:
 
 
 def costs(of: dict[str, Rows]) -> Figure | None:
-    """What a GB costs the cores by each engine, in copies of about a MiB; None: no row tells it."""
+    """CPU seconds per GB by engine, in copies of about a MiB; None if no row has this detail."""
     chosen: dict[str, tuple[str, _core.Row]] = {}
     for name, words in _COSTLY.items():
         for row in of[name].rows if name in of else []:
@@ -231,7 +231,7 @@ def _fitness(row: _core.Row) -> tuple[float, float]:
 
 
 def _size_of(row: _core.Row) -> int | None:
-    """Of one copy, of all pages that are moved, or where rows do not say it, of one call's."""
+    """Bytes of one copy, or of all pages moved; if the rows do not say, bytes of one call."""
     size = row.parameters.get("bytes")
     if isinstance(size, int) and size > 0:
         return size
