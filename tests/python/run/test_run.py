@@ -80,7 +80,7 @@ def test_a_rank_gets_its_share_of_the_cpus(run: Run) -> None:
     ],
 )
 def test_under_a_real_launcher(command: Path, launcher: str, variable: str) -> None:
-    """By default the launcher binds each of two ranks to one core, or to none."""
+    """The launcher binds each of two ranks to one core by default, or to none."""
     if shutil.which(launcher.split()[0]) is None:
         pytest.skip(f"no {launcher.split()[0]}")
     told = "import os; print(sorted(os.sched_getaffinity(0)))"
