@@ -29,7 +29,7 @@ _OPTIONS = "intel_iommu=on,sm_on"
 
 @dataclass(frozen=True)
 class Device:
-    """A DSA device that the kernel's driver has; of node -1 where the kernel does not know."""
+    """A DSA device that the kernel's driver has. Its node is -1 if the kernel does not know it."""
 
     number: int
     node: int
@@ -51,7 +51,8 @@ def devices_in(folder: Path) -> list[Device]:
 
 
 def _text(path: Path) -> str:
-    """Nothing where it cannot be read, or is no file of sysfs: a pipe would not end."""
+    """The file's text; empty if it cannot be read, or is no file of sysfs, since a pipe would not
+    end."""
     try:
         return path.read_text().strip() if path.is_file() else ""
     except OSError:
