@@ -61,7 +61,7 @@ _OWN_FIGURES = {
         )
     },
 }
-#: Fields that documents with figures of their own share with all others.
+#: Fields that all documents have, also those with figures of their own.
 _HEAD = ("version", "date", "rests_on", "warnings", "conditions")
 #: Documents that are drawn by their parts.
 _BY_PARTS = ("bench copy", "bench query", "demo")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies to, from and between GPUs, what handing small ones over costs, latencies and pinning."""
+"""Figures of GPUs: copies to, from and between them, submission of small copies, latencies,
+pinning."""
 
 from __future__ import annotations
 
@@ -88,8 +89,8 @@ def _size(row: _core.Row) -> str:
 
 
 def _line(rows: Rows, row: _core.Row) -> str:
-    """ "engine, pinned, node 1": what moves, the memory on the other side, and which where there
-    are several."""
+    """ "engine, pinned, node 1": the mover, the kind of host memory, and its node if there are
+    several."""
     p = row.parameters
     words = [str(p["by"]), str(p["memory"])]
     words += [str(name) + f" {p[name]}" for name in ("gpu", "node") if len(rows.values(name)) > 1]

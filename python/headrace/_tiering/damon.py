@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schemes of DAMON that move pages between nodes, and the settings that start them.
 
-A kdamond watches the physical memory of one node. Linux 6.12 has no list of the actions it knows,
-so an action is known to be there when the kernel has taken it.
+A kdamond watches the physical memory of one node. Linux 6.12 has no list of its actions, so an
+action is supported if the kernel accepts it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def settings(
 
 
 def _moves(files: Files, tiers: Tiers, scheme: str) -> Iterator[tuple[str, int, int]]:
-    """Scheme, from which node and to which."""
+    """The moves of a scheme: scheme, source node, target node."""
     for tier in tiers.all:
         for turn, node in enumerate(tier.nodes):
             others = tiers.faster(node) if scheme == "hot" else tiers.slower(node)
