@@ -25,7 +25,7 @@ _STEP_SECONDS = 600.0
 
 @dataclass
 class Steps:
-    """Windows on one server."""
+    """Measured windows on one server."""
 
     running: Running
     here: Memories
@@ -43,8 +43,8 @@ class Steps:
 
     @contextmanager
     def moved(self) -> Iterator[None]:
-        """A half of the pages is elsewhere: on the slow node or, drawn at random, in swap. A tier
-        brings the hot ones in for cold ones.
+        """Half of the pages are moved away: to the slow node, or at random to swap. A tier brings
+        hot pages back in exchange for cold ones.
         """
         fast, slow = self.here.fast, self.here.slow
         nodes = None if fast is None or slow is None else (fast, slow)
@@ -55,8 +55,8 @@ class Steps:
             yield
 
     def measure(self, config: str, workload: str, number: int) -> tuple[Row, list[Row]]:
-        """One window, and where memory was in it. Where pages are in swap, as many are out at its
-        begin as at that of any other. The discarded round is the time in which pages settle.
+        """Measures one window, and the places of memory in it. With pages in swap, every window
+        begins with the same number of them. Pages settle during the discarded round.
         """
         seed = self.options.seed + (number if number >= 0 else self.options.rounds)
         placed: Row = {"data_bytes": 0, "out_bytes": 0}
@@ -93,8 +93,8 @@ class Steps:
     def _drive(
         self, config: str, workload: str, number: int | None, seconds: float, seed: int
     ) -> tuple[Row, list[Row]]:
-        """The answer, and samples of where memory was: their seconds count on from window to
-        window.
+        """The client's answer, and samples of the places of memory. Their seconds continue from
+        window to window.
         """
         options, key = self.options, f"{config} {workload}"
         rate = [] if options.rate is None else ["--rate", repr(options.rate)]

@@ -24,7 +24,7 @@ def best(
     machine: headrace.Machine, engine: headrace.Engine, node: int,
     profile: headrace.Profile | None = None,
 ) -> Known | None:  # fmt: skip
-    """The fastest way into a node, by what the machine's description or a profile of it says."""
+    """The fastest known way into a node, from the machine's description or a profile of it."""
     found = list(_copy_rates(machine, engine, node))
     if profile is not None:
         there = profile.machine
