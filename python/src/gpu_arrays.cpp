@@ -16,7 +16,7 @@ using namespace nb::literals;
 
 namespace {
 
-// The structures of DLPack 1.0 (dlpack.h), and of those before that had no version.
+// The structures of DLPack 1.0 (dlpack.h), and of earlier releases without a version.
 struct DLDevice {
   std::int32_t type;
   std::int32_t id;
@@ -154,7 +154,7 @@ Contents take_contents(nb::handle capsule) {
   }
   std::optional<std::vector<std::int64_t>> strides;
   if (tensor->strides != nullptr) strides.emplace(tensor->strides, tensor->strides + count);
-  // Where there is no memory there is none behind it either.
+  // An offset to no memory is no memory.
   const auto address = reinterpret_cast<std::uintptr_t>(tensor->data);
   return {tensor->device.type,
           address == 0 ? 0 : address + tensor->offset,
