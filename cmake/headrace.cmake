@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Warnings and the per-folder rules of the build; those of tests are in tests.cmake.
 
-# What tests and benchmarks share (tests/support): the fake backend. Nothing of it is installed, nor
-# of the DSA emulator (tests/support/dsa), which programs of dsa_sim link too.
+# The fake backend (tests/support), for tests and benchmarks. It is not installed. The DSA emulator
+# (tests/support/dsa), which programs of dsa_sim link too, is not installed either.
 if(HEADRACE_TESTS OR HEADRACE_BENCHES)
   add_library(headrace_test_support STATIC EXCLUDE_FROM_ALL)
 endif()

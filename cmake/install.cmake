@@ -63,7 +63,7 @@ if(HEADRACE_PYTHON)  # extensions are installed by python/ and benchmarks/python
 endif()
 install(TARGETS headrace EXPORT headrace FILE_SET HEADERS)
 if(TARGET headrace-dsa-sim)
-  # What has built only the libraries installs only those.
+  # OPTIONAL: a build of the libraries alone installs without this program.
   install(TARGETS headrace-dsa-sim OPTIONAL)
 endif()
 install(EXPORT headrace NAMESPACE headrace:: DESTINATION ${package_dir} FILE headraceTargets.cmake)

@@ -19,7 +19,7 @@ set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/instruments/gpu
   src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate
   benchmarks/unified_memory benchmarks/histogram benchmarks/query benchmarks/cache
   benchmarks/cache/stores benchmarks/keyvalue/live benchmarks/keyvalue/store)
-# A program is run in so many parts, so that a long one keeps several cores busy.
+# Number of parts in which a program is run, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)
 if(CMAKE_CROSSCOMPILING)  # each start of a program under an emulator takes half a second
   set(HEADRACE_TEST_PARTS 1)
@@ -51,9 +51,9 @@ function(headrace_label program test)
   endforeach()
 endfunction()
 
-# GCC's warnings are errors in tests too; clang has more of them, which are told (tests assign to
-# themselves on purpose). Its thread-safety analysis stays an error, being named by itself in
-# headrace_warnings, after which this comes.
+# GCC's warnings are errors in tests too. Clang has more warnings, which are only printed, because
+# tests assign to themselves on purpose. Its thread-safety analysis stays an error:
+# headrace_warnings, which comes first, names it.
 add_library(headrace_test_warnings INTERFACE)
 target_compile_options(headrace_test_warnings INTERFACE
   $<$<CXX_COMPILER_ID:Clang>:-Wno-error>

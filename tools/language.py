@@ -38,7 +38,7 @@ WORDS = {
 _GAP = r'(?: | *"? *\n\s*(?://+|#:?|f?")?\s*)'
 _WORDS = re.compile(rf"\b(?:{'|'.join(WORDS).replace(' ', _GAP)})\b", re.IGNORECASE)
 
-_CODE = {".cpp", ".h", ".py", ".sh", ".cmake"}
+_CODE = {".cpp", ".h", ".py", ".pyi", ".sh", ".cmake"}
 #: These have the words to find them.
 _OWN = ("tools/language.py", "tests/python/tools/test_language.py")
 _COMMENT = {True: re.compile(r"^\s*//+<?\s?(.*)"), False: re.compile(r"^\s*#:?\s(.*)")}
@@ -68,7 +68,7 @@ def _first_words(suffix: str, text: str) -> Iterator[Found]:
                 yield number, match[1]
         return
     yield from _comments(suffix in {".cpp", ".h"}, text)
-    if suffix == ".py":
+    if suffix in {".py", ".pyi"}:
         yield from _texts(text)
 
 

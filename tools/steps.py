@@ -152,7 +152,7 @@ def all_steps(whole: bool = False) -> list[Step]:
              ".venv/bin/python -m mypy --strict python/headrace"
              " benchmarks/{python,peers,llm_engine}",
              ("package",)),
-        # What the build makes for tests is there, so that none is left out for want of it.
+        # "engines" builds the programs that tests need, so that no test is skipped.
         Step("python",
              f".venv/bin/python -m pytest -q -n $JOBS --dist worksteal{slow} tests/python",
              ("package", "engines"), False, {"HEADRACE_EVERY_TEST": "1"}),
@@ -205,7 +205,7 @@ class Times:
         self.kept: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
 
     def key(self, outcome: Outcome) -> str | None:
-        """What the time of a step is kept as; None where it says nothing."""
+        """Name under which the time of a step is kept; None if the time means nothing."""
         name = outcome.step.name
         if not outcome.passed or name in NETWORK:
             return None

@@ -434,7 +434,7 @@ def large_classes(paths: list[Path]) -> dict[str, int]:
 
 
 def findings_of(paths: list[Path]) -> Iterator[Finding]:
-    """What has no budget."""
+    """Findings of the rules without a budget."""
     yield from check_one_definition(paths)
     yield from check_glossary()
     yield from check_folders(paths)
@@ -468,7 +468,7 @@ def measure(paths: list[Path]) -> dict[str, object]:
     }
 
 
-#: By budget: the limit for what is not listed, and how more than that is said.
+#: For each budget: the limit for names that are not listed, and the words of a finding.
 LIMITS = {
     "language": (0, "sentences break this rule", "tools/language.py lists them"),
     "long_files": (MAX_FILE, "lines", "it holds two concepts"),

@@ -187,7 +187,7 @@ void work(Pages& pages, const Tree& tree, const Draws& draws, std::uint64_t seed
   } while (!until.enough(++done.tally.operations));
 }
 
-// Leaves whose counter in the file is not that of the updates.
+// Number of leaves whose counter in the file differs from the number of updates.
 std::uint64_t lost(const Tree& tree, const std::vector<std::uint64_t>& updates) {
   const Held bytes(static_cast<std::byte*>(std::aligned_alloc(4096, kPage)), Free{});
   std::uint64_t wrong = 0;

@@ -142,7 +142,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // By the driver alone: one call, and a wait that spins.
+  // Copies with the driver alone: one call, then a wait that spins.
   double driver_alone(Bytes bytes, bool to_gpu, bool is_plain, int repetitions) {
     const cuda::Driver& driver = *need(cuda::driver());
     const auto context = need(cuda::Context::of(driver, 0));

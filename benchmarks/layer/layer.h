@@ -30,8 +30,8 @@ struct LayerRun {
   Nanoseconds time{0};   // from the first thread's start to the last thread's end
   double cpu_share = 1;  // the share of it in which a thread had its CPU; the least of all threads
 };
-// Fills with random bytes, by a thread on each CPU; the same for the same seed. Errors: invalid: no
-// CPU.
+// Fills memory with random bytes, by a thread on each CPU. The same seed gives the same bytes.
+// Errors: invalid: no CPU.
 Status fill_random(std::span<std::byte> memory, std::uint64_t seed, const CpuSet& cpus);
 // Runs one layer, divided over a thread on each CPU. Each thread alternately reads a tile of 256
 // KiB and does the tile's share of operations.

@@ -119,7 +119,7 @@ class Bench:
         self._computed()
 
     def _computed(self) -> None:
-        """What computing gives, and the states it leaves, kept in all ways."""
+        """Computes each prefix, and keeps its state and the right answer for every way."""
         o = self.options
         for prefix in sorted(o.prefixes):
             self.engine.forget()

@@ -43,7 +43,7 @@ class Peer:
     tool: str
     command: list[str]
     pattern: str
-    #: What one unit of the printed number is, in bytes per second; of times 1, in ns.
+    #: Bytes per second in one unit of the printed number; 1 for times, which are in ns.
     unit: float
     #: How the tool counts, in words.
     convention: str
@@ -59,13 +59,13 @@ class Peer:
 
 
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """What the first CPU can, in the kernel's words ("avx512f"); nothing where it says none."""
+    """Features of the first CPU by the kernel's names ("avx512f"); empty if it lists none."""
     found = re.search(r"(?m)^flags\s*:(.*)$", cpuinfo.read_text()) if cpuinfo.is_file() else None
     return frozenset(found[1].split()) if found else frozenset()
 
 
 def cycle_bytes(machine: headrace.Machine) -> int:
-    """What Headrace chases in small pages, in which it has one size: some times the caches."""
+    """Bytes of Headrace's pointer chase in small pages: a multiple of the caches."""
     node = first_node(machine)
     point: dict[str, int | str] = {
         "cpu_node": node, "memory_node": node, "window": "all", "pages": "base",
@@ -77,8 +77,8 @@ def cycle_bytes(machine: headrace.Machine) -> int:
 def peers(
     threads: int, flags: frozenset[str] = frozenset(), small_pages: int = _CHASED
 ) -> list[Peer]:
-    """Those that measure what Headrace measures, on CPUs with such flags; `small_pages`: bytes of
-    the cycle in them."""
+    """Tools that measure the same as Headrace, on CPUs with these flags. `small_pages`: bytes of
+    the pointer chase in small pages."""
     n, all_cpus = str(threads), {"threads": threads}
 
     def likwid(kernel: str, mix: str, detail: str) -> Peer:
@@ -174,7 +174,7 @@ def point_of(machine: headrace.Machine, peer: Peer) -> dict[str, int | str]:
 def measure_ours(
     machine: headrace.Machine, peer: Peer, seed: int, tell: Tell = to_stderr
 ) -> float | None:
-    """That point by Headrace, and no other; None, and a line that says why, where it has none."""
+    """Measures only this peer's point with Headrace. None if there is no value; a line says why."""
     profile = headrace.measure(
         machine, experiments=[peer.experiment], only=point_of(machine, peer),
         budget=None, width=1.0, seed=seed,
@@ -208,7 +208,7 @@ def compare(
     for number in range(rounds):
         for one in order.sample(found, len(found)):
             mine, theirs = _both(one.peer, ours, seed + number, order, tell)
-            if mine is None or theirs is None:  # why was told
+            if mine is None or theirs is None:  # a line said why
                 continue
             one.ours.append(mine)
             one.theirs.append(theirs)

@@ -22,8 +22,8 @@ struct PipelineRun {
 };
 
 // Runs the query once with the threads of the options; the calling thread is the first. Times count
-// from `start`. The first error of a thread stops all and is returned. Errors: also cancelled: the
-// context was told to stop.
+// from `start`. The first error of a thread stops all and is returned. Errors: also cancelled: a
+// stop was requested through the context.
 Result<PipelineRun> run_pipeline(SourceContext& context, BlockSource& source, Nanoseconds start);
 
 // The floor of the query's time: only the transfer of its blocks, with as many in flight as the

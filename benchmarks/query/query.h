@@ -164,8 +164,8 @@ struct QueryRun {
 Result<QueryRun> run_query(const Table& table, Mover& mover, const QueryOptions& options);
 
 // Measures the least time to move the query's bytes from slow to fast: by the same engine, in
-// blocks of the same size, with as many in flight as the Mover allows, and no computation. The page
-// cache is made cold as for run_query. Its memory is bounded. Errors: as run_query.
+// blocks of the same size, with the Mover's bound of bytes in flight, and without computation. The
+// page cache is made cold as for run_query. Memory is bounded. Errors: those of run_query.
 Result<Nanoseconds> measure_transfer_floor(const Table& table, Mover& mover,
                                            const QueryOptions& options);
 

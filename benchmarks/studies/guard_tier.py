@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace tier attach` costs a program for which its budget is too small, beside no tiering.
+"""The cost of `headrace tier attach` for a program whose budget is too small.
 
     sudo .venv/bin/python benchmarks/studies/guard_tier.py --pairs 10 --seconds 25
         # takes swap and root

@@ -32,16 +32,16 @@ from pathlib import Path
 BATCH = 64
 VALUE_BYTES = 1024
 HINT_FAULTS = Path("/proc/sys/kernel/numa_balancing")
-#: What the memory of headrace may grow by after the first tenth, in bytes: its samples, the heap's
-#: own spread.
+#: Bytes by which headrace's memory may grow after the first tenth of the run: its samples, and
+#: fragmentation of the heap.
 GROWTH = 8 << 20
-#: What the server may have in DRAM beyond its budget: what came back since the last step, and what
-#: is not managed (code, stacks, files).
+#: Limit of the server's memory in DRAM, as a factor of its budget. It allows for pages that came
+#: back since the last step, and for memory that is not managed (code, stacks, files).
 BEYOND = 1.25
 
 
 class Failed(Exception):
-    """What the soak is for was seen."""
+    """The soak found a defect."""
 
 
 def value_of(key: int, version: int) -> bytes:

@@ -45,8 +45,8 @@ class ServedDevice {
 
   // Whether the queue is enabled; its device may be halted nevertheless.
   bool configured(std::size_t queue) const;
-  // As by accel-config disable-wq, which waits for what the queue accepted; and by enabling it
-  // again. One at a time: a queue that is enabled while it is waited for would accept more.
+  // Disables a queue like accel-config disable-wq, which waits for accepted work, and enables it
+  // again. One call at a time: a queue that is enabled during the wait would accept more.
   void disable(std::size_t queue);
   void enable(std::size_t queue);
 
@@ -84,11 +84,11 @@ class QueueFile {
   QueueFile(const QueueFile&) = delete;
   QueueFile& operator=(const QueueFile&) = delete;
 
-  // Returns the bytes of the descriptors that were accepted: as many as `bytes` holds whole, or
-  // those before the first that was refused. If that is the first: EINVAL: a batch (of a device of
-  // version 1), or a record that is not at a multiple of 32; EAGAIN: a shared queue stayed full, is
-  // disabled, or its device is halted. A dedicated queue reports nothing. Where descriptors take no
-  // modelled time, what was accepted is over when write() returns.
+  // Returns the bytes of the accepted descriptors: all whole ones in `bytes`, or those before the
+  // first refused one. If the first of all is refused: EINVAL: a batch (of a device of version 1),
+  // or a record that is not at a multiple of 32; EAGAIN: a shared queue stayed full, is disabled,
+  // or its device is halted. A dedicated queue reports nothing. Where descriptors take no modelled
+  // time, what was accepted is over when write() returns.
   Answer<std::size_t> write(std::span<const std::byte> bytes);
   // Returns when what was submitted through this file is over; false: not within `bound`.
   bool drain(Nanoseconds bound) const { return device_.device().drain(*memory_, bound); }

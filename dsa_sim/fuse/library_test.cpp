@@ -56,7 +56,7 @@ class Copier {
     mover_.emplace(machine_, backends_, MoverOptions{.route = place::brute_force, .piece = 64_KiB});
   }
 
-  // Whether so many copies of odd sizes have every byte.
+  // Makes `count` copies of odd sizes; true if every byte arrived.
   bool copy(std::size_t count, std::uint64_t seed) {
     Random random(seed);
     for (std::size_t i = 0; i < count; ++i) {

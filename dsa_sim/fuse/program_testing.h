@@ -116,7 +116,7 @@ class Program {
     const pid_t pid = std::exchange(pid_, 0);
     return wait_for(pid);
   }
-  // What it printed, up to the end of a line.
+  // Returns the next line that the program printed.
   std::string line() {
     std::string text;
     pollfd waits{.fd = out_[0], .events = POLLIN, .revents = 0};
@@ -177,7 +177,7 @@ class Emulator {
     std::getline(file, line);
     return line;
   }
-  // What `control` says; what it answers: 0 or an errno value.
+  // status() reads the file `control`; control() writes to it and returns 0 or an errno value.
   std::string status() const {
     std::ifstream file(path("control"));
     std::stringstream text;

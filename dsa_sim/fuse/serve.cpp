@@ -159,7 +159,7 @@ void readdir(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offs
     fuse_reply_err(request, node == nullptr ? ENOENT : ENOTDIR);
     return;
   }
-  // Offsets are places in this list, whether what is there is present or not.
+  // Offsets are places in this list, which also has absent files.
   std::vector<std::pair<std::string, std::uint64_t>> entries = {
       {".", number}, {"..", node->parent == 0 ? number : node->parent}};
   for (const std::uint64_t child : node->children) {

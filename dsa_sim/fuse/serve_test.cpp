@@ -52,7 +52,7 @@ Descriptor copy(const std::vector<std::byte>& from, std::vector<std::byte>& to, 
                          static_cast<std::uint32_t>(from.size()), record);
 }
 
-// What write() returns; -errno.
+// Returns what write() returned, or -errno.
 ssize_t submit(int file, const std::vector<Descriptor>& descriptors) {
   const ssize_t written = write(file, descriptors.data(), descriptors.size() * sizeof(Descriptor));
   return written < 0 ? -errno : written;

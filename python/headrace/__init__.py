@@ -66,7 +66,7 @@ __all__ = [
     "unified_memory_gpu", "where", "zipf_accesses_of", "zipf_pages_for",
 ]  # fmt: skip
 
-# As the command takes them: sizes with units, mixes by the names of others.
+# Parameters as the command takes them: sizes with units, mixes by the names of other tools.
 measure = as_written(measure)
 plan_session = as_written(plan_session)
 

@@ -31,17 +31,17 @@ from headrace._format import say
 
 #: A file with a plan: where each arena goes.
 PLAN = "HEADRACE_ARENAS"
-#: A file that is written now and then and at the end: what was seen of each arena, as a plan. %p in
-#: its name stands for the number of the process.
+#: A file for the observed use of each arena, as a plan. It is written every few seconds and at the
+#: end. %p in its name stands for the process ID.
 SEEN = "HEADRACE_ARENAS_SEEN"
 
 #: Seconds between two looks. A look costs some 0.2 µs for each page of the arenas.
 _LOOK_EVERY = 1.0
-#: Seconds between two writings: what a signal that ends the program loses.
+#: Seconds between two writes: a signal that ends the program loses this much.
 _TELL_EVERY = 3.0
-#: Seconds that whoever asks for an arena waits for another who opens them.
+#: Seconds that a thread waits while another thread opens the arenas.
 _OPENED_WITHIN = 60.0
-#: Names that a line on stderr has room for.
+#: Largest number of names in a line on stderr.
 _MOST_NAMES = 8
 
 _lock = threading.Lock()
@@ -55,21 +55,21 @@ _claims: list[socket.socket] = []
 def arena(name: str) -> Arena:
     """The arena of this name in this process: objects that are hot or cold together.
 
-    ``headrace.empty(shape, place=headrace.arena("index"))`` allocates in it. Where that is says the
-    plan in the file HEADRACE_ARENAS, else it is DRAM. With HEADRACE_ARENAS_SEEN=FILE the arenas are
-    watched, and FILE says, every 3 s and at the end, how hot each was; ``headrace advise arenas
-    FILE`` makes a plan of it for the next start. One process at a time writes FILE; with %p in its
-    name, which stands for the number of the process, each has its own.
+    ``headrace.empty(shape, place=headrace.arena("index"))`` allocates in it. The plan in the file
+    HEADRACE_ARENAS has its place; without a plan it is DRAM. With HEADRACE_ARENAS_SEEN=FILE the
+    arenas are watched, and FILE gets the heat of each, every 3 s and at the end. ``headrace advise
+    arenas FILE`` makes a plan from it for the next start. One process at a time writes FILE. With
+    %p in its name, which stands for the process ID, each process has its own.
 
-    Raises what reading the plan raises, at the first call; InvalidError for a name that is not 1 to
-    64 letters, digits or any of ``_ . - / :``, and where both variables name one file.
+    Raises at the first call the errors of reading the plan. InvalidError: the name is not 1 to 64
+    letters, digits or any of ``_ . - / :``, or both variables name one file.
     """
     return _arenas().arena(name)
 
 
 def _arenas() -> Arenas:
-    """Opened in a thread of its own: a signal handler that comes meanwhile may ask for them too,
-    and waits, for whoever it interrupts holds no lock.
+    """Opens the arenas in a thread of its own. A signal handler may ask for them meanwhile: it can
+    wait, because the thread it interrupts holds no lock.
     """
     if _of_process is not None:
         return _of_process
@@ -152,7 +152,7 @@ def _read(path: Path) -> str:
 
 
 def _file_to_tell(seen: str, plan: str | None) -> Path | None:
-    """Where what is seen goes; None: another process writes there."""
+    """The file for observed uses; None: another process writes to it."""
     path = Path(seen.replace("%p", str(os.getpid()))).absolute()
     with _named(SEEN, seen):
         if plan and _is_same(path, Path(plan)):
@@ -176,7 +176,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _claim(path: Path) -> bool:
-    """The file is this process' until it ends, however that is; False: it is another's."""
+    """Claims the file until this process ends in any way. False: another process has it."""
     _drop_claims()  # of a start that failed
     name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
     try:
@@ -195,7 +195,7 @@ def _drop_claims() -> None:
 
 
 def _is_worker() -> bool:
-    """Whether it does a part of what a program does, which another process began."""
+    """Whether this process is a worker that another process of the program started."""
     processes = sys.modules.get("multiprocessing.process")
     return _is_child or (processes is not None and processes.parent_process() is not None)
 

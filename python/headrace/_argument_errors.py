@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with the arguments of a call that the extension refused, in one line. Only such a
-call comes here."""
+"""Explains in one line why the extension refused the arguments of a call. Only refused calls come
+here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace import _core
 
-#: Functions that people call by another name.
+#: Functions whose public name differs.
 _PUBLIC = {
     "store_object": "store",
     "load_object": "load",
@@ -30,7 +30,7 @@ ArgumentError.__module__ = "headrace"
 
 
 def error_of(function: Any, given: list[Any], named: dict[str, Any]) -> ArgumentError:
-    """The error of `function(*given, **named)`, which took these arguments by no signature."""
+    """The error of `function(*given, **named)`, whose arguments matched no signature."""
     name = _public_name(function)
     found = ""
     for signature in function.__nb_signature__:
@@ -83,13 +83,15 @@ def _what_is_wrong(signature: str, given: list[Any], named: dict[str, Any]) -> s
     return f"{nothing[0]} is None" if nothing else ""
 
 
-#: Says what a value should be instead, by the last word of its type; empty: it may be right.
+#: Returns the words for a right value, from a value and the last word of its type; empty if the
+#: value may be right.
 _Look = Callable[[str, Any], str]
 _Wrong = Iterator[tuple[str, Any, str]]
 
 
 def _wrong(kind: Any, value: Any, look: _Look) -> _Wrong:
-    """Where in `value` something is not what `kind` says, what, and what it should be."""
+    """Finds the part of `value` that does not match `kind`: its place, the part, and the right
+    type."""
     if isinstance(kind, ast.BinOp):
         kinds = _alternatives(kind)
         if look is _number:
@@ -169,7 +171,7 @@ def _number(word: str, value: Any) -> str:
     number = operator.index(value)
     if number < 0:
         return "which is below 0"
-    # For an id, or a count; where it would have been one of 64 bits, nothing else was wrong.
+    # For an id or a count, of 32 bits; a number of 64 bits would have been right.
     return "which is too large" if number >> 32 else ""
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of other libraries that have no buffer protocol: what memory they are.
+"""Finds the memory of other libraries' arrays that have no buffer protocol.
 
-PyTorch is found where it was imported already, never imported: that takes seconds.
+PyTorch is used only if it was imported already, because its import takes seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEGACY_STREAM = 1  # of __dlpack__(): what the producer orders its work before
 
 
 class ArrayMemory(NamedTuple):
-    """Memory, and what keeps it."""
+    """Memory, and the object that keeps it alive."""
 
     address: int
     size: int
@@ -135,7 +135,7 @@ def _size(shape: Sequence[int], itemsize: int) -> int:
 
 
 def _there(found: ArrayMemory) -> ArrayMemory:
-    """As it is, where there can be such memory."""
+    """Returns the memory unchanged, after checking that such memory can exist."""
     end = found.address + found.size
     if found.address < 0 or end > sys.maxsize or (found.address == 0 and found.size > 0):
         raise InvalidError(f"an array of {found.size} bytes at address {found.address:#x}")

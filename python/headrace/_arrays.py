@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy arrays in the memory one names."""
+"""NumPy arrays in memory of a placement."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ def empty(
     place: str | Placement | Arena = "dram",
     machine: Machine | None = None,
 ) -> numpy.typing.NDArray[Any]:
-    """A NumPy array in memory of its own, placed as ``allocate`` places it; zeroed but in an arena.
+    """A NumPy array in memory placed like that of ``allocate``; zeroed, except in an arena.
 
-    ``place`` is a Placement, or one as people write it: a kind ``"hbm"``, a property ``"fastest"``,
-    nodes ``"8-15"``, weights ``"dram=3,cxl=1"``, an order to spill in ``"hbm:dram"``, and
-    ``"storage"``: a file without a name on the disk, for arrays larger than memory, which forked
-    processes share. The memory is whole pages, so this is for large arrays; in an Arena arrays of
-    any size share pages. It goes with the last array that shows it. Any library that takes DLPack
-    takes the array.
+    ``place`` is an Arena, a Placement, or the text of one: a kind ``"hbm"``, a property
+    ``"fastest"``, nodes ``"8-15"``, weights ``"dram=3,cxl=1"``, a spill order ``"hbm:dram"``.
+    ``"storage"`` is an unnamed file on the disk, for arrays larger than memory; forked processes
+    share it. Memory is whole pages, so this function is for large arrays; in an Arena, arrays of
+    any size share pages. The memory is freed with the last array that uses it. Libraries that take
+    DLPack take the array.
 
     ``machine``: this host by default, discovered once; for ``"storage"`` with the disk of the
     working directory.
 
-    Raises ExhaustedError when it does not fit, AbsentError when there is no such memory; as NumPy
-    does ValueError for a negative size and TypeError for what is no shape, no dtype of plain data
-    of a known length, or no place.
+    ExhaustedError: it does not fit. AbsentError: there is no such memory. As in NumPy, ValueError:
+    a negative size; TypeError: no shape, no place, or no dtype of plain data of a known length.
     """
     import numpy
 

@@ -43,7 +43,7 @@ async def ready(block: Block) -> memoryview:
 
 
 async def layer_ready(layer: KvLayer) -> None:
-    """Until a layer of a load is there, without blocking the running loop."""
+    """Waits until a layer of a load is there, without blocking the running loop."""
     layer.urgent()
     if not layer.done():
         await _watch_of(asyncio.get_running_loop()).end_of(layer)
@@ -51,7 +51,7 @@ async def layer_ready(layer: KvLayer) -> None:
 
 
 async def load_ready(load: KvLoad) -> None:
-    """Until all of a load is there, without blocking the running loop."""
+    """Waits until a whole load is there, without blocking the running loop."""
     for number in range(load.layers):
         layer = load.layer(number)
         if not layer.done():
@@ -60,25 +60,24 @@ async def load_ready(load: KvLoad) -> None:
 
 
 async def stored(blocks: KvStored) -> KvStoredCounts:
-    """Until a store has ended, without blocking the running loop."""
+    """Waits until a store has ended, without blocking the running loop."""
     if not blocks.done():
         await _watch_of(asyncio.get_running_loop()).end_of(blocks)
     return blocks.wait(0)
 
 
-#: Seconds after which what has ended is told even if the descriptor tells nothing: other code may
-#: have closed it.
+#: Seconds between looks for completed moves without the descriptor: other code may have closed it.
 LOOK = 60.0
 
 
 class _Watch:
-    """The moves that the tasks of one loop await. Lives, and has its descriptor, while there are
-    such moves: the loop's reader is what holds it."""
+    """The moves that the tasks of one loop await. The loop's reader keeps this object and its
+    descriptor alive while there are such moves."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._queue = CompletionQueue()
         self._keys = itertools.count()
-        #: None: whoever awaited it does not any more.
+        #: None: the task that awaited the move has stopped waiting.
         self._awaited: dict[int, asyncio.Future[None] | None] = {}
         self._loop = weakref.ref(loop)
         loop.add_reader(self._queue.fileno(), self._wake)

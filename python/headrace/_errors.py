@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table: what the kernel says by errno -> the exception that says what to do."""
+"""One table from errno to the exception that says what to do."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _BY_ERRNO: dict[int, type[_core.Error]] = {
 
 
 def limit_of_threads() -> str:
-    """Which limit kept a thread from being started a moment ago: Python's error does not say. A
-    stack is tried, for which the address space may have no room.
+    """The limit that prevented the start of a thread a moment ago, which Python's error does not
+    name. Tries to map a stack, to see whether the address space is full.
     """
     size = threading.stack_size() or resource.getrlimit(resource.RLIMIT_STACK)[0]
     try:
@@ -47,30 +47,30 @@ def limit_of_threads() -> str:
 
 
 class WrongAnswer(Exception):
-    """A query's answer differs from the peer's: no number of that run is worth anything."""
+    """A query's answer differs from the peer's, so no number of that run is valid."""
 
 
 def unknown(what: str, word: str, there: Iterable[str]) -> _core.InvalidError:
-    """A word that is none of those an option or an argument takes: a slip of who wrote it, as a
-    number out of range is, and not something that this machine lacks.
+    """The error for a word that an option or argument does not take. Like a number out of range, it
+    is an invalid request, not something that this machine lacks.
     """
     return _core.InvalidError(f"no {what} '{word}'; there are {', '.join(there)}")
 
 
 def kind_of(code: str) -> type[_core.Error]:
-    """The exception of an ErrorCode's word, as documents hold it."""
+    """The exception class of an ErrorCode, by its word in documents."""
     return next(kind for kind in _core.Error.__subclasses__() if kind.code == code)
 
 
 def kind_of_exit(code: int) -> type[_core.Error]:
-    """The exception for which a program of ours ended with that exit code; else IoError."""
+    """The exception class of an exit code of Headrace's programs; for other codes IoError."""
     kinds = _core.Error.__subclasses__()
     return next((kind for kind in kinds if kind.exit_code == code), _core.IoError)
 
 
 def error_of(error: OSError, doing: str, choice: str = "another place") -> _core.Error:
-    """`error`, met while `doing` if that is known, as one of ours; `choice` is what helps where a
-    disk does not.
+    """The exception of Headrace for an OSError. `doing`: the failed operation, if known. `choice`:
+    the remedy if a disk failed.
     """
     kind = _BY_ERRNO.get(error.errno or 0, _core.IoError)
     message = f"{doing}: {error.strerror or error}" if doing else str(error.strerror or error)
@@ -85,7 +85,7 @@ def error_of(error: OSError, doing: str, choice: str = "another place") -> _core
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """What fails within it is stdout, and says so, but for a reader that went away."""
+    """Reports an OSError of its body as a failed write to stdout. A BrokenPipeError passes."""
     try:
         yield
     except BrokenPipeError:
@@ -95,7 +95,7 @@ def printing() -> Iterator[None]:
 
 
 class SaidElsewhere(Exception):
-    """This process ends with `code`, and another one of its job says why."""
+    """Ends this process with `code`, because another process of its job reports the reason."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way in which this package writes results into files, Profile.save() too. Programs in C++
-have rules of their own, which know nothing of sys.stdout (src/core/text/files.h).
+"""Writes results into files: all of this package, Profile.save() too, does it here. Programs in C++
+have their own rules, without sys.stdout (src/core/text/files.h).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from headrace._errors import error_of
 
 _ANOTHER = "another file"
 
-#: The directory takes no new file, or lets this one not be replaced, being another's and sticky, or
-#: the file a mount point (a container's).
+#: The directory takes no new file, or this file cannot be replaced: the directory is sticky and
+#: another user's, or the file is a mount point (in a container).
 _STAYS_IN_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV, errno.ENOENT}
-#: Why a file cannot be given the room for a document before it is written.
+#: Errors when there is no space for a document.
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def cache_directory() -> Path:
-    """Where this user's files are that can be made again."""
+    """The folder of this user's cache: files that can be made again."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():  # not to be used, by the XDG base directory specification
         home = Path(os.environ.get("HOME", ""))
@@ -44,8 +44,8 @@ def cache_directory() -> Path:
 
 
 def read_whole(path: Path) -> bytes:
-    """A document of at most LARGEST_DOCUMENT bytes. InvalidError: more, or no regular file, or an
-    empty one, as those of /proc are, of which some never end (kmsg).
+    """Reads a document of at most LARGEST_DOCUMENT bytes. InvalidError: it is larger, empty or no
+    regular file. Files of /proc count as empty; some of them never end (kmsg).
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
@@ -58,12 +58,12 @@ def read_whole(path: Path) -> bytes:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """All of the file or nothing: what was there before stays until the new one is complete.
+    """Writes all of the file or nothing: the old contents stay until the new file is complete.
 
-    A temporary beside a regular file takes its name, mode and owner. A link stays, and its target
-    is written. What is no regular file (a device, a pipe), and a file whose directory takes no
-    other or lets it not be replaced (a mount point), is written to as it is, after it was given
-    the room for it. The command's own output is not opened a second time.
+    A temporary file beside a regular file takes its name, mode and owner. For a link, the target is
+    written. Other files are written in place, after their space is allocated: devices, pipes, mount
+    points, and files in a directory that takes no new file. The command's own output is not opened
+    a second time.
     """
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     try:
@@ -90,7 +90,7 @@ def _is_special(found: os.stat_result) -> bool:
 
 
 def _is_named(target: Path, found: os.stat_result) -> bool:
-    """Whether the file has that name: one behind /dev/fd may have none any more."""
+    """Whether the file still has this name: a file behind /dev/fd may have none."""
     at_name = _status(target)
     return at_name is not None and os.path.samestat(at_name, found)
 
@@ -103,7 +103,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def is_own_output(path: Path) -> bool:
-    """Whether it is what this process prints to: a second opening would begin at its start."""
+    """Whether this process prints to the file. Opening it again would begin at its start."""
     return _own_stream(path) is not None
 
 
@@ -135,7 +135,7 @@ def _write_in_place(path: Path, data: bytes) -> None:
 
 
 def _make_room(handle: int, size: int, wanted: int) -> None:
-    """Before any byte of the old content is changed."""
+    """Allocates space before any byte of the old contents is changed."""
     try:
         if wanted > size:
             os.posix_fallocate(handle, size, wanted - size)
@@ -155,7 +155,7 @@ def _replace(path: Path, data: bytes, old: os.stat_result | None) -> None:
 
 
 def _put_in_place(path: Path, data: bytes, old: os.stat_result | None) -> None:
-    # A name of its own: the file's may be as long as names get.
+    # A short name: the file's name may have the maximum length.
     handle, name = tempfile.mkstemp(prefix=".headrace-", dir=path.parent)
     temporary = Path(name)
     try:
@@ -171,7 +171,7 @@ def _put_in_place(path: Path, data: bytes, old: os.stat_result | None) -> None:
 
 
 def _dress(handle: int, old: os.stat_result | None) -> None:
-    """The mode and owner that a new file gets, or the old one has."""
+    """Sets the mode and owner of the old file, or the defaults of a new one."""
     if old is None:
         os.fchmod(handle, 0o666 & ~_umask())
         return
@@ -189,8 +189,8 @@ def _umask() -> int:
 
 
 def check_writable(path: Path | None, *read: str | Path | None) -> None:
-    """Complains before the work about a file that could not be written after it, or that is one of
-    those which the command reads, under whatever name: it would be lost.
+    """Raises before the work if a file could not be written after it. Also if the command reads the
+    file, under any name: its contents would be lost.
     """
     if path is None:
         return
@@ -209,8 +209,8 @@ def check_writable(path: Path | None, *read: str | Path | None) -> None:
 
 
 def check_apart(*written: Path | None) -> None:
-    """Complains before the work where two outputs of a command are one file, under whatever names:
-    the second would replace the first. Nothing is lost in what is no regular file.
+    """Raises before the work if two outputs of a command are one regular file, under any names: the
+    second would replace the first.
     """
     paths = [path for path in written if path is not None]
     for index, one in enumerate(paths):
@@ -224,7 +224,7 @@ def check_apart(*written: Path | None) -> None:
 
 
 def _is_same_file(one: Path, other: Path) -> bool:
-    """Through links of both kinds too. What is no regular file loses nothing."""
+    """Whether both are one regular file, also through hard and symbolic links."""
     try:
         found = one.stat()
         return stat.S_ISREG(found.st_mode) and os.path.samestat(found, other.stat())

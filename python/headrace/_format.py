@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantities and lists as a reader of the report would say them; sizes as people write them."""
+"""Formats quantities and lists for people, and parses sizes as people write them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def percent(share: float) -> str:
 
 
 def efficiency(share: float) -> str:
-    """The overlap efficiency, never above 100 %: the floor is a measurement too, and a faster run
-    says how far off it is.
+    """The overlap efficiency, at most 100 %. A run below the floor shows only the floor's error,
+    since the floor is measured too.
     """
     if share <= 1:
         return percent(share)
@@ -38,8 +38,8 @@ def efficiency(share: float) -> str:
 
 
 def busy_host(checks: str) -> tuple[str, str]:
-    """A warning if each check of the host found it busy, else "", and how many did: of "2 of 25",
-    the condition that a profile has.
+    """A warning if every check found the host busy, else "". Then the number of busy checks.
+    `checks`: the profile's condition, such as "2 of 25".
     """
     found, _, of = checks.partition(" of ")
     warning = "WARNING: host busy during the whole run; results unreliable"
@@ -55,8 +55,8 @@ def by_options(reason: str) -> str:
 
 
 def traffic_text(mix: str, threads: int) -> str:
-    """A curve of loaded latency: its mix, and by how many threads where that was asked for (0: all
-    CPUs of a node)."""
+    """The name of a curve of loaded latency: its mix, and its threads if a number was asked for (0:
+    all CPUs of a node)."""
     return f"{mix} × {threads}" if threads else mix
 
 
@@ -65,8 +65,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def rounds_text(document: dict[str, Any]) -> str:
-    """The rounds that the rows of a benchmark have: "5 rounds", and of an interrupted one "1 to 2
-    rounds of 5, interrupted".
+    """The number of rounds of a benchmark's rows: "5 rounds", or "1 to 2 rounds of 5, interrupted".
     """
     if not document.get("interrupted"):
         return plural(document["rounds"], "round")
@@ -81,7 +80,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def interval_text(row: Mapping[str, Any], text: Callable[[float], str]) -> str:
-    """The interval of a row: "0.231 to 0.240, range of 5"; nothing of fewer than two samples."""
+    """The interval of a row: "0.231 to 0.240, range of 5"; empty for fewer than two samples."""
     if len(row["samples"]) < 2:
         return ""
     return f"{text(row['low'])} to {text(row['high'])}, {row['interval']}"
@@ -103,13 +102,13 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def prose(words: str, indent: str = "") -> str:
-    """Folded at 80 columns; lines after the first begin with `indent`."""
+    """Folds the words at 80 columns. Lines after the first begin with `indent`."""
     kept = words.replace(" %", "\N{NO-BREAK SPACE}%")
     folded = f"\n{indent}".join(wrap(kept, 80 - len(indent)))
     return folded.replace("\N{NO-BREAK SPACE}%", " %")
 
 
-#: Packages of modules that have another name.
+#: Modules whose package has another name.
 _PACKAGES = {"vl_convert": "vl-convert-python"}
 
 
@@ -120,7 +119,7 @@ def installing(modules: list[str]) -> str:
 
 #: Characters that turn the direction of what follows, so that a text reads as another (UAX 9).
 BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-#: Escape sequences but those for colours, and other characters that move a terminal's cursor.
+#: Escape sequences, except those for colours, and other characters that move a terminal's cursor.
 _CONTROLS = re.compile(
     f"\x1b(?!\\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f{BIDI}]"
 )
@@ -136,8 +135,8 @@ def in_one_line(text: str) -> str:
 
 
 def say(*lines: str, before: str = "") -> None:
-    """Lines for people on stderr, all in one write, so that lines of other processes do not get
-    between. Nothing happens where nobody reads it.
+    """Prints lines on stderr with one write, so that other processes' lines do not get between.
+    Errors are ignored.
     """
     try:
         sys.stderr.write(before + "".join(f"headrace: {in_one_line(line)}\n" for line in lines))
@@ -147,7 +146,8 @@ def say(*lines: str, before: str = "") -> None:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    """As Python writes it; what JSON lets stand, as JSON may write it."""
+    """The character's escape as Python writes it, or as JSON may write it if JSON allows the
+    character unescaped."""
     code = ord(match[0])
     return f"\\u{code:04x}" if code >= 0x7F else match[0].encode("unicode_escape").decode()
 
@@ -159,7 +159,7 @@ def printable(text: str) -> str:
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])?i?b?)", re.IGNORECASE)
-#: C++ counts bytes in 64 bits; half of that is still more than any machine has.
+#: C++ counts bytes in 64 bits; half of that range is more than any machine has.
 _LARGEST_SIZE = 1 << 63
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Foreign libraries in a process of their own: what crashes, aborts or panics in one ends that
-process, and the caller gets an error of one sentence and keeps its results.
+"""Runs third-party libraries in a process of their own. A crash, abort or panic ends only that
+process; the caller gets an error of one sentence and keeps its results.
 
     with Child("DuckDB") as child:
         rows = child.call(query, path)
 
-The functions are a module's, their arguments and results what pickle knows. Single-thread.
+Functions must be a module's, and pickle must know their arguments and results. Single-thread.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from headrace import _core
 from headrace._errors import error_of, kind_of
 
 T = TypeVar("T")
-#: Seconds between two looks at whether somebody wants to stop.
+#: Seconds between two checks for a request to stop.
 _LOOK = 0.05
-#: How programs end that find no memory where they expect some.
+#: Signals that end programs which run out of memory.
 _WITHOUT_MEMORY = (signal.SIGABRT, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP)
 
 
@@ -68,12 +68,13 @@ class Child:
         seconds: float = 3600.0,
         stop: Callable[[], bool] | None = None,
     ) -> T:
-        """function(*arguments) there. Raises what it raised, if that is an OSError or ours;
-        CancelledError when `stop` says so, TimedOutError after `seconds`.
+        """Returns function(*arguments), called in the child. Raises its exception, if that is an
+        OSError or Headrace's. CancelledError: `stop` returned true. TimedOutError: after `seconds`.
         """
         try:
             self._pipe.send((function, arguments))
-            # Looks are counted, not the clock: while this process is paused no time passes.
+            # Looks are counted instead of seconds, so that no time passes while this process is
+            # paused.
             for _ in range(max(1, round(seconds / _LOOK))):
                 if self._pipe.poll(_LOOK):
                     answer: T = self._answer(*self._pipe.recv())
@@ -131,7 +132,7 @@ def call(who: str, function: Callable[..., T], *arguments: object, seconds: floa
 
 
 def _serve(pipe: Connection) -> None:
-    """Calls what is asked for until nobody asks any more."""
+    """Serves calls until the pipe is closed."""
     while True:
         try:
             function, arguments = pipe.recv()

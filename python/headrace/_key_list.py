@@ -16,15 +16,14 @@ from headrace import kvcache
 
 _log = logging.getLogger(__name__)
 
-#: The file is written anew when it has more lines than keys by this many, and twice as many.
+#: The file is rewritten when its lines exceed the keys by this number and are twice as many.
 _SPARE_LINES = 1000
 
 
 class KeyList:
-    """Keys of the blocks of a store, in a file beside its folder: a line, a JSON string, for each
-    block that was stored. A key is a text, and names its block. A line that was not written is a
-    block that is found, but not listed; a full disk costs such lines and nothing else. Not
-    thread-safe.
+    """Keys of the blocks of a store, in a file beside its folder. Each stored block has a line with
+    its key, as a JSON string. If a line could not be written, as on a full disk, its block is found
+    but not listed; nothing else is lost. Not thread-safe.
     """
 
     def __init__(self, path: Path, store: kvcache.Store) -> None:
@@ -43,7 +42,7 @@ class KeyList:
         self._write_anew()
 
     def add(self, keys: dict[bytes, str]) -> None:
-        """`keys`: by their names in the store."""
+        """Adds keys, given by their names in the store."""
         self.keys.update(keys)
         self._append(keys.values())
         if self._lines > 2 * len(self.keys) + _SPARE_LINES:
@@ -53,8 +52,8 @@ class KeyList:
         return self.keys.pop(name, None)
 
     def page(self, after: bytes, most: int) -> list[tuple[bytes, str]]:
-        """Keys with names above `after`, in their order. Those that stay from the page after b""
-        to the last one are all listed, once.
+        """Keys with names above `after`, in order of names. A key that stays in the store during a
+        listing from b"" to the last page is listed once.
         """
         if not after or not self._snapshot:
             self._snapshot = sorted(self.keys.items())

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published models as geometry: what a layer reads, what a token keeps in the KV cache.
+"""Geometry of published models: bytes that a layer reads, and bytes that a token keeps in the KV
+cache.
 
-Each figure is that of the model's config.json. Weights are those of the matrices; norms and biases,
-less than one part in a thousand, are left out.
+Figures are from each model's config.json. Weights are the matrices; norms and biases, less than one
+part in a thousand, are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Latent:
 
 @dataclass(frozen=True)
 class Experts:
-    """Mixture of experts, as all layers but the first `dense_layers` have it."""
+    """Mixture of experts, in all layers except the first `dense_layers`."""
 
     routed: int
     active: int  #: of these, for each token
@@ -73,12 +74,12 @@ class Model:
         return tokens * (self.layers if layers is None else layers) * self.layer_kv_bytes(dtype)
 
     def layer_kv_bytes(self, dtype: str = "bf16") -> int:
-        """Kept per token and layer."""
+        """Bytes kept for each token and layer."""
         return self.kv_elements * element_bytes(dtype)
 
     def layer_parameters(self, batch: int = 1) -> int:
-        """Read by one layer for a batch of tokens; of a mixture, an expert layer (the expected
-        number of different experts, were they drawn alike).
+        """Number of weights that one layer reads for a batch of tokens. With a mixture of experts:
+        an expert layer, with the expected number of different experts if all are equally likely.
         """
         return self._attention + self._ffn(batch)
 
@@ -86,7 +87,7 @@ class Model:
         return self.layer_parameters(batch) * element_bytes(dtype)
 
     def step_weight_bytes(self, batch: int = 1, dtype: str = "bf16") -> int:
-        """Read by one decode step: all layers and the output matrix."""
+        """Bytes of weights read by one decode step: all layers and the output matrix."""
         dense = self.experts.dense_layers if self.experts is not None else 0
         layers = self.layers - dense
         parameters = layers * self.layer_parameters(batch) + dense * self._dense_parameters
@@ -147,7 +148,7 @@ MODELS: Sequence[Model] = (
 
 
 def model(name: str) -> Model:
-    """InvalidError: there is none of that name; it says which there are."""
+    """A model by name. InvalidError: no such model, with all names."""
     last = name.strip().lower().rpartition("/")[2]  # as on the Hugging Face Hub
     found = next((each for each in MODELS if each.name == last), None)
     if found is None:

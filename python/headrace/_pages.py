@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of an engine's pools of host memory: where they are, and their ways to a store and back.
+"""Pages of an engine's pools of host memory: finds them, and copies them to a store and back.
 
 Each page is a block. A pool is any object with the methods of SGLang's HostKVCache.
 """
@@ -30,13 +30,14 @@ _PART_BYTES = 16 << 20
 
 
 class PoolMemory:
-    """Where the pages of a host pool are: regular parts of one region, each page one fragment in
-    each part, so that one call reaches all (page-first layouts: keys and values; layer-first ones:
-    keys and values of each layer). `region` is None for other pools: pages are copied one by one.
+    """The places of a host pool's pages. In a regular pool, pages are parts of one region, so one
+    call copies them all. A page has one fragment in each part: keys and values in page-first
+    layouts, keys and values of each layer in layer-first ones. `region` is None for other pools:
+    their pages are copied one by one.
     """
 
     def __init__(self, pool: Any, needed: bool) -> None:
-        """InvalidError: `needed`, and it is not regular."""
+        """InvalidError: `needed` is true, and the pool is not regular."""
         self.pool = pool
         self.page_size = int(getattr(pool, "page_size", 1) or 1)
         self.pages = int(pool.size) // self.page_size
@@ -73,9 +74,9 @@ class PoolMemory:
         return (ctypes.c_char * size).from_address(at)
 
     def positions(self, indices: Any, count: int) -> list[int]:
-        """Where `count` pages are in the region, as the pool says now: pools that compact their
-        memory have no fixed places. Without a region: the numbers of the pages.
-        InvalidError: these are no whole pages, or lie elsewhere.
+        """Positions of `count` pages in the region, as the pool reports them now: pools that
+        compact their memory have no fixed places. Without a region: the numbers of the pages.
+        InvalidError: the indices are no whole pages, or lie outside the region.
         """
         tokens = 0 if indices is None else len(indices)
         if tokens != count * self.page_size:
@@ -130,7 +131,7 @@ class Pages:
         raise NotImplementedError
 
     def get_into(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
-        """Into a tensor for each page."""
+        """Loads each page into a tensor of its own."""
         raise NotImplementedError
 
     def set_from(self, keys: Sequence[str], pages: Sequence[Any]) -> list[bool]:
@@ -169,7 +170,7 @@ class StoredPages(Pages):
         if memory.region is not None:
             self._range = memory_range(memory.region_bytes(), machine)
         self._part = max(1, _PART_BYTES // self.page_bytes)
-        # A store of more than `in_flight` would be refused in part.
+        # The store would refuse a part of more than `in_flight` bytes.
         self._stored_at_once = max(1, in_flight // 2 // self.page_bytes)
 
     def there(self, keys: Sequence[str]) -> list[bool]:
@@ -228,8 +229,8 @@ class StoredPages(Pages):
 
 
 class WritersPages(StoredPages):
-    """Pages in the store of the rank that writes those of all ranks. Where that rank does not
-    answer, no page is there.
+    """Pages in the store of the rank that writes the pages of all ranks. If that rank does not
+    answer, no page is found.
     """
 
     def __init__(self, store: Attached, memory: PoolMemory, machine: headrace.Machine) -> None:
@@ -255,7 +256,7 @@ class WritersPages(StoredPages):
 
 
 def _ended(loads: Sequence[kvcache.Load | Done[None]]) -> Sequence[kvcache.Load | Done[None]]:
-    """The loads, once nothing writes to their memory. Those that take too long are cancelled."""
+    """Waits until no load writes to its memory any more. Loads that take too long are cancelled."""
     until = time.monotonic() + _COPY_SECONDS
     for load in loads:
         try:
@@ -270,9 +271,9 @@ def _ended(loads: Sequence[kvcache.Load | Done[None]]) -> Sequence[kvcache.Load 
 
 
 def _wait(copy: kvcache.Load | kvcache.Stored | Done[Any]) -> None:
-    """Until the copy does not use its memory any more: SGLang uses that for other pages as soon as
-    the call returns. Only I/O threads of SGLang wait here. The bound is the kernel's: the driver of
-    a disk ends each I/O with an error after its timeout (/sys/block/*/queue/io_timeout).
+    """Waits until the copy does not use its memory any more, because SGLang reuses the memory as
+    soon as the call returns. Only I/O threads of SGLang wait here. The bound is the kernel's: the
+    driver of a disk ends each I/O with an error after its timeout (/sys/block/*/queue/io_timeout).
     """
     begun = time.monotonic()
     while not copy.done():

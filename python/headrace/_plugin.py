@@ -22,14 +22,13 @@ T = TypeVar("T")
 class Settings:
     """Keys of a plug-in's configuration that all plug-ins have.
 
-    `folder`, `budget`: where blocks are kept, and at most how many bytes of them; numbers, or as
-    "500GiB". `memory`: DRAM before the folder; blocks that are used again stay there.
+    `folder`, `budget`: the place of the blocks, and the most bytes of them, as a number or as
+    "500GiB". `memory`: bytes of DRAM before the folder; blocks that are used again stay there.
     `server`: instead of these, the name of a `headrace serve` that keeps the blocks of several
-    engines.
-    `revision`: a string that changes whenever the weights of the model do.
-    `other`: what becomes of blocks of another model, dtype, layout or revision in the folder.
-    `verify`: see headrace.kvcache.Folder. `workers`: threads that compute checksums.
-    `in_flight`: most bytes of stores that have not ended; more are refused.
+    engines. `revision`: a string that changes whenever the weights of the model do. `other`: what
+    becomes of blocks of another model, dtype, layout or revision in the folder. `verify`: see
+    headrace.kvcache.Folder. `workers`: threads that compute checksums. `in_flight`: bytes of stores
+    in progress, at most; further stores are refused.
     """
 
     folder: str = ""
@@ -45,7 +44,8 @@ class Settings:
     def open_or_attach(
         self, mover: Mover, blocks: kvcache.Geometry, folder: Path, **options: Any
     ) -> kvcache.Store | Attached:
-        """The server's store, else as open(). Errors: also as of headrace.serving.Attached."""
+        """The store of `server`, if one is named; otherwise open(). Errors: also those of
+        headrace.serving.Attached."""
         if not self.server:
             return self.open(mover, blocks, folder, **options)
         return Attached(self.server, blocks, machine=mover.machine)
@@ -60,8 +60,8 @@ class Settings:
         list_dropped: bool = False,
         shared: bool = False,
     ) -> kvcache.Store:
-        """A store in `folder`, with this share of budget and memory; `shared`: a SharedStore.
-        Errors: as of headrace.kvcache.Store.
+        """Opens a store in `folder` with this share of budget and memory. `shared`: as a
+        SharedStore. Errors: those of headrace.kvcache.Store.
         """
         tiers: list[kvcache.Memory | kvcache.Folder] = [
             kvcache.Folder(
@@ -82,12 +82,12 @@ class Settings:
 
 
 def bytes_of(setting: int | str) -> int:
-    """InvalidError: a text that is no size."""
+    """The bytes of a setting. InvalidError: its text is no size."""
     return size(setting) if isinstance(setting, str) else setting
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder in one that exists. Error of headrace: it cannot be made; it says why."""
+    """Makes a folder if its parent exists. Error: it cannot be made, with the reason."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of this installation that measure: each run is a process, and its answer one line of
-JSON, or a reason and the exit code of an error.
+"""Runs the installation's benchmark programs. Each run is a process. It answers with one line of
+JSON, or with a reason and the exit code of an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK = 0.05
 
 
 def find(name: str) -> str:
-    """The program of this installation, else of the PATH."""
+    """The program in this installation, otherwise in the PATH."""
     installed = Path(sys.executable).parent / name
     found = str(installed) if installed.exists() else shutil.which(name)
     if found is None:
@@ -43,7 +43,7 @@ def answer(command: list[str], seconds: float, stop: Callable[[], bool]) -> dict
 def ended(
     command: list[str], seconds: float, stop: Callable[[], bool]
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its successful end, within `seconds`."""
+    """Runs a command until it ends with success, for at most `seconds`."""
     name = Path(command[0]).name
     try:
         process = subprocess.Popen(

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from headrace import _core
 
-#: What was measured on GPUs made of software rests on.
+#: The basis of measurements on GPUs made of software.
 EMULATED_GPUS = {"level": "emulation", "detail": "a GPU made of software, whose speed says nothing"}
 
 
 def rests_on(machine: _core.Machine, measured: str = "measured here") -> dict[str, str]:
-    """Which of the four kinds of truth the numbers rest on, and why it is said.
+    """The basis of the numbers, one of four, and the reason for it.
 
-    Real hardware; a guest, a small virtual machine whose memory kinds are only names; a model; or
-    published figures. A benchmark runs, so it is one of the first two. `measured` says where.
+    The four: real hardware; a guest, a small virtual machine whose memory kinds are only names; a
+    model; published figures. A benchmark has one of the first two. `measured`: words for the place
+    of the measurement.
     """
     virtual = machine.provenance.get("hypervisor") == "yes"
     system = machine.provenance.get("system", "")

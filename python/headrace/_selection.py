@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which points a measurement is asked for, as people write them: the command's --only and Python's
-`only` mean the same by the same words.
+"""Parses the points to measure. The command's --only and Python's `only` have the same words and
+meaning.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headrace._format import is_size, size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Parameters of rows that are printed as sizes, and may be asked for so.
+#: Parameters of rows that are sizes, in output and in requests.
 SIZES = ("bytes", "window", "block")
 _NUMBER = re.compile("[0-9]{1,18}")
 
-#: What a latency checker calls the traffic (its option -W; R: reads alone) that a mix of ours makes
+#: Names of our mixes in Intel's latency checker (its option -W; R: reads alone). It counts traffic
 #: on the bus, where a plain store is a read and a write: 3:2 there is 1:2 here.
 MLC_TRAFFIC = {
     "read": "R", "1:1": "W2", "2:1": "W3", "1:2": "W4", "write": "W5", "nt_write": "W6",
@@ -37,15 +37,15 @@ _NO_MIX = {
         ("W21", "W23", "W27"), "its reads or writes go to two memories: measure split has reads"
     ),
 }
-#: Mixes by their names elsewhere; STREAM's copy is a mix of ours already.
+#: Mixes by their names in other tools; STREAM's copy has its name here as well.
 _OWN_MIXES = {other: own for own, other in MLC_TRAFFIC.items()} | {
     "triad": "2:1", "nt_triad": "nt_2:1"
 }  # fmt: skip
 
 
 def value_of(name: str, given: Any) -> Any:
-    """The value of a parameter that a word stands for: "64KiB", "W3", "2". What is no word is
-    left as it is. InvalidError: other tools' traffic that is no mix.
+    """The value of a parameter given as a word: "64KiB", "W3", "2". Other types are returned
+    unchanged. InvalidError: another tool's traffic that is no mix here.
     """
     if not isinstance(given, str):
         return given
@@ -61,7 +61,7 @@ def value_of(name: str, given: Any) -> Any:
 
 
 def together(found: Iterable[tuple[str, int | str]]) -> dict[str, int | str | list[int | str]]:
-    """Values by name; several of one name are a list, of which any will do."""
+    """Values by name. Several values of a name become a list, of which any may match."""
     by_name: dict[str, list[int | str]] = {}
     for name, value in found:
         values = by_name.setdefault(name, [])
@@ -71,7 +71,7 @@ def together(found: Iterable[tuple[str, int | str]]) -> dict[str, int | str | li
 
 
 def check_width(width: float) -> None:
-    """Before the work: an interval of no width is never reached."""
+    """Raises before the work if `width` is 0: such an interval is never reached."""
     if not 0 < width < math.inf:
         raise InvalidError(f"a width of {width:g}; give a share above 0, such as 0.03")
 
@@ -85,7 +85,7 @@ _CHECKS = {"width": check_width, "budget": _check_budget}
 
 
 def as_written(function: F) -> F:
-    """`function` of the extension, which may be asked for points as they are printed."""
+    """Wraps a function of the extension, so that points may be given as they are printed."""
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:

@@ -95,8 +95,8 @@ def geometry(
 ) -> Geometry:
     """The geometry of a published model, by name. InvalidError: no such model; it names all.
 
-    `dtype`: bf16, fp16, fp32, fp8, int8, or as PyTorch calls them. `revision`: whatever else the
-    bytes depend on, such as weights.
+    `dtype`: bf16, fp16, fp32, fp8, int8, or PyTorch's names. `revision`: anything else the bytes
+    depend on, such as the weights.
     """
     found = _model(model)
     dtype = element_type(dtype)
@@ -123,8 +123,8 @@ def opaque(
     revision: str = "",
     any_size: bool = False,
 ) -> Geometry:
-    """Blocks of `block_bytes` bytes whose content only an engine knows, in `layers` equal parts.
-    InvalidError: they do not divide into these.
+    """Blocks of `block_bytes` bytes in `layers` equal parts, with contents that only an engine
+    knows. InvalidError: `block_bytes` is not a multiple of `layers`.
 
     `any_size`: blocks of any size up to 1 GiB in one budget, each the same size always. A block
     takes as many units of `block_bytes` as it needs, so half a unit is lost on average, and each
@@ -148,12 +148,12 @@ def opaque(
 
 @dataclass(frozen=True)
 class Memory:
-    """A tier of memory: where, as Placement.parse() reads it ("hbm", "gpu", "0-3"), and bytes, as a
-    number or as "4GiB".
+    """A tier of memory. `where`: a placement as Placement.parse() reads it ("hbm", "gpu", "0-3").
+    `budget`: bytes, as a number or as "4GiB".
 
     `pin`: register it with the driver of GPUs, whose copy engines reach it at full speed then.
-    `touch`: whether the store gets all its pages at once, which takes about half a second per GiB.
-    Otherwise the first use of each page pays, and there may be none left by then.
+    `touch`: allocate all pages when the store opens, which takes about half a second per GiB.
+    Otherwise the first use of each page allocates it, and memory may be full by then.
     """
 
     where: str
@@ -164,7 +164,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Folder:
-    """A tier on SSD, the last one: its folder, which is made if its parent exists, and bytes.
+    """A tier on SSD, which must be the last one. `path`: its folder, which is made if its parent
+    exists. `budget`: bytes.
 
     Several at the end are one tier, each on a disk of its own: blocks are spread over them by
     budget, and a lost disk costs only its blocks. All have the same `write`, `verify` and `other`.
@@ -173,8 +174,8 @@ class Folder:
     is not written then counts as refused or failed.
     `verify`: which blocks are compared with their checksums when they are read. "all", or "found":
     those that an earlier process wrote. A bit that flips on the disk is served without it.
-    `other`: what becomes of a folder of another geometry, model, revision or version of the format:
-    "refuse" it, or "discard" its blocks.
+    `other`: for a folder of another geometry, model, revision or version of the format: "refuse"
+    it, or "discard" its blocks.
     """
 
     path: str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -185,10 +186,10 @@ class Folder:
 
 
 class Store(KvStore):
-    """Keeps KV blocks in tiers from fast to slow, at most a budget of bytes in each. What has to
-    leave a tier goes to the next one, and from the last it is dropped. A folder is found again by
-    the next process that opens it; two at a time are refused. `with` closes it, or close(): what is
-    only in memory is written to the folder first.
+    """Keeps KV blocks in tiers from fast to slow, within a budget of bytes in each. Blocks evicted
+    from a tier go to the next one; those evicted from the last are dropped. The next process that
+    opens a folder finds its blocks; a second process at the same time is refused. close(), or the
+    end of `with`, first writes blocks that are only in memory to the folder.
     """
 
     _shared: ClassVar[bool] = False
@@ -205,10 +206,10 @@ class Store(KvStore):
         workers: int = 1,
         list_dropped: bool = False,
     ) -> None:
-        """`eviction`: s3-fifo, sieve or clock. `in_flight`: most bytes of stores not ended.
-        `load_ahead`: layers of demand loads are read two at a time, or more, up to this many bytes;
-        the rest is in line, the lowest layer first, whichever load has it. `workers`: threads that
-        compute checksums and continue operations. `list_dropped`: for take_dropped().
+        """`eviction`: s3-fifo, sieve or clock. `in_flight`: bytes of stores in progress, at most.
+        `load_ahead`: demand loads read two layers at a time, or more up to this number of bytes;
+        other layers wait, the lowest layer of any load first. `workers`: threads that compute
+        checksums and continue operations. `list_dropped`: for take_dropped().
 
         A folder may be the only tier: stores write to it from their memory.
         """
@@ -251,13 +252,15 @@ class Store(KvStore):
         priority: Priority = "migration",
         stream: int | None = None,
     ) -> Stored:
-        """Copies blocks into the first tier, behind loads. `source`: an array or other buffer, a
-        tensor on a GPU, an Object or an Extent, which holds a whole number of blocks; `positions`:
-        which of them. Or a list of these, one for each block. Await what it gives, or wait() for
-        it: until then `source` must not change.
-        `stream`: of a GPU, as a number; nothing is read before it has done what it has now, which
-        computes the blocks. By default the one that the array names, or that a MemoryRange carries
-        which was made with wait=False, and each Extent of it; other Objects have none.
+        """Copies blocks into the first tier, after loads. Await the result, or wait() for it; until
+        then `source` must not change.
+
+        `source`: memory with a whole number of blocks: an array or other buffer, a tensor on a GPU,
+        an Object or an Extent. `positions`: the places of the blocks in it. Or a list of such
+        memories, one for each block. `stream`: a GPU stream, as a number. The source is read after
+        the stream has finished its present work, which computes the blocks. Default: the stream
+        that the array names, or that a MemoryRange made with wait=False carries, as do its Extents;
+        other Objects have none.
         """
         memory, theirs = self._memories(source)
         return self.store_object(
@@ -282,12 +285,13 @@ class Store(KvStore):
         promote: bool = True,
         stream: int | None = None,
     ) -> Load:
-        """Copies blocks from where they are. `into` as of store(); an array that a Buffer of
-        headrace.allocate() gives is the fastest. `layer_order`: layer 0 of all blocks first, each
-        layer told when it is there. `deadlines`: seconds from now, one for each layer. `promote`:
-        keep blocks from SSD in the first tier that CPUs address, and those that are used again in
-        the fastest that has room for what is used so often, of a GPU too. `stream`: as of store();
-        nothing is written before. AbsentError: a block is not there.
+        """Copies blocks from their tiers into memory. AbsentError: a block is not there.
+
+        `into`: memory as for store(); an array of a Buffer from headrace.allocate() is the fastest.
+        `layer_order`: load layer 0 of all blocks first, and report each layer when it is there.
+        `deadlines`: seconds from now, one for each layer. `promote`: keep blocks from SSD in the
+        first tier that CPUs address; keep blocks that are used again in the fastest tier with space
+        for blocks of such use, also on a GPU. `stream`: as for store(); nothing is written before.
         """
         memory, theirs = self._memories(into)
         return self.load_object(
@@ -313,8 +317,8 @@ class Store(KvStore):
         promote: bool = True,
         stream: int | None = None,
     ) -> Load:
-        """As load() of whole blocks; those that are not there are left out: `loaded` of the result
-        says which came.
+        """Like load(), of whole blocks. Absent blocks are left out: `loaded` of the result tells
+        which were loaded.
         """
         memory, theirs = self._memories(into)
         return self.load_block_objects(
@@ -328,7 +332,7 @@ class Store(KvStore):
         )
 
     def _memories(self, what: Any) -> tuple[list[Extent | Object], int | None]:
-        """One, or one for each block, and a stream to wait for."""
+        """The memories, one or one for each block, and a stream to wait for."""
         each = what if isinstance(what, list | tuple) else [what]
         memories = [self._memory(one) for one in each]
         streams = {stream for _, stream in memories}
@@ -357,7 +361,7 @@ class SharedStore(Store):
 
 
 def _memory_tier(number: int, tier: Any) -> tuple[str, int, bool, bool]:
-    """Where, bytes, pinned, touched at once."""
+    """Placement, bytes, whether pinned, whether touched at once."""
     if isinstance(tier, Folder):
         raise InvalidError(f"tier {number} is a folder; give it last")
     if not isinstance(tier, Memory):
@@ -368,7 +372,8 @@ def _memory_tier(number: int, tier: Any) -> tuple[str, int, bool, bool]:
 def _folder_tier(
     number: int, folders: list[Folder]
 ) -> tuple[list[tuple[str, int]], _Write, _Verify, bool]:
-    """Paths and bytes, when they are written, what is verified, whether others are emptied."""
+    """Paths and bytes, when they are written, what is verified, whether other folders are emptied.
+    """
     tier = folders[0]
     for each in folders:
         if each.other not in ("refuse", "discard"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights from safetensors files, read past the page cache where it does not have them.
+"""Loads weights from safetensors files, past the page cache unless it has them already.
 
 >>> from headrace import safetensors
 >>> weights = safetensors.load("model")  # a file, an index, or the folder of a model
@@ -40,13 +40,14 @@ __all__ = ["Keep", "Tensor", "Weights", "header", "load"]
 
 #: Begin and end of a range of a file, and where it is in memory.
 _Run = tuple[int, int, int]
-#: With `names`, tensors that are not wanted are read too where they are this small.
+#: With `names`, gaps of unwanted tensors up to this number of bytes are read too.
 _GAP = 128 << 10
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where a tensor is in its file. `dtype`: as the file names it; `offset`: in bytes."""
+    """The type, shape and place of a tensor in its file. `dtype`: the file's name of the type.
+    `offset`: in bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -55,7 +56,7 @@ class Tensor:
 
 
 class _Part:
-    """One file's tensors, and their bytes."""
+    """The tensors of one file, and their bytes."""
 
     def __init__(self, table: Any, names: list[str]) -> None:
         self.table = table
@@ -71,7 +72,7 @@ class _Part:
         self.address = content.ctypes.data if of_numpy else content.data_ptr()
 
     def place(self, offset: int, length: int) -> int:
-        """Where a tensor is in the content."""
+        """The offset of a tensor in the content."""
         number = bisect_right(self.runs, offset, key=_begin) - 1
         if number >= 0:
             begin, end, at = self.runs[number]
@@ -82,8 +83,8 @@ class _Part:
 
 
 class Weights(Mapping[str, Any]):
-    """Tensors by name, in the order of their files. An array, or a tensor of PyTorch, is made when
-    it is asked for, over memory that all of them share and keep alive.
+    """Tensors by name, in the order of their files. Each look-up makes a numpy array or PyTorch
+    tensor over memory that all of them share and keep alive.
     """
 
     def __init__(self, parts: list[_Part], view: arrays.View) -> None:
@@ -107,18 +108,18 @@ class Weights(Mapping[str, Any]):
         return name in self._of
 
     def tensor(self, name: str) -> Tensor:
-        """Its type as the file names it, and where it is there."""
+        """The tensor's type, shape and place in its file."""
         return Tensor(*self._of[name].table.find(name))
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Strings that the files' headers have beside tensors."""
+        """Metadata strings in the files' headers."""
         return {key: value for part in self._parts for key, value in part.table.metadata().items()}
 
 
 def header(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of one file, in the order of their bytes. InvalidError: it is no safetensors
-    file, or a tensor lies outside it or on another one.
+    file, or a tensor lies outside the file or overlaps another.
     """
     with Opened(Path(path)) as opened:
         table = opened.table()
@@ -138,20 +139,20 @@ def load(
 ) -> Mapping[str, Any]:
     """The tensors of a model by name. `path`: a file, the index of several, or a folder with these.
 
-    `names`: whether a tensor is wanted; others are not read, except small ones between.
-    `device`: None: arrays of numpy (types that it lacks by ml_dtypes, else as unsigned integers of
-    their size); "cpu", "cuda:0": tensors of PyTorch there. `on`, `pin`: the placement of memory of
-    the host, and whether it is registered for copies to GPUs.
-    `into`: arrays, tensors of PyTorch (also on a GPU), Objects or Extents by name, contiguous and
-    of the tensors' sizes; only these are read, and are what is returned.
-    `keep`: from a copy in DRAM that processes of this host share and later starts find; each byte
-    is then read once from the disk. Tensors that are written to become this process's own.
+    `names`: returns true for wanted tensors. Others are not read, except small ones between.
+    `device`: None: arrays of numpy; types that numpy lacks are those of ml_dtypes, otherwise
+    unsigned integers of their size. "cpu", "cuda:0": tensors of PyTorch there. `on`, `pin`:
+    placement of host memory, and whether it is registered for copies to GPUs. `into`: memory by
+    name: arrays, tensors of PyTorch (also on a GPU), Objects or Extents, contiguous and of the
+    tensors' sizes. Only these tensors are read, and `into` is returned. `keep`: load from a copy in
+    DRAM that processes of this host share and later starts find, so that each byte is read once
+    from the disk. Tensors that are written to become this process's own.
 
-    All files are read at once, each in its order: parts in the page cache from there, others past
-    it. Errors: InvalidError: a file is no safetensors file; a name or size of `into` is not the
-    files'; a tensor is in two files, or not in that of the index. IoError: a file could not be
-    read, or was changed meanwhile. ExhaustedError: no memory. TimedOutError: after an hour.
-    UnsupportedError: there is no PyTorch.
+    All files are read at once, each in its order. Parts in the page cache are copied from there,
+    others are read past it. Errors: InvalidError: a file is no safetensors file; a name or size of
+    `into` differs from the files'; a tensor is in two files, or not in the file that the index
+    names. IoError: a file could not be read, or changed meanwhile. ExhaustedError: no memory.
+    TimedOutError: after an hour. UnsupportedError: PyTorch is missing.
     """
     found = shards(path)
     on_host = device in (None, "cpu")
@@ -179,8 +180,8 @@ def load(
     return Weights(loading.parts, view)
 
 
-#: Memory of a number of bytes: for the Mover, as content of tensors, and as an array of bytes if
-#: CPUs reach it.
+#: Allocates a number of bytes. Returns the memory for the Mover, the content for tensors, and an
+#: array of bytes if CPUs reach the memory.
 _Memory = Callable[[int], tuple[Object, Any, Any]]
 
 
@@ -223,7 +224,7 @@ class _Loading:
             raise
 
     def whole(self, memory: _Memory) -> None:
-        """Headers are parsed while the data is read."""
+        """Reads whole files. Headers are parsed meanwhile."""
         contents = []
         for opened in self.opened:
             target, content, array = memory(opened.size - opened.begin)
@@ -289,7 +290,7 @@ class _Loading:
             self.reading.spread(Source(opened, self._mover), sorted(each, key=_offset))
 
     def _parse(self) -> None:
-        """Headers, which must be those of the index."""
+        """Parses the headers, which must match the index."""
         tables = [opened.table() for opened in self.opened]
         every = [table.names() for table in tables]
         of, index = self._found.of, self._found.listing
@@ -320,8 +321,8 @@ def _offset(wanted: Wanted) -> int:
 
 
 def _runs(part: _Part) -> tuple[list[_Run], int]:
-    """The ranges of the file in which the part's names are, where each is in memory, and the size
-    of that.
+    """The ranges of the file with the part's tensors, each with its place in memory, and the total
+    size of that memory.
     """
     found: list[tuple[int, int]] = []
     for name in part.names:
@@ -338,7 +339,7 @@ def _runs(part: _Part) -> tuple[list[_Run], int]:
 
 
 def _destination(memory: Any, machine: Machine, home: int) -> tuple[Any, Any, int]:
-    """An array of the bytes if CPUs reach them; the object, or what makes it; how many they are."""
+    """An array of the bytes if CPUs reach them; the object for the Mover; the number of bytes."""
     if isinstance(memory, Extent):
         return None, memory, memory.length
     if not isinstance(memory, Object) and not isinstance(memory, numpy.ndarray):

@@ -92,7 +92,7 @@ std::string plan_text(const std::vector<ArenaUse>& uses,
   return unwrap(plan_arenas(uses, memory)).to_text();
 }
 
-// What a plan says was seen when it was made.
+// The uses of arenas that a plan was made from.
 std::vector<ArenaUse> uses_in(std::string_view plan) {
   std::vector<ArenaUse> uses;
   for (ArenaPlace& each : unwrap(ArenaPlan::parse(plan)).arenas) {
@@ -108,18 +108,19 @@ std::vector<ArenaUse> uses_in(std::string_view plan) {
 }  // namespace
 
 void bind_arenas(nb::module_& m) {
-  Record<ArenaUse>(m, "ArenaUse", "What was seen of an arena.")
+  Record<ArenaUse>(m, "ArenaUse", "The observed use of an arena.")
       .field("name", &ArenaUse::name, "Its name.")
       .field("most", &ArenaUse::most, "The most bytes of memory it had at once.")
       .field("heat", &ArenaUse::heat, "Share of its memory touched between two looks; 0 to 1.")
-      .field("looks", &ArenaUse::looks, "That saw any of it; heat means nothing without.")
+      .field("looks", &ArenaUse::looks,
+             "Number of looks that saw any of the arena. If it is 0, `heat` means nothing.")
       .field("why_unseen", &ArenaUse::why_unseen, "Why some of it was not seen; '' if all was.");
-  nb::class_<ArenaRef>(m, "Arena", "A named heap; what it gives keeps it.")
+  nb::class_<ArenaRef>(m, "Arena", "A named heap. Memory from it keeps it alive.")
       .def_prop_ro(
           "name", [](const ArenaRef& self) { return self.name; }, "Its name.")
       .def_prop_ro(
           "placement", [](const ArenaRef& self) { return self.heap->placement(); },
-          "Where its memory is asked to be.")
+          "The placement asked for its memory.")
       .def("allocate", &allocate_in, "bytes"_a,
            "Memory of this arena, not zeroed, freed with the last array or transfer that uses it. "
            "ExhaustedError: no room.")
@@ -133,8 +134,9 @@ void bind_arenas(nb::module_& m) {
           },
           "machine"_a, nb::kw_only(), "plan"_a = "", "otherwise"_a = "dram",
           "look_every"_a = nb::none(),
-          "`plan`: the text of one, which says where each arena goes; those it does not name go to "
-          "`otherwise`. `look_every`: watched by a thread that looks each so many seconds.")
+          "`plan`: the text of a plan with the place of each arena. `otherwise`: the place of "
+          "arenas that the plan does not name. `look_every`: seconds between looks of a thread "
+          "that watches the arenas (default: no thread).")
       .def("arena", &arena_of, "name"_a,
            "The arena of this name, opened when it is first asked for.")
       .def(
@@ -142,19 +144,19 @@ void bind_arenas(nb::module_& m) {
           [](const ArenasRef& self) {
             unwrap(without_gil([&] { return self.owner->arenas->look(); }));
           },
-          "Looks now. UnsupportedError: they are not watched.")
+          "Looks now. UnsupportedError: the arenas are not watched.")
       .def(
           "uses",
           [](const ArenasRef& self) {
             const GilRelease release;
             return self.owner->arenas->uses();
           },
-          "What was seen of each, by name.");
+          "The observed use of each arena, by name.");
   m.def("plan_arenas", &plan_text, "uses"_a, "tiers"_a,
-        "The text of a plan: arenas by falling heat, each whole in the first of `tiers`, pairs of "
-        "place and bytes with the fastest first, that has room left for it; the last takes what is "
-        "left.");
-  m.def("arenas_in_plan", &uses_in, "plan"_a, "What was seen when this text was made.");
+        "The text of a plan. Arenas are placed in order of falling heat. Each goes as a whole to "
+        "the first of `tiers` with enough space; the last tier takes the rest. `tiers`: pairs of "
+        "place and bytes, fastest first.");
+  m.def("arenas_in_plan", &uses_in, "plan"_a, "The observed uses that the plan was made from.");
 }
 
 }  // namespace headrace::python

@@ -178,7 +178,7 @@ PyType_Slot block_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_b
                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_block_buffer)},
                              {0, nullptr}};
 
-// What other libraries take it by.
+// Protocols by which other libraries take a block without a copy.
 void bind_block_arrays(nb::class_<BlockRef>& block) {
   block
       .def(
@@ -199,8 +199,9 @@ void bind_block_arrays(nb::class_<BlockRef>& block) {
                    "The copy for PyTorch and CuPy, read-only, where it is in memory that only a "
                    "GPU reaches; "
                    "waits for it. The array does not hold the pin: the block must live as long.")
-      .def_prop_ro("device_address", &device_address,
-                   "Where code of a GPU finds the copy once it is ready; None for what CPUs reach.")
+      .def_prop_ro(
+          "device_address", &device_address,
+          "The copy's address for GPU code, once it is ready; None for memory that CPUs reach.")
       .def("wait_on_gpu", &wait_on_gpu, "timeout"_a = 60.0,
            "device_address, waiting for the copy at most `timeout` seconds.");
 }
@@ -218,11 +219,10 @@ void bind_block(nb::module_& m) {
            "The best bytes at this moment, without waiting: the copy once it is ready, unless only "
            "a "
            "GPU reaches it, else the source if a CPU can address it, else None.")
-      .def(
-          "wait", &wait_view, "timeout"_a = 60.0,
-          nb::sig("def wait(self, timeout: float = 60.0) -> memoryview"),
-          "The copy, waiting at most `timeout` seconds; if it cannot be had, or only a GPU reaches "
-          "it, the source, and for a file the error.")
+      .def("wait", &wait_view, "timeout"_a = 60.0,
+           nb::sig("def wait(self, timeout: float = 60.0) -> memoryview"),
+           "The copy, after waiting at most `timeout` seconds. If there is none, or only a GPU "
+           "reaches it, the source; if the source is a file, the error.")
       .def("write", &write_view, "timeout"_a = 60.0,
            nb::sig("def write(self, timeout: float = 60.0) -> memoryview"),
            "The bytes to change, of a block accessed with write=True; waits for the copy at most "
@@ -230,14 +230,14 @@ void bind_block(nb::module_& m) {
            "released.")
       .def("__await__", await_by("ready"),
            nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, memoryview]"),
-           "Under asyncio: what wait() gives, without blocking the loop.")
+           "Under asyncio: the result of wait(), without blocking the loop.")
       .def("numpy", &block_numpy, "dtype"_a = "uint8", "timeout"_a = 60.0,
            nb::sig("def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8', timeout: float = 60.0)"
                    " -> numpy.typing.NDArray[typing.Any]"),
-           "wait() as an array.")
+           "The bytes of wait() as an array.")
       .def_prop_ro(
           "state", [](const BlockRef& self) { return pin_of(self)->block.state(); },
-          "Where the copy is in its life.")
+          "The state of the copy.")
       .def_prop_ro(
           "hit", [](const BlockRef& self) { return pin_of(self)->block.hit(); },
           "Whether the copy was there already when access() was called.")

@@ -217,12 +217,12 @@ void cancel(const PrefetchRef& self) {
 }
 
 void bind_prefetch(nb::module_& m) {
-  Record<Prefetch::Progress>(m, "PrefetchProgress", "How far a plan has come.")
+  Record<Prefetch::Progress>(m, "PrefetchProgress", "Progress of a plan.")
       .field("planned", &Prefetch::Progress::planned, "Extents in all.")
       .field("started", &Prefetch::Progress::started, "Copy started, or found in the cache.")
-      .field("used", &Prefetch::Progress::used, "Accessed at least once since.")
+      .field("used", &Prefetch::Progress::used, "Extents accessed at least once since.")
       .field("invalid", &Prefetch::Progress::invalid, "Not inside their object, so never fetched.")
-      .field("cancelled", &Prefetch::Progress::cancelled, "Whether it was.");
+      .field("cancelled", &Prefetch::Progress::cancelled, "Whether the plan was cancelled.");
   nb::class_<PrefetchRef>(m, "Prefetch", "A running prefetch plan. Dropping it cancels it.")
       .def(
           "cancel", [](const PrefetchRef& self) { cancel(self); },
@@ -237,47 +237,47 @@ void bind_prefetch(nb::module_& m) {
 }
 
 constexpr const char* kOptionsOfCache =
-    "`budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', "
-    "'gpu:dram': where the first has no space, the next) instead of the nearest "
-    "fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so "
-    "that no access pays for its first touch. `shards`: parts with a lock and an equal share of "
-    "each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. "
-    "`writable`: blocks can be written (access with write=True); with several shards, no extent "
-    "may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which "
-    "ui.perfetto.dev shows; it is whole when the cache is gone.";
+    "`budgets`: bytes of copies per node. `placement`: put all copies here instead of in the "
+    "nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, "
+    "sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for "
+    "first touch. `shards`: number of parts, a power of two, each with a lock and an equal share "
+    "of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can "
+    "be written (access with write=True); with several shards, no extent may cross a multiple of "
+    "their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete "
+    "when the cache is gone.";
 
 void bind_accesses(nb::class_<CacheRef>& cache) {
   cache
       .def("access", &access, "extent"_a, nb::kw_only(), "priority"_a = "demand",
            "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0,
            "write"_a = false, "lock_timeout"_a = 60.0,
-           "The block of an extent: a pin on a ready copy, on one in flight, or on one started "
-           "now. Waits for no copy; a miss may allocate memory. `plan`: whose extent this uses; a "
-           "plan that was named once counts only accesses that name it. `space_timeout`: seconds "
-           "to wait for space while blocks hold all of the budget; then the block stands for the "
-           "source. In a writable cache, `write` takes the block for writing: no other block holds "
-           "its bytes meanwhile. `lock_timeout`: seconds to wait for those that do. A block "
-           "without a copy has no bytes there: the source may be older.")
+           "The block of an extent: a pin on a copy that is ready, in flight, or started now. "
+           "Waits for no copy; a miss may allocate memory. `plan`: the plan of this access; once a "
+           "plan was named, only accesses that name it count as its uses. `space_timeout`: seconds "
+           "to wait for space while blocks hold the whole budget; then the block refers to the "
+           "source. `write`: in a writable cache, lock the bytes for writing; no other block holds "
+           "them meanwhile. `lock_timeout`: seconds to wait for other blocks with these bytes. In "
+           "a writable cache a block without a copy has no bytes, because the source may be older.")
       .def("access_all", &access_all, "extents"_a, nb::kw_only(), "priority"_a = "demand",
            "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0,
-           "The same for many at once; each miss waits `space_timeout` for itself.")
+           "access() for many extents at once; each miss waits up to `space_timeout` on its own.")
       .def("read", &read, "extent"_a, nb::kw_only(), "block"_a = 1 << 20, "timeout"_a = 60.0,
            "priority"_a = "demand", "plan"_a.none() = nb::none(),
-           "The bytes of an extent, read through blocks of `block` bytes on a grid from the "
-           "object's start, so that reads of any shape share copies. Waits at most `timeout` "
-           "seconds for each. Other threads run meanwhile.")
+           "The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a "
+           "grid from the object's start, so reads of any shape share copies. Waits at most "
+           "`timeout` seconds for each block. Releases the GIL.")
       .def("readinto", &readinto, "extent"_a, "into"_a, nb::kw_only(), "block"_a = 1 << 20,
            "timeout"_a = 60.0, "priority"_a = "demand", "plan"_a.none() = nb::none(),
            nb::sig("def readinto(self, extent: Extent | Object, into: _Buffer, *, "
                    "block: int = 1048576, timeout: float = 60.0, "
                    "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
                    "plan: Prefetch | None = None) -> None"),
-           "As read(), into a writable buffer of the same length.")
+           "Like read(), into a writable buffer of the same length.")
       .def("prefetch", &prefetch, "extents"_a, nb::kw_only(), "lead"_a = 0.05,
            "window"_a = 64 << 20, "initiator"_a = nb::none(), "named"_a = false,
-           "Plans the use of extents in this order and fetches them ahead: `lead` seconds before "
-           "use, at most `window` bytes unused at a time. `named`: only accesses with `plan=` are "
-           "uses of it, from the beginning.");
+           "Plans the use of extents in this order, and fetches them `lead` seconds before use, "
+           "with at most `window` unused bytes at a time. `named`: only accesses with `plan=` "
+           "count as uses, from the beginning.");
 }
 
 // The wait ends at a signal of Python's.
@@ -321,10 +321,10 @@ void bind_writes(nb::class_<CacheRef>& cache) {
 void bind_cache_class(nb::module_& m) {
   nb::class_<CacheRef> cache(
       m, "Cache",
-      "Keeps copies of extents in fast memory, fetches planned ones ahead of their "
-      "use, and never serves old bytes. Keeps an object alive while it reads from it, or has "
-      "changes of it that are not written back (of a file: not durable by sync()); the copies of "
-      "one that nobody else holds go with it, sooner or later.");
+      "Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never "
+      "serves old bytes. It keeps an object alive while it reads from it, and while changes are "
+      "not written back (for a file: not made durable by sync()). Copies of an object that nobody "
+      "else holds are freed with it, sooner or later.");
   cache.def(
       "__init__",
       [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
@@ -353,8 +353,8 @@ void bind_cache_class(nb::module_& m) {
             return self.owner->cache->invalidate(extent.get());
           },
           "extent"_a,
-          "Announces a changed source: no access after it sees bytes read before it was "
-          "called. False: blocks that are dirty or held for writing stay; discard() drops them.")
+          "Announces a changed source: later accesses do not see bytes read before this call. "
+          "False: blocks that are dirty or held for writing stay; discard() drops them.")
       .def(
           "flush",
           [](const CacheRef& self) {
@@ -370,7 +370,7 @@ void bind_cache_class(nb::module_& m) {
             without_gil([&] { owner->cache->clear(); });
             sweep(*owner);
           },
-          "Drops all copies and cancels plans; blocks held keep what they have.")
+          "Drops all copies and cancels plans; blocks that are held keep their bytes.")
       .def(
           "resize",
           [](const CacheRef& self, NodeId node, Bytes budget) {
@@ -385,11 +385,12 @@ void bind_cache_class(nb::module_& m) {
             return openmetrics(self.owner->cache->stats(), name);
           },
           "name"_a = "cache",
-          "The counts as OpenMetrics text, with the label cache=`name`: the answer to Prometheus.");
+          "The counts as OpenMetrics text for Prometheus, with the label cache=`name`.");
 }
 
 void bind_cache_stats(nb::module_& m) {
-  Record<CacheStats::Percentiles>(m, "Percentiles", "Nanoseconds; None when nothing was counted.")
+  Record<CacheStats::Percentiles>(m, "Percentiles",
+                                  "Percentiles in nanoseconds; None when nothing was counted.")
       .field("count", &CacheStats::Percentiles::count, "Samples.")
       .field("p50", &CacheStats::Percentiles::p50, "Median.")
       .field("p90", &CacheStats::Percentiles::p90, "")
@@ -400,13 +401,13 @@ void bind_cache_stats(nb::module_& m) {
       .field("misses", &CacheStats::misses, "Copy started by the access, or refused.")
       .field("prefetched", &CacheStats::prefetched, "Copies started by a plan.")
       .field("first_uses", &CacheStats::first_uses, "Prefetched copies used for the first time.")
-      .field("late", &CacheStats::late, "How many of those were not ready at that time.")
+      .field("late", &CacheStats::late, "First uses that found the prefetched copy not ready.")
       .field("wasted_bytes", &CacheStats::wasted_bytes, "Prefetched and dropped without a use.")
       .field("evictions", &CacheStats::evictions, "Copies dropped to make space.")
       .field("invalidations", &CacheStats::invalidations, "Copies dropped by invalidate().")
       .field("failures", &CacheStats::failures, "Copies that failed.")
       .field("refusals", &CacheStats::refusals,
-             "Got no copy: no space, or held for writing by others.")
+             "Accesses without a copy: no space, or another block holds the bytes for writing.")
       .field("written_back", &CacheStats::written_back, "Write-backs that succeeded.")
       .field("write_failures", &CacheStats::write_failures, "Write-backs that failed.")
       .field("bytes_dirty", &CacheStats::bytes_dirty, "Bytes newer than their source.")

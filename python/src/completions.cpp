@@ -68,7 +68,7 @@ class CompletionQueue {
     (void)eventfd_write(descriptor_, 1);
   }
 
-  // What was added since the last call. The descriptor is readable again after the next add().
+  // Returns the keys added since the last call. The descriptor is readable again after an add().
   std::vector<std::uint64_t> take() {
     if (!origin_.here()) return {};
     eventfd_t ignored = 0;
@@ -121,24 +121,23 @@ struct CompletionQueueRef {
 }  // namespace
 
 void bind_completions(nb::module_& m) {
-  nb::class_<CompletionQueueRef>(
-      m, "CompletionQueue",
-      "Tells the ends of any number of moves through one descriptor: for "
-      "event loops. Awaiting a Transfer or a Block uses one for each loop.")
+  nb::class_<CompletionQueueRef>(m, "CompletionQueue",
+                                 "Reports completed moves through one descriptor, for event loops. "
+                                 "Awaiting a Transfer or a Block uses one queue for each loop.")
       .def(
           "__init__",
           [](CompletionQueueRef* self) { new (self) CompletionQueueRef{CompletionQueue::open()}; },
-          "Takes one descriptor.")
+          "Opens the queue, which uses one file descriptor.")
       .def(
           "fileno", [](const CompletionQueueRef& self) { return self.queue->descriptor(); },
-          "Readable when take() has something.")
+          "A descriptor that is readable when take() has a key.")
       .def(
           "add",
           [](const CompletionQueueRef& self, const TransferRef& transfer, std::uint64_t key) {
             const GilRelease release;
             transfer.transfer.on_done(self.adds(key));
           },
-          "transfer"_a, "key"_a, "Tells `key` when the move is done.")
+          "transfer"_a, "key"_a, "Reports `key` when the move is done.")
       .def(
           "add",
           [](const CompletionQueueRef& self, const BlockRef& block, std::uint64_t key) {
@@ -147,7 +146,7 @@ void bind_completions(nb::module_& m) {
             const GilRelease release;
             pin->block.on_ready(self.adds(key));
           },
-          "block"_a, "key"_a, "Tells `key` when the copy is there or has failed.")
+          "block"_a, "key"_a, "Reports `key` when the copy is ready or has failed.")
       .def(
           "add",
           [](const CompletionQueueRef& self, const KvLayerRef& layer, std::uint64_t key) {
@@ -155,7 +154,7 @@ void bind_completions(nb::module_& m) {
             const GilRelease release;
             mine.load.on_layer(mine.layer, self.adds(key));
           },
-          "layer"_a, "key"_a, "Tells `key` when the layer is there or has failed.")
+          "layer"_a, "key"_a, "Reports `key` when the layer is loaded or has failed.")
       .def(
           "add",
           [](const CompletionQueueRef& self, const KvLoadRef& load, std::uint64_t key) {
@@ -168,7 +167,7 @@ void bind_completions(nb::module_& m) {
             for (unsigned i = 0; i < mine.load.layers(); ++i) mine.load.on_layer(i, one_less);
             one_less();
           },
-          "load"_a, "key"_a, "Tells `key` when all layers are there or have failed.")
+          "load"_a, "key"_a, "Reports `key` when all layers are loaded or have failed.")
       .def(
           "add",
           [](const CompletionQueueRef& self, const KvStoredRef& stored, std::uint64_t key) {
@@ -176,10 +175,10 @@ void bind_completions(nb::module_& m) {
             const GilRelease release;
             mine.stored.on_done(self.adds(key));
           },
-          "stored"_a, "key"_a, "Tells `key` when all blocks are stored or refused.")
+          "stored"_a, "key"_a, "Reports `key` when all blocks are stored or refused.")
       .def(
           "tell", [](const CompletionQueueRef& self, std::uint64_t key) { self.adds(key)(); },
-          "key"_a, "Tells `key` now.")
+          "key"_a, "Reports `key` now.")
       .def(
           "take", [](const CompletionQueueRef& self) { return self.queue->take(); },
           "The keys of moves that have ended since the last call.");

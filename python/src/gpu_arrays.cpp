@@ -16,7 +16,7 @@ using namespace nb::literals;
 
 namespace {
 
-// The structures of DLPack 1.0 (dlpack.h), and of those before that had no version.
+// The structures of DLPack 1.0 (dlpack.h), and of earlier releases without a version.
 struct DLDevice {
   std::int32_t type;
   std::int32_t id;
@@ -65,7 +65,7 @@ constexpr std::uint64_t kReadOnly = 1;
   throw nb::python_error();
 }
 
-// What a capsule owns. Its end needs nothing of Python.
+// The owner of a capsule's memory. Its destructor does not use Python.
 template <class Managed>
 struct Export {
   ObjectPointer object;
@@ -104,8 +104,8 @@ nb::object capsule_of(const ObjectRef& ref, int ordinal) {
   return nb::steal(capsule);
 }
 
-// What a capsule had: its device's type, address, shape, strides, bytes of an element, whether it
-// may be written, and what keeps it.
+// Contents of a capsule: type of device, address, shape, strides, bytes of an element, whether the
+// memory may be written, and the object that keeps it.
 using Contents = std::tuple<std::int32_t, std::uint64_t, std::vector<std::int64_t>,
                             std::optional<std::vector<std::int64_t>>, unsigned, bool, nb::object>;
 
@@ -154,7 +154,7 @@ Contents take_contents(nb::handle capsule) {
   }
   std::optional<std::vector<std::int64_t>> strides;
   if (tensor->strides != nullptr) strides.emplace(tensor->strides, tensor->strides + count);
-  // Where there is no memory there is none behind it either.
+  // An offset to no memory is no memory.
   const auto address = reinterpret_cast<std::uintptr_t>(tensor->data);
   return {tensor->device.type,
           address == 0 ? 0 : address + tensor->offset,

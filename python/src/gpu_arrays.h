@@ -18,8 +18,8 @@ nb::dict cuda_array(const ObjectRef& ref);
 // done.
 void wait_for_stream(const ObjectRef& ref, std::uint64_t stream);
 
-// A capsule of memory of a GPU, as bytes, once what `stream` has been given is done. BufferError:
-// `options` ask for what it is not.
+// A capsule of GPU memory, as bytes, after the work submitted to `stream` so far has ended.
+// BufferError: `options` request another device, a copy, or write access to read-only memory.
 nb::object dlpack_of_gpu(const ObjectRef& ref, std::optional<std::uint64_t> stream,
                          const nb::kwargs& options);
 

@@ -63,8 +63,9 @@ struct ExtentRef {
 // An argument that may be an Extent or a whole Object.
 struct ExtentLike : ExtentRef {};
 
-// Drops what may wait for copies in flight, without the GIL; with it in a scope in which nothing of
-// Python may run, since who let it go would wait for it.
+// Drops an object whose destructor may wait for copies in flight, without the GIL. In a scope in
+// which no Python code may run the GIL stays held, since a thread that released it would wait to
+// get it back.
 template <class T>
 void drop_without_gil(std::unique_ptr<T> dropped) {
   std::optional<GilRelease> release;
@@ -160,7 +161,7 @@ struct KvStoredRef {
   kvcache::Stored stored;
 };
 
-// How long a wait goes without looking for signals: Ctrl-C is felt at once by a person.
+// Time between two checks for signals during a wait: short enough for Ctrl-C to seem immediate.
 inline constexpr Nanoseconds kSignalInterval = std::chrono::milliseconds{50};
 
 // Calls `wait(slice)` without the GIL until it returns true or `timeout` has passed, a pause of the

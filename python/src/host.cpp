@@ -84,8 +84,8 @@ void bind_files(nb::class_<Files>& files) {
       .def(
           "read", [](const Files& self, const std::string& name) { return there(self.read(name)); },
           "name"_a,
-          "The text without white space at its ends, switches as \"1\" and \"0\"; None: no such "
-          "file. DeniedError: takes root.")
+          "The file's text, stripped; switches are \"1\" and \"0\". None: no such file. "
+          "DeniedError: takes root.")
       .def(
           "write",
           [](const Files& self, const std::string& name, const std::string& value) {
@@ -98,15 +98,16 @@ void bind_files(nb::class_<Files>& files) {
             return there(read_own_setting(self, name));
           },
           "name"_a,
-          "As read(); numa_balancing without the bit that `headrace tier attach` and `run` hold.")
+          "Like read(); numa_balancing is without the bit that `headrace tier attach` and `run` "
+          "hold.")
       .def(
           "set",
           [](const Files& self, const std::string& name, const std::string& value) {
             unwrap(write_own_setting(self, name, value));
           },
           "name"_a, "value"_a,
-          "As write(); the bit of numa_balancing stays while it is held, and one that a killed "
-          "holder left is cleared.")
+          "Like write(). The held bit of numa_balancing stays; a bit that a killed holder left is "
+          "cleared.")
       .def("writable", &Files::writable, "name"_a, "Whether the file exists and may be written.")
       .def(
           "names",
@@ -115,8 +116,9 @@ void bind_files(nb::class_<Files>& files) {
           "The names for a pattern, in order of numbers. An Error: a folder cannot be read.")
       .def("_read", &Files::read_here, "name"_a, "One attempt. An OSError.")
       .def("_write", &Files::write_here, "name"_a, "value"_a, "One attempt. An OSError.")
-      .def_rw("busy_bound", &Files::busy_bound, "How long busy files are tried again (s).")
-      .def_rw("lock_bound", &Files::lock_bound, "How long a lock is waited for (s).");
+      .def_rw("busy_bound", &Files::busy_bound,
+              "Seconds for which writes to busy files are retried.")
+      .def_rw("lock_bound", &Files::lock_bound, "Seconds to wait for a lock.");
 }
 
 void bind_facts(nb::class_<Files>& files) {
@@ -175,7 +177,8 @@ void bind_damon(nb::class_<Files>& files) {
           [](const Files& self, const std::string& config, const std::string& option) {
             unwrap(check_damon_free(self, config.c_str(), option.c_str()));
           },
-          "config"_a, "option"_a, "An Error: why DAMON cannot be set up, and by whom it is used.");
+          "config"_a, "option"_a,
+          "Raises an Error if DAMON cannot be set up, with the reason and its users.");
 }
 
 }  // namespace
@@ -190,7 +193,7 @@ void bind_host(nb::module_& m) {
       .field("state", &Kdamond::state, "on or off.")
       .field("pid", &Kdamond::pid, "PID of the thread.")
       .field("operations", &Kdamond::operations, "vaddr or paddr, by context.")
-      .field("actions", &Kdamond::actions, "Those of its schemes.");
+      .field("actions", &Kdamond::actions, "Actions of its schemes.");
   Record<MemoryGroup>(m, "MemoryGroup", "The group that counts this process's memory.")
       .computed(
           "version", [](const MemoryGroup& self) { return self.group.version2 ? 2 : 1; }, "1 or 2.")

@@ -264,30 +264,27 @@ void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
 void bind_closing(nb::class_<KvStoreRef>& bound) {
   bound
       .def("flush", &flush, "timeout"_a = 60.0,
-           "Writes blocks to the folder that are only in memory, as far as its budget has slots. "
-           "Covers blocks whose store() began before the call. Then everything written so far is "
-           "made "
-           "durable (fdatasync), which `timeout` does not bound. IoError: some blocks could not be "
-           "written, a disk did not take them, or a file of the folder was removed or cut. "
-           "TimedOutError: some blocks were written.")
-      .def(
-          "close", &close, nb::kw_only(), "flush"_a = true, "timeout"_a = 60.0,
-          "Ends what goes on and lets tiers and folder go: another store may open it at once. "
-          "`flush`: flush() first; where that fails it is "
-          "closed, and the error raised. Loads are cancelled, matches hold nothing any more, and "
-          "later calls are a CancelledError; closing twice is none. All for at most `timeout` "
-          "seconds, which does not bound the fdatasync of flush(); after a "
-          "flush that took them all copies in flight have one more. "
-          "TimedOutError: either it is closed, and what was not written in time is gone, or some "
-          "copies, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is "
-          "closed again. Ctrl-C ends the flush, and copies in flight have one second, which "
-          "a second Ctrl-C ends; without a flush the first does. If they have not ended then, a "
-          "note of the exception says that the store is still to be closed. Dropping a store that "
-          "is not closed waits for them all the same; where they do not end, the process does, "
-          "after at most 200 s: a GPU may still write to its memory.")
+           "Writes blocks that are only in memory to the folder, as far as its budget allows. "
+           "Covers blocks whose store() began before the call. Then makes everything written so "
+           "far durable (fdatasync); `timeout` does not bound that. IoError: some blocks could not "
+           "be written or made durable, or a file of the folder was removed or truncated. "
+           "TimedOutError: only some blocks were written.")
+      .def("close", &close, nb::kw_only(), "flush"_a = true, "timeout"_a = 60.0,
+           "Closes the store and releases tiers and folder, so that another store may open the "
+           "folder at once. Loads are cancelled, matches pin nothing any more, and later calls "
+           "raise CancelledError. Closing twice is allowed. `flush`: flush() first; if that fails, "
+           "the store is closed and the error raised. `timeout` bounds everything except the "
+           "fdatasync of flush(); if the flush used it up, copies in flight have one more second. "
+           "TimedOutError: either the store is closed, and blocks not written in time are lost; or "
+           "some copies have not ended, such as those of a GPU that hangs. Then tiers and folder "
+           "stay in use until close() is called again. Ctrl-C ends the flush and gives copies in "
+           "flight one second, which a second Ctrl-C ends; without a flush the first does. If "
+           "copies have not ended then, a note of the exception says that the store is still to be "
+           "closed. Dropping a store that is not closed waits for its copies too. If they do not "
+           "end within 200 s, the process is ended, because a GPU may still write to its memory.")
       .def_prop_ro(
           "closed", [](const KvStoreRef& self) { return self.owner->store->closed(); },
-          "Whether it takes nothing any more.")
+          "Whether the store is closed.")
       .def(
           "__enter__",
           [](nb::handle self) {
@@ -307,13 +304,13 @@ void bind_blocks(nb::class_<KvStoreRef>& bound) {
           [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
             return match(self, keys, false);
           },
-          "keys"_a, "Pins the leading blocks that are there.")
+          "keys"_a, "Pins the leading blocks that are in the store.")
       .def(
           "pin",
           [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
             return match(self, keys, true);
           },
-          "keys"_a, "Pins those of the blocks that are there, also behind missing ones.")
+          "keys"_a, "Pins the blocks that are in the store, also blocks after a missing one.")
       .def(
           "touch",
           [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
@@ -322,7 +319,7 @@ void bind_blocks(nb::class_<KvStoreRef>& bound) {
             const std::vector<kvcache::Key> wanted = keys_of(keys);
             without_gil([&] { owner->store->touch(wanted); });
           },
-          "keys"_a, "Counts a use of those that are there: they leave later.")
+          "keys"_a, "Counts a use of the blocks in the store: they are evicted later.")
       .def(
           "take_dropped",
           [](const KvStoreRef& self) {
@@ -333,16 +330,16 @@ void bind_blocks(nb::class_<KvStoreRef>& bound) {
           "Keys of blocks that left the store for good since the last call, except by remove() and "
           "clear(); at most 2^20. Empty unless the store was opened with list_dropped=True.")
       .def("store_object", &store, "keys"_a, "source"_a, nb::kw_only(), "layout"_a, "positions"_a,
-           "priority"_a, "stream"_a, "As headrace.kvcache.Store.store().")
+           "priority"_a, "stream"_a, "Like headrace.kvcache.Store.store().")
       .def("load_object", &load, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
            "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "stream"_a,
-           "As headrace.kvcache.Store.load().")
+           "Like headrace.kvcache.Store.load().")
       .def("load_block_objects", &load_blocks, "keys"_a, "into"_a, nb::kw_only(), "layout"_a,
            "positions"_a, "priority"_a, "promote"_a, "stream"_a,
-           "As headrace.kvcache.Store.load_blocks().")
+           "Like headrace.kvcache.Store.load_blocks().")
       .def("contains", &contains, "keys"_a,
-           "Which of them are there now; holds nothing, and counts as no match.")
-      .def("sizes", &sizes, "keys"_a, "As contains(): the bytes of each, None if it is not there.")
+           "Which of the blocks are there now. Pins nothing, and does not count as a match.")
+      .def("sizes", &sizes, "keys"_a, "Like contains(): the bytes of each block, or None.")
       .def(
           "remove",
           [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
@@ -351,16 +348,16 @@ void bind_blocks(nb::class_<KvStoreRef>& bound) {
             return unwrap(without_gil([&] { return owner->store->remove(wanted); }));
           },
           "keys"_a,
-          "From now on they are not found, after reopening either; how many were there or on their "
-          "way. What is held or being copied ends as it would have, and a block of that key is "
-          "refused until then. flush() waits for what has to be written.")
+          "Removes blocks, also for a later open of the folder; returns the number that were there "
+          "or being stored. Pins and copies in progress end normally; until then, blocks with the "
+          "same key are refused. flush() makes the removal durable.")
       .def(
           "clear",
           [](const KvStoreRef& self) {
             const std::shared_ptr<KvOwner> owner = self.owner;
             return unwrap(without_gil([&] { return owner->store->clear(); }));
           },
-          "As remove() of all.")
+          "remove() of all blocks.")
       .def(
           "stats",
           [](const KvStoreRef& self) {
@@ -395,8 +392,9 @@ void bind_store(nb::module_& m) {
           },
           "mover"_a, "geometry"_a, "tiers"_a, "folder"_a.none(), nb::kw_only(), "eviction"_a,
           "in_flight"_a, "load_ahead"_a, "workers"_a, "list_dropped"_a, "shared"_a,
-          "Memories: where, bytes, whether pinned, and whether touched at once. The folders: paths "
-          "and bytes, when they are written, what is verified, and whether others are emptied.")
+          "Memories: placement, bytes, whether pinned, and whether touched at once. Folders: paths "
+          "and bytes, when they are written, what is verified, and whether folders of another "
+          "geometry are emptied.")
       .def_prop_ro("geometry", [](const KvStoreRef& self) { return self.owner->store->geometry(); })
       .def_prop_ro(
           "shared_files",
@@ -406,8 +404,8 @@ void bind_store(nb::module_& m) {
             if (!files) return std::nullopt;
             return std::tuple(files->memory, files->index);
           },
-          "Descriptors of the first tier's memory, if that is memory, and of the index, for a "
-          "KvShared of another process. They belong to the store. None: it is not shared.");
+          "Descriptors of the first tier's memory, if that tier is memory, and of the index, for a "
+          "KvShared of another process. They belong to the store. None: the store is not shared.");
   bind_blocks(bound);
   bind_closing(bound);
 }
@@ -417,9 +415,8 @@ void bind_store(nb::module_& m) {
 void bind_kv(nb::module_& m) {
   m.def(
       "kv_key", [](const nb::bytes& name) { return bytes_of(keys_of({name})).front(); }, "name"_a,
-      "The key of a block that something else names, such as an engine: 16 bytes are the key, "
-      "other "
-      "lengths are hashed. Stores take names instead of keys.");
+      "The key of a block from a name that another program gave, such as an engine. A name of 16 "
+      "bytes is the key; other lengths are hashed. Stores accept names instead of keys.");
   bind_kv_handles(m);
   bind_store(m);
   bind_kv_jobs(m);

@@ -35,8 +35,7 @@ void wait_layer(const kvcache::Load& load, unsigned layer, Nanoseconds timeout) 
 }
 
 void bind_geometry(nb::module_& m) {
-  nb::class_<kvcache::Geometry>(m, "KvGeometry",
-                                "What decides the bytes of a KV block, and how many they are.")
+  nb::class_<kvcache::Geometry>(m, "KvGeometry", "The model, layout and size of KV blocks.")
       .def(
           "__init__",
           [](kvcache::Geometry* self, const std::string& model, unsigned layers, unsigned kv_heads,
@@ -56,11 +55,9 @@ void bind_geometry(nb::module_& m) {
           },
           "model"_a, nb::kw_only(), "layers"_a, "kv_heads"_a, "head_dim"_a, "element_bytes"_a = 2,
           "block_tokens"_a = 16, "tensors"_a = 2, "revision"_a = "", "any_size"_a = false,
-          "`tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: "
-          "whatever else the bytes depend on, such as weights. `any_size`: blocks have any size up "
-          "to 1 GiB, and no layers; block_bytes is the unit of space, of which a block takes as "
-          "many "
-          "as it needs.")
+          "`tensors`: 2 for keys and values, 1 if one latent vector holds both. `revision`: "
+          "anything else the bytes depend on, such as the weights. `any_size`: blocks have any "
+          "size up to 1 GiB, and no layers; a block takes a whole number of units of block_bytes.")
       .def_ro("model", &kvcache::Geometry::model, "Part of each key.")
       .def_ro("revision", &kvcache::Geometry::revision, "Part of each key.")
       .def_ro("layers", &kvcache::Geometry::layers, "")
@@ -77,10 +74,9 @@ void bind_geometry(nb::module_& m) {
           [](const kvcache::Geometry& self, const std::vector<std::uint32_t>& tokens,
              const std::string& salt) { return bytes_of(kvcache::keys(self, tokens, salt)); },
           "tokens"_a, nb::kw_only(), "salt"_a = "",
-          "The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the key before "
-          "and "
-          "the tokens of the block. `salt`: an adapter or tenant that shares a store with others; "
-          "whoever has another salt has other keys.")
+          "The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the previous key "
+          "and the block's tokens. `salt`: an adapter or tenant that shares the store; other salts "
+          "give other keys.")
       .def(
           "__eq__",
           [](const kvcache::Geometry& self, nb::handle other) {
@@ -100,12 +96,12 @@ void bind_geometry(nb::module_& m) {
 }
 
 void bind_store_stats(nb::module_& m) {
-  Record<kvcache::StoredCounts>(m, "KvStoredCounts", "What became of the blocks of a store().")
+  Record<kvcache::StoredCounts>(m, "KvStoredCounts", "The outcome of a store(), in blocks.")
       .field("stored", &kvcache::StoredCounts::stored, "")
-      .field("present", &kvcache::StoredCounts::present, "Were there already.")
+      .field("present", &kvcache::StoredCounts::present, "Blocks that were there already.")
       .field("refused", &kvcache::StoredCounts::refused,
              "No room: too much in flight, or all pinned.")
-      .field("failed", &kvcache::StoredCounts::failed, "Their copy did.");
+      .field("failed", &kvcache::StoredCounts::failed, "Blocks whose copy failed.");
   Record<kvcache::TierStats>(m, "KvTierStats", "One tier.")
       .field("name", &kvcache::TierStats::name, "The kind of memory, or the folder.")
       .field("budget", &kvcache::TierStats::budget, "Bytes, whole blocks.")
@@ -120,7 +116,7 @@ void bind_store_stats(nb::module_& m) {
       .field("tiers", &kvcache::StoreStats::tiers, "From fast to slow.")
       .field("matched", &kvcache::StoreStats::matched, "Blocks found by match().")
       .field("missed", &kvcache::StoreStats::missed, "Blocks it did not find.")
-      .field("stores", &kvcache::StoreStats::stores, "What became of blocks given to store().")
+      .field("stores", &kvcache::StoreStats::stores, "The outcome of all blocks given to store().")
       .field("failed", &kvcache::StoreStats::failed,
              "Blocks that could not be written to a slower tier.")
       .field("damaged", &kvcache::StoreStats::damaged,
@@ -129,19 +125,19 @@ void bind_store_stats(nb::module_& m) {
       .field("in_flight", &kvcache::StoreStats::in_flight, "Bytes of stores now.")
       .field("pinned", &kvcache::StoreStats::pinned,
              "Bytes of blocks held by matches and loads now.")
-      .field("last_error", &kvcache::StoreStats::last_error, "Of a tier; empty: none.")
+      .field("last_error", &kvcache::StoreStats::last_error,
+             "The last error of a tier; empty if there was none.")
       .field("last_error_age", &kvcache::StoreStats::last_error_age,
-             "Seconds since it; while it goes on, few.");
+             "Seconds since `last_error`; stays small while the error persists.");
 }
 
 void bind_match(nb::module_& m) {
-  nb::class_<KvMatchRef>(
-      m, "KvMatch",
-      "Blocks that are there. Holds them where they are until release(), the end "
-      "of `with`, or until it is dropped.")
+  nb::class_<KvMatchRef>(m, "KvMatch",
+                         "Blocks that are in the store, pinned where they are until release(), the "
+                         "end of `with`, or until this object is dropped.")
       .def_prop_ro(
           "keys", [](const KvMatchRef& self) { return bytes_of(held(self).keys()); },
-          "Of the blocks, for load().")
+          "Keys of the blocks, for load().")
       .def_prop_ro(
           "tiers",
           [](const KvMatchRef& self) {
@@ -150,7 +146,7 @@ void bind_match(nb::module_& m) {
           },
           "The number of the fastest tier that has each block.")
       .def("__len__", [](const KvMatchRef& self) { return held(self).size(); })
-      .def("release", &release_match, nb::lock_self(), "Lets the blocks go.")
+      .def("release", &release_match, nb::lock_self(), "Unpins the blocks.")
       .def(
           "__enter__",
           [](nb::handle self) {
@@ -167,7 +163,7 @@ void bind_load_layer(nb::module_& m) {
   nb::class_<KvLayerRef>(m, "KvLayer", "One layer of a load: await it, or wait for it.")
       .def(
           "done", [](const KvLayerRef& self) { return self.load.poll(self.layer).has_value(); },
-          "True once all of it is there and verified, or it has failed.")
+          "True once the layer is loaded and verified, or has failed.")
       .def(
           "wait",
           [](const KvLayerRef& self, Nanoseconds timeout) {
@@ -175,8 +171,9 @@ void bind_load_layer(nb::module_& m) {
             wait_layer(mine.load, mine.layer, timeout);
           },
           "timeout"_a = 60.0,
-          "Waits at most `timeout` seconds; the layer becomes urgent. IoError: blocks of it could "
-          "not be read or were damaged, and KvLoad.leading says what is left.")
+          "Makes the layer urgent, and waits at most `timeout` seconds. IoError: blocks of the "
+          "layer could not be read or were damaged; KvLoad.leading counts the leading blocks that "
+          "are left.")
       .def(
           "urgent",
           [](const KvLayerRef& self) {
@@ -184,15 +181,16 @@ void bind_load_layer(nb::module_& m) {
             const GilRelease release;
             mine.load.urgent(mine.layer);
           },
-          "Somebody has come to wait for it: from now on it goes as demand.")
+          "Makes the layer urgent: from now on it is read with priority \"demand\".")
       .def("__await__", await_by("layer_ready"),
            nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
            "Under asyncio: as wait(), without blocking the loop.");
 }
 
 void bind_load(nb::module_& m) {
-  nb::class_<KvLoadRef>(m, "KvLoad",
-                        "Blocks on their way into memory, which is kept until they are there.")
+  nb::class_<KvLoadRef>(
+      m, "KvLoad",
+      "A load in progress. The destination memory is kept alive until the blocks are there.")
       .def_prop_ro("layers", [](const KvLoadRef& self) { return self.load.layers(); })
       .def(
           "layer",
@@ -213,7 +211,8 @@ void bind_load(nb::module_& m) {
             const KvLoadRef mine = self;
             unwrap(wait_for(timeout, [&](Nanoseconds slice) { return mine.load.wait(slice); }));
           },
-          "timeout"_a = 60.0, "All layers; raises the first error of any.")
+          "timeout"_a = 60.0,
+          "Waits for all layers at most `timeout` seconds; raises the first error of any.")
       .def("__await__", await_by("load_ready"),
            nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
            "Under asyncio: as wait(), without blocking the loop.")
@@ -230,21 +229,20 @@ void bind_load(nb::module_& m) {
             for (std::size_t i = 0; i < self.blocks; ++i) loaded[i] = self.load.loaded(i);
             return loaded;
           },
-          "For each block of load() whether it is there and right. InvalidError: not done().")
+          "For each block of load(): whether it was loaded and verified. InvalidError: not done().")
       .def(
           "cancel",
           [](const KvLoadRef& self) {
             const GilRelease release;
             self.load.cancel();
           },
-          "Asks to stop; layers that are there stay.");
+          "Requests a stop; layers that are loaded stay.");
 }
 
 void bind_stored(nb::module_& m) {
-  nb::class_<KvStoredRef>(
-      m, "KvStored",
-      "Blocks on their way from memory, which is kept and must not change until "
-      "they are stored.")
+  nb::class_<KvStoredRef>(m, "KvStored",
+                          "A store in progress. The source memory is kept alive; it must not "
+                          "change until the blocks are stored.")
       .def("done", [](const KvStoredRef& self) { return self.stored.done(); })
       .def(
           "wait",
@@ -253,7 +251,7 @@ void bind_stored(nb::module_& m) {
             return unwrap(
                 wait_for(timeout, [&](Nanoseconds slice) { return mine.stored.wait(slice); }));
           },
-          "timeout"_a = 60.0, "What became of each block.")
+          "timeout"_a = 60.0, "Waits at most `timeout` seconds. Returns the outcome, in blocks.")
       .def("__await__", await_by("stored"),
            nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, KvStoredCounts]"),
            "Under asyncio: as wait(), without blocking the loop.");

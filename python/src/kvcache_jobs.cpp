@@ -269,9 +269,9 @@ Outcome outcome_of(const Job& job) {
 void bind_kv_jobs(nb::module_& m) {
   nb::class_<KvJobsRef>(
       m, "KvJobs",
-      "Loads and stores of whole blocks between a KvStore and one memory, begun by a thread, for "
-      "callers that must not wait: a call lists names and positions, and takes a few microseconds. "
-      "Jobs are begun in the order of their calls. Thread-safe.")
+      "Loads and stores of whole blocks between a KvStore and one memory, for callers that must "
+      "not wait. A call lists names and positions, and takes a few microseconds; a thread of this "
+      "object begins the jobs, in the order of the calls. Thread-safe.")
       .def(
           "__init__",
           [](KvJobsRef* self, const KvStoreRef& store, const ExtentLike& memory) {
@@ -284,15 +284,15 @@ void bind_kv_jobs(nb::module_& m) {
           [](const KvJobsRef& self, std::uint64_t number, const Names& keys,
              const Positions& positions) { put(self, number, keys, positions, {}); },
           "number"_a, "keys"_a, "positions"_a,
-          "As KvStore.store(). Until the job has ended the memory must not change.")
+          "Like KvStore.store(). The memory must not change until the job has ended.")
       .def(
           "load",
           [](const KvJobsRef& self, std::uint64_t number, const Names& keys,
              const Positions& positions, std::size_t part,
              bool promote) { put(self, number, keys, positions, Division{part, promote}); },
           "number"_a, "keys"_a, "positions"_a, nb::kw_only(), "part"_a, "promote"_a,
-          "As KvStore.load_blocks(), in parts of `part` blocks, one of which is verified while the "
-          "next is read; 0: in one.")
+          "Like KvStore.load_blocks(), in parts of `part` blocks: one part is verified while the "
+          "next is read. 0: all in one part.")
       .def(
           "take",
           [](const KvJobsRef& self) {
@@ -300,8 +300,9 @@ void bind_kv_jobs(nb::module_& m) {
             for (const Job& job : self.jobs->inbox().take()) outcomes.push_back(outcome_of(job));
             return outcomes;
           },
-          "Jobs that have ended since the last call: the number, for each block of a load whether "
-          "it is there and right, how many were loaded or kept, and why some were not begun.")
+          "Jobs that have ended since the last call. For each: its number; for each block of a "
+          "load, whether it was loaded and verified; the count of blocks loaded or stored; and the "
+          "error if it could not begin.")
       .def(
           "wait",
           [](const KvJobsRef& self, Nanoseconds timeout) {
@@ -319,8 +320,8 @@ void bind_kv_jobs(nb::module_& m) {
             jobs->inbox();
             without_gil([&] { jobs->stop(); });
           },
-          "Takes no more jobs, and ends its thread once it has begun all. The object still holds "
-          "store and memory.");
+          "Accepts no more jobs, and ends the thread once it has begun all jobs. The object still "
+          "keeps the store and the memory.");
 }
 
 }  // namespace headrace::python

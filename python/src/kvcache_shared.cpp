@@ -53,8 +53,8 @@ void copy(const KvSharedRef& self, const std::vector<bool>& which, const ExtentL
 void bind_kv_shared(nb::module_& m) {
   nb::class_<KvSharedRef>(
       m, "KvShared",
-      "Blocks of a KvStore of another process, which opened it with shared=True: found and copied "
-      "without a call to that process. Thread-safe. CancelledError: that store is closed. "
+      "Finds and copies blocks of another process's KvStore without a call to that process. The "
+      "store is open with shared=True. Thread-safe. CancelledError: the store is closed. "
       "UnsupportedError: in a child of fork().")
       .def(
           "__init__",
@@ -64,7 +64,7 @@ void bind_kv_shared(nb::module_& m) {
                 [&] { return kvcache::SharedBlocks::attach(geometry, memory, index); }))};
           },
           "geometry"_a, "memory"_a.none(), "index"_a,
-          "Maps what KvStore.shared_files gives, and leaves the descriptors open.")
+          "Maps the descriptors of KvStore.shared_files, and leaves them open.")
       .def_prop_ro("geometry", [](const KvSharedRef& self) { return self.blocks->geometry(); })
       .def(
           "contains",
@@ -73,10 +73,10 @@ void bind_kv_shared(nb::module_& m) {
             const std::vector<kvcache::Key> wanted = keys_of(keys);
             return unwrap(without_gil([&] { return blocks->contains(wanted); }));
           },
-          "keys"_a, "Which of them the store has now, in any tier.")
+          "keys"_a, "Which of the blocks the store has now, in any tier.")
       .def("read", &read, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
-           "Copies those of the blocks that are in the store's memory, and says which. The memory "
-           "of others may have been overwritten.")
+           "Copies the blocks that are in the store's memory; returns true for each of them. The "
+           "destination of other blocks may have been overwritten.")
       .def("copy", &copy, "which"_a, "staging"_a, "user"_a, nb::kw_only(), "to_user"_a, "layout"_a,
            "positions"_a,
            "Copies these blocks between `staging`, where they lie one after the other, and the "

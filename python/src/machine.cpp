@@ -17,7 +17,7 @@ namespace {
 void bind_nodes(nb::module_& m) {
   Record<AccessAttributes>(
       m, "AccessAttributes",
-      "What an initiator can expect of a node: rated by firmware, or measured.")
+      "Latency and bandwidth of a node for one initiator: rated by firmware, or measured.")
       .field("initiator", &AccessAttributes::initiator, "The node with the CPUs.")
       .field("read_latency", &AccessAttributes::read_latency, "Seconds; None when unknown.")
       .field("write_latency", &AccessAttributes::write_latency, "Seconds; None when unknown.")
@@ -25,18 +25,19 @@ void bind_nodes(nb::module_& m) {
              "Bytes per second; None when unknown.")
       .field("write_bandwidth", &AccessAttributes::write_bandwidth,
              "Bytes per second; None when unknown.")
-      .field("source", &AccessAttributes::source, "Who says so.")
+      .field("source", &AccessAttributes::source, "The source of these numbers.")
       .field("measured", &AccessAttributes::measured, "Measured with all CPUs of the initiator.");
-  Record<GpuAttributes>(m, "GpuAttributes", "What the driver of a GPU says about it.")
+  Record<GpuAttributes>(m, "GpuAttributes", "Facts about a GPU from its driver.")
       .field("pci", &GpuAttributes::pci, "Its PCI address; empty when unknown.")
       .field("uuid", &GpuAttributes::uuid, "32 hexadecimal digits; empty when unknown.")
       .field("paradigm", &GpuAttributes::paradigm, "How far CPUs and GPU see each other's memory.")
       .field("copy_engines", &GpuAttributes::copy_engines,
-             "Copies that may be under way at the same time.")
+             "The number of copies that may be in flight at the same time.")
       .field("host", &GpuAttributes::host, "The nearest node of the host; None when unknown.")
       .field("emulated", &GpuAttributes::emulated, "Made of software: its speed says nothing.");
-  Record<MemorySideCache>(m, "MemorySideCache",
-                          "A cache before a node's memory: HBM in cache mode, which is no node.")
+  Record<MemorySideCache>(
+      m, "MemorySideCache",
+      "A cache in front of a node's memory: HBM in cache mode, which is not a node of its own.")
       .field("size", &MemorySideCache::size, "Bytes.")
       .field("line", &MemorySideCache::line, "Bytes; None when unknown.")
       .field("indexing", &MemorySideCache::indexing, "direct-mapped, indexed; empty when unknown.")
@@ -44,7 +45,7 @@ void bind_nodes(nb::module_& m) {
              "write-back, write-through; empty when unknown.");
   Record<Node>(m, "Node", "One memory with one location.")
       .field("id", &Node::id, "The kernel's NUMA number; storage from 1000, GPUs from 2000.")
-      .field("kind", &Node::kind, "What it is made of.")
+      .field("kind", &Node::kind, "The kind of memory.")
       .field("reason", &Node::reason, "Why this kind: the evidence.")
       .field("name", &Node::name, "Its name for people.")
       .field("capacity", &Node::capacity, "Bytes; None when unknown.")
@@ -53,8 +54,9 @@ void bind_nodes(nb::module_& m) {
       .field("access", &Node::access, "Latencies and bandwidths per initiator.")
       .field("distances", &Node::distances, "SLIT distances to memory nodes; 10 is local.")
       .field("path", &Node::path, "Storage: a directory on it.")
-      .field("gpu", &Node::gpu, "GPUs whose driver was asked; else None.")
-      .field("side_cache", &Node::side_cache, "A cache before its memory; else None.")
+      .field("gpu", &Node::gpu,
+             "Facts about a GPU; None for other nodes, and if no driver was asked.")
+      .field("side_cache", &Node::side_cache, "A cache in front of its memory; None without one.")
       .type()
       .def_prop_ro("byte_addressable", &Node::byte_addressable,
                    "Loads and stores of a CPU reach it.");
@@ -67,39 +69,41 @@ void bind_parts(nb::module_& m) {
       .field("cpus", &CacheLevel::cpus, "The CPUs that share it.");
   Record<Engine>(m, "Engine", "Something that can copy.")
       .field("id", &Engine::id, "Its place in Machine.engines.")
-      .field("kind", &Engine::kind, "What copies.")
+      .field("kind", &Engine::kind, "The kind of engine.")
       .field("name", &Engine::name, "Its name for people.")
       .field("home", &Engine::home, "The node it sits at.")
       .field("reason", &Engine::reason, "How it was found.");
-  Record<Link>(m, "Link", "A way between nodes, with limits that all who cross it share.")
-      .field("kind", &Link::kind, "What kind of way.")
+  Record<Link>(m, "Link", "A link between nodes. All traffic across it shares its limits.")
+      .field("kind", &Link::kind, "The kind of link.")
       .field("a", &Link::a, "The nodes at one end.")
       .field("b", &Link::b, "The nodes at the other end.")
-      .field("reason", &Link::reason, "How it was found, what is not known of it.")
+      .field("reason", &Link::reason,
+             "How the link was found, and which of its properties are unknown.")
       .field("each_way", &Link::each_way, "Bytes per second in a direction; None when unknown.")
-      .field("each_way_source", &Link::each_way_source, "Who says so.")
+      .field("each_way_source", &Link::each_way_source, "The source of these numbers.")
       .field("both_ways", &Link::both_ways,
              "Bytes per second in both directions at once; None when unknown.")
-      .field("both_ways_source", &Link::both_ways_source, "Who says so.")
+      .field("both_ways_source", &Link::both_ways_source, "The source of these numbers.")
       .field("latency", &Link::latency, "Seconds that it adds to an access; None when unknown.")
-      .field("latency_source", &Link::latency_source, "Who says so.");
+      .field("latency_source", &Link::latency_source, "The source of these numbers.");
   Record<GatherLimit>(m, "GatherLimit",
-                      "Many small copies that a kernel of a GPU makes, not its copy engines.")
-      .field("bytes", &GatherLimit::bytes, "Each of them at most.")
-      .field("count", &GatherLimit::count, "How many there are at least.");
+                      "The limit for many small copies: within it, a GPU's kernel makes them "
+                      "instead of its copy engines.")
+      .field("bytes", &GatherLimit::bytes, "Bytes of each copy, at most.")
+      .field("count", &GatherLimit::count, "Number of copies, at least.");
   Record<CopyRate>(m, "CopyRate", "A measured cost of copying: time = latency + bytes / bandwidth.")
-      .field("engine", &CopyRate::engine, "Who copies.")
+      .field("engine", &CopyRate::engine, "The id of the engine.")
       .field("from_node", &CopyRate::from, "Where the bytes are.")
       .field("to_node", &CopyRate::to, "Where they go.")
       .field("latency", &CopyRate::latency, "Seconds.")
       .field("bandwidth", &CopyRate::bandwidth, "Bytes per second.")
       .field("source", &CopyRate::source, "The experiment and its date.")
       .field("gather", &CopyRate::gather,
-             "A GPU's: what its kernel copies at least twice as fast.");
+             "GPUs only: the copies that its kernel makes at least twice as fast; else None.");
 }
 
 void bind_dsa(nb::module_& m) {
-  Record<DsaFinding>(m, "DsaFinding", "What works of a DSA device, and what would change that.")
+  Record<DsaFinding>(m, "DsaFinding", "The state of a DSA device, and how to change it.")
       .field("name", &DsaFinding::name, "dsa0; empty where there is no device to name.")
       .field("why", &DsaFinding::why, "One line.")
       .field("remedy", &DsaFinding::remedy, "A command or a setting; empty where none helps.")
@@ -116,8 +120,8 @@ void bind_dsa(nb::module_& m) {
       },
       nb::kw_only(), "sysfs"_a = nb::none(), "dev"_a = nb::none(),
       "pci"_a = std::filesystem::path("/sys/bus/pci/devices"),
-      "The DSA devices of this host, or of one whose files lie elsewhere; without names by "
-      "HEADRACE_DSA_SYSFS and HEADRACE_DSA_DEV.");
+      "The DSA devices of this host, or of a host whose files are in other folders. Default "
+      "folders: HEADRACE_DSA_SYSFS and HEADRACE_DSA_DEV.");
 }
 
 std::string driver_in_words() {
@@ -176,9 +180,9 @@ void bind_documents(nb::class_<Machine>& type) {
       .def("to_json", &Machine::to_json, "One JSON document, schema_version first.")
       .def(
           "asdict", [](const Machine& self) { return dict_of(json_of(self)); },
-          "What to_json() writes, as a dict.")
+          "The contents of to_json() as a dict.")
       .def("to_text", &Machine::to_text, "A tree for people: a line for each node.")
-      .def("overview", &overview, "The same with one line for nodes that are alike.")
+      .def("overview", &overview, "Like to_text(), with one line for nodes that are alike.")
       .def(
           "to_hwloc_xml", [](const Machine& machine) { return unwrap(to_hwloc_xml(machine)); },
           "The topology in hwloc's XML format; only for a discovered machine.");
@@ -187,19 +191,18 @@ void bind_documents(nb::class_<Machine>& type) {
 void bind_machine_class(nb::module_& m) {
   nb::class_<Machine> type(
       m, "Machine",
-      "The graph of one host: its memories (nodes), what can copy between them "
-      "(engines), what joins them (links) and, once measured, how fast copies are "
-      "(copy rates). Plain data.");
+      "The graph of one host: memories (nodes), engines that copy between them, links that join "
+      "them and, once measured, the speed of copies (copy rates). Plain data.");
   bind_documents(type);
   type.def_static("discover", &discover, nb::kw_only(), "sysfs"_a = std::filesystem::path("/sys"),
                   "procfs"_a = std::filesystem::path("/proc"), "hwloc_xml"_a = nb::none(),
                   "storage"_a = nb::none(), "headrace_nodes"_a = nb::none(),
                   "memkind_hbw_nodes"_a = nb::none(),
-                  "Asks this host what it has. `storage`: paths whose devices become nodes (the "
-                  "working directory's if not given). The overrides default to the environment "
-                  "(HEADRACE_NODES, MEMKIND_HBW_NODES).")
+                  "Discovers the memories, engines and links of this host. `storage`: paths whose "
+                  "devices become nodes (default: the working directory's). The overrides default "
+                  "to the environment (HEADRACE_NODES, MEMKIND_HBW_NODES).")
       .def_ro("name", &Machine::name, "The host's or the preset's.")
-      .def_ro("description", &Machine::description, "In words.")
+      .def_ro("description", &Machine::description, "In plain words.")
       .def_ro("source", &Machine::source, "Discovered, a preset, or a path.")
       .def_prop_ro(
           "nodes", [](const Machine& self) { return self.nodes; }, "Ascending ids.")
@@ -209,11 +212,13 @@ void bind_machine_class(nb::module_& m) {
           "engines", [](const Machine& self) { return self.engines; }, "Ascending ids.")
       .def_prop_ro(
           "links", [](const Machine& self) { return self.links; },
-          "What joins nodes; those between sockets first.")
+          "Links between nodes, links between sockets first.")
       .def_prop_ro(
-          "copy_rates", [](const Machine& self) { return self.copy_rates; }, "What was measured.")
-      .def_prop_ro("cache_mode", &cache_mode,
-                   "Why memory that the host has is no node: HBM is in cache mode; else empty.")
+          "copy_rates", [](const Machine& self) { return self.copy_rates; },
+          "Measured rates of copies; empty before any measurement.")
+      .def_prop_ro(
+          "cache_mode", &cache_mode,
+          "Why some of the host's memory is not a node: HBM is in cache mode. Otherwise empty.")
       .def_ro("warnings", &Machine::warnings, "Contradictions met in discovery.")
       .def_ro("provenance", &Machine::provenance, "Kernel, CPU model, hwloc version, ...")
       .def(
@@ -234,7 +239,8 @@ void bind_machine_class(nb::module_& m) {
             const Node* host = host_of(self, *unwrap(self.node(id)));
             return host == nullptr ? std::nullopt : std::optional<NodeId>(host->id);
           },
-          "id"_a, "The node with CPUs nearest to it, itself if it has some; None if none has.")
+          "id"_a,
+          "The nearest node with CPUs: the node itself if it has CPUs; None if no node has any.")
       .def(
           "last_level_cache",
           [](const Machine& self, unsigned cpu) {

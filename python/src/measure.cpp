@@ -24,14 +24,15 @@ void bind_backends(nb::module_& m) {
              "Bytes; smaller pieces cost more than they move.")
       .field("inline_below", &Capabilities::inline_below,
              "Bytes; smaller pieces are copied at once.")
-      .field("note", &Capabilities::note, "In words.");
-  nb::class_<Backends>(m, "Backends", "What drives the engines of a machine, here and now.")
+      .field("note", &Capabilities::note, "In plain words.");
+  nb::class_<Backends>(m, "Backends",
+                       "The backends that drive the engines of a machine in this process.")
       .def_static(
           "open",
           [](const Machine& machine) {
             return unwrap(without_gil([&] { return Backends::open(machine); }));
           },
-          "machine"_a, "Opens all that work here.")
+          "machine"_a, "Opens all backends that work here.")
       .def_prop_ro(
           "capabilities",
           [](const Backends& self) {
@@ -39,10 +40,10 @@ void bind_backends(nb::module_& m) {
             for (const auto& backend : self.all()) facts.push_back(backend->capabilities());
             return facts;
           },
-          "Facts about each.")
+          "Facts about each backend.")
       .def_prop_ro(
           "skipped", [](const Backends& self) { return self.skipped(); },
-          "Engines nobody drives here, each with the reason.");
+          "Engines that no backend drives here, each with the reason.");
 }
 
 void copy_python_bytes(nb::handle to, nb::handle source, const Word<CopyHint>& hint) {
@@ -137,49 +138,50 @@ Profile run_quick_session(const Machine& machine, const std::filesystem::path& d
 
 void bind_experiments(nb::module_& m) {
   Record<ParameterInfo>(m, "ParameterInfo", "A parameter of an experiment.")
-      .field("name", &ParameterInfo::name, "As rows and `only` have it.")
-      .field("kind", &ParameterInfo::kind, "What values it has.")
+      .field("name", &ParameterInfo::name, "The name in rows and in `only`.")
+      .field("kind", &ParameterInfo::kind, "The kind of its values.")
       .field("required", &ParameterInfo::required,
-             "False: profiles of others and of older versions may lack it.");
-  Record<ExperimentInfo>(m, "ExperimentInfo", "What measure() can measure.")
-      .field("name", &ExperimentInfo::name, "As measure() takes it.")
+             "False: third-party profiles and those of older versions may lack it.");
+  Record<ExperimentInfo>(m, "ExperimentInfo", "An experiment of measure().")
+      .field("name", &ExperimentInfo::name, "The name that measure() takes.")
       .field("description", &ExperimentInfo::description, "One line.")
-      .field("parameters", &ExperimentInfo::parameters, "Those of its rows, in their order.")
-      .field("details", &ExperimentInfo::details, "That each of its rows with a number has.");
+      .field("parameters", &ExperimentInfo::parameters, "Parameters of its rows, in their order.")
+      .field("details", &ExperimentInfo::details,
+             "Details that each of its rows with a number has.");
   m.def("experiments", &experiments, "All experiments, in their order.");
 }
 
 void bind_sessions(nb::module_& m) {
-  m.def("measure", &run_measure, "machine"_a, nb::kw_only(),
-        "experiments"_a = std::vector<std::string>{}, "only"_a = ParameterChoices{},
-        "selections"_a = Selections{}, "budget"_a = 60.0, "width"_a = 0.03, "seed"_a = 1,
-        "directory"_a = std::filesystem::path("."), "known"_a = std::vector<Row>{},
-        "rounds"_a = nb::none(), "launches"_a = 1, "repetitions"_a = 3, "noise_checks"_a = true,
-        "stop"_a = nb::none(), "progress"_a = nb::none(),
-        nb::sig("def measure(machine: Machine, *, experiments: typing.Sequence[str] = (), only: "
-                "typing.Mapping[str, int | str | typing.Sequence[int | str]] = {}, selections: "
-                "typing.Sequence[tuple[str, typing.Mapping[str, int | str | typing.Sequence[int | "
-                "str]]]] = (), budget: "
-                "float | None = 60.0, width: float = 0.03, seed: int = 1, directory: "
-                "str | os.PathLike[str] = '.', known: "
-                "typing.Sequence[Row] = (), rounds: int | None = None, launches: int = 1, "
-                "repetitions: int = 3, "
-                "noise_checks: bool = True, stop: typing.Callable[[], bool] | None = None, "
-                "progress: typing.Callable[[int, int], object] | None = None) -> Profile"),
-        "Measures this host. Only points with the parameters of `only` are rows, any of several "
-        "values; a node may be given by its kind. `selections` are pairs of an experiment and such "
-        "parameters, in the place of these two. `directory` is on the disk that `storage` "
-        "measures. `budget` is in "
-        "seconds, None for everything until it is certain; "
-        "`width` the part of the median that its 95 % interval may be wide; rows of `known` with a "
-        "number are kept. Each point is measured `rounds` times, if given, on fresh memory, each "
-        "time by `repetitions` of which the middle one counts. Of `launches` that are merged each "
-        "measures a point twice without a budget, and once what is wanted last. `stop` is asked "
-        "between points; "
-        "when it says True the rows so far are returned.");
-  Record<PlannedPoint>(m, "PlannedPoint", "A point as measure() would begin.")
-      .field("row", &PlannedPoint::row, "Without a number; with a reason if it is not measured.")
-      .field("time", &PlannedPoint::time, "Estimated seconds in all; 0 if it is not measured.")
+  m.def(
+      "measure", &run_measure, "machine"_a, nb::kw_only(),
+      "experiments"_a = std::vector<std::string>{}, "only"_a = ParameterChoices{},
+      "selections"_a = Selections{}, "budget"_a = 60.0, "width"_a = 0.03, "seed"_a = 1,
+      "directory"_a = std::filesystem::path("."), "known"_a = std::vector<Row>{},
+      "rounds"_a = nb::none(), "launches"_a = 1, "repetitions"_a = 3, "noise_checks"_a = true,
+      "stop"_a = nb::none(), "progress"_a = nb::none(),
+      nb::sig("def measure(machine: Machine, *, experiments: typing.Sequence[str] = (), only: "
+              "typing.Mapping[str, int | str | typing.Sequence[int | str]] = {}, selections: "
+              "typing.Sequence[tuple[str, typing.Mapping[str, int | str | typing.Sequence[int | "
+              "str]]]] = (), budget: "
+              "float | None = 60.0, width: float = 0.03, seed: int = 1, directory: "
+              "str | os.PathLike[str] = '.', known: "
+              "typing.Sequence[Row] = (), rounds: int | None = None, launches: int = 1, "
+              "repetitions: int = 3, "
+              "noise_checks: bool = True, stop: typing.Callable[[], bool] | None = None, "
+              "progress: typing.Callable[[int, int], object] | None = None) -> Profile"),
+      "Measures this host. `only`: measure points with these parameters; of several values any "
+      "matches, and a node may be given by its kind. `selections`: pairs of an experiment and such "
+      "parameters, instead of `experiments` and `only`. `directory`: on the disk that `storage` "
+      "measures. `budget`: seconds; None measures everything until it is certain. `width`: the 95 "
+      "% interval may be this part of the median wide. `known`: rows with a number are kept. "
+      "`rounds`: measure each point this number of times, on fresh memory. `repetitions`: runs in "
+      "each round, of which the median counts. `launches`: number of launches that will be merged; "
+      "without a budget each measures a point twice, and the least important points once. `stop` "
+      "is called between points; if it returns True, the rows so far are returned.");
+  Record<PlannedPoint>(m, "PlannedPoint", "A point that measure() would measure.")
+      .field("row", &PlannedPoint::row,
+             "The row without a number; with a reason if it will not be measured.")
+      .field("time", &PlannedPoint::time, "Estimated total seconds; 0 if it will not be measured.")
       .field("distance", &PlannedPoint::distance,
              "Memory to CPUs, or target to source: near, socket, far; else empty.");
   m.def("plan_session", &run_plan_session, "machine"_a, nb::kw_only(),
@@ -191,7 +193,7 @@ void bind_sessions(nb::module_& m) {
                 "float | None = 60.0, directory: str | os.PathLike[str] = '.', known: "
                 "typing.Sequence[Row] = (), rounds: int | None = None, launches: int = 1) -> "
                 "list[PlannedPoint]"),
-        "What measure() would do, without measuring anything; also of a machine that is not this "
+        "The plan of measure(), without measuring anything; also for a machine that is not this "
         "host.");
   m.def("measure_quickly", &run_quick_session, "machine"_a, "directory"_a, nb::kw_only(),
         "stop"_a = nb::none(), "progress"_a = nb::none(),
@@ -211,11 +213,13 @@ void bind_statistics(nb::module_& m) {
       .field("mad", &Summary::mad, "Median absolute deviation, unscaled.")
       .field("min", &Summary::min, "")
       .field("max", &Summary::max, "")
-      .field("interval", &Summary::interval, "Of the median, by `coverage`; else a range.")
+      .field("interval", &Summary::interval,
+             "An interval of the median by `coverage`, or a range of few samples.")
       .field("coverage", &Summary::coverage,
              "The stated chance that `interval` holds the true median; None: fewer than six runs.")
-      .field("launches", &Summary::launches, "That the runs are of.")
-      .computed("interval_words", &interval_words, "What `interval` is: '95 %', 'range of 3'.");
+      .field("launches", &Summary::launches, "Number of launches with these runs.")
+      .computed("interval_words", &interval_words,
+                "The meaning of `interval`: '95 %', 'range of 3'.");
   m.def(
       "summarize", [](const std::vector<double>& samples) { return summarize(samples); },
       "samples"_a, "The summary, or None for no samples.");
@@ -234,7 +238,7 @@ UnifiedMemoryGpu gpu_of(const Machine& machine, unsigned device) {
 
 // A GPU that shares memory with the host.
 void bind_shared_gpu(nb::module_& m) {
-  Record<UnifiedMemoryGpu>(m, "UnifiedMemoryGpu", "A GPU to measure on.")
+  Record<UnifiedMemoryGpu>(m, "UnifiedMemoryGpu", "A GPU for measurements of Unified Memory.")
       .field("name", &UnifiedMemoryGpu::name, "Its name.")
       .field("capacity", &UnifiedMemoryGpu::capacity, "Bytes.")
       .field("managed_bytes", &UnifiedMemoryGpu::managed_bytes,
@@ -242,9 +246,9 @@ void bind_shared_gpu(nb::module_& m) {
       .computed(
           "paradigm",
           [](const UnifiedMemoryGpu& self) { return std::string(to_string(self.paradigm)); },
-          "How it reaches memory of the host: ats, hmm, managed, limited.");
+          "How the GPU reaches host memory: ats, hmm, managed, limited.");
   m.def("unified_memory_gpu", &gpu_of, "machine"_a, "device"_a = 0,
-        "That of this host by the driver's number.");
+        "The GPU of this host with the driver's number `device`.");
 }
 
 struct StreamViews {
@@ -256,10 +260,12 @@ struct StreamViews {
 
 void bind_stream(nb::module_& m) {
   Record<StreamRun>(m, "StreamRun", "One repetition of a kernel of STREAM.")
-      .field("bytes", &StreamRun::bytes, "As STREAM counts: stores not fetched first.")
+      .field("bytes", &StreamRun::bytes,
+             "Bytes as STREAM counts them: without fetching lines before stores.")
       .field("seconds", &StreamRun::time, "From the first thread's start to the last one's end.")
-      .field("cpu_share", &StreamRun::cpu_share, "The part of it in which threads had their CPUs.");
-  m.def("stream_kernels", &stream_kernels, "Their names.");
+      .field("cpu_share", &StreamRun::cpu_share,
+             "The share of `seconds` in which threads ran on their CPUs.");
+  m.def("stream_kernels", &stream_kernels, "Names of the kernels of STREAM.");
   m.def(
       "stream_fill",
       [](nb::handle a, nb::handle b, nb::handle c, const CpuSet& cpus) {
@@ -270,7 +276,7 @@ void bind_stream(nb::module_& m) {
       "a"_a, "b"_a, "c"_a, "cpus"_a,
       nb::sig("def stream_fill(a: typing_extensions.Buffer, b: typing_extensions.Buffer, c: "
               "typing_extensions.Buffer, cpus: typing.Sequence[int]) -> None"),
-      "What the arrays must hold before each repetition, written by a thread on each CPU.");
+      "Fills the arrays for the next repetition, with a thread on each CPU.");
   m.def(
       "stream_run",
       [](const std::string& kernel, nb::handle a, nb::handle b, nb::handle c, const CpuSet& cpus) {
@@ -282,7 +288,7 @@ void bind_stream(nb::module_& m) {
       nb::sig("def stream_run(kernel: str, a: typing_extensions.Buffer, b: "
               "typing_extensions.Buffer, c: typing_extensions.Buffer, cpus: "
               "typing.Sequence[int]) -> StreamRun"),
-      "One repetition after stream_fill(), and a look at what it left (IoError).");
+      "One repetition after stream_fill(). Then checks the arrays. IoError: a wrong result.");
 }
 
 }  // namespace

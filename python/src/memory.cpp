@@ -212,16 +212,16 @@ void bind_objects(nb::module_& m) {
   nb::class_<ObjectRef>(m, "Object", "A thing with bytes: Buffer, File or MemoryRange.")
       .def_prop_ro(
           "id", [](const ObjectRef& self) { return self.object->id(); },
-          "Never used twice in a process.")
+          "A number that is never used twice in a process.")
       .def_prop_ro(
           "size", [](const ObjectRef& self) { return self.object->size(); }, "Bytes.")
       .def_prop_ro(
           "node", [](const ObjectRef& self) { return self.object->node(); },
-          "Where its bytes live; of several nodes the first.")
+          "The node of its bytes; if there are several, the first.")
       .def_ro("writable", &ObjectRef::writable, "Whether it can be copied to.")
       .def_prop_ro(
           "device_address", [](const ObjectRef& self) { return self.object->device_address(); },
-          "Where code of a GPU finds it; None for what CPUs reach.")
+          "The address for GPU code; None for memory that CPUs reach.")
       .def_prop_ro("__cuda_array_interface__", &cuda_array,
                    nb::sig("def __cuda_array_interface__(self) -> dict[str, object]"),
                    "Its bytes for PyTorch and CuPy, where they are memory of a GPU.")
@@ -243,7 +243,7 @@ void bind_objects(nb::module_& m) {
           "object_id", [](const ExtentRef& self) { return self.object->id(); },
           "The id of its object.")
       .def_ro("stream", &ExtentRef::stream,
-              "The stream of a GPU that was not waited for; None: there is none.")
+              "The GPU stream that was not waited for; None if there is none.")
       .def(
           "__eq__",
           [](const ExtentRef& a, nb::handle other) {
@@ -268,13 +268,13 @@ void bind_buffer(nb::module_& m) {
   buffer
       .def_prop_ro(
           "placement", [](const BufferRef& self) { return self.buffer->placement(); },
-          "Where it was asked to be.")
+          "The placement that was asked for.")
       .def_prop_ro(
           "page_size", [](const BufferRef& self) { return self.buffer->page_size(); },
-          "The page size it really has.")
+          "The actual page size, in bytes.")
       .def_prop_ro(
           "fallback", [](const BufferRef& self) { return self.buffer->fallback(); },
-          "Why not the page size asked for; empty if it is.")
+          "Why the page size is not the one asked for; empty if it is.")
       .def_prop_ro(
           "pinned", [](const BufferRef& self) { return self.buffer->pinned(); },
           "Registered with the driver of GPUs, all of it.");
@@ -292,15 +292,16 @@ void bind_buffer(nb::module_& m) {
       "wait"_a = true,
       nb::sig("def __init__(self, memory: typing_extensions.Buffer | typing.Any, node: int | None "
               "= None, *, machine: Machine | None = None, wait: bool = True) -> None"),
-      "What has the buffer protocol, a tensor of PyTorch, __cuda_array_interface__ or __dlpack__. "
-      "`node`: where the memory is; if not given, the kernel is asked, or the driver of GPUs and "
-      "`machine`, which is this host by default. `wait`: until the stream that computes it has.");
+      "`memory`: an object with the buffer protocol, __cuda_array_interface__ or __dlpack__, such "
+      "as a tensor of PyTorch. `node`: the memory's node (default: asks the kernel, or for GPUs "
+      "the driver and `machine`, this host by default). `wait`: first wait until the GPU stream "
+      "that computes the memory has finished.");
   range.def_prop_ro(
       "itemsize", [](const MemoryRangeRef& self) { return self.item_bytes; },
       "Bytes of an element of the array.");
   range.def_prop_ro(
       "stream", [](const MemoryRangeRef& self) { return self.stream; },
-      "The stream of a GPU that was not waited for; None: there is none.");
+      "The GPU stream that was not waited for; None if there is none.");
   bind_arrays(range);
   m.def(
       "allocate", &allocate_buffer, "machine"_a, "size"_a, "placement"_a = nb::none(),
@@ -313,8 +314,8 @@ void bind_buffer(nb::module_& m) {
         unwrap(without_gil([&] { return relocate(machine, *moved.buffer, placement); }));
       },
       "machine"_a, "buffer"_a, "placement"_a,
-      "Moves a buffer to another placement. Addresses and bytes stay, and others may use it "
-      "meanwhile.");
+      "Moves a buffer to another placement. Its address and bytes stay, and other threads may use "
+      "it meanwhile.");
 }
 
 void bind_file(nb::module_& m) {
@@ -324,7 +325,8 @@ void bind_file(nb::module_& m) {
                   "direct"_a = true,
                   "Opens a file, past the page cache (O_DIRECT) if `direct` and possible.")
       .def_prop_ro(
-          "path", [](const FileRef& self) { return self.file->path(); }, "As it was opened.")
+          "path", [](const FileRef& self) { return self.file->path(); },
+          "The path that open() was given.")
       .def_prop_ro(
           "direct", [](const FileRef& self) { return self.file->direct(); },
           "Whether reads go past the page cache.")
@@ -345,7 +347,7 @@ void bind_file(nb::module_& m) {
       .def(
           "sync",
           [](const FileRef& self) { unwrap(without_gil([&] { return self.file->sync(); })); },
-          "Makes durable what was written to it (fdatasync).")
+          "Makes all writes to the file durable (fdatasync).")
       .def(
           "drop_page_cache",
           [](const FileRef& self) {
@@ -360,8 +362,9 @@ void bind_file(nb::module_& m) {
                 without_gil([&] { return self.file->page_cache_residency(offset, most); }));
           },
           "offset"_a = 0, "length"_a = nb::none(),
-          "Bytes of it in the page cache now; of `length` bytes from `offset`, a multiple of the "
-          "page size. DeniedError: the kernel tells only the file's owner, and who may write it.");
+          "Bytes of the file in the page cache now, within `length` bytes from `offset`, a "
+          "multiple of the page size. DeniedError: the kernel answers only the file's owner and "
+          "users who may write to it.");
 }
 
 // The options that most ways to place have.
@@ -410,22 +413,21 @@ Placement place_interleaved(const std::variant<std::vector<NodeId>, Word<NodeKin
 void bind_ways_to_place(nb::class_<Placement>& type) {
   type.def_static("on", &place_on, "node_or_kind"_a, nb::kw_only(), "strict"_a = true,
                   "pages"_a = "transparent", "touch"_a = true, "distribution"_a = "nearest",
-                  "On one node, or on the nodes of one kind that are nearest.")
-      .def_static("parse", &place_parsed, "machine"_a, "text"_a, nb::kw_only(),
-                  "pages"_a = "transparent", "touch"_a = true, "lock"_a = false,
-                  "near"_a = CpuSet{}, "pin"_a = false,
-                  "As people write it: a kind 'hbm', 'hbm_interleave' or 'hbm_first_touch', a "
-                  "property 'fastest', 'lowest_latency', 'highest_bandwidth' or 'largest', nodes "
-                  "'0-3,8', weights '0=3,8=1' or 'dram=3,cxl=1'; several of them, 'hbm:dram', are "
-                  "tried in this order.")
+                  "A placement on one node, or on the nearest nodes of one kind.")
+      .def_static(
+          "parse", &place_parsed, "machine"_a, "text"_a, nb::kw_only(), "pages"_a = "transparent",
+          "touch"_a = true, "lock"_a = false, "near"_a = CpuSet{}, "pin"_a = false,
+          "Parses a placement: a kind 'hbm', 'hbm_interleave' or 'hbm_first_touch'; a property "
+          "'fastest', 'lowest_latency', 'highest_bandwidth' or 'largest'; nodes '0-3,8'; weights "
+          "'0=3,8=1' or 'dram=3,cxl=1'. Several, 'hbm:dram', are tried in this order.")
       .def(
           "resolve",
           [](const Placement& self, const Machine& machine, std::optional<NodeId> near) {
             return unwrap(resolve(machine, self, near));
           },
           "machine"_a, "near"_a = nb::none(),
-          "The same with kinds and properties replaced by nodes, nearest first.")
-      .def("__str__", &Placement::to_text, "As parse() reads it.")
+          "The placement with kinds and properties replaced by nodes, nearest first.")
+      .def("__str__", &Placement::to_text, "The text that parse() reads.")
       .def_static("weighted", &place_weighted, "nodes"_a, nb::kw_only(), "strict"_a = true,
                   "pages"_a = "transparent", "touch"_a = true,
                   "Pages in turn by weight: [(0, 3), (8, 1)] puts three on 0, one on 8, and so on.")
@@ -436,7 +438,7 @@ void bind_ways_to_place(nb::class_<Placement>& type) {
 
 void bind_placement(nb::module_& m) {
   nb::class_<Placement> type =
-      Record<Placement>(m, "Placement", "Where memory should live: a wish for allocate().")
+      Record<Placement>(m, "Placement", "A request to allocate(): where memory should be.")
           .computed(
               "nodes",
               [](const Placement& self) {
@@ -448,17 +450,18 @@ void bind_placement(nb::module_& m) {
               "Nodes with their weights: pages per turn.")
           .field("kind", &Placement::kind, "Instead of nodes: nodes of this kind.")
           .field("distribution", &Placement::distribution,
-                 "Which of them: the 'nearest' and, when it is full, the next nearest of the kind; "
-                 "that nearest to who touches a page first ('first_touch'); or all in turn "
-                 "('interleave').")
+                 "How pages spread over nodes of the kind. 'nearest': the nearest node and, when "
+                 "it is full, the next nearest. 'first_touch': the node nearest to the CPU that "
+                 "touches the page first. 'interleave': all in turn.")
           .computed(
               "property",
               [](const Placement& self) -> std::optional<std::string> {
                 if (!self.property) return std::nullopt;
                 return std::string(to_string(*self.property));
               },
-              "Instead of both: what the node is wanted for, such as 'fastest'.")
-          .field("strict", &Placement::strict, "These nodes or ExhaustedError.")
+              "Instead of nodes and a kind: a property of the node, such as 'fastest'.")
+          .field("strict", &Placement::strict,
+                 "Only these nodes: ExhaustedError when they are full.")
           .computed(
               "spill",
               [](const Placement& self) {
@@ -466,8 +469,9 @@ void bind_placement(nb::module_& m) {
                                                                   self.spill.end());
                 return spill;
               },
-              "Where to when they are full, in this order: nodes or kinds.")
-          .field("near", &Placement::near, "The CPUs that will use it; empty: the calling one.")
+              "Nodes or kinds to use, in this order, when the nodes are full.")
+          .field("near", &Placement::near,
+                 "The CPUs that will use the memory; empty: the calling CPU.")
           .field("pages", &Placement::pages, "The page size asked for.")
           .field("touch", &Placement::touch, "Touch every page at once, near its node.")
           .field("lock", &Placement::lock, "Keep it in memory (mlock).")
@@ -490,10 +494,11 @@ void bind_process(nb::module_& m) {
       },
       "policy"_a, "nodes"_a = std::vector<NodeId>{},
       "Sets the memory policy of this thread and of the threads and programs it starts.");
-  Record<FreeMemory>(m, "FreeMemory", "What this process can have now without swapping.")
+  Record<FreeMemory>(m, "FreeMemory", "Memory that this process can allocate now without swapping.")
       .field("nodes", &FreeMemory::nodes, "Bytes on each node that its cpuset allows.")
-      .field("cgroup", &FreeMemory::cgroup, "What its memory cgroups leave; None without a limit.");
-  m.def("free_memory", &free_memory, "What is free now, per node.");
+      .field("cgroup", &FreeMemory::cgroup,
+             "Bytes left by the limits of its memory cgroups; None without a limit.");
+  m.def("free_memory", &free_memory, "Free memory now, per node.");
 }
 
 }  // namespace
@@ -516,7 +521,7 @@ void bind_memory(nb::module_& m) {
   bind_objects(m);
   bind_buffer(m);
   bind_file(m);
-  Record<Residency>(m, "Residency", "Pages per node, as the kernel says.")
+  Record<Residency>(m, "Residency", "Pages per node, as the kernel reports them.")
       .field("pages", &Residency::pages, "4 KiB pages present on each node.")
       .field("absent", &Residency::absent, "4 KiB pages never touched, or swapped out.");
   m.def("where", &where_is, "memory"_a,

@@ -110,9 +110,9 @@ std::optional<MoveStats> poll(const TransferRef& self) {
 }
 
 void bind_transfer(nb::module_& m) {
-  Record<MoveStats>(m, "MoveStats", "What became of a move.")
+  Record<MoveStats>(m, "MoveStats", "The outcome of a move.")
       .field("bytes", &MoveStats::bytes, "Bytes moved.")
-      .field("pieces", &MoveStats::pieces, "In how many pieces.")
+      .field("pieces", &MoveStats::pieces, "Number of pieces.")
       .field("retries", &MoveStats::retries, "Pieces given to another engine after a failure.")
       .field("queued", &MoveStats::queued, "Seconds until the first piece was accepted.")
       .field("total", &MoveStats::total, "Seconds until the last piece was done.")
@@ -134,7 +134,8 @@ void bind_transfer(nb::module_& m) {
             const GilRelease release;
             self.transfer.cancel();
           },
-          "Asks to stop: queued pieces are dropped, and engines are asked to end those in flight.")
+          "Requests a stop: queued pieces are dropped, and engines are asked to end pieces in "
+          "flight.")
       .def(
           "fileno", [](const TransferRef& self) { return unwrap(self.transfer.event_fd()); },
           "A descriptor that becomes readable when the move is done; valid while this object "
@@ -153,22 +154,21 @@ void bind_transfer(nb::module_& m) {
 void bind_mover(nb::module_& m) {
   bind_transfer(m);
   Record<MoverStats>(m, "MoverStats", "Totals since the Mover was made.")
-      .field("transfers", &MoverStats::transfers, "Started.")
-      .field("failed", &MoverStats::failed, "Ended with an error.")
-      .field("cancelled", &MoverStats::cancelled, "Ended by cancel().")
+      .field("transfers", &MoverStats::transfers, "Transfers started.")
+      .field("failed", &MoverStats::failed, "Transfers that ended with an error.")
+      .field("cancelled", &MoverStats::cancelled, "Transfers ended by cancel().")
       .field("pieces", &MoverStats::pieces, "Done.")
       .field("retries", &MoverStats::retries, "Pieces given to another engine after a failure.")
       .field("bytes", &MoverStats::bytes, "Moved.")
-      .field("in_flight_pieces", &MoverStats::in_flight_pieces, "With the engines now.")
-      .field("queued_pieces", &MoverStats::queued_pieces, "Waiting now.")
-      .field(
-          "degraded", &MoverStats::degraded,
-          "What engines have to do without, and why: lines, such as that a GPU's driver does not "
-          "load the kernel that gathers small copies.");
+      .field("in_flight_pieces", &MoverStats::in_flight_pieces, "Pieces submitted to engines now.")
+      .field("queued_pieces", &MoverStats::queued_pieces, "Pieces in the Mover's queue now.")
+      .field("degraded", &MoverStats::degraded,
+             "Features that engines lack, and why, one line each. Example: a GPU's driver did not "
+             "load the kernel that gathers small copies.");
   nb::class_<MoverRef>(m, "Mover",
-                       "Moves extents with the engines of a machine. It works on the machine as it "
-                       "was when the mover was made. Dropped with its last transfer and cache, it "
-                       "cancels what is queued and waits for what is in flight.")
+                       "Moves extents with the engines of a machine, as the machine was when the "
+                       "Mover was made. When the Mover, its last transfer and its last cache are "
+                       "dropped, queued pieces are cancelled and pieces in flight are waited for.")
       .def(
           "__init__",
           [](MoverRef* self, const Machine& machine, const std::string& route,
@@ -177,16 +177,15 @@ void bind_mover(nb::module_& m) {
           },
           "machine"_a, nb::kw_only(), "route"_a = "measured", "piece"_a = nb::none(),
           "in_flight_per_link"_a = nb::none(),
-          "`route`: one, brute_force, smart or measured. Pieces are at most `piece` bytes, and "
-          "between two nodes at most `in_flight_per_link` bytes are in flight. Without them: what "
-          "the engine prefers between memories (a GPU: 16 and 32 MiB), else 1 and 16 MiB.")
+          "`route`: one, brute_force, smart or measured. `piece`: bytes of a piece, at most. "
+          "`in_flight_per_link`: bytes in flight between two nodes, at most. Defaults: the "
+          "engine's preference between memories (a GPU: 16 and 32 MiB), else 1 and 16 MiB.")
       .def("copy", &copy, "to"_a, "source"_a, nb::kw_only(), "priority"_a = "demand",
            "hint"_a = "automatic", "route"_a = nb::none(),
            "Starts copying `source` to `to` (extents or whole objects of the same length).")
-      .def(
-          "copy_all", &copy_all, "pairs"_a, nb::kw_only(), "priority"_a = "demand",
-          "Starts copying many pairs (to, source) as one move, in this order. Cheaper than as many "
-          "calls of copy(), and neighbours are read together. Destinations must not overlap.")
+      .def("copy_all", &copy_all, "pairs"_a, nb::kw_only(), "priority"_a = "demand",
+           "Starts copying many pairs (to, source) as one move, in this order. Cheaper than a call "
+           "of copy() for each; neighbours are read together. Destinations must not overlap.")
       .def(
           "stats", [](const MoverRef& self) { return self.owner->mover.stats(); }, "Totals.")
       .def_prop_ro(
@@ -194,7 +193,7 @@ void bind_mover(nb::module_& m) {
           "The machine it works on.")
       .def_prop_ro(
           "skipped", [](const MoverRef& self) { return self.owner->backends.skipped(); },
-          "Engines nobody drives here, each with the reason.");
+          "Engines that no backend drives here, each with the reason.");
 }
 
 }  // namespace headrace::python

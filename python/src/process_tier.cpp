@@ -55,27 +55,30 @@ class SharedTier {
 };
 
 void bind_step(nb::module_& m) {
-  Record<ProcessTierStep>(m, "ProcessTierStep", "What one step did.")
+  Record<ProcessTierStep>(m, "ProcessTierStep", "The result of one step.")
       .field("resident", &ProcessTierStep::resident, "Bytes in the fast tier, as far as known.")
-      .field("out", &ProcessTierStep::out, "Bytes in the slow one.")
-      .field("went_out", &ProcessTierStep::went_out, "Bytes that this step moved out.")
-      .field("came_in", &ProcessTierStep::came_in, "Bytes that it brought in.")
-      .field("returned", &ProcessTierStep::returned, "Bytes that the program's faults brought in.")
+      .field("out", &ProcessTierStep::out, "Bytes in the slow tier.")
+      .field("went_out", &ProcessTierStep::went_out, "Bytes that this step demoted.")
+      .field("came_in", &ProcessTierStep::came_in, "Bytes that this step promoted.")
+      .field("returned", &ProcessTierStep::returned,
+             "Bytes promoted by the program's own page faults.")
       .field("refused", &ProcessTierStep::refused,
-             "Bytes that were to go out and stayed, as the last survey found.")
+             "Bytes that could not be demoted, by the last survey.")
       .field("surveyed", &ProcessTierStep::surveyed, "Whether the places of all pages were read.")
-      .field("undone", &ProcessTierStep::undone, "What the guard undid, and why; '' for nothing.")
-      .field("note", &ProcessTierStep::note, "What hinders; '' for nothing.");
+      .field("undone", &ProcessTierStep::undone,
+             "Moves that the guard undid, and why; empty if none.")
+      .field("note", &ProcessTierStep::note, "An obstacle to tiering, in words; empty if none.");
   Record<ProcessTierTotals>(m, "ProcessTierTotals", "Times (s) and counts since the start.")
       .field("elapsed", &ProcessTierTotals::elapsed, "Since the start.")
       .field("program_cpu", &ProcessTierTotals::program_cpu, "CPU time of the program.")
-      .field("major_faults", &ProcessTierTotals::major_faults, "Those of the program.")
+      .field("major_faults", &ProcessTierTotals::major_faults, "Major page faults of the program.")
       .field("tracker_cpu", &ProcessTierTotals::tracker_cpu, "CPU time to find out and decide.")
       .field("mover_cpu", &ProcessTierTotals::mover_cpu, "CPU time to move.")
-      .field("went_out", &ProcessTierTotals::went_out, "Bytes moved out.")
-      .field("came_in", &ProcessTierTotals::came_in, "Bytes brought in.")
+      .field("went_out", &ProcessTierTotals::went_out, "Bytes demoted.")
+      .field("came_in", &ProcessTierTotals::came_in, "Bytes promoted.")
       .field("undone", &ProcessTierTotals::undone, "Times that the guard undid something.")
-      .field("lost", &ProcessTierTotals::lost, "Faults that came faster than they were taken.");
+      .field("lost", &ProcessTierTotals::lost,
+             "Page faults that were lost because they came too fast.");
 }
 
 }  // namespace
@@ -90,27 +93,27 @@ void bind_process_tier(nb::module_& m) {
           [](SharedTier& self) {
             return self.ask([](ProcessTier& tier) { return tier.source(); });
           },
-          "By what it tells hot from cold.")
+          "The source of hotness.")
       .def_prop_ro(
           "why",
           [](SharedTier& self) { return self.ask([](ProcessTier& tier) { return tier.why(); }); },
-          "Why by that, and what was set for it.")
+          "Why this source was chosen, and which settings it changed.")
       .def("step", &SharedTier::step,
-           "Takes what is known, decides and moves; to be called some times a second. AbsentError: "
-           "the process has ended, or has become another program.")
+           "Takes the observed accesses, decides and moves; call it a few times a second. "
+           "AbsentError: the process has ended, or has become another program.")
       .def(
           "decisions",
           [](SharedTier& self) {
             return self.ask([](ProcessTier& tier) { return tier.decisions(); });
           },
-          "The last ones, at most 1000, oldest first.")
+          "The last decisions, at most 1000, oldest first.")
       .def(
           "totals",
           [](SharedTier& self) {
             return self.ask([](ProcessTier& tier) { return tier.totals(); });
           },
           "Times and counts since the start.")
-      .def("close", &SharedTier::close, "Ends it and puts settings of the kernel back.");
+      .def("close", &SharedTier::close, "Stops tiering, and restores the kernel's settings.");
   m.def(
       "tier_process",
       [](int pid, Bytes budget, const std::optional<Word<ProcessHotness>>& source, double guard,
@@ -132,11 +135,11 @@ void bind_process_tier(nb::module_& m) {
       "pid"_a, "budget"_a, nb::kw_only(), "source"_a = nb::none(), "guard"_a = 0.05,
       "per_second"_a = (64_MiB).value, "half_life"_a = 0.0, "directory"_a = "",
       "fast"_a = std::vector<NodeId>{}, "slow"_a = std::vector<NodeId>{}, "hold"_a = false,
-      "Keeps what a process has in memory within `budget` bytes, the hot of it first; with nodes "
-      "what it has on the `fast` ones, the rest on the `slow`; with `hold` beside swap by the "
-      "limit "
-      "of its cgroup too. ExhaustedError: another tiers it; "
-      "DeniedError: it takes root, or the same user between nodes; UnsupportedError: no swap.");
+      "Keeps a process within `budget` bytes of fast memory, hot pages first. Without nodes, cold "
+      "pages go to swap; with nodes, the budget is for the `fast` nodes and the rest goes to the "
+      "`slow` ones. `hold`: with swap, also set the limit of its cgroup. ExhaustedError: another "
+      "program tiers the process already. DeniedError: swap takes root; nodes take the same user. "
+      "UnsupportedError: no swap.");
   m.def(
       "restore_after_kill",
       [](const std::string& directory) {
@@ -144,8 +147,7 @@ void bind_process_tier(nb::module_& m) {
         return restore_after_kill(directory);
       },
       "directory"_a = "",
-      "Puts back settings of the kernel that a tier left that was killed; True: there was "
-      "something.");
+      "Restores kernel settings that a killed tier left behind. True if there were any.");
 }
 
 }  // namespace headrace::python

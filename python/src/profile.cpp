@@ -43,10 +43,12 @@ std::optional<std::string> interval_of(const Row& row) {
 }
 
 void bind_row(nb::module_& m) {
-  Record<Row>(m, "Row", "One point of one experiment: a number with its spread, or why not.")
+  Record<Row>(
+      m, "Row",
+      "One point of one experiment: a number with its spread, or the reason why there is none.")
       .field("experiment", &Row::experiment, "latency, bandwidth, ...")
       .computed("parameters", &parameters_of,
-                "What was set for this point, in the experiment's order.")
+                "Parameters of this point, in the experiment's order.")
       .field("unit", &Row::unit, "The unit of the number: ns, B/s.")
       .computed("median", &number<&Summary::median>, "Median of the samples; None if not measured.")
       .computed("mad", &number<&Summary::mad>, "Median absolute deviation, unscaled.")
@@ -55,17 +57,17 @@ void bind_row(nb::module_& m) {
       .computed("low", &bound<&Interval::low>, "The lower end of `interval`.")
       .computed("high", &bound<&Interval::high>, "The upper end of `interval`.")
       .computed("interval", &interval_of,
-                "What low to high is: '95 %' or '95 % of 6 launches', an interval of the median; "
-                "'range of 3' of fewer than six.")
+                "The meaning of low and high. '95 %' or '95 % of 6 launches': an interval of the "
+                "median. 'range of 3': fewer than six samples.")
       .field("samples", &Row::samples, "One per mapping of memory.")
       .field("launches", &Row::launches, "How many samples each launch gave; empty: one launch.")
       .field("details", &Row::details, "Further numbers; the experiment says which.")
-      .field("words", &Row::words, "Further words: by which kernel it was measured.")
+      .field("words", &Row::words, "Further facts, such as the kernel that measured it.")
       .field("flags", &Row::flags,
              "noisy, few, shrunk, side_cached, cpu_limited, throttled, cache_doubted, not_huge, "
              "unsteady, "
              "fitted; without a number: absent, left_out, stopped.")
-      .field("basis", &Row::basis, "What the number rests on; a profile has no modelled row.")
+      .field("basis", &Row::basis, "The basis of the number; a profile has no modelled row.")
       .field("reason", &Row::reason, "Why there is no number.")
       .field("source", &Row::source, "Where a published number comes from; empty: measured here.")
       .field("stands_for", &Row::stands_for,
@@ -81,14 +83,14 @@ void bind_row(nb::module_& m) {
 
 void bind_profile_class(nb::module_& m) {
   nb::class_<Profile>(m, "Profile",
-                      "A machine with what was measured on it: one JSON document that is also the "
-                      "machine's. Plain data.")
+                      "A machine with its measured rows: one JSON document, which Machine.load() "
+                      "reads as well. Plain data.")
       .def_static(
           "load",
           [](const std::filesystem::path& path) { return unwrap(Profile::load(path.string())); },
           "path_or_preset"_a,
-          "Reads a file, or a machine that comes with Headrace, as Machine.load does; a machine's "
-          "document is a profile without rows.")
+          "Reads a file or a preset, like Machine.load(). A machine's document is a profile "
+          "without rows.")
       .def_static(
           "from_json", [](std::string_view text) { return unwrap(Profile::from_json(text)); },
           "text"_a, "Parses what to_json() wrote.")
@@ -99,22 +101,23 @@ void bind_profile_class(nb::module_& m) {
       .def("to_json", &Profile::to_json, "One JSON document, schema_version first.")
       .def(
           "asdict", [](const Profile& self) { return dict_of(json_of(self)); },
-          "What to_json() writes, as a dict.")
+          "The contents of to_json() as a dict.")
       .def(
           "save",
           [](const Profile& self, const std::filesystem::path& path) {
             // As all results of this package are written, not as C++ does: it knows sys.stdout.
             call_function("headrace._files", "write_whole", nb::make_tuple(path, self.to_json()));
           },
-          "path"_a, "Replaces the file at once: a reader sees the old one or the new one.")
+          "path"_a, "Replaces the file atomically: a reader sees the old or the new contents.")
       .def_prop_ro(
-          "machine", [](const Profile& self) { return self.machine; }, "What it was measured on.")
+          "machine", [](const Profile& self) { return self.machine; },
+          "The machine that was measured.")
       .def_prop_ro(
           "rows", [](const Profile& self) { return self.rows; },
           "The rows, in the order of measuring.")
       .def_ro("conditions", &Profile::conditions, "How and when: date, version, seed, ...")
       .def_prop_ro("published", &Profile::published,
-                   "Whether some of its numbers were published by others.")
+                   "Whether some of its numbers are published, not measured.")
       .def("__repr__", [](const Profile& self) {
         return "Profile(" + self.machine.name + ": " + std::to_string(self.rows.size()) + " rows)";
       });
@@ -129,10 +132,11 @@ auto of_series(Number CopySeries::* member) {
 template <class T>
 Record<T> bind_series(nb::module_& m, const char* name, const char* doc) {
   return Record<T>(m, name, doc)
-      .computed("cpu_node", of_series<T>(&CopySeries::cpu_node), "Whose CPUs copied.")
+      .computed("cpu_node", of_series<T>(&CopySeries::cpu_node), "The node whose CPUs copied.")
       .computed("from_node", of_series<T>(&CopySeries::from), "Where the bytes were.")
       .computed("to_node", of_series<T>(&CopySeries::to), "Where they were copied to.")
-      .computed("threads", of_series<T>(&CopySeries::threads), "How many copied at once.")
+      .computed("threads", of_series<T>(&CopySeries::threads),
+                "Number of threads that copied at once.")
       .computed("state", of_series<T>(&CopySeries::state), "cold or hot.");
 }
 
@@ -148,31 +152,34 @@ void bind_findings(nb::module_& m) {
       .field("bytes", &Crossover::bytes, "The first measured size.")
       .field("engine", &Crossover::engine, "cpu or memcpy.");
   Record<Knee>(m, "Knee", "Where a curve of loaded latency bends: most bandwidth per latency.")
-      .field("cpu_node", &Knee::cpu_node, "Whose CPU observes the latency.")
-      .field("memory_node", &Knee::memory_node, "Which memory it reads.")
-      .field("traffic_cpu_node", &Knee::traffic_cpu_node, "Whose CPUs make the traffic.")
-      .field("traffic_memory_node", &Knee::traffic_memory_node, "Which memory they load.")
+      .field("cpu_node", &Knee::cpu_node, "The node whose CPU observes the latency.")
+      .field("memory_node", &Knee::memory_node, "The node of the memory that it reads.")
+      .field("traffic_cpu_node", &Knee::traffic_cpu_node, "The node whose CPUs make the traffic.")
+      .field("traffic_memory_node", &Knee::traffic_memory_node,
+             "The node of the memory that the traffic uses.")
       .field("mix", &Knee::mix, "The mix of reads and writes of the traffic.")
       .field("threads", &Knee::threads,
-             "Threads of traffic, where so many were asked for; 0: on all CPUs of its node.")
+             "Threads of traffic, if a number was asked for; 0: one on each CPU of its node.")
       .field("bandwidth", &Knee::bandwidth, "Bytes per second of the traffic at the knee.")
       .field("latency_ns", &Knee::latency_ns, "The latency at the knee.")
       .field("idle_ns", &Knee::idle_ns, "The latency without traffic, or with the least.")
       .field("bandwidth_at_1_5", &Knee::bandwidth_at_1_5,
-             "What the traffic reaches at 1.5 times that latency; None: it does not get there.")
-      .field("bandwidth_at_2", &Knee::bandwidth_at_2, "The same at twice that latency.");
+             "Bytes per second of the traffic at 1.5 times the idle latency; None if the latency "
+             "stays lower.")
+      .field("bandwidth_at_2", &Knee::bandwidth_at_2,
+             "Bytes per second of the traffic at twice the idle latency.");
   Record<CacheStep>(m, "CacheStep", "A plateau of latency against working-set size.")
-      .field("cpu_node", &CacheStep::cpu_node, "Whose CPU read.")
-      .field("memory_node", &CacheStep::memory_node, "Which memory it read.")
+      .field("cpu_node", &CacheStep::cpu_node, "The node whose CPU read.")
+      .field("memory_node", &CacheStep::memory_node, "The node of the memory that it read.")
       .field("name", &CacheStep::name, "L1, L2, ..., memory.")
       .field("from_size", &CacheStep::from, "The smallest size measured on it, in bytes.")
-      .field("to_size", &CacheStep::to, "The largest, in bytes.")
-      .field("latency_ns", &CacheStep::latency_ns, "Median over these sizes.");
+      .field("to_size", &CacheStep::to, "The largest size measured on it, in bytes.")
+      .field("latency_ns", &CacheStep::latency_ns, "Median latency over these sizes.");
   m.def("copy_fits", &copy_fits, "profile"_a,
         "A fit for each series and engine with three sizes or more.");
   m.def("crossovers", &crossovers, "profile"_a,
-        "Where cpu or memcpy clearly takes over; the first of a series is at the smallest size of "
-        "both.");
+        "Sizes from which cpu or memcpy is clearly faster. The first of a series is the smallest "
+        "size of both.");
   m.def("knees", &knees, "profile"_a,
         "The knee of each curve with four quiet points or more, of three mappings each, whose "
         "latency does not fall as the traffic grows.");
@@ -204,25 +211,26 @@ void bind_comparison(nb::module_& m) {
       .field("new_value", &Difference::new_value, "As old_value.")
       .field("ratio", &Difference::ratio, "new / old.")
       .field("threshold", &Difference::threshold, "A larger |ln(ratio)| is a change.")
-      .field("old_runs", &Difference::old_runs, "Runs that old_value is of.")
-      .field("new_runs", &Difference::new_runs, "Runs that new_value is of.");
-  Record<Shift>(m, "Shift", "All rows of one experiment together.")
+      .field("old_runs", &Difference::old_runs, "Number of runs in old_value.")
+      .field("new_runs", &Difference::new_runs, "Number of runs in new_value.");
+  Record<Shift>(m, "Shift", "The common change of all rows of one experiment.")
       .field("experiment", &Shift::experiment, "latency, bandwidth, ...")
       .field("in_caches", &Shift::in_caches, "Whether it covers the cache rows, or all other rows.")
-      .field("rows", &Shift::rows, "How many rows were judged.")
+      .field("rows", &Shift::rows, "Number of rows that were judged.")
       .field("ratio", &Shift::ratio, "Median of new / old.")
       .field("threshold", &Shift::threshold, "A larger |ln(ratio)| is a change.")
       .field("changed", &Shift::changed,
-             "Beyond the threshold, and judged by five rows, of several runs by two.");
-  Record<Comparison>(m, "Comparison", "What differs between two profiles.")
-      .field("rows", &Comparison::rows,
-             "In the order of the old profile, then those that only the new one has.")
+             "Beyond the threshold, and judged by at least five rows; with several runs, by two.");
+  Record<Comparison>(m, "Comparison", "Differences between two profiles.")
+      .field(
+          "rows", &Comparison::rows,
+          "Differences in the order of the old profile, then rows that only the new profile has.")
       .field("shifts", &Comparison::shifts, "One per experiment.")
       .computed("changed", &Comparison::changed, "Whether any row or any experiment changed.")
       .computed("inconclusive", &Comparison::inconclusive,
                 "No change is certain, but more than a tenth of the rows are inconclusive.")
-      .computed("judged", &Comparison::judged, "How many rows were judged.")
-      .computed("expected", &Comparison::expected, "How many rows have an old value.");
+      .computed("judged", &Comparison::judged, "Number of rows that were judged.")
+      .computed("expected", &Comparison::expected, "Number of rows with an old value.");
   m.def(
       "compare",
       [](const Runs& before, const Runs& after, double least) {
@@ -237,8 +245,9 @@ void bind_comparison(nb::module_& m) {
         return compare(old_runs, new_runs, {.least = least});
       },
       "before"_a, "after"_a, "least"_a = 0.05,
-      "What differs beyond noise, and by at least `least`, a share of the old value. Of several "
-      "profiles of a side, runs of the same, noise is what these differ by.");
+      "Finds differences beyond noise that are at least `least`, a share of the old value. A side "
+      "may be several profiles, runs of the same machine: then noise is the difference between "
+      "these runs.");
 }
 
 }  // namespace

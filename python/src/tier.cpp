@@ -45,7 +45,7 @@ struct Keeping {
   void forget(const ObjectPointer& object) {
     const auto found = std::ranges::find(kept, object);
     if (found == kept.end()) return;
-    // What it drops may run code of Python, which finds the list whole.
+    // Dropping the object may run Python code, so the list is changed first.
     const ObjectPointer dropped = std::move(*found);
     kept.erase(found);
   }
@@ -77,19 +77,23 @@ void bind_source(nb::module_& m) {
       .computed(
           "size", [](const Touch& self) { return self.range.size(); }, "Bytes.")
       .field("touched", &Touch::touched, "Bytes of it that were touched, in whole pages.");
-  Record<HotnessSample>(m, "HotnessSample", "What one look found.")
-      .field("touches", &HotnessSample::touches, "Ascending; what is in none was not touched.")
+  Record<HotnessSample>(m, "HotnessSample", "The result of one look.")
+      .field("touches", &HotnessSample::touches,
+             "Ranges in ascending order; memory in none of them was not touched.")
       .field("covered", &HotnessSample::covered, "Seconds since the look before.")
-      .field("unseen", &HotnessSample::unseen, "Tracked bytes about which nothing can be said.")
-      .field("why_unseen", &HotnessSample::why_unseen, "Why; empty if there are none.");
+      .field("unseen", &HotnessSample::unseen, "Tracked bytes whose accesses could not be seen.")
+      .field("why_unseen", &HotnessSample::why_unseen,
+             "Why some bytes are unseen; empty if none are.");
   Record<Tracking>(m, "Tracking", "How a range is tracked.")
-      .field("granularity", &Tracking::granularity, "Bytes that are told apart: a page, a chunk.")
-      .field("note", &Tracking::note, "Why it is not what was asked for; empty if it is.");
+      .field("granularity", &Tracking::granularity,
+             "The unit in which touches are seen, in bytes: a page or a chunk.")
+      .field("note", &Tracking::note,
+             "Why the granularity is not the requested one; empty if it is.");
   nb::class_<Source>(m, "HotnessSource",
-                     "Tells which memory of this process was touched between two looks.")
+                     "Finds memory of this process that was touched between two looks.")
       .def_prop_ro(
           "traits", [](const Source& self) { return self.inside->traits(); },
-          "What it sees, and at what price.")
+          "The accesses it sees, and its cost.")
       .def(
           "track",
           [](Source& self, const ObjectRef& memory) {
@@ -98,7 +102,7 @@ void bind_source(nb::module_& m) {
                                       [&](HotnessSource& source) { return source.track(bytes); });
           },
           "memory"_a,
-          "Begins to track a Buffer or MemoryRange of whole pages, which it keeps alive until "
+          "Starts tracking a Buffer or MemoryRange of whole pages, and keeps it alive until "
           "untrack().")
       .def(
           "untrack",
@@ -107,19 +111,20 @@ void bind_source(nb::module_& m) {
             self.call([&](HotnessSource& source) { return source.untrack(bytes); });
             self.forget(memory.object);
           },
-          "memory"_a, "Ends that.")
+          "memory"_a, "Stops tracking the memory.")
       .def(
           "look",
           [](Source& self) {
             return self.call([](HotnessSource& source) { return source.look(); });
           },
-          "What was touched since the last look. ExhaustedError: sooner than the least interval.");
+          "Memory touched since the last look. ExhaustedError: called again within the least "
+          "interval.");
   m.def("open_hotness", &open_source, "kind"_a, nb::kw_only(),
         "chunk"_a = HotnessOptions{}.chunk.value,
         "least_interval"_a = seconds(HotnessOptions{}.least_interval),
-        "Opens a source, and tries that it sees what it promises. `chunk`: bytes that "
-        "'referenced' tells apart. UnsupportedError, DeniedError: it is not there, with the "
-        "reason. ExhaustedError: there is one 'referenced' in this process already.");
+        "Opens a source, and tests that it sees accesses. `chunk`: granularity of 'referenced' in "
+        "bytes. UnsupportedError, DeniedError: the source does not work here, with the reason. "
+        "ExhaustedError: this process already has a 'referenced'.");
 }
 
 void bind_heat(nb::module_& m) {
@@ -140,7 +145,7 @@ void bind_heat(nb::module_& m) {
           },
           nb::kw_only(), "half_life"_a = seconds(HeatOptions{}.half_life),
           "chunk"_a = HeatOptions{}.chunk.value)
-      .def("add", &Hotness::add, "sample"_a, "Adds what a look of one source found.")
+      .def("add", &Hotness::add, "sample"_a, "Adds the result of a look.")
       .def(
           "heat",
           [](const Hotness& self, std::uintptr_t address) {
@@ -169,31 +174,32 @@ std::unique_ptr<Tier> open_tier(Bytes budget, const std::vector<NodeId>& fast,
 }
 
 void bind_tier_step(nb::module_& m) {
-  Record<TierDecision>(m, "TierDecision", "A chunk of memory that went out, or came in, and why.")
+  Record<TierDecision>(m, "TierDecision",
+                       "A chunk of memory that was demoted or promoted, and why.")
       .field("begin", &TierDecision::begin, "Its address.")
-      .field("comes_in", &TierDecision::in, "Whether it came in, or went out.")
-      .field("bytes", &TierDecision::bytes, "That were to move.")
+      .field("comes_in", &TierDecision::in, "True: promoted. False: demoted.")
+      .field("bytes", &TierDecision::bytes, "Bytes to move.")
       .field("heat", &TierDecision::heat, "From 0, not used, to 1.")
-      .field("reason", &TierDecision::reason, "In words.");
-  Record<TierStep>(m, "TierStep", "What one step did.")
+      .field("reason", &TierDecision::reason, "In plain words.");
+  Record<TierStep>(m, "TierStep", "The result of one step.")
       .field("decisions", &TierStep::decisions, "In the order in which they were carried out.")
-      .field("resident", &TierStep::resident, "Bytes of all memory that is managed, after it.")
+      .field("resident", &TierStep::resident,
+             "Bytes of managed memory in the fast tier after the step.")
       .field("out", &TierStep::out,
-             "Bytes of it that are in swap, or on other nodes than the fast ones.")
-      .field(
-          "refused", &TierStep::refused,
-          "Bytes that were to move and did not: pinned, shared with a child made by fork, no room "
-          "there; with swap also locked, or touched again at once.")
+             "Bytes of managed memory in swap, or on nodes other than the fast ones.")
+      .field("refused", &TierStep::refused,
+             "Bytes that could not move: pinned, shared with a child made by fork, or no space at "
+             "the destination. With swap also: locked, or touched again at once.")
       .field("backed_off", &TierStep::backed_off,
-             "Resident bytes of chunks that refused before and were not tried again.")
-      .field("undone", &TierStep::undone, "By the guard, with why; empty if nothing was.");
+             "Resident bytes of chunks that could not move before and were not tried again.")
+      .field("undone", &TierStep::undone, "Moves that the guard undid, and why; empty if none.");
 }
 
 void bind_page_tier(nb::module_& m) {
   const PageTierOptions defaults;
   nb::class_<Tier>(m, "PageTier",
-                   "Memory of this process between DRAM and swap, or fast and slow nodes: the hot "
-                   "of it stays within a budget, the cold goes out.")
+                   "Tiers memory of this process between DRAM and swap, or between fast and slow "
+                   "nodes: hot memory stays within a budget, cold memory is demoted.")
       .def_static(
           "open", &open_tier, "budget"_a, nb::kw_only(), "fast"_a = defaults.fast,
           "slow"_a = defaults.slow, "hysteresis"_a = defaults.policy.hysteresis,
@@ -201,12 +207,11 @@ void bind_page_tier(nb::module_& m) {
           "per_second"_a = defaults.policy.per_second.value, "chunk"_a = defaults.chunk.value,
           "half_life"_a = seconds(defaults.half_life),
           "least_interval"_a = seconds(defaults.least_interval), "guard"_a = defaults.guard,
-          "`budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: "
-          "nodes to which the cold goes; without any it is swap. `guard`: the share by "
-          "which moves may lessen the work per second that step() is told; beyond, the last "
-          "ones are undone. UnsupportedError: there "
-          "is no swap or it is full, with what to do. AbsentError, DeniedError, "
-          "ExhaustedError: nothing can move to one of the nodes.")
+          "`budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: nodes for "
+          "cold memory (default: swap). `guard`: the share by which moves may reduce the work per "
+          "second that step() is given; if they reduce it more, the last moves are undone. "
+          "UnsupportedError: there is no swap or it is full, with what to do. AbsentError, "
+          "DeniedError, ExhaustedError: nothing can move to one of the nodes.")
       .def(
           "add",
           [](Tier& self, const ObjectRef& memory) {
@@ -224,19 +229,20 @@ void bind_page_tier(nb::module_& m) {
             self.forget(memory.object);
           },
           "memory"_a,
-          "Ends that; what is out stays out: in swap until it is touched, on its node for ever.")
+          "Stops managing the memory. Demoted pages stay where they are: in swap until they are "
+          "touched, on a node for good.")
       .def(
           "step",
           [](Tier& self, std::optional<std::uint64_t> work) {
             return self.call([&](PageTier& tier) { return tier.step(work); });
           },
           "work"_a = nb::none(),
-          "Looks, decides and moves: to be called each second or so. `work`: what the program has "
-          "done since its start, in a unit of which it always does as many per second as it can; "
-          "without it there is no guard. ExhaustedError: sooner than the least interval.")
+          "Looks, decides and moves; call it about once a second. `work`: operations that the "
+          "program has done since its start, of a kind that it always does as fast as it can; "
+          "without it there is no guard. ExhaustedError: called again within the least interval.")
       .def(
           "decisions", [](const Tier& self) { return self.inside->decisions(); },
-          "The last ones, at most 1000, oldest first.");
+          "The last decisions, at most 1000, oldest first.");
   m.def(
       "least_heat_that_pays",
       [](Nanoseconds move, Nanoseconds saved, Nanoseconds half_life) {
@@ -255,21 +261,23 @@ void bind_tier(nb::module_& m) {
   bind_heat(m);
   bind_tier_step(m);
   bind_page_tier(m);
-  Record<HotnessTraits>(m, "HotnessTraits", "What a source of hotness sees, and at what price.")
+  Record<HotnessTraits>(m, "HotnessTraits",
+                        "The accesses that a source of hotness sees, and its cost.")
       .field("kind", &HotnessTraits::kind, "Its name.")
       .field("sees_reads", &HotnessTraits::sees_reads, "Whether memory that is read counts.")
       .field("sees_writes", &HotnessTraits::sees_writes, "Whether memory that is written counts.")
-      .field("by_page", &HotnessTraits::by_page, "Tells pages apart; else bytes of each chunk.")
-      .field("needs_root", &HotnessTraits::needs_root, "Whether root has to ask.")
+      .field("by_page", &HotnessTraits::by_page,
+             "True: sees single pages. False: sees how much of each chunk was touched.")
+      .field("needs_root", &HotnessTraits::needs_root, "Whether it takes root.")
       .field("memory", &HotnessTraits::memory, "Which memory it can track.")
-      .field("cost", &HotnessTraits::cost, "What it does to the program, in words.");
-  Record<HotnessCost>(m, "HotnessCost", "What a source costs on this machine; medians.")
+      .field("cost", &HotnessTraits::cost, "The cost for the program, in words.");
+  Record<HotnessCost>(m, "HotnessCost", "The cost of a source on this machine; medians.")
       .field("look_ns_per_page", &HotnessCost::look_ns_per_page,
              "A look at memory of which each page was touched, ns per page.")
       .field("access_ns", &HotnessCost::access_ns, "An access to a page while nobody looks, ns.")
       .field("first_access_ns", &HotnessCost::first_access_ns,
              "The first access to a page after a look, ns.")
-      .field("pages", &HotnessCost::pages, "Those that were tracked.");
+      .field("pages", &HotnessCost::pages, "Number of pages that were tracked.");
   m.def(
       "hotness_sources",
       [] {
@@ -277,7 +285,7 @@ void bind_tier(nb::module_& m) {
         std::ranges::transform(kHotnessKinds, std::back_inserter(all), traits_of);
         return all;
       },
-      "The sources for memory of one's own process, whether they are there or not.");
+      "All sources for memory of the calling process, whether they work here or not.");
   m.def(
       "measure_hotness_cost",
       [](const Word<HotnessKind>& kind, Bytes memory) {
@@ -285,8 +293,8 @@ void bind_tier(nb::module_& m) {
         return unwrap(without_gil([&] { return measure_hotness_cost(chosen, memory); }));
       },
       "kind"_a, "memory"_a = (16_MiB).value,
-      "Opens a source, tries it, and measures it on memory of its own, in less than half a "
-      "second. UnsupportedError, DeniedError: it is not there, with the reason.");
+      "Opens and tests a source, and measures its cost on memory of its own, in less than half a "
+      "second. UnsupportedError, DeniedError: the source does not work here, with the reason.");
 }
 
 }  // namespace headrace::python

@@ -319,7 +319,7 @@ void CacheCore::refuse_across(const Extent& extent, Block& block, Bytes stretch)
           .error());
 }
 
-// What a miss has to do next, without the lock.
+// The next step of a miss, done without the lock.
 struct CacheAccess::Step {
   Next next = Next::wait;
   CacheEntry* started = nullptr;

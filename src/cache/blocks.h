@@ -182,7 +182,7 @@ class Blocks {
   std::size_t take_due(std::span<Fill*> out);
   // The write-back has ended. `why`: the error; null: success.
   void end_clean(CacheEntry& entry, const Error* why);
-  // Of the blocks that overlap the range (null: all) and became dirty until `last`.
+  // Counts the blocks that overlap the range (null: all) and became dirty until `last`.
   struct Dirty {
     std::size_t waiting = 0;  // due, or in flight
     std::size_t held = 0;     // due, but held for writing

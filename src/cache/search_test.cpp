@@ -211,7 +211,7 @@ TEST(CacheSpaceTest, SmallerBudget_EvictsPlannedBlocks) {
 }
 
 // A quarter of the budget is in use, among blocks that were used once. Then come scans of many
-// times the budget, beside lookups of blocks in use and of others.
+// times the budget, beside lookups of used and unused blocks.
 struct CacheScanTest : ::testing::Test {
   static constexpr std::uint64_t kEach = 4096;
   static constexpr std::uint64_t kBlocks = 256;

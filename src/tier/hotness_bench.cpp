@@ -60,8 +60,8 @@ struct Bench {
 
 enum class Part { look, first_access, access };
 
-// A look at memory whose every page was written since the last look, the first write to each page
-// after it, or the same writes with no look between them.
+// Measures a part: a look at memory with every page written since the last look; the first write to
+// each page after a look; or the same writes without a look between them.
 void measure(benchmark::State& state, HotnessKind kind, Part part) {
   Bench bench(kind, {static_cast<std::uint64_t>(state.range(0)) << 20});
   if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());

@@ -196,7 +196,7 @@ class FieldWriter {
   }
 };
 
-// Brings what was read into order, and states what is wrong with it.
+// Sorts the parsed values, and reports errors in them.
 void check(const JsonReader& at, MemorySideCache& cache) {
   if (cache.size == Bytes{0}) at.wrong("size_bytes", "must be above 0");
 }

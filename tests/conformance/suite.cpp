@@ -184,7 +184,7 @@ TEST_P(FailingBackendConformance, EveryPieceEndsOnceAndTouchesNothingButItsOwnBy
     }
     EXPECT_NE(outcome.error().code, ErrorCode::absent) << outcome.error().message;
     EXPECT_EQ(outcome.error().message.find('\n'), std::string::npos) << outcome.error().message;
-    // What a failed piece leaves in its destination is not specified.
+    // The destination of a failed piece is unspecified.
     const auto left = destination_->read(each.to.offset, each.to.length.value);
     std::ranges::copy(left,
                       destination_bytes_.begin() + static_cast<std::ptrdiff_t>(each.to.offset));

@@ -21,7 +21,7 @@ LARGEST_DOCUMENT: int = 67108864
 
 class Error(Exception):
     """
-    What Headrace could not do. `code` is the same word as in JSON and in C++; a program ends with `exit_code`.
+    An operation of Headrace failed. `code` is the same word as in JSON and C++. `exit_code` is the exit code of a command that fails with it.
     """
 
     code: str = ''
@@ -29,14 +29,14 @@ class Error(Exception):
     exit_code: int = 70
 
 class AbsentError(Error, LookupError):
-    """It is not there: a node, an engine, a file, a column."""
+    """Something does not exist: a node, an engine, a file, a column."""
 
     code: str = 'absent'
 
     exit_code: int = 3
 
 class UnsupportedError(Error, NotImplementedError):
-    """It is there and cannot do this."""
+    """The hardware, kernel or file exists but cannot do this."""
 
     code: str = 'unsupported'
 
@@ -50,7 +50,7 @@ class DeniedError(Error, PermissionError):
     exit_code: int = 5
 
 class ExhaustedError(Error, MemoryError):
-    """No room: memory, budget, queue, disk."""
+    """No space is left: memory, budget, queue, disk."""
 
     code: str = 'exhausted'
 
@@ -64,21 +64,21 @@ class IoError(Error, OSError):
     exit_code: int = 7
 
 class InvalidError(Error, ValueError):
-    """The request makes no sense."""
+    """The request is invalid."""
 
     code: str = 'invalid'
 
     exit_code: int = 2
 
 class CancelledError(Error):
-    """Somebody asked to stop."""
+    """A stop was requested."""
 
     code: str = 'cancelled'
 
     exit_code: int = 130
 
 class TimedOutError(Error, TimeoutError):
-    """It did not happen within its bound."""
+    """The operation did not finish within its time limit."""
 
     code: str = 'timed_out'
 
@@ -86,7 +86,7 @@ class TimedOutError(Error, TimeoutError):
 
 class AccessAttributes:
     """
-    What an initiator can expect of a node: rated by firmware, or measured.
+    Latency and bandwidth of a node for one initiator: rated by firmware, or measured.
     """
 
     def __repr__(self) -> str: ...
@@ -116,14 +116,14 @@ class AccessAttributes:
 
     @property
     def source(self) -> str:
-        """Who says so."""
+        """The source of these numbers."""
 
     @property
     def measured(self) -> bool:
         """Measured with all CPUs of the initiator."""
 
 class GpuAttributes:
-    """What the driver of a GPU says about it."""
+    """Facts about a GPU from its driver."""
 
     def __repr__(self) -> str: ...
 
@@ -144,7 +144,7 @@ class GpuAttributes:
 
     @property
     def copy_engines(self) -> int:
-        """Copies that may be under way at the same time."""
+        """The number of copies that may be in flight at the same time."""
 
     @property
     def host(self) -> int | None:
@@ -155,7 +155,9 @@ class GpuAttributes:
         """Made of software: its speed says nothing."""
 
 class MemorySideCache:
-    """A cache before a node's memory: HBM in cache mode, which is no node."""
+    """
+    A cache in front of a node's memory: HBM in cache mode, which is not a node of its own.
+    """
 
     def __repr__(self) -> str: ...
 
@@ -192,7 +194,7 @@ class Node:
 
     @property
     def kind(self) -> Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']:
-        """What it is made of."""
+        """The kind of memory."""
 
     @property
     def reason(self) -> str:
@@ -228,11 +230,11 @@ class Node:
 
     @property
     def gpu(self) -> GpuAttributes | None:
-        """GPUs whose driver was asked; else None."""
+        """Facts about a GPU; None for other nodes, and if no driver was asked."""
 
     @property
     def side_cache(self) -> MemorySideCache | None:
-        """A cache before its memory; else None."""
+        """A cache in front of its memory; None without one."""
 
     @property
     def byte_addressable(self) -> bool:
@@ -272,7 +274,7 @@ class Engine:
 
     @property
     def kind(self) -> Literal['cpu', 'ssd', 'dsa', 'gpu', 'migrate']:
-        """What copies."""
+        """The kind of engine."""
 
     @property
     def name(self) -> str:
@@ -287,7 +289,7 @@ class Engine:
         """How it was found."""
 
 class Link:
-    """A way between nodes, with limits that all who cross it share."""
+    """A link between nodes. All traffic across it shares its limits."""
 
     def __repr__(self) -> str: ...
 
@@ -296,7 +298,7 @@ class Link:
 
     @property
     def kind(self) -> Literal['upi', 'xgmi', 'socket', 'mesh', 'pcie', 'cxl', 'nvlink', 'c2c']:
-        """What kind of way."""
+        """The kind of link."""
 
     @property
     def a(self) -> list[int]:
@@ -308,7 +310,7 @@ class Link:
 
     @property
     def reason(self) -> str:
-        """How it was found, what is not known of it."""
+        """How the link was found, and which of its properties are unknown."""
 
     @property
     def each_way(self) -> float | None:
@@ -316,7 +318,7 @@ class Link:
 
     @property
     def each_way_source(self) -> str:
-        """Who says so."""
+        """The source of these numbers."""
 
     @property
     def both_ways(self) -> float | None:
@@ -324,7 +326,7 @@ class Link:
 
     @property
     def both_ways_source(self) -> str:
-        """Who says so."""
+        """The source of these numbers."""
 
     @property
     def latency(self) -> float | None:
@@ -332,10 +334,12 @@ class Link:
 
     @property
     def latency_source(self) -> str:
-        """Who says so."""
+        """The source of these numbers."""
 
 class GatherLimit:
-    """Many small copies that a kernel of a GPU makes, not its copy engines."""
+    """
+    The limit for many small copies: within it, a GPU's kernel makes them instead of its copy engines.
+    """
 
     def __repr__(self) -> str: ...
 
@@ -344,11 +348,11 @@ class GatherLimit:
 
     @property
     def bytes(self) -> int:
-        """Each of them at most."""
+        """Bytes of each copy, at most."""
 
     @property
     def count(self) -> int:
-        """How many there are at least."""
+        """Number of copies, at least."""
 
 class CopyRate:
     """A measured cost of copying: time = latency + bytes / bandwidth."""
@@ -360,7 +364,7 @@ class CopyRate:
 
     @property
     def engine(self) -> int:
-        """Who copies."""
+        """The id of the engine."""
 
     @property
     def from_node(self) -> int:
@@ -384,10 +388,12 @@ class CopyRate:
 
     @property
     def gather(self) -> GatherLimit | None:
-        """A GPU's: what its kernel copies at least twice as fast."""
+        """
+        GPUs only: the copies that its kernel makes at least twice as fast; else None.
+        """
 
 class DsaFinding:
-    """What works of a DSA device, and what would change that."""
+    """The state of a DSA device, and how to change it."""
 
     def __repr__(self) -> str: ...
 
@@ -412,7 +418,7 @@ class DsaFinding:
 
 def examine_dsa(*, sysfs: str | os.PathLike | None = None, dev: str | os.PathLike | None = None, pci: str | os.PathLike = ...) -> list[DsaFinding]:
     """
-    The DSA devices of this host, or of one whose files lie elsewhere; without names by HEADRACE_DSA_SYSFS and HEADRACE_DSA_DEV.
+    The DSA devices of this host, or of a host whose files are in other folders. Default folders: HEADRACE_DSA_SYSFS and HEADRACE_DSA_DEV.
     """
 
 def gpu_driver() -> str:
@@ -422,7 +428,7 @@ def gpu_driver() -> str:
 
 class Machine:
     """
-    The graph of one host: its memories (nodes), what can copy between them (engines), what joins them (links) and, once measured, how fast copies are (copy rates). Plain data.
+    The graph of one host: memories (nodes), engines that copy between them, links that join them and, once measured, the speed of copies (copy rates). Plain data.
     """
 
     @staticmethod
@@ -441,13 +447,13 @@ class Machine:
         """One JSON document, schema_version first."""
 
     def asdict(self) -> dict[str, Any]:
-        """What to_json() writes, as a dict."""
+        """The contents of to_json() as a dict."""
 
     def to_text(self) -> str:
         """A tree for people: a line for each node."""
 
     def overview(self) -> str:
-        """The same with one line for nodes that are alike."""
+        """Like to_text(), with one line for nodes that are alike."""
 
     def to_hwloc_xml(self) -> str:
         """The topology in hwloc's XML format; only for a discovered machine."""
@@ -455,7 +461,7 @@ class Machine:
     @staticmethod
     def discover(*, sysfs: str | os.PathLike = ..., procfs: str | os.PathLike = ..., hwloc_xml: str | os.PathLike | None = None, storage: Sequence[str | os.PathLike] | None = None, headrace_nodes: str | None = None, memkind_hbw_nodes: str | None = None) -> Machine:
         """
-        Asks this host what it has. `storage`: paths whose devices become nodes (the working directory's if not given). The overrides default to the environment (HEADRACE_NODES, MEMKIND_HBW_NODES).
+        Discovers the memories, engines and links of this host. `storage`: paths whose devices become nodes (default: the working directory's). The overrides default to the environment (HEADRACE_NODES, MEMKIND_HBW_NODES).
         """
 
     @property
@@ -464,7 +470,7 @@ class Machine:
 
     @property
     def description(self) -> str:
-        """In words."""
+        """In plain words."""
 
     @property
     def source(self) -> str:
@@ -484,16 +490,16 @@ class Machine:
 
     @property
     def links(self) -> list[Link]:
-        """What joins nodes; those between sockets first."""
+        """Links between nodes, links between sockets first."""
 
     @property
     def copy_rates(self) -> list[CopyRate]:
-        """What was measured."""
+        """Measured rates of copies; empty before any measurement."""
 
     @property
     def cache_mode(self) -> str:
         """
-        Why memory that the host has is no node: HBM is in cache mode; else empty.
+        Why some of the host's memory is not a node: HBM is in cache mode. Otherwise empty.
         """
 
     @property
@@ -518,7 +524,7 @@ class Machine:
 
     def host_of(self, id: int) -> int | None:
         """
-        The node with CPUs nearest to it, itself if it has some; None if none has.
+        The nearest node with CPUs: the node itself if it has CPUs; None if no node has any.
         """
 
     def last_level_cache(self, cpu: int = 0) -> int | None:
@@ -535,7 +541,7 @@ def set_process_policy(policy: Literal['none', 'bind', 'preferred', 'preferred_m
     """
 
 class FreeMemory:
-    """What this process can have now without swapping."""
+    """Memory that this process can allocate now without swapping."""
 
     def __repr__(self) -> str: ...
 
@@ -548,13 +554,13 @@ class FreeMemory:
 
     @property
     def cgroup(self) -> int | None:
-        """What its memory cgroups leave; None without a limit."""
+        """Bytes left by the limits of its memory cgroups; None without a limit."""
 
 def free_memory() -> FreeMemory:
-    """What is free now, per node."""
+    """Free memory now, per node."""
 
 class Placement:
-    """Where memory should live: a wish for allocate()."""
+    """A request to allocate(): where memory should be."""
 
     def __repr__(self) -> str: ...
 
@@ -572,24 +578,26 @@ class Placement:
     @property
     def distribution(self) -> Literal['nearest', 'first_touch', 'interleave']:
         """
-        Which of them: the 'nearest' and, when it is full, the next nearest of the kind; that nearest to who touches a page first ('first_touch'); or all in turn ('interleave').
+        How pages spread over nodes of the kind. 'nearest': the nearest node and, when it is full, the next nearest. 'first_touch': the node nearest to the CPU that touches the page first. 'interleave': all in turn.
         """
 
     @property
     def property(self) -> str | None:
-        """Instead of both: what the node is wanted for, such as 'fastest'."""
+        """
+        Instead of nodes and a kind: a property of the node, such as 'fastest'.
+        """
 
     @property
     def strict(self) -> bool:
-        """These nodes or ExhaustedError."""
+        """Only these nodes: ExhaustedError when they are full."""
 
     @property
     def spill(self) -> list[int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']]:
-        """Where to when they are full, in this order: nodes or kinds."""
+        """Nodes or kinds to use, in this order, when the nodes are full."""
 
     @property
     def near(self) -> list[int]:
-        """The CPUs that will use it; empty: the calling one."""
+        """The CPUs that will use the memory; empty: the calling CPU."""
 
     @property
     def pages(self) -> Literal['base', 'transparent', 'huge_2m', 'huge_1g']:
@@ -613,19 +621,21 @@ class Placement:
 
     @staticmethod
     def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, distribution: Literal['nearest', 'first_touch', 'interleave'] = 'nearest') -> Placement:
-        """On one node, or on the nodes of one kind that are nearest."""
+        """A placement on one node, or on the nearest nodes of one kind."""
 
     @staticmethod
     def parse(machine: Machine, text: str, *, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, lock: bool = False, near: Sequence[int] = [], pin: bool = False) -> Placement:
         """
-        As people write it: a kind 'hbm', 'hbm_interleave' or 'hbm_first_touch', a property 'fastest', 'lowest_latency', 'highest_bandwidth' or 'largest', nodes '0-3,8', weights '0=3,8=1' or 'dram=3,cxl=1'; several of them, 'hbm:dram', are tried in this order.
+        Parses a placement: a kind 'hbm', 'hbm_interleave' or 'hbm_first_touch'; a property 'fastest', 'lowest_latency', 'highest_bandwidth' or 'largest'; nodes '0-3,8'; weights '0=3,8=1' or 'dram=3,cxl=1'. Several, 'hbm:dram', are tried in this order.
         """
 
     def resolve(self, machine: Machine, near: int | None = None) -> Placement:
-        """The same with kinds and properties replaced by nodes, nearest first."""
+        """
+        The placement with kinds and properties replaced by nodes, nearest first.
+        """
 
     def __str__(self) -> str:
-        """As parse() reads it."""
+        """The text that parse() reads."""
 
     @staticmethod
     def weighted(nodes: Sequence[tuple[int, int]], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True) -> Placement:
@@ -642,7 +652,7 @@ class Object:
 
     @property
     def id(self) -> int:
-        """Never used twice in a process."""
+        """A number that is never used twice in a process."""
 
     @property
     def size(self) -> int:
@@ -650,7 +660,7 @@ class Object:
 
     @property
     def node(self) -> int:
-        """Where its bytes live; of several nodes the first."""
+        """The node of its bytes; if there are several, the first."""
 
     @property
     def writable(self) -> bool:
@@ -658,7 +668,7 @@ class Object:
 
     @property
     def device_address(self) -> int | None:
-        """Where code of a GPU finds it; None for what CPUs reach."""
+        """The address for GPU code; None for memory that CPUs reach."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, object]:
@@ -688,7 +698,7 @@ class Extent:
 
     @property
     def stream(self) -> int | None:
-        """The stream of a GPU that was not waited for; None: there is none."""
+        """The GPU stream that was not waited for; None if there is none."""
 
     def __eq__(self, other: object, /) -> bool: ...
 
@@ -703,15 +713,15 @@ class Buffer(Object):
 
     @property
     def placement(self) -> Placement:
-        """Where it was asked to be."""
+        """The placement that was asked for."""
 
     @property
     def page_size(self) -> Literal['base', 'transparent', 'huge_2m', 'huge_1g']:
-        """The page size it really has."""
+        """The actual page size, in bytes."""
 
     @property
     def fallback(self) -> str:
-        """Why not the page size asked for; empty if it is."""
+        """Why the page size is not the one asked for; empty if it is."""
 
     @property
     def pinned(self) -> bool:
@@ -735,7 +745,7 @@ class MemoryRange(Object):
 
     def __init__(self, memory: _Buffer | Any, node: int | None = None, *, machine: Machine | None = None, wait: bool = True) -> None:
         """
-        What has the buffer protocol, a tensor of PyTorch, __cuda_array_interface__ or __dlpack__. `node`: where the memory is; if not given, the kernel is asked, or the driver of GPUs and `machine`, which is this host by default. `wait`: until the stream that computes it has.
+        `memory`: an object with the buffer protocol, __cuda_array_interface__ or __dlpack__, such as a tensor of PyTorch. `node`: the memory's node (default: asks the kernel, or for GPUs the driver and `machine`, this host by default). `wait`: first wait until the GPU stream that computes the memory has finished.
         """
 
     @property
@@ -744,7 +754,7 @@ class MemoryRange(Object):
 
     @property
     def stream(self) -> int | None:
-        """The stream of a GPU that was not waited for; None: there is none."""
+        """The GPU stream that was not waited for; None if there is none."""
 
     def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8') -> numpy.typing.NDArray[Any]:
         """Its bytes as an array that shares them and keeps them alive."""
@@ -764,7 +774,7 @@ def allocate(machine: Machine, size: int, placement: Placement | str | None = No
 
 def relocate(machine: Machine, buffer: Buffer, placement: Placement | str) -> None:
     """
-    Moves a buffer to another placement. Addresses and bytes stay, and others may use it meanwhile.
+    Moves a buffer to another placement. Its address and bytes stay, and other threads may use it meanwhile.
     """
 
 class File(Object):
@@ -776,7 +786,7 @@ class File(Object):
 
     @property
     def path(self) -> pathlib.Path:
-        """As it was opened."""
+        """The path that open() was given."""
 
     @property
     def direct(self) -> bool:
@@ -793,18 +803,18 @@ class File(Object):
         """
 
     def sync(self) -> None:
-        """Makes durable what was written to it (fdatasync)."""
+        """Makes all writes to the file durable (fdatasync)."""
 
     def drop_page_cache(self) -> None:
         """Drops its clean pages from the page cache, as a cold start needs."""
 
     def page_cache_residency(self, offset: int = 0, length: int | None = None) -> int:
         """
-        Bytes of it in the page cache now; of `length` bytes from `offset`, a multiple of the page size. DeniedError: the kernel tells only the file's owner, and who may write it.
+        Bytes of the file in the page cache now, within `length` bytes from `offset`, a multiple of the page size. DeniedError: the kernel answers only the file's owner and users who may write to it.
         """
 
 class Residency:
-    """Pages per node, as the kernel says."""
+    """Pages per node, as the kernel reports them."""
 
     def __repr__(self) -> str: ...
 
@@ -823,7 +833,7 @@ def where(memory: _Buffer) -> Residency:
     """Where the pages of a buffer or any other memory are now."""
 
 class MoveStats:
-    """What became of a move."""
+    """The outcome of a move."""
 
     def __repr__(self) -> str: ...
 
@@ -836,7 +846,7 @@ class MoveStats:
 
     @property
     def pieces(self) -> int:
-        """In how many pieces."""
+        """Number of pieces."""
 
     @property
     def retries(self) -> int:
@@ -872,7 +882,7 @@ class Transfer:
 
     def cancel(self) -> None:
         """
-        Asks to stop: queued pieces are dropped, and engines are asked to end those in flight.
+        Requests a stop: queued pieces are dropped, and engines are asked to end pieces in flight.
         """
 
     def fileno(self) -> int:
@@ -897,15 +907,15 @@ class MoverStats:
 
     @property
     def transfers(self) -> int:
-        """Started."""
+        """Transfers started."""
 
     @property
     def failed(self) -> int:
-        """Ended with an error."""
+        """Transfers that ended with an error."""
 
     @property
     def cancelled(self) -> int:
-        """Ended by cancel()."""
+        """Transfers ended by cancel()."""
 
     @property
     def pieces(self) -> int:
@@ -921,26 +931,26 @@ class MoverStats:
 
     @property
     def in_flight_pieces(self) -> int:
-        """With the engines now."""
+        """Pieces submitted to engines now."""
 
     @property
     def queued_pieces(self) -> int:
-        """Waiting now."""
+        """Pieces in the Mover's queue now."""
 
     @property
     def degraded(self) -> list[str]:
         """
-        What engines have to do without, and why: lines, such as that a GPU's driver does not load the kernel that gathers small copies.
+        Features that engines lack, and why, one line each. Example: a GPU's driver did not load the kernel that gathers small copies.
         """
 
 class Mover:
     """
-    Moves extents with the engines of a machine. It works on the machine as it was when the mover was made. Dropped with its last transfer and cache, it cancels what is queued and waits for what is in flight.
+    Moves extents with the engines of a machine, as the machine was when the Mover was made. When the Mover, its last transfer and its last cache are dropped, queued pieces are cancelled and pieces in flight are waited for.
     """
 
     def __init__(self, machine: Machine, *, route: str = 'measured', piece: int | None = None, in_flight_per_link: int | None = None) -> None:
         """
-        `route`: one, brute_force, smart or measured. Pieces are at most `piece` bytes, and between two nodes at most `in_flight_per_link` bytes are in flight. Without them: what the engine prefers between memories (a GPU: 16 and 32 MiB), else 1 and 16 MiB.
+        `route`: one, brute_force, smart or measured. `piece`: bytes of a piece, at most. `in_flight_per_link`: bytes in flight between two nodes, at most. Defaults: the engine's preference between memories (a GPU: 16 and 32 MiB), else 1 and 16 MiB.
         """
 
     def copy(self, to: Extent | Object, source: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', hint: Literal['automatic', 'keep', 'stream'] = 'automatic', route: str | None = None) -> Transfer:
@@ -950,7 +960,7 @@ class Mover:
 
     def copy_all(self, pairs: Sequence[tuple[Extent | Object, Extent | Object]], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand') -> Transfer:
         """
-        Starts copying many pairs (to, source) as one move, in this order. Cheaper than as many calls of copy(), and neighbours are read together. Destinations must not overlap.
+        Starts copying many pairs (to, source) as one move, in this order. Cheaper than a call of copy() for each; neighbours are read together. Destinations must not overlap.
         """
 
     def stats(self) -> MoverStats:
@@ -962,47 +972,47 @@ class Mover:
 
     @property
     def skipped(self) -> list[str]:
-        """Engines nobody drives here, each with the reason."""
+        """Engines that no backend drives here, each with the reason."""
 
 class CompletionQueue:
     """
-    Tells the ends of any number of moves through one descriptor: for event loops. Awaiting a Transfer or a Block uses one for each loop.
+    Reports completed moves through one descriptor, for event loops. Awaiting a Transfer or a Block uses one queue for each loop.
     """
 
     def __init__(self) -> None:
-        """Takes one descriptor."""
+        """Opens the queue, which uses one file descriptor."""
 
     def fileno(self) -> int:
-        """Readable when take() has something."""
+        """A descriptor that is readable when take() has a key."""
 
     @overload
     def add(self, transfer: Transfer, key: int) -> None:
-        """Tells `key` when the move is done."""
+        """Reports `key` when the move is done."""
 
     @overload
     def add(self, block: Block, key: int) -> None:
-        """Tells `key` when the copy is there or has failed."""
+        """Reports `key` when the copy is ready or has failed."""
 
     @overload
     def add(self, layer: KvLayer, key: int) -> None:
-        """Tells `key` when the layer is there or has failed."""
+        """Reports `key` when the layer is loaded or has failed."""
 
     @overload
     def add(self, load: KvLoad, key: int) -> None:
-        """Tells `key` when all layers are there or have failed."""
+        """Reports `key` when all layers are loaded or have failed."""
 
     @overload
     def add(self, stored: KvStored, key: int) -> None:
-        """Tells `key` when all blocks are stored or refused."""
+        """Reports `key` when all blocks are stored or refused."""
 
     def tell(self, key: int) -> None:
-        """Tells `key` now."""
+        """Reports `key` now."""
 
     def take(self) -> list[int]:
         """The keys of moves that have ended since the last call."""
 
 class Percentiles:
-    """Nanoseconds; None when nothing was counted."""
+    """Percentiles in nanoseconds; None when nothing was counted."""
 
     def __repr__(self) -> str: ...
 
@@ -1053,7 +1063,7 @@ class CacheStats:
 
     @property
     def late(self) -> int:
-        """How many of those were not ready at that time."""
+        """First uses that found the prefetched copy not ready."""
 
     @property
     def wasted_bytes(self) -> int:
@@ -1073,7 +1083,9 @@ class CacheStats:
 
     @property
     def refusals(self) -> int:
-        """Got no copy: no space, or held for writing by others."""
+        """
+        Accesses without a copy: no space, or another block holds the bytes for writing.
+        """
 
     @property
     def written_back(self) -> int:
@@ -1119,7 +1131,7 @@ class Block:
 
     def wait(self, timeout: float = 60.0) -> memoryview:
         """
-        The copy, waiting at most `timeout` seconds; if it cannot be had, or only a GPU reaches it, the source, and for a file the error.
+        The copy, after waiting at most `timeout` seconds. If there is none, or only a GPU reaches it, the source; if the source is a file, the error.
         """
 
     def write(self, timeout: float = 60.0) -> memoryview:
@@ -1128,14 +1140,14 @@ class Block:
         """
 
     def __await__(self) -> Generator[Any, None, memoryview]:
-        """Under asyncio: what wait() gives, without blocking the loop."""
+        """Under asyncio: the result of wait(), without blocking the loop."""
 
     def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8', timeout: float = 60.0) -> numpy.typing.NDArray[Any]:
-        """wait() as an array."""
+        """The bytes of wait() as an array."""
 
     @property
     def state(self) -> Literal['absent', 'filling', 'ready', 'failed', 'evicting']:
-        """Where the copy is in its life."""
+        """The state of the copy."""
 
     @property
     def hit(self) -> bool:
@@ -1178,7 +1190,7 @@ class Block:
     @property
     def device_address(self) -> int | None:
         """
-        Where code of a GPU finds the copy once it is ready; None for what CPUs reach.
+        The copy's address for GPU code, once it is ready; None for memory that CPUs reach.
         """
 
     def wait_on_gpu(self, timeout: float = 60.0) -> int:
@@ -1187,7 +1199,7 @@ class Block:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class PrefetchProgress:
-    """How far a plan has come."""
+    """Progress of a plan."""
 
     def __repr__(self) -> str: ...
 
@@ -1204,7 +1216,7 @@ class PrefetchProgress:
 
     @property
     def used(self) -> int:
-        """Accessed at least once since."""
+        """Extents accessed at least once since."""
 
     @property
     def invalid(self) -> int:
@@ -1212,7 +1224,7 @@ class PrefetchProgress:
 
     @property
     def cancelled(self) -> bool:
-        """Whether it was."""
+        """Whether the plan was cancelled."""
 
 class Prefetch:
     """A running prefetch plan. Dropping it cancels it."""
@@ -1228,33 +1240,35 @@ class Prefetch:
 
 class Cache:
     """
-    Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it, or has changes of it that are not written back (of a file: not durable by sync()); the copies of one that nobody else holds go with it, sooner or later.
+    Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. It keeps an object alive while it reads from it, and while changes are not written back (for a file: not made durable by sync()). Copies of an object that nobody else holds are freed with it, sooner or later.
     """
 
     def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, trace: str | os.PathLike | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch. `shards`: parts with a lock and an equal share of each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; it is whole when the cache is gone.
+        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone.
         """
 
     def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0) -> Block:
         """
-        The block of an extent: a pin on a ready copy, on one in flight, or on one started now. Waits for no copy; a miss may allocate memory. `plan`: whose extent this uses; a plan that was named once counts only accesses that name it. `space_timeout`: seconds to wait for space while blocks hold all of the budget; then the block stands for the source. In a writable cache, `write` takes the block for writing: no other block holds its bytes meanwhile. `lock_timeout`: seconds to wait for those that do. A block without a copy has no bytes there: the source may be older.
+        The block of an extent: a pin on a copy that is ready, in flight, or started now. Waits for no copy; a miss may allocate memory. `plan`: the plan of this access; once a plan was named, only accesses that name it count as its uses. `space_timeout`: seconds to wait for space while blocks hold the whole budget; then the block refers to the source. `write`: in a writable cache, lock the bytes for writing; no other block holds them meanwhile. `lock_timeout`: seconds to wait for other blocks with these bytes. In a writable cache a block without a copy has no bytes, because the source may be older.
         """
 
     def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0) -> list[Block]:
-        """The same for many at once; each miss waits `space_timeout` for itself."""
+        """
+        access() for many extents at once; each miss waits up to `space_timeout` on its own.
+        """
 
     def read(self, extent: Extent | Object, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> bytes:
         """
-        The bytes of an extent, read through blocks of `block` bytes on a grid from the object's start, so that reads of any shape share copies. Waits at most `timeout` seconds for each. Other threads run meanwhile.
+        The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a grid from the object's start, so reads of any shape share copies. Waits at most `timeout` seconds for each block. Releases the GIL.
         """
 
     def readinto(self, extent: Extent | Object, into: _Buffer, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> None:
-        """As read(), into a writable buffer of the same length."""
+        """Like read(), into a writable buffer of the same length."""
 
     def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False) -> Prefetch:
         """
-        Plans the use of extents in this order and fetches them ahead: `lead` seconds before use, at most `window` bytes unused at a time. `named`: only accesses with `plan=` are uses of it, from the beginning.
+        Plans the use of extents in this order, and fetches them `lead` seconds before use, with at most `window` unused bytes at a time. `named`: only accesses with `plan=` count as uses, from the beginning.
         """
 
     def write_back(self, extent: Extent | Object | None = None, timeout: float = 60.0) -> None:
@@ -1272,14 +1286,16 @@ class Cache:
 
     def invalidate(self, extent: Extent | Object) -> bool:
         """
-        Announces a changed source: no access after it sees bytes read before it was called. False: blocks that are dirty or held for writing stay; discard() drops them.
+        Announces a changed source: later accesses do not see bytes read before this call. False: blocks that are dirty or held for writing stay; discard() drops them.
         """
 
     def flush(self) -> None:
         """Drops all copies that nobody holds and no plan protects."""
 
     def clear(self) -> None:
-        """Drops all copies and cancels plans; blocks held keep what they have."""
+        """
+        Drops all copies and cancels plans; blocks that are held keep their bytes.
+        """
 
     def resize(self, node: int, budget: int) -> None:
         """Changes the budget of a node."""
@@ -1289,20 +1305,20 @@ class Cache:
 
     def metrics(self, name: str = 'cache') -> str:
         """
-        The counts as OpenMetrics text, with the label cache=`name`: the answer to Prometheus.
+        The counts as OpenMetrics text for Prometheus, with the label cache=`name`.
         """
 
 def kv_key(name: bytes) -> bytes:
     """
-    The key of a block that something else names, such as an engine: 16 bytes are the key, other lengths are hashed. Stores take names instead of keys.
+    The key of a block from a name that another program gave, such as an engine. A name of 16 bytes is the key; other lengths are hashed. Stores accept names instead of keys.
     """
 
 class KvGeometry:
-    """What decides the bytes of a KV block, and how many they are."""
+    """The model, layout and size of KV blocks."""
 
     def __init__(self, model: str, *, layers: int, kv_heads: int, head_dim: int, element_bytes: int = 2, block_tokens: int = 16, tensors: int = 2, revision: str = '', any_size: bool = False) -> None:
         """
-        `tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: whatever else the bytes depend on, such as weights. `any_size`: blocks have any size up to 1 GiB, and no layers; block_bytes is the unit of space, of which a block takes as many as it needs.
+        `tensors`: 2 for keys and values, 1 if one latent vector holds both. `revision`: anything else the bytes depend on, such as the weights. `any_size`: blocks have any size up to 1 GiB, and no layers; a block takes a whole number of units of block_bytes.
         """
 
     @property
@@ -1344,7 +1360,7 @@ class KvGeometry:
 
     def keys(self, tokens: Sequence[int], *, salt: str = '') -> list[bytes]:
         """
-        The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the key before and the tokens of the block. `salt`: an adapter or tenant that shares a store with others; whoever has another salt has other keys.
+        The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the previous key and the block's tokens. `salt`: an adapter or tenant that shares the store; other salts give other keys.
         """
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -1354,7 +1370,7 @@ class KvGeometry:
     def __repr__(self) -> str: ...
 
 class KvStoredCounts:
-    """What became of the blocks of a store()."""
+    """The outcome of a store(), in blocks."""
 
     def __repr__(self) -> str: ...
 
@@ -1366,7 +1382,7 @@ class KvStoredCounts:
 
     @property
     def present(self) -> int:
-        """Were there already."""
+        """Blocks that were there already."""
 
     @property
     def refused(self) -> int:
@@ -1374,7 +1390,7 @@ class KvStoredCounts:
 
     @property
     def failed(self) -> int:
-        """Their copy did."""
+        """Blocks whose copy failed."""
 
 class KvTierStats:
     """One tier."""
@@ -1442,7 +1458,7 @@ class KvStats:
 
     @property
     def stores(self) -> KvStoredCounts:
-        """What became of blocks given to store()."""
+        """The outcome of all blocks given to store()."""
 
     @property
     def failed(self) -> int:
@@ -1466,20 +1482,20 @@ class KvStats:
 
     @property
     def last_error(self) -> str:
-        """Of a tier; empty: none."""
+        """The last error of a tier; empty if there was none."""
 
     @property
     def last_error_age(self) -> float | None:
-        """Seconds since it; while it goes on, few."""
+        """Seconds since `last_error`; stays small while the error persists."""
 
 class KvMatch:
     """
-    Blocks that are there. Holds them where they are until release(), the end of `with`, or until it is dropped.
+    Blocks that are in the store, pinned where they are until release(), the end of `with`, or until this object is dropped.
     """
 
     @property
     def keys(self) -> list[bytes]:
-        """Of the blocks, for load()."""
+        """Keys of the blocks, for load()."""
 
     @property
     def tiers(self) -> list[int]:
@@ -1488,7 +1504,7 @@ class KvMatch:
     def __len__(self) -> int: ...
 
     def release(self) -> None:
-        """Lets the blocks go."""
+        """Unpins the blocks."""
 
     def __enter__(self) -> KvMatch: ...
 
@@ -1498,21 +1514,23 @@ class KvLayer:
     """One layer of a load: await it, or wait for it."""
 
     def done(self) -> bool:
-        """True once all of it is there and verified, or it has failed."""
+        """True once the layer is loaded and verified, or has failed."""
 
     def wait(self, timeout: float = 60.0) -> None:
         """
-        Waits at most `timeout` seconds; the layer becomes urgent. IoError: blocks of it could not be read or were damaged, and KvLoad.leading says what is left.
+        Makes the layer urgent, and waits at most `timeout` seconds. IoError: blocks of the layer could not be read or were damaged; KvLoad.leading counts the leading blocks that are left.
         """
 
     def urgent(self) -> None:
-        """Somebody has come to wait for it: from now on it goes as demand."""
+        """Makes the layer urgent: from now on it is read with priority "demand"."""
 
     def __await__(self) -> Generator[Any, None, None]:
         """Under asyncio: as wait(), without blocking the loop."""
 
 class KvLoad:
-    """Blocks on their way into memory, which is kept until they are there."""
+    """
+    A load in progress. The destination memory is kept alive until the blocks are there.
+    """
 
     @property
     def layers(self) -> int: ...
@@ -1524,7 +1542,9 @@ class KvLoad:
         """True once nothing more will be written."""
 
     def wait(self, timeout: float = 60.0) -> None:
-        """All layers; raises the first error of any."""
+        """
+        Waits for all layers at most `timeout` seconds; raises the first error of any.
+        """
 
     def __await__(self) -> Generator[Any, None, None]:
         """Under asyncio: as wait(), without blocking the loop."""
@@ -1536,21 +1556,21 @@ class KvLoad:
     @property
     def loaded(self) -> list[bool]:
         """
-        For each block of load() whether it is there and right. InvalidError: not done().
+        For each block of load(): whether it was loaded and verified. InvalidError: not done().
         """
 
     def cancel(self) -> None:
-        """Asks to stop; layers that are there stay."""
+        """Requests a stop; layers that are loaded stay."""
 
 class KvStored:
     """
-    Blocks on their way from memory, which is kept and must not change until they are stored.
+    A store in progress. The source memory is kept alive; it must not change until the blocks are stored.
     """
 
     def done(self) -> bool: ...
 
     def wait(self, timeout: float = 60.0) -> KvStoredCounts:
-        """What became of each block."""
+        """Waits at most `timeout` seconds. Returns the outcome, in blocks."""
 
     def __await__(self) -> Generator[Any, None, KvStoredCounts]:
         """Under asyncio: as wait(), without blocking the loop."""
@@ -1560,7 +1580,7 @@ class KvStore:
 
     def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, int, bool, bool]], folder: tuple[Sequence[tuple[str, int]], Literal['leaving', 'idle', 'stored'], Literal['all', 'found'], bool] | None, *, eviction: str, in_flight: int, load_ahead: int, workers: int, list_dropped: bool, shared: bool) -> None:
         """
-        Memories: where, bytes, whether pinned, and whether touched at once. The folders: paths and bytes, when they are written, what is verified, and whether others are emptied.
+        Memories: placement, bytes, whether pinned, and whether touched at once. Folders: paths and bytes, when they are written, what is verified, and whether folders of another geometry are emptied.
         """
 
     @property
@@ -1569,17 +1589,19 @@ class KvStore:
     @property
     def shared_files(self) -> tuple[int | None, int] | None:
         """
-        Descriptors of the first tier's memory, if that is memory, and of the index, for a KvShared of another process. They belong to the store. None: it is not shared.
+        Descriptors of the first tier's memory, if that tier is memory, and of the index, for a KvShared of another process. They belong to the store. None: the store is not shared.
         """
 
     def match_keys(self, keys: Sequence[bytes]) -> KvMatch:
-        """Pins the leading blocks that are there."""
+        """Pins the leading blocks that are in the store."""
 
     def pin(self, keys: Sequence[bytes]) -> KvMatch:
-        """Pins those of the blocks that are there, also behind missing ones."""
+        """
+        Pins the blocks that are in the store, also blocks after a missing one.
+        """
 
     def touch(self, keys: Sequence[bytes]) -> None:
-        """Counts a use of those that are there: they leave later."""
+        """Counts a use of the blocks in the store: they are evicted later."""
 
     def take_dropped(self) -> list[bytes]:
         """
@@ -1587,44 +1609,46 @@ class KvStore:
         """
 
     def store_object(self, keys: Sequence[bytes], source: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], stream: int | None) -> KvStored:
-        """As headrace.kvcache.Store.store()."""
+        """Like headrace.kvcache.Store.store()."""
 
     def load_object(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], layer_order: bool, priority: Literal['demand', 'prefetch', 'migration'], deadlines: Sequence[float], promote: bool, stream: int | None) -> KvLoad:
-        """As headrace.kvcache.Store.load()."""
+        """Like headrace.kvcache.Store.load()."""
 
     def load_block_objects(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], promote: bool, stream: int | None) -> KvLoad:
-        """As headrace.kvcache.Store.load_blocks()."""
+        """Like headrace.kvcache.Store.load_blocks()."""
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
-        """Which of them are there now; holds nothing, and counts as no match."""
+        """
+        Which of the blocks are there now. Pins nothing, and does not count as a match.
+        """
 
     def sizes(self, keys: Sequence[bytes]) -> list[int | None]:
-        """As contains(): the bytes of each, None if it is not there."""
+        """Like contains(): the bytes of each block, or None."""
 
     def remove(self, keys: Sequence[bytes]) -> int:
         """
-        From now on they are not found, after reopening either; how many were there or on their way. What is held or being copied ends as it would have, and a block of that key is refused until then. flush() waits for what has to be written.
+        Removes blocks, also for a later open of the folder; returns the number that were there or being stored. Pins and copies in progress end normally; until then, blocks with the same key are refused. flush() makes the removal durable.
         """
 
     def clear(self) -> int:
-        """As remove() of all."""
+        """remove() of all blocks."""
 
     def stats(self) -> KvStats:
         """Counts."""
 
     def flush(self, timeout: float = 60.0) -> None:
         """
-        Writes blocks to the folder that are only in memory, as far as its budget has slots. Covers blocks whose store() began before the call. Then everything written so far is made durable (fdatasync), which `timeout` does not bound. IoError: some blocks could not be written, a disk did not take them, or a file of the folder was removed or cut. TimedOutError: some blocks were written.
+        Writes blocks that are only in memory to the folder, as far as its budget allows. Covers blocks whose store() began before the call. Then makes everything written so far durable (fdatasync); `timeout` does not bound that. IoError: some blocks could not be written or made durable, or a file of the folder was removed or truncated. TimedOutError: only some blocks were written.
         """
 
     def close(self, *, flush: bool = True, timeout: float = 60.0) -> None:
         """
-        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: flush() first; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds, which does not bound the fdatasync of flush(); after a flush that took them all copies in flight have one more. TimedOutError: either it is closed, and what was not written in time is gone, or some copies, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again. Ctrl-C ends the flush, and copies in flight have one second, which a second Ctrl-C ends; without a flush the first does. If they have not ended then, a note of the exception says that the store is still to be closed. Dropping a store that is not closed waits for them all the same; where they do not end, the process does, after at most 200 s: a GPU may still write to its memory.
+        Closes the store and releases tiers and folder, so that another store may open the folder at once. Loads are cancelled, matches pin nothing any more, and later calls raise CancelledError. Closing twice is allowed. `flush`: flush() first; if that fails, the store is closed and the error raised. `timeout` bounds everything except the fdatasync of flush(); if the flush used it up, copies in flight have one more second. TimedOutError: either the store is closed, and blocks not written in time are lost; or some copies have not ended, such as those of a GPU that hangs. Then tiers and folder stay in use until close() is called again. Ctrl-C ends the flush and gives copies in flight one second, which a second Ctrl-C ends; without a flush the first does. If copies have not ended then, a note of the exception says that the store is still to be closed. Dropping a store that is not closed waits for its copies too. If they do not end within 200 s, the process is ended, because a GPU may still write to its memory.
         """
 
     @property
     def closed(self) -> bool:
-        """Whether it takes nothing any more."""
+        """Whether the store is closed."""
 
     def __enter__(self) -> Self: ...
 
@@ -1633,24 +1657,24 @@ class KvStore:
 
 class KvJobs:
     """
-    Loads and stores of whole blocks between a KvStore and one memory, begun by a thread, for callers that must not wait: a call lists names and positions, and takes a few microseconds. Jobs are begun in the order of their calls. Thread-safe.
+    Loads and stores of whole blocks between a KvStore and one memory, for callers that must not wait. A call lists names and positions, and takes a few microseconds; a thread of this object begins the jobs, in the order of the calls. Thread-safe.
     """
 
     def __init__(self, store: KvStore, memory: Extent | Object) -> None: ...
 
     def store(self, number: int, keys: Sequence[bytes], positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """
-        As KvStore.store(). Until the job has ended the memory must not change.
+        Like KvStore.store(). The memory must not change until the job has ended.
         """
 
     def load(self, number: int, keys: Sequence[bytes], positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, part: int, promote: bool) -> None:
         """
-        As KvStore.load_blocks(), in parts of `part` blocks, one of which is verified while the next is read; 0: in one.
+        Like KvStore.load_blocks(), in parts of `part` blocks: one part is verified while the next is read. 0: all in one part.
         """
 
     def take(self) -> list[tuple[int, list[bool], int, str]]:
         """
-        Jobs that have ended since the last call: the number, for each block of a load whether it is there and right, how many were loaded or kept, and why some were not begun.
+        Jobs that have ended since the last call. For each: its number; for each block of a load, whether it was loaded and verified; the count of blocks loaded or stored; and the error if it could not begin.
         """
 
     def wait(self, timeout: float = 60.0) -> None:
@@ -1658,26 +1682,26 @@ class KvJobs:
 
     def close(self) -> None:
         """
-        Takes no more jobs, and ends its thread once it has begun all. The object still holds store and memory.
+        Accepts no more jobs, and ends the thread once it has begun all jobs. The object still keeps the store and the memory.
         """
 
 class KvShared:
     """
-    Blocks of a KvStore of another process, which opened it with shared=True: found and copied without a call to that process. Thread-safe. CancelledError: that store is closed. UnsupportedError: in a child of fork().
+    Finds and copies blocks of another process's KvStore without a call to that process. The store is open with shared=True. Thread-safe. CancelledError: the store is closed. UnsupportedError: in a child of fork().
     """
 
     def __init__(self, geometry: KvGeometry, memory: int | None, index: int) -> None:
-        """Maps what KvStore.shared_files gives, and leaves the descriptors open."""
+        """Maps the descriptors of KvStore.shared_files, and leaves them open."""
 
     @property
     def geometry(self) -> KvGeometry: ...
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
-        """Which of them the store has now, in any tier."""
+        """Which of the blocks the store has now, in any tier."""
 
     def read(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int]) -> list[bool]:
         """
-        Copies those of the blocks that are in the store's memory, and says which. The memory of others may have been overwritten.
+        Copies the blocks that are in the store's memory; returns true for each of them. The destination of other blocks may have been overwritten.
         """
 
     def copy(self, which: Sequence[bool], staging: Extent | Object, user: Sequence[Extent | Object], *, to_user: bool, layout: Literal['page_first', 'layer_first'], positions: Sequence[int]) -> None:
@@ -1719,22 +1743,22 @@ class Capabilities:
 
     @property
     def note(self) -> str:
-        """In words."""
+        """In plain words."""
 
 class Backends:
-    """What drives the engines of a machine, here and now."""
+    """The backends that drive the engines of a machine in this process."""
 
     @staticmethod
     def open(machine: Machine) -> Backends:
-        """Opens all that work here."""
+        """Opens all backends that work here."""
 
     @property
     def capabilities(self) -> list[Capabilities]:
-        """Facts about each."""
+        """Facts about each backend."""
 
     @property
     def skipped(self) -> list[str]:
-        """Engines nobody drives here, each with the reason."""
+        """Engines that no backend drives here, each with the reason."""
 
 def copy_bytes(to: _Buffer, source: _Buffer, *, hint: Literal['automatic', 'keep', 'stream'] = 'automatic') -> None:
     """Copies memory with the calling core, without the GIL."""
@@ -1755,18 +1779,18 @@ class ParameterInfo:
 
     @property
     def name(self) -> str:
-        """As rows and `only` have it."""
+        """The name in rows and in `only`."""
 
     @property
     def kind(self) -> Literal['node', 'count', 'count_or_all', 'word', 'operation', 'mix', 'any']:
-        """What values it has."""
+        """The kind of its values."""
 
     @property
     def required(self) -> bool:
-        """False: profiles of others and of older versions may lack it."""
+        """False: third-party profiles and those of older versions may lack it."""
 
 class ExperimentInfo:
-    """What measure() can measure."""
+    """An experiment of measure()."""
 
     def __repr__(self) -> str: ...
 
@@ -1775,7 +1799,7 @@ class ExperimentInfo:
 
     @property
     def name(self) -> str:
-        """As measure() takes it."""
+        """The name that measure() takes."""
 
     @property
     def description(self) -> str:
@@ -1783,22 +1807,22 @@ class ExperimentInfo:
 
     @property
     def parameters(self) -> list[ParameterInfo]:
-        """Those of its rows, in their order."""
+        """Parameters of its rows, in their order."""
 
     @property
     def details(self) -> list[str]:
-        """That each of its rows with a number has."""
+        """Details that each of its rows with a number has."""
 
 def experiments() -> list[ExperimentInfo]:
     """All experiments, in their order."""
 
 def measure(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, selections: Sequence[tuple[str, Mapping[str, int | str | Sequence[int | str]]]] = (), budget: float | None = 60.0, width: float = 0.03, seed: int = 1, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), rounds: int | None = None, launches: int = 1, repetitions: int = 3, noise_checks: bool = True, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
     """
-    Measures this host. Only points with the parameters of `only` are rows, any of several values; a node may be given by its kind. `selections` are pairs of an experiment and such parameters, in the place of these two. `directory` is on the disk that `storage` measures. `budget` is in seconds, None for everything until it is certain; `width` the part of the median that its 95 % interval may be wide; rows of `known` with a number are kept. Each point is measured `rounds` times, if given, on fresh memory, each time by `repetitions` of which the middle one counts. Of `launches` that are merged each measures a point twice without a budget, and once what is wanted last. `stop` is asked between points; when it says True the rows so far are returned.
+    Measures this host. `only`: measure points with these parameters; of several values any matches, and a node may be given by its kind. `selections`: pairs of an experiment and such parameters, instead of `experiments` and `only`. `directory`: on the disk that `storage` measures. `budget`: seconds; None measures everything until it is certain. `width`: the 95 % interval may be this part of the median wide. `known`: rows with a number are kept. `rounds`: measure each point this number of times, on fresh memory. `repetitions`: runs in each round, of which the median counts. `launches`: number of launches that will be merged; without a budget each measures a point twice, and the least important points once. `stop` is called between points; if it returns True, the rows so far are returned.
     """
 
 class PlannedPoint:
-    """A point as measure() would begin."""
+    """A point that measure() would measure."""
 
     def __repr__(self) -> str: ...
 
@@ -1807,11 +1831,11 @@ class PlannedPoint:
 
     @property
     def row(self) -> Row:
-        """Without a number; with a reason if it is not measured."""
+        """The row without a number; with a reason if it will not be measured."""
 
     @property
     def time(self) -> float:
-        """Estimated seconds in all; 0 if it is not measured."""
+        """Estimated total seconds; 0 if it will not be measured."""
 
     @property
     def distance(self) -> str:
@@ -1819,7 +1843,7 @@ class PlannedPoint:
 
 def plan_session(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, budget: float | None = 60.0, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), rounds: int | None = None, launches: int = 1) -> list[PlannedPoint]:
     """
-    What measure() would do, without measuring anything; also of a machine that is not this host.
+    The plan of measure(), without measuring anything; also for a machine that is not this host.
     """
 
 def measure_quickly(machine: Machine, directory: str | os.PathLike[str], *, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
@@ -1869,7 +1893,7 @@ class Summary:
 
     @property
     def interval(self) -> Interval:
-        """Of the median, by `coverage`; else a range."""
+        """An interval of the median by `coverage`, or a range of few samples."""
 
     @property
     def coverage(self) -> float | None:
@@ -1879,11 +1903,11 @@ class Summary:
 
     @property
     def launches(self) -> int:
-        """That the runs are of."""
+        """Number of launches with these runs."""
 
     @property
     def interval_words(self) -> str:
-        """What `interval` is: '95 %', 'range of 3'."""
+        """The meaning of `interval`: '95 %', 'range of 3'."""
 
 def summarize(samples: Sequence[float]) -> Summary | None:
     """The summary, or None for no samples."""
@@ -1904,7 +1928,7 @@ class StreamRun:
 
     @property
     def bytes(self) -> int:
-        """As STREAM counts: stores not fetched first."""
+        """Bytes as STREAM counts them: without fetching lines before stores."""
 
     @property
     def seconds(self) -> float:
@@ -1912,23 +1936,21 @@ class StreamRun:
 
     @property
     def cpu_share(self) -> float:
-        """The part of it in which threads had their CPUs."""
+        """The share of `seconds` in which threads ran on their CPUs."""
 
 def stream_kernels() -> list[str]:
-    """Their names."""
+    """Names of the kernels of STREAM."""
 
 def stream_fill(a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> None:
-    """
-    What the arrays must hold before each repetition, written by a thread on each CPU.
-    """
+    """Fills the arrays for the next repetition, with a thread on each CPU."""
 
 def stream_run(kernel: str, a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> StreamRun:
     """
-    One repetition after stream_fill(), and a look at what it left (IoError).
+    One repetition after stream_fill(). Then checks the arrays. IoError: a wrong result.
     """
 
 class UnifiedMemoryGpu:
-    """A GPU to measure on."""
+    """A GPU for measurements of Unified Memory."""
 
     def __repr__(self) -> str: ...
 
@@ -1949,13 +1971,15 @@ class UnifiedMemoryGpu:
 
     @property
     def paradigm(self) -> str:
-        """How it reaches memory of the host: ats, hmm, managed, limited."""
+        """How the GPU reaches host memory: ats, hmm, managed, limited."""
 
 def unified_memory_gpu(machine: Machine, device: int = 0) -> UnifiedMemoryGpu:
-    """That of this host by the driver's number."""
+    """The GPU of this host with the driver's number `device`."""
 
 class Row:
-    """One point of one experiment: a number with its spread, or why not."""
+    """
+    One point of one experiment: a number with its spread, or the reason why there is none.
+    """
 
     def __repr__(self) -> str: ...
 
@@ -1968,7 +1992,7 @@ class Row:
 
     @property
     def parameters(self) -> dict[str, int | str]:
-        """What was set for this point, in the experiment's order."""
+        """Parameters of this point, in the experiment's order."""
 
     @property
     def unit(self) -> str:
@@ -2001,7 +2025,7 @@ class Row:
     @property
     def interval(self) -> str | None:
         """
-        What low to high is: '95 %' or '95 % of 6 launches', an interval of the median; 'range of 3' of fewer than six.
+        The meaning of low and high. '95 %' or '95 % of 6 launches': an interval of the median. 'range of 3': fewer than six samples.
         """
 
     @property
@@ -2018,7 +2042,7 @@ class Row:
 
     @property
     def words(self) -> dict[str, str]:
-        """Further words: by which kernel it was measured."""
+        """Further facts, such as the kernel that measured it."""
 
     @property
     def flags(self) -> list[str]:
@@ -2028,7 +2052,7 @@ class Row:
 
     @property
     def basis(self) -> Literal['measured', 'modelled', 'published', 'emulated']:
-        """What the number rests on; a profile has no modelled row."""
+        """The basis of the number; a profile has no modelled row."""
 
     @property
     def reason(self) -> str:
@@ -2058,13 +2082,13 @@ class Row:
 
 class Profile:
     """
-    A machine with what was measured on it: one JSON document that is also the machine's. Plain data.
+    A machine with its measured rows: one JSON document, which Machine.load() reads as well. Plain data.
     """
 
     @staticmethod
     def load(path_or_preset: str | os.PathLike) -> Profile:
         """
-        Reads a file, or a machine that comes with Headrace, as Machine.load does; a machine's document is a profile without rows.
+        Reads a file or a preset, like Machine.load(). A machine's document is a profile without rows.
         """
 
     @staticmethod
@@ -2079,14 +2103,16 @@ class Profile:
         """One JSON document, schema_version first."""
 
     def asdict(self) -> dict[str, Any]:
-        """What to_json() writes, as a dict."""
+        """The contents of to_json() as a dict."""
 
     def save(self, path: str | os.PathLike) -> None:
-        """Replaces the file at once: a reader sees the old one or the new one."""
+        """
+        Replaces the file atomically: a reader sees the old or the new contents.
+        """
 
     @property
     def machine(self) -> Machine:
-        """What it was measured on."""
+        """The machine that was measured."""
 
     @property
     def rows(self) -> list[Row]:
@@ -2098,7 +2124,7 @@ class Profile:
 
     @property
     def published(self) -> bool:
-        """Whether some of its numbers were published by others."""
+        """Whether some of its numbers are published, not measured."""
 
     def __repr__(self) -> str: ...
 
@@ -2112,7 +2138,7 @@ class CopyFit:
 
     @property
     def cpu_node(self) -> int:
-        """Whose CPUs copied."""
+        """The node whose CPUs copied."""
 
     @property
     def from_node(self) -> int:
@@ -2124,7 +2150,7 @@ class CopyFit:
 
     @property
     def threads(self) -> int:
-        """How many copied at once."""
+        """Number of threads that copied at once."""
 
     @property
     def state(self) -> str:
@@ -2164,7 +2190,7 @@ class Crossover:
 
     @property
     def cpu_node(self) -> int:
-        """Whose CPUs copied."""
+        """The node whose CPUs copied."""
 
     @property
     def from_node(self) -> int:
@@ -2176,7 +2202,7 @@ class Crossover:
 
     @property
     def threads(self) -> int:
-        """How many copied at once."""
+        """Number of threads that copied at once."""
 
     @property
     def state(self) -> str:
@@ -2200,19 +2226,19 @@ class Knee:
 
     @property
     def cpu_node(self) -> int:
-        """Whose CPU observes the latency."""
+        """The node whose CPU observes the latency."""
 
     @property
     def memory_node(self) -> int:
-        """Which memory it reads."""
+        """The node of the memory that it reads."""
 
     @property
     def traffic_cpu_node(self) -> int:
-        """Whose CPUs make the traffic."""
+        """The node whose CPUs make the traffic."""
 
     @property
     def traffic_memory_node(self) -> int:
-        """Which memory they load."""
+        """The node of the memory that the traffic uses."""
 
     @property
     def mix(self) -> str:
@@ -2221,7 +2247,7 @@ class Knee:
     @property
     def threads(self) -> int:
         """
-        Threads of traffic, where so many were asked for; 0: on all CPUs of its node.
+        Threads of traffic, if a number was asked for; 0: one on each CPU of its node.
         """
 
     @property
@@ -2239,12 +2265,12 @@ class Knee:
     @property
     def bandwidth_at_1_5(self) -> float | None:
         """
-        What the traffic reaches at 1.5 times that latency; None: it does not get there.
+        Bytes per second of the traffic at 1.5 times the idle latency; None if the latency stays lower.
         """
 
     @property
     def bandwidth_at_2(self) -> float | None:
-        """The same at twice that latency."""
+        """Bytes per second of the traffic at twice the idle latency."""
 
 class CacheStep:
     """A plateau of latency against working-set size."""
@@ -2256,11 +2282,11 @@ class CacheStep:
 
     @property
     def cpu_node(self) -> int:
-        """Whose CPU read."""
+        """The node whose CPU read."""
 
     @property
     def memory_node(self) -> int:
-        """Which memory it read."""
+        """The node of the memory that it read."""
 
     @property
     def name(self) -> str:
@@ -2272,18 +2298,18 @@ class CacheStep:
 
     @property
     def to_size(self) -> int:
-        """The largest, in bytes."""
+        """The largest size measured on it, in bytes."""
 
     @property
     def latency_ns(self) -> float:
-        """Median over these sizes."""
+        """Median latency over these sizes."""
 
 def copy_fits(profile: Profile) -> list[CopyFit]:
     """A fit for each series and engine with three sizes or more."""
 
 def crossovers(profile: Profile) -> list[Crossover]:
     """
-    Where cpu or memcpy clearly takes over; the first of a series is at the smallest size of both.
+    Sizes from which cpu or memcpy is clearly faster. The first of a series is the smallest size of both.
     """
 
 def knees(profile: Profile) -> list[Knee]:
@@ -2345,14 +2371,14 @@ class Difference:
 
     @property
     def old_runs(self) -> int:
-        """Runs that old_value is of."""
+        """Number of runs in old_value."""
 
     @property
     def new_runs(self) -> int:
-        """Runs that new_value is of."""
+        """Number of runs in new_value."""
 
 class Shift:
-    """All rows of one experiment together."""
+    """The common change of all rows of one experiment."""
 
     def __repr__(self) -> str: ...
 
@@ -2369,7 +2395,7 @@ class Shift:
 
     @property
     def rows(self) -> int:
-        """How many rows were judged."""
+        """Number of rows that were judged."""
 
     @property
     def ratio(self) -> float:
@@ -2381,10 +2407,12 @@ class Shift:
 
     @property
     def changed(self) -> bool:
-        """Beyond the threshold, and judged by five rows, of several runs by two."""
+        """
+        Beyond the threshold, and judged by at least five rows; with several runs, by two.
+        """
 
 class Comparison:
-    """What differs between two profiles."""
+    """Differences between two profiles."""
 
     def __repr__(self) -> str: ...
 
@@ -2393,7 +2421,9 @@ class Comparison:
 
     @property
     def rows(self) -> list[Difference]:
-        """In the order of the old profile, then those that only the new one has."""
+        """
+        Differences in the order of the old profile, then rows that only the new profile has.
+        """
 
     @property
     def shifts(self) -> list[Shift]:
@@ -2411,19 +2441,19 @@ class Comparison:
 
     @property
     def judged(self) -> int:
-        """How many rows were judged."""
+        """Number of rows that were judged."""
 
     @property
     def expected(self) -> int:
-        """How many rows have an old value."""
+        """Number of rows with an old value."""
 
 def compare(before: Profile | Sequence[Profile], after: Profile | Sequence[Profile], least: float = 0.05) -> Comparison:
     """
-    What differs beyond noise, and by at least `least`, a share of the old value. Of several profiles of a side, runs of the same, noise is what these differ by.
+    Finds differences beyond noise that are at least `least`, a share of the old value. A side may be several profiles, runs of the same machine: then noise is the difference between these runs.
     """
 
 class Spread:
-    """What a spread over memories leads to."""
+    """The predicted result of spreading data over memories."""
 
     def __repr__(self) -> str: ...
 
@@ -2432,7 +2462,7 @@ class Spread:
 
     @property
     def share(self) -> list[float]:
-        """Of each node, in the advice's order; adds up to 1."""
+        """The share of each node, in the advice's order; adds up to 1."""
 
     @property
     def bandwidth(self) -> float:
@@ -2444,14 +2474,14 @@ class Spread:
 
     @property
     def saturated(self) -> bool:
-        """A memory gives all it can."""
+        """Whether a memory is at its limit."""
 
     @property
     def tier_bandwidth(self) -> list[float]:
         """Bytes per second of each node."""
 
 class NamedSpread:
-    """A spread that one might choose."""
+    """A candidate spread."""
 
     def __repr__(self) -> str: ...
 
@@ -2464,11 +2494,11 @@ class NamedSpread:
 
     @property
     def spread(self) -> Spread | None:
-        """What it leads to; None: see reason."""
+        """The predicted result; None: see reason."""
 
     @property
     def reason(self) -> str:
-        """Why it cannot be."""
+        """Why this spread is impossible."""
 
 class AdvisedNode:
     """A memory that the advice considered."""
@@ -2484,15 +2514,15 @@ class AdvisedNode:
 
     @property
     def kind(self) -> Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']:
-        """What it is made of."""
+        """The kind of memory."""
 
     @property
     def share(self) -> float:
-        """The best one."""
+        """The best share."""
 
     @property
     def weight(self) -> int:
-        """The same as an integer; 0: not used."""
+        """The share as an integer weight; 0: not used."""
 
     @property
     def idle_ns(self) -> float:
@@ -2504,18 +2534,18 @@ class AdvisedNode:
 
     @property
     def most_share(self) -> float:
-        """Of the data set: what fits."""
+        """The largest share of the data set that fits."""
 
     @property
     def basis(self) -> Literal['measured', 'modelled', 'published', 'emulated']:
-        """What its curve rests on."""
+        """The basis of its curve."""
 
     @property
     def source(self) -> str:
-        """Who published its curve; empty: measured."""
+        """The publisher of its curve; empty: measured."""
 
 class Flip:
-    """The demand from which on a spread helps."""
+    """The demand above which a spread helps."""
 
     def __repr__(self) -> str: ...
 
@@ -2528,10 +2558,10 @@ class Flip:
 
     @property
     def lines(self) -> float:
-        """In flight there."""
+        """Cache lines in flight at that demand."""
 
 class InterleaveAdvice:
-    """How to spread a data set, and what that gives."""
+    """Advice on spreading a data set, with the predicted result."""
 
     def __repr__(self) -> str: ...
 
@@ -2540,11 +2570,11 @@ class InterleaveAdvice:
 
     @property
     def cpu_node(self) -> int:
-        """Whose CPUs use the data."""
+        """The node whose CPUs use the data."""
 
     @property
     def mix(self) -> str:
-        """Of the program's loads and stores."""
+        """The mix of the program's loads and stores."""
 
     @property
     def bus(self) -> float:
@@ -2560,7 +2590,7 @@ class InterleaveAdvice:
 
     @property
     def nodes(self) -> list[AdvisedNode]:
-        """By idle latency."""
+        """The nodes in order of idle latency."""
 
     @property
     def spreads(self) -> list[NamedSpread]:
@@ -2569,12 +2599,12 @@ class InterleaveAdvice:
     @property
     def weight_loss(self) -> float | None:
         """
-        What whole weights cost, as a share; None: they give less than is asked.
+        Loss by integer weights, as a share; None: with them the demand is not met.
         """
 
     @property
     def share_error(self) -> float:
-        """The most that a share is off by."""
+        """The largest error of a share."""
 
     @property
     def flip(self) -> Flip | None:
@@ -2582,7 +2612,7 @@ class InterleaveAdvice:
 
     @property
     def warnings(self) -> list[str]:
-        """What the figures do not say."""
+        """Limits of these figures."""
 
 LINES_PER_THREAD: float = 16.0
 
@@ -2593,20 +2623,20 @@ def advise_interleave(profile: Profile, *, cpu_node: int | None = None, mix: str
 
 def pages_for(histogram: Sequence[tuple[float, float]], share: float) -> float:
     """
-    The least pages that take this share of accesses; of (pages, accesses of each).
+    The smallest number of pages that take this share of accesses. `histogram`: (pages, accesses of each).
     """
 
 def accesses_of(histogram: Sequence[tuple[float, float]], pages: float) -> float:
-    """The share of accesses that the hottest pages take."""
+    """The share of accesses that this number of hottest pages takes."""
 
 def zipf_pages_for(exponent: float, pages: float, share: float) -> float:
-    """As pages_for, of accesses as 1 / rank**exponent."""
+    """pages_for() with accesses proportional to 1 / rank**exponent."""
 
 def zipf_accesses_of(exponent: float, pages: float, hottest: float) -> float:
-    """As accesses_of, of accesses as 1 / rank**exponent."""
+    """accesses_of() with accesses proportional to 1 / rank**exponent."""
 
 class ServerSaving:
-    """What CXL memory saves."""
+    """Savings by CXL memory."""
 
     def __repr__(self) -> str: ...
 
@@ -2615,7 +2645,7 @@ class ServerSaving:
 
     @property
     def servers(self) -> float:
-        """With CXL, for one without."""
+        """Number of servers with CXL memory that replace one without."""
 
     @property
     def break_even(self) -> float:
@@ -2623,7 +2653,7 @@ class ServerSaving:
 
     @property
     def saving(self) -> float | None:
-        """As a share of all cost; None without a cost ratio."""
+        """The saving as a share of all cost; None without a cost ratio."""
 
 class CostChange:
     """One input changed."""
@@ -2635,22 +2665,22 @@ class CostChange:
 
     @property
     def name(self) -> str:
-        """Which one."""
+        """The name of the input."""
 
     @property
     def value(self) -> float:
-        """What to."""
+        """The new value."""
 
     @property
     def result(self) -> ServerSaving | None:
-        """What it leads to; None: out of the model's range."""
+        """The result; None: out of the model's range."""
 
     @property
     def reason(self) -> str:
-        """Then why."""
+        """Why there is no result."""
 
 class InstanceGain:
-    """What selling stranded CPUs brings."""
+    """The gain from selling stranded CPUs."""
 
     def __repr__(self) -> str: ...
 
@@ -2659,27 +2689,27 @@ class InstanceGain:
 
     @property
     def stranded(self) -> float:
-        """As a share of all CPUs."""
+        """Stranded CPUs as a share of all CPUs."""
 
     @property
     def cxl_gib(self) -> float:
-        """Needed per CPU of the server."""
+        """GiB of CXL memory needed per CPU of the server."""
 
     @property
     def revenue(self) -> float | None:
-        """More than without, as a share; None without a discount."""
+        """Additional revenue, as a share; None without a discount."""
 
 def server_saving(dram_speed: float, cxl_speed: float, capacity_ratio: float, cost_ratio: float | None = None) -> ServerSaving:
     """
-    Servers with CXL memory for one without, and what that saves; speeds relative to SSD.
+    Servers with CXL memory that replace one without, and the saving. Speeds are relative to SSD.
     """
 
 def cost_sensitivity(dram_speed: float, cxl_speed: float, capacity_ratio: float, cost_ratio: float | None = None, change: float = 0.1) -> list[CostChange]:
-    """The same with each input a share less and a share more."""
+    """server_saving() with each input a share lower and a share higher."""
 
 def instance_gain(instance_gib: float, server_gib: float, discount: float | None = None) -> InstanceGain:
     """
-    What CPUs without enough DRAM bring when they are sold with CXL memory.
+    The gain from CPUs without enough DRAM, if they are sold with CXL memory.
     """
 
 NUMA_BALANCING: str = 'proc/sys/kernel/numa_balancing'
@@ -2716,7 +2746,7 @@ class Kdamond:
 
     @property
     def actions(self) -> list[str]:
-        """Those of its schemes."""
+        """Actions of its schemes."""
 
 class MemoryGroup:
     """The group that counts this process's memory."""
@@ -2788,7 +2818,7 @@ class HostFiles:
 
     def read(self, name: str) -> str | None:
         """
-        The text without white space at its ends, switches as "1" and "0"; None: no such file. DeniedError: takes root.
+        The file's text, stripped; switches are "1" and "0". None: no such file. DeniedError: takes root.
         """
 
     def write(self, name: str, value: str) -> None:
@@ -2796,12 +2826,12 @@ class HostFiles:
 
     def setting(self, name: str) -> str | None:
         """
-        As read(); numa_balancing without the bit that `headrace tier attach` and `run` hold.
+        Like read(); numa_balancing is without the bit that `headrace tier attach` and `run` hold.
         """
 
     def set(self, name: str, value: str) -> None:
         """
-        As write(); the bit of numa_balancing stays while it is held, and one that a killed holder left is cleared.
+        Like write(). The held bit of numa_balancing stays; a bit that a killed holder left is cleared.
         """
 
     def writable(self, name: str) -> bool:
@@ -2814,14 +2844,14 @@ class HostFiles:
 
     @property
     def busy_bound(self) -> float:
-        """How long busy files are tried again (s)."""
+        """Seconds for which writes to busy files are retried."""
 
     @busy_bound.setter
     def busy_bound(self, arg: float, /) -> None: ...
 
     @property
     def lock_bound(self) -> float:
-        """How long a lock is waited for (s)."""
+        """Seconds to wait for a lock."""
 
     @lock_bound.setter
     def lock_bound(self, arg: float, /) -> None: ...
@@ -2859,7 +2889,9 @@ class HostFiles:
         """The switches of kernel features that use DAMON now."""
 
     def check_damon_free(self, config: str, option: str) -> None:
-        """An Error: why DAMON cannot be set up, and by whom it is used."""
+        """
+        Raises an Error if DAMON cannot be set up, with the reason and its users.
+        """
 
 def kdamond_files(number: int, *, regions: Sequence[tuple[int, int]], sample: float, aggregation: float, action: str, target: int, accesses: tuple[int, int], least_age: int, bytes_per_second: int) -> list[tuple[str, str]]:
     """
@@ -2887,7 +2919,7 @@ class Touch:
         """Bytes of it that were touched, in whole pages."""
 
 class HotnessSample:
-    """What one look found."""
+    """The result of one look."""
 
     def __repr__(self) -> str: ...
 
@@ -2896,7 +2928,7 @@ class HotnessSample:
 
     @property
     def touches(self) -> list[Touch]:
-        """Ascending; what is in none was not touched."""
+        """Ranges in ascending order; memory in none of them was not touched."""
 
     @property
     def covered(self) -> float:
@@ -2904,11 +2936,11 @@ class HotnessSample:
 
     @property
     def unseen(self) -> int:
-        """Tracked bytes about which nothing can be said."""
+        """Tracked bytes whose accesses could not be seen."""
 
     @property
     def why_unseen(self) -> str:
-        """Why; empty if there are none."""
+        """Why some bytes are unseen; empty if none are."""
 
 class Tracking:
     """How a range is tracked."""
@@ -2920,35 +2952,35 @@ class Tracking:
 
     @property
     def granularity(self) -> int:
-        """Bytes that are told apart: a page, a chunk."""
+        """The unit in which touches are seen, in bytes: a page or a chunk."""
 
     @property
     def note(self) -> str:
-        """Why it is not what was asked for; empty if it is."""
+        """Why the granularity is not the requested one; empty if it is."""
 
 class HotnessSource:
-    """Tells which memory of this process was touched between two looks."""
+    """Finds memory of this process that was touched between two looks."""
 
     @property
     def traits(self) -> HotnessTraits:
-        """What it sees, and at what price."""
+        """The accesses it sees, and its cost."""
 
     def track(self, memory: Object) -> Tracking:
         """
-        Begins to track a Buffer or MemoryRange of whole pages, which it keeps alive until untrack().
+        Starts tracking a Buffer or MemoryRange of whole pages, and keeps it alive until untrack().
         """
 
     def untrack(self, memory: Object) -> None:
-        """Ends that."""
+        """Stops tracking the memory."""
 
     def look(self) -> HotnessSample:
         """
-        What was touched since the last look. ExhaustedError: sooner than the least interval.
+        Memory touched since the last look. ExhaustedError: called again within the least interval.
         """
 
 def open_hotness(kind: Literal['referenced', 'memfd', 'written'], *, chunk: int = 262144, least_interval: float = 0.1) -> HotnessSource:
     """
-    Opens a source, and tries that it sees what it promises. `chunk`: bytes that 'referenced' tells apart. UnsupportedError, DeniedError: it is not there, with the reason. ExhaustedError: there is one 'referenced' in this process already.
+    Opens a source, and tests that it sees accesses. `chunk`: granularity of 'referenced' in bytes. UnsupportedError, DeniedError: the source does not work here, with the reason. ExhaustedError: this process already has a 'referenced'.
     """
 
 class HotChunk:
@@ -2975,7 +3007,7 @@ class Hotness:
     def __init__(self, *, half_life: float = 10.0, chunk: int = 4096) -> None: ...
 
     def add(self, sample: HotnessSample) -> None:
-        """Adds what a look of one source found."""
+        """Adds the result of a look."""
 
     def heat(self, address: int) -> float:
         """Heat of the chunk that holds the address; 0 if it was never touched."""
@@ -2984,7 +3016,7 @@ class Hotness:
         """All chunks that are warm, the hottest first."""
 
 class TierDecision:
-    """A chunk of memory that went out, or came in, and why."""
+    """A chunk of memory that was demoted or promoted, and why."""
 
     def __repr__(self) -> str: ...
 
@@ -2997,11 +3029,11 @@ class TierDecision:
 
     @property
     def comes_in(self) -> bool:
-        """Whether it came in, or went out."""
+        """True: promoted. False: demoted."""
 
     @property
     def bytes(self) -> int:
-        """That were to move."""
+        """Bytes to move."""
 
     @property
     def heat(self) -> float:
@@ -3009,10 +3041,10 @@ class TierDecision:
 
     @property
     def reason(self) -> str:
-        """In words."""
+        """In plain words."""
 
 class TierStep:
-    """What one step did."""
+    """The result of one step."""
 
     def __repr__(self) -> str: ...
 
@@ -3025,35 +3057,37 @@ class TierStep:
 
     @property
     def resident(self) -> int:
-        """Bytes of all memory that is managed, after it."""
+        """Bytes of managed memory in the fast tier after the step."""
 
     @property
     def out(self) -> int:
-        """Bytes of it that are in swap, or on other nodes than the fast ones."""
+        """Bytes of managed memory in swap, or on nodes other than the fast ones."""
 
     @property
     def refused(self) -> int:
         """
-        Bytes that were to move and did not: pinned, shared with a child made by fork, no room there; with swap also locked, or touched again at once.
+        Bytes that could not move: pinned, shared with a child made by fork, or no space at the destination. With swap also: locked, or touched again at once.
         """
 
     @property
     def backed_off(self) -> int:
-        """Resident bytes of chunks that refused before and were not tried again."""
+        """
+        Resident bytes of chunks that could not move before and were not tried again.
+        """
 
     @property
     def undone(self) -> str:
-        """By the guard, with why; empty if nothing was."""
+        """Moves that the guard undid, and why; empty if none."""
 
 class PageTier:
     """
-    Memory of this process between DRAM and swap, or fast and slow nodes: the hot of it stays within a budget, the cold goes out.
+    Tiers memory of this process between DRAM and swap, or between fast and slow nodes: hot memory stays within a budget, cold memory is demoted.
     """
 
     @staticmethod
     def open(budget: int, *, fast: Sequence[int] = [], slow: Sequence[int] = [], hysteresis: float = 0.1, least_heat: float = 0.05, per_second: int = 67108864, chunk: int = 262144, half_life: float = 10.0, least_interval: float = 0.1, guard: float = 0.05) -> PageTier:
         """
-        `budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: nodes to which the cold goes; without any it is swap. `guard`: the share by which moves may lessen the work per second that step() is told; beyond, the last ones are undone. UnsupportedError: there is no swap or it is full, with what to do. AbsentError, DeniedError, ExhaustedError: nothing can move to one of the nodes.
+        `budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: nodes for cold memory (default: swap). `guard`: the share by which moves may reduce the work per second that step() is given; if they reduce it more, the last moves are undone. UnsupportedError: there is no swap or it is full, with what to do. AbsentError, DeniedError, ExhaustedError: nothing can move to one of the nodes.
         """
 
     def add(self, memory: Object) -> None:
@@ -3063,16 +3097,16 @@ class PageTier:
 
     def remove(self, memory: Object) -> None:
         """
-        Ends that; what is out stays out: in swap until it is touched, on its node for ever.
+        Stops managing the memory. Demoted pages stay where they are: in swap until they are touched, on a node for good.
         """
 
     def step(self, work: int | None = None) -> TierStep:
         """
-        Looks, decides and moves: to be called each second or so. `work`: what the program has done since its start, in a unit of which it always does as many per second as it can; without it there is no guard. ExhaustedError: sooner than the least interval.
+        Looks, decides and moves; call it about once a second. `work`: operations that the program has done since its start, of a kind that it always does as fast as it can; without it there is no guard. ExhaustedError: called again within the least interval.
         """
 
     def decisions(self) -> list[TierDecision]:
-        """The last ones, at most 1000, oldest first."""
+        """The last decisions, at most 1000, oldest first."""
 
 def least_heat_that_pays(move: float, saved: float, half_life: float) -> float:
     """
@@ -3080,7 +3114,7 @@ def least_heat_that_pays(move: float, saved: float, half_life: float) -> float:
     """
 
 class HotnessTraits:
-    """What a source of hotness sees, and at what price."""
+    """The accesses that a source of hotness sees, and its cost."""
 
     def __repr__(self) -> str: ...
 
@@ -3101,11 +3135,13 @@ class HotnessTraits:
 
     @property
     def by_page(self) -> bool:
-        """Tells pages apart; else bytes of each chunk."""
+        """
+        True: sees single pages. False: sees how much of each chunk was touched.
+        """
 
     @property
     def needs_root(self) -> bool:
-        """Whether root has to ask."""
+        """Whether it takes root."""
 
     @property
     def memory(self) -> str:
@@ -3113,10 +3149,10 @@ class HotnessTraits:
 
     @property
     def cost(self) -> str:
-        """What it does to the program, in words."""
+        """The cost for the program, in words."""
 
 class HotnessCost:
-    """What a source costs on this machine; medians."""
+    """The cost of a source on this machine; medians."""
 
     def __repr__(self) -> str: ...
 
@@ -3137,20 +3173,20 @@ class HotnessCost:
 
     @property
     def pages(self) -> int:
-        """Those that were tracked."""
+        """Number of pages that were tracked."""
 
 def hotness_sources() -> list[HotnessTraits]:
     """
-    The sources for memory of one's own process, whether they are there or not.
+    All sources for memory of the calling process, whether they work here or not.
     """
 
 def measure_hotness_cost(kind: Literal['referenced', 'memfd', 'written'], memory: int = 16777216) -> HotnessCost:
     """
-    Opens a source, tries it, and measures it on memory of its own, in less than half a second. UnsupportedError, DeniedError: it is not there, with the reason.
+    Opens and tests a source, and measures its cost on memory of its own, in less than half a second. UnsupportedError, DeniedError: the source does not work here, with the reason.
     """
 
 class ArenaUse:
-    """What was seen of an arena."""
+    """The observed use of an arena."""
 
     def __repr__(self) -> str: ...
 
@@ -3171,14 +3207,16 @@ class ArenaUse:
 
     @property
     def looks(self) -> int:
-        """That saw any of it; heat means nothing without."""
+        """
+        Number of looks that saw any of the arena. If it is 0, `heat` means nothing.
+        """
 
     @property
     def why_unseen(self) -> str:
         """Why some of it was not seen; '' if all was."""
 
 class Arena:
-    """A named heap; what it gives keeps it."""
+    """A named heap. Memory from it keeps it alive."""
 
     @property
     def name(self) -> str:
@@ -3186,7 +3224,7 @@ class Arena:
 
     @property
     def placement(self) -> Placement:
-        """Where its memory is asked to be."""
+        """The placement asked for its memory."""
 
     def allocate(self, bytes: int) -> MemoryRange:
         """
@@ -3200,28 +3238,28 @@ class Arenas:
 
     def __init__(self, machine: Machine, *, plan: str = '', otherwise: str = 'dram', look_every: float | None = None) -> None:
         """
-        `plan`: the text of one, which says where each arena goes; those it does not name go to `otherwise`. `look_every`: watched by a thread that looks each so many seconds.
+        `plan`: the text of a plan with the place of each arena. `otherwise`: the place of arenas that the plan does not name. `look_every`: seconds between looks of a thread that watches the arenas (default: no thread).
         """
 
     def arena(self, name: str) -> Arena:
         """The arena of this name, opened when it is first asked for."""
 
     def look(self) -> None:
-        """Looks now. UnsupportedError: they are not watched."""
+        """Looks now. UnsupportedError: the arenas are not watched."""
 
     def uses(self) -> list[ArenaUse]:
-        """What was seen of each, by name."""
+        """The observed use of each arena, by name."""
 
 def plan_arenas(uses: Sequence[ArenaUse], tiers: Sequence[tuple[str, int | None]]) -> str:
     """
-    The text of a plan: arenas by falling heat, each whole in the first of `tiers`, pairs of place and bytes with the fastest first, that has room left for it; the last takes what is left.
+    The text of a plan. Arenas are placed in order of falling heat. Each goes as a whole to the first of `tiers` with enough space; the last tier takes the rest. `tiers`: pairs of place and bytes, fastest first.
     """
 
 def arenas_in_plan(plan: str) -> list[ArenaUse]:
-    """What was seen when this text was made."""
+    """The observed uses that the plan was made from."""
 
 class ProcessTierStep:
-    """What one step did."""
+    """The result of one step."""
 
     def __repr__(self) -> str: ...
 
@@ -3234,23 +3272,23 @@ class ProcessTierStep:
 
     @property
     def out(self) -> int:
-        """Bytes in the slow one."""
+        """Bytes in the slow tier."""
 
     @property
     def went_out(self) -> int:
-        """Bytes that this step moved out."""
+        """Bytes that this step demoted."""
 
     @property
     def came_in(self) -> int:
-        """Bytes that it brought in."""
+        """Bytes that this step promoted."""
 
     @property
     def returned(self) -> int:
-        """Bytes that the program's faults brought in."""
+        """Bytes promoted by the program's own page faults."""
 
     @property
     def refused(self) -> int:
-        """Bytes that were to go out and stayed, as the last survey found."""
+        """Bytes that could not be demoted, by the last survey."""
 
     @property
     def surveyed(self) -> bool:
@@ -3258,11 +3296,11 @@ class ProcessTierStep:
 
     @property
     def undone(self) -> str:
-        """What the guard undid, and why; '' for nothing."""
+        """Moves that the guard undid, and why; empty if none."""
 
     @property
     def note(self) -> str:
-        """What hinders; '' for nothing."""
+        """An obstacle to tiering, in words; empty if none."""
 
 class ProcessTierTotals:
     """Times (s) and counts since the start."""
@@ -3282,7 +3320,7 @@ class ProcessTierTotals:
 
     @property
     def major_faults(self) -> int:
-        """Those of the program."""
+        """Major page faults of the program."""
 
     @property
     def tracker_cpu(self) -> float:
@@ -3294,11 +3332,11 @@ class ProcessTierTotals:
 
     @property
     def went_out(self) -> int:
-        """Bytes moved out."""
+        """Bytes demoted."""
 
     @property
     def came_in(self) -> int:
-        """Bytes brought in."""
+        """Bytes promoted."""
 
     @property
     def undone(self) -> int:
@@ -3306,7 +3344,7 @@ class ProcessTierTotals:
 
     @property
     def lost(self) -> int:
-        """Faults that came faster than they were taken."""
+        """Page faults that were lost because they came too fast."""
 
 class ProcessTier:
     """
@@ -3315,32 +3353,32 @@ class ProcessTier:
 
     @property
     def source(self) -> Literal['hint-faults', 'refaults', 'referenced', 'damon']:
-        """By what it tells hot from cold."""
+        """The source of hotness."""
 
     @property
     def why(self) -> str:
-        """Why by that, and what was set for it."""
+        """Why this source was chosen, and which settings it changed."""
 
     def step(self) -> ProcessTierStep:
         """
-        Takes what is known, decides and moves; to be called some times a second. AbsentError: the process has ended, or has become another program.
+        Takes the observed accesses, decides and moves; call it a few times a second. AbsentError: the process has ended, or has become another program.
         """
 
     def decisions(self) -> list[TierDecision]:
-        """The last ones, at most 1000, oldest first."""
+        """The last decisions, at most 1000, oldest first."""
 
     def totals(self) -> ProcessTierTotals:
         """Times and counts since the start."""
 
     def close(self) -> None:
-        """Ends it and puts settings of the kernel back."""
+        """Stops tiering, and restores the kernel's settings."""
 
 def tier_process(pid: int, budget: int, *, source: Literal['hint-faults', 'refaults', 'referenced', 'damon'] | None = None, guard: float = 0.05, per_second: int = 67108864, half_life: float = 0.0, directory: str = '', fast: Sequence[int] = [], slow: Sequence[int] = [], hold: bool = False) -> ProcessTier:
     """
-    Keeps what a process has in memory within `budget` bytes, the hot of it first; with nodes what it has on the `fast` ones, the rest on the `slow`; with `hold` beside swap by the limit of its cgroup too. ExhaustedError: another tiers it; DeniedError: it takes root, or the same user between nodes; UnsupportedError: no swap.
+    Keeps a process within `budget` bytes of fast memory, hot pages first. Without nodes, cold pages go to swap; with nodes, the budget is for the `fast` nodes and the rest goes to the `slow` ones. `hold`: with swap, also set the limit of its cgroup. ExhaustedError: another program tiers the process already. DeniedError: swap takes root; nodes take the same user. UnsupportedError: no swap.
     """
 
 def restore_after_kill(directory: str = '') -> bool:
     """
-    Puts back settings of the kernel that a tier left that was killed; True: there was something.
+    Restores kernel settings that a killed tier left behind. True if there were any.
     """

@@ -29,7 +29,7 @@ seconds=${HEADRACE_GUEST_SECONDS:-600}
 # The kernel keeps 2048 bytes of command line.
 ((${#command} < 1900)) || die "the command is too long; put it into a script and call that"
 
-# By this name of the CPUs HBM is told where no table tells it.
+# CPU model name by which discovery finds HBM if no firmware table names it.
 cpu_with_hbm="max,model-id=Intel(R) Xeon(R) CPU Max 9468"
 
 # Rated values in the manner of the real machine: HBM a little slower to answer and much wider.

@@ -380,7 +380,7 @@ TEST(Cpuset, DeniesNodesOutsideIt) {
   EXPECT_EQ(pages_of(1_MiB, Placement::on(NodeId{7})), (PagesOn{{NodeId{7}, 256}}));
 }
 
-// What a kind was resolved to is no reason to refuse when the cpuset shrinks later.
+// A cpuset that shrinks later must not make a heap fail because of the nodes it first chose.
 TEST(Cpuset, AHeapOfAKindGoesOnWithWhatIsStillAllowed) {
   Placement wish = base_pages(Placement::on(NodeKind::dram));
   wish.near = {0};

@@ -61,7 +61,7 @@ inline std::uint64_t free_pages_on(NodeId node) {
   return 0;
 }
 
-// Ends a session when it has measured so many times: a guest's seconds say nothing.
+// Ends a session after `count` measurements: seconds mean nothing in a guest.
 inline ExperimentContext measuring_times(std::size_t count) {
   const auto done = std::make_shared<std::atomic<std::size_t>>(0);
   return {.stop = [done, count] { return *done >= count; },

@@ -51,7 +51,7 @@ part() {
     plain) run 'Plain.*' ;;
     query) run_query ;;
     groups) run_in_group 'Cpuset*:Cgroup.*' ;;
-    # By its place under /run/host, where the guest's own /tmp does not hide it.
+    # Path under /run/host: the guest's own /tmp does not hide it there.
     run) "$here/../../.venv/bin/python" "$here/run_and_where.py" | cat ;;  # no terminal
     bench) "$here/../../.venv/bin/python" "$here/placed_benches.py" | cat ;;
     tier_kernel) "$here/../../.venv/bin/python" "$here/tier_kernel.py" | cat ;;

@@ -64,8 +64,8 @@ TEST(XeonMax, MeasuresLatencyAndReadBandwidthOfEveryPair) {
   }
 }
 
-// What a row may say instead of a number where nothing went wrong: it was stopped before, or for
-// want of CPUs, a disk, a DSA device or a GPU in this guest.
+// Reasons that a row without a number may give although nothing went wrong: it was stopped before,
+// or this guest lacks CPUs, a disk, a DSA device or a GPU.
 bool is_expected(const Row& row) {
   return row.value || row.reason.starts_with("stopped") ||
          row.reason.starts_with("one CPU cannot") || row.reason.starts_with("no disk") ||

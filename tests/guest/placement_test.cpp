@@ -134,8 +134,8 @@ void cache_files_near(unsigned cpu, Bytes bytes) {
   });
 }
 
-// What node 15 has, then what node 2 has, the rest on node 9; none anywhere else. Also where much
-// of node 2 is taken by cached files, which the kernel would rather keep.
+// Memory comes from node 15 until it is full, then from node 2, then from node 9 only. Cached files
+// on node 2 are dropped for it, although the kernel would rather keep them.
 TEST(XeonMaxPlacement, SpillsInTheStatedOrder) {
   std::ofstream("/proc/sys/vm/drop_caches") << 3 << std::flush;
   constexpr Bytes kCached = 80_MiB;

@@ -47,7 +47,7 @@ has_qemu() {
   [ "$(printf '%s\n' "$min_qemu" "$version" | sort -V | head -1)" = "$min_qemu" ]
 }
 
-# What apt knows, as lines of mirror, release and component.
+# Sources of apt, as lines of mirror, release and component.
 known_sources() {
   apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages'
 }

@@ -28,7 +28,7 @@ fi
 in_guest="${all:+HEADRACE_GUEST_ALL=1 }'/run/host$here/in_guest.sh'"
 declare -A parts=([xeon-max]="memory query groups placement tier" [plain]=plain [cxl]=cxl)
 topologies=(xeon-max ${all:+plain} cxl)
-# What users run needs the Python package (make install).
+# Tests of the command need the Python package (make install).
 if [ -x "$here/../../.venv/bin/headrace" ]; then
   parts[xeon-max]+=" run${all:+ bench}"
   parts[slow]="slow tier_kernel${all:+ tier_process}"
@@ -47,9 +47,9 @@ boot() {
     "$in_guest '/run/host$program' ${parts[$1]}" >"$2" 2>&1
 }
 
-# What a guest ended of (status, log) that no program in it can be blamed for: QEMU crashed, or the
-# guest was stopped and never got up, or had a thread that could not be woken after its kernel
-# reported a stall. Nothing where a program is to blame.
+# Prints why a guest ended (status, log), or nothing if a program in it is to blame. Other reasons:
+# QEMU crashed; the guest was stopped and never got up; its kernel reported a stall and could not
+# wake a thread.
 fault_of_the_guest() {
   if (($1 == 125)); then
     echo "QEMU itself crashed"

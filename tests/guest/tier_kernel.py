@@ -31,14 +31,14 @@ SCAN = Path("/sys/kernel/debug/sched/numa_balancing")
 
 
 def settings() -> dict[str, str | None]:
-    """All that tier kernel may change, but for what is in a kdamond."""
+    """All settings that tier kernel may change, except those inside a kdamond."""
     names = [plan.BALANCING, plan.RATE_LIMIT, plan.DEMOTION, damon.COUNT]
     names += FILES.names(f"{plan.WEIGHTS}/*")
     return {name: FILES.read(name) for name in names}
 
 
 def pages_on(node: int, address: int, pid: int) -> int:
-    """By numa_maps, of the mapping that begins there."""
+    """Pages on the node, by numa_maps, of the mapping that begins at `address`."""
     for line in Path(f"/proc/{pid}/numa_maps").read_text().splitlines():
         words = line.split()
         if int(words[0], 16) == address:
@@ -127,7 +127,7 @@ def until(what: Callable[[], bool], seconds: float) -> bool:
 
 
 def promotes(pid: int, hot: int, cold: int, least: float, wish: plan.Wish) -> None:
-    """Switches on, and off when so much of the hot set has come to node 0."""
+    """Switches on, and off when the share `least` of the hot set has come to node 0."""
     before = settings()
     begin = time.monotonic()
     for each in switch.on(FILES, wish).settings:
@@ -158,8 +158,8 @@ def sent_back(pid: int) -> None:
 
 
 def what_is_hot_is_promoted() -> None:
-    """By the kernel's own promotion, beside balancing between nodes; then by DAMON, of which a part
-    is enough: it looks at one page of a region, and may miss some for long.
+    """Hot pages are promoted: by the kernel, beside its balancing between nodes; then by DAMON.
+    With DAMON a part is enough: it samples one page of a region, and may miss others for long.
     """
     with writer() as (pid, hot, cold):
         FILES.write(plan.BALANCING, "1")
@@ -193,7 +193,7 @@ def off_restores_after_a_kill() -> None:
 
 
 def killed_after(writes: int) -> None:
-    """This process dies when it has written so often."""
+    """This process dies after this number of writes."""
     write, count = Files._write, 0
 
     def counted(files: Files, name: str, value: str) -> None:
@@ -208,7 +208,7 @@ def killed_after(writes: int) -> None:
 
 def check_all() -> None:
     assert os.system("mount -t debugfs none /sys/kernel/debug") == 0
-    # What is hot is found in seconds; as it is, the kernel takes a minute.
+    # Find hot pages in seconds; with its defaults the kernel takes a minute.
     for name in ("scan_period_min_ms", "scan_period_max_ms", "scan_delay_ms"):
         (SCAN / name).write_text("100")
     Path("/sys/kernel/mm/transparent_hugepage/enabled").write_text("never")

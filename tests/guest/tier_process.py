@@ -39,7 +39,7 @@ def planted(node: int, advice: int) -> mmap.mmap:
 
 
 def pages_on_each() -> dict[str, list[int]]:
-    """By numa_maps: the pages on nodes 0 and 1 of each mapping as large as those planted."""
+    """Pages on nodes 0 and 1, by numa_maps, of each mapping as large as the planted ones."""
     found = {}
     for line in Path("/proc/self/numa_maps").read_text().splitlines():
         words = line.split()
@@ -95,7 +95,7 @@ def check() -> None:
 
 
 def a_server_interleaved_and_kept_by_a_tier() -> None:
-    """By the kernel's table of weights, which says afterwards what it did before."""
+    """The server is interleaved by the kernel's table of weights, which is restored afterwards."""
     table = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
     before = [(table / f"node{node}").read_text() for node in (0, 1)]
     result = forked.headrace(

@@ -77,7 +77,7 @@ class Planted : public Program {
   }
 
  private:
-  // By numa_maps of the mapping that begins there.
+  // Bytes on the node, by numa_maps, of the mapping that begins at `address`.
   Bytes on(std::uintptr_t address, NodeId node) const {
     std::ifstream maps(fmt::format("/proc/{}/numa_maps", child_));
     const std::string word = fmt::format(" N{}=", raw(node));
@@ -145,7 +145,7 @@ Bytes anonymous(pid_t pid) {
   return {kib << 10};
 }
 
-// By numa_maps.
+// Anonymous memory of a process on a node, by numa_maps.
 Bytes anonymous_on(pid_t pid, NodeId node) {
   std::ifstream maps(fmt::format("/proc/{}/numa_maps", pid));
   const std::string word = fmt::format(" N{}=", raw(node));
@@ -164,8 +164,8 @@ void changes_places_from_outside(NodeId fast, NodeId slow, Bytes size, bool writ
   Planted planted(slow, fast, size, writes);
   ASSERT_EQ(planted.hot_on(slow), size);
   ASSERT_EQ(planted.cold_on(fast), size);
-  // What the process has there beside it shares with this one by fork(), so that it stays: the hot
-  // has room only where the cold leaves.
+  // The child shares its other pages on the fast node with this process (fork), so they stay. The
+  // hot pages fit only where cold ones leave.
   const Bytes others = std::max(512_KiB, anonymous_on(planted.pid(), fast) - size);
   const Bytes budget = size + others;
   ProcessTierOptions options{.policy = {.budget = budget, .per_second = 1_GiB},

@@ -115,7 +115,7 @@ void changes_places(const std::vector<NodeId>& fast, const std::vector<NodeId>& 
   ASSERT_TRUE((*tier)->add(hot->bytes()));
   ASSERT_TRUE((*tier)->add(cold->bytes()));
   CountingWriter writer(hot->bytes());
-  // What refuses once, as on a busy machine, is let be for some steps.
+  // A page that cannot move once, as on a busy machine, is left alone for some steps.
   const auto settled = [&] {
     return pages_on(*hot, fast) == size && pages_on(*cold, slow) == size;
   };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python tests share: the command as users run it, files of known bytes, golden texts."""
+"""Fixtures of all Python tests: the command as users run it, files of known bytes, golden texts."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def pytest_sessionfinish() -> None:
 
 
 def built(path: Path, environment: Mapping[str, str]) -> Path:
-    """What a C++ build makes. A test is skipped where there is none, but fails where all that are
-    needed were built, which tools/steps.py says.
+    """A file made by a C++ build. Without it the test is skipped, or fails if tools/steps.py has
+    built everything that tests need.
     """
     if not path.exists():
         miss = pytest.fail if environment.get("HEADRACE_EVERY_TEST") == "1" else pytest.skip

@@ -213,7 +213,8 @@ def storage(make: Maker) -> Iterator[Row]:
 
 
 def interference(make: Maker) -> Iterator[Row]:
-    """Who uses one memory shares it; other memories share nothing but the cores' way out."""
+    """Jobs on one memory share its bandwidth. Jobs on different memories share only the way out of
+    the cores."""
     jobs = ("read 0", "read 2", "read 3", "copy 0>2", "copy 0>3", "chase 0")
     for victim, aggressor, count in itertools.product(jobs, jobs, (1, 2, 3)):
         if aggressor == "chase 0" or (victim, aggressor) == ("read 3", "copy 0>3"):
@@ -435,7 +436,7 @@ def host(name: str, seed: int, noise: float = 0.01) -> Document:
 
 
 def scaled(factor: float, experiment: str = "", every: int = 1) -> Change:
-    """What takes time takes `factor` of it."""
+    """Multiplies times by `factor`, and divides rates by it."""
 
     def change(document: Document) -> None:
         rows = [r for r in document["rows"] if experiment in ("", r["experiment"])][::every]

@@ -154,7 +154,7 @@ def whole() -> Row:
 
 
 def kv() -> Row:
-    """Of `headrace bench kv`: a server that settles, and one that was looked at once."""
+    """A document of `headrace bench kv`: a server that settles, and one with a single sample."""
     sample = {"memory": {"0": 700 << 20}, "swap": 100 << 20, "file": 0}
     times = {"p50_us": 150.0, "p99_us": 900.0, "p999_us": 2000.0, "slow_share": 0.25}
     names = [{"server": server, "config": config, "workload": "C"}

@@ -88,7 +88,7 @@ TEST(Memcached, ServerWithoutMemory_IsRetried) {
 
 TEST(Memcached, SpeaksItsText) {
   Peer peer;
-  const std::string key = key_of(7), value = key + " of 40 bytes, at least so many of them";
+  const std::string key = key_of(7), value = key + " of 40 bytes, at least this number of them";
   peer.connection->ask({Kind::insert, 7}, value);
   peer.connection->ask({Kind::read, 7}, "");
   ASSERT_TRUE(*peer.connection->send());

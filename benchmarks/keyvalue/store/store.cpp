@@ -42,7 +42,7 @@ Result<NodeId> node_with_cpus(const Machine& machine) {
   for (const Node& node : machine.nodes) {
     if (node.byte_addressable() && !node.cpus.empty()) return node.id;
   }
-  return fail(ErrorCode::absent, "no memory near a CPU; headrace topo shows what there is");
+  return fail(ErrorCode::absent, "no memory near a CPU; headrace topo lists the nodes");
 }
 
 struct Hash {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks of Headrace: the commands of `headrace bench`, and what they measure with."""
+"""Benchmarks of Headrace: the commands of `headrace bench`, and their measurements."""
 
 from importlib import import_module
 
@@ -7,7 +7,7 @@ import headrace as headrace  # first: its extension has the types that ours uses
 
 
 def _check_build(*extensions: str) -> None:
-    """Objects of one extension are passed to the other, so both have the layout of one build."""
+    """Raises unless both extensions are of one build: objects of one are passed to the other."""
     if len({getattr(import_module(each), "_build_id", str)() for each in extensions}) > 1:
         raise headrace.UnsupportedError(
             "headrace and headrace-bench are of different builds; run: make install, in a clone of "

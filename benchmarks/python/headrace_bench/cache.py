@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds of headrace-bench-cache: every implementation of a cache in every scenario, in turn.
 
-Each measurement is a process of its own, so that none finds another's memory, and what ends one
-ends no more than its row.
+Each measurement is a process of its own. None finds another's memory, and a crash costs only one
+row.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ PROGRAM = "headrace-bench-cache"
 FILE_THREADS = 8
 #: Scenarios that read files.
 FILE_SCENARIOS = ("small-miss", "buffer-pool")
-#: What instructions are counted of, by one thread, and of how many operations.
+#: Scenarios whose instructions are counted, with one thread, and the number of operations.
 COUNTED = ("hit-one-hot", "hit-spread", "zipf-0.99", "miss-fill")
 _COUNTED_OPERATIONS = 20_480
-#: Beyond what a measurement is asked to take: making its blocks, and the first time its files.
+#: Seconds that a measurement may take in addition: to make its blocks, and its files the first
+#: time.
 _SLACK_SECONDS = 600.0
 #: Parts of a scenario on files: at most 20 until the cache is full, and three measured ones.
 _PARTS = 23
@@ -67,7 +68,7 @@ def known() -> dict[str, Any]:
 
 
 def chosen(known: Mapping[str, Any], options: Options) -> list[Variant]:
-    """The existing ones that are asked for. InvalidError: an unknown name."""
+    """The requested implementations and scenarios. InvalidError: an unknown name."""
     implementations = {each["name"]: each for each in known["implementations"]}
     scenarios = [each["name"] for each in known["scenarios"]]
     for kind, names, there in (
@@ -103,13 +104,13 @@ def default_threads(machine: headrace.Machine) -> list[int]:
     return sorted({cores, 2 * cores, *(1 << i for i in range((2 * cores).bit_length()))})
 
 
-#: Time of a measurement beside the one asked for, and parts that a scenario on files usually takes.
+#: Seconds of a measurement besides the requested ones, and the usual number of parts of a scenario
+#: on files.
 _START_SECONDS, _USUAL_PARTS = 0.1, 5
 
 
 def estimate(variants: Sequence[Variant], options: Options) -> tuple[int, float]:
-    """The number of measurements, and roughly their seconds; the first ones on files make these
-    besides.
+    """The number of measurements, and roughly their seconds, without making files the first time.
     """
     there = [each for each in variants if not each.reason]
     steps = there * (1 + options.rounds) + (_counted(variants) if options.instructions else [])
@@ -135,7 +136,7 @@ def run(
     variants: Sequence[Variant], options: Options, stop: Stop, progress: Progress | None = None,
     begin: Callable[[], None] = lambda: None,
 ) -> tuple[Runner, list[headrace.Row]]:  # fmt: skip
-    """Calls `begin` once nothing but the measuring is left."""
+    """Measures all variants. Calls `begin` when only measuring is left."""
     runner = Runner(variants, options.rounds, options.seed)
     counting = Runner(
         _counted(variants) if options.instructions else [], 1, options.seed, warm_up=0
@@ -153,7 +154,7 @@ def run(
 
 
 class _directory:
-    """The directory chosen, or one for the time of a run."""
+    """The chosen directory, or a temporary one for the run."""
 
     def __init__(self, options: Options) -> None:
         self._chosen = options.directory
@@ -212,12 +213,12 @@ def _instructions(variant: Variant, options: Options, stop: Stop) -> float:
 
 def _row(runner: Runner, variant: Variant, instructions: Sequence[float]) -> headrace.Row:
     found = variant.results
-    # The time of a thread for an operation; threads that wait for a CPU or a lock take longer.
+    # Time of a thread for an operation, including waits for a CPU or a lock.
     times = [1e9 * each["thread_seconds"] / each["operations"] for each in found]
     derived = [
         {
             "ops_per_second": each["operations"] / each["seconds"],
-            # On CPUs, with that of the implementation's own threads.
+            # CPU time, including the implementation's own threads.
             "cpu_ns_per_op": 1e9 * each["process_seconds"] / each["operations"],
             "hit_ratio": 1 - each["misses"] / each["operations"],
             # All CPU time of the process, the hits' included.

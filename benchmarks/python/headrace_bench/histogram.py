@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IT4I's example of data and bins in different memories: which pairs, how many bytes, the runs."""
+"""IT4I's example of data and bins in different memories: pairs of placements, sizes, runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SOURCE = "IT4Innovations, Heterogeneous Memory Management on Intel Platforms, Si
 #: The guide has 2^31 doubles for 96 threads, ten iterations.
 _GUIDES_BYTES, _GUIDES_THREADS = 16 << 30, 96
 _ITERATIONS = 10
-#: The data's part of what is free in the fuller place; the rest is for the system, and for what the
-#: page cache may not give back.
+#: The data takes free memory divided by this, in the place with less. The rest is for the system,
+#: and for page cache that cannot be reclaimed.
 _SHARE_OF_FREE = 4
 _KINDS = ("hbm", "dram", "cxl")
 #: Doubles that NumPy counts at a time: some 24 MiB of temporaries, whatever the size of the data.
@@ -43,7 +43,7 @@ class Options:
 def chosen(
     machine: headrace.Machine, data: str | None, bins: str | None, cpus: Sequence[int]
 ) -> list[Pair]:
-    """The pair asked for; what is left open by the fastest two kinds, in all combinations."""
+    """The requested pair; an open place takes the two fastest kinds, in all combinations."""
     kinds = fastest_kinds(machine)[:2]
     pairs = list(itertools.product([data] if data else kinds, [bins] if bins else kinds))
     for place in {place for pair in pairs for place in pair}:
@@ -60,7 +60,8 @@ def fastest_kinds(machine: headrace.Machine) -> list[str]:
 def default_bytes(
     machine: headrace.Machine, pairs: Sequence[Pair], cpus: Sequence[int]
 ) -> int:
-    """The guide's for as many threads, or what fits on the nodes of every placement."""
+    """The guide's size for this number of threads, or less if that does not fit on the nodes of
+    every placement."""
     free = headrace.free_memory()
     spaces = [free.cgroup] if free.cgroup is not None else []
     for place in {place for pair in pairs for place in pair}:
@@ -70,15 +71,15 @@ def default_bytes(
 
 
 def _whole(size: int) -> int:
-    """Whole doubles, one at least."""
+    """A whole number of doubles, at least one."""
     return max(size // 8, 1) * 8
 
 
 def run(
     machine: headrace.Machine, options: Options, stop: Stop, progress: Progress | None = None
 ) -> Runner:
-    """Each round maps the memory of all pairs afresh: where pages lie is luck that should not stay
-    with one pair. Results are seconds of all iterations, and what is wrong with the bins.
+    """Each round maps the memory of all pairs anew, so that no pair keeps lucky pages. Results are
+    seconds of all iterations, and errors in the bins.
     """
     variants = [
         Variant({"data": data, "bins": bins, "threads": len(options.cpus), "bytes": options.bytes})
@@ -122,7 +123,7 @@ def _sample(
     expected: _Expected,
     stop: Stop,
 ) -> tuple[float, str] | None:
-    """Seconds of all iterations, and what is wrong with the result. None: stopped."""
+    """Seconds of all iterations, and an error in the result, if any. None: stopped."""
     cpus = list(options.cpus)
     counters = len(cpus) * headrace_bench.HISTOGRAM_BINS
     data = buffer(machine, options.bytes, pair[0], cpus)
@@ -149,7 +150,7 @@ def _row(runner: Runner, variant: Variant, options: Options) -> headrace.Row:
     samples = [seconds for seconds, _ in variant.results]
     wrong = [complaint for _, complaint in variant.results if complaint]
     moved = options.bytes * options.iterations
-    # The rate of data; each of its items is read once and changes one counter.
+    # Rate of data: each item is read once and changes one counter.
     details = {"bytes_per_second": moved / statistics.median(samples)} if samples else {}
     return runner.row(
         "histogram", variant, "s", samples, details=details | wrong_of(len(wrong), samples),
@@ -158,7 +159,8 @@ def _row(runner: Runner, variant: Variant, options: Options) -> headrace.Row:
 
 
 def conclusion(rows: Sequence[headrace.Row], level: str = "real hardware") -> dict[str, Any]:
-    """The guide's. It holds, or does not, where no round of one pair was like one of the other."""
+    """The guide's conclusion. It is confirmed or refuted if the rounds of the two pairs do not
+    overlap."""
     claim = "bins in HBM with the data in DRAM is best, and over twice as fast as all in DRAM"
     samples = {_pair(row.parameters): row.samples for row in rows if row.samples}
     best, slow, both = (samples.get(p) for p in (("dram", "hbm"), ("dram", "dram"), ("hbm", "hbm")))

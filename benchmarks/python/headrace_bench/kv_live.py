@@ -66,8 +66,8 @@ def run(
     points: list[Variant], machine: headrace.Machine, options: Options, stop: Stop,
     progress: Progress,
 ) -> tuple[dict[str, str], list[Runner]]:  # fmt: skip
-    """Fills the points; the servers' versions, and a runner for each batch of servers. AbsentError,
-    ExhaustedError: nothing can be run.
+    """Fills the points. Returns the servers' versions, and a runner for each batch of servers.
+    AbsentError, ExhaustedError: nothing can be run.
     """
     versions = _versions(points)
     _check_memory(options)
@@ -113,7 +113,7 @@ def _check_memory(options: Options) -> None:
 
 
 def _groups(points: list[Variant], options: Options, places: dict[str, Place]) -> list[_Group]:
-    """One process for all points of a server whose memory is alike."""
+    """Groups of points that one process can serve: one server with equal placement."""
     groups: dict[tuple[str, Place, float], _Group] = {}
     for point in points:
         if point.reason:
@@ -178,7 +178,7 @@ def _started(
     stack: ExitStack, group: _Group, machine: headrace.Machine, options: Options, here: Memories,
     nodes: int, stop: Stop,
 ) -> Steps:  # fmt: skip
-    """A server that is filled; it ends with the stack."""
+    """Starts and fills a server, which ends with the stack."""
     place = group.place
     launch = placed(machine, place.weights)
     if place.table:
@@ -196,7 +196,7 @@ def _started(
 
 @contextmanager
 def _failing(points: list[Variant]) -> Iterator[None]:
-    """An error inside is the reason of all of these."""
+    """An error inside becomes the reason of all these points."""
     try:
         yield
     except headrace.CancelledError:
@@ -221,7 +221,7 @@ _ZERO = {"promoted_bytes": 0, "tier_cpu_us_per_op": 0.0}
 
 
 def rows(points: list[Variant], options: Options) -> list[headrace.Row]:
-    """Numbers, or a code and a reason why there are none."""
+    """Rows with numbers, or with a code and a reason why there are none."""
     runner = Runner(points, options.rounds, options.seed)
     return [_row(runner, point) for point in points]
 
@@ -240,7 +240,7 @@ def _row(runner: Runner, point: Variant) -> headrace.Row:
 
 
 def pages(points: list[Variant]) -> list[dict[str, Any]]:
-    """Where the memory of each point's server was over time."""
+    """Places of the memory of each point's server over time."""
     return [
         {**point.parameters, "pages": [each for _, looks in point.results for each in looks]}
         for point in points if point.results

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configurations of a talk (P. Zhou, MemCon 2024) as this machine has them: where memory goes,
-and why some are left out.
+"""The configurations of a talk (P. Zhou, MemCon 2024) on this machine: placement of memory, and
+reasons to leave some out.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from headrace_bench.two_memories import (
     other_weights,
 )
 
-#: Share of what is stored that is on SSD, by configuration; the others have all in memory.
+#: Share of the data on SSD, by configuration; others have all data in memory.
 SSD = {"MMEM-SSD-0.2": 0.2, "MMEM-SSD-0.4": 0.4}
-#: A half of the pages on the slow node, in turn with the others, or in swap where there is none;
-#: and a tier that keeps as much there, the hot half on the fast one.
+#: Half of the pages, interleaved, are on the slow node, or in swap if there is none. A tier keeps
+#: that share there and moves hot pages to the fast node.
 PROMOTED = "Hot-Promote"
 CONFIGS = ("MMEM", *SSD, *INTERLEAVES, PROMOTED)
-#: In files of servers that drop and write again there is room for more than what is stored.
+#: Size of a server's file relative to the data, since such servers drop and rewrite values.
 _FILE_ROOM = 5
 
 
@@ -55,9 +55,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Place:
-    """Pages on the fast memory and on the slow one, in turn (nothing: all on the fast one), and
-    whether a tier moves them while they are used. `table`: the kernel's table of weights says
-    otherwise, and is set meanwhile.
+    """Interleaving of pages on fast and slow memory (None: all on the fast one), and whether a tier
+    moves them during use. `table`: the kernel's table of weights differs, and is set meanwhile.
     """
 
     weights: tuple[int, int] | None = None
@@ -65,13 +64,13 @@ class Place:
     table: bool = False
 
     def by_node(self, here: Memories) -> dict[int, int]:
-        """Empty where there is one node, or all is on one."""
+        """Weights by node; empty if all pages are on one node."""
         if self.weights is None or here.fast is None or here.slow is None:
             return {}
         return dict(zip((here.fast, here.slow), self.weights, strict=True))
 
     def text(self, here: Memories) -> str:
-        """As people write a placement."""
+        """The placement as text."""
         return ",".join(f"{node}={weight}" for node, weight in self.by_node(here).items())
 
 
@@ -92,7 +91,7 @@ def places(machine: headrace.Machine, configs: Sequence[str]) -> dict[str, Place
 def leave_out(
     points: Sequence[Variant], machine: headrace.Machine, options: Options, places: dict[str, Place]
 ) -> None:
-    """Says of those that cannot be measured here why not."""
+    """Gives points that cannot be measured here their reason."""
     why: dict[tuple[str, bool], tuple[str, str]] = {}
     for point in points:
         if point.reason:
@@ -167,7 +166,7 @@ def _no_switch(wish: Wish) -> tuple[str, str]:
 
 
 def directory(chosen: Path | None, default: str) -> Path:
-    """Where values on SSD go. AbsentError: it is not there."""
+    """The directory for values on SSD. AbsentError: it does not exist."""
     found = Path(default) if chosen is None else chosen
     if not found.is_dir():
         raise headrace.AbsentError(f"no directory {found}; make it first")

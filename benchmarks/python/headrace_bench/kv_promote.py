@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moves a server's memory while it is measured: `headrace.tier_process`, which keeps it within
-a budget by a step each quarter of a second, as `headrace tier attach` does.
+"""Moves a server's memory while it is measured: `headrace.tier_process` keeps the server within a
+budget. It makes a step each quarter of a second, like `headrace tier attach`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class Keeper:
 def keeping(
     process: int, budget: int, nodes: tuple[int, int] | None = None
 ) -> Iterator[Keeper]:
-    """Between the fast node and the slow one, or without any between memory and swap. It has no
-    guard: what is measured is what promotion gives, not when it gives up. Errors: as tier_process.
+    """Tiers between the fast and the slow node, or without nodes between memory and swap. There is
+    no guard, so that the result shows promotion itself and not when it gives up. Errors: those of
+    tier_process.
     """
     fast, slow = ([], []) if nodes is None else ([node] for node in nodes)
     keeper = Keeper(headrace.tier_process(process, budget, guard=0.0, fast=fast, slow=slow))
@@ -63,8 +64,8 @@ def keeping(
 
 @contextmanager
 def table(wish: Wish) -> Iterator[None]:
-    """The kernel's table of weights, set by `headrace tier kernel`, and then what was there before,
-    also after a kill. Errors: as those of --on.
+    """Sets the kernel's table of weights by `headrace tier kernel`, and restores it at the end,
+    also after a kill. Errors: those of --on.
     """
     switch.on(Files(), wish)
     try:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of keys and values behind a unix socket: what they are, how one starts and ends, what it
-says of itself.
+"""Key-value servers behind a unix socket: kinds, start and end, and the counters they report.
 
-A server has a temporary directory and a socket in it, and ends with us, however we end: with the
-block it was started in, and by the kernel if nobody is left to end that.
+A server has a temporary directory with a socket. It ends with the block it was started in; if this
+process dies, the kernel ends it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from headrace import _programs as programs
 from headrace._errors import error_of
 from headrace_bench.two_memories import kind_in_memory
 
-#: The client, a store of Headrace, and what moves pages of a server.
+#: The program with the client, Headrace's own store, and the task that moves a server's pages.
 PROGRAM = "headrace-bench-kv"
 #: Kind of the connections between clients and servers.
 TRANSPORT = "unix socket"
@@ -39,7 +38,7 @@ _ANSWER_SECONDS = 10.0
 class Server:
     name: str
     program: str
-    package: str  #: how apt is told
+    package: str  #: its name in apt
     protocol: str = "redis"
     spills: bool = False  #: values on SSD are in a file of its own, not in swap
 
@@ -57,7 +56,7 @@ SERVERS = {
 
 @dataclass(frozen=True)
 class Data:
-    """What is stored."""
+    """Size of the data set."""
 
     records: int
     value: int
@@ -65,7 +64,7 @@ class Data:
 
 
 def version(server: Server) -> str:
-    """AbsentError: it is not installed."""
+    """The server's version. AbsentError: it is not installed."""
     if server.name == "own":
         programs.find(server.program)
         return f"headrace {headrace.__version__}"
@@ -79,7 +78,7 @@ def version(server: Server) -> str:
 
 
 def check_directory(directory: Path) -> None:
-    """AbsentError: what is written there is on no SSD."""
+    """AbsentError: files in this directory are not on an SSD."""
     if kind := kind_in_memory(directory):
         raise headrace.AbsentError(
             f"{directory} is in memory ({kind}); say where there is an SSD: --directory DIR"
@@ -96,21 +95,21 @@ class Running:
     file: Path | None  #: where its values on SSD are
 
     def load_rate(self, records: int) -> int | None:
-        """Records per second at most; nothing: as fast as it goes."""
+        """Largest number of records per second during load; None: unlimited."""
         if self.server.protocol != "memcached" or self.file is None:
             return None
         return max(_LOAD_LEAST, records // _LOAD_SECONDS)
 
     def slow_gets(self) -> int | None:
-        """How often it had to look into its file so far."""
+        """Number of reads so far that needed the server's file."""
         return self.told({"memcached": "get_extstore", "own": "slow_gets"}.get(self.server.name))
 
     def dropped(self) -> int:
-        """How often it was asked for what it has no more: memcached is a cache."""
+        """Number of requests so far for values that it had dropped: memcached is a cache."""
         return (self.told("get_misses") if self.server.protocol == "memcached" else None) or 0
 
     def came_in(self) -> int | None:
-        """How many values of its file it has taken into memory so far."""
+        """Number of values that the server has moved from its file to memory so far."""
         names = {"memcached": "recache_from_extstore", "own": "slow_gets"}
         return self.told(names.get(self.server.name))
 
@@ -137,7 +136,7 @@ class Running:
         return came.decode(errors="replace")
 
     def written(self) -> None:
-        """What it has in its file is on the device, and nowhere else."""
+        """Flushes the server's file to the device, and drops the kernel's copy of it."""
         if self.file is None:
             return
         with self.file.open("rb+") as file:
@@ -145,7 +144,7 @@ class Running:
         self.forget_file()
 
     def forget_file(self) -> None:
-        """The kernel keeps no copy of what it read of the file, as where memory is short."""
+        """Drops the kernel's cached pages of the file, as if memory were short."""
         if self.file is None:
             return
         with self.file.open("rb") as file:
@@ -156,7 +155,7 @@ class Running:
 def started(
     server: Server, launch: list[str], data: Data, directory: Path, placement: str = ""
 ) -> Iterator[Running]:
-    """A server with nothing stored; `placement` is that of our own's heap. Errors: io,
+    """Starts an empty server. `placement`: for the heap of Headrace's own store. Errors: io,
     timed_out: it does not start.
     """
     try:
@@ -198,20 +197,20 @@ def _command(
     ]  # fmt: skip
 
 
-#: What memcached has of a record besides its value: its head and name, and what the classes of
-#: sizes round up; of one whose value is in the file; and whatever it has stored.
+#: Memory that memcached uses beside values: head and key of a record, the factor by which size
+#: classes round up, a record whose value is in the file, and the fixed part.
 _HEAD_BYTES, _ROUNDED, _MOVED_BYTES, _ALWAYS_MB = 80, 1.03, 100, 4
-#: Below that it is no memcached of use.
+#: Smallest memory with which memcached is useful.
 _LEAST_MB = 64
-#: What it keeps free to move values with, and looks after once a second. Where it is filled faster
-#: than that, no memory is left for what stays of values that go to the file, so that none goes any
-#: more, or some are dropped in spite of -M (seen with 1.6.18).
+#: Share of memory that memcached keeps free to move values, checked once a second. If it is filled
+#: faster, no memory is left for the stubs of values in the file. Then no value moves any more, or
+#: some are dropped in spite of -M (seen with 1.6.18).
 _FREE = 0.1
 _LOAD_SECONDS, _LOAD_LEAST = 40, 5000
 
 
 def _megabytes(data: Data) -> int:
-    """Memory of a memcached: all its data, or, with a file, what does not go to the file."""
+    """Memory for memcached in MiB: all data, or with a file the part that stays in memory."""
     whole = _ROUNDED * (data.value + _HEAD_BYTES)
     if not data.share:
         return 64 + int(1.5 * data.records * whole) // (1 << 20)
@@ -219,13 +218,13 @@ def _megabytes(data: Data) -> int:
 
 
 def _record_bytes(data: Data) -> float:
-    """The memory that a record takes on average, where a share of the values is in a file."""
+    """Average memory of a record, if a share of the values is in a file."""
     whole = _ROUNDED * (data.value + _HEAD_BYTES)
     return ((1 - data.share) * whole + data.share * _MOVED_BYTES) / (1 - _FREE)
 
 
 def too_few(server: Server, data: Data) -> str:
-    """Why less than the share would be in the file; empty if it would not."""
+    """The reason why less than the share would be in the file; else empty."""
     least = math.ceil(((_LEAST_MB - _ALWAYS_MB) << 20) / _record_bytes(data))
     if server.name != "memcached" or data.records >= least:
         return ""
@@ -236,7 +235,8 @@ def too_few(server: Server, data: Data) -> str:
 
 
 def _spill(file: Path | None, data: Data) -> str:
-    """Room for four times what is stored, since nothing is to be dropped for want of it."""
+    """Options for a file with space for four times the data, so that nothing is dropped for lack of
+    space."""
     room = max(2, 4 * data.records * (data.value + _HEAD_BYTES) // (1 << 30) + 1)
     least = min(512, data.value // 2)
     return (
@@ -249,7 +249,7 @@ def _spill(file: Path | None, data: Data) -> str:
 def _process(server: Server, command: list[str], directory: Path) -> Iterator[int]:
     log = directory / "log"
     with log.open("wb") as output:
-        # In a group of its own, so that Ctrl-C on a terminal reaches us alone.
+        # In a process group of its own, so that Ctrl-C on a terminal reaches only this process.
         process = subprocess.Popen(
             [programs.find(PROGRAM), "--task", "serve", "--server", str(os.getpid()), "--",
              *command],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done with one server of keys and values while it is measured."""
+"""Steps with one key-value server: place its memory, run a workload, count what grew."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STEP_SECONDS = 600.0
 
 @dataclass
 class Steps:
-    """Windows on one server."""
+    """Measured windows on one server."""
 
     running: Running
     here: Memories
@@ -43,8 +43,8 @@ class Steps:
 
     @contextmanager
     def moved(self) -> Iterator[None]:
-        """A half of the pages is elsewhere: on the slow node or, drawn at random, in swap. A tier
-        brings the hot ones in for cold ones.
+        """Half of the pages are moved away: to the slow node, or at random to swap. A tier brings
+        hot pages back in exchange for cold ones.
         """
         fast, slow = self.here.fast, self.here.slow
         nodes = None if fast is None or slow is None else (fast, slow)
@@ -55,8 +55,8 @@ class Steps:
             yield
 
     def measure(self, config: str, workload: str, number: int) -> tuple[Row, list[Row]]:
-        """One window, and where memory was in it. Where pages are in swap, as many are out at its
-        begin as at that of any other. The discarded round is the time in which pages settle.
+        """Measures one window, and the places of memory in it. With pages in swap, every window
+        begins with the same number of them. Pages settle during the discarded round.
         """
         seed = self.options.seed + (number if number >= 0 else self.options.rounds)
         placed: Row = {"data_bytes": 0, "out_bytes": 0}
@@ -79,7 +79,7 @@ class Steps:
         return row | {"slow_share": faults + elsewhere + row.get("slow_gets", 0.0)}, pages + more
 
     def _counted(self) -> Row:
-        """What only grows."""
+        """Counters, which only grow."""
         counts: Row = {"read": _read_bytes(self.running.process)}
         if self.keeper is not None:
             totals = self.keeper.totals()
@@ -93,8 +93,8 @@ class Steps:
     def _drive(
         self, config: str, workload: str, number: int | None, seconds: float, seed: int
     ) -> tuple[Row, list[Row]]:
-        """The answer, and samples of where memory was: their seconds count on from window to
-        window.
+        """The client's answer, and samples of the places of memory. Their seconds continue from
+        window to window.
         """
         options, key = self.options, f"{config} {workload}"
         rate = [] if options.rate is None else ["--rate", repr(options.rate)]
@@ -126,7 +126,7 @@ class Steps:
     def _place(self, share: float, seed: int) -> Row:
         placed = self._asked("place", "--share", repr(share), "--seed", str(seed))
         if share and placed["out_bytes"] < share * placed["data_bytes"] / 2:
-            raise headrace.UnsupportedError("the kernel did not page out what it was told to")
+            raise headrace.UnsupportedError("the kernel did not page out the pages asked for")
         return placed
 
     def _asked(self, task: str, *arguments: str) -> Row:
@@ -147,7 +147,7 @@ class Steps:
 
 
 def _between(before: Row, after: Row, operations: int, value: int) -> Row:
-    """What one window added, as far as it is known."""
+    """Growth of the counters in one window, of those that are known."""
     grown = {
         name: after[name] - was
         for name, was in before.items()
@@ -168,9 +168,7 @@ def _between(before: Row, after: Row, operations: int, value: int) -> Row:
 
 
 def _read_bytes(process: int) -> int | None:
-    """What the process has had read from storage, swap included; nothing if the kernel does not
-    say.
-    """
+    """Bytes read from storage for the process, swap included; None if the kernel does not say."""
     try:
         lines = Path(f"/proc/{process}/io").read_text().splitlines()
     except OSError:

@@ -41,7 +41,7 @@ AVERAGES = {"avg_qty": "sum_qty", "avg_price": "sum_base_price", "avg_disc": "su
 
 @dataclass(frozen=True)
 class QueryBenchOptions:
-    """What to run. A node that is not given is chosen by what the machine has."""
+    """Options of a run. A node that is not given is chosen from the machine's nodes."""
 
     query: str = "q6"
     scale: float = 3.0
@@ -271,8 +271,10 @@ class _PeerRun:
 
 
 def orders(modes: Sequence[str], rounds: int, seed: int = SEED) -> list[list[str]]:
-    """What runs in each round, in random order, but the floor and what is compared with it one
-    right after the other, either first in turn: a disk is not as fast in every minute.
+    """The modes of each round, in random order.
+
+    The floor and the mode compared with it are neighbours, each first in turn, because the speed of
+    a disk changes from minute to minute.
     """
     generator = random.Random(seed)
     pair = [mode for mode in (FLOOR, "prefetch") if mode == FLOOR or mode in modes]
@@ -454,7 +456,7 @@ def _groups(machine: Any, count: int, slow: Any, fast: Any) -> list[tuple[list[i
 
 def _named_node(machine: Any, number: int) -> Any:
     if not 0 <= number < 1 << 31:  # more than C++ has space for
-        raise _core.AbsentError(f"no node {number}; headrace topo shows what there is")
+        raise _core.AbsentError(f"no node {number}; headrace topo lists the nodes")
     return machine.node(number)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Spark: a driver (spark_driver.py) with its JVM in a process group of their own, which ends
-with the block it was started in, and by the end of its stdin if nobody is left to end that.
+"""One Spark: a driver (spark_driver.py) with its JVM, in a process group of their own. The group
+ends with the block it was started in; if this process dies, the end of its stdin ends it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _END_SECONDS = 10.0
 
 
 def check_installed() -> None:
-    """AbsentError: what Spark needs and is not here."""
+    """AbsentError: Spark's packages or Java are missing, with their names."""
     missing = []
     if find_spec("pyspark") is None:
         missing.append(("pyspark", f"{shlex.quote(sys.executable)} -m pip install pyspark"))
@@ -47,14 +47,15 @@ def check_installed() -> None:
 
 
 def java() -> str | None:
-    """As Spark looks for it."""
+    """The path of Java, found in the same way as by Spark."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(str(Path(home, "bin", "java")) if home else "java")
 
 
 @dataclass
 class Spark:
-    """Answers one question after the other. Errors: io, timed_out; cancelled: `stop`."""
+    """A running Spark, which answers one request after the other. Errors: io, timed_out; cancelled:
+    `stop` returned true."""
 
     driver: subprocess.Popen[bytes]
     answers: int
@@ -72,7 +73,7 @@ class Spark:
         return self._asked({"sql": sql, "group": group}, _QUERY_SECONDS, "Spark")
 
     def end(self) -> None:
-        """Whatever was logged is in the log then."""
+        """Ends Spark. After that its log is complete."""
         self._asked({}, _STOP_SECONDS, "Spark did not end")
 
     def _asked(self, request: dict[str, Any], seconds: float, what: str) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class Spark:
 
     def _line(self, seconds: float) -> bytes:
         line = b""
-        # Looks are counted, not the clock: while this process is paused no time passes.
+        # Looks are counted instead of seconds, so that no time passes while this process is paused.
         for _ in range(round(seconds / _LOOK)):
             if self.stop():
                 raise headrace.CancelledError("Spark was stopped")
@@ -113,8 +114,8 @@ class Spark:
 def started(
     launch: list[str], directory: Path, stop: Callable[[], bool]
 ) -> Iterator[Spark]:
-    """A driver that has begun nothing yet, with all it writes below a directory, and no
-    configuration but ours.
+    """Starts a driver that has begun nothing yet. It writes only below a directory, and uses only
+    our configuration.
     """
     ours, theirs = os.pipe()
     log = directory / "log"
@@ -125,7 +126,8 @@ def started(
     try:
         try:
             with log.open("wb") as output:
-                # In a group of its own, so that Ctrl-C on a terminal reaches us alone.
+                # In a process group of its own, so that Ctrl-C on a terminal reaches only this
+                # process.
                 driver = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=output, stderr=output,
                     pass_fds=[theirs], process_group=0, cwd=directory, env=environment,
@@ -143,7 +145,8 @@ def started(
 
 
 def _end(driver: subprocess.Popen[bytes]) -> None:
-    """Ends the group, and returns when nobody of it writes any more, or after some seconds."""
+    """Ends the group, and returns when none of its processes writes any more, or after some
+    seconds."""
     try:
         os.killpg(driver.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -161,7 +164,7 @@ def _end(driver: subprocess.Popen[bytes]) -> None:
 
 
 def _alive(group: int) -> bool:
-    """Whether a process of the group still runs; one that nobody waited for does not."""
+    """Whether a process of the group still runs. Zombies do not count."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, of = entry.read_text(errors="replace").rpartition(")")[2].split()[:3]

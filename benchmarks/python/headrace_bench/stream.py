@@ -18,7 +18,7 @@ from headrace._run.ranks import Rank, local_rank
 from headrace_bench.runner import Runner, Stop, Variant
 from headrace_bench.threads import buffer, cache_of, cpus_for
 
-#: Bytes of an array, as the experiment `stream` has them: four times the caches, 32 MiB at least.
+#: An array has this multiple of the caches, at least 32 MiB, as in the experiment `stream`.
 CACHES = 4
 _LEAST_BYTES = 32 << 20
 
@@ -40,7 +40,7 @@ class Options:
 
 
 class Arrays:
-    """The arrays of this rank, and the CPUs that work on them."""
+    """The arrays of this rank, and the CPUs that use them."""
 
     def __init__(self, machine: headrace.Machine, options: Options, only_rank: bool) -> None:
         self._machine, self._bytes = machine, options.bytes
@@ -84,7 +84,7 @@ class Arrays:
         headrace.stream_fill(self.a, self.b, self.c, self.cpus)
 
     def run(self, kernel: str) -> tuple[int, float]:
-        """Bytes as STREAM counts them, and seconds."""
+        """Runs a kernel. Returns bytes as STREAM counts them, and seconds."""
         found = headrace.stream_run(kernel, self.a, self.b, self.c, self.cpus)
         return found.bytes, found.seconds
 
@@ -133,7 +133,7 @@ Times = list[tuple[int, float]]
 
 
 def run(world: World, arrays: Arrays, options: Options, stop: Stop) -> Runner:
-    """All kernels in turn; before each all ranks wait for each other. All ranks draw one order."""
+    """Runs all kernels in a random order, the same on all ranks, with a barrier before each."""
 
     def once(variant: Variant, _: int) -> Times | None:
         world.all(arrays.fill)
@@ -148,8 +148,8 @@ def run(world: World, arrays: Arrays, options: Options, stop: Stop) -> Runner:
 
 
 def rows(runner: Runner, ranks: Sequence[Mapping[str, Any]]) -> list[headrace.Row]:
-    """A row per kernel of all ranks together, their bytes by the time of the slowest. With several
-    ranks then a row for each of them.
+    """A row per kernel for all ranks together: their bytes divided by the slowest rank's time. With
+    several ranks, also a row for each.
     """
     found = [_row(runner, each, ranks[0], "all", _together) for each in runner.variants]
     found += [
@@ -171,6 +171,6 @@ def _row(
     own = replace(variant, parameters={**variant.parameters, **parameters, "rank": which})
     times = [of(each) for each in variant.results]
     rates = [size / seconds for size, seconds in times]
-    # STREAM's figure is that of the best repetition.
+    # STREAM reports the best repetition.
     details = {"best": max(rates, default=None), "bytes": times[0][0] if times else None}
     return runner.row("stream", own, "B/s", rates, details=details)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which CPUs the threads of a benchmark are pinned to."""
+"""Chooses the CPUs that a benchmark's threads are pinned to."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _CACHE, _MOST_PER_CPU, _DOUBTED = 32 << 20, 64 << 20, 128 << 20
 def cpus_for(
     machine: Machine, count: int | None, allowed: Iterable[int] | None = None
 ) -> list[int]:
-    """`count` of the allowed CPUs, of each core one before any second; by default one of each core.
-    InvalidError: there are fewer.
+    """`count` of the allowed CPUs (default: one of each core); a core's second CPU is used only
+    after all cores have one. InvalidError: there are fewer.
     """
     cpus = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
     core = {cpu: min(c.cpus) for c in machine.caches if c.level == 1 for cpu in c.cpus}
@@ -48,10 +48,10 @@ def cache_of(machine: Machine, cpus: Iterable[int]) -> int:
 
 
 def buffer(machine: Machine, size: int, place: str, cpus: list[int]) -> headrace.Buffer:
-    """Memory by a placement as people write it, near those who will use it. Where they are on
-    several nodes, each page of a kind alone is near the thread that touches it first, so that
-    threads which fill their own parts have these near; a kind that spills ("hbm:dram") lies in turn
-    on the nodes nearest to them, and spills from these.
+    """Allocates memory by a placement's text, near the CPUs that will use it. If the CPUs are on
+    several nodes and the placement is a single kind, each page is near the thread that touches it
+    first, so threads should fill their own parts. A kind that spills ("hbm:dram") is interleaved
+    over the nodes nearest to the CPUs, and spills from there.
     """
     wish = headrace.Placement.parse(machine, place, near=cpus)
     homes = {node.id for node in machine.nodes if node.byte_addressable and {*node.cpus} & {*cpus}}

@@ -33,7 +33,7 @@ from headrace._isolated_calls import Child, death
 if TYPE_CHECKING:
     import duckdb
 
-#: Told what is being done, how much of it is done, and of how much.
+#: Called with the present step, the amount done, and the total.
 Progress = Callable[[str, float, float], object]
 
 #: lineitem has about this many rows per unit of scale (TPC-H specification, 4.2.5.1).
@@ -60,7 +60,7 @@ LARGEST_SCALE = 1000.0
 
 @dataclass(frozen=True)
 class _Source:
-    """How a column is read from Parquet, as an integer."""
+    """The conversion of a Parquet column to integers."""
 
     name: str
     sql: str
@@ -80,7 +80,7 @@ _SOURCES = (
 
 
 def default_directory() -> Path:
-    """Where tables are kept: ``$HEADRACE_DATA``, or the user's cache directory."""
+    """The directory of all tables: ``$HEADRACE_DATA``, or the user's cache directory."""
     chosen = os.environ.get("HEADRACE_DATA")
     if chosen:
         return Path(chosen)
@@ -93,7 +93,7 @@ def table_directory(scale: float, directory: Path | None = None) -> Path:
 
 
 def _name(scale: float) -> str:
-    """One name per number: 3.0 is sf3, and 3.0000001 is another table."""
+    """A unique name for each scale: 3.0 is sf3, and 3.0000001 is another table."""
     return f"sf{float(scale)!r}".removesuffix(".0")
 
 
@@ -103,7 +103,7 @@ def parquet_files(table: Path) -> list[Path]:
 
 
 def is_complete(table: Path) -> bool:
-    """Whether all files of the table are there with the sizes its description tells."""
+    """Whether all files of the table exist with the sizes in its description."""
     try:
         description = json.loads(read_whole(table / "table.json"))
         rows, columns = description["rows"], description["columns"]
@@ -127,7 +127,7 @@ def _column_file(table: Path, column: str) -> Path:
 
 
 def _is_ours(table: Path) -> bool:
-    """Whether the directory is empty, or a table's with nothing in it but what we write."""
+    """Whether the directory is empty, or a table's with only files that this module writes."""
     if table.is_symlink() or not table.is_dir():
         return False
     found = {path.relative_to(table).as_posix() for path in table.rglob("*")}
@@ -188,7 +188,7 @@ def check_scale(scale: float) -> None:
 
 
 def _no_progress(what: str, done: float, total: float) -> None:
-    """Tells nobody."""
+    """Reports nothing."""
 
 
 def _check_room(parent: Path, scale: float, needed: int) -> None:
@@ -223,7 +223,7 @@ def work_directory(table: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(table: Path) -> None:
-    """Removes what a killed process left half-made: nobody holds its lock any more."""
+    """Removes incomplete directories of killed processes: no process holds their lock."""
     # The ending that mkdtemp makes has no dot: names of other tables do not match.
     ours = re.compile(re.escape(f".{table.name}.") + "[a-z0-9_]{8}")
     for leftover in table.parent.iterdir():
@@ -242,8 +242,8 @@ def _put_in_place(
 ) -> None:
     # mkdir obeys the umask; data may be shared.
     (work / "new").chmod(0o755)
-    # An incomplete or outdated table of this name makes way; a complete one was made meanwhile by
-    # another process and stays.
+    # An incomplete or outdated table of this name is replaced. A complete one was made by another
+    # process meanwhile, and stays.
     if complete(table):
         return
     _check_free_to_take(table, ours)
@@ -286,7 +286,7 @@ def _generate(scale: float, part: int, parts: int, work: Path) -> None:
 
 
 def run_generator(scale: float, tables: list[str], work: Path, *options: str) -> None:
-    """Writes Parquet files into a work directory. Raises what keeps it from that."""
+    """Writes Parquet files into a work directory. Raises if that fails."""
     command = [
         _generator(), "parquet", "--scale-factor", repr(scale), "--tables", ",".join(tables),
         *options, "--output-dir", str(work), "--quiet",
@@ -328,7 +328,7 @@ def version_of(package: str) -> str:
 
 @contextmanager
 def duckdb_connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A fresh DuckDB, so that none of its caches are warm; its errors become ours."""
+    """A new DuckDB with cold caches. Its errors become Headrace's."""
     try:
         import duckdb as module
     except ImportError:

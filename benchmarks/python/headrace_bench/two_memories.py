@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs with their memory on two nodes, and where it lies: `headrace bench kv` and `spark`."""
+"""Runs programs with memory on two nodes, and finds their pages: for `headrace bench kv` and
+`spark`."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ INTERLEAVES = {"3:1": (3, 1), "1:1": (1, 1), "1:3": (1, 3)}
 
 @dataclass(frozen=True)
 class Memories:
-    """Two nodes: the first with CPUs that may be used, and a slower one of another kind, else the
-    farthest of the same.
+    """Two nodes: the first with CPUs that may be used, and a slower one of another kind, or else
+    the farthest of the same kind.
     """
 
     fast: int | None
@@ -33,7 +34,7 @@ class Memories:
 
 
 def memories(machine: headrace.Machine, may: Collection[int] | None = None) -> Memories:
-    """`may`: the CPUs that may be used, by default all."""
+    """Chooses the memories. `may`: the CPUs that may be used (default: all)."""
     nodes = [node for node in machine.nodes if node.byte_addressable]
     usable = {n.id: [c for c in n.cpus if may is None or c in may] for n in nodes}
     fast = next((node for node in nodes if usable[node.id]), None)
@@ -52,7 +53,7 @@ def memories(machine: headrace.Machine, may: Collection[int] | None = None) -> M
 
 
 def memories_here(machine: headrace.Machine) -> Memories:
-    """As this process may use them."""
+    """The memories that this process may use."""
     return memories(machine, os.sched_getaffinity(0))
 
 
@@ -64,7 +65,7 @@ def placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[s
     where = ["--prefer", str(here.fast)]
     if weights is not None:
         where = ["--weights", _by_node(here, weights)]
-    # By the interpreter: the first line of an installed script names one that may have moved.
+    # Run by this interpreter: the one in the script's first line may have moved.
     command = [sys.executable, "-P", "-m", "headrace", "run"]
     return [*command, "--cpus", f"near:{here.fast}", *where, "--"]
 
@@ -74,8 +75,8 @@ def _by_node(here: Memories, weights: tuple[int, int]) -> str:
 
 
 def no_interleave(machine: headrace.Machine, weights: tuple[int, int]) -> tuple[str, str]:
-    """Why `headrace run` starts no program with its pages in turn so, as a code and a reason; both
-    are empty if it does.
+    """Why `headrace run` cannot interleave pages with these weights: a code and a reason, both
+    empty if it can.
     """
     here = memories_here(machine)
     if here.slow is None:
@@ -95,7 +96,7 @@ def no_interleave(machine: headrace.Machine, weights: tuple[int, int]) -> tuple[
 
 
 def other_weights(machine: headrace.Machine, weights: tuple[int, int]) -> bool:
-    """Whether that is only since the kernel's table of weights says otherwise."""
+    """Whether the only reason is that the kernel's table has other weights."""
     here = memories_here(machine)
     try:
         return here.slow is not None and bool(_tables(machine, _by_node(here, weights), here)[0])
@@ -106,16 +107,14 @@ def other_weights(machine: headrace.Machine, weights: tuple[int, int]) -> bool:
 def _tables(
     machine: headrace.Machine, wish: str, here: Memories
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """What the kernel's table of weights is to say, if not what it says; and that. Errors: as those
-    of a plan.
-    """
+    """The changes to the kernel's table of weights, and the table now. Errors: as of a plan."""
     request = Request(weights=wish, cpus=f"near:{here.fast}", set_system_weights=True)
     host = this_host(machine, request)
     return dict(plan(machine, request, host).table), dict(host.table or {})
 
 
 def bytes_by_node(process: int) -> dict[int, int]:
-    """Where its pages lie; nothing if the kernel does not say."""
+    """Bytes of a process on each node; empty if the kernel does not report them."""
     try:
         with open(f"/proc/{process}/numa_maps") as lines:
             places = numa_maps.parse(lines)
@@ -137,13 +136,13 @@ def free_bytes() -> int | None:
 
 
 def kilobytes(path: str, name: str) -> int | None:
-    """The bytes that a line such as "MemAvailable:  1024 kB" tells."""
+    """The bytes in a line such as "MemAvailable: 1024 kB"."""
     match = re.search(rf"^{name}:\s*(\d+) kB", Path(path).read_text(), re.MULTILINE)
     return int(match[1]) << 10 if match else None
 
 
 def kind_in_memory(directory: Path) -> str:
-    """The kind of file system of a directory that is in memory; empty if it is on a disk."""
+    """The file system of a directory in memory; empty if the directory is on a disk."""
     kind, longest = "", -1
     path = directory.resolve()
     for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():

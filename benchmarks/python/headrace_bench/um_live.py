@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def default_size(room: int) -> int:
-    """The original's, or half of what the GPU has room for now where that is less."""
+    """The original's size, or half of the GPU's free memory if that is less."""
     return min(32 * GIB, max(1, room // 2 // MIB) * MIB)
 
 
@@ -112,8 +112,8 @@ def _published(told: Published) -> tuple[list[Row], Row]:
 
 
 def _asked(case: Case, result: headrace_bench.UnifiedMemoryResult) -> int | None:
-    """Where the array has to lie when a run begins: memory of the system where it was touched
-    first, and of a node there; managed memory is where the driver has it.
+    """The place where the array must be when a run begins: system memory where it was touched
+    first, a node's memory on that node. Managed memory is where the driver has put it.
     """
     if case.managed:
         return None
@@ -123,8 +123,9 @@ def _asked(case: Case, result: headrace_bench.UnifiedMemoryResult) -> int | None
 def _flags(
     case: Case, asked: int | None, number: int, before: headrace.Residency | None
 ) -> list[str]:
-    """misplaced: not where it was asked for. After a run some GPUs keep what they accessed, which
-    is no mistake; pages on another node of the host are one, of memory that is bound to its node.
+    """The flag "misplaced": the array is not in its place. After a run some GPUs keep pages that
+    they accessed, which is no mistake. Memory that is bound to a node must not be on another node
+    of the host.
     """
     if asked is None or before is None:
         return []
@@ -135,7 +136,7 @@ def _flags(
 
 
 def _where(found: headrace.Residency | None) -> Row | None:
-    """Bytes on nodes of the host; what is absent there is the GPU's, or nobody's yet."""
+    """Bytes on nodes of the host. Absent pages are the GPU's, or not allocated yet."""
     if found is None:
         return None
     return {
@@ -145,14 +146,14 @@ def _where(found: headrace.Residency | None) -> Row | None:
 
 
 def check_written(document: Row) -> None:
-    """Raises, when all is written, if anything was wrong."""
+    """Raises if anything was wrong, after all is written."""
     check(document, "the kernel's sum is")
     if not document["written"]:
         raise WrongAnswer("the array does not hold what the kernel wrote; trust no number")
 
 
 def evictions(case: Case, room: int) -> str | None:
-    """A warning about managed memory that the GPU has no room for now; None if it has."""
+    """A warning if the GPU has too little free memory for the managed memory; else None."""
     if not case.managed or case.size <= room:
         return None
     return (

@@ -86,11 +86,11 @@ void bind_layer_run(nb::module_& m) {
       "memory"_a, "start"_a, "bytes"_a, "operations"_a, "cpus"_a,
       nb::sig("def run_layer(memory: typing_extensions.Buffer, start: int, bytes: int, operations: "
               "int, cpus: typing.Sequence[int]) -> LayerRun"),
-      "Reads so much of the memory, from `start` on and again from its beginning, and multiplies, "
-      "with a thread on each CPU.");
+      "Reads `bytes` of the memory from `start` on, again from its beginning after the end, and "
+      "multiplies, with a thread on each CPU.");
   Record<GpuLayerRun>(m, "GpuLayerRun", "One layer that a GPU read.")
-      .field("blocks", &GpuLayerRun::blocks, "Of threads.")
-      .field("seconds", &GpuLayerRun::time, "On the GPU's own clock.")
+      .field("blocks", &GpuLayerRun::blocks, "Blocks of threads.")
+      .field("seconds", &GpuLayerRun::time, "Seconds on the GPU's own clock.")
       .field("correct", &GpuLayerRun::correct, "Whether the sum of what was read was right.");
   Record<GpuLayers>(m, "GpuLayers", "Layers that a GPU read.")
       .field("device", &GpuLayers::device, "Its name.")
@@ -119,7 +119,7 @@ void bind_layer_run(nb::module_& m) {
               "runs: "
               "int, stop: typing.Callable[[], bool] | None = None, progress: "
               "typing.Callable[[int, int], object] | None = None) -> GpuLayers"),
-      "A GPU reads so much of its own memory, layer after layer.");
+      "A GPU reads its own memory, layer after layer.");
 }
 
 }  // namespace

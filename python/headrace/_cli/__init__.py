@@ -42,21 +42,20 @@ def main() -> NoReturn:
 
 
 def _open_closed_output() -> None:
-    """Where the caller has closed stdout or stderr Python has none. To print there is an error as
-    on a full disk; errors are for nobody then. The program of `headrace run` finds them closed as
-    they were.
+    """Opens stdout or stderr if the caller has closed it. Printing to stdout then fails as on a
+    full disk; error messages are dropped. The program of `headrace run` still finds both closed.
     """
     sys.stdout = sys.stdout or open(os.open(os.devnull, os.O_RDONLY), "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
 
 
-#: Replacements where a terminal or a file takes ASCII or Latin-1 only.
+#: Replacements for output in ASCII or Latin-1.
 _PLAIN = {"├": "|", "└": "`", "│": "|", "─": "-", "≈": "~", "±": "+-", "×": "x", "→": "->"}
 
 
 def _print_what_can_be_printed() -> None:
-    """Nothing that was measured is lost because a character cannot be printed. Names of files are
-    bytes; those that are not UTF-8 are printed as they are.
+    """Replaces characters that cannot be printed, so that no result is lost. Names of files are
+    bytes; names that are not UTF-8 are printed unchanged.
     """
     codecs.register_error("headrace", _instead)
     if isinstance(sys.stdout, TextIOWrapper):
@@ -81,7 +80,7 @@ def _run() -> int:
 
         from headrace._cli import app
     except ImportError as error:
-        # Where no more files can be opened, modules seem not to be there.
+        # If no more files can be opened, imports fail as if modules were missing.
         os.close(os.open(os.devnull, os.O_RDONLY))
         return _complain(f"cannot load itself: {error}", exit_codes.INTERNAL)
     try:
@@ -113,7 +112,7 @@ def _run() -> int:
 
 
 def _with_help(error: TyperException) -> str:
-    """The parser's complaint, and the help that says what may be written."""
+    """The parser's error, with the command that prints the help."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "headrace"
     return f"{error.format_message().removesuffix('.')}; see {path} --help"
@@ -138,7 +137,7 @@ def _complain_of_defect(error: BaseException) -> int:
     )
 
 
-#: Messages of Python and C++ where the limit of processes is reached.
+#: Messages of Python and C++ when the limit of processes is reached.
 _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
 
 
@@ -158,7 +157,8 @@ def _complain_of_signal() -> int:
 
 
 def _forget_output() -> None:
-    """Output that could not be written must not be tried again by the interpreter at its end."""
+    """Drops output that could not be written, so that the interpreter does not try again at exit.
+    """
     try:
         sys.stdout.flush()
     except OSError:

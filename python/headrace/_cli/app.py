@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subcommands by name. The options of each, and what it does, are in a module beside this one,
-which is loaded when it is asked for.
+"""The subcommands by name. Each has a module beside this one, which is loaded only when it is used.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from headrace import AbsentError, InvalidError
 _STYLE: Literal["rich"] | None = "rich" if sys.stdout.isatty() else None
 
 
-#: Names of these are bytes, as those of files are.
+#: Metavars of file names, which are bytes.
 _OF_FILES = ("FILE", "PROFILE", "PROGRAM", "DIR")
 
 
 class _Command(TyperCommand):
-    """A command whose words are text and whose numbers are some: what is not UTF-8, and NaN, which
-    is within every range, are refused before the work.
+    """A command that refuses bad words before the work: words that are not UTF-8, and NaN, which
+    passes every range check.
     """
 
-    #: Rewrites the arguments before they are parsed, where its module has `rewritten`.
+    #: Rewrites arguments before they are parsed, if the command's module has `rewritten`.
     rewrite: Callable[[list[str]], list[str]] | None = None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -60,7 +59,7 @@ def _is_text(text: str) -> bool:
 
 
 class _Commands(TyperGroup):
-    """Commands that are made from their modules, by the function `command` there."""
+    """Commands made from their modules' functions `command`."""
 
     modules: ClassVar[dict[str, str]] = {}  # below headrace._cli
     added: ClassVar[str] = ""  # commands of other packages: the group of their entry points
@@ -96,7 +95,7 @@ class _Commands(TyperGroup):
 
 @cache
 def _added(group: str) -> dict[str, str]:
-    """Modules of commands that other packages add, by command."""
+    """Commands that other packages add, with their modules."""
     from importlib.metadata import entry_points
 
     return {point.name: point.value for point in entry_points(group=group)} if group else {}
@@ -160,7 +159,7 @@ class _Tier(_Commands):
     }
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`headrace tier --explain` is how it began."""
+        """Accepts the older form `headrace tier --explain`."""
         if args and args[0] in ("--explain", "--json") and "--explain" in args:
             args = ["explain", *(word for word in args if word != "--explain")]
         return super().parse_args(ctx, args)
@@ -223,7 +222,8 @@ def root() -> Any:
 
 
 def run(arguments: list[str] | None = None) -> Any:
-    """Runs the command of these arguments, by default the process's; its exit code or None."""
+    """Runs the command with these arguments (default: the process's). Returns its exit code or
+    None."""
     if instruction := os.environ.get("_HEADRACE_COMPLETE"):
         from headrace._cli import completion
 

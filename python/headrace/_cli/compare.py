@@ -26,7 +26,7 @@ _ALWAYS_DIFFER = (
 )  # fmt: skip
 
 
-#: How often: docs/results/2026-11-24-statistics.md.
+#: The rate of false alarms: docs/results/2026-11-24-statistics.md.
 _ONE_RUN_EACH = (
     "one run of each side does not say what runs differ by, and a row may have changed by chance; "
     "to be sure: headrace compare old*.json -- new*.json, three runs of each or more"
@@ -34,7 +34,7 @@ _ONE_RUN_EACH = (
 
 #: The shift of an experiment counts if it has at least this number of rows.
 _ROWS_OF_A_SHIFT = 5
-#: Stands for `--` between the two sides, which the parser would take away; no file has this name.
+#: Replaces `--` between the two sides, which the parser would remove. No file has this name.
 _BETWEEN = "\1"
 
 
@@ -120,8 +120,8 @@ def _sides(files: list[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def refuse_twice(files: list[Path], what_once: str = "each run", *, presets: bool = False) -> None:
-    """InvalidError: one measurement is there as two, of which nothing can be learned by how much
-    runs differ. `presets`: of those too, which are no runs.
+    """InvalidError: one measurement is given twice, so the difference between runs cannot be
+    judged. `presets`: check presets too, which are no runs.
     """
     seen: dict[object, Path] = {}
     for file in files:
@@ -134,7 +134,7 @@ def refuse_twice(files: list[Path], what_once: str = "each run", *, presets: boo
 
 
 def _identities(file: Path) -> list[object]:
-    """Values that two names of one measurement share: the file, or its contents."""
+    """Values that are equal for two names of one measurement: the file, or its contents."""
     try:
         found = file.stat()
         return [(found.st_dev, found.st_ino), hashlib.sha256(read_whole(file)).digest()]
@@ -171,7 +171,7 @@ class Side:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Conditions of all runs; where they differ, each value once."""
+        """Conditions of all runs; if they differ, each value once."""
         names = dict.fromkeys(name for profile in self.profiles for name in profile.conditions)
         return {
             name: ", ".join(dict.fromkeys(p.conditions.get(name, "") for p in self.profiles))
@@ -181,13 +181,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Asked:
-    """How much has to be judged for no change to say something."""
+    """How many rows must be judged before "no change" means something."""
 
     judged: float  # of the rows that have an old value
     resolution: float  # the change that would have been seen in such a row; `least` or more
 
     def seen(self, found: headrace.Comparison) -> int:
-        """Rows in which that would have been seen, or was: alone, or as part of an experiment."""
+        """Rows in which a change of `resolution` was or would have been seen, alone or as part of
+        an experiment."""
         finest = math.log1p(self.resolution)
         fine = {
             (shift.experiment, shift.in_caches) for shift in found.shifts
@@ -200,7 +201,7 @@ class Asked:
         )
 
     def is_blind(self, found: headrace.Comparison) -> bool:
-        """Whether that is so of so few rows that no change says nothing."""
+        """Whether too few rows are judged for "no change" to mean something."""
         seen = self.seen(found)
         return seen == 0 or seen < self.judged * found.expected
 
@@ -218,7 +219,7 @@ class Asked:
         )  # fmt: skip
 
     def shown(self, outcome: str, threshold: float) -> str:
-        """For people: "same" would promise too much where only a large change would be seen."""
+        """The outcome for people. It is not "same" if only a large change would be seen."""
         is_coarse = outcome == "same" and threshold > math.log1p(self.resolution)
         return "inconclusive" if is_coarse else outcome.replace("_", " ")
 
@@ -258,7 +259,8 @@ def _document(
 
 
 def _outcome(shift: headrace.Shift) -> str:
-    """ "too_few": beyond what counts, and by too few rows to say that the experiment changed."""
+    """ The outcome of an experiment. "too_few": beyond the threshold, but too few rows to call it a
+    change."""
     if shift.changed:
         return "changed"
     is_beyond = shift.ratio > 0 and abs(math.log(shift.ratio)) > shift.threshold
@@ -266,7 +268,7 @@ def _outcome(shift: headrace.Shift) -> str:
 
 
 def _row_document(row: headrace.Difference) -> dict[str, object]:
-    """The row's fields; documents of this schema call its outcome the verdict."""
+    """The row's fields for JSON, where the outcome is called the verdict."""
     return {"verdict" if name == "outcome" else name: value for name, value in row.asdict().items()}
 
 
@@ -308,7 +310,7 @@ def _differing_conditions(before: Side, after: Side) -> list[str]:
 
 
 def _change(ratio: float | None, threshold: float) -> tuple[str, str]:
-    """The change, and the smallest change that counts: logarithms as shares upwards."""
+    """The change, and the smallest change that counts, as percentages from logarithms."""
     if ratio is None:
         return "", ""
     if threshold == 0:  # not judged
@@ -321,7 +323,7 @@ def _change(ratio: float | None, threshold: float) -> tuple[str, str]:
 
 
 def value_text(value: float | None, unit: str) -> str:
-    """The value with its unit; nothing for None."""
+    """The value with its unit; empty for None."""
     if value is None:
         return ""
     return format_rate(value) if unit == "B/s" else f"{value:.4g} {unit}".rstrip()

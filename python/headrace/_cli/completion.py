@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers to a shell that completes a command line. Its scripts are in python/share; they start the
-command with VARIABLE set, and the words typed so far in other variables.
+"""Completes command lines for shells. Their scripts in python/share start the command with VARIABLE
+set, and the typed words in other variables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def answer(command: Any, instruction: str) -> int:
         return int(end.code or 0)
 
 
-#: Loaded by name in zsh a script is the function itself: without this the first TAB does nothing.
+#: zsh runs an autoloaded script as the function itself. Without this, the first TAB does nothing.
 _FIRST_TAB = f"""
 [[ $zsh_eval_context[-1] == loadautofunc ]] && _{PROGRAM}_completion "$@"
 """

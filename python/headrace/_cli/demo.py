@@ -19,7 +19,7 @@ from headrace._format import installing
 from headrace._profile.row_documents import rate_rows
 
 _COPY_ENGINES = ("memcpy", "cpu")
-#: A ratio near 1, as hot copies have, needs more rounds than --quick takes.
+#: Rounds of copies: a ratio near 1, as of hot copies, needs more rounds than --quick has.
 _COPY_ROUNDS = 7
 
 
@@ -74,7 +74,7 @@ def command(
 
 
 def _check(query: str, scale: float) -> None:
-    """Complains before the work about what would fail after it."""
+    """Raises before the work for reasons that would make it fail at the end."""
     if find_spec("headrace_bench") is None:
         raise headrace.AbsentError("the demo needs more; run: pip install 'headrace[demo]'")
     from headrace_bench.query import QueryBenchOptions, checked
@@ -91,7 +91,7 @@ def _check(query: str, scale: float) -> None:
 def _measure(
     interrupt: Interrupt, *, scale: float, runs: int, query: str, data: Path | None
 ) -> tuple[dict[str, Any], headrace.Error | None]:
-    """Each part in turn until interrupted or one fails; what was not reached is left out."""
+    """Runs each part until an interrupt or a failure. Parts that were not reached are left out."""
     from headrace_bench import tpch
     from headrace_bench.commands import query as bench_query
     from headrace_bench.query import QueryBenchOptions
@@ -158,7 +158,7 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _interval(row: dict[str, Any]) -> str:
-    """ "24 GB/s to 25 GB/s, range of 5"; of one sample there is none."""
+    """ "24 GB/s to 25 GB/s, range of 5"; empty for one sample."""
     if row["interval"] is None:
         return ""
     low, high = (headrace.format_rate(row[end]) for end in ("low", "high"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace dsa setup: what accel-config has to be told, as commands or as its file.
+"""headrace dsa setup: prints commands or a configuration file for accel-config.
 
-Only printed: changing devices takes root, and ends what others have in flight in them.
+Nothing is changed: that takes root, and ends other programs' transfers in flight.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import headrace
 from headrace._cli import output
 from headrace._doctor.setup_steps import DEVICES, Device, devices_in
 
-#: A device of the first generation: descriptors of all its queues together, and what it can be
-#: divided into (accel-config list of a Sapphire Rapids device).
+#: Limits of a device of the first generation: descriptors in all queues together, engines, and
+#: queues (accel-config list of a Sapphire Rapids device).
 _QUEUE_ENTRIES, _MOST_ENGINES, _MOST_QUEUES = 128, 4, 8
 _MAX_TRANSFER, _MAX_BATCH = 1 << 31, 1024
 #: Layout of the thesis: a device on each node of a Xeon Max in SNC-4.
@@ -32,8 +32,8 @@ _LAYOUT = re.compile(r"([1-9]\d?)n([1-9]\d?)d([1-9]\d?)e([1-9]\d?)w")
 
 @dataclass(frozen=True)
 class Layout:
-    """As many of each as the text says. `numbers` are those of the devices: those that this host
-    has, whose numbers have gaps; else 0, 1, 2 ...
+    """Number of devices, engines and queues. `numbers`: the devices' numbers. On this host they may
+    have gaps; elsewhere they are 0, 1, 2 ...
     """
 
     nodes: int
@@ -45,7 +45,7 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str, mode: str, present: Sequence[Device] = ()) -> Layout:
-        """ "8n1d1e1w". InvalidError: nothing of the kind, or more than a device has."""
+        """ Parses "8n1d1e1w". InvalidError: another form, or more than a device has."""
         match = _LAYOUT.fullmatch(text)
         if match is None:
             raise headrace.InvalidError(
@@ -72,7 +72,7 @@ class Layout:
         return self.numbers or range(self.nodes * self.devices)
 
     def queue(self, device: int, index: int) -> dict[str, Any]:
-        """A work queue in the words of accel-config's file. All share one group."""
+        """A work queue in the format of accel-config's file. All queues share one group."""
         size = _QUEUE_ENTRIES // self.queues
         return {
             "dev": f"wq{device}.{index}", "mode": self.mode, "size": size, "group_id": 0,
@@ -98,7 +98,7 @@ def _chosen(layout: Layout, present: Sequence[Device]) -> tuple[int, ...]:
 
 
 def _of_all(present: Sequence[Device]) -> str:
-    """As many devices of each node as all have, with an engine and a queue each."""
+    """The layout with the same number of devices on each node, and an engine and a queue each."""
     counts = Counter(device.node for device in present)
     return f"{len(counts)}n{min(counts.values())}d1e1w"
 
@@ -185,7 +185,7 @@ def commands(layout: Layout) -> Iterator[str]:
 
 
 def document(layout: Layout) -> list[dict[str, Any]]:
-    """As `accel-config load-config -c FILE -e` reads it."""
+    """The file for `accel-config load-config -c FILE -e`."""
     return [
         {
             "dev": f"dsa{device}",

@@ -6,8 +6,8 @@ from __future__ import annotations
 from headrace._core import CancelledError
 
 SUCCESS = 0
-#: `headrace compare` found a change, `headrace fleet` a host unlike the others. Not 1, which the
-#: interpreter's own failure has.
+#: `headrace compare` found a change, or `headrace fleet` a host unlike the others. It is not 1, the
+#: code of a failed interpreter.
 CHANGED = 9
 #: `headrace compare` found no change, but could judge too few rows for that to say anything;
 #: `headrace fleet` found no difference, but could not judge the speed of every host.

@@ -19,7 +19,7 @@ from headrace._files import check_writable
 from headrace._format import listed, plural, say
 from headrace._profile.fleet import LEAST_HOSTS, Fleet, Outlier, examine
 
-#: Most rows of a host that are shown, the farthest ones; --json has all.
+#: Largest number of rows shown for a host, those with the largest differences; --json has all.
 _SHOWN = 5
 
 
@@ -62,7 +62,7 @@ def command(
 
 
 def _by_host(profiles: Mapping[Path, headrace.Profile]) -> dict[str, headrace.Profile]:
-    """Named by their machine; where two have one name, by their file."""
+    """Profiles by name of the machine, or by file if two machines have one name."""
     for file, profile in profiles.items():
         if not profile.rows:
             raise headrace.InvalidError(f"{file} holds no rows; give a measured profile")

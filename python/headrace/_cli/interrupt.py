@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C notes a wish to stop, so that what was measured until then is kept; so does SIGTERM, with
-which batch systems end what has taken too long, and SIGHUP, with which terminals close. What was
-ignored when the command began, as Ctrl-C by what a shell runs in the background, and SIGHUP by
-what nohup runs, stays ignored.
+"""Signals that stop the command, with the results so far kept: Ctrl-C; SIGTERM, by which batch
+systems end a job; SIGHUP, when a terminal closes. A signal that was ignored at the start stays
+ignored, such as Ctrl-C in a shell's background job, or SIGHUP under nohup.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _asked: list[int] = []
 #: Signals for which KeyboardInterrupt was raised outside of any Interrupt.
 _raised: list[int] = []
-#: Whether work ended without an answer: by a second Ctrl-C, or where it keeps nothing.
+#: Whether work ended without results: by a second Ctrl-C, or because it keeps none.
 _lost: list[bool] = []
-#: Time that a step in flight may take before an answer is given without it.
+#: Seconds that a running step has before a thread answers the signal.
 _PATIENCE_SECONDS = 0.8
 
 
 def by_ctrl_c() -> bool:
-    """Whether the wish to stop came from a terminal's user, and not from a batch system."""
+    """Whether a terminal's user asked to stop, not a batch system."""
     return _asked[:1] in ([], [signal.SIGINT])
 
 
 def exit_code() -> int:
-    """The code that shells give a program that the first of these signals ended."""
+    """The exit code of a program ended by the first of these signals, as shells report it."""
     return 128 + (signal.SIGINT if by_ctrl_c() else _asked[0])
 
 
 def words() -> str:
-    """The last line of a command that a signal ended: by what, and what is lost."""
+    """The last line of a command ended by a signal: the signal, and what is lost."""
     return _cause() + ("; unsaved results are lost" if _lost else "")
 
 
 def words_of_results() -> str:
-    """The same of a command that ended by itself, and has written what it has."""
+    """The last line of a command that ended by itself after a signal and wrote its results."""
     if _lost or _raised:
         return words()
     return f"{_cause()}; results cover the time until then"
@@ -56,9 +55,7 @@ def _cause() -> str:
 
 
 def end_with_a_line() -> None:
-    """From now on SIGTERM and SIGHUP end the command as Ctrl-C does: with a line, and what it
-    began cleared up.
-    """
+    """Makes SIGTERM and SIGHUP end the command like Ctrl-C: with a line, and after cleaning up."""
     _lost.clear()
     for number in _SIGNALS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -66,14 +63,14 @@ def end_with_a_line() -> None:
 
 
 def was_raised() -> bool:
-    """Whether the command should have ended, though nobody may have heard: what is raised while
-    modules are imported may be swallowed, or come out as another error.
+    """Whether KeyboardInterrupt was raised at any time. An import may swallow the exception, or
+    turn it into another error.
     """
     return bool(_raised)
 
 
 def heard() -> None:
-    """KeyboardInterrupt came, and is how this command ends well."""
+    """Marks KeyboardInterrupt as the normal end of this command."""
     _raised.clear()
 
 
@@ -84,13 +81,13 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 class Interrupt:
-    """Within `with Interrupt() as interrupt:` the first signal only makes `interrupt()` true; a
-    second Ctrl-C raises KeyboardInterrupt. SIGTERM may come twice: batch systems send it to each
-    process of a job, and who ended passes it on. Work asks `interrupt()` between its steps.
+    """Within `with Interrupt() as interrupt:` the first signal only makes `interrupt()` true, which
+    work checks between its steps. A second Ctrl-C raises KeyboardInterrupt. SIGTERM may come twice,
+    since batch systems send it to each process of a job, and launchers pass it on.
 
-    A step of C++ or of the kernel may take long, and Python's handlers wait for its end. A thread
-    answers in their place: with a line that says what is waited for, or, where nothing is kept or
-    at a second Ctrl-C, by the end of the process.
+    A step in C++ or the kernel may take long, and delays Python's signal handlers. A thread answers
+    instead: it prints a line on what is waited for, or ends the process if nothing is kept or at a
+    second Ctrl-C.
     """
 
     def __init__(self) -> None:
@@ -116,8 +113,9 @@ class Interrupt:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Within it a signal raises KeyboardInterrupt: for work of which nothing is kept. At its
-        end where a library has swallowed that, as modules in C may do while they are imported.
+        """Within it a signal raises KeyboardInterrupt, for work that keeps no results. If a library
+        swallowed the exception, as modules in C may do during import, it is raised again at the
+        end.
         """
         ours = {number: signal.signal(number, self._end) for number in self._before}
         self._ends_at_once = not self.keeps
@@ -164,14 +162,14 @@ class Interrupt:
         self._raised.set()
 
     def _unplug(self) -> None:
-        """Signals are no longer told to the thread, which that ends."""
+        """Stops passing signals to the thread, and so ends it."""
         if self._wakeup is not None:
             signal.set_wakeup_fd(self._former)
             os.close(self._wakeup)
             self._wakeup = None
 
     def _listen(self) -> None:
-        """Runs in a thread: hears signals at once, whatever the main thread is in."""
+        """Runs in a thread, which sees signals at once, whatever the main thread does."""
         while numbers := os.read(self._heard, 16):
             heard = [number for number in numbers if number in _SIGNALS]
             if not heard:

@@ -27,8 +27,8 @@ from headrace._run.plan import Request
 from headrace._selection import check_width
 
 _LARGEST_SEED = (1 << 63) - 1
-#: With --full: the best of twenty runs of STREAM varied by a quarter over launches on one machine.
-#: With fewer than six there is no interval over launches (headrace/statistics.h).
+#: Number of launches with --full. On one machine the best of twenty runs of STREAM varied by a
+#: quarter between launches. Fewer than six give no interval over launches (headrace/statistics.h).
 _LAUNCHES_OF_ALL = 6
 #: Experiments that read and write a file.
 _ON_DISK = {"storage", "interference"}
@@ -36,7 +36,7 @@ _ON_DISK = {"storage", "interference"}
 
 @dataclass(frozen=True)
 class Options:
-    """The flags that say what is measured, as they were written."""
+    """The flags that choose the measurement, as they were written."""
 
     names: list[str]
     only: list[str]
@@ -52,7 +52,7 @@ class Options:
     out: Path | None
 
     def check(self) -> None:
-        """Complains before the work."""
+        """Raises before the work if flags are wrong."""
         self.chosen()
         check_width(parse.share(self.width))
         if self.seed > _LARGEST_SEED:
@@ -70,16 +70,16 @@ class Options:
         return self.launches or (_LAUNCHES_OF_ALL if self.full and not self.resume else 1)
 
     def together(self) -> int:
-        """How many launches there are, of which each is one."""
+        """The number of launches that will be merged."""
         return self.part_of or self.count()
 
     def storage(self) -> list[Path]:
-        """Directories that must be on a disk; none where no experiment uses one."""
+        """Directories that must be on a disk; empty if no experiment uses one."""
         uses = not self.names or not _ON_DISK.isdisjoint(self.names)
         return [self.directory] if uses or self.directory.is_dir() else []
 
     def seconds(self) -> float | None:
-        """The budget of one launch; None: without end."""
+        """The budget of one launch in seconds; None: unlimited."""
         return None if self.full else parse.duration(self.budget) / self.count()
 
 
@@ -101,7 +101,7 @@ def plan(options: Options, machine: headrace.Machine) -> list[headrace.PlannedPo
 def measure_here(
     options: Options, interrupt: Interrupt
 ) -> tuple[headrace.Profile, headrace.Error | None]:
-    """This host's profile, and why a launch failed that is not in it."""
+    """This host's profile, and the reason why a launch failed, if one did."""
     machine = headrace.Machine.discover(storage=options.storage())
     out, seconds, count = options.out, options.seconds(), options.count()
     what = "measuring"
@@ -140,15 +140,15 @@ def measure_here(
 
 
 def _with_settings(profile: headrace.Profile) -> headrace.Profile:
-    """The profile, with what firmware and CPUs of this host are set to among its conditions."""
+    """The profile with settings of firmware and CPUs added to its conditions."""
     made = profile.asdict()
     made["conditions"] |= settings(Host(profile.machine, Path()))
     return headrace.Profile.fromdict(made)
 
 
 def _keep(out: Path, profile: headrace.Profile) -> None:
-    """Between two launches: what is done is there, whatever becomes of the next. A pipe, and this
-    process's own output, which writing adds to, get the whole at the end only.
+    """Saves results between two launches, in case the next one fails. Pipes and this process's own
+    output get them only at the end.
     """
     if (out.is_file() or not out.exists()) and not is_own_output(out):
         text = profile.to_json()
@@ -157,7 +157,7 @@ def _keep(out: Path, profile: headrace.Profile) -> None:
 
 
 def _arguments(options: Options, launch: int) -> list[str]:
-    """The arguments of the same measurement in a process of its own."""
+    """Command-line arguments for the same measurement in a new process."""
     seconds = options.seconds()
     return [
         *options.names, "--seed", str(options.seed + launch), "--width", options.width,
@@ -170,7 +170,7 @@ def _arguments(options: Options, launch: int) -> list[str]:
 
 
 def check_measured(profile: headrace.Profile) -> None:
-    """UnsupportedError: there is no number in it."""
+    """UnsupportedError: the profile has no number."""
     if not _has_values(profile):
         raise headrace.UnsupportedError(f"nothing could be measured: {main_reason(profile.rows)}")
 
@@ -180,13 +180,14 @@ def _has_values(profile: headrace.Profile) -> bool:
 
 
 def main_reason(rows: list[headrace.Row]) -> str:
-    """Why there is no number; want of time only if there is no other reason."""
+    """The main reason why there is no number. Lack of time counts only if there is no other reason.
+    """
     others = [row for row in rows if "left_out" not in row.flags]
     return (others or rows)[0].reason
 
 
 def _known(out: Path | None, resume: bool, machine: headrace.Machine) -> list[headrace.Row]:
-    """The rows of the profile that --resume goes on with."""
+    """The rows of the profile that --resume continues."""
     if not resume:
         return []
     if out is None:
@@ -201,7 +202,7 @@ def _known(out: Path | None, resume: bool, machine: headrace.Machine) -> list[he
     return known.rows
 
 
-#: A host, its profile as JSON, and why that has not all it should.
+#: A host, its profile as JSON, and the reason if the profile is incomplete.
 _Found = tuple[str, str | None, str]
 
 
@@ -221,7 +222,7 @@ def measure_fleet(options: Options, *, convention: str | None, json: bool) -> in
 
 
 def _check(options: Options, convention: str | None, rank: int) -> None:
-    """Once: other ranks may see other files."""
+    """Checks on one rank only, since other ranks may see other files."""
     if options.resume:
         raise headrace.InvalidError("--resume goes on with one profile; leave it or --mpi out")
     if convention is not None:
@@ -230,7 +231,8 @@ def _check(options: Options, convention: str | None, rank: int) -> None:
 
 
 def _measure_alone(host: str, options: Options, interrupt: Interrupt) -> _Found:
-    """On all CPUs of the host that the job may use: launchers bind ranks to a part of them."""
+    """Measures with all CPUs of the host that the job may use, since launchers bind ranks to a part
+    of them."""
     try:
         machine = headrace.Machine.discover(storage=[])
         os.sched_setaffinity(0, this_host(machine, Request(per_rank=True)).cpuset)
@@ -252,7 +254,8 @@ def _save(
     texts: Mapping[str, str],
     out: Path,
 ) -> headrace.Error | None:
-    """A file for each host and one for all; an error of any. Those that keeps_old() says stay."""
+    """Saves a file for each host and one for all; returns the first error. Files for which
+    keeps_old() is true stay."""
     made = {host: loads(text) for host, text in texts.items()}
     files = {
         path: texts[host]

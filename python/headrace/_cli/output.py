@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-#: No bar for what is over before one has looked.
+#: Shorter work shows no progress bar.
 _BAR_AFTER_SECONDS = 2.0
-#: Wider than any table: lines are for the reader's tools to fold.
+#: Wider than any table, so that lines are not folded.
 _WIDTH_WITHOUT_TERMINAL = 1000
 
 
@@ -57,7 +57,7 @@ def document(kind: str, machine: headrace.Machine, **fields: Any) -> dict[str, A
 
 
 def json_text(value: dict[str, Any]) -> str:
-    """The document as JSON, which has no infinity: what is beyond all numbers is unknown there."""
+    """The document as JSON. JSON has no infinity, so infinite numbers become null."""
     try:
         return json.dumps(value, indent=2, allow_nan=False) + "\n"
     except ValueError:
@@ -78,7 +78,8 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_text(text: str) -> None:
-    """Lines for people: on a terminal none is wider than it, except commands to copy."""
+    """Prints lines for people. On a terminal they are folded to its width, except commands to copy.
+    """
     with printing():
         terminal = _is_terminal(sys.stdout)
     if terminal:
@@ -93,12 +94,12 @@ def print_as_is(text: str) -> None:
         sys.stdout.flush()
 
 
-#: Begin a line that is to be copied into a shell, and must stay one line.
+#: Beginnings of lines that people copy into a shell, and that must stay one line.
 _TYPED = re.compile(
     r"\s*(\$ )?(sudo|headrace|numactl|accel-config|echo|mpirun|pip|python3?|[A-Z_]+=\S+) "
 )
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
-#: Branches of a tree, and what goes on below them.
+#: Branches of a tree, and the characters that continue below them.
 _BELOW = str.maketrans({"├": "│", "└": " ", "─": " ", "!": " "})
 
 
@@ -120,7 +121,8 @@ def _folded(line: str, columns: int) -> list[str]:
 
 
 def _is_terminal(file: Any) -> bool:
-    """Open MPI gives its ranks a terminal of its own, whatever their output goes to."""
+    """Whether the file is a terminal of the user: Open MPI gives its ranks a terminal of its own.
+    """
     return bool(file.isatty()) and launched(os.environ)[0] == 1
 
 
@@ -152,7 +154,7 @@ def print_list(command: str, *, json: bool, show: Callable[[], None], **known: A
 
 
 def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A table as stdout wants it; the first `left` columns hold words, the others numbers."""
+    """A table for stdout. The first `left` columns hold words, the others numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -175,7 +177,7 @@ def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int
 
 
 class ProgressBar:
-    """A bar with an estimate on stderr, for what takes more than two seconds on a terminal."""
+    """A bar with an estimate on stderr, for work of more than two seconds on a terminal."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -238,7 +240,7 @@ class ProgressBar:
 
 
 class Live:
-    """Text that is shown again and again: in its place on a terminal, else one after the other."""
+    """Text that is shown repeatedly: in place on a terminal, otherwise one after the other."""
 
     def __init__(self, file: Any) -> None:
         from rich.live import Live as Place
@@ -274,8 +276,8 @@ class Live:
 def deliver(
     made: dict[str, Any], *, out: Path | None, json: bool, show: Callable[[], None]
 ) -> None:
-    """A document, as asked: into a file, and on stdout as JSON or as ``show`` prints it. One that
-    an early Ctrl-C left without a value replaces none that has some.
+    """Writes a document to the requested places: a file, and stdout as JSON or as ``show`` prints
+    it. A document that an early Ctrl-C left without a value does not replace a file with values.
     """
     text = json_text(made)
     kept = out is None or (made.get("interrupted") is True and keeps_old(out, made))
@@ -293,8 +295,8 @@ _RESULTS = ("median", "bytes_per_second")
 
 
 def keeps_old(out: Path, made: Any) -> bool:
-    """Whether `out` holds a document with values and `made` has none, as after an early Ctrl-C,
-    which is not to replace it; says so.
+    """Whether `out` holds a document with values and `made` has none, as after an early Ctrl-C.
+    Then `out` must stay, and a line says so.
     """
     if has_values(made) or is_own_output(out):
         return False
@@ -309,7 +311,7 @@ def keeps_old(out: Path, made: Any) -> bool:
 
 
 def has_values(made: Any) -> bool:
-    """Whether a document has a row that is measured, itself or in its parts (the demo's)."""
+    """Whether a document, or a part of it (the demo's), has a measured row."""
     if not isinstance(made, dict):
         return False
     lists = [made.get("rows"), made.get("rates")]
@@ -325,8 +327,8 @@ def _is_measured(row: Any) -> bool:
 
 
 def save(path: Path, text: str) -> headrace.Error | None:
-    """Writes results. They are not to be lost: an error, also Ctrl-C while a pipe has no reader, is
-    returned, to be raised when they have been printed instead, and says so.
+    """Writes results. So that they are not lost, an error is returned; the caller prints the
+    results instead, then raises it. Ctrl-C while a pipe has no reader is such an error too.
     """
     try:
         write_whole(path, text)

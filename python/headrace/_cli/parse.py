@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that are more than a word or a number."""
+"""Parses options that are more than a word or a number."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ def duration(text: str) -> float:
 
 
 def settings(text: str | Sequence[str] | None) -> dict[str, int | str | list[int | str]]:
-    """A list of NAME=VALUE, separated by commas, or several such lists: of a name that is there
-    twice both values. Values are read as Python's `only` is; none is "", what lacks the name.
+    """A list of NAME=VALUE, separated by commas, or several such lists. A name given twice has both
+    values. Values are those of Python's `only`. An empty value, "", selects points without the
+    parameter.
     """
     found: list[tuple[str, int | str]] = []
     for part in words(text if text is None or isinstance(text, str) else ",".join(text)):
@@ -105,7 +106,7 @@ def chosen(
     return list(dict.fromkeys(names)) or default
 
 
-#: Escapes of JSON where a text moves a cursor, colours what follows, or ends a line.
+#: Characters that move a cursor, colour text or end a line, and are escaped as in JSON.
 _ODD = re.compile(
     r"\\[bfnrt]|\\u00[0189]|\\u007f|\\u061c|\\u200[ef]|\\u202[89a-e]|\\u206[6-9]"
     f"|[\x7f-\x9f\u2028\u2029{BIDI}]"
@@ -113,13 +114,14 @@ _ODD = re.compile(
 
 
 def profile(source: str | Path) -> Profile:
-    """A measured profile, a benchmark's document or a preset, whose texts may all be printed."""
+    """Loads a measured profile, a benchmark's document or a preset, with texts that are safe to
+    print."""
     return in_lines(documents.load(source))
 
 
 def in_lines(found: P) -> P:
-    """A profile or a machine as its file has it, except texts that would do something to a
-    terminal: a file may be anybody's.
+    """The profile or machine, with texts that would control a terminal escaped, since anybody may
+    have written the file.
     """
     if not _ODD.search(found.to_json()):
         return found
@@ -136,7 +138,7 @@ def _in_lines(value: Any) -> Any:
 
 
 def machine(source: str) -> Machine:
-    """A preset, or what `topo --json` or `--xml` wrote, told apart by the first character."""
+    """Loads a preset, or a file of `topo --json` or `--xml`; the first character shows which."""
     path = Path(source)
     if path.is_file() and path.stat().st_size > 0:
         with path.open("rb") as file:

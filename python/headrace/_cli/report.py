@@ -58,7 +58,7 @@ def command(
     except (headrace.Error, OSError, MemoryError):
         raise
     except Exception as error:
-        # Valid JSON with our head may still be anything; only drawing it tells.
+        # JSON with our head may still hold anything. Only drawing it shows errors.
         raise headrace.InvalidError(
             f"{file or machine}: not a document this version wrote: {type(error).__name__}: "
             f"{error}; make it again"
@@ -67,7 +67,8 @@ def command(
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The document in `file`; InvalidError with the place if it is none of this command's."""
+    """The document in `file`. InvalidError: it is not a document of this command, with the place of
+    the mistake."""
     try:
         data = read_whole(file)
     except FileNotFoundError:

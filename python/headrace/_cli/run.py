@@ -145,7 +145,7 @@ def command(
 
 
 def _planned(request: Request, source: str | None, rank: Rank | None = None) -> Plan:
-    """For this machine, or for `source`; warnings are printed."""
+    """The plan for this machine, or for `source`. Prints warnings."""
     if source is not None:
         machine = parse.in_lines(parse.machine(source))
         made = plan(machine, request, Host.of(machine, rank))
@@ -207,8 +207,8 @@ def _tell(made: Plan, program: Sequence[str], verbose: bool) -> None:
 
 
 def _apply(made: Plan, files: Files | None = None) -> list[Setting]:
-    """Sets what the plan asks for. Returns the settings of the whole system, which are made last:
-    all others end with this process.
+    """Applies the plan. Returns the settings of the whole system, which are made last; all others
+    end with this process.
     """
     if made.cpus is not None:
         try:
@@ -223,7 +223,7 @@ def _apply(made: Plan, files: Files | None = None) -> list[Setting]:
 
 
 def _become(path: str, program: Sequence[str]) -> int:
-    # Python ignores these two; a program expects to begin without.
+    # Python ignores these two signals; a program expects their defaults.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -247,7 +247,7 @@ def _exec(path: str, program: Sequence[str]) -> NoReturn:
 
 
 def not_runnable(name: str) -> int:
-    """Says why there is no such program; the exit code for that."""
+    """Reports why the program cannot run, and returns the exit code for it."""
     if os.path.isdir(name) and "/" in name:
         say(f"cannot run {name}: it is a directory")
         return exit_codes.CANNOT_RUN

@@ -17,11 +17,11 @@ from headrace._format import say, size
 from headrace._serving import wire
 from headrace._serving.server import OneStore, Server
 
-#: How often it looks for a signal.
+#: Seconds between two checks for a signal.
 _LOOK_SECONDS = 0.2
 #: Most seconds to write blocks to the folder at the end.
 _CLOSE_SECONDS = 600.0
-#: Stores of all clients that have not ended; more are refused.
+#: Bytes of all clients' stores in progress; further stores are refused.
 _IN_FLIGHT = 1 << 30
 
 
@@ -88,7 +88,7 @@ def command(
 
 
 def _checked(memory: int) -> int:
-    """The first client allocates it; an error is better known before."""
+    """Checks the memory now, because it is allocated only for the first client."""
     if memory == 0:
         raise headrace.InvalidError("0 bytes keep no block; give more --memory, or leave it out")
     found = headrace.free_memory()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile as tables, one per experiment; if asked with what another tool would print."""
+"""A profile as tables, one per experiment, optionally with another tool's numbers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
 
 
 def _without_bend(profile: headrace.Profile, measured: list[headrace.Row]) -> int:
-    """How many curves of loaded latency have the points for a bend, and none."""
+    """The number of curves of loaded latency with enough points for a bend but without one."""
     names = ("cpu_node", "memory_node", "traffic_cpu_node", "traffic_memory_node", "mix", "threads")
     points = Counter(
         tuple(row.parameters.get(name) for name in names)
@@ -106,7 +106,7 @@ def _without_bend(profile: headrace.Profile, measured: list[headrace.Row]) -> in
 def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> str:
     settings = [_settings(row) for row in rows]
     columns = list(dict.fromkeys(name for each in settings for name in each))
-    # A parameter that is the same in all rows is said once.
+    # A parameter that is the same in all rows is printed once.
     fixed = {c: settings[0].get(c) for c in columns if len(rows) > 1 and _same(settings, c)}
     shown = [c for c in columns if c not in fixed]
     head = f"{name}" + "".join(f"  {c} {_parameter(c, v)}" for c, v in fixed.items())
@@ -132,7 +132,7 @@ def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> 
 
 
 def _bounds(row: headrace.Row) -> str:
-    """ "1.3 ns to 1.5 ns, range of 3"; of one sample there are none."""
+    """ "1.3 ns to 1.5 ns, range of 3"; empty for one sample."""
     if not row.samples:
         return str(row.interval)
     if len(row.samples) == 1:
@@ -141,7 +141,7 @@ def _bounds(row: headrace.Row) -> str:
 
 
 def marks(row: headrace.Row) -> list[str]:
-    """Its flags, and that its number is that of a device made of software."""
+    """Its flags, and a mark if the number is an emulated device's."""
     return [*(["emulated"] if row.basis == "emulated" else []), *row.flags]
 
 
@@ -152,7 +152,7 @@ def _other(row: headrace.Row, convention: str) -> str:
 
 
 def _settings(row: headrace.Row) -> dict[str, int | str]:
-    """Its parameters; of a disk also the CPUs, which no parameter tells."""
+    """Its parameters; for a disk also the CPUs, which are no parameter."""
     asked: dict[str, int | str] = dict(row.parameters)
     return asked | {"cpus": row.cpus} if row.experiment == "storage" and row.cpus else asked
 

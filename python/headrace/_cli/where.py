@@ -57,7 +57,7 @@ def command(
 
 
 def _look(pid: int, proc: Path = Path("/proc")) -> tuple[numa_maps.Places, int | None]:
-    """The kernel's present figures. AbsentError: no such process, or it has just ended."""
+    """The pages by node now. AbsentError: no such process, or it has just ended."""
     folder = proc / str(pid)
     try:
         with (folder / "numa_maps").open(errors="replace") as file:
@@ -82,7 +82,7 @@ def _look(pid: int, proc: Path = Path("/proc")) -> tuple[numa_maps.Places, int |
 
 
 def _ended(pid: int, proc: Path = Path("/proc")) -> bool:
-    """Gone, or dead and not yet waited for."""
+    """Whether the process is gone, or dead and not yet waited for."""
     try:
         stat = (proc / str(pid) / "stat").read_text(errors="replace")
     except OSError:
@@ -99,7 +99,7 @@ def _name(pid: int) -> str:
 
 
 def _kinds(machine: headrace.Machine, places: numa_maps.Places) -> dict[int, str]:
-    """The nodes that have memory, and any others with pages, by what they are made of."""
+    """The nodes with memory, and any others with pages, by kind of memory."""
     kinds: dict[int, str] = {
         n.id: n.kind for n in machine.nodes if n.byte_addressable and n.capacity != 0
     }
@@ -160,7 +160,7 @@ def _size(size: int) -> str:
 
 
 def _watch(machine: headrace.Machine, pid: int) -> None:
-    """Until it ends or Ctrl-C, which is how one stops watching: no failure."""
+    """Watches until the process ends, or until Ctrl-C, which is not a failure."""
     text = _text(machine, pid, *_look(pid))  # whatever is wrong now is said as an error
     try:
         with output.Live(sys.stdout) as live:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a host that move measurements: what each is, whether that is fine, what to do.
+"""Checks settings of a host that affect measurements: value, judgement, remedy.
 
-Nothing is judged that the host does not say: in a guest the hypervisor decides on clocks and DIMMs,
-and a file that only root may read is unknown, not fine.
+A setting that the host does not show is unknown, not fine. Examples: in a guest the hypervisor
+decides on clocks and DIMMs; some files only root may read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from headrace._doctor.host import Finding, Host, Question, ask, ids
 from headrace._doctor.setup_steps import setup_steps
 from headrace._format import plural
 
-#: fine: measures what the machine can. choice: moves numbers, and is a matter of choice; machines
-#: that are compared should have it alike. spoils: numbers are lower or less steady than they need
-#: be, or mean something else. unknown: the host does not say.
+#: fine: measurements show what the machine can do. choice: affects numbers, and is a matter of
+#: choice; machines to compare should have the same. spoils: numbers are lower or less steady than
+#: possible, or mean something else. unknown: the host does not show it.
 SETTING_STATES = ("fine", "choice", "spoils", "unknown")
 
 _CPU = "sys/devices/system/cpu"
 _HYPERVISOR = "the hypervisor decides"
-#: Waking from a state that takes longer shows in latencies of memory.
+#: Longest wake-up time (µs) of an idle state that does not affect memory latencies.
 _LONG_WAKING_US = 20
 
 #: Largest number of other programs' threads per CPU on a quiet host.
@@ -32,7 +32,7 @@ _QUIET_SHARE = 0.25
 
 
 def audit(host: Host) -> list[Finding]:
-    """The findings of all audits. One that fails itself is a finding too."""
+    """The findings of all audits. An audit that fails is a finding too."""
     return ask(AUDITS, host, "unknown")
 
 
@@ -84,7 +84,7 @@ def _transparent_huge_pages(host: Host) -> Iterator[Finding]:
         yield Finding(feature, "spoils", "never: latencies have the TLB's misses in them", remedy)
     elif "[always]" in setting:
         yield Finding(
-            feature, "choice", "always: programs beside Headrace get them unasked", remedy
+            feature, "choice", "always: other programs get them too without asking", remedy
         )
     else:
         yield Finding(feature, "fine", "madvise: who asks gets them")
@@ -301,7 +301,8 @@ def _channels(slots: list[dmi.Dimm], filled: list[dmi.Dimm]) -> Iterator[Finding
 
 
 def _bus_counters(host: Host) -> Iterator[Finding]:
-    """As find_bus_counter() of the library looks: controllers, then caches."""
+    """Counters of memory traffic, in the order of the library's find_bus_counter(): controllers,
+    then caches."""
     feature = "bus counters"
     pmus = "sys/bus/event_source/devices"
     controllers = host.find(f"{pmus}/*/events/cas_count_read*") + host.find(f"{pmus}/amd_umc*")
@@ -329,7 +330,8 @@ def _bus_counters(host: Host) -> Iterator[Finding]:
 
 
 def _other_programs(host: Host) -> Iterator[Finding]:
-    """Other programs' threads that ran or waited for a CPU: the load average of a minute."""
+    """Number of other programs' threads that ran or waited for a CPU: the load average of a minute.
+    """
     feature = "other programs"
     load = (host.read("proc/loadavg") or "").split()
     cpus = sum(len(node.cpus) for node in host.machine.nodes)

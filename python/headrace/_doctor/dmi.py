@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The DIMMs of a machine by its firmware's own table (SMBIOS, DSP0134, structures of type 17).
+"""The DIMMs of a machine, from its firmware's table (SMBIOS, DSP0134, structures of type 17).
 
-The table is read as the kernel hands it out (/sys/firmware/dmi/tables/DMI, to root alone), without
-dmidecode. Which channel a slot is on no field says: it is in the slot's name, by its maker's habit.
+The table is read from the kernel (/sys/firmware/dmi/tables/DMI, root only), without dmidecode. No
+field has the channel of a slot: it is in the slot's name, in a way that differs by maker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHANNEL = re.compile(r"(.*?)CHANNEL[\s_-]*([A-Z0-9]+?)(?:[\s_-]*DIMM.*)?$", re.
 
 @dataclass(frozen=True)
 class Dimm:
-    """A slot; of size 0 where nothing is in it. Speeds in MT/s, 0 where they are not known."""
+    """A slot. Size 0: it is empty. Speeds are in MT/s, 0 if unknown."""
 
     slot: str
     bank: str
@@ -38,7 +38,7 @@ class Dimm:
 
     @property
     def channel(self) -> str | None:
-        """The channel it is on; None where the names do not tell."""
+        """The channel of the slot; None if its names do not show it."""
         # The bank often says only the socket: "NODE 0".
         for name in (self.bank, self.slot):
             if match := _CHANNEL.fullmatch(name):
@@ -49,7 +49,7 @@ class Dimm:
 
 
 def dimms(table: bytes) -> list[Dimm]:
-    """The slots of the main memory. Ends quietly where the table is cut off."""
+    """The slots of the main memory. A table that is cut off gives the slots before its end."""
     found: list[Dimm] = []
     for kind, body, texts in _structures(table):
         if kind != _MEMORY_DEVICE or len(body) < 0x15:
@@ -82,7 +82,7 @@ def _structures(table: bytes) -> Iterator[tuple[int, bytes, list[bytes]]]:
 
 
 def _text(texts: list[bytes], number: int) -> str:
-    """Texts are counted from 1; 0 is none."""
+    """The text with this number. Texts are counted from 1; 0 is no text."""
     if not 1 <= number <= len(texts):
         return ""
     return texts[number - 1].decode("ascii", "replace").strip()

@@ -36,7 +36,8 @@ class Host:
 
     @property
     def is_this(self) -> bool:
-        """Then the environment may say where something is."""
+        """Whether this is the running host. Only then does the environment say where something is.
+        """
         return self.root == Path("/")
 
     @property
@@ -51,7 +52,7 @@ class Host:
             return None
 
     def read_bytes(self, path: str) -> bytes:
-        """An OSError where it cannot be read."""
+        """The file's bytes. OSError: it cannot be read."""
         return (self.root / path).read_bytes()
 
     def find(self, pattern: str) -> list[Path]:
@@ -81,8 +82,8 @@ class Host:
 
     @property
     def is_guest(self) -> bool:
-        """Whether it has a hypervisor, which decides on clocks, firmware and DIMMs."""
-        # Firmware says it where CPUs have no flag.
+        """Whether the host is a guest: then a hypervisor decides on clocks, firmware and DIMMs."""
+        # Firmware tells it if CPUs have no flag for it.
         told = self.is_this and "hypervisor" in self.machine.provenance
         return told or "hypervisor" in self.cpuinfo("flags").split()
 
@@ -98,7 +99,8 @@ Question = Callable[[Host], Iterable[Finding]]
 
 
 def ask(questions: Sequence[Question], host: Host, failed: str) -> list[Finding]:
-    """The findings of all. A question that fails itself is a finding too, of the state `failed`."""
+    """The findings of all questions. A question that fails is a finding too, with the state
+    `failed`."""
     findings: list[Finding] = []
     for question in questions:
         try:

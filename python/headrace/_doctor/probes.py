@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """State of each feature on this host: whether it works, why, and what would change it.
 
-Each probe reads what the kernel says below the host's root or tries the thing itself; none changes
-anything. What settings do to measurements is in audit.py.
+Each probe reads the kernel's files below the host's root, or tries the feature. None changes
+anything. audit.py has the effect of settings on measurements.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import headrace
 from headrace._doctor.host import Finding, Host, Question, ask
 from headrace._format import installing, plural
 
-#: ready: in full use. limited: works with less. off: there and not usable. absent: not on this
+#: ready: works in full. limited: works in part. off: exists but cannot be used. absent: not on this
 #: host, and no command changes that.
 STATES = ("ready", "limited", "off", "absent")
 
 
 def examine(host: Host) -> list[Finding]:
-    """The findings of all probes. A probe that fails itself is a finding too."""
+    """The findings of all probes. A probe that fails is a finding too."""
     return ask(PROBES, host, "limited")
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of firmware and CPUs that a profile records among its conditions.
 
-They move measurements and differ between hosts that should be alike. An unknown one says why.
+They affect measurements, and may differ between hosts that should be alike. An unknown setting has
+the reason.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from headrace._format import plural
 
 _MSR = "dev/cpu/0/msr"
 _HYPERVISOR = "unknown: the hypervisor decides"
-#: Maker of the CPU to its register, and the prefetcher that each bit switches off. Intel, Software
-#: Developer's Manual, volume 4, MSR_MISC_FEATURE_CONTROL; AMD, PPR of family 19h, models 10h and
-#: on, MSRC000_0108. Other models have other bits.
+#: For each maker of CPUs, the register and the prefetcher that each bit switches off. Sources:
+#: Intel, Software Developer's Manual, volume 4, MSR_MISC_FEATURE_CONTROL; AMD, PPR of family 19h,
+#: models 10h and on, MSRC000_0108. Other models have other bits.
 _PREFETCHERS = {
     "GenuineIntel": (0x1A4, {0: "L2 stream", 1: "L2 adjacent line", 2: "L1 stream", 3: "L1 IP"}),
     "AuthenticAMD": (
@@ -66,7 +67,7 @@ def _dimms(host: Host) -> str:
 
 
 def _hbm_mode(host: Host) -> str:
-    """HBM that is nodes. HBM that is a cache has the condition cache_mode."""
+    """The mode of HBM that forms nodes. HBM as a cache has the condition cache_mode."""
     kinds = {node.kind for node in host.machine.nodes if node.capacity != 0}
     if "hbm" not in kinds:
         return "no HBM nodes"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Xeon Max with DSA devices has to be set to, step by step as in section 2.5 of C. Fürst's
-thesis (TU Dresden 2024): flat HBM, VT-d with scalable mode, all bits of addresses, a kernel with
-the driver, a device on each node with CPUs.
+"""Checks the settings of a Xeon Max with DSA devices, by section 2.5 of C. Fürst's thesis (TU
+Dresden 2024).
 
-Hosts without such devices and without HBM have one line: the kernel's.
+The steps: flat HBM, VT-d with scalable mode, all bits of addresses, a kernel with the driver, a
+device on each node with CPUs. A host without DSA devices and without HBM gets one line, about its
+kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _OPTIONS = "intel_iommu=on,sm_on"
 
 @dataclass(frozen=True)
 class Device:
-    """A DSA device that the kernel's driver has; of node -1 where the kernel does not know."""
+    """A DSA device that the kernel's driver has. Its node is -1 if the kernel does not know it."""
 
     number: int
     node: int
@@ -50,7 +51,8 @@ def devices_in(folder: Path) -> list[Device]:
 
 
 def _text(path: Path) -> str:
-    """Nothing where it cannot be read, or is no file of sysfs: a pipe would not end."""
+    """The file's text; empty if it cannot be read, or is no file of sysfs, since a pipe would not
+    end."""
     try:
         return path.read_text().strip() if path.is_file() else ""
     except OSError:

@@ -2,9 +2,9 @@
 """The experiment of um_cases.py run on a model of a GPU's driver, block by block
 (docs/design/gpu/um.md).
 
-A block of 2 MiB is in host or device memory, and where it is in host memory the GPU may have it
-mapped. What a kernel finds decides what the block costs: a read from near, a read over the link, or
-faults, which are served in batches and map the block or bring it.
+A block of 2 MiB is in host or device memory; in host memory, the GPU may have it mapped. The
+block's state decides the cost for a kernel: a near read, a read over the link, or faults. Faults
+are served in batches, and map or migrate the block.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from headrace._errors import unknown
 from headrace._model.um_cases import GIB, KIB, MIB, Case
 
 BLOCK = 2 * MIB
-#: Bytes that a fault asks for, in a block whose pages the driver brings as a tree.
+#: Bytes that a fault requests, in a block whose pages the driver migrates as a tree.
 LEAF = 64 * KIB
-#: The driver brings a whole subtree once more than this percentage of it is there or asked for (its
-#: default).
+#: The driver migrates a whole subtree once more than this percentage of it is present or requested
+#: (the driver's default).
 DENSITY = 51
-#: In a kernel's block: the original's, and the wide kernel's.
+#: Threads of a block: in the original kernel, and in the wide kernel.
 THREADS = {"reprex": 128, "wide": 256}
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Access counters: a block that was read over the link is reported, to be brought."""
+    """Access counters: they report blocks that were read over the link, to be migrated."""
 
     delay: float  #: seconds from the first report until reports are served
     service: float  #: seconds that the kernel waits for each
@@ -53,16 +53,16 @@ class Machine:
     link_out: float
     host_page: int
     fault_batch: float  #: from faults of what is in flight until their threads go on
-    #: Extra seconds to bring a block where another has to leave; None: not published.
+    #: Extra seconds to migrate a block if another must be evicted; None: not published.
     eviction: float | None
     counters: Counters | None
     fitted: dict[str, str]  #: which of these, and to what
     sources: dict[str, str]
-    #: Without ATS the GPU reads any memory of the host by faults of its own; nobody told how fast.
+    #: Without ATS, the GPU reads any host memory by faults of its own. The speed is not published.
     hmm: bool = False
 
     def in_flight(self, kernel: str) -> int:
-        """Bytes that all threads of a kernel that reads ask for at once."""
+        """Bytes that all threads of a reading kernel have in flight."""
         return self.blocks(kernel) * THREADS[kernel] * (64 if kernel == "wide" else 4)
 
     def blocks(self, kernel: str) -> int:
@@ -76,8 +76,8 @@ NAMES = ("ac922", "x86-pcie3", "gh200")
 
 
 def machine_of(document: Mapping[str, Any]) -> Machine | None:
-    """The costs in a machine's model, "unified_memory"; None: it has none. InvalidError: it
-    lacks some.
+    """The costs in a machine's model, "unified_memory"; None: the model has none. InvalidError:
+    some are missing.
     """
     model = document.get("model") or {}
     found = dict(model.get("unified_memory") or {})
@@ -97,7 +97,7 @@ def machine_of(document: Mapping[str, Any]) -> Machine | None:
 
 @cache
 def machine_named(name: str) -> Machine:
-    """InvalidError: no costs are known of such a machine."""
+    """The costs of a preset. InvalidError: no costs are known for this machine."""
     if name not in NAMES:
         raise unknown("model of", name, NAMES)
     found = machine_of(headrace.Machine.load(name).asdict())
@@ -109,9 +109,9 @@ def machine_named(name: str) -> Machine:
 def fault_batches(window: int) -> tuple[int, ...]:
     """Fault batches per block that a kernel with `window` bytes in flight reads in order.
 
-    The numbers differ by block, since windows and blocks rarely begin together; after the last the
-    first follows. Threads go on together: a window is asked for when all of the one before is
-    there.
+    The numbers differ by block, since windows and blocks rarely begin together; the last is
+    followed by the first. Threads advance together: a window is requested when the whole previous
+    window is there.
     """
     leaves, blocks = BLOCK // LEAF, 8
     there = [[False] * leaves for _ in range(blocks)]
@@ -143,9 +143,9 @@ def _bring_dense(there: list[bool], leaf: int) -> None:
 
 
 class Array:
-    """The array of a case on a machine, and what a run takes.
+    """The array of a case on a machine, and the time of runs.
 
-    UnsupportedError: such memory cannot be read there, or nobody told what happens.
+    UnsupportedError: the GPU cannot read such memory, or its behaviour is not published.
     """
 
     def __init__(self, machine: Machine, case: Case) -> None:
@@ -166,9 +166,9 @@ class Array:
         self.machine, self.case = machine, case
         self.blocks = -(-case.size // BLOCK)
         self.near = bytearray(self.blocks)
-        #: In host memory, and the GPU may read it there.
+        #: Blocks in host memory that the GPU has mapped.
         self.mapped = bytearray(self.blocks)
-        #: Reported by access counters before this run, and to be brought.
+        #: Blocks that access counters reported before this run, to be migrated.
         self.due = bytearray(self.blocks)
         self.oldest: deque[int] = deque()  #: those in device memory by when they came
         self.room = machine.device_bytes // BLOCK
@@ -177,30 +177,31 @@ class Array:
         self.copying = BLOCK / machine.link_in
         self.replacing: float | None = None
         if machine.eviction is not None:
-            # A block that is read mostly still has its copy in host memory.
+            # A read-mostly block still has its copy in host memory.
             out = 0.0 if case.read_mostly else BLOCK / machine.link_out
             self.replacing = max(self.copying, out) + machine.eviction
         if case.managed and case.accessed_by:
             self._map_all()
 
     def run(self) -> float:
-        """Seconds of one."""
+        """Seconds of one run."""
         return self._prefetched() if self.case.prefetch_block else self._kernel()
 
     def touch_on_host(self) -> None:
-        """The host writes all of it: what is in device memory comes back; what is due stays due."""
+        """The host writes the whole array. Blocks in device memory come back; reported blocks stay
+        reported."""
         for block in self.oldest:
             self.near[block] = 0
             self.mapped[block] = self.case.accessed_by
         self.oldest.clear()
 
     def state(self) -> tuple[object, ...]:
-        """All that the next run depends on."""
+        """The whole state on which the next run depends."""
         return bytes(self.near), bytes(self.mapped), bytes(self.due), tuple(self.oldest)
 
     @property
     def stays(self) -> bool:
-        """In host memory, whoever reads it."""
+        """Whether the array stays in host memory, whoever reads it."""
         return not self.case.managed or self.case.preferred_location_cpu
 
     def _map_all(self) -> None:
@@ -247,7 +248,7 @@ class Array:
         return seconds
 
     def _bring(self, block: int) -> float:
-        """Seconds to copy a block to device memory, from which another may have to go."""
+        """Seconds to migrate a block to device memory, with the eviction of another if needed."""
         seconds = self.copying
         if len(self.oldest) >= self.room:
             if self.replacing is None:
@@ -263,7 +264,7 @@ class Array:
         return seconds
 
     def _prefetched(self) -> float:
-        """Blocks are brought by one stream while the kernel of the other reads those before."""
+        """One stream migrates blocks while the other stream's kernel reads earlier ones."""
         assert self.case.prefetch_block is not None
         step = max(1, self.case.prefetch_block // BLOCK)
         near, seconds, reading = self._near_seconds(), 0.0, 0.0
@@ -285,7 +286,8 @@ class _Reports:
         self.began: float | None = None
 
     def add(self, block: int, now: float, mapped: bytearray) -> float:
-        """Seconds that the kernel waits: the oldest is served, and is mapped no longer."""
+        """Adds a report. Returns the seconds that the kernel waits while the oldest is served and
+        unmapped."""
         if self.counters is None:
             return 0.0
         self.began = now if self.began is None else self.began
@@ -307,7 +309,7 @@ class Outcome:
 
 
 def runs(machine: Machine, case: Case) -> list[Outcome]:
-    """All of a case. UnsupportedError: with the reason."""
+    """All runs of a case. UnsupportedError: with the reason."""
     array = Array(machine, case)
     found: list[Outcome] = []
     before: tuple[object, ...] | None = None
@@ -315,7 +317,7 @@ def runs(machine: Machine, case: Case) -> list[Outcome]:
         if case.touch_on_host and number:
             array.touch_on_host()
         state = array.state()
-        # A run that begins as the last one did ends like it.
+        # A run that begins in the same state as the last one ends in the same way.
         if state == before:
             found.append(found[-1])
             continue

@@ -10,7 +10,7 @@ import headrace
 from headrace._model import um
 from headrace._model.um_cases import GIB, MIB, UNIT, Case, steady
 
-#: Recipes as fast as this share of the fastest are equal: the simplest is advised.
+#: Recipes with at least this share of the best rate are equal; the simplest of them is advised.
 _EQUAL = 0.98
 
 
@@ -69,7 +69,7 @@ def command_line(case: Case, *, oversubscribe: bool = False) -> str:
 
 
 def _exactly(size: int) -> str:
-    """As options take it, none of it rounded."""
+    """The size as options take it, not rounded."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size % (1 << power) == 0:
             return f"{size >> power}{unit}"
@@ -77,7 +77,8 @@ def _exactly(size: int) -> str:
 
 
 def advise(machine: um.Machine, asked: Case) -> dict[str, Any]:
-    """The fields of a document. `asked`: size, runs, op and touch_on_host; the rest is advised."""
+    """The fields of a document. `asked`: size, runs, op and touch_on_host; all other parameters are
+    advised."""
     rows = [_row(machine, recipe, asked) for recipe in RECIPES]
     possible = [row for row in rows if row["rate"] is not None]
     fastest = max(row["rate"] for row in possible)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import headrace
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-#: The original's: 2 blocks of 128 threads for each multiprocessor, 4 bytes in flight each.
+#: The original kernel has 2 blocks of 128 threads for each multiprocessor, with 4 bytes in flight
+#: each.
 KERNELS = ("reprex", "wide")
 OPS = ("read", "write")
 #: Rates of all documents on this experiment, as the original prints them.
@@ -36,7 +37,7 @@ class Case:
     prefetch_block: int | None = None  #: bytes fetched at once, ahead of the kernel
     streams: int = 2  #: that take turns to prefetch
     kernel: str = "reprex"
-    #: Which runs it, and so touches managed memory first; None: the GPU's nearest.
+    #: The node that runs the case, and so touches managed memory first; None: nearest to the GPU.
     cpu_node: int | None = None
 
     @property
@@ -45,7 +46,7 @@ class Case:
 
     @property
     def node(self) -> int | None:
-        """The array's, or whose CPUs run it."""
+        """The array's node, or the node whose CPUs run the case."""
         word = self.memory.removeprefix("node:")
         return self.cpu_node if word == self.memory else int(word)
 
@@ -98,7 +99,7 @@ def figure(told: tuple[float, float] | None) -> float | list[float] | None:
 
 
 def steady(rates: Sequence[float]) -> float | None:
-    """The median of the runs after the first, which is apart; None without such."""
+    """The median of all runs except the first; None if there is only one."""
     return statistics.median(rates[1:]) if len(rates) > 1 else None
 
 
@@ -124,7 +125,7 @@ def _gh200(case: Case, least: float, most: float) -> Published:
 
 
 _PREFETCHED = Case(prefetch_block=16 * MIB)
-#: The first twelve are all that the original published.
+#: Published cases. The first twelve are all those of the original.
 PUBLISHED = (
     _ac922(Case(memory="system"), 63.4921, 63.5247, 63.5517, 63.5563, 63.5397),
     _ac922(Case(size=GIB), 5.23589, 207.725, 207.317, 207.346, 207.523),

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares profiles: other tools' conventions and formats, hosts of a fleet."""
+"""Profiles: conventions and formats of other tools, comparison of a fleet's hosts."""

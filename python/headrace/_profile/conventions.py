@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same measurement as other tools would count it, so that people can reconcile numbers.
+"""Converts numbers to the conventions of other tools, so that people can compare them.
 
-Pure arithmetic on rows: Headrace's value is payload, what a program reads or writes once and copies
-once. Others count both sides of a copy, or what goes over the bus, in their own units. Nothing is
-measured for it: a tool may also move the bytes faster or slower than Headrace does.
+Pure arithmetic on rows. Headrace counts payload: bytes that a program reads, writes or copies, each
+once. Other tools count both sides of a copy, or traffic on the bus, in their own units. Nothing is
+measured here; a tool may also move the bytes faster or slower than Headrace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace._profile.rows import is_mix
 from headrace._selection import MLC_TRAFFIC
 
 MB, MIB = 1e6, float(1 << 20)
-#: Bytes over the bus for each that STREAM counts: its stores fetch the line they write to.
+#: Bytes on the bus for each byte that STREAM counts: its stores fetch their line first.
 _STREAM_BUS = {
     "copy": 3 / 2, "scale": 3 / 2, "add": 4 / 3, "triad": 4 / 3,
     "nt_copy": 1, "nt_scale": 1, "nt_add": 1, "nt_triad": 1,
@@ -52,23 +52,21 @@ class Traffic:
 
     @property
     def bus(self) -> float:
-        """Bytes over the bus per byte of payload: a store that is not non-temporal fetches the line
-        first, so that it costs two."""
+        """Bytes on the bus per byte of payload. A plain store counts twice, since it fetches the
+        line first; a non-temporal store counts once."""
         lines = self.reads + self.writes * (1 if self.non_temporal else 2)
         return self.both_sides * lines / (self.reads + self.writes)
 
 
-#: The kernels of STREAM that read and write as much. As much as its copy does our 1:1 too, which
-#: stores other bytes than it reads; only the mix that copies has the name.
+#: Mixes with the reads and writes of a STREAM kernel. Our 1:1 has those of STREAM's copy too, but
+#: stores other bytes than it reads; so only the mix that copies has the name.
 _STREAM_KERNELS = {
     "copy": "copy", "2:1": "triad", "nt_copy": "nt_copy", "nt_2:1": "nt_triad",
 }  # fmt: skip
 
 
 def elsewhere(mix: int | str | None) -> str:
-    """What others call a mix: "W3, STREAM triad"; empty where they have no name for it, or the
-    same.
-    """
+    """Names of a mix in other tools ("W3, STREAM triad"). Empty: no name, or the same name."""
     own = str(mix)
     traffic, kernel = MLC_TRAFFIC.get(own, ""), _STREAM_KERNELS.get(own)
     return ", ".join(filter(None, [traffic.strip("R"), kernel and f"STREAM {kernel}"]))
@@ -108,7 +106,8 @@ def _mbw(row: headrace.Row) -> float | None:
 
 @dataclass(frozen=True)
 class Convention:
-    """How one tool counts: `factor` of a row's value, None where it measures no such thing."""
+    """The convention of a tool. `factor`: its number relative to a row's value; None if the tool
+    does not measure this."""
 
     counts: str
     unit: str
@@ -116,7 +115,8 @@ class Convention:
     factor: Callable[[headrace.Row], float | None]
 
     def number(self, row: headrace.Row) -> float | None:
-        """The row's median as the tool would print it; None if it is no rate or not the tool's."""
+        """The row's median as the tool would print it; None if the row is no rate, or the tool does
+        not measure it."""
         if row.unit != "B/s" or row.median is None:
             return None
         if row.experiment == "bandwidth" and not is_mix(row.parameters.get("mix")):

@@ -11,7 +11,7 @@ from typing import Any
 from headrace import _core
 from headrace._files import read_whole
 
-#: Fields of a document that are not conditions of its measurement: its head, and its results.
+#: Fields of a document that are not conditions of the measurement: the head and the results.
 _NO_CONDITIONS = (
     "schema_version", "kind", "interrupted", "advice_confirmed", "answer_ok", "conclusion",
     "device_free_bytes", "layer_ms", "us_per_token_and_layer", "written",
@@ -39,14 +39,14 @@ def all_fields(document: Mapping[str, Any]) -> list[Fields]:
 
 
 def find(document: Mapping[str, Any], **wanted: Any) -> Fields:
-    """The fields of the first row that has these values; none of no such row."""
+    """The fields of the first row with these values; empty if there is none."""
     return next(
         (row for row in all_fields(document) if wanted.items() <= row.items()), Fields()
     )
 
 
 def load(source: str | Path) -> _core.Profile:
-    """A profile, a preset, or the document of a benchmark. Errors: as Profile.load."""
+    """Loads a profile, a preset, or a benchmark's document. Errors: those of Profile.load."""
     try:
         found = json.loads(read_whole(Path(source)))
     except (_core.Error, OSError, ValueError, RecursionError):
@@ -60,7 +60,7 @@ def load(source: str | Path) -> _core.Profile:
 
 
 def profile_of(document: Mapping[str, Any]) -> _core.Profile:
-    """The rows of a benchmark's document, and its other fields as conditions."""
+    """A profile from a benchmark's document: its rows, and its other fields as conditions."""
     conditions = {
         name: "" if each is None else str(each)
         for name, each in document.items()

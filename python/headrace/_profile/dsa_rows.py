@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of `headrace bench dsa` as people ask for them, and what was published of the same.
+"""Rows of `headrace bench dsa`, and published figures of the same parts.
 
-Rows are those of the experiment `dsa`. The published figures are of C. Fürst, "Data Movement in
-Heterogeneous Memories with Intel Data Streaming Accelerator" (TU Dresden 2024), chapter 3; the
-other points of its figures are in its pictures only.
+Rows are those of the experiment `dsa`. The published figures are from chapter 3 of C. Fürst, "Data
+Movement in Heterogeneous Memories with Intel Data Streaming Accelerator" (TU Dresden 2024). Further
+points are only in its pictures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LESS = "Fürst 2024, 3.2.3: smart is 2 (node 8), 18 (11 and 12) and 30 GiB/s (1
 
 
 def selections(names: list[str], sizes: list[int]) -> list[dict[str, Any]]:
-    """The points of the experiment `dsa` that these parts are; none named: all parts."""
+    """The points of the experiment `dsa` in these parts; without names, all parts."""
     return [
         {"part": name, **({"bytes": sizes} if sizes and name in SIZED else {})}
         for name in EXPERIMENTS
@@ -72,7 +72,7 @@ def _shown(row: Fields, document: Mapping[str, Any], devices: list[str]) -> Fiel
 
 
 def _portal(row: Fields) -> str:
-    """The way into the queue, where copies went through one."""
+    """The way into the queue; empty if the copies used no queue."""
     if row["mapped"] is None:
         return ""
     if not row["mapped"]:
@@ -81,7 +81,7 @@ def _portal(row: Fields) -> str:
 
 
 def published() -> list[Row]:
-    """Rates, and how much slower `smart` is than `brute_force`, in bytes per second."""
+    """Published rates, and the loss of `smart` against `brute_force`, in bytes per second."""
     rows: list[Row] = []
     for size in (PUBLISHED_FROM_BYTES, 1 << 30):
         rows.append(_published("submission", 30 * GIB, _DEVICE, bytes=size))
@@ -109,7 +109,7 @@ def of(rows: Iterable[Row], experiment: str) -> list[Row]:
 
 
 def way(row: Row) -> str:
-    """How copies were submitted, in words short enough for a column."""
+    """The way of submission, in words for a column."""
     if row["method"] == "batch":
         return f"batch {row['at_once']}"
     if row["method"] == "vectored":
@@ -131,9 +131,9 @@ def smart_less(rows: Iterable[Row]) -> dict[int, float]:
 
 
 def crossovers(rows: Iterable[Row]) -> list[Row]:
-    """For each way of using a device: the least size from which on it beats one core.
+    """For each way of using a device, the smallest size from which on it beats one core.
 
-    `bytes` is None where it never does at a size that both have a rate for, or where there is none:
+    `bytes` is None if it never does at a size with both rates, or if there is no such size;
     `reason` says which.
     """
     by_size: dict[str, dict[int, Row]] = {}

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A profile in other formats: tables for spreadsheets, settings for the kernel and for memkind,
-and rated values compared with measured ones. Texts in the formats of other tools are in
-_export_texts.py.
+and rated values compared with measured ones. texts.py has texts in the formats of other tools.
 
 Pure functions of a profile; nothing is measured or set here.
 """
@@ -19,14 +18,15 @@ from headrace._profile.texts import as_mlc, as_nvbandwidth
 
 #: The kernel takes weights of 1 to 255 per node (mm/mempolicy.c, since Linux 6.9).
 _LARGEST_WEIGHT = 255
-#: Weights are made small numbers that meet the measured ratio within this part.
+#: Weights are the smallest numbers that match the measured ratio within this share.
 _WEIGHT_ERROR = 0.05
-#: A node counts as high-bandwidth without being called hbm from this multiple of plain memory on.
+#: A node with at least this multiple of plain memory's bandwidth counts as high-bandwidth, even if
+#: its kind is not hbm.
 _HIGH_BANDWIDTH = 2.0
 
 
 def as_csv(profile: headrace.Profile) -> str:
-    """One line per row; a column per parameter and per detail that any row has."""
+    """A line per row. Columns: every parameter and every detail that any row has."""
     parameters = list(dict.fromkeys(name for row in profile.rows for name in row.parameters))
     details = sorted({name for row in profile.rows for name in row.details})
     words = sorted({name for row in profile.rows for name in row.words})
@@ -60,7 +60,7 @@ def as_csv(profile: headrace.Profile) -> str:
 
 
 def best_read_bandwidth(profile: headrace.Profile) -> dict[int, float]:
-    """Per memory node what its best initiator reads, in bytes per second."""
+    """For each memory node, the read bandwidth of its best initiator, in bytes per second."""
     best: dict[int, float] = {}
     for row in profile.rows:
         memory = row.parameters.get("memory_node")
@@ -76,8 +76,8 @@ def best_read_bandwidth(profile: headrace.Profile) -> dict[int, float]:
 
 
 def weights(bandwidths: dict[int, float]) -> dict[int, int]:
-    """Interleave weights in proportion to bandwidth: the smallest whole numbers that meet every
-    ratio within five per cent; else the largest the kernel takes.
+    """Interleave weights in proportion to bandwidth: the smallest whole numbers that match every
+    ratio within five per cent, otherwise the largest that the kernel takes.
     """
     least = min(bandwidths.values())
     ratios = {node: value / least for node, value in bandwidths.items()}

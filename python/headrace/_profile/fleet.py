@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which host of a fleet is slow, or configured differently: pure, from a profile of each. The rules
-and their reasons are in docs/design/workloads/histogram-and-mpi.md.
+"""Finds the hosts of a fleet that are slow or configured differently. Pure functions of one profile
+per host. docs/design/workloads/histogram-and-mpi.md has the rules and their reasons.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any
 
 from headrace import Profile, Row, format_bytes
 
-#: With fewer, nobody can say which one is the odd one.
+#: Fewest hosts to judge speeds: with two, either could be the odd one.
 LEAST_HOSTS = 3
-#: Differences below it do not count, however alike the others are.
+#: Smaller differences do not count, even if all other hosts are equal.
 LEAST_SHARE = 0.1
-#: An experiment as a whole is judged by its rows; fewer say too little.
+#: Fewest rows by which an experiment as a whole is judged.
 _LEAST_ROWS = 5
-#: The chance that one of all judgements of a fleet is wrong, if the noise were normal.
+#: Chance of one false alarm in all judgements of a fleet, if noise is normal.
 _FALSE_ALARM = 0.01
-#: Capacities nearer than this are the same DIMMs: firmware keeps more or less for itself.
+#: Capacities that differ by less are the same DIMMs: firmware reserves more or less for itself.
 _SAME_CAPACITY = 0.02
-#: MAD to standard deviation of a normal distribution; and by how much the MAD of 0, 1, ... values
-#: comes out too small (Croux and Rousseeuw 1992), as in src/profile/compare.cpp.
+#: Factor from MAD to standard deviation of a normal distribution. Then the factors by which the MAD
+#: of 0, 1, ... values is too small (Croux and Rousseeuw 1992), as in src/profile/compare.cpp.
 _SIGMA_OF_MAD = 1.4826
 _FEW = (1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107)
-#: Conditions that one expects to be the same on all hosts.
+#: Conditions that should be the same on all hosts.
 _CONDITIONS = (
     "kernel", "governor", "transparent_hugepage", "numa_balancing", "microcode", "hypervisor",
     "clock", "cpu_limit", "memory_nodes", "headrace", "bios", "dimms", "hbm_mode",
@@ -38,7 +38,7 @@ _CONDITIONS = (
 
 @dataclass(frozen=True)
 class Outlier:
-    """A row, or an experiment as a whole, in which a host is unlike the others."""
+    """A row, or a whole experiment, in which a host differs from the others."""
 
     host: str
     what: str  # key of the row, or the experiment
@@ -52,7 +52,7 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Setting:
-    """Something that should be the same everywhere and is not."""
+    """A setting that should be the same on all hosts and is not."""
 
     name: str
     usual: str | None  # what more than half of the hosts have; None: nothing is
@@ -96,7 +96,8 @@ def _document(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def examine(profiles: Mapping[str, Profile], least: float = LEAST_SHARE) -> Fleet:
-    """Profiles by host. Speeds are judged from LEAST_HOSTS on, settings from two on."""
+    """Examines the profiles of hosts. It takes LEAST_HOSTS hosts to judge speeds, and two for
+    settings."""
     rows = {host: _quiet(profile) for host, profile in profiles.items()}
     common = _common(rows)
     outliers = _outliers_of_rows(common, least)
@@ -119,20 +120,20 @@ def _measured(row: Row) -> bool:
     return row.median is not None and row.median > 0
 
 
-#: Rows by key, in each by host.
+#: Rows by key, then by host.
 _Common = dict[str, dict[str, Row]]
 
 
 def _common(rows: Mapping[str, Mapping[str, Row]]) -> _Common:
-    """The rows with a quiet value on enough hosts."""
+    """Rows that have a quiet value on enough hosts."""
     keys = dict.fromkeys(key for found in rows.values() for key in found)
     common = {key: {h: found[key] for h, found in rows.items() if key in found} for key in keys}
     return {key: found for key, found in common.items() if len(found) >= LEAST_HOSTS}
 
 
 def _slowness(rows: Mapping[str, Row]) -> dict[str, float]:
-    """By host the logarithm of how much slower than the median it is: rates downwards, times and
-    slow-downs upwards.
+    """For each host, the logarithm of its slowness relative to the median: positive is slower. A
+    lower rate is slower; so is a higher time or slow-down.
     """
     logs = {host: math.log(row.median or 1) for host, row in rows.items()}
     middle = statistics.median(logs.values())
@@ -141,7 +142,8 @@ def _slowness(rows: Mapping[str, Row]) -> dict[str, float]:
 
 
 def _sigma(values: Sequence[float]) -> float:
-    """The standard deviation by the median absolute deviation: what the odd one does not move."""
+    """The standard deviation, estimated by the median absolute deviation, which one odd host does
+    not change."""
     middle = statistics.median(values)
     count = len(values)
     few = _FEW[count] if count < len(_FEW) else count / (count - 0.8)
@@ -154,7 +156,8 @@ def _z(judgements: int) -> float:
 
 
 def _threshold(sigma: float, z: float, hosts: int, least: float) -> float:
-    """From where on a logarithm counts: the median that it is compared with is uncertain too."""
+    """The threshold for a logarithm. It allows for the uncertainty of the median that it is
+    compared with."""
     return max(math.log1p(least), z * sigma * math.sqrt(1 + math.pi / 2 / hosts))
 
 
@@ -167,8 +170,8 @@ def _outliers_of_rows(common: _Common, least: float) -> list[Outlier]:
         by_experiment.setdefault(_experiment(rows), []).append(sigmas[key])
     found = []
     for key, rows in common.items():
-        # Hosts that happen to agree in one row are not more certain than in its neighbours. The
-        # mean: of three hosts the middle one of such estimates is far too small.
+        # Hosts that agree in one row by chance are not more certain there than in similar rows. The
+        # mean of the estimates is used: with three hosts, their median is far too small.
         sigma = max(sigmas[key], statistics.fmean(by_experiment[_experiment(rows)]))
         threshold = _threshold(sigma, z, len(rows), least)
         usual = math.exp(statistics.median(math.log(row.median or 1) for row in rows.values()))
@@ -240,7 +243,7 @@ def _settings(facts: Mapping[str, Mapping[str, str | int]]) -> list[Setting]:
 
 def _differing(facts: Mapping[str, Mapping[str, str | int | None]]) -> Iterator[Setting]:
     for name, values in facts.items():
-        # A host on which a value could not be read, as by another user, differs in nothing.
+        # A host whose value could not be read, for lack of permission, does not count as different.
         texts = {h: text for h, text in _texts(values).items() if not text.startswith("unknown")}
         if not texts:
             continue
@@ -252,7 +255,7 @@ def _differing(facts: Mapping[str, Mapping[str, str | int | None]]) -> Iterator[
 
 
 def _texts(values: Mapping[str, str | int | None]) -> dict[str, str]:
-    """Numbers near their median become it."""
+    """The values as texts. Numbers near their median are replaced by it."""
     numbers = [value for value in values.values() if isinstance(value, int)]
     middle = statistics.median_low(numbers) if numbers else 0
 

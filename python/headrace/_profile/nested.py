@@ -11,7 +11,7 @@ from headrace._profile.documents import Fields, fields
 
 
 def details_of(found: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a record and of the records in it; anything else is left out."""
+    """The numbers of a record and of its nested records; other values are left out."""
     details: dict[str, float] = {}
     for name, each in found.items():
         if isinstance(each, Mapping):
@@ -22,7 +22,7 @@ def details_of(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def nested(row: Mapping[str, Any]) -> Fields:
-    """The fields of a row as a document has it, with its records."""
+    """The fields of a row of a document, with nested records."""
     made = Fields()
     for name, each in fields(row).items():
         *records, part = name.split(".")

@@ -20,7 +20,7 @@ _DISTANCES = {"near": "near", "socket": "same socket", "far": "far", "": ""}
 
 @dataclass
 class _Line:
-    """Points that the table tells apart by nothing."""
+    """Points that are one line of the table."""
 
     points: int = 0
     pairs: int = 0  # of nodes or CPUs that the points stand for
@@ -35,7 +35,7 @@ def in_words(seconds: float) -> str:
 
 
 def summary(points: Sequence[headrace.PlannedPoint], launches: int) -> str:
-    """How many points, and how long it takes, roughly."""
+    """The number of points, and the rough time."""
     measured = sum(not point.row.reason for point in points)
     times = f", {launches} launches" if launches > 1 else ""
     return f"{measured} points in {in_words(launches * sum(p.time for p in points))}{times}"
@@ -47,7 +47,7 @@ HEADINGS = ("experiment", "what", "points", "stand for", "time")
 def lines(
     machine: headrace.Machine, points: Sequence[headrace.PlannedPoint], launches: int
 ) -> list[tuple[str, ...]]:
-    """A line for each kind of point that is measured, those that take most first."""
+    """A line for each kind of point to be measured, longest time first."""
     found: dict[tuple[str, str], _Line] = {}
     for point in points:
         if point.row.reason:
@@ -68,7 +68,7 @@ def lines(
 
 
 def reasons(points: Sequence[headrace.PlannedPoint]) -> list[str]:
-    """Why the others are not measured, counted."""
+    """Reasons for points that will not be measured, with counts."""
     out: dict[tuple[str, str], int] = {}
     for point in points:
         if point.row.reason:
@@ -106,7 +106,7 @@ def document(
 
 
 def _what(machine: headrace.Machine, point: headrace.PlannedPoint) -> str:
-    """The kinds of memory, how they lie, how many threads: "dram > hbm, near, 12 threads"."""
+    """Kinds of memory, distance and threads of a point: "dram > hbm, near, 12 threads"."""
     row = point.row.parameters
     every = ("memory_node", "other_memory_node", "from", "to", "a", "b", "c")
     names = [name for name in every if name in row]

@@ -13,7 +13,7 @@ import headrace
 
 @dataclass(frozen=True)
 class Promise:
-    """A least ratio to the driver's own rate, for the rows that have these words."""
+    """The smallest promised ratio to the driver's own rate, for rows with these parameters."""
 
     name: str
     least: float
@@ -21,7 +21,7 @@ class Promise:
     where: Mapping[str, int | str]
 
 
-#: docs/howto/measure-reference.md says them.
+#: Documented in docs/howto/measure-reference.md.
 PROMISES = (
     Promise("fragments of 64 KiB in runs of 16, against a call for each", 3.0, "ratio_to_single",
             {"part": "fragments", "by": "headrace", "bytes": 64 << 10, "count": 16}),
@@ -31,7 +31,7 @@ PROMISES = (
 
 
 def verdicts(profile: headrace.Profile) -> list[dict[str, Any]]:
-    """One for each row that a promise is of; `kept` is None where software stands for the GPU."""
+    """A verdict for each row with a promise. `kept` is None if the GPU is emulated."""
     return [
         {
             "promise": promise.name, "least": promise.least,
@@ -47,7 +47,7 @@ def verdicts(profile: headrace.Profile) -> list[dict[str, Any]]:
 
 
 def document_of(profile: headrace.Profile) -> str:
-    """The profile's, with the verdicts where there are any; who reads it passes over them."""
+    """The profile's JSON, with verdicts if there are any. Readers of profiles ignore them."""
     text, found = profile.to_json(), verdicts(profile)
     if not found:
         return text
@@ -55,7 +55,7 @@ def document_of(profile: headrace.Profile) -> str:
 
 
 def lines(profile: headrace.Profile) -> list[tuple[str, ...]]:
-    """Lines of a table: what, from where to where, the ratio, what is promised, and the verdict."""
+    """Lines of a table: the copy, its nodes, the ratio, the promise and the verdict."""
     words = {None: "emulated: says nothing", True: "kept", False: "NOT KEPT"}
     return [
         (each["promise"], f"{each['direction']} {each['gpu']}", str(each["node"]),

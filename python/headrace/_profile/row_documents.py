@@ -10,7 +10,7 @@ from typing import Any
 import headrace
 from headrace._format import plural
 
-#: The size of a copy that is large enough to pass the caches, as a first look has it.
+#: Size of a copy that exceeds the caches, in a quick session.
 _LARGE_COPY = 64 << 20
 _STATES = ("cold", "hot")
 _WHAT_OF_MIX = {"read": "memory read", "write": "memory write"}
@@ -22,7 +22,7 @@ def reached(rows: Iterable[headrace.Row]) -> list[headrace.Row]:
 
 
 def spread(row: headrace.Row) -> float | None:
-    """MAD / median; nothing of one sample."""
+    """MAD / median; None for one sample."""
     if not row.median or row.mad is None or len(row.samples) < 2:
         return None
     return row.mad / row.median
@@ -65,10 +65,10 @@ def rate_rows(profile: headrace.Profile, directory: Path) -> list[dict[str, Any]
 
 
 def _with_a_line(rows: list[headrace.Row]) -> list[headrace.Row]:
-    """All rows but copies that only the machine's copy rate is made of.
+    """All rows, except copies that serve only to fit the machine's copy rate.
 
-    Of copies the large ones have a line; between nodes those by the most threads that there are,
-    which is one thread where the process may use one CPU.
+    Only large copies have a line. Between nodes, it is the copy with the most threads; that is one
+    thread if the process may use one CPU.
     """
     most: dict[tuple[int | str, ...], int] = {}
     for row in rows:
@@ -108,7 +108,7 @@ def _memory(row: headrace.Row, machine: headrace.Machine, directory: Path) -> di
 
 
 def _copy(row: headrace.Row, machine: headrace.Machine, directory: Path) -> dict[str, Any]:
-    """Within a node as memory, between nodes as what an engine does."""
+    """The line of a copy: within a node it describes the memory, between nodes the engine."""
     p = row.parameters
     if p["from"] == p["to"]:
         what, where = "memory copy", _place(p["to"], p["cpu_node"], int(p["threads"]))

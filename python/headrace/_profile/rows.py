@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that hold what those of their experiment hold: a profile that another program wrote may lack
-any of it.
+"""Checks that rows are complete for their experiment: a profile written by another program may lack
+fields.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_complete(row: _core.Row) -> bool:
 
 @functools.cache
 def _experiments() -> dict[str, _core.ExperimentInfo]:
-    """The experiments of this version by name: they say what their rows hold."""
+    """The experiments of this version by name, with the fields of their rows."""
     return {each.name: each for each in _core.experiments()}
 
 
@@ -40,8 +40,8 @@ def is_mix(value: int | str | None) -> bool:
 
 
 def delay_of(row: _core.Row) -> float:
-    """The pause of the traffic of a row of `loaded`, in its source's unit: ns if measured here. It
-    was asked for, or found for a share of the bandwidth."""
+    """The delay injected into the traffic of a row of `loaded`, in its source's unit: ns if
+    measured here. It was requested, or found for a share of the bandwidth."""
     asked = row.parameters.get("delay_ns")
     return asked if isinstance(asked, int) else row.details.get("delay_ns", 0.0)
 
@@ -56,7 +56,7 @@ def _is_count(value: int | str) -> bool:
     return isinstance(value, int) and value >= 0
 
 
-#: The values that a kind of parameter has; of the others any.
+#: Checks of values by kind of parameter. Other kinds allow any value.
 _KINDS: dict[str, Callable[[int | str], bool]] = {
     "count": _is_count,
     "count_or_all": lambda value: value == "all" or _is_count(value),
@@ -67,7 +67,7 @@ _KINDS: dict[str, Callable[[int | str], bool]] = {
 
 
 def absent(profile: _core.Profile, what: str, how: str) -> _core.AbsentError:
-    """Why an export has no rows; what a preset lacks nobody can measure with it."""
+    """The error of an export without rows. A preset's missing rows cannot be measured."""
     if profile.published:
         return _core.AbsentError(
             f"no {what} were published of {profile.machine.name}; give a profile that was measured"

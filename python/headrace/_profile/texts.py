@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile as text in the manner of tools that print matrices, so that scripts that read those
-read it: a latency checker's whole run, and a copy matrix.
+"""Writes a profile in the formats of tools that print matrices, so that scripts for those can read
+it: the output of Intel's latency checker, and a copy matrix.
 
-Layouts as their public logs show them, written anew; numbers in their conventions.
+Layouts follow public logs of these tools; numbers follow their conventions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from headrace._selection import MLC_TRAFFIC
 
 Pair = tuple[int, int]
 Cells = dict[Pair, float]
-#: What the points of one loaded latency share: the pair of nodes, the mix, and the threads of the
-#: traffic, 0 where none were asked for.
+#: One curve of loaded latency: the pair of nodes, the mix, and the threads of the traffic (0 if not
+#: requested).
 Curve = tuple[Pair, str, int]
 
-#: A latency checker names mixes by what the bus sees, where a plain store is a read and a write;
-#: beside each the mix of ours that gives the same traffic. Its triad writes past the caches.
+#: The latency checker's names of traffic, with our mix that causes it. It counts on the bus, where
+#: a plain store is a read and a write. Its triad writes past the caches.
 _INJECTED = {
     "ALL Reads": "read", "3:1 Reads-Writes": "2:1", "2:1 Reads-Writes": "1:1",
     "1:1 Reads-Writes": "write", "Stream-triad like": "nt_2:1",
@@ -44,12 +44,12 @@ def as_mlc(profile: headrace.Profile) -> str:
     return "\n".join([_headrace(profile, complete(profile.rows)), *parts])
 
 
-#: Flags of numbers that another moment may give otherwise.
+#: Flags of numbers that may differ at another time.
 _DOUBTS = ("noisy", "few", "unsteady", "throttled")
 
 
 def _headrace(profile: headrace.Profile, rows: Iterable[headrace.Row]) -> str:
-    """The first lines: who says it, and what it rests on."""
+    """The first lines: Headrace's name, and the basis of the numbers."""
     whose = "published figures" if profile.published else "measured"
     having = [row for row in rows if row.median is not None]
     bases = {row.basis for row in having}
@@ -67,7 +67,7 @@ def _headrace(profile: headrace.Profile, rows: Iterable[headrace.Row]) -> str:
 
 
 def _digits(profile: headrace.Profile, places: int) -> Callable[[float], str]:
-    """How numbers are written: a published one with no more digits than were published."""
+    """The number of decimal places. Published numbers get no more digits than were published."""
     if profile.published:
         return lambda number: f"{number:.6g}"
     return lambda number: f"{number:.{places}f}"
@@ -121,8 +121,8 @@ def _bandwidths(profile: headrace.Profile) -> Iterator[str]:
 
 
 def _peak_injection(profile: headrace.Profile) -> Iterator[str]:
-    """Where all CPUs of the machine, or else of a socket, use memory near them: from fewer it is no
-    peak.
+    """Peak bandwidths: all CPUs of the machine, or else of a socket, use the memory near them.
+    Fewer CPUs give no peak.
     """
     who, rows = _whole(profile)
     count = conventions.find("mlc").number
@@ -147,7 +147,8 @@ def _peak_injection(profile: headrace.Profile) -> Iterator[str]:
 
 
 def _whole(profile: headrace.Profile) -> tuple[str, list[headrace.Row]]:
-    """Rows of the largest part of the machine that was measured as a whole, and what to call it."""
+    """Rows of the largest part of the machine that was measured as a whole, and the name of that
+    part."""
     rows = [
         row for row in complete(profile.rows)
         if row.experiment == "bandwidth" and row.median is not None
@@ -170,8 +171,8 @@ def _whole(profile: headrace.Profile) -> tuple[str, list[headrace.Row]]:
 
 
 def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
-    """In the order of the pairs, then of the types of traffic, then of the threads of it that were
-    asked for; what goes over the bus."""
+    """Loaded latencies by pair of nodes, then type of traffic, then requested threads. Bandwidths
+    are those on the bus."""
     points: dict[Curve, list[tuple[int, float, float]]] = {}
     for row in complete(profile.rows):
         mix, pair = str(row.parameters.get("mix")), _pair(row)
@@ -220,9 +221,11 @@ def _matrix(cells: Cells, text: Callable[[float], str]) -> str:
 
 
 def as_nvbandwidth(profile: headrace.Profile) -> str:
-    """Of GPUs what that tool prints; then a matrix per engine: what it copies from node to node,
-    GB/s, the largest size measured cold and the best number of threads, each of which makes copies
-    of its own, as that tool's do: not where all divide one."""
+    """The text of nvbandwidth for GPUs, then a matrix of GB/s from node to node for each engine.
+
+    A matrix has the largest size that was measured cold, with the best number of threads. Each
+    thread makes its own copies, as in nvbandwidth; rows whose threads share one copy are left out.
+    """
     rows = [
         (row, pair)
         for row in complete(profile.rows)
@@ -247,8 +250,8 @@ def as_nvbandwidth(profile: headrace.Profile) -> str:
     return "\n".join([_headrace(profile, used), *parts])
 
 
-#: By direction of pinned copies the tool's test cases: name, how it draws the way, and the detail
-#: that is the direction's own share where both are under way.
+#: Test cases of nvbandwidth, with pinned memory: direction, name, its drawing of the path, and the
+#: detail with one direction's share of copies in both.
 _GPU_TESTS = (
     ("to_gpu", "host_to_device_memcpy", "CPU(row) -> GPU(column)", None),
     ("from_gpu", "device_to_host_memcpy", "CPU(row) <- GPU(column)", None),
@@ -256,12 +259,12 @@ _GPU_TESTS = (
     ("both", "device_to_host_bidirectional_memcpy", "CPU(row) <-> GPU(column)", "from_gpu"),
     ("across", "device_to_device_memcpy_write", "GPU(row) -> GPU(column)", None),
 )
-#: How it names what moves the bytes: copy engines, multiprocessors.
+#: nvbandwidth's names for movers: copy engines, multiprocessors.
 _MOVERS = {"engine": "CE", "kernel": "SM"}
 
 
 def _gpu_tests(profile: headrace.Profile) -> Iterator[str]:
-    """The largest size of each; rows are nodes of the host, GPUs are counted from 0."""
+    """The largest size of each test. Rows are nodes of the host; GPUs are counted from 0."""
     rows = [
         row for row in complete(profile.rows)
         if row.experiment == "gpu" and row.median is not None and _pair(row, "gpu", "node")
@@ -302,7 +305,8 @@ def _gpu_tests(profile: headrace.Profile) -> Iterator[str]:
 
 
 def _gpu_pair(row: headrace.Row, gpus: list[int]) -> Pair:
-    """Row and column: the host's node and the GPU; of two GPUs from where to where."""
+    """Row and column of a cell: the host's node and the GPU, or source and destination of two GPUs.
+    """
     gpu, node = gpus.index(int(row.parameters["gpu"])), int(row.parameters["node"])
     if row.parameters["direction"] == "across":
         return gpu, gpus.index(node) if node in gpus else len(gpus)

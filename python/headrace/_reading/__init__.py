@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads of files and of what other file systems hold, through memory caches of this process."""
+"""Reads of local files and of other file systems' files, through memory caches of this process."""

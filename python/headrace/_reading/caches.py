@@ -20,8 +20,7 @@ T = TypeVar("T")
 #: Remote files are kept in blocks of this size. Neighbouring blocks that are missing are fetched by
 #: one request.
 REMOTE_BLOCK = 256 << 10
-#: Space for them is given in units of this size, so that small files and the ends of files waste
-#: half of one on average.
+#: Unit of space for these blocks: small files and the ends of files waste half a unit on average.
 REMOTE_UNIT = 16 << 10
 
 
@@ -107,7 +106,7 @@ class Caches:
             self._settings = settings
 
     def close(self) -> None:
-        """Writes what belongs into the folder, and drops the rest."""
+        """Writes blocks of the folder, and drops all others."""
         with self._lock:
             made, self._made = (self._made if self._here() else {}), {}
         store = made.get("store")
@@ -120,13 +119,13 @@ class Caches:
 
     @property
     def local(self) -> Cache:
-        """Blocks of files that the kernel opens."""
+        """The cache of local files, which the kernel opens."""
         mover, settings = self.mover, self._settings
         return self._one("cache", lambda: _cache(mover, settings))
 
     @property
     def remote(self) -> kvcache.Store | Attached:
-        """Blocks of what other file systems read. Error: the server cannot be attached."""
+        """The store of other file systems' files. Error: the server cannot be attached."""
         mover, settings = self.mover, self._settings
         return self._one("store", lambda: _store(mover, settings))
 
@@ -140,7 +139,7 @@ class Caches:
             return found
 
     def _here(self) -> bool:
-        """Whether something was made in this process."""
+        """Whether this process has made its caches."""
         return bool(self._made) and self._pid == os.getpid()
 
 

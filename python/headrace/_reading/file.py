@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file object for reading, whose position several threads may move."""
+"""A file object for reading with a position that several threads may move."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ _LARGE = 1 << 20
 
 
 class Source(Protocol):
-    """Bytes at positions. Thread-safe."""
+    """A source of bytes at positions. Thread-safe."""
 
     def size(self) -> int: ...
 
     def read(self, at: int, length: int) -> bytes:
-        """The bytes from there on; fewer at the end."""
+        """The bytes from `at` on; fewer at the end."""
 
     def readinto(self, at: int, into: memoryview) -> int:
-        """As read(); their number."""
+        """Like read(), into a buffer. Returns the number of bytes."""
 
 
 class ReadFile(io.RawIOBase):
-    """Thread-safe. A thread that sought reads from there on, whatever others seek meanwhile; so
-    threads that seek and read share a file object and get the right bytes. The read of a thread
-    that did not seek goes on where the last read or seek of any ended; all others then go on there.
+    """Thread-safe. A thread that called seek() reads from its own position, whatever other threads
+    do. So threads that seek and read can share a file object and get the right bytes. A thread that
+    did not seek reads from the end of the last read or seek of any thread; then all threads
+    continue there.
     """
 
     def __init__(self, fs: Any, path: str, source: Source) -> None:

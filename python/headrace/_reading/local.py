@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from headrace._core import Cache, Extent, File, InvalidError, Prefetch
 from headrace._reading.caches import Caches, unlock_in_children
 
-#: Open files that nobody reads at the moment, at most.
+#: Largest number of open files without a reader.
 KEPT_OPEN = 256
-#: A file that was written so short a time before it was looked at may be written again without
-#: another time stamp: ext4 and xfs round to a tick of the kernel (4 ms, 10 ms at most).
+#: A file written within this time (ns) before a look may be written again with the same time stamp:
+#: ext4 and xfs round to a tick of the kernel (4 ms, 10 ms at most).
 RECENT_NS = 100_000_000
 
 _Stamp = tuple[int, int, int, int, int]
@@ -26,7 +26,7 @@ _Stamp = tuple[int, int, int, int, int]
 
 @dataclass
 class _Opened:
-    """A file with what it looked like when its cached bytes began to be right."""
+    """An open file, and its status from which on cached bytes are right."""
 
     file: File
     stamp: _Stamp
@@ -46,8 +46,8 @@ class LocalFiles:
         self._lock = threading.Lock()
 
     def read(self, path: str, at: int, length: int, opened: os.stat_result | None = None) -> bytes:
-        """The bytes that are there. OSError as of open(); and the file is not the one that was
-        `opened`.
+        """The bytes at `at`, fewer at the end. OSError: as of open(), or the file is not the one
+        that was `opened`.
         """
         extent = self._extent(path, at, length, opened)
         return b"" if extent is None else self._caches.local.read(extent)
@@ -78,7 +78,7 @@ class LocalFiles:
         return opened.file.extent(at, inside) if inside > 0 else None
 
     def _current(self, path: str, before: os.stat_result | None = None) -> tuple[_Opened, int]:
-        """The file as it is now, and its size."""
+        """The file in its present state, and its size."""
         status = os.stat(path)
         stamp = _stamp(status)
         if before is not None and _is_another(before, status):
@@ -99,7 +99,8 @@ class LocalFiles:
         return found
 
     def _look_again(self, path: str, status: os.stat_result) -> tuple[_Opened, int]:
-        """A new object: the copies of the old one are never found again, and leave."""
+        """Makes a new object for the file: copies of the old object are never found again, and are
+        evicted."""
         recent = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < RECENT_NS
         opened = _Opened(File.open(self._caches.mover.machine, path), _stamp(status), recent)
         with self._lock:
@@ -121,8 +122,8 @@ def _stamp(status: os.stat_result) -> _Stamp:
 
 
 def _is_another(before: os.stat_result, now: os.stat_result) -> bool:
-    """Whether a path has got another file. A file system without lasting inode numbers gives the
-    same file another one.
+    """Whether a path names another file now. On a file system without lasting inode numbers the
+    same file may get another number.
     """
     return before.st_ino != now.st_ino and _stamp(before)[2:] != _stamp(now)[2:]
 

@@ -19,10 +19,10 @@ from headrace._serving.client import Attached
 
 _log = logging.getLogger(__name__)
 
-#: Blocks that are fetched by one request, at most: large requests are cut so that several are under
-#: way at once.
+#: Largest number of blocks in one request: larger reads are split, so that several requests run at
+#: once.
 REQUEST_BLOCKS = 32
-#: Requests of one read that are under way at once.
+#: Largest number of requests of one read that run at once.
 MOST_REQUESTS = 16
 #: A read waits for another thread's fetch of the same blocks at most this long.
 FETCH_SECONDS = 600
@@ -30,7 +30,7 @@ FETCH_SECONDS = 600
 
 @dataclass(frozen=True)
 class Version:
-    """A file as it was when it was asked for: `identity` changes with its bytes."""
+    """A version of a file: `identity` changes with its bytes."""
 
     path: str
     size: int
@@ -48,7 +48,8 @@ class RemoteFiles:
     """Thread-safe. A block that several threads miss is fetched once."""
 
     def __init__(self, caches: Caches, fs: Any, name: str) -> None:
-        """`name`: of the file system, with what tells it from others of its kind."""
+        """`name`: the file system's name, with the options that distinguish it from others of its
+        kind."""
         self._caches = caches
         self._fs = fs
         self._name = name
@@ -67,8 +68,8 @@ class RemoteFiles:
         return Version(path, int(info["size"]), f"{self._name}\0{self._fs.ukey(path)}")
 
     def read(self, version: Version, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """The bytes of each range (start, end) inside the file. OSError: the file system gave
-        others than it said.
+        """The bytes of each range (start, end) inside the file. OSError: the file system returned
+        another number of bytes than expected.
         """
         blocks = sorted(
             {
@@ -194,7 +195,7 @@ class RemoteFiles:
         return held
 
     def _server_failed(self, store: kvcache.Store | Attached, error: Error) -> None:
-        """Without the server the file system below is read; that is said once."""
+        """Reads the file system below without the server. A warning is printed once."""
         if not isinstance(store, Attached):
             raise error
         if not self._warned:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report's charts: one theme, and lines, bars, dots and heat maps for the figures.
 
-Fields are channels (`alt.X("x:Q")`), not their shorthands: what those stand for Altair looks up
-anew for each, for as long as all the rest takes.
+Fields are channels (`alt.X("x:Q")`), not shorthands: Altair's look-up of shorthands takes as long
+as all the rest.
 
 Each chart is one view as wide as its container, so that it fits a desk and a telephone, and has no
-background and no ink of its own: text and rules are drawn in the page's text colour
+background and no text colour of its own: text and rules are drawn in the page's text colour
 (``currentColor``), data in hues that read on white and on black.
 """
 
@@ -21,8 +21,8 @@ Row = dict[str, Any]
 #: Altair's types for layers, concatenations and single marks.
 Picture = alt.LayerChart | alt.FacetChart | alt.VConcatChart | alt.Chart
 
-#: Hues with at least 3:1 contrast on white and on #14171a (WCAG 2.1, 1.4.11), told apart also by
-#: the colour-blind (after Okabe and Ito, 2008).
+#: Hues with at least 3:1 contrast on white and on #14171a (WCAG 2.1, 1.4.11). Colour-blind people
+#: can distinguish them (after Okabe and Ito, 2008).
 BLUE, ORANGE, RED, GREEN, GREY = "#3f8fd2", "#d9822b", "#d1495b", "#3d9a6c", "#7f8791"
 VIOLET = "#9b72cf"
 INK = "currentColor"
@@ -30,7 +30,7 @@ _HUES = [BLUE, ORANGE, GREEN, RED, GREY, VIOLET, "#b3892f", "#2f9aa0"]
 
 #: The kinds of axes: a logarithm, one of bytes, one of a number, or one that begins at 0.
 Scale = Literal["log", "bytes", "doubling", "delay"]
-#: Bars that have their number beside them; more would be a wall of digits.
+#: With at most this number of bars, each has its number beside it.
 MOST_NUMBERS = 12
 #: Pixels for a legend's entry on a telephone, and for one letter.
 _LEGEND_WIDTH, _LETTER = 300, 6.5
@@ -89,8 +89,8 @@ def stacked(charts: Sequence[Picture], **properties: Any) -> alt.VConcatChart:
 
 
 def _color(name: str, rows: Sequence[Row], every: Sequence[str] = ()) -> alt.Color:
-    """Hues in the order of appearance; each always the same, with a legend, where `every` name that
-    there may be is given.
+    """Hues in order of appearance. If `every` possible name is given, each always has the same hue,
+    and there is a legend.
     """
     scale = _hues(name, rows, every)
     return alt.Color(f"{name}:N", scale=scale, legend=_legend(name, rows, every))
@@ -197,8 +197,8 @@ def family(rows: Sequence[Row], *, x_title: str, y_title: str, shade_title: str)
 def areas(
     rows: Sequence[Row], *, x_title: str, y_title: str, level: float | None = None
 ) -> Picture:
-    """`y` over `x`, an area per `line`, upon each other in the order of `order`; with a dashed line
-    at `level` of x.
+    """`y` over `x`, a stacked area per `line` in the order of `order`, with a dashed line at
+    `level` of x.
     """
     least, most = (function(row["x"] for row in rows) for function in (min, max))
     along = alt.X("x:Q", title=x_title, axis=alt.Axis(tickCount=8, grid=False),
@@ -223,8 +223,8 @@ def areas(
 
 
 def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> Picture:
-    """A bar per `bar`, which may be two lines, from 0 to `y`, side by side per `line`; with the
-    spread from `low` to `high`, with a stroke at a `bound`, and with what was `published` of the
+    """A bar per `bar`, whose name may have two lines, from 0 to `y`, side by side per `line`. Also
+    drawn: the spread from `low` to `high`, a stroke at a `bound`, and `published` values of the
     same bars. Requires: no two rows have the same `bar` and `line`, which would hide one.
     """
     names = list(dict.fromkeys(row["bar"] for row in rows))
@@ -272,7 +272,7 @@ def has_spread(chart: Picture) -> bool:
 
 
 def _behind(rows: Sequence[Row]) -> list[alt.Tooltip]:
-    """On what a number rests, where the rows say it."""
+    """The evidence behind numbers, if the rows have it."""
     return [alt.Tooltip("behind:N", title="of")] if any("behind" in row for row in rows) else []
 
 
@@ -299,8 +299,8 @@ def _diamonds(
 def times(
     rows: Sequence[Row], *, title: str, label: str = _TIME, lines: Sequence[str] = ()
 ) -> Picture:
-    """A lane per `bar`, in it a mark per `line` at `x` on a logarithmic axis: nanoseconds, or what
-    another `label` says. `lines`: all that there may be, each in one hue in all charts.
+    """A lane per `bar` with a mark per `line` at `x`, on a logarithmic axis of nanoseconds, or as
+    `label` says. `lines`: all possible lines; each has the same hue in all charts.
     """
     names = list(dict.fromkeys(row["bar"] for row in rows))
     values = [row["x"] for row in rows]
@@ -323,12 +323,12 @@ def times(
 
 
 def heat(cells: Sequence[Row], *, x_title: str | None = None, color: str = BLUE) -> Picture:
-    """A cell per `column` and `row` with its `text`, the stronger the nearer `shade` is to 1; where
-    `shade` is None an empty, dashed one."""
+    """A cell per `column` and `row` with its `text`. A `shade` near 1 is stronger; None gives an
+    empty, dashed cell."""
     columns = list(dict.fromkeys(cell["column"] for cell in cells))
     rows = list(dict.fromkeys(cell["row"] for cell in cells))
     slanted = max(len(column) for column in columns) > 4
-    # As large as the cells allow, of which a text takes about five letters; a picture has room.
+    # Text as large as the cells allow: a cell holds about five letters.
     size = alt.ExprRef(f"clamp((containerSize()[0] || 900) / {len(columns)} / 3.4, 6.5, 12)")
     base = alt.Chart(alt.Data(values=list(cells))).encode(
         x=alt.X("column:N", sort=columns, title=x_title,
@@ -354,13 +354,13 @@ def heat(cells: Sequence[Row], *, x_title: str | None = None, color: str = BLUE)
 
 
 def _marked(values: Sequence[float], label: str) -> alt.Axis:
-    """A mark at each value, as many labels as there is room for."""
+    """A mark at each value, with as many labels as fit."""
     return alt.Axis(values=list(values), labelExpr=label, labelOverlap="greedy", labelSeparation=7,
                     grid=False)  # fmt: skip
 
 
 def _steps(values: Sequence[float]) -> list[float]:
-    """1, 2, 5, 10, ... from below the least of the values to above the most."""
+    """1, 2, 5, 10, ... from below the smallest value to above the largest."""
     least, most = min(values), max(values)
     first = math.floor(math.log10(least))
     series = [m * 10.0**e for e in range(first, first + 40) for m in (1, 2, 5)]

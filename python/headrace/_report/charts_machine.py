@@ -16,7 +16,7 @@ from headrace._report.charts import BLUE, GREEN, GREY, INK, ORANGE, VIOLET, Pict
 KIND_COLORS = {"dram": BLUE, "hbm": ORANGE, "cxl": VIOLET, "gpu": GREEN, "storage": GREY}
 #: Where the boxes of CPUs end and those of memories begin, as shares of the width.
 CPUS_END, MEMORY_START = 0.23, 0.34
-#: In lines of text: a box's head and foot, and the space between two boxes.
+#: Heights in lines of text: a box's head, a box's foot, the space between two boxes.
 HEAD, FOOT, GAP = 1.6, 0.4, 0.7
 #: Pixels of a line.
 LINE = 19

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of a query's runs: what its pipeline fetched, waited for and used, and its modes."""
+"""Charts of a query's runs: blocks fetched, waited for and used over time; times by mode."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MODE_COLORS = {
 
 #: Chunks of the faster run in the close-up: enough to see a rhythm, few enough to see a block.
 CLOSE_UP_CHUNKS = 10
-#: A busy span of the overview is no finer than this share of the time axis: what is thinner than a
-#: pixel cannot be seen, and would make the page heavy.
+#: Shortest busy span of the overview, as a share of the time axis. Shorter ones are less than a
+#: pixel, and would make the page large.
 FINEST = 1 / 2000
 #: Pixels of a lane, and of all else above and below the lanes.
 LANE = 30
@@ -30,7 +30,8 @@ def short(column: str) -> str:
 
 
 def spans_of(block: Row) -> dict[str, tuple[float, float]]:
-    """When a block was fetched, waited for and used, in seconds; without what did not happen."""
+    """Times in seconds at which a block was fetched, waited for and used, as far as these happened.
+    """
     spans = {
         "fetch": (block["fetch_start"], block["fetch_end"]),
         "wait": (block["wait_start"], block["wait_end"]),
@@ -55,7 +56,7 @@ def merged(spans: Iterable[tuple[float, float]], gap: float) -> list[tuple[float
 
 
 def close_up_end(runs: dict[str, Row]) -> float:
-    """Where the close-up ends, in seconds: when the fastest run has used its first chunks."""
+    """End of the close-up in seconds: when the fastest run has used its first chunks."""
     ends = [
         max(
             (b["use_end"] for b in run["blocks"] if b["chunk"] < CLOSE_UP_CHUNKS),
@@ -102,8 +103,8 @@ def overview(runs: dict[str, Row]) -> Picture:
 
 
 def timeline_rows(run: Row, end_ms: float) -> list[Row]:
-    """What the close-up shows up to `end_ms`, in milliseconds: a row per wait and use of a block,
-    and per stretch of time in which a column had blocks in flight (several at once)."""
+    """Rows of the close-up until `end_ms`, in milliseconds: one for each wait for a block and each
+    use of a block, and one for each time in which a column had blocks in flight."""
     rows = []
     fetches: dict[str, list[tuple[float, float]]] = {}
     for block in run["blocks"]:
@@ -120,7 +121,7 @@ def timeline_rows(run: Row, end_ms: float) -> list[Row]:
 
 
 def arrival_rows(run: Row, end_ms: float) -> list[Row]:
-    """When each block arrived, up to `end_ms`."""
+    """Times at which blocks arrived, until `end_ms`."""
     return [
         {"column": short(block["column"]), "chunk": block["chunk"], "activity": "fetch",
          "lane": "fetch", "end": round(block["fetch_end"] * 1e3, 4)}
@@ -154,7 +155,7 @@ def _activity_color(*, legend: bool) -> alt.Color:
 
 
 def timeline(run: Row, end_ms: float, *, last: bool) -> Picture:
-    """When each block was fetched, waited for and used; one lane per column.
+    """Times at which each block was fetched, waited for and used, with a lane per column.
 
     The upper half of a lane is the fetch with a mark where the block arrived, the lower half the
     pipeline; `end_ms` is the end of the time axis, the same for all runs that are compared. The

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Influences on the numbers besides the machine: lines at the top of a page, and a list."""
+"""Conditions that influence the numbers besides the machine: lines at the top of a page, and a
+list."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from headrace._report.rows import bars_are
 
 
 def condition_lines(conditions: Mapping[str, str]) -> list[str]:
-    """How it was measured, and on what kind of host; nothing of what the document does not say."""
+    """Lines on how and on what kind of host it was measured, as far as the document has them."""
     warning, _ = busy_host(conditions.get("looks_disturbed", "0 of 0"))
     lines = [warning and f"{warning}.", _how(conditions), _host(conditions), _limits(conditions)]
     return [line for line in lines if line]
 
 
 def conditions_figures(profile: _core.Profile) -> list[Figure]:
-    """All conditions, and how much stands behind the numbers; nothing for what was published."""
+    """All conditions, and the evidence behind the numbers; empty for published numbers."""
     measured = [row for row in profile.rows if row.samples]
     if profile.published or not measured or not profile.conditions:
         return []
@@ -32,8 +33,8 @@ def conditions_figures(profile: _core.Profile) -> list[Figure]:
 
 
 def rests_on_rows(rows: list[_core.Row], spread_drawn: bool = False) -> str:
-    """The sentence of a figure on how many rows and mappings it rests, which are noisy, and what
-    the bars at its points are where they are drawn."""
+    """A figure's sentence on its evidence: the number of rows and mappings, noisy rows, and the
+    meaning of bars if any are drawn."""
     measured = [row for row in rows if row.samples]
     if not measured or measured[0].source:
         return ""

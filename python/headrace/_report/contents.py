@@ -61,7 +61,7 @@ _OWN_FIGURES = {
         )
     },
 }
-#: Fields that documents with figures of their own share with all others.
+#: Fields that all documents have, also those with figures of their own.
 _HEAD = ("version", "date", "rests_on", "warnings", "conditions")
 #: Documents that are drawn by their parts.
 _BY_PARTS = ("bench copy", "bench query", "demo")
@@ -141,7 +141,7 @@ def _parts(document: Row) -> Row:
 
 
 def _conditions(document: Row) -> dict[str, str]:
-    """Those of what was measured; a document may have none."""
+    """The conditions of the measurement; empty if the document has none."""
     profile = document.get("profile")
     if profile is not None:
         return {} if profile.published else dict(profile.conditions)

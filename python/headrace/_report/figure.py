@@ -9,8 +9,8 @@ from typing import Any
 
 @dataclass
 class Table:
-    """Rows of text under a head. A row that is shorter than the head ends in words that take the
-    rest of it; `words` names columns of words, `strong` begins the row to look at.
+    """Rows of text under a head. In a row shorter than the head, the last cell spans the rest.
+    `words`: columns of words. `strong`: first cell of the row to emphasize.
     """
 
     head: list[str]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of cores: parallel loads, cache lines handed over, reads split over memories."""
+"""Figures of cores: parallel loads, transfers of cache lines, reads split over memories."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of what `headrace demo` measures besides its query: rates, and copies by one core."""
+"""Figures of `headrace demo` besides its query: rates, and copies by one core."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def copies_figure(rows: list[Fields]) -> Figure:
         chosen = [row for row in rows if row["state"] == state]
         if not chosen:
             continue
-        # The engine that Headrace takes is drawn first.
+        # The engine that Headrace chooses is drawn first.
         points = [_point(row) for row in sorted(chosen, key=lambda row: row["engine"] != "cpu")]
         chart = charts.lines(points, x_title="bytes of one copy", y_title="times memcpy",
                              x="bytes", level=1.0)  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies by DSA devices, as a profile holds them."""
+"""Figures of copies by DSA devices in a profile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dsa(rows: Rows, known: Bounds) -> Figure:
     if others.rows:
         bars = [point(row, 1e9, bar=_words(others, row), line="") for row in others.rows]
         heading = "by several threads and devices, and while others run"
-        # Each bar has a bound of its own: they go to different memories.
+        # Each bar has its own bound, because the memories differ.
         for bar, row in zip(bars, others.rows, strict=True):
             bar["bound"], _ = bounds.line(known.between(pair_of(row)), bars)
         if any(bar["bound"] for bar in bars):

@@ -50,7 +50,7 @@ def _missing(title: str, name: str) -> Figure:
 
 
 def _rate(row: Row) -> dict[str, Any]:
-    """With its interval, where it has one: a model and what was published have none."""
+    """The rate, with its interval if it has one; modelled and published rates have none."""
     rate = row["bytes_per_second"]
     low, high = (row.get(end) or rate for end in ("low", "high"))
     return {"y": rate / GIB, "low": low / GIB, "high": high / GIB, "text": _gib(rate)}

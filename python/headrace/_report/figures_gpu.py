@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies to, from and between GPUs, what handing small ones over costs, latencies and pinning."""
+"""Figures of GPUs: copies to, from and between them, submission of small copies, latencies,
+pinning."""
 
 from __future__ import annotations
 
@@ -57,9 +58,11 @@ def gpu(rows: Rows, known: Bounds) -> Figure:
 
 
 def _bound(known: Bounds, rows: Rows, inside: Rows) -> Peak | None:
-    """Of copies from or to memory of the host, that memory's peak, of several the highest. How fast
-    the GPU's memory is read or written alone is not measured; but what copies inside it reach it
-    does in both directions at once, so where that is more, the host's memory is the slower one.
+    """The highest peak of the host memories that the copies use.
+
+    How fast GPU memory is only read or only written is not measured. Copies inside the GPU read and
+    write at once, so if they are faster than this peak, host memory is the slower side. None if
+    they are not, or if a peak is unknown.
     """
     mix = {"to_gpu": "read", "from_gpu": "nt_write"}.get(str(rows.rows[0].parameters["direction"]))
     peaks = [known.peak(node, mix) for node in rows.values("node")] if mix else []
@@ -86,8 +89,8 @@ def _size(row: _core.Row) -> str:
 
 
 def _line(rows: Rows, row: _core.Row) -> str:
-    """ "engine, pinned, node 1": what moves, the memory on the other side, and which where there
-    are several."""
+    """ "engine, pinned, node 1": the mover, the kind of host memory, and its node if there are
+    several."""
     p = row.parameters
     words = [str(p["by"]), str(p["memory"])]
     words += [str(name) + f" {p[name]}" for name in ("gpu", "node") if len(rows.values(name)) > 1]

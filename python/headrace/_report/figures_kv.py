@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `headrace bench kv`: how fast servers were, and where their memory was meanwhile."""
+"""Figures of `headrace bench kv`: the speed of servers, and the places of their memory meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from headrace._report.rows import bars_are
 
 Row = dict[str, Any]
 
-#: Places that are no node.
+#: Places other than nodes.
 _ELSEWHERE = {"swap": "swap", "file": "file on SSD"}
 
 
@@ -67,7 +68,7 @@ def _places(document: Row) -> Figure:
     ]
     names = {each: _ELSEWHERE.get(each) or f"{kinds[each]}, node {each}" for each in used}
     for row in rows:
-        # An area takes two looks.
+        # An area needs two samples.
         if len(row["pages"]) < 2:
             continue
         heading = f"{row['server']} {row['config']}, workload {row['workload']}"

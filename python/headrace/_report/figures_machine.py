@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine and its links: node by node where few, else alike nodes as one."""
+"""Figures of the machine and its links: each node if there are few, otherwise alike nodes as one.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ MOST_ARROWS = 12
 KIND_NAMES = {
     "dram": "DRAM", "hbm": "HBM", "cxl": "CXL memory", "gpu": "GPU memory", "storage": "storage",
 }  # fmt: skip
-#: Links in a table of their own lines; of more, those alike are one.
+#: With at most this number of links, each has a line in the table; otherwise alike links share one.
 MOST_LINKS = 8
 LINK_NAMES = {
     "upi": "UPI", "xgmi": "xGMI", "socket": "between sockets", "mesh": "mesh", "pcie": "PCIe",
     "cxl": "CXL", "nvlink": "NVLink", "c2c": "NVLink-C2C",
 }  # fmt: skip
 Found = dict[Pair, float]
-#: Kind, name, capacity, CPUs, and what is known of copies: what nodes of one box share.
+#: Properties that nodes of one box share: kind, name, capacity, CPUs, and rates of copies.
 _Likeness = tuple[str, str, int | None, int, tuple[str, ...]]
 
 
@@ -38,8 +39,8 @@ def machine_figure(machine: _core.Machine, experiments: dict[str, Rows]) -> Figu
 
 
 def _picture(machine: _core.Machine, experiments: dict[str, Rows]) -> Figure:
-    """Where nothing was measured with what nodes are rated at, where no rating is known with each
-    node and its CPUs.
+    """The picture with measured numbers; without them, with rated ones; without those, with nodes
+    and CPUs only.
     """
     nothing = Rows([], {node.id: node.kind for node in machine.nodes})
     latencies = _values(memory_latency(experiments.get("latency", nothing)))
@@ -81,7 +82,7 @@ def _picture(machine: _core.Machine, experiments: dict[str, Rows]) -> Figure:
 
 
 def _unknown_links(machine: _core.Machine) -> Figure:
-    """Each node with the best rates of copies from and to it, alike ones as one."""
+    """Each node with the best rates of copies from and to it; alike nodes as one."""
     kinds = [node.kind for node in machine.nodes]
     counted = [
         plural(kinds.count(kind), f"{name} node")
@@ -117,7 +118,7 @@ def _unknown_links(machine: _core.Machine) -> Figure:
 
 
 def _links(machine: _core.Machine) -> Table:
-    """What each joins, the most that crosses it, what it adds to an access, and who says so."""
+    """A row for each link: the nodes it joins, its bandwidth, its latency, and the sources."""
     alike: dict[tuple[object, ...], list[_core.Link]] = {}
     for place, link in enumerate(machine.links):
         known = (link.kind, _limit(link), link.latency, _basis(link))
@@ -137,7 +138,7 @@ def _links(machine: _core.Machine) -> Table:
 
 
 def _joined(machine: _core.Machine, links: list[_core.Link]) -> str:
-    """ "DRAM 0–3 with DRAM 4–7"; of several links all that they join."""
+    """ "DRAM 0–3 with DRAM 4–7": all nodes that these links join."""
     if len(links) == 1:
         return f"{_ends(machine, links[0].a)} with {_ends(machine, links[0].b)}"
     return f"pairs of {_ends(machine, [node for link in links for node in (*link.a, *link.b)])}"
@@ -161,7 +162,7 @@ def _limit(link: _core.Link) -> str:
 
 
 def _basis(link: _core.Link) -> str:
-    """How it was found, and who says each of its numbers."""
+    """How the link was found, and the source of each number."""
     told = [
         f"{words}: {source}" for words, source in
         (("each way", link.each_way_source), ("both ways", link.both_ways_source),
@@ -171,7 +172,7 @@ def _basis(link: _core.Link) -> str:
 
 
 def _devices(machine: _core.Machine, node: _core.Node) -> list[str]:
-    """ "4 × DSA", of what copies by itself."""
+    """ "4 × DSA": engines of the node that copy without cores."""
     kinds = [engine.kind for engine in machine.engines if engine.home == node.id]
     copying = sorted(set(kinds) - {"cpu", "migrate", "ssd"})
     return [f"{kinds.count(kind)} × {kind.upper()}" for kind in copying]
@@ -192,7 +193,7 @@ def _copies(node: Name, best: Found) -> list[str]:
     others = [pair[1] for pair in best if pair[0] == node != pair[1]]
     for other in others:
         back = best.get((other, node))
-        # A pair is told at one of its ends: the one with the higher number.
+        # A pair is listed once: at the node with the higher number.
         if back is None or (isinstance(other, int) and isinstance(node, int) and other < node):
             text = f"to node {other}: {format_rate(best[node, other])}"
             lines.append(text + (f", back {format_rate(back)}" if back else ""))
@@ -288,7 +289,7 @@ def _span(numbers: Iterable[Name]) -> str:
 
 
 def _words(pairs: list[Pair], latencies: Found, rates: Found) -> str:
-    """ "540 GB/s, 118 ns", of several pairs "15.6–46.8 GB/s, 104–201 ns"."""
+    """ "540 GB/s, 118 ns"; for several pairs "15.6–46.8 GB/s, 104–201 ns"."""
     parts = []
     speeds = sorted(rates[pair] for pair in pairs if pair in rates)
     if speeds:
@@ -312,14 +313,14 @@ def _capacity(node: _core.Node | None) -> str:
 
 
 def _capacities(nodes: list[_core.Node]) -> str:
-    """Says one node's, or each one's if all have the same."""
+    """The capacity of one node, or of each node if all are equal."""
     capacities = {_capacity(node) for node in nodes}
     each = " each" if len(nodes) > 1 else ""
     return capacities.pop() + each if len(capacities) == 1 and "" not in capacities else ""
 
 
 def _storage(machine: _core.Machine, experiments: dict[str, Rows]) -> list[Memory]:
-    """Storage has no CPUs of its own that read it: a box with its best rates."""
+    """A box for storage with its best rates, as no CPUs belong to it."""
     found = []
     for node in machine.nodes:
         if node.kind != "storage":

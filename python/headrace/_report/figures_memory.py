@@ -44,14 +44,16 @@ def read_bandwidth(rows: Rows) -> dict[Pair, _core.Row]:
 
 
 def of_nodes(rows: Rows) -> Rows:
-    """Those of the CPUs of one node that walk in order: those of whole sockets and machines are no
-    pair of nodes, and in random order memory gives less than it has.
+    """Rows of sequential accesses by the CPUs of one node.
+
+    Rows of a socket or of the machine belong to no pair of nodes. In random order memory does not
+    reach its bandwidth.
     """
     return rows.having(lambda row: not {"on", "pattern"} & row.parameters.keys())
 
 
 def _teams(rows: Rows, bar: str) -> list[tuple[str, Any]]:
-    """A chart of what larger parts of the machine reach than a node, if that was measured."""
+    """A chart of bandwidths of sockets and of the machine, if they were measured."""
     points = [
         point(row, 1e9, bar=row.parameters[bar], line=_team_words(rows, row))
         for row in rows.having(lambda row: "on" in row.parameters).rows
@@ -194,7 +196,7 @@ def loaded(rows: Rows) -> Figure:
     figure.charts += _families(rows)
     reads = shown.of(mix="read") if several else shown
     if len({delay_of(row) for row in reads.rows}) > 1:
-        # Latency checkers of others inject a delay whose unit they do not define.
+        # Third-party latency checkers inject a delay in a unit that they do not define.
         foreign = any(row.source for row in reads.rows)
         points, left = few_lines(_by_delay(reads, several))
         more = more or left
@@ -214,8 +216,8 @@ def loaded(rows: Rows) -> Figure:
 
 
 def _families(rows: Rows) -> list[tuple[str, Any]]:
-    """Each memory's with more mixes than hues, the curves by the share of reads: those with plain
-    stores, and those with stores around the caches, which have the reads in common.
+    """Charts of memories with more mixes than hues: curves by the share of reads. One chart has
+    plain stores, one has stores past the caches; both have the curve of reads.
     """
     found: list[tuple[str, Any]] = []
     alone = rows.having(lambda row: not _is_apart(row) and is_mix(row.parameters["mix"]))
@@ -234,7 +236,8 @@ def _families(rows: Rows) -> list[tuple[str, Any]]:
 
 
 def _shaded(rows: Rows, mixes: list[str]) -> list[Point]:
-    """The points of a family; the last of the curves at its ends and in the middle are named."""
+    """The points of a family. The first, middle and last curves have a label at their last point.
+    """
     points: list[Point] = []
     for mix in mixes:
         curve = [
@@ -263,7 +266,7 @@ def _line(rows: Rows, row: _core.Row, several: bool) -> str:
 
 
 def _threads_words(row: _core.Row) -> str:
-    """How many threads the others are, where that was asked for: else all CPUs but one."""
+    """The number of threads of traffic if it was requested; otherwise all CPUs but one."""
     threads = row.parameters.get("threads")
     return "" if threads is None else f", {threads} threads"
 

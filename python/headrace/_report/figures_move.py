@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How bytes get from one memory to another: by copies, and by moving pages."""
+"""Figures of movement between memories: copies, and migration of pages."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from headrace._report.rows import (
     value,
 )
 
-#: What a program meets that uses pages while they move, by the name of the detail: how long until
-#: the first page is there, and how long single accesses take.
+#: Details that show how a program feels a move of pages that it uses: the time until the first page
+#: is there, and the time of single accesses.
 _FELT = {
     "first_batch_ns": "first page", "stall_p50_ns": "half", "stall_p99_ns": "99 %",
     "stall_max_ns": "slowest",
@@ -64,7 +64,7 @@ def copy(rows: Rows, known: Bounds) -> Figure:
 
 
 def _over_cores(figure: Figure, rows: Rows, known: Bounds) -> None:
-    """One copy by more and more cores, of the first pair where it was divided."""
+    """One copy divided among more and more cores, for the first pair with such rows."""
     divided = rows.having(lambda row: "work" in row.parameters)
     pairs = divided.pairs() if divided.rows else []
     if not pairs:
@@ -124,7 +124,7 @@ def migrate(rows: Rows, known: Bounds) -> Figure:
             heading = f"{rows.name(pair)}: how fast {plural(fewest, 'CPU')} can move them{told}"
             bars = [each | {"bound": level} for each in points]
             figure.charts.append((heading, charts.bars(bars, title="GB/s")))
-    # The pair that is drawn first stands for the others: stalls and gains depend on the way.
+    # The first pair drawn stands for the others: stalls and gains depend on the method.
     more = _with_more_cpus(figure, rows.among(pairs[:1]), known)
     felt = rows.among(pairs[:1]).having(lambda row: _threads(row) == fewest)
     for pages in felt.values("pages"):
@@ -146,8 +146,7 @@ def migrate(rows: Rows, known: Bounds) -> Figure:
 
 
 def _of_one_size(rows: Rows) -> Rows:
-    """Those of the size of which there are most ways; older versions had one size and no name for
-    it."""
+    """Rows of the size with the most rows. Older versions had one size and did not name it."""
     counts = Counter(row.parameters.get("bytes") for row in rows.rows)
     size = counts.most_common(1)[0][0]
     return rows.having(lambda row: row.parameters.get("bytes") == size)
@@ -159,7 +158,7 @@ def _size(rows: Rows) -> str:
 
 
 def _with_more_cpus(figure: Figure, rows: Rows, known: Bounds) -> str:
-    """Draws the rates over the number of CPUs that move at once, where there are several."""
+    """Draws rates over the number of CPUs that move pages at once, if there are several numbers."""
     points = [
         point(row, 1e9, x=_threads(row), order=_threads(row),
               line=f"{_way(row)}, {row.parameters['pages']}",
@@ -178,7 +177,7 @@ def _with_more_cpus(figure: Figure, rows: Rows, known: Bounds) -> str:
 
 
 def _threads(row: _core.Row) -> int:
-    """The CPUs that move; older versions measured with one."""
+    """The number of CPUs that move pages; older versions used one."""
     return int(row.parameters.get("threads", 1))
 
 
@@ -210,8 +209,10 @@ def _stall(rows: Rows) -> str:
 
 
 def _trade_off(rows: Rows) -> str:
-    """What keeping the addresses costs, where both were measured between the same nodes: by the
-    kernel, which a program need not know of, else by the program that moves its own pages."""
+    """The cost of keeping addresses during a move, beside copies to new memory of the same nodes.
+
+    If the kernel's migration was measured, its rate counts, since it needs no help of the program.
+    Otherwise the program remaps its own pages."""
     for pair in rows.telling_pairs(1):
         for pages in rows.values("pages"):
             both = rows.among([pair]).of(pages=pages)
@@ -241,7 +242,7 @@ def _compared(new: _core.Row, kept: _core.Row) -> str:
 
 
 def _places(rows: Rows) -> Table:
-    """Migrate in place against copy to a new address, per pair of nodes and size of page."""
+    """Migration in place against copies to a new address, for each pair of nodes and page size."""
     lines: list[list[str]] = []
     for pair in rows.pairs():
         for pages in rows.values("pages"):
@@ -258,7 +259,7 @@ def _places(rows: Rows) -> Table:
 
 
 def _copying(row: _core.Row) -> str:
-    """The part of the time in which the same CPUs copy as much to pages that are there."""
+    """Share of the time in which the same CPUs would copy as much to existing pages."""
     share = row.details.get("copy_share")
     return "" if share is None else f"{100 * share:.0f} %"
 

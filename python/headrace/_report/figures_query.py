@@ -24,7 +24,7 @@ MODE_WORDS = {
 
 
 def timeline_figures(query: Row | None) -> list[Figure]:
-    """The whole runs on one time axis, and a close-up with a lane per column."""
+    """Whole runs on one time axis, and a close-up with a lane per column."""
     title = "Fetching and computing, at the same time or in turn"
     runs = (query or {}).get("timeline") or {}
     shown = {mode: runs[mode] for mode in ("direct", "prefetch") if mode in runs}
@@ -128,7 +128,7 @@ def mode_rows(query: Row | None) -> list[Fields]:
 
 
 def overlap_text(query: Row | None) -> str:
-    """The overlap efficiency; empty where it is not known."""
+    """The sentence on overlap efficiency; empty if it is unknown."""
     overlap = find(query, experiment="overlap")["median"] if query else None
     return "" if overlap is None else efficiency(overlap)
 

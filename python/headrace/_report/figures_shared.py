@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of jobs that slow each other down by using memory at the same time."""
+"""Figures of interference: jobs that use memory at the same time."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _at(row: _core.Row, y: float, text: str) -> dict[str, Any]:
 
 
 def _slowed(unequal: Rows) -> list[dict[str, Any]]:
-    """Rows by number of other jobs, for jobs that have several such numbers."""
+    """Rows by number of other jobs, for jobs measured with several numbers."""
     counts: dict[str, list[_core.Row]] = {}
     for row in unequal.rows:
         line = f"{_job(unequal, row, 'victim')} beside {_job(unequal, row, 'aggressor')}"
@@ -123,7 +123,7 @@ def _slowed(unequal: Rows) -> list[dict[str, Any]]:
 
 
 def _totals(equal: Rows) -> list[dict[str, Any]]:
-    """Bytes per second of all; of one alone too, unless that is a latency."""
+    """Bytes per second of all jobs together; also of one alone, unless its value is a latency."""
     points = []
     for row in equal.rows:
         total = row.details["total"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files on storage: by block size, by depth, and by the way of asking."""
+"""Figures of storage: rates by block size, by queue depth, and by method."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ def storage(rows: Rows, known: Bounds) -> Figure:
 
 
 def _bound(known: Bounds, direct: Rows, operation: str) -> Peak | None:
-    """The disk's peak is the most that any way past the page cache reached; the memory is the first
-    node's, which the experiment reads into and writes from."""
+    """The bound of the disk and the memory. The disk's peak is the highest rate of any method past
+    the page cache. The memory is the first node's, which the experiment reads into and writes from.
+    """
     memories = in_order(number for number in known.bandwidth.kinds if known.has_memory(number))
     if not memories or not direct.rows:
         return None
@@ -69,7 +70,8 @@ def _bound(known: Bounds, direct: Rows, operation: str) -> Peak | None:
 
 
 def _one_way(rows: Rows) -> Rows:
-    """The first way of asking that was measured at most sizes: what the other charts compare."""
+    """The method with the most sizes, or the first of several: the other charts compare its rows.
+    """
     ways: dict[tuple[Any, Any], int] = {}
     for row in rows.rows:
         way = (row.parameters["by"], row.parameters["io"])

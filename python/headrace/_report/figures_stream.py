@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `headrace bench stream`: what all ranks reach together, by kernel and by threads."""
+"""Figures of `headrace bench stream`: rates of all ranks together, by kernel and by threads."""
 
 from __future__ import annotations
 

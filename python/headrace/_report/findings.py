@@ -36,7 +36,8 @@ def _steps(profile: _core.Profile) -> list[str]:
 
 
 def _bends(profile: _core.Profile) -> list[str]:
-    """Where latency begins to rise for the first observer with traffic on its own memory."""
+    """The bandwidth at which latency begins to rise, for the first observer with traffic on its own
+    memory."""
     bends = [bend for bend in _core.knees(profile) if _nodes(bend) == _nodes_of_traffic(bend)]
     own = [bend for bend in bends if _nodes(bend) == _nodes(bends[0])]
     if not own:

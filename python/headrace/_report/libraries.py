@@ -17,14 +17,14 @@ from headrace._files import cache_directory, read_whole, write_whole
 
 #: The process that holds V8, as errors name it.
 WRITER = "the picture writer (vl-convert)"
-#: For it; the largest picture takes ten on an idle machine.
+#: Time limit of the picture writer; the largest picture takes 10 s on an idle machine.
 LONGEST_SECONDS = 600.0
 
 
 @functools.cache
 def script() -> Markup:
-    """Vega, Vega-Lite and Vega-Embed in one script that cannot end its element: in its strings an
-    escape changes nothing.
+    """Vega, Vega-Lite and Vega-Embed in one script. The escapes in its strings change no value, and
+    keep it from ending its HTML element.
     """
     version = importlib.metadata.version("vl-convert-python")
     kept = cache_directory() / f"vega-{version}.js"
@@ -36,7 +36,8 @@ def script() -> Markup:
 
 
 def _kept(path: Path) -> str | None:
-    """The bundle of an earlier report, whole: its first line is the digest of the others."""
+    """The bundle that an earlier report kept, if it is intact: its first line is the digest of the
+    rest."""
     try:
         digest, _, code = read_whole(path).decode().partition("\n")
     except (Error, OSError, UnicodeDecodeError, MemoryError):
@@ -45,7 +46,8 @@ def _kept(path: Path) -> str | None:
 
 
 def _keep(path: Path, code: str) -> None:
-    """Making it takes seconds. Where nothing can be kept, each report takes them."""
+    """Keeps the bundle, which takes seconds to make. If it cannot be kept, each report makes it
+    again."""
     if path.exists() and not path.is_file():  # a pipe that nobody reads
         return
     with contextlib.suppress(Error, OSError):

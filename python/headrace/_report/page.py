@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page and the picture of a report: Jinja2 lays out the one, Altair the other."""
+"""The page and the picture of a report. Jinja2 makes the page, Altair the picture."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headrace._report import libraries
 from headrace._report.charts import INK, Picture, specification, stacked
 from headrace._report.figure import Figure
 
-#: Width of a chart in the picture, and how many of its pixels stand for one: sharp on paper.
+#: Width of a chart in the picture, and the scale of its pixels: sharp on paper.
 PNG_WIDTH, PNG_SCALE = 900, 2
 #: Letters of a line under a heading of the picture.
 _COLUMNS = 130
-#: Control characters and halves of UTF-16, which HTML and XML do not hold, and what turns text
-#: round.
+#: Control characters and UTF-16 surrogates, which HTML and XML do not allow, and characters that
+#: change the direction of text.
 _UNPRINTABLE = re.compile(
     f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff{BIDI}]"
 )
@@ -43,7 +43,7 @@ class Content:
 
 
 def printable(value: Any) -> Any:
-    """A JSON value whose strings can stand in a page and in a picture."""
+    """The JSON value, with strings that are safe in a page and in a picture."""
     if isinstance(value, str):
         return _UNPRINTABLE.sub("\ufffd", value)
     if isinstance(value, list):
@@ -54,7 +54,7 @@ def printable(value: Any) -> Any:
 
 
 def rendered(content: Content) -> str:
-    """The page, with all it needs inside."""
+    """The page as one HTML file that needs no other."""
     charts: dict[str, Any] = {}
     for figure in content.figures:
         for _, chart in figure.charts:

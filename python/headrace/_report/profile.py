@@ -28,12 +28,12 @@ from headrace._report.movement.bounds import Bounds
 from headrace._report.movement.engines import costs, side_by_side
 from headrace._report.rows import Rows, pair_of, table
 
-#: Nanoseconds and bytes per second that nothing measured exceeds: 30 years, an exabyte.
+#: Limit of plausible values in ns or bytes per second: 30 years, an exabyte.
 LARGEST = 1e18
 
 
 def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a machine's document that the page needs, with rows or without."""
+    """The parts of a machine's document for the page, with or without rows."""
     profile = _core.Profile.fromdict(document)
     rests: dict[str, Any] | None = None
     if profile.published:
@@ -51,7 +51,8 @@ def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def profile_figures(profile: _core.Profile) -> list[Figure]:
-    """The machine; one per experiment in the order of the profile; and what was not measured."""
+    """Figures of the machine, of each experiment in the profile's order, and of missing
+    measurements."""
     experiments = {name: _rows(profile, name) for name in _names(profile)}
     found = [machine_figure(profile.machine, experiments)]
     known = Bounds(experiments.get("bandwidth") or _rows(profile, "bandwidth"))
@@ -89,7 +90,7 @@ def _rows(profile: _core.Profile, experiment: str) -> Rows:
 
 
 def _is_drawn(row: _core.Row) -> bool:
-    """Whether it has a number, a possible one, and what its experiment needs to draw it."""
+    """Whether the row has a plausible number, and the fields that its experiment's figure needs."""
     numbers = (row.median, row.low or 0.0, row.high or 0.0, *row.samples, *row.details.values())
     return is_complete(row) and all(n is not None and abs(n) <= LARGEST for n in numbers)
 

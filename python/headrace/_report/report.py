@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report: what was measured, as one page that opens anywhere and says what it rests on.
+"""Builds the report: measurements as one page that opens anywhere and names the basis of its
+numbers.
 
 `build` takes one document, as the commands' ``--json`` write them: that of ``headrace measure``,
 of a benchmark or of a model alone, or one that holds several::
@@ -26,9 +27,9 @@ from headrace._format import installing
 def build(document: dict[str, Any], html: Path, png: Path | None = None) -> None:
     """Writes the page to `html`, and its figures to `png` if given.
 
-    Raises AbsentError without Altair, Jinja2 or vl-convert, InvalidError for a document without
-    anything to show, IoError or DeniedError when a file cannot be written, ExhaustedError where
-    limits are too low to make it.
+    AbsentError: Altair, Jinja2 or vl-convert is missing. InvalidError: the document has nothing to
+    show. IoError, DeniedError: a file cannot be written. ExhaustedError: the process's limits are
+    too low.
     """
     _require_libraries()
     from headrace._report import contents, page

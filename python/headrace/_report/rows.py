@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of one experiment, as its figures ask for them: chosen, named, and as a table."""
+"""The rows of one experiment for its figures: chosen, named, and as a table."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace._core import format_rate
 from headrace._format import plural, time_text
 from headrace._report.figure import Table
 
-#: Lines that can be told apart in one chart.
+#: Largest number of lines that a reader can distinguish in one chart.
 MOST_LINES = 8
-#: Rows of a table: more make a page that a telephone does not open.
+#: Largest number of rows of a table: with more, a telephone does not open the page.
 MOST_ROWS = 2000
 Point = dict[str, Any]
-#: A node's number; what was published says "0-7" where it was not one.
+#: A node's number. Published rows for several nodes have a text such as "0-7".
 Name = int | str
 Pair = tuple[Name, Name]
 
@@ -39,7 +39,7 @@ def _amount(number: float, unit: str) -> str:
 
 
 def pair_of(row: _core.Row) -> Pair:
-    """The nodes a row is about: whose CPUs use which memory, or from where to where."""
+    """The nodes of a row: CPUs and memory, or source and destination."""
     names = ("cpu_node", "memory_node") if "memory_node" in row.parameters else ("from", "to")
     return row.parameters[names[0]], row.parameters[names[1]]
 
@@ -49,8 +49,8 @@ def in_order(nodes: Iterable[Name]) -> list[Name]:
 
 
 def spread(row: _core.Row) -> tuple[float, float]:
-    """The bar at a row's number: its interval, which a disturbed sample does not widen as it does a
-    standard deviation."""
+    """The error bar of a row: its interval, which a disturbed sample widens less than a standard
+    deviation."""
     return row.low or 0.0, row.high or 0.0
 
 
@@ -73,7 +73,7 @@ def point(row: _core.Row, scale: float, **more: Any) -> Point:
 
 
 def behind_point(row: _core.Row) -> Point:
-    """The evidence behind a number, as charts draw and tell it."""
+    """The evidence behind a number, for charts."""
     return {"noisy": "noisy" in row.flags, "behind": behind(row)}
 
 
@@ -91,13 +91,13 @@ def behind(row: _core.Row) -> str:
 
 
 def noise_mark(row: _core.Row) -> str:
-    """Before a number that stands alone."""
+    """The mark before a noisy number that stands alone."""
     return "~" if "noisy" in row.flags else ""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one experiment that have a number, and what they are about."""
+    """The rows of one experiment that have a number, and their nodes."""
 
     rows: list[_core.Row]
     kinds: dict[int, str]  # of the machine's nodes
@@ -120,7 +120,7 @@ class Rows:
         return max(self.rows, key=_goodness)
 
     def kind(self, node: Name) -> str:
-        """The kind of a node, of the first where a name is of several."""
+        """The kind of a node; for a name of several nodes, the kind of the first."""
         first = re.match("[0-9]+", str(node))
         return self.kinds.get(int(first[0]), "") if first else ""
 
@@ -138,7 +138,7 @@ class Rows:
         return f"{self.node(pair[0])} to {self.node(pair[1])}"
 
     def where(self, row: _core.Row, word: str = "") -> str:
-        """The name of a row's line: the word, and the nodes where there are several."""
+        """The name of a row's line: the word, and the nodes if there are several pairs."""
         several = len(self.pairs()) > 1
         parts = [word] if word else []
         return ", ".join([*parts, self.name(pair_of(row))] if several or not parts else parts)
@@ -161,7 +161,7 @@ class Rows:
         best = self.best_of_pairs()
         firsts: dict[tuple[str, str], Pair] = {}
         lasts: dict[tuple[str, str], Pair] = {}
-        # To two digits, then in order: noise should not choose.
+        # Compare two digits, then the order, so that noise does not choose.
         for pair in sorted(best, key=lambda p: (-float(f"{_goodness(best[p]):.1e}"), str(p))):
             kinds = (self.kind(pair[0]), self.kind(pair[1]))
             firsts.setdefault(kinds, pair)
@@ -183,8 +183,8 @@ def _goodness(row: _core.Row) -> float:
 
 
 def few_lines(points: list[Point], first: str = "") -> tuple[list[Point], str]:
-    """At most MOST_LINES lines: those of points marked "first", which `first` names, then those
-    that reach highest; and a sentence about the others."""
+    """Points of at most MOST_LINES lines: lines marked "first", which `first` names, then the
+    highest ones. Then a sentence about the others."""
     reach: dict[str, tuple[bool, float]] = {}
     for each in points:
         marked, y = reach.get(each["line"], (False, 0.0))
@@ -201,7 +201,7 @@ def few_lines(points: list[Point], first: str = "") -> tuple[list[Point], str]:
 
 
 def table(rows: list[_core.Row]) -> Table:
-    """All that the rows hold, folded away."""
+    """A folded table of all fields of the rows."""
     columns = list(dict.fromkeys(name for row in rows for name in row.parameters))
     details = list(dict.fromkeys(name for row in rows for name in row.details))
     words = list(dict.fromkeys(name for row in rows for name in row.words))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the published numbers of a profile come from."""
+"""Sources of a profile's published numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace._report.figure import Figure
 
 
 def sources_figures(profile: _core.Profile) -> list[Figure]:
-    """A list of sources and of what they were read by; nothing for what was measured."""
+    """A list of sources and how numbers were read from them; empty for measured profiles."""
     counts: dict[str, int] = {}
     for row in profile.rows:
         if row.source:

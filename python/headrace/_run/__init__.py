@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes and their memory: what `headrace run` sets, ranks of a job, where pages lie."""
+"""Processes and their memory: the plan of `headrace run`, ranks of a job, places of pages."""

@@ -30,7 +30,8 @@ def this_host(machine: headrace.Machine, request: Request, rank: Rank | None = N
 
 
 def _cpuset(machine: headrace.Machine, mask: frozenset[int]) -> frozenset[int]:
-    """All CPUs of the cpuset: the kernel leaves these of a mask of all CPUs. The mask is kept."""
+    """All CPUs of the cpuset: the kernel reduces a mask of all CPUs to these. The thread's mask is
+    restored."""
     try:
         os.sched_setaffinity(0, {cpu for node in machine.nodes for cpu in node.cpus})
         widest = frozenset(os.sched_getaffinity(0))
@@ -41,7 +42,8 @@ def _cpuset(machine: headrace.Machine, mask: frozenset[int]) -> frozenset[int]:
 
 
 def _prefers_many(nodes: list[int]) -> bool:
-    """Tried, since distributions carry it back into older kernels; memory policy is kept."""
+    """Whether the kernel can prefer several nodes. This is tried, since distributions add it to
+    older kernels. The memory policy is kept."""
     import threading
 
     known = True

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same measurement in processes of their own: where a process's memory lies is luck that it
-keeps as long as it lives.
+"""Repeats a measurement in new processes, because the physical place of a process's memory is
+random and stays until it ends.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ import headrace
 from headrace._errors import error_of
 from headrace._isolated_calls import death
 
-#: First of all the kernel is asked to send it SIGTERM when this process ends, however it does
-#: (prctl: PR_SET_PDEATHSIG is 1).
+#: First asks the kernel to send SIGTERM to the child when this process ends in any way (prctl:
+#: PR_SET_PDEATHSIG is 1).
 _COMMAND = f"""import ctypes, os
 ctypes.CDLL(None).prctl(1, {int(signal.SIGTERM)})
 if os.getppid() != int(os.environ["HEADRACE_LAUNCHED_BY"]): raise SystemExit(130)
 from headrace._cli import main
 main()"""
 _LOOK_EVERY_SECONDS = 0.2
-#: After Ctrl-C a launch writes what it has within a few seconds; then it is ended.
+#: Seconds that a launch has after Ctrl-C to write its results, which takes a few; then it is
+#: killed.
 _LAST_SECONDS = 60.0
 
 
 def measure_again(arguments: Sequence[str], stop: Callable[[], bool]) -> headrace.Profile:
-    """`headrace measure` with these arguments in a new process; its profile. When `stop` says so
-    the process is asked to end, and its profile has what it measured until then. IoError: it left
-    none. Others: it could not be started, or its profile not be read.
+    """Runs `headrace measure` with these arguments in a new process, and returns its profile. When
+    `stop` returns true, the process is asked to end; the profile then has the rows so far. IoError:
+    it left no profile. Other errors: it could not be started, or its profile could not be read.
     """
     try:
         return _launch(arguments, stop)
@@ -46,10 +47,10 @@ def _launch(arguments: Sequence[str], stop: Callable[[], bool]) -> headrace.Prof
     with tempfile.TemporaryDirectory(prefix="headrace-launch-") as folder:
         out = Path(folder) / "profile.json"
         complaints = Path(folder) / "stderr"
-        # -P: nothing of the working directory is taken for a module.
+        # -P: files in the working directory are not imported as modules.
         command = [sys.executable, "-P", "-c", _COMMAND, "measure", *arguments, "--out", str(out)]
         with complaints.open("wb") as stderr:
-            # In a group of its own, so that it hears of Ctrl-C once, from here.
+            # In a process group of its own, so that Ctrl-C reaches it once, from here.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
                 process_group=0, env=os.environ | {"HEADRACE_LAUNCHED_BY": str(os.getpid())},
@@ -73,7 +74,7 @@ def _launch(arguments: Sequence[str], stop: Callable[[], bool]) -> headrace.Prof
 
 
 def _wait(process: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int | None:
-    """Its exit code; None: it did not end when it was asked to."""
+    """The exit code; None: the process did not end when asked to."""
     while not stop():
         try:
             return process.wait(_LOOK_EVERY_SECONDS)

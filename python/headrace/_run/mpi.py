@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of an MPI job, where this process is one of several; else it is alone, and mpi4py is
-not needed.
-"""
+"""The ranks of an MPI job. A process without a job is a single rank, and needs no mpi4py."""
 
 from __future__ import annotations
 
@@ -20,13 +18,13 @@ from headrace._run.ranks import launched
 
 T = TypeVar("T")
 
-#: The wheel of mpi4py serves two families of MPI and asks which: the launcher knows.
+#: The family of MPI for the wheel of mpi4py, which supports two. The launcher's variables show it.
 _FAMILIES = {"OMPI_COMM_WORLD_SIZE": "openmpi", "MPI_LOCALNRANKS": "mpich"}
 _LOOK_EVERY_SECONDS = 0.05
 
 
 class World:
-    """All ranks of the job. Everybody calls the same methods in the same order."""
+    """All ranks of the job. All ranks call the same methods in the same order."""
 
     def __init__(self, comm: Any = None) -> None:
         self._comm = comm
@@ -39,15 +37,16 @@ class World:
             self._comm.Barrier()
 
     def meet(self) -> None:
-        """A barrier for minutes: MPI's own waits at full speed and would disturb who measures."""
+        """A barrier for minutes of waiting: MPI's own barrier spins, and would disturb ranks that
+        measure."""
         if self._comm:
             request = self._comm.Ibarrier()
             while not request.Test():
                 time.sleep(_LOOK_EVERY_SECONDS)
 
     def all(self, work: Callable[[], T]) -> list[T]:
-        """What `work` gives on each rank, in their order, on all of them. Where it raises an Error
-        on one, the same is raised on all, by the first of them.
+        """Runs `work` on each rank, and returns all results in order of ranks, on all ranks. If it
+        raises an Error on any, all ranks raise the error of the first such rank.
         """
         if self._comm is None:
             return [work()]
@@ -63,7 +62,7 @@ class World:
         return [value for _, value in found]
 
     def gather(self, value: T) -> list[T]:
-        """The values of all ranks on rank 0; on the others nothing."""
+        """Returns the values of all ranks on rank 0, and an empty list on the others."""
         if self._comm is None:
             return [value]
         found: list[T] | None = self._comm.gather(value)
@@ -76,8 +75,8 @@ class World:
 
 @contextmanager
 def job() -> Iterator[World]:
-    """The job. An error that all ranks know is said by rank 0 only; any other ends all ranks, since
-    they would wait for this one.
+    """The job of this process. Rank 0 alone prints an error that all ranks know. Any other error
+    ends all ranks, since they would wait for this one.
     """
     world = _join(os.environ)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/proc/PID/numa_maps: what the kernel says of each mapping of a process, put together by node.
+"""Reads /proc/PID/numa_maps, the kernel's list of a process's mappings, and adds it up by node.
 
 A line is an address, a policy and words: file=NAME, heap, stack, huge, N8=512 (pages on node 8),
 kernelpagesize_kB=4.
@@ -11,17 +11,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-#: What a mapping is; those of files hold the pages that the program changed, too.
+#: Kinds of mappings. Those of files include pages that the program changed.
 GROUPS = ("anonymous", "heap", "stack", "file")
 _ON_NODE = re.compile(r"N([0-9]{1,4})=([0-9]{1,12})", re.ASCII)
 _PAGE_SIZE = re.compile(r"kernelpagesize_kB=([0-9]{1,9})", re.ASCII)
-#: Anonymous memory that the kernel gives a name: of hugetlb pages.
+#: The name that the kernel gives to anonymous memory in hugetlb pages.
 _NAMELESS = "file=/anon_hugepage"
 
 
 @dataclass
 class Places:
-    """Bytes by node and group. Bytes in hugetlb pages count there, and are counted apart too."""
+    """Bytes by node and group. Bytes in hugetlb pages are included, and are counted separately too.
+    """
 
     groups: dict[str, dict[int, int]] = field(default_factory=lambda: {g: {} for g in GROUPS})
     hugetlb: dict[int, int] = field(default_factory=dict)
@@ -31,12 +32,12 @@ class Places:
 
     @property
     def nodes(self) -> list[int]:
-        """That hold something."""
+        """Nodes that hold at least one page."""
         return sorted({node for by_node in self.groups.values() for node in by_node})
 
 
 def parse(lines: Iterable[str]) -> Places:
-    """Takes any text; words it does not know are passed over."""
+    """Parses any text; unknown words are skipped."""
     places = Places()
     for line in lines:
         words = line.split()[2:]
@@ -60,6 +61,6 @@ def _group(words: list[str]) -> str:
 
 
 def transparent_huge(smaps_rollup: str) -> int | None:
-    """Bytes in transparent huge pages, of a whole process; None if it does not say."""
+    """Bytes of the whole process in transparent huge pages; None if the file does not have them."""
     match = re.search(r"^AnonHugePages:\s+([0-9]{1,15}) kB$", smaps_rollup, re.MULTILINE)
     return int(match[1]) << 10 if match else None

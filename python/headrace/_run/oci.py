@@ -23,9 +23,9 @@ _MODES = {
 
 
 def placed(config: Any, made: Plan) -> dict[str, Any]:
-    """The configuration with the placement; all else is as it was. Settings of the plan that it
-    does not have (CPUs, a policy) stay too. InvalidError: no configuration of a container, or one
-    whose cpuset does not allow the placement.
+    """Returns the configuration with the placement added. Everything else stays, also CPUs or a
+    policy that the plan does not set. InvalidError: no configuration of a container, or its cpuset
+    does not allow the placement.
     """
     config = config if isinstance(config, dict) else {"ociVersion": None}
     version = config.get("ociVersion", VERSION)
@@ -45,7 +45,7 @@ def placed(config: Any, made: Plan) -> dict[str, Any]:
 
 
 def described(config: dict[str, Any]) -> str:
-    """The placement in it, and who heeds it."""
+    """The placement in a configuration, and the runtimes that apply it."""
     linux = config["linux"]
     parts = []
     if (policy := linux.get("memoryPolicy")) is not None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace run` will set before it becomes the program: pure, from a machine, a request and
-what the host allows. Reading the host and setting the policy is in _cli/run.py.
+"""The plan of `headrace run`: what to set before the program starts.
+
+Pure functions of a machine, a request and the host's limits. _cli/run.py reads the host and sets
+the policy.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from headrace import (
 )
 from headrace._run.ranks import Rank, variables
 
-#: The kernel's weights, one file per node, for all programs alike.
+#: The kernel's weights: one file per node, for all programs.
 TABLE = "/sys/kernel/mm/mempolicy/weighted_interleave"
-#: A node of which the machine says no distance.
+#: Distance of a node whose distance is unknown.
 _FARTHEST = 255
-#: numactl's words for the kernel's.
+#: numactl's option for each policy of the kernel.
 _NUMACTL = {
     "bind": "--membind",
     "preferred": "--preferred",
@@ -37,7 +39,7 @@ _NUMACTL = {
 
 @dataclass(frozen=True)
 class Request:
-    """The flags; placements as people write them."""
+    """The command's flags, with placements as text."""
 
     on: str | None = None
     prefer: str | None = None
@@ -49,7 +51,7 @@ class Request:
     set_system_weights: bool = False
 
     def places(self) -> dict[str, str]:
-        """The placements given, by flag; more than one make no sense together."""
+        """The placements given, by flag; more than one is an error."""
         flags = {
             "--on": self.on, "--prefer": self.prefer,
             "--weights": self.weights, "--interleave": self.interleave,
@@ -73,7 +75,7 @@ class Host:
 
     @classmethod
     def of(cls, machine: Machine, rank: Rank | None = None) -> Host:
-        """A machine that is not this one, with nothing running and a new kernel."""
+        """Limits for a machine that is not this host: nothing else runs, and the kernel is new."""
         memories = [n for n in machine.nodes if n.byte_addressable and n.capacity != 0]
         cpus = frozenset(cpu for node in machine.nodes for cpu in node.cpus)
         return cls(
@@ -92,7 +94,7 @@ class Plan:
     warnings: list[str] = field(default_factory=list)  # to be seen without -v
 
     def numactl(self, program: Sequence[str]) -> str:
-        """The numactl line that does the same."""
+        """The equivalent numactl command line."""
         words = ["numactl"]
         if self.policy is not None:
             words += [_NUMACTL[self.policy], ranges(self.nodes)]
@@ -102,9 +104,9 @@ class Plan:
 
 
 def plan(machine: Machine, request: Request, host: Host) -> Plan:
-    """InvalidError: flags that make no sense; DeniedError: outside what this process may have;
-    ExhaustedError: what is needed does not fit, and memory is strict or limited; and what
-    Placement.parse raises.
+    """Makes the plan. InvalidError: flags contradict each other. DeniedError: this process may not
+    use the nodes or CPUs. ExhaustedError: the needed memory does not fit, and memory is strict or
+    limited. Also the errors of Placement.parse.
     """
     _check_flags(request)
     if request.per_rank:
@@ -117,8 +119,8 @@ def plan(machine: Machine, request: Request, host: Host) -> Plan:
 
 
 def nodes_of(machine: Machine, wish: Placement, near: int | None = None) -> dict[int, int]:
-    """Its nodes with their weights. Of a kind all, nearest first: for a whole process the kernel
-    takes of these the one nearest to the thread that touches a page.
+    """The nodes of a placement with their weights. A kind gives all its nodes, nearest first: for a
+    whole process the kernel uses the one nearest to the thread that touches a page.
     """
     made = wish.resolve(machine, near)
     nodes = dict(made.nodes)
@@ -131,8 +133,9 @@ def nodes_of(machine: Machine, wish: Placement, near: int | None = None) -> dict
 
 
 def _of_process(machine: Machine, wish: Placement) -> dict[int, int]:
-    """Its nodes for a whole process. Of a property the best for each node that has CPUs of the
-    process: the best for one of them is a share of the memory that threads on all of them need.
+    """The nodes of a placement for a whole process. A property gives the best node for each node
+    with CPUs of the process, since the best one for one of them is too little memory for threads on
+    all.
     """
     # The stub's attribute `property` hides the decorator of those behind it from type checkers.
     found: Any = wish
@@ -217,7 +220,8 @@ def _known(machine: Machine, cpus: Iterable[int]) -> list[int]:
 
 
 def _allowed(text: str, nodes: Iterable[int], host: Host) -> tuple[list[int], list[str]]:
-    """A kind's nodes that this process may use, with a note; a list's nodes all, or an error."""
+    """The nodes that this process may use. For a kind: those allowed, with a note on others. For a
+    list of nodes: all of them, or an error."""
     chosen = list(nodes)
     kept = [node for node in chosen if node in host.free]
     if len(kept) == len(chosen):
@@ -322,8 +326,8 @@ def numbers(text: str) -> list[int]:
 
 
 def _per_rank(machine: Machine, request: Request, host: Host) -> tuple[Plan, list[set[int]]]:
-    """The tiles of this rank and the memory near them; and of each rank here where its memory is,
-    if it matters.
+    """The tiles of this rank and the memory near them. Then the memory nodes of each rank on this
+    host, if they matter.
     """
     rank = host.rank
     if rank is None:
@@ -352,8 +356,10 @@ def _per_rank(machine: Machine, request: Request, host: Host) -> tuple[Plan, lis
 
 
 def _near(machine: Machine, request: Request, host: Host, tiles: Iterable[int]) -> Plan:
-    """What belongs to a tile of the memory asked for, else all that is least far from it: one of
-    several equal ones would be full while the others are empty.
+    """The requested memory that belongs to each tile, otherwise all nodes at the least distance.
+
+    All of them: if one of several equal nodes were chosen, it would be full while the others are
+    empty.
     """
     text = next(iter(request.places().values()), "dram")
     nodes: list[int] = []
@@ -394,7 +400,8 @@ def _tiles(machine: Machine, host: Host) -> list[int]:
 
 
 def _dealt(local: int, size: int | None, tiles: Sequence[int]) -> tuple[int, ...]:
-    """Tiles are dealt in order: fewer ranks get several, more share one."""
+    """The tiles of a rank, in order. If there are fewer ranks than tiles, a rank gets several; if
+    there are more, ranks share a tile."""
     if size is None:
         return (tiles[local % len(tiles)],)
     begin = local * len(tiles) // size
@@ -411,7 +418,7 @@ def _cores(machine: Machine, host: Host, tile: int) -> list[list[int]]:
 
 
 def _cut(cores: Sequence[list[int]], place: int, parts: int) -> list[int]:
-    """The CPUs of one of equal parts. No core is in two of them, if there are enough cores."""
+    """The CPUs of one of equal parts. If there are enough cores, no core is in two parts."""
     pieces = cores if parts <= len(cores) else [[cpu] for core in cores for cpu in core]
     begin = place * len(pieces) // parts
     end = max((place + 1) * len(pieces) // parts, begin + 1)
@@ -419,8 +426,8 @@ def _cut(cores: Sequence[list[int]], place: int, parts: int) -> list[int]:
 
 
 def _fitting(made: Plan, request: Request, host: Host, ranks: Sequence[set[int]]) -> Plan:
-    """The plan, if what is needed fits; with a warning where it will spill. `ranks`: the nodes of
-    each process that needs as much.
+    """Returns the plan if the needed memory fits, with a warning if it will spill. `ranks`: the
+    nodes of each process that needs the same amount.
     """
     if made.policy is None:
         return made
@@ -456,7 +463,7 @@ def _fitting(made: Plan, request: Request, host: Host, ranks: Sequence[set[int]]
 
 
 def _not_fitting(made: Plan, needs: int, host: Host, ranks: Sequence[set[int]]) -> str:
-    """Why this process, and those that have no other memory, do not fit; empty if they do."""
+    """Why this process, with other ranks on the same memory, does not fit; empty if it does."""
     nodes = set(made.nodes)
     while True:
         count = sum(each <= nodes for each in ranks)
@@ -485,7 +492,7 @@ def _free_text(free: Mapping[int, int]) -> str:
 
 
 def _by_value(values: Mapping[int, object], form: str) -> str:
-    """Nodes of one value together: "0-7=3, 8=1"."""
+    """Values by node as text, with equal ones together: "0-7=3, 8=1"."""
     nodes: dict[object, list[int]] = {}
     for node, value in values.items():
         nodes.setdefault(value, []).append(node)

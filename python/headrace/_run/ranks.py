@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the processes of a parallel job this is, as its launcher says in the environment."""
+"""The rank of this process in a parallel job, from its launcher's environment variables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Rank:
     whole_job: bool = False  # the launcher counts over all hosts
 
 
-#: Variables by launcher. Those of launchers that run inside a batch job come before the batch
-#: system's, whose own are inherited by all that they start.
+#: Variables by launcher. Launchers that run inside a batch job come before the batch system, whose
+#: variables are inherited by all processes.
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH and Intel MPI: Hydra
@@ -30,7 +30,7 @@ _LAUNCHERS = (
     ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),  # Cray PMI
     ("PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE"),
 )
-#: Asked last: torchrun and whoever follows it; then ranks of the whole job.
+#: Read last: variables of torchrun and programs that imitate it, then ranks of the whole job.
 _OTHERS = (("LOCAL_RANK", "LOCAL_WORLD_SIZE"),)
 _WHOLE_JOB = (("PMI_RANK", "PMI_SIZE"), ("PMIX_RANK", "PMIX_SIZE"))
 #: Variables of launchers for the whole job: number of ranks, and this rank.
@@ -45,7 +45,7 @@ _TASKS = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
 
 
 def launched(environment: Mapping[str, str]) -> tuple[int, int]:
-    """How many ranks the launcher started, and which of them this is; (1, 0) without one."""
+    """The number of ranks, and the number of this one; (1, 0) without a launcher."""
     for size, rank in _JOBS:
         if environment.get(size, "").isdecimal() and environment.get(rank, "").isdecimal():
             return int(environment[size]), int(environment[rank])
@@ -63,7 +63,7 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
 
 
 def variables() -> list[str]:
-    """The variables that are looked for, in this order."""
+    """All variables in the order in which they are read."""
     return [
         *(rank for rank, _ in _LAUNCHERS), "SLURM_LOCALID",
         *(rank for rank, _ in (*_OTHERS, *_WHOLE_JOB)),
@@ -81,7 +81,8 @@ def _first(
 
 
 def _slurm(environment: Mapping[str, str]) -> Rank | None:
-    """Only in a step: scripts of sbatch have a SLURM_LOCALID of 0 too, and pass it on."""
+    """The rank in a step of Slurm. Elsewhere None: scripts of sbatch have a SLURM_LOCALID of 0 too,
+    and pass it on."""
     if not environment.get("SLURM_LOCALID"):
         return None
     if not (environment.get("SLURM_STEP_ID") or environment.get("SLURM_STEPID")):

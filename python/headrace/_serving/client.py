@@ -62,12 +62,12 @@ class Done(Generic[T]):
         return self._outcome
 
     def cancel(self) -> None:
-        """It has ended."""
+        """Does nothing: the copy has ended."""
 
 
 class Pinned:
     """Blocks that the server keeps until release(), the end of `with`, or the end of this process.
-    `there`: which of those that were asked for.
+    `there`: for each requested block, whether it is pinned.
     """
 
     def __init__(self, session: _Session, number: int, there: list[bool]) -> None:
@@ -289,8 +289,8 @@ class Attached:
         positions: Sequence[int] = (),
         **_: Any,
     ) -> Done[None]:
-        """As kvcache.Store.load_blocks(), into memory of CPUs; `loaded` of the result says which
-        blocks came. Other options of that have no effect.
+        """Like kvcache.Store.load_blocks(), into CPU memory; `loaded` of the result tells which
+        blocks were loaded. Its other options have no effect.
         """
         keys, at = list(keys), list(positions)
         memory = self._memories(into)
@@ -318,7 +318,7 @@ class Attached:
         positions: Sequence[int] = (),
         **_: Any,
     ) -> Done[Any]:
-        """As kvcache.Store.store(), from memory of CPUs. wait() of the result gives the counts
+        """Like kvcache.Store.store(), from CPU memory. wait() of the result gives the counts
         `stored`, `present`, `refused` and `failed`.
         """
         keys, at = list(keys), list(positions)
@@ -338,8 +338,8 @@ class Attached:
         return Done(SimpleNamespace(**total), [])
 
     def pin(self, keys: Sequence[bytes]) -> Pinned:
-        """Keeps those of the blocks that are there from being evicted. InvalidError: more than 4096
-        keys.
+        """Pins the blocks that are there, so that they are not evicted. InvalidError: more than
+        4096 keys.
         """
         if len(keys) > wire.MOST_KEYS:
             raise InvalidError(f"{len(keys)} keys in one pin; give at most {wire.MOST_KEYS}")
@@ -355,12 +355,12 @@ class Attached:
             return Pinned(session, number, _flags(answer))
 
     def touch(self, keys: Sequence[bytes]) -> None:
-        """Counts a use of the blocks: they leave later."""
+        """Counts a use of the blocks, so that they are evicted later."""
         with self._in_session() as session:
             self._use(session, list(keys))
 
     def remove(self, keys: Sequence[bytes]) -> int:
-        """Removes blocks for all processes; how many there were."""
+        """Removes blocks for all processes. Returns the number of those that were there."""
         parts = (range(at, min(at + wire.MOST_KEYS, len(keys)))
                  for at in range(0, len(keys), wire.MOST_KEYS))  # fmt: skip
         return sum(self._ask("remove", _named(keys, part))["removed"] for part in parts)
@@ -370,7 +370,7 @@ class Attached:
         return int(self._ask("clear")["removed"])
 
     def flush(self) -> None:
-        """As kvcache.Store.flush(), for at most a minute."""
+        """Like kvcache.Store.flush(), for at most a minute."""
         self._ask("flush")
 
     def stats(self) -> Any:
@@ -396,7 +396,8 @@ class Attached:
         return there
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-        """As many blocks as the staging memory has, and a message has keys."""
+        """Splits blocks into parts that fit into the staging memory and into the keys of a message.
+        """
         block = self.geometry.block_bytes
         most = min(max(wire.STAGING_BYTES // block, 1), wire.MOST_KEYS)
         return (numbers[at : at + most] for at in range(0, len(numbers), most))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads and stores of a client that other threads do: headrace.KvJobs of a served store."""
+"""Loads and stores of a client in other threads: headrace.KvJobs for a served store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import headrace
 from headrace._serving.client import Attached
 
-#: Jobs that are under way at once; a load does not wait for one long store.
+#: Number of jobs in progress at once, so that a load does not wait for one long store.
 _THREADS = 4
 #: Number, which blocks were loaded, how many were loaded or kept, and why not all were.
 _Outcome = tuple[int, list[bool], int, str]

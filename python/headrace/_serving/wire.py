@@ -82,7 +82,7 @@ def message(what: dict[str, Any], keys: Sequence[bytes] = ()) -> bytes:
 
 
 def parsed(received: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """ValueError: it is no message."""
+    """Parses a message. ValueError: it is none."""
     header, _, rest = received.partition(b"\n")
     what = json.loads(header)
     if not isinstance(what, dict) or len(rest) % 16:
@@ -95,7 +95,7 @@ def refusal(error: Error) -> bytes:
 
 
 def answer(received: bytes) -> dict[str, Any]:
-    """The answer of a server. Error: what the server could not do."""
+    """Parses the answer of a server. Raises the server's error."""
     if not received:
         raise ConnectionError("the server has ended")
     try:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's own tiering: what is on, what it did, and how it is switched on and undone."""
+"""The kernel's own tiering: its state and counters, and switching it on and off."""

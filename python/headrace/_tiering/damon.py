@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schemes of DAMON that move pages between nodes, and the settings that start them.
 
-A kdamond watches the physical memory of one node. Linux 6.12 has no list of the actions it knows,
-so an action is known to be there when the kernel has taken it.
+A kdamond watches the physical memory of one node. Linux 6.12 has no list of its actions, so an
+action is supported if the kernel accepts it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from headrace._tiering.setting import Setting
 from headrace._tiering.tiers import Tiers, nearest
 
 COUNT = f"{KDAMONDS}/nr_kdamonds"
-#: By the word for it: sampling and aggregation in µs, and which regions, in samples that saw an
-#: access and in aggregations. docs/design/tier/kernel.md says why these.
+#: For each scheme, the intervals of sampling and aggregation in µs. Then the regions: hot from this
+#: number of samples with an access, cold from this age in aggregations.
+#: docs/design/tier/kernel.md has the reasons.
 SCHEMES = {"hot": (20_000, 400_000), "cold": (50_000, 1_000_000)}
 _HOT_FROM, _COLD_AGE = 3, 3
 _LEAST_REGIONS = 100
@@ -26,8 +27,8 @@ _LEAST_REGIONS = 100
 def settings(
     files: Files, tiers: Tiers, schemes: Sequence[str], rate: float | None
 ) -> Iterator[Setting]:
-    """What starts a kdamond for each node that is to give pages away. `rate`: bytes per second that
-    each may move at most; None: nobody knows.
+    """The settings that start a kdamond for each node that gives pages away. `rate`: limit of each
+    in bytes per second; None if unknown.
     """
     for scheme in schemes:
         if scheme not in SCHEMES:
@@ -47,7 +48,7 @@ def settings(
 
 
 def _moves(files: Files, tiers: Tiers, scheme: str) -> Iterator[tuple[str, int, int]]:
-    """Scheme, from which node and to which."""
+    """The moves of a scheme: scheme, source node, target node."""
     for tier in tiers.all:
         for turn, node in enumerate(tier.nodes):
             others = tiers.faster(node) if scheme == "hot" else tiers.slower(node)

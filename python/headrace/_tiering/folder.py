@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory whose files only root, or the user who runs this, can have written: links are not
-followed, and modes do not depend on the umask.
+"""Files in a directory that only root or the calling user can write. Links are not followed, and
+modes do not depend on the umask.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _A_LINK = {errno.ELOOP, errno.ENOTDIR}
 
 @contextmanager
 def opened(path: Path, told: str, *, make: bool = False) -> Iterator[int]:
-    """A handle of the directory, which messages call `told`. InvalidError: others may write to it.
-    An OSError if it cannot be opened.
+    """Opens the directory, which messages call `told`. InvalidError: other users may write to it.
+    OSError: it cannot be opened.
     """
     if make:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def _made(path: Path) -> bool:
 
 
 def read(folder: int, name: str, told: str) -> bytes:
-    """InvalidError: a file that others may have written. An OSError if it cannot be opened."""
+    """Reads a file. InvalidError: other users may have written it. OSError: it cannot be opened."""
     handle = _opened(name, os.O_RDONLY | os.O_NONBLOCK, told, folder=folder)
     try:
         _check(handle, told, stat.S_ISREG)
@@ -63,8 +63,8 @@ def read(folder: int, name: str, told: str) -> bytes:
 
 
 def replace(folder: int, name: str, content: bytes) -> None:
-    """All of the file or nothing; on return it is on the disk. One at a time. An OSError if it
-    cannot be written: what was there before stays.
+    """Writes all of the file or nothing; on return it is on the disk. One call at a time. OSError:
+    it cannot be written; the old file stays.
     """
     temporary = f".{name}.new"
     _remove(folder, temporary)  # as one that was killed leaves it
@@ -85,7 +85,7 @@ def replace(folder: int, name: str, content: bytes) -> None:
 
 
 def remove(folder: int, name: str) -> None:
-    """If it is there; on return it is gone from the disk."""
+    """Removes the file if it exists; on return it is gone from the disk."""
     _remove(folder, name)
     os.fsync(folder)
 
@@ -96,7 +96,7 @@ def _remove(folder: int, name: str) -> None:
 
 
 def lock(folder: int, name: str, told: str) -> int:
-    """A handle of a file to lock, which nobody else can open: who can, can keep it locked."""
+    """Opens a file to lock. Other users cannot open it, since anyone who can may keep it locked."""
     handle = _opened(name, os.O_RDWR | os.O_CREAT, told, folder=folder)
     try:
         _check(handle, told, stat.S_ISREG)
@@ -108,8 +108,8 @@ def lock(folder: int, name: str, told: str) -> int:
 
 
 def taken(handle: int) -> bool:
-    """Whether nobody else has it locked, so that it is locked now. The kernel lets go of the lock
-    of one that dies.
+    """Tries to lock it: True if no other process has the lock. The kernel releases the lock of a
+    process that dies.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,7 +119,8 @@ def taken(handle: int) -> bool:
 
 
 def take(handle: int, seconds: float, who: str) -> None:
-    """Locks it. TimedOutError: another, which messages call `who`, had it locked all the time."""
+    """Locks it. TimedOutError: another process, which messages call `who`, held the lock all the
+    time."""
     until = time.monotonic() + seconds
     while not taken(handle):
         if time.monotonic() >= until:

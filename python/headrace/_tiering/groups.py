@@ -12,9 +12,9 @@ from headrace import DeniedError, UnsupportedError
 from headrace._core import HostFiles as Files
 from headrace._errors import error_of
 
-#: With the PID of who made it; src/host/settings/group_hold.cpp knows the name.
+#: Prefix of a group's name, before the PID of its maker; src/host/settings/group_hold.cpp knows it.
 _NAME = "headrace-tier-"
-#: Limits that a program would leave with the group, and their values without a limit.
+#: Limits that a program loses when it moves to the new group, and their values without a limit.
 _LIMITS = {
     "memory.high": "max",
     "memory.max": "max",
@@ -28,15 +28,16 @@ _LIMITS = {
 
 @contextmanager
 def made(files: Files) -> Iterator[Path]:
-    """A group for a program to enter (`enter`), below ours; with version 2, which has processes in
-    leaves only, beside ours. It goes when it is empty, else with the next one that is made.
+    """Makes a group for a program to enter (`enter`): below this process's group, or beside it with
+    version 2, which has processes in leaves only. The group is removed when it is empty, or when
+    the next one is made.
 
     UnsupportedError, DeniedError: why there can be none.
     """
     parent = _parent(files)
     for left in parent.glob(f"{_NAME}*"):
         maker = left.name.removeprefix(_NAME)
-        # One with our number was made by who had it before.
+        # A group with our PID was made by an earlier process.
         if maker == str(os.getpid()) or not Path("/proc", maker).exists():
             with suppress(OSError):
                 left.rmdir()
@@ -53,7 +54,7 @@ def made(files: Files) -> Iterator[Path]:
 
 
 def enter(group: Path) -> None:
-    """The calling process, and so what it becomes. An OSError where it may not."""
+    """Moves the calling process to the group. OSError: it may not."""
     with open(group / "cgroup.procs", "wb", buffering=0) as file:
         file.write(b"0")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace tier kernel --on` sets, from what is wished and what the kernel has: nothing is
-changed here.
+"""The plan of `headrace tier kernel --on`: settings from a wish and the kernel's state. This module
+changes nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from headrace._tiering.tiers import Tiers, tiers
 
 RATE_LIMIT = f"{BALANCING}_promote_rate_limit_MBps"
 DEMOTION = "sys/kernel/mm/numa/demotion_enabled"
-#: Bits of its value: NUMA_BALANCING_NORMAL and NUMA_BALANCING_MEMORY_TIERING.
+#: Bits of numa_balancing: NUMA_BALANCING_NORMAL and NUMA_BALANCING_MEMORY_TIERING.
 _BETWEEN_NODES, _PROMOTING = 1, 2
-#: The kernel's own choice of weights. Its name is `auto`, which some kernels spell as a compiler's
-#: macro made it (Linux 6.18).
+#: The file for the kernel's automatic weights. Its name is `auto`; in some kernels a macro changed
+#: the name (Linux 6.18).
 AUTOMATIC = (f"{WEIGHTS}/auto", f"{WEIGHTS}/__auto_type")
 #: The rate limit is the write bandwidth divided by this (the kernel documentation's rule).
 _SHARE_OF_WRITES = 10
@@ -52,7 +52,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings in the order in which they are written; notes for who reads it."""
+    """Settings in the order of writing, and notes for people."""
 
     settings: tuple[Setting, ...]
     notes: tuple[str, ...]
@@ -63,7 +63,8 @@ class Plan:
 
 
 def plan(files: Files, wish: Wish) -> Plan:
-    """UnsupportedError: the kernel or this machine cannot do it, and why."""
+    """Makes the plan. UnsupportedError: the kernel or this machine cannot do it, with the reason.
+    """
     if not (wish.promotion or wish.demotion or wish.weights or wish.schemes):
         raise InvalidError("nothing to set; leave out --no-promotion or --no-demotion")
     if not files.path("sys/kernel/mm").is_dir():
@@ -110,7 +111,7 @@ def _check_tiers(here: Tiers) -> None:
 
 
 def _check_promotion(here: Tiers) -> Iterator[str]:
-    """Notes; an error where the kernel would promote nothing."""
+    """Notes on promotion. An error if the kernel would promote nothing."""
     if here.cpus is None:
         raise UnsupportedError("the kernel does not say which nodes have CPUs")
     if not here.slow:
@@ -131,7 +132,8 @@ def _listed(several: tuple[object, ...]) -> str:
 
 
 def _rate(files: Files, here: Tiers) -> float | None:
-    """A tenth of what the slowest of the slow nodes takes; None where firmware does not say."""
+    """A tenth of the write bandwidth of the slowest slow node; None if firmware does not state it.
+    """
     nodes = [node for tier in here.all[1:] for node in tier.nodes]
     rates = [files.write_bandwidth(node) for node in nodes]
     known = [rate for rate in rates if rate is not None]
@@ -158,7 +160,7 @@ def _promotion(files: Files, rate: float | None) -> Iterator[Setting]:
 
 
 def _balancing(mode: str) -> Setting:
-    """With promotion; what else is on stays on."""
+    """The value with promotion on; other bits stay."""
     if not mode.isdecimal():
         raise UnsupportedError(f"/{BALANCING} says {mode}, which headrace does not know")
     why = "pages accessed on slow nodes go to the CPU's node"
@@ -177,7 +179,7 @@ def _demotion(files: Files) -> Setting:
 
 
 def weights_of(files: Files, weights: Mapping[int, int]) -> Iterator[Setting]:
-    """The kernel's table of weights of weighted interleave; 0 leaves a node's weight."""
+    """Settings of the kernel's table for weighted interleave; 0 leaves a node's weight as it is."""
     used = {node: weight for node, weight in weights.items() if weight}
     for node, weight in used.items():
         if not 1 <= weight <= _MOST_WEIGHT:
@@ -200,7 +202,7 @@ def weights_of(files: Files, weights: Mapping[int, int]) -> Iterator[Setting]:
 
 
 def _weightless(files: Files, weights: Mapping[int, int]) -> Iterator[str]:
-    """A note on the nodes that are to have no pages."""
+    """A note on nodes with weight 0, which the table cannot express."""
     nodes = sorted(node for node, weight in weights.items() if not weight)
     if nodes:
         stay = ", ".join(files.read(f"{WEIGHTS}/node{node}") or "" for node in nodes)

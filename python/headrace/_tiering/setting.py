@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A setting of the kernel: one file, what it says, what it should say, and why."""
+"""A setting of the kernel: a file, its value, the wanted value, and the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Setting:
-    """`before`: what the file said; None for one that an earlier setting makes the kernel make."""
+    """`before`: the file's value; None if the kernel makes the file after an earlier setting."""
 
     file: str
     wanted: str

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace tier kernel --on` notes before it changes anything, so that --off can undo it
-whatever happened in between.
+"""The record that `headrace tier kernel --on` saves before it changes anything. With it, --off can
+undo the changes whatever happened in between.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NAME = f"{FOLDER}/{_FILE}"
 LOCK = f"{FOLDER}/{_LOCK}"
 _BOOT = "proc/sys/kernel/random/boot_id"
 _PROCESSES = "proc/self/ns/pid"
-#: The namespace of all processes, by a number that the kernel gives no other (PROC_PID_INIT_INO).
+#: The host's PID namespace, by its fixed number in the kernel (PROC_PID_INIT_INO).
 _ALL_PROCESSES = "pid:[4026531836]"
 _SCHEMA = 2
-#: How long one waits for another that switches.
+#: Seconds to wait for another switch in progress.
 _LOCK_SECONDS = 10.0
-#: Some of the settings may be written; all are; --off could not put all back.
+#: States: some settings may be written; all are written; --off could not restore all.
 BEGUN, ON, ENDING = "begun", "on", "ending"
-#: All that --on ever sets; nothing else is ever written to.
+#: All files that --on may set; no other file is ever written.
 _KNOWN = re.compile(
     f"{BALANCING}|{RATE_LIMIT}|{DEMOTION}|{WEIGHTS}/(node[0-9]+|auto|__auto_type)"
     f"|{KDAMONDS}/(nr_kdamonds|[0-9]+(/[a-z0-9_]+)+)"
@@ -46,8 +46,9 @@ _VALUE = re.compile("[!-~]{1,64}")
 
 @dataclass(frozen=True)
 class State:
-    """`settings`: what --off puts back. `left`: what an --off has left to somebody else, which only
-    --off --force puts back; one whose file is in `settings` as well counts only if --on fails.
+    """`settings`: settings that --off restores. `left`: settings that an --off left because another
+    program had changed them; only --off --force restores them. If a file is in both, `left` counts
+    only if --on fails.
     """
 
     boot: str
@@ -68,12 +69,12 @@ def boot_id(files: Files) -> str:
 
 
 def check_host(files: Files) -> None:
-    """DeniedError: /run is a container's, which takes the state along when it ends; the settings
-    are the host's.
+    """DeniedError: /run belongs to a container. The settings are the host's, but the state would
+    vanish with the container.
     """
     try:
         ours = os.readlink(files.path(_PROCESSES)) == _ALL_PROCESSES
-        # A container may see all processes, so that the first one is the host's.
+        # A container may see all processes. Then process 1 is the host's.
         ours = ours and os.path.samefile(files.path("proc/1/root/run"), files.path("run"))
     except OSError:
         return  # a kernel without containers, or somebody who may not set anything
@@ -85,7 +86,7 @@ def check_host(files: Files) -> None:
 
 
 def load(files: Files) -> State | None:
-    """None if there is none. InvalidError: a file that is not ours."""
+    """Loads the state; None if there is none. InvalidError: the file is not Headrace's."""
     try:
         with folder.opened(files.path(FOLDER), f"/{FOLDER}") as handle:
             content = folder.read(handle, _FILE, f"/{NAME}")
@@ -103,7 +104,7 @@ def load(files: Files) -> State | None:
 
 
 def _parsed(found: Any) -> State:
-    """A ValueError, KeyError or TypeError: `save` did not make it."""
+    """Parses a state. ValueError, KeyError or TypeError: `save` did not write it."""
     if found["schema_version"] != _SCHEMA or found["phase"] not in (BEGUN, ON, ENDING):
         raise ValueError
     if not isinstance(found["boot"], str) or not isinstance(found["wish"], dict):
@@ -129,8 +130,8 @@ def _setting(found: Any) -> Setting:
 
 
 def save(files: Files, state: State) -> None:
-    """On return it is on the disk, if /run were one. An Error: what was noted before stays, but for
-    a disk that fails.
+    """Saves the state and flushes it, as /run might be on a disk. On an Error the earlier state
+    stays, unless the disk itself failed.
     """
     content = {
         "schema_version": _SCHEMA,
@@ -158,7 +159,8 @@ def forget(files: Files) -> None:
 
 @contextmanager
 def locked(files: Files, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
-    """Only one switches at a time. TimedOutError: another did all the time."""
+    """Lets one process switch at a time. TimedOutError: another process held the lock all the time.
+    """
     try:
         with folder.opened(files.path(FOLDER), f"/{FOLDER}", make=True) as at:
             handle = folder.lock(at, _LOCK, f"/{LOCK}")

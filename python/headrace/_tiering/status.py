@@ -15,7 +15,8 @@ from headrace._tiering import state
 from headrace._tiering.plan import AUTOMATIC, DEMOTION, RATE_LIMIT
 from headrace._tiering.tiers import Tiers, tiers
 
-#: Counters of /proc/vmstat by what they count; those that end in "_" are all that begin so.
+#: Counters of /proc/vmstat by group. A name that ends in "_" stands for all counters that begin
+#: with it.
 COUNTERS = (
     "pgpromote_", "pgdemote_", "numa_hint_", "numa_pages_migrated", "pgmigrate_", "pswpin",
     "pswpout", "zswpin", "zswpout", "zswpwb", "pgmajfault", "workingset_refault_", "thp_fault_",
@@ -24,8 +25,8 @@ COUNTERS = (
 
 @dataclass(frozen=True)
 class Feature:
-    """`on`, `off`, `absent` from this kernel, or `unknown` to this user; `why` says what is needed
-    where it is absent.
+    """State: `on`, `off`, `absent` from this kernel, or `unknown` to this user. `why`: the
+    requirement, if it is absent.
     """
 
     feature: str
@@ -50,7 +51,7 @@ def _asked(probe: Callable[[Files], _Answer], files: Files) -> _Answer:
 
 
 def _said(files: Files, name: str) -> str:
-    """Nothing where it cannot be read, whatever the reason."""
+    """The file's text; None if it cannot be read for any reason."""
     try:
         return files.read(name) or ""
     except Error:
@@ -115,7 +116,7 @@ def _huge(files: Files) -> _Answer:
 
 
 def _chosen(text: str) -> str:
-    """The word in brackets, of a file that lists the choice."""
+    """The word in brackets, in a file that lists all choices."""
     return next((w.strip("[]") for w in text.split() if w.startswith("[")), text)
 
 
@@ -174,7 +175,7 @@ _PROBES: dict[str, Callable[[Files], _Answer]] = {
 
 
 def swaps(files: Files) -> list[dict[str, Any]]:
-    """Devices that are on. What zram does to the pages is of its mm_stat."""
+    """Active swap devices. Data on zram's compression is from its mm_stat."""
     found = []
     for line in _said(files, "proc/swaps").splitlines()[1:]:
         device, kind, size, used, priority = line.split()[:5]
@@ -205,8 +206,8 @@ def _zram(files: Files, folder: str) -> dict[str, Any]:
 
 
 def kdamonds(files: Files) -> list[dict[str, Any]]:
-    """With whose they are: ours are those that `tier kernel --on` or the tier of a process noted,
-    and that say so still.
+    """All kdamonds with their owners. A kdamond is Headrace's if `tier kernel --on` or the tier of
+    a process recorded it and its settings are unchanged.
     """
     try:
         found = files.kdamonds() or []
@@ -220,7 +221,7 @@ def kdamonds(files: Files) -> list[dict[str, Any]]:
 
 
 def _own_kdamonds(files: Files) -> set[int]:
-    # A tier of a process notes which it watches (src/host/settings/damon.cpp).
+    # A tier of a process records its kdamonds (src/host/settings/damon.cpp).
     watched = _said(files, f"{STATE_FOLDER}/damon")
     if watched and watched == _said(files, f"{KDAMONDS}/0/contexts/0/targets/0/pid_target"):
         return {0}
@@ -255,7 +256,7 @@ def switch(files: Files) -> tuple[str, str]:
 
 
 def cgroup(files: Files) -> dict[str, Any]:
-    """The least limit of memory that holds this process, in bytes; None without one."""
+    """The lowest memory limit of this process's cgroups, in bytes; None without a limit."""
     group = files.memory_group()
     if group is None:
         return {"path": "/", "limit_bytes": None, "used_bytes": None}
@@ -275,7 +276,7 @@ def counters(files: Files) -> dict[str, int]:
 
 
 def status(files: Files) -> dict[str, Any]:
-    """All of it, as the document has it."""
+    """The whole status, as in the JSON document."""
     word, why = switch(files)
     try:
         here = tiers(files)

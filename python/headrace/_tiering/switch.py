@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches the kernel's tiering on, and off to what was there before.
+"""Switches the kernel's tiering on, and off to the settings from before.
 
 1. The state, with each setting before and wanted, is on the disk before the first setting changes.
-2. A setting is put back only where it still says what was written, or where --off is forced. What
-   was left once to somebody else is left until then, whatever it says later.
-3. A setting is noted until it is known to be put back: what cannot be read or written stays noted.
-4. The state goes when nothing is left to put back.
+2. A setting is restored only if it still has the written value, or if --off is forced. A setting
+that was once left to another program is left until then, whatever its value. 3. A setting is
+recorded until it is restored for certain; one that cannot be read or written stays recorded. 4. The
+state is removed when nothing is left to restore.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LISTED = 4
 
 @dataclass(frozen=True)
 class Undone:
-    """A setting after its undoing. `outcome`: put back; unchanged, since it never changed; left,
-    since another program changed it; gone, since its file is; failed, since the kernel refused.
+    """A setting after --off. `outcome`: "put back"; "unchanged": it never changed; "left": another
+    program changed it; "gone": its file is gone; "failed": the kernel refused.
     """
 
     setting: Setting
@@ -49,7 +49,8 @@ class Switched:
 
 
 def on(files: Files, wish: Wish) -> Switched:
-    """Raises, and nothing has changed. An Error that says so if not even that succeeded."""
+    """Switches on. An exception means that nothing has changed, or else an Error says that undoing
+    failed too."""
     try:
         _check_root(files)
         check_host(files)
@@ -76,8 +77,8 @@ def on(files: Files, wish: Wish) -> Switched:
 
 
 def set_weights(files: Files, weights: Mapping[int, int]) -> list[Setting]:
-    """The kernel's table of weights: all of it, or none with an Error. Nothing is noted for --off;
-    `unset_weights` puts back what is returned.
+    """Sets the kernel's table of weights: all of it, or nothing and an Error. Nothing is recorded
+    for --off; `unset_weights` restores the returned settings.
     """
     changes = [setting for setting in weights_of(files, weights) if setting.is_change]
     for setting in changes:
@@ -100,7 +101,7 @@ def set_weights(files: Files, weights: Mapping[int, int]) -> list[Setting]:
 
 
 def unset_weights(files: Files, settings: Sequence[Setting]) -> str:
-    """Puts back what `set_weights` wrote. What to say."""
+    """Restores the settings from `set_weights`. Returns a note for the user."""
     failed = [
         f"/{each.setting.file} was {each.setting.before}"
         for each in _put_back(files, settings, complete=False, force=True)
@@ -110,8 +111,8 @@ def unset_weights(files: Files, settings: Sequence[Setting]) -> str:
 
 
 def shown(files: Files, wish: Wish) -> tuple[State | None, Plan]:
-    """What is on, if anything, and what --on would do; changes nothing. What only root may see is
-    a note, unless there is nothing else.
+    """Returns the active state, if any, and the plan of --on; changes nothing. Files that only root
+    may read give a note, or an error if there is nothing else to show.
     """
     old = load(files)
     if old is not None and old.settings and old.boot == boot_id(files):
@@ -129,7 +130,7 @@ def shown(files: Files, wish: Wish) -> tuple[State | None, Plan]:
 
 
 def off(files: Files, *, force: bool = False) -> Switched:
-    """What was there before --on. Raises after all that could be put back was, if some was not."""
+    """Restores the settings from before --on. If some cannot be restored, raises after the rest."""
     if load(files) is None:
         return Switched(("it is not on; nothing to put back",))
     _check_root(files)
@@ -158,7 +159,8 @@ def off(files: Files, *, force: bool = False) -> Switched:
 
 
 def _told(undone: Sequence[Undone]) -> str:
-    """The result of --off: the settings that were not put back, and why. All others are back."""
+    """The result of --off: settings that were not restored, with reasons. All others are restored.
+    """
     failed = [each for each in undone if each.error is not None]
     if not failed:
         return "all was put back, or left to somebody else"
@@ -172,7 +174,8 @@ def _told(undone: Sequence[Undone]) -> str:
 
 
 def _settle(files: Files, rest: State, done: str) -> None:
-    """Notes what is still to put back, if anything. An Error that says what was `done` as well."""
+    """Records the settings that are still to be restored. An Error also reports the settings
+    already `done`."""
     try:
         if rest.settings or rest.left:
             save(files, rest)
@@ -185,7 +188,8 @@ def _settle(files: Files, rest: State, done: str) -> None:
 def _kept(
     settings: Iterable[Setting], undone: Iterable[Undone], *outcomes: str
 ) -> tuple[Setting, ...]:
-    """The settings with these outcomes. If one of DAMON's has one, all of DAMON's count."""
+    """The settings with these outcomes. If one setting of DAMON has such an outcome, all of DAMON's
+    are included."""
     files = {each.setting.file for each in undone if each.outcome in outcomes}
     whole = any(file.startswith(KDAMONDS) for file in files)
     return tuple(
@@ -195,7 +199,7 @@ def _kept(
 
 
 def _check_root(files: Files) -> None:
-    """That the folder of the state, or the nearest one above it, may be written to."""
+    """Raises unless the state's folder, or the nearest existing one above it, is writable."""
     folder = files.path(STATE_FOLDER)
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -212,8 +216,9 @@ def _check_writable(files: Files, settings: Iterable[Setting]) -> None:
 
 
 def _restorable(files: Files, wanted: State) -> tuple[State, list[str]]:
-    """Without the kernel's own choice of weights where the kernel, told what it says already,
-    refuses: writing a weight ends that choice anyway. With a note then.
+    """Settings that can be restored. The kernel's automatic weights are left out, with a note, if
+    the kernel refuses to write their current value: writing any weight ends automatic weights
+    anyway.
     """
     for setting in wanted.settings:
         if setting.file not in AUTOMATIC or setting.before is None:
@@ -270,7 +275,8 @@ def _on_already(files: Files, old: State, wish: Wish) -> Switched:
 
 
 def _write(files: Files, wanted: State) -> tuple[tuple[Setting, ...], list[str]]:
-    """All of the settings or none, and what was left before then. Those written, and notes."""
+    """Writes all settings or none; after a failure the earlier state is recorded again. Returns the
+    written settings, and notes."""
     try:
         save(files, wanted)
     except BaseException:
@@ -299,7 +305,7 @@ def _write(files: Files, wanted: State) -> tuple[tuple[Setting, ...], list[str]]
 def _undo(
     files: Files, wanted: State, done: Sequence[Setting], at: Sequence[Setting] = ()
 ) -> str:
-    """Puts back what --on itself wrote just now, and what it may have written. What to say."""
+    """Restores settings that this --on wrote or may have written. Returns a note for the user."""
     undone = _put_back(files, at, complete=False, force=False)
     undone += _put_back(files, done, complete=False, force=True)
     if any(each.outcome == "failed" for each in undone):
@@ -318,14 +324,14 @@ def _check_taken(files: Files, setting: Setting) -> None:
     now = files.setting(setting.file)
     if now != setting.wanted:
         raise InvalidError(
-            f"the kernel was told {setting.wanted} in /{setting.file} and says {now}"
+            f"the kernel took {setting.wanted} in /{setting.file} but reads back {now}"
         )
 
 
 def _put_back(
     files: Files, settings: Sequence[Setting], *, complete: bool, force: bool
 ) -> list[Undone]:
-    """In the opposite order; each is tried, whatever became of the others."""
+    """Restores the settings in reverse order; each is tried, even if others fail."""
     unsure, foreign = None, False
     try:
         foreign = not force and _is_foreign(files, settings, complete)
@@ -348,7 +354,8 @@ def _put_back(
 def _choice_put_back(
     files: Files, setting: Setting, force: bool, undone: Sequence[Undone]
 ) -> Undone:
-    """Only after all weights: it would end what somebody else has set, and is ended by each."""
+    """Restores the kernel's automatic weights after all single weights: it would replace another
+    program's weights, and writing any weight ends it."""
     weights = [each for each in undone if each.setting.file.startswith(WEIGHTS)]
     for each in weights:
         if each.error is not None:
@@ -358,8 +365,8 @@ def _choice_put_back(
 
 
 def _left_before(files: Files, old: State, force: bool) -> list[Undone]:
-    """What became of that which earlier --offs left to somebody else; the kernel's own choice of
-    weights last, as each weight ends it.
+    """Retries the settings that earlier --offs left to another program. The kernel's automatic
+    weights come last, since writing any weight ends them.
     """
     since = {each.file for each in old.settings}
     return [
@@ -389,7 +396,8 @@ def _one_put_back(files: Files, setting: Setting, force: bool, ours: bool) -> Un
 
 
 def _check_gone(files: Files, name: str) -> None:
-    """The kernel removes files of kdamonds and of nodes only; a container hides them all."""
+    """Raises unless the kernel may have removed the file, as it does with files of kdamonds and
+    nodes. A container hides their whole folder."""
     for folder in (KDAMONDS, WEIGHTS):
         if name != damon.COUNT and name.startswith(folder) and files.path(folder).is_dir():
             return
@@ -400,8 +408,8 @@ def _check_gone(files: Files, name: str) -> None:
 
 
 def _is_foreign(files: Files, settings: Sequence[Setting], complete: bool) -> bool:
-    """Whether the kdamonds that are there are somebody else's by now: one that runs, and each
-    after a complete --on, says all of what was written.
+    """Whether the existing kdamonds belong to another program now. A running one, and any after a
+    complete --on, must have all the written values.
     """
     ours = [setting for setting in settings if setting.file.startswith(KDAMONDS)]
     made = [setting for setting in ours if setting.before is None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's memory tiers: which nodes it takes to be fast, and where it moves pages to."""
+"""The kernel's memory tiers: the nodes it treats as fast, and the targets of its moves."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from headrace._core import HostFiles as Files
 from headrace._run.plan import ranges
 
-#: A node of which firmware says no distance.
+#: Distance of a node if firmware states none.
 _FARTHEST = 255
 
 
 @dataclass(frozen=True)
 class Tier:
-    """Nodes that the kernel takes to be equally fast; the smaller its number, the faster."""
+    """Nodes that the kernel treats as equally fast. A smaller number is a faster tier."""
 
     number: int
     nodes: tuple[int, ...]
@@ -26,8 +26,8 @@ class Tier:
 
 @dataclass(frozen=True)
 class Tiers:
-    """All tiers, fastest first. The kernel counts as top those down to the last one with CPUs: it
-    promotes from the others only, and to the node of the CPU that asks.
+    """All tiers, fastest first. Top tiers are those down to the slowest with CPUs. The kernel
+    promotes only from the other tiers, to the node of the CPU that accesses the page.
     """
 
     all: tuple[Tier, ...]
@@ -35,7 +35,7 @@ class Tiers:
 
     @property
     def _top(self) -> int:
-        """How many are top."""
+        """Number of top tiers."""
         have = [at for at, tier in enumerate(self.all) if self.with_cpus.intersection(tier.nodes)]
         return max(have, default=-1) + 1
 
@@ -45,16 +45,17 @@ class Tiers:
 
     @property
     def cpus(self) -> Tier | None:
-        """The slowest with CPUs."""
+        """The slowest tier with CPUs."""
         return self.all[self._top - 1] if self._top else None
 
     @property
     def unseen(self) -> tuple[Tier, ...]:
-        """Those faster than the CPUs' own, as HBM is: top as well, so nothing is promoted there."""
+        """Tiers faster than the CPUs' own, such as HBM. The kernel treats them as top tiers as
+        well, so it promotes nothing into them."""
         return self.all[: max(self._top - 1, 0)]
 
     def faster(self, node: int) -> Sequence[int]:
-        """The nodes of the next faster tier; none if its own is the fastest."""
+        """The nodes of the next faster tier; empty if the node is in the fastest."""
         at = self._of(node)
         return self.all[at - 1].nodes if at > 0 else ()
 
@@ -67,7 +68,7 @@ class Tiers:
 
 
 def tiers(files: Files) -> Tiers:
-    """None at all where the kernel has no memory tiers (before Linux 6.1)."""
+    """The kernel's tiers; empty before Linux 6.1, which has none."""
     found = [Tier(number, tuple(nodes)) for number, nodes in files.memory_tiers()]
     with_cpus = [node for tier in found for node in tier.nodes if files.cpus(node)]
     return Tiers(tuple(found), frozenset(with_cpus))

@@ -46,7 +46,7 @@ def numpy_type(name: str) -> Any:
 def of_numpy(
     content: Any, address: int, kind: str, shape: tuple[int, ...], at: int, length: int
 ) -> Any:
-    """Shares the bytes of an array of bytes, except where the file does not align them."""
+    """An array over the content's bytes, or a copy of them if the file does not align them."""
     array = numpy.ndarray(shape, numpy_type(kind), content, at)
     return array.copy() if (address + at) % _TYPES[kind][0] else array
 

@@ -17,7 +17,7 @@ from headrace import _core
 from headrace._core import AbsentError, InvalidError, IoError
 from headrace._errors import error_of
 
-#: The format's own bound of a header's length; for an index too.
+#: The format's limit for a header's length, also used for an index.
 _LONGEST_HEADER = 100_000_000
 _PAGE = 4096
 _INDEX = ".safetensors.index.json"
@@ -76,7 +76,7 @@ def _of_index(path: Path) -> Shards:
 
 
 def _is_name(name: str) -> bool:
-    """Whether it names a file beside the index, not one elsewhere."""
+    """Whether the name is that of a file beside the index, not elsewhere."""
     return name not in ("", ".", "..") and not {"/", "\0"} & set(name)
 
 
@@ -98,12 +98,12 @@ class Opened:
                 raise InvalidError(f"{path} is no regular file; name a file of tensors")
             self.size = status.st_size
             self.identity = _identity(status)
-            #: When the data, and the file at all, last changed, in seconds since 1970.
+            #: Times of the last change of the data and of the inode, in seconds since 1970.
             self.changed_at = status.st_mtime, status.st_ctime
             length = int.from_bytes(self._read(8, 0), "little")
             if not 2 <= length <= min(_LONGEST_HEADER, self.size - 8):
                 raise InvalidError(f"{path} is no safetensors file: its header has {length} bytes")
-            #: Where the data begins, and the page of the byte before it.
+            #: The beginning of the data, and the page of the byte before it.
             self.data = 8 + length
             self.begin = (self.data - 1) // _PAGE * _PAGE
         except BaseException:

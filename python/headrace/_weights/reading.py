@@ -33,7 +33,7 @@ from headrace._weights.files import Opened
 PAGE = 4096
 #: The page cache is asked for parts of this size, and one thread reads a part.
 _PART = 4 << 20
-#: The share of a part in the page cache from which on it is read through it.
+#: A part with at least this share in the page cache is read through it.
 _RESIDENT = 0.75
 #: Threads that copy from the page cache; more gain little on one node.
 _THREADS = 8
@@ -47,8 +47,8 @@ _MOST_BUFFERS = 1000
 
 
 class Wanted(NamedTuple):
-    """Where bytes of the file go. `array`: the memory as bytes, if CPUs reach it. `memory`: for the
-    Mover, from its byte `at` on; None where small tensors have an array.
+    """The destination of bytes of the file. `array`: the memory as bytes, if CPUs reach it.
+    `memory`: for the Mover, from its byte `at` on; None for small tensors with an array.
     """
 
     offset: int
@@ -71,7 +71,7 @@ class Source:
     def __init__(self, opened: Opened, mover: Mover) -> None:
         self.opened = opened
         self.file = File.open(mover.machine, opened.path)
-        #: False once the kernel has denied to report what the page cache has of the file.
+        #: False once the kernel has refused to report the file's pages in the page cache.
         self._may_ask = True
         self._resident: dict[int, bool] = {}
 
@@ -247,7 +247,8 @@ def _with_gaps(group: list[Wanted]) -> list[Any]:
 
 
 def _span(group: list[Wanted]) -> tuple[int, int]:
-    """Begin and length; from a page's begin, so that devices read in place."""
+    """Begin and length of a group, extended to the beginning of a page, so that devices read in
+    place."""
     begin = group[0].offset // PAGE * PAGE
     return begin, group[-1].offset + group[-1].bytes - begin
 
@@ -268,8 +269,8 @@ def _groups(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
 
 
 def place(mover: Mover, on: Placement | str, pin: bool) -> Placement:
-    """Pages are touched by those who read into them. Huge pages would be compacted first, which
-    took longer than reading where memory was full.
+    """The placement of the memory. Threads that read into pages touch them first. Huge pages would
+    need compaction first, which took longer than reading when memory was full.
     """
     if not isinstance(on, str):
         return on

@@ -66,7 +66,7 @@ class NoPython {
 // GIL.
 void release_borrowed();
 
-// The interpreter is about to end: it is told nothing more. Requires: the GIL.
+// The interpreter is about to end: no more calls into it. Requires: the GIL.
 void borrowed_until_exit();
 // This process is a child: of the parent's other threads none is left. Requires: the GIL.
 void borrowed_after_fork();

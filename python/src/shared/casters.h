@@ -20,7 +20,7 @@ namespace headrace::python {
 // An argument was refused because there was no memory for it. Guarded by the GIL.
 inline constinit bool argument_without_memory = false;
 
-// What `take` returns; false where it ran out of memory.
+// Returns the result of `take`; false if it ran out of memory.
 template <class Take>
 bool within_memory(const Take& take) noexcept {
   try {

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// As deep as the parser of texts goes.
+// The same depth as in the parser of texts.
 constexpr int kMaxDepth = 64;
 
 nb::object object_of(const Json& value) {

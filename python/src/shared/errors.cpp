@@ -18,16 +18,17 @@ struct Row {
 // The table: ErrorCode -> exception.
 constexpr std::array<Row, 8> kRows{{
     {ErrorCode::absent, "AbsentError", "LookupError",
-     "It is not there: a node, an engine, a file, a column."},
+     "Something does not exist: a node, an engine, a file, a column."},
     {ErrorCode::unsupported, "UnsupportedError", "NotImplementedError",
-     "It is there and cannot do this."},
+     "The hardware, kernel or file exists but cannot do this."},
     {ErrorCode::denied, "DeniedError", "PermissionError", "The system refuses permission."},
     {ErrorCode::exhausted, "ExhaustedError", "MemoryError",
-     "No room: memory, budget, queue, disk."},
+     "No space is left: memory, budget, queue, disk."},
     {ErrorCode::io, "IoError", "OSError", "A device or file failed or ended early."},
-    {ErrorCode::invalid, "InvalidError", "ValueError", "The request makes no sense."},
-    {ErrorCode::cancelled, "CancelledError", nullptr, "Somebody asked to stop."},
-    {ErrorCode::timed_out, "TimedOutError", "TimeoutError", "It did not happen within its bound."},
+    {ErrorCode::invalid, "InvalidError", "ValueError", "The request is invalid."},
+    {ErrorCode::cancelled, "CancelledError", nullptr, "A stop was requested."},
+    {ErrorCode::timed_out, "TimedOutError", "TimeoutError",
+     "The operation did not finish within its time limit."},
 }};
 
 // Owned for the life of the process, as nanobind's own types are.
@@ -48,11 +49,11 @@ nb::object new_exception(const char* name, const char* doc, const nb::object& ba
 void bind_errors(nb::module_& m) {
   const nb::module_ builtins = nb::module_::import_("builtins");
   const nb::str module = nb::borrow<nb::str>(m.attr("__name__"));
-  const nb::object base = new_exception(
-      "Error",
-      "What Headrace could not do. `code` is the same word as in JSON and in C++; a program "
-      "ends with `exit_code`.",
-      nb::make_tuple(builtins.attr("Exception")), "", 70);
+  const nb::object base =
+      new_exception("Error",
+                    "An operation of Headrace failed. `code` is the same word as in JSON and C++. "
+                    "`exit_code` is the exit code of a command that fails with it.",
+                    nb::make_tuple(builtins.attr("Exception")), "", 70);
   base.attr("__module__") = module;
   m.attr("Error") = base;
   for (std::size_t i = 0; i < kRows.size(); ++i) {

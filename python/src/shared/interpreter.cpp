@@ -96,7 +96,7 @@ int get_buffer(nb::handle object, Py_buffer& view, int flags) {
   const auto ask = [&](int all) {
     return where_threads_end([&] { return PyObject_GetBuffer(object.ptr(), &view, all); });
   };
-  // Its bytes are those of a plain array, without a word about which of them count.
+  // A masked array's bytes look like a plain array's: nothing shows which elements are masked.
   if (nb::hasattr(object.type(), "soften_mask")) {
     raise(ErrorCode::invalid,
           "a masked array, whose mask would be ignored; give its .data, or .filled(value)");

@@ -13,9 +13,10 @@
 
 namespace headrace::python {
 
-// Runs an experiment without the GIL while Python's callbacks are asked and told, and signals are
-// looked at: a handler that raises (Ctrl-C's does by default) stops the experiment and is raised
-// from rethrow(); one that only notes it lets `stop` answer true, and the rows so far are returned.
+// Runs an experiment without the GIL, and calls Python's callbacks and signal handlers meanwhile. A
+// handler that raises, as Ctrl-C's does by default, stops the experiment, and rethrow() raises its
+// exception. A handler that only records the signal makes `stop` return true; the rows so far are
+// returned.
 class Interruptible {
  public:
   // Either may be None. Both are called by the thread that runs the experiment.

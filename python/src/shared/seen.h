@@ -30,9 +30,9 @@ class SeenObjects {
 
   // Whether it is time to let some go.
   bool add(const ObjectPointer& object);
-  // Takes out those that nobody else holds, but for those of `kept`, which is sorted.
+  // Takes out the objects that nobody else holds, except those in `kept`, which is sorted.
   std::vector<ObjectPointer> take_unused(std::span<const ObjectId> kept);
-  // What was taken out and is needed again; the end of a look through the list.
+  // Puts back objects that were taken out and are needed again. Ends the look through the list.
   void put_back(std::vector<ObjectPointer> objects);
   bool holds(ObjectId object) const;
 

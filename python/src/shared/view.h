@@ -26,7 +26,7 @@ class View {
   std::byte* data() const { return static_cast<std::byte*>(view_.buf); }
   std::size_t size() const { return static_cast<std::size_t>(view_.len); }
 
-  // As numbers, as many as are whole; InvalidError where they are not aligned.
+  // The bytes as whole numbers; a rest is left out. InvalidError: they are not aligned.
   template <class T>
   std::span<T> as() const {
     if (reinterpret_cast<std::uintptr_t>(view_.buf) % alignof(T) != 0) {

@@ -164,8 +164,8 @@ std::vector<Place> quiet_first(const Machine& machine, std::vector<Place> places
   return places;
 }
 
-// One pair per key, of the observer (observer_of) or of the next CPU that has one; with a CPU of
-// CPU 0's core only if there is no other. For 384 CPUs this takes some milliseconds.
+// One pair per key: of the observer (observer_of), or of the next CPU with such a pair. A CPU of
+// CPU 0's core is used only if there is no other. For 384 CPUs this takes some milliseconds.
 std::vector<Point> one_of_alike(const Machine& machine, const std::vector<Place>& in_order) {
   const std::vector<Place> places = quiet_first(machine, in_order);
   struct Alike {

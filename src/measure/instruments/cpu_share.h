@@ -36,8 +36,8 @@ class CpuTime {
 };
 
 // The share of time since construction in which the calling thread had a CPU: below 1 if other work
-// ran there, or a quota stopped it. Time taken by a hypervisor does not show here (it is steal in
-// /proc/stat, which noise.h reads).
+// ran there, or a quota stopped it. Time taken by a hypervisor is not visible here (noise.h reads
+// it as steal in /proc/stat).
 class CpuShare {
  public:
   double now() const {

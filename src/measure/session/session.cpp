@@ -181,9 +181,9 @@ class Session {
     return static_cast<std::size_t>(&trial - trials_.data());
   }
 
-  // Whether there is time for it, by present knowledge. A point that was not measured yet must
-  // leave the time for the minimum of mappings of points that were begun or are more wanted. If
-  // mappings take longer than estimated, fewer points are measured, instead of all of them once.
+  // Whether there is time for the point, by present knowledge. A point that was not begun must
+  // leave time for the minimum of mappings of points that were begun or rank before it. If mappings
+  // take longer than estimated, fewer points are measured, instead of all of them once.
   bool fits(const Trial& trial) const {
     if (!options_.budget || !measured_any_) return true;
     const Nanoseconds left = *options_.budget - spent();

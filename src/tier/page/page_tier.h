@@ -67,7 +67,7 @@ class PageTier::Inside {
   TierPolicy policy_for(std::span<const ChunkPlace> places) const REQUIRES(mutex_);
   // Asks the guard whether chunks may move, and which moves to undo.
   void guard(TierStep& step, std::optional<std::uint64_t> work, Nanoseconds now) REQUIRES(mutex_);
-  // As decide(). While the guard stops moves, decides only the undone moves and those that the
+  // Calls decide(). While the guard stops moves, decides only moves that undo and moves that the
   // budget needs.
   std::vector<TierDecision> decide_now(const std::vector<ChunkPlace>& places) const
       REQUIRES(mutex_);

@@ -445,7 +445,7 @@ Result<std::unique_ptr<OtherProcess>> open_process(int pid) {
   OwnDescriptor held(static_cast<int>(self));
   OwnDescriptor directory(
       ::open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  // Not a later process with the same number.
+  // Refuses a later process with the same PID.
   if (directory.get() < 0 || has_ended(held.get())) {
     return fail(ErrorCode::absent, "there is no process {}", pid);
   }

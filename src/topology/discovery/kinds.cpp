@@ -59,7 +59,7 @@ Decision by_hwloc(const KindEvidence& e) {
     return KindDecision{kind, fmt::format("hwloc calls it {}", subtype)};
   };
   if (subtype.starts_with("CXL")) return decided(NodeKind::cxl);
-  // From 2.10 on hwloc guesses by bandwidth, which is the cache's if there is one.
+  // Since 2.10 hwloc guesses by bandwidth, which is the cache's if the node has one.
   if (e.side_cached) return std::nullopt;
   if (subtype == "HBM" || subtype == "MCDRAM") return decided(NodeKind::hbm);
   if (subtype == "DRAM") return decided(NodeKind::dram);

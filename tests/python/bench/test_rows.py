@@ -27,7 +27,7 @@ LARGE = 64 << 20
 
 
 def lines(*copies: dict[str, Any]) -> list[tuple[str, str]]:
-    """What and where, of a profile with these copies."""
+    """The fields "what" and "where" of each row of a profile with these copies."""
     maker = Maker(1)
     rows = [
         maker.row("copy", "B/s", 1e10, **{"engine": "cpu", "cpu_node": 0, "state": "cold", **copy})

@@ -277,7 +277,7 @@ def test_each_scale_has_its_directory(table: Path, tmp_path: Path) -> None:
     assert not tpch.is_complete(table.rename(table.with_name("sf0.002")))
 
 
-#: What may stand in the place of any value of a description.
+#: Wrong values, each put in place of any value of a description.
 ODD = (None, True, -1, 0.5, 1e308, 10**400, "", "x", [], [[]], {}, {"name": []})
 
 

@@ -119,7 +119,7 @@ def test_the_largest_numbers_there_are(run: Run, tmp_path: Path) -> None:
     ):
         result = run(*arguments)
         assert result.returncode in ({0, 9} if code is None else {code}), result
-        assert code is None or result.stderr == ""  # hosts of one name are told of
+        assert code is None or result.stderr == ""  # a warning if two hosts have one name
         if "--json" in arguments:
             json.loads(result.stdout)
 

@@ -341,7 +341,7 @@ def test_names_that_are_not_utf8_pass_unspoiled(command: Path, tmp_path: Path) -
 
 
 def test_help_is_quick_to_load(command: Path) -> None:
-    """What takes long to load is loaded by what needs it."""
+    """Modules that load slowly are loaded only by the commands that need them."""
     script = (
         "import sys; sys.argv = ['headrace', '--help']\n"
         "from headrace._cli import main\n"

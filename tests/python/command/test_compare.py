@@ -116,7 +116,7 @@ def test_too_little_was_judged(run: Run, tmp_path: Path) -> None:
 
 
 def test_rows_that_would_show_only_large_changes_were_not_judged(run: Run, tmp_path: Path) -> None:
-    """Runs that differ by a tenth from each other: a fifth less passes unseen, and is told so."""
+    """If runs differ by a tenth, a loss of a fifth is not detected, and compare says so."""
 
     def wild(name: str, factor: float) -> list[str]:
         names = []

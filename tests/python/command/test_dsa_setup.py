@@ -18,7 +18,7 @@ def test_the_layout_of_the_thesis(run: Run, golden: Golden) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.count("config-engine") == result.stdout.count("enable-device") == 8
     shown = run("dsa", "setup", "--show", "--layout", "1n1d1e1w", env=NONE).stdout.splitlines()
-    #: What is there differs between hosts.
+    #: Lines about the devices of this host are left out.
     golden("dsa_setup.txt", "".join(f"{line}\n" for line in shown if " now: " not in line))
 
 

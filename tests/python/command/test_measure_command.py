@@ -36,7 +36,7 @@ def test_list(run: Run, golden: Golden) -> None:
 
 
 def document_of(run: Run, *arguments: str) -> dict[str, Any]:
-    """What it prints as JSON."""
+    """The JSON document that the command prints."""
     found: dict[str, Any] = json.loads(run(*arguments, "--json").stdout)
     return found
 
@@ -218,7 +218,7 @@ def _pid_with(mark: bytes) -> int | None:
 
 
 def wait_for(found: Callable[[], T | None]) -> T:
-    """What it gives, as soon as that is true; at most half the time the launch would take."""
+    """Returns the first true result; fails after half the time that the launch would take."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
         if result := found():

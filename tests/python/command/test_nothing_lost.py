@@ -76,7 +76,7 @@ def test_ctrl_c_before_the_first_value_keeps_the_old_profile(
 
 
 def test_hosts_without_values_replace_no_profile(tmp_path: Path) -> None:
-    """Of an MPI job."""
+    """Hosts of an MPI job that measured no value leave older profiles as they are."""
     import headrace
 
     full = headrace.Profile.fromdict(documents.profile(1))

@@ -95,7 +95,7 @@ def test_points_without_a_parameter_can_be_selected(run: Run) -> None:
 
 
 def test_the_machine_of_one_node_can_be_asked_for(run: Run, tmp_path: Path) -> None:
-    """It is its node, of which unasked the rows are."""
+    """The machine is the same as its one node, whose rows are measured by default."""
     machine = {
         "schema_version": headrace.SCHEMA_VERSION, "name": "laptop", "engines": [],
         "nodes": [{"id": 0, "kind": "dram", "reason": "test", "capacity_bytes": 16 << 30,
@@ -114,9 +114,9 @@ def test_the_machine_of_one_node_can_be_asked_for(run: Run, tmp_path: Path) -> N
     asked = points("--only", "on=machine,placed=near")
     assert {p["experiment"] for p in asked if not p["reason"]} == {"bandwidth", "stream"}
     assert all(p["cpus"] == "0-3" and p["parameters"]["on"] == "machine" for p in asked)
-    unasked = points()
-    assert not any("on" in p["parameters"] for p in unasked)
-    named = [p for p in unasked if p["stands_for"]]
+    default = points()
+    assert not any("on" in p["parameters"] for p in default)
+    named = [p for p in default if p["stands_for"]]
     assert named and all(p["stands_for"] == ["on=machine placed=near"] for p in named)
     by_kind = points("--only", "on=machine,memory_node=dram,mix=read")
     assert by_kind == [p for p in asked if p["parameters"].get("mix") == "read"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured is never thrown away: it is on stdout where the file cannot be written."""
+"""Results are never thrown away: if the file cannot be written, they go to stdout."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people get wrong in a call is said in one line, which names what they called and what is
-wrong; an argument for which there is no memory is a MemoryError."""
+"""A wrong argument gives one line that names the function and the mistake. An argument for which
+there is no memory gives a MemoryError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = GEOMETRY.keys(list(range(8)))
 BLOCKS = numpy.zeros(2 * GEOMETRY.block_bytes, numpy.uint8)
 MEMORY = headrace.MemoryRange(BLOCKS, 0)
 
-# What mypy would say of them.
+# Typed as Any: mypy would refuse the wrong calls below.
 any_headrace: Any = headrace
 any_kvcache: Any = kvcache
 prompt: Any = GEOMETRY

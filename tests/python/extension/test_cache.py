@@ -274,7 +274,7 @@ def test_sources_nobody_holds_are_let_go(
     def descriptors() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
-    # What a thread keeps for reads of its own.
+    # Read once first: a thread keeps descriptors for its reads.
     bytes(cache.access(headrace.File.open(machine, payload_file)).wait())
     cache.clear()
     gc.collect()

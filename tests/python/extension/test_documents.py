@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documents show works: examples, README, the stub, the package."""
+"""Code in the documents works: examples, README, the stub, the package."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_children_while_threads_look_through_a_cache() -> None:
     assert outcome_of(USED + LOOKING, timeout=120) == (0, "", "")
 
 
-#: The end of a move that was told before anybody looked.
+#: The completion of a move that was reported before the loop looked.
 AWAITING = """
 import asyncio, select
 queue = headrace.CompletionQueue()
@@ -210,7 +210,7 @@ async def main():
     end = asyncio.create_task(outcome(transfer))
     await asyncio.sleep(0)
     transfer.wait()
-    time.sleep(0.1)  # not the loop's: the end is told, and nobody has looked
+    time.sleep(0.1)  # not the loop's: the completion is reported, the loop has not looked yet
     child(lambda: None)  # its interpreter ends, and drops the loop
     await asyncio.wait_for(end, 20)
 async def outcome(transfer):

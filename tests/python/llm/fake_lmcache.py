@@ -65,8 +65,8 @@ class MemoryObj:
 
 
 class Allocator:
-    """Remembers what it gave, at most so many, and then would wait without a bound, if it may. The
-    one with number `breaks` fails.
+    """Allocates a limited number of objects and remembers them. Beyond the limit it would wait
+    without a bound, if it may. The allocation with number `breaks` fails.
     """
 
     def __init__(self) -> None:

@@ -125,7 +125,8 @@ def test_a_disk_names_the_memory_that_it_was_read_into(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: int, cpus: str, link: float | None,
     expected: tuple[float, int, str],
 ) -> None:  # fmt: skip
-    """That nearest to it, whichever was asked for; what goes on to a GPU crosses its link too."""
+    """A disk is read into the memory nearest to it, whichever node was requested. Bytes for a GPU
+    cross its link as well."""
     rows = [SimpleNamespace(median=rate, reason="", cpus=cpus, basis="measured")
             for rate in (None, 2e9, 3e9)]  # fmt: skip
     monkeypatch.setattr(headrace, "measure", lambda *_, **__: SimpleNamespace(rows=rows))

@@ -183,7 +183,7 @@ def test_TorchStore_NeedsGpuAndPyTorch(
 
 
 def checked(tiers: list[int], room: int) -> kvcache.Bench:
-    """A bench of blocks of 1 MiB that finds so many on its GPU."""
+    """A bench of blocks of 1 MiB whose GPU has room for `room` of them."""
     nothing: Any = None
     device = SimpleNamespace(has_room=lambda size: size <= room << 20, words=lambda: "that GPU")
     options: Any = SimpleNamespace(

@@ -160,7 +160,7 @@ def test_a_load_that_cannot_begin_ends_the_prefix(
 
 
 class Stuck:
-    """A load or store that does not end before it is told to."""
+    """A load or store that ends only on request."""
 
     def __init__(self, wait: Callable[[float], Any] | None = None) -> None:
         self.ended = self.cancelled = False

@@ -10,7 +10,7 @@ from headrace._language_models import MODELS, element_bytes, model
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-#: By model: bytes per token, per token and layer, of 8192 tokens in GiB.
+#: KV cache of each model: bytes per token, bytes per token and layer, GiB for 8192 tokens.
 KV = {
     "llama-3.2-1b": (32 * KIB, 2 * KIB, 0.25),
     "llama-3.1-8b": (128 * KIB, 4 * KIB, 1.0),
@@ -56,7 +56,7 @@ def test_a_block_of_vllm_and_a_chunk_of_lmcache() -> None:
 
 
 def test_parameters_add_up_to_the_model() -> None:
-    """What the models' names say of them, embeddings counted twice where they are not tied."""
+    """The models have the parameters in their names. Untied embeddings count twice."""
     whole = {
         "llama-3.1-8b": 8.03e9,
         "llama-3.1-70b": 70.6e9,

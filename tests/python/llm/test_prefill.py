@@ -158,7 +158,7 @@ def test_what_is_hidden_of_loads_alone_does_not_rise_with_a_store_that_waits() -
                     | prefill.of_alone(mine, alone, 1))  # fmt: skip
     once, twice = rows
     assert twice["hidden_share_where_it_can"] > once["hidden_share_where_it_can"] == 0.75
-    for row in rows:  # the first request is told apart
+    for row in rows:  # the first request is listed separately
         assert (row["hidden_of_alone"], row["of_alone"]) == (0.5, 2)
         assert row["hidden_of_alone_where_it_can"] == 0.75
 

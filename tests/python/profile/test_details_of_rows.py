@@ -31,7 +31,7 @@ def of_experiment(name: str) -> str:
 
 @pytest.mark.parametrize("experiment", [each.__name__ for each in documents.EXPERIMENTS])
 def test_every_detail_of_the_documents_is_one_of_the_experiment(experiment: str) -> None:
-    """What a figure is drawn from here, and no measured row has, would be drawn only here."""
+    """A detail that no measured row has would be drawn only in these tests."""
     rows = [*documents.profile()["rows"], *documents.family(documents.Maker(1))]
     found = {name for row in rows if row["experiment"] == experiment for name in row["details"]}
     text = of_experiment(experiment)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace export: profiles in the words of others."""
+"""headrace export: profiles in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_formats(
 
 
 def test_the_peak_is_of_a_whole_machine_or_socket() -> None:
-    """What the CPUs of one of several nodes reach is not called a peak."""
+    """The bandwidth of one of several nodes is not called a peak."""
     document = documents.profile()
     assert "Peak" not in texts.as_mlc(headrace.Profile.from_json(json.dumps(document)))
     first = next(row for row in document["rows"] if row["experiment"] == "bandwidth")

@@ -94,7 +94,7 @@ def test_noise_alone_is_seldom_an_outlier() -> None:
     assert wrong <= 2
 
 
-#: What is different on host 1 of four, and what is said of it.
+#: A difference of host 1 of four, and its report.
 SETTINGS: list[tuple[Change, str, str | None, str]] = [
     (condition("numa_balancing", "1"), "numa_balancing", "0", "1"),
     (condition("governor", "powersave"), "governor", "performance", "powersave"),

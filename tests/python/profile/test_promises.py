@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is promised of copies on a GPU: judged by rows, told in text and JSON."""
+"""Promises about copies on a GPU: judged by rows, printed as text and JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_row_keeps_a_promise_or_does_not(
     assert json.loads(promises.document_of(found))["promises"] == [verdict]
     text = tables.profile_text(found)
     assert "what is promised on a GPU" in text and word in text
-    # Who reads the document passes over them.
+    # A reader of the document ignores the promises.
     again = headrace.Profile.from_json(promises.document_of(found))
     assert again.to_json() == found.to_json()
 

@@ -54,7 +54,7 @@ def chromium(home: Path) -> Iterator[Browser]:
 class Browser:
     """One page at a time, in a window of a chosen width and a chosen colour scheme.
 
-    `complaints` holds what the page's console was told and what it did not catch.
+    `complaints` holds the lines of the page's console, and exceptions that the page did not catch.
     """
 
     def __init__(self, to: int, back: int) -> None:

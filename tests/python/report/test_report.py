@@ -29,7 +29,7 @@ from headrace._report import charts_query, contents, report
 
 
 def text_of(page: str) -> str:
-    """What a person reads: the body without scripts and tags."""
+    """Text that a person reads: the body without scripts and tags."""
     body = page[page.index("<main>") : page.index("</main>")]
     return html.unescape(re.sub(r"<[^>]*>", " ", body))
 
@@ -280,7 +280,7 @@ def test_an_unmeasured_machine_has_no_rates() -> None:
     assert "Its links have not been measured." in figure.caption
 
 
-#: What may stand in the place of any value of a document.
+#: Wrong values, each put in place of any value of a document.
 ODD = (None, True, -1, 0, 0.5, 1e308, -1e308, float("nan"), 10**30, "", "dram", "\ud800", [], [[]],
        {}, {"rows": 1})  # fmt: skip
 

@@ -19,8 +19,8 @@ DOCUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "profile": profile_documents.profile,
     "many nodes": profile_documents.large_profile,
 }
-#: What of the page can be seen once its charts are drawn: the widest thing, the charts that have
-#: marks, and the colour of the paper and of an axis' text.
+#: Visible properties of the page once its charts are drawn: the widest element, the charts with
+#: marks, and the colours of the paper and of an axis' text.
 SEEN = """(async () => {
   const places = [...document.querySelectorAll(".chart")];
   const marks = place => place.querySelectorAll(

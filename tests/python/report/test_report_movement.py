@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of movement: held against what the memories allow, engines side by side, what each costs
-the cores, and how much every number varies."""
+"""Figures of movement: rates beside the memories' limits, engines side by side, CPU time of each
+engine, and the spread of every number."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ MATRICES = ("CPUs by memory", "half a round trip", "the job of the row")
 
 
 def document_of(*experiments: str) -> dict[str, Any]:
-    """A profile of these and of what movements are held against, of copies the usual engines; all
-    of it if none is named."""
+    """A profile with these experiments and with the bandwidths that limit them. Copies are by the
+    usual engines. Without names, all experiments."""
     found: dict[str, Any] = json.loads(_whole())
     kept = {*experiments, "bandwidth"}
     if experiments:

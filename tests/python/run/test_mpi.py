@@ -69,7 +69,7 @@ def launcher() -> list[str]:
 
 @pytest.fixture
 def mpirun(launcher: list[str], command: Path, tmp_path: Path) -> Run:
-    """mpirun(2, "bench", "stream"): so many ranks of the command."""
+    """mpirun(2, "bench", "stream"): runs 2 ranks of the command."""
 
     def run(ranks: int, *arguments: str, program: list[str] | None = None, **env: str) -> Done:
         words = program or [str(command)]
@@ -87,7 +87,7 @@ def environment() -> dict[str, str]:
 
 
 def complaints(result: Done) -> list[str]:
-    """What we said, without the launcher's boxes."""
+    """Headrace's own lines, without the launcher's boxes."""
     lines = (result.stdout + result.stderr).splitlines()
     return [line.strip() for line in lines if line.startswith("headrace: ")]
 
@@ -407,7 +407,7 @@ def test_a_launcher_of_another_mpi_is_noticed(launcher: list[str], run: Run) -> 
 
 
 def _path_of(library: str) -> str:
-    """Of a library that the linker knows."""
+    """Path of a library that the linker knows."""
     listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
     return next(line.split(" => ")[1] for line in listed.splitlines() if f"\t{library} " in line)
 

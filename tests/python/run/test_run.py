@@ -17,7 +17,7 @@ from conftest import ROOT, Run, without_launcher
 
 import headrace
 
-#: What a program finds of its policy: the mode and first nodes of get_mempolicy(2), by number.
+#: Prints a program's policy: mode and first nodes of get_mempolicy(2), by number.
 POLICY = """
 import ctypes, os
 mode, mask = ctypes.c_int(), (ctypes.c_ulong * 64)()
@@ -30,7 +30,7 @@ BIND, PREFERRED, INTERLEAVE = 2, 1, 3
 
 
 def here(run: Run, *flags: str) -> tuple[int, int, list[int]]:
-    """What a program under these flags finds: mode, nodes as bits, CPUs."""
+    """Runs a program under these flags; returns its mode, its nodes as bits, and its CPUs."""
     result = run("run", *flags, "--", sys.executable, "-c", POLICY)
     assert (result.returncode, result.stderr) == (0, ""), result
     mode, nodes, cpus = result.stdout.split(" ", 2)
@@ -80,7 +80,7 @@ def test_a_rank_gets_its_share_of_the_cpus(run: Run) -> None:
     ],
 )
 def test_under_a_real_launcher(command: Path, launcher: str, variable: str) -> None:
-    """Whose defaults for two ranks are a core each, or none."""
+    """The launcher binds each of two ranks to one core by default, or to none."""
     if shutil.which(launcher.split()[0]) is None:
         pytest.skip(f"no {launcher.split()[0]}")
     told = "import os; print(sorted(os.sched_getaffinity(0)))"

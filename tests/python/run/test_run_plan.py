@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace run` would set, by tables, on machines that are not this one."""
+"""Plans of `headrace run`, in tables, for machines that are not this one."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_all_cpus_are_dealt_once(size: int, machine: headrace.Machine) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 16])
 def test_a_tile_without_memory_of_that_kind_takes_all_that_is_nearest(size: int) -> None:
-    """Of two CXL nodes that are equally far from all, no rank is left with the one that is full."""
+    """If two CXL nodes are equally far, each rank gets both: one alone could be full."""
     for rank in range(size):
         host = Host.of(CXL, Rank(rank, size, "LOCAL_RANK"))
         assert plan(CXL, Request(on="cxl", per_rank=True), host).nodes == [8, 9]

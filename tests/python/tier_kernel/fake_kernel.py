@@ -36,7 +36,7 @@ _CONTEXT = {
 
 class FakeKernel(Files):
     """`tiers`: tier -> nodes; `cpus`: node -> its CPUs. `refuse`: files it takes nothing in.
-    `kill_after`: this process dies by SIGKILL when so many writes were done.
+    `kill_after`: this process dies by SIGKILL after this number of writes.
     """
 
     def __init__(self, root: Path, tiers: dict[int, str], cpus: dict[int, str]) -> None:
@@ -74,7 +74,7 @@ class FakeKernel(Files):
         return self
 
     def everything(self) -> dict[str, str]:
-        """What /proc and /sys say."""
+        """Contents of all files in /proc and /sys."""
         return {
             str(path.relative_to(self.root)): path.read_text()
             for top in ("proc", "sys")

@@ -32,7 +32,7 @@ def _raw(kernel: FakeKernel) -> str | None:
 
 
 class Attached:
-    """What src/host/settings/hint_faults.cpp does."""
+    """Does the same as src/host/settings/hint_faults.cpp."""
 
     def __init__(self, kernel: FakeKernel) -> None:
         self.kernel = kernel

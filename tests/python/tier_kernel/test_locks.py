@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def with_lock_freed_meanwhile(lock: Path, call: Callable[[], T]) -> T:
-    """What `call` returns, which waits for the lock until a thread frees it."""
+    """Returns the result of `call`, which waits for a lock until a thread releases it."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         called = threading.Event()

@@ -55,7 +55,7 @@ def _moved(path: Path) -> None:
     path.symlink_to(elsewhere)
 
 
-#: Of the state and its folder, ways in which somebody else could have written it.
+#: Ways in which another user could have written the state or its folder.
 SPOILT: dict[str, Callable[[Path, Path], object]] = {
     "group may write": lambda file, folder: file.chmod(0o664),
     "anybody may write": lambda file, folder: file.chmod(0o646),

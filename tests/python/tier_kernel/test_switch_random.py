@@ -32,8 +32,8 @@ STEP = st.one_of(
 
 
 class Model:
-    """What was there before --on, and what --on wants, of each setting that it changes; and what
-    --off has left to somebody else.
+    """For each changed setting, its value before --on and the value that --on wants. Also the
+    settings that --off has left to another program.
     """
 
     def __init__(self, kernel: FakeKernel) -> None:

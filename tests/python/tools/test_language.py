@@ -24,6 +24,7 @@ import tidy  # noqa: E402
         (".h", 'const char* a = "// What is this";\n', []),
         (".py", '"""What it is."""\n#: That a\nb = 1  # So it is\n# and on\n', [1, 2, 3]),
         (".py", 'def f():\n    """Who."""\n\n\nx(help="Of the array.")\ny(say="Of it")\n', [2, 5]),
+        (".pyi", 'class A:\n    """What it does."""\n', [2]),
         (".md", "# What it does\nOf the text nothing counts.\n## Costs\n", [1]),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one has to install: the README says it, and the package has what it says."""
+"""Packages to install: the README names them, and the package has the contents it promises."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def peers() -> Any:
 
 
 def quiet(line: str) -> None:
-    """Nobody is told."""
+    """Prints nothing."""
 
 
 OUTPUTS = {
@@ -235,7 +235,7 @@ def test_the_promises_are_measured_on_this_machine(
     peers: Any, promises: Any, machine: headrace.Machine, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Every row that they are of is there, whatever it says; of others there is nothing here."""
+    """Every row that a promise needs is measured, whatever its value. No other tool is found."""
     monkeypatch.setattr(peers, "PATH", str(tmp_path))
     told: list[str] = []
     if len(os.sched_getaffinity(0)) < 2:

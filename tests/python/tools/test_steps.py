@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/test.sh: which steps run when, and what is told of them."""
+"""tools/test.sh: which steps run when, and what is printed about them."""
 
 from __future__ import annotations
 

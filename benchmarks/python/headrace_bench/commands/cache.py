@@ -16,7 +16,7 @@ from headrace._profile.documents import Fields, all_fields
 from headrace._profile.plans import in_words
 from headrace_bench.commands.options import flag, number, option
 
-#: An estimate is printed for what takes longer.
+#: Longer runs print an estimate first.
 _TOLD_SECONDS = 10.0
 
 
@@ -129,7 +129,8 @@ def _missing(each: dict[str, Any]) -> str:
 
 
 def print_cache(document: dict[str, Any]) -> None:
-    """A table for each scenario, a line per implementation; what has no number, and why."""
+    """Prints a table for each scenario with a line per implementation, then reasons for missing
+    numbers."""
     rows = all_fields(document)
     for scenario in document["scenarios"]:
         found = [row for row in rows if row["scenario"] == scenario["name"]]
@@ -153,8 +154,8 @@ def print_cache(document: dict[str, Any]) -> None:
 
 
 def _print_times(rows: list[Fields]) -> None:
-    """Times by number of threads; of the fewest also CPU time, which other work on the machine
-    changes less, misses and instructions.
+    """Prints times by number of threads. For the smallest number also CPU time, which other work
+    affects less, misses and instructions.
     """
     threads = sorted({row["threads"] for row in rows})
     counted = any(row["instructions_per_op"] is not None for row in rows)
@@ -192,7 +193,7 @@ def _ns(value: float) -> str:
 
 
 def _print_files(rows: list[Fields]) -> None:
-    """Lookups alone; then, where there is a scan, both alone and beside each other."""
+    """Prints lookups alone; if there is a scan, then both alone and beside each other."""
     first = rows[0]
     output.print_text(
         f"{first['threads']} threads, {first['extents']:.0f} extents, "

@@ -16,8 +16,8 @@ from headrace._profile.documents import Fields, all_fields
 from headrace._profile.row_documents import copy_rows, reached
 from headrace_bench.commands.options import flag, option
 
-#: Sizes of --quick and the demo: below, at and above the streaming threshold, out of all
-#: caches; and the fewest rounds that give a median.
+#: Sizes of --quick and the demo: below, at and above the streaming threshold, and beyond all
+#: caches. Then the smallest number of rounds that gives a median.
 QUICK_SIZES = (4 << 10, 256 << 10, 4 << 20, 64 << 20)
 QUICK_ROUNDS = 3
 
@@ -64,7 +64,7 @@ def measure_copy(
 
 
 def _first_node(machine: headrace.Machine) -> int:
-    """Node of the first CPU this process may use, else the first that is memory."""
+    """The node of the first CPU that this process may use, otherwise the first memory node."""
     node = machine.node_of_cpu(min(os.sched_getaffinity(0)))
     if node is not None and node.capacity:
         return int(node.id)

@@ -114,7 +114,7 @@ def measured(options: kv_live.Options, json: bool, out: Path | None) -> int:
 
 
 def print_measured(document: dict[str, Any]) -> None:
-    """A table for each workload; what has no number, and why."""
+    """Prints a table for each workload, then reasons for missing numbers."""
     size = headrace.format_bytes(document["value_bytes"])
     loop = "" if document["rate"] is None else f", {document['rate']:g} operations per second"
     output.print_text(

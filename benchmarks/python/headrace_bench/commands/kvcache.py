@@ -220,7 +220,7 @@ def _is_interval(row: Fields) -> bool:
 
 
 def _of_alone(rows: list[Fields]) -> list[str]:
-    """The overlap of a policy with loads as long as they take alone, not with its own."""
+    """The overlap of a policy, relative to the time of loads alone instead of its own load time."""
     loaded = [row for row in rows if row["policy"] in ("layerwise", "ahead")]
     if loaded and not any(row["policy"] == "load-first" for row in rows):
         return ["Overlap with loads alone is not known: add load-first to --policies."]
@@ -233,7 +233,7 @@ def _of_alone(rows: list[Fields]) -> list[str]:
 
 
 def _first_layers(rows: list[Fields]) -> list[str]:
-    """Why layer-wise loads that can hide are not hidden whole."""
+    """A remark on why layer-wise loads are not fully hidden although they could be."""
     return [
         f"{row['policy']} with {row['store']}, overlappable requests, medians: a layer takes "
         f"{terms['layer_ms']:.3g} ms and its keys and values at the best rates "

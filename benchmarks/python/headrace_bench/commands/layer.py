@@ -19,11 +19,12 @@ from headrace._profile.nested import rows_of
 from headrace._provenance import EMULATED_GPUS
 from headrace_bench.commands.options import number, option
 
-#: More than any machine keeps of one layer: minutes for each repetition on the fastest.
+#: Largest layer in bytes: more than any machine keeps, and minutes for each repetition on the
+#: fastest.
 _MOST_BYTES = 1 << 43
 
 _LIMITED = "more is not carried by the memory beside the layer"
-#: Options that modelled rows have no use for.
+#: Options that do not apply to modelled rows.
 _MEASURED = ("on", "threads", "repetitions", "directory", "profile")
 
 
@@ -235,9 +236,7 @@ def _print_engines(engines: list[dict[str, Any]]) -> None:
 
 
 def _notes(row: dict[str, Any]) -> list[str]:
-    """Why there is no rate, or what it rests on where that is not a copy of this run, and what
-    limits it.
-    """
+    """Why there is no rate; or its basis, if that is not a copy of this run, and its limit."""
     notes = [row["reason"]] if row["reason"] else []
     if row["source"] not in ("", "this run"):
         notes.append(row["source"])

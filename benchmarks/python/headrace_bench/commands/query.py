@@ -19,8 +19,7 @@ from headrace_bench.commands.options import option
 def measure_query(options: Any, interrupt: Interrupt) -> dict[str, Any]:
     """bench_query() with a progress bar, until done or interrupted.
 
-    The data are made first if need be. That keeps nothing when interrupted, so that Ctrl-C ends it
-    at once.
+    The data are made first if needed. Ctrl-C ends that at once, since nothing of it is kept.
     """
     from headrace_bench import query as query_bench
     from headrace_bench import tpch
@@ -110,7 +109,7 @@ def command(
 
 
 def _options(common: Any, given: dict[str, str | None]) -> Any:
-    """Settings of one point: checked before anything is measured."""
+    """Settings of one point, checked before anything is measured."""
     from dataclasses import replace
 
     from headrace_bench.predict.query import WORKLOAD
@@ -129,7 +128,7 @@ def _options(common: Any, given: dict[str, str | None]) -> Any:
 
 
 def _of_points(documents: list[dict[str, Any]], points: list[dict[str, str]]) -> dict[str, Any]:
-    """One document with the rows of all points; everything else is that of the first."""
+    """One document with the rows of all points; its other fields are those of the first."""
     first = documents[0]
     if len(points) == 1:
         return first
@@ -157,7 +156,7 @@ def _print_points(documents: list[dict[str, Any]], points: list[dict[str, str]])
 
 
 def check_query(document: dict[str, Any]) -> None:
-    """Raises, when all is written, if the run has a wrong answer or no number at all."""
+    """Raises, after all is written, if the run has a wrong answer or no number at all."""
     if document["answer_ok"] is False:
         raise WrongAnswer("the answers differ from DuckDB's; trust no number of this run")
     from headrace_bench.runner import check
@@ -213,7 +212,8 @@ def _line(row: Fields, name: str) -> tuple[str, ...]:
 
 
 def _cached_share(row: Fields) -> str:
-    """How much was in the page cache before the run; of `resident` all is in memory anyway."""
+    """Share of the data in the page cache before the run; `resident` has all data in memory anyway.
+    """
     if row["mode"] == "resident" or row["cached_before_bytes"] is None:
         return "-"
     return str(percent(row["cached_before_bytes"] / row["bytes"]))

@@ -101,7 +101,7 @@ def measured(
     points = spark_live.points(options)
     spark_live.leave_out(points, machine, options)
     with Interrupt() as interrupt, output.ProgressBar("Spark") as bar:
-        # Kept for the next time once it is complete; nothing of it is kept before.
+        # Tables are kept for the next run once complete; an incomplete one is not kept.
         with interrupt.suspended():
             bar(0, 1, f"TPC-H at scale {options.scale:g}")
             tables = tpch_parquet.prepare(options.scale, options.data)
@@ -121,7 +121,7 @@ def measured(
 
 
 def print_measured(document: dict[str, Any]) -> None:
-    """A table for each query; what has no number, and why."""
+    """Prints a table for each query, then reasons for missing numbers."""
     output.print_text(
         f"Spark {document['versions']['spark']} on {document['master']}, "
         f"TPC-H at scale {document['scale']:g}, heaps of "

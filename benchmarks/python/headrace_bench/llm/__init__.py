@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic of large language models: what a layer reads, and where cached keys and values go."""
+"""Traffic of large language models: reads of a layer, and loads of cached keys and values."""

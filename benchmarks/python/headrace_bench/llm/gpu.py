@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU as a place for keys and values: which one is meant, memory there, and how fast it is."""
+"""A GPU as a place for keys and values: its choice, its memory, and its rates."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def gpu_named(machine: headrace.Machine, on: str) -> headrace.Node | None:
-    """The node of GPU memory that `on` means; nothing if it means memory that CPUs read.
-    AbsentError: it means a GPU, and there is none.
+    """The node of GPU memory that `on` names; None if it names memory that CPUs read. AbsentError:
+    it names a GPU, and there is none.
     """
     gpus = [node for node in machine.nodes if node.gpu is not None]
     if on.strip().lower() != "gpu":
@@ -42,7 +42,7 @@ def pages_on(node: headrace.Node, size: int) -> dict[int, int]:
 
 
 class Device:
-    """Copies between memory of the host and of one GPU, for what is compared and how fast it is."""
+    """Copies between host memory and one GPU, to compare contents and to measure rates."""
 
     def __init__(self, machine: headrace.Machine, node: headrace.Node) -> None:
         self._machine, self.node = machine, node
@@ -56,7 +56,7 @@ class Device:
             return False
 
     def words(self) -> str:
-        """The memory that has too little, for a refusal."""
+        """Words for this memory in an error."""
         if self.node.capacity is None:
             return f"memory of {self.node.name}, which has less free"
         whole = headrace.format_bytes(self.node.capacity)
@@ -69,7 +69,7 @@ class Device:
         self._mover.copy(to, source).wait(_TIMEOUT_SECONDS)
 
     def fetch(self, place: headrace.Buffer, to: Any) -> None:
-        """The beginning of it, as much as `to` holds."""
+        """Copies the beginning of the place into `to`, until that is full."""
         if len(to):
             self.copy(headrace.MemoryRange(to), place.extent(0, len(to)))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What engines were measured to move into a memory before, by those who measure nothing now."""
+"""Copy rates of engines into a memory, from an earlier profile: for runs that measure none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def best(
     machine: headrace.Machine, engine: headrace.Engine, node: int,
     profile: headrace.Profile | None = None,
 ) -> Known | None:  # fmt: skip
-    """The fastest way into a node, by what the machine's description or a profile of it says."""
+    """The fastest known way into a node, from the machine's description or a profile of it."""
     found = list(_copy_rates(machine, engine, node))
     if profile is not None:
         there = profile.machine

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace.kvcache as `headrace bench kvcache` asks a store, and all such stores by name."""
+"""headrace.kvcache as a store for `headrace bench kvcache`, and all such stores by name."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from headrace_bench.llm.torch_peer import TorchCopies, has_torch, torch_with_cud
 
 #: Bytes of the largest piece of a Mover.
 _LARGEST_PIECE = 1 << 20
-#: Loads at once whose end is seen when it comes.
+#: Number of loads at once whose end is seen when it happens.
 _WATCHED = 4
 
 
 class KvStore:
-    """Memory and a folder. Blocks from the folder are not kept in memory, as the peer does not.
+    """A store of memory and a folder. Blocks from the folder are not kept in memory, like the
+    peer's.
 
     `by_layer`: each layer of a block is kept as a block of its own, so that one can be loaded
     without the others; headrace.kvcache loads whole blocks, in the order of layers.
@@ -134,7 +135,7 @@ class KvStore:
         return self._store
 
     def _object(self, memory: Any) -> headrace.Object:
-        """Found out once which node has it."""
+        """The memory as an object; its node is found only once."""
         if isinstance(memory, headrace.Buffer):
             return memory
         if id(memory) not in self._objects:
@@ -172,7 +173,7 @@ class _KvLoading:
         self._ended: Future[float] = watcher.submit(self._watch)
 
     def _watch(self) -> float:
-        """Runs in a thread, so that the end is seen when it comes."""
+        """Runs in a thread, so that the end is seen when it happens."""
         for load in self._loads:
             load.wait(TIMEOUT_SECONDS)
         return time.perf_counter()

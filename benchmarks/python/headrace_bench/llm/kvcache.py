@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`headrace bench kvcache`, measured: requests come at their times, the blocks they share with
-earlier ones are loaded from a store, and something that reads weights and multiplies stands for the
-computing of each layer.
+"""The measurement of `headrace bench kvcache`. Requests arrive at given times. Their blocks from
+earlier requests are loaded from a store. A loop that reads weights and multiplies stands for the
+computation of each layer.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ Row = dict[str, Any]
 #: Makes a store from the number of blocks in each tier, and whether layers are loaded one by one.
 MakeStore = Callable[[Shape, Sequence[int], bool], Store]
 
-#: The part of the time in which layers are computed, were nothing loaded: requests come so often.
+#: Share of time in which layers would be computed if nothing were loaded: sets the request rate.
 BUSY = 0.7
 #: Number of different block contents; then they repeat.
 CONTENTS = 61
 CALIBRATIONS = 5
-#: Bytes loaded at once in the comparison of stores, and in that of a load with computing.
+#: Bytes loaded at once in comparisons of stores, and of loads beside computing.
 _LOAD_BYTES = 256 << 20
-#: Loads and what is still to be compared of earlier ones, where requests are loaded ahead.
+#: Places for loads, and for earlier loads that are still to be compared, when requests are loaded
+#: ahead.
 _PLACES = 4
-#: Requests with cached blocks that are told apart: the first.
+#: Number of requests with cached blocks that are listed separately: the first.
 _APART = 1
-#: Blocks in memory of a store whose disk is asked.
+#: Blocks in memory of a store whose disk is measured.
 FRONT = 4
 
 
@@ -64,9 +65,9 @@ class Options:
 
 
 class Compute:
-    """Stands for the layers: it reads as many bytes and multiplies as often as they would, or
-    a stated part of it, in memory that no cache holds. Cores do it, or the GPU that blocks are
-    loaded to by products of PyTorch.
+    """Stands for the layers: it reads and multiplies as much as they would, or a stated part, in
+    memory that no cache holds. Cores do it, or matrix products of PyTorch on the GPU that blocks
+    are loaded to.
     """
 
     def __init__(self, options: Options, machine: headrace.Machine) -> None:
@@ -92,7 +93,8 @@ class Compute:
         return "cores of the host read and multiply"
 
     def layer(self, tokens: int, weights: bool = True) -> float:
-        """Seconds; without the weights where those of the layer were read just before."""
+        """Computes a layer and returns the seconds; without the weights if they were read just
+        before."""
         if self._products is not None:
             return self._products.seconds(tokens)
         operations = int(self._work * 2 * self._model.token_parameters * tokens)
@@ -110,7 +112,7 @@ class Compute:
 
 @dataclass
 class Bench:
-    """Everything that policies have in common."""
+    """The state that all policies share."""
 
     options: Options
     machine: headrace.Machine
@@ -149,14 +151,15 @@ class Bench:
         tokens = max(1, round(mean * options.scale.block_tokens))
         self.fixed, self.per_token = self.compute.speed(tokens)
         served = options.model.layers * self.seconds_of_layer(tokens)
-        # Open loop: requests come at their times, whatever became of those before.
+        # Open loop: requests arrive at their times, whether or not earlier ones have ended.
         self.pace = len(self.requests) * served / BUSY / max(1e-9, self.requests[-1].seconds)
 
     def _places(self) -> int:
         return _PLACES if "ahead" in self.options.policies else 1
 
     def _check_memory(self) -> None:
-        """Looks at the host, and at the GPU that has the places and the first tier, if any."""
+        """Checks the free memory of the host, and of the GPU with the places and the first tier, if
+        any."""
         tiers, device = self.options.scale.blocks(), self.options.device
         places, first = self._places() * self.most, 0
         if device is not None:
@@ -176,11 +179,12 @@ class Bench:
             )
 
     def loaded_blocks(self) -> int:
-        """Blocks that are loaded at once where nothing but loads is measured."""
+        """Number of blocks that are loaded at once when only loads are measured."""
         return max(1, min(self.most, _LOAD_BYTES // self.shape.block))
 
     def _check_disk(self) -> None:
-        """Stores measured in turn are there one by one, those whose loads are compared at once."""
+        """Checks the disk's free space. Stores measured in turn exist one at a time; stores whose
+        loads are compared exist together."""
         last = self.options.scale.blocks()[-1]
         blocks = max(last, self.stores * (self.loaded_blocks() + FRONT))
         needed, directory = blocks * self.shape.block, self.options.directory
@@ -216,7 +220,7 @@ class Bench:
             self.rates["gpu"] = inside
 
     def bring(self, place: Any, blocks: int) -> Any:
-        """The bytes of the first blocks of a place, for CPUs."""
+        """The bytes of the first blocks of a place, in memory for CPUs."""
         device, size = self.options.device, blocks * self.shape.block
         if device is not None:
             device.fetch(place, self.arrived[:size])
@@ -245,7 +249,7 @@ class Bench:
         return "emulated" if gpu is not None and gpu.emulated else "measured"
 
     def policy(self, name: str) -> Row:
-        """All requests in turn, from an empty store; those that were served until a stop."""
+        """Serves all requests in turn from an empty store. Returns those served until a stop."""
         store = self.make(self.shape, self.options.scale.blocks(), name == "demand")
         before = noise.counts()
         run = _Run(self, store, name)
@@ -266,13 +270,14 @@ class Bench:
             store.close()
 
     def add_alone(self, rows: Sequence[Row]) -> None:
-        """Puts into the rows of policies what they hide of the loads that load-first had alone."""
+        """Adds to rows of policies the share of load time that they hide, compared with load-first
+        alone."""
         for row in rows:
             alone = self.served.get((row["store"], "load-first"), [])
             row |= prefill.of_alone(self.served[row["store"], row["policy"]], alone, _APART)
 
     def residency(self) -> Row:
-        """Pages of the memory that loads go to, by node."""
+        """Pages of the destination memory by node."""
         device = self.options.device
         pages = headrace.where(self.to).pages if device is None else pages_on(
             device.node, len(self.to)
@@ -296,7 +301,7 @@ class Bench:
 
 @dataclass
 class _Begun:
-    """Blocks of a request that are held, and on their way to a place."""
+    """Blocks of a request that are pinned and being loaded to a place."""
 
     match: Match
     place: int
@@ -333,7 +338,7 @@ class _Run:
         bench, store = self._bench, self._store
         self._next = after if self._policy == "ahead" else None
         self._await(request.seconds * bench.pace)
-        # The last block is always computed: something must say what comes next.
+        # The last block is always computed, since the next token needs it.
         if self._policy == "recompute":
             return self._computed(request)
         begun = self._held(request)
@@ -349,7 +354,7 @@ class _Run:
         store.store(fresh, bench.source, [block % CONTENTS for block in fresh])
 
     def end(self) -> None:
-        """Nothing is on its way, nor held, any more, and all is compared."""
+        """Ends all loads, releases all pins, and compares all blocks."""
         begun, self._ahead = self._ahead, None
         if begun is not None:
             try:
@@ -360,7 +365,8 @@ class _Run:
         self._compare()
 
     def _held(self, request: trace.Request) -> _Begun:
-        """Takes what is there of it now; what was not when it was loaded ahead is loaded, too."""
+        """Pins the request's blocks that are there now, and loads those that were not there when it
+        was loaded ahead."""
         bench, begun = self._bench, self._ahead
         match = self._store.match(request.blocks[:-1])
         if begun is None:
@@ -376,7 +382,8 @@ class _Run:
         return _Begun(match, begun.place, begun.loads, begun.begin)
 
     def _computed(self, request: trace.Request) -> None:
-        # As many as others may load: what has left the last tier is computed by all of them.
+        # The number of blocks that other policies may load: all of them compute blocks that were
+        # dropped.
         known = len(self._tiers.match(request.blocks[:-1]))
         self._tiers.use(request.blocks)
         tokens = self._bench.options.scale.block_tokens
@@ -391,12 +398,12 @@ class _Run:
             time.sleep(-behind)
 
     def _free_place(self) -> int:
-        """One that nothing is in; the first where all are to be compared, which `_note` does."""
+        """An empty place. There is one, since `_note` compares and empties full ones in time."""
         free = (i for i in range(len(self._bench.places)) if i not in self._filled)
         return next(free)
 
     def _look_ahead(self) -> None:
-        """The next request is there already: its layers come behind those of this one."""
+        """Loads the next request ahead, if it has arrived: its layers follow those of this one."""
         bench, after = self._bench, self._next
         if after is None or self._ahead is not None or len(self._filled) + 2 > len(bench.places):
             return
@@ -462,8 +469,8 @@ class _Run:
             self._compare()
 
     def _compare(self) -> None:
-        """Compares arrived with stored bytes while time stands; so never while anything is on its
-        way, which would gain by that.
+        """Compares arrived bytes with stored ones while the clock is stopped. Requires: no load is
+        in flight, since it would profit from that.
         """
         since = time.perf_counter()
         bench = self._bench
@@ -500,7 +507,7 @@ class _Run:
 
 
 def scale_of(options: Options) -> Row:
-    """The words of a row on how much smaller it is than what it stands for."""
+    """Words of a row on how much it is scaled down."""
     scale = options.scale
     return {
         "requests": scale.requests, "of_requests": math.floor(trace.PUBLISHED["requests"]),

@@ -21,7 +21,8 @@ _NO_DETAILS = ("stall_p50_ms", "hidden_of_alone", "hidden_of_alone_where_it_can"
 
 
 def run_policies(bench: Bench, makers: Sequence[MakeStore], names: Sequence[str]) -> Runner:
-    """Each policy on each store once, which takes minutes; its first requests are not counted."""
+    """Runs each policy on each store once, which takes minutes. The first requests are not counted.
+    """
     variants = [
         Variant({**bench.known(), "store": store, "policy": policy})
         for store in names for policy in bench.options.policies
@@ -39,7 +40,7 @@ def run_policies(bench: Bench, makers: Sequence[MakeStore], names: Sequence[str]
 
 
 def policy_rows(bench: Bench, runner: Runner) -> list[headrace.Row]:
-    """Samples are what a layer of each request with cached blocks waits, in ms."""
+    """A row per policy. Samples: the wait of a layer in ms, for each request with cached blocks."""
     return [_policy_row(bench, runner, each) for each in runner.variants]
 
 
@@ -60,7 +61,8 @@ def _policy_row(bench: Bench, runner: Runner, variant: Variant) -> headrace.Row:
 
 
 def interference(bench: Bench) -> list[headrace.Row]:
-    """A layer alone and beside loads, and loads alone and beside layers: shares of the speed."""
+    """Rows of interference: the speed of layers beside loads, and of loads beside layers, relative
+    to each alone."""
     bench.progress(0, bench.options.rounds, "layers beside loads")
     store, match = _full(bench, bench.make)
     tokens = 8 * bench.options.scale.block_tokens
@@ -137,8 +139,8 @@ def _rate(bench: Bench, match: Match) -> float:
 def loads(
     bench: Bench, makers: Sequence[MakeStore], depth: int, tiers: int
 ) -> list[headrace.Row]:
-    """Each store loads the same blocks, layer by layer: of two tiers from its disk, of three from
-    its memory of the host.
+    """Each store loads the same blocks, layer by layer: with two tiers from its disk, with three
+    from host memory.
     """
     stores: list[tuple[Store, Match]] = []
     try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layer of a model while it decodes: what it reads, how long that takes from a memory, and what
-engines can move meanwhile.
+"""A layer of a model during decoding: the bytes it reads, their time from a memory, and the bytes
+that engines can move meanwhile.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from headrace_bench.stream import CACHES, on_tile
 from headrace_bench.threads import buffer, cache_of, cpus_for
 
 Row = dict[str, Any]
-#: Told before each step: steps done, of how many, and what is done next.
+#: Called before each step with the steps done, their total, and the next step.
 Progress = Callable[[int, int, str], object]
 
-#: Within which a layer is often said to be done.
+#: Time within which a layer is often claimed to be done.
 CLAIM_SECONDS = 1e-3
 #: Default of the allowed slow-down of a layer while something is moved.
 SLOWER = 1.1
-#: The part of the free memory that is used.
+#: Share of the free memory that is used.
 _USED_SHARE = 0.8
 _COPY_BYTES = 64 << 20
 _MIB = 1 << 20
@@ -85,7 +85,7 @@ class Load:
 
 
 def modelled(load: Load, rate: float) -> Row:
-    """A memory of such a bandwidth, all of which the layer has."""
+    """A modelled memory of this bandwidth, used by the layer alone."""
     seconds = load.bytes / rate
     return {
         "basis": "modelled", "bytes_per_second": rate, "ms_per_layer": 1e3 * seconds,
@@ -94,9 +94,9 @@ def modelled(load: Load, rate: float) -> Row:
 
 
 def budget(load: Load, target: float, seconds: float, peak: float, engines: Sequence[Row]) -> None:
-    """Adds to each engine's row the bytes that it can move into the layer's memory while one layer
-    may take `target` seconds: cores when the layer is done, others all the time. What comes in is
-    written, so that it is never more than the memory can carry beside the layer.
+    """Adds to each engine's row the bytes that it can move into the layer's memory if one layer may
+    take `target` seconds. Cores move after the layer is done, other engines all the time. Moved
+    bytes are written, so they are at most what the memory can carry beside the layer.
     """
     carried = max(0.0, peak * target - load.bytes)
     for row in engines:
@@ -129,7 +129,7 @@ class Bench:
         (self.place,), allowed = on_tile(self.machine, [self.on], host)
         self.cpus = cpus_for(self.machine, self.threads, allowed & set(host.cpus))
         self.caches = cache_of(self.machine, self.cpus)
-        # So many layers one after the other that no cache holds one until it is read again.
+        # Enough layers in a row that no cache still holds one when it is read again.
         enough = math.ceil(CACHES * self.caches / self.load.bytes)
         self.wanted = max(1, min(enough, self.load.model.layers)) * self.load.bytes
         placement = headrace.Placement.parse(self.machine, self.place, near=self.cpus)
@@ -155,7 +155,7 @@ class Bench:
         headrace_bench.fill_random(self.memory, self.seed, self.cpus)
 
     def run(self, cpus: Sequence[int]) -> float:
-        """One layer; its seconds. The next one goes on behind it."""
+        """Reads one layer, and returns the seconds. The next call continues after it in memory."""
         run = headrace_bench.run_layer(self.memory, self._at, self.load.bytes, 0, cpus)
         self._at = (self._at + self.load.bytes) % self.size // 4096 * 4096
         return run.seconds * self.load.bytes / max(1, run.bytes)
@@ -163,7 +163,8 @@ class Bench:
     def repeat(
         self, repetitions: int, stop: Callable[[], bool], progress: Progress = _untold
     ) -> None:
-        """Layers, and between them reads by fewer threads, which may reach more: the peak."""
+        """Measures layers, and between them reads by fewer threads, which may be faster, to find
+        the peak."""
         fewer = [n for n in (1 << i for i in range(12)) if n < len(self.cpus)]
         variants = [Variant({"threads": n}) for n in (len(self.cpus), *fewer)]
 
@@ -181,7 +182,7 @@ class Bench:
             self.peaks[count] = [self.load.bytes / seconds for seconds in variant.results]
 
     def link(self) -> None:
-        """Engines of the host write there themselves."""
+        """None: engines of the host write to this memory directly."""
 
     def row(self) -> Row:
         peaks = [rate for found in self.peaks.values() for rate in found]
@@ -194,7 +195,7 @@ class Bench:
 
 
 def figures(load: Load, layers: Sequence[float], peaks: Sequence[float]) -> Row:
-    """Figures of a load, of the seconds of its layers in their order and of rates seen beside."""
+    """Figures of a load, from the seconds of its layers in order and the peak rates."""
     first, *later = layers or [math.nan]
     middle = headrace.summarize(later)
     seconds = middle.median if middle else None
@@ -240,7 +241,7 @@ class GpuBench:
 
     def __init__(self, machine: headrace.Machine, load: Load, on: str, node: headrace.Node) -> None:
         self.machine, self.load, self.on, self.node = machine, load, on, node
-        # As many layers as a model has, one behind the other.
+        # All layers of a model, one after the other.
         self.wanted = min(load.model.layers * load.bytes, _GPU_BYTES) // _MIB * _MIB
         most = int(_USED_SHARE * (node.capacity or 0)) // _MIB * _MIB
         self.size = max(_MIB, min(self.wanted, most))
@@ -249,7 +250,8 @@ class GpuBench:
     def repeat(
         self, repetitions: int, stop: Callable[[], bool], progress: Progress = _untold
     ) -> None:
-        """Layers, and between them reads by fewer and more threads, which may reach more."""
+        """Measures layers, and between them reads by fewer and more threads, which may be faster.
+        """
         while self.found is None:
             try:
                 self.found = headrace_bench.run_layers_on_gpu(
@@ -264,7 +266,7 @@ class GpuBench:
             raise WrongAnswer("a layer was not what was written; trust no number of this run")
 
     def link(self) -> float | None:
-        """Bytes per second that come from pinned memory of the host; None: no room to ask."""
+        """Bytes per second from pinned host memory; None: no free memory to measure it."""
         try:
             return Device(self.machine, self.node).rates()[1]
         except headrace.ExhaustedError:
@@ -284,7 +286,7 @@ class GpuBench:
         }  # fmt: skip
 
 
-#: Who measures what engines of these kinds move.
+#: The command that measures copies by engines of each kind.
 _INSTEAD = {
     "dsa": "headrace bench dsa", "gpu": "headrace measure gpu",
     "migrate": "headrace measure migrate",
@@ -294,7 +296,7 @@ _NOW = "this run"
 
 @dataclass(frozen=True)
 class _Found:
-    """What an engine moves, or why that is not known."""
+    """The rate of an engine, or the reason why it is unknown."""
 
     rate: float | None  #: bytes/s
     from_node: int | None = None
@@ -304,7 +306,7 @@ class _Found:
     source: str = ""  #: who says so
 
     def limited_by(self, link: float, node: int) -> _Found:
-        """What comes into memory of the host has to cross a link to a GPU as well."""
+        """Limits the rate by the link to a GPU, which data in host memory must cross as well."""
         if self.rate is None:
             return self
         return replace(
@@ -319,10 +321,12 @@ def engine_rates(
     progress: Progress = _untold, link: float | None = None,
     profile: headrace.Profile | None = None,
 ) -> list[Row]:  # fmt: skip
-    """What these engines, or all, move into a node, measured once or, where it is not measured
-    here, as a profile of the machine has it; a row says where not. Cores copy from `source`, or
-    from the nearest other memory. A disk is read into the memory nearest to it, which its row
-    names. `link`: of a GPU, what comes to it from memory of the host, as measured now.
+    """A row for each of these engines (default: all) with the rate at which it fills a node.
+
+    Each is measured once. A rate that is not measured here comes from a profile of the machine; if
+    there is none, the row says why. Cores copy from `source`, or from the nearest other memory. A
+    disk is read into the memory nearest to it, which its row names. `link`: bytes per second from
+    host memory to the GPU, as measured now.
     """
     rows = []
     chosen = machine.engines if engines is None else engines

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace bench kvcache` asks of a store of KV blocks, and one made of Python's own means:
-asyncio, a pool of threads, preadv into memory of its own, as serving systems have them.
+"""The interface of stores of KV blocks in `headrace bench kvcache`, and a store in plain Python.
+
+That store uses asyncio, a thread pool and preadv into its own memory, as serving systems do.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which blocks of a prompt are where, with blocks leaving the longest unused first: a model."""
+"""A model of the tiers of a prompt's blocks, with LRU eviction."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 
 class Tiers:
-    """Memories from fast to slow. What is new or used comes into the first; what has to leave one
-    goes to the next, and from the last it is gone.
+    """Memories from fast to slow. New and used blocks go into the first. A block evicted from one
+    goes to the next; from the last it is dropped.
     """
 
     def __init__(self, capacities: Sequence[int]) -> None:
@@ -27,8 +27,8 @@ class Tiers:
         return found
 
     def use(self, blocks: Sequence[int]) -> None:
-        """Loads those that are there and stores the others. The last of a prompt are of no use
-        without the first, so they leave before them.
+        """Loads the blocks that are there and stores the others. A prompt's last blocks are useless
+        without its first ones, so they are evicted earlier.
         """
         for block in reversed(blocks):
             for held in self._held:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch on a GPU, as engines use it: layers of blocks by one copy each, and matrix products that
-stand for computing. PyTorch is imported only where it is asked for.
+stand for computing. PyTorch is imported only when it is needed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Requests of conversations, drawn like those of the published trace that Mooncake's authors call
 `conversation` (FAST'25): the numbers it is fitted to are PUBLISHED. The trace itself is not here.
 
-People begin conversations at random times. Each request holds all that was said before, so that the
-blocks of the request before it are its first ones, and some new ones.
+Conversations begin at random times. Each request contains the whole conversation so far: it begins
+with the blocks of the previous request, followed by new ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIRST_BLOCKS, FIRST_SPREAD = 15.0, 0.9
 LATER_BLOCKS = 3.3
 PAUSE_SECONDS, PAUSE_SPREAD = 120.0, 1.0
 
-#: Draws are alike from _MANY requests on; below, the best of _DRAWS draws is taken.
+#: With _MANY requests or more, draws are alike. With fewer, the best of _DRAWS draws is taken.
 _MANY, _DRAWS = 5000, 16
 
 
@@ -46,9 +46,9 @@ class Request:
 def conversations(
     requests: int = 12_031, seconds: float = PUBLISHED["seconds"], seed: int = 1
 ) -> list[Request]:
-    """The first `requests` of about `seconds`, in order of time: with fewer of them in the same
-    time there are fewer conversations at once. A few differ much by chance: of several draws the
-    one is taken whose shares of known blocks are nearest. The same seed gives the same.
+    """The first `requests` of about `seconds`, in order of time. Fewer requests in the same time
+    mean fewer conversations at once. Small numbers of requests vary by chance, so the draw with the
+    nearest shares of known blocks is taken out of several. The same seed gives the same requests.
     """
     draws = 1 if requests >= _MANY else _DRAWS
     made = (_drawn(requests, seconds, numpy.random.default_rng([seed, i])) for i in range(draws))
@@ -56,7 +56,7 @@ def conversations(
 
 
 def _unlike(found: dict[str, float]) -> float:
-    """How far the shares of a draw are from the published ones."""
+    """The distance between a draw's shares and the published ones."""
     names = ("reusable", "lru_10000", "lru_50000")
     return sum(abs(found[name] - PUBLISHED[name]) for name in names)
 
@@ -87,7 +87,7 @@ def _length(draw: numpy.random.Generator, median: float, spread: float) -> int:
 
 
 def _named(found: Iterable[tuple[float, int, int, int]]) -> list[Request]:
-    """Numbers for the blocks, in the order in which they first come."""
+    """Numbers the blocks in order of first use."""
     made: dict[int, list[int]] = {}
     total = 0
     requests = []
@@ -101,7 +101,8 @@ def _named(found: Iterable[tuple[float, int, int, int]]) -> list[Request]:
 
 
 def lru_hits(requests: Iterable[Request], capacity: int | None = None) -> int:
-    """Block references that one LRU list of `capacity` blocks has; None: all ever seen."""
+    """Number of block references that hit one LRU list of `capacity` blocks; None: unlimited
+    capacity."""
     held: OrderedDict[int, None] = OrderedDict()
     hits = 0
     for request in requests:
@@ -117,7 +118,8 @@ def lru_hits(requests: Iterable[Request], capacity: int | None = None) -> int:
 
 
 def statistics(requests: Sequence[Request]) -> dict[str, float]:
-    """The same figures as PUBLISHED; capacities are scaled by the number of requests."""
+    """The figures of PUBLISHED for these requests; capacities are scaled by the number of requests.
+    """
     scale = len(requests) / PUBLISHED["requests"]
     blocks = sum(len(request.blocks) for request in requests)
     rates = {

@@ -64,7 +64,8 @@ def command(
 
 
 def _tier(text: str) -> tuple[str, int | None]:
-    """A place and a size, which has a unit: numbers alone are weights, as in dram=3,cxl=1."""
+    """Parses a place and a size. The size needs a unit, since plain numbers are weights, as in
+    dram=3,cxl=1."""
     place, _, size = text.rpartition("=")
     if place and any(letter.isalpha() for letter in size):
         return place, parse.size(size)

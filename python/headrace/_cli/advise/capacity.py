@@ -18,7 +18,7 @@ from headrace._format import prose
 
 #: Shares of accesses shown besides the one asked for.
 _SHOWN = (0.5, 0.75, 0.9, 0.95, 0.99)
-#: A page more often used, or more pages, are a mistake, and sums would overflow.
+#: Limit of pages and of accesses to a page: more are a mistake, and sums would overflow.
 _MOST = 1e15
 #: Bytes of all pages: as sizes are limited.
 _MOST_BYTES = 1 << 62
@@ -102,7 +102,8 @@ _Pages = Callable[[float], float]
 def _source(
     histogram: Path | None, zipf: float | None, pages: int | None
 ) -> tuple[_Pages, _Pages, float, str]:
-    """Pages for a share of accesses, the inverse, how many pages there are, and of what."""
+    """The function from a share of accesses to pages, its inverse, the number of pages, and words
+    for the source."""
     if (histogram is None) == (zipf is None):
         raise headrace.InvalidError("which accesses? give one: --histogram FILE or --zipf 0.99")
     if zipf is not None:
@@ -127,7 +128,7 @@ def _source(
 
 
 def read_histogram(path: Path) -> list[tuple[float, float]]:
-    """(pages, accesses of each) by line."""
+    """Reads (pages, accesses of each) from each line."""
     found = []
     try:
         with path.open() as file:

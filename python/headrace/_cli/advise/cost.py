@@ -169,7 +169,7 @@ def _saved(saving: float | None) -> str:
 
 
 def _assumed(assumed: list[str], inputs: Mapping[str, float | None]) -> str:
-    """The inputs that nobody gave."""
+    """The inputs that the user did not give."""
     names = [_INPUTS[name] for name in inputs if name in assumed]
     return f"; assumed, not yours: {', '.join(names)}" if names else ""
 

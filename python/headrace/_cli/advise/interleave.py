@@ -17,7 +17,7 @@ from headrace._core import format_rate
 from headrace._files import check_writable
 from headrace._format import listed, plural, prose
 
-#: A table with a column for each of more nodes is wider than a terminal.
+#: With more nodes, a table with a column for each is wider than a terminal.
 _MOST_COLUMNS = 4
 
 
@@ -148,7 +148,7 @@ def _advised(
 
 
 def _cpus(curves: headrace.Profile, cpu_node: int | None) -> int | None:
-    """A thread for each CPU of the node that would be asked from; None: unknown, C++ says why."""
+    """The number of CPUs of the node that uses the data; None: unknown, and C++ reports why."""
     chosen = cpu_node
     if chosen is None:
         try:
@@ -285,7 +285,7 @@ def _outcome(predicted: Mapping[str, Any]) -> str:
 
 
 def _table(made: Mapping[str, Any]) -> str:
-    """Bandwidth and latency of each spread, with its shares where there are few nodes."""
+    """Bandwidth and latency of each spread, with its shares if there are few nodes."""
     nodes = list(made["weights"])
     few = len(nodes) <= _MOST_COLUMNS
     shown = nodes if few else []
@@ -354,7 +354,7 @@ def _why(made: Mapping[str, Any]) -> str:
 
 
 def _loss(made: Mapping[str, Any]) -> str:
-    """Loss by whole weights; no latency where they give less than is asked."""
+    """Loss by integer weights. There is no latency if they do not meet the demand."""
     if made["weight_loss"] is None:
         given = made["predicted"]["weights"]["bandwidth"] / made["predicted"]["best"]["bandwidth"]
         return f"Whole weights give {(1 - given) * 100:.2g} % less than is asked,"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights as what one types: numactl, sysfs, mbind, `headrace run`."""
+"""Weights as commands to type: numactl, sysfs, mbind, `headrace run`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headrace._format import wrap
 from headrace._run.plan import TABLE
 
 #: Weights count units of a page times a power of two, so that a data set has at most MOST_RUNS
-#: runs: each is a mapping of the kernel's, as docs/design/placement-on-linux.md says.
+#: runs: each run is a mapping of the kernel (docs/design/placement-on-linux.md).
 PAGE = mmap.PAGESIZE
 MOST_RUNS = 512
-#: Sentences are folded to it, so that they may be indented.
+#: Width of folded sentences, which leaves space to indent them.
 _WIDTH = 74
 
 
@@ -44,7 +44,7 @@ def orders(weights: Mapping[int, int], data: int | None) -> dict[str, Any]:
 
 
 def _mbind(weights: Mapping[int, int], data: int | None) -> dict[str, Any]:
-    """The runs of one turn, which repeats to the end of the data set."""
+    """Calls of mbind for the runs of one turn, which repeats to the end of the data set."""
     unit = PAGE
     while data is not None and len(weights) > 1 and _runs(weights, unit, data) > MOST_RUNS:
         unit *= 2
@@ -74,7 +74,7 @@ def _runs(weights: Mapping[int, int], unit: int, data: int) -> int:
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:
-    """The same for people; what is typed is not folded."""
+    """The commands as lines for people. Commands are not folded."""
     told = []
     if made["sysfs"]:
         told.append("the kernel's weights, one table for all programs, as root (Linux 6.9):")

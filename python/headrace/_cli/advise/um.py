@@ -70,7 +70,8 @@ def command(
 
 
 def here() -> model.Machine:
-    """The model whose GPU reaches memory of the host as this host's does, with as much memory.
+    """The model whose GPU reaches host memory in the same way as this host's, with this GPU's
+    memory size.
 
     AbsentError: no GPU. UnsupportedError: no model of such.
     """
@@ -129,7 +130,7 @@ def text(made: Mapping[str, Any]) -> str:
 
 
 def beyond(made: Mapping[str, Any]) -> str:
-    """Effect of managed memory larger than the card, wherever any of it is among the recipes."""
+    """The effect of managed memory that exceeds the GPU's, if a recipe uses managed memory."""
     plain = next(row for row in made["rows"] if row["recipe"] == "managed")
     if plain["rate"] is None:
         what = "how fast is not known there, as nobody published it"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace tier explain, or --explain: how hot memory can be found on this host."""
+"""headrace tier explain, or --explain: sources of hotness on this host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def command(json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """A source for memory of one's own process: its cost here, or why it is not there."""
+    """A source for memory of the own process: its cost here, or the reason why it does not work."""
 
     traits: headrace.HotnessTraits
     cost: headrace.HotnessCost | None
@@ -124,8 +124,8 @@ def _note(source: Source) -> str:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Something of the kernel that watches memory: `there`, `off`, `absent`, `in use` by somebody
-    else, or `unknown` to this user.
+    """A mechanism of the kernel that watches memory. State: `there`, `off`, `absent`, `in use` by
+    another program, or `unknown` to this user.
     """
 
     mechanism: str
@@ -139,7 +139,7 @@ def of_kernel(files: HostFiles) -> list[Mechanism]:
     return [Mechanism(name, *_asked(probe, files)) for name, probe in _PROBES.items()]
 
 
-#: The state, whether it takes root, and why.
+#: State, whether it takes root, and the reason.
 _Answer = tuple[str, bool, str]
 
 
@@ -161,7 +161,7 @@ def _fault_addresses(files: HostFiles) -> _Answer:
     paranoid = files.read("proc/sys/kernel/perf_event_paranoid")
     if paranoid is None:
         return "absent", False, "the kernel has no perf events"
-    # 3 and more: Debian's, for root only.
+    # 3 and more, as in Debian: root only.
     needs_root = paranoid not in ("-1", "0", "1", "2")
     return "there", needs_root, f"kernel.perf_event_paranoid is {paranoid}"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace tier kernel: the kernel's own tiering switched on, and back to what was there."""
+"""headrace tier kernel: switches the kernel's own tiering on, and back to the settings before."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _shown(files: Files, state: State | None, plan: Plan) -> dict[str, Any]:
 
 
 def _said_now(files: Files, name: str) -> dict[str, str | None]:
-    """With `unread`, why it is not known, where it is not."""
+    """The value now. With `unread`: why it is unknown, if it is."""
     try:
         return {"now": files.setting(name)}
     except headrace.Error as error:
@@ -163,7 +163,7 @@ def _switched(action: str, done: switch.Switched) -> dict[str, Any]:
 
 
 def text(told: dict[str, Any]) -> str:
-    """The plan or the changes; DAMON's files by the kdamond they are of."""
+    """The plan or the changes as text, with DAMON's files grouped by kdamond."""
     settings = [each for each in told["settings"] if each["before"] is not None]
     inner = len(told["settings"]) - len(settings)
     lines = []
@@ -179,7 +179,7 @@ def text(told: dict[str, Any]) -> str:
 
 
 def _line(each: dict[str, Any]) -> str:
-    """A setting that is planned or was set; that is on, with what it says now; that was undone."""
+    """The line of a setting that is planned, set, on (with its value now) or undone."""
     file, before, wanted = f"/{each['file']}", each["before"], each["wanted"]
     if "outcome" in each:
         return f"{file}: {_undone(each)}"

@@ -28,7 +28,7 @@ from headrace._tiering.groups import enter, made
 
 #: Options after the program are its own.
 SETTINGS = {"allow_interspersed_args": False}
-#: Between two programs a process has no memory to tier: it is asked again at most 100 times.
+#: During exec a process has no memory to tier. The tier is opened again at most 100 times.
 _MOST_TRIES = 100
 _BETWEEN_TRIES_SECONDS = 0.05
 
@@ -111,9 +111,9 @@ def _code(code: int) -> int:
 
 
 def _tiered(child: subprocess.Popen[bytes], request: watch.Request) -> watch.Done | None:
-    """Follows the process through exec, with which all its memory goes: places and totals that are
-    returned are of the last program. None: it was too short. A signal ends it, also between two
-    programs; KeyboardInterrupt if nothing was done until then.
+    """Follows the process through exec, which frees all its memory: the returned places and totals
+    are those of the last program. None: the program was too short. A signal ends this, also between
+    two programs; KeyboardInterrupt is raised if nothing was done yet.
     """
     done: watch.Done | None = None
     failed = 0
@@ -156,7 +156,7 @@ def _note(done: watch.Done, text: str) -> None:
 
 
 def _has_memory(child: subprocess.Popen[bytes]) -> bool:
-    """False between two programs, and while it ends."""
+    """Whether the process has memory: it has none during exec, and while it ends."""
     try:
         os.readlink(f"/proc/{child.pid}/exe")
     except PermissionError:
@@ -179,7 +179,8 @@ def _account(name: str) -> pwd.struct_passwd:
 def _started(
     command: list[str], group: Path | None, account: pwd.struct_passwd | None = None
 ) -> subprocess.Popen[bytes]:
-    """In the cgroup from its first instruction on, if there is one, and as that user."""
+    """Starts the program as that user. If there is a cgroup, the program is in it from its first
+    instruction on."""
 
     def begin() -> None:
         if group is not None:
@@ -208,7 +209,8 @@ def _started(
 def _rehearse(
     request: watch.Request, group: Path | None, account: pwd.struct_passwd | None
 ) -> None:
-    """On a process that only sleeps, so that no program begins that cannot be tiered."""
+    """Tries tiering on a process that only sleeps, so that no program is started that cannot be
+    tiered."""
     sleeper = _started(["sleep", "60"], group, account)
     try:
         with watch.attached(sleeper.pid, request, quiet=True):

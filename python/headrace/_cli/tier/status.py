@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace tier status: what of the kernel's tiering is on, and what it did."""
+"""headrace tier status: settings and counters of the kernel's tiering."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def command(
 
 
 def metrics_page(found: Mapping[str, Any]) -> str:
-    """As Prometheus reads it; unknown and absent features are left out."""
+    """The page for Prometheus; unknown and absent features are left out."""
     on = Family("headrace_tier_feature_on", "gauge", "Whether the kernel does it.")
     for each in found["features"]:
         if each["state"] in ("on", "off"):
@@ -93,7 +93,7 @@ def metrics_page(found: Mapping[str, Any]) -> str:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """As people read it; a counter that is 0 is only named."""
+    """The text for people; counters that are 0 are only named."""
     kernel = found["tier_kernel"]
     features = [
         [each["feature"], each["state"], each["value"] or "-", each["why"]]

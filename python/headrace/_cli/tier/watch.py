@@ -126,7 +126,7 @@ def request(
     slow: str | None,
     hold: Literal["cgroup"] | None = None,
 ) -> Request:
-    # Without nodes these are beside swap.
+    # Without nodes, these options are for swap.
     swap = source in ("hint-faults", "refaults") or hold is not None
     nodes = _nodes_of(swap, fast, slow)
     return Request(
@@ -137,7 +137,7 @@ def request(
 def _nodes_of(
     swap: bool, fast: str | None, slow: str | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Fast and slow; none of both for swap."""
+    """Fast and slow nodes; both empty for swap."""
     if slow == "swap" and fast is not None:
         raise headrace.InvalidError("beside swap DRAM is fast; leave --fast out")
     if slow == "swap" or (swap and fast is None and slow is None):
@@ -179,16 +179,17 @@ def attached(pid: int, request: Request, *, quiet: bool = False) -> Iterator[hea
 
 
 def _allow_many_files() -> None:
-    """Each thread whose page faults are listened to takes two descriptors."""
+    """Raises the limit of open files: each thread whose page faults are watched takes two
+    descriptors."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def counted(pid: int, root: Path = Path("/")) -> dict[str, int]:
-    """Counts that the kernel keeps: bytes of anonymous memory of the process that are resident and
-    that are out, bytes that zram takes for all programs, and the number of huge pages split on the
-    host. Empty: the process has ended.
+    """The kernel's counts: bytes of the process's anonymous memory that are resident and swapped
+    out, bytes that zram takes for all programs, and huge pages split on the host. Empty: the
+    process has ended.
     """
     found = {}
     with suppress(OSError):
@@ -219,8 +220,9 @@ def until_end(
 ) -> Done:
     """Steps until the process ends, the time is over, or a signal comes.
 
-    With `ended` also until that is true, and a step that fails is the last: that is noted, the
-    tier closed, so that nothing of the program is held any more, and the end waited for.
+    With `ended`, also until that returns true. A step that fails is then the last one: the error is
+    recorded, the tier is closed so that it no longer affects the program, and the end is waited
+    for.
     """
     done = Done(kept_on=request.kept_on)
     begun = told = time.monotonic()

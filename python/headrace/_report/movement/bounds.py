@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most that a movement between two memories can reach, from what each of them was seen to do.
+"""Upper bounds of movements between two memories, from measured peaks of each memory.
 
-Between two memories it is min(peak of source, peak of destination), after "Memory Bandwidth &
-Migration Performance" (blog post), which has it of HBM and DRAM: no movement is faster than the
-slowest memory on its way. The peaks are those of the rows of `bandwidth`: the most that the CPUs of
-any node `read` from the source, and the most that they wrote past the caches (`nt_write`) to the
-destination. Within one memory both directions share it, and the lesser of two peaks that were
-measured apart is too high: there it is the most of a loop that reads and writes what a copy does
-(`nt_copy` or `copy`, whose value counts each byte once).
+Between two memories the bound is min(peak of source, peak of destination), after "Memory Bandwidth
+& Migration Performance" (blog post), which shows it for HBM and DRAM: no movement is faster than
+its slower memory. The peaks are from the rows of `bandwidth`: the highest rate at which CPUs of any
+node `read` the source, or wrote past the caches (`nt_write`) to the destination. Within one memory
+both directions share the bandwidth, so the lower of two separate peaks is too high. There the bound
+is the highest rate of a loop that reads and writes like a copy (`nt_copy` or `copy`, whose value
+counts each byte once).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace._format import listed
 from headrace._report.figure import Figure
 from headrace._report.rows import Name, Pair, Point, Rows, noise_mark, value
 
-#: How many times higher than all that is drawn a bound may be.
+#: Largest ratio of a drawn bound to the highest point.
 _FARTHEST = 8
 #: Traffic mixes that equal a copy within one memory.
 _BOTH_WAYS = ("nt_copy", "copy")
@@ -29,7 +29,7 @@ _BOTH_WAYS = ("nt_copy", "copy")
 
 @dataclass(frozen=True)
 class Peak:
-    """The most of one side of a movement."""
+    """The peak of one side of a movement."""
 
     rate: float
     words: str  # "read of DRAM 0 by CPUs 0 × 8"
@@ -37,12 +37,12 @@ class Peak:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of movements by the rows of `bandwidth`: with none of them nothing is known."""
+    """Bounds of movements, from the rows of `bandwidth`. Without such rows, no bound is known."""
 
     bandwidth: Rows
 
     def between(self, pair: Pair) -> Peak | None:
-        """The line of a movement from the one to the other; None: not known."""
+        """The bound of a movement between the pair; None: unknown."""
         if pair[0] == pair[1]:
             return self.peak(pair[0], *_BOTH_WAYS)
         return least(self.peak(pair[0], "read"), self.peak(pair[1], "nt_write"))
@@ -52,7 +52,8 @@ class Bounds:
         return self.bandwidth.kind(node) in ("dram", "hbm", "cxl")
 
     def peak(self, memory: Name, *mixes: str) -> Peak | None:
-        """The most of one memory by the CPUs of any node; else of one that was measured for it."""
+        """The peak of a memory by the CPUs of any node; if it has none, of the memory that was
+        measured for it."""
         peaks = self.bandwidth.having(
             lambda row: "on" not in row.parameters and row.parameters.get("mix") in mixes
         )
@@ -71,7 +72,7 @@ class Bounds:
 
 
 def _stands_for(row: _core.Row, memory: Name) -> bool:
-    """Whether the row was measured for alike pairs of nodes, this memory's among them."""
+    """Whether the row stands for alike pairs of nodes, one of them with this memory."""
     return any(f"memory_node={memory}" in pair.split() for pair in row.stands_for)
 
 
@@ -82,9 +83,9 @@ def least(*peaks: Peak | None) -> Peak | None:
 
 
 def line(bound: Peak | None, points: Iterable[Point]) -> tuple[float | None, str]:
-    """Where a chart of these points in GB/s has the line, and how its heading goes on: "; dashed:
-    200 GB/s, read of DRAM 0 by CPUs 0 × 12". A bound that is far beyond the points has no line,
-    which would press them to the axis."""
+    """The line's value in a chart of these points in GB/s, and the end of its heading: "; dashed:
+    200 GB/s, read of DRAM 0 by CPUs 0 × 12". A bound far beyond the points has no line, because it
+    would press them to the axis."""
     if bound is None:
         return None, ""
     told = f"{format_rate(bound.rate)}, {bound.words}"
@@ -94,8 +95,7 @@ def line(bound: Peak | None, points: Iterable[Point]) -> tuple[float | None, str
 
 
 def sentence(figure: Figure, unknown: Iterable[str]) -> str:
-    """What the caption says of the lines that headings tell, and of which movements there is none.
-    """
+    """The caption's text on the lines in the headings, and on movements without such a line."""
     missing = list(dict.fromkeys(unknown))
     text = ""
     if any("; dashed: " in told or "; far beyond: " in told for told, _ in figure.charts):

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines side by side: how fast each moves bytes between the same two memories, and what a GB
-costs the cores meanwhile.
-"""
+"""Engines side by side: rates between the same two memories, and CPU seconds per GB."""
 
 from __future__ import annotations
 
@@ -32,13 +30,13 @@ from headrace._report.rows import (
     value,
 )
 
-#: The copies by cores that programs have: glibc's, and Headrace's, which passes the caches.
+#: Copies by cores: glibc's, and Headrace's, which bypass the caches.
 _CORES = ("memcpy", "cpu")
-#: The detail of a row that says what a GB costs.
+#: The detail with CPU seconds per GB.
 _COST = "cpu_s_per_gb"
 #: Size of the copies in the table of costs: a mover's usual piece.
 _USUAL = 1 << 20
-#: What begins a way that the table of costs has and its chart has not: a variant of another.
+#: First words of ways that the table of costs lists but its chart leaves out: variants of a way.
 _FOLDED = (
     "mbind", "remap", "copy", "DSA, batch", "DSA, write()", "SSD, read by threads",
     "SSD, write by threads", "GPU, to it by kernel", "GPU, from it by kernel",
@@ -49,7 +47,7 @@ _BASES = {"emulated": ", emulated", "published": ", published"}
 
 @dataclass(frozen=True)
 class _Way:
-    """One row as a way from memory to memory."""
+    """A row as a way to move bytes between two memories."""
 
     row: _core.Row
     kind: str  # "cores", "DSA", "pages"
@@ -62,8 +60,8 @@ class _Way:
 
 
 def side_by_side(of: dict[str, Rows], known: Bounds) -> Figure | None:
-    """Copies by cores and by DSA, and pages moved by the kernel, over size; None where there is
-    nothing to hold cores against."""
+    """Rates over size: copies by cores and by DSA, and pages moved by the kernel. None if there is
+    nothing to compare with cores."""
     ways = [*_by_cores(of.get("copy")), *_by_dsa(of.get("dsa")), *_by_kernel(of.get("migrate"))]
     figure = Figure("Ways from memory to memory, side by side")
     names = known.bandwidth
@@ -95,7 +93,8 @@ def side_by_side(of: dict[str, Rows], known: Bounds) -> Figure | None:
 
 
 def _by_cores(rows: Rows | None) -> Iterator[_Way]:
-    """Cold copies by one thread and by most; of those by most one that all share, if there is."""
+    """Cold copies by one thread and by the most threads. With most threads, a copy that all share
+    is preferred."""
     cold = rows.having(lambda row: row.parameters["state"] != "hot").rows if rows else []
     most: dict[Pair, int] = {}
     for row in cold:
@@ -124,8 +123,8 @@ def _by_dsa(rows: Rows | None) -> Iterator[_Way]:
 
 
 def _by_kernel(rows: Rows | None) -> Iterator[_Way]:
-    """move_pages by the fewest CPUs, over what is moved, by the largest calls; of rows that do not
-    say how much was moved, over what a call moves."""
+    """Rows of move_pages with the fewest CPUs and the largest calls, over the bytes moved. If rows
+    do not have these, over the bytes of a call."""
     moved = rows.of(method="move_pages").rows if rows else []
     fewest = min((row.parameters.get("threads", 1) for row in moved), default=1)
     largest = max((_batch(row) for row in moved if "bytes" in row.parameters), default=0)
@@ -145,7 +144,8 @@ def _batch(row: _core.Row) -> float:
 
 
 def _of_one_call(row: _core.Row) -> int | None:
-    """Pages of a call, of the size that rate and time of a page give; None: not known."""
+    """Bytes of a call. The page size follows from the rate and the time of a page. None: unknown.
+    """
     batch = row.parameters["batch"]
     page = value(row) * row.details.get("per_page_ns", 0.0) / 1e9
     if not isinstance(batch, int) or page < 1:
@@ -154,7 +154,7 @@ def _of_one_call(row: _core.Row) -> int | None:
 
 
 def _pairs(ways: list[_Way]) -> list[Pair]:
-    """Two at most: of those between memories, and of those within one, the first that has most
+    """At most two pairs: one between memories and one within a memory, each the first with the most
     kinds of engines."""
     kinds: dict[Pair, set[str]] = {}
     lines: dict[Pair, set[str]] = {}
@@ -183,7 +183,7 @@ def _name(names: Rows, pair: Pair) -> str:
 
 
 def _most(ways: list[_Way]) -> str:
-    """ "cpu × 8 105 GB/s, DSA, published 31.5 GB/s and ...", of each kind the fastest."""
+    """ "cpu × 8 105 GB/s, DSA, published 31.5 GB/s and ...": the fastest of each kind."""
     best: dict[str, _Way] = {}
     for way in ways:
         if way.kind not in best or value(way.row) > value(best[way.kind].row):
@@ -195,7 +195,7 @@ def _most(ways: list[_Way]) -> str:
 
 
 def costs(of: dict[str, Rows]) -> Figure | None:
-    """What a GB costs the cores by each engine, in copies of about a MiB; None: no row tells it."""
+    """CPU seconds per GB by engine, in copies of about a MiB; None if no row has this detail."""
     chosen: dict[str, tuple[str, _core.Row]] = {}
     for name, words in _COSTLY.items():
         for row in of[name].rows if name in of else []:
@@ -225,13 +225,13 @@ def _cost_words(chosen: dict[str, tuple[str, _core.Row]]) -> str:
 
 
 def _fitness(row: _core.Row) -> tuple[float, float]:
-    """Nearest to the usual size, then fastest."""
+    """Sort key: nearest to the usual size, then fastest."""
     size = _size_of(row)
     return -abs(math.log2(size / _USUAL)) if size else -math.inf, value(row)
 
 
 def _size_of(row: _core.Row) -> int | None:
-    """Of one copy, of all pages that are moved, or where rows do not say it, of one call's."""
+    """Bytes of one copy, or of all pages moved; if the rows do not say, bytes of one call."""
     size = row.parameters.get("bytes")
     if isinstance(size, int) and size > 0:
         return size

@@ -74,8 +74,8 @@ class DsaWithStream final : public Probe {
   const DsaPoint& point_;
 };
 
-// How copies are best submitted is wanted first; queues configured otherwise are most likely not
-// there, and large copies say no more than those of 1 MiB.
+// The rank of a point: the ways of submission come first. Points with other queues come late, since
+// such queues rarely exist, and so do large copies, which show no more than 1 MiB.
 unsigned rank_of(const DsaPoint& point) {
   const std::string_view part = point.row.word("part");
   const Bytes bytes{*point.row.number("bytes")};
@@ -128,7 +128,7 @@ Point point_of(const std::shared_ptr<const DsaTarget>& target, const DsaScope& s
   point.rank = rank_of(of);
   point.cost = cost_of(of);
   point.memory = {of.threads.front().from};
-  // The probe lives shorter than the point.
+  // The point outlives the probe.
   point.prepare = [target, of = std::make_shared<const DsaPoint>(std::move(of))](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     if (of->kind == DsaPoint::Kind::stream) {

@@ -13,9 +13,9 @@ namespace headrace::experiment_dsa {
 
 extern const session::Experiment kExperiment;
 
-// As kExperiment.points, which finds the devices of this host itself. scope.machine is this host,
-// whose cores copy where the experiment holds them against devices. Requires: the target has an
-// engine.
+// The points of the experiment on a given target; kExperiment.points finds the devices of this host
+// itself. scope.machine is this host, whose cores make the copies that are compared with devices.
+// Requires: the target has an engine.
 std::vector<session::Point> points_on(std::shared_ptr<const DsaTarget> target,
                                       const session::Scope& scope);
 

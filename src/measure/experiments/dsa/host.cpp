@@ -25,7 +25,7 @@ using namespace instruments;
 
 namespace {
 
-// Each thread at its device, on a core of its own while there are any.
+// CPUs near each thread's device: a core of its own for each thread, as long as there are any.
 CpuSet cpus_of(const Machine& machine, const std::vector<DsaThread>& threads) {
   CpuSet cpus;
   std::map<NodeId, std::size_t> next;
@@ -56,8 +56,8 @@ Status check_method(DsaMethod method, const dsa::OpenQueue& lane) {
               lane.queue().name);
 }
 
-// One thread with all it needs. A round ends when nothing is in flight any more, so the next one
-// begins with the queue as it is: opening and mapping a portal is not what is timed.
+// One thread with its lane and memory. A round ends when nothing is in flight, so the next round
+// can use the same open queue: opening and mapping a portal is not timed.
 struct Member {
   DsaThread plan;
   DsaArea area;
@@ -181,7 +181,7 @@ Result<CpuSet> cores_of(const Machine& machine, NodeId node, std::size_t count) 
   return cpus;
 }
 
-// Copies by a device for as long as others are at work; in bytes.
+// A background load of copies by a device, counted in bytes.
 class DeviceLoad final : public Load {
  public:
   DeviceLoad(dsa::OpenQueue& lane, DsaThread thread, const DsaArea& area)
@@ -192,7 +192,7 @@ class DeviceLoad final : public Load {
     for (std::size_t i = 0; i < kPollsPerStep; ++i) HEADRACE_TRY_STATUS(submitter_.step());
     return static_cast<double>(submitter_.ended() - before) * bytes_;
   }
-  // Waits for what is in flight: its memory may go then.
+  // Waits until nothing is in flight. After that the memory may be freed.
   Status finish() {
     submitter_.stop();
     while (!submitter_.over()) HEADRACE_TRY_STATUS(submitter_.step());
@@ -232,8 +232,8 @@ Result<StreamLoads> stream_loads(const Machine& machine, NodeId node, const CpuS
   return made;
 }
 
-// Each is the other's background load. Errors: absent: there is only one core; timed_out: one of
-// them had no CPU.
+// Copies and STREAM run together; each is the other's background load. Errors: absent: there is
+// only one core; timed_out: one of them had no CPU.
 Result<double> run_with_stream(const DsaHost& host, const DsaThread& thread, const DsaShape& shape,
                                bool of_stream) {
   const Machine& machine = host.machine();

@@ -16,7 +16,7 @@ namespace headrace::experiment_dsa {
 
 struct DsaHostOptions {
   std::vector<dsa::Device> devices;  // by the names of the machine's engines
-  // Opens a queue; `by_write`: through write() even where it may be mapped.
+  // Opens a queue. `by_write`: use write() even if the portal may be mapped.
   std::function<Result<std::unique_ptr<dsa::Portal>>(const dsa::WorkQueue&, bool by_write)> open;
 };
 
@@ -32,7 +32,7 @@ class DsaHost final : public DsaTarget {
   const Machine& machine() const override { return machine_; }
   std::vector<EngineId> engines() const override;
 
-  // A lane as `thread` would use it, for loads that go on for as long as others do.
+  // Opens a lane like that of `thread`, for background loads.
   Result<std::unique_ptr<dsa::OpenQueue>> open_lane(const DsaThread& thread,
                                                     const DsaShape& shape) const;
 

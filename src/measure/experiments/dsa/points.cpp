@@ -48,7 +48,7 @@ struct RowWords {
   std::string beside = "nothing";
 };
 
-// The row of `threads` threads in all, each as `thread` says, by these engines.
+// The row of `threads` threads in all, each like `thread`, by these engines.
 Row row_of(const DsaScope& scope, const RowWords& words, const DsaThread& thread,
            std::size_t threads, const std::vector<EngineId>& engines, const DsaShape& shape) {
   std::vector<std::string> names;
@@ -102,7 +102,7 @@ std::vector<Bytes> sizes_or(const DsaScope& scope, Bytes last, std::uint64_t fac
   return sizes;
 }
 
-// The point; without a number where no device can copy its size at once.
+// Returns the point; without a number if no device can copy its size at once.
 DsaPoint possible(DsaPoint point) {
   const Bytes size{*point.row.number("bytes")};
   if (size.value > 0 && size <= kMostBytes) return point;
@@ -236,7 +236,7 @@ std::vector<DsaPoint> dsa_queue_points(const DsaScope& scope) {
   return points;
 }
 
-// One thread's copies of 1 MiB, some of them always in flight, while others do the same.
+// One thread's copies of 1 MiB, with some always in flight, while other threads do the same.
 DsaPoint interference_point(const DsaScope& scope, std::size_t others, bool own_devices) {
   const auto [from, to] = dsa_pairs(scope).front();
   const std::vector<EngineId> engines = scope.target.engines();

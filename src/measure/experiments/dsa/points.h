@@ -14,7 +14,7 @@
 
 namespace headrace::experiment_dsa {
 
-// A row without its value yet, and what to run to measure it.
+// A row without its value, and the work that measures it.
 struct DsaPoint {
   enum class Kind : std::uint8_t {
     devices,  // `threads` through `shape`
@@ -31,7 +31,7 @@ struct DsaPoint {
   bool of_stream = false;    // the value is the rate of STREAM, not of the copies
 };
 
-// The rate of the copies that the point's row is about.
+// The rate in the point's row.
 BytesPerSecond rate_of(const DsaPoint& point, const DsaTimes& times);
 
 struct DsaScope {
@@ -50,9 +50,9 @@ std::vector<DsaPoint> dsa_points(const DsaScope& scope);
 // The experiment's parameters.
 std::span<const session::Parameter> dsa_parameters();
 
-// From where to where `route` and the cores of `cpu` copy: the pairs of Fürst 2024 (node 0 to 8,
-// 11, 12 and 15) where the machine has these nodes with HBM; else from the first engine's node to
-// every other memory.
+// The pairs (source, destination) of `route` and of the cores of `cpu`. If the machine has these
+// nodes with HBM, the pairs of Fürst 2024: node 0 to 8, 11, 12 and 15. Otherwise from the first
+// engine's node to every other memory.
 std::vector<std::pair<NodeId, NodeId>> dsa_pairs(const DsaScope& scope);
 
 }  // namespace headrace::experiment_dsa

@@ -10,26 +10,26 @@
 
 namespace headrace::experiment_dsa {
 
-// The memory that its copies use in turn: space for `copies` of them on each side.
+// Memory for a thread's copies, which use it in turn: space for `copies` of them on each side.
 struct DsaArea {
   std::uint64_t from = 0;  // address
   std::uint64_t to = 0;
   std::size_t copies = 1;
 };
 
-// As many copies as the thread has in flight, but not more than 256 MiB; at least one.
+// The number of copies that the thread has in flight, within 256 MiB; at least one.
 std::size_t copies_of_area(const DsaThread& thread);
 
 class DsaSubmitter {
  public:
-  // The lane outlives it, and is used by it alone.
+  // Requires: the lane outlives the submitter, and nothing else uses it.
   DsaSubmitter(dsa::OpenQueue& lane, const DsaThread& thread, const DsaArea& area);
 
-  // Takes note of what has ended, and submits once if there is room. As Lane::submit; io: a copy
-  // failed.
+  // Records ended copies, and submits once if the window has space. Errors: those of Lane::submit;
+  // io: a copy failed.
   Status step();
   bool over() const { return ended_ == thread_.copies; }
-  // Nothing more is submitted: over() once all that was has ended.
+  // Submits no more copies. over() is true once all submitted ones have ended.
   void stop() { thread_.copies = started_; }
   // Copies that have ended.
   std::size_t ended() const { return ended_; }

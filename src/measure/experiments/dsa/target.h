@@ -28,9 +28,9 @@ enum class DsaMethod : std::uint8_t {
 };
 std::string_view to_string(DsaMethod method);
 
-// The work of one thread: `copies` copies of `bytes` by one device. It submits `at_once` of them,
-// as `method` says, as soon as not more than `window` are in flight then; so with both equal it
-// waits for all before it goes on.
+// The work of one thread: `copies` copies of `bytes` by one device. It submits `at_once` copies by
+// `method` as soon as at most `window` are in flight afterwards. If both are equal, it waits for
+// all copies before it submits again.
 struct DsaThread {
   EngineId engine;
   NodeId from;
@@ -44,7 +44,7 @@ struct DsaThread {
 
 // The queue that all threads of a run use, on their devices.
 struct DsaShape {
-  // In the device's groups; nothing: as it is configured.
+  // Engines in the device's groups; nothing: the present configuration.
   std::optional<unsigned> engines = {};
   bool shared = true;  // else dedicated: each device has one thread
 };
@@ -57,11 +57,12 @@ struct DsaTimes {
   std::optional<double> cpu_seconds = {};  // of all threads; nothing: unknown
 };
 
-// Threads made ready, to do all their copies again and again.
+// Threads that are ready to make all their copies repeatedly.
 class DsaRun {
  public:
   virtual ~DsaRun() = default;
-  // All copies once. unsupported: the queue does not take what `method` submits; io: a copy failed.
+  // Makes all copies once. Errors: unsupported: the queue does not support `method`; io: a copy
+  // failed.
   virtual Result<DsaTimes> round() = 0;
 };
 
@@ -74,8 +75,8 @@ class DsaTarget {
  public:
   virtual ~DsaTarget() = default;
 
-  // The threads of a run, on memory of `buffers`, which outlives it. absent: no such device, or
-  // none with such a queue; as allocate(): no memory.
+  // Prepares the threads of a run on memory of `buffers`, which must outlive the run. Errors:
+  // absent: no such device, or none with such a queue; those of allocate().
   virtual Result<std::unique_ptr<DsaRun>> prepare(const std::vector<DsaThread>& threads,
                                                   const DsaShape& shape,
                                                   instruments::BufferPool& buffers) const = 0;
@@ -83,7 +84,7 @@ class DsaTarget {
 
   virtual Basis basis() const = 0;
   virtual const Machine& machine() const = 0;
-  // The dsa engines of the machine that it has, ascending.
+  // The machine's DSA engines in this target, ascending.
   virtual std::vector<EngineId> engines() const = 0;
 };
 

@@ -89,7 +89,7 @@ class Copies final : public GpuProbe {
   Result<Way> engine(std::string_view direction, CUdeviceptr to, CUdeviceptr from);
   // The copy of `bytes` at `offset` of the areas.
   Status enqueue(const Way& way, std::uint64_t offset, std::uint64_t bytes) const;
-  // Copies what is verified, in copies as they are measured, and waits.
+  // Makes the copies that are verified, in the same way as the measured ones, and waits.
   Status carry(const Way& way);
   Result<Nanoseconds> run(std::uint64_t copies);
 

@@ -45,7 +45,7 @@ struct GpuSetting {
   std::uint64_t count = 1;  // copies submitted together
 };
 
-// Whether what arrives has to be compared: at the first workspace of a point, which it is then.
+// Whether arriving bytes must be compared: only in a point's first workspace.
 inline bool is_first(const GpuSetting& setting) {
   std::string point;
   for (const std::string_view word :
